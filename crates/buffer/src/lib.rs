@@ -1,0 +1,1 @@
+//! Pages in memory, and when they go out

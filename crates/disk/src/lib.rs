@@ -1,0 +1,1 @@
+//! Bytes that survive, and disks that fail on purpose

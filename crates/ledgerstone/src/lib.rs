@@ -1,0 +1,1 @@
+//! A transactional storage environment: tables, transactions, recovery

@@ -1,0 +1,1 @@
+//! One endless sequence of records

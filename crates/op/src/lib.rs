@@ -1,0 +1,1 @@
+//! The contract of an operation, and the registry

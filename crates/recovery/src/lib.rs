@@ -1,0 +1,1 @@
+//! From a crash to a running system

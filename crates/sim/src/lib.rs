@@ -1,0 +1,1 @@
+//! The whole engine on a simulated disk under a seeded scheduler

@@ -1,0 +1,1 @@
+//! Which pages are free

@@ -1,0 +1,1 @@
+//! B-link tree and blobs, written as a user would write them

@@ -1,0 +1,1 @@
+//! Begin, commit, abort; updates that are logged and applied in one step
