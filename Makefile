@@ -1,0 +1,73 @@
+# What this repository can do, one target each. Every target installs what it needs when it is missing, says what it
+# runs while it runs it, and ends with one line: what was run and what failed.
+#
+#   make demo                 the main job: import, TPC-B, SIGKILL, recovery, proof (under two minutes after the build)
+#   make test                 everything CI runs, bounded
+#   make crash ROUNDS=100000  simulated power failures over random transactions
+#   make histories            serializability of concurrent random transactions
+#   make loom                 models of latches, log buffer and page table, all orders
+#   make fuzz SECONDS=60      each fuzz target for that long
+#   make bench                every figure of docs/benchmarks.md, measured again
+#   make deny                 licences and advisories of the dependencies
+#   make data                 the shipped data set, made again from its source (needs Debian's package)
+#   make clean                what the targets above leave behind
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+ROUNDS    ?= 100000
+SECONDS_  := $(if $(filter command%,$(origin SECONDS)),$(SECONDS),60)
+SEED      ?=
+HISTORIES ?= 2000
+export CARGO_TERM_COLOR ?= never
+
+SIM := cargo run --quiet --release -p ledgerstone-sim --
+
+.PHONY: help demo test crash planted histories loom fuzz bench deny data release clean
+
+help:
+	@sed -n 's/^#   \(make .*\)/\1/p' Makefile
+
+release:
+	@scripts/need.sh rust
+	@cargo build --release -p ledgerstone-cli
+
+demo: release
+	@scripts/demo.sh
+
+test:
+	@scripts/test.sh
+
+crash:
+	@scripts/need.sh rust
+	@scripts/one.sh "crash campaign, $(ROUNDS) rounds" $(SIM) crash --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED))
+
+planted:
+	@scripts/need.sh rust
+	@scripts/one.sh "planted bugs" $(SIM) planted
+
+histories:
+	@scripts/need.sh rust
+	@scripts/one.sh "histories, $(HISTORIES) rounds" $(SIM) histories --rounds $(HISTORIES) $(if $(SEED),--seed $(SEED))
+
+loom:
+	@scripts/need.sh rust
+	@scripts/one.sh "loom models" scripts/loom.sh
+
+fuzz:
+	@scripts/need.sh rust c++
+	@scripts/one.sh "fuzz targets, $(SECONDS_) s each" scripts/fuzz.sh $(SECONDS_)
+
+bench: release
+	@scripts/one.sh "benchmarks (docs/benchmarks.md)" "$${CARGO_TARGET_DIR:-target}/release/ledgerstone" bench gates --out docs/benchmarks.md
+
+deny:
+	@scripts/need.sh rust cargo-deny
+	@scripts/one.sh "licences and advisories" cargo deny --log-level error check
+
+data:
+	@scripts/one.sh "data/characters.csv" scripts/make-data.sh
+
+clean:
+	cargo clean
+	rm -rf fuzz/target fuzz/corpus fuzz/artifacts

@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# Installs what a target needs and the machine lacks; silent when nothing is missing.
+#   need.sh rust [fmt] [clippy] [c++] [cargo-deny]
+set -euo pipefail
+
+apt_install() {
+  echo "installing Debian package(s): $*" >&2
+  local sudo=""
+  [ "$(id -u)" = 0 ] || sudo="sudo"
+  command -v apt-get >/dev/null || { echo "please install: $*" >&2; exit 2; }
+  $sudo apt-get update -qq >&2
+  DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y -qq "$@" >&2
+}
+
+component() {
+  command -v "$2" >/dev/null && "$2" --version >/dev/null 2>&1 && return
+  command -v rustup >/dev/null || { echo "this needs $2: install the Rust component $1" >&2; exit 2; }
+  echo "installing Rust component: $1" >&2
+  rustup component add "$1" >&2
+}
+
+for what in "$@"; do
+  case $what in
+    rust)
+      command -v cargo >/dev/null || { echo "a Rust toolchain (1.95 or later) is needed: install rustup first" >&2; exit 2; }
+      command -v cc >/dev/null || apt_install gcc libc6-dev ;;
+    fmt) component rustfmt cargo-fmt ;;
+    clippy) component clippy cargo-clippy ;;
+    c++) command -v c++ >/dev/null || apt_install g++ ;;
+    cargo-deny) command -v cargo-deny >/dev/null || { echo "installing cargo-deny (some minutes)" >&2; cargo install --quiet --locked cargo-deny; } ;;
+    *) echo "need.sh: unknown need $what" >&2; exit 2 ;;
+  esac
+done

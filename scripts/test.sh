@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# Everything CI runs, bounded for two cores and 20 minutes. Each step's output is in target/checks/STEP.log; a step that
+# fails prints its last lines and the others still run. The counts go to target/checks/counts for .ci/run.
+#
+# Bounds, by environment: CRASH_ROUNDS (2000), HISTORY_ROUNDS (200), LOOM_PREEMPTIONS (2), SKIP="loom fuzz ..." by name.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+scripts/need.sh rust fmt clippy || exit 2
+
+target=${CARGO_TARGET_DIR:-target}
+logs=$target/checks
+rm -rf "$logs"
+mkdir -p "$logs"
+passed=0
+failed=0
+failures=()
+began=$SECONDS
+
+# A test harness's lines count as its tests; a step without such lines counts as one check.
+step() { # name command...
+  local name=$1
+  shift
+  case " ${SKIP:-} " in *" $name "*) echo "skip  $name"; return ;; esac
+  local log=$logs/$name.log start=$SECONDS code
+  "$@" >"$log" 2>&1
+  code=$?
+  local ok bad
+  ok=$(awk '/^test result: / { for (i = 1; i < NF; i++) if ($(i + 1) ~ /^passed/) n += $i } END { print n + 0 }' "$log")
+  bad=$(awk '/^test result: / { for (i = 1; i < NF; i++) if ($(i + 1) ~ /^failed/) n += $i } END { print n + 0 }' "$log")
+  if [ $((ok + bad)) = 0 ]; then
+    if [ $code = 0 ]; then ok=1; else bad=1; fi
+  elif [ $code != 0 ] && [ "$bad" = 0 ]; then
+    bad=1 # it did not compile, or ended between two tests
+  fi
+  passed=$((passed + ok))
+  failed=$((failed + bad))
+  if [ $code = 0 ]; then
+    echo "ok    $name: $ok passed ($((SECONDS - start)) s)"
+    tail -n 1 "$log" | grep -E '^(crash|planted|histories|ran):?' | sed 's/^/        /' || true
+  else
+    failures+=("$name")
+    echo "FAIL  $name: $ok passed, $bad failed, exit code $code ($((SECONDS - start)) s); end of $log:"
+    tail -n 40 "$log" | sed 's/^/        /'
+  fi
+}
+
+docs() { RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --no-deps; }
+sim() { cargo run --quiet --release -p ledgerstone-sim -- "$@"; }
+
+step format cargo fmt --all --check
+step clippy cargo clippy --quiet --workspace --all-targets -- -D warnings
+step docs docs
+step tests cargo test --workspace --no-fail-fast
+step loom scripts/loom.sh
+step crash sim crash --rounds "${CRASH_ROUNDS:-2000}"
+step planted sim planted
+step histories sim histories --rounds "${HISTORY_ROUNDS:-200}"
+step fuzz cargo test --manifest-path fuzz/Cargo.toml --release --target-dir "$target/fuzz"
+step demo env DEMO_SECONDS=5 scripts/demo.sh --build
+
+echo "$passed passed, $failed failed" >"$logs/counts"
+what="format, clippy, docs, tests, loom, crash, planted, histories, fuzz, demo"
+if [ ${#failures[@]} = 0 ]; then
+  echo "ran: $what ($((SECONDS - began)) s); $passed passed, nothing failed"
+else
+  echo "ran: $what ($((SECONDS - began)) s); $passed passed, $failed failed: ${failures[*]}"
+  exit 1
+fi
