@@ -1,1 +1,2 @@
+//! The `ledgerstone` command.
 fn main() {}
