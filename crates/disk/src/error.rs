@@ -1,0 +1,111 @@
+//! What can go wrong with a disk: one error, made of facts.
+
+use std::fmt;
+
+/// A call on a disk or a file that did not succeed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub struct DiskError {
+    /// The file or directory, as the caller named it; on a [`crate::FileDisk`] with its directory in front.
+    pub path: String,
+    /// What was attempted: `open`, `read`, `write`, `sync`, ...
+    pub operation: &'static str,
+    /// What happened.
+    pub kind: DiskErrorKind,
+    /// Where in the file, for reads and writes.
+    pub offset: Option<u64>,
+}
+
+/// Why a call on a disk failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DiskErrorKind {
+    /// The device or the quota is full.
+    NoSpace,
+    /// The operating system's error number, where no other kind says it better.
+    Io(i32),
+    /// The file ends before the bytes asked for.
+    ShortRead,
+    /// There is no such file or directory.
+    NotFound,
+    /// A file of this name exists already.
+    Exists,
+    /// Not allowed: rights of the file, or a write through a handle opened for reading.
+    Permission,
+    /// Somebody else holds the lock, in this process or another.
+    Locked,
+    /// The simulated machine has lost its power.
+    Crashed,
+    /// The file system is mounted read-only.
+    ReadOnlyFs,
+    /// The path or the range is outside of what the disk can hold.
+    OutOfRange,
+}
+
+impl DiskError {
+    /// An error of `kind` in `operation` on `path`.
+    pub fn new(path: impl Into<String>, operation: &'static str, kind: DiskErrorKind) -> DiskError {
+        DiskError { path: path.into(), operation, kind, offset: None }
+    }
+
+    /// The same with the place in the file.
+    pub fn at(mut self, offset: u64) -> DiskError {
+        self.offset = Some(offset);
+        self
+    }
+
+    /// The device is full: nothing is damaged, and the call may be made again when there is space.
+    pub fn is_no_space(&self) -> bool {
+        self.kind == DiskErrorKind::NoSpace
+    }
+
+    /// The simulated power is off.
+    pub fn is_crashed(&self) -> bool {
+        self.kind == DiskErrorKind::Crashed
+    }
+
+    /// There is no such file.
+    pub fn is_not_found(&self) -> bool {
+        self.kind == DiskErrorKind::NotFound
+    }
+
+    pub(crate) fn os(path: &str, operation: &'static str, errno: rustix::io::Errno) -> DiskError {
+        use rustix::io::Errno;
+        let kind = match errno {
+            Errno::NOSPC | Errno::DQUOT => DiskErrorKind::NoSpace,
+            Errno::NOENT | Errno::NOTDIR => DiskErrorKind::NotFound,
+            Errno::EXIST => DiskErrorKind::Exists,
+            Errno::ACCESS | Errno::PERM => DiskErrorKind::Permission,
+            Errno::ROFS => DiskErrorKind::ReadOnlyFs,
+            other => DiskErrorKind::Io(other.raw_os_error()),
+        };
+        DiskError::new(path, operation, kind)
+    }
+}
+
+impl fmt::Display for DiskError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {:?}", self.operation, self.path)?;
+        if let Some(offset) = self.offset {
+            write!(f, " at {offset}")?;
+        }
+        write!(f, ": {}", self.kind)
+    }
+}
+
+impl fmt::Display for DiskErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DiskErrorKind::NoSpace => f.write_str("no space left on the device"),
+            DiskErrorKind::Io(errno) => write!(f, "{}", std::io::Error::from_raw_os_error(*errno)),
+            DiskErrorKind::ShortRead => f.write_str("the file ends before the bytes asked for"),
+            DiskErrorKind::NotFound => f.write_str("no such file or directory"),
+            DiskErrorKind::Exists => f.write_str("it exists already"),
+            DiskErrorKind::Permission => f.write_str("permission denied"),
+            DiskErrorKind::Locked => f.write_str("locked by another process or another opening"),
+            DiskErrorKind::Crashed => f.write_str("the simulated power is off"),
+            DiskErrorKind::ReadOnlyFs => f.write_str("the file system is read-only"),
+            DiskErrorKind::OutOfRange => f.write_str("outside of what the disk can hold"),
+        }
+    }
+}

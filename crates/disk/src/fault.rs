@@ -1,0 +1,284 @@
+//! [`FaultDisk`]: stands before another disk and does harm at the n-th call of a kind.
+//!
+//! A crash is [`crate::SimDisk`]'s business; this is for what happens while the machine goes on: a device that refuses,
+//! runs full, answers with other bytes than were written, writes to another place, or says that a sync was done.
+
+use std::sync::{Arc, Mutex};
+
+use crate::disk::{Disk, DiskFile, DiskLock, Open};
+use crate::error::{DiskError, DiskErrorKind};
+
+/// A kind of call to count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Call {
+    /// [`DiskFile::read_at`]
+    Read,
+    /// [`DiskFile::write_at`] and [`DiskFile::write_durable_at`]
+    Write,
+    /// [`DiskFile::sync`] and [`DiskFile::write_durable_at`]
+    Sync,
+    /// [`DiskFile::allocate`] and [`DiskFile::set_len`]
+    Allocate,
+    /// [`Disk::open`]
+    Open,
+    /// [`Disk::remove`], [`Disk::rename`], [`Disk::create_dir`]
+    Name,
+    /// [`Disk::sync_dir`]
+    SyncDir,
+    /// Every one of these.
+    Any,
+}
+
+/// What happens to the call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Harm {
+    /// It fails with this kind and does nothing.
+    Fail(DiskErrorKind),
+    /// A write does its first half and then fails with `EIO`; a read fails as at the end of the file.
+    Short,
+    /// One bit of what is read, or written, is another. The bit's number is taken modulo the length.
+    FlipBit(u64),
+    /// A write goes this many bytes further on and reports success.
+    Misdirect(u64),
+    /// A sync reports success and does nothing; a durable write is an ordinary one.
+    Lie,
+}
+
+/// One fault: the `nth` call of kind `call`, the first being 1, on files whose path contains `path`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// Which calls count.
+    pub call: Call,
+    /// Which of them is hit.
+    pub nth: u64,
+    /// All that follow are hit too.
+    pub sticky: bool,
+    /// A part of the path; empty for all files.
+    pub path: String,
+    /// What happens.
+    pub harm: Harm,
+}
+
+impl Fault {
+    /// The `nth` call of a kind, on any file, once.
+    pub fn at(call: Call, nth: u64, harm: Harm) -> Fault {
+        Fault { call, nth, sticky: false, path: String::new(), harm }
+    }
+
+    /// The same for all calls from then on.
+    pub fn from_then_on(mut self) -> Fault {
+        self.sticky = true;
+        self
+    }
+
+    /// The same for files whose path contains `part` only; other calls are not counted.
+    pub fn on(mut self, part: &str) -> Fault {
+        self.path = part.to_owned();
+        self
+    }
+}
+
+/// A disk that does harm on purpose. Clones are the same disk.
+#[derive(Clone)]
+pub struct FaultDisk {
+    inner: Arc<dyn Disk>,
+    plan: Arc<Plan>,
+}
+
+#[derive(Default)]
+struct Plan {
+    faults: Mutex<Vec<(Fault, u64)>>,
+    hits: Mutex<u64>,
+}
+
+impl Plan {
+    /// Counts a call of the given kinds and tells what is to happen to it.
+    fn harm(&self, calls: &[Call], path: &str) -> Option<Harm> {
+        let mut found = None;
+        let mut faults = self.faults.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        for (fault, count) in faults.iter_mut() {
+            let counts = fault.call == Call::Any || calls.contains(&fault.call);
+            if !counts || !path.contains(fault.path.as_str()) {
+                continue;
+            }
+            *count += 1;
+            if *count == fault.nth || fault.sticky && *count > fault.nth {
+                found = found.or(Some(fault.harm));
+            }
+        }
+        if found.is_some() {
+            *self.hits.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) += 1;
+        }
+        found
+    }
+
+    /// For calls that can only fail or not.
+    fn refuse(&self, calls: &[Call], path: &str, operation: &'static str) -> Result<(), DiskError> {
+        match self.harm(calls, path) {
+            Some(Harm::Fail(kind)) => Err(DiskError::new(path, operation, kind)),
+            Some(Harm::Short) => Err(DiskError::new(path, operation, DiskErrorKind::Io(EIO))),
+            _ => Ok(()),
+        }
+    }
+}
+
+const EIO: i32 = 5;
+
+impl FaultDisk {
+    /// A disk that behaves until [`FaultDisk::add`] is called.
+    pub fn new(inner: Arc<dyn Disk>) -> FaultDisk {
+        FaultDisk { inner, plan: Arc::default() }
+    }
+
+    /// Adds a fault; calls count from now on.
+    pub fn add(&self, fault: Fault) {
+        self.plan.faults.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push((fault, 0));
+    }
+
+    /// Removes all faults.
+    pub fn behave(&self) {
+        self.plan.faults.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clear();
+    }
+
+    /// How many calls were harmed.
+    pub fn hits(&self) -> u64 {
+        *self.plan.hits.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl Disk for FaultDisk {
+    fn open(&self, path: &str, how: Open) -> Result<Arc<dyn DiskFile>, DiskError> {
+        self.plan.refuse(&[Call::Open], path, "open")?;
+        let file = self.inner.open(path, how)?;
+        Ok(Arc::new(FaultFile { file, path: path.to_owned(), plan: self.plan.clone() }))
+    }
+
+    fn exists(&self, path: &str) -> Result<bool, DiskError> {
+        self.inner.exists(path)
+    }
+
+    fn remove(&self, path: &str) -> Result<(), DiskError> {
+        self.plan.refuse(&[Call::Name], path, "remove")?;
+        self.inner.remove(path)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<(), DiskError> {
+        self.plan.refuse(&[Call::Name], from, "rename")?;
+        self.inner.rename(from, to)
+    }
+
+    fn list(&self, dir: &str) -> Result<Vec<String>, DiskError> {
+        self.inner.list(dir)
+    }
+
+    fn create_dir(&self, dir: &str) -> Result<(), DiskError> {
+        self.plan.refuse(&[Call::Name], dir, "create directory")?;
+        self.inner.create_dir(dir)
+    }
+
+    fn sync_dir(&self, dir: &str) -> Result<(), DiskError> {
+        match self.plan.harm(&[Call::SyncDir], dir) {
+            Some(Harm::Lie) => Ok(()),
+            Some(Harm::Fail(kind)) => Err(DiskError::new(dir, "sync directory", kind)),
+            _ => self.inner.sync_dir(dir),
+        }
+    }
+
+    fn lock(&self, path: &str) -> Result<Box<dyn DiskLock>, DiskError> {
+        self.inner.lock(path)
+    }
+
+    fn describe(&self) -> String {
+        self.inner.describe()
+    }
+}
+
+struct FaultFile {
+    file: Arc<dyn DiskFile>,
+    path: String,
+    plan: Arc<Plan>,
+}
+
+fn flip(bytes: &mut [u8], bit: u64) {
+    if !bytes.is_empty() {
+        let bit = bit % (bytes.len() as u64 * 8);
+        bytes[(bit / 8) as usize] ^= 1 << (bit % 8);
+    }
+}
+
+impl FaultFile {
+    fn write(&self, offset: u64, bytes: &[u8], durable: bool) -> Result<(), DiskError> {
+        let through = |offset, bytes: &[u8], durable| {
+            if durable { self.file.write_durable_at(offset, bytes) } else { self.file.write_at(offset, bytes) }
+        };
+        let calls: &[Call] = if durable { &[Call::Write, Call::Sync] } else { &[Call::Write] };
+        let fail = |kind| Err(DiskError::new(self.file.name(), "write", kind).at(offset));
+        match self.plan.harm(calls, &self.path) {
+            None => through(offset, bytes, durable),
+            Some(Harm::Fail(kind)) => fail(kind),
+            Some(Harm::Short) => {
+                through(offset, &bytes[..bytes.len() / 2], durable)?;
+                fail(DiskErrorKind::Io(EIO))
+            }
+            Some(Harm::FlipBit(bit)) => {
+                let mut bytes = bytes.to_vec();
+                flip(&mut bytes, bit);
+                through(offset, &bytes, durable)
+            }
+            Some(Harm::Misdirect(by)) => through(offset.saturating_add(by), bytes, durable),
+            Some(Harm::Lie) => through(offset, bytes, false),
+        }
+    }
+}
+
+impl DiskFile for FaultFile {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DiskError> {
+        let fail = |kind| Err(DiskError::new(self.file.name(), "read", kind).at(offset));
+        match self.plan.harm(&[Call::Read], &self.path) {
+            Some(Harm::Fail(kind)) => fail(kind),
+            Some(Harm::Short) => fail(DiskErrorKind::ShortRead),
+            Some(Harm::FlipBit(bit)) => {
+                self.file.read_at(offset, buf)?;
+                flip(buf, bit);
+                Ok(())
+            }
+            _ => self.file.read_at(offset, buf),
+        }
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
+        self.write(offset, bytes, false)
+    }
+
+    fn write_durable_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
+        self.write(offset, bytes, true)
+    }
+
+    fn sync(&self) -> Result<(), DiskError> {
+        match self.plan.harm(&[Call::Sync], &self.path) {
+            Some(Harm::Lie) => Ok(()),
+            Some(Harm::Fail(kind)) => Err(DiskError::new(self.file.name(), "sync", kind)),
+            _ => self.file.sync(),
+        }
+    }
+
+    fn len(&self) -> Result<u64, DiskError> {
+        self.file.len()
+    }
+
+    fn allocate(&self, offset: u64, len: u64) -> Result<(), DiskError> {
+        self.plan.refuse(&[Call::Allocate], &self.path, "allocate")?;
+        self.file.allocate(offset, len)
+    }
+
+    fn set_len(&self, len: u64) -> Result<(), DiskError> {
+        self.plan.refuse(&[Call::Allocate], &self.path, "set length")?;
+        self.file.set_len(len)
+    }
+
+    fn name(&self) -> &str {
+        self.file.name()
+    }
+}

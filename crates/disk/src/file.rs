@@ -1,0 +1,307 @@
+//! [`FileDisk`]: a directory of the operating system.
+//!
+//! A file opened `direct` has a descriptor with `O_DIRECT` when the file system takes it. Such a descriptor wants
+//! offset, length and memory aligned: memory that is not goes through a bounce buffer; a range that is not, or that the
+//! device refuses, goes through a second, ordinary descriptor of the same file, which the kernel keeps coherent.
+//!
+//! Durable writes are `pwritev2` with `RWF_DSYNC`; a kernel or file system that does not know it gets a write and an
+//! `fdatasync`. Interrupted and short calls are continued until all bytes are through.
+
+use std::fs::File;
+use std::io::IoSlice;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use rustix::fs::{FallocateFlags, Mode, OFlags};
+use rustix::io::{Errno, ReadWriteFlags};
+
+use crate::aligned::AlignedBuf;
+use crate::disk::{Disk, DiskFile, DiskLock, Open};
+use crate::error::{DiskError, DiskErrorKind};
+
+/// Offset, length and memory of direct I/O are multiples of this; devices with larger blocks answer `EINVAL`, and the
+/// ordinary descriptor takes over.
+const DIRECT_BYTES: u64 = 512;
+/// Zeros are written in pieces of this size where `fallocate` is not known.
+const ZERO_BYTES: usize = 1 << 16;
+
+/// A directory of the operating system, as a [`Disk`].
+#[derive(Debug, Clone)]
+pub struct FileDisk {
+    dir: PathBuf,
+}
+
+impl FileDisk {
+    /// The disk in `dir`. Nothing is touched yet; [`Disk::create_dir`] of `""` makes the directory.
+    pub fn new(dir: impl Into<PathBuf>) -> FileDisk {
+        FileDisk { dir: dir.into() }
+    }
+
+    /// The directory.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    fn full(&self, path: &str) -> PathBuf {
+        if path.is_empty() { self.dir.clone() } else { self.dir.join(path) }
+    }
+
+    fn name(&self, path: &str) -> String {
+        self.full(path).display().to_string()
+    }
+
+    fn std_error(&self, path: &str, operation: &'static str, error: &std::io::Error) -> DiskError {
+        DiskError::os(&self.name(path), operation, Errno::from_io_error(error).unwrap_or(Errno::IO))
+    }
+}
+
+impl Disk for FileDisk {
+    fn open(&self, path: &str, how: Open) -> Result<Arc<dyn DiskFile>, DiskError> {
+        let full = self.full(path);
+        let name = self.name(path);
+        let mut flags = OFlags::CLOEXEC | if how.read_only { OFlags::RDONLY } else { OFlags::RDWR };
+        if how.create_new {
+            flags |= OFlags::CREATE | OFlags::EXCL;
+        } else if how.create {
+            flags |= OFlags::CREATE;
+        }
+        let mode = Mode::from_raw_mode(0o666);
+        let open = |flags| retry(|| rustix::fs::open(&full, flags, mode)).map(File::from);
+        let opened = match if how.direct { open(flags | OFlags::DIRECT) } else { Err(Errno::INVAL) } {
+            Ok(file) => Ok((file, true)),
+            // Refused for O_DIRECT: some kernels have made the file by then, so a second try may not be exclusive.
+            Err(Errno::INVAL) if how.direct && how.create_new => match open(flags) {
+                Err(Errno::EXIST) => open(flags & !OFlags::EXCL).map(|file| (file, false)),
+                other => other.map(|file| (file, false)),
+            },
+            Err(Errno::INVAL) => open(flags).map(|file| (file, false)),
+            Err(other) => Err(other),
+        };
+        let (file, direct) = opened.map_err(|e| DiskError::os(&name, "open", e))?;
+        Ok(Arc::new(OsFile { name, file, direct, ordinary: OnceLock::new(), no_dsync: AtomicBool::new(false) }))
+    }
+
+    fn exists(&self, path: &str) -> Result<bool, DiskError> {
+        self.full(path).try_exists().map_err(|e| self.std_error(path, "look up", &e))
+    }
+
+    fn remove(&self, path: &str) -> Result<(), DiskError> {
+        std::fs::remove_file(self.full(path)).map_err(|e| self.std_error(path, "remove", &e))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<(), DiskError> {
+        std::fs::rename(self.full(from), self.full(to)).map_err(|e| self.std_error(from, "rename", &e))
+    }
+
+    fn list(&self, dir: &str) -> Result<Vec<String>, DiskError> {
+        let fail = |e: std::io::Error| self.std_error(dir, "list", &e);
+        let mut names = Vec::new();
+        for entry in std::fs::read_dir(self.full(dir)).map_err(fail)? {
+            // A name that is not UTF-8 is none of ours.
+            if let Ok(name) = entry.map_err(fail)?.file_name().into_string() {
+                names.push(name);
+            }
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    fn create_dir(&self, dir: &str) -> Result<(), DiskError> {
+        std::fs::create_dir_all(self.full(dir)).map_err(|e| self.std_error(dir, "create directory", &e))
+    }
+
+    fn sync_dir(&self, dir: &str) -> Result<(), DiskError> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = retry(|| rustix::fs::open(self.full(dir), flags, Mode::empty()));
+        fd.and_then(|fd| rustix::fs::fsync(&fd)).map_err(|e| DiskError::os(&self.name(dir), "sync directory", e))
+    }
+
+    fn lock(&self, path: &str) -> Result<Box<dyn DiskLock>, DiskError> {
+        crate::file_lock::lock(&self.full(path), &self.name(path))
+    }
+
+    fn describe(&self) -> String {
+        self.dir.display().to_string()
+    }
+}
+
+struct OsFile {
+    name: String,
+    file: File,
+    /// `file` was opened with `O_DIRECT`.
+    direct: bool,
+    /// The second descriptor of a direct file, for ranges that are not aligned. Opened when first needed.
+    ordinary: OnceLock<File>,
+    /// The file system does not know `RWF_DSYNC`.
+    no_dsync: AtomicBool,
+}
+
+/// Calls again what a signal has interrupted.
+fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    loop {
+        match call() {
+            Err(Errno::INTR) => {}
+            other => return other,
+        }
+    }
+}
+
+impl OsFile {
+    fn error(&self, operation: &'static str, offset: u64, errno: Errno) -> DiskError {
+        DiskError::os(&self.name, operation, errno).at(offset)
+    }
+
+    /// Whether a range can go through a direct descriptor.
+    fn goes_direct(&self, offset: u64, len: usize) -> bool {
+        self.direct && offset.is_multiple_of(DIRECT_BYTES) && (len as u64).is_multiple_of(DIRECT_BYTES)
+    }
+
+    fn ordinary(&self) -> Result<&File, Errno> {
+        if !self.direct {
+            return Ok(&self.file);
+        }
+        if let Some(file) = self.ordinary.get() {
+            return Ok(file);
+        }
+        // By the descriptor, not by the name: the file may have been renamed since.
+        use std::os::fd::AsRawFd;
+        let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        let access = rustix::fs::fcntl_getfl(&self.file)? & OFlags::RWMODE;
+        let file = File::from(rustix::fs::open(path, access | OFlags::CLOEXEC, Mode::empty())?);
+        Ok(self.ordinary.get_or_init(|| file))
+    }
+
+    fn read_all(&self, file: &File, offset: u64, buf: &mut [u8]) -> Result<(), ReadFailure> {
+        let mut done = 0;
+        while done < buf.len() {
+            match retry(|| rustix::io::pread(file, &mut buf[done..], offset + done as u64)) {
+                Ok(0) => return Err(ReadFailure::Short),
+                Ok(count) => done += count,
+                Err(errno) => return Err(ReadFailure::Os(errno)),
+            }
+        }
+        Ok(())
+    }
+
+    fn write_all(&self, file: &File, offset: u64, bytes: &[u8], durable: bool) -> Result<(), Errno> {
+        let durable_call = durable && !self.no_dsync.load(Ordering::Relaxed);
+        let mut done = 0;
+        while done < bytes.len() {
+            let rest = &bytes[done..];
+            let at = offset + done as u64;
+            let written = if durable_call {
+                retry(|| rustix::io::pwritev2(file, &[IoSlice::new(rest)], at, ReadWriteFlags::DSYNC))
+            } else {
+                retry(|| rustix::io::pwrite(file, rest, at))
+            };
+            match written {
+                Ok(0) => return Err(Errno::IO),
+                Ok(count) => done += count,
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) if durable_call => {
+                    self.no_dsync.store(true, Ordering::Relaxed);
+                    return self.write_all(file, offset, bytes, durable);
+                }
+                Err(errno) => return Err(errno),
+            }
+        }
+        if durable && !durable_call { retry(|| rustix::fs::fdatasync(file)) } else { Ok(()) }
+    }
+
+    fn write(&self, operation: &'static str, offset: u64, bytes: &[u8], durable: bool) -> Result<(), DiskError> {
+        let fail = |errno| self.error(operation, offset, errno);
+        if offset.checked_add(bytes.len() as u64).is_none_or(|end| end > i64::MAX as u64) {
+            return Err(DiskError::new(&self.name, operation, DiskErrorKind::OutOfRange).at(offset));
+        }
+        if self.goes_direct(offset, bytes.len()) {
+            let written = if (bytes.as_ptr() as u64).is_multiple_of(DIRECT_BYTES) {
+                self.write_all(&self.file, offset, bytes, durable)
+            } else {
+                self.write_all(&self.file, offset, &AlignedBuf::from_slice(bytes), durable)
+            };
+            match written {
+                Err(Errno::INVAL) => {}
+                other => return other.map_err(fail),
+            }
+        }
+        self.write_all(self.ordinary().map_err(fail)?, offset, bytes, durable).map_err(fail)
+    }
+}
+
+enum ReadFailure {
+    Short,
+    Os(Errno),
+}
+
+impl DiskFile for OsFile {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DiskError> {
+        let fail = |failure| match failure {
+            ReadFailure::Short => DiskError::new(&self.name, "read", DiskErrorKind::ShortRead).at(offset),
+            ReadFailure::Os(errno) => self.error("read", offset, errno),
+        };
+        if offset.checked_add(buf.len() as u64).is_none_or(|end| end > i64::MAX as u64) {
+            return Err(fail(ReadFailure::Short));
+        }
+        if self.goes_direct(offset, buf.len()) {
+            let read = if (buf.as_ptr() as u64).is_multiple_of(DIRECT_BYTES) {
+                self.read_all(&self.file, offset, buf)
+            } else {
+                let mut bounce = AlignedBuf::new(buf.len());
+                self.read_all(&self.file, offset, &mut bounce).map(|()| buf.copy_from_slice(&bounce))
+            };
+            match read {
+                // Also the answer to a continuation that began at an odd end of file: the ordinary way knows.
+                Err(ReadFailure::Os(Errno::INVAL)) => {}
+                other => return other.map_err(fail),
+            }
+        }
+        let file = self.ordinary().map_err(|errno| self.error("read", offset, errno))?;
+        self.read_all(file, offset, buf).map_err(fail)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
+        self.write("write", offset, bytes, false)
+    }
+
+    fn write_durable_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
+        self.write("write durably", offset, bytes, true)
+    }
+
+    fn sync(&self) -> Result<(), DiskError> {
+        retry(|| rustix::fs::fdatasync(&self.file)).map_err(|e| DiskError::os(&self.name, "sync", e))
+    }
+
+    fn len(&self) -> Result<u64, DiskError> {
+        let stat = rustix::fs::fstat(&self.file).map_err(|e| DiskError::os(&self.name, "length", e))?;
+        Ok(stat.st_size as u64)
+    }
+
+    fn allocate(&self, offset: u64, len: u64) -> Result<(), DiskError> {
+        if len == 0 {
+            return Ok(());
+        }
+        match retry(|| rustix::fs::fallocate(&self.file, FallocateFlags::empty(), offset, len)) {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
+                // No such call here: bytes past the end are taken by writing them; a hole before the end stays one.
+                let zeros = AlignedBuf::new(ZERO_BYTES);
+                let mut at = self.len()?.max(offset);
+                let end = offset + len;
+                while at < end {
+                    let count = (ZERO_BYTES as u64 - at % ZERO_BYTES as u64).min(end - at);
+                    self.write("allocate", at, &zeros[..count as usize], false)?;
+                    at += count;
+                }
+                Ok(())
+            }
+            other => other.map_err(|errno| self.error("allocate", offset, errno)),
+        }
+    }
+
+    fn set_len(&self, len: u64) -> Result<(), DiskError> {
+        retry(|| rustix::fs::ftruncate(&self.file, len)).map_err(|errno| self.error("set length", len, errno))
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+}

@@ -1,0 +1,71 @@
+//! Locks on files: a POSIX record lock between processes, a table within one.
+//!
+//! A record lock belongs to the process, so a second opening in the same process would get it again; and the kernel
+//! drops it when *any* descriptor of that file is closed. The table is therefore asked first, by device and inode,
+//! before the file is opened at all.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::Mutex;
+
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::disk::DiskLock;
+use crate::error::{DiskError, DiskErrorKind};
+
+type FileId = (u64, u64);
+
+static HELD: Mutex<BTreeSet<FileId>> = Mutex::new(BTreeSet::new());
+
+/// A held lock. The descriptor is closed, and with it the lock given back, when this is dropped.
+struct FileLock {
+    name: String,
+    id: FileId,
+    file: Option<File>,
+}
+
+pub(crate) fn lock(path: &Path, name: &str) -> Result<Box<dyn DiskLock>, DiskError> {
+    let refused = || DiskError::new(name, "lock", DiskErrorKind::Locked);
+    let mut held = HELD.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    if let Ok(there) = std::fs::metadata(path)
+        && held.contains(&(there.dev(), there.ino()))
+    {
+        return Err(refused());
+    }
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
+    let fd = rustix::fs::open(path, flags, Mode::from_raw_mode(0o666)).map_err(|e| DiskError::os(name, "lock", e))?;
+    let file = File::from(fd);
+    let there = file.metadata().map_err(|e| {
+        DiskError::new(name, "lock", DiskErrorKind::Io(e.raw_os_error().unwrap_or(Errno::IO.raw_os_error())))
+    })?;
+    let id = (there.dev(), there.ino());
+    if held.contains(&id) {
+        // The name was moved onto a locked file since we looked. Closing would give that lock back: leak instead.
+        std::mem::forget(file);
+        return Err(refused());
+    }
+    match rustix::fs::fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(Errno::AGAIN | Errno::ACCESS) => return Err(refused()),
+        Err(other) => return Err(DiskError::os(name, "lock", other)),
+    }
+    held.insert(id);
+    Ok(Box::new(FileLock { name: name.to_owned(), id, file: Some(file) }))
+}
+
+impl DiskLock for FileLock {
+    fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl Drop for FileLock {
+    fn drop(&mut self) {
+        let mut held = HELD.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        self.file = None;
+        held.remove(&self.id);
+    }
+}
