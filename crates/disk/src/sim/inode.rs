@@ -41,7 +41,7 @@ pub(super) struct Inode {
     live: Content,
     durable: Content,
     pending: BTreeMap<usize, u8>,
-    overwritten: BTreeMap<usize, Vec<Box<Piece>>>,
+    overwritten: BTreeMap<usize, Vec<Piece>>,
     lens: Vec<u64>,
 }
 
@@ -142,7 +142,7 @@ impl Inode {
         *before |= mask;
         for piece in pieces_of(again) {
             let number = page * PIECES + piece;
-            let mut old = Box::new([0; PIECE_BYTES]);
+            let mut old = [0; PIECE_BYTES];
             old.copy_from_slice(self.live.piece(number));
             self.overwritten.entry(number).or_default().push(old);
         }
