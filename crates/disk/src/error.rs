@@ -64,6 +64,11 @@ impl DiskError {
         self.kind == DiskErrorKind::Crashed
     }
 
+    /// Somebody holds the lock.
+    pub fn is_locked(&self) -> bool {
+        self.kind == DiskErrorKind::Locked
+    }
+
     /// There is no such file.
     pub fn is_not_found(&self) -> bool {
         self.kind == DiskErrorKind::NotFound
