@@ -1,1 +1,66 @@
-//! Who may touch what, and who waits for whom
+//! Who may touch what, and who waits for whom.
+//!
+//! [`LockTable`] is the lock manager that comes with the engine: a hash table of request queues in the region, for strict
+//! two-phase locking on tables, keys and gaps (design, section 5; LIBTP 3.2.3 and 4.1). Any other implementation of
+//! [`LockManager`] can take its place.
+//!
+//! ```
+//! use ledgerstone_lock::{LockConfig, LockManager, LockName, LockTable, Mode, OwnerNo, Wait};
+//! use ledgerstone_page::{TableId, Xid};
+//! use ledgerstone_region::Region;
+//!
+//! let config = LockConfig { owners: 8, locks_max: 1000, ..LockConfig::default() };
+//! let region = Region::anonymous(1 << 24)?;
+//! let locks = LockTable::create(&region, config)?;
+//! let (alice, bob) = (OwnerNo(0), OwnerNo(1));
+//! locks.begin(alice, Xid(1));
+//! locks.begin(bob, Xid(2));
+//! let account = LockName::key(TableId(7), 0xfeed);
+//! assert!(locks.lock(alice, account, Mode::X, Wait::Try)?.newly);
+//! assert!(locks.lock(bob, account, Mode::S, Wait::Try).is_err());
+//! locks.unlock_all(alice, None);
+//! assert!(locks.lock(bob, account, Mode::S, Wait::Try)?.newly);
+//! locks.unlock_all(bob, None);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! | file | its one idea |
+//! | --- | --- |
+//! | `manager` | the trait and its vocabulary |
+//! | `mode` | which modes get along, which mode stands for two |
+//! | `table` | what lies in the region, and where |
+//! | `bucket` | the latch of a queue |
+//! | `queue` | who is granted what, with a bucket latched |
+//! | `owner` | what one transaction holds and waits for |
+//! | `nodes` | where request nodes come from and go to |
+//! | `intention` | locks on tables that touch no bucket |
+//! | `request` | the calls of the trait, made of the above |
+//! | `wait` | sleeping for a lock, and all ways to wake up |
+//! | `deadlock` | cycles in a waits-for graph, as a pure function |
+//! | `waits_for` | the waits-for graph of a lock table |
+//!
+//! What this crate does not know: what a name stands for, pages, the log (an LSN is a number that grows), when a transaction
+//! begins or ends.
+
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod bucket;
+mod deadlock;
+mod error;
+mod intention;
+mod manager;
+mod mode;
+mod nodes;
+mod owner;
+mod queue;
+mod request;
+mod table;
+mod wait;
+mod waits_for;
+
+pub use deadlock::{Hop, Waiting, WaitsFor, confirm_cycle, find_cycle, victim_of};
+pub use error::{DeadlockEdge, LockError};
+pub use manager::{Grant, LockManager, LockName, OwnerNo, Wait};
+pub use mode::Mode;
+pub use table::{LockConfig, LockStats, LockTable};

@@ -1,0 +1,80 @@
+//! Why a lock was not granted. Every variant is a refusal: the caller holds exactly what it held before.
+
+use std::fmt;
+
+use ledgerstone_page::Xid;
+use thiserror::Error;
+
+use crate::{LockName, Mode};
+
+/// Why a lock was not granted.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum LockError {
+    /// Somebody stands in the way, and the caller asked not to wait.
+    #[error("lock is held in a conflicting mode")]
+    WouldBlock,
+    /// Waiting would never end: the caller was chosen to roll back. Roll back and try again.
+    #[error("deadlock, {victim} gives way: {}", Cycle(.cycle))]
+    Deadlock {
+        /// The whole cycle: each transaction waits for the next, and the last for the first. The victim comes first.
+        cycle: Vec<DeadlockEdge>,
+        /// The transaction that gives way: the youngest of the cycle, and the caller.
+        victim: Xid,
+    },
+    /// The deadline passed.
+    #[error("timed out waiting for {mode} on {name}, blocked by {}", Xids(.holders))]
+    Timeout {
+        /// What was asked for.
+        name: LockName,
+        /// How.
+        mode: Mode,
+        /// Who stood in the way at the end, in ascending order.
+        holders: Vec<Xid>,
+    },
+    /// Every request node is in use. End a transaction, take coarser locks, or configure more.
+    #[error("lock table is full: {locks_max} locks")]
+    TableFull {
+        /// The budget ([`crate::LockConfig::locks_max`]).
+        locks_max: u32,
+    },
+    /// All waits were called off, because the environment failed.
+    #[error("wait for a lock was cancelled")]
+    Cancelled,
+}
+
+/// One arrow of a waits-for cycle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeadlockEdge {
+    /// Who waits.
+    pub xid: Xid,
+    /// For whom.
+    pub waits_for: Xid,
+    /// For what.
+    pub name: LockName,
+    /// How the waiter wants it.
+    pub mode: Mode,
+}
+
+struct Cycle<'a>(&'a [DeadlockEdge]);
+
+impl fmt::Display for Cycle<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, edge) in self.0.iter().enumerate() {
+            let comma = if i == 0 { "" } else { ", " };
+            write!(f, "{comma}{} waits for {} ({} on {})", edge.xid, edge.waits_for, edge.mode, edge.name)?;
+        }
+        Ok(())
+    }
+}
+
+struct Xids<'a>(&'a [Xid]);
+
+impl fmt::Display for Xids<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, xid) in self.0.iter().enumerate() {
+            write!(f, "{}{xid}", if i == 0 { "" } else { ", " })?;
+        }
+        Ok(())
+    }
+}

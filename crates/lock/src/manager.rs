@@ -1,0 +1,164 @@
+//! What a lock manager promises, whichever it is.
+//!
+//! An owner is a running transaction, by its number in the transaction table. All calls for one owner come from one thread at
+//! a time; calls for different owners run at the same time, from any process that shares the region.
+
+use std::fmt;
+
+use ledgerstone_page::{Lsn, TableId, Xid};
+
+use crate::{LockError, LockStats, Mode};
+
+/// Index of a transaction in the transaction table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OwnerNo(pub u32);
+
+impl fmt::Display for OwnerNo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "owner {}", self.0)
+    }
+}
+
+/// What is locked. The manager compares names and knows nothing about them, but that tables ([`LockName::is_table`]) are
+/// often locked by many at once with intentions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LockName {
+    /// Table id << 2 | kind (0 table, 1 key, 2 gap, 3 other).
+    pub space: u64,
+    /// Which one: the hash of a key; 0 for a table.
+    pub item: u64,
+}
+
+impl LockName {
+    /// A whole table.
+    #[inline]
+    #[must_use]
+    pub const fn table(table: TableId) -> LockName {
+        LockName { space: table.0 << 2, item: 0 }
+    }
+
+    /// A key of a table, by its hash.
+    #[inline]
+    #[must_use]
+    pub const fn key(table: TableId, hash: u64) -> LockName {
+        LockName { space: table.0 << 2 | 1, item: hash }
+    }
+
+    /// The gap before a key, by its hash.
+    #[inline]
+    #[must_use]
+    pub const fn gap(table: TableId, hash: u64) -> LockName {
+        LockName { space: table.0 << 2 | 2, item: hash }
+    }
+
+    /// Something else that belongs to a table, such as its end.
+    #[inline]
+    #[must_use]
+    pub const fn other(table: TableId, item: u64) -> LockName {
+        LockName { space: table.0 << 2 | 3, item }
+    }
+
+    /// Whether this names a whole table.
+    #[inline]
+    #[must_use]
+    pub const fn is_table(self) -> bool {
+        self.space & 3 == 0 && self.item == 0
+    }
+}
+
+impl fmt::Display for LockName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let table = self.space >> 2;
+        match self.space & 3 {
+            0 if self.item == 0 => write!(f, "table {table}"),
+            0 => write!(f, "table {table} part {:#x}", self.item),
+            1 => write!(f, "key {:#x} of table {table}", self.item),
+            2 => write!(f, "gap {:#x} of table {table}", self.item),
+            _ => write!(f, "item {:#x} of table {table}", self.item),
+        }
+    }
+}
+
+/// How long to wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// Not at all: allowed under page latches.
+    Try,
+    /// Until this time of `region::sync::now_ns`; `u64::MAX` waits for ever (but not in a deadlock). No latch may be held.
+    Until(u64),
+}
+
+/// A granted lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "who reads under the lock depends on the commit in `depends`"]
+pub struct Grant {
+    /// The owner held nothing on this name before.
+    pub newly: bool,
+    /// What the owner held before; it now holds the supremum of that and the request.
+    pub previous: Option<Mode>,
+    /// Largest LSN of a commit that gave up a writer's lock here before it was durable; [`Lsn`] 0 if there was none.
+    /// Who was granted the lock may not end as durable before that commit is.
+    pub depends: Lsn,
+}
+
+/// Who may touch what, and who waits for whom.
+///
+/// Promises, for every implementation:
+///
+/// L1. Two owners hold one name at the same time only in modes that get along ([`Mode::is_compatible_with`], the earlier
+///     grant as `held`).
+/// L2. Requests for one name that conflict are granted in the order of arrival, but an owner that holds a lock and wants
+///     more goes before those that hold nothing.
+/// L3. A wait ends: with the lock, at its deadline, by a deadlock (one of the cycle gives way), or by
+///     [`cancel_all_waits`](LockManager::cancel_all_waits).
+/// L4. A refused request changes nothing.
+pub trait LockManager: Send + Sync {
+    /// Announces that `owner` now stands for transaction `age`. Of the owners in a deadlock the one with the largest age
+    /// gives way; a retry that keeps the age of its first attempt is therefore served in the end.
+    ///
+    /// # Panics
+    /// The owner still holds locks, or its number is beyond what the table was made for: bugs of the caller.
+    fn begin(&self, owner: OwnerNo, age: Xid);
+
+    /// Locks `name`, or raises what `owner` holds on it to the supremum of that and `mode`.
+    ///
+    /// # Errors
+    /// See [`LockError`]; nothing has changed then.
+    fn lock(&self, owner: OwnerNo, name: LockName, mode: Mode, wait: Wait) -> Result<Grant, LockError>;
+
+    /// As [`lock`](LockManager::lock), but what was granted is given back at once: waits until nobody stands in the way.
+    /// Returns what [`Grant::depends`] would have said.
+    ///
+    /// # Errors
+    /// See [`LockError`]; nothing has changed then.
+    fn lock_instant(&self, owner: OwnerNo, name: LockName, mode: Mode, wait: Wait) -> Result<Lsn, LockError>;
+
+    /// What `owner` holds on `name`.
+    fn held(&self, owner: OwnerNo, name: LockName) -> Option<Mode>;
+
+    /// The supremum of what anybody at all holds on `name`, the caller included.
+    fn held_by_any(&self, name: LockName) -> Option<Mode>;
+
+    /// Lowers what `owner` holds on `name` to `to`, unless it is no more than that already. Returns what it holds now.
+    fn downgrade(&self, owner: OwnerNo, name: LockName, to: Mode) -> Option<Mode>;
+
+    /// Gives up one lock and returns its mode. Only for locks that protected nothing: two-phase locking keeps the rest.
+    fn unlock(&self, owner: OwnerNo, name: LockName) -> Option<Mode>;
+
+    /// Gives up everything `owner` holds, from any process. With `commit_lsn`, a writer's locks leave it behind for whoever
+    /// comes next (early lock release: the commit is in the log, but need not be durable yet).
+    fn unlock_all(&self, owner: OwnerNo, commit_lsn: Option<Lsn>);
+
+    /// Calls `visit` for each lock of `owner`, newest first but for intentions on tables, which come first.
+    fn for_each_held(&self, owner: OwnerNo, visit: &mut dyn FnMut(LockName, Mode));
+
+    /// Ends all waits, now and until [`allow_waits`](LockManager::allow_waits), with [`LockError::Cancelled`]: the
+    /// environment has failed. Locks that need no wait are still granted.
+    fn cancel_all_waits(&self);
+
+    /// Takes back [`cancel_all_waits`](LockManager::cancel_all_waits).
+    fn allow_waits(&self);
+
+    /// Counters since the table was made.
+    fn stats(&self) -> LockStats;
+}

@@ -1,0 +1,124 @@
+//! Where request nodes come from and go to.
+//!
+//! An owner keeps up to [`PRIVATE_NODES`] free nodes for itself, taken and given back without any atomic operation (T3). They
+//! come and go in lots, from shards of free nodes and, when those are empty, from the rest that was never used; so memory is
+//! touched only as far as locks were ever held at a time.
+
+use std::sync::atomic::{Ordering::Relaxed, Ordering::SeqCst};
+
+use crate::table::{LockTable, Owner, PRIVATE_NODES, SHARDS, Shard};
+use crate::{LockError, OwnerNo, bucket};
+
+/// A chain of free nodes on the way to a shard, linked by `owner_next`.
+#[derive(Default)]
+pub(crate) struct Lot {
+    first: u32,
+    last: u32,
+    count: u32,
+}
+
+impl LockTable {
+    /// Takes a free node.
+    ///
+    /// # Errors
+    /// [`LockError::TableFull`]: all are in use.
+    #[inline]
+    pub(crate) fn take_node(&self, owner_no: OwnerNo) -> Result<u32, LockError> {
+        let owner = self.owner(owner_no);
+        let node_no = owner.free_head.load(Relaxed);
+        if node_no == 0 {
+            return self.take_node_of_others(owner_no, owner);
+        }
+        owner.free_head.store(self.node(node_no).owner_next.load(Relaxed), Relaxed);
+        owner.free_count.store(owner.free_count.load(Relaxed) - 1, Relaxed);
+        Ok(node_no)
+    }
+
+    /// Gives a node back; what exceeds the owner's private stock goes to `lot`.
+    #[inline]
+    pub(crate) fn free_node(&self, owner: &Owner, node_no: u32, lot: &mut Lot) {
+        let node = self.node(node_no);
+        let count = owner.free_count.load(Relaxed);
+        if count < PRIVATE_NODES {
+            node.owner_next.store(owner.free_head.load(Relaxed), Relaxed);
+            owner.free_head.store(node_no, Relaxed);
+            owner.free_count.store(count + 1, Relaxed);
+        } else {
+            node.owner_next.store(lot.first, Relaxed);
+            lot.last = if lot.count == 0 { node_no } else { lot.last };
+            lot.first = node_no;
+            lot.count += 1;
+        }
+    }
+
+    /// Puts a lot into the owner's shard.
+    #[inline]
+    pub(crate) fn give_back(&self, owner_no: OwnerNo, lot: Lot) {
+        if lot.count > 0 {
+            self.give_back_lot(owner_no, &lot);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn give_back_lot(&self, owner_no: OwnerNo, lot: &Lot) {
+        let shard = &self.header().shards[owner_no.0 as usize % SHARDS];
+        bucket::latch(&shard.latch, owner_no);
+        self.node(lot.last).owner_next.store(shard.head.load(Relaxed), Relaxed);
+        shard.head.store(lot.first, Relaxed);
+        shard.count.store(shard.count.load(Relaxed) + lot.count, Relaxed);
+        bucket::unlatch(&shard.latch);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn take_node_of_others(&self, owner_no: OwnerNo, owner: &Owner) -> Result<u32, LockError> {
+        let shards = &self.header().shards;
+        let first = owner_no.0 as usize % SHARDS;
+        let is_refilled = self.take_from_shard(owner_no, owner, &shards[first])
+            || self.take_fresh(owner)
+            || (1..SHARDS).any(|i| self.take_from_shard(owner_no, owner, &shards[(first + i) % SHARDS]));
+        if is_refilled {
+            return self.take_node(owner_no);
+        }
+        self.header().counters.table_full.fetch_add(1, Relaxed);
+        Err(LockError::TableFull { locks_max: self.config.locks_max })
+    }
+
+    fn take_from_shard(&self, owner_no: OwnerNo, owner: &Owner, shard: &Shard) -> bool {
+        if shard.count.load(Relaxed) == 0 {
+            return false; // A guess without the latch: who misses nodes given back this instant goes on elsewhere.
+        }
+        bucket::latch(&shard.latch, owner_no);
+        let available = shard.count.load(Relaxed);
+        let taken = available.min(PRIVATE_NODES);
+        if taken > 0 {
+            let first = shard.head.load(Relaxed);
+            let mut last = first;
+            for _ in 1..taken {
+                last = self.node(last).owner_next.load(Relaxed);
+            }
+            shard.head.store(self.node(last).owner_next.load(Relaxed), Relaxed);
+            shard.count.store(available - taken, Relaxed);
+            self.node(last).owner_next.store(owner.free_head.load(Relaxed), Relaxed);
+            owner.free_head.store(first, Relaxed);
+            owner.free_count.store(owner.free_count.load(Relaxed) + taken, Relaxed);
+        }
+        bucket::unlatch(&shard.latch);
+        taken > 0
+    }
+
+    fn take_fresh(&self, owner: &Owner) -> bool {
+        let total = self.nodes.len() as u32;
+        let lot = |fresh: u32| Some(fresh + PRIVATE_NODES.min(total - fresh)).filter(|&next| next > fresh);
+        // SeqCst for no partner: the numbers are all that is handed over, and the path is rare.
+        let Ok(first) = self.header().fresh.fetch_update(SeqCst, SeqCst, lot) else { return false };
+        let taken = PRIVATE_NODES.min(total - first);
+        for node_no in (first..first + taken).rev() {
+            self.node(node_no).owner_next.store(owner.free_head.load(Relaxed), Relaxed);
+            owner.free_head.store(node_no, Relaxed);
+        }
+        owner.free_count.store(owner.free_count.load(Relaxed) + taken, Relaxed);
+        true
+    }
+}

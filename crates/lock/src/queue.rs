@@ -1,0 +1,271 @@
+//! Who is granted what: all that happens with a bucket latched.
+//!
+//! A request is a node whose modes say where it stands:
+//!
+//! ```text
+//!  granted  wanted
+//!  -        -        free
+//!  G        -        holds G
+//!  -        W        waits for W
+//!  G        W        holds G and waits to hold W instead (an upgrade)
+//! ```
+//!
+//! Q1. A new request is granted if its mode gets along with all that others hold for the name, with all that their upgrades
+//!     want, and with all that was asked for before it. So the queue is first come, first served.
+//! Q2. An upgrade is granted if its mode gets along with all that others hold. It passes those who hold nothing, since they
+//!     would wait for it in vain; two upgrades that exclude each other are a deadlock, which `deadlock` finds.
+//! Q3. Whenever a mode in a queue goes down or a node leaves it, [`Queue::admit`] grants what Q1 and Q2 allow now. So nobody
+//!     waits without a reason in the queue, unless that waiter has been told to give up and has not left yet: then the pass
+//!     that follows its leaving serves the others.
+//! Q4. `waiting` and `strong` of the bucket count its nodes with a wanted mode, and those that name a table with a granted or
+//!     wanted mode that is no intention.
+
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
+
+use ledgerstone_region::sync;
+
+use crate::mode::ModeSet;
+use crate::table::{Bucket, LockTable, Node};
+use crate::{LockName, Mode, OwnerNo, bucket, owner};
+
+/// A latched bucket; dropping it unlatches.
+pub(crate) struct Queue<'a> {
+    table: &'a LockTable,
+    pub(crate) bucket: &'a Bucket,
+    pub(crate) bucket_no: u32,
+}
+
+/// What the queue for a name says to one owner.
+pub(crate) struct Scan {
+    /// The owner's own node, 0 if it has none.
+    pub mine: u32,
+    /// What others hold.
+    pub granted: ModeSet,
+    /// What others wait for.
+    pub wanted: ModeSet,
+}
+
+impl Drop for Queue<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        bucket::unlatch(&self.bucket.latch);
+    }
+}
+
+impl LockTable {
+    /// Latches the bucket of `name` in the name of `holder`.
+    #[inline]
+    pub(crate) fn latch(&self, name: LockName, holder: OwnerNo) -> Queue<'_> {
+        self.latch_bucket(self.bucket_no(name), holder)
+    }
+
+    #[inline]
+    pub(crate) fn latch_bucket(&self, bucket_no: u32, holder: OwnerNo) -> Queue<'_> {
+        sync::yield_point("lock bucket");
+        let bucket = &self.buckets[bucket_no as usize];
+        bucket::latch(&bucket.latch, holder);
+        Queue { table: self, bucket, bucket_no }
+    }
+}
+
+impl Queue<'_> {
+    /// Looks at all requests for `name`, for `owner`.
+    #[inline]
+    pub(crate) fn scan(&self, name: LockName, owner: OwnerNo) -> Scan {
+        let mut scan = Scan { mine: 0, granted: ModeSet::EMPTY, wanted: ModeSet::EMPTY };
+        self.for_each(name, |node_no, node| {
+            if node.owner_no() == owner {
+                scan.mine = node_no;
+            } else {
+                scan.granted.add_number(node.granted_number());
+                scan.wanted.add_number(node.wanted_number());
+            }
+        });
+        scan
+    }
+
+    /// Calls `visit` for each request for `name`, in the order of arrival.
+    #[inline]
+    pub(crate) fn for_each(&self, name: LockName, mut visit: impl FnMut(u32, &Node)) {
+        let mut node_no = self.bucket.head.load(Relaxed);
+        while node_no != 0 {
+            let node = self.table.node(node_no);
+            if node.is_for(name) {
+                visit(node_no, node);
+            }
+            node_no = node.next.load(Relaxed);
+        }
+    }
+
+    /// Fills a free node and puts it at the end of the chain.
+    #[inline]
+    pub(crate) fn append(
+        &self,
+        node_no: u32,
+        name: LockName,
+        owner: OwnerNo,
+        granted: Option<Mode>,
+        wanted: Option<Mode>,
+    ) {
+        let node = self.table.node(node_no);
+        node.space.store(name.space, Relaxed);
+        node.item.store(name.item, Relaxed);
+        node.owner.store(owner.0, Relaxed);
+        node.bucket.store(self.bucket_no, Relaxed);
+        let last = self.bucket.tail.load(Relaxed);
+        node.previous.store(last, Relaxed);
+        node.next.store(0, Relaxed);
+        if last == 0 {
+            self.bucket.head.store(node_no, Relaxed);
+        } else {
+            self.table.node(last).next.store(node_no, Relaxed);
+        }
+        self.bucket.tail.store(node_no, Relaxed);
+        self.set_modes(node, granted, wanted);
+    }
+
+    /// Takes a node out of the chain. It is nobody's afterwards; [`Queue::admit`] must follow (Q3).
+    #[inline]
+    pub(crate) fn remove(&self, node: &Node) {
+        self.set_modes(node, None, None);
+        let (previous, next) = (node.previous.load(Relaxed), node.next.load(Relaxed));
+        if previous == 0 {
+            self.bucket.head.store(next, Relaxed);
+        } else {
+            self.table.node(previous).next.store(next, Relaxed);
+        }
+        if next == 0 {
+            self.bucket.tail.store(previous, Relaxed);
+        } else {
+            self.table.node(next).previous.store(previous, Relaxed);
+        }
+    }
+
+    /// The only place that changes the modes of a node, and so the one that keeps Q4.
+    #[inline]
+    pub(crate) fn set_modes(&self, node: &Node, granted: Option<Mode>, wanted: Option<Mode>) {
+        let number = |mode: Option<Mode>| mode.map_or(0, |m| m as u32);
+        let (before, after) = (node.modes.load(Relaxed), number(granted) | number(wanted) << 8);
+        node.modes.store(after, Relaxed);
+        if (before | after) >> 8 != 0 {
+            add(&self.bucket.waiting, i32::from(after >> 8 != 0) - i32::from(before >> 8 != 0));
+        }
+        if node.space.load(Relaxed) & 3 == 0 && node.item.load(Relaxed) == 0 {
+            let is_strong = |modes: u32| modes & 0xff > Mode::IX as u32 || modes >> 8 > Mode::IX as u32;
+            match (is_strong(before), is_strong(after)) {
+                (false, true) => drop(self.bucket.strong.fetch_add(1, SeqCst)), // See `intention`.
+                (true, false) => drop(self.bucket.strong.fetch_sub(1, SeqCst)),
+                _ => {}
+            }
+        }
+    }
+
+    /// Grants every request for `name` that nothing in the queue forbids any more (Q1, Q2). The result must be woken after
+    /// the bucket is unlatched.
+    #[inline]
+    #[must_use]
+    pub(crate) fn admit(&self, name: LockName) -> Option<Woken> {
+        if self.bucket.waiting.load(Relaxed) == 0 { None } else { self.admit_waiting(name) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn admit_waiting(&self, name: LockName) -> Option<Woken> {
+        let mut held = [0_u32; 7];
+        self.for_each(name, |_, node| held[(node.granted_number() & 7) as usize] += 1);
+        let holders_but = |held: &[u32; 7], own: u32| {
+            let mut set = ModeSet::EMPTY;
+            for mode in Mode::ALL {
+                if held[mode as usize] > u32::from(mode as u32 == own) {
+                    set.add(mode);
+                }
+            }
+            set
+        };
+        let mut woken = Woken { owners: [OwnerNo(0); WOKEN_MAX], count: 0 };
+        let mut ahead = ModeSet::EMPTY;
+        self.for_each(name, |_, node| {
+            if let (Some(has), Some(wants)) = (node.granted(), node.wanted()) {
+                if holders_but(&held, has as u32).admits(wants) && self.grant(node, wants, &mut woken) {
+                    held[has as usize] -= 1;
+                    held[wants as usize] += 1;
+                } else {
+                    ahead.add(wants);
+                }
+            }
+        });
+        self.for_each(name, |_, node| {
+            if let (None, Some(wants)) = (node.granted(), node.wanted()) {
+                if holders_but(&held, 0).union(ahead).admits(wants) && self.grant(node, wants, &mut woken) {
+                    held[wants as usize] += 1;
+                } else {
+                    ahead.add(wants);
+                }
+            }
+        });
+        (woken.count > 0).then_some(woken)
+    }
+
+    /// False if the waiter was told to give up a moment ago: it will leave the queue, and is not granted anything.
+    fn grant(&self, node: &Node, mode: Mode, woken: &mut Woken) -> bool {
+        let owner_no = node.owner_no();
+        let word = &self.table.owner(owner_no).wait_word;
+        if !owner::end_wait(word, word.load(Relaxed), owner::GRANTED) {
+            return false;
+        }
+        self.set_modes(node, Some(mode), None);
+        woken.add(owner_no, word);
+        true
+    }
+
+    /// Those for whom the request in `node_no` waits: what keeps Q1 or Q2 from granting it.
+    pub(crate) fn blockers(&self, node_no: u32, into: &mut Vec<OwnerNo>) {
+        let waiter = self.table.node(node_no);
+        let Some(wants) = waiter.wanted() else { return };
+        let is_upgrade = waiter.granted().is_some();
+        let mut is_ahead = true;
+        self.for_each(waiter.name(), |other_no, other| {
+            if other_no == node_no {
+                is_ahead = false;
+                return;
+            }
+            let (has, wanted) = (other.granted(), other.wanted());
+            let blocks_by_holding = has.is_some_and(|held| !wants.is_compatible_with(held));
+            let goes_first = !is_upgrade && (is_ahead || has.is_some());
+            if blocks_by_holding || (goes_first && wanted.is_some_and(|held| !wants.is_compatible_with(held))) {
+                into.push(other.owner_no());
+            }
+        });
+    }
+}
+
+fn add(count: &AtomicU32, change: i32) {
+    count.store(count.load(Relaxed).wrapping_add_signed(change), Relaxed); // Under the bucket's latch.
+}
+
+const WOKEN_MAX: usize = 30;
+
+/// Owners that were granted what they wait for, and have not been woken yet: the wake-ups come after the latch is let go, so
+/// that the woken do not run into it.
+pub(crate) struct Woken {
+    owners: [OwnerNo; WOKEN_MAX],
+    count: usize,
+}
+
+impl Woken {
+    fn add(&mut self, owner_no: OwnerNo, word: &AtomicU32) {
+        if let Some(place) = self.owners.get_mut(self.count) {
+            *place = owner_no;
+            self.count += 1;
+        } else {
+            sync::futex_wake(word, 1);
+        }
+    }
+
+    /// Wakes them. Must be called with no bucket latched.
+    pub(crate) fn wake(self, table: &LockTable) {
+        for &owner_no in &self.owners[..self.count] {
+            sync::futex_wake(&table.owner(owner_no).wait_word, 1);
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! The calls of the trait, made of queues, owners and waits.
+
+use std::sync::atomic::{Ordering::Relaxed, Ordering::SeqCst};
+
+use ledgerstone_page::{Lsn, Xid};
+
+use crate::nodes::Lot;
+use crate::queue::Queue;
+use crate::table::LockTable;
+use crate::{Grant, LockError, LockManager, LockName, LockStats, Mode, OwnerNo, Wait, bucket};
+
+/// How a request stands after a look at its queue.
+enum Answer {
+    Granted(Grant),
+    /// In the queue, and the owner's wait has begun.
+    Queued(u32, Option<Mode>),
+}
+
+impl LockTable {
+    /// Grants or queues a request (Q1, Q2).
+    #[inline]
+    fn request(
+        &self,
+        queue: &Queue<'_>,
+        owner_no: OwnerNo,
+        name: LockName,
+        mode: Mode,
+        wait: Wait,
+    ) -> Result<Answer, LockError> {
+        let scan = queue.scan(name, owner_no);
+        let depends = Lsn(queue.bucket.commit_lsn.load(Relaxed)); // Under the latch, as all below.
+        if scan.mine == 0 {
+            let is_free = scan.granted.union(scan.wanted).admits(mode);
+            if !is_free && wait == Wait::Try {
+                return Err(LockError::WouldBlock);
+            }
+            let node_no = self.take_node(owner_no)?;
+            if is_free {
+                queue.append(node_no, name, owner_no, Some(mode), None);
+                self.own(self.owner(owner_no), node_no, self.node(node_no));
+                return Ok(Answer::Granted(Grant { newly: true, previous: None, depends }));
+            }
+            queue.append(node_no, name, owner_no, None, Some(mode));
+            self.own(self.owner(owner_no), node_no, self.node(node_no));
+            self.begin_wait(queue, owner_no, node_no);
+            return Ok(Answer::Queued(node_no, None));
+        }
+        let node = self.node(scan.mine);
+        let Some(held) = node.granted() else {
+            panic!("{owner_no} asks for {name} while it waits for it");
+        };
+        let wanted = held.supremum(mode);
+        let grant = Grant { newly: false, previous: Some(held), depends };
+        if wanted == held {
+            return Ok(Answer::Granted(grant));
+        }
+        if scan.granted.admits(wanted) {
+            queue.set_modes(node, Some(wanted), None);
+            return Ok(Answer::Granted(grant));
+        }
+        if wait == Wait::Try {
+            return Err(LockError::WouldBlock);
+        }
+        queue.set_modes(node, Some(held), Some(wanted));
+        self.begin_wait(queue, owner_no, scan.mine);
+        Ok(Answer::Queued(scan.mine, Some(held)))
+    }
+
+    /// Waits if the answer says so. No bucket is latched.
+    #[inline]
+    fn finish(&self, owner_no: OwnerNo, answer: Answer, wait: Wait) -> Result<Grant, LockError> {
+        match answer {
+            Answer::Granted(grant) => Ok(grant),
+            Answer::Queued(node_no, previous) => {
+                let deadline_ns = if let Wait::Until(deadline_ns) = wait { deadline_ns } else { 0 };
+                let depends = self.wait(owner_no, node_no, deadline_ns)?;
+                Ok(Grant { newly: previous.is_none(), previous, depends })
+            }
+        }
+    }
+
+    #[inline]
+    fn lock_in_queue(&self, owner_no: OwnerNo, name: LockName, mode: Mode, wait: Wait) -> Result<Grant, LockError> {
+        let queue = self.latch(name, owner_no);
+        let answer = self.request(&queue, owner_no, name, mode, wait);
+        drop(queue);
+        self.finish(owner_no, answer?, wait)
+    }
+
+    /// A request for more than an intention on a table: collects the intentions first (I1, I2).
+    fn lock_strong(&self, owner_no: OwnerNo, name: LockName, mode: Mode, wait: Wait) -> Result<Grant, LockError> {
+        let queue = self.latch(name, owner_no);
+        queue.bucket.strong.fetch_add(1, SeqCst);
+        let answer = self.collect(&queue, owner_no, name).and_then(|depends| {
+            self.take_in_all(self.owner(owner_no));
+            Ok((depends, self.request(&queue, owner_no, name, mode, wait)?))
+        });
+        queue.bucket.strong.fetch_sub(1, SeqCst); // By now the node, if there is one, keeps it raised (Q4).
+        drop(queue);
+        let (depends, answer) = answer?;
+        let grant = self.finish(owner_no, answer, wait)?;
+        Ok(Grant { depends: grant.depends.max(depends), ..grant })
+    }
+
+    /// Puts an owner's node back to what it held before.
+    fn restore(&self, owner_no: OwnerNo, name: LockName, previous: Option<Mode>) {
+        match previous {
+            None => drop(self.unlock(owner_no, name)),
+            Some(mode) => drop(self.downgrade(owner_no, name, mode)),
+        }
+    }
+}
+
+impl LockManager for LockTable {
+    #[inline]
+    fn begin(&self, owner_no: OwnerNo, age: Xid) {
+        let owner = self.owner(owner_no);
+        assert!(LockTable::holds_nothing(owner), "{owner_no} begins as {age} and still holds locks");
+        owner.age.store(age.0, Relaxed); // Read by others only after they met a node of this owner under a bucket's latch.
+        if self.header().owners_used.load(Relaxed) <= owner_no.0 {
+            self.header().owners_used.fetch_max(owner_no.0 + 1, SeqCst); // Before the owner's first intention (I1).
+        }
+    }
+
+    #[inline]
+    fn lock(&self, owner_no: OwnerNo, name: LockName, mode: Mode, wait: Wait) -> Result<Grant, LockError> {
+        if self.has_intentions(name) {
+            if !mode.is_intention() {
+                return self.lock_strong(owner_no, name, mode, wait);
+            }
+            if let Some(grant) = self.lock_intention(owner_no, name, mode) {
+                return Ok(grant);
+            }
+        }
+        self.lock_in_queue(owner_no, name, mode, wait)
+    }
+
+    fn lock_instant(&self, owner_no: OwnerNo, name: LockName, mode: Mode, wait: Wait) -> Result<Lsn, LockError> {
+        if !self.has_intentions(name) {
+            let queue = self.latch(name, owner_no);
+            let scan = queue.scan(name, owner_no);
+            let held = if scan.mine == 0 { None } else { self.node(scan.mine).granted() };
+            let is_free = match held {
+                Some(held) => held.covers(mode) || scan.granted.admits(held.supremum(mode)),
+                None => scan.granted.union(scan.wanted).admits(mode),
+            };
+            if is_free {
+                return Ok(Lsn(queue.bucket.commit_lsn.load(Relaxed)));
+            }
+            if wait == Wait::Try {
+                return Err(LockError::WouldBlock);
+            }
+        }
+        let grant = self.lock(owner_no, name, mode, wait)?;
+        self.restore(owner_no, name, grant.previous);
+        Ok(grant.depends)
+    }
+
+    fn held(&self, owner_no: OwnerNo, name: LockName) -> Option<Mode> {
+        let owner = self.owner(owner_no);
+        if self.has_intentions(name) {
+            if let Some((_, mode)) = self.find_intention(owner, name) {
+                return Some(mode);
+            }
+            if owner.table_nodes.load(Relaxed) == 0 {
+                return None;
+            }
+        }
+        let queue = self.latch(name, owner_no);
+        let scan = queue.scan(name, owner_no);
+        if scan.mine == 0 { None } else { self.node(scan.mine).granted() }
+    }
+
+    fn held_by_any(&self, name: LockName) -> Option<Mode> {
+        let queue = self.latch(name, bucket::NOBODY);
+        let mut any = if self.has_intentions(name) { self.intention_of_any(name) } else { None };
+        queue.for_each(name, |_, node| {
+            if let Some(mode) = node.granted() {
+                any = Some(any.map_or(mode, |other: Mode| other.supremum(mode)));
+            }
+        });
+        any
+    }
+
+    fn downgrade(&self, owner_no: OwnerNo, name: LockName, to: Mode) -> Option<Mode> {
+        if self.has_intentions(name) {
+            let owner = self.owner(owner_no);
+            if let Some((place, mode)) = self.find_intention(owner, name) {
+                if to.covers(mode) {
+                    return Some(mode);
+                }
+                if self.lower_intention(owner, place, name) {
+                    return Some(Mode::IS);
+                }
+            }
+        }
+        let queue = self.latch(name, owner_no);
+        let scan = queue.scan(name, owner_no);
+        if scan.mine == 0 {
+            return None;
+        }
+        let node = self.node(scan.mine);
+        let held = node.granted()?;
+        if !held.covers(to) || held == to {
+            return Some(held);
+        }
+        queue.set_modes(node, Some(to), None);
+        let woken = queue.admit(name);
+        drop(queue);
+        if let Some(woken) = woken {
+            woken.wake(self);
+        }
+        Some(to)
+    }
+
+    fn unlock(&self, owner_no: OwnerNo, name: LockName) -> Option<Mode> {
+        if self.has_intentions(name) {
+            let owner = self.owner(owner_no);
+            if let Some((place, mode)) = self.find_intention(owner, name) {
+                if self.drop_intention(owner, place, name, mode) {
+                    return Some(mode);
+                }
+            }
+        }
+        let queue = self.latch(name, owner_no);
+        let scan = queue.scan(name, owner_no);
+        if scan.mine == 0 {
+            return None;
+        }
+        let node = self.node(scan.mine);
+        let held = node.granted();
+        queue.remove(node);
+        let woken = queue.admit(name);
+        drop(queue);
+        if let Some(woken) = woken {
+            woken.wake(self);
+        }
+        self.disown(owner_no, scan.mine);
+        held
+    }
+
+    #[inline]
+    fn unlock_all(&self, owner_no: OwnerNo, commit_lsn: Option<Lsn>) {
+        let owner = self.owner(owner_no);
+        self.give_up_intentions(owner, commit_lsn);
+        let mut node_no = owner.held_head.load(Relaxed);
+        if node_no == 0 {
+            return;
+        }
+        owner.held_head.store(0, Relaxed);
+        owner.table_nodes.store(0, Relaxed);
+        let mut lot = Lot::default();
+        while node_no != 0 {
+            let node = self.node(node_no);
+            let next = node.owner_next.load(Relaxed);
+            let name = node.name();
+            let queue = self.latch_bucket(node.bucket.load(Relaxed), owner_no);
+            if let (Some(lsn), Some(mode)) = (commit_lsn, node.granted())
+                && mode.may_write()
+            {
+                queue.bucket.raise_commit_lsn(lsn);
+            }
+            queue.remove(node);
+            let woken = queue.admit(name);
+            drop(queue);
+            if let Some(woken) = woken {
+                woken.wake(self);
+            }
+            self.free_node(owner, node_no, &mut lot);
+            node_no = next;
+        }
+        self.give_back(owner_no, lot);
+    }
+
+    fn for_each_held(&self, owner_no: OwnerNo, visit: &mut dyn FnMut(LockName, Mode)) {
+        let owner = self.owner(owner_no);
+        self.take_in_all(owner);
+        self.for_each_intention(owner, &mut *visit);
+        self.for_each_owned(owner, &mut *visit);
+    }
+
+    fn cancel_all_waits(&self) {
+        self.cancel_waits();
+    }
+
+    fn allow_waits(&self) {
+        self.header().is_cancelled.store(0, SeqCst);
+    }
+
+    fn stats(&self) -> LockStats {
+        LockTable::stats(self)
+    }
+}

@@ -1,0 +1,362 @@
+//! What lies in the region: a header, buckets, request nodes, owners.
+//!
+//! ```text
+//! header   latch of the deadlock search, switches, counters, shards of free nodes
+//! buckets  64 bytes each: latch, commit LSN left behind, head and tail of a chain of nodes
+//! nodes    64 bytes each: one request of one owner for one name; number 0 is "none"
+//! owners   192 bytes each: age, list of nodes, private free nodes, wait word; intentions on tables
+//! ```
+//!
+//! T1. A node is in exactly one of: a bucket's chain (and then in its owner's list), an owner's private free list, a shard's
+//!     free list, the never used rest.
+//! T2. A bucket's chain and the modes of its nodes change only under the bucket's latch. It holds, in the order of arrival,
+//!     the requests for all names that hash to it. There are no lock heads: a queue is the part of a chain with one name.
+//! T3. An owner's lists (`held_head`, `free_head`, and the links in their nodes) are touched by the owner's thread only.
+//! T4. Latches here are leaves: at most one bucket latch is held at a time, and under it at most one shard of free nodes.
+//!     The latch of the deadlock search comes before bucket latches.
+//!
+//! Links are numbers of array elements, so that any process can follow them.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+use ledgerstone_page::Lsn;
+use ledgerstone_region::{Handle, Region, RegionError, shared};
+
+use crate::{LockName, Mode, OwnerNo};
+
+/// Nodes an owner keeps for itself; so many come and go between it and the shards at once.
+pub(crate) const PRIVATE_NODES: u32 = 16;
+/// Shards of free nodes.
+pub(crate) const SHARDS: usize = 8;
+/// Tables on which an owner can have an intention without a node.
+pub(crate) const INTENTIONS: usize = 8;
+
+shared! {
+    /// A free list that many owners share.
+    pub(crate) struct Shard {
+        /// See `bucket`.
+        pub latch: AtomicU32,
+        /// First free node, linked by `owner_next`.
+        pub head: AtomicU32,
+        /// How many.
+        pub count: AtomicU32,
+        /// To a cache line.
+        pub spare: [AtomicU32; 13],
+    }
+    size 64
+}
+
+shared! {
+    /// Counters; all relaxed, they order nothing.
+    pub(crate) struct Counters {
+        /// Requests that had to wait.
+        pub waits: AtomicU64,
+        /// Requests that ended as the victim of a deadlock.
+        pub deadlocks: AtomicU64,
+        /// Requests that ended at their deadline.
+        pub timeouts: AtomicU64,
+        /// Requests refused because the nodes ran out.
+        pub table_full: AtomicU64,
+        /// Deadlock searches.
+        pub searches: AtomicU64,
+        /// Intentions that were turned into nodes for a strong request.
+        pub collected: AtomicU64,
+        /// To a cache line.
+        pub spare: [AtomicU64; 2],
+    }
+    size 64
+}
+
+shared! {
+    /// What there is once.
+    pub(crate) struct Header {
+        /// Latch of the deadlock search.
+        pub search_latch: AtomicU32,
+        /// Owners that sleep or are about to.
+        pub waiting: AtomicU32,
+        /// To a cache line: the two above change often, those below hardly ever.
+        pub spare: [AtomicU32; 14],
+        /// 1: nobody may wait.
+        pub is_cancelled: AtomicU32,
+        /// One more than the largest owner that ever began.
+        pub owners_used: AtomicU32,
+        /// The first node that was never used.
+        pub fresh: AtomicU32,
+        /// To a cache line.
+        pub spare_settings: [AtomicU32; 13],
+        /// Counters.
+        pub counters: Counters,
+        /// Free nodes.
+        pub shards: [Shard; 8],
+    }
+    size 704
+}
+
+shared! {
+    /// Head of a chain of requests.
+    pub(crate) struct Bucket {
+        /// See `bucket`.
+        pub latch: AtomicU32,
+        /// Requests in the chain for a table in a mode that is no intention (see `intention`).
+        pub strong: AtomicU32,
+        /// Largest LSN of a commit that gave up a writer's lock here.
+        pub commit_lsn: AtomicU64,
+        /// First node of the chain.
+        pub head: AtomicU32,
+        /// Last node of the chain.
+        pub tail: AtomicU32,
+        /// Nodes in the chain that want what they do not have.
+        pub waiting: AtomicU32,
+        /// To a cache line.
+        pub spare: [AtomicU32; 9],
+    }
+    size 64
+}
+
+shared! {
+    /// One request of one owner for one name.
+    pub(crate) struct Node {
+        /// The name's space.
+        pub space: AtomicU64,
+        /// The name's item.
+        pub item: AtomicU64,
+        /// Neighbours in the bucket's chain.
+        pub next: AtomicU32,
+        /// As above.
+        pub previous: AtomicU32,
+        /// Whose it is.
+        pub owner: AtomicU32,
+        /// Granted mode | wanted mode << 8; see `queue`.
+        pub modes: AtomicU32,
+        /// Neighbours in the owner's list.
+        pub owner_next: AtomicU32,
+        /// As above.
+        pub owner_previous: AtomicU32,
+        /// Where the chain begins.
+        pub bucket: AtomicU32,
+        /// To a cache line.
+        pub spare: [AtomicU32; 5],
+    }
+    size 64
+}
+
+shared! {
+    /// A transaction, as lock table.
+    pub(crate) struct Owner {
+        /// The transaction.
+        pub age: AtomicU64,
+        /// Largest commit LSN with which it gave up an intention to write that had no node.
+        pub intention_commit_lsn: AtomicU64,
+        /// First of its nodes, the newest.
+        pub held_head: AtomicU32,
+        /// First of its free nodes.
+        pub free_head: AtomicU32,
+        /// How many of those.
+        pub free_count: AtomicU32,
+        /// Nodes in its list that name a table.
+        pub table_nodes: AtomicU32,
+        /// Places of `intentions` in use.
+        pub intention_count: AtomicU32,
+        /// What it waits for (see `owner`).
+        pub wait_word: AtomicU32,
+        /// The node it waits with.
+        pub wait_node: AtomicU32,
+        /// The bucket of that node.
+        pub wait_bucket: AtomicU32,
+        /// To a cache line.
+        pub spare: [AtomicU32; 4],
+        /// Intentions on tables without a node (see `intention`).
+        pub intentions: [AtomicU64; 8],
+        /// To a multiple of two cache lines for the adjacent-line prefetcher: owners do not share.
+        pub spare_lines: [AtomicU64; 16],
+    }
+    size 256
+}
+
+/// How large a lock table is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LockConfig {
+    /// Transactions at a time; owners are numbered below this.
+    pub owners: u32,
+    /// Locks held or waited for at a time by all transactions together: the budget.
+    pub locks_max: u32,
+    /// Buckets; rounded up to a power of two. 0: as many as locks.
+    pub buckets: u32,
+    /// Whether intentions on tables may go without a node. Off only to measure or to test.
+    pub fast_intentions: bool,
+}
+
+impl Default for LockConfig {
+    fn default() -> Self {
+        LockConfig { owners: 1024, locks_max: 1 << 18, buckets: 0, fast_intentions: true }
+    }
+}
+
+impl LockConfig {
+    /// Bytes of the region that a table of this size takes, alignment included.
+    #[must_use]
+    pub fn region_bytes(&self) -> u64 {
+        64 * (u64::from(self.bucket_count()) + u64::from(self.node_count()))
+            + 256 * u64::from(self.owners.max(1))
+            + size_of::<Header>() as u64
+            + 4 * 64
+    }
+
+    fn bucket_count(&self) -> u32 {
+        let wanted = if self.buckets == 0 { self.locks_max } else { self.buckets };
+        wanted.clamp(1, 1 << 26).next_power_of_two()
+    }
+
+    /// Number 0 is nobody's. What idle owners may keep for themselves comes on top of the budget, so that they cannot starve
+    /// the others of it.
+    fn node_count(&self) -> u32 {
+        let spare = u64::from(self.owners.max(1)) * u64::from(PRIVATE_NODES);
+        let count = 1 + u64::from(self.locks_max) + spare;
+        count.min(1 << 31) as u32
+    }
+}
+
+/// Counters of a lock table. Nothing is counted on the path of a lock that is granted at once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LockStats {
+    /// Requests that had to wait.
+    pub waits: u64,
+    /// Requests that ended as the victim of a deadlock.
+    pub deadlocks: u64,
+    /// Requests that ended at their deadline.
+    pub timeouts: u64,
+    /// Requests refused because the nodes ran out.
+    pub table_full: u64,
+    /// Deadlock searches.
+    pub searches: u64,
+    /// Intentions on tables that were turned into queue entries because somebody wanted the table for himself.
+    pub intentions_collected: u64,
+    /// The budget.
+    pub locks_max: u64,
+    /// Nodes out of the shared free lists: held, waiting, or kept ready by an owner (up to 16 each).
+    pub nodes_taken: u64,
+}
+
+/// The lock manager that comes with the engine: request queues in the region.
+pub struct LockTable {
+    pub(crate) header: Handle<[Header]>,
+    pub(crate) buckets: Handle<[Bucket]>,
+    pub(crate) nodes: Handle<[Node]>,
+    pub(crate) owners: Handle<[Owner]>,
+    pub(crate) config: LockConfig,
+    /// 64 - log2(buckets).
+    bucket_shift: u32,
+}
+
+impl LockTable {
+    /// Makes an empty lock table in `region`.
+    ///
+    /// # Errors
+    /// The region has no room for [`LockConfig::region_bytes`].
+    pub fn create(region: &Region, config: LockConfig) -> Result<LockTable, RegionError> {
+        let header = region.alloc::<Header>(1, 64)?;
+        let buckets = region.alloc::<Bucket>(u64::from(config.bucket_count()), 64)?;
+        let nodes = region.alloc::<Node>(u64::from(config.node_count()), 64)?;
+        let owners = region.alloc::<Owner>(u64::from(config.owners.max(1)), 64)?;
+        let table = LockTable {
+            header: region.handle_slice(header)?,
+            buckets: region.handle_slice(buckets)?,
+            nodes: region.handle_slice(nodes)?,
+            owners: region.handle_slice(owners)?,
+            config,
+            bucket_shift: 64 - config.bucket_count().trailing_zeros(),
+        };
+        table.header().fresh.store(1, Relaxed); // Nobody else knows the table yet.
+        Ok(table)
+    }
+
+    /// Counters since the table was made.
+    #[must_use]
+    pub fn stats(&self) -> LockStats {
+        let counters = &self.header().counters;
+        let fresh = u64::from(self.header().fresh.load(Relaxed));
+        let free = self.header().shards.iter().map(|shard| u64::from(shard.count.load(Relaxed))).sum::<u64>();
+        LockStats {
+            waits: counters.waits.load(Relaxed),
+            deadlocks: counters.deadlocks.load(Relaxed),
+            timeouts: counters.timeouts.load(Relaxed),
+            table_full: counters.table_full.load(Relaxed),
+            searches: counters.searches.load(Relaxed),
+            intentions_collected: counters.collected.load(Relaxed),
+            locks_max: u64::from(self.config.locks_max),
+            nodes_taken: fresh.saturating_sub(1).saturating_sub(free),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn header(&self) -> &Header {
+        &self.header[0]
+    }
+
+    #[inline]
+    pub(crate) fn node(&self, node_no: u32) -> &Node {
+        &self.nodes[node_no as usize]
+    }
+
+    #[inline]
+    pub(crate) fn owner(&self, owner: OwnerNo) -> &Owner {
+        &self.owners[owner.0 as usize]
+    }
+
+    /// Multiplicative hashing, highest bits: key hashes are mixed already, table ids and small numbers are not.
+    #[inline]
+    pub(crate) fn bucket_no(&self, name: LockName) -> u32 {
+        let mixed = (name.item ^ name.space.wrapping_mul(0xff51_afd7_ed55_8ccd)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        mixed.checked_shr(self.bucket_shift).unwrap_or(0) as u32
+    }
+}
+
+impl Node {
+    #[inline]
+    pub(crate) fn name(&self) -> LockName {
+        LockName { space: self.space.load(Relaxed), item: self.item.load(Relaxed) }
+    }
+
+    #[inline]
+    pub(crate) fn is_for(&self, name: LockName) -> bool {
+        self.item.load(Relaxed) == name.item && self.space.load(Relaxed) == name.space
+    }
+
+    #[inline]
+    pub(crate) fn owner_no(&self) -> OwnerNo {
+        OwnerNo(self.owner.load(Relaxed))
+    }
+
+    /// Number of the granted mode, 0 for none.
+    #[inline]
+    pub(crate) fn granted_number(&self) -> u32 {
+        self.modes.load(Relaxed) & 0xff
+    }
+
+    #[inline]
+    pub(crate) fn granted(&self) -> Option<Mode> {
+        Mode::from_number(self.granted_number())
+    }
+
+    /// Number of the mode it waits for, 0 for none.
+    #[inline]
+    pub(crate) fn wanted_number(&self) -> u32 {
+        self.modes.load(Relaxed) >> 8
+    }
+
+    #[inline]
+    pub(crate) fn wanted(&self) -> Option<Mode> {
+        Mode::from_number(self.wanted_number())
+    }
+}
+
+impl Bucket {
+    /// Raises the commit LSN left behind. Only under the bucket's latch.
+    #[inline]
+    pub(crate) fn raise_commit_lsn(&self, lsn: Lsn) {
+        if self.commit_lsn.load(Relaxed) < lsn.0 {
+            self.commit_lsn.store(lsn.0, Relaxed);
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! Sleeping for a lock, and all ways to wake up.
+//!
+//! ```text
+//!  queued ── spins a little: a lock is held for microseconds, a wake-up costs tens of them
+//!    │
+//!    ├─ searches for a deadlock once, when it is about to sleep
+//!    │     a cycle, and the waiter is its youngest: leaves with `Deadlock`
+//!    │     a cycle, and another is:               tells that one to give way, and searches on
+//!    └─ sleeps until the word changes or the deadline passes
+//!          GRANTED    has the lock
+//!          VICTIM     finds the cycle again, to name it, and leaves with `Deadlock`; if it is gone (another of the cycle
+//!                     met its deadline), the wait goes on
+//!          CANCELLED  leaves with `Cancelled`
+//! ```
+//!
+//! W1. Whoever leaves without the lock looks at the word once more under the bucket's latch: a grant that came first counts.
+//! W2. It leaves the queue as if it had never been there, and those behind it are looked at (Q3).
+//! W3. `is_cancelled` is set before the words are read, and the word says `WAITING` before the flag is read (sequentially
+//!     consistent): nobody goes to sleep unnoticed after waits were called off.
+
+use std::sync::atomic::{Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst};
+
+use ledgerstone_page::{Lsn, Xid};
+use ledgerstone_region::sync;
+
+use crate::deadlock::{Hop, confirm_cycle, find_cycle, victim_of};
+use crate::queue::Queue;
+use crate::table::LockTable;
+use crate::waits_for::Graph;
+use crate::{DeadlockEdge, LockError, OwnerNo, bucket, owner};
+
+/// Why a waiter leaves its queue without the lock.
+enum Leave {
+    Deadlock(Vec<DeadlockEdge>),
+    Timeout,
+    Cancelled,
+}
+
+impl LockTable {
+    /// Opens a wait for the request in `node_no`, which is in the latched queue (O2).
+    pub(crate) fn begin_wait(&self, queue: &Queue<'_>, owner_no: OwnerNo, node_no: u32) {
+        let owner = self.owner(owner_no);
+        owner.wait_node.store(node_no, Relaxed);
+        owner.wait_bucket.store(queue.bucket_no, Relaxed);
+        let number = (owner.wait_word.load(Relaxed) & !0xff).wrapping_add(0x100);
+        owner.wait_word.store(number | owner::WAITING, SeqCst); // W3; and Release for O2.
+    }
+
+    /// Waits for the end of the owner's wait, and returns the commit LSN left behind in the bucket.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn wait(&self, owner_no: OwnerNo, node_no: u32, deadline_ns: u64) -> Result<Lsn, LockError> {
+        let header = self.header();
+        header.counters.waits.fetch_add(1, Relaxed);
+        let word = &self.owner(owner_no).wait_word;
+        let mut round = 0;
+        while owner::state(word.load(Acquire)) == owner::WAITING && sync::spin(round) {
+            round += 1;
+        }
+        if owner::state(word.load(Acquire)) == owner::GRANTED {
+            return Ok(self.left_behind(owner_no));
+        }
+        header.waiting.fetch_add(1, SeqCst); // After the node is queued: see `wait_asleep`.
+        let end = self.wait_asleep(owner_no, node_no, deadline_ns);
+        header.waiting.fetch_sub(1, SeqCst);
+        match end {
+            None => Ok(self.left_behind(owner_no)),
+            Some(why) => self.leave(owner_no, node_no, why),
+        }
+    }
+
+    /// Until the word says how the wait ends. `None`: with the lock.
+    fn wait_asleep(&self, owner_no: OwnerNo, node_no: u32, deadline_ns: u64) -> Option<Leave> {
+        let header = self.header();
+        let word = &self.owner(owner_no).wait_word;
+        let mut is_searched = false;
+        loop {
+            let seen = word.load(Acquire);
+            match owner::state(seen) {
+                owner::WAITING => {}
+                owner::VICTIM => {
+                    if let Some(cycle) = self.find_verdict(owner_no) {
+                        return Some(Leave::Deadlock(cycle));
+                    }
+                    self.wait_again(owner_no, node_no);
+                    is_searched = false;
+                    continue;
+                }
+                owner::CANCELLED => return Some(Leave::Cancelled),
+                _ => return None,
+            }
+            if header.is_cancelled.load(SeqCst) != 0 {
+                return Some(Leave::Cancelled);
+            }
+            // Alone, nobody closes a cycle. Two that come at the same time have both queued before they count themselves,
+            // and the second to count sees both.
+            if !is_searched && header.waiting.load(SeqCst) > 1 {
+                is_searched = true;
+                if let Some(cycle) = self.search(owner_no) {
+                    return Some(Leave::Deadlock(cycle));
+                }
+                continue;
+            }
+            is_searched = true;
+            let now_ns = sync::now_ns();
+            if now_ns >= deadline_ns {
+                return Some(Leave::Timeout);
+            }
+            sync::futex_wait(word, seen, (deadline_ns != u64::MAX).then(|| deadline_ns - now_ns));
+        }
+    }
+
+    fn left_behind(&self, owner_no: OwnerNo) -> Lsn {
+        // Raised before the grant, which the wait word's Acquire load has seen.
+        let bucket_no = self.owner(owner_no).wait_bucket.load(Relaxed);
+        Lsn(self.buckets[bucket_no as usize].commit_lsn.load(Relaxed))
+    }
+
+    /// After a verdict that has lost its reason: waits on, and takes the grants that passed by meanwhile.
+    fn wait_again(&self, owner_no: OwnerNo, node_no: u32) {
+        let queue = self.latch_bucket(self.owner(owner_no).wait_bucket.load(Relaxed), owner_no);
+        self.begin_wait(&queue, owner_no, node_no);
+        let woken = queue.admit(self.node(node_no).name());
+        drop(queue);
+        if let Some(woken) = woken {
+            woken.wake(self);
+        }
+    }
+
+    /// Leaves the queue without the lock, unless it was granted by now (W1, W2).
+    fn leave(&self, owner_no: OwnerNo, node_no: u32, why: Leave) -> Result<Lsn, LockError> {
+        let owner = self.owner(owner_no);
+        let node = self.node(node_no);
+        let queue = self.latch_bucket(owner.wait_bucket.load(Relaxed), owner_no);
+        let seen = owner.wait_word.load(Acquire);
+        let Some(mode) = node.wanted() else {
+            drop(queue);
+            return Ok(self.left_behind(owner_no));
+        };
+        let name = node.name();
+        let mut holders = Vec::new();
+        if matches!(why, Leave::Timeout) {
+            queue.blockers(node_no, &mut holders);
+        }
+        owner.wait_word.store((seen & !0xff) | owner::IDLE, Release);
+        let held = node.granted();
+        match held {
+            Some(_) => queue.set_modes(node, held, None),
+            None => queue.remove(node),
+        }
+        let woken = queue.admit(name);
+        drop(queue);
+        if let Some(woken) = woken {
+            woken.wake(self);
+        }
+        if held.is_none() {
+            self.disown(owner_no, node_no);
+        }
+        let counters = &self.header().counters;
+        Err(match why {
+            Leave::Deadlock(cycle) => {
+                counters.deadlocks.fetch_add(1, Relaxed);
+                LockError::Deadlock { cycle, victim: self.age(owner_no) }
+            }
+            Leave::Timeout => {
+                counters.timeouts.fetch_add(1, Relaxed);
+                let mut holders = holders.into_iter().map(|holder| self.age(holder)).collect::<Vec<_>>();
+                holders.sort_unstable();
+                holders.dedup();
+                LockError::Timeout { name, mode, holders }
+            }
+            Leave::Cancelled => LockError::Cancelled,
+        })
+    }
+
+    /// Looks for deadlocks through `owner_no` and resolves each, until there is none or the owner itself must give way: then
+    /// the cycle is returned.
+    fn search(&self, owner_no: OwnerNo) -> Option<Vec<DeadlockEdge>> {
+        let header = self.header();
+        header.counters.searches.fetch_add(1, Relaxed);
+        let mut flagged = Vec::new();
+        bucket::latch(&header.search_latch, owner_no);
+        let verdict = loop {
+            let Some(cycle) = self.find_confirmed(owner_no) else { break None };
+            match victim_of(&cycle, |owner| self.age(owner)) {
+                Some(victim) if victim != owner_no => {
+                    let ticket = cycle.iter().find(|hop| hop.owner == victim).map_or(0, |hop| hop.waiting.ticket);
+                    if owner::end_wait(&self.owner(victim).wait_word, ticket | owner::WAITING, owner::VICTIM) {
+                        flagged.push(victim);
+                    }
+                }
+                _ => break Some(self.edges(&cycle)),
+            }
+        };
+        bucket::unlatch(&header.search_latch);
+        for victim in flagged {
+            sync::futex_wake(&self.owner(victim).wait_word, 1);
+        }
+        verdict
+    }
+
+    /// The cycle for which another search has chosen `owner_no`, unless it is gone.
+    fn find_verdict(&self, owner_no: OwnerNo) -> Option<Vec<DeadlockEdge>> {
+        let header = self.header();
+        bucket::latch(&header.search_latch, owner_no);
+        let cycle = self.find_confirmed(owner_no);
+        bucket::unlatch(&header.search_latch);
+        cycle.map(|cycle| self.edges(&cycle))
+    }
+
+    /// Under the search latch. A cycle that is not confirmed has lost one of its waits, so the next round finds less.
+    fn find_confirmed(&self, owner_no: OwnerNo) -> Option<Vec<Hop>> {
+        let mut graph = Graph::new(self, owner_no);
+        loop {
+            let cycle = find_cycle(&mut graph, owner_no)?;
+            if confirm_cycle(&mut graph, &cycle) {
+                return Some(cycle);
+            }
+        }
+    }
+
+    fn edges(&self, cycle: &[Hop]) -> Vec<DeadlockEdge> {
+        let edge = |hop: &Hop| DeadlockEdge {
+            xid: self.age(hop.owner),
+            waits_for: self.age(hop.next),
+            name: hop.waiting.name,
+            mode: hop.waiting.mode,
+        };
+        cycle.iter().map(edge).collect()
+    }
+
+    fn age(&self, owner_no: OwnerNo) -> Xid {
+        Xid(self.owner(owner_no).age.load(Relaxed))
+    }
+
+    /// Ends all waits, now and until waits are allowed again (W3).
+    pub(crate) fn cancel_waits(&self) {
+        let header = self.header();
+        header.is_cancelled.store(1, SeqCst);
+        let used = header.owners_used.load(SeqCst);
+        for owner in self.owners.iter().take(used as usize) {
+            if owner::end_wait(&owner.wait_word, owner.wait_word.load(SeqCst), owner::CANCELLED) {
+                sync::futex_wake(&owner.wait_word, 1);
+            }
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! The waits-for graph of a lock table, read queue by queue while it changes.
+//!
+//! No more than one bucket is latched at a time, so the picture as a whole may never have been true: `deadlock` D1 is what
+//! makes a cycle in it count.
+
+use std::sync::atomic::{Ordering::Acquire, Ordering::Relaxed};
+
+use crate::deadlock::{Waiting, WaitsFor};
+use crate::table::LockTable;
+use crate::{OwnerNo, owner};
+
+/// The graph as the search of one owner sees it.
+pub(crate) struct Graph<'a> {
+    table: &'a LockTable,
+    searcher: OwnerNo,
+}
+
+impl<'a> Graph<'a> {
+    pub(crate) fn new(table: &'a LockTable, searcher: OwnerNo) -> Self {
+        Graph { table, searcher }
+    }
+}
+
+impl WaitsFor for Graph<'_> {
+    fn waits(&mut self, owner_no: OwnerNo, into: &mut Vec<OwnerNo>) -> Option<Waiting> {
+        let owner = self.table.owner(owner_no);
+        let seen = owner.wait_word.load(Acquire); // Pairs with the store in `begin_wait`.
+        // Whoever was told to give way counts as gone, or one deadlock would cost two victims. Only it itself, which wants to
+        // know why, still counts.
+        let is_waiting = match owner::state(seen) {
+            owner::WAITING => true,
+            owner::VICTIM => owner_no == self.searcher,
+            _ => false,
+        };
+        if !is_waiting {
+            return None;
+        }
+        let queue = self.table.latch_bucket(owner.wait_bucket.load(Relaxed), self.searcher);
+        if owner.wait_word.load(Acquire) != seen {
+            return None;
+        }
+        let node_no = owner.wait_node.load(Relaxed); // O2
+        let node = self.table.node(node_no);
+        let waiting = Waiting { ticket: seen & !0xff, name: node.name(), mode: node.wanted()? };
+        queue.blockers(node_no, into);
+        Some(waiting)
+    }
+}
