@@ -1,0 +1,55 @@
+//! What a region refuses, and why.
+
+/// Why a region, or a place in it, could not be had. Nothing has changed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RegionError {
+    /// The system refused the address space.
+    #[error("cannot reserve {bytes} bytes of address space (errno {errno})")]
+    MapRefused {
+        /// What was asked for.
+        bytes: u64,
+        /// What the system said.
+        errno: i32,
+    },
+    /// The region's reservation is used up.
+    #[error("region is full: {asked_bytes} bytes asked for, {left_bytes} left")]
+    Full {
+        /// What was asked for; `u64::MAX` if it cannot be counted.
+        asked_bytes: u64,
+        /// What is left.
+        left_bytes: u64,
+    },
+    /// An alignment is a power of two up to 2 MiB.
+    #[error("alignment {align_bytes} is not a power of two up to {max_bytes}")]
+    BadAlignment {
+        /// What was asked for.
+        align_bytes: u64,
+        /// The most that is kept.
+        max_bytes: u64,
+    },
+    /// Nothing of this type was allocated there.
+    #[error("no {count} values of {type_name} at offset {offset}")]
+    NotThere {
+        /// The offset asked for.
+        offset: u64,
+        /// How many values were asked for.
+        count: u64,
+        /// Their type.
+        type_name: &'static str,
+    },
+    /// A slot table of this size cannot be numbered.
+    #[error("{asked} thread slots asked for, 1 to {max} are possible")]
+    BadSlotCount {
+        /// What was asked for.
+        asked: u32,
+        /// The most there can be.
+        max: u32,
+    },
+    /// All thread slots are taken.
+    #[error("all {count} thread slots are taken")]
+    NoThreadSlot {
+        /// How many there are.
+        count: u32,
+    },
+}

@@ -1,0 +1,355 @@
+//! The latch: one word that guards bytes for some instructions, and the version by which readers need not take it.
+//!
+//! ```text
+//! bits 63..16  version   raised by every exclusive holder that changed something; never reset while the region lives
+//! bit  15      exclusive
+//! bit  14      waiters   somebody sleeps, or may: the next to release wakes one
+//! bits 13..0   holders   shared: how many; exclusive: the holder's `SlotNo`
+//! ```
+//! L1. While the bit exclusive is set, only its owner changes the version and the holders; others only set waiters.
+//! L2. Who sleeps has seen the bit waiters set in the word that the kernel compared. Whoever clears the bit wakes one
+//!     sleeper; who has slept takes the latch with the bit set, or wakes one more when it gives up. So no wake is lost.
+//! L3. The optimistic protocol (Boehm 2012). Writer: take by compare-exchange (acquire), `fence(Release)`, relaxed
+//!     stores, release store of the next version. Reader: acquire load of a version that nobody holds exclusively,
+//!     relaxed loads, `fence(Acquire)`, relaxed load of the same version. If the reader saw one word of the writer's, the
+//!     fences order the writer's taking before the reader's second look, which then differs.
+//! L4. A shared holder changes nothing, and so does not disturb an optimistic reader.
+//!
+//! A latch is not fair, and not reentrant. It does not know ranks: `docs/latch-order.md` does.
+
+use crate::atomic::{
+    AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+    fence,
+};
+use crate::{SlotNo, sync};
+
+const HOLDERS: u64 = (1 << 14) - 1;
+const WAITERS: u64 = 1 << 14;
+const EXCLUSIVE: u64 = 1 << 15;
+const VERSION_SHIFT: u32 = 16;
+
+/// How long the waiting calls wait. A healthy holder keeps a latch for microseconds: who holds one for so long is
+/// stopped, or has died.
+pub const LATCH_TIMEOUT_NS: u64 = 60_000_000_000;
+
+/// See the file's beginning.
+#[repr(transparent)]
+pub struct Latch(AtomicU64);
+
+/// What the guarded bytes were when somebody looked. Equal versions: equal bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub struct Version(u64);
+
+impl Version {
+    /// The number.
+    pub const fn to_raw(self) -> u64 {
+        self.0
+    }
+}
+
+/// The latch could not be had in time. Nothing has changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("latch not free after {waited_ns} ns; exclusive owner {owner:?}, {shared_count} shared holders")]
+pub struct LatchTimeout {
+    /// The thread that holds it exclusively, if one does.
+    pub owner: Option<SlotNo>,
+    /// How many hold it shared.
+    pub shared_count: u16,
+    /// How long was waited.
+    pub waited_ns: u64,
+}
+
+impl Latch {
+    /// A latch that nobody holds, at version 0: the same as zeroed memory.
+    #[cfg(not(loom))]
+    pub const fn new() -> Self {
+        Latch(AtomicU64::new(0))
+    }
+
+    /// A latch that nobody holds, at version 0.
+    #[cfg(loom)]
+    pub fn new() -> Self {
+        Latch(AtomicU64::new(0))
+    }
+
+    /// The version to read under, or `None` while somebody holds the latch exclusively.
+    #[inline]
+    pub fn optimistic(&self) -> Option<Version> {
+        let word = self.0.load(Acquire); // Pairs with the Release in `unlatch_exclusive`.
+        if word & EXCLUSIVE == 0 { Some(Version(word >> VERSION_SHIFT)) } else { None }
+    }
+
+    /// Whether what was read since `seen` is whole and true: nobody has held the latch exclusively and changed
+    /// something, and nobody holds it exclusively now.
+    #[inline]
+    pub fn is_still(&self, seen: Version) -> bool {
+        fence(Acquire); // Pairs with the fence(Release) of the writer: our loads end before the check begins (L3).
+        let word = self.0.load(Relaxed);
+        word >> VERSION_SHIFT == seen.0 && word & EXCLUSIVE == 0
+    }
+
+    /// The version now, also while somebody holds the latch.
+    #[inline]
+    pub fn version(&self) -> Version {
+        Version(self.0.load(Acquire) >> VERSION_SHIFT) // Acquire: pairs with `unlatch_exclusive`.
+    }
+
+    /// Who holds it exclusively.
+    pub fn owner(&self) -> Option<SlotNo> {
+        owner_of(self.0.load(Relaxed)) // For messages and assertions: no bytes are read on the strength of it.
+    }
+
+    /// How many hold it shared.
+    pub fn shared_count(&self) -> u16 {
+        shared_count_of(self.0.load(Relaxed)) // As above.
+    }
+
+    /// Takes the latch exclusively if nobody holds it.
+    #[inline]
+    pub fn try_exclusive(&self, owner: SlotNo) -> bool {
+        let mut word = self.0.load(Relaxed);
+        // The exchange fails without cause of ours only when another thread sets the bit waiters, or comes and goes.
+        while word & (EXCLUSIVE | HOLDERS) == 0 {
+            match self.take_exclusive(word, owner, 0) {
+                Ok(()) => return true,
+                Err(now) => word = now,
+            }
+        }
+        false
+    }
+
+    /// Takes the latch exclusively if nobody holds it and nothing has changed since `seen`.
+    #[inline]
+    pub fn try_upgrade(&self, seen: Version, owner: SlotNo) -> bool {
+        let mut word = self.0.load(Relaxed);
+        while word & (EXCLUSIVE | HOLDERS) == 0 && word >> VERSION_SHIFT == seen.0 {
+            match self.take_exclusive(word, owner, 0) {
+                Ok(()) => return true,
+                Err(now) => word = now,
+            }
+        }
+        false
+    }
+
+    /// Takes the latch exclusively: spins, then sleeps.
+    ///
+    /// # Errors
+    /// After [`LATCH_TIMEOUT_NS`], naming who holds it.
+    #[inline]
+    #[track_caller]
+    pub fn exclusive(&self, owner: SlotNo) -> Result<(), LatchTimeout> {
+        if self.try_exclusive(owner) { Ok(()) } else { self.exclusive_within(owner, LATCH_TIMEOUT_NS) }
+    }
+
+    /// As [`Latch::exclusive`], waiting `timeout_ns` at most.
+    ///
+    /// # Errors
+    /// After that time, naming who holds it.
+    #[cold]
+    #[track_caller]
+    pub fn exclusive_within(&self, owner: SlotNo, timeout_ns: u64) -> Result<(), LatchTimeout> {
+        let mut waiting = Waiting::new(timeout_ns);
+        loop {
+            let word = self.0.load(Relaxed);
+            if word & (EXCLUSIVE | HOLDERS) == 0 {
+                if self.take_exclusive(word, owner, waiting.bit()).is_ok() {
+                    return Ok(());
+                }
+            } else {
+                waiting.wait(&self.0, word)?;
+            }
+        }
+    }
+
+    /// Takes the latch shared if nobody holds it exclusively.
+    #[inline]
+    pub fn try_shared(&self) -> bool {
+        let mut word = self.0.load(Relaxed);
+        while word & EXCLUSIVE == 0 && word & HOLDERS != HOLDERS {
+            // Acquire: pairs with the Release in `unlatch_exclusive`.
+            match self.0.compare_exchange_weak(word, word + 1, Acquire, Relaxed) {
+                Ok(_) => return true,
+                Err(now) => word = now,
+            }
+        }
+        false
+    }
+
+    /// Takes the latch shared: spins, then sleeps.
+    ///
+    /// # Errors
+    /// After [`LATCH_TIMEOUT_NS`], naming who holds it.
+    #[inline]
+    #[track_caller]
+    pub fn shared(&self) -> Result<(), LatchTimeout> {
+        if self.try_shared() { Ok(()) } else { self.shared_within(LATCH_TIMEOUT_NS) }
+    }
+
+    /// As [`Latch::shared`], waiting `timeout_ns` at most.
+    ///
+    /// # Errors
+    /// After that time, naming who holds it.
+    #[cold]
+    #[track_caller]
+    pub fn shared_within(&self, timeout_ns: u64) -> Result<(), LatchTimeout> {
+        let mut waiting = Waiting::new(timeout_ns);
+        loop {
+            let word = self.0.load(Relaxed);
+            if word & EXCLUSIVE == 0 && word & HOLDERS != HOLDERS {
+                // Acquire: pairs with the Release in `unlatch_exclusive`.
+                if self.0.compare_exchange(word, (word + 1) | waiting.bit(), Acquire, Relaxed).is_ok() {
+                    if waiting.has_slept {
+                        sync::futex_wake_low(&self.0, 1); // The next sleeper may want it shared, too.
+                    }
+                    return Ok(());
+                }
+            } else {
+                waiting.wait(&self.0, word)?;
+            }
+        }
+    }
+
+    /// Gives the exclusive latch back and raises the version: something has changed.
+    #[inline]
+    pub fn unlatch_exclusive(&self) {
+        let word = self.0.load(Relaxed); // Version and owner are ours (L1).
+        debug_assert!(word & EXCLUSIVE != 0, "a latch that nobody holds is given back: {word:#x}");
+        self.release_exclusive(((word >> VERSION_SHIFT) + 1) << VERSION_SHIFT);
+    }
+
+    /// Gives the exclusive latch back and keeps the version: nothing was written, and readers may go on.
+    #[inline]
+    pub fn unlatch_exclusive_unchanged(&self) {
+        let word = self.0.load(Relaxed);
+        debug_assert!(word & EXCLUSIVE != 0, "a latch that nobody holds is given back: {word:#x}");
+        self.release_exclusive(word >> VERSION_SHIFT << VERSION_SHIFT);
+    }
+
+    /// Gives a shared latch back.
+    #[inline]
+    pub fn unlatch_shared(&self) {
+        // Release: pairs with the Acquire of the next exclusive holder, whose stores must not reach our loads.
+        let word = self.0.fetch_sub(1, Release);
+        debug_assert!(word & EXCLUSIVE == 0 && word & HOLDERS != 0, "a latch not held shared is given back: {word:#x}");
+        if word & HOLDERS == 1 && word & WAITERS != 0 {
+            self.wake_after_last_shared(word - 1);
+        }
+    }
+
+    /// The exchange that takes the latch, and the writer's half of L3.
+    #[inline(always)]
+    fn take_exclusive(&self, word: u64, owner: SlotNo, waiters: u64) -> Result<(), u64> {
+        debug_assert!(u64::from(owner.0) <= HOLDERS, "slot {owner:?} is too large for a latch");
+        let taken = word | EXCLUSIVE | waiters | u64::from(owner.0);
+        // Acquire: pairs with the Release of whoever held it before.
+        self.0.compare_exchange(word, taken, Acquire, Relaxed)?;
+        #[cfg(not(feature = "planted-no-fence"))]
+        fence(Release); // Pairs with the fence(Acquire) in `is_still`: who sees our stores sees the latch taken.
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn release_exclusive(&self, free: u64) {
+        // Release: pairs with the Acquire in `optimistic` and in the exchanges. Clears waiters and wakes one (L2).
+        if self.0.swap(free, Release) & WAITERS != 0 {
+            self.wake_one();
+        }
+    }
+
+    #[cold]
+    fn wake_one(&self) {
+        sync::futex_wake_low(&self.0, 1);
+    }
+
+    /// The last shared holder has left `word` behind, with the bit waiters: clears it and wakes one, unless somebody
+    /// has come who will do so when he leaves, or has done so.
+    #[cold]
+    fn wake_after_last_shared(&self, mut word: u64) {
+        while word & (EXCLUSIVE | HOLDERS) == 0 && word & WAITERS != 0 {
+            // Relaxed: nothing but the bit is handed on, and the kernel's lock orders the clearing before the wake.
+            match self.0.compare_exchange(word, word & !WAITERS, Relaxed, Relaxed) {
+                Ok(_) => return self.wake_one(),
+                Err(now) => word = now,
+            }
+        }
+    }
+}
+
+/// One thread's waiting for a latch: some rounds of spinning, then sleep, up to a deadline.
+struct Waiting {
+    timeout_ns: u64,
+    deadline_ns: Option<u64>,
+    round: u32,
+    has_slept: bool,
+}
+
+impl Waiting {
+    fn new(timeout_ns: u64) -> Self {
+        Waiting { timeout_ns, deadline_ns: None, round: 0, has_slept: false }
+    }
+
+    /// What to set when taking the latch: there may be other sleepers (L2).
+    fn bit(&self) -> u64 {
+        if self.has_slept { WAITERS } else { 0 }
+    }
+
+    /// Waits once, having seen `word` held.
+    #[track_caller]
+    fn wait(&mut self, latch: &AtomicU64, word: u64) -> Result<(), LatchTimeout> {
+        if sync::spin(self.round) {
+            self.round += 1;
+            return Ok(());
+        }
+        let asleep = word | WAITERS;
+        // Relaxed: setting the bit says nothing about the guarded bytes.
+        if word != asleep && latch.compare_exchange(word, asleep, Relaxed, Relaxed).is_err() {
+            return Ok(());
+        }
+        let now_ns = sync::now_ns();
+        let deadline_ns = *self.deadline_ns.get_or_insert(now_ns.saturating_add(self.timeout_ns));
+        if now_ns >= deadline_ns {
+            if self.has_slept {
+                sync::futex_wake_low(latch, 1); // A wake that was ours goes to the next (L2).
+            }
+            return Err(LatchTimeout {
+                owner: owner_of(word),
+                shared_count: shared_count_of(word),
+                waited_ns: self.timeout_ns,
+            });
+        }
+        self.has_slept = true;
+        sync::futex_wait_low(latch, asleep as u32, Some(deadline_ns - now_ns));
+        self.round = 0;
+        Ok(())
+    }
+}
+
+fn owner_of(word: u64) -> Option<SlotNo> {
+    (word & EXCLUSIVE != 0).then_some(SlotNo((word & HOLDERS) as u16))
+}
+
+fn shared_count_of(word: u64) -> u16 {
+    if word & EXCLUSIVE == 0 { (word & HOLDERS) as u16 } else { 0 }
+}
+
+impl Default for Latch {
+    fn default() -> Self {
+        Latch::new()
+    }
+}
+
+impl std::fmt::Debug for Latch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let word = self.0.load(Relaxed);
+        f.debug_struct("Latch")
+            .field("version", &(word >> VERSION_SHIFT))
+            .field("owner", &owner_of(word))
+            .field("shared_count", &shared_count_of(word))
+            .field("waiters", &(word & WAITERS != 0))
+            .finish()
+    }
+}
+
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<Latch>() == 8);

@@ -1,0 +1,370 @@
+//! The region: one reserved mapping, given out from below to above, and handles into it.
+//!
+//! ```text
+//! offset  size  field
+//!      0     8  magic
+//!      8     4  version of this header
+//!     12     4  zero
+//!     16     8  reserve_bytes
+//!     24     8  next_byte        lowest byte that was not given out
+//!     32    32  zero
+//!     64     :  blocks
+//! ```
+//! Address space is reserved, memory comes when it is touched. Nothing is given back before the whole region is: what
+//! is reused is reused by its owner (frames, slots, lock requests).
+//!
+//! Every process keeps its own list of the blocks and their types, so that following an [`Offset`] can be checked (R3).
+//! The only place that maps memory.
+
+use crate::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use crate::{Offset, RegionError, Shared, Span, shared};
+use std::any::TypeId;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Deref;
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+/// Alignments up to this one are kept: that of a huge page.
+const ALIGN_BYTES_MAX: u64 = 2 << 20;
+const MAGIC: u64 = u64::from_le_bytes(*b"ledgregn");
+const HEADER_VERSION: u32 = 1;
+
+shared! {
+    /// The first bytes of a region.
+    struct Header {
+        magic: AtomicU64,
+        version: AtomicU32,
+        zero: AtomicU32,
+        reserve_bytes: AtomicU64,
+        next_byte: AtomicU64,
+        zeroes: [AtomicU64; 4],
+    } size 64
+}
+
+/// One mapping. Clones are the same region; it is unmapped with the last of them and of the [`Handle`]s.
+#[derive(Clone)]
+pub struct Region {
+    mapping: Arc<Mapping>,
+}
+
+/// Values in a region, found. Private to a process; keeps the region mapped.
+pub struct Handle<T: ?Sized> {
+    at: NonNull<T>,
+    mapping: Arc<Mapping>,
+}
+
+/// A handle that does not keep the region mapped.
+pub struct WeakHandle<T: ?Sized> {
+    at: NonNull<T>,
+    mapping: Weak<Mapping>,
+}
+
+/// What was given out at some offset.
+struct Block {
+    count: u64,
+    type_id: TypeId,
+}
+
+struct Mapping {
+    id: u64,
+    /// Aligned to [`ALIGN_BYTES_MAX`], so that offsets and addresses are aligned alike.
+    base: NonNull<u8>,
+    reserve_bytes: u64,
+    memory: Memory,
+    blocks: Mutex<BTreeMap<u64, Block>>,
+}
+
+// SAFETY: the mapping's memory is reached through `Shared` values only, which are Sync (R4); the rest is Send and Sync.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Region {
+    /// Reserves `reserve_bytes` of zeroed memory for this process alone.
+    ///
+    /// # Errors
+    /// [`RegionError::MapRefused`], for instance where the system does not overcommit memory.
+    pub fn anonymous(reserve_bytes: u64) -> Result<Region, RegionError> {
+        static NEXT_ID: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
+        let reserve_bytes = reserve_bytes.max(size_of::<Header>() as u64);
+        let (memory, base) = Memory::reserve(reserve_bytes)?;
+        let region = Region {
+            mapping: Arc::new(Mapping {
+                id: NEXT_ID.fetch_add(1, Relaxed), // A number that differs: no order with anything is needed.
+                base,
+                reserve_bytes,
+                memory,
+                blocks: Mutex::new(BTreeMap::from([(0, Block { count: 1, type_id: TypeId::of::<Header>() })])),
+            }),
+        };
+        let header = region.mapping.header();
+        header.magic.store(MAGIC, Relaxed); // Relaxed: nobody else has the region yet.
+        header.version.store(HEADER_VERSION, Relaxed);
+        header.reserve_bytes.store(reserve_bytes, Relaxed);
+        header.next_byte.store(size_of::<Header>() as u64, Relaxed);
+        Ok(region)
+    }
+
+    /// Gives out `count` zeroed values, the first at a multiple of `align_bytes` (1 for that of the type).
+    ///
+    /// # Errors
+    /// [`RegionError::Full`] and [`RegionError::BadAlignment`].
+    pub fn alloc<T: Shared>(&self, count: u64, align_bytes: u64) -> Result<Span<T>, RegionError> {
+        if !align_bytes.is_power_of_two() || align_bytes > ALIGN_BYTES_MAX {
+            return Err(RegionError::BadAlignment { align_bytes, max_bytes: ALIGN_BYTES_MAX });
+        }
+        let align_bytes = align_bytes.max(align_of::<T>() as u64);
+        let mut blocks = self.mapping.blocks();
+        let header = self.mapping.header();
+        let next_byte = header.next_byte.load(Relaxed); // Relaxed: the list's mutex orders what allocators do.
+        let left_bytes = self.mapping.reserve_bytes - next_byte;
+        let bytes = count.checked_mul(size_of::<T>() as u64);
+        let start = next_byte.checked_next_multiple_of(align_bytes);
+        let place = start.zip(bytes).and_then(|(start, bytes)| Some((start, start.checked_add(bytes)?)));
+        match place {
+            Some((start, end)) if end <= self.mapping.reserve_bytes => {
+                header.next_byte.store(end, Relaxed);
+                if end > start {
+                    blocks.insert(start, Block { count, type_id: TypeId::of::<T>() });
+                }
+                Ok(Span::new(Offset::from_raw(start), count))
+            }
+            _ => Err(RegionError::Full { asked_bytes: bytes.unwrap_or(u64::MAX), left_bytes }),
+        }
+    }
+
+    /// The value at `at`.
+    ///
+    /// # Errors
+    /// [`RegionError::NotThere`] if no `T` was given out there.
+    pub fn handle<T: Shared>(&self, at: Offset<T>) -> Result<Handle<T>, RegionError> {
+        let at = self.mapping.find(Span::new(at, 1))?;
+        Ok(Handle { at, mapping: self.mapping.clone() })
+    }
+
+    /// The values of `span`.
+    ///
+    /// # Errors
+    /// [`RegionError::NotThere`] if they were not given out there, as values of `T`.
+    pub fn handle_slice<T: Shared>(&self, span: Span<T>) -> Result<Handle<[T]>, RegionError> {
+        let at = if span.count() == 0 { NonNull::dangling() } else { self.mapping.find(span)? };
+        let at = NonNull::slice_from_raw_parts(at, span.count() as usize);
+        Ok(Handle { at, mapping: self.mapping.clone() })
+    }
+
+    /// Asks for huge pages under `span`. A wish: nothing is said if the system has none.
+    pub fn advise_huge<T>(&self, span: Span<T>) {
+        let start = span.offset().to_raw();
+        let Some(end) = (size_of::<T>() as u64).checked_mul(span.count()).and_then(|bytes| bytes.checked_add(start))
+        else {
+            return;
+        };
+        let end = end.min(self.mapping.reserve_bytes);
+        if start < end {
+            self.mapping.memory.advise_huge(self.mapping.base, start, end);
+        }
+    }
+
+    /// A number that no other region of this process has, or had.
+    pub fn id(&self) -> u64 {
+        self.mapping.id
+    }
+
+    /// How much was reserved.
+    pub fn reserve_bytes(&self) -> u64 {
+        self.mapping.reserve_bytes
+    }
+
+    /// How much was given out.
+    pub fn used_bytes(&self) -> u64 {
+        self.mapping.header().next_byte.load(Relaxed) // A figure to print.
+    }
+}
+
+impl Mapping {
+    fn header(&self) -> &Header {
+        // SAFETY: the header is the first block, zeroed and aligned (R1), and nothing else was given out there (R3).
+        unsafe { self.base.cast::<Header>().as_ref() }
+    }
+
+    fn blocks(&self) -> MutexGuard<'_, BTreeMap<u64, Block>> {
+        self.blocks.lock().unwrap_or_else(PoisonError::into_inner) // No code can fail inside.
+    }
+
+    /// Where the values of `span` are, if they were given out as values of `T`.
+    fn find<T: Shared>(&self, span: Span<T>) -> Result<NonNull<T>, RegionError> {
+        let offset = span.offset().to_raw();
+        let not_there =
+            RegionError::NotThere { offset, count: span.count(), type_name: std::any::type_name::<T>() };
+        let size = size_of::<T>() as u64;
+        let blocks = self.blocks();
+        let Some((start, block)) = blocks.range(..=offset).next_back() else { return Err(not_there) };
+        let index = (offset - start).checked_div(size).unwrap_or(0);
+        let is_inside = block.type_id == TypeId::of::<T>()
+            && start + index * size == offset
+            && index.checked_add(span.count()).is_some_and(|end| end <= block.count);
+        if !is_inside {
+            return Err(not_there);
+        }
+        // SAFETY: the block lies inside the mapping, which is one allocation.
+        Ok(unsafe { self.base.add(offset as usize) }.cast::<T>())
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        self.memory.release(self.base);
+    }
+}
+
+impl<T: ?Sized> Handle<T> {
+    /// A handle to a part of what this one reaches.
+    ///
+    /// ```
+    /// # use ledgerstone_region::{Handle, Region};
+    /// # use std::sync::atomic::AtomicU64;
+    /// # let region = Region::anonymous(1 << 20)?;
+    /// # let words: Handle<[AtomicU64]> = region.handle_slice(region.alloc(8, 64)?)?;
+    /// let last: Handle<AtomicU64> = words.project(|words| &words[7]);
+    /// # Ok::<(), ledgerstone_region::RegionError>(())
+    /// ```
+    pub fn project<U: ?Sized + 'static>(&self, part: impl for<'a> FnOnce(&'a T) -> &'a U) -> Handle<U> {
+        Handle { at: NonNull::from(part(self)), mapping: self.mapping.clone() }
+    }
+
+    /// A handle that does not keep the region mapped.
+    pub fn downgrade(&self) -> WeakHandle<T> {
+        WeakHandle { at: self.at, mapping: Arc::downgrade(&self.mapping) }
+    }
+}
+
+impl<T: ?Sized> WeakHandle<T> {
+    /// The handle, if the region is still mapped.
+    pub fn upgrade(&self) -> Option<Handle<T>> {
+        Some(Handle { at: self.at, mapping: self.mapping.upgrade()? })
+    }
+
+    /// Whether the region is gone.
+    pub fn is_dead(&self) -> bool {
+        self.mapping.strong_count() == 0
+    }
+}
+
+impl<T: ?Sized> Deref for Handle<T> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: mapped while we live (R2), whole and aligned values (R3) that are only ever changed as atomics (R4, R5);
+        // a projected handle points into such values, or at something static.
+        unsafe { self.at.as_ref() }
+    }
+}
+
+impl<T: ?Sized> Clone for Handle<T> {
+    fn clone(&self) -> Self {
+        Handle { at: self.at, mapping: self.mapping.clone() }
+    }
+}
+
+impl<T: ?Sized + fmt::Debug> fmt::Debug for Handle<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+impl fmt::Debug for Region {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Region")
+            .field("id", &self.id())
+            .field("used_bytes", &self.used_bytes())
+            .field("reserve_bytes", &self.reserve_bytes())
+            .finish()
+    }
+}
+
+// SAFETY: a handle is a shared reference that keeps its target alive; T: Sync makes that reference good anywhere.
+unsafe impl<T: ?Sized + Sync> Send for Handle<T> {}
+// SAFETY: as above.
+unsafe impl<T: ?Sized + Sync> Sync for Handle<T> {}
+// SAFETY: as above; a weak handle reaches nothing.
+unsafe impl<T: ?Sized + Sync> Send for WeakHandle<T> {}
+// SAFETY: as above.
+unsafe impl<T: ?Sized + Sync> Sync for WeakHandle<T> {}
+
+/// Where the memory came from, to give it back there.
+#[cfg(not(miri))]
+struct Memory {
+    start: NonNull<u8>,
+    bytes: usize,
+}
+
+#[cfg(not(miri))]
+impl Memory {
+    /// Zeroed memory, and the aligned address in it where the region begins.
+    fn reserve(reserve_bytes: u64) -> Result<(Memory, NonNull<u8>), RegionError> {
+        let refused = |errno| RegionError::MapRefused { bytes: reserve_bytes, errno };
+        let bytes = reserve_bytes.checked_add(ALIGN_BYTES_MAX).and_then(|bytes| usize::try_from(bytes).ok());
+        let bytes = bytes.ok_or(refused(libc::ENOMEM))?;
+        // SAFETY: a new private mapping at an address of the kernel's choice touches no memory of anybody.
+        let start = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
+        };
+        if start == libc::MAP_FAILED {
+            return Err(refused(std::io::Error::last_os_error().raw_os_error().unwrap_or(0)));
+        }
+        let start = NonNull::new(start.cast::<u8>()).ok_or(refused(libc::ENOMEM))?;
+        let skip = start.align_offset(ALIGN_BYTES_MAX as usize);
+        // SAFETY: the mapping is ALIGN_BYTES_MAX longer than what is used of it.
+        let base = unsafe { start.add(skip) };
+        Ok((Memory { start, bytes }, base))
+    }
+
+    fn advise_huge(&self, base: NonNull<u8>, start: u64, end: u64) {
+        let page_bytes = 4096;
+        let start = start.next_multiple_of(page_bytes);
+        let end = end / page_bytes * page_bytes;
+        if start < end {
+            // SAFETY: start..end are whole pages of our own mapping; the advice does not change what they hold.
+            unsafe { libc::madvise(base.as_ptr().add(start as usize).cast(), (end - start) as usize, libc::MADV_HUGEPAGE) };
+        }
+    }
+
+    fn release(&self, _base: NonNull<u8>) {
+        // SAFETY: this is what was mapped; nobody reaches it any more (R2).
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
+    }
+}
+
+/// Under Miri the region is heap memory, which Miri can watch.
+#[cfg(miri)]
+struct Memory {
+    layout: std::alloc::Layout,
+}
+
+#[cfg(miri)]
+impl Memory {
+    fn reserve(reserve_bytes: u64) -> Result<(Memory, NonNull<u8>), RegionError> {
+        let refused = RegionError::MapRefused { bytes: reserve_bytes, errno: libc::ENOMEM };
+        let layout = std::alloc::Layout::from_size_align(reserve_bytes as usize, ALIGN_BYTES_MAX as usize)
+            .map_err(|_| refused.clone())?;
+        // SAFETY: the layout is not empty: a region has a header.
+        let base = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) }).ok_or(refused)?;
+        Ok((Memory { layout }, base))
+    }
+
+    fn advise_huge(&self, _base: NonNull<u8>, _start: u64, _end: u64) {}
+
+    fn release(&self, base: NonNull<u8>) {
+        // SAFETY: allocated with this layout; nobody reaches it any more (R2).
+        unsafe { std::alloc::dealloc(base.as_ptr(), self.layout) };
+    }
+}

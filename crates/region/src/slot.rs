@@ -1,0 +1,351 @@
+//! Thread slots: a number for every thread that works on a region, and what it is in the middle of.
+//!
+//! A latch names its exclusive owner by this number, and survivors find in the slot what a dead thread was doing.
+//!
+//! ```text
+//! offset  size  field
+//!      0     4  state           0 free, 1 taken, 2 abandoned
+//!      4     4  section         the critical section that the thread is in, 0 none
+//!      8     8  subject         what the section is about (a page id, an LSN), 0 nothing
+//!     16     4  shared_count    shared latches held
+//!     20     4  process         number of the process slot; 0 in private mode
+//!     24    40  zero
+//! ```
+//! T1. A slot is taken by the lowest free number when a thread first asks, and given back when the thread ends. Numbers
+//!     are therefore a function of the order of the first calls, as a simulation needs.
+//! T2. Only the slot's thread writes its section, subject and shared count while it is taken.
+//! T3. The section is stored before the first shared byte is changed and cleared after the last. In private mode the
+//!     observers are threads of the same process that joined or saw the death otherwise: release stores are enough.
+//! T4. A thread that ends inside a section leaves its slot abandoned: whoever cleans up reads there what was going on.
+//!
+//! Sections and what a survivor does are listed at [`Section`]. Which threads live is not known here.
+
+/// How many slots a table can have; a latch has 14 bits for the number, of which the last is left out.
+pub const SLOTS_MAX: u32 = (1 << 14) - 1;
+
+/// Number of a thread slot, below [`SLOTS_MAX`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct SlotNo(pub u16);
+
+impl std::fmt::Display for SlotNo {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "slot {}", self.0)
+    }
+}
+
+#[cfg(not(loom))]
+pub use table::{Section, SectionGuard, SlotTable, ThreadSlot};
+#[cfg(not(loom))]
+pub(crate) use table::{Claims, give_back_claims, replace_claims};
+
+#[cfg(not(loom))]
+mod table {
+    use super::{SLOTS_MAX, SlotNo};
+    use crate::atomic::{AtomicU32, AtomicU64, Ordering::*};
+    use crate::{Handle, Region, RegionError, WeakHandle, shared};
+    use std::cell::{Cell, RefCell};
+
+    /// A critical section: something shared is half changed while a thread is in it.
+    ///
+    /// | section | if the owner dies in it |
+    /// | --- | --- |
+    /// | `LOG_APPEND` | survivors fill the hole with a void record |
+    /// | `PAGE_CHANGE` | the page is rebuilt from disk and log; subject: its id |
+    /// | `PAGE_MOVE` (read in, evict) | the frame is dropped and the page table entry emptied; subject: the page's id |
+    /// | `LOCK_QUEUE` | the region fails: a chain may be half linked |
+    /// | `TXN_TABLE` | the entry is finished from the log |
+    /// | `SPACE` | as `PAGE_CHANGE` of a space map page |
+    /// | `FREE_LIST` | the region fails |
+    ///
+    /// Numbers from [`Section::USER`] on are for other crates; they say there what happens.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+    pub struct Section(pub u32);
+
+    impl Section {
+        /// In none.
+        pub const NONE: Section = Section(0);
+        /// Between reserving and publishing bytes of the log.
+        pub const LOG_APPEND: Section = Section(1);
+        /// Between the first changed byte of a page and its `page_lsn`.
+        pub const PAGE_CHANGE: Section = Section(2);
+        /// While a page comes into or leaves a frame.
+        pub const PAGE_MOVE: Section = Section(3);
+        /// While a chain of lock requests changes.
+        pub const LOCK_QUEUE: Section = Section(4);
+        /// While an entry of the transaction table changes.
+        pub const TXN_TABLE: Section = Section(5);
+        /// While a space map page changes.
+        pub const SPACE: Section = Section(6);
+        /// While a list of free nodes changes.
+        pub const FREE_LIST: Section = Section(7);
+        /// First number for others.
+        pub const USER: Section = Section(1024);
+    }
+
+    shared! {
+        /// What is known of one thread.
+        #[repr(align(64))]
+        pub struct ThreadSlot {
+            state: AtomicU32,
+            section: AtomicU32,
+            subject: AtomicU64,
+            shared_count: AtomicU32,
+            process: AtomicU32,
+            zeroes: [AtomicU64; 5],
+        } size 64
+    }
+
+    const FREE: u32 = 0;
+    const TAKEN: u32 = 1;
+    const ABANDONED: u32 = 2;
+
+    impl ThreadSlot {
+        /// Whether a thread has it.
+        pub fn is_taken(&self) -> bool {
+            self.state.load(Acquire) == TAKEN // Pairs with the exchange in `claim`.
+        }
+
+        /// Whether a thread ended in the middle of [`ThreadSlot::section`].
+        pub fn is_abandoned(&self) -> bool {
+            self.state.load(Acquire) == ABANDONED // Pairs with the Release in `give_back`.
+        }
+
+        /// The section announced.
+        pub fn section(&self) -> Section {
+            Section(self.section.load(Acquire)) // Pairs with the Release in `announce`.
+        }
+
+        /// What the section is about.
+        pub fn subject(&self) -> u64 {
+            self.subject.load(Relaxed) // Stored before the section, read after it.
+        }
+
+        /// How many shared latches the thread holds.
+        pub fn shared_count(&self) -> u32 {
+            self.shared_count.load(Relaxed) // A count to print; whoever acts on it has made sure that the thread is dead.
+        }
+
+        /// Number of the process.
+        pub fn process(&self) -> u32 {
+            self.process.load(Relaxed) // Constant while the slot is taken.
+        }
+
+        fn give_back(&self) {
+            let state = if self.section() == Section::NONE { FREE } else { ABANDONED };
+            if state == FREE {
+                self.shared_count.store(0, Relaxed); // Published by the Release below.
+            }
+            self.state.store(state, Release); // Pairs with the Acquire of the next claim.
+        }
+    }
+
+    /// The slots of a region.
+    pub struct SlotTable {
+        /// Unique in the process: what the threads' claims are kept under.
+        id: u64,
+        slots: Handle<[ThreadSlot]>,
+    }
+
+    impl SlotTable {
+        /// A table for `max_threads` threads at once.
+        ///
+        /// # Errors
+        /// No room in the region; a number that is 0 or above [`SLOTS_MAX`].
+        pub fn create(region: &Region, max_threads: u32) -> Result<SlotTable, RegionError> {
+            static NEXT_ID: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
+            if max_threads == 0 || max_threads > SLOTS_MAX {
+                return Err(RegionError::BadSlotCount { asked: max_threads, max: SLOTS_MAX });
+            }
+            let slots = region.handle_slice(region.alloc::<ThreadSlot>(u64::from(max_threads), 64)?)?;
+            Ok(SlotTable { id: NEXT_ID.fetch_add(1, Relaxed), slots }) // A number that differs, no more.
+        }
+
+        /// This thread's slot: taken at the first call, given back when the thread ends.
+        ///
+        /// # Panics
+        /// If all slots are taken. Who lets threads in asks [`SlotTable::try_current`] first.
+        #[inline]
+        pub fn current(&self) -> SlotNo {
+            let (id, no) = LAST.get();
+            if id == self.id { no } else { self.current_slow().unwrap_or_else(|error| panic!("{error}")) }
+        }
+
+        /// As [`SlotTable::current`].
+        ///
+        /// # Errors
+        /// [`RegionError::NoThreadSlot`] if all slots are taken.
+        #[inline]
+        pub fn try_current(&self) -> Result<SlotNo, RegionError> {
+            let (id, no) = LAST.get();
+            if id == self.id { Ok(no) } else { self.current_slow() }
+        }
+
+        #[cold]
+        fn current_slow(&self) -> Result<SlotNo, RegionError> {
+            let known = CLAIMS.try_with(|claims| claims.borrow().find(self.id)).ok().flatten();
+            let no = match known {
+                Some(no) => no,
+                None => self.claim()?,
+            };
+            LAST.set((self.id, no));
+            Ok(no)
+        }
+
+        fn claim(&self) -> Result<SlotNo, RegionError> {
+            for (no, slot) in self.slots.iter().enumerate() {
+                // Acquire: pairs with the Release in `give_back`, so that we see the slot clean.
+                let is_ours = slot.state.load(Relaxed) == FREE
+                    && slot.state.compare_exchange(FREE, TAKEN, Acquire, Relaxed).is_ok();
+                if is_ours {
+                    let no = SlotNo(no as u16);
+                    let claim = Claim { table_id: self.id, no, slots: self.slots.downgrade() };
+                    // A thread that already runs its destructors keeps the slot until the region goes.
+                    let _ = CLAIMS.try_with(|claims| claims.borrow_mut().add(claim));
+                    return Ok(no);
+                }
+            }
+            Err(RegionError::NoThreadSlot { count: self.slots.len() as u32 })
+        }
+
+        /// Says that the thread of `slot` enters `section`, before it changes anything. Returns the section around it,
+        /// to announce again when this one ends.
+        #[inline]
+        pub fn announce(&self, slot: SlotNo, section: Section) -> Section {
+            let slot = self.slot(slot);
+            let around = slot.section.load(Relaxed); // Our own (T2).
+            slot.section.store(section.0, Release); // Pairs with the Acquire in `section`.
+            Section(around)
+        }
+
+        /// As [`SlotTable::announce`], with what it is about.
+        #[inline]
+        pub fn announce_about(&self, slot: SlotNo, section: Section, subject: u64) -> Section {
+            self.slot(slot).subject.store(subject, Relaxed); // Ordered by the Release of the section.
+            self.announce(slot, section)
+        }
+
+        /// Says that the thread is in no section, after its last change.
+        #[inline]
+        pub fn clear(&self, slot: SlotNo) {
+            self.slot(slot).section.store(Section::NONE.0, Release); // After the changes (T3).
+        }
+
+        /// Announces a section until the guard is dropped; the section around it, if any, then stands again. A panic
+        /// inside leaves it announced.
+        #[inline]
+        pub fn enter(&self, slot: SlotNo, section: Section) -> SectionGuard<'_> {
+            SectionGuard { slots: self, slot, around: self.announce(slot, section) }
+        }
+
+        /// Notes that the thread has taken a shared latch.
+        #[inline]
+        pub fn note_shared(&self, slot: SlotNo) {
+            let count = &self.slot(slot).shared_count;
+            count.store(count.load(Relaxed) + 1, Relaxed); // Our own (T2): no read-modify-write.
+        }
+
+        /// Notes that the thread has given a shared latch back.
+        #[inline]
+        pub fn forget_shared(&self, slot: SlotNo) {
+            let count = &self.slot(slot).shared_count;
+            count.store(count.load(Relaxed).saturating_sub(1), Relaxed); // As above.
+        }
+
+        /// One slot, to look at.
+        ///
+        /// # Panics
+        /// If the table has no such slot.
+        #[inline]
+        pub fn slot(&self, no: SlotNo) -> &ThreadSlot {
+            &self.slots[usize::from(no.0)]
+        }
+
+        /// How many slots there are.
+        pub fn count(&self) -> u32 {
+            self.slots.len() as u32
+        }
+
+        /// The slots that threads have taken or abandoned, by number.
+        pub fn iter_used(&self) -> impl Iterator<Item = (SlotNo, &ThreadSlot)> {
+            let used = |(_, slot): &(usize, &ThreadSlot)| slot.state.load(Acquire) != FREE; // Pairs with `claim`.
+            self.slots.iter().enumerate().filter(used).map(|(no, slot)| (SlotNo(no as u16), slot))
+        }
+    }
+
+    impl std::fmt::Debug for SlotTable {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            write!(f, "SlotTable({} slots)", self.slots.len())
+        }
+    }
+
+    /// See [`SlotTable::enter`].
+    #[derive(Debug)]
+    #[must_use = "the section ends when the guard is dropped"]
+    pub struct SectionGuard<'a> {
+        slots: &'a SlotTable,
+        slot: SlotNo,
+        around: Section,
+    }
+
+    impl Drop for SectionGuard<'_> {
+        #[inline]
+        fn drop(&mut self) {
+            if !std::thread::panicking() {
+                self.slots.announce(self.slot, self.around);
+            }
+        }
+    }
+
+    thread_local! {
+        /// The claim asked for last: a table's id and the slot. Id 0 is no table's.
+        static LAST: Cell<(u64, SlotNo)> = const { Cell::new((0, SlotNo(0))) };
+        static CLAIMS: RefCell<Claims> = const { RefCell::new(Claims(Vec::new())) };
+    }
+
+    /// One slot that a thread has. It must not keep the region mapped: threads outlive regions.
+    struct Claim {
+        table_id: u64,
+        no: SlotNo,
+        slots: WeakHandle<[ThreadSlot]>,
+    }
+
+    /// The slots that a thread has, given back when this is dropped.
+    pub(crate) struct Claims(Vec<Claim>);
+
+    impl Claims {
+        pub(crate) const fn none() -> Self {
+            Claims(Vec::new())
+        }
+
+        fn find(&self, table_id: u64) -> Option<SlotNo> {
+            self.0.iter().find(|claim| claim.table_id == table_id).map(|claim| claim.no)
+        }
+
+        fn add(&mut self, claim: Claim) {
+            self.0.retain(|claim| !claim.slots.is_dead());
+            self.0.push(claim);
+        }
+    }
+
+    impl Drop for Claims {
+        fn drop(&mut self) {
+            let _ = LAST.try_with(|last| last.set((0, SlotNo(0))));
+            for claim in self.0.drain(..) {
+                if let Some(slots) = claim.slots.upgrade() {
+                    slots[usize::from(claim.no.0)].give_back();
+                }
+            }
+        }
+    }
+
+    /// Gives back what this thread has, as if it ended: a simulated thread does, its carrier goes on to the next.
+    pub(crate) fn give_back_claims() {
+        drop(replace_claims(Claims::none()));
+    }
+
+    /// Puts this thread's claims aside and others in their place.
+    pub(crate) fn replace_claims(claims: Claims) -> Claims {
+        LAST.set((0, SlotNo(0)));
+        CLAIMS.with(|current| current.replace(claims))
+    }
+}

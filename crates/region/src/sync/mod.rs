@@ -1,0 +1,150 @@
+//! The only door to time, sleeping, waking and threads: the system's, or the seeded scheduler's.
+//!
+//! Every call first asks one thread-local word whether this thread is simulated ([`Scheduler`]). If not, it does what
+//! the system does: a futex, the monotonic clock, a thread. If it is, it hands the scheduler a decision.
+//!
+//! Y1. A woken waiter looks at its condition again: a wake may be spurious, in both worlds.
+//! Y2. Nobody calls anything here while holding a `std::sync::Mutex` or the like, except [`now_ns`], [`unix_time_ns`],
+//!     [`random_u64`] and [`is_simulated`]: under the scheduler whoever holds the mutex could lose the baton, and the
+//!     next to want it would stop the whole simulation for real.
+//! Y3. Simulated threads share words to wait on with threads of the same run only.
+//!
+//! Under loom the futex is a model of itself and the rest is absent.
+
+#[cfg(not(loom))]
+mod carrier;
+#[cfg(not(loom))]
+mod futex;
+#[cfg(loom)]
+mod modelled;
+#[cfg(not(loom))]
+mod scheduler;
+#[cfg(not(loom))]
+mod thread;
+
+#[cfg(loom)]
+pub use modelled::{futex_wait, futex_wait_low, futex_wake, futex_wake_low, is_simulated, now_ns, spin, yield_point};
+#[cfg(not(loom))]
+pub use real_or_simulated::*;
+#[cfg(not(loom))]
+pub use scheduler::{STEPS_MAX, Scheduler, Stuck, StuckThread, Waits, WhyStuck};
+#[cfg(not(loom))]
+pub use thread::{JoinHandle, Panicked, spawn};
+
+#[cfg(not(loom))]
+mod real_or_simulated {
+    use super::{futex, scheduler};
+    use crate::atomic::{AtomicU32, AtomicU64};
+
+    /// Nanoseconds on a clock that only rises; its zero means nothing. Virtual under the scheduler.
+    #[inline]
+    pub fn now_ns() -> u64 {
+        match scheduler::current() {
+            Some(member) => member.now_ns(),
+            None => futex::clock_ns(libc::CLOCK_MONOTONIC),
+        }
+    }
+
+    /// Nanoseconds since 1970. Virtual under the scheduler: it begins at the same moment in every run.
+    pub fn unix_time_ns() -> u64 {
+        match scheduler::current() {
+            Some(member) => scheduler::UNIX_TIME_NS_AT_START + member.now_ns(),
+            None => futex::clock_ns(libc::CLOCK_REALTIME),
+        }
+    }
+
+    /// A random number: the kernel's, or the seed's under the scheduler.
+    pub fn random_u64() -> u64 {
+        match scheduler::current() {
+            Some(member) => member.random_u64(),
+            None => futex::kernel_random_u64(),
+        }
+    }
+
+    /// Sleeps while `word` is `expected`, until woken. `false`: `timeout_ns` went by. `true`: woken, or the word was
+    /// another, or for no reason.
+    #[track_caller]
+    pub fn futex_wait(word: &AtomicU32, expected: u32, timeout_ns: Option<u64>) -> bool {
+        match scheduler::current() {
+            Some(member) => {
+                let is_expected = || word.load(std::sync::atomic::Ordering::SeqCst) == expected;
+                member.futex_wait(word.as_ptr() as usize, is_expected, timeout_ns)
+            }
+            None => futex::wait(word, expected, timeout_ns),
+        }
+    }
+
+    /// Wakes up to `count` of those who sleep on `word`.
+    #[track_caller]
+    pub fn futex_wake(word: &AtomicU32, count: u32) {
+        match scheduler::current() {
+            Some(member) => member.futex_wake(word.as_ptr() as usize, count),
+            None => futex::wake(word, count),
+        }
+    }
+
+    /// As [`futex_wait`], on the low half of `word`.
+    #[track_caller]
+    pub fn futex_wait_low(word: &AtomicU64, expected_low: u32, timeout_ns: Option<u64>) -> bool {
+        match scheduler::current() {
+            Some(member) => {
+                let is_expected = || word.load(std::sync::atomic::Ordering::SeqCst) as u32 == expected_low;
+                member.futex_wait(word.as_ptr() as usize, is_expected, timeout_ns)
+            }
+            None => futex::wait_low(word, expected_low, timeout_ns),
+        }
+    }
+
+    /// As [`futex_wake`], for those who sleep on the low half of `word`.
+    #[track_caller]
+    pub fn futex_wake_low(word: &AtomicU64, count: u32) {
+        match scheduler::current() {
+            Some(member) => member.futex_wake(word.as_ptr() as usize, count),
+            None => futex::wake_low(word, count),
+        }
+    }
+
+    /// One round of a spinning wait; `round` counts from 0. `false`: it was long enough, sleep now.
+    #[inline]
+    #[track_caller]
+    pub fn spin(round: u32) -> bool {
+        match scheduler::current() {
+            Some(member) => member.spin(round),
+            None => futex::spin(round),
+        }
+    }
+
+    /// A place where another thread may come first. Costs a look at a thread-local; under the scheduler it is a decision.
+    /// `what` shows in [`super::Stuck`].
+    #[inline]
+    #[track_caller]
+    pub fn yield_point(what: &'static str) {
+        if let Some(member) = scheduler::current() {
+            member.yield_point(what);
+        }
+    }
+
+    /// Sleeps.
+    #[track_caller]
+    pub fn sleep_ns(ns: u64) {
+        match scheduler::current() {
+            Some(member) => member.sleep_ns(ns),
+            None => futex::sleep_ns(ns),
+        }
+    }
+
+    /// Whether the scheduler runs this thread.
+    #[inline]
+    pub fn is_simulated() -> bool {
+        scheduler::current().is_some()
+    }
+
+    /// Wakes all that sleep on any futex of this run, once. After a simulated crash: each looks at its condition again
+    /// and finds the disk gone. Does nothing outside a simulation.
+    #[track_caller]
+    pub fn wake_all_waiters() {
+        if let Some(member) = scheduler::current() {
+            member.wake_all_waiters();
+        }
+    }
+}

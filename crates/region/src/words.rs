@@ -1,0 +1,417 @@
+//! Page bytes that may change while they are read: always whole, aligned, relaxed `u64`s (R5).
+//!
+//! An atomic store that races with a plain access, or with an atomic one of another size, is undefined in Rust. So there
+//! is one way to reach the bytes of a page, for readers and writers alike, and this file is it. Relaxed is enough: what
+//! makes a reading whole is the latch's version around it (`latch.rs`), never an order among the words.
+//!
+//! W1. Reading never panics: bytes past the end are 0, and every loop is bounded by what the caller passed.
+//! W2. Writing past the end is a bug of ours and is asserted.
+//! W3. Byte i of the page is byte i % 8, counted from the low end, of word i / 8.
+//!
+//! This file contains no unsafe code: a shared reference to atomics is all it needs.
+
+use crate::PageBuf;
+use crate::atomic::{AtomicU64, Ordering::Relaxed};
+use std::cmp::Ordering;
+
+/// Bytes to read, which may be changing. A reading counts only after the latch's version was found unchanged.
+#[derive(Clone, Copy)]
+pub struct Words<'a> {
+    words: &'a [AtomicU64],
+}
+
+/// Bytes to change, by whoever has latched them exclusively.
+pub struct WordsMut<'a> {
+    words: &'a [AtomicU64],
+}
+
+/// The low `count` bytes of a word; `count` < 8.
+#[inline(always)]
+const fn low_mask(count: usize) -> u64 {
+    (1u64 << (count * 8)) - 1
+}
+
+/// Up to seven bytes as the low end of a word.
+#[inline(always)]
+fn load_short(bytes: &[u8]) -> u64 {
+    let n = bytes.len();
+    if n >= 4 {
+        let low = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]) as u64;
+        let high = u32::from_le_bytes([bytes[n - 4], bytes[n - 3], bytes[n - 2], bytes[n - 1]]) as u64;
+        low | high << ((n - 4) * 8)
+    } else if n >= 2 {
+        let low = u16::from_le_bytes([bytes[0], bytes[1]]) as u64;
+        let high = u16::from_le_bytes([bytes[n - 2], bytes[n - 1]]) as u64;
+        low | high << ((n - 2) * 8)
+    } else if n == 1 {
+        bytes[0] as u64
+    } else {
+        0
+    }
+}
+
+#[inline(always)]
+fn load_chunk(chunk: &[u8]) -> u64 {
+    u64::from_le_bytes(chunk.try_into().expect("a chunk of 8 bytes"))
+}
+
+#[inline(always)]
+fn load(word: &AtomicU64) -> u64 {
+    u64::from_le(word.load(Relaxed))
+}
+
+#[inline(always)]
+fn store(word: &AtomicU64, value: u64) {
+    word.store(value.to_le(), Relaxed);
+}
+
+impl<'a> Words<'a> {
+    /// The bytes that these words are.
+    #[inline]
+    pub const fn new(words: &'a [AtomicU64]) -> Self {
+        Words { words }
+    }
+
+    /// How many bytes there are.
+    #[inline]
+    pub const fn len_bytes(&self) -> usize {
+        self.words.len() * 8
+    }
+
+    #[inline(always)]
+    fn word(&self, index: usize) -> u64 {
+        match self.words.get(index) {
+            Some(word) => load(word),
+            None => 0,
+        }
+    }
+
+    /// The byte at `off`.
+    #[inline]
+    pub fn u8(&self, off: usize) -> u8 {
+        (self.word(off / 8) >> (off % 8 * 8)) as u8
+    }
+
+    /// The two bytes at `off`.
+    #[inline]
+    pub fn u16(&self, off: usize) -> u16 {
+        let (index, bits) = (off / 8, off % 8 * 8);
+        let low = self.word(index) >> bits;
+        if bits <= 48 { low as u16 } else { (low | self.word(index + 1) << (64 - bits)) as u16 }
+    }
+
+    /// The four bytes at `off`.
+    #[inline]
+    pub fn u32(&self, off: usize) -> u32 {
+        let (index, bits) = (off / 8, off % 8 * 8);
+        let low = self.word(index) >> bits;
+        if bits <= 32 { low as u32 } else { (low | self.word(index + 1) << (64 - bits)) as u32 }
+    }
+
+    /// The eight bytes at `off`.
+    #[inline]
+    pub fn u64(&self, off: usize) -> u64 {
+        let (index, bits) = (off / 8, off % 8 * 8);
+        let low = self.word(index);
+        if bits == 0 { low } else { low >> bits | self.word(index + 1) << (64 - bits) }
+    }
+
+    /// Copies the bytes from `off` on into `out`; what lies past the end is 0.
+    #[inline]
+    pub fn copy_to(&self, off: usize, out: &mut [u8]) {
+        let have = self.len_bytes().saturating_sub(off).min(out.len());
+        let (out, past) = out.split_at_mut(have);
+        past.fill(0);
+        let (first, bits) = (off / 8, off % 8 * 8);
+        let whole = have / 8;
+        let mut chunks = out.chunks_exact_mut(8);
+        if bits == 0 {
+            let words = self.words.get(first..first + whole).unwrap_or(&[]);
+            for (chunk, word) in chunks.by_ref().zip(words) {
+                chunk.copy_from_slice(&load(word).to_le_bytes());
+            }
+        } else if whole > 0 {
+            let words = self.words.get(first + 1..first + 1 + whole).unwrap_or(&[]);
+            let mut low = self.word(first);
+            for (chunk, word) in chunks.by_ref().zip(words) {
+                let high = load(word);
+                chunk.copy_from_slice(&(low >> bits | high << (64 - bits)).to_le_bytes());
+                low = high;
+            }
+        }
+        let tail = chunks.into_remainder();
+        if !tail.is_empty() {
+            let bytes = self.u64(off + whole * 8).to_le_bytes();
+            for (to, from) in tail.iter_mut().zip(bytes) {
+                *to = from;
+            }
+        }
+    }
+
+    /// The bytes from `off` on, `len` of them or as many as there are.
+    #[inline]
+    pub fn to_vec(&self, off: usize, len: usize) -> Vec<u8> {
+        let mut out = vec![0; self.len_bytes().saturating_sub(off).min(len)];
+        self.copy_to(off, &mut out);
+        out
+    }
+
+    /// Compares the `len` bytes at `off` with `other`, as slices of bytes compare.
+    #[inline]
+    pub fn compare(&self, off: usize, len: usize, other: &[u8]) -> Ordering {
+        let common = len.min(other.len());
+        let mut chunks = other[..common].chunks_exact(8);
+        let mut at = off;
+        for chunk in chunks.by_ref() {
+            let (mine, theirs) = (self.u64(at), load_chunk(chunk));
+            if mine != theirs {
+                return mine.swap_bytes().cmp(&theirs.swap_bytes());
+            }
+            at = at.wrapping_add(8);
+        }
+        let tail = chunks.remainder();
+        if !tail.is_empty() {
+            let (mine, theirs) = (self.u64(at) & low_mask(tail.len()), load_short(tail));
+            if mine != theirs {
+                return mine.swap_bytes().cmp(&theirs.swap_bytes());
+            }
+        }
+        len.cmp(&other.len())
+    }
+
+    /// Whether the bytes at `off` are `other`. False past the end.
+    #[inline]
+    pub fn equals(&self, off: usize, other: &[u8]) -> bool {
+        off.checked_add(other.len()).is_some_and(|end| end <= self.len_bytes())
+            && self.compare(off, other.len(), other).is_eq()
+    }
+
+    /// Copies all words into a private page, as many as both have.
+    #[inline]
+    pub fn copy_words_to(&self, to: &PageBuf) {
+        for (to, from) in to.as_atomics().iter().zip(self.words) {
+            to.store(from.load(Relaxed), Relaxed);
+        }
+    }
+
+    /// The words themselves.
+    #[inline]
+    pub const fn as_atomics(&self) -> &'a [AtomicU64] {
+        self.words
+    }
+}
+
+impl std::fmt::Debug for Words<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Words({} bytes)", self.len_bytes())
+    }
+}
+
+impl<'a> WordsMut<'a> {
+    /// The bytes that these words are. Whoever calls this has latched them exclusively, or has them for itself: else
+    /// two writers lose each other's bytes (nothing worse, they are atomics).
+    #[inline]
+    pub const fn new(words: &'a [AtomicU64]) -> Self {
+        WordsMut { words }
+    }
+
+    /// The reading half.
+    #[inline]
+    pub const fn as_words(&self) -> Words<'_> {
+        Words { words: self.words }
+    }
+
+    /// How many bytes there are.
+    #[inline]
+    pub const fn len_bytes(&self) -> usize {
+        self.words.len() * 8
+    }
+
+    /// Fails if `off..off + len` is not inside (W2).
+    #[inline(always)]
+    fn assert_inside(&self, off: usize, len: usize) {
+        assert!(
+            len <= self.len_bytes() && off <= self.len_bytes() - len,
+            "{len} bytes at {off} are not inside a page of {} bytes",
+            self.len_bytes()
+        );
+    }
+
+    /// Replaces bytes `from_byte..from_byte + count` of one word by the low ones of `value`.
+    #[inline(always)]
+    fn put_part(&mut self, index: usize, from_byte: usize, count: usize, value: u64) {
+        let mask = low_mask(count) << (from_byte * 8);
+        let word = &self.words[index];
+        store(word, load(word) & !mask | value << (from_byte * 8) & mask);
+    }
+
+    /// Puts the low `count` bytes of `value` at `off`; `count` < 8; inside.
+    #[inline(always)]
+    fn put_short(&mut self, off: usize, count: usize, value: u64) {
+        let (index, from_byte) = (off / 8, off % 8);
+        let here = count.min(8 - from_byte);
+        if here > 0 {
+            self.put_part(index, from_byte, here, value);
+        }
+        if here < count {
+            self.put_part(index + 1, 0, count - here, value >> (here * 8));
+        }
+    }
+
+    /// Puts `bytes` at `off`.
+    ///
+    /// # Panics
+    /// If they do not lie inside; so do all other `put`s.
+    #[inline]
+    pub fn put(&mut self, off: usize, bytes: &[u8]) {
+        self.assert_inside(off, bytes.len());
+        let head = (off.wrapping_neg() % 8).min(bytes.len());
+        let (head_bytes, rest) = bytes.split_at(head);
+        if head > 0 {
+            self.put_part(off / 8, off % 8, head, load_short(head_bytes));
+        }
+        let first = (off + head) / 8;
+        let whole = rest.len() / 8;
+        let chunks = rest.chunks_exact(8);
+        let tail = chunks.remainder();
+        for (word, chunk) in self.words[first..first + whole].iter().zip(chunks) {
+            store(word, load_chunk(chunk));
+        }
+        if !tail.is_empty() {
+            self.put_part(first + whole, 0, tail.len(), load_short(tail));
+        }
+    }
+
+    /// Puts one byte.
+    #[inline]
+    pub fn put_u8(&mut self, off: usize, value: u8) {
+        self.assert_inside(off, 1);
+        self.put_part(off / 8, off % 8, 1, value as u64);
+    }
+
+    /// Puts two bytes.
+    #[inline]
+    pub fn put_u16(&mut self, off: usize, value: u16) {
+        self.assert_inside(off, 2);
+        self.put_short(off, 2, value as u64);
+    }
+
+    /// Puts four bytes.
+    #[inline]
+    pub fn put_u32(&mut self, off: usize, value: u32) {
+        self.assert_inside(off, 4);
+        self.put_short(off, 4, value as u64);
+    }
+
+    /// Puts eight bytes.
+    #[inline]
+    pub fn put_u64(&mut self, off: usize, value: u64) {
+        self.assert_inside(off, 8);
+        let (index, from_byte) = (off / 8, off % 8);
+        if from_byte == 0 {
+            store(&self.words[index], value);
+        } else {
+            self.put_part(index, from_byte, 8 - from_byte, value);
+            self.put_part(index + 1, 0, from_byte, value >> ((8 - from_byte) * 8));
+        }
+    }
+
+    /// Moves the `len` bytes at `from` to `to`; the places may overlap.
+    #[inline]
+    pub fn shift(&mut self, from: usize, to: usize, len: usize) {
+        self.assert_inside(from, len);
+        self.assert_inside(to, len);
+        if to < from {
+            self.shift_down(from, to, len);
+        } else if to > from {
+            self.shift_up(from, to, len);
+        }
+    }
+
+    /// Ascending: whatever is written lies below what is still to be read.
+    fn shift_down(&mut self, from: usize, to: usize, len: usize) {
+        let head = (to.wrapping_neg() % 8).min(len);
+        self.put_short(to, head, self.as_words().u64(from));
+        let (from, to) = (from + head, to + head);
+        let whole = (len - head) / 8;
+        let (source, target, bits) = (from / 8, to / 8, from % 8 * 8);
+        if bits == 0 {
+            for i in 0..whole {
+                store(&self.words[target + i], load(&self.words[source + i]));
+            }
+        } else if whole > 0 {
+            // The word carried over was read before anything at or above it was written.
+            let mut low = load(&self.words[source]);
+            for i in 0..whole {
+                let high = load(&self.words[source + i + 1]);
+                store(&self.words[target + i], low >> bits | high << (64 - bits));
+                low = high;
+            }
+        }
+        let done = whole * 8;
+        let tail = len - head - done;
+        self.put_short(to + done, tail, self.as_words().u64(from + done));
+    }
+
+    /// Descending: whatever is written lies above what is still to be read.
+    fn shift_up(&mut self, from: usize, to: usize, len: usize) {
+        let tail = ((to + len) % 8).min(len);
+        let len = len - tail;
+        self.put_short(to + len, tail, self.as_words().u64(from + len));
+        let whole = len / 8;
+        let head = len % 8;
+        let (source, target, bits) = ((from + head) / 8, (to + head) / 8, (from + head) % 8 * 8);
+        if bits == 0 {
+            for i in (0..whole).rev() {
+                store(&self.words[target + i], load(&self.words[source + i]));
+            }
+        } else if whole > 0 {
+            // The word carried over was read before anything at or below it was written.
+            let mut high = load(&self.words[source + whole]);
+            for i in (0..whole).rev() {
+                let low = load(&self.words[source + i]);
+                store(&self.words[target + i], low >> bits | high << (64 - bits));
+                high = low;
+            }
+        }
+        self.put_short(to, head, self.as_words().u64(from));
+    }
+
+    /// Makes `len` bytes at `off` equal to `byte`.
+    #[inline]
+    pub fn fill(&mut self, off: usize, len: usize, byte: u8) {
+        self.assert_inside(off, len);
+        let value = u64::from_le_bytes([byte; 8]);
+        let head = (off.wrapping_neg() % 8).min(len);
+        if head > 0 {
+            self.put_part(off / 8, off % 8, head, value);
+        }
+        let first = (off + head) / 8;
+        let whole = (len - head) / 8;
+        for word in &self.words[first..first + whole] {
+            store(word, value);
+        }
+        let tail = (len - head) % 8;
+        if tail > 0 {
+            self.put_part(first + whole, 0, tail, value);
+        }
+    }
+
+    /// Becomes a copy of `from`.
+    ///
+    /// # Panics
+    /// If the two are not of one length.
+    #[inline]
+    pub fn copy_from(&mut self, from: Words<'_>) {
+        assert_eq!(self.len_bytes(), from.len_bytes(), "pages of different size");
+        for (to, from) in self.words.iter().zip(from.words) {
+            to.store(from.load(Relaxed), Relaxed);
+        }
+    }
+}
+
+impl std::fmt::Debug for WordsMut<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "WordsMut({} bytes)", self.len_bytes())
+    }
+}
