@@ -1,0 +1,66 @@
+//! All operations that a program knows, by number.
+
+use ledgerstone_page::OpId;
+
+use crate::{DuplicateOperation, Operation, UnknownOperation};
+
+/// Numbers below this are found by index: Ledgerstone's own operations are on the hot path.
+const DENSE: usize = 256;
+
+/// Operations by number.
+#[derive(Default)]
+pub struct Registry {
+    dense: Vec<Option<Box<dyn Operation>>>,
+    sparse: Vec<Box<dyn Operation>>, // sorted by number
+}
+
+impl Registry {
+    /// None yet.
+    #[must_use]
+    pub fn new() -> Registry {
+        Registry { dense: (0..DENSE).map(|_| None).collect(), sparse: Vec::new() }
+    }
+
+    /// Adds an operation.
+    ///
+    /// # Errors
+    /// Its number is taken.
+    pub fn register(&mut self, operation: Box<dyn Operation>) -> Result<(), DuplicateOperation> {
+        let op = operation.id();
+        if let Ok(other) = self.get(op) {
+            return Err(DuplicateOperation { op, name: other.name() });
+        }
+        match self.dense.get_mut(usize::from(op.0)) {
+            Some(place) => *place = Some(operation),
+            None => {
+                let at = self.sparse.partition_point(|o| o.id() < op);
+                self.sparse.insert(at, operation);
+            }
+        }
+        Ok(())
+    }
+
+    /// The operation with this number.
+    ///
+    /// # Errors
+    /// Nobody registered it.
+    #[inline]
+    pub fn get(&self, op: OpId) -> Result<&dyn Operation, UnknownOperation> {
+        match self.dense.get(usize::from(op.0)) {
+            Some(place) => place.as_deref().ok_or(UnknownOperation { op }),
+            None => self.get_sparse(op),
+        }
+    }
+
+    fn get_sparse(&self, op: OpId) -> Result<&dyn Operation, UnknownOperation> {
+        match self.sparse.binary_search_by_key(&op, |o| o.id()) {
+            Ok(at) => Ok(&*self.sparse[at]),
+            Err(_) => Err(UnknownOperation { op }),
+        }
+    }
+
+    /// All operations, by number.
+    pub fn iter(&self) -> impl Iterator<Item = &dyn Operation> {
+        self.dense.iter().flatten().map(|o| &**o).chain(self.sparse.iter().map(|o| &**o))
+    }
+}

@@ -1,0 +1,48 @@
+//! Bugs planted on purpose, to prove that the tests see them. Compiled only with the feature `planted`.
+
+/// A bug that the crash harness must find.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Bug {
+    /// A page goes out before the log that describes it.
+    WriteAheadOff = 1,
+    /// Records of an earlier life of a log segment are accepted.
+    StaleLogTail = 2,
+    /// A logical undo writes its compensation record and changes nothing.
+    UndoDoesNothing = 3,
+    /// A frame's `rec_lsn` is set after the record was appended.
+    RecLsnLate = 4,
+    /// Redo replays one half of a split.
+    HalfSplit = 5,
+}
+
+#[cfg(feature = "planted")]
+mod chosen {
+    use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+
+    use super::Bug;
+
+    static BUG: AtomicU8 = AtomicU8::new(0);
+
+    /// Plants a bug in the whole process, or none.
+    pub fn set(bug: Option<Bug>) {
+        BUG.store(bug.map_or(0, |b| b as u8), Relaxed);
+    }
+
+    /// True if this bug is planted.
+    #[must_use]
+    pub fn is_on(bug: Bug) -> bool {
+        BUG.load(Relaxed) == bug as u8
+    }
+}
+
+#[cfg(feature = "planted")]
+pub use chosen::{is_on, set};
+
+/// True if this bug is planted: never, without the feature `planted`.
+#[cfg(not(feature = "planted"))]
+#[inline(always)]
+#[must_use]
+pub const fn is_on(_bug: Bug) -> bool {
+    false
+}
