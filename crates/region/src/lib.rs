@@ -42,7 +42,7 @@ pub use offset::{Offset, Span};
 pub use page_buf::PageBuf;
 #[cfg(not(loom))]
 pub use shared::Shared;
+pub use slot::{SLOTS_MAX, SlotNo};
 #[cfg(not(loom))]
 pub use slot::{Section, SectionGuard, SlotTable, ThreadSlot};
-pub use slot::{SLOTS_MAX, SlotNo};
 pub use words::{Words, WordsMut};

@@ -195,8 +195,7 @@ impl Mapping {
     /// Where the values of `span` are, if they were given out as values of `T`.
     fn find<T: Shared>(&self, span: Span<T>) -> Result<NonNull<T>, RegionError> {
         let offset = span.offset().to_raw();
-        let not_there =
-            RegionError::NotThere { offset, count: span.count(), type_name: std::any::type_name::<T>() };
+        let not_there = RegionError::NotThere { offset, count: span.count(), type_name: std::any::type_name::<T>() };
         let size = size_of::<T>() as u64;
         let blocks = self.blocks();
         let Some((start, block)) = blocks.range(..=offset).next_back() else { return Err(not_there) };
@@ -334,7 +333,9 @@ impl Memory {
         let end = end / page_bytes * page_bytes;
         if start < end {
             // SAFETY: start..end are whole pages of our own mapping; the advice does not change what they hold.
-            unsafe { libc::madvise(base.as_ptr().add(start as usize).cast(), (end - start) as usize, libc::MADV_HUGEPAGE) };
+            unsafe {
+                libc::madvise(base.as_ptr().add(start as usize).cast(), (end - start) as usize, libc::MADV_HUGEPAGE)
+            };
         }
     }
 

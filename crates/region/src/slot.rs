@@ -34,9 +34,9 @@ impl std::fmt::Display for SlotNo {
 }
 
 #[cfg(not(loom))]
-pub use table::{Section, SectionGuard, SlotTable, ThreadSlot};
-#[cfg(not(loom))]
 pub(crate) use table::{Claims, give_back_claims, replace_claims};
+#[cfg(not(loom))]
+pub use table::{Section, SectionGuard, SlotTable, ThreadSlot};
 
 #[cfg(not(loom))]
 mod table {

@@ -37,9 +37,8 @@ fn wait_at(word: *mut u32, expected: u32, timeout_ns: Option<u64>) -> bool {
     let timeout = timeout_ns.map(to_timespec);
     let timeout = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     // SAFETY: the kernel reads the word atomically and writes nothing; the word and the time-out outlive the call.
-    let result = unsafe {
-        libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG, expected, timeout)
-    };
+    let result =
+        unsafe { libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG, expected, timeout) };
     result == 0 || std::io::Error::last_os_error().raw_os_error() != Some(libc::ETIMEDOUT)
 }
 

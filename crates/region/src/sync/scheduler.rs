@@ -396,11 +396,7 @@ impl Member {
 
     /// Starts a thread whose life is `body`.
     #[track_caller]
-    pub(super) fn spawn(
-        &self,
-        name: &str,
-        body: Box<dyn FnOnce() -> Result<(), Panicked> + Send>,
-    ) -> (Arc<Run>, u32) {
+    pub(super) fn spawn(&self, name: &str, body: Box<dyn FnOnce() -> Result<(), Panicked> + Send>) -> (Arc<Run>, u32) {
         let at = Location::caller();
         let mut state = lock(&self.run.state);
         let no = state.threads.len() as u32;
@@ -509,10 +505,16 @@ impl Member {
             let Ok(state) = self.run.state.try_lock() else { continue };
             if steps_seen == state.steps {
                 let holder = state.threads.iter().enumerate().filter(|(_, thread)| thread.waits == Waits::Runnable);
-                eprintln!("seed {}: no decision for {} s of real time: is a mutex held across a scheduling point? runnable:",
-                    state.seed, STALL_NS / 1_000_000_000);
+                eprintln!(
+                    "seed {}: no decision for {} s of real time: is a mutex held across a scheduling point? runnable:",
+                    state.seed,
+                    STALL_NS / 1_000_000_000
+                );
                 for (no, thread) in holder {
-                    eprintln!("  thread {no} {:?} at {}, last yield point {:?}", thread.name, thread.at, thread.last_point);
+                    eprintln!(
+                        "  thread {no} {:?} at {}, last yield point {:?}",
+                        thread.name, thread.at, thread.last_point
+                    );
                 }
             }
             steps_seen = state.steps;
