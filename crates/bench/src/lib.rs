@@ -1,1 +1,102 @@
-//! What the engine does, measured
+//! What the engine does, measured: TPC-B as LIBTP ran it (5.1), and one experiment for each figure of
+//! `docs/benchmarks.md`.
+//!
+//! Times are measured and reported here and asserted nowhere: a slow machine is no failure. What is asserted are facts
+//! about the data: that balances agree, that no acknowledged commit is missing.
+//!
+//! An experiment is a file with its arguments (clap), a `run` that returns a report, and the report as text and JSON. It
+//! knows the library's public interface only.
+#![forbid(unsafe_code)]
+
+pub mod device;
+pub mod gates;
+mod latency;
+mod machine;
+pub mod memory;
+pub mod points;
+mod random;
+pub mod recovery;
+mod report;
+pub mod scan;
+pub mod tpcb;
+mod workdir;
+
+pub use latency::Latency;
+pub use machine::Machine;
+pub use report::{Counters, Figure, PHASES, Recovery, Report};
+pub use workdir::Workdir;
+
+use std::path::PathBuf;
+
+/// What every experiment can be told.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Place {
+    /// Use this directory and leave it there; without it a temporary one is made and removed.
+    #[arg(long, value_name = "DIR")]
+    pub keep: Option<PathBuf>,
+    /// Where temporary directories are made. It should be on the device to be measured, not in memory.
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub tmp: PathBuf,
+    /// Memory for the page cache: bytes, or with K, M or G.
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    pub cache: Option<u64>,
+}
+
+/// How long a commit waits for the device, as a flag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Durability {
+    /// Durable when the commit returns.
+    Sync,
+    /// Durable when its ticket says so; a window of commits is under way at once.
+    Pipelined,
+    /// Durable within a bounded delay.
+    Async,
+    /// Durable some time, without asking: the benchmark "without sync".
+    Volatile,
+}
+
+impl From<Durability> for ledgerstone::Durability {
+    fn from(durability: Durability) -> ledgerstone::Durability {
+        match durability {
+            Durability::Sync => ledgerstone::Durability::Sync,
+            Durability::Pipelined => ledgerstone::Durability::Pipelined,
+            Durability::Async => ledgerstone::Durability::Async,
+            Durability::Volatile => ledgerstone::Durability::Volatile,
+        }
+    }
+}
+
+/// A size as people write it: `4096`, `64K`, `256M`, `1G` (powers of 1024; an `iB` or `B` may follow).
+///
+/// # Errors
+/// A sentence that says what is wrong with it.
+pub fn parse_bytes(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let shift = match text[digits.len()..].trim().to_ascii_uppercase().as_str() {
+        "" | "B" => 0,
+        "K" | "KB" | "KIB" => 10,
+        "M" | "MB" | "MIB" => 20,
+        "G" | "GB" | "GIB" => 30,
+        unit => return Err(format!("{unit:?} is no unit: write K, M, G or nothing behind the number")),
+    };
+    let count: u64 = digits.parse().map_err(|_| "a whole number is wanted, like 64M".to_owned())?;
+    count.checked_mul(1 << shift).ok_or_else(|| "more than 64 bits can hold".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse_bytes;
+
+    #[test]
+    fn sizes_read_as_people_write_them() {
+        assert_eq!(parse_bytes("4096"), Ok(4096));
+        assert_eq!(parse_bytes("64K"), Ok(64 << 10));
+        assert_eq!(parse_bytes("256 MiB"), Ok(256 << 20));
+        assert_eq!(parse_bytes("1g"), Ok(1 << 30));
+        assert!(parse_bytes("").is_err());
+        assert!(parse_bytes("M").is_err());
+        assert!(parse_bytes("1X").is_err());
+        assert!(parse_bytes("99999999999G").is_err());
+    }
+}
