@@ -1,58 +1,137 @@
-//! The numbers that mean something: one type each, so that they cannot be mixed up.
+//! Numbers that mean something, each a type of its own.
+//!
+//! On disk they are little-endian. Page ids, LSNs and transaction ids use 48 bits at most, so that a log record can
+//! keep two bytes for something else beside each ([`PageId::to_le6`]).
 
 use std::fmt;
 
 macro_rules! id {
-    ($(#[$doc:meta])* $name:ident($repr:ty), $prefix:literal) => {
+    ($(#[$doc:meta])* $name:ident($inner:ty), $format:literal) => {
         $(#[$doc])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
         #[repr(transparent)]
-        pub struct $name(pub $repr);
+        pub struct $name(pub $inner);
 
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, concat!($prefix, "{}"), self.0)
+                write!(f, $format, self.0)
             }
         }
     };
 }
 
-id! {
-    /// Number of a page of the data file; its place there is the number times the page size. 48 bits are used.
-    PageId(u64), ""
-}
-id! {
-    /// Byte position in the log, of the start of a record. 0 is none: the first record lies at 4096. 48 bits are used.
-    Lsn(u64), ""
-}
-id! {
-    /// Number of a transaction, never reused in the life of an environment. 0 is none. 48 bits are used.
-    Xid(u64), "T"
-}
-id! {
-    /// Stable number of an operation. 1 to 1023 are Ledgerstone's, the others their users'.
-    OpId(u16), "op"
-}
-id! {
-    /// Number of a table, never reused. 0 is none.
-    TableId(u64), "table "
-}
-id! {
-    /// Number of a page layout. 0 to 255 are Ledgerstone's, the others their users'.
-    LayoutId(u16), "layout "
+macro_rules! six_bytes {
+    ($name:ident) => {
+        impl $name {
+            /// None: no such thing is numbered 0.
+            pub const NONE: $name = $name(0);
+            /// The largest that fits into 48 bits.
+            pub const MAX: $name = $name((1 << 48) - 1);
+
+            /// Whether this is [`Self::NONE`].
+            #[inline]
+            pub const fn is_none(self) -> bool {
+                self.0 == 0
+            }
+
+            /// The low six bytes, little-endian.
+            ///
+            /// # Panics
+            /// If the number needs more than 48 bits: nobody hands such numbers out.
+            #[inline]
+            pub const fn to_le6(self) -> [u8; 6] {
+                assert!(self.0 <= Self::MAX.0, "a number of more than 48 bits");
+                let b = self.0.to_le_bytes();
+                [b[0], b[1], b[2], b[3], b[4], b[5]]
+            }
+
+            /// The number that [`Self::to_le6`] wrote.
+            #[inline]
+            pub const fn from_le6(b: [u8; 6]) -> Self {
+                $name(u64::from_le_bytes([b[0], b[1], b[2], b[3], b[4], b[5], 0, 0]))
+            }
+        }
+    };
 }
 
-impl PageId {
-    /// No page. Page 0 is the file header, which nothing links to.
-    pub const NONE: PageId = PageId(0);
+id!(
+    /// Number of a page in the data file. Page 0 is the file header and is never linked, so 0 also says "no page".
+    PageId(u64),
+    "page {}"
+);
+id!(
+    /// Position of a record in the endless log, in bytes. 0: none.
+    Lsn(u64),
+    "lsn {}"
+);
+id!(
+    /// Number of a transaction. 0: none.
+    Xid(u64),
+    "xid {}"
+);
+id!(
+    /// Stable number of an operation. 1-15 engine, 16-31 space, 32-63 b-tree, 64-79 blob, up to 1023 other structures of
+    /// ours, from 1024 on users'.
+    OpId(u16),
+    "op {}"
+);
+id!(
+    /// Number of a table, never used again. 0: none.
+    TableId(u64),
+    "table {}"
+);
+id!(
+    /// Stable number of a page layout. Below 256 ours, from 256 on users'.
+    LayoutId(u16),
+    "layout {}"
+);
+
+six_bytes!(PageId);
+six_bytes!(Lsn);
+six_bytes!(Xid);
+six_bytes!(TableId);
+
+impl OpId {
+    /// The first number that users may give their operations.
+    pub const USERS_FIRST: OpId = OpId(1024);
 }
 
-impl Lsn {
-    /// No LSN.
-    pub const NONE: Lsn = Lsn(0);
+impl LayoutId {
+    /// Nothing was ever formatted here.
+    pub const ZERO: LayoutId = LayoutId(0);
+    /// Bytes without structure, see `raw.rs`.
+    pub const RAW: LayoutId = LayoutId(1);
+    /// Records under slot numbers, see `slotted.rs`.
+    pub const SLOTTED: LayoutId = LayoutId(2);
+    /// A space map, see the crate `space`.
+    pub const SPACE_MAP: LayoutId = LayoutId(3);
+    /// Page 0 of the data file, see the crate `space`.
+    pub const FILE_HEADER: LayoutId = LayoutId(4);
+    /// A node of a b-tree, see the crate `structures`.
+    pub const BTREE: LayoutId = LayoutId(5);
+    /// The index of a large value, see the crate `structures`.
+    pub const BLOB_INDEX: LayoutId = LayoutId(6);
+    /// A piece of a large value, see the crate `structures`.
+    pub const BLOB_DATA: LayoutId = LayoutId(7);
+    /// The first number that users may give their layouts.
+    pub const USERS_FIRST: LayoutId = LayoutId(256);
 }
 
-impl Xid {
-    /// No transaction.
-    pub const NONE: Xid = Xid(0);
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn six_bytes_hold_every_number_of_48_bits() {
+        for n in [0, 1, 0x1234_5678_9abc, PageId::MAX.0] {
+            assert_eq!(PageId::from_le6(PageId(n).to_le6()), PageId(n));
+        }
+        assert_eq!(Lsn(0x0102_0304_0506).to_le6(), [6, 5, 4, 3, 2, 1]);
+    }
+
+    #[test]
+    #[should_panic(expected = "more than 48 bits")]
+    fn a_number_of_49_bits_is_our_bug() {
+        let _ = PageId(1 << 48).to_le6();
+    }
 }

@@ -1,67 +1,151 @@
-//! What a layout is: a way to use a page's bytes that can prove itself on bytes nobody vouches for.
+//! What a page layout must be able to do, and who has which id.
+//!
+//! The engine needs nothing of a layout: it moves pages as bytes. Layouts are for verification and for printing, where
+//! somebody meets a page and has only its header to go by. Users register theirs beside ours and are checked and printed
+//! in the same way.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
+use crate::{Corrupt, LayoutId, LayoutTaken, header, raw, slotted};
 use ledgerstone_region::Words;
+use std::collections::BTreeMap;
 
-use crate::{Corrupt, LayoutId, header};
-
-/// A way to use the bytes of a page. Ledgerstone's and users' own are registered alike.
+/// A way to use the bytes behind the header.
 pub trait Layout: Send + Sync {
-    /// Its number, stored in the pages.
+    /// The number in the header. Stable for ever: it is on disk.
     fn id(&self) -> LayoutId;
-    /// Its name, for people.
+
+    /// A word for messages.
     fn name(&self) -> &'static str;
-    /// Proves every invariant of the layout on any bytes at all, or says which is broken. Never panics.
+
+    /// Proves the layout's invariants for bytes that nobody vouches for, the header's included.
+    ///
+    /// Must end on any bytes, panic on none, and size no allocation by what it has not checked. The page is not changing.
     ///
     /// # Errors
-    /// The first broken invariant.
+    /// The first thing found wrong.
     fn check(&self, page: Words<'_>) -> Result<(), Corrupt>;
-    /// The page in words, for people. Never panics.
+
+    /// The page for people. As careful with bytes as [`Layout::check`]: damaged pages are printed too.
     fn print(&self, page: Words<'_>) -> String;
 }
 
-/// The layouts that a program knows.
-#[derive(Default, Clone)]
+/// Layouts by id.
+#[derive(Default)]
 pub struct Layouts {
-    by_id: BTreeMap<LayoutId, Arc<dyn Layout>>,
+    by_id: BTreeMap<LayoutId, Box<dyn Layout>>,
 }
 
 impl Layouts {
-    /// None yet.
-    #[must_use]
+    /// None at all.
     pub fn new() -> Layouts {
         Layouts::default()
     }
 
-    /// Adds a layout; gives it back if its number is taken.
+    /// The layouts of this crate: raw and slotted.
+    pub fn basic() -> Layouts {
+        let mut layouts = Layouts::new();
+        layouts.by_id.insert(LayoutId::RAW, Box::new(raw::Raw));
+        layouts.by_id.insert(LayoutId::SLOTTED, Box::new(slotted::Slotted));
+        layouts
+    }
+
+    /// Adds a layout.
     ///
     /// # Errors
-    /// The number is taken.
-    pub fn register(&mut self, layout: Arc<dyn Layout>) -> Result<(), Arc<dyn Layout>> {
-        if self.by_id.contains_key(&layout.id()) {
-            return Err(layout);
+    /// If its id is taken; nothing has changed.
+    pub fn register(&mut self, layout: Box<dyn Layout>) -> Result<(), LayoutTaken> {
+        let id = layout.id();
+        if let Some(first) = self.by_id.get(&id) {
+            return Err(LayoutTaken { id, first: first.name(), second: layout.name() });
         }
-        self.by_id.insert(layout.id(), layout);
+        self.by_id.insert(id, layout);
         Ok(())
     }
 
-    /// The layout with this number.
-    #[must_use]
-    pub fn get(&self, id: LayoutId) -> Option<&Arc<dyn Layout>> {
-        self.by_id.get(&id)
+    /// The layout with this id.
+    pub fn get(&self, id: LayoutId) -> Option<&dyn Layout> {
+        self.by_id.get(&id).map(|layout| &**layout)
     }
 
-    /// Checks a page by the layout that it names.
+    /// All, by ascending id.
+    pub fn iter(&self) -> impl Iterator<Item = &dyn Layout> {
+        self.by_id.values().map(|layout| &**layout)
+    }
+
+    /// Checks a page by the layout that its header names.
     ///
     /// # Errors
-    /// The first broken invariant, or an unknown layout.
+    /// What the layout finds, or `layout` if nobody knows it.
     pub fn check(&self, page: Words<'_>) -> Result<(), Corrupt> {
         let id = header::layout(page);
         match self.get(id) {
-            Some(layout) => layout.check(page).map_err(|c| c.on(header::page_id(page))),
-            None => Err(Corrupt::new("unknown layout", header::LAYOUT_AT, 0, u64::from(id.0)).on(header::page_id(page))),
+            Some(layout) => layout.check(page),
+            None => Err(Corrupt::new("layout", header::LAYOUT as u64, 0, id.0 as u64).on(header::page_id(page))),
         }
+    }
+
+    /// Prints a page by the layout that its header names; only the header if nobody knows it.
+    pub fn print(&self, page: Words<'_>) -> String {
+        match self.get(header::layout(page)) {
+            Some(layout) => layout.print(page),
+            None => header::print(page),
+        }
+    }
+}
+
+impl std::fmt::Debug for Layouts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_map().entries(self.by_id.iter().map(|(id, layout)| (id.0, layout.name()))).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::PageId;
+    use ledgerstone_region::PageBuf;
+
+    /// A user's layout: the sum of all bytes behind the header is even.
+    struct Even;
+
+    impl Layout for Even {
+        fn id(&self) -> LayoutId {
+            LayoutId(300)
+        }
+        fn name(&self) -> &'static str {
+            "even"
+        }
+        fn check(&self, page: Words<'_>) -> Result<(), Corrupt> {
+            header::check(page, self.id())?;
+            let sum: u64 = page.to_vec(40, page.len_bytes()).iter().map(|&b| b as u64).sum();
+            if sum % 2 == 0 { Ok(()) } else { Err(Corrupt::new("sum", 40, 0, 1)) }
+        }
+        fn print(&self, page: Words<'_>) -> String {
+            format!("even {}", header::print(page))
+        }
+    }
+
+    #[test]
+    fn a_users_layout_is_checked_and_printed_like_ours() {
+        let mut layouts = Layouts::basic();
+        layouts.register(Box::new(Even)).unwrap();
+        let mut buf = PageBuf::new(4096);
+        header::format(&mut buf.words_mut(), PageId(9), LayoutId(300), 0, PageId::NONE);
+        assert_eq!(layouts.check(buf.words()), Ok(()));
+        buf.words_mut().put_u8(99, 1);
+        assert_eq!(layouts.check(buf.words()).unwrap_err().what, "sum");
+        assert!(layouts.print(buf.words()).starts_with("even page 9"));
+        let ids: Vec<u16> = layouts.iter().map(|layout| layout.id().0).collect();
+        assert_eq!(ids, [1, 2, 300]);
+    }
+
+    #[test]
+    fn an_id_is_given_out_once_and_strangers_are_refused() {
+        let mut layouts = Layouts::basic();
+        layouts.register(Box::new(Even)).unwrap();
+        assert_eq!(layouts.register(Box::new(Even)).unwrap_err().id, LayoutId(300));
+        let mut buf = PageBuf::new(4096);
+        header::format(&mut buf.words_mut(), PageId(9), LayoutId(301), 0, PageId::NONE);
+        let wrong = layouts.check(buf.words()).unwrap_err();
+        assert_eq!((wrong.what, wrong.found, wrong.page), ("layout", 301, Some(PageId(9))));
     }
 }

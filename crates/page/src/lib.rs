@@ -1,22 +1,26 @@
-//! What the bytes of a page mean: ids, the header all pages share, checksums, layouts.
+//! What the bytes of a page mean: ids, the header that every page has, its checksum, and layouts.
 //!
-//! This crate knows bytes. It knows no latch, no log record, no cache.
+//! A page is 4096 to 32768 bytes, a power of two. Its first 40 are the [`header`], which the engine owns; what follows
+//! belongs to a [`Layout`], of which users can bring their own. [`slotted`] and [`raw`] are here because everybody may
+//! want them; a structure keeps its layout in its own crate.
+//!
+//! All access to page bytes that others may be changing is through `Words` and `WordsMut` of the region. Bytes on their
+//! way from or to a disk are plain slices, and private ([`checksum`]).
+//!
+//! This crate does not know latches, the log, the cache or transactions.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
 pub mod checksum;
-mod corrupt;
+mod error;
 pub mod header;
 mod ids;
 mod layout;
 pub mod planted;
+pub mod raw;
+pub mod slotted;
 
-pub use corrupt::Corrupt;
-pub use header::HEADER_BYTES;
+pub use error::{Corrupt, LayoutTaken, SlottedError};
+pub use header::{HEADER_BYTES, PAGE_BYTES_MAX, PAGE_BYTES_MIN, is_page_bytes};
 pub use ids::{LayoutId, Lsn, OpId, PageId, TableId, Xid};
 pub use layout::{Layout, Layouts};
-
-/// The smallest page, in bytes.
-pub const PAGE_BYTES_MIN: usize = 4096;
-/// The largest page, in bytes.
-pub const PAGE_BYTES_MAX: usize = 32768;
