@@ -1,0 +1,410 @@
+//! The page table, and how to get a page that is in memory.
+//!
+//! ```text
+//! page table, in the region, indexed by page id:
+//! offset  size  field
+//!      0     8  latch    48 bits of version, see `region::Latch`
+//!      8     8  place    bits 0..32 frame number + 1, 0 none; bit 32 referenced
+//! ```
+//!
+//! C1. The frame number in `place` changes only while the entry is latched exclusively, and the version is raised then, by
+//!     eviction too; versions are never reset. So whoever reads version, place, bytes and finds the version unchanged has
+//!     read the bytes of that page: a frame that went to another page in between raised ours.
+//! C2. Any value that `place` ever had names a frame that exists: a reader of junk reads junk, never outside.
+//! C3. A hit writes nothing but the referenced bit, and that only if it is not set.
+//! C4. No std or parking_lot mutex is held while anything waits; everything that waits goes through `region::sync`.
+//!
+//! Why a reader cannot miss that its frame was taken: eviction latched our entry exclusively and gave the frame away by a
+//! release; the frame's next owner acquired it, and passed the `fence(Release)` of the latch that he filled it under. If one
+//! of our relaxed loads saw a word of his, our `fence(Acquire)` before the check pairs with that fence, and our look at the
+//! version sees the eviction.
+//!
+//! The table is address space: memory comes as entries are touched. It is counted in the statistics, not in the cache's
+//! limit, which is frames and their descriptors.
+//!
+//! This file does not know how a page comes in (`miss.rs`) or goes out (`write_back.rs`).
+
+use crate::error::BufferError;
+use crate::frame::{FrameNo, Frames};
+use crate::guard::{ExclusivePage, OptimisticPage, SharedPage};
+use crate::miss::Content;
+use crate::replace::{Marks, Policy, Replacement};
+use crate::torn::DoubleWrite;
+use crate::write_ahead::WriteAhead;
+use crate::writer::Writer;
+use ledgerstone_disk::DiskFile;
+use ledgerstone_page::{Lsn, PageId};
+use ledgerstone_region::{Handle, Latch, LatchTimeout, Region, SlotNo, SlotTable, shared, sync};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Relaxed, Release};
+
+shared! {
+    /// A page's line in the page table.
+    pub(crate) struct PageEntry {
+        pub(crate) latch: Latch,
+        place: AtomicU64,
+    } size 16
+}
+
+const REFERENCED: u64 = 1 << 32;
+
+impl PageEntry {
+    /// The frame that holds the page. Counts only under the latch, or if the version is unchanged afterwards (C1). Acquire is
+    /// not needed: the latch's version orders it.
+    #[inline]
+    pub(crate) fn frame(&self) -> Option<FrameNo> {
+        (self.place.load(Relaxed) as u32).checked_sub(1).map(FrameNo)
+    }
+
+    /// The same, noting that the page is used.
+    #[inline]
+    fn frame_used(&self) -> Option<FrameNo> {
+        let place = self.place.load(Relaxed);
+        if place & REFERENCED == 0 {
+            // Losing a race with eviction leaves the bit on an entry with no frame, which is harmless.
+            self.place.fetch_or(REFERENCED, Relaxed);
+        }
+        (place as u32).checked_sub(1).map(FrameNo)
+    }
+
+    /// Under the exclusive latch.
+    pub(crate) fn set_frame(&self, frame: Option<FrameNo>) {
+        self.place.store(frame.map_or(0, |frame| u64::from(frame.0 + 1) | REFERENCED), Release);
+    }
+}
+
+/// How pages that a power cut tore are made whole again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TornPages {
+    /// Every batch goes to the double-write area first.
+    #[default]
+    DoubleWrite,
+    /// The device writes a page whole or not at all, and the user vouches for it.
+    DeviceAtomic,
+}
+
+/// Settings that rarely need another value.
+#[derive(Clone, Copy, Debug)]
+pub struct Tuning {
+    /// What protects against torn pages.
+    pub torn_pages: TornPages,
+    /// Pages written in one batch, at most; small caches use smaller ones.
+    pub batch_pages_max: u32,
+    /// Frames that the background writer keeps clean ahead of the policy, in parts of the cache: 16 is a sixteenth.
+    pub clean_reserve_part: u32,
+    /// How long a thread waits for a frame before it gets `CacheFull`.
+    pub full_wait_ns_max: u64,
+}
+
+impl Default for Tuning {
+    fn default() -> Self {
+        Tuning {
+            torn_pages: TornPages::DoubleWrite,
+            batch_pages_max: 64,
+            clean_reserve_part: 16,
+            full_wait_ns_max: 10_000_000_000,
+        }
+    }
+}
+
+/// What a cache is made of.
+pub struct CacheConfig {
+    /// Where page table, descriptors and frames live.
+    pub region: Region,
+    /// Who latches.
+    pub slots: Arc<SlotTable>,
+    /// The data file; page n is at n * `page_bytes`.
+    pub data: Arc<dyn DiskFile>,
+    /// The double-write area's file; it may be empty.
+    pub double_write: Arc<dyn DiskFile>,
+    /// The log that goes first.
+    pub log: Arc<dyn WriteAhead>,
+    /// Bytes of a page: a power of two from 4096 to 32768.
+    pub page_bytes: u32,
+    /// The limit for frames and descriptors together.
+    pub cache_bytes: u64,
+    /// Page ids below this can be used; the page table reserves 16 bytes of address space for each.
+    pub max_pages: u64,
+    /// Which frame to take next.
+    pub policy: Policy,
+}
+
+/// Pages in memory. One for each environment and process; shared by all threads.
+pub struct Cache {
+    table: Handle<[PageEntry]>,
+    pub(crate) frames: Frames,
+    policies: [Box<dyn Replacement>; 2],
+    pub(crate) slots: Arc<SlotTable>,
+    pub(crate) data: Arc<dyn DiskFile>,
+    pub(crate) double_write: DoubleWrite,
+    pub(crate) log: Arc<dyn WriteAhead>,
+    pub(crate) page_bytes: usize,
+    pub(crate) tuning: Tuning,
+    pub(crate) writer: Writer,
+}
+
+const FRAMES_MIN: u64 = 16;
+
+impl Cache {
+    /// A cache without pages.
+    ///
+    /// Before this is called on a data file that was used before, its torn pages have to be repaired: see
+    /// [`Cache::repair_torn`].
+    ///
+    /// # Errors
+    /// `Config` for sizes that cannot work, `Region` if the region is too small, `Disk`, and `DoubleWriteFormat` if the
+    /// double-write area is another's.
+    pub fn new(config: CacheConfig) -> Result<Arc<Cache>, BufferError> {
+        Cache::with_tuning(config, Tuning::default())
+    }
+
+    /// The same with other settings.
+    ///
+    /// # Errors
+    /// As [`Cache::new`].
+    pub fn with_tuning(config: CacheConfig, tuning: Tuning) -> Result<Arc<Cache>, BufferError> {
+        let CacheConfig { region, slots, data, double_write, log, page_bytes, cache_bytes, max_pages, policy } = config;
+        if !page_bytes.is_power_of_two() || !(4096..=32768).contains(&page_bytes) {
+            return Err(BufferError::Config { what: "page_bytes", found: page_bytes.into(), min: 4096, max: 32768 });
+        }
+        let frame_bytes = u64::from(page_bytes) + Frames::DESCRIPTOR_BYTES + Policy::Lru.frame_bytes();
+        let frame_count = cache_bytes / frame_bytes;
+        if !(FRAMES_MIN..u64::from(u32::MAX)).contains(&frame_count) {
+            let max = u64::from(u32::MAX - 1) * frame_bytes;
+            return Err(BufferError::Config {
+                what: "cache_bytes",
+                found: cache_bytes,
+                min: FRAMES_MIN * frame_bytes,
+                max,
+            });
+        }
+        let frame_count = frame_count as u32;
+        let table = region.handle_slice(region.alloc::<PageEntry>(max_pages, 64)?)?;
+        let frames = Frames::new(&region, frame_count, page_bytes)?;
+        frames.control().policy.store(policy as u64, Relaxed);
+        let batch_pages = tuning.batch_pages_max.min(frame_count / 4).max(1);
+        let double_write = DoubleWrite::open(double_write, page_bytes, batch_pages, tuning.torn_pages)?;
+        Ok(Arc::new(Cache {
+            policies: [Policy::Clock.make(&region, frame_count)?, Policy::Lru.make(&region, frame_count)?],
+            table,
+            frames,
+            slots,
+            data,
+            double_write,
+            log,
+            page_bytes: page_bytes as usize,
+            tuning,
+            writer: Writer::new(),
+        }))
+    }
+
+    /// A page to be read without latching it, read in if it is absent.
+    ///
+    /// May wait: for a writer of the page to finish, for the disk, for a frame. Latches are not left behind.
+    ///
+    /// # Errors
+    /// `NeverWritten`, `Damaged`, `Disk`, `CacheFull`, `LatchTimeout`, `PageOutOfRange`, `Failed`.
+    #[inline]
+    pub fn optimistic(&self, id: PageId) -> Result<OptimisticPage<'_>, BufferError> {
+        if let Some(entry) = self.table.get(id.0 as usize)
+            && let Some(version) = entry.latch.optimistic()
+            && let Some(frame) = entry.frame_used()
+        {
+            return Ok(OptimisticPage::new(self, entry, id, version, frame));
+        }
+        self.optimistic_slow(id)
+    }
+
+    /// The page is absent, or somebody changes it. After a few rounds the shared latch guarantees an end.
+    #[cold]
+    fn optimistic_slow(&self, id: PageId) -> Result<OptimisticPage<'_>, BufferError> {
+        let entry = self.entry(id)?;
+        let mut round = 0;
+        while sync::spin(round) {
+            match entry.latch.optimistic().map(|version| (version, entry.frame_used())) {
+                Some((version, Some(frame))) => return Ok(OptimisticPage::new(self, entry, id, version, frame)),
+                Some((_, None)) => break,
+                None => round += 1,
+            }
+        }
+        let page = self.shared(id)?;
+        let version = entry.latch.optimistic().expect("a page that is latched shared is not latched exclusively");
+        Ok(OptimisticPage::new(self, entry, id, version, page.frame()))
+    }
+
+    /// A page latched shared, read in if it is absent. Waits as [`Cache::optimistic`] does, with the same errors.
+    pub fn shared(&self, id: PageId) -> Result<SharedPage<'_>, BufferError> {
+        let entry = self.entry(id)?;
+        let mut deadline = None;
+        loop {
+            entry.latch.shared().map_err(|timeout| BufferError::LatchTimeout { page: id, timeout })?;
+            if let Some(frame) = entry.frame_used() {
+                return Ok(SharedPage::new(self, entry, id, frame));
+            }
+            entry.latch.unlatch_shared();
+            // Read in; it can be evicted again before we latch it, if the cache is very small. Not for ever.
+            drop(self.load(id, entry)?);
+            let now = sync::now_ns();
+            if now > *deadline.get_or_insert(now + self.tuning.full_wait_ns_max) {
+                return Err(self.full(self.tuning.full_wait_ns_max));
+            }
+        }
+    }
+
+    /// A page latched exclusively, read in if it is absent. Waits as [`Cache::optimistic`] does, with the same errors.
+    pub fn exclusive(&self, id: PageId) -> Result<ExclusivePage<'_>, BufferError> {
+        let entry = self.entry(id)?;
+        self.latch_exclusive(id, entry)?;
+        match entry.frame_used() {
+            Some(frame) => Ok(ExclusivePage::new(self, entry, id, frame, false)),
+            None => self.load_latched(id, entry, Content::Read),
+        }
+    }
+
+    /// The same, but `None` if the page's latch is held. May still wait for the disk and for a frame.
+    pub fn try_exclusive(&self, id: PageId) -> Result<Option<ExclusivePage<'_>>, BufferError> {
+        let entry = self.entry(id)?;
+        if !entry.latch.try_exclusive(self.slot()) {
+            return Ok(None);
+        }
+        match entry.frame_used() {
+            Some(frame) => Ok(Some(ExclusivePage::new(self, entry, id, frame, false))),
+            None => self.load_latched(id, entry, Content::Read).map(Some),
+        }
+    }
+
+    /// A page about to be formatted, latched exclusively. The disk is not read: if the page is absent it is all zeros, and
+    /// goes away again if it is not changed.
+    ///
+    /// # Errors
+    /// `CacheFull`, `LatchTimeout`, `PageOutOfRange`, `Failed`.
+    pub fn exclusive_new(&self, id: PageId) -> Result<ExclusivePage<'_>, BufferError> {
+        let entry = self.entry(id)?;
+        self.latch_exclusive(id, entry)?;
+        match entry.frame_used() {
+            Some(frame) => Ok(ExclusivePage::new(self, entry, id, frame, false)),
+            None => self.load_latched(id, entry, Content::Zeros),
+        }
+    }
+
+    /// For redo: a page latched exclusively, and whether it could be read. One that was never written is all zeros, and goes
+    /// away again if it is not changed.
+    ///
+    /// # Errors
+    /// As [`Cache::exclusive`] but `NeverWritten`. `Damaged` is an error here too: a page whose bytes are wrong must not
+    /// be taken for an empty one. A record that formats the page needs no old bytes: use [`Cache::exclusive_new`].
+    pub fn exclusive_or_new(&self, id: PageId) -> Result<(ExclusivePage<'_>, bool), BufferError> {
+        let entry = self.entry(id)?;
+        self.latch_exclusive(id, entry)?;
+        let page = match entry.frame_used() {
+            Some(frame) => ExclusivePage::new(self, entry, id, frame, false),
+            None => self.load_latched(id, entry, Content::ReadOrZeros)?,
+        };
+        let was_readable = !page.is_new();
+        Ok((page, was_readable))
+    }
+
+    /// The oldest change that is in memory and not yet durable in the data file; `None` if there is none.
+    ///
+    /// A checkpoint that read the log's tail before misses no record below that tail: marks are set before records are
+    /// reserved, and all of it is SeqCst.
+    pub fn dirty_low(&self) -> Option<Lsn> {
+        self.frames.all().filter_map(|(_, frame)| frame.oldest_change()).min()
+    }
+
+    /// Pages in the data file.
+    ///
+    /// # Errors
+    /// `Disk`.
+    pub fn page_count(&self) -> Result<u64, BufferError> {
+        Ok(self.data.len()? / self.page_bytes as u64)
+    }
+
+    /// Bytes of a page.
+    pub fn page_bytes(&self) -> usize {
+        self.page_bytes
+    }
+
+    /// Changes the policy, for all threads from now on.
+    pub fn set_policy(&self, policy: Policy) {
+        self.frames.control().policy.store(policy as u64, Relaxed);
+    }
+
+    pub(crate) fn policy(&self) -> &dyn Replacement {
+        &*self.policies[(self.frames.control().policy.load(Relaxed) % 2) as usize]
+    }
+
+    /// Whether a write failed: nothing is written any more, and pages that are absent are not read.
+    pub fn is_failed(&self) -> bool {
+        self.frames.is_failed()
+    }
+
+    /// Makes every miss and every write-back fail from now on. For whoever learns elsewhere that the environment failed.
+    pub fn fail(&self) {
+        self.frames.fail();
+    }
+
+    #[inline]
+    pub(crate) fn entry(&self, id: PageId) -> Result<&PageEntry, BufferError> {
+        self.table
+            .get(id.0 as usize)
+            .ok_or(BufferError::PageOutOfRange { page: id, max_pages: self.table.len() as u64 })
+    }
+
+    #[inline]
+    pub(crate) fn slot(&self) -> SlotNo {
+        self.slots.current()
+    }
+
+    pub(crate) fn latch_exclusive(&self, id: PageId, entry: &PageEntry) -> Result<(), BufferError> {
+        entry
+            .latch
+            .exclusive(self.slot())
+            .map_err(|timeout: LatchTimeout| BufferError::LatchTimeout { page: id, timeout })
+    }
+
+    pub(crate) fn full(&self, waited_ns: u64) -> BufferError {
+        BufferError::CacheFull { frames: self.frames.count(), dirty: self.frames.count_dirty(), waited_ns }
+    }
+
+    pub(crate) fn page_table_bytes(&self) -> u64 {
+        self.frames.control().pages_seen.load(Relaxed) * size_of::<PageEntry>() as u64
+    }
+}
+
+/// The writer ends by itself; nobody waits for it, since it may be the one who drops.
+impl Drop for Cache {
+    fn drop(&mut self) {
+        self.tell_writer_to_stop();
+    }
+}
+
+/// What a policy sees of the cache: who is there, and who was used.
+impl Marks for Cache {
+    fn count(&self) -> u32 {
+        self.frames.count()
+    }
+
+    fn is_occupied(&self, frame: FrameNo) -> bool {
+        self.frames.descriptor(frame).page().is_some()
+    }
+
+    fn is_referenced(&self, frame: FrameNo) -> bool {
+        self.marked_entry(frame).is_some_and(|entry| entry.place.load(Relaxed) & REFERENCED != 0)
+    }
+
+    fn take_referenced(&self, frame: FrameNo) -> bool {
+        self.marked_entry(frame).is_some_and(|entry| {
+            entry.place.load(Relaxed) & REFERENCED != 0 && entry.place.fetch_and(!REFERENCED, Relaxed) & REFERENCED != 0
+        })
+    }
+}
+
+impl Cache {
+    /// The entry of the page in a frame. Nothing is latched: it can be another page's a moment later, and then a mark too
+    /// much or too few is all that happens.
+    fn marked_entry(&self, frame: FrameNo) -> Option<&PageEntry> {
+        self.table.get(self.frames.descriptor(frame).page()?.0 as usize)
+    }
+}

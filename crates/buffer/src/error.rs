@@ -1,0 +1,97 @@
+//! What can go wrong with a page on its way in or out.
+
+use ledgerstone_disk::DiskError;
+use ledgerstone_log::LogError;
+use ledgerstone_page::{Corrupt, PageId};
+use ledgerstone_region::{LatchTimeout, RegionError};
+
+/// Why the cache did not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BufferError {
+    /// The page was never written: it is past the end of the data file, or all zeros there.
+    #[error("{page} was never written")]
+    NeverWritten {
+        /// The page.
+        page: PageId,
+    },
+    /// The page's bytes on the device are not what was written there.
+    #[error("{page} is damaged in {file}: {corrupt}")]
+    Damaged {
+        /// The page.
+        page: PageId,
+        /// The file it was read from.
+        file: String,
+        /// What was expected and what was found.
+        corrupt: Corrupt,
+    },
+    /// The page id is beyond the page table.
+    #[error("{page} is beyond the page table of {max_pages} pages")]
+    PageOutOfRange {
+        /// The page.
+        page: PageId,
+        /// Pages the table was made for.
+        max_pages: u64,
+    },
+    /// No frame became free in time: all are latched, or dirty while nothing could be written.
+    #[error("no frame became free in {waited_ns} ns: {frames} frames, {dirty} dirty")]
+    CacheFull {
+        /// Frames the cache has.
+        frames: u32,
+        /// How many of them were dirty when the wait ended.
+        dirty: u32,
+        /// How long was waited.
+        waited_ns: u64,
+    },
+    /// A page's latch was not given up in time.
+    #[error("{page}: {timeout}")]
+    LatchTimeout {
+        /// The page.
+        page: PageId,
+        /// Who holds the latch.
+        timeout: LatchTimeout,
+    },
+    /// A write failed earlier; nothing is read or written any more. Reopening recovers.
+    #[error("the page cache failed: an earlier write of a page did not succeed")]
+    Failed,
+    /// The double-write area was made by a newer version of this software, or for another page size.
+    #[error("double-write area {file}: {what} is {found}, expected {expected}")]
+    DoubleWriteFormat {
+        /// The file.
+        file: String,
+        /// The field of its header.
+        what: &'static str,
+        /// What this software expected.
+        expected: u64,
+        /// What the header says.
+        found: u64,
+    },
+    /// The configuration cannot work.
+    #[error("{what} is {found}, allowed are {min} to {max}")]
+    Config {
+        /// The setting.
+        what: &'static str,
+        /// Its value.
+        found: u64,
+        /// The smallest value allowed.
+        min: u64,
+        /// The largest value allowed.
+        max: u64,
+    },
+    /// The device refused or failed.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// The log could not be made durable.
+    #[error(transparent)]
+    Log(#[from] LogError),
+    /// The region has no room for the page table or the frames.
+    #[error(transparent)]
+    Region(#[from] RegionError),
+}
+
+impl BufferError {
+    /// Whether the page has no bytes to show, as opposed to bytes that are wrong.
+    pub fn is_never_written(&self) -> bool {
+        matches!(self, BufferError::NeverWritten { .. })
+    }
+}

@@ -1,0 +1,273 @@
+//! Frames: the places in memory that hold pages. Their descriptors, the list of those that are free, and the one bell that
+//! rings when a frame may have become usable.
+//!
+//! ```text
+//!          take_free                      page entry points here
+//! free ---------------> nobody's -------------------------------> holding a page
+//!   ^                       |                                        |
+//!   |       give_back       |               evict (clean)            |
+//!   +-----------------------+<---------------------------------------+
+//!
+//! holding:  clean                 rec_lsn == 0, flushing_rec_lsn == 0
+//!           dirty                 rec_lsn != 0
+//!           being written         flushing_rec_lsn != 0, and rec_lsn != 0 too if it was changed again
+//! ```
+//!
+//! F1. A frame is on the free list, or one thread's, or one page entry holds its number: never two of these.
+//! F2. `rec_lsn` leaves 0 only under the exclusive latch of the page, before the record of the change is reserved.
+//! F3. `flushing_rec_lsn` leaves 0 by compare-exchange under a shared latch, with the value of `rec_lsn`, and only then does
+//!     `rec_lsn` go to 0 (all SeqCst): who reads first `rec_lsn`, then `flushing_rec_lsn`, misses no change that is not yet
+//!     durable in the data file.
+//! F4. Whoever took `flushing_rec_lsn` from 0 writes the page, and sets it back to 0 when the data file is synced: one write
+//!     of a page is in flight at a time.
+//! F5. Only a clean frame is evicted, under the exclusive latch of its page.
+//!
+//! This file does not know the page table, nor how a page gets in or out.
+
+use ledgerstone_page::{Lsn, PageId};
+use ledgerstone_region::sync;
+use ledgerstone_region::{Handle, Region, RegionError, shared};
+use std::fmt;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+/// The number of a frame, from 0.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct FrameNo(pub u32);
+
+impl fmt::Display for FrameNo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "frame {}", self.0)
+    }
+}
+
+shared! {
+    /// What is known of a frame.
+    pub(crate) struct Descriptor {
+        /// Page id + 1; 0 if no page is in it. Changes only while the page's entry is latched exclusively.
+        page: AtomicU64,
+        /// A lower bound of the LSN of the first change that no write has taken along yet; 0 if there is none (F2).
+        pub(crate) rec_lsn: AtomicU64,
+        /// The same for the changes that the write in flight takes along; 0 if none is in flight (F3, F4).
+        pub(crate) flushing_rec_lsn: AtomicU64,
+        /// Frame number + 1 of the next free frame, while it is free.
+        next_free: AtomicU32,
+        zero: AtomicU32,
+    } size 32
+}
+
+shared! {
+    /// What all threads share besides descriptors, frames and page table. No hit touches it.
+    pub(crate) struct Control {
+        /// Bits 0..32 frame number + 1 of the first free frame; bits 32.. a count of changes, against ABA.
+        free: AtomicU64,
+        free_count: AtomicU64,
+        free_line: [AtomicU64; 6],
+        /// The bell: raised when a frame was given back, a batch was written, a lane was given back.
+        progress: AtomicU32,
+        /// How many threads sleep for it.
+        progress_sleepers: AtomicU32,
+        /// 1 after a write failed; never goes back.
+        failed: AtomicU32,
+        /// Raised to wake the background writer.
+        pub(crate) writer_call: AtomicU32,
+        /// 1 while the background writer sleeps.
+        pub(crate) writer_asleep: AtomicU32,
+        /// 1 if the background writer shall end.
+        pub(crate) writer_stop: AtomicU32,
+        /// Lanes of the double-write area that are taken, a bit each.
+        pub(crate) lanes: AtomicU64,
+        /// Which policy is in force.
+        pub(crate) policy: AtomicU64,
+        progress_line: [AtomicU64; 3],
+        /// Largest page id + 1 that was asked for and not found in memory.
+        pub(crate) pages_seen: AtomicU64,
+        pub(crate) misses: AtomicU64,
+        pub(crate) reads: AtomicU64,
+        pub(crate) writes: AtomicU64,
+        pub(crate) write_batches: AtomicU64,
+        pub(crate) foreground_batches: AtomicU64,
+        pub(crate) evictions: AtomicU64,
+        pub(crate) frame_waits: AtomicU64,
+    } size 192
+}
+
+impl Descriptor {
+    /// The page in the frame.
+    pub(crate) fn page(&self) -> Option<PageId> {
+        self.page.load(Acquire).checked_sub(1).map(PageId)
+    }
+
+    pub(crate) fn set_page(&self, page: Option<PageId>) {
+        self.page.store(page.map_or(0, |id| id.0 + 1), Release);
+    }
+
+    /// Whether the page differs from the data file, or may until a write in flight is done.
+    pub(crate) fn is_dirty(&self) -> bool {
+        self.rec_lsn.load(SeqCst) != 0 || self.flushing_rec_lsn.load(SeqCst) != 0
+    }
+
+    /// The oldest change that is not yet durable in the data file. The order of the two loads is F3.
+    pub(crate) fn oldest_change(&self) -> Option<Lsn> {
+        let rec_lsn = self.rec_lsn.load(SeqCst);
+        let flushing = self.flushing_rec_lsn.load(SeqCst);
+        [rec_lsn, flushing].into_iter().filter(|&lsn| lsn != 0).min().map(Lsn)
+    }
+
+    /// Takes the write of the page (F3). The page's latch is held shared, so `rec_lsn` stands still. `None` if the page is
+    /// clean or its write is another's.
+    pub(crate) fn take_write(&self) -> Option<Lsn> {
+        let rec_lsn = self.rec_lsn.load(SeqCst);
+        if rec_lsn == 0 || self.flushing_rec_lsn.compare_exchange(0, rec_lsn, SeqCst, SeqCst).is_err() {
+            return None;
+        }
+        // Two shared holders can come here one after the other: the second finds the write taken, or rec_lsn 0. If the whole
+        // write of another was done between our load and our exchange, rec_lsn is 0 by now and there is nothing to write.
+        if self.rec_lsn.swap(0, SeqCst) == 0 {
+            self.flushing_rec_lsn.store(0, SeqCst);
+            return None;
+        }
+        Some(Lsn(rec_lsn))
+    }
+}
+
+/// The frames of one cache, seen from this process.
+pub(crate) struct Frames {
+    descriptors: Handle<[Descriptor]>,
+    words: Handle<[AtomicU64]>,
+    control: Handle<[Control]>,
+    words_per_page: usize,
+}
+
+impl Frames {
+    /// Bytes that a frame costs besides its page.
+    pub(crate) const DESCRIPTOR_BYTES: u64 = size_of::<Descriptor>() as u64;
+
+    pub(crate) fn new(region: &Region, frame_count: u32, page_bytes: u32) -> Result<Frames, RegionError> {
+        let words_per_page = page_bytes as usize / 8;
+        let control = region.handle_slice(region.alloc::<Control>(1, 128)?)?;
+        let descriptors = region.handle_slice(region.alloc::<Descriptor>(u64::from(frame_count), 128)?)?;
+        let span = region.alloc::<AtomicU64>(u64::from(frame_count) * words_per_page as u64, FRAMES_ALIGN_BYTES)?;
+        region.advise_huge(span);
+        let frames = Frames { descriptors, words: region.handle_slice(span)?, control, words_per_page };
+        for frame in (0..frame_count).rev() {
+            frames.push_free(FrameNo(frame));
+        }
+        Ok(frames)
+    }
+
+    pub(crate) fn count(&self) -> u32 {
+        self.descriptors.len() as u32
+    }
+
+    pub(crate) fn count_free(&self) -> u32 {
+        self.control().free_count.load(Relaxed) as u32
+    }
+
+    pub(crate) fn count_dirty(&self) -> u32 {
+        self.descriptors.iter().filter(|frame| frame.is_dirty()).count() as u32
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        u64::from(self.count()) * Self::DESCRIPTOR_BYTES + self.words.len() as u64 * 8
+    }
+
+    pub(crate) fn control(&self) -> &Control {
+        &self.control[0]
+    }
+
+    /// For a thread that must not keep the cache alive.
+    pub(crate) fn control_handle(&self) -> Handle<[Control]> {
+        self.control.clone()
+    }
+
+    pub(crate) fn descriptor(&self, frame: FrameNo) -> &Descriptor {
+        &self.descriptors[frame.0 as usize]
+    }
+
+    pub(crate) fn all(&self) -> impl Iterator<Item = (FrameNo, &Descriptor)> {
+        self.descriptors.iter().enumerate().map(|(frame, descriptor)| (FrameNo(frame as u32), descriptor))
+    }
+
+    /// The words of a frame.
+    #[inline]
+    pub(crate) fn words(&self, frame: FrameNo) -> &[AtomicU64] {
+        let start = frame.0 as usize * self.words_per_page;
+        &self.words[start..start + self.words_per_page]
+    }
+
+    /// Takes a frame from the free list. It is the caller's until he gives it back or gives it to a page.
+    pub(crate) fn take_free(&self) -> Option<FrameNo> {
+        let free = &self.control().free;
+        let mut head = free.load(Acquire);
+        loop {
+            let frame = FrameNo((head as u32).checked_sub(1)?);
+            // May be a frame that others take and give back meanwhile: then the count in the head has changed, and we lose.
+            let next = u64::from(self.descriptor(frame).next_free.load(Relaxed));
+            match free.compare_exchange_weak(head, ((head >> 32) + 1) << 32 | next, AcqRel, Acquire) {
+                Ok(_) => {
+                    self.control().free_count.fetch_sub(1, Relaxed);
+                    return Some(frame);
+                }
+                Err(now) => head = now,
+            }
+        }
+    }
+
+    /// Puts a frame on the free list and rings the bell.
+    pub(crate) fn give_back(&self, frame: FrameNo) {
+        self.push_free(frame);
+        self.ring();
+    }
+
+    /// The count goes up first, so that it never runs below 0.
+    fn push_free(&self, frame: FrameNo) {
+        let descriptor = self.descriptor(frame);
+        assert!(descriptor.page().is_none() && !descriptor.is_dirty(), "{frame} is given back while in use");
+        let free = &self.control().free;
+        self.control().free_count.fetch_add(1, Relaxed);
+        let mut head = free.load(Relaxed);
+        loop {
+            descriptor.next_free.store(head as u32, Relaxed);
+            match free.compare_exchange_weak(head, ((head >> 32) + 1) << 32 | u64::from(frame.0 + 1), AcqRel, Relaxed) {
+                Ok(_) => return,
+                Err(now) => head = now,
+            }
+        }
+    }
+
+    /// What [`Frames::wait_progress`] compares with. Read it before looking for what you need.
+    pub(crate) fn progress(&self) -> u32 {
+        self.control().progress.load(SeqCst)
+    }
+
+    /// Says that something happened that a sleeper may wait for.
+    pub(crate) fn ring(&self) {
+        let control = self.control();
+        control.progress.fetch_add(1, SeqCst);
+        if control.progress_sleepers.load(SeqCst) != 0 {
+            sync::futex_wake(&control.progress, u32::MAX);
+        }
+    }
+
+    /// Sleeps until the bell rings, or has since `seen`, at most for `timeout_ns`.
+    pub(crate) fn wait_progress(&self, seen: u32, timeout_ns: u64) {
+        let control = self.control();
+        control.progress_sleepers.fetch_add(1, SeqCst);
+        sync::futex_wait(&control.progress, seen, Some(timeout_ns));
+        control.progress_sleepers.fetch_sub(1, SeqCst);
+    }
+
+    pub(crate) fn is_failed(&self) -> bool {
+        self.control().failed.load(Acquire) != 0
+    }
+
+    /// Nothing is written any more from now on.
+    pub(crate) fn fail(&self) {
+        self.control().failed.store(1, SeqCst);
+        self.ring();
+    }
+}
+
+/// Frames begin where a huge page can begin.
+const FRAMES_ALIGN_BYTES: u64 = 2 << 20;

@@ -1,0 +1,265 @@
+//! The three ways to hold a page.
+//!
+//! | guard | keeps the page in its frame | others may | on drop |
+//! | --- | --- | --- | --- |
+//! | [`OptimisticPage`] | no: what was read counts after [`OptimisticPage::check`] | anything | nothing |
+//! | [`SharedPage`] | yes | read | gives the latch back |
+//! | [`ExclusivePage`] | yes | wait | gives the latch back, raising the version if the page was changed |
+//!
+//! G1. A page changes between `begin_change` and `finish_change` only. `begin_change` marks the frame dirty *before* the record
+//!     of the change is reserved in the log (F2), so that a checkpoint misses neither (see `Cache::dirty_low`).
+//! G2. A guard of a page that came in as zeros and was not changed takes the page out again: nobody sees a page that nobody
+//!     made.
+//! G3. A panic between the two fails the cache and takes the half-changed page out, so that it is neither read nor written.
+
+use crate::cache::{Cache, PageEntry};
+use crate::error::BufferError;
+use crate::frame::FrameNo;
+use ledgerstone_page::planted::{self, Bug};
+use ledgerstone_page::{Lsn, PageId, header};
+use ledgerstone_region::{Version, Words, WordsMut, sync};
+use std::fmt;
+use std::sync::atomic::Ordering::SeqCst;
+
+/// An optimistic read was overtaken by a writer: forget what was read and begin again. Not an error; it stays in the engine,
+/// and every loop over it is bounded and ends with a latch.
+#[must_use]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Restart;
+
+/// A page that is read without a latch. What was read counts only if [`OptimisticPage::check`] says so afterwards.
+#[derive(Clone, Copy)]
+pub struct OptimisticPage<'a> {
+    cache: &'a Cache,
+    entry: &'a PageEntry,
+    id: PageId,
+    version: Version,
+    frame: FrameNo,
+}
+
+impl<'a> OptimisticPage<'a> {
+    #[inline]
+    pub(crate) fn new(cache: &'a Cache, entry: &'a PageEntry, id: PageId, version: Version, frame: FrameNo) -> Self {
+        OptimisticPage { cache, entry, id, version, frame }
+    }
+
+    /// The page asked for.
+    #[inline]
+    pub fn id(&self) -> PageId {
+        self.id
+    }
+
+    /// Its bytes, which may be changing, or be another page's by now.
+    #[inline]
+    pub fn words(&self) -> Words<'a> {
+        Words::new(self.cache.frames.words(self.frame))
+    }
+
+    /// The version that was read under.
+    #[inline]
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// Whether all that was read up to now is the page as it was at one moment.
+    ///
+    /// # Errors
+    /// [`Restart`] if somebody changed or evicted it meanwhile, or is about to.
+    #[inline]
+    pub fn check(&self) -> Result<(), Restart> {
+        sync::yield_point("optimistic page check");
+        if self.entry.latch.is_still(self.version) { Ok(()) } else { Err(Restart) }
+    }
+
+    /// Latches the page exclusively if it is still what was read. Does not wait.
+    ///
+    /// # Errors
+    /// [`Restart`] if it was changed or is latched by anybody.
+    #[inline]
+    pub fn try_upgrade(self) -> Result<ExclusivePage<'a>, Restart> {
+        if self.entry.latch.try_upgrade(self.version, self.cache.slot()) {
+            Ok(ExclusivePage::new(self.cache, self.entry, self.id, self.frame, false))
+        } else {
+            Err(Restart)
+        }
+    }
+}
+
+impl fmt::Debug for OptimisticPage<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "OptimisticPage({}, {:?}, {})", self.id, self.version, self.frame)
+    }
+}
+
+/// A page that nobody changes while this lives.
+pub struct SharedPage<'a> {
+    cache: &'a Cache,
+    entry: &'a PageEntry,
+    id: PageId,
+    frame: FrameNo,
+}
+
+impl<'a> SharedPage<'a> {
+    /// The entry is latched shared, and the page is in `frame`.
+    pub(crate) fn new(cache: &'a Cache, entry: &'a PageEntry, id: PageId, frame: FrameNo) -> Self {
+        SharedPage { cache, entry, id, frame }
+    }
+
+    /// The page.
+    pub fn id(&self) -> PageId {
+        self.id
+    }
+
+    /// Its bytes.
+    #[inline]
+    pub fn words(&self) -> Words<'_> {
+        Words::new(self.cache.frames.words(self.frame))
+    }
+
+    /// The LSN of its last change.
+    pub fn page_lsn(&self) -> Lsn {
+        header::page_lsn(self.words())
+    }
+
+    pub(crate) fn frame(&self) -> FrameNo {
+        self.frame
+    }
+}
+
+impl Drop for SharedPage<'_> {
+    fn drop(&mut self) {
+        self.entry.latch.unlatch_shared();
+    }
+}
+
+impl fmt::Debug for SharedPage<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SharedPage({}, {})", self.id, self.frame)
+    }
+}
+
+/// A page that is this thread's alone.
+pub struct ExclusivePage<'a> {
+    cache: &'a Cache,
+    entry: &'a PageEntry,
+    id: PageId,
+    frame: FrameNo,
+    /// Came in as zeros, and nothing was written to it yet.
+    is_new: bool,
+    is_changed: bool,
+    /// Between `begin_change` and `finish_change`.
+    is_changing: bool,
+}
+
+impl<'a> ExclusivePage<'a> {
+    /// The entry is latched exclusively, and the page is in `frame`.
+    #[inline]
+    pub(crate) fn new(cache: &'a Cache, entry: &'a PageEntry, id: PageId, frame: FrameNo, is_new: bool) -> Self {
+        ExclusivePage { cache, entry, id, frame, is_new, is_changed: false, is_changing: false }
+    }
+
+    /// The page.
+    #[inline]
+    pub fn id(&self) -> PageId {
+        self.id
+    }
+
+    /// Its bytes.
+    #[inline]
+    pub fn words(&self) -> Words<'_> {
+        Words::new(self.cache.frames.words(self.frame))
+    }
+
+    /// The LSN of its last change.
+    #[inline]
+    pub fn page_lsn(&self) -> Lsn {
+        header::page_lsn(self.words())
+    }
+
+    /// Whether the page came in as zeros and was not changed since.
+    pub fn is_new(&self) -> bool {
+        self.is_new
+    }
+
+    /// For transactions and recovery: announces a change, before its log record is reserved. `tail` is the log's tail, read
+    /// just now; in redo, the LSN of the record.
+    pub fn begin_change(&mut self, tail: Lsn) {
+        assert!(tail.0 != 0, "a change of {} has no place in the log", self.id);
+        self.is_changing = true;
+        if planted::is_on(Bug::RecLsnLate) {
+            return;
+        }
+        self.mark_dirty(tail);
+    }
+
+    /// The bytes, to change them. For operations, by way of transactions and recovery.
+    pub fn page_mut(&mut self) -> WordsMut<'_> {
+        assert!(self.is_changing, "{} is changed without `begin_change`", self.id);
+        self.is_changed = true;
+        self.is_new = false;
+        WordsMut::new(self.cache.frames.words(self.frame))
+    }
+
+    /// The change is in the bytes, and its record starts at `lsn`.
+    pub fn finish_change(&mut self, lsn: Lsn) {
+        header::set_page_lsn(&mut self.page_mut(), lsn);
+        if planted::is_on(Bug::RecLsnLate) {
+            self.mark_dirty(self.cache.log.tail());
+        }
+        self.is_changing = false;
+    }
+
+    /// Only exclusive holders take `rec_lsn` from 0, so a load and a store are enough; SeqCst is for F3 and the checkpoint.
+    fn mark_dirty(&self, lsn: Lsn) {
+        let descriptor = self.cache.frames.descriptor(self.frame);
+        if descriptor.rec_lsn.load(SeqCst) == 0 {
+            descriptor.rec_lsn.store(lsn.0, SeqCst);
+        }
+    }
+
+    /// Tries to get the page out of the way unused, for the two cases of `drop` that must.
+    #[cold]
+    fn drop_take_out(&self) {
+        if self.is_changing && std::thread::panicking() {
+            // The frame is lost on purpose: its descriptor stays dirty, and nothing will write it.
+            self.cache.frames.fail();
+            self.cache.log.fail();
+            self.entry.set_frame(None);
+            self.entry.latch.unlatch_exclusive();
+            return;
+        }
+        let descriptor = self.cache.frames.descriptor(self.frame);
+        descriptor.rec_lsn.store(0, SeqCst); // A change may have been announced and not made.
+        self.cache.take_out(self.entry, self.frame);
+        self.cache.frames.give_back(self.frame);
+    }
+}
+
+impl Drop for ExclusivePage<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.is_new || self.is_changing && std::thread::panicking() {
+            self.drop_take_out();
+        } else if self.is_changed {
+            self.entry.latch.unlatch_exclusive();
+        } else {
+            self.entry.latch.unlatch_exclusive_unchanged();
+        }
+    }
+}
+
+impl fmt::Debug for ExclusivePage<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ExclusivePage({}, {}, changed: {})", self.id, self.frame, self.is_changed)
+    }
+}
+
+impl Cache {
+    /// A page's bytes from the data file, past the cache: for checks of the file. Verified.
+    ///
+    /// # Errors
+    /// `NeverWritten`, `Damaged`, `Disk`.
+    pub fn read_page_direct(&self, id: PageId) -> Result<Vec<u8>, BufferError> {
+        self.read_verified(id, |bytes| bytes.to_vec())
+    }
+}

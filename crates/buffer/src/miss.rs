@@ -1,0 +1,241 @@
+//! A page comes in, and another goes for it.
+//!
+//! ```text
+//! entry latched exclusively, no frame
+//!   -> a frame: free, or evicted from a clean page (no waiting)
+//!        none: unlatch, wait for a frame (write pages back, or sleep for the bell), latch, look again
+//!   -> private aligned buffer: read, checksum and page id verified
+//!   -> copied as words into the frame, frame number into the entry
+//! ```
+//!
+//! M1. Whoever reads a page in holds its entry exclusively; others that miss it wait for the latch and find it.
+//! M2. After any error the entry is empty and unlatched, and the frame is back on the free list.
+//! M3. No thread sleeps for a frame while it holds the entry of the page it wants. It may hold other pages: whoever it waits
+//!     for is a write in flight, which needs no latch, or a holder that goes away or gives up after the same deadline.
+//! M4. Bytes from the disk are in the region only after they were verified.
+//!
+//! This file does not know which frame is best (`replace/`), nor how a page is written (`write_back.rs`).
+
+use crate::cache::{Cache, PageEntry};
+use crate::error::BufferError;
+use crate::frame::FrameNo;
+use crate::guard::ExclusivePage;
+use ledgerstone_disk::{AlignedBuf, DiskErrorKind};
+use ledgerstone_page::{PageId, checksum};
+use ledgerstone_region::{SlotNo, WordsMut, sync};
+use std::cell::Cell;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// What a page is made of that is not in memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Content {
+    /// Its bytes on disk.
+    Read,
+    /// Zeros; the disk is not asked.
+    Zeros,
+    /// Its bytes on disk, or zeros if it was never written.
+    ReadOrZeros,
+}
+
+/// What became of an attempt to take a frame from its page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Eviction {
+    Evicted,
+    Dirty,
+    Busy,
+}
+
+/// Frames that are tried without waiting while the wanted page's entry is latched.
+const QUICK_TRIES_MAX: u32 = 64;
+/// How long one sleep for the bell lasts at most: what a writer forgets to ring for is found then.
+const BELL_WAIT_NS: u64 = 2_000_000;
+
+thread_local! {
+    /// This thread's buffer for reads. Taken out while in use, so that nothing is borrowed across a wait.
+    static READ_BUFFER: Cell<Option<AlignedBuf>> = const { Cell::new(None) };
+}
+
+impl Cache {
+    /// Reads a page in if it is absent, and returns it latched exclusively.
+    pub(crate) fn load<'a>(&'a self, id: PageId, entry: &'a PageEntry) -> Result<ExclusivePage<'a>, BufferError> {
+        self.latch_exclusive(id, entry)?;
+        match entry.frame() {
+            Some(frame) => Ok(ExclusivePage::new(self, entry, id, frame, false)),
+            None => self.load_latched(id, entry, Content::Read),
+        }
+    }
+
+    /// The entry is latched exclusively and has no frame. Gives it one, and the page with it.
+    #[cold]
+    pub(crate) fn load_latched<'a>(
+        &'a self,
+        id: PageId,
+        entry: &'a PageEntry,
+        content: Content,
+    ) -> Result<ExclusivePage<'a>, BufferError> {
+        let control = self.frames.control();
+        control.misses.fetch_add(1, Relaxed);
+        control.pages_seen.fetch_max(id.0 + 1, Relaxed);
+        let mut spare = None;
+        loop {
+            if self.frames.is_failed() {
+                entry.latch.unlatch_exclusive_unchanged();
+                spare.inspect(|&frame| self.frames.give_back(frame));
+                return Err(BufferError::Failed);
+            }
+            if let Some(frame) = spare.take().or_else(|| self.quick_frame(QUICK_TRIES_MAX)) {
+                return self.load_into(id, entry, frame, content);
+            }
+            entry.latch.unlatch_exclusive_unchanged();
+            let frame = self.wait_frame()?;
+            if let Err(error) = self.latch_exclusive(id, entry) {
+                self.frames.give_back(frame);
+                return Err(error);
+            }
+            if let Some(found) = entry.frame() {
+                self.frames.give_back(frame);
+                return Ok(ExclusivePage::new(self, entry, id, found, false));
+            }
+            spare = Some(frame);
+        }
+    }
+
+    /// Fills the frame, which is the caller's, and gives it to the entry (M1, M2).
+    fn load_into<'a>(
+        &'a self,
+        id: PageId,
+        entry: &'a PageEntry,
+        frame: FrameNo,
+        content: Content,
+    ) -> Result<ExclusivePage<'a>, BufferError> {
+        let mut words = WordsMut::new(self.frames.words(frame));
+        let is_new = if content == Content::Zeros {
+            words.fill(0, self.page_bytes, 0);
+            true
+        } else {
+            match self.read_verified(id, |bytes| words.put(0, bytes)) {
+                Ok(()) => false,
+                Err(BufferError::NeverWritten { .. }) if content == Content::ReadOrZeros => {
+                    words.fill(0, self.page_bytes, 0);
+                    true
+                }
+                Err(error) => {
+                    entry.latch.unlatch_exclusive_unchanged();
+                    self.frames.give_back(frame);
+                    return Err(error);
+                }
+            }
+        };
+        self.frames.descriptor(frame).set_page(Some(id));
+        entry.set_frame(Some(frame));
+        self.policy().loaded(frame);
+        Ok(ExclusivePage::new(self, entry, id, frame, is_new))
+    }
+
+    /// Reads a page into this thread's buffer, verifies it, and hands the bytes to `take`.
+    pub(crate) fn read_verified<T>(&self, id: PageId, take: impl FnOnce(&[u8]) -> T) -> Result<T, BufferError> {
+        let mut buffer = match READ_BUFFER.take() {
+            Some(buffer) if buffer.len() == self.page_bytes => buffer,
+            _ => AlignedBuf::new(self.page_bytes),
+        };
+        let result = self.read_verified_into(id, &mut buffer).map(|()| take(&buffer));
+        READ_BUFFER.set(Some(buffer));
+        result
+    }
+
+    fn read_verified_into(&self, id: PageId, buffer: &mut [u8]) -> Result<(), BufferError> {
+        let Some(offset) = id.0.checked_mul(self.page_bytes as u64) else {
+            return Err(BufferError::NeverWritten { page: id });
+        };
+        self.frames.control().reads.fetch_add(1, Relaxed);
+        match self.data.read_at(offset, buffer) {
+            Ok(()) => {}
+            Err(error) if error.kind == DiskErrorKind::ShortRead => return Err(BufferError::NeverWritten { page: id }),
+            Err(error) => return Err(error.into()),
+        }
+        match checksum::verify(buffer, id) {
+            Ok(()) => Ok(()),
+            Err(corrupt) if corrupt.is_never_written() => Err(BufferError::NeverWritten { page: id }),
+            Err(corrupt) => Err(BufferError::Damaged { page: id, file: self.data.name().to_owned(), corrupt }),
+        }
+    }
+
+    /// A frame without waiting: a free one, or a clean page's. Tries `tries_max` pages at most.
+    fn quick_frame(&self, tries_max: u32) -> Option<FrameNo> {
+        if let Some(frame) = self.frames.take_free() {
+            return Some(frame);
+        }
+        let slot = self.slot();
+        for _ in 0..tries_max {
+            let frame = self.policy().next(self)?;
+            match self.evict(frame, slot) {
+                Eviction::Evicted => return Some(frame),
+                Eviction::Dirty => self.call_writer(),
+                Eviction::Busy => {}
+            }
+        }
+        None
+    }
+
+    /// A frame, whatever it takes: writes pages back if none is clean, sleeps if all are in use (M3).
+    fn wait_frame(&self) -> Result<FrameNo, BufferError> {
+        let began_ns = sync::now_ns();
+        loop {
+            if self.frames.is_failed() {
+                return Err(BufferError::Failed);
+            }
+            let seen = self.frames.progress();
+            if let Some(frame) = self.quick_frame(2 * self.frames.count()) {
+                return Ok(frame);
+            }
+            if self.write_back_for_frame()? > 0 {
+                continue;
+            }
+            let waited_ns = sync::now_ns() - began_ns;
+            if waited_ns > self.tuning.full_wait_ns_max {
+                return Err(self.full(waited_ns));
+            }
+            self.frames.control().frame_waits.fetch_add(1, Relaxed);
+            self.frames.wait_progress(seen, BELL_WAIT_NS);
+        }
+    }
+
+    /// Takes the frame from its page if the page is clean and nobody holds it. The frame is then the caller's.
+    fn evict(&self, frame: FrameNo, slot: SlotNo) -> Eviction {
+        let descriptor = self.frames.descriptor(frame);
+        let Some(entry) = descriptor.page().and_then(|id| self.entry(id).ok()) else {
+            return Eviction::Busy;
+        };
+        if descriptor.is_dirty() {
+            return Eviction::Dirty;
+        }
+        if !entry.latch.try_exclusive(slot) {
+            return Eviction::Busy;
+        }
+        // Everything is looked at again: until we had the latch, the page could go, come, or change.
+        let eviction = match entry.frame() {
+            Some(found) if found == frame => {
+                if descriptor.is_dirty() {
+                    Eviction::Dirty
+                } else {
+                    Eviction::Evicted
+                }
+            }
+            _ => Eviction::Busy,
+        };
+        if eviction == Eviction::Evicted {
+            self.take_out(entry, frame);
+            self.frames.control().evictions.fetch_add(1, Relaxed);
+        } else {
+            entry.latch.unlatch_exclusive_unchanged();
+        }
+        eviction
+    }
+
+    /// Parts an exclusively latched page from its frame, and unlatches it with a new version (C1).
+    pub(crate) fn take_out(&self, entry: &PageEntry, frame: FrameNo) {
+        entry.set_frame(None);
+        self.frames.descriptor(frame).set_page(None);
+        entry.latch.unlatch_exclusive();
+    }
+}

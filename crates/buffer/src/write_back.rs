@@ -1,0 +1,313 @@
+//! The only way out of memory for a page, and so the only place that keeps the write-ahead rule.
+//!
+//! ```text
+//! take      shared latch: rec_lsn moves to flushing_rec_lsn, the bytes are copied; unlatch
+//! flush     the log up to the largest LSN of the copies (steal: whether their transactions have ended or not)
+//! seal      checksums
+//! shelter   the copies into a lane of the double-write area, durable
+//! home      each copy to its place in the data file, neighbours in one write
+//! sync      of the data file
+//! done      flushing_rec_lsn := 0, the lane is given back, the bell rings
+//! ```
+//!
+//! W1. A page goes home only if the log is durable beyond its LSN. Asserted where it is written, in release too.
+//! W2. A page goes home only if a whole copy of it is durable in the double-write area, and a lane is used again only after the
+//!     data file was synced. So a page that a power cut tears has a whole twin (`torn.rs`).
+//! W3. One write of a page is in flight at a time (F4), so that an older copy never overtakes a younger one.
+//! W4. No thread waits for a latch while it has taken a write or a lane; a lane is held only across I/O. So whoever waits for
+//!     the bell waits for the device at most, whatever latches he holds.
+//! W5. After an error nothing is tried again: the copies stay taken, the cache has failed, and so has the log. A second try
+//!     could succeed for bytes that the device has dropped.
+//!
+//! This file does not know which pages are best written (`writer.rs`, `miss.rs` and checkpoints say), nor what is on them.
+
+use crate::cache::Cache;
+use crate::error::BufferError;
+use crate::frame::{Descriptor, FrameNo};
+use ledgerstone_disk::AlignedBuf;
+use ledgerstone_page::planted::{self, Bug};
+use ledgerstone_page::{Lsn, PageId, checksum, header};
+use ledgerstone_region::{Words, sync};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+/// A page on its way out: its bytes are in the batch's buffer.
+struct PageCopy {
+    frame: FrameNo,
+    id: PageId,
+    page_lsn: Lsn,
+}
+
+/// Copies that go out together, in the order of their bytes in the buffer.
+struct Batch {
+    copies: Vec<PageCopy>,
+    buffer: AlignedBuf,
+}
+
+/// What came of trying to take a page along.
+enum Take {
+    Taken,
+    /// Nothing to do any more.
+    Clean,
+    /// Its latch is held exclusively.
+    Latched(PageId),
+    /// Another thread is writing it.
+    InFlight,
+}
+
+/// How long one sleep for another's write lasts at most.
+const BELL_WAIT_NS: u64 = 2_000_000;
+
+impl Cache {
+    /// Writes back all pages whose oldest change lies below `lsn`, in the order of their ids, and waits for those that
+    /// others are writing. Changes that begin meanwhile are not waited for. Returns how many pages this call wrote.
+    ///
+    /// Waits for latches, the log and the device; call with no latch held.
+    ///
+    /// # Errors
+    /// A failed flush, write or sync fails the cache and the log for good (W5).
+    pub fn write_back_before(&self, lsn: Lsn) -> Result<usize, BufferError> {
+        let mut due: Vec<(PageId, FrameNo)> = self
+            .frames
+            .all()
+            .filter(|(_, frame)| frame.oldest_change().is_some_and(|oldest| oldest < lsn))
+            .filter_map(|(no, frame)| Some((frame.page()?, no)))
+            .collect();
+        due.sort_unstable();
+        let mut written = 0;
+        let mut busy = Vec::new();
+        for part in due.chunks(self.double_write.batch_pages()) {
+            let mut batch = self.batch_begin()?;
+            for &(_, frame) in part {
+                match self.batch_take(&mut batch, frame, lsn) {
+                    Take::Taken | Take::Clean => {}
+                    Take::Latched(_) | Take::InFlight => busy.push(frame),
+                }
+            }
+            written += self.batch_write(batch)?;
+        }
+        // Nothing is taken now, so it is safe to wait, one page at a time (W4).
+        for frame in busy {
+            written += self.write_back_one(frame, lsn)?;
+        }
+        Ok(written)
+    }
+
+    /// Writes back all pages that are dirty now; see [`Cache::write_back_before`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn write_back_all(&self) -> Result<usize, BufferError> {
+        self.write_back_before(Lsn(u64::MAX))
+    }
+
+    /// Writes a page that others have latched or are writing, waiting for them.
+    fn write_back_one(&self, frame: FrameNo, lsn: Lsn) -> Result<usize, BufferError> {
+        loop {
+            let seen = self.frames.progress();
+            let mut batch = self.batch_begin()?;
+            match self.batch_take(&mut batch, frame, lsn) {
+                Take::Taken | Take::Clean => return self.batch_write(batch),
+                Take::InFlight => {
+                    self.batch_end(batch);
+                    self.frames.wait_progress(seen, BELL_WAIT_NS);
+                }
+                Take::Latched(id) => {
+                    let entry = self.entry(id)?;
+                    entry.latch.shared().map_err(|timeout| BufferError::LatchTimeout { page: id, timeout })?;
+                    let take = self.batch_take(&mut batch, frame, lsn);
+                    entry.latch.unlatch_shared();
+                    if let Take::Taken | Take::Clean = take {
+                        return self.batch_write(batch);
+                    }
+                    self.batch_end(batch);
+                }
+            }
+        }
+    }
+
+    /// For a thread that needs a frame and found none clean: writes a batch of those that the policy would take soon. Returns
+    /// how many; 0 if there are none to write or all lanes are busy. Waits for the log and the device only, so that it may be
+    /// called with latches held.
+    pub(crate) fn write_back_for_frame(&self) -> Result<usize, BufferError> {
+        let count_max = self.double_write.batch_pages();
+        let mut frames = self.dirty_ahead(2 * count_max as u32);
+        if frames.is_empty() {
+            let dirty = self.frames.all().filter(|(_, frame)| frame.rec_lsn.load(Relaxed) != 0);
+            frames = dirty.filter_map(|(no, frame)| Some((frame.page()?, no))).collect();
+        }
+        let written = self.write_back_frames(frames)?;
+        if written > 0 {
+            self.frames.control().foreground_batches.fetch_add(1, Relaxed);
+        }
+        Ok(written)
+    }
+
+    /// Dirty pages among the next `count` that the policy would offer.
+    pub(crate) fn dirty_ahead(&self, count: u32) -> Vec<(PageId, FrameNo)> {
+        let mut dirty = Vec::new();
+        self.policy().preview(self, count, &mut |frame| {
+            let descriptor = self.frames.descriptor(frame);
+            if descriptor.rec_lsn.load(Relaxed) != 0
+                && let Some(id) = descriptor.page()
+            {
+                dirty.push((id, frame));
+            }
+        });
+        dirty
+    }
+
+    /// Writes one batch of these if a lane is free. Waits for no latch: pages that are latched are left out.
+    pub(crate) fn write_back_frames(&self, mut frames: Vec<(PageId, FrameNo)>) -> Result<usize, BufferError> {
+        frames.truncate(self.double_write.batch_pages());
+        frames.sort_unstable();
+        let Some(lane) = self.try_lane() else {
+            return Ok(0);
+        };
+        let mut batch = match self.batch_begin() {
+            Ok(batch) => batch,
+            Err(error) => {
+                self.give_lane_back(lane);
+                return Err(error);
+            }
+        };
+        for (_, frame) in frames {
+            let _left_out_if_busy = self.batch_take(&mut batch, frame, Lsn(u64::MAX));
+        }
+        self.batch_write_in(batch, lane)
+    }
+
+    fn batch_begin(&self) -> Result<Batch, BufferError> {
+        if self.frames.is_failed() {
+            return Err(BufferError::Failed);
+        }
+        Ok(Batch { copies: Vec::new(), buffer: self.double_write.take_buffer() })
+    }
+
+    fn batch_end(&self, batch: Batch) {
+        assert!(batch.copies.is_empty(), "{} taken writes are forgotten", batch.copies.len());
+        self.double_write.give_buffer_back(batch.buffer);
+    }
+
+    /// Copies the page in `frame` into the batch if it has a change below `limit` and its latch is not held exclusively.
+    fn batch_take(&self, batch: &mut Batch, frame: FrameNo, limit: Lsn) -> Take {
+        let descriptor = self.frames.descriptor(frame);
+        let Some((id, entry)) = descriptor.page().and_then(|id| Some((id, self.entry(id).ok()?))) else {
+            return Take::Clean; // Only a clean page loses its frame.
+        };
+        if !entry.latch.try_shared() {
+            return Take::Latched(id);
+        }
+        let take =
+            if entry.frame() == Some(frame) { self.batch_take_latched(batch, id, frame, limit) } else { Take::Clean };
+        entry.latch.unlatch_shared();
+        take
+    }
+
+    fn batch_take_latched(&self, batch: &mut Batch, id: PageId, frame: FrameNo, limit: Lsn) -> Take {
+        let descriptor: &Descriptor = self.frames.descriptor(frame);
+        if descriptor.oldest_change().is_none_or(|oldest| oldest >= limit) {
+            return Take::Clean;
+        }
+        if descriptor.take_write().is_none() {
+            return if descriptor.is_dirty() { Take::InFlight } else { Take::Clean };
+        }
+        let words = Words::new(self.frames.words(frame));
+        let start = batch.copies.len() * self.page_bytes;
+        words.copy_to(0, &mut batch.buffer[start..start + self.page_bytes]);
+        batch.copies.push(PageCopy { frame, id, page_lsn: header::page_lsn(words) });
+        Take::Taken
+    }
+
+    /// Writes the batch, waiting for a lane first.
+    fn batch_write(&self, batch: Batch) -> Result<usize, BufferError> {
+        if batch.copies.is_empty() {
+            self.batch_end(batch);
+            return Ok(0);
+        }
+        loop {
+            let seen = self.frames.progress();
+            if let Some(lane) = self.try_lane() {
+                return self.batch_write_in(batch, lane);
+            }
+            if self.frames.is_failed() {
+                return Err(BufferError::Failed);
+            }
+            self.frames.wait_progress(seen, BELL_WAIT_NS);
+        }
+    }
+
+    fn batch_write_in(&self, mut batch: Batch, lane: u32) -> Result<usize, BufferError> {
+        let count = batch.copies.len();
+        if count > 0 {
+            sync::yield_point("write back");
+            if let Err(error) = self.batch_write_out(&mut batch, lane) {
+                self.frames.fail();
+                self.log.fail();
+                return Err(error);
+            }
+            for copy in batch.copies.drain(..) {
+                self.frames.descriptor(copy.frame).flushing_rec_lsn.store(0, SeqCst);
+            }
+            let control = self.frames.control();
+            control.writes.fetch_add(count as u64, Relaxed);
+            control.write_batches.fetch_add(1, Relaxed);
+        }
+        self.batch_end(batch);
+        self.give_lane_back(lane);
+        Ok(count)
+    }
+
+    /// From the log to the sync (W1, W2).
+    fn batch_write_out(&self, batch: &mut Batch, lane: u32) -> Result<(), BufferError> {
+        let page_bytes = self.page_bytes;
+        let lsn_max = batch.copies.iter().map(|copy| copy.page_lsn).max().unwrap_or_default();
+        if lsn_max.0 != 0 && !planted::is_on(Bug::WriteAheadOff) {
+            self.log.flush_to(lsn_max)?;
+        }
+        let bytes = &mut batch.buffer[..batch.copies.len() * page_bytes];
+        for page in bytes.chunks_exact_mut(page_bytes) {
+            checksum::seal(page);
+        }
+        self.double_write.shelter(lane, bytes)?;
+
+        let mut at = 0;
+        while at < batch.copies.len() {
+            let run = batch.copies[at..].chunk_by(|a, b| a.id.0 + 1 == b.id.0).next().map_or(1, <[_]>::len);
+            for copy in &batch.copies[at..at + run] {
+                let durable = self.log.durable_lsn();
+                assert!(
+                    copy.page_lsn.0 == 0 || durable > copy.page_lsn || planted::is_on(Bug::WriteAheadOff),
+                    "{} with {} overtakes the log, durable to {durable}",
+                    copy.id,
+                    copy.page_lsn
+                );
+            }
+            let offset = batch.copies[at].id.0 * page_bytes as u64;
+            self.data.write_at(offset, &bytes[at * page_bytes..(at + run) * page_bytes])?;
+            at += run;
+        }
+        self.data.sync()?;
+        Ok(())
+    }
+
+    fn try_lane(&self) -> Option<u32> {
+        let lanes = &self.frames.control().lanes;
+        let mut taken = lanes.load(Relaxed);
+        loop {
+            let lane = taken.trailing_ones();
+            if lane >= self.double_write.lane_count() {
+                return None;
+            }
+            // SeqCst: pairs with giving back; the area's bytes of the lane were last touched before that.
+            match lanes.compare_exchange_weak(taken, taken | 1 << lane, SeqCst, Relaxed) {
+                Ok(_) => return Some(lane),
+                Err(now) => taken = now,
+            }
+        }
+    }
+
+    fn give_lane_back(&self, lane: u32) {
+        self.frames.control().lanes.fetch_and(!(1 << lane), SeqCst);
+        self.frames.ring();
+    }
+}

@@ -1,0 +1,101 @@
+//! The background writer: keeps a reserve of clean frames ahead of the policy, so that a miss seldom waits for a write.
+//!
+//! It sleeps until a miss meets a dirty page, then writes what is dirty among the frames that come next, and sleeps again. It
+//! has no clock: an idle environment is idle.
+//!
+//! The thread keeps no cache alive: it holds it only while it works. When a write fails it ends; the next miss says why.
+//!
+//! B1. `writer_call` is raised after what the writer shall see has happened; the writer reads it before it looks. So no call is
+//!     lost.
+
+use crate::cache::Cache;
+use crate::error::BufferError;
+use crate::frame::Control;
+use ledgerstone_region::sync;
+use parking_lot::Mutex;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Arc, Weak};
+
+/// The thread, if it was started.
+pub(crate) struct Writer {
+    /// Locked to put the handle in or take it out, never while anything waits.
+    thread: Mutex<Option<sync::JoinHandle<()>>>,
+    is_started: AtomicBool,
+}
+
+impl Writer {
+    pub(crate) fn new() -> Writer {
+        Writer { thread: Mutex::new(None), is_started: AtomicBool::new(false) }
+    }
+}
+
+impl Cache {
+    /// Starts the background writer. Does nothing if it was started.
+    pub fn start_writer(self: &Arc<Self>) {
+        if self.writer.is_started.swap(true, SeqCst) {
+            return;
+        }
+        self.frames.control().writer_stop.store(0, SeqCst);
+        let (cache, control) = (Arc::downgrade(self), self.frames.control_handle());
+        let thread = sync::spawn("page writer", move || run(&cache, &control[0]));
+        *self.writer.thread.lock() = Some(thread);
+    }
+
+    /// Ends the background writer and waits for it. Pages that are dirty stay so.
+    pub fn stop_writer(&self) {
+        let thread = self.writer.thread.lock().take();
+        if let Some(thread) = thread {
+            self.tell_writer_to_stop();
+            // A panic there was reported there; the cache goes on without a writer.
+            let _panicked = thread.join();
+            self.writer.is_started.store(false, SeqCst);
+        }
+    }
+
+    pub(crate) fn tell_writer_to_stop(&self) {
+        let control = self.frames.control();
+        control.writer_stop.store(1, SeqCst);
+        control.writer_call.fetch_add(1, SeqCst);
+        sync::futex_wake(&control.writer_call, u32::MAX);
+    }
+
+    /// Wakes the writer if it sleeps.
+    pub(crate) fn call_writer(&self) {
+        let control = self.frames.control();
+        control.writer_call.fetch_add(1, SeqCst);
+        if control.writer_asleep.load(SeqCst) != 0 && control.writer_asleep.swap(0, SeqCst) != 0 {
+            sync::futex_wake(&control.writer_call, 1);
+        }
+    }
+
+    /// Frames to keep clean: a part of the cache, but as much as a batch.
+    fn writer_reserve(&self) -> u32 {
+        let part = self.frames.count() / self.tuning.clean_reserve_part.max(1);
+        part.max(self.double_write.batch_pages() as u32)
+    }
+
+    /// Writes until the reserve is clean or nothing in it can be written now.
+    fn writer_round(&self) -> Result<(), BufferError> {
+        loop {
+            let dirty = self.dirty_ahead(self.writer_reserve());
+            if dirty.is_empty() || self.write_back_frames(dirty)? == 0 {
+                return Ok(());
+            }
+        }
+    }
+}
+
+fn run(cache: &Weak<Cache>, control: &Control) {
+    while control.writer_stop.load(SeqCst) == 0 {
+        let seen = control.writer_call.load(SeqCst);
+        let Some(cache) = cache.upgrade() else { break };
+        if cache.is_failed() || cache.writer_round().is_err() {
+            break;
+        }
+        drop(cache);
+        control.writer_asleep.store(1, SeqCst);
+        sync::futex_wait(&control.writer_call, seen, None);
+        control.writer_asleep.store(0, SeqCst);
+    }
+}
