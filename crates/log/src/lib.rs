@@ -1,1 +1,83 @@
-//! One endless sequence of records
+//! One endless sequence of records.
+//!
+//! An [`Lsn`](ledgerstone_page::Lsn) is a byte position in a log that has no end; segments are windows on it. Threads
+//! append to a buffer in the region without a lock, and one of those who wait for durability writes for all.
+//!
+//! ```text
+//! claim ─► append: reserve (one atomic add), copy, publish ─► flush_to: lead or sleep ─► durable_lsn
+//!   │                                                              │
+//!   └ space in the buffer and in segments, before any latch        └ walk the published records, write their blocks
+//! ```
+//! - [`record`] and [`seal`] say what a record's bytes are; [`control`] what the control file's are.
+//! - `ring` and `append` put records into the buffer, `flush` and [`group_commit`] bring them to the device.
+//! - `segment` makes and recycles files, `read` and [`scan`] read them.
+//!
+//! What holds throughout:
+//!
+//! - W1. Durable are always the first bytes of the log, up to `durable_lsn`, which is the end of a record.
+//! - W2. A block is rewritten only with its durable bytes unchanged, one write of it at a time.
+//! - W3. After a write or sync that failed nothing is written any more and nothing more is called durable.
+//! - W4. Whatever is refused for want of space is refused before anything is written, and rollbacks find the space that
+//!   was reserved for them.
+//! - W5. No process-private mutex is held across anything that waits or does I/O.
+//!
+//! The log does not know what a record means: not which transaction is open, nor what a page is.
+
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+#[cfg(not(loom))]
+mod append;
+#[cfg(not(loom))]
+mod config;
+#[cfg(not(loom))]
+pub mod control;
+#[cfg(not(loom))]
+mod error;
+#[cfg(not(loom))]
+mod flush;
+#[cfg(not(loom))]
+mod flusher;
+#[cfg(not(loom))]
+mod gate;
+#[cfg(not(loom))]
+pub mod group_commit;
+#[cfg(not(loom))]
+mod log;
+#[cfg(not(loom))]
+mod print;
+#[cfg(not(loom))]
+mod read;
+#[cfg(not(loom))]
+pub mod record;
+#[cfg(not(loom))]
+mod ring;
+#[cfg(not(loom))]
+pub mod scan;
+#[cfg(not(loom))]
+pub mod seal;
+#[cfg(not(loom))]
+mod segment;
+#[cfg(not(loom))]
+mod state;
+
+#[cfg(not(loom))]
+pub use crate::{
+    append::Claim,
+    config::LogConfig,
+    control::{CONTROL_PATH, ControlFile, ControlSlot, ControlState},
+    error::{ControlError, LogError, Malformed},
+    group_commit::GroupCommit,
+    log::{Log, LogStat},
+    print::{PrintArgs, print},
+    record::{
+        FIRST_LSN, GroupPart, HEADER_BYTES, NewRecord, PAGE_HEADER_BYTES, PART_HEADER_BYTES, RECORD_BYTES_MAX, Record,
+        RecordKind, RecordView, decode, group_body,
+    },
+    scan::LogScan,
+    seal::Seal,
+    segment::{LOG_DIR, segment_name},
+};
+
+/// What tells an environment from every other: 16 random bytes.
+pub type EnvironmentId = [u8; 16];

@@ -1,0 +1,88 @@
+//! Settings of a log.
+
+use std::sync::Arc;
+
+use ledgerstone_disk::Disk;
+use ledgerstone_page::Lsn;
+use ledgerstone_region::Region;
+
+use crate::EnvironmentId;
+use crate::error::LogError;
+use crate::group_commit::GroupCommit;
+use crate::record::FIRST_LSN;
+
+/// What [`crate::Log::open`] needs to know. [`LogConfig::new`] has the defaults, for an empty log.
+#[derive(Clone)]
+pub struct LogConfig {
+    /// Where the segments are, under `log/`.
+    pub disk: Arc<dyn Disk>,
+    /// Where the buffer is.
+    pub region: Region,
+    /// The environment, sealed into every record.
+    pub env_id: EnvironmentId,
+    /// Bytes of a segment: a power of two from 16 KiB up. Fixed when the environment is made. 16 MiB.
+    pub segment_bytes: u64,
+    /// Bytes of the buffer: a power of two from 16 KiB up. Half of it is for records that are not durable yet, so the
+    /// longest record is half of it, the other half for reading recent ones back. 8 MiB.
+    pub buffer_bytes: u64,
+    /// When a leader flushes.
+    pub group: GroupCommit,
+    /// How long the flusher thread leaves an `Async` commit undurable. 10 ms.
+    pub async_delay_ns: u64,
+    /// Prepared segments that are kept ahead of the tail, from recycled ones. 2.
+    pub spare_segments: u64,
+    /// Where the valid log ends: [`crate::LogScan::end`]. The first LSN of an empty log.
+    pub end: Lsn,
+    /// The incarnation in force there: [`crate::LogScan::incarnation`].
+    pub incarnation: u64,
+    /// The incarnations below `end`, as far as they are known, each with the LSN from which on it is in force:
+    /// [`crate::LogScan::incarnations`]. May be empty: then records from below are tried under all older ones.
+    pub incarnations: Vec<(Lsn, u64)>,
+    /// The incarnation to begin: an `Incarnation` record is the first one appended. Recovery has made it durable as
+    /// `incarnation_max` of the control file before. `None` only for an environment that has just been made.
+    pub next_incarnation: Option<u64>,
+}
+
+impl LogConfig {
+    /// The defaults, for the empty log of a new environment.
+    pub fn new(disk: Arc<dyn Disk>, region: Region, env_id: EnvironmentId) -> LogConfig {
+        LogConfig {
+            disk,
+            region,
+            env_id,
+            segment_bytes: 16 << 20,
+            buffer_bytes: 8 << 20,
+            group: GroupCommit::default(),
+            async_delay_ns: 10_000_000,
+            spare_segments: 2,
+            end: FIRST_LSN,
+            incarnation: 1,
+            incarnations: Vec::new(),
+            next_incarnation: None,
+        }
+    }
+
+    pub(crate) fn check(&self) -> Result<(), LogError> {
+        const SIZE: &str = "a power of two from 16 KiB to 1 GiB";
+        let is_size = |bytes: u64| bytes.is_power_of_two() && (16 << 10..=1 << 30).contains(&bytes);
+        let refuse = |name, value, must| Err(LogError::Setting { name, value, must });
+        if !is_size(self.segment_bytes) {
+            return refuse("segment_bytes", self.segment_bytes, SIZE);
+        }
+        if !is_size(self.buffer_bytes) {
+            return refuse("buffer_bytes", self.buffer_bytes, SIZE);
+        }
+        if self.end < FIRST_LSN || !self.end.0.is_multiple_of(8) {
+            return refuse("end", self.end.0, "a multiple of 8 not below the first LSN");
+        }
+        if self.next_incarnation.is_some_and(|next| next <= self.incarnation) {
+            return refuse("next_incarnation", self.next_incarnation.unwrap_or(0), "above the one in force");
+        }
+        Ok(())
+    }
+
+    /// Most that one claim can be for: a claim larger than what waits for the device could never be granted.
+    pub(crate) fn claim_bytes_max(&self) -> u64 {
+        self.buffer_bytes / 2
+    }
+}

@@ -1,0 +1,290 @@
+//! Durability: who waits for an LSN leads a flush or sleeps until one has covered it (states in `group_commit.rs`).
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use std::task::Waker;
+
+use ledgerstone_disk::{AlignedBuf, DiskError};
+use ledgerstone_page::Lsn;
+use ledgerstone_region::sync;
+
+use crate::error::{LogError, Malformed};
+use crate::group_commit::{Crowd, FlushState, Lead};
+use crate::log::Log;
+use crate::record::RECORD_BYTES_MAX;
+use crate::ring;
+use crate::segment::BLOCK_BYTES;
+
+/// A flush takes no further record once it has so many bytes.
+const FLUSH_BYTES_MAX: u64 = 1 << 20;
+/// How long a leader sleeps before it looks again at a record that is reserved and not published.
+const HOLE_LOOK_NS: u64 = 20_000;
+
+/// A flush's bytes at most, the last record and the block at each end included.
+pub(crate) fn write_buffer_bytes(buffer_bytes: u64) -> usize {
+    ((FLUSH_BYTES_MAX + RECORD_BYTES_MAX as u64).min(buffer_bytes / 2) + 2 * BLOCK_BYTES) as usize
+}
+
+impl Log {
+    /// Waits until the record at `lsn` is durable, with all before it: leads a flush, or sleeps while another leads.
+    /// Hold no latch.
+    ///
+    /// # Errors
+    /// [`LogError::Failed`]: then it is not known whether the record is durable. [`LogError::Invalid`] if no record was
+    /// ever reserved at `lsn`.
+    pub fn flush_to(&self, lsn: Lsn) -> Result<(), LogError> {
+        if self.durable_lsn() > lsn {
+            return Ok(());
+        }
+        if self.tail() <= lsn {
+            return Err(LogError::Invalid { lsn, why: Malformed::Empty });
+        }
+        let state = &*self.state;
+        // The bed where we slept as one of those who wait for the next flush, until we have led one (G3).
+        let mut woken_in = None;
+        let result = loop {
+            if state.durable.load(SeqCst) > lsn.0 {
+                break Ok(());
+            }
+            if let Err(error) = self.check_failed() {
+                break Err(error);
+            }
+            let seen = FlushState(state.flush.load(SeqCst));
+            if !seen.is_leading() {
+                if let Some(led) = self.try_lead(seen, Some(lsn.0)) {
+                    woken_in = None;
+                    if let Err(error) = led {
+                        break Err(error);
+                    }
+                }
+                continue;
+            }
+            let is_covered = state.flushing_to.load(SeqCst) > lsn.0;
+            let bed = seen.bed(is_covered);
+            let word = state.beds[bed].load(SeqCst);
+            state.sleepers[bed].fetch_add(1, SeqCst);
+            // Again, now that we are counted: if the flush is still under way its end will see us, and raise the word.
+            if state.flush.load(SeqCst) == seen.0 && state.failed.load(SeqCst) == 0 {
+                sync::futex_wait(&state.beds[bed], word, None);
+                woken_in = (!is_covered).then_some(bed);
+            }
+            state.sleepers[bed].fetch_sub(1, SeqCst);
+        };
+        if let Some(bed) = woken_in
+            && FlushState(state.flush.load(SeqCst)).must_pass_on()
+        {
+            self.wake_bed(bed, 1);
+        }
+        result
+    }
+
+    /// As [`Log::flush_to`].
+    ///
+    /// # Errors
+    /// As [`Log::flush_to`].
+    pub fn wait_durable(&self, lsn: Lsn) -> Result<(), LogError> {
+        self.flush_to(lsn)
+    }
+
+    /// Makes durable all that was appended before the call.
+    ///
+    /// # Errors
+    /// As [`Log::flush_to`].
+    pub fn flush(&self) -> Result<(), LogError> {
+        let tail = self.tail();
+        if tail > self.durable_lsn() { self.flush_to(Lsn(tail.0 - 8)) } else { self.check_failed() }
+    }
+
+    /// Wakes `waker` once the record at `lsn` is durable, or the log has failed; at once if that is so already. Does not
+    /// ask for a flush.
+    pub fn on_durable(&self, lsn: Lsn, waker: Waker) {
+        {
+            let mut wakers = self.wakers.lock();
+            wakers.entry(lsn.0).or_default().push(waker);
+            self.wakers_low.fetch_min(lsn.0, SeqCst);
+        }
+        // After the registration in the one order: either we see the flush, or its end sees us.
+        self.wake_wakers();
+    }
+
+    /// Leads a flush if there is something to flush and nobody does. For claimers who need room.
+    pub(crate) fn flush_for_space(&self) -> Result<bool, LogError> {
+        let state = &*self.state;
+        let seen = FlushState(state.flush.load(SeqCst));
+        let durable = state.durable.load(SeqCst);
+        if seen.is_leading() || state.tail.load(SeqCst) == durable || ring::first_word(&self.ring, durable) == 0 {
+            return Ok(false);
+        }
+        self.try_lead(seen, None).unwrap_or(Ok(())).map(|()| true)
+    }
+
+    /// Leads the flush after `seen`, unless somebody else was quicker. `must`: the record that the leader waits for.
+    fn try_lead(&self, seen: FlushState, must: Option<u64>) -> Option<Result<(), LogError>> {
+        let state = &*self.state;
+        let leading = seen.begun();
+        state.flush.compare_exchange(seen.0, leading.0, SeqCst, Relaxed).ok()?;
+        let result = self.lead(leading, must);
+        self.end_flush(leading);
+        Some(result)
+    }
+
+    /// Writes what is published, as the only leader (G1).
+    fn lead(&self, leading: FlushState, must: Option<u64>) -> Result<(), LogError> {
+        let state = &*self.state;
+        if self.group.delay_ns_max > 0 && must.is_some() {
+            self.lead_wait_for_company(leading);
+        }
+        let durable = state.durable.load(SeqCst);
+        let mut end = durable;
+        let mut count = 0;
+        let mut round = 0;
+        loop {
+            let limit = state.tail.load(SeqCst);
+            let (to, records) = ring::walk(&self.ring, end, limit, FLUSH_BYTES_MAX.saturating_sub(end - durable));
+            (end, count) = (to, count + records);
+            self.check_failed()?;
+            if must.is_none_or(|lsn| end > lsn) || end - durable >= FLUSH_BYTES_MAX {
+                break;
+            }
+            // Somebody has reserved below our record and not published yet: it is copying, or has lost its processor.
+            if !sync::spin(round) {
+                sync::sleep_ns(HOLE_LOOK_NS);
+            }
+            round += 1;
+        }
+        state.flushing_to.store(end, SeqCst);
+        if end == durable {
+            return Ok(());
+        }
+        let begun_ns = sync::now_ns();
+        match self.write(durable, end) {
+            Ok(bytes) => state.written_bytes.fetch_add(bytes, Relaxed),
+            Err(error) => return Err(self.fail_with(Some(error))),
+        };
+        state.write_ns.fetch_add(sync::now_ns().saturating_sub(begun_ns), Relaxed);
+        state.record_count.fetch_add(count, Relaxed);
+        state.flush_count.fetch_add(1, Relaxed);
+        state.durable.store(end, SeqCst);
+
+        // The room behind what is durable now is given out.
+        let (from, to) = (state.zeroed_limit.load(Relaxed), end + self.ring.len() as u64 * 4);
+        state.zero_begun.store(to, SeqCst); // B4
+        ring::zero(&self.ring, from, to);
+        state.zeroed_limit.store(to, SeqCst); // Pairs with the load in `try_claim`.
+        Ok(())
+    }
+
+    /// Writes the records of `durable..end` in whole blocks: the first one with its durable bytes unchanged (B3), the
+    /// last one with zeros behind the end (W2). Returns how many bytes that were.
+    fn write(&self, durable: u64, end: u64) -> Result<u64, DiskError> {
+        let block = durable & !(BLOCK_BYTES - 1);
+        let used = (end - block) as usize;
+        let bytes = used.next_multiple_of(BLOCK_BYTES as usize);
+        // Taken out, so that no mutex is held over the write (W5). Only a leader comes here.
+        let taken = self.write_buffer.lock().take();
+        let mut buffer = taken.filter(|b| b.len() >= bytes).unwrap_or_else(|| AlignedBuf::new(bytes));
+        ring::copy_out(&self.ring, block, &mut buffer[..used]);
+        buffer[used..bytes].fill(0);
+        let written = self.segments.write_durable(block, &buffer[..bytes]);
+        *self.write_buffer.lock() = Some(buffer);
+        written.map(|()| bytes as u64)
+    }
+
+    fn lead_wait_for_company(&self, leading: FlushState) {
+        let state = &*self.state;
+        let begun_ns = sync::now_ns();
+        let bed = leading.bed(true);
+        let mut round = 0;
+        loop {
+            let last = state.last_groups.load(Relaxed);
+            let crowd = Crowd {
+                waiting_count: state.sleepers[bed].load(Relaxed) + 1,
+                active_count: (last as u32).saturating_add((last >> 32) as u32),
+                undurable_bytes: state.tail.load(Relaxed) - state.durable.load(Relaxed),
+                waited_ns: sync::now_ns().saturating_sub(begun_ns),
+            };
+            match self.group.lead(crowd) {
+                Lead::Flush => return,
+                // Company comes to the bed by itself, and nobody has to wake a leader: it looks again soon.
+                Lead::Wait { ns } => {
+                    if !sync::spin(round) {
+                        sync::sleep_ns(ns.min(HOLE_LOOK_NS));
+                    }
+                    round += 1;
+                }
+            }
+        }
+    }
+
+    /// Ends the flush: lets the next one begin, and wakes those who are done and one who leads on.
+    fn end_flush(&self, leading: FlushState) {
+        let state = &*self.state;
+        state.flush.store(leading.ended().0, SeqCst);
+        let (done, next) = (leading.bed(true), leading.bed(false));
+        // The next leader first: the device is idle until it runs.
+        self.wake_bed(next, 1);
+        let group = self.wake_bed(done, u32::MAX) + 1;
+        state.grouped_count.fetch_add(u64::from(group), Relaxed);
+        state.group_count_max.fetch_max(u64::from(group), Relaxed);
+        let last = state.last_groups.load(Relaxed);
+        state.last_groups.store(last << 32 | u64::from(group), Relaxed);
+        self.signal_space();
+        self.wake_wakers();
+    }
+
+    /// Wakes `count` of those who sleep in a bed; says how many slept there.
+    fn wake_bed(&self, bed: usize, count: u32) -> u32 {
+        let word = &self.state.beds[bed];
+        word.fetch_add(1, SeqCst);
+        let sleepers = self.state.sleepers[bed].load(SeqCst);
+        if sleepers > 0 {
+            sync::futex_wake(word, count);
+        }
+        sleepers
+    }
+
+    /// Wakes the wakers of what is durable, or all if the log has failed.
+    fn wake_wakers(&self) {
+        let durable = if self.is_failed() { u64::MAX } else { self.state.durable.load(SeqCst) };
+        if self.wakers_low.load(SeqCst) >= durable {
+            return;
+        }
+        let ready = {
+            let mut wakers = self.wakers.lock();
+            let later = wakers.split_off(&durable);
+            let low = later.keys().next().copied().unwrap_or(u64::MAX);
+            self.wakers_low.store(low, SeqCst);
+            std::mem::replace(&mut *wakers, later)
+        };
+        // Outside of the mutex: a waker may do anything.
+        for waker in ready.into_values().flatten() {
+            waker.wake();
+        }
+    }
+
+    /// After a failure.
+    pub(crate) fn wake_everybody(&self) {
+        self.wake_bed(0, u32::MAX);
+        self.wake_bed(1, u32::MAX);
+        self.signal_space();
+        self.wake_flusher();
+        self.wake_wakers();
+    }
+
+    /// Asks the flusher thread to make the record at `lsn` durable, now. Never waits. Without a flusher thread nothing
+    /// happens until somebody flushes.
+    #[inline]
+    pub fn request_flush(&self, lsn: Lsn) {
+        if self.state.durable.load(Acquire) <= lsn.0 {
+            self.state.wanted_now.fetch_max(lsn.0 + 1, SeqCst);
+            self.wake_flusher();
+        }
+    }
+
+    /// Asks the flusher thread to make the record at `lsn` durable within `async_delay_ns`. Never waits.
+    #[inline]
+    pub fn request_flush_soon(&self, lsn: Lsn) {
+        if self.state.wanted_soon.fetch_max(lsn.0 + 1, SeqCst) <= lsn.0 {
+            self.wake_flusher_if_asleep();
+        }
+    }
+}

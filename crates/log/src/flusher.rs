@@ -1,0 +1,127 @@
+//! The flusher thread: serves those who do not wait themselves. Tickets of `Pipelined` commits are flushed back to back
+//! while there are any; `Async` commits within their delay; segments are made before they are needed.
+//!
+//! ```text
+//!            nothing wanted                  something wanted soon
+//!  ASLEEP ◄──────────────────── AWAKE ────────────────────────────► DOZING
+//!     │   any request             ▲        a request for now, or time    │
+//!     └───────────────────────────┴──────────────────────────────────────┘
+//! ```
+//! Requests are words in the region; who raises one wakes the thread only if it finds it asleep, and only one who does
+//! makes the system call. While it is busy, a request costs an atomic maximum and a load.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+use ledgerstone_page::Lsn;
+use ledgerstone_region::sync;
+
+use crate::log::Log;
+
+const ABSENT: u32 = 0;
+const AWAKE: u32 = 1;
+const DOZING: u32 = 2;
+const ASLEEP: u32 = 3;
+
+impl Log {
+    /// Starts the thread, unless it runs. It keeps the log alive until [`Log::stop_flusher`].
+    pub fn start_flusher(self: &Arc<Log>) {
+        let mut flusher = self.flusher.lock();
+        if flusher.is_none() {
+            self.flusher_stops.store(false, SeqCst);
+            self.state.flusher_state.store(AWAKE, SeqCst);
+            let log = Arc::clone(self);
+            *flusher = Some(sync::spawn("log flusher", move || log.run_flusher()));
+        }
+    }
+
+    /// Ends the thread and waits for that. What it has not flushed stays for the next flush.
+    pub fn stop_flusher(&self) {
+        let Some(flusher) = self.flusher.lock().take() else { return };
+        self.flusher_stops.store(true, SeqCst);
+        self.wake_flusher();
+        let ended = flusher.join();
+        self.state.flusher_state.store(ABSENT, SeqCst);
+        assert!(ended.is_ok(), "the log's flusher thread has panicked");
+    }
+
+    fn run_flusher(&self) {
+        let state = &*self.state;
+        let mut soon_since = None;
+        while !self.flusher_stops.load(SeqCst) && !self.is_failed() {
+            // A refusal for want of space meets the claimer who needs the segment.
+            let _ = self.prepare_ahead();
+            let durable = state.durable.load(SeqCst);
+            let (now, soon) = (state.wanted_now.load(SeqCst), state.wanted_soon.load(SeqCst));
+            if now > durable {
+                if self.flush_to(Lsn(now - 1)).is_err() {
+                    break;
+                }
+                continue;
+            }
+            if soon <= durable {
+                soon_since = None;
+                self.flusher_sleep(ASLEEP, None);
+                continue;
+            }
+            let time = sync::now_ns();
+            let deadline = *soon_since.get_or_insert(time) + self.async_delay_ns;
+            if time < deadline {
+                self.flusher_sleep(DOZING, Some(deadline - time));
+                continue;
+            }
+            soon_since = None;
+            if self.flush_to(Lsn(soon - 1)).is_err() {
+                break;
+            }
+        }
+        state.flusher_state.store(ABSENT, SeqCst);
+    }
+
+    fn flusher_sleep(&self, how: u32, timeout_ns: Option<u64>) {
+        let state = &*self.state;
+        let word = state.flusher_word.load(SeqCst);
+        state.flusher_state.store(how, SeqCst);
+        // Again, after saying that we sleep: who raises a word after this look finds us asleep, and wakes us.
+        let durable = state.durable.load(SeqCst);
+        let is_wanted = state.wanted_now.load(SeqCst) > durable
+            || how == ASLEEP && state.wanted_soon.load(SeqCst) > durable
+            || self.flusher_stops.load(SeqCst)
+            || self.is_failed();
+        if !is_wanted {
+            sync::futex_wait(&state.flusher_word, word, timeout_ns);
+        }
+        state.flusher_state.store(AWAKE, SeqCst);
+    }
+
+    #[inline]
+    pub(crate) fn wake_flusher(&self) {
+        if self.state.flusher_state.load(SeqCst) >= DOZING {
+            self.wake_flusher_from(DOZING);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn wake_flusher_if_asleep(&self) {
+        if self.state.flusher_state.load(SeqCst) == ASLEEP {
+            self.wake_flusher_from(ASLEEP);
+        }
+    }
+
+    /// Called after a claim that leaves little room in the segments that are ready.
+    #[inline]
+    pub(crate) fn wake_flusher_to_prepare(&self) {
+        self.wake_flusher();
+    }
+
+    #[cold]
+    fn wake_flusher_from(&self, least: u32) {
+        let state = &*self.state;
+        let seen = state.flusher_state.load(SeqCst);
+        // Only who turns the state makes the system call.
+        if seen >= least && state.flusher_state.compare_exchange(seen, AWAKE, SeqCst, Relaxed).is_ok() {
+            state.flusher_word.fetch_add(1, SeqCst);
+            sync::futex_wake(&state.flusher_word, 1);
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! When a leader writes, and who sleeps where meanwhile: group commit as a value without clock, thread or file
+//! (LIBTP 4.2).
+//!
+//! One thread leads a flush, the others sleep until it is over. Flushes are numbered; a committer that comes while
+//! flush `g` is under way either is covered by it or waits for `g + 1`. Both crowds sleep on words of their own
+//! (`g % 2`), so that the end of a flush wakes those who are done, all in one call, and of the others only one, who
+//! leads the next flush for all of them.
+//!
+//! ```text
+//!            try_lead                       the write is durable
+//!   Idle(g) ─────────► Leading(g+1) ──────────────────────────► Idle(g+1), wake all of g+1 and one of g+2
+//! ```
+//! G1. One flush at a time: `Leading` is entered from `Idle` by one compare-exchange.
+//! G2. Who publishes its record before a flush looks for the end of what is published is covered by it.
+//! G3. A sleeper is woken by the end of the flush it waits for, or as the one who leads it. One who is woken to lead and
+//!     finds its record durable wakes another in its place ([`must_pass_on`]).
+//!
+//! With `g` under way for as long as the device needs, all who commit in that time form `g + 1`: groups grow with the
+//! load by themselves and a single thread never waits for anybody. So the default adds no delay. LIBTP's thresholds are
+//! here for devices whose flush is short against the time between commits.
+
+/// LIBTP's thresholds. The default flushes at once: the flush under way is all the delay there is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GroupCommit {
+    /// Group threshold: with fewer threads committing than this, a leader does not wait for company.
+    pub group_count_min: u32,
+    /// Wait threshold: a leader waits until this share of the threads that commit is waiting.
+    pub wait_percent: u32,
+    /// Log delay threshold: a leader does not wait when this much of the log is not durable.
+    pub log_delay_bytes: u64,
+    /// The longest that a leader waits. 0: never.
+    pub delay_ns_max: u64,
+}
+
+impl Default for GroupCommit {
+    fn default() -> GroupCommit {
+        GroupCommit { group_count_min: 4, wait_percent: 60, log_delay_bytes: 64 << 10, delay_ns_max: 0 }
+    }
+}
+
+/// What a leader sees before it writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Crowd {
+    /// Threads that wait for this flush, the leader included.
+    pub waiting_count: u32,
+    /// Threads that commit at all: those of the last two groups.
+    pub active_count: u32,
+    /// Bytes of log that are not durable.
+    pub undurable_bytes: u64,
+    /// How long this leader has waited.
+    pub waited_ns: u64,
+}
+
+/// What a leader does next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lead {
+    /// Write.
+    Flush,
+    /// Wait at most so long for company, then look again.
+    Wait {
+        /// Nanoseconds.
+        ns: u64,
+    },
+}
+
+impl GroupCommit {
+    /// What a leader does next.
+    pub fn lead(&self, crowd: Crowd) -> Lead {
+        let left = self.delay_ns_max.saturating_sub(crowd.waited_ns);
+        let enough =
+            u64::from(crowd.waiting_count) * 100 >= u64::from(crowd.active_count) * u64::from(self.wait_percent);
+        if left == 0
+            || crowd.active_count < self.group_count_min
+            || enough
+            || crowd.undurable_bytes >= self.log_delay_bytes
+        {
+            return Lead::Flush;
+        }
+        Lead::Wait { ns: left }
+    }
+}
+
+/// Who leads: the number of the last flush begun, and whether it is under way. One word in the region.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FlushState(pub u64);
+
+impl FlushState {
+    /// The number of the last flush begun.
+    pub fn number(self) -> u64 {
+        self.0 >> 1
+    }
+
+    /// Whether it is under way.
+    pub fn is_leading(self) -> bool {
+        self.0 & 1 != 0
+    }
+
+    /// The next flush, begun.
+    pub fn begun(self) -> FlushState {
+        assert!(!self.is_leading(), "flush {} begun twice (G1)", self.number());
+        FlushState((self.number() + 1) << 1 | 1)
+    }
+
+    /// The flush under way, over.
+    pub fn ended(self) -> FlushState {
+        assert!(self.is_leading(), "flush {} ended twice (G1)", self.number());
+        FlushState(self.number() << 1)
+    }
+
+    /// The word to sleep on while this flush is under way, for one who is covered by it or waits for the next.
+    pub fn bed(self, is_covered: bool) -> usize {
+        (if is_covered { self.number() } else { self.number() + 1 } & 1) as usize
+    }
+
+    /// Whether one who slept as a member of the next group and leaves without leading must wake another (G3): nobody
+    /// leads, so nobody's end of a flush would.
+    pub fn must_pass_on(self) -> bool {
+        !self.is_leading()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_single_thread_never_waits() {
+        let group = GroupCommit { delay_ns_max: 1_000_000, ..GroupCommit::default() };
+        let alone = Crowd { waiting_count: 1, active_count: 1, undurable_bytes: 100, waited_ns: 0 };
+        assert_eq!(group.lead(alone), Lead::Flush);
+    }
+
+    #[test]
+    fn each_threshold_ends_the_wait() {
+        let group = GroupCommit { group_count_min: 4, wait_percent: 50, log_delay_bytes: 1000, delay_ns_max: 500 };
+        let few = Crowd { waiting_count: 2, active_count: 10, undurable_bytes: 100, waited_ns: 100 };
+        assert_eq!(group.lead(few), Lead::Wait { ns: 400 });
+        assert_eq!(group.lead(Crowd { waiting_count: 5, ..few }), Lead::Flush);
+        assert_eq!(group.lead(Crowd { active_count: 3, ..few }), Lead::Flush);
+        assert_eq!(group.lead(Crowd { undurable_bytes: 1000, ..few }), Lead::Flush);
+        assert_eq!(group.lead(Crowd { waited_ns: 500, ..few }), Lead::Flush);
+        assert_eq!(GroupCommit::default().lead(few), Lead::Flush);
+    }
+
+    #[test]
+    fn crowds_of_neighbouring_flushes_sleep_apart() {
+        let idle = FlushState(8);
+        let busy = idle.begun();
+        assert!(busy.is_leading() && !busy.must_pass_on() && idle.must_pass_on());
+        assert_ne!(busy.bed(true), busy.bed(false));
+        // Who waits for the next flush lies in the bed that the next flush wakes.
+        assert_eq!(busy.bed(false), busy.ended().begun().bed(true));
+    }
+}

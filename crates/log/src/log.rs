@@ -1,0 +1,334 @@
+//! The log itself: opening it, its positions, its failure and its numbers.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::task::Waker;
+
+use ledgerstone_disk::{AlignedBuf, DiskError};
+use ledgerstone_page::{Lsn, OpId, Xid};
+use ledgerstone_region::Handle;
+use ledgerstone_region::sync::JoinHandle;
+use parking_lot::Mutex;
+
+use crate::EnvironmentId;
+use crate::config::LogConfig;
+use crate::error::LogError;
+use crate::flush::write_buffer_bytes;
+use crate::gate;
+use crate::group_commit::GroupCommit;
+use crate::record::{FIRST_LSN, NewRecord, RecordKind};
+use crate::ring;
+use crate::scan::LogScan;
+use crate::seal::Seal;
+use crate::segment::{BLOCK_BYTES, Segments};
+use crate::state::LogState;
+
+/// The log of an environment. Shared by all threads through an `Arc`.
+pub struct Log {
+    pub(crate) state: Handle<LogState>,
+    pub(crate) ring: Handle<[AtomicU64]>,
+    pub(crate) segments: Segments,
+    pub(crate) environment: EnvironmentId,
+    /// For the records that are appended.
+    pub(crate) seal: Seal,
+    /// From which LSN on which seal is in force; ascending, never empty.
+    eras: Vec<(u64, Seal)>,
+    /// Smaller LSNs were never in this buffer.
+    pub(crate) first_in_ring: u64,
+    pub(crate) claim_bytes_max: u64,
+    pub(crate) group: GroupCommit,
+    pub(crate) async_delay_ns: u64,
+    spare_segments: u64,
+    /// The leader's; taken out while it writes (W5).
+    pub(crate) write_buffer: Mutex<Option<AlignedBuf>>,
+    /// Who wants to know when which LSN is durable, and the smallest of these, `u64::MAX` if there is none.
+    pub(crate) wakers: Mutex<BTreeMap<u64, Vec<Waker>>>,
+    pub(crate) wakers_low: AtomicU64,
+    pub(crate) cause: Mutex<Option<Arc<DiskError>>>,
+    pub(crate) flusher: Mutex<Option<JoinHandle<()>>>,
+    pub(crate) flusher_stops: AtomicBool,
+    disk: Arc<dyn ledgerstone_disk::Disk>,
+}
+
+/// What a log has done since it was opened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LogStat {
+    /// Bytes appended.
+    pub appended_bytes: u64,
+    /// Records made durable.
+    pub record_count: u64,
+    /// Flushes.
+    pub flush_count: u64,
+    /// Bytes written to the device, blocks rewritten included.
+    pub written_bytes: u64,
+    /// Time that the writes took.
+    pub write_ns: u64,
+    /// Waits for durability that flushes ended; divided by `flush_count` the size of a group.
+    pub grouped_count: u64,
+    /// The largest group.
+    pub group_count_max: u64,
+    /// Claims that had to wait for space.
+    pub claim_wait_count: u64,
+    /// Bytes claimed now and not used.
+    pub claimed_bytes: u64,
+    /// Segments that are there now.
+    pub segment_count: u64,
+}
+
+impl Log {
+    /// Opens the log for appending at `config.end`. Makes the segment for it if it is missing, and appends the record
+    /// of the new incarnation, which becomes durable with the first flush. Waits for the device.
+    ///
+    /// # Errors
+    /// A setting that cannot work, no space, the disk's errors.
+    pub fn open(config: LogConfig) -> Result<Arc<Log>, LogError> {
+        config.check()?;
+        let full = |at: Option<_>| at.ok_or(LogError::Setting { name: "region", value: 0, must: "large enough" });
+        let states = config.region.alloc::<LogState>(1, 128)?;
+        let state = config.region.handle(full(states.at(0))?)?;
+        let words = config.region.alloc::<AtomicU64>(config.buffer_bytes / 8, BLOCK_BYTES)?;
+        let ring = config.region.handle_slice(words)?;
+
+        let segments = Segments::new(Arc::clone(&config.disk), config.segment_bytes, false);
+        segments.prepare_dir()?;
+        let end = config.end.0;
+        let (oldest, prepared_end) = open_segments(&segments, end)?;
+        let block = end & !(BLOCK_BYTES - 1);
+        if block < end {
+            let mut bytes = AlignedBuf::new(BLOCK_BYTES as usize);
+            segments.file(segments.start_of(block))?.read_at(block - segments.start_of(block), &mut bytes)?;
+            ring::preload(&ring, block, &bytes[..(end - block) as usize]);
+        }
+        for word in [&state.tail, &state.claim_head, &state.committed, &state.durable, &state.flushing_to] {
+            word.store(end, SeqCst);
+        }
+        state.zero_begun.store(end + config.buffer_bytes / 2, SeqCst);
+        state.zeroed_limit.store(end + config.buffer_bytes / 2, SeqCst);
+        state.prepared_end.store(prepared_end, SeqCst);
+        state.oldest.store(oldest.max(FIRST_LSN.0), SeqCst);
+
+        let seal = Seal::new(config.env_id, config.incarnation);
+        let mut eras: Vec<_> =
+            config.incarnations.iter().map(|&(from, number)| (from.0, Seal::new(config.env_id, number))).collect();
+        if eras.last().is_none_or(|(_, last)| *last != seal) {
+            eras.push((end, seal));
+        }
+        let mut log = Log {
+            state,
+            ring,
+            segments,
+            environment: config.env_id,
+            seal,
+            eras,
+            first_in_ring: end,
+            claim_bytes_max: config.claim_bytes_max(),
+            group: config.group,
+            async_delay_ns: config.async_delay_ns,
+            spare_segments: config.spare_segments,
+            write_buffer: Mutex::new(Some(AlignedBuf::new(write_buffer_bytes(config.buffer_bytes)))),
+            wakers: Mutex::new(BTreeMap::new()),
+            wakers_low: AtomicU64::new(u64::MAX),
+            cause: Mutex::new(None),
+            flusher: Mutex::new(None),
+            flusher_stops: AtomicBool::new(false),
+            disk: config.disk,
+        };
+        if let Some(next) = config.next_incarnation {
+            log.begin_incarnation(next)?;
+        }
+        Ok(Arc::new(log))
+    }
+
+    /// Appends the record that puts `next` in force, sealed for the incarnation before, and seals with it from then on.
+    fn begin_incarnation(&mut self, next: u64) -> Result<(), LogError> {
+        let body = next.to_le_bytes();
+        let record = NewRecord {
+            kind: RecordKind::Incarnation,
+            xid: Xid(0),
+            prev_lsn: Lsn(0),
+            op: OpId(0),
+            flags: 0,
+            page: None,
+            body: &[&body],
+        };
+        let mut claim = self.claim(record.len_bytes())?;
+        self.append(&mut claim, &record);
+        self.give_back(claim);
+        self.seal = Seal::new(self.environment, next);
+        self.eras.push((self.tail().0, self.seal));
+        Ok(())
+    }
+
+    /// Where the next record will be reserved. Sequentially consistent, as marks of dirty pages and transactions need it
+    /// that are set before a record is reserved.
+    #[inline]
+    pub fn tail(&self) -> Lsn {
+        Lsn(self.state.tail.load(SeqCst))
+    }
+
+    /// Records that begin below are durable (W1).
+    #[inline]
+    pub fn durable_lsn(&self) -> Lsn {
+        Lsn(self.state.durable.load(Acquire))
+    }
+
+    /// Whether the record that begins at `lsn` is durable.
+    #[inline]
+    pub fn is_durable(&self, lsn: Lsn) -> bool {
+        self.durable_lsn() > lsn
+    }
+
+    /// The oldest LSN that is kept.
+    pub fn oldest_lsn(&self) -> Lsn {
+        Lsn(self.state.oldest.load(Acquire))
+    }
+
+    /// The incarnation that the records appended now belong to.
+    pub fn incarnation(&self) -> u64 {
+        self.seal.incarnation()
+    }
+
+    /// The incarnation in force at `lsn`: what a scan that begins there needs. Below all that is known, the oldest
+    /// known.
+    pub fn incarnation_at(&self, lsn: Lsn) -> u64 {
+        self.seal_at(lsn.0).unwrap_or(self.eras[0].1).incarnation()
+    }
+
+    pub(crate) fn seal_at(&self, lsn: u64) -> Option<Seal> {
+        self.eras.iter().rev().find(|(from, _)| *from <= lsn).map(|(_, seal)| *seal)
+    }
+
+    /// The longest claim that can be granted.
+    pub fn claim_bytes_max(&self) -> u64 {
+        self.claim_bytes_max
+    }
+
+    /// A scan of what is durable now, from `from` on. When it is at its end, [`LogScan::set_limit`] lets it go on.
+    ///
+    /// # Errors
+    /// There is no segment for `from`.
+    pub fn scan(&self, from: Lsn) -> Result<LogScan, LogError> {
+        let (disk, bytes) = (Arc::clone(&self.disk), self.segments.segment_bytes());
+        let mut scan = LogScan::new(disk, self.environment, bytes, from, self.incarnation_at(from))?;
+        scan.set_limit(self.durable_lsn());
+        Ok(scan)
+    }
+
+    /// Gives up records that begin below `lsn`: their segments become spare ones for later, or are removed. Waits for
+    /// the device. Returns how many segments that were.
+    ///
+    /// # Errors
+    /// The disk's. What was not given up is so by the next call.
+    pub fn recycle_before(&self, lsn: Lsn) -> Result<u64, LogError> {
+        self.check_failed()?;
+        let state = &*self.state;
+        let bytes = self.segments.segment_bytes();
+        let _inside = gate::enter(&state.segments_gate);
+        let limit = lsn.0.min(state.durable.load(Acquire));
+        let mut start = self.segments.start_of(state.oldest.load(Relaxed));
+        let mut count = 0;
+        while start + bytes <= limit {
+            // Readers are refused before the bytes are gone.
+            state.oldest.store(start + bytes, SeqCst);
+            let prepared_end = state.prepared_end.load(Relaxed);
+            let ahead = prepared_end.saturating_sub(self.segments.start_of(state.tail.load(Relaxed)) + bytes) / bytes;
+            if ahead < self.spare_segments {
+                self.segments.recycle(start, prepared_end)?;
+                state.prepared_end.store(prepared_end + bytes, SeqCst);
+            } else {
+                self.segments.remove(start)?;
+            }
+            start += bytes;
+            count += 1;
+        }
+        drop(_inside);
+        if count > 0 {
+            self.signal_space();
+        }
+        Ok(count)
+    }
+
+    /// Fails the log for good: everybody who waits is woken, and nothing is written any more (W3).
+    pub fn fail(&self) {
+        self.fail_with(None);
+    }
+
+    pub(crate) fn fail_with(&self, cause: Option<DiskError>) -> LogError {
+        {
+            let mut first = self.cause.lock();
+            if first.is_none() && self.state.failed.load(SeqCst) == 0 {
+                *first = cause.map(Arc::new);
+            }
+            self.state.failed.store(1, SeqCst);
+        }
+        self.wake_everybody();
+        self.failed_error()
+    }
+
+    /// Whether the log has failed.
+    #[inline]
+    pub fn is_failed(&self) -> bool {
+        self.state.failed.load(Acquire) != 0
+    }
+
+    #[inline]
+    pub(crate) fn check_failed(&self) -> Result<(), LogError> {
+        if self.is_failed() { Err(self.failed_error()) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn failed_error(&self) -> LogError {
+        LogError::Failed { cause: self.cause.lock().clone() }
+    }
+
+    /// Numbers.
+    pub fn stat(&self) -> LogStat {
+        let state = &*self.state;
+        let bytes = self.segments.segment_bytes();
+        let tail = state.tail.load(SeqCst);
+        LogStat {
+            appended_bytes: tail - self.first_in_ring,
+            record_count: state.record_count.load(Relaxed),
+            flush_count: state.flush_count.load(Relaxed),
+            written_bytes: state.written_bytes.load(Relaxed),
+            write_ns: state.write_ns.load(Relaxed),
+            grouped_count: state.grouped_count.load(Relaxed),
+            group_count_max: state.group_count_max.load(Relaxed),
+            claim_wait_count: state.claim_wait_count.load(Relaxed),
+            claimed_bytes: state.claim_head.load(SeqCst).saturating_sub(tail),
+            segment_count: (state.prepared_end.load(Relaxed) - self.segments.start_of(state.oldest.load(Relaxed)))
+                / bytes,
+        }
+    }
+}
+
+/// Looks at the segments that are there. Makes the one for `end` if it is missing; removes those behind a gap, which
+/// hold nothing. Returns where the oldest begins and where the last one without a gap ends.
+fn open_segments(segments: &Segments, end: u64) -> Result<(u64, u64), LogError> {
+    let starts = segments.list()?;
+    let bytes = segments.segment_bytes();
+    let here = segments.start_of(end);
+    let mut oldest = here;
+    while oldest > 0 && starts.binary_search(&(oldest - bytes)).is_ok() {
+        oldest -= bytes;
+    }
+    let mut prepared_end = here;
+    while starts.binary_search(&prepared_end).is_ok() {
+        segments.complete(prepared_end)?;
+        prepared_end += bytes;
+    }
+    for stray in starts.into_iter().filter(|start| *start > prepared_end || *start < oldest) {
+        segments.remove(stray)?;
+    }
+    if prepared_end == here {
+        segments.create(here).map_err(|error| match error.is_no_space() {
+            true => LogError::NoSpace { needed: bytes, prepared_end: Lsn(here) },
+            false => LogError::Disk(error),
+        })?;
+        prepared_end += bytes;
+    }
+    Ok((oldest, prepared_end))
+}

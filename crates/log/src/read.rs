@@ -1,0 +1,93 @@
+//! One record by its LSN: from the buffer, whose older half is history, or from its segment.
+
+use std::sync::atomic::Ordering::{Acquire, SeqCst};
+use std::sync::atomic::fence;
+
+use ledgerstone_disk::AlignedBuf;
+use ledgerstone_page::Lsn;
+
+use crate::error::{LogError, Malformed};
+use crate::log::Log;
+use crate::record::{FIRST_LSN, Record, RecordView, decode, decode_sealed, le_u64, length_checked};
+use crate::ring;
+use crate::seal::Seal;
+use crate::segment::BLOCK_BYTES;
+
+impl Log {
+    /// Reads the record that begins at `lsn`, durable or not. May read from the device.
+    ///
+    /// # Errors
+    /// [`LogError::Invalid`] if none begins there or it is damaged, [`LogError::Recycled`], the disk's errors.
+    pub fn read(&self, lsn: Lsn) -> Result<Record, LogError> {
+        if lsn < FIRST_LSN || !lsn.0.is_multiple_of(8) || lsn >= self.tail() {
+            return Err(LogError::Invalid { lsn, why: Malformed::Empty });
+        }
+        if lsn.0 >= self.first_in_ring
+            && let Some(found) = self.read_ring(lsn)
+        {
+            return found.map_err(|why| LogError::Invalid { lsn, why });
+        }
+        let found = self.read_file(lsn);
+        // Looked at afterwards: the segment may have been used again while we read.
+        let oldest = self.oldest_lsn();
+        if lsn < oldest { Err(LogError::Recycled { lsn, oldest }) } else { found }
+    }
+
+    /// `None` if the buffer no longer holds it.
+    fn read_ring(&self, lsn: Lsn) -> Option<Result<Record, Malformed>> {
+        let ring_bytes = self.ring.len() as u64 * 8;
+        let is_kept = || self.state.zero_begun.load(SeqCst) <= lsn.0 + ring_bytes;
+        if !is_kept() {
+            return None;
+        }
+        let length = length_checked(ring::first_word(&self.ring, lsn.0));
+        let found = length.and_then(|length| {
+            let mut bytes = vec![0; length.min(ring_bytes as usize)];
+            ring::copy_out(&self.ring, lsn.0, &mut bytes);
+            decode_sealed(lsn, &bytes, &self.seal).map(|record| record.to_record()).or_else(|why| {
+                // The record of our incarnation itself is sealed for the one before.
+                let seal = self.seal_at(lsn.0).ok_or(why)?;
+                decode_sealed(lsn, &bytes, &seal).map(|record| record.to_record())
+            })
+        });
+        fence(Acquire); // B4
+        is_kept().then_some(found)
+    }
+
+    fn read_file(&self, lsn: Lsn) -> Result<Record, LogError> {
+        let block = lsn.0 & !(BLOCK_BYTES - 1);
+        let skip = (lsn.0 - block) as usize;
+        let invalid = |why| LogError::Invalid { lsn, why };
+        let mut blocks = 2;
+        loop {
+            let mut buffer = AlignedBuf::new(blocks * BLOCK_BYTES as usize);
+            let have = self.segments.read(block, &mut buffer)?;
+            let bytes = buffer.get(skip..have).filter(|bytes| bytes.len() >= 8).ok_or(invalid(Malformed::NoFile))?;
+            let length = length_checked(le_u64(bytes, 0)).map_err(invalid)?;
+            let needed = (skip + length).div_ceil(BLOCK_BYTES as usize);
+            if needed > blocks {
+                blocks = needed;
+                continue;
+            }
+            let record = decode(lsn, bytes).map_err(invalid)?;
+            self.check_seal(record).map_err(invalid)?;
+            return Ok(record.to_record());
+        }
+    }
+
+    /// Below the oldest known incarnation, any older one will do: who asks for such an LSN has it from a valid record.
+    fn check_seal(&self, record: RecordView<'_>) -> Result<(), Malformed> {
+        const OLDER_MAX: u64 = 1 << 16;
+        if let Some(seal) = self.seal_at(record.lsn().0) {
+            return record.check(&seal);
+        }
+        let newest = self.incarnation_at(record.lsn());
+        let mix = record.crc() ^ record.checksum();
+        let is_known = |number: &u64| Seal::new(self.environment, *number).mix(record.lsn().0) == mix;
+        let mut older = (newest.saturating_sub(OLDER_MAX)..=newest).rev();
+        if older.any(|number| is_known(&number)) {
+            return Ok(());
+        }
+        record.check(&Seal::new(self.environment, newest))
+    }
+}

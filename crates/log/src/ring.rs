@@ -1,0 +1,149 @@
+//! The log buffer: a ring of words, into which records are copied in place and out of which the leader writes.
+//!
+//! ```text
+//!      zero_begun - ring      durable          tail            zeroed_limit = durable + ring / 2
+//!  ───────┼────────────────────┼────────────────┼───────────────────┼──────────
+//!         │ history, readable  │ reserved:      │ zero              │ older history
+//!         │                    │ published or 0 │                   │
+//! ```
+//! B1. A word of the ring belongs to the LSN that equals its index modulo the ring's size. Every word from the tail to
+//!     `zeroed_limit` is zero.
+//! B2. A record is published by the store of its first word (release), after all others. So whoever walks from `durable`
+//!     by the lengths in first words (acquire), and stops at a zero, sees whole records only ([`walk`]).
+//! B3. Words below `durable` are never written until zeroing passes them: the leader may take the bytes of a block that
+//!     was written in part from here again and they are the same.
+//! B4. Zeroing announces how far it will go before it stores the first zero (`fence(Release)`), and so does an appender
+//!     before its first word; a reader of history copies, then `fence(Acquire)`, then looks at the announcement. It can
+//!     have read something newer only if it sees that announcement.
+//!
+//! These are functions over slices of words, so that they can be model-checked. They know no claims and no disk.
+
+use ledgerstone_region::atomic::{AtomicU64, Ordering, fence};
+
+use crate::record::{Encoded, length_of};
+use crate::seal::Seal;
+
+#[inline]
+fn word_at(ring: &[AtomicU64], lsn: u64) -> &AtomicU64 {
+    &ring[(lsn / 8) as usize & (ring.len() - 1)]
+}
+
+/// Writes all of a record but its first word at `lsn`, which was reserved for it. The caller then publishes it.
+#[inline]
+pub(crate) fn copy_in(ring: &[AtomicU64], lsn: u64, record: &Encoded, body: &[&[u8]]) {
+    fence(Ordering::Release); // B4
+    let mut to = Writer { ring, lsn: lsn + record.head_bytes as u64, word: 0, filled_bits: 0 };
+    for no in 1..record.head_bytes / 8 {
+        word_at(ring, lsn + no as u64 * 8).store(record.head_word(no), Ordering::Relaxed);
+    }
+    for piece in body {
+        to.put(piece);
+    }
+    to.finish();
+}
+
+/// Publishes the record at `lsn` (B2).
+#[inline]
+pub(crate) fn publish(ring: &[AtomicU64], lsn: u64, record: &Encoded, seal: &Seal) {
+    word_at(ring, lsn).store(record.first_word(lsn, seal), Ordering::Release); // Pairs with the load in `walk`.
+}
+
+/// Puts bytes of any length one after the other into the ring.
+struct Writer<'r> {
+    ring: &'r [AtomicU64],
+    lsn: u64,
+    word: u64,
+    filled_bits: u32,
+}
+
+impl Writer<'_> {
+    #[inline]
+    fn put(&mut self, bytes: &[u8]) {
+        let (words, rest) = bytes.as_chunks::<8>();
+        if self.filled_bits == 0 {
+            for word in words {
+                self.store(u64::from_le_bytes(*word));
+            }
+        } else {
+            for word in words {
+                let word = u64::from_le_bytes(*word);
+                self.store(self.word | word << self.filled_bits);
+                self.word = word >> (64 - self.filled_bits);
+            }
+        }
+        for byte in rest {
+            self.word |= u64::from(*byte) << self.filled_bits;
+            self.filled_bits += 8;
+            if self.filled_bits == 64 {
+                self.store(self.word);
+                (self.word, self.filled_bits) = (0, 0);
+            }
+        }
+    }
+
+    #[inline]
+    fn finish(self) {
+        if self.filled_bits > 0 {
+            word_at(self.ring, self.lsn).store(self.word, Ordering::Relaxed);
+        }
+    }
+
+    #[inline]
+    fn store(&mut self, word: u64) {
+        word_at(self.ring, self.lsn).store(word, Ordering::Relaxed); // Published by the first word (B2).
+        self.lsn += 8;
+    }
+}
+
+/// The records published without a hole from `from`, as far as `limit` (a tail seen) and `bytes_max`: where they end,
+/// and how many they are.
+pub(crate) fn walk(ring: &[AtomicU64], from: u64, limit: u64, bytes_max: u64) -> (u64, u64) {
+    let (mut at, mut count) = (from, 0);
+    while at < limit && at - from < bytes_max {
+        let first = word_at(ring, at).load(Ordering::Acquire); // Pairs with the store in `publish`.
+        if first == 0 {
+            break;
+        }
+        at += length_of(first);
+        count += 1;
+    }
+    (at, count)
+}
+
+/// The first word of the record at `lsn`; 0 if it is not published.
+pub(crate) fn first_word(ring: &[AtomicU64], lsn: u64) -> u64 {
+    word_at(ring, lsn).load(Ordering::Acquire)
+}
+
+/// Copies the words from `lsn` on. `lsn` and the length are multiples of 8.
+pub(crate) fn copy_out(ring: &[AtomicU64], lsn: u64, to: &mut [u8]) {
+    let start = (lsn / 8) as usize & (ring.len() - 1);
+    let (words, rest) = to.as_chunks_mut::<8>();
+    assert!(rest.is_empty() && words.len() <= ring.len(), "{} words from a ring of {}", words.len(), ring.len());
+    let unwrapped = words.len().min(ring.len() - start);
+    let (head, wrapped) = words.split_at_mut(unwrapped);
+    let copy = |words: &mut [[u8; 8]], from: &[AtomicU64]| {
+        for (word, from) in words.iter_mut().zip(from) {
+            *word = from.load(Ordering::Relaxed).to_le_bytes(); // Ordered by the walk, or checked afterwards (B4).
+        }
+    };
+    copy(head, &ring[start..]);
+    copy(wrapped, ring);
+}
+
+/// Stores bytes that are there already, before anybody else looks: the partial block at the end of the log.
+pub(crate) fn preload(ring: &[AtomicU64], lsn: u64, bytes: &[u8]) {
+    let mut to = Writer { ring, lsn, word: 0, filled_bits: 0 };
+    to.put(bytes);
+    to.finish();
+}
+
+/// Zeroes the words of `from..to`, which the caller has announced (B4).
+pub(crate) fn zero(ring: &[AtomicU64], from: u64, to: u64) {
+    fence(Ordering::Release); // Pairs with the fence(Acquire) of readers of history.
+    let mut at = from;
+    while at < to {
+        word_at(ring, at).store(0, Ordering::Relaxed); // Published by the release store of `zeroed_limit`.
+        at += 8;
+    }
+}

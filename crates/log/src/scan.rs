@@ -1,0 +1,284 @@
+//! Reading the log forward, every record checked, in large pieces; and finding where it ends.
+//!
+//! Needs no [`Log`](crate::Log): recovery reads before there is one.
+//!
+//! S1. The records from `from` on are read under the incarnation given, and after an `Incarnation` record under the one
+//!     it names, which must be larger.
+//! S2. The first bytes that are not a record of the incarnation in force are the end of the log: what lies behind was
+//!     never durable, or belongs to an earlier life of the segment or of the log.
+//! S3. Unless somewhere behind, at a multiple of 8, a whole commit record of the incarnation in force or a later one says
+//!     that the log was durable beyond that place: then the log is damaged there, [`LogError::Corrupt`]. All segments
+//!     that exist are looked through.
+
+use std::sync::Arc;
+
+use ledgerstone_disk::{AlignedBuf, Disk, DiskError};
+use ledgerstone_page::Lsn;
+
+use crate::EnvironmentId;
+use crate::error::{LogError, Malformed};
+use crate::record::{
+    COMMIT_BYTES_MAX, FIRST_LSN, RECORD_BYTES_MAX, Record, RecordKind, RecordView, decode, le_u64, length_checked,
+    length_of,
+};
+use crate::seal::Seal;
+use crate::segment::{BLOCK_BYTES, Segments};
+
+/// Read at once.
+const READ_BYTES: usize = 512 << 10;
+/// Later incarnations that are looked for behind the end when the caller does not say how many there were.
+const LATER_INCARNATIONS: u64 = 16;
+
+/// A forward reader.
+pub struct LogScan {
+    segments: Segments,
+    environment: EnvironmentId,
+    seal: Seal,
+    incarnation_max: u64,
+    incarnations: Vec<(Lsn, u64)>,
+    at: u64,
+    limit: u64,
+    window: Window,
+    has_ended: bool,
+}
+
+impl LogScan {
+    /// A scan from `from`, where a record begins that belongs to `incarnation`.
+    ///
+    /// # Errors
+    /// There is no segment for `from`; the disk's.
+    pub fn new(
+        disk: Arc<dyn Disk>,
+        environment: EnvironmentId,
+        segment_bytes: u64,
+        from: Lsn,
+        incarnation: u64,
+    ) -> Result<LogScan, LogError> {
+        if !segment_bytes.is_power_of_two() || segment_bytes < BLOCK_BYTES {
+            return Err(LogError::Setting { name: "segment_bytes", value: segment_bytes, must: "a power of two" });
+        }
+        if from < FIRST_LSN || !from.0.is_multiple_of(8) {
+            return Err(LogError::Setting { name: "from", value: from.0, must: "the LSN of a record" });
+        }
+        let segments = Segments::new(disk, segment_bytes, true);
+        let starts = segments.list()?;
+        let start = segments.start_of(from.0);
+        let is_there = |start: u64| starts.binary_search(&start).is_ok();
+        // The log may be empty, or end where the next segment would begin.
+        let may_be_missing = from == FIRST_LSN || from.0 == start && is_there(start - segment_bytes);
+        if !is_there(start) && !may_be_missing {
+            return Err(LogError::MissingSegment { lsn: from, path: segments.path(start) });
+        }
+        Ok(LogScan {
+            segments,
+            environment,
+            seal: Seal::new(environment, incarnation),
+            incarnation_max: incarnation + LATER_INCARNATIONS,
+            incarnations: vec![(from, incarnation)],
+            at: from.0,
+            limit: u64::MAX,
+            window: Window::new(),
+            has_ended: false,
+        })
+    }
+
+    /// The largest incarnation ever given out, from the control file: bounds what S3 looks for.
+    pub fn with_incarnation_max(mut self, incarnation_max: u64) -> LogScan {
+        self.incarnation_max = incarnation_max.max(self.seal.incarnation());
+        self
+    }
+
+    /// Reads no record that begins at `limit` or later. For a log that grows: raise it to the new durable LSN and go on.
+    pub fn set_limit(&mut self, limit: Lsn) {
+        self.limit = limit.0;
+    }
+
+    /// The next record; `None` at the end of the log.
+    ///
+    /// # Errors
+    /// [`LogError::Corrupt`] (S3), the disk's.
+    #[allow(clippy::should_implement_trait)] // Not an iterator: it fails, and can go on after its end.
+    pub fn next(&mut self) -> Result<Option<Record>, LogError> {
+        Ok(self.next_view()?.map(|record| record.to_record()))
+    }
+
+    /// As [`LogScan::next`], without a copy.
+    ///
+    /// # Errors
+    /// As [`LogScan::next`].
+    pub fn next_view(&mut self) -> Result<Option<RecordView<'_>>, LogError> {
+        if self.has_ended || self.at >= self.limit {
+            return Ok(None);
+        }
+        let lsn = Lsn(self.at);
+        match self.look()? {
+            Ok((length, incarnation)) => {
+                self.at += length as u64;
+                if let Some(incarnation) = incarnation {
+                    self.seal = Seal::new(self.environment, incarnation);
+                    self.incarnations.push((Lsn(self.at), incarnation));
+                }
+                Ok(decode(lsn, self.window.bytes(lsn.0)).ok())
+            }
+            Err(why) => {
+                if self.limit != u64::MAX {
+                    // Below a limit everything is durable.
+                    return Err(LogError::Invalid { lsn, why });
+                }
+                self.look_behind_end(why)?;
+                self.has_ended = true;
+                Ok(None)
+            }
+        }
+    }
+
+    /// Where the next record would begin; after the last one, the end of the log.
+    pub fn end(&self) -> Lsn {
+        Lsn(self.at)
+    }
+
+    /// The incarnation in force there.
+    pub fn incarnation(&self) -> u64 {
+        self.seal.incarnation()
+    }
+
+    /// The incarnations met, each with the LSN from which on it is in force.
+    pub fn incarnations(&self) -> &[(Lsn, u64)] {
+        &self.incarnations
+    }
+
+    /// Brings the record at `at` into the window: its length, and the incarnation it puts in force.
+    fn look(&mut self) -> Result<Result<(usize, Option<u64>), Malformed>, LogError> {
+        let lsn = Lsn(self.at);
+        if self.window.fill(&self.segments, self.at, 8, self.limit)? < 8 {
+            return Ok(Err(Malformed::NoFile));
+        }
+        let length = match length_checked(le_u64(self.window.bytes(self.at), 0)) {
+            Ok(length) => length,
+            Err(why) => return Ok(Err(why)),
+        };
+        let have = self.window.fill(&self.segments, self.at, length, self.limit)?;
+        if have < length {
+            return Ok(Err(Malformed::Short { needed: length as u64, have: have as u64 }));
+        }
+        let record = match decode(lsn, &self.window.bytes(self.at)[..length]) {
+            Ok(record) => record,
+            Err(why) => return Ok(Err(why)),
+        };
+        if let Err(why) = record.check(&self.seal)
+            && !self.is_accepted_stale(&record)
+        {
+            return Ok(Err(why));
+        }
+        if let Some(found) = record.incarnation() {
+            let current = self.seal.incarnation();
+            return Ok(if found > current {
+                Ok((length, Some(found)))
+            } else {
+                Err(Malformed::Incarnation { current, found })
+            });
+        }
+        Ok(Ok((length, None)))
+    }
+
+    /// S3. Looks for a commit record behind `at` that proves it durable.
+    fn look_behind_end(&mut self, why: Malformed) -> Result<(), LogError> {
+        let first = self.segments.start_of(self.at);
+        let starts = self.segments.list()?;
+        let seals: Vec<Seal> = (self.seal.incarnation()..=self.incarnation_max)
+            .take(1024)
+            .map(|number| Seal::new(self.environment, number))
+            .collect();
+        for start in starts.into_iter().filter(|start| *start >= first) {
+            let mut at = start.max(self.at + 8);
+            let end = start + self.segments.segment_bytes();
+            while at + 8 <= end {
+                let have = self.window.fill(&self.segments, at, 8, u64::MAX)?;
+                if have < 8 {
+                    break;
+                }
+                let words = self.window.bytes(at).chunks_exact(8).take(((end - at) / 8) as usize);
+                let count = words.len() as u64;
+                let candidate = words.enumerate().find(|(_, word)| is_commit(le_u64(word, 0)));
+                let Some((no, word)) = candidate else {
+                    at += count.max(1) * 8;
+                    continue;
+                };
+                let length = length_of(le_u64(word, 0)) as usize;
+                at += no as u64 * 8;
+                if self.window.fill(&self.segments, at, length, u64::MAX)? >= length
+                    && let Ok(record) = decode(Lsn(at), &self.window.bytes(at)[..length])
+                    && (self.at + 1..=at).contains(&record.durable_lsn().0)
+                {
+                    let mix = record.crc() ^ record.checksum();
+                    if seals.iter().any(|seal| seal.mix(at) == mix) {
+                        let (lsn, durable) = (Lsn(self.at), record.durable_lsn());
+                        return Err(LogError::Corrupt { lsn, why, witness: Lsn(at), durable });
+                    }
+                }
+                at += 8;
+            }
+        }
+        Ok(())
+    }
+
+    /// The planted bug: takes what an earlier life of the segment or of the log has left for new.
+    #[cfg(feature = "planted")]
+    fn is_accepted_stale(&self, record: &RecordView<'_>) -> bool {
+        use ledgerstone_page::planted::{Bug, is_on};
+        if !is_on(Bug::StaleLogTail) {
+            return false;
+        }
+        let mix = record.crc() ^ record.checksum();
+        let lives = (0..64).map_while(|n| record.lsn().0.checked_sub(n * self.segments.segment_bytes()));
+        lives
+            .into_iter()
+            .any(|lsn| (1..=self.incarnation_max).any(|number| Seal::new(self.environment, number).mix(lsn) == mix))
+    }
+
+    #[cfg(not(feature = "planted"))]
+    #[inline]
+    fn is_accepted_stale(&self, _: &RecordView<'_>) -> bool {
+        false
+    }
+}
+
+/// Whether this can be the first word of a commit record.
+fn is_commit(word: u64) -> bool {
+    (word >> 56) as u8 == RecordKind::Commit as u8 && (32..=COMMIT_BYTES_MAX as u64).contains(&length_of(word))
+}
+
+/// The piece of the log that was read last.
+struct Window {
+    buffer: AlignedBuf,
+    start: u64,
+    len: usize,
+}
+
+impl Window {
+    fn new() -> Window {
+        Window { buffer: AlignedBuf::new(RECORD_BYTES_MAX + READ_BYTES), start: 0, len: 0 }
+    }
+
+    /// Makes `count` bytes from `lsn` on be there, and says how many of them are: fewer if segments end or are missing,
+    /// or `limit` is reached.
+    fn fill(&mut self, segments: &Segments, lsn: u64, count: usize, limit: u64) -> Result<usize, DiskError> {
+        if lsn < self.start || lsn + count as u64 > self.start + self.len as u64 {
+            self.start = lsn & !(BLOCK_BYTES - 1);
+            let needed = (lsn - self.start) as usize + count;
+            let wanted = needed.max(READ_BYTES).next_multiple_of(BLOCK_BYTES as usize).min(self.buffer.len());
+            self.len = 0;
+            let have = segments.read(self.start, &mut self.buffer[..wanted])?;
+            // Bytes behind the limit may still change.
+            self.len = have.min(limit.saturating_sub(self.start).min(usize::MAX as u64) as usize);
+        }
+        let have = (self.start + self.len as u64).saturating_sub(lsn);
+        Ok(have.min(count as u64) as usize)
+    }
+
+    /// The bytes from `lsn` on that are there.
+    fn bytes(&self, lsn: u64) -> &[u8] {
+        let skip = (lsn - self.start) as usize;
+        self.buffer[..self.len].get(skip..).unwrap_or(&[])
+    }
+}

@@ -1,0 +1,62 @@
+//! Where bytes belong: a word made of environment, incarnation and LSN that is mixed into each record's checksum.
+//!
+//! A segment is used again under a later name, and behind the end of the log lie records that a crash cut off. Both are
+//! whole records with right checksums, and neither may ever be read as new. So a record stores
+//! `crc32c(its bytes from 4) ^ mix(environment, incarnation, LSN)`.
+//!
+//! The mix comes after the CRC instead of before it, so that an appender computes the CRC before it knows its LSN and
+//! the time between reservation and publication is only that of the copy; and so that one CRC is compared with many
+//! incarnations when the end of the log is examined.
+
+use crate::EnvironmentId;
+
+/// The word of one environment and one incarnation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Seal {
+    base: u64,
+    incarnation: u64,
+}
+
+impl Seal {
+    /// For the records of `incarnation`.
+    pub fn new(environment: EnvironmentId, incarnation: u64) -> Seal {
+        let (low, high) = environment.split_at(8);
+        let word = |bytes: &[u8]| bytes.iter().rev().fold(0u64, |word, byte| word << 8 | u64::from(*byte));
+        let base = scramble(scramble(scramble(word(low)) ^ word(high)) ^ incarnation);
+        Seal { base, incarnation }
+    }
+
+    /// The incarnation it is for.
+    pub fn incarnation(&self) -> u64 {
+        self.incarnation
+    }
+
+    /// What is xored to the CRC of a record at `lsn`.
+    #[inline]
+    pub fn mix(&self, lsn: u64) -> u32 {
+        (scramble(self.base ^ lsn) >> 32) as u32
+    }
+}
+
+/// The finalizer of SplitMix64 (Steele, Lea and Flood 2014): every bit of the input changes half of the output.
+#[inline]
+fn scramble(word: u64) -> u64 {
+    let word = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    word ^ (word >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_coordinate_changes_the_mix() {
+        let here = Seal::new([7; 16], 3);
+        assert_eq!(here.mix(4096), Seal::new([7; 16], 3).mix(4096));
+        assert_ne!(here.mix(4096), here.mix(4104));
+        assert_ne!(here.mix(4096), Seal::new([7; 16], 4).mix(4096));
+        assert_ne!(here.mix(4096), Seal::new([8; 16], 3).mix(4096));
+    }
+}

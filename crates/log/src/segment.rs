@@ -1,0 +1,190 @@
+//! The files of the log: how an LSN becomes a place in one, and how they are made ahead of use and used again.
+//!
+//! A segment is `log/` and the LSN of its first byte in 16 hexadecimal digits and `.seg`; it has `segment_bytes` bytes
+//! and no header. LSN `l` lies in segment `l / segment_bytes` at `l % segment_bytes`; records go on from one to the next.
+//!
+//! F1. A segment gets its name whole: drafted as `log/next.tmp`, all space taken, zeroed, synced, renamed, directory
+//!     synced. Bytes that were written once are overwritten cheaply, and never lack space.
+//! F2. A segment whose records are not needed gets a later name instead of being removed, while fewer than a few are
+//!     ahead of the tail. Its old records stay in it; their seal shows them as stale (`seal.rs`).
+//! F3. A record is written to a segment only after its name is durable.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ledgerstone_disk::{AlignedBuf, Disk, DiskError, DiskFile, Open};
+use parking_lot::Mutex;
+
+/// The directory of the segments.
+pub const LOG_DIR: &str = "log";
+/// The unit in which the log is written.
+pub(crate) const BLOCK_BYTES: u64 = 4096;
+const DRAFT: &str = "log/next.tmp";
+const SUFFIX: &str = ".seg";
+const ZERO_BYTES: u64 = 1 << 20;
+
+/// The file name, without directory, of the segment that begins at `lsn`.
+pub fn segment_name(lsn: u64) -> String {
+    format!("{lsn:016x}{SUFFIX}")
+}
+
+/// The first LSN of the segment of this file name.
+pub(crate) fn segment_lsn(name: &str) -> Option<u64> {
+    let digits = name.strip_suffix(SUFFIX)?;
+    (digits.len() == 16).then(|| u64::from_str_radix(digits, 16).ok())?
+}
+
+/// The segments of a log, and the handles that are open.
+pub(crate) struct Segments {
+    disk: Arc<dyn Disk>,
+    segment_bytes: u64,
+    is_read_only: bool,
+    open: Mutex<BTreeMap<u64, Arc<dyn DiskFile>>>,
+}
+
+impl Segments {
+    pub fn new(disk: Arc<dyn Disk>, segment_bytes: u64, is_read_only: bool) -> Segments {
+        Segments { disk, segment_bytes, is_read_only, open: Mutex::new(BTreeMap::new()) }
+    }
+
+    pub fn segment_bytes(&self) -> u64 {
+        self.segment_bytes
+    }
+
+    /// The first LSN of the segment that holds `lsn`.
+    pub fn start_of(&self, lsn: u64) -> u64 {
+        lsn & !(self.segment_bytes - 1)
+    }
+
+    pub fn path(&self, start: u64) -> String {
+        format!("{LOG_DIR}/{}", segment_name(start))
+    }
+
+    /// First LSNs of the segments that are there, ascending.
+    pub fn list(&self) -> Result<Vec<u64>, DiskError> {
+        if !self.disk.exists(LOG_DIR)? {
+            return Ok(Vec::new());
+        }
+        let names = self.disk.list(LOG_DIR)?;
+        let mut starts: Vec<u64> = names.iter().filter_map(|name| segment_lsn(name)).collect();
+        starts.retain(|start| start.is_multiple_of(self.segment_bytes));
+        starts.sort_unstable();
+        Ok(starts)
+    }
+
+    /// Makes the directory, and takes away a draft that a crash left.
+    pub fn prepare_dir(&self) -> Result<(), DiskError> {
+        if !self.disk.exists(LOG_DIR)? {
+            self.disk.create_dir(LOG_DIR)?;
+            self.disk.sync_dir("")?;
+        }
+        if self.disk.exists(DRAFT)? {
+            self.disk.remove(DRAFT)?;
+        }
+        Ok(())
+    }
+
+    /// Makes the segment that begins at `start` (F1).
+    pub fn create(&self, start: u64) -> Result<(), DiskError> {
+        let drafted = self.create_draft();
+        if let Err(error) = drafted {
+            // What was taken is given back. If that fails too, the next open removes it.
+            let _ = self.disk.remove(DRAFT);
+            return Err(error);
+        }
+        self.disk.rename(DRAFT, &self.path(start))?;
+        self.disk.sync_dir(LOG_DIR)
+    }
+
+    fn create_draft(&self) -> Result<(), DiskError> {
+        let file = self.disk.open(DRAFT, Open::CREATE.direct())?;
+        file.allocate(0, self.segment_bytes)?;
+        let zeros = AlignedBuf::new(ZERO_BYTES.min(self.segment_bytes) as usize);
+        let mut at = 0;
+        while at < self.segment_bytes {
+            file.write_at(at, &zeros)?;
+            at += zeros.len() as u64;
+        }
+        file.sync()
+    }
+
+    /// Takes space for and zeroes what a segment lacks of its length.
+    pub fn complete(&self, start: u64) -> Result<(), DiskError> {
+        let file = self.file(start)?;
+        let len = file.len()?;
+        if len < self.segment_bytes {
+            let from = len & !(BLOCK_BYTES - 1);
+            file.allocate(len, self.segment_bytes - len)?;
+            let mut block = AlignedBuf::new(BLOCK_BYTES as usize);
+            file.read_at(from, &mut block)?;
+            block[(len - from) as usize..].fill(0);
+            file.write_at(from, &block)?;
+            let zeros = AlignedBuf::new((self.segment_bytes - from - BLOCK_BYTES) as usize);
+            if !zeros.is_empty() {
+                file.write_at(from + BLOCK_BYTES, &zeros)?;
+            }
+            file.sync()?;
+        }
+        Ok(())
+    }
+
+    /// Gives the segment at `old` the name of the one at `new` (F2).
+    pub fn recycle(&self, old: u64, new: u64) -> Result<(), DiskError> {
+        self.open.lock().remove(&old);
+        self.disk.rename(&self.path(old), &self.path(new))?;
+        self.disk.sync_dir(LOG_DIR)
+    }
+
+    pub fn remove(&self, start: u64) -> Result<(), DiskError> {
+        self.open.lock().remove(&start);
+        self.disk.remove(&self.path(start))
+    }
+
+    /// The open file of the segment at `start`.
+    pub fn file(&self, start: u64) -> Result<Arc<dyn DiskFile>, DiskError> {
+        if let Some(file) = self.open.lock().get(&start) {
+            return Ok(Arc::clone(file));
+        }
+        // Opened outside the mutex, since opening may wait.
+        let how = if self.is_read_only { Open::READ } else { Open::EXISTING };
+        let file = self.disk.open(&self.path(start), how.direct())?;
+        self.open.lock().insert(start, Arc::clone(&file));
+        Ok(file)
+    }
+
+    /// Writes whole blocks from `lsn` on, into as many segments as they touch. Durable on return.
+    pub fn write_durable(&self, mut lsn: u64, mut bytes: &[u8]) -> Result<(), DiskError> {
+        while !bytes.is_empty() {
+            let start = self.start_of(lsn);
+            let (now, rest) = bytes.split_at((self.segment_bytes - (lsn - start)).min(bytes.len() as u64) as usize);
+            self.file(start)?.write_durable_at(lsn - start, now)?;
+            lsn += now.len() as u64;
+            bytes = rest;
+        }
+        Ok(())
+    }
+
+    /// Reads from `lsn` on as much of `to` as there are bytes in segments, and says how much that was.
+    pub fn read(&self, lsn: u64, to: &mut [u8]) -> Result<usize, DiskError> {
+        let mut done = 0;
+        while done < to.len() {
+            let at = lsn + done as u64;
+            let start = self.start_of(at);
+            let file = match self.file(start) {
+                Err(error) if error.is_not_found() => break,
+                file => file?,
+            };
+            let here = file.len()?.min(self.segment_bytes).saturating_sub(at - start);
+            let wanted = (to.len() - done) as u64;
+            let now = wanted.min(self.segment_bytes - (at - start)).min(here) as usize;
+            if now > 0 {
+                file.read_at(at - start, &mut to[done..done + now])?;
+            }
+            done += now;
+            if here < wanted.min(self.segment_bytes - (at - start)) {
+                break;
+            }
+        }
+        Ok(done)
+    }
+}

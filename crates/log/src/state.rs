@@ -1,0 +1,83 @@
+//! What the log keeps in the region, cache line by cache line: who writes what how often decides the places.
+
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+use ledgerstone_region::shared;
+
+shared! {
+    /// The log's words in the region. All LSNs are byte positions.
+    pub(crate) struct LogState {
+        /// The next record goes here. Raised by every append.
+        pub tail: AtomicU64,
+        pub pad_tail: [AtomicU64; 7],
+
+        /// `tail` and all claims that are not used up. Never above `zeroed_limit`.
+        pub claim_head: AtomicU64,
+        /// `claim_head` and what is reserved for rollbacks. An ordinary claim keeps it below `prepared_end`.
+        pub committed: AtomicU64,
+        pub pad_claims: [AtomicU64; 6],
+
+        /// Records that begin below are durable: the end of a record.
+        pub durable: AtomicU64,
+        /// Appends may go up to here: the buffer is zero from the tail to here.
+        pub zeroed_limit: AtomicU64,
+        /// Zeroing has begun up to here: what lies a buffer's length before is gone.
+        pub zero_begun: AtomicU64,
+        /// Segments are ready up to here.
+        pub prepared_end: AtomicU64,
+        /// The flush under way covers records that begin below.
+        pub flushing_to: AtomicU64,
+        /// The oldest LSN that is kept.
+        pub oldest: AtomicU64,
+        /// Not 0: the log has failed.
+        pub failed: AtomicU64,
+        pub pad_limits: AtomicU64,
+
+        /// A `FlushState`.
+        pub flush: AtomicU64,
+        /// How many sleep in each bed of `FlushState::bed`.
+        pub sleepers: [AtomicU32; 2],
+        /// The words they sleep on.
+        pub beds: [AtomicU32; 2],
+        /// Waiters of the last two groups, the newer one in the low half.
+        pub last_groups: AtomicU64,
+        pub pad_flush: [AtomicU64; 4],
+
+        /// Claimers in line for space, and whose turn it is (both count up).
+        pub turn_next: AtomicU32,
+        pub turn: AtomicU32,
+        /// Raised when there may be space or a turn; how many sleep on it.
+        pub space_word: AtomicU32,
+        pub space_sleepers: AtomicU32,
+        /// The gate of those who make, rename or remove segments.
+        pub segments_gate: AtomicU32,
+        pub pad_space: AtomicU32,
+        pub pad_space_line: [AtomicU64; 5],
+
+        /// Wanted durable at once: records that begin below.
+        pub wanted_now: AtomicU64,
+        /// Wanted durable within the delay of asynchronous commits.
+        pub wanted_soon: AtomicU64,
+        /// The flusher thread sleeps on this; raised to wake it.
+        pub flusher_word: AtomicU32,
+        /// The flusher thread: `flusher::ABSENT`, `AWAKE`, `DOZING` or `ASLEEP`.
+        pub flusher_state: AtomicU32,
+        pub pad_flusher: [AtomicU64; 5],
+
+        /// Records flushed.
+        pub record_count: AtomicU64,
+        /// Flushes done.
+        pub flush_count: AtomicU64,
+        /// Bytes written to the device, blocks rewritten included.
+        pub written_bytes: AtomicU64,
+        /// Time spent in writes.
+        pub write_ns: AtomicU64,
+        /// Threads that waited for a flush, leaders included.
+        pub grouped_count: AtomicU64,
+        /// Most of them for one flush.
+        pub group_count_max: AtomicU64,
+        /// Claims that had to wait.
+        pub claim_wait_count: AtomicU64,
+        pub pad_statistics: AtomicU64,
+    } size 448
+}
