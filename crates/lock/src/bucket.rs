@@ -11,7 +11,7 @@
 //!
 //! The owner's number in the word is for the living who look at a latch that a dead process held.
 
-use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use ledgerstone_region::atomic::{AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
 use ledgerstone_region::sync;
 
@@ -60,7 +60,7 @@ pub(crate) fn unlatch(word: &AtomicU32) {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use std::sync::Arc;
@@ -76,7 +76,7 @@ mod tests {
                     for _ in 0..2000 {
                         latch(&shared.0, OwnerNo(n));
                         let seen = shared.1.load(Relaxed);
-                        if seen % 64 == 0 {
+                        if seen.is_multiple_of(64) {
                             std::thread::yield_now();
                         }
                         shared.1.store(seen + 1, Relaxed);

@@ -104,6 +104,7 @@ impl LockTable {
     #[inline]
     pub(crate) fn lock_intention(&self, owner_no: OwnerNo, name: LockName, mode: Mode) -> Option<Grant> {
         let owner = self.owner(owner_no);
+        debug_assert!(owner_no.0 < self.header().owners_used.load(Relaxed), "{owner_no} has not begun");
         let bucket = &self.buckets[self.bucket_no(name) as usize];
         let grant = |previous: Option<Mode>| Grant {
             newly: previous.is_none(),
@@ -205,10 +206,10 @@ impl LockTable {
             if word == 0 {
                 continue;
             }
-            if let (Some(lsn), Some((_, Mode::IX))) = (commit_lsn, lock_of(word)) {
-                if owner.intention_commit_lsn.load(Relaxed) < lsn.0 {
-                    owner.intention_commit_lsn.store(lsn.0, Release); // Before the word: see `collect`.
-                }
+            if let (Some(lsn), Some((_, Mode::IX))) = (commit_lsn, lock_of(word))
+                && owner.intention_commit_lsn.load(Relaxed) < lsn.0
+            {
+                owner.intention_commit_lsn.store(lsn.0, Release); // Before the word: see `collect`.
             }
             if word & COLLECTED != 0 {
                 self.take_in(owner, i);

@@ -31,10 +31,11 @@
 //! | `table` | what lies in the region, and where |
 //! | `bucket` | the latch of a queue |
 //! | `queue` | who is granted what, with a bucket latched |
-//! | `owner` | what one transaction holds and waits for |
+//! | `owner` | what one transaction holds |
 //! | `nodes` | where request nodes come from and go to |
 //! | `intention` | locks on tables that touch no bucket |
 //! | `request` | the calls of the trait, made of the above |
+//! | `wait_word` | where a wait stands |
 //! | `wait` | sleeping for a lock, and all ways to wake up |
 //! | `deadlock` | cycles in a waits-for graph, as a pure function |
 //! | `waits_for` | the waits-for graph of a lock table |
@@ -44,23 +45,42 @@
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
+#![cfg_attr(loom, allow(dead_code, rustdoc::broken_intra_doc_links))]
 
 mod bucket;
+#[cfg(all(test, not(loom)))]
+mod check;
+#[cfg(not(loom))]
 mod deadlock;
 mod error;
+#[cfg(not(loom))]
 mod intention;
+#[cfg(all(test, loom))]
+mod loom_hand_off;
 mod manager;
 mod mode;
+#[cfg(not(loom))]
 mod nodes;
+#[cfg(not(loom))]
 mod owner;
+#[cfg(not(loom))]
 mod queue;
+#[cfg(not(loom))]
 mod request;
+#[cfg(not(loom))]
 mod table;
+#[cfg(all(test, not(loom)))]
+mod tests;
+#[cfg(not(loom))]
 mod wait;
+mod wait_word;
+#[cfg(not(loom))]
 mod waits_for;
 
+#[cfg(not(loom))]
 pub use deadlock::{Hop, Waiting, WaitsFor, confirm_cycle, find_cycle, victim_of};
 pub use error::{DeadlockEdge, LockError};
-pub use manager::{Grant, LockManager, LockName, OwnerNo, Wait};
+pub use manager::{Grant, LockManager, LockName, LockStats, OwnerNo, Wait};
 pub use mode::Mode;
-pub use table::{LockConfig, LockStats, LockTable};
+#[cfg(not(loom))]
+pub use table::{LockConfig, LockTable};

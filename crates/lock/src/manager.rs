@@ -7,7 +7,7 @@ use std::fmt;
 
 use ledgerstone_page::{Lsn, TableId, Xid};
 
-use crate::{LockError, LockStats, Mode};
+use crate::{LockError, Mode};
 
 /// Index of a transaction in the transaction table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -101,6 +101,28 @@ pub struct Grant {
     pub depends: Lsn,
 }
 
+/// Counters of a lock table. Nothing is counted on the path of a lock that is granted at once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LockStats {
+    /// Requests that had to wait.
+    pub waits: u64,
+    /// Requests that ended as the victim of a deadlock.
+    pub deadlocks: u64,
+    /// Requests that ended at their deadline.
+    pub timeouts: u64,
+    /// Requests refused because the nodes ran out.
+    pub table_full: u64,
+    /// Deadlock searches.
+    pub searches: u64,
+    /// Intentions on tables that were turned into queue entries because somebody wanted the table for himself.
+    pub intentions_collected: u64,
+    /// The budget.
+    pub locks_max: u64,
+    /// Nodes out of the shared free lists: held, waiting, or kept ready by an owner (up to 16 each).
+    pub nodes_taken: u64,
+}
+
 /// Who may touch what, and who waits for whom.
 ///
 /// Promises, for every implementation:
@@ -113,7 +135,7 @@ pub struct Grant {
 ///     [`cancel_all_waits`](LockManager::cancel_all_waits).
 /// L4. A refused request changes nothing.
 pub trait LockManager: Send + Sync {
-    /// Announces that `owner` now stands for transaction `age`. Of the owners in a deadlock the one with the largest age
+    /// Announces that `owner` now stands for transaction `age`; comes before its first lock. Of the owners in a deadlock the one with the largest age
     /// gives way; a retry that keeps the age of its first attempt is therefore served in the end.
     ///
     /// # Panics

@@ -1,48 +1,10 @@
-//! What one transaction holds and waits for.
-//!
-//! The wait word (32 bits; the futex a waiter sleeps on) says where the owner's current or last wait stands:
-//!
-//! ```text
-//! bits 31..8  number of the wait, one more each time
-//! bits  7..0  IDLE -> WAITING -> GRANTED     by whoever lets go, under the latch of the waiter's bucket (`queue`)
-//!                             -> VICTIM      by a deadlock search, under its latch (`wait`)
-//!                             -> CANCELLED   by `cancel_all_waits`
-//!                             -> IDLE        by the owner, leaving
-//! ```
-//!
-//! O1. The word leaves `WAITING` by compare-exchange, so each wait has one end, and the number keeps a verdict on an earlier
-//!     wait from hitting a later one.
-//! O2. While the word says `WAITING`, `wait_node` and `wait_bucket` say where; the node is in that bucket's chain, and stays
-//!     as long as the bucket's latch is held by whoever saw the word under it.
+//! What one transaction holds: the list of its nodes, through the region, so that any process can give them all up.
 
-use std::sync::atomic::{AtomicU32, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
 use crate::nodes::Lot;
 use crate::table::{LockTable, Node, Owner};
 use crate::{LockName, Mode, OwnerNo};
-
-/// No wait.
-pub(crate) const IDLE: u32 = 0;
-/// In a queue.
-pub(crate) const WAITING: u32 = 1;
-/// The node holds what was wanted.
-pub(crate) const GRANTED: u32 = 2;
-/// Chosen to give way.
-pub(crate) const VICTIM: u32 = 3;
-/// Called off.
-pub(crate) const CANCELLED: u32 = 4;
-
-/// The state in a wait word.
-#[inline]
-pub(crate) fn state(word: u32) -> u32 {
-    word & 0xff
-}
-
-/// Ends the wait that `seen` speaks of, if it is still going on. AcqRel: the waiter's Acquire load sees what the other did
-/// before, and the other sees the node that the waiter queued before its word said `WAITING`.
-pub(crate) fn end_wait(word: &AtomicU32, seen: u32, end: u32) -> bool {
-    state(seen) == WAITING && word.compare_exchange(seen, (seen & !0xff) | end, AcqRel, Acquire).is_ok()
-}
 
 impl LockTable {
     /// Puts a node into its owner's list.

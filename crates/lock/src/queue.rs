@@ -26,7 +26,7 @@ use ledgerstone_region::sync;
 
 use crate::mode::ModeSet;
 use crate::table::{Bucket, LockTable, Node};
-use crate::{LockName, Mode, OwnerNo, bucket, owner};
+use crate::{LockName, Mode, OwnerNo, bucket, wait_word};
 
 /// A latched bucket; dropping it unlatches.
 pub(crate) struct Queue<'a> {
@@ -210,7 +210,7 @@ impl Queue<'_> {
     fn grant(&self, node: &Node, mode: Mode, woken: &mut Woken) -> bool {
         let owner_no = node.owner_no();
         let word = &self.table.owner(owner_no).wait_word;
-        if !owner::end_wait(word, word.load(Relaxed), owner::GRANTED) {
+        if !wait_word::end_wait(word, word.load(Relaxed), wait_word::GRANTED) {
             return false;
         }
         self.set_modes(node, Some(mode), None);

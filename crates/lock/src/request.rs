@@ -216,10 +216,10 @@ impl LockManager for LockTable {
     fn unlock(&self, owner_no: OwnerNo, name: LockName) -> Option<Mode> {
         if self.has_intentions(name) {
             let owner = self.owner(owner_no);
-            if let Some((place, mode)) = self.find_intention(owner, name) {
-                if self.drop_intention(owner, place, name, mode) {
-                    return Some(mode);
-                }
+            if let Some((place, mode)) = self.find_intention(owner, name)
+                && self.drop_intention(owner, place, name, mode)
+            {
+                return Some(mode);
             }
         }
         let queue = self.latch(name, owner_no);

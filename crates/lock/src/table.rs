@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use ledgerstone_page::Lsn;
 use ledgerstone_region::{Handle, Region, RegionError, shared};
 
-use crate::{LockName, Mode, OwnerNo};
+use crate::{LockName, LockStats, Mode, OwnerNo};
 
 /// Nodes an owner keeps for itself; so many come and go between it and the shards at once.
 pub(crate) const PRIVATE_NODES: u32 = 16;
@@ -157,7 +157,7 @@ shared! {
         pub table_nodes: AtomicU32,
         /// Places of `intentions` in use.
         pub intention_count: AtomicU32,
-        /// What it waits for (see `owner`).
+        /// Where its wait stands (see `wait_word`).
         pub wait_word: AtomicU32,
         /// The node it waits with.
         pub wait_node: AtomicU32,
@@ -214,28 +214,6 @@ impl LockConfig {
         let count = 1 + u64::from(self.locks_max) + spare;
         count.min(1 << 31) as u32
     }
-}
-
-/// Counters of a lock table. Nothing is counted on the path of a lock that is granted at once.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct LockStats {
-    /// Requests that had to wait.
-    pub waits: u64,
-    /// Requests that ended as the victim of a deadlock.
-    pub deadlocks: u64,
-    /// Requests that ended at their deadline.
-    pub timeouts: u64,
-    /// Requests refused because the nodes ran out.
-    pub table_full: u64,
-    /// Deadlock searches.
-    pub searches: u64,
-    /// Intentions on tables that were turned into queue entries because somebody wanted the table for himself.
-    pub intentions_collected: u64,
-    /// The budget.
-    pub locks_max: u64,
-    /// Nodes out of the shared free lists: held, waiting, or kept ready by an owner (up to 16 each).
-    pub nodes_taken: u64,
 }
 
 /// The lock manager that comes with the engine: request queues in the region.

@@ -27,7 +27,7 @@ use crate::deadlock::{Hop, confirm_cycle, find_cycle, victim_of};
 use crate::queue::Queue;
 use crate::table::LockTable;
 use crate::waits_for::Graph;
-use crate::{DeadlockEdge, LockError, OwnerNo, bucket, owner};
+use crate::{DeadlockEdge, LockError, OwnerNo, bucket, wait_word};
 
 /// Why a waiter leaves its queue without the lock.
 enum Leave {
@@ -42,8 +42,7 @@ impl LockTable {
         let owner = self.owner(owner_no);
         owner.wait_node.store(node_no, Relaxed);
         owner.wait_bucket.store(queue.bucket_no, Relaxed);
-        let number = (owner.wait_word.load(Relaxed) & !0xff).wrapping_add(0x100);
-        owner.wait_word.store(number | owner::WAITING, SeqCst); // W3; and Release for O2.
+        owner.wait_word.store(wait_word::next_wait(owner.wait_word.load(Relaxed)), SeqCst); // W3; and Release for O2.
     }
 
     /// Waits for the end of the owner's wait, and returns the commit LSN left behind in the bucket.
@@ -54,10 +53,10 @@ impl LockTable {
         header.counters.waits.fetch_add(1, Relaxed);
         let word = &self.owner(owner_no).wait_word;
         let mut round = 0;
-        while owner::state(word.load(Acquire)) == owner::WAITING && sync::spin(round) {
+        while wait_word::state(word.load(Acquire)) == wait_word::WAITING && sync::spin(round) {
             round += 1;
         }
-        if owner::state(word.load(Acquire)) == owner::GRANTED {
+        if wait_word::state(word.load(Acquire)) == wait_word::GRANTED {
             return Ok(self.left_behind(owner_no));
         }
         header.waiting.fetch_add(1, SeqCst); // After the node is queued: see `wait_asleep`.
@@ -76,9 +75,9 @@ impl LockTable {
         let mut is_searched = false;
         loop {
             let seen = word.load(Acquire);
-            match owner::state(seen) {
-                owner::WAITING => {}
-                owner::VICTIM => {
+            match wait_word::state(seen) {
+                wait_word::WAITING => {}
+                wait_word::VICTIM => {
                     if let Some(cycle) = self.find_verdict(owner_no) {
                         return Some(Leave::Deadlock(cycle));
                     }
@@ -86,7 +85,7 @@ impl LockTable {
                     is_searched = false;
                     continue;
                 }
-                owner::CANCELLED => return Some(Leave::Cancelled),
+                wait_word::CANCELLED => return Some(Leave::Cancelled),
                 _ => return None,
             }
             if header.is_cancelled.load(SeqCst) != 0 {
@@ -142,7 +141,7 @@ impl LockTable {
         if matches!(why, Leave::Timeout) {
             queue.blockers(node_no, &mut holders);
         }
-        owner.wait_word.store((seen & !0xff) | owner::IDLE, Release);
+        owner.wait_word.store(wait_word::idle(seen), Release);
         let held = node.granted();
         match held {
             Some(_) => queue.set_modes(node, held, None),
@@ -185,7 +184,8 @@ impl LockTable {
             match victim_of(&cycle, |owner| self.age(owner)) {
                 Some(victim) if victim != owner_no => {
                     let ticket = cycle.iter().find(|hop| hop.owner == victim).map_or(0, |hop| hop.waiting.ticket);
-                    if owner::end_wait(&self.owner(victim).wait_word, ticket | owner::WAITING, owner::VICTIM) {
+                    let word = &self.owner(victim).wait_word;
+                    if wait_word::end_wait(word, wait_word::waiting(ticket), wait_word::VICTIM) {
                         flagged.push(victim);
                     }
                 }
@@ -239,7 +239,7 @@ impl LockTable {
         header.is_cancelled.store(1, SeqCst);
         let used = header.owners_used.load(SeqCst);
         for owner in self.owners.iter().take(used as usize) {
-            if owner::end_wait(&owner.wait_word, owner.wait_word.load(SeqCst), owner::CANCELLED) {
+            if wait_word::end_wait(&owner.wait_word, owner.wait_word.load(SeqCst), wait_word::CANCELLED) {
                 sync::futex_wake(&owner.wait_word, 1);
             }
         }

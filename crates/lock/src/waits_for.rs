@@ -7,7 +7,7 @@ use std::sync::atomic::{Ordering::Acquire, Ordering::Relaxed};
 
 use crate::deadlock::{Waiting, WaitsFor};
 use crate::table::LockTable;
-use crate::{OwnerNo, owner};
+use crate::{OwnerNo, wait_word};
 
 /// The graph as the search of one owner sees it.
 pub(crate) struct Graph<'a> {
@@ -27,9 +27,9 @@ impl WaitsFor for Graph<'_> {
         let seen = owner.wait_word.load(Acquire); // Pairs with the store in `begin_wait`.
         // Whoever was told to give way counts as gone, or one deadlock would cost two victims. Only it itself, which wants to
         // know why, still counts.
-        let is_waiting = match owner::state(seen) {
-            owner::WAITING => true,
-            owner::VICTIM => owner_no == self.searcher,
+        let is_waiting = match wait_word::state(seen) {
+            wait_word::WAITING => true,
+            wait_word::VICTIM => owner_no == self.searcher,
             _ => false,
         };
         if !is_waiting {
@@ -41,7 +41,7 @@ impl WaitsFor for Graph<'_> {
         }
         let node_no = owner.wait_node.load(Relaxed); // O2
         let node = self.table.node(node_no);
-        let waiting = Waiting { ticket: seen & !0xff, name: node.name(), mode: node.wanted()? };
+        let waiting = Waiting { ticket: wait_word::ticket(seen), name: node.name(), mode: node.wanted()? };
         queue.blockers(node_no, into);
         Some(waiting)
     }

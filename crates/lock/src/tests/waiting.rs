@@ -1,0 +1,212 @@
+//! What it takes two threads to see. Each test orders its threads by waiting until a request is queued, never by time.
+
+use ledgerstone_page::{Lsn, Xid};
+
+use super::{in_the_background, key, patient, small, table_name};
+use crate::check::assert_consistent;
+use crate::{LockError, LockManager, Mode, OwnerNo, Wait};
+
+const A: OwnerNo = OwnerNo(0);
+const B: OwnerNo = OwnerNo(1);
+const C: OwnerNo = OwnerNo(2);
+const D: OwnerNo = OwnerNo(3);
+
+#[test]
+fn a_waiter_is_woken_and_depends_on_the_commit_it_waited_for() {
+    for name in [key(1), table_name(1)] {
+        let locks = small();
+        let _ = locks.lock(A, name, Mode::X, Wait::Try).unwrap();
+        let waiter = in_the_background(&locks, move |locks| locks.lock(B, name, Mode::IX, patient()));
+        locks.unlock_all(A, Some(Lsn(9)));
+        let grant = waiter.join().unwrap().unwrap();
+        assert_eq!((grant.newly, grant.previous, grant.depends), (true, None, Lsn(9)));
+        assert_eq!(locks.held(B, name), Some(Mode::IX));
+        assert_eq!(assert_consistent(&locks), 1);
+    }
+}
+
+#[test]
+fn a_reader_does_not_overtake_a_waiting_writer() {
+    let locks = small();
+    let _ = locks.lock(A, key(1), Mode::S, Wait::Try).unwrap();
+    let writer = in_the_background(&locks, |locks| locks.lock(B, key(1), Mode::X, patient()));
+    assert_eq!(locks.lock(C, key(1), Mode::S, Wait::Try), Err(LockError::WouldBlock));
+    let reader = in_the_background(&locks, |locks| locks.lock(C, key(1), Mode::S, patient()));
+    let _ = locks.lock(A, key(1), Mode::S, Wait::Try).unwrap();
+    locks.unlock_all(A, None);
+    let _ = writer.join().unwrap().unwrap();
+    assert_eq!(locks.held(C, key(1)), None);
+    assert!(!reader.is_finished());
+    locks.unlock_all(B, None);
+    let _ = reader.join().unwrap().unwrap();
+    assert_eq!(assert_consistent(&locks), 1);
+}
+
+#[test]
+fn an_upgrade_goes_before_those_who_hold_nothing() {
+    let locks = small();
+    let _ = locks.lock(A, key(1), Mode::S, Wait::Try).unwrap();
+    let _ = locks.lock(B, key(1), Mode::S, Wait::Try).unwrap();
+    let writer = in_the_background(&locks, |locks| locks.lock(C, key(1), Mode::X, patient()));
+    let upgrade = in_the_background(&locks, |locks| locks.lock(A, key(1), Mode::X, patient()));
+    locks.unlock_all(B, None);
+    assert_eq!(upgrade.join().unwrap().unwrap().previous, Some(Mode::S));
+    assert_eq!(locks.held(A, key(1)), Some(Mode::X));
+    assert!(!writer.is_finished());
+    locks.unlock_all(A, None);
+    let _ = writer.join().unwrap().unwrap();
+}
+
+#[test]
+fn a_deadline_names_those_in_the_way_and_lets_the_next_pass() {
+    let locks = small();
+    let _ = locks.lock(A, key(1), Mode::S, Wait::Try).unwrap();
+    let _ = locks.lock(B, key(1), Mode::S, Wait::Try).unwrap();
+    let error = locks.lock(C, key(1), Mode::X, Wait::Until(0)).unwrap_err();
+    assert_eq!(error, LockError::Timeout { name: key(1), mode: Mode::X, holders: vec![Xid(100), Xid(101)] });
+    assert_eq!(locks.held(C, key(1)), None);
+    let _ = locks.lock(D, key(1), Mode::S, Wait::Try).unwrap();
+    let error = locks.lock(D, key(1), Mode::X, Wait::Until(0)).unwrap_err();
+    assert!(matches!(error, LockError::Timeout { holders, .. } if holders == [Xid(100), Xid(101)]));
+    assert_eq!(locks.held(D, key(1)), Some(Mode::S), "a failed upgrade keeps what there was");
+    assert_eq!(locks.stats().timeouts, 2);
+    assert_eq!(assert_consistent(&locks), 3);
+}
+
+#[test]
+fn the_youngest_of_a_deadlock_gives_way_though_it_slept_first() {
+    let locks = small();
+    let _ = locks.lock(A, key(1), Mode::X, Wait::Try).unwrap();
+    let _ = locks.lock(B, key(2), Mode::X, Wait::Try).unwrap();
+    let young = in_the_background(&locks, |locks| {
+        let result = locks.lock(B, key(1), Mode::S, patient());
+        locks.unlock_all(B, None);
+        result
+    });
+    let _ = locks.lock(A, key(2), Mode::X, patient()).unwrap();
+    match young.join().unwrap() {
+        Err(LockError::Deadlock { cycle, victim }) => {
+            assert_eq!(victim, Xid(101));
+            let edges = cycle.iter().map(|e| (e.xid.0, e.waits_for.0, e.name, e.mode)).collect::<Vec<_>>();
+            assert_eq!(edges, [(101, 100, key(1), Mode::S), (100, 101, key(2), Mode::X)]);
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(locks.stats().deadlocks, 1);
+    assert_eq!(assert_consistent(&locks), 2);
+}
+
+#[test]
+fn two_upgrades_that_exclude_each_other_are_a_deadlock() {
+    let locks = small();
+    let _ = locks.lock(A, key(1), Mode::S, Wait::Try).unwrap();
+    let _ = locks.lock(B, key(1), Mode::S, Wait::Try).unwrap();
+    let old = in_the_background(&locks, |locks| locks.lock(A, key(1), Mode::X, patient()));
+    let error = locks.lock(B, key(1), Mode::X, patient()).unwrap_err();
+    assert!(matches!(error, LockError::Deadlock { ref cycle, victim: Xid(101) } if cycle.len() == 2), "{error}");
+    assert_eq!(locks.held(B, key(1)), Some(Mode::S));
+    locks.unlock_all(B, None);
+    assert_eq!(old.join().unwrap().unwrap().previous, Some(Mode::S));
+}
+
+#[test]
+fn a_deadlock_through_tables_and_keys_names_all_of_its_members() {
+    let locks = small();
+    let _ = locks.lock(A, table_name(1), Mode::IX, Wait::Try).unwrap();
+    let _ = locks.lock(B, key(2), Mode::X, Wait::Try).unwrap();
+    let _ = locks.lock(C, key(3), Mode::X, Wait::Try).unwrap();
+    let b = in_the_background(&locks, |locks| locks.lock(B, table_name(1), Mode::S, patient()));
+    let a = in_the_background(&locks, |locks| locks.lock(A, key(3), Mode::U, patient()));
+    let error = locks.lock(C, key(2), Mode::S, patient()).unwrap_err();
+    match &error {
+        LockError::Deadlock { cycle, victim } => {
+            assert_eq!(*victim, Xid(102));
+            assert_eq!(cycle.iter().map(|edge| edge.xid.0).collect::<Vec<_>>(), [102, 101, 100]);
+        }
+        other => panic!("{other}"),
+    }
+    locks.unlock_all(C, None);
+    let _ = a.join().unwrap().unwrap();
+    locks.unlock_all(A, None);
+    let _ = b.join().unwrap().unwrap();
+    assert_eq!(assert_consistent(&locks), 2);
+}
+
+#[test]
+fn waiting_behind_a_waiter_counts_as_waiting_for_it() {
+    // A reads 1; B waits to write 1; C, with 2 in hand, waits to read 1 behind B; A wants 2.
+    let locks = small();
+    let _ = locks.lock(A, key(1), Mode::S, Wait::Try).unwrap();
+    let _ = locks.lock(C, key(2), Mode::X, Wait::Try).unwrap();
+    let b = in_the_background(&locks, |locks| locks.lock(B, key(1), Mode::X, patient()));
+    let c = in_the_background(&locks, |locks| {
+        let result = locks.lock(C, key(1), Mode::S, patient());
+        locks.unlock_all(C, None);
+        result
+    });
+    let _ = locks.lock(A, key(2), Mode::S, patient()).unwrap();
+    let error = c.join().unwrap().unwrap_err();
+    assert!(matches!(error, LockError::Deadlock { ref cycle, victim: Xid(102) } if cycle.len() == 3), "{error}");
+    locks.unlock_all(A, None);
+    let _ = b.join().unwrap().unwrap();
+}
+
+#[test]
+fn calling_off_all_waits_is_sticky_until_it_is_taken_back() {
+    let locks = small();
+    let _ = locks.lock(A, key(1), Mode::X, Wait::Try).unwrap();
+    let waiter = in_the_background(&locks, |locks| locks.lock(B, key(1), Mode::S, Wait::Until(u64::MAX)));
+    locks.cancel_all_waits();
+    assert_eq!(waiter.join().unwrap(), Err(LockError::Cancelled));
+    assert_eq!(locks.lock(B, key(1), Mode::S, Wait::Until(u64::MAX)), Err(LockError::Cancelled));
+    assert_eq!(locks.lock_instant(B, key(1), Mode::S, Wait::Until(u64::MAX)), Err(LockError::Cancelled));
+    assert!(locks.lock(B, key(2), Mode::S, Wait::Until(u64::MAX)).is_ok(), "no wait, no reason to refuse");
+    locks.allow_waits();
+    let waiter = in_the_background(&locks, |locks| locks.lock(B, key(1), Mode::S, patient()));
+    locks.unlock_all(A, None);
+    let _ = waiter.join().unwrap().unwrap();
+    assert_eq!(assert_consistent(&locks), 2);
+}
+
+#[test]
+fn an_instant_lock_waits_and_then_holds_nothing() {
+    let locks = small();
+    let _ = locks.lock(A, key(1), Mode::S, Wait::Try).unwrap();
+    let _ = locks.lock(B, key(1), Mode::IS, Wait::Try).unwrap();
+    let fresh = in_the_background(&locks, |locks| locks.lock_instant(C, key(1), Mode::IX, patient()));
+    let upgrade = in_the_background(&locks, |locks| locks.lock_instant(B, key(1), Mode::IX, patient()));
+    locks.unlock_all(A, Some(Lsn(4)));
+    assert_eq!(fresh.join().unwrap(), Ok(Lsn(0)), "a reader leaves no commit behind");
+    assert_eq!(upgrade.join().unwrap(), Ok(Lsn(0)));
+    assert_eq!((locks.held(C, key(1)), locks.held(B, key(1))), (None, Some(Mode::IS)));
+    assert_eq!(assert_consistent(&locks), 1);
+}
+
+#[test]
+fn a_downgrade_wakes_those_who_can_come_in_now() {
+    let locks = small();
+    let _ = locks.lock(A, key(1), Mode::X, Wait::Try).unwrap();
+    let readers = [B, C].map(|owner| in_the_background(&locks, move |l| l.lock(owner, key(1), Mode::S, patient())));
+    let writer = in_the_background(&locks, |locks| locks.lock(D, key(1), Mode::X, patient()));
+    assert_eq!(locks.downgrade(A, key(1), Mode::S), Some(Mode::S));
+    for reader in readers {
+        let _ = reader.join().unwrap().unwrap();
+    }
+    assert!(!writer.is_finished());
+    for owner in [A, B, C] {
+        locks.unlock_all(owner, None);
+    }
+    let _ = writer.join().unwrap().unwrap();
+}
+
+#[test]
+fn another_thread_can_give_up_all_locks_of_an_owner() {
+    let locks = small();
+    let _ = locks.lock(A, key(1), Mode::X, Wait::Try).unwrap();
+    let _ = locks.lock(A, table_name(1), Mode::IX, Wait::Try).unwrap();
+    let waiter = in_the_background(&locks, |locks| locks.lock(B, key(1), Mode::S, patient()));
+    let survivor = std::sync::Arc::clone(&locks);
+    ledgerstone_region::sync::spawn("survivor", move || survivor.unlock_all(A, None)).join().unwrap();
+    let _ = waiter.join().unwrap().unwrap();
+    let _ = locks.lock(C, table_name(1), Mode::X, Wait::Try).unwrap();
+}
