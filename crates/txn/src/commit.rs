@@ -1,0 +1,93 @@
+//! Commit: append, release locks early, then wait as long as the durability says.
+//!
+//! ```text
+//!  claim ─► Commit record ─► hooks ─► locks released, LSN left in their buckets ─► slot free ─► wait (Sync)
+//! ```
+//! C1. Locks are released when the commit record is in the log buffer (early lock release, design 4). Whoever then
+//!     takes one of them learns this commit's LSN and does not call itself durable before that LSN is.
+//! C2. A reader is a commit too: it ends only when what it read is durable, or passes the LSN on.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use ledgerstone_lock::OwnerNo;
+use ledgerstone_log::RecordKind;
+use ledgerstone_page::{Lsn, OpId};
+
+use crate::table::state;
+use crate::txn::RECORD_OVERHEAD_BYTES;
+use crate::{Txn, TxnError};
+
+/// When a commit returns, measured by what a crash could still take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Durability {
+    /// Durable on return.
+    #[default]
+    Sync,
+    /// Returns at once; the flush is under way and the ticket resolves when it is durable.
+    Pipelined,
+    /// Returns at once; durable within the flusher's delay.
+    Async,
+    /// Returns at once; durable whenever something else flushes the log.
+    Volatile,
+}
+
+/// A commit that has its place in the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Committed {
+    /// LSN of the commit record; none for a transaction that wrote nothing.
+    pub lsn: Lsn,
+    /// Everything this transaction wrote or read is durable once the log is durable past this LSN; none: it is now.
+    pub depends: Lsn,
+}
+
+impl Txn {
+    /// Commits.
+    ///
+    /// # Errors
+    /// No space for the commit record (the transaction is rolled back), or a failed log: then it is unknown whether
+    /// the commit will be found after a restart, and the environment has failed.
+    pub fn commit(mut self, durability: Durability) -> Result<Committed, TxnError> {
+        self.engine.check()?;
+        if self.last_lsn == Lsn(0) {
+            return self.commit_reader(durability);
+        }
+        self.claim(2 * RECORD_OVERHEAD_BYTES)?;
+        self.slot().state.store(state::COMMITTING, Relaxed);
+        let durable = self.engine.log.durable_lsn().0.to_le_bytes();
+        let lsn = self.append(RecordKind::Commit, OpId(0), None, &[&durable])?;
+        self.end(true, Some(lsn));
+        // C1: an LSN met in a lock bucket is below our own, so waiting for our own is enough.
+        let depends = lsn.max(self.depends);
+        self.wait(durability, depends)?;
+        Ok(Committed { lsn, depends })
+    }
+
+    fn commit_reader(mut self, durability: Durability) -> Result<Committed, TxnError> {
+        self.end(true, None);
+        let depends = self.depends;
+        if depends == Lsn(0) || self.engine.log.durable_lsn() > depends {
+            return Ok(Committed { lsn: Lsn(0), depends: Lsn(0) });
+        }
+        self.wait(durability, depends)?;
+        Ok(Committed { lsn: Lsn(0), depends })
+    }
+
+    fn wait(&self, durability: Durability, lsn: Lsn) -> Result<(), TxnError> {
+        match durability {
+            Durability::Sync => self.engine.log.flush_to(lsn)?,
+            Durability::Pipelined => self.engine.log.request_flush(lsn),
+            Durability::Async => self.engine.log.request_flush_soon(lsn),
+            Durability::Volatile => {}
+        }
+        Ok(())
+    }
+
+    /// Ends the transaction in this process and in the region: hooks, locks, slot.
+    pub(crate) fn end(&mut self, committed: bool, commit_lsn: Option<Lsn>) {
+        self.ended = true;
+        self.run_hooks(committed);
+        self.engine.locks.unlock_all(OwnerNo(self.no), commit_lsn);
+        self.give_back_all();
+        self.engine.table.free(self.no);
+    }
+}

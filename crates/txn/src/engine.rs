@@ -1,0 +1,159 @@
+//! The engine: log, cache, locks and operations under one roof, and whether they can still be trusted.
+//!
+//! It is what every structure and every transaction holds. It knows no structure, no table name and no file name.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
+
+use ledgerstone_buffer::Cache;
+use ledgerstone_lock::{LockManager, OwnerNo};
+use ledgerstone_log::Log;
+use ledgerstone_op::Registry;
+use ledgerstone_page::{Lsn, OpId, Xid};
+use ledgerstone_region::{Region, SlotTable, sync};
+use parking_lot::{Mutex, RwLock};
+
+use crate::{LogicalUndo, Txn, TxnError, TxnTable};
+
+/// What an [`Engine`] is made of. Whoever opens an environment builds the parts bottom up.
+pub struct EngineParts {
+    /// Shared memory.
+    pub region: Region,
+    /// Thread slots.
+    pub slots: Arc<SlotTable>,
+    /// The log.
+    pub log: Arc<Log>,
+    /// The page cache.
+    pub cache: Arc<Cache>,
+    /// The lock manager.
+    pub locks: Arc<dyn LockManager>,
+    /// All operations that the log may name.
+    pub ops: Registry,
+    /// The transaction table; its slot numbers are the lock manager's owners.
+    pub table: TxnTable,
+    /// Settings.
+    pub settings: EngineSettings,
+}
+
+/// Settings of transactions.
+#[derive(Debug, Clone, Copy)]
+pub struct EngineSettings {
+    /// How long a lock is waited for, in nanoseconds.
+    pub lock_timeout_ns: u64,
+    /// Key locks of one transaction on one table before it tries to lock the table instead.
+    pub escalate_after: u32,
+}
+
+/// Log, cache, locks and operations, shared by all transactions of this process.
+pub struct Engine {
+    /// Shared memory.
+    pub region: Region,
+    /// Thread slots.
+    pub slots: Arc<SlotTable>,
+    /// The log.
+    pub log: Arc<Log>,
+    /// The page cache.
+    pub cache: Arc<Cache>,
+    /// The lock manager.
+    pub locks: Arc<dyn LockManager>,
+    /// All operations that the log may name.
+    pub ops: Registry,
+    /// The transaction table.
+    pub table: TxnTable,
+    /// Settings.
+    pub settings: EngineSettings,
+    undos: RwLock<BTreeMap<OpId, Arc<dyn LogicalUndo>>>,
+    failed: AtomicBool,
+    why_failed: Mutex<String>,
+}
+
+impl Engine {
+    /// Puts the parts together.
+    #[must_use]
+    pub fn new(parts: EngineParts) -> Arc<Engine> {
+        Arc::new(Engine {
+            region: parts.region,
+            slots: parts.slots,
+            log: parts.log,
+            cache: parts.cache,
+            locks: parts.locks,
+            ops: parts.ops,
+            table: parts.table,
+            settings: parts.settings,
+            undos: RwLock::new(BTreeMap::new()),
+            failed: AtomicBool::new(false),
+            why_failed: Mutex::new(String::new()),
+        })
+    }
+
+    /// Registers who undoes operation `op` logically. The last registration counts.
+    pub fn register_undo(&self, op: OpId, undo: Arc<dyn LogicalUndo>) {
+        self.undos.write().insert(op, undo);
+    }
+
+    /// Forgets all logical undos, so that what they hold (this engine, perhaps) can be dropped. For closing.
+    pub fn clear_undos(&self) {
+        self.undos.write().clear();
+    }
+
+    pub(crate) fn undo_of(&self, op: OpId, lsn: Lsn) -> Result<Arc<dyn LogicalUndo>, TxnError> {
+        self.undos.read().get(&op).cloned().ok_or(TxnError::NoLogicalUndo { op, lsn })
+    }
+
+    /// Begins a transaction.
+    ///
+    /// # Errors
+    /// The environment has failed; all slots are taken.
+    pub fn begin(self: &Arc<Engine>) -> Result<Txn, TxnError> {
+        self.check()?;
+        let hint = u32::from(self.slots.current().0);
+        let (no, xid) = self.table.claim(hint % self.table.slot_count(), 0)?;
+        self.locks.begin(OwnerNo(no), xid);
+        Ok(Txn::new(Arc::clone(self), no, xid))
+    }
+
+    /// Takes a loser over from the log, to roll it back at restart (or to hold it, prepared).
+    ///
+    /// # Errors
+    /// All slots are taken.
+    pub fn adopt(self: &Arc<Engine>, xid: Xid, first: Lsn, last: Lsn) -> Result<Txn, TxnError> {
+        let no = self.table.claim_for(xid, first, last, sync::now_ns())?;
+        self.locks.begin(OwnerNo(no), xid);
+        Ok(Txn::adopted(Arc::clone(self), no, xid, first, last))
+    }
+
+    /// Fails the environment for good: every later call says so, every waiter wakes. The first reason is kept.
+    pub fn fail(&self, why: &str) {
+        {
+            let mut kept = self.why_failed.lock();
+            if kept.is_empty() {
+                kept.push_str(why);
+            }
+        }
+        self.failed.store(true, Release);
+        self.log.fail();
+        self.locks.cancel_all_waits();
+    }
+
+    /// True once anything failed that only a restart can mend: a log write, a sync, a rollback.
+    #[must_use]
+    pub fn is_failed(&self) -> bool {
+        self.failed.load(Acquire) || self.log.is_failed()
+    }
+
+    /// Why the environment failed; empty while it has not.
+    #[must_use]
+    pub fn why_failed(&self) -> String {
+        let why = self.why_failed.lock().clone();
+        if why.is_empty() && self.log.is_failed() { "a write or sync of the log failed".into() } else { why }
+    }
+
+    /// Refuses when the environment has failed.
+    ///
+    /// # Errors
+    /// [`TxnError::Failed`].
+    pub fn check(&self) -> Result<(), TxnError> {
+        if self.is_failed() { Err(TxnError::Failed { why: self.why_failed() }) } else { Ok(()) }
+    }
+}

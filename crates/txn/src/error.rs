@@ -1,0 +1,92 @@
+//! What can go wrong in a transaction.
+
+use ledgerstone_buffer::BufferError;
+use ledgerstone_lock::LockError;
+use ledgerstone_log::LogError;
+use ledgerstone_op::{OpError, UnknownOperation};
+use ledgerstone_page::{Corrupt, Lsn, OpId, TableId, Xid};
+use thiserror::Error;
+
+/// Why a call on a transaction was refused or failed.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum TxnError {
+    /// Every slot of the transaction table is taken; end a transaction or open with more slots.
+    #[error("all {slots} transaction slots are in use; end a transaction first")]
+    TooManyTransactions {
+        /// Slots there are.
+        slots: u32,
+    },
+    /// The environment failed earlier: nothing is certain until it is opened again.
+    #[error("the environment has failed ({why}); reopen it to recover")]
+    Failed {
+        /// What failed first.
+        why: String,
+    },
+    /// A claim was too small for the records written under it: a bug of the structure that claimed.
+    #[error("log record of {needed} bytes exceeds the {left} bytes left of the claim (operation {op})")]
+    ClaimTooSmall {
+        /// Bytes the record needs.
+        needed: u64,
+        /// Bytes the claim still holds.
+        left: u64,
+        /// Operation that was to be logged.
+        op: OpId,
+    },
+    /// The log names an operation that needs a logical undo, and none is registered.
+    #[error("operation {op} at LSN {lsn} needs a logical undo that is not registered; open with the extension that wrote it")]
+    NoLogicalUndo {
+        /// The operation.
+        op: OpId,
+        /// Its record.
+        lsn: Lsn,
+    },
+    /// A nested top action may only hold operations that can be undone on their page.
+    #[error("operation {op} has a logical undo and cannot run inside a nested top action")]
+    LogicalInNestedTop {
+        /// The operation.
+        op: OpId,
+    },
+    /// A record in the chain of a transaction is not what the chain needs.
+    #[error("record at LSN {lsn} does not belong to transaction {xid}")]
+    BrokenChain {
+        /// The record.
+        lsn: Lsn,
+        /// The transaction.
+        xid: Xid,
+    },
+    /// A lock on the table was needed and the caller holds none that covers it.
+    #[error("table {table} is not locked by transaction {xid}")]
+    NotLocked {
+        /// The table.
+        table: TableId,
+        /// The transaction.
+        xid: Xid,
+    },
+    /// The log refused or failed.
+    #[error(transparent)]
+    Log(#[from] LogError),
+    /// The page cache refused or failed.
+    #[error(transparent)]
+    Buffer(#[from] BufferError),
+    /// A lock was refused: deadlock, time-out, table full.
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    /// An operation refused its page or arguments.
+    #[error(transparent)]
+    Op(#[from] OpError),
+    /// The log or a caller names an operation nobody registered.
+    #[error(transparent)]
+    UnknownOperation(#[from] UnknownOperation),
+    /// A page's bytes break an invariant of its layout.
+    #[error(transparent)]
+    Corrupt(#[from] Corrupt),
+    /// A structure's own failure during a logical undo, in words.
+    #[error("undo by {structure} failed: {what}")]
+    Structure {
+        /// Which structure.
+        structure: &'static str,
+        /// What it said.
+        what: String,
+    },
+}

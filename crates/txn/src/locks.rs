@@ -1,0 +1,307 @@
+//! Locks as transactions take them: tables, keys and gaps, intention locks, escalation.
+//!
+//! The lock manager knows names and owners. This file knows that a key belongs to a table, that a table lock may cover
+//! its keys, and when many key locks are worth one table lock.
+
+use ledgerstone_lock::{LockName, Mode, OwnerNo, Wait};
+use ledgerstone_page::{Lsn, TableId};
+use ledgerstone_region::sync;
+
+use crate::{Txn, TxnError};
+
+/// What kind of thing a lock name names; the low bits of its space.
+const TABLE: u64 = 0;
+const KEY: u64 = 1;
+const GAP: u64 = 2;
+/// Item of the gap above the last key of a table.
+const SUPREMUM: u64 = u64::MAX;
+
+/// A key's part of a table, as locks see it (design 5).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyLock {
+    /// The key with this hash.
+    Key(u64),
+    /// The gap before the key with this hash.
+    Gap(u64),
+    /// The gap above the last key.
+    Supremum,
+}
+
+/// The hash that names a key in the lock table. Two keys with one hash share a lock: less concurrent, never wrong.
+#[inline]
+#[must_use]
+pub fn key_hash(key: &[u8]) -> u64 {
+    // The supremum's name stays its own.
+    xxhash_rust::xxh3::xxh3_64(key) & (u64::MAX >> 1)
+}
+
+/// The lock name of a whole table.
+#[must_use]
+pub fn table_name(table: TableId) -> LockName {
+    LockName { space: table.0 << 2 | TABLE, item: 0 }
+}
+
+/// The lock name of a key or gap.
+#[must_use]
+pub fn key_name(table: TableId, what: KeyLock) -> LockName {
+    match what {
+        KeyLock::Key(hash) => LockName { space: table.0 << 2 | KEY, item: hash },
+        KeyLock::Gap(hash) => LockName { space: table.0 << 2 | GAP, item: hash },
+        KeyLock::Supremum => LockName { space: table.0 << 2 | GAP, item: SUPREMUM },
+    }
+}
+
+/// The table locks a transaction holds: a copy of what the lock table says, to save asking.
+#[derive(Default)]
+pub(crate) struct HeldTables {
+    held: Vec<HeldTable>,
+}
+
+struct HeldTable {
+    table: TableId,
+    mode: Mode,
+    /// Key locks taken since the last try to escalate, and in all.
+    keys: u32,
+    wrote: bool,
+}
+
+impl HeldTables {
+    fn find(&mut self, table: TableId) -> Option<&mut HeldTable> {
+        // From the back: the table used last is the likeliest, and there are few.
+        self.held.iter_mut().rev().find(|h| h.table == table)
+    }
+
+    fn mode(&self, table: TableId) -> Option<Mode> {
+        self.held.iter().rev().find(|h| h.table == table).map(|h| h.mode)
+    }
+
+    fn set(&mut self, table: TableId, mode: Mode) {
+        match self.find(table) {
+            Some(held) => held.mode = mode,
+            None => self.held.push(HeldTable { table, mode, keys: 0, wrote: false }),
+        }
+    }
+}
+
+/// The intention on the table that a key lock of `mode` needs.
+fn intention(mode: Mode) -> Mode {
+    match mode {
+        Mode::IS | Mode::S => Mode::IS,
+        Mode::IX | Mode::SIX | Mode::U | Mode::X => Mode::IX,
+    }
+}
+
+/// True if a lock on the table in mode `held` makes key locks of `mode` unnecessary.
+fn covered(held: Mode, mode: Mode) -> bool {
+    match held {
+        Mode::X => true,
+        Mode::S | Mode::SIX | Mode::U => matches!(mode, Mode::IS | Mode::S),
+        Mode::IS | Mode::IX => false,
+    }
+}
+
+impl Txn {
+    /// Takes a lock by any name, waiting for it. Hold no latch.
+    ///
+    /// # Errors
+    /// Deadlock, time-out, lock table full, failed environment.
+    pub fn lock(&mut self, name: LockName, mode: Mode) -> Result<(), TxnError> {
+        if self.rolling_back {
+            return Ok(());
+        }
+        let grant = match self.engine.locks.lock(OwnerNo(self.no), name, mode, Wait::Try) {
+            Err(ledgerstone_lock::LockError::WouldBlock) => {
+                self.release_claim(); // Nobody else may wait for room while we wait for a lock.
+                let deadline = sync::now_ns().saturating_add(self.lock_timeout_ns);
+                self.engine.locks.lock(OwnerNo(self.no), name, mode, Wait::Until(deadline))?
+            }
+            other => other?,
+        };
+        self.depend(grant.depends);
+        Ok(())
+    }
+
+    /// Takes a lock if that needs no waiting. May be called under latches.
+    ///
+    /// # Errors
+    /// Lock table full, failed environment.
+    pub fn try_lock(&mut self, name: LockName, mode: Mode) -> Result<bool, TxnError> {
+        if self.rolling_back {
+            return Ok(true);
+        }
+        match self.engine.locks.lock(OwnerNo(self.no), name, mode, Wait::Try) {
+            Ok(grant) => {
+                self.depend(grant.depends);
+                Ok(true)
+            }
+            Err(ledgerstone_lock::LockError::WouldBlock) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Waits until the lock could be had, and does not keep it.
+    ///
+    /// # Errors
+    /// As [`Txn::lock`].
+    pub fn lock_instant(&mut self, name: LockName, mode: Mode) -> Result<(), TxnError> {
+        if self.rolling_back {
+            return Ok(());
+        }
+        self.release_claim();
+        let deadline = sync::now_ns().saturating_add(self.lock_timeout_ns);
+        let depends = self.engine.locks.lock_instant(OwnerNo(self.no), name, mode, Wait::Until(deadline))?;
+        self.depend(depends);
+        Ok(())
+    }
+
+    /// Says whether the lock could be had now. May be called under latches.
+    ///
+    /// # Errors
+    /// As [`Txn::try_lock`].
+    pub fn try_lock_instant(&mut self, name: LockName, mode: Mode) -> Result<bool, TxnError> {
+        if self.rolling_back {
+            return Ok(true);
+        }
+        match self.engine.locks.lock_instant(OwnerNo(self.no), name, mode, Wait::Try) {
+            Ok(depends) => {
+                self.depend(depends);
+                Ok(true)
+            }
+            Err(ledgerstone_lock::LockError::WouldBlock) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Locks a table.
+    ///
+    /// # Errors
+    /// As [`Txn::lock`].
+    pub fn lock_table(&mut self, table: TableId, mode: Mode) -> Result<(), TxnError> {
+        if self.rolling_back {
+            return Ok(());
+        }
+        if let Some(held) = self.tables.mode(table) {
+            if held.supremum(mode) == held {
+                return Ok(());
+            }
+        }
+        self.lock(table_name(table), mode)?;
+        let mode = self.tables.mode(table).map_or(mode, |held| held.supremum(mode));
+        self.tables.set(table, mode);
+        Ok(())
+    }
+
+    /// Locks a table if that needs no waiting.
+    ///
+    /// # Errors
+    /// As [`Txn::try_lock`].
+    pub fn try_lock_table(&mut self, table: TableId, mode: Mode) -> Result<bool, TxnError> {
+        if self.tables.mode(table).is_some_and(|held| held.supremum(mode) == held) {
+            return Ok(true);
+        }
+        if !self.try_lock(table_name(table), mode)? {
+            return Ok(false);
+        }
+        let mode = self.tables.mode(table).map_or(mode, |held| held.supremum(mode));
+        self.tables.set(table, mode);
+        Ok(true)
+    }
+
+    /// The mode in which this transaction holds the table, if it does.
+    #[must_use]
+    pub fn table_mode(&self, table: TableId) -> Option<Mode> {
+        self.tables.mode(table)
+    }
+
+    /// True if the lock held on the table makes locks of `mode` on its keys unnecessary.
+    #[inline]
+    #[must_use]
+    pub fn covers(&self, table: TableId, mode: Mode) -> bool {
+        self.rolling_back || self.tables.mode(table).is_some_and(|held| covered(held, mode))
+    }
+
+    /// Locks a key or a gap, with the intention on its table; waits. Many of them become one lock on the table.
+    ///
+    /// # Errors
+    /// As [`Txn::lock`].
+    pub fn lock_key(&mut self, table: TableId, what: KeyLock, mode: Mode) -> Result<(), TxnError> {
+        if self.covers(table, mode) {
+            return Ok(());
+        }
+        self.lock_table(table, intention(mode))?;
+        if self.escalates(table, mode)? {
+            return Ok(());
+        }
+        self.lock(key_name(table, what), mode)
+    }
+
+    /// Locks a key or a gap if that needs no waiting; the table must be locked already with an intention.
+    ///
+    /// # Errors
+    /// As [`Txn::try_lock`].
+    pub fn try_lock_key(&mut self, table: TableId, what: KeyLock, mode: Mode) -> Result<bool, TxnError> {
+        if self.covers(table, mode) {
+            return Ok(true);
+        }
+        if !self.try_lock_table(table, intention(mode))? {
+            return Ok(false);
+        }
+        if let Some(held) = self.tables.find(table) {
+            held.keys = held.keys.saturating_add(1);
+        }
+        self.try_lock(key_name(table, what), mode)
+    }
+
+    /// Asks for a key or gap lock that is not kept (the insert's look at the next key's gap); waits.
+    ///
+    /// # Errors
+    /// As [`Txn::lock`].
+    pub fn lock_key_instant(&mut self, table: TableId, what: KeyLock, mode: Mode) -> Result<(), TxnError> {
+        if self.covers(table, mode) {
+            return Ok(());
+        }
+        self.lock_table(table, intention(mode))?;
+        self.lock_instant(key_name(table, what), mode)
+    }
+
+    /// The same without waiting.
+    ///
+    /// # Errors
+    /// As [`Txn::try_lock`].
+    pub fn try_lock_key_instant(&mut self, table: TableId, what: KeyLock, mode: Mode) -> Result<bool, TxnError> {
+        if self.covers(table, mode) {
+            return Ok(true);
+        }
+        self.try_lock_instant(key_name(table, what), mode)
+    }
+
+    /// The mode in which this transaction itself holds a key or gap.
+    #[must_use]
+    pub fn held_key(&self, table: TableId, what: KeyLock) -> Option<Mode> {
+        self.engine.locks.held(OwnerNo(self.no), key_name(table, what))
+    }
+
+    /// Counts one key lock and, above the limit, tries to lock the table instead; far above it, waits for that.
+    fn escalates(&mut self, table: TableId, mode: Mode) -> Result<bool, TxnError> {
+        let limit = self.engine.settings.escalate_after.max(1);
+        let Some(held) = self.tables.find(table) else { return Ok(false) };
+        held.keys = held.keys.saturating_add(1);
+        held.wrote |= intention(mode) == Mode::IX;
+        let keys = held.keys;
+        if keys < limit || keys % 64 != 0 {
+            return Ok(false);
+        }
+        let whole = if held.wrote { Mode::X } else { Mode::S };
+        if keys >= limit.saturating_mul(8) {
+            self.lock_table(table, whole)?;
+            return Ok(true);
+        }
+        self.try_lock_table(table, whole)
+    }
+
+    fn depend(&mut self, lsn: Lsn) {
+        if lsn > self.depends {
+            self.depends = lsn;
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! The transaction table: one slot in the region for each running transaction.
+//!
+//! A slot says all that a checkpoint, a deadlock report or a survivor needs: who runs, since which LSN, and where its
+//! chain of records ends. The handle of a transaction ([`crate::Txn`]) is process-private and adds only caches.
+//!
+//! T1. `first_lsn` is set from the log's tail before the transaction's first record is reserved, and cleared after its
+//!     last record is appended. A checkpoint that reads the tail first and the slots afterwards (all sequentially
+//!     consistent) either sees the mark, or every record of the transaction has an LSN at or above that tail.
+//! T2. `state` leaves `FREE` by compare-exchange only; whoever won it writes the rest.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+
+use ledgerstone_page::{Lsn, Xid};
+use ledgerstone_region::{Handle, Region, RegionError, shared};
+
+use crate::TxnError;
+
+shared! {
+    /// One transaction, as every process sees it.
+    pub struct TxnSlot {
+        /// 0 free, 1 running, 2 rolling back, 3 committing.
+        pub state: AtomicU32,
+        /// Open nested top actions.
+        pub nesting: AtomicU32,
+        /// The transaction's id.
+        pub xid: AtomicU64,
+        /// Log tail before its first record; 0 while it has none (T1).
+        pub first_lsn: AtomicU64,
+        /// Its newest record.
+        pub last_lsn: AtomicU64,
+        /// Where a rollback goes on.
+        pub undo_next: AtomicU64,
+        /// `sync::now_ns` at begin.
+        pub began_ns: AtomicU64,
+        /// Room to a cache line.
+        pub spare: [AtomicU64; 2],
+    }
+    size 64
+}
+
+/// Values of [`TxnSlot::state`].
+pub mod state {
+    /// Nobody's.
+    pub const FREE: u32 = 0;
+    /// Reading and writing.
+    pub const RUNNING: u32 = 1;
+    /// Undoing.
+    pub const ABORTING: u32 = 2;
+    /// Its commit record is being appended.
+    pub const COMMITTING: u32 = 3;
+}
+
+/// The table of all running transactions.
+pub struct TxnTable {
+    slots: Handle<[TxnSlot]>,
+    next_xid: Handle<[AtomicU64]>,
+}
+
+impl TxnTable {
+    /// Allocates a table of `count` slots in `region`.
+    ///
+    /// # Errors
+    /// The region is too small.
+    pub fn create(region: &Region, count: u32) -> Result<TxnTable, RegionError> {
+        let slots = region.handle_slice(region.alloc::<TxnSlot>(u64::from(count), 64)?)?;
+        let next_xid = region.handle_slice(region.alloc::<AtomicU64>(8, 64)?)?;
+        next_xid[0].store(1, Relaxed);
+        Ok(TxnTable { slots, next_xid })
+    }
+
+    /// How many slots there are.
+    #[must_use]
+    pub fn slot_count(&self) -> u32 {
+        u32::try_from(self.slots.len()).unwrap_or(u32::MAX)
+    }
+
+    /// The slot of an owner.
+    #[must_use]
+    pub fn slot(&self, no: u32) -> &TxnSlot {
+        &self.slots[no as usize]
+    }
+
+    /// Takes a free slot, looking from `hint` on, and gives it the next [`Xid`].
+    pub(crate) fn claim(&self, hint: u32, now_ns: u64) -> Result<(u32, Xid), TxnError> {
+        let count = self.slot_count();
+        for step in 0..count {
+            let no = (hint + step) % count;
+            let slot = self.slot(no);
+            // Relaxed look first: a compare-exchange takes the cache line even when it fails.
+            if slot.state.load(Relaxed) == state::FREE
+                && slot.state.compare_exchange(state::FREE, state::RUNNING, SeqCst, Relaxed).is_ok()
+            {
+                let xid = self.next_xid[0].fetch_add(1, Relaxed);
+                slot.xid.store(xid, Relaxed);
+                slot.last_lsn.store(0, Relaxed);
+                slot.undo_next.store(0, Relaxed);
+                slot.nesting.store(0, Relaxed);
+                slot.began_ns.store(now_ns, Relaxed);
+                return Ok((no, Xid(xid)));
+            }
+        }
+        Err(TxnError::TooManyTransactions { slots: count })
+    }
+
+    /// Takes a free slot for a loser of recovery, which brings its own [`Xid`] and chain.
+    pub(crate) fn claim_for(&self, xid: Xid, first: Lsn, last: Lsn, now_ns: u64) -> Result<u32, TxnError> {
+        let (no, _) = self.claim(0, now_ns)?;
+        let slot = self.slot(no);
+        slot.xid.store(xid.0, Relaxed);
+        slot.first_lsn.store(first.0, SeqCst);
+        slot.last_lsn.store(last.0, Relaxed);
+        Ok(no)
+    }
+
+    /// Gives a slot back.
+    pub(crate) fn free(&self, no: u32) {
+        let slot = self.slot(no);
+        slot.first_lsn.store(0, SeqCst); // T1: after the last record.
+        slot.xid.store(0, Relaxed);
+        slot.state.store(state::FREE, SeqCst);
+    }
+
+    /// The lowest LSN that a running transaction may need for its rollback, if any wrote at all.
+    #[must_use]
+    pub fn first_lsn_low(&self) -> Option<Lsn> {
+        self.slots.iter().map(|s| s.first_lsn.load(SeqCst)).filter(|&l| l != 0).min().map(Lsn)
+    }
+
+    /// How many transactions run now.
+    #[must_use]
+    pub fn active_count(&self) -> u32 {
+        let active = self.slots.iter().filter(|s| s.state.load(Relaxed) != state::FREE).count();
+        u32::try_from(active).unwrap_or(u32::MAX)
+    }
+
+    /// The id that the next transaction will get.
+    #[must_use]
+    pub fn next_xid(&self) -> Xid {
+        Xid(self.next_xid[0].load(Relaxed))
+    }
+
+    /// Raises the next id to at least `floor` (recovery: ids are never reused).
+    pub fn raise_next_xid(&self, floor: Xid) {
+        self.next_xid[0].fetch_max(floor.0, Relaxed);
+    }
+}

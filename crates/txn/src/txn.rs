@@ -1,0 +1,362 @@
+//! One transaction: its chain of records, its claim on the log, and how it changes pages.
+//!
+//! ```text
+//!             claim            update, group           commit
+//!  begin ──► RUNNING ──────────────────────────────► COMMITTING ──► (slot free)
+//!               │  abort, drop, error in undo = Failed
+//!               ▼
+//!            ABORTING  read the chain backwards, write compensation records, then End
+//! ```
+//! X1. A page changes only in [`Txn::update`] and [`Txn::group`] (and in redo), through `Operation::redo`, after its
+//!     record has its LSN and while the page is latched exclusively.
+//! X2. The order is: mark (`first_lsn`, `rec_lsn`) from the tail, reserve, copy, apply, `page_lsn`. See T1.
+//! X3. A compensation record says where the rollback goes on (`undo_next`), so that no undo is done twice.
+//! X4. No latch is held in `claim`, `lock`, `commit` or `abort`.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+use ledgerstone_buffer::ExclusivePage;
+use ledgerstone_lock::OwnerNo;
+use ledgerstone_log::{Claim, NewRecord, RecordKind};
+use ledgerstone_op::{PageMut, Undo};
+use ledgerstone_page::{Lsn, OpId, PageId, Xid};
+
+use crate::locks::HeldTables;
+use crate::{Engine, TxnError};
+
+/// Bytes that a record costs beside its arguments: header, page part, `undo_next`, padding.
+pub const RECORD_OVERHEAD_BYTES: usize = 64;
+
+/// One page's share of a group.
+#[derive(Debug, Clone, Copy)]
+pub struct Part<'a> {
+    /// Index into the group's list of latched pages.
+    pub page: usize,
+    /// The operation.
+    pub op: OpId,
+    /// Its arguments.
+    pub args: &'a [u8],
+}
+
+/// What happens to a transaction after its locks are no longer needed; run before they are released.
+type Hook = Box<dyn FnOnce(bool) + Send>;
+
+/// A running transaction. Dropping it rolls it back.
+pub struct Txn {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) no: u32,
+    pub(crate) xid: Xid,
+    pub(crate) first_lsn: Lsn,
+    pub(crate) last_lsn: Lsn,
+    pub(crate) depends: Lsn,
+    pub(crate) tables: HeldTables,
+    pub(crate) lock_timeout_ns: u64,
+    /// `Some(next)` while undoing one record: the compensation record will say that the rollback goes on at `next`.
+    pub(crate) compensating: Option<Lsn>,
+    pub(crate) rolling_back: bool,
+    pub(crate) ended: bool,
+    claim: Option<Claim>,
+    undo_needed: u64,
+    undo_reserved: u64,
+    nesting: u32,
+    scratch: Vec<u8>,
+    hooks: Vec<Hook>,
+}
+
+impl Txn {
+    pub(crate) fn new(engine: Arc<Engine>, no: u32, xid: Xid) -> Txn {
+        let lock_timeout_ns = engine.settings.lock_timeout_ns;
+        Txn {
+            engine,
+            no,
+            xid,
+            first_lsn: Lsn(0),
+            last_lsn: Lsn(0),
+            depends: Lsn(0),
+            tables: HeldTables::default(),
+            lock_timeout_ns,
+            compensating: None,
+            rolling_back: false,
+            ended: false,
+            claim: None,
+            undo_needed: 0,
+            undo_reserved: 0,
+            nesting: 0,
+            scratch: Vec::new(),
+            hooks: Vec::new(),
+        }
+    }
+
+    pub(crate) fn adopted(engine: Arc<Engine>, no: u32, xid: Xid, first: Lsn, last: Lsn) -> Txn {
+        let mut txn = Txn::new(engine, no, xid);
+        txn.first_lsn = first;
+        txn.last_lsn = last;
+        txn
+    }
+
+    /// The engine this transaction runs in.
+    #[must_use]
+    pub fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
+    /// Its id, unique for the life of the environment.
+    #[must_use]
+    pub fn xid(&self) -> Xid {
+        self.xid
+    }
+
+    /// Its number in the transaction table, which is its name in the lock manager.
+    #[must_use]
+    pub fn owner(&self) -> OwnerNo {
+        OwnerNo(self.no)
+    }
+
+    /// Its newest record, or none.
+    #[must_use]
+    pub fn last_lsn(&self) -> Lsn {
+        self.last_lsn
+    }
+
+    /// True while it undoes: updates become compensation records and no locks are taken.
+    #[must_use]
+    pub fn is_rolling_back(&self) -> bool {
+        self.rolling_back
+    }
+
+    /// Sets how long this transaction waits for a lock, in nanoseconds.
+    pub fn set_lock_timeout_ns(&mut self, ns: u64) {
+        self.lock_timeout_ns = ns;
+    }
+
+    /// Runs `hook` when the transaction ends, before its locks are released; its argument says whether it committed.
+    pub fn on_end(&mut self, hook: impl FnOnce(bool) + Send + 'static) {
+        self.hooks.push(Box::new(hook));
+    }
+
+    /// Claims room in the log for the next updates and groups, and room in the log's files to undo them.
+    ///
+    /// `bytes` covers arguments and [`RECORD_OVERHEAD_BYTES`] for each update and each part. The rest of an earlier
+    /// claim is given back. May wait for the log to be flushed: hold no latch.
+    ///
+    /// # Errors
+    /// No space left on the device (nothing has changed), a claim larger than the log buffer, a failed environment.
+    pub fn claim(&mut self, bytes: usize) -> Result<(), TxnError> {
+        self.release_claim();
+        self.engine.check()?;
+        if !self.rolling_back {
+            let wanted = self.undo_needed + bytes as u64 + 4 * RECORD_OVERHEAD_BYTES as u64;
+            if wanted > self.undo_reserved {
+                // In steps, so that a transaction of a few updates does this once.
+                let step = (wanted - self.undo_reserved).max(2048);
+                self.engine.log.reserve_undo(step)?;
+                self.undo_reserved += step;
+            }
+        }
+        self.claim = Some(if self.rolling_back {
+            self.engine.log.claim_undo(bytes)?
+        } else {
+            self.engine.log.claim(bytes)?
+        });
+        Ok(())
+    }
+
+    /// Logs one undoable update of a latched page and applies it; a compensation record while rolling back.
+    ///
+    /// # Errors
+    /// The claim is too small, the operation is unknown (nothing has changed). An operation that refuses arguments
+    /// which its structure has checked fails the environment, since the log already holds the record.
+    pub fn update(&mut self, page: &mut ExclusivePage<'_>, op: OpId, args: &[u8]) -> Result<Lsn, TxnError> {
+        let engine = Arc::clone(&self.engine);
+        let operation = engine.ops.get(op)?;
+        if self.nesting > 0 && !self.rolling_back && matches!(operation.undo(args), Undo::Logical) {
+            return Err(TxnError::LogicalInNestedTop { op });
+        }
+        self.check_claim(args.len() + RECORD_OVERHEAD_BYTES, op)?;
+        self.mark_first();
+        page.begin_change(engine.log.tail());
+        let place = Some((page.id(), page.page_lsn()));
+        let next_bytes;
+        let lsn = match self.compensating.take() {
+            None => self.append(RecordKind::Update, op, place, &[args])?,
+            Some(next) => {
+                next_bytes = next.0.to_le_bytes();
+                let lsn = self.append(RecordKind::Compensation, op, place, &[&next_bytes, args])?;
+                self.set_undo_next(next);
+                lsn
+            }
+        };
+        if !self.rolling_back {
+            self.undo_needed += (args.len() + RECORD_OVERHEAD_BYTES) as u64;
+        }
+        self.apply(page, operation, args, lsn)?;
+        Ok(lsn)
+    }
+
+    /// Logs a structure change of several latched pages as one record and applies it: redone whole or not at all, and
+    /// never undone (a nested top action in one record).
+    ///
+    /// # Errors
+    /// As [`Txn::update`].
+    ///
+    /// # Panics
+    /// If a part names a page that is not in `pages`: a bug of the structure.
+    pub fn group(&mut self, pages: &mut [&mut ExclusivePage<'_>], parts: &[Part<'_>]) -> Result<Lsn, TxnError> {
+        let engine = Arc::clone(&self.engine);
+        for part in parts {
+            assert!(part.page < pages.len(), "group part names page {} of {}", part.page, pages.len());
+            engine.ops.get(part.op)?;
+        }
+        let mut body = std::mem::take(&mut self.scratch);
+        body.clear();
+        ledgerstone_log::group_body(
+            &mut body,
+            parts.iter().map(|p| (pages[p.page].id(), p.op, pages[p.page].page_lsn(), p.args)),
+        );
+        self.check_claim(body.len() + RECORD_OVERHEAD_BYTES, parts.first().map_or(OpId(0), |p| p.op))?;
+        self.mark_first();
+        for page in pages.iter_mut() {
+            page.begin_change(engine.log.tail());
+        }
+        let lsn = self.append(RecordKind::Group, OpId(0), None, &[&body]);
+        self.scratch = body;
+        let lsn = lsn?;
+        for part in parts {
+            let operation = engine.ops.get(part.op)?;
+            self.apply(pages[part.page], operation, part.args, lsn)?;
+        }
+        Ok(lsn)
+    }
+
+    /// Runs `f` as a nested top action (Lemon 4.3): what it updated stays when this transaction aborts afterwards.
+    ///
+    /// If `f` fails, its own updates are undone on their pages and its error is returned. A crash inside undoes them
+    /// too. Updates inside need an undo that works on the page.
+    ///
+    /// # Errors
+    /// What `f` returns; no space in the log.
+    pub fn nested_top<T, E: From<TxnError>>(&mut self, f: impl FnOnce(&mut Txn) -> Result<T, E>) -> Result<T, E> {
+        let before = self.last_lsn;
+        self.claim(2 * RECORD_OVERHEAD_BYTES)?;
+        self.mark_first();
+        let begin = self.append(RecordKind::NtaBegin, OpId(0), None, &[])?;
+        self.nesting += 1;
+        self.slot().nesting.store(self.nesting, Relaxed);
+        let result = f(self);
+        self.nesting -= 1;
+        self.slot().nesting.store(self.nesting, Relaxed);
+        match result {
+            Ok(value) => {
+                self.claim(2 * RECORD_OVERHEAD_BYTES)?;
+                self.append(RecordKind::NtaEnd, OpId(0), None, &[&before.0.to_le_bytes()])?;
+                Ok(value)
+            }
+            Err(error) => {
+                self.undo_back_to(begin)?;
+                self.claim(2 * RECORD_OVERHEAD_BYTES)?;
+                self.append(RecordKind::NtaEnd, OpId(0), None, &[&before.0.to_le_bytes()])?;
+                Err(error)
+            }
+        }
+    }
+
+    pub(crate) fn append(
+        &mut self,
+        kind: RecordKind,
+        op: OpId,
+        page: Option<(PageId, Lsn)>,
+        body: &[&[u8]],
+    ) -> Result<Lsn, TxnError> {
+        let bytes = body.iter().map(|b| b.len()).sum::<usize>() + RECORD_OVERHEAD_BYTES;
+        self.check_claim(bytes, op)?;
+        let Some(claim) = self.claim.as_mut() else {
+            return Err(TxnError::ClaimTooSmall { needed: bytes as u64, left: 0, op });
+        };
+        let record = NewRecord { kind, xid: self.xid, prev_lsn: self.last_lsn, op, flags: 0, page, body };
+        let lsn = self.engine.log.append(claim, &record);
+        self.last_lsn = lsn;
+        self.slot().last_lsn.store(lsn.0, Relaxed);
+        Ok(lsn)
+    }
+
+    pub(crate) fn mark_first(&mut self) {
+        if self.first_lsn == Lsn(0) {
+            // T1: the mark before the reservation.
+            let tail = self.engine.log.tail();
+            self.slot().first_lsn.store(tail.0, SeqCst);
+            self.first_lsn = tail;
+        }
+    }
+
+    pub(crate) fn slot(&self) -> &crate::TxnSlot {
+        self.engine.table.slot(self.no)
+    }
+
+    pub(crate) fn set_undo_next(&self, next: Lsn) {
+        self.slot().undo_next.store(next.0, Relaxed);
+    }
+
+    /// Gives back what is left of the claim. To be called when an operation of a structure is over: a transaction that
+    /// thinks must not hold room that others wait for.
+    #[inline]
+    pub fn release_claim(&mut self) {
+        if let Some(claim) = self.claim.take() {
+            self.engine.log.give_back(claim);
+        }
+    }
+
+    pub(crate) fn give_back_all(&mut self) {
+        self.release_claim();
+        if self.undo_reserved > 0 {
+            self.engine.log.release_undo(self.undo_reserved);
+            self.undo_reserved = 0;
+            self.undo_needed = 0;
+        }
+    }
+
+    pub(crate) fn run_hooks(&mut self, committed: bool) {
+        for hook in self.hooks.drain(..) {
+            hook(committed);
+        }
+    }
+
+    fn check_claim(&self, needed: usize, op: OpId) -> Result<(), TxnError> {
+        let left = self.claim.as_ref().map_or(0, Claim::left);
+        // The overhead is a bound, not a size: a claim that fits the bound exactly has always room.
+        if left + (RECORD_OVERHEAD_BYTES as u64) < needed as u64 {
+            return Err(TxnError::ClaimTooSmall { needed: needed as u64, left, op });
+        }
+        Ok(())
+    }
+
+    fn apply(
+        &self,
+        page: &mut ExclusivePage<'_>,
+        operation: &dyn ledgerstone_op::Operation,
+        args: &[u8],
+        lsn: Lsn,
+    ) -> Result<(), TxnError> {
+        let id = page.id();
+        let done = operation.redo(&mut PageMut::new(id, page.page_mut()), args);
+        if let Err(error) = done {
+            // The record is in the log and the page is not what it says: only a restart knows better.
+            self.engine.fail(&format!("operation {} on page {id} failed after it was logged: {error}", operation.name()));
+            return Err(error.into());
+        }
+        page.finish_change(lsn);
+        Ok(())
+    }
+}
+
+impl Drop for Txn {
+    fn drop(&mut self) {
+        if !self.ended && !self.engine.is_failed() {
+            // An error here has failed the environment already; a restart undoes the rest.
+            let _ = self.roll_back_all();
+        }
+        if !self.ended {
+            self.run_hooks(false);
+        }
+    }
+}
