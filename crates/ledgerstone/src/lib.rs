@@ -1,1 +1,80 @@
-//! A transactional storage environment: tables, transactions, recovery
+//! A transactional storage environment that a program embeds: any number of tables, concurrent serializable
+//! transactions, and recovery that holds against any crash.
+//!
+//! ```
+//! use ledgerstone::{Environment, Error, TableDef};
+//!
+//! const ACCOUNTS: TableDef<u64, i64> = TableDef::new("accounts");
+//!
+//! fn main() -> Result<(), Error> {
+//!     # let dir = tempfile::tempdir().unwrap();
+//!     # let dir = dir.path();
+//!     let env = Environment::options().cache_bytes(16 << 20).open(dir)?;
+//!
+//!     // A transaction that is run again when it meets a deadlock.
+//!     env.transact(|txn| {
+//!         let accounts = txn.open(ACCOUNTS)?;
+//!         accounts.put(&1, &100)?;
+//!         accounts.put(&2, &50)
+//!     })?;
+//!
+//!     // Explicit begin and commit; dropping the transaction would roll it back.
+//!     let txn = env.begin()?;
+//!     let accounts = txn.open(ACCOUNTS)?;
+//!     accounts.modify(&1, |balance| Some(balance - 30))?;
+//!     accounts.modify(&2, |balance| Some(balance + 30))?;
+//!     let committed = txn.commit()?;
+//!     assert!(committed.ticket.is_durable());
+//!
+//!     let sum: i64 = env.transact(|txn| {
+//!         let mut sum = 0;
+//!         for record in txn.open(ACCOUNTS)?.range(..)? {
+//!             sum += record?.1;
+//!         }
+//!         Ok::<_, Error>(sum)
+//!     })?;
+//!     assert_eq!(sum, 150);
+//!     env.close()
+//! }
+//! ```
+//!
+//! - [`Environment`] is the directory; [`Environment::transact`] and [`Environment::begin`] make transactions.
+//! - [`BytesTable`] stores byte strings, [`Table`] typed keys and values ([`TableDef`]).
+//! - [`Durability`] is chosen for each commit; a [`Ticket`] tells when it is durable, and can be awaited.
+//! - No map size, no writer limit, no lock file to clean: see the README for what a crash leaves behind (nothing).
+//!
+//! This crate puts the layers together and translates. Begin reading at `open.rs`.
+#![forbid(unsafe_code)]
+
+mod background;
+mod bytes_table;
+mod catalog;
+mod convert;
+mod entry;
+mod env;
+mod error;
+mod open;
+mod options;
+mod range;
+mod stat;
+mod table;
+mod ticket;
+mod transaction;
+pub mod typed;
+mod verify;
+
+pub use bytes_table::BytesTable;
+pub use entry::Entry;
+pub use env::{Environment, Retry};
+pub use error::Error;
+pub use options::{Config, Durability, Effective, Options, Replacement};
+pub use range::Range;
+pub use stat::Stat;
+pub use table::{Table, TypedRange};
+pub use ticket::{Committed, Ticket};
+pub use transaction::{Transaction, TransactionOptions};
+pub use typed::{Key, TableDef, Value};
+pub use verify::{Problem, VerifyProgress, VerifyReport};
+
+pub use ledgerstone_page::{Lsn, Xid};
+pub use ledgerstone_recovery::RecoveryReport;

@@ -1,1 +1,323 @@
-//! Which pages are free
+//! Which pages are free: the file header, the space maps, and the growth of the data file.
+//!
+//! Pages are given out and taken back as a part of the group that links or unlinks them, so that a crash can neither leak
+//! a page nor give it to two. Whoever needs pages latches the map first ([`Space::latch_free`]), then what the pages are
+//! for; the map's bits change in the same record.
+//!
+//! A page that was freed may be used again at once. That is safe for readers without latches because they follow a page
+//! id only after the page that named it is found unchanged (design 6).
+//!
+//! This crate does not know who uses a page. Begin reading at [`Space::latch_free`].
+#![forbid(unsafe_code)]
+
+mod error;
+mod file_header;
+mod map;
+mod ops;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use ledgerstone_buffer::ExclusivePage;
+use ledgerstone_disk::DiskFile;
+use ledgerstone_page::{Layout, PageId};
+use ledgerstone_region::{Handle, sync};
+use ledgerstone_txn::{Durability, Engine, Part, TxnError};
+
+pub use error::SpaceError;
+pub use file_header::{FileHeaderLayout, LAYOUT_FILE_HEADER};
+pub use map::{LAYOUT_SPACE_MAP, SpaceMapLayout, bit_of, bits_of, map_of};
+pub use ops::{OP_FILE_HEADER_FORMAT, OP_SPACE_CLEAR, OP_SPACE_FORMAT, OP_SPACE_SET, register};
+
+/// The file grows by a sixteenth of itself, within these bounds.
+const GROW_BYTES_MIN: u64 = 256 << 10;
+const GROW_BYTES_MAX: u64 = 64 << 20;
+
+/// Words in the region: where to look first, and how many pages the file has.
+const HINT: usize = 0;
+const PAGE_COUNT: usize = 1;
+
+/// Free pages, and the map that must say that they are used.
+pub struct FreeRun<'c> {
+    /// The map, latched exclusively.
+    pub map: ExclusivePage<'c>,
+    /// The first of the pages.
+    pub first: PageId,
+    /// How many, one behind the other.
+    pub count: u32,
+}
+
+impl FreeRun<'_> {
+    /// Arguments of [`OP_SPACE_SET`] for these pages.
+    #[must_use]
+    pub fn args_set(&self) -> [u8; 8] {
+        ops::mark_args(bit_of(self.first, self.map.words().len_bytes()), self.count)
+    }
+}
+
+/// The pages of one data file.
+pub struct Space {
+    engine: Arc<Engine>,
+    data: Arc<dyn DiskFile>,
+    page_bytes: usize,
+    words: Handle<[AtomicU64]>,
+}
+
+impl Space {
+    /// Makes file header and first map of a new data file, in a transaction of its own.
+    ///
+    /// # Errors
+    /// No space; the log or a page cannot be written.
+    pub fn format(
+        engine: &Arc<Engine>,
+        data: Arc<dyn DiskFile>,
+        environment: [u8; 16],
+    ) -> Result<Arc<Space>, SpaceError> {
+        let space = Space::new(engine, data)?;
+        space.grow(8)?;
+        let mut txn = engine.begin()?;
+        txn.claim(1024)?;
+        let mut header = engine.cache.exclusive_new(PageId(0))?;
+        let args = file_header::args(environment, sync::unix_time_ns());
+        txn.group(&mut [&mut header], &[Part { page: 0, op: OP_FILE_HEADER_FORMAT, args: &args }])?;
+        drop(header);
+        txn.claim(1024)?;
+        let mut map = engine.cache.exclusive_new(PageId(1))?;
+        // Pages 2 and 3 are the fixed roots of the catalog and of the deferred frees.
+        let roots = ops::mark_args(2, 2);
+        let parts = [
+            Part { page: 0, op: OP_SPACE_FORMAT, args: &0u64.to_le_bytes() },
+            Part { page: 0, op: OP_SPACE_SET, args: &roots },
+        ];
+        txn.group(&mut [&mut map], &parts)?;
+        drop(map);
+        txn.commit(Durability::Volatile)?;
+        Ok(Arc::new(space))
+    }
+
+    /// Opens the space of a data file whose log has been redone.
+    ///
+    /// # Errors
+    /// The file header is missing, damaged or another environment's.
+    pub fn open(
+        engine: &Arc<Engine>,
+        data: Arc<dyn DiskFile>,
+        environment: [u8; 16],
+    ) -> Result<Arc<Space>, SpaceError> {
+        let space = Space::new(engine, data)?;
+        let header = engine.cache.shared(PageId(0))?;
+        file_header::check(header.words(), Some(environment)).map_err(SpaceError::Header)?;
+        drop(header);
+        space.cover_pages_in_use()?;
+        Ok(Arc::new(space))
+    }
+
+    /// A crash can take the file's last growth while redo brings back pages that lay there: makes it long enough again.
+    fn cover_pages_in_use(&self) -> Result<(), SpaceError> {
+        let bits = bits_of(self.page_bytes);
+        let mut needed = 0;
+        for no in 0.. {
+            match self.engine.cache.shared(map_of(PageId(no * bits), self.page_bytes)) {
+                Ok(map) => match map::last_set(map.words(), bits) {
+                    Some(bit) => needed = no * bits + bit + 1,
+                    None => break,
+                },
+                Err(error) if error.is_never_written() => break,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let page_count = self.page_count();
+        if needed > page_count {
+            self.grow(u32::try_from(needed - page_count).unwrap_or(u32::MAX))?;
+        }
+        Ok(())
+    }
+
+    fn new(engine: &Arc<Engine>, data: Arc<dyn DiskFile>) -> Result<Space, SpaceError> {
+        let page_bytes = engine.cache.page_bytes();
+        let region = &engine.region;
+        let words = region
+            .alloc::<AtomicU64>(8, 64)
+            .and_then(|span| region.handle_slice(span))
+            .map_err(|e| SpaceError::Buffer(e.into()))?;
+        let page_count = data.len().map_err(SpaceError::Disk)? / page_bytes as u64;
+        words[PAGE_COUNT].store(page_count, Relaxed);
+        words[HINT].store(2, Relaxed);
+        Ok(Space { engine: Arc::clone(engine), data, page_bytes, words })
+    }
+
+    /// Pages that the data file has room for.
+    #[must_use]
+    pub fn page_count(&self) -> u64 {
+        self.words[PAGE_COUNT].load(Relaxed)
+    }
+
+    /// Finds `count` free pages in a row, growing the file if there are none, and latches the map that covers them.
+    ///
+    /// The caller makes a group that marks them ([`FreeRun::args_set`] with [`OP_SPACE_SET`]) and uses them. Hold no
+    /// latch, and claim log space before: maps come before all other pages in the latch order.
+    ///
+    /// # Errors
+    /// [`SpaceError::NoSpace`] with nothing changed; a map cannot be read.
+    pub fn latch_free(&self, count: u32) -> Result<FreeRun<'_>, SpaceError> {
+        let bits = bits_of(self.page_bytes);
+        let max = u32::try_from(bits / 2).unwrap_or(u32::MAX);
+        if count == 0 || count > max {
+            return Err(SpaceError::BadCount { count, max });
+        }
+        loop {
+            let page_count = self.page_count();
+            let map_count = page_count.div_ceil(bits);
+            let hint = PageId(self.words[HINT].load(Relaxed).min(page_count.saturating_sub(1)));
+            let first_map = hint.0 / bits;
+            for step in 0..=map_count {
+                let no = (first_map + step) % map_count;
+                // The map of the hint is searched from the hint on first, and from its beginning last.
+                let from = if step == 0 { bit_of(hint, self.page_bytes) } else { 0 };
+                if let Some(run) = self.find_in(no, from, count, page_count)? {
+                    self.words[HINT].store(run.first.0 + u64::from(count), Relaxed);
+                    return Ok(run);
+                }
+            }
+            self.grow(count)?;
+            self.words[HINT].store(page_count, Relaxed);
+        }
+    }
+
+    /// The map that covers `page`, latched exclusively, to free it with [`OP_SPACE_CLEAR`].
+    ///
+    /// # Errors
+    /// The page lies outside the file; the map cannot be read.
+    pub fn latch_map_of(&self, page: PageId) -> Result<ExclusivePage<'_>, SpaceError> {
+        if page.0 >= self.page_count() {
+            return Err(SpaceError::Outside(page));
+        }
+        Ok(self.engine.cache.exclusive(map_of(page, self.page_bytes))?)
+    }
+
+    /// Arguments of [`OP_SPACE_CLEAR`] for `count` pages that one map covers.
+    #[must_use]
+    pub fn args_clear(&self, first: PageId, count: u32) -> [u8; 8] {
+        ops::mark_args(bit_of(first, self.page_bytes), count)
+    }
+
+    /// True if `page` is in use.
+    ///
+    /// # Errors
+    /// The map cannot be read.
+    pub fn is_allocated(&self, page: PageId) -> Result<bool, SpaceError> {
+        if page.0 >= self.page_count() {
+            return Ok(false);
+        }
+        let map = self.engine.cache.shared(map_of(page, self.page_bytes))?;
+        Ok(map::is_set(map.words(), bit_of(page, self.page_bytes)))
+    }
+
+    /// How many pages are in use.
+    ///
+    /// # Errors
+    /// A map cannot be read.
+    pub fn allocated_count(&self) -> Result<u64, SpaceError> {
+        let mut count = 0;
+        self.for_each_map(|map, limit| count += map::count_set(map, limit))?;
+        Ok(count)
+    }
+
+    /// All pages in use, in order.
+    ///
+    /// # Errors
+    /// A map cannot be read or is damaged.
+    pub fn allocated_pages(&self) -> Result<Vec<PageId>, SpaceError> {
+        let mut pages = Vec::new();
+        let mut first = 0;
+        let bits = bits_of(self.page_bytes);
+        self.for_each_map(|map, limit| {
+            pages.extend((0..limit).filter(|&b| map::is_set(map, b as u32)).map(|b| PageId(first + b)));
+            first += bits;
+        })?;
+        Ok(pages)
+    }
+
+    fn for_each_map(&self, mut f: impl FnMut(ledgerstone_region::Words<'_>, u64)) -> Result<(), SpaceError> {
+        let (bits, page_count) = (bits_of(self.page_bytes), self.page_count());
+        let mut first = 0;
+        while first < page_count {
+            match self.engine.cache.shared(map_of(PageId(first), self.page_bytes)) {
+                Ok(map) => {
+                    SpaceMapLayout.check(map.words()).map_err(SpaceError::Header)?;
+                    f(map.words(), bits.min(page_count - first));
+                }
+                // The file has grown past the last map, which is made with its first page.
+                Err(error) if error.is_never_written() => break,
+                Err(error) => return Err(error.into()),
+            }
+            first += bits;
+        }
+        Ok(())
+    }
+
+    fn find_in(
+        &self,
+        map_no: u64,
+        from: u32,
+        count: u32,
+        page_count: u64,
+    ) -> Result<Option<FreeRun<'_>>, SpaceError> {
+        let bits = bits_of(self.page_bytes);
+        let first = map_no * bits;
+        let map = match self.engine.cache.exclusive(map_of(PageId(first), self.page_bytes)) {
+            Err(error) if error.is_never_written() => self.make_map(first)?,
+            other => other?,
+        };
+        let limit = u32::try_from(bits.min(page_count.saturating_sub(first))).unwrap_or(u32::MAX);
+        let found = map::find_clear(map.words(), from, limit, count);
+        Ok(found.map(|bit| FreeRun { map, first: PageId(first + u64::from(bit)), count }))
+    }
+
+    /// Makes the map of the pages from `first` on, in a transaction of its own: nothing refers to it, so it may stay.
+    fn make_map(&self, first: u64) -> Result<ExclusivePage<'_>, SpaceError> {
+        let id = map_of(PageId(first), self.page_bytes);
+        let mut txn = self.engine.begin()?;
+        txn.claim(256)?;
+        let mut map = self.engine.cache.exclusive_new(id)?;
+        if ledgerstone_page::header::layout(map.words()) != LAYOUT_SPACE_MAP {
+            txn.group(&mut [&mut map], &[Part { page: 0, op: OP_SPACE_FORMAT, args: &first.to_le_bytes() }])?;
+        }
+        drop(map);
+        txn.commit(Durability::Volatile)?;
+        Ok(self.engine.cache.exclusive(id)?)
+    }
+
+    /// Makes the file longer, by at least `count` pages. Not logged: the length is found again, and what redo writes
+    /// makes it longer by itself.
+    fn grow(&self, count: u32) -> Result<(), SpaceError> {
+        let page_count = self.page_count();
+        let bytes = page_count * self.page_bytes as u64;
+        let step = (bytes / 16).clamp(GROW_BYTES_MIN, GROW_BYTES_MAX);
+        let wanted = (u64::from(count) + 2) * self.page_bytes as u64;
+        let step = step.max(wanted).next_multiple_of(self.page_bytes as u64);
+        let grown = self.data.allocate(bytes, step);
+        if let Err(source) = grown {
+            return Err(match source.is_no_space() {
+                true => SpaceError::NoSpace { count, source },
+                false => {
+                    self.engine.fail(&format!("growing the data file: {source}"));
+                    SpaceError::Disk(source)
+                }
+            });
+        }
+        // Two may have grown it at once by the same range: the larger count is what there is.
+        self.words[PAGE_COUNT].fetch_max(page_count + step / self.page_bytes as u64, Relaxed);
+        Ok(())
+    }
+}
+
+impl From<SpaceError> for TxnError {
+    fn from(error: SpaceError) -> TxnError {
+        match error {
+            SpaceError::Txn(error) => error,
+            SpaceError::Buffer(error) => error.into(),
+            other => TxnError::Structure { structure: "space", what: other.to_string() },
+        }
+    }
+}

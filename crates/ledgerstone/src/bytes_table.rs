@@ -1,0 +1,209 @@
+//! A table of byte strings in a transaction.
+
+use std::ops::{Bound, RangeBounds};
+use std::sync::Arc;
+
+use ledgerstone_lock::Mode;
+use ledgerstone_structures::{Read, Tree};
+use ledgerstone_txn::Txn;
+
+use crate::catalog::Entry as CatalogEntry;
+use crate::transaction::Shared;
+use crate::{Entry, Error, Range};
+
+/// A table whose keys and values are byte strings, ordered by key.
+///
+/// Owned: it keeps its transaction's state alive, but not the transaction running. Keys may be empty and are at most an
+/// eighth of a page; values are at most 64 MiB.
+#[derive(Clone)]
+pub struct BytesTable {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) tree: Tree,
+    name: Arc<str>,
+    entry: CatalogEntry,
+    is_own: bool,
+}
+
+impl std::fmt::Debug for BytesTable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BytesTable").field("name", &self.name).field("table", &self.entry.table).finish()
+    }
+}
+
+impl BytesTable {
+    pub(crate) fn new(shared: &Arc<Shared>, name: &str, entry: CatalogEntry, is_own: bool) -> BytesTable {
+        let tree = shared.env.tree(entry);
+        BytesTable { shared: Arc::clone(shared), tree, name: name.into(), entry, is_own }
+    }
+
+    /// The table's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn tree_entry(&self) -> CatalogEntry {
+        self.entry
+    }
+
+    /// Runs `f` with the intention `mode` on the table; the first time, makes sure that the table still exists.
+    #[inline]
+    pub(crate) fn enter<T>(&self, mode: Mode, f: impl FnOnce(&mut Txn) -> Result<T, Error>) -> Result<T, Error> {
+        self.shared.run(|txn| {
+            if mode == Mode::IX {
+                self.shared.env.check_writable()?;
+            }
+            let is_first = txn.table_mode(self.entry.table).is_none();
+            txn.lock_table(self.entry.table, mode)?;
+            if is_first && !self.is_own && self.shared.env.known.get(&self.name) != Some(self.entry) {
+                // G2: dropped between the look-up and the lock.
+                return Err(Error::NoSuchTable(self.name.to_string()));
+            }
+            f(txn)
+        })
+    }
+
+    /// The value of `key`, locked for reading until the transaction ends.
+    ///
+    /// # Errors
+    /// Conflicts ([`Error::Deadlock`], [`Error::LockTimeout`]), damage, a finished transaction.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        self.enter(Mode::IS, |txn| Ok(self.tree.get(txn, key, Read::Locked)?))
+    }
+
+    /// The value of `key`, locked so that only this transaction can change it next; readers may still read.
+    ///
+    /// # Errors
+    /// As [`BytesTable::get`].
+    pub fn get_for_update(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        self.enter(Mode::IX, |txn| Ok(self.tree.get(txn, key, Read::ForUpdate)?))
+    }
+
+    /// True if `key` has a value.
+    ///
+    /// # Errors
+    /// As [`BytesTable::get`].
+    pub fn contains(&self, key: &[u8]) -> Result<bool, Error> {
+        Ok(self.get(key)?.is_some())
+    }
+
+    /// Sets the value of `key`, whether it had one or not.
+    ///
+    /// # Errors
+    /// [`Error::KeyTooLarge`], [`Error::ValueTooLarge`], [`Error::ReadOnly`] without space, conflicts.
+    pub fn put(&self, key: &[u8], value: &[u8]) -> Result<(), Error> {
+        self.enter(Mode::IX, |txn| {
+            self.tree.put(txn, key, value)?;
+            Ok(())
+        })
+    }
+
+    /// Sets the value of a key that has none.
+    ///
+    /// # Errors
+    /// [`Error::KeyExists`], and as [`BytesTable::put`].
+    pub fn insert_new(&self, key: &[u8], value: &[u8]) -> Result<(), Error> {
+        self.enter(Mode::IX, |txn| if self.tree.insert(txn, key, value)? { Ok(()) } else { Err(Error::KeyExists) })
+    }
+
+    /// Removes `key`; says whether it had a value.
+    ///
+    /// # Errors
+    /// As [`BytesTable::put`].
+    pub fn delete(&self, key: &[u8]) -> Result<bool, Error> {
+        self.enter(Mode::IX, |txn| Ok(self.tree.delete(txn, key)?))
+    }
+
+    /// Reads the value of `key` and replaces it by what `change` makes of it, in one descent; `None` leaves it as it is.
+    /// Says whether the key had a value. Only the bytes that differ are logged.
+    ///
+    /// # Errors
+    /// As [`BytesTable::put`].
+    pub fn modify(&self, key: &[u8], change: impl FnOnce(&[u8]) -> Option<Vec<u8>>) -> Result<bool, Error> {
+        self.enter(Mode::IX, |txn| Ok(self.tree.modify(txn, key, change)?))
+    }
+
+    /// The place of `key`, to look at and to fill.
+    ///
+    /// # Errors
+    /// As [`BytesTable::get_for_update`].
+    pub fn entry(&self, key: &[u8]) -> Result<Entry, Error> {
+        let value = self.get_for_update(key)?;
+        Ok(Entry::new(self.clone(), key, value))
+    }
+
+    /// The records whose keys lie in `keys`, in order; from the back too. The iterator is owned and can be sent.
+    ///
+    /// # Errors
+    /// As [`BytesTable::get`].
+    pub fn range<'k>(&self, keys: impl RangeBounds<&'k [u8]>) -> Result<Range, Error> {
+        let own = |b: Bound<&&[u8]>| match b {
+            Bound::Included(k) => Bound::Included(k.to_vec()),
+            Bound::Excluded(k) => Bound::Excluded(k.to_vec()),
+            Bound::Unbounded => Bound::Unbounded,
+        };
+        Range::new(self.clone(), own(keys.start_bound()), own(keys.end_bound()))
+    }
+
+    /// The records whose keys begin with `prefix`.
+    ///
+    /// # Errors
+    /// As [`BytesTable::get`].
+    pub fn prefix(&self, prefix: &[u8]) -> Result<Range, Error> {
+        let end = match prefix_end(prefix) {
+            Some(end) => Bound::Excluded(end),
+            None => Bound::Unbounded,
+        };
+        Range::new(self.clone(), Bound::Included(prefix.to_vec()), end)
+    }
+
+    /// The record with the smallest key.
+    ///
+    /// # Errors
+    /// As [`BytesTable::get`].
+    pub fn first(&self) -> Result<Option<(Vec<u8>, Vec<u8>)>, Error> {
+        self.range(..)?.next().transpose()
+    }
+
+    /// The record with the largest key.
+    ///
+    /// # Errors
+    /// As [`BytesTable::get`].
+    pub fn last(&self) -> Result<Option<(Vec<u8>, Vec<u8>)>, Error> {
+        self.range(..)?.next_back().transpose()
+    }
+
+    /// How many records there are, counted by reading them all.
+    ///
+    /// # Errors
+    /// As [`BytesTable::get`].
+    pub fn count(&self) -> Result<u64, Error> {
+        let mut count = 0;
+        self.range(..)?.for_each_ref(|_, _| {
+            count += 1;
+            true
+        })?;
+        Ok(count)
+    }
+}
+
+/// The smallest byte string above all that begin with `prefix`; none if there is no such string.
+fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
+    let last = prefix.iter().rposition(|&b| b != 0xff)?;
+    let mut end = prefix[..=last].to_vec();
+    end[last] += 1;
+    Some(end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::prefix_end;
+
+    #[test]
+    fn the_end_of_a_prefix_is_the_next_string_that_does_not_begin_with_it() {
+        assert_eq!(prefix_end(b"ab"), Some(b"ac".to_vec()));
+        assert_eq!(prefix_end(b"a\xff\xff"), Some(b"b".to_vec()));
+        assert_eq!(prefix_end(b"\xff"), None);
+        assert_eq!(prefix_end(b""), None);
+    }
+}

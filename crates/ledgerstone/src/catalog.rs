@@ -1,0 +1,105 @@
+//! The catalog: which tables there are, by name.
+//!
+//! A tree with a fixed root, like any table but without a name. Its keys are the names' bytes, its values:
+//!
+//! ```text
+//! offset size field
+//!   0     1   format    1
+//!   1     1   kind      1 B-link tree
+//!   2     6   zero
+//!   8     8   table id  never reused: the log's tail when the table was created
+//!  16     8   root      page id; roots never move
+//! ```
+//! G1. A name is locked like any key: X to create or drop, S to look up. A drop also locks the table itself X, so that
+//!     it waits for everyone who uses the table.
+//! G2. `known` holds committed tables only. An entry goes in while its name is locked S by who read it, and comes out
+//!     before the X lock of a drop is released; whoever relies on it has locked the table first and looks again then.
+
+use std::collections::BTreeMap;
+
+use ledgerstone_page::{PageId, TableId};
+use parking_lot::RwLock;
+
+use crate::Error;
+
+/// Bytes of a catalog value.
+const VALUE_BYTES: usize = 24;
+const FORMAT: u8 = 1;
+const KIND_BTREE: u8 = 1;
+
+/// Where a table is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub table: TableId,
+    pub root: PageId,
+}
+
+impl Entry {
+    pub(crate) fn encode(self) -> [u8; VALUE_BYTES] {
+        let mut bytes = [0; VALUE_BYTES];
+        bytes[0] = FORMAT;
+        bytes[1] = KIND_BTREE;
+        bytes[8..16].copy_from_slice(&self.table.0.to_le_bytes());
+        bytes[16..].copy_from_slice(&self.root.0.to_le_bytes());
+        bytes
+    }
+
+    pub(crate) fn decode(name: &str, bytes: &[u8]) -> Result<Entry, Error> {
+        let damaged = |what| Error::Corrupt { what: format!("catalog entry of table {name:?}: {what}") };
+        let bytes: &[u8; VALUE_BYTES] = bytes.try_into().map_err(|_| damaged("wrong length"))?;
+        if bytes[0] != FORMAT || bytes[1] != KIND_BTREE {
+            return Err(damaged("unknown format or kind"));
+        }
+        let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
+        Ok(Entry { table: TableId(word(8)), root: PageId(word(16)) })
+    }
+}
+
+/// Tables seen before, so that a transaction that names one need not search the tree (G2).
+#[derive(Default)]
+pub(crate) struct Known {
+    tables: RwLock<BTreeMap<String, Entry>>,
+}
+
+impl Known {
+    pub(crate) fn get(&self, name: &str) -> Option<Entry> {
+        self.tables.read().get(name).copied()
+    }
+
+    pub(crate) fn insert(&self, name: &str, entry: Entry) {
+        self.tables.write().insert(name.to_string(), entry);
+    }
+
+    pub(crate) fn remove(&self, name: &str) {
+        self.tables.write().remove(name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_survives_its_encoding() {
+        let entry = Entry { table: TableId(0x0102_0304_0506), root: PageId(77) };
+        assert_eq!(Entry::decode("t", &entry.encode()).ok(), Some(entry));
+    }
+
+    #[test]
+    fn golden_bytes_of_an_entry() {
+        let bytes = Entry { table: TableId(0x1122), root: PageId(0x33) }.encode();
+        assert_eq!(
+            bytes,
+            [1, 1, 0, 0, 0, 0, 0, 0, 0x22, 0x11, 0, 0, 0, 0, 0, 0, 0x33, 0, 0, 0, 0, 0, 0, 0]
+        );
+    }
+
+    #[test]
+    fn damaged_entries_are_refused() {
+        let good = Entry { table: TableId(1), root: PageId(2) }.encode();
+        assert!(Entry::decode("t", &good[..23]).is_err());
+        let mut newer = good;
+        newer[0] = 9;
+        assert!(matches!(Entry::decode("t", &newer), Err(Error::Corrupt { .. })));
+    }
+}

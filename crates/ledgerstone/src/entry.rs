@@ -1,0 +1,84 @@
+//! A key's place in a table: looked at once, then filled.
+
+use crate::{BytesTable, Error};
+
+/// The place of a key, locked for update. Made by [`BytesTable::entry`].
+#[derive(Debug)]
+pub struct Entry {
+    table: BytesTable,
+    key: Vec<u8>,
+    value: Option<Vec<u8>>,
+}
+
+impl Entry {
+    pub(crate) fn new(table: BytesTable, key: &[u8], value: Option<Vec<u8>>) -> Entry {
+        Entry { table, key: key.to_vec(), value }
+    }
+
+    /// The key.
+    #[must_use]
+    pub fn key(&self) -> &[u8] {
+        &self.key
+    }
+
+    /// The value it has now.
+    #[must_use]
+    pub fn value(&self) -> Option<&[u8]> {
+        self.value.as_deref()
+    }
+
+    /// Its value; if it has none, `value` is put there first.
+    ///
+    /// # Errors
+    /// As [`BytesTable::put`].
+    pub fn or_insert(self, value: &[u8]) -> Result<Vec<u8>, Error> {
+        self.or_insert_with(|| value.to_vec())
+    }
+
+    /// Its value; if it has none, the result of `make` is put there first.
+    ///
+    /// # Errors
+    /// As [`BytesTable::put`].
+    pub fn or_insert_with(self, make: impl FnOnce() -> Vec<u8>) -> Result<Vec<u8>, Error> {
+        match self.value {
+            Some(value) => Ok(value),
+            None => {
+                let value = make();
+                self.table.put(&self.key, &value)?;
+                Ok(value)
+            }
+        }
+    }
+
+    /// Changes the value if there is one; then goes on as an entry.
+    ///
+    /// # Errors
+    /// As [`BytesTable::put`].
+    pub fn and_modify(mut self, change: impl FnOnce(&mut Vec<u8>)) -> Result<Entry, Error> {
+        if let Some(value) = self.value.as_mut() {
+            change(value);
+            self.table.put(&self.key, value)?;
+        }
+        Ok(self)
+    }
+
+    /// Puts `value` there; returns the old one.
+    ///
+    /// # Errors
+    /// As [`BytesTable::put`].
+    pub fn replace(self, value: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        self.table.put(&self.key, value)?;
+        Ok(self.value)
+    }
+
+    /// Removes the key; returns its value.
+    ///
+    /// # Errors
+    /// As [`BytesTable::delete`].
+    pub fn remove(self) -> Result<Option<Vec<u8>>, Error> {
+        if self.value.is_some() {
+            self.table.delete(&self.key)?;
+        }
+        Ok(self.value)
+    }
+}

@@ -1,0 +1,347 @@
+//! The environment: one directory, one engine, and everybody's handle to it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+
+use ledgerstone_disk::{Disk, DiskFile, DiskLock};
+use ledgerstone_log::ControlFile;
+use ledgerstone_page::Lsn;
+use ledgerstone_recovery::RecoveryReport;
+use ledgerstone_region::{Handle, Latch, sync};
+use ledgerstone_space::Space;
+use ledgerstone_structures::{ToFree, Tree};
+use ledgerstone_txn::{Durability, Engine, Txn};
+use parking_lot::Mutex;
+
+use crate::background::Bell;
+use crate::catalog::{Entry, Known};
+use crate::options::Effective;
+use crate::{Error, Options, Transaction, TransactionOptions, background, open};
+
+/// Tries of [`Environment::transact`] before it gives a conflict back to its caller.
+const TRY_COUNT_MAX: u32 = 200;
+
+/// An open environment. Cheap to clone; closed in order when the last clone and transaction are gone.
+///
+/// ```
+/// # fn main() -> Result<(), ledgerstone::Error> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let dir = dir.path();
+/// let env = ledgerstone::Environment::options().cache_bytes(16 << 20).open(dir)?;
+/// env.transact(|txn| {
+///     let fruit = txn.bytes_or_create("fruit")?;
+///     fruit.put(b"apple", b"red")?;
+///     fruit.put(b"pear", b"green")
+/// })?;
+/// let colour = env.transact(|txn| txn.bytes("fruit")?.get(b"pear"))?;
+/// assert_eq!(colour.as_deref(), Some(&b"green"[..]));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Environment {
+    inner: Arc<Handles>,
+}
+
+impl std::fmt::Debug for Environment {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Environment").field("disk", &self.inner.env.disk.describe()).finish()
+    }
+}
+
+/// Counts the handles: when the last goes, the environment is closed. Background threads hold [`Inner`] only.
+struct Handles {
+    env: Arc<Inner>,
+    threads: Mutex<Vec<sync::JoinHandle<()>>>,
+}
+
+/// Everything behind a handle.
+pub(crate) struct Inner {
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) _lock: Box<dyn DiskLock>,
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) space: Arc<Space>,
+    pub(crate) data: Arc<dyn DiskFile>,
+    pub(crate) catalog: Tree,
+    pub(crate) to_free: ToFree,
+    pub(crate) known: Known,
+    pub(crate) effective: Effective,
+    pub(crate) durability: Durability,
+    pub(crate) is_read_only: bool,
+    pub(crate) report: RecoveryReport,
+    /// Held by whoever takes a checkpoint; a latch, because it waits for the disk.
+    pub(crate) checkpoint_latch: Handle<[Latch]>,
+    /// Never contended: only under `checkpoint_latch`.
+    pub(crate) control: Mutex<ControlFile>,
+    pub(crate) last_checkpoint: AtomicU64,
+    pub(crate) checkpoint_count: AtomicU64,
+    pub(crate) bell: Bell,
+    pub(crate) is_closed: AtomicBool,
+}
+
+impl Environment {
+    /// Settings to open an environment with.
+    #[must_use]
+    pub fn options() -> Options {
+        Options::default()
+    }
+
+    pub(crate) fn open_with(options: &Options, disk: Arc<dyn Disk>) -> Result<Environment, Error> {
+        let env = Arc::new(open::open(options, disk)?);
+        let mut threads = Vec::new();
+        if options.has_background_threads {
+            env.engine.log.start_flusher();
+            env.engine.cache.start_writer();
+            let keeper = Arc::clone(&env);
+            threads.push(sync::spawn("housekeeper", move || background::keep_house(&keeper)));
+            env.nudge_reclaim(); // What a crash left over.
+        }
+        Ok(Environment { inner: Arc::new(Handles { env, threads: Mutex::new(threads) }) })
+    }
+
+    /// Begins a transaction with the environment's settings.
+    ///
+    /// # Errors
+    /// [`Error::Failed`], [`Error::TooManyTransactions`].
+    pub fn begin(&self) -> Result<Transaction, Error> {
+        self.begin_with(TransactionOptions::default())
+    }
+
+    /// Begins a transaction.
+    ///
+    /// # Errors
+    /// As [`Environment::begin`].
+    pub fn begin_with(&self, options: TransactionOptions) -> Result<Transaction, Error> {
+        let env = &self.inner.env;
+        let mut txn = match options.age {
+            None => env.engine.begin()?,
+            Some(age) => env.engine.begin_aged(age)?,
+        };
+        if let Some(timeout) = options.lock_timeout {
+            txn.set_lock_timeout_ns(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
+        }
+        Ok(Transaction::new(Arc::clone(env), txn, options.durability.unwrap_or(env.durability)))
+    }
+
+    /// Runs `f` in a transaction and commits it; again, with growing pauses, when it was the victim of a conflict.
+    ///
+    /// If `f` fails or panics, the transaction is rolled back. `f` may run several times: let it change nothing else.
+    /// A repeated transaction keeps its age, so that it wins against younger ones in the end.
+    ///
+    /// # Errors
+    /// What `f` returns; a conflict that has been met 200 times; a failed commit.
+    pub fn transact<T, E: From<Error> + Retry>(
+        &self,
+        f: impl FnMut(&Transaction) -> Result<T, E>,
+    ) -> Result<T, E> {
+        self.transact_with(TransactionOptions::default(), f)
+    }
+
+    /// The same with options.
+    ///
+    /// # Errors
+    /// As [`Environment::transact`].
+    pub fn transact_with<T, E: From<Error> + Retry>(
+        &self,
+        mut options: TransactionOptions,
+        mut f: impl FnMut(&Transaction) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let mut tries = 0;
+        loop {
+            let txn = self.begin_with(options)?;
+            options.age = options.age.or(Some(txn.xid()));
+            let xid = txn.xid().0;
+            let result = match f(&txn) {
+                Ok(value) => txn.commit().map(|_| value).map_err(E::from),
+                Err(error) => {
+                    drop(txn); // Rolled back before the pause.
+                    Err(error)
+                }
+            };
+            tries += 1;
+            match result {
+                Err(error) if error.is_retryable() && tries < TRY_COUNT_MAX => pause(tries, xid),
+                other => return other,
+            }
+        }
+    }
+
+    /// Takes a checkpoint: a restart will begin about here. Runs beside everything else.
+    ///
+    /// # Errors
+    /// A page or the log cannot be written.
+    pub fn checkpoint(&self) -> Result<Lsn, Error> {
+        self.inner.env.checkpoint(false)
+    }
+
+    /// What recovery did when the environment was opened.
+    #[must_use]
+    pub fn recovery_report(&self) -> &RecoveryReport {
+        &self.inner.env.report
+    }
+
+    /// The settings in force.
+    #[must_use]
+    pub fn effective(&self) -> &Effective {
+        &self.inner.env.effective
+    }
+
+    /// Frees now what dropped tables and replaced values have left behind. Done in the background anyway.
+    ///
+    /// # Errors
+    /// A page or the log cannot be read or written.
+    pub fn reclaim(&self) -> Result<(), Error> {
+        self.inner.env.reclaim()
+    }
+
+    /// True once the environment has failed: every call says so until it is opened again.
+    #[must_use]
+    pub fn is_failed(&self) -> bool {
+        self.inner.env.engine.is_failed()
+    }
+
+    /// Closes in order: everything is written, so that the next open needs no recovery.
+    ///
+    /// # Errors
+    /// [`Error::TransactionsOpen`]; a page, the log or the control file cannot be written (the next open recovers).
+    pub fn close(self) -> Result<(), Error> {
+        let count = self.inner.env.engine.table.active_count();
+        if count > 0 && !self.inner.env.engine.is_failed() {
+            return Err(Error::TransactionsOpen { count });
+        }
+        self.inner.shut_down()
+    }
+
+    pub(crate) fn inner(&self) -> &Arc<Inner> {
+        &self.inner.env
+    }
+}
+
+/// Errors that can say whether the same transaction, run again, may succeed. For errors of your own around [`Error`].
+pub trait Retry {
+    /// True if [`Environment::transact`] should run the transaction again.
+    fn is_retryable(&self) -> bool;
+}
+
+impl Retry for Error {
+    fn is_retryable(&self) -> bool {
+        Error::is_retryable(self)
+    }
+}
+
+/// Waits a little, longer from try to try, and differently for each transaction, so that rivals do not meet again.
+fn pause(tries: u32, xid: u64) {
+    let step_ns = 20_000 << tries.min(8);
+    sync::sleep_ns(xid.wrapping_mul(0x9E37_79B9_7F4A_7C15) % step_ns);
+}
+
+impl Handles {
+    fn shut_down(&self) -> Result<(), Error> {
+        if self.env.is_closed.swap(true, Relaxed) {
+            return Ok(());
+        }
+        self.env.bell.stop();
+        let threads = std::mem::take(&mut *self.threads.lock());
+        let mut result = Ok(());
+        for thread in threads {
+            if thread.join().is_err() {
+                result = Err(Error::Panicked("housekeeper"));
+            }
+        }
+        self.env.engine.cache.stop_writer();
+        if !self.env.engine.is_failed() && !self.env.is_read_only && result.is_ok() {
+            // Twice: the first leaves its own record and what the background wrote meanwhile behind.
+            let is_clean = self.env.engine.table.active_count() == 0;
+            result = self.env.checkpoint(is_clean).map(|_| ());
+        }
+        self.env.engine.log.stop_flusher();
+        self.env.engine.clear_undos();
+        result
+    }
+}
+
+impl Drop for Handles {
+    fn drop(&mut self) {
+        // Whatever fails here is found and mended by the next open.
+        let _ = self.shut_down();
+    }
+}
+
+impl Inner {
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
+    pub(crate) fn catalog(&self) -> &Tree {
+        &self.catalog
+    }
+
+    pub(crate) fn to_free(&self) -> &ToFree {
+        &self.to_free
+    }
+
+    pub(crate) fn space(&self) -> &Arc<Space> {
+        &self.space
+    }
+
+    pub(crate) fn bell(&self) -> &Bell {
+        &self.bell
+    }
+
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.is_read_only
+    }
+
+    pub(crate) fn tree(&self, entry: Entry) -> Tree {
+        self.catalog.sibling(entry.table, entry.root)
+    }
+
+    pub(crate) fn check_writable(&self) -> Result<(), Error> {
+        if self.is_read_only {
+            return Err(Error::ReadOnly { why: "the environment was opened for reading only".into() });
+        }
+        Ok(())
+    }
+
+    pub(crate) fn nudge_reclaim(&self) {
+        self.bell.reclaim();
+    }
+
+    pub(crate) fn begin(&self) -> Result<Txn, Error> {
+        Ok(self.engine.begin()?)
+    }
+
+    pub(crate) fn reclaim(&self) -> Result<(), Error> {
+        if self.is_read_only {
+            return Ok(());
+        }
+        Ok(self.to_free.reclaim()?)
+    }
+
+    pub(crate) fn log_since_checkpoint(&self) -> u64 {
+        self.engine.log.tail().0.saturating_sub(self.last_checkpoint.load(Acquire))
+    }
+
+    pub(crate) fn checkpoint(&self, is_clean: bool) -> Result<Lsn, Error> {
+        self.check_writable()?;
+        self.engine.check()?;
+        let latch = &self.checkpoint_latch[0];
+        // A checkpoint may well take longer than a latch is waited for.
+        while latch.exclusive(self.engine.slots.current()).is_err() {}
+        let taken = {
+            let mut control = self.control.lock();
+            ledgerstone_recovery::checkpoint(&self.engine, &mut control, is_clean)
+        };
+        if let Ok(taken) = &taken {
+            self.last_checkpoint.store(taken.lsn.0, Release);
+            self.checkpoint_count.fetch_add(1, Relaxed);
+        }
+        latch.unlatch_exclusive();
+        let taken = taken.inspect_err(|error| {
+            if !matches!(error, ledgerstone_recovery::RecoveryError::Log(e) if e.is_no_space()) {
+                self.engine.fail(&format!("checkpoint: {error}"));
+            }
+        })?;
+        Ok(taken.lsn)
+    }
+}

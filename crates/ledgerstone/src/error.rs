@@ -1,0 +1,193 @@
+//! One error for everything a user of the library can meet.
+//!
+//! | kind | variants | what to do |
+//! | --- | --- | --- |
+//! | refusal | most | nothing has changed; the message says what to do |
+//! | conflict | `Deadlock`, `LockTimeout` | the transaction was (or should be) rolled back; try it again ([`Error::is_retryable`]) |
+//! | damage and device | `Corrupt`, `Disk` | restore, repair, look at the device |
+//! | failed environment | `Failed` | every call says so until the environment is opened again |
+
+use std::path::Path;
+
+use ledgerstone_buffer::BufferError;
+use ledgerstone_disk::DiskError;
+use ledgerstone_lock::LockError;
+use ledgerstone_log::{ControlError, LogError};
+use ledgerstone_recovery::RecoveryError;
+use ledgerstone_region::RegionError;
+use ledgerstone_space::SpaceError;
+use ledgerstone_structures::TreeError;
+use ledgerstone_txn::TxnError;
+use thiserror::Error as ThisError;
+
+/// Why a call was refused or failed.
+#[derive(Debug, ThisError)]
+#[non_exhaustive]
+pub enum Error {
+    /// The transaction was chosen to end a deadlock and has been rolled back. Run it again.
+    #[error("deadlock, and this transaction was rolled back to end it: {cycle}")]
+    Deadlock {
+        /// Who waited for whom.
+        cycle: String,
+    },
+    /// A lock was not granted in time. The transaction still stands: roll it back and run it again, or wait more.
+    #[error("lock not granted in time: {what}")]
+    LockTimeout {
+        /// Which lock, and who holds it.
+        what: String,
+    },
+    /// The lock table is full; commit sooner, or open with a larger `lock_count_max`.
+    #[error("the lock table is full; use smaller transactions or a larger lock_count_max")]
+    LockTableFull,
+    /// The transaction was committed or rolled back before this call.
+    #[error("the transaction has already ended")]
+    Finished,
+    /// All transaction slots are in use.
+    #[error("{0} transactions are running, which is the most; end one, or raise transaction_count_max")]
+    TooManyTransactions(u32),
+    /// The key is longer than a page of this environment allows.
+    #[error("key of {len} bytes is too large; at most {max} bytes fit")]
+    KeyTooLarge {
+        /// Its length in bytes.
+        len: usize,
+        /// The longest allowed.
+        max: usize,
+    },
+    /// The value is too long.
+    #[error("value of {len} bytes is too large; at most {max} bytes fit")]
+    ValueTooLarge {
+        /// Its length in bytes.
+        len: usize,
+        /// The longest allowed.
+        max: usize,
+    },
+    /// A table name is empty or too long.
+    #[error("table name {name:?} is not valid: 1 to 255 bytes are needed")]
+    BadTableName {
+        /// The name.
+        name: String,
+    },
+    /// No table has that name.
+    #[error("there is no table named {0:?}")]
+    NoSuchTable(String),
+    /// A table of that name exists already.
+    #[error("a table named {0:?} exists already")]
+    TableExists(String),
+    /// The key exists already (`insert_new`).
+    #[error("the key exists already")]
+    KeyExists,
+    /// Stored bytes are no value of the type asked for: opened with another type, or damaged.
+    #[error("stored bytes of table {table:?} are not a valid {what}")]
+    WrongType {
+        /// The table.
+        table: String,
+        /// Key or value, and its type.
+        what: String,
+    },
+    /// A setting is out of bounds or unknown.
+    #[error("setting {name}: {what}")]
+    Setting {
+        /// Which.
+        name: String,
+        /// What is wrong and what is allowed.
+        what: String,
+    },
+    /// The directory holds no environment.
+    #[error("{path} is not a Ledgerstone environment: {why}")]
+    NotAnEnvironment {
+        /// The directory.
+        path: String,
+        /// What is missing.
+        why: &'static str,
+    },
+    /// The environment was written by a newer version of this software.
+    #[error("{path} has format {found}; this version reads up to {supported}: use a newer version")]
+    NewerFormat {
+        /// The environment.
+        path: String,
+        /// Its format.
+        found: u32,
+        /// The newest that this version reads.
+        supported: u32,
+    },
+    /// The environment was created with another page size.
+    #[error("the environment has pages of {found} bytes, not {asked}; open it without page_bytes")]
+    WrongPageSize {
+        /// Its page size.
+        found: u32,
+        /// What the caller set.
+        asked: u32,
+    },
+    /// Another process, or another handle in this one, has the environment open.
+    #[error("{path} is open already, in this or another process; close it there first")]
+    AlreadyOpen {
+        /// The environment.
+        path: String,
+    },
+    /// A close was asked for while transactions run.
+    #[error("{count} transactions are still open; end them before closing")]
+    TransactionsOpen {
+        /// How many.
+        count: u32,
+    },
+    /// Nothing can be written now, nothing was, and reads go on: no space left, or opened read-only.
+    #[error("read-only: {why}")]
+    ReadOnly {
+        /// The reason, and what ends it.
+        why: String,
+    },
+    /// The operating system refused access.
+    #[error("permission denied: {what}")]
+    Permission {
+        /// File and operation.
+        what: String,
+    },
+    /// The environment failed earlier and must be opened again.
+    #[error("the environment has failed: {why}; open it again to recover")]
+    Failed {
+        /// What failed first.
+        why: String,
+    },
+    /// Bytes on disk are not what they must be.
+    #[error("damaged: {what}")]
+    Corrupt {
+        /// File, page, offset, LSN; expected and found.
+        what: String,
+    },
+    /// The log names an operation that this program has not registered.
+    #[error("the log needs an extension that is not registered: {what}")]
+    UnknownOperation {
+        /// Operation and record.
+        what: String,
+    },
+    /// A file could not be read or written.
+    #[error("{0}")]
+    Disk(String),
+    /// The memory for cache and tables could not be reserved.
+    #[error("cannot reserve memory: {0}")]
+    Memory(String),
+    /// A background thread ended by a panic: a bug in this library.
+    #[error("a background thread panicked: {0}")]
+    Panicked(&'static str),
+}
+
+impl Error {
+    /// True if the same transaction, run again, may well succeed.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, Error::Deadlock { .. } | Error::LockTimeout { .. })
+    }
+
+    pub(crate) fn no_space(what: &dyn std::fmt::Display) -> Error {
+        Error::ReadOnly { why: format!("{what}; free some space and go on: nothing was lost") }
+    }
+
+    pub(crate) fn from_io(operation: &str, path: &Path, error: &std::io::Error) -> Error {
+        let what = format!("{operation} {}: {error}", path.display());
+        match error.kind() {
+            std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => Error::Permission { what },
+            std::io::ErrorKind::StorageFull => Error::no_space(&what),
+            _ => Error::Disk(what),
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! How an environment is created, and how it is opened.
+//!
+//! ```text
+//!  file          what
+//!  lock          held by whoever has the environment open (a POSIX record lock)
+//!  control       sizes, ids, and where recovery begins; written last at creation: its presence means "created"
+//!  log/          segments of the log, named by first LSN
+//!  data          pages
+//!  double_write  copies of pages in flight
+//!  ledgerstone.toml   settings, optional, never written by us
+//! ```
+//! O1. A directory without `control` is no environment yet: creation starts afresh there, over whatever an interrupted
+//!     creation left (and refuses a directory that holds strangers' files under our names).
+//! O2. Recovery raises the incarnation durably in `control` before the log is written at all.
+//! O3. Nobody else has the environment while we are here: the lock is taken first and released last.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+use ledgerstone_buffer::{Cache, CacheConfig, Policy, Tuning};
+use ledgerstone_disk::{Disk, DiskError, DiskErrorKind, DiskFile, DiskLock, Open};
+use ledgerstone_lock::{LockConfig, LockTable};
+use ledgerstone_log::{CONTROL_PATH, ControlFile, ControlState, EnvironmentId, FIRST_LSN, LOG_DIR, Log, LogConfig, LogError, LogScan};
+use ledgerstone_op::Registry;
+use ledgerstone_page::{Lsn, PageId, TableId, Xid};
+use ledgerstone_recovery::{Analysis, RecoveryError, RecoveryReport};
+use ledgerstone_region::{Latch, Region, SlotTable, sync};
+use ledgerstone_space::Space;
+use ledgerstone_structures::{ToFree, Tree};
+use ledgerstone_txn::{Durability, Engine, EngineParts, EngineSettings, TxnTable};
+use parking_lot::Mutex;
+
+use crate::background::Bell;
+use crate::catalog::Known;
+use crate::env::Inner;
+use crate::options::{Effective, Replacement};
+use crate::{Error, Options};
+
+const LOCK: &str = "lock";
+const DATA: &str = "data";
+const DOUBLE_WRITE: &str = "double_write";
+
+/// The catalog's root page, fixed at creation.
+const CATALOG_ROOT: PageId = PageId(2);
+/// The root page of the tree of deferred frees.
+const TO_FREE_ROOT: PageId = PageId(3);
+const CATALOG_TABLE: TableId = TableId(1);
+const TO_FREE_TABLE: TableId = TableId(2);
+
+/// Opens the environment on `disk`, creating or recovering it as needed.
+pub(crate) fn open(options: &Options, disk: Arc<dyn Disk>) -> Result<Inner, Error> {
+    let exists = disk.exists(CONTROL_PATH)?;
+    if !exists && (!options.create || options.read_only) {
+        return Err(Error::NotAnEnvironment { path: disk.describe(), why: "it has no control file" });
+    }
+    let lock = take_lock(&disk)?;
+    if disk.exists(CONTROL_PATH)? { recover(options, disk, lock) } else { create(options, disk, lock) }
+}
+
+fn take_lock(disk: &Arc<dyn Disk>) -> Result<Box<dyn DiskLock>, Error> {
+    disk.lock(LOCK).map_err(|error| {
+        if error.kind == DiskErrorKind::Locked { Error::AlreadyOpen { path: disk.describe() } } else { error.into() }
+    })
+}
+
+fn create(options: &Options, disk: Arc<dyn Disk>, lock: Box<dyn DiskLock>) -> Result<Inner, Error> {
+    let (page_bytes, segment_bytes) = options.sizes_for_creation()?;
+    let effective = options.effective(page_bytes, segment_bytes)?;
+    clear_interrupted_creation(&disk)?;
+    let state = ControlState::new(new_id(), page_bytes, segment_bytes);
+    let found = Analysis { end: FIRST_LSN, incarnation: state.incarnation_max, ..Analysis::default() };
+    let parts = Parts::build(options, &effective, &disk, &state, &found, None)?;
+    let engine = &parts.engine;
+
+    let space = Space::format(engine, Arc::clone(&parts.data), state.environment)?;
+    let mut txn = engine.begin()?;
+    let (catalog, to_free) = trees(engine, &space);
+    Tree::format_root(&mut txn, &space, &catalog)?;
+    Tree::format_root(&mut txn, &space, to_free.tree())?;
+    txn.commit(Durability::Sync)?;
+    // O1: what the control file will vouch for is durable before it is there.
+    engine.cache.write_back_all()?;
+    disk.sync_dir("")?;
+    let control = ControlFile::create(&*disk, state)?;
+    parts.into_inner(options, effective, disk, lock, space, catalog, to_free, control, RecoveryReport::default())
+}
+
+/// Removes what a creation that was cut short has left behind (O1).
+fn clear_interrupted_creation(disk: &Arc<dyn Disk>) -> Result<(), Error> {
+    if disk.exists(DATA)? && !disk.exists(DOUBLE_WRITE)? && !disk.exists(LOG_DIR)? {
+        return Err(Error::NotAnEnvironment {
+            path: disk.describe(),
+            why: "it has a file named data that is not ours; choose another directory",
+        });
+    }
+    for file in [DATA, DOUBLE_WRITE] {
+        if disk.exists(file)? {
+            disk.remove(file)?;
+        }
+    }
+    if disk.exists(LOG_DIR)? {
+        for segment in disk.list(LOG_DIR)? {
+            disk.remove(&format!("{LOG_DIR}/{segment}"))?;
+        }
+    }
+    Ok(())
+}
+
+fn recover(options: &Options, disk: Arc<dyn Disk>, lock: Box<dyn DiskLock>) -> Result<Inner, Error> {
+    let mut control = ControlFile::open(&*disk)?;
+    let state = control.state;
+    if let Some(asked) = options.config.page_bytes
+        && asked != state.page_bytes
+    {
+        return Err(Error::WrongPageSize { found: state.page_bytes, asked });
+    }
+    let effective = options.effective(state.page_bytes, state.segment_bytes)?;
+    let mut report = RecoveryReport { scan_lsn: state.scan_lsn, ..RecoveryReport::default() };
+
+    let mut timer = Timer::start();
+    let (data, double_write) = (open_file(&disk, DATA)?, open_file(&disk, DOUBLE_WRITE)?);
+    report.torn_pages = Cache::repair_torn(&data, &double_write, state.page_bytes)?;
+    report.torn_ns = timer.lap();
+
+    let scan = || -> Result<LogScan, LogError> {
+        LogScan::new(
+            Arc::clone(&disk),
+            state.environment,
+            state.segment_bytes,
+            state.scan_lsn,
+            state.scan_incarnation,
+        )
+        .map(|scan| scan.with_incarnation_max(state.incarnation_max))
+    };
+    let analysis = ledgerstone_recovery::analyse(scan()?)?;
+    report.analysis_ns = timer.lap();
+    report.end_lsn = analysis.end;
+    report.record_count = analysis.record_count;
+    report.winner_count = analysis.winner_count;
+    report.loser_count = analysis.losers.len() as u64;
+    report.was_clean = state.is_clean && analysis.losers.is_empty() && analysis.ends_with_checkpoint;
+
+    // O2
+    let incarnation = state.incarnation_max + 1;
+    control.state.incarnation_max = incarnation;
+    control.state.is_clean = false;
+    control.write()?;
+    report.incarnation = incarnation;
+
+    let parts = Parts::build(options, &effective, &disk, &state, &analysis, Some(incarnation))?;
+    let engine = Arc::clone(&parts.engine);
+    engine.table.raise_next_xid(Xid(state.xid_floor.0.max(analysis.max_xid.0 + 1)));
+
+    let redone =
+        ledgerstone_recovery::redo(&engine, analysis.end, u64::from(effective.redo_worker_count), || Ok(scan()?))?;
+    report.redo_applied_count = redone.applied_count;
+    report.redo_skipped_count = redone.skipped_count;
+    report.redo_ns = timer.lap();
+
+    let space = Space::open(&engine, Arc::clone(&parts.data), state.environment)?;
+    let (catalog, to_free) = trees(&engine, &space);
+    report.undone_count = ledgerstone_recovery::undo(&engine, &analysis.losers)?;
+    report.undo_ns = timer.lap();
+
+    let mut inner = parts.into_inner(options, effective, disk, lock, space, catalog, to_free, control, report)?;
+    if !inner.is_read_only {
+        inner.checkpoint(false)?;
+    }
+    inner.report.checkpoint_ns = timer.lap();
+    Ok(inner)
+}
+
+fn open_file(disk: &Arc<dyn Disk>, name: &str) -> Result<Arc<dyn DiskFile>, DiskError> {
+    disk.open(name, Open { create: true, create_new: false, read_only: false, direct: true })
+}
+
+fn trees(engine: &Arc<Engine>, space: &Arc<Space>) -> (Tree, ToFree) {
+    let to_free = ToFree::new(engine, space, TO_FREE_TABLE, TO_FREE_ROOT);
+    let catalog = Tree::new(engine, space, &to_free, CATALOG_TABLE, CATALOG_ROOT);
+    ledgerstone_structures::register_undos(engine, space, &to_free);
+    (catalog, to_free)
+}
+
+/// All operations of this version.
+fn operations() -> Result<Registry, Error> {
+    let mut ops = Registry::new();
+    ledgerstone_space::register(&mut ops).map_err(|e| Error::UnknownOperation { what: e.to_string() })?;
+    ledgerstone_structures::register(&mut ops).map_err(|e| Error::UnknownOperation { what: e.to_string() })?;
+    Ok(ops)
+}
+
+/// The engine and what belongs to it, before anything is known of trees.
+struct Parts {
+    engine: Arc<Engine>,
+    data: Arc<dyn DiskFile>,
+}
+
+impl Parts {
+    fn build(
+        options: &Options,
+        effective: &Effective,
+        disk: &Arc<dyn Disk>,
+        state: &ControlState,
+        found: &Analysis,
+        next_incarnation: Option<u64>,
+    ) -> Result<Parts, Error> {
+        let lock_config = LockConfig {
+            owners: effective.transaction_count_max,
+            locks_max: effective.lock_count_max,
+            buckets: effective.lock_count_max / 4,
+            ..LockConfig::default()
+        };
+        let page_entries_bytes = options.page_count_max.saturating_mul(16);
+        let region = Region::anonymous(
+            page_entries_bytes
+                + effective.cache_bytes
+                + effective.cache_bytes / 16
+                + effective.log_buffer_bytes
+                + lock_config.region_bytes()
+                + u64::from(effective.transaction_count_max) * 1024
+                + (8 << 20),
+        )?;
+        let slots = Arc::new(SlotTable::create(&region, 1024)?);
+        let log = Log::open(LogConfig {
+            segment_bytes: state.segment_bytes,
+            buffer_bytes: effective.log_buffer_bytes,
+            async_delay_ns: effective.async_delay_ms.saturating_mul(1_000_000),
+            end: found.end,
+            incarnation: found.incarnation,
+            incarnations: found.incarnations.clone(),
+            next_incarnation,
+            ..LogConfig::new(Arc::clone(disk), region.clone(), state.environment)
+        })?;
+        let data = open_file(disk, DATA)?;
+        let cache = Arc::new(Cache::new(CacheConfig {
+            region: region.clone(),
+            slots: Arc::clone(&slots),
+            data: Arc::clone(&data),
+            double_write: open_file(disk, DOUBLE_WRITE)?,
+            log: Arc::clone(&log) as _,
+            page_bytes: state.page_bytes,
+            cache_bytes: effective.cache_bytes,
+            max_pages: options.page_count_max,
+            policy: match effective.replacement {
+                Replacement::Clock => Policy::Clock,
+                Replacement::Lru => Policy::Lru,
+            },
+            tuning: Tuning::default(),
+        })?);
+        let locks = LockTable::create(&region, lock_config)?;
+        let table = TxnTable::create(&region, effective.transaction_count_max)?;
+        let engine = Engine::new(EngineParts {
+            region,
+            slots,
+            log,
+            cache,
+            locks: Arc::new(locks),
+            ops: operations()?,
+            table,
+            settings: EngineSettings {
+                lock_timeout_ns: effective.lock_timeout_ms.saturating_mul(1_000_000),
+                escalate_after: effective.escalate_after,
+            },
+        });
+        Ok(Parts { engine, data })
+    }
+
+    #[allow(clippy::too_many_arguments)] // One caller each for create and recover; a struct would only rename them.
+    fn into_inner(
+        self,
+        options: &Options,
+        effective: Effective,
+        disk: Arc<dyn Disk>,
+        lock: Box<dyn DiskLock>,
+        space: Arc<Space>,
+        catalog: Tree,
+        to_free: ToFree,
+        control: ControlFile,
+        report: RecoveryReport,
+    ) -> Result<Inner, Error> {
+        let region = self.engine.region.clone();
+        Ok(Inner {
+            disk,
+            _lock: lock,
+            checkpoint_latch: region.handle_slice(region.alloc::<Latch>(1, 8)?)?,
+            bell: Bell::create(&region)?,
+            engine: self.engine,
+            space,
+            data: self.data,
+            catalog,
+            to_free,
+            known: Known::default(),
+            effective,
+            durability: options.durability,
+            is_read_only: options.read_only,
+            report,
+            control: Mutex::new(control),
+            last_checkpoint: AtomicU64::new(0),
+            checkpoint_count: AtomicU64::new(0),
+            is_closed: AtomicBool::new(false),
+        })
+    }
+}
+
+/// A random id.
+fn new_id() -> EnvironmentId {
+    let mut id = [0; 16];
+    id[..8].copy_from_slice(&sync::random_u64().to_le_bytes());
+    id[8..].copy_from_slice(&sync::random_u64().to_le_bytes());
+    id
+}
+
+struct Timer(u64);
+
+impl Timer {
+    fn start() -> Timer {
+        Timer(sync::now_ns())
+    }
+
+    fn lap(&mut self) -> u64 {
+        let before = std::mem::replace(&mut self.0, sync::now_ns());
+        self.0.saturating_sub(before)
+    }
+}

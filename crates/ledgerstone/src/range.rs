@@ -1,0 +1,143 @@
+//! A range of a table, read in order from either end.
+
+use std::ops::Bound;
+
+use ledgerstone_lock::Mode;
+use ledgerstone_structures::{Direction, Scan};
+
+use crate::{BytesTable, Error};
+
+/// An owned iterator over the records of a key range, in order; [`Iterator::next`] from the front,
+/// [`DoubleEndedIterator::next_back`] from the back, until they meet.
+///
+/// What it has passed is locked against change, and against new keys in between (serializable). Records put or deleted
+/// by the same transaction while it runs are seen if they lie ahead. After an error it ends.
+pub struct Range {
+    table: BytesTable,
+    start: Bound<Vec<u8>>,
+    end: Bound<Vec<u8>>,
+    front: Option<Scan>,
+    back: Option<Scan>,
+    /// Last keys given from either end, to know when they meet.
+    front_key: Option<Vec<u8>>,
+    back_key: Option<Vec<u8>>,
+    is_done: bool,
+}
+
+impl std::fmt::Debug for Range {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Range").field("table", &self.table).field("is_done", &self.is_done).finish()
+    }
+}
+
+type Record = (Vec<u8>, Vec<u8>);
+
+impl Range {
+    pub(crate) fn new(table: BytesTable, start: Bound<Vec<u8>>, end: Bound<Vec<u8>>) -> Result<Range, Error> {
+        table.enter(Mode::IS, |_| Ok(()))?;
+        let is_done = is_empty(&start, &end);
+        Ok(Range { table, start, end, front: None, back: None, front_key: None, back_key: None, is_done })
+    }
+
+    /// Calls `f` with each remaining record, without copying it out, until `f` says false.
+    ///
+    /// # Errors
+    /// As [`BytesTable::get`].
+    pub fn for_each_ref(mut self, mut f: impl FnMut(&[u8], &[u8]) -> bool) -> Result<(), Error> {
+        if self.is_done {
+            return Ok(());
+        }
+        if self.back_key.is_some() {
+            // The ends may meet: the owned way compares keys.
+            for record in self {
+                let (key, value) = record?;
+                if !f(&key, &value) {
+                    break;
+                }
+            }
+            return Ok(());
+        }
+        let mut scan = match self.front.take() {
+            Some(scan) => scan,
+            None => self.table.tree.scan(self.start.clone(), self.end.clone(), Direction::Forward),
+        };
+        self.table.shared.run(|txn| {
+            while let Some((key, value)) = scan.next(txn)? {
+                if !f(key, value) {
+                    break;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn step(&mut self, direction: Direction) -> Option<Result<Record, Error>> {
+        if self.is_done {
+            return None;
+        }
+        let scan = match direction {
+            Direction::Forward => &mut self.front,
+            Direction::Backward => &mut self.back,
+        };
+        let tree = &self.table.tree;
+        let scan = scan.get_or_insert_with(|| tree.scan(self.start.clone(), self.end.clone(), direction));
+        let read = self.table.shared.run(|txn| Ok(scan.next(txn)?.map(|(k, v)| (k.to_vec(), v.to_vec()))));
+        match read {
+            Ok(Some((key, value))) => {
+                let met = match direction {
+                    Direction::Forward => self.back_key.as_ref().is_some_and(|back| key >= *back),
+                    Direction::Backward => self.front_key.as_ref().is_some_and(|front| key <= *front),
+                };
+                if met {
+                    self.is_done = true;
+                    return None;
+                }
+                // Only a range read from both ends needs to know where the other end is; it costs a copy of the key.
+                match direction {
+                    Direction::Forward => keep(&mut self.front_key, &key),
+                    Direction::Backward => keep(&mut self.back_key, &key),
+                }
+                Some(Ok((key, value)))
+            }
+            Ok(None) => {
+                self.is_done = true;
+                None
+            }
+            Err(error) => {
+                self.is_done = true;
+                Some(Err(error))
+            }
+        }
+    }
+}
+
+fn keep(kept: &mut Option<Vec<u8>>, key: &[u8]) {
+    let kept = kept.get_or_insert_default();
+    kept.clear();
+    kept.extend_from_slice(key);
+}
+
+impl Iterator for Range {
+    type Item = Result<Record, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.step(Direction::Forward)
+    }
+}
+
+impl DoubleEndedIterator for Range {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        self.step(Direction::Backward)
+    }
+}
+
+impl std::iter::FusedIterator for Range {}
+
+/// True if no key can lie between the bounds.
+fn is_empty(start: &Bound<Vec<u8>>, end: &Bound<Vec<u8>>) -> bool {
+    match (start, end) {
+        (Bound::Unbounded, _) | (_, Bound::Unbounded) => false,
+        (Bound::Included(a), Bound::Included(b)) => a > b,
+        (Bound::Included(a) | Bound::Excluded(a), Bound::Included(b) | Bound::Excluded(b)) => a >= b,
+    }
+}

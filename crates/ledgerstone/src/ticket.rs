@@ -1,0 +1,82 @@
+//! Tickets: what a commit returns, and how to learn when it is durable.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use ledgerstone_page::Lsn;
+use ledgerstone_txn::Engine;
+
+use crate::Error;
+
+/// A commit that has its place in the log.
+#[derive(Debug, Clone)]
+#[must_use = "a commit with Pipelined, Async or Volatile durability is not durable yet; keep or wait for its ticket"]
+pub struct Committed {
+    /// LSN of the commit record; 0 for a transaction that changed nothing. Commits are ordered by it.
+    pub lsn: Lsn,
+    /// Resolves when everything the transaction wrote or read is durable.
+    pub ticket: Ticket,
+}
+
+/// Tells when a commit is durable. Can be waited for, polled or awaited in any async runtime.
+#[derive(Clone)]
+pub struct Ticket {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) lsn: Lsn,
+}
+
+impl std::fmt::Debug for Ticket {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ticket").field("lsn", &self.lsn).field("is_durable", &self.is_durable()).finish()
+    }
+}
+
+impl Ticket {
+    /// The LSN that must be durable.
+    #[must_use]
+    pub fn lsn(&self) -> Lsn {
+        self.lsn
+    }
+
+    /// True if no crash can take the commit any more. Never waits.
+    #[must_use]
+    pub fn is_durable(&self) -> bool {
+        self.lsn == Lsn(0) || self.engine.log.durable_lsn() > self.lsn
+    }
+
+    /// Waits until the commit is durable, flushing the log if need be.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] if the log could not be written: the commit may or may not be found after reopening.
+    pub fn wait(&self) -> Result<(), Error> {
+        if self.is_durable() {
+            return Ok(());
+        }
+        Ok(self.engine.log.flush_to(self.lsn)?)
+    }
+}
+
+impl Future for Ticket {
+    type Output = Result<(), Error>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if self.is_durable() {
+            return Poll::Ready(Ok(()));
+        }
+        if self.engine.is_failed() {
+            return Poll::Ready(Err(Error::Failed { why: self.engine.why_failed() }));
+        }
+        self.engine.log.on_durable(self.lsn, cx.waker().clone());
+        // Both may have come between the look and the registration.
+        if self.is_durable() {
+            return Poll::Ready(Ok(()));
+        }
+        if self.engine.is_failed() {
+            return Poll::Ready(Err(Error::Failed { why: self.engine.why_failed() }));
+        }
+        self.engine.log.request_flush(self.lsn);
+        Poll::Pending
+    }
+}

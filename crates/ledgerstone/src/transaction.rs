@@ -1,0 +1,261 @@
+//! A transaction as users see it.
+//!
+//! A [`Transaction`] and the tables opened in it share the running [`Txn`] behind a mutex, so that handles and iterators
+//! can be owned, sent to other threads, and outlive each other; once it ends they all say [`Error::Finished`].
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ledgerstone_lock::Mode;
+use ledgerstone_page::{TableId, Xid};
+use ledgerstone_structures::{Read, Tree};
+use ledgerstone_txn::{Durability, Txn};
+use parking_lot::Mutex;
+
+use crate::catalog::Entry;
+use crate::env::Inner;
+use crate::typed::{Key, TableDef, Value};
+use crate::{BytesTable, Committed, Error, Table, Ticket};
+
+/// How a transaction is to run. `Default` takes everything from the environment's options.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct TransactionOptions {
+    /// When its commit returns.
+    pub durability: Option<Durability>,
+    /// How long it waits for a lock.
+    pub lock_timeout: Option<std::time::Duration>,
+    pub(crate) age: Option<Xid>,
+}
+
+/// What transaction, tables and iterators share.
+pub(crate) struct Shared {
+    pub env: Arc<Inner>,
+    pub state: Mutex<State>,
+}
+
+/// The running transaction, until it ends.
+pub(crate) struct State {
+    pub txn: Option<Txn>,
+    /// Tables created (`Some`) or dropped (`None`) by this transaction and so not known to others.
+    own: BTreeMap<String, Option<Entry>>,
+}
+
+/// A running transaction; rolled back when dropped without [`Transaction::commit`].
+///
+/// Serializable: it runs as if it were alone. It is `Send`; its tables may be used from several threads, one call at a
+/// time.
+pub struct Transaction {
+    pub(crate) shared: Arc<Shared>,
+    durability: Durability,
+    xid: Xid,
+}
+
+impl std::fmt::Debug for Transaction {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Transaction").field("xid", &self.xid).field("durability", &self.durability).finish()
+    }
+}
+
+impl Shared {
+    /// Runs `f` on the running transaction; a deadlock rolls it back at once, so that the others go on.
+    pub(crate) fn run<T>(&self, f: impl FnOnce(&mut Txn) -> Result<T, Error>) -> Result<T, Error> {
+        let mut state = self.state.lock();
+        let txn = state.txn.as_mut().ok_or(Error::Finished)?;
+        let result = f(txn);
+        txn.release_claim();
+        if let Err(Error::Deadlock { .. }) = &result {
+            if let Some(txn) = state.txn.take() {
+                txn.abort()?;
+            }
+        }
+        result
+    }
+}
+
+impl Transaction {
+    pub(crate) fn new(env: Arc<Inner>, txn: Txn, durability: Durability) -> Transaction {
+        let xid = txn.xid();
+        let state = Mutex::new(State { txn: Some(txn), own: BTreeMap::new() });
+        Transaction { shared: Arc::new(Shared { env, state }), durability, xid }
+    }
+
+    /// Its id, never reused in the life of the environment.
+    #[must_use]
+    pub fn xid(&self) -> Xid {
+        self.xid
+    }
+
+    /// Commits with the transaction's durability.
+    ///
+    /// # Errors
+    /// [`Error::Finished`]; [`Error::ReadOnly`] without space for the commit record (rolled back);
+    /// [`Error::Failed`] if the log cannot be written: reopening tells whether the commit was kept.
+    pub fn commit(self) -> Result<Committed, Error> {
+        let durability = self.durability;
+        self.commit_with(durability)
+    }
+
+    /// Commits with the given durability.
+    ///
+    /// # Errors
+    /// As [`Transaction::commit`].
+    pub fn commit_with(self, durability: Durability) -> Result<Committed, Error> {
+        let txn = self.shared.state.lock().txn.take().ok_or(Error::Finished)?;
+        let engine = Arc::clone(txn.engine());
+        let committed = txn.commit(durability)?;
+        Ok(Committed { lsn: committed.lsn, ticket: Ticket { engine, lsn: committed.depends } })
+    }
+
+    /// Rolls back.
+    ///
+    /// # Errors
+    /// [`Error::Finished`]; a rollback that fails fails the environment.
+    pub fn abort(self) -> Result<(), Error> {
+        let txn = self.shared.state.lock().txn.take().ok_or(Error::Finished)?;
+        Ok(txn.abort()?)
+    }
+
+    /// Creates a table of byte strings.
+    ///
+    /// # Errors
+    /// [`Error::TableExists`], [`Error::BadTableName`], conflicts, no space.
+    pub fn create_table(&self, name: &str) -> Result<BytesTable, Error> {
+        self.find(name, Missing::Create, true)
+    }
+
+    /// Drops a table and all that is in it. Its pages are freed after the commit.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchTable`], conflicts.
+    pub fn drop_table(&self, name: &str) -> Result<(), Error> {
+        check_name(name)?;
+        let entry = self.find(name, Missing::Refuse, false)?.tree_entry();
+        let env = Arc::clone(&self.shared.env);
+        self.shared.run(|txn| {
+            env.check_writable()?;
+            txn.lock_table(entry.table, Mode::X)?;
+            if !env.catalog().delete(txn, name.as_bytes())? {
+                return Err(Error::NoSuchTable(name.to_string()));
+            }
+            env.to_free().defer_tree(txn, entry.root)?;
+            let (env, name) = (Arc::clone(&env), name.to_string());
+            txn.on_end(move |committed| {
+                if committed {
+                    env.known.remove(&name); // G2: before the locks go.
+                    env.nudge_reclaim();
+                }
+            });
+            Ok(())
+        })?;
+        self.shared.state.lock().own.insert(name.to_string(), None);
+        Ok(())
+    }
+
+    /// The names of all tables, sorted; locks the list against change.
+    ///
+    /// # Errors
+    /// Conflicts.
+    pub fn table_names(&self) -> Result<Vec<String>, Error> {
+        let env = Arc::clone(&self.shared.env);
+        self.shared.run(|txn| {
+            let mut names = Vec::new();
+            let mut scan = env.catalog().scan_all(txn)?;
+            while let Some((name, _)) = scan.next(txn)? {
+                names.push(String::from_utf8_lossy(name).into_owned());
+            }
+            Ok(names)
+        })
+    }
+
+    /// Opens a table of byte strings that exists.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchTable`], conflicts.
+    pub fn bytes(&self, name: &str) -> Result<BytesTable, Error> {
+        self.find(name, Missing::Refuse, false)
+    }
+
+    /// Opens a table of byte strings, creating it if it is missing.
+    ///
+    /// # Errors
+    /// Conflicts, no space.
+    pub fn bytes_or_create(&self, name: &str) -> Result<BytesTable, Error> {
+        self.find(name, Missing::Create, false)
+    }
+
+    /// Opens a typed table, creating it if it is missing (in a read-only environment: [`Error::NoSuchTable`]).
+    ///
+    /// # Errors
+    /// Conflicts, no space.
+    pub fn open<K: Key, V: Value>(&self, definition: TableDef<K, V>) -> Result<Table<K, V>, Error> {
+        let missing = if self.shared.env.is_read_only() { Missing::Refuse } else { Missing::Create };
+        Ok(Table::new(self.find(definition.name(), missing, false)?))
+    }
+
+    fn find(&self, name: &str, missing: Missing, must_be_new: bool) -> Result<BytesTable, Error> {
+        check_name(name)?;
+        let env = &self.shared.env;
+        let own = self.shared.state.lock().own.get(name).copied();
+        let found = match own {
+            Some(own) => own,
+            None => match env.known.get(name) {
+                Some(entry) if !must_be_new => Some(entry),
+                _ => self.look_up(name)?,
+            },
+        };
+        match (found, missing) {
+            (Some(_), _) if must_be_new => Err(Error::TableExists(name.to_string())),
+            (Some(entry), _) => Ok(BytesTable::new(&self.shared, name, entry, own.is_some())),
+            (None, Missing::Refuse) => Err(Error::NoSuchTable(name.to_string())),
+            (None, Missing::Create) => {
+                let (entry, is_own) = self.create(name)?;
+                Ok(BytesTable::new(&self.shared, name, entry, is_own))
+            }
+        }
+    }
+
+    fn look_up(&self, name: &str) -> Result<Option<Entry>, Error> {
+        let env = &self.shared.env;
+        self.shared.run(|txn| {
+            let Some(bytes) = env.catalog().get(txn, name.as_bytes(), Read::Locked)? else { return Ok(None) };
+            let entry = Entry::decode(name, &bytes)?;
+            env.known.insert(name, entry); // G2: the name is locked S now.
+            Ok(Some(entry))
+        })
+    }
+
+    /// Creates the table; another transaction may have been faster while the lock on the name was waited for.
+    fn create(&self, name: &str) -> Result<(Entry, bool), Error> {
+        let env = &self.shared.env;
+        let created = self.shared.run(|txn| {
+            env.check_writable()?;
+            if let Some(bytes) = env.catalog().get(txn, name.as_bytes(), Read::ForUpdate)? {
+                return Ok((Entry::decode(name, &bytes)?, false));
+            }
+            let table = TableId(txn.engine().log.tail().0);
+            txn.lock_table(table, Mode::X)?;
+            let root = Tree::create(txn, env.space(), env.to_free(), table)?;
+            let entry = Entry { table, root };
+            env.catalog().put(txn, name.as_bytes(), &entry.encode())?;
+            Ok((entry, true))
+        })?;
+        if created.1 {
+            self.shared.state.lock().own.insert(name.to_string(), Some(created.0));
+        }
+        Ok(created)
+    }
+}
+
+/// What to do about a table that is not there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Missing {
+    Refuse,
+    Create,
+}
+
+fn check_name(name: &str) -> Result<(), Error> {
+    if name.is_empty() || name.len() > 255 {
+        return Err(Error::BadTableName { name: name.chars().take(64).collect() });
+    }
+    Ok(())
+}

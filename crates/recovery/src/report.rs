@@ -1,0 +1,48 @@
+//! What a recovery did, for people and programs.
+
+use ledgerstone_page::{Lsn, PageId};
+
+/// Phases, counts and times of one recovery. Times are in nanoseconds of `sync::now_ns`.
+#[derive(Debug, Clone, Default)]
+pub struct RecoveryReport {
+    /// True if the environment had been closed in order and nothing needed doing.
+    pub was_clean: bool,
+    /// Where the log scan began.
+    pub scan_lsn: Lsn,
+    /// Where the valid log ended.
+    pub end_lsn: Lsn,
+    /// The incarnation that this recovery began.
+    pub incarnation: u64,
+    /// Pages that a power cut had torn and the double-write area restored.
+    pub torn_pages: Vec<PageId>,
+    /// Records read by the analysis.
+    pub record_count: u64,
+    /// Commit records among them.
+    pub winner_count: u64,
+    /// Transactions that were open at the crash and have been rolled back.
+    pub loser_count: u64,
+    /// Page updates applied by redo.
+    pub redo_applied_count: u64,
+    /// Page updates that the pages already had.
+    pub redo_skipped_count: u64,
+    /// Updates undone.
+    pub undone_count: u64,
+    /// Time to restore torn pages.
+    pub torn_ns: u64,
+    /// Time of the analysis.
+    pub analysis_ns: u64,
+    /// Time of redo.
+    pub redo_ns: u64,
+    /// Time of undo.
+    pub undo_ns: u64,
+    /// Time of the checkpoint that ends it.
+    pub checkpoint_ns: u64,
+}
+
+impl RecoveryReport {
+    /// Time of all phases.
+    #[must_use]
+    pub fn total_ns(&self) -> u64 {
+        self.torn_ns + self.analysis_ns + self.redo_ns + self.undo_ns + self.checkpoint_ns
+    }
+}

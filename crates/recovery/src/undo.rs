@@ -1,0 +1,42 @@
+//! Undo: the losers rolled back, as their programs could have done themselves.
+//!
+//! U1. First, for every loser, the updates of its open nested top actions are undone on their pages. Only then are the
+//!     structures whole, and only then may a logical undo walk through them (design 6).
+//! U2. Then all losers are undone together, newest record first.
+//! U3. Whatever is undone leaves compensation records, so that a crash in here costs nothing but time.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ledgerstone_page::{Lsn, Xid};
+use ledgerstone_txn::{Engine, Txn};
+
+use crate::RecoveryError;
+use crate::analysis::Loser;
+
+/// Rolls all losers back and ends them. Returns how many records were visited.
+///
+/// # Errors
+/// The log or a page cannot be read or written; an undo is missing or refuses.
+pub fn undo(engine: &Arc<Engine>, losers: &BTreeMap<Xid, Loser>) -> Result<u64, RecoveryError> {
+    let mut open: BTreeMap<Lsn, Txn> = BTreeMap::new(); // by the next record to undo
+    for (&xid, loser) in losers {
+        let mut txn = engine.adopt(xid, loser.first, loser.last)?;
+        txn.begin_undo();
+        if let Some(&outermost) = loser.open_nested.first() {
+            txn.undo_back_to(outermost)?; // U1
+        }
+        open.insert(txn.last_lsn(), txn);
+    }
+    let mut visited_count = 0;
+    while let Some((next, mut txn)) = open.pop_last() {
+        let before = txn.undo_one(next)?; // U2
+        visited_count += 1;
+        if before == Lsn(0) {
+            txn.end_loser()?;
+        } else {
+            open.insert(before, txn);
+        }
+    }
+    Ok(visited_count)
+}

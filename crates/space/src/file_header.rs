@@ -1,0 +1,81 @@
+//! Page 0: whose data file this is.
+//!
+//! ```text
+//! offset  size  field
+//!      0    40  page header, layout 4
+//!     40     8  magic "LSTNDATA"
+//!     48     4  format version, 1
+//!     52     4  page_bytes
+//!     56    16  environment id, as in the control file
+//!     72     8  created, nanoseconds since 1970
+//!     80        zeros
+//! ```
+
+use ledgerstone_op::PageMut;
+use ledgerstone_page::{Corrupt, HEADER_BYTES, Layout, LayoutId, PageId};
+use ledgerstone_region::Words;
+
+/// Layout of the file header.
+pub const LAYOUT_FILE_HEADER: LayoutId = LayoutId(4);
+const MAGIC: u64 = u64::from_le_bytes(*b"LSTNDATA");
+const MAGIC_AT: usize = HEADER_BYTES;
+const FORMAT_AT: usize = MAGIC_AT + 8;
+const PAGE_BYTES_AT: usize = FORMAT_AT + 4;
+const ENVIRONMENT_AT: usize = PAGE_BYTES_AT + 4;
+const CREATED_AT: usize = ENVIRONMENT_AT + 16;
+const FORMAT: u32 = 1;
+const _: () = assert!(CREATED_AT + 8 == 80);
+
+pub(crate) fn args(environment: [u8; 16], created_ns: u64) -> [u8; 24] {
+    let mut args = [0; 24];
+    args[..16].copy_from_slice(&environment);
+    args[16..].copy_from_slice(&created_ns.to_le_bytes());
+    args
+}
+
+pub(crate) fn write(page: &mut PageMut<'_>, args: &[u8]) -> Option<()> {
+    let args: &[u8; 24] = args.try_into().ok()?;
+    page.format(LAYOUT_FILE_HEADER, 0, PageId::NONE);
+    page.put_u64(MAGIC_AT, MAGIC);
+    page.put_u32(FORMAT_AT, FORMAT);
+    page.put_u32(PAGE_BYTES_AT, u32::try_from(page.len_bytes()).ok()?);
+    page.put(ENVIRONMENT_AT, args);
+    Some(())
+}
+
+pub(crate) fn check(page: Words<'_>, environment: Option<[u8; 16]>) -> Result<(), Corrupt> {
+    let at = |what, offset: usize, expected: u64, found: u64| {
+        if expected == found { Ok(()) } else { Err(Corrupt::new(what, offset as u64, expected, found).on(PageId(0))) }
+    };
+    at("file header: magic", MAGIC_AT, MAGIC, page.u64(MAGIC_AT))?;
+    at("file header: format version", FORMAT_AT, u64::from(FORMAT), u64::from(page.u32(FORMAT_AT)))?;
+    at("file header: page size", PAGE_BYTES_AT, page.len_bytes() as u64, u64::from(page.u32(PAGE_BYTES_AT)))?;
+    if let Some(id) = environment {
+        let half = |from: usize| u64::from_le_bytes(std::array::from_fn(|i| id[from + i]));
+        at("file header: environment id", ENVIRONMENT_AT, half(0), page.u64(ENVIRONMENT_AT))?;
+        at("file header: environment id", ENVIRONMENT_AT + 8, half(8), page.u64(ENVIRONMENT_AT + 8))?;
+    }
+    Ok(())
+}
+
+/// Checks file headers.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct FileHeaderLayout;
+
+impl Layout for FileHeaderLayout {
+    fn id(&self) -> LayoutId {
+        LAYOUT_FILE_HEADER
+    }
+
+    fn name(&self) -> &'static str {
+        "file header"
+    }
+
+    fn check(&self, page: Words<'_>) -> Result<(), Corrupt> {
+        check(page, None)
+    }
+
+    fn print(&self, page: Words<'_>) -> String {
+        format!("format {}, pages of {} bytes", page.u32(FORMAT_AT), page.u32(PAGE_BYTES_AT))
+    }
+}
