@@ -1,0 +1,316 @@
+//! Arguments of the operations: the one place where they are written and read.
+//!
+//! ```text
+//! INSERT   place, header u16, value
+//! DELETE   place
+//! REVIVE   place
+//! PATCH    place, offset u16, len u16, old bytes, new bytes
+//! REPLACE  place, old header u16, new header u16, old value, new value
+//! FORMAT   root u48, level u8, link u48, low_len u16, high_len u16, count u16, prefix_len u16, low, high, prefix,
+//!          then for each slot: key_len u16 (without the prefix), header u16, key, value
+//! FENCE    keep u16, link u48, high_len u16, high
+//! REMOVE   count u16, slots u16 each, rising
+//! POST     slot u16, child u48, key_len u16, key
+//! FREE     nothing
+//!
+//! place    root u48, slot u16, key_len u16, key: where the record was, and how to find it when it has moved
+//! ```
+//! A record's header is {value_len 14 bits, blob 1, ghost 1}. Lengths are what saves bytes: a record of the log is a
+//! multiple of 8 anyway, so that up to 7 zeros may follow the arguments.
+
+use ledgerstone_page::PageId;
+
+use super::edit::{Entry, common};
+use super::node::VALUE_LEN;
+
+/// Arguments being written.
+#[derive(Default)]
+pub(crate) struct Writer(Vec<u8>);
+
+impl Writer {
+    pub(crate) fn new(bytes: usize) -> Writer {
+        Writer(Vec::with_capacity(bytes))
+    }
+
+    pub(crate) fn u8(mut self, value: u8) -> Writer {
+        self.0.push(value);
+        self
+    }
+
+    pub(crate) fn u16(mut self, value: usize) -> Writer {
+        self.0.extend_from_slice(&(value as u16).to_le_bytes());
+        self
+    }
+
+    pub(crate) fn page(mut self, id: PageId) -> Writer {
+        self.0.extend_from_slice(&id.0.to_le_bytes()[..6]);
+        self
+    }
+
+    pub(crate) fn bytes(mut self, bytes: &[u8]) -> Writer {
+        self.0.extend_from_slice(bytes);
+        self
+    }
+
+    pub(crate) fn done(self) -> Vec<u8> {
+        self.0
+    }
+}
+
+/// Arguments being read. Everything is checked: the log may be damaged.
+pub(crate) struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    pub(crate) fn new(args: &'a [u8]) -> Reader<'a> {
+        Reader(args)
+    }
+
+    pub(crate) fn bytes(&mut self, len: usize) -> Option<&'a [u8]> {
+        let (head, rest) = self.0.split_at_checked(len)?;
+        self.0 = rest;
+        Some(head)
+    }
+
+    pub(crate) fn u8(&mut self) -> Option<u8> {
+        self.bytes(1).map(|b| b[0])
+    }
+
+    pub(crate) fn u16(&mut self) -> Option<u16> {
+        self.bytes(2).map(|b| u16::from_le_bytes([b[0], b[1]]))
+    }
+
+    pub(crate) fn size(&mut self) -> Option<usize> {
+        self.u16().map(usize::from)
+    }
+
+    pub(crate) fn page(&mut self) -> Option<PageId> {
+        self.bytes(6).map(|b| PageId(u64::from_le_bytes([b[0], b[1], b[2], b[3], b[4], b[5], 0, 0])))
+    }
+
+    /// What is left may only be the zeros that fill up the log record.
+    pub(crate) fn end<T>(self, value: T) -> Option<T> {
+        (self.0.len() < 8 && self.0.iter().all(|&b| b == 0)).then_some(value)
+    }
+}
+
+/// Where a record is, and its key for when it has moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place<'a> {
+    pub root: PageId,
+    pub slot: usize,
+    pub key: &'a [u8],
+}
+
+impl<'a> Place<'a> {
+    fn write(&self, extra: usize) -> Writer {
+        Writer::new(10 + self.key.len() + extra).page(self.root).u16(self.slot).u16(self.key.len()).bytes(self.key)
+    }
+
+    fn read(args: &mut Reader<'a>) -> Option<Place<'a>> {
+        let (root, slot, len) = (args.page()?, args.size()?, args.size()?);
+        Some(Place { root, slot, key: args.bytes(len)? })
+    }
+
+    /// Reads the place alone, whatever follows.
+    pub(crate) fn of(args: &'a [u8]) -> Option<Place<'a>> {
+        Place::read(&mut Reader::new(args))
+    }
+}
+
+fn value_len(header: u16) -> usize {
+    usize::from(header & VALUE_LEN)
+}
+
+/// INSERT.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct InsertArgs<'a> {
+    pub place: Place<'a>,
+    pub header: u16,
+    pub value: &'a [u8],
+}
+
+impl<'a> InsertArgs<'a> {
+    pub(crate) fn write(&self) -> Vec<u8> {
+        self.place.write(2 + self.value.len()).u16(usize::from(self.header)).bytes(self.value).done()
+    }
+
+    pub(crate) fn read(args: &'a [u8]) -> Option<InsertArgs<'a>> {
+        let mut args = Reader::new(args);
+        let (place, header) = (Place::read(&mut args)?, args.u16()?);
+        let value = args.bytes(value_len(header))?;
+        args.end(InsertArgs { place, header, value })
+    }
+}
+
+/// DELETE, REVIVE.
+pub(crate) fn write_place(place: Place<'_>) -> Vec<u8> {
+    place.write(0).done()
+}
+
+pub(crate) fn read_place(args: &[u8]) -> Option<Place<'_>> {
+    let mut args = Reader::new(args);
+    let place = Place::read(&mut args)?;
+    args.end(place)
+}
+
+/// PATCH.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PatchArgs<'a> {
+    pub place: Place<'a>,
+    pub offset: usize,
+    pub old: &'a [u8],
+    pub new: &'a [u8],
+}
+
+impl<'a> PatchArgs<'a> {
+    pub(crate) fn write(&self) -> Vec<u8> {
+        let extra = 4 + self.old.len() + self.new.len();
+        self.place.write(extra).u16(self.offset).u16(self.new.len()).bytes(self.old).bytes(self.new).done()
+    }
+
+    pub(crate) fn read(args: &'a [u8]) -> Option<PatchArgs<'a>> {
+        let mut args = Reader::new(args);
+        let (place, offset, len) = (Place::read(&mut args)?, args.size()?, args.size()?);
+        let (old, new) = (args.bytes(len)?, args.bytes(len)?);
+        args.end(PatchArgs { place, offset, old, new })
+    }
+}
+
+/// REPLACE.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ReplaceArgs<'a> {
+    pub place: Place<'a>,
+    pub old_header: u16,
+    pub old: &'a [u8],
+    pub new_header: u16,
+    pub new: &'a [u8],
+}
+
+impl<'a> ReplaceArgs<'a> {
+    pub(crate) fn write(&self) -> Vec<u8> {
+        let extra = 4 + self.old.len() + self.new.len();
+        let headers = self.place.write(extra).u16(usize::from(self.old_header)).u16(usize::from(self.new_header));
+        headers.bytes(self.old).bytes(self.new).done()
+    }
+
+    pub(crate) fn read(args: &'a [u8]) -> Option<ReplaceArgs<'a>> {
+        let mut args = Reader::new(args);
+        let (place, old_header, new_header) = (Place::read(&mut args)?, args.u16()?, args.u16()?);
+        let (old, new) = (args.bytes(value_len(old_header))?, args.bytes(value_len(new_header))?);
+        args.end(ReplaceArgs { place, old_header, old, new_header, new })
+    }
+}
+
+/// FORMAT.
+pub(crate) struct FormatArgs<'a> {
+    pub root: PageId,
+    pub level: u8,
+    pub link: PageId,
+    pub low: &'a [u8],
+    pub high: &'a [u8],
+    pub entries: Vec<Entry<'a>>,
+}
+
+impl<'a> FormatArgs<'a> {
+    /// Bytes of an empty node's arguments without its fences.
+    pub(crate) const FIXED_BYTES: usize = 6 + 1 + 6 + 2 + 2 + 2 + 2;
+
+    pub(crate) fn write(&self) -> Vec<u8> {
+        // Slot 0 of an inner node has no key of its own; the others share what the first and the last share.
+        let first = usize::from(self.level > 0);
+        let prefix = match (self.entries.get(first), self.entries.last()) {
+            (Some(a), Some(b)) => {
+                let a = a.key();
+                a[..common(&a, &b.key())].to_vec()
+            }
+            _ => Vec::new(),
+        };
+        let bytes: usize = self.entries.iter().map(|e| e.body_bytes() + 2).sum();
+        let mut out = Writer::new(Self::FIXED_BYTES + self.low.len() + self.high.len() + prefix.len() + bytes)
+            .page(self.root)
+            .u8(self.level)
+            .page(self.link)
+            .u16(self.low.len())
+            .u16(self.high.len())
+            .u16(self.entries.len())
+            .u16(prefix.len())
+            .bytes(self.low)
+            .bytes(self.high)
+            .bytes(&prefix);
+        for (slot, entry) in self.entries.iter().enumerate() {
+            let key = entry.key();
+            let rest = if slot < first { &[][..] } else { &key[prefix.len()..] };
+            out = out.u16(rest.len()).u16(usize::from(entry.header)).bytes(rest).bytes(entry.value);
+        }
+        out.done()
+    }
+
+    pub(crate) fn read(args: &'a [u8]) -> Option<FormatArgs<'a>> {
+        let mut args = Reader::new(args);
+        let (root, level, link) = (args.page()?, args.u8()?, args.page()?);
+        let (low_len, high_len, count, prefix_len) = (args.size()?, args.size()?, args.size()?, args.size()?);
+        let (low, high, prefix) = (args.bytes(low_len)?, args.bytes(high_len)?, args.bytes(prefix_len)?);
+        let mut entries = Vec::new();
+        for slot in 0..count {
+            let (key_len, header) = (args.size()?, args.u16()?);
+            let (suffix, value) = (args.bytes(key_len)?, args.bytes(value_len(header))?);
+            let prefix = if level > 0 && slot == 0 { &[][..] } else { prefix };
+            entries.push(Entry { prefix, suffix, header, value });
+        }
+        args.end(FormatArgs { root, level, link, low, high, entries })
+    }
+}
+
+/// FENCE.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FenceArgs<'a> {
+    pub keep: usize,
+    pub link: PageId,
+    pub high: &'a [u8],
+}
+
+impl<'a> FenceArgs<'a> {
+    pub(crate) fn write(&self) -> Vec<u8> {
+        Writer::new(10 + self.high.len()).u16(self.keep).page(self.link).u16(self.high.len()).bytes(self.high).done()
+    }
+
+    pub(crate) fn read(args: &'a [u8]) -> Option<FenceArgs<'a>> {
+        let mut args = Reader::new(args);
+        let (keep, link, len) = (args.size()?, args.page()?, args.size()?);
+        let high = args.bytes(len)?;
+        args.end(FenceArgs { keep, link, high })
+    }
+}
+
+/// REMOVE.
+pub(crate) fn write_remove(slots: &[usize]) -> Vec<u8> {
+    slots.iter().fold(Writer::new(2 + 2 * slots.len()).u16(slots.len()), |out, &slot| out.u16(slot)).done()
+}
+
+pub(crate) fn read_remove(args: &[u8]) -> Option<Vec<usize>> {
+    let mut args = Reader::new(args);
+    let count = args.size()?;
+    let slots = (0..count).map(|_| args.size()).collect::<Option<Vec<_>>>()?;
+    args.end(slots)
+}
+
+/// POST.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PostArgs<'a> {
+    pub slot: usize,
+    pub child: PageId,
+    pub key: &'a [u8],
+}
+
+impl<'a> PostArgs<'a> {
+    pub(crate) fn write(&self) -> Vec<u8> {
+        Writer::new(10 + self.key.len()).u16(self.slot).page(self.child).u16(self.key.len()).bytes(self.key).done()
+    }
+
+    pub(crate) fn read(args: &'a [u8]) -> Option<PostArgs<'a>> {
+        let mut args = Reader::new(args);
+        let (slot, child, len) = (args.size()?, args.page()?, args.size()?);
+        let key = args.bytes(len)?;
+        args.end(PostArgs { slot, child, key })
+    }
+}

@@ -1,0 +1,106 @@
+//! Reading the bytes of a node, wherever they lie: in the cache (words that may change under the reader) or in a
+//! private copy.
+//!
+//! Y1. No call panics, whatever the offset: what lies past the end reads as zero or is cut off. An optimistic reader
+//!     sees offsets that never were.
+
+use std::cmp::Ordering;
+
+use ledgerstone_region::Words;
+
+/// Bytes of a page that a node is read from.
+pub trait Bytes: Copy {
+    /// How many there are.
+    fn len_bytes(&self) -> usize;
+    /// Two bytes, little-endian.
+    fn u16(&self, at: usize) -> u16;
+    /// Eight bytes, little-endian.
+    fn u64(&self, at: usize) -> u64;
+    /// Compares `len` bytes at `at` with `other`, as strings are compared.
+    fn compare(&self, at: usize, len: usize, other: &[u8]) -> Ordering;
+    /// Copies the bytes at `at` into `out`; past the end they are zero.
+    fn copy_to(&self, at: usize, out: &mut [u8]);
+    /// Appends `len` bytes at `at` to `out`; fewer when the page ends before.
+    fn append_to(&self, at: usize, len: usize, out: &mut Vec<u8>);
+}
+
+impl Bytes for Words<'_> {
+    #[inline]
+    fn len_bytes(&self) -> usize {
+        Words::len_bytes(self)
+    }
+
+    #[inline]
+    fn u16(&self, at: usize) -> u16 {
+        Words::u16(self, at)
+    }
+
+    #[inline]
+    fn u64(&self, at: usize) -> u64 {
+        Words::u64(self, at)
+    }
+
+    #[inline]
+    fn compare(&self, at: usize, len: usize, other: &[u8]) -> Ordering {
+        Words::compare(self, at, len, other)
+    }
+
+    #[inline]
+    fn copy_to(&self, at: usize, out: &mut [u8]) {
+        Words::copy_to(self, at, out);
+    }
+
+    #[inline]
+    fn append_to(&self, at: usize, len: usize, out: &mut Vec<u8>) {
+        let len = len.min(Words::len_bytes(self).saturating_sub(at));
+        let old = out.len();
+        out.resize(old + len, 0);
+        Words::copy_to(self, at, &mut out[old..]);
+    }
+}
+
+impl Bytes for &[u8] {
+    #[inline]
+    fn len_bytes(&self) -> usize {
+        self.len()
+    }
+
+    #[inline]
+    fn u16(&self, at: usize) -> u16 {
+        self.get(at..at + 2).map_or(0, |b| u16::from_le_bytes([b[0], b[1]]))
+    }
+
+    #[inline]
+    fn u64(&self, at: usize) -> u64 {
+        match self.get(at..at + 8).and_then(|b| <[u8; 8]>::try_from(b).ok()) {
+            Some(bytes) => u64::from_le_bytes(bytes),
+            None => 0,
+        }
+    }
+
+    #[inline]
+    fn compare(&self, at: usize, len: usize, other: &[u8]) -> Ordering {
+        clamped(self, at, len).cmp(other)
+    }
+
+    #[inline]
+    fn copy_to(&self, at: usize, out: &mut [u8]) {
+        let have = clamped(self, at, out.len());
+        let (out, past) = out.split_at_mut(have.len());
+        out.copy_from_slice(have);
+        past.fill(0);
+    }
+
+    #[inline]
+    fn append_to(&self, at: usize, len: usize, out: &mut Vec<u8>) {
+        out.extend_from_slice(clamped(self, at, len));
+    }
+}
+
+/// `len` bytes at `at`, or as many as there are.
+#[inline]
+pub fn clamped(bytes: &[u8], at: usize, len: usize) -> &[u8] {
+    let at = at.min(bytes.len());
+    let end = at.saturating_add(len).min(bytes.len());
+    &bytes[at..end]
+}

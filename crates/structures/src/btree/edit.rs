@@ -1,0 +1,541 @@
+//! Node of the B-link tree, changed: what the operations do to the bytes, and whether it will fit.
+//!
+//! E1. A change depends on the page's bytes and its arguments alone, rebuilding included: redo makes the same page.
+//! E2. [`plan_insert`], [`plan_replace`] and [`size_of`] say exactly what the change will need: what they allow does not
+//!     fail afterwards, when the record is in the log.
+//! E3. Every function refuses what does not fit its page and leaves the page as it was.
+//!
+//! The prefix follows the keys that are there rather than the fences: a root that holds numbers in order would have no
+//! prefix by its fences, and all its heads would be zeros. It grows when a node is built anew and shrinks when a key
+//! comes that does not share it.
+
+use std::cmp::Ordering;
+
+use ledgerstone_op::PageMut;
+use ledgerstone_page::PageId;
+use ledgerstone_region::Words;
+
+use super::bytes::{Bytes, clamped};
+use super::node::{
+    CHILD_BYTES, COUNT_AT, FENCES_AT, GARBAGE_AT, GHOST, GHOSTS_AT, HIGH_LEN_AT, LINK_AT, LOW_LEN_AT, Node, OWN_PREFIX,
+    PREFIX_LEN_AT, RECORD_HEADER_BYTES, RECORDS_START_AT, RecordAt, SLOT_BYTES, SLOTS_AT_AT, VALUE_LEN, head_of,
+};
+
+/// What a change does to the free space.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Plan {
+    /// There is room.
+    InPlace,
+    /// There is room once the node is built anew.
+    Rebuild,
+    /// There is none: split.
+    Full,
+}
+
+/// The page is not what the change expects; says what is wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unfit(pub &'static str);
+
+/// One record, its key in two parts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry<'a> {
+    /// Beginning of the key.
+    pub prefix: &'a [u8],
+    /// Rest of the key.
+    pub suffix: &'a [u8],
+    /// Value length and flags, as in the record.
+    pub header: u16,
+    /// The value.
+    pub value: &'a [u8],
+}
+
+impl Entry<'_> {
+    /// Bytes of the key.
+    #[must_use]
+    pub fn key_len(&self) -> usize {
+        self.prefix.len() + self.suffix.len()
+    }
+
+    /// The whole key.
+    #[must_use]
+    pub fn key(&self) -> Vec<u8> {
+        [self.prefix, self.suffix].concat()
+    }
+
+    /// Bytes of its record in a node without a prefix.
+    #[must_use]
+    pub fn body_bytes(&self) -> usize {
+        RECORD_HEADER_BYTES + self.key_len() + self.value.len()
+    }
+
+    /// The key after its first `skip` bytes, in two parts.
+    fn after(&self, skip: usize) -> (&[u8], &[u8]) {
+        if skip <= self.prefix.len() {
+            (&self.prefix[skip..], self.suffix)
+        } else {
+            (&[], clamped(self.suffix, skip - self.prefix.len(), usize::MAX))
+        }
+    }
+}
+
+/// The records of a node's private copy, in order.
+#[must_use]
+pub fn entries_of<'a>(node: &Node<&'a [u8]>) -> Vec<Entry<'a>> {
+    let bytes = node.bytes();
+    (0..node.count())
+        .map(|slot| {
+            let record = node.record(slot);
+            let (prefix, suffix): (&[u8], &[u8]) = if slot < node.first() {
+                (&[], &[])
+            } else {
+                (clamped(bytes, node.prefix_at(), node.prefix_len()), clamped(bytes, record.key_at(), record.key_len))
+            };
+            Entry {
+                prefix,
+                suffix,
+                header: record.header,
+                value: clamped(bytes, record.value_at(), record.value_len()),
+            }
+        })
+        .collect()
+}
+
+/// How many bytes two strings begin with alike.
+#[must_use]
+pub fn common(a: &[u8], b: &[u8]) -> usize {
+    a.iter().zip(b).take_while(|(x, y)| x == y).count()
+}
+
+/// The shortest string above `left` and not above `right`: what tells two leaves apart.
+///
+/// `left < right` must hold.
+#[must_use]
+pub fn separator_between(left: &[u8], right: &[u8]) -> Vec<u8> {
+    let shared = common(left, right);
+    right[..(shared + 1).min(right.len())].to_vec()
+}
+
+fn round_up(bytes: usize) -> usize {
+    bytes.next_multiple_of(SLOT_BYTES)
+}
+
+/// What a prefix depends on.
+#[derive(Debug, Clone, Copy)]
+struct Shape {
+    low_len: usize,
+    high_len: usize,
+    /// Slots, and those of them whose key counts.
+    count: usize,
+    keyed: usize,
+    /// Bytes of all records with their whole keys.
+    body: usize,
+    /// What all keys share, and how much of that the low fence begins with.
+    shared: usize,
+    shared_with_low: usize,
+}
+
+impl Shape {
+    /// Length of the prefix, and whether it has bytes of its own.
+    ///
+    /// The longest is preferred, since heads tell keys apart by what comes after it; alignment may make it cost 7 bytes
+    /// more than none (`value_bytes_max` leaves room for that).
+    fn prefix(&self) -> (usize, bool) {
+        if self.keyed == 0 {
+            return (0, false);
+        }
+        let own = self.size_with(self.shared, true);
+        let by_low = self.size_with(self.shared_with_low, false);
+        if self.shared > self.shared_with_low && own <= by_low + 7 {
+            (self.shared, true)
+        } else {
+            (self.shared_with_low, false)
+        }
+    }
+
+    fn size_with(&self, prefix_len: usize, own: bool) -> usize {
+        let front = FENCES_AT + round_up(self.low_len + self.high_len + if own { prefix_len } else { 0 });
+        front + self.count * SLOT_BYTES + self.body.saturating_sub(self.keyed * prefix_len)
+    }
+
+    fn size(&self) -> usize {
+        let (len, own) = self.prefix();
+        self.size_with(len, own)
+    }
+}
+
+fn shape_of(level: u8, low: &[u8], high: &[u8], entries: &[Entry<'_>]) -> Shape {
+    let first = usize::from(level > 0);
+    let (shared, shared_with_low) = match (entries.get(first), entries.last()) {
+        (Some(a), Some(b)) => {
+            let (a, b) = (a.key(), b.key());
+            let shared = common(&a, &b);
+            (shared, common(&a[..shared], low))
+        }
+        _ => (0, 0),
+    };
+    Shape {
+        low_len: low.len(),
+        high_len: high.len(),
+        count: entries.len(),
+        keyed: entries.len().saturating_sub(first),
+        body: entries.iter().map(Entry::body_bytes).sum(),
+        shared,
+        shared_with_low,
+    }
+}
+
+/// Bytes of a node with this content; it fits if they are no more than the page has.
+#[must_use]
+pub fn size_of(level: u8, low: &[u8], high: &[u8], entries: &[Entry<'_>]) -> usize {
+    shape_of(level, low, high, entries).size()
+}
+
+/// The bytes of a node from `LINK_AT` on, built anew; none if it does not fit.
+#[must_use]
+pub fn build(
+    page_bytes: usize,
+    level: u8,
+    link: PageId,
+    low: &[u8],
+    high: &[u8],
+    entries: &[Entry<'_>],
+) -> Option<Vec<u8>> {
+    let shape = shape_of(level, low, high, entries);
+    if shape.size() > page_bytes {
+        return None;
+    }
+    let (prefix_len, own) = shape.prefix();
+    let first = usize::from(level > 0);
+    let slots_at = FENCES_AT + round_up(low.len() + high.len() + if own { prefix_len } else { 0 });
+    let mut page = vec![0u8; page_bytes];
+    let mut fences = FENCES_AT;
+    let mut put_fence = |bytes: &[u8]| {
+        page[fences..fences + bytes.len()].copy_from_slice(bytes);
+        fences += bytes.len();
+    };
+    put_fence(low);
+    put_fence(high);
+    if own {
+        let key = entries[first].key();
+        put_fence(&key[..prefix_len]);
+    }
+    let mut start = page_bytes;
+    let mut ghosts = 0u16;
+    for (slot, entry) in entries.iter().enumerate() {
+        let (a, b): (&[u8], &[u8]) = if slot < first { (&[], &[]) } else { entry.after(prefix_len) };
+        let key_len = a.len() + b.len();
+        start -= RECORD_HEADER_BYTES + key_len + entry.value.len();
+        page[start..start + 2].copy_from_slice(&entry.header.to_le_bytes());
+        let key_at = start + RECORD_HEADER_BYTES;
+        page[key_at..key_at + a.len()].copy_from_slice(a);
+        page[key_at + a.len()..key_at + key_len].copy_from_slice(b);
+        page[key_at + key_len..key_at + key_len + entry.value.len()].copy_from_slice(entry.value);
+        let word = slot_word(head_of(&page[key_at..key_at + key_len]), start, key_len);
+        let at = slots_at + slot * SLOT_BYTES;
+        page[at..at + SLOT_BYTES].copy_from_slice(&word.to_le_bytes());
+        ghosts += u16::from(entry.header & GHOST != 0);
+    }
+    let mut field = |at: usize, value: usize| page[at..at + 2].copy_from_slice(&(value as u16).to_le_bytes());
+    field(COUNT_AT, entries.len());
+    field(RECORDS_START_AT, start);
+    field(GARBAGE_AT, 0);
+    field(GHOSTS_AT, usize::from(ghosts));
+    field(LOW_LEN_AT, low.len());
+    field(HIGH_LEN_AT, high.len());
+    field(PREFIX_LEN_AT, prefix_len | if own { usize::from(OWN_PREFIX) } else { 0 });
+    field(SLOTS_AT_AT, slots_at);
+    page[LINK_AT..LINK_AT + 8].copy_from_slice(&link.0.to_le_bytes());
+    page.drain(..LINK_AT);
+    Some(page)
+}
+
+fn slot_word(head: u32, at: usize, key_len: usize) -> u64 {
+    u64::from(head) | (at as u64) << 32 | (key_len as u64) << 48
+}
+
+/// Whether a record with this key and a value of `value_len` bytes fits.
+#[must_use]
+pub fn plan_insert<B: Bytes>(node: &Node<B>, key: &[u8], value_len: usize) -> Plan {
+    let keyed = node.count().saturating_sub(node.first());
+    let fast = keyed > 0 && has_prefix(node, key);
+    if fast {
+        let need = SLOT_BYTES + RECORD_HEADER_BYTES + key.len() - node.prefix_len() + value_len;
+        if node.gap_bytes() >= need {
+            return Plan::InPlace;
+        }
+        // Most often a full node is full whatever its prefix would be.
+    }
+    let mut shape = present_shape(node);
+    shape.count += 1;
+    shape.keyed += 1;
+    shape.body += RECORD_HEADER_BYTES + key.len() + value_len;
+    // Whatever new prefix it gets, it is no longer than the key and what is shared now.
+    (shape.shared, shape.shared_with_low) = if keyed == 0 {
+        (key.len(), common(key, &node.low()))
+    } else {
+        let (first, last) = (node.key(node.first()), node.key(node.last_slot()));
+        let shared = common(&first, &last).min(common(&first, key)).min(common(&last, key));
+        (shared, common(&first[..shared], &node.low()))
+    };
+    if shape.size() <= node.page_bytes() { Plan::Rebuild } else { Plan::Full }
+}
+
+/// Whether the record in `slot` can get a value of `value_len` bytes.
+#[must_use]
+pub fn plan_replace<B: Bytes>(node: &Node<B>, slot: usize, value_len: usize) -> Plan {
+    let record = node.record(slot);
+    if value_len <= record.value_len() {
+        return Plan::InPlace;
+    }
+    if node.gap_bytes() >= RECORD_HEADER_BYTES + record.key_len + value_len {
+        return Plan::InPlace;
+    }
+    let mut shape = present_shape(node);
+    shape.body = (shape.body + value_len).saturating_sub(record.value_len());
+    let (first, last) = (node.key(node.first()), node.key(node.last_slot()));
+    shape.shared = common(&first, &last);
+    shape.shared_with_low = common(&first[..shape.shared], &node.low());
+    if shape.size() <= node.page_bytes() { Plan::Rebuild } else { Plan::Full }
+}
+
+fn present_shape<B: Bytes>(node: &Node<B>) -> Shape {
+    let keyed = node.count().saturating_sub(node.first());
+    Shape {
+        low_len: node.low_len(),
+        high_len: node.high_len(),
+        count: node.count(),
+        keyed,
+        body: node.live_bytes() + keyed * node.prefix_len(),
+        shared: 0,
+        shared_with_low: 0,
+    }
+}
+
+fn has_prefix<B: Bytes>(node: &Node<B>, key: &[u8]) -> bool {
+    let len = node.prefix_len();
+    key.len() >= len && node.bytes().compare(node.prefix_at(), len, &key[..len]) == Ordering::Equal
+}
+
+/// The node of a page whose counts stand to each other as they must, so that no change leaves the page.
+fn sane<'p>(page: &'p PageMut<'_>) -> Result<Node<Words<'p>>, Unfit> {
+    let node = Node::new(page.words());
+    if node.is_sane() { Ok(node) } else { Err(Unfit("counts of the node")) }
+}
+
+/// The record of a slot, which must lie where records lie.
+fn sane_record<B: Bytes>(node: &Node<B>, slot: usize) -> Result<RecordAt, Unfit> {
+    if slot >= node.count() {
+        return Err(Unfit("no such slot"));
+    }
+    let record = node.record(slot);
+    if record.at < node.records_start() || record.at + record.bytes() > node.page_bytes() {
+        return Err(Unfit("record outside of its area"));
+    }
+    Ok(record)
+}
+
+/// The private copy of a page.
+fn copy_of(page: &PageMut<'_>) -> Vec<u8> {
+    let words = page.words();
+    let mut copy = vec![0u8; words.len_bytes()];
+    words.copy_to(0, &mut copy);
+    copy
+}
+
+/// Writes a node built anew over the old one.
+fn put_built(
+    page: &mut PageMut<'_>,
+    node: &Node<&[u8]>,
+    link: PageId,
+    high: &[u8],
+    entries: &[Entry<'_>],
+) -> Result<(), Unfit> {
+    let built = build(node.page_bytes(), node.level(), link, &node.low(), high, entries);
+    page.put(LINK_AT, &built.ok_or(Unfit("the node is full"))?);
+    Ok(())
+}
+
+/// Puts a record into `slot` and moves those from there on up.
+///
+/// # Errors
+/// The slot is beyond the end, or there is no room.
+pub fn insert(page: &mut PageMut<'_>, slot: usize, key: &[u8], header: u16, value: &[u8]) -> Result<(), Unfit> {
+    let node = sane(page)?;
+    if slot > node.count() || slot < node.first() {
+        return Err(Unfit("insert beyond the last slot"));
+    }
+    if value.len() != usize::from(header & VALUE_LEN) {
+        return Err(Unfit("value length"));
+    }
+    match plan_insert(&node, key, value.len()) {
+        Plan::Full => Err(Unfit("the node is full")),
+        Plan::Rebuild => rebuild_insert(page, slot, key, header, value),
+        Plan::InPlace => {
+            let rest = &key[node.prefix_len()..];
+            let (count, slots_at) = (node.count(), node.slots_at());
+            let at = node.records_start() - (RECORD_HEADER_BYTES + rest.len() + value.len());
+            let ghosts = node.ghosts() + usize::from(header & GHOST != 0);
+            let slot_at = slots_at + slot * SLOT_BYTES;
+            page.shift(slot_at, slot_at + SLOT_BYTES, (count - slot) * SLOT_BYTES);
+            page.put_u64(slot_at, slot_word(head_of(rest), at, rest.len()));
+            page.put_u16(at, header);
+            page.put(at + RECORD_HEADER_BYTES, rest);
+            page.put(at + RECORD_HEADER_BYTES + rest.len(), value);
+            page.put_u16(COUNT_AT, (count + 1) as u16);
+            page.put_u16(RECORDS_START_AT, at as u16);
+            page.put_u16(GHOSTS_AT, ghosts as u16);
+            Ok(())
+        }
+    }
+}
+
+fn rebuild_insert(page: &mut PageMut<'_>, slot: usize, key: &[u8], header: u16, value: &[u8]) -> Result<(), Unfit> {
+    let copy = copy_of(page);
+    let node = Node::new(copy.as_slice());
+    let mut entries = entries_of(&node);
+    entries.insert(slot, Entry { prefix: &[], suffix: key, header, value });
+    put_built(page, &node, node.link(), &node.high(), &entries)
+}
+
+/// Sets the value and flags of a slot's record.
+///
+/// # Errors
+/// No such slot, or no room.
+pub fn replace(page: &mut PageMut<'_>, slot: usize, header: u16, value: &[u8]) -> Result<(), Unfit> {
+    let node = sane(page)?;
+    if value.len() != usize::from(header & VALUE_LEN) {
+        return Err(Unfit("value length"));
+    }
+    let record = sane_record(&node, slot)?;
+    match plan_replace(&node, slot, value.len()) {
+        Plan::Full => Err(Unfit("the node is full")),
+        Plan::Rebuild => {
+            let copy = copy_of(page);
+            let node = Node::new(copy.as_slice());
+            let mut entries = entries_of(&node);
+            entries[slot].header = header;
+            entries[slot].value = value;
+            put_built(page, &node, node.link(), &node.high(), &entries)
+        }
+        Plan::InPlace => {
+            let ghosts =
+                node.ghosts() + usize::from(header & GHOST != 0) - usize::from(record.is_ghost()).min(node.ghosts());
+            let garbage;
+            if value.len() <= record.value_len() {
+                garbage = node.garbage() + record.value_len() - value.len();
+                page.put_u16(record.at, header);
+                page.put(record.value_at(), value);
+            } else {
+                let start = node.records_start();
+                let head = node.head(slot);
+                let slot_at = node.slots_at() + slot * SLOT_BYTES;
+                garbage = node.garbage() + record.bytes();
+                let mut key = Vec::with_capacity(record.key_len);
+                node.bytes().append_to(record.key_at(), record.key_len, &mut key);
+                let at = start - (RECORD_HEADER_BYTES + key.len() + value.len());
+                page.put_u16(at, header);
+                page.put(at + RECORD_HEADER_BYTES, &key);
+                page.put(at + RECORD_HEADER_BYTES + key.len(), value);
+                page.put_u64(slot_at, slot_word(head, at, key.len()));
+                page.put_u16(RECORDS_START_AT, at as u16);
+            }
+            page.put_u16(GARBAGE_AT, garbage as u16);
+            page.put_u16(GHOSTS_AT, ghosts as u16);
+            Ok(())
+        }
+    }
+}
+
+/// Marks a record deleted, or takes the mark away.
+///
+/// # Errors
+/// No such slot, or it is so already.
+pub fn set_ghost(page: &mut PageMut<'_>, slot: usize, ghost: bool) -> Result<(), Unfit> {
+    let node = sane(page)?;
+    let record = sane_record(&node, slot)?;
+    if record.is_ghost() == ghost {
+        return Err(Unfit(if ghost { "a ghost already" } else { "no ghost" }));
+    }
+    let ghosts = if ghost { node.ghosts() + 1 } else { node.ghosts().saturating_sub(1) };
+    page.put_u16(record.at, record.header ^ GHOST);
+    page.put_u16(GHOSTS_AT, ghosts as u16);
+    Ok(())
+}
+
+/// Overwrites bytes of a record's value with as many others.
+///
+/// # Errors
+/// No such slot, the bytes are not those of the value, or other bytes than `old` are there.
+pub fn patch(page: &mut PageMut<'_>, slot: usize, offset: usize, old: &[u8], new: &[u8]) -> Result<(), Unfit> {
+    let node = sane(page)?;
+    let record = sane_record(&node, slot)?;
+    if old.len() != new.len() || offset + new.len() > record.value_len() {
+        return Err(Unfit("patch beyond the value"));
+    }
+    let at = record.value_at() + offset;
+    if at + new.len() > node.page_bytes() || node.bytes().compare(at, old.len(), old) != Ordering::Equal {
+        return Err(Unfit("patch of other bytes"));
+    }
+    page.put(at, new);
+    Ok(())
+}
+
+/// Drops the slots from `keep` on and sets a new high fence and link: the left half of a split, or (with all slots kept)
+/// a node that takes over its empty right sibling's range.
+///
+/// # Errors
+/// More slots than there are, or the fence does not fit.
+pub fn set_fence(page: &mut PageMut<'_>, keep: usize, high: &[u8], link: PageId) -> Result<(), Unfit> {
+    sane(page)?;
+    let copy = copy_of(page);
+    let node = Node::new(copy.as_slice());
+    let entries = entries_of(&node);
+    let kept = entries.get(..keep).ok_or(Unfit("keeps more slots than there are"))?;
+    put_built(page, &node, link, high, kept)
+}
+
+/// Removes slots, given in rising order. The page is not built anew: the bytes become garbage.
+///
+/// # Errors
+/// No such slot, or the order is wrong.
+pub fn remove(page: &mut PageMut<'_>, slots: &[usize]) -> Result<(), Unfit> {
+    let node = sane(page)?;
+    let (count, slots_at) = (node.count(), node.slots_at());
+    if slots.windows(2).any(|w| w[0] >= w[1]) || slots.last().is_some_and(|&last| last >= count) {
+        return Err(Unfit("removes slots that are not there"));
+    }
+    if node.level() > 0 && slots.first() == Some(&0) && slots.len() < count {
+        return Err(Unfit("removes the child that stands for the low fence"));
+    }
+    let (mut garbage, mut ghosts) = (node.garbage(), node.ghosts());
+    for &slot in slots {
+        let record = sane_record(&node, slot)?;
+        garbage += record.bytes();
+        ghosts -= usize::from(record.is_ghost()).min(ghosts);
+    }
+    for (no, &slot) in slots.iter().enumerate() {
+        // What lies between this hole and the next moves down over all holes so far.
+        let next = slots.get(no + 1).copied().unwrap_or(count);
+        let from = slots_at + (slot + 1) * SLOT_BYTES;
+        page.shift(from, from - (no + 1) * SLOT_BYTES, (next - slot - 1) * SLOT_BYTES);
+    }
+    let left = count - slots.len();
+    page.fill(slots_at + left * SLOT_BYTES, slots.len() * SLOT_BYTES, 0);
+    page.put_u16(COUNT_AT, left as u16);
+    if left == 0 {
+        let end = page.words().len_bytes();
+        page.put_u16(RECORDS_START_AT, end as u16);
+        garbage = 0;
+    }
+    page.put_u16(GARBAGE_AT, garbage as u16);
+    page.put_u16(GHOSTS_AT, ghosts as u16);
+    Ok(())
+}
+
+/// The value of a child's record.
+#[must_use]
+pub fn child_value(child: PageId) -> [u8; CHILD_BYTES] {
+    let mut value = [0u8; CHILD_BYTES];
+    value.copy_from_slice(&child.0.to_le_bytes()[..CHILD_BYTES]);
+    value
+}

@@ -1,0 +1,28 @@
+//! B-link tree (Lehman & Yao): keys and values of any bytes, in order, with serializable locking.
+//!
+//! | file | its idea |
+//! | --- | --- |
+//! | `node.rs`, `bytes.rs` | layout 5, read, wherever its bytes lie |
+//! | `edit.rs` | layout 5, changed, and whether it will fit |
+//! | `node_check.rs` | its invariants, proved |
+//! | `args.rs`, `ops.rs` | operations 32 to 41 |
+//! | `tree.rs` | what a tree is; create; point read |
+//! | `search.rs` | the way down |
+//! | `write.rs` | insert, put, modify, delete |
+//! | `split.rs`, `post.rs` | a node becomes two; the parent learns of it |
+//! | `ghost.rs`, `merge.rs` | ghosts are purged; empty pages leave |
+//! | `undo.rs` | rollback by key |
+//! | `scan.rs` | ranges, both ways |
+//! | `check.rs` | a whole tree, proved |
+//!
+//! Latches go map pages first, then tree pages downwards and to the right; no lock is waited for and nothing is read into
+//! the cache on purpose while one is held.
+
+mod args;
+pub mod bytes;
+pub mod edit;
+pub mod node;
+pub mod node_check;
+pub mod ops;
+#[cfg(test)]
+mod node_tests;

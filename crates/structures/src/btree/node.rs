@@ -1,0 +1,476 @@
+//! Node of the B-link tree: layout 5, read.
+//!
+//! ```text
+//! offset  size  field
+//!      0    40  page header, see `ledgerstone-page`; kind = level, 0 a leaf; owner = root of the tree
+//!     40     8  link            right sibling of the same level; 0 = none
+//!     48     2  slot_count
+//!     50     2  records_start   lowest byte that a record uses; the page size if there is none
+//!     52     2  garbage_bytes   bytes from records_start on that no record uses
+//!     54     2  ghost_count     records that are deleted but still keys
+//!     56     2  low_len         low fence: keys here are >= it; empty = no bound
+//!     58     2  high_len        high fence: keys here are < it; 0 = no bound
+//!     60     2  prefix_len      bytes that all keys here begin with; bit 15: they lie after the fences, else they
+//!                               are the beginning of the low fence
+//!     62     2  slots_at        64 + low_len + high_len + (own prefix), rounded up to 8
+//!     64     .  low fence, high fence, own prefix
+//! slots_at 8*n  slots           { head u32, offset u16, key_len u16 }, in key order
+//!      :        free space
+//!      :        records         { value_len 14 bits | blob 1 | ghost 1, key without prefix, value }, growing down
+//! ```
+//! N1. 64 <= slots_at; slots_at + 8 * slot_count <= records_start <= page size <= 32768.
+//! N2. Records lie in records_start..page size and never overlap; their sizes and garbage_bytes together are page
+//!     size - records_start.
+//! N3. Keys rise strictly from slot to slot and lie in low..high. `head` is the first four bytes of the key after the
+//!     prefix, big-endian, filled up with zeros, so that heads order as keys do.
+//! N4. A node above the leaves holds children: values are six bytes, a page id. Its slot 0 stands for the low fence; its
+//!     own key is empty and not looked at, so that the prefix is what the other keys share.
+//! N5. Ghosts and blobs exist in leaves only; ghost_count counts the ghosts; a blob's value is a reference of 16 bytes.
+//! N6. There is a link exactly if there is a high fence: the rightmost node of a level has neither.
+//!
+//! [`check`](super::node_check::check) proves them. Everything here works on any bytes at all: counts and offsets are
+//! cut to what the page has, every loop is bounded by them. What comes out of an optimistic read counts only after its
+//! version was checked. This file knows bytes: no latches, no locks, no log.
+
+use std::cmp::Ordering;
+
+use ledgerstone_page::{HEADER_BYTES, LayoutId, PageId};
+
+use super::bytes::Bytes;
+
+/// Layout of the nodes.
+pub const LAYOUT_NODE: LayoutId = LayoutId::BTREE;
+/// Version of the layout that this code writes.
+pub const NODE_FORMAT: u8 = 1;
+
+pub(crate) const KIND_AT: usize = 7;
+pub(crate) const OWNER_AT: usize = 24;
+pub(crate) const LINK_AT: usize = HEADER_BYTES;
+pub(crate) const COUNT_AT: usize = LINK_AT + 8;
+pub(crate) const RECORDS_START_AT: usize = COUNT_AT + 2;
+pub(crate) const GARBAGE_AT: usize = RECORDS_START_AT + 2;
+pub(crate) const GHOSTS_AT: usize = GARBAGE_AT + 2;
+pub(crate) const LOW_LEN_AT: usize = GHOSTS_AT + 2;
+pub(crate) const HIGH_LEN_AT: usize = LOW_LEN_AT + 2;
+pub(crate) const PREFIX_LEN_AT: usize = HIGH_LEN_AT + 2;
+pub(crate) const SLOTS_AT_AT: usize = PREFIX_LEN_AT + 2;
+/// Where the fences begin.
+pub(crate) const FENCES_AT: usize = SLOTS_AT_AT + 2;
+pub(crate) const SLOT_BYTES: usize = 8;
+/// Bytes of a record before its key.
+pub(crate) const RECORD_HEADER_BYTES: usize = 2;
+/// Bytes of a child's page id.
+pub(crate) const CHILD_BYTES: usize = 6;
+/// Bytes of a reference to a blob.
+pub const BLOB_REF_BYTES: usize = 16;
+
+/// Set in `prefix_len` if the prefix has its own bytes.
+pub(crate) const OWN_PREFIX: u16 = 1 << 15;
+/// Bits of a record's header.
+pub(crate) const GHOST: u16 = 1 << 15;
+pub(crate) const BLOB: u16 = 1 << 14;
+pub(crate) const VALUE_LEN: u16 = BLOB - 1;
+
+const _: () = assert!(COUNT_AT == 48 && LOW_LEN_AT == 56 && FENCES_AT == 64, "two aligned words hold all counts");
+const _: () = assert!(ledgerstone_page::PAGE_BYTES_MAX / 4 < VALUE_LEN as usize, "a value's length fits its bits");
+
+/// The longest key of pages of this size.
+#[must_use]
+pub const fn key_bytes_max(page_bytes: usize) -> usize {
+    page_bytes / 8
+}
+
+/// The longest value that stays in the leaf; longer ones become blobs. A little less than a quarter of the page, so that
+/// a split always finds a place where both halves have room for their new fence.
+#[must_use]
+pub const fn value_bytes_max(page_bytes: usize) -> usize {
+    page_bytes / 4 - 128
+}
+
+/// The first four bytes as a number that orders as they do.
+#[inline]
+pub(crate) fn head_of(suffix: &[u8]) -> u32 {
+    match suffix.first_chunk::<4>() {
+        Some(four) => u32::from_be_bytes(*four),
+        None => {
+            let mut four = [0u8; 4];
+            four[..suffix.len()].copy_from_slice(suffix);
+            u32::from_be_bytes(four)
+        }
+    }
+}
+
+/// One slot and the header of its record, cut to the page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RecordAt {
+    /// Where the record begins.
+    pub at: usize,
+    /// Bytes of the key after the prefix.
+    pub key_len: usize,
+    /// Value length and flags.
+    pub header: u16,
+}
+
+impl RecordAt {
+    /// Where the key's rest begins.
+    #[inline]
+    #[must_use]
+    pub fn key_at(&self) -> usize {
+        self.at + RECORD_HEADER_BYTES
+    }
+
+    /// Where the value begins.
+    #[inline]
+    #[must_use]
+    pub fn value_at(&self) -> usize {
+        self.key_at() + self.key_len
+    }
+
+    /// Bytes of the value.
+    #[inline]
+    #[must_use]
+    pub fn value_len(&self) -> usize {
+        usize::from(self.header & VALUE_LEN)
+    }
+
+    /// Bytes of the whole record.
+    #[inline]
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        RECORD_HEADER_BYTES + self.key_len + self.value_len()
+    }
+
+    /// Deleted, but still a key.
+    #[inline]
+    #[must_use]
+    pub fn is_ghost(&self) -> bool {
+        self.header & GHOST != 0
+    }
+
+    /// The value is a reference to a blob.
+    #[inline]
+    #[must_use]
+    pub fn is_blob(&self) -> bool {
+        self.header & BLOB != 0
+    }
+}
+
+/// A node as it can be read; all counts are cut to the page.
+#[derive(Clone, Copy)]
+pub struct Node<B> {
+    bytes: B,
+    page_bytes: usize,
+    level: u8,
+    count: usize,
+    records_start: usize,
+    garbage: usize,
+    ghosts: usize,
+    low_len: usize,
+    high_len: usize,
+    prefix_len: usize,
+    own_prefix: bool,
+    slots_at: usize,
+}
+
+impl<B: Bytes> Node<B> {
+    /// Reads the fixed fields.
+    #[inline]
+    pub fn new(bytes: B) -> Node<B> {
+        let page_bytes = bytes.len_bytes();
+        let head = bytes.u64(0);
+        let counts = bytes.u64(COUNT_AT);
+        let lens = bytes.u64(LOW_LEN_AT);
+        let field = |word: u64, no: u32| usize::from((word >> (16 * no)) as u16);
+        let slots_at = field(lens, 3).clamp(FENCES_AT, page_bytes);
+        let prefix = (lens >> 32) as u16;
+        Node {
+            bytes,
+            page_bytes,
+            level: (head >> 56) as u8,
+            count: field(counts, 0).min((page_bytes - slots_at) / SLOT_BYTES),
+            records_start: field(counts, 1),
+            garbage: field(counts, 2),
+            ghosts: field(counts, 3),
+            low_len: field(lens, 0),
+            high_len: field(lens, 1),
+            prefix_len: usize::from(prefix & !OWN_PREFIX),
+            own_prefix: prefix & OWN_PREFIX != 0,
+            slots_at,
+        }
+    }
+
+    /// The bytes it is read from.
+    #[inline]
+    pub fn bytes(&self) -> B {
+        self.bytes
+    }
+
+    /// Size of the page.
+    #[inline]
+    pub fn page_bytes(&self) -> usize {
+        self.page_bytes
+    }
+
+    /// True if the header says that this is a node of the tree with this root.
+    #[inline]
+    pub fn is_of(&self, root: PageId) -> bool {
+        LayoutId((self.bytes.u64(0) >> 32) as u16) == LAYOUT_NODE && self.bytes.u64(OWNER_AT) == root.0
+    }
+
+    /// 0 for a leaf.
+    #[inline]
+    pub fn level(&self) -> u8 {
+        self.level
+    }
+
+    /// Right sibling, or none.
+    #[inline]
+    pub fn link(&self) -> PageId {
+        PageId(self.bytes.u64(LINK_AT))
+    }
+
+    /// Slots in use.
+    #[inline]
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Deleted records.
+    #[inline]
+    pub fn ghosts(&self) -> usize {
+        self.ghosts
+    }
+
+    pub(crate) fn records_start(&self) -> usize {
+        self.records_start
+    }
+
+    pub(crate) fn garbage(&self) -> usize {
+        self.garbage
+    }
+
+    pub(crate) fn low_len(&self) -> usize {
+        self.low_len
+    }
+
+    pub(crate) fn high_len(&self) -> usize {
+        self.high_len
+    }
+
+    pub(crate) fn prefix_len(&self) -> usize {
+        self.prefix_len
+    }
+
+    pub(crate) fn has_own_prefix(&self) -> bool {
+        self.own_prefix
+    }
+
+    pub(crate) fn slots_at(&self) -> usize {
+        self.slots_at
+    }
+
+    #[inline]
+    pub(crate) fn prefix_at(&self) -> usize {
+        if self.own_prefix { FENCES_AT + self.low_len + self.high_len } else { FENCES_AT }
+    }
+
+    /// First slot whose key counts: slot 0 of an inner node stands for the low fence (N4).
+    #[inline]
+    pub fn first(&self) -> usize {
+        usize::from(self.level > 0)
+    }
+
+    /// Appends the low fence.
+    pub fn low_to(&self, out: &mut Vec<u8>) {
+        self.bytes.append_to(FENCES_AT, self.low_len, out);
+    }
+
+    /// Appends the high fence.
+    pub fn high_to(&self, out: &mut Vec<u8>) {
+        self.bytes.append_to(FENCES_AT + self.low_len, self.high_len, out);
+    }
+
+    /// The low fence.
+    pub fn low(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.low_to(&mut out);
+        out
+    }
+
+    /// The high fence; empty is none.
+    pub fn high(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.high_to(&mut out);
+        out
+    }
+
+    /// True if there is no high fence: the rightmost node of its level.
+    #[inline]
+    pub fn is_rightmost(&self) -> bool {
+        self.high_len == 0
+    }
+
+    /// True if `key` lies beyond this node, in a right sibling.
+    #[inline]
+    pub fn is_beyond(&self, key: &[u8]) -> bool {
+        self.high_len != 0 && self.compare_high(key) != Ordering::Greater
+    }
+
+    /// Compares the high fence, which must be there, with `key`.
+    #[inline]
+    pub fn compare_high(&self, key: &[u8]) -> Ordering {
+        self.bytes.compare(FENCES_AT + self.low_len, self.high_len, key)
+    }
+
+    /// True if `key` lies before this node.
+    #[inline]
+    pub fn is_before(&self, key: &[u8]) -> bool {
+        self.low_len != 0 && self.bytes.compare(FENCES_AT, self.low_len, key) == Ordering::Greater
+    }
+
+    #[inline]
+    fn slot_word(&self, slot: usize) -> u64 {
+        self.bytes.u64(self.slots_at + slot * SLOT_BYTES)
+    }
+
+    /// The head of a slot.
+    pub(crate) fn head(&self, slot: usize) -> u32 {
+        self.slot_word(slot) as u32
+    }
+
+    /// Where the record of a slot is.
+    #[inline]
+    pub fn record(&self, slot: usize) -> RecordAt {
+        let word = self.slot_word(slot);
+        let at = usize::from((word >> 32) as u16);
+        RecordAt { at, key_len: usize::from((word >> 48) as u16), header: self.bytes.u16(at) }
+    }
+
+    /// Compares the key of a slot with `key`.
+    pub fn compare_key(&self, slot: usize, key: &[u8]) -> Ordering {
+        if slot < self.first() {
+            return self.bytes.compare(FENCES_AT, self.low_len, key);
+        }
+        let split = self.prefix_len.min(key.len());
+        match self.bytes.compare(self.prefix_at(), self.prefix_len, &key[..split]) {
+            Ordering::Equal => {
+                let record = self.record(slot);
+                self.bytes.compare(record.key_at(), record.key_len, &key[split..])
+            }
+            other => other,
+        }
+    }
+
+    /// Appends the whole key of a slot.
+    pub fn key_to(&self, slot: usize, out: &mut Vec<u8>) {
+        if slot < self.first() {
+            return self.low_to(out);
+        }
+        let record = self.record(slot);
+        self.bytes.append_to(self.prefix_at(), self.prefix_len, out);
+        self.bytes.append_to(record.key_at(), record.key_len, out);
+    }
+
+    /// The whole key of a slot.
+    pub fn key(&self, slot: usize) -> Vec<u8> {
+        let mut out = Vec::with_capacity(self.prefix_len + self.record(slot).key_len);
+        self.key_to(slot, &mut out);
+        out
+    }
+
+    /// Appends the value of a slot as it is stored.
+    #[inline]
+    pub fn value_to(&self, slot: usize, out: &mut Vec<u8>) {
+        let record = self.record(slot);
+        self.bytes.append_to(record.value_at(), record.value_len(), out);
+    }
+
+    /// The value of a slot as it is stored.
+    pub fn value(&self, slot: usize) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.value_to(slot, &mut out);
+        out
+    }
+
+    /// Finds `key`: the slot that holds it, or the slot before which it belongs.
+    #[inline]
+    pub fn search(&self, key: &[u8]) -> Result<usize, usize> {
+        let (mut low, mut high) = (self.first(), self.count);
+        let mut rest = key;
+        if self.prefix_len > 0 {
+            let split = self.prefix_len.min(key.len());
+            match self.bytes.compare(self.prefix_at(), self.prefix_len, &key[..split]) {
+                Ordering::Less => return Err(high.max(low)),
+                Ordering::Greater => return Err(low),
+                Ordering::Equal => rest = &key[split..],
+            }
+        }
+        let head = head_of(rest);
+        while low < high {
+            let middle = (low + high) / 2;
+            let word = self.slot_word(middle);
+            let order = (word as u32).cmp(&head).then_with(|| {
+                let at = usize::from((word >> 32) as u16) + RECORD_HEADER_BYTES;
+                self.bytes.compare(at, usize::from((word >> 48) as u16), rest)
+            });
+            match order {
+                Ordering::Less => low = middle + 1,
+                Ordering::Greater => high = middle,
+                Ordering::Equal => return Ok(middle),
+            }
+        }
+        Err(low)
+    }
+
+    /// The page id in a slot of an inner node.
+    #[inline]
+    pub fn child(&self, slot: usize) -> PageId {
+        let at = self.record(slot).value_at();
+        PageId(self.bytes.u64(at.saturating_sub(2)) >> 16)
+    }
+
+    /// The slot of the child whose range holds `key`.
+    #[inline]
+    pub fn child_slot(&self, key: &[u8]) -> usize {
+        match self.search(key) {
+            Ok(slot) => slot,
+            Err(slot) => slot.saturating_sub(1),
+        }
+    }
+
+    /// The slot of the child that holds the largest key below `bound`.
+    #[inline]
+    pub fn child_slot_below(&self, bound: &[u8]) -> usize {
+        match self.search(bound) {
+            Ok(slot) | Err(slot) => slot.saturating_sub(1),
+        }
+    }
+
+    /// The slot of the last child.
+    #[inline]
+    pub fn last_slot(&self) -> usize {
+        self.count.saturating_sub(1)
+    }
+
+    /// True if the counts agree with each other and with the page, as far as can be told without looking at a record.
+    /// What is changed in such a node stays inside the page.
+    pub(crate) fn is_sane(&self) -> bool {
+        let own = if self.own_prefix { self.prefix_len } else { 0 };
+        self.page_bytes.is_multiple_of(8)
+            && self.slots_at >= FENCES_AT + self.low_len + self.high_len + own
+            && self.slots_at + usize::from(self.bytes.u16(COUNT_AT)) * SLOT_BYTES <= self.records_start
+            && self.records_start <= self.page_bytes
+            && self.garbage <= self.page_bytes - self.records_start
+            && self.ghosts <= self.count
+    }
+
+    /// Bytes that the records use (without garbage).
+    pub(crate) fn live_bytes(&self) -> usize {
+        self.page_bytes.saturating_sub(self.records_start).saturating_sub(self.garbage)
+    }
+
+    /// Bytes between the slots and the records.
+    pub(crate) fn gap_bytes(&self) -> usize {
+        self.records_start.saturating_sub(self.slots_at + self.count * SLOT_BYTES)
+    }
+}

@@ -1,0 +1,409 @@
+//! Finding the place of a key: down from the root without latches, to the right where a split has not been posted yet.
+//!
+//! D1. Before an id is followed, the page that named it is checked: the id was really there. After the target's version was
+//!     read it is checked again: the target had not been freed and used for something else in between (version coupling).
+//! D2. A page whose high fence is not above the key was split: the key lies to the right, by the link (Lehman & Yao).
+//! D3. Every restart is counted. After a few, the descent latches its way down, shared, parent before child, and so ends.
+//! D4. What a descent returns counts only after another check of the page, unless it is latched.
+//!
+//! Writers that moved right remember the link, and post the missing child when they are done (`post.rs`).
+
+use std::cmp::Ordering;
+
+use ledgerstone_buffer::{ExclusivePage, OptimisticPage, Restart, SharedPage};
+use ledgerstone_lock::Mode;
+use ledgerstone_page::PageId;
+use ledgerstone_region::{Words, sync};
+use ledgerstone_txn::{KeyLock, Txn, key_hash};
+
+use super::bytes::Bytes;
+use super::node::Node;
+use super::tree::Tree;
+use crate::TreeError;
+
+/// Restarts before a descent latches.
+const RESTARTS_MAX: u32 = 32;
+/// Pages that one descent looks at, at most: levels and moves to the right. More means that the tree is no tree.
+const STEPS_MAX: u32 = 100_000;
+
+/// Where a descent is to end.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Aim<'k> {
+    /// Where this key is or would be.
+    Key(&'k [u8]),
+    /// Where the largest key below this bound is or would be.
+    Below(&'k [u8]),
+    /// At the right end.
+    Last,
+}
+
+impl Aim<'_> {
+    /// True if the aim lies right of this node (D2).
+    fn is_beyond<B: Bytes>(self, node: &Node<B>) -> bool {
+        match self {
+            Aim::Key(key) => node.is_beyond(key),
+            Aim::Below(bound) => !node.is_rightmost() && node.compare_high(bound) == Ordering::Less,
+            Aim::Last => !node.is_rightmost(),
+        }
+    }
+
+    fn child_slot<B: Bytes>(self, node: &Node<B>) -> usize {
+        match self {
+            Aim::Key(key) => node.child_slot(key),
+            Aim::Below(bound) => node.child_slot_below(bound),
+            Aim::Last => node.last_slot(),
+        }
+    }
+}
+
+/// A link that a descent followed because the parent did not know the page yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Unposted {
+    /// Level of the parent that lacks it.
+    pub level: u8,
+    /// First key of the page.
+    pub separator: Vec<u8>,
+    /// The page.
+    pub child: PageId,
+}
+
+/// What a descent remembers over its restarts.
+#[derive(Debug, Default)]
+pub(crate) struct Descent {
+    restarts: u32,
+    /// Set by whoever wants to know: the last link that was followed.
+    pub wants_unposted: bool,
+    /// The last link that was followed.
+    pub unposted: Option<Unposted>,
+}
+
+impl Descent {
+    /// The descent of a writer, who posts what is missing.
+    pub(crate) fn of_writer(txn: &Txn) -> Descent {
+        Descent { wants_unposted: !txn.is_rolling_back(), ..Descent::default() }
+    }
+
+    pub(crate) fn restarted(&mut self) {
+        self.restarts += 1;
+        self.unposted = None; // It may have been read from bytes that were changing.
+        sync::yield_point("tree descent restarts");
+    }
+
+    pub(crate) fn is_latching(&self) -> bool {
+        self.restarts > RESTARTS_MAX
+    }
+
+    fn moves_right<B: Bytes>(&mut self, node: &Node<B>) {
+        if self.wants_unposted {
+            self.unposted = Some(Unposted { level: node.level().saturating_add(1), separator: node.high(), child: node.link() });
+        }
+    }
+}
+
+/// A node to read.
+pub(crate) enum Held<'a> {
+    /// Not latched: what is read counts after a check.
+    Optimistic(OptimisticPage<'a>),
+    /// Latched.
+    Shared(SharedPage<'a>),
+}
+
+impl Held<'_> {
+    #[inline]
+    pub(crate) fn words(&self) -> Words<'_> {
+        match self {
+            Held::Optimistic(page) => page.words(),
+            Held::Shared(page) => page.words(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn id(&self) -> PageId {
+        match self {
+            Held::Optimistic(page) => page.id(),
+            Held::Shared(page) => page.id(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn check(&self) -> Result<(), Restart> {
+        match self {
+            Held::Optimistic(page) => page.check(),
+            Held::Shared(_) => Ok(()),
+        }
+    }
+}
+
+/// A leaf, and where in it a key is (`Ok`) or would be (`Err`).
+pub(crate) struct Spot<P> {
+    pub page: P,
+    pub slot: Result<usize, usize>,
+}
+
+/// What came of a try to lock the gap in which a key is missing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Gap {
+    /// It is locked, and the leaf has not changed: the answer stands.
+    Locked,
+    /// The leaf changed: look again.
+    Changed,
+    /// Somebody holds it: wait for it with no latch held, then look again.
+    Held(KeyLock),
+}
+
+/// One step down or to the right.
+enum Step {
+    Here,
+    Go(PageId),
+}
+
+impl Tree {
+    /// The leaf of `key`.
+    #[inline]
+    pub(crate) fn find_key(&self, key: &[u8], descent: &mut Descent) -> Result<Spot<Held<'_>>, TreeError> {
+        let page = self.find(Aim::Key(key), 0, descent)?;
+        let slot = Node::new(page.words()).search(key);
+        Ok(Spot { page, slot })
+    }
+
+    /// The node of `level` at the aim. What is read of it counts after a check (D4).
+    #[inline]
+    pub(crate) fn find(&self, aim: Aim<'_>, level: u8, descent: &mut Descent) -> Result<Held<'_>, TreeError> {
+        loop {
+            if descent.is_latching() {
+                return Ok(Held::Shared(self.find_latched(aim, level, descent)?));
+            }
+            match self.try_find(aim, level, descent)? {
+                Ok(page) => return Ok(Held::Optimistic(page)),
+                Err(Restart) => descent.restarted(),
+            }
+        }
+    }
+
+    /// One optimistic descent.
+    #[inline]
+    pub(crate) fn try_find(
+        &self,
+        aim: Aim<'_>,
+        level: u8,
+        descent: &mut Descent,
+    ) -> Result<Result<OptimisticPage<'_>, Restart>, TreeError> {
+        let cache = &self.engine.cache;
+        let mut page = cache.optimistic(self.root)?;
+        for _ in 0..STEPS_MAX {
+            let node = Node::new(page.words());
+            if !node.is_of(self.root) || node.level() < level {
+                if page.check().is_err() {
+                    return Ok(Err(Restart));
+                }
+                return Err(self.not_a_node(page.id(), &node, level));
+            }
+            let next = match self.step(aim, level, &node, descent) {
+                Step::Here => return Ok(Ok(page)),
+                Step::Go(next) => next,
+            };
+            // D1: the id is real.
+            if page.check().is_err() {
+                return Ok(Err(Restart));
+            }
+            let target = match cache.optimistic(next) {
+                Ok(target) => target,
+                // A page that was freed meanwhile may be unreadable; one that is still named may not.
+                Err(_) if page.check().is_err() => return Ok(Err(Restart)),
+                Err(error) => return Err(error.into()),
+            };
+            // D1: it still stands after the target's version was read.
+            if page.check().is_err() {
+                return Ok(Err(Restart));
+            }
+            page = target;
+        }
+        Err(Self::corrupt(self.root, "steps of a descent", u64::from(STEPS_MAX), u64::from(STEPS_MAX) + 1))
+    }
+
+    #[inline]
+    fn step<B: Bytes>(&self, aim: Aim<'_>, level: u8, node: &Node<B>, descent: &mut Descent) -> Step {
+        if node.level() == level {
+            if !aim.is_beyond(node) {
+                return Step::Here;
+            }
+            descent.moves_right(node);
+            return Step::Go(node.link());
+        }
+        let slot = aim.child_slot(node);
+        // Only what lies behind the last key can lie behind the high fence: spares most descents the look at it.
+        if slot + 1 >= node.count() && aim.is_beyond(node) {
+            descent.moves_right(node);
+            return Step::Go(node.link());
+        }
+        Step::Go(node.child(slot))
+    }
+
+    fn not_a_node<B: Bytes>(&self, id: PageId, node: &Node<B>, level: u8) -> TreeError {
+        if node.is_of(self.root) {
+            Self::corrupt(id, "level of a b-tree node", u64::from(level), u64::from(node.level()))
+        } else {
+            Self::corrupt(id, "owner of a b-tree node", self.root.0, node.bytes().u64(super::node::OWNER_AT))
+        }
+    }
+
+    /// The descent that always ends: shared latches, parent before child, left before right (D3).
+    fn find_latched(&self, aim: Aim<'_>, level: u8, descent: &mut Descent) -> Result<SharedPage<'_>, TreeError> {
+        let cache = &self.engine.cache;
+        let mut page = cache.shared(self.root)?;
+        for _ in 0..STEPS_MAX {
+            let node = Node::new(page.words());
+            if !node.is_of(self.root) || node.level() < level {
+                return Err(self.not_a_node(page.id(), &node, level));
+            }
+            match self.step(aim, level, &node, descent) {
+                Step::Here => return Ok(page),
+                Step::Go(next) => page = cache.shared(next)?,
+            }
+        }
+        Err(Self::corrupt(self.root, "steps of a descent", u64::from(STEPS_MAX), u64::from(STEPS_MAX) + 1))
+    }
+
+    /// The leaf of `key`, latched exclusively.
+    #[inline]
+    pub(crate) fn latch_leaf(
+        &self,
+        key: &[u8],
+        descent: &mut Descent,
+    ) -> Result<Spot<ExclusivePage<'_>>, TreeError> {
+        let page = self.latch_node(key, 0, descent)?;
+        let slot = Node::new(page.words()).search(key);
+        Ok(Spot { page, slot })
+    }
+
+    /// The node of `level` whose range holds `key`, latched exclusively.
+    pub(crate) fn latch_node(
+        &self,
+        key: &[u8],
+        level: u8,
+        descent: &mut Descent,
+    ) -> Result<ExclusivePage<'_>, TreeError> {
+        loop {
+            if descent.is_latching() {
+                return self.latch_node_waiting(key, level, descent);
+            }
+            if let Ok(page) = self.try_find(Aim::Key(key), level, descent)?
+                && let Ok(page) = page.try_upgrade()
+            {
+                return Ok(page);
+            }
+            descent.restarted();
+        }
+    }
+
+    /// As [`Tree::latch_node`], waiting for the node's latch. The node is found under shared latches, given up, and
+    /// latched anew: whatever happened to it meanwhile shows in its fences, and a key that moved right is followed.
+    fn latch_node_waiting(
+        &self,
+        key: &[u8],
+        level: u8,
+        descent: &mut Descent,
+    ) -> Result<ExclusivePage<'_>, TreeError> {
+        loop {
+            let id = self.find_latched(Aim::Key(key), level, descent)?.id();
+            let page = self.engine.cache.exclusive(id)?;
+            let node = Node::new(page.words());
+            if node.is_of(self.root) && node.level() == level && !node.is_before(key) && !node.is_beyond(key) {
+                return Ok(page);
+            }
+            drop(page);
+            descent.restarted();
+        }
+    }
+
+    /// The lock name of the gap before the key in `slot` of the leaf `words`, or, past its end, before the first key to the
+    /// right. The leaves that were looked at on the way are in `behind`: the name counts if they pass their checks.
+    ///
+    /// `None`: a leaf to the right changed while it was read.
+    pub(crate) fn gap_of<'t>(
+        &'t self,
+        words: Words<'_>,
+        slot: usize,
+        behind: &mut Behind<'t>,
+    ) -> Result<Option<KeyLock>, TreeError> {
+        let node = Node::new(words);
+        if slot < node.count() {
+            return Ok(Some(KeyLock::Gap(hash_of(&node, slot))));
+        }
+        let mut link = node.link();
+        for _ in 0..STEPS_MAX {
+            if link == PageId(0) {
+                return Ok(Some(KeyLock::Supremum));
+            }
+            let page = match self.engine.cache.optimistic(link) {
+                Ok(page) => page,
+                // A link read from bytes that were changing: whoever reads it checks before believing the error.
+                Err(error) => return behind.unless_changed(error.into()),
+            };
+            behind.pages.push(page);
+            let node = Node::new(page.words());
+            if !node.is_of(self.root) {
+                return behind.unless_changed(self.not_a_node(page.id(), &node, 0));
+            }
+            if node.count() > 0 {
+                return Ok(Some(KeyLock::Gap(hash_of(&node, 0))));
+            }
+            link = node.link();
+            if page.check().is_err() {
+                return Ok(None);
+            }
+        }
+        Err(Self::corrupt(self.root, "empty leaves in a row", u64::from(STEPS_MAX), u64::from(STEPS_MAX) + 1))
+    }
+
+    /// Locks the gap before `slot` of a leaf, shared, if that needs no waiting (T2 in `tree.rs`).
+    pub(crate) fn try_lock_gap(&self, txn: &mut Txn, leaf: &Held<'_>, slot: usize) -> Result<Gap, TreeError> {
+        let mut behind = Behind::default();
+        let gap = match self.gap_of(leaf.words(), slot, &mut behind) {
+            Ok(Some(gap)) => gap,
+            Ok(None) => return Ok(Gap::Changed),
+            Err(_) if leaf.check().is_err() => return Ok(Gap::Changed),
+            Err(error) => return Err(error),
+        };
+        if leaf.check().is_err() || !behind.is_unchanged() {
+            return Ok(Gap::Changed);
+        }
+        if !txn.try_lock_key(self.table, gap, Mode::S)? {
+            return Ok(Gap::Held(gap));
+        }
+        if leaf.check().is_err() || !behind.is_unchanged() { Ok(Gap::Changed) } else { Ok(Gap::Locked) }
+    }
+}
+
+/// Leaves that were read on the way to the next key.
+#[derive(Default)]
+pub(crate) struct Behind<'t> {
+    pages: Vec<OptimisticPage<'t>>,
+}
+
+impl Behind<'_> {
+    pub(crate) fn is_unchanged(&self) -> bool {
+        self.pages.iter().all(|page| page.check().is_ok())
+    }
+
+    /// The error counts only if all that led to it still stands.
+    fn unless_changed(&self, error: TreeError) -> Result<Option<KeyLock>, TreeError> {
+        if self.is_unchanged() { Err(error) } else { Ok(None) }
+    }
+}
+
+/// The lock hash of the key in `slot`, without allocating for keys of usual length.
+pub(crate) fn hash_of<B: Bytes>(node: &Node<B>, slot: usize) -> u64 {
+    const SHORT: usize = 128;
+    let record = node.record(slot);
+    let (prefix_len, key_len) = (node.prefix_len(), record.key_len);
+    let len = prefix_len + key_len;
+    if len <= SHORT && slot >= node.first() {
+        let mut key = [0u8; SHORT];
+        node.bytes().copy_to(node.prefix_at(), &mut key[..prefix_len]);
+        node.bytes().copy_to(record.key_at(), &mut key[prefix_len..len]);
+        key_hash(&key[..len])
+    } else {
+        key_hash(&node.key(slot))
+    }
+}

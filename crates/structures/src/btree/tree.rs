@@ -1,0 +1,218 @@
+//! One tree: what it is made of, how it is created, and the point read.
+//!
+//! T1. The root page never moves: when it is full, its content moves to two new pages below it. So a tree is known by its
+//!     root's page id for ever, in the catalog, in log records and in lock-free readers alike.
+//! T2. A read locks the key first and looks afterwards. If the key is not there, what must stand still is the gap in which
+//!     it would be: it is locked by the name of the next key, with a try, while the leaf is known to be unchanged; when the
+//!     try fails, the lock is waited for with nothing held, and then everything is looked at again.
+//! T3. A ghost is a key: whoever finds one has its answer under the key's lock, since nobody brings it back without.
+
+use std::sync::Arc;
+
+use ledgerstone_lock::Mode;
+use ledgerstone_page::{Corrupt, PageId, TableId};
+use ledgerstone_space::{OP_SPACE_SET, Space};
+use ledgerstone_txn::{Engine, KeyLock, Part, RECORD_OVERHEAD_BYTES, Txn, key_hash};
+
+use super::args::FormatArgs;
+use super::node::{Node, key_bytes_max};
+use super::ops::OP_NODE_FORMAT;
+use super::search::{Descent, Gap};
+use crate::{ToFree, TreeError, blob};
+
+/// How a point read locks what it reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Read {
+    /// Shared: nobody changes it until this transaction ends.
+    Locked,
+    /// For update: readers may read on, but nobody else gets it for update.
+    ForUpdate,
+    /// Not at all. Reads what is there, committed or not.
+    Unlocked,
+}
+
+impl Read {
+    fn mode(self) -> Option<Mode> {
+        match self {
+            Read::Locked => Some(Mode::S),
+            Read::ForUpdate => Some(Mode::U),
+            Read::Unlocked => None,
+        }
+    }
+}
+
+/// A B-link tree. Cheap to clone: a few references and numbers.
+#[derive(Clone)]
+pub struct Tree {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) space: Arc<Space>,
+    pub(crate) to_free: Option<Arc<ToFree>>,
+    pub(crate) table: TableId,
+    pub(crate) root: PageId,
+    pub(crate) page_bytes: usize,
+}
+
+impl std::fmt::Debug for Tree {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tree").field("table", &self.table).field("root", &self.root).finish_non_exhaustive()
+    }
+}
+
+impl Tree {
+    /// The tree with this root, whose keys are locked under `table`. Nothing is read.
+    #[must_use]
+    pub fn new(engine: &Arc<Engine>, space: &Arc<Space>, to_free: &ToFree, table: TableId, root: PageId) -> Tree {
+        let to_free = Some(Arc::new(to_free.clone()));
+        Tree { to_free, ..Tree::without_blobs(engine, space, table, root) }
+    }
+
+    /// A tree whose values always stay in the leaves: the tree of deferred frees itself, which blobs stand on.
+    pub(crate) fn without_blobs(engine: &Arc<Engine>, space: &Arc<Space>, table: TableId, root: PageId) -> Tree {
+        let page_bytes = engine.cache.page_bytes();
+        Tree { engine: Arc::clone(engine), space: Arc::clone(space), to_free: None, table, root, page_bytes }
+    }
+
+    /// Its root page.
+    #[must_use]
+    pub fn root(&self) -> PageId {
+        self.root
+    }
+
+    /// The table its locks belong to.
+    #[must_use]
+    pub fn table(&self) -> TableId {
+        self.table
+    }
+
+    /// The longest key.
+    #[must_use]
+    pub fn key_bytes_max(&self) -> usize {
+        key_bytes_max(self.page_bytes)
+    }
+
+    /// Makes a new, empty tree whose keys will be locked under `table`, and says where its root is.
+    ///
+    /// The pages are the caller's to keep if the transaction commits; if it aborts they are freed later (see
+    /// `to_free`). The caller has locked `table` exclusively, and links the root somewhere in the same transaction.
+    ///
+    /// # Errors
+    /// No space, a full lock table, a failed environment.
+    pub fn create(txn: &mut Txn, space: &Arc<Space>, to_free: &ToFree, table: TableId) -> Result<PageId, TreeError> {
+        let _ = (space, table);
+        to_free.create_tree(txn)
+    }
+
+    /// Formats the root of a tree whose place is fixed, in a new environment: the first free page must be its root.
+    ///
+    /// # Errors
+    /// No space; [`TreeError::Corrupt`] if another page is the first free one.
+    pub fn format_root(txn: &mut Txn, space: &Arc<Space>, tree: &Tree) -> Result<(), TreeError> {
+        let args = empty_root_args(tree.root);
+        txn.claim(2 * RECORD_OVERHEAD_BYTES + args.len() + 64)?;
+        let mut run = space.latch_free(1)?;
+        if run.first != tree.root {
+            let what = "first free page of a new environment";
+            return Err(Self::corrupt(run.first, what, tree.root.0, run.first.0));
+        }
+        let set = run.args_set();
+        let mut page = tree.engine.cache.exclusive_new(tree.root)?;
+        txn.group(
+            &mut [&mut run.map, &mut page],
+            &[Part { page: 0, op: OP_SPACE_SET, args: &set }, Part { page: 1, op: OP_NODE_FORMAT, args: &args }],
+        )?;
+        Ok(())
+    }
+
+    /// The value of `key`.
+    ///
+    /// # Errors
+    /// A key too large, a refused lock, a page that cannot be read.
+    pub fn get(&self, txn: &mut Txn, key: &[u8], read: Read) -> Result<Option<Vec<u8>>, TreeError> {
+        let mut value = Vec::new();
+        Ok(self.get_into(txn, key, read, &mut value)?.then_some(value))
+    }
+
+    /// Reads the value of `key` into `value`, whose old content goes; says whether there is one. With a buffer that is large
+    /// enough nothing is allocated.
+    ///
+    /// # Errors
+    /// As [`Tree::get`].
+    pub fn get_into(&self, txn: &mut Txn, key: &[u8], read: Read, value: &mut Vec<u8>) -> Result<bool, TreeError> {
+        self.check_key(key)?;
+        value.clear();
+        let mode = read.mode();
+        if let Some(mode) = mode {
+            txn.lock_key(self.table, KeyLock::Key(key_hash(key)), mode)?;
+        }
+        let mut descent = Descent::default();
+        loop {
+            let spot = self.find_key(key, &mut descent)?;
+            match spot.slot {
+                Ok(slot) => {
+                    let node = Node::new(spot.page.words());
+                    let record = node.record(slot);
+                    if !record.is_ghost() {
+                        node.value_to(slot, value);
+                    }
+                    if spot.page.check().is_err() {
+                        value.clear();
+                        descent.restarted();
+                        continue;
+                    }
+                    if record.is_blob() && !record.is_ghost() {
+                        let reference = blob::BlobRef::decode(value)?;
+                        value.clear();
+                        if mode.is_some() {
+                            drop(spot);
+                            blob::read(&self.engine.cache, reference, value)?;
+                        } else {
+                            // Nobody keeps the blob from being freed: what was read counts if its record still stands.
+                            let was_read = blob::read(&self.engine.cache, reference, value);
+                            if spot.page.check().is_err() {
+                                value.clear();
+                                descent.restarted();
+                                continue;
+                            }
+                            was_read?;
+                        }
+                    }
+                    return Ok(!record.is_ghost());
+                }
+                Err(slot) => {
+                    if mode.is_none() || txn.covers(self.table, Mode::S) {
+                        match spot.page.check() {
+                            Ok(()) => return Ok(false),
+                            Err(_) => {
+                                descent.restarted();
+                                continue;
+                            }
+                        }
+                    }
+                    match self.try_lock_gap(txn, &spot.page, slot)? {
+                        Gap::Locked => return Ok(false),
+                        Gap::Changed => descent.restarted(),
+                        Gap::Held(gap) => {
+                            drop(spot);
+                            txn.lock_key(self.table, gap, Mode::S)?;
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    pub(crate) fn check_key(&self, key: &[u8]) -> Result<(), TreeError> {
+        let max = key_bytes_max(self.page_bytes);
+        if key.len() > max { Err(TreeError::KeyTooLarge { len: key.len(), max }) } else { Ok(()) }
+    }
+
+    /// A page that names another or is named is not what it must be.
+    pub(crate) fn corrupt(page: PageId, what: &'static str, expected: u64, found: u64) -> TreeError {
+        TreeError::Corrupt(Corrupt::new(what, 0, expected, found).on(page))
+    }
+}
+
+/// Arguments that make a page the empty root of a new tree.
+pub(crate) fn empty_root_args(root: PageId) -> Vec<u8> {
+    FormatArgs { root, level: 0, link: PageId(0), low: &[], high: &[], entries: Vec::new() }.write()
+}
