@@ -1,11 +1,59 @@
-//! The contract of an operation, and the registry of all of them.
+//! The contract of an operation, and the registry; no operation of its own.
 //!
-//! It lies low because rollback and redo call operations without knowing one; the operations themselves lie high, with
-//! their structures. There is no operation in this crate.
+//! An [`Operation`] is the only thing that changes a page: the forward path logs its arguments and calls its `redo`, and so
+//! does restart. Rollback and restart find it by its [`OpId`](ledgerstone_page::OpId) in a [`Registry`], without knowing
+//! what it does. Structures that ship with the engine and those of users are written against this crate alike.
+//!
+//! [`kit`] checks an operation for its author: redo is deterministic, undo inverts, no bytes make it panic.
+//!
+//! ```
+//! use ledgerstone_op::{OpError, Operation, PageMut, Registry, Undo, kit};
+//! use ledgerstone_page::{OpId, PageId, raw};
+//! use ledgerstone_region::PageBuf;
+//!
+//! /// Adds to the counter at the beginning of a raw page. The sum may wrap, so that subtracting always inverts it.
+//! struct Add;
+//!
+//! impl Operation for Add {
+//!     fn id(&self) -> OpId {
+//!         OpId(1024)
+//!     }
+//!     fn name(&self) -> &'static str {
+//!         "counter.add"
+//!     }
+//!     fn redo(&self, page: &mut PageMut<'_>, args: &[u8]) -> Result<(), OpError> {
+//!         let Ok(add) = args.try_into().map(i64::from_le_bytes) else {
+//!             return Err(OpError::BadArgs { op: self.id(), len: args.len(), what: "eight bytes are expected" });
+//!         };
+//!         let old = page.words().u64(raw::DATA_START);
+//!         page.put_u64(raw::DATA_START, old.wrapping_add_signed(add));
+//!         Ok(())
+//!     }
+//!     fn undo(&self, args: &[u8]) -> Undo {
+//!         match args.try_into().map(i64::from_le_bytes) {
+//!             Ok(add) => Undo::Page { op: self.id(), args: add.wrapping_neg().to_le_bytes().to_vec() },
+//!             Err(_) => Undo::Nothing,
+//!         }
+//!     }
+//!     fn print(&self, args: &[u8]) -> String {
+//!         format!("add {args:02x?}")
+//!     }
+//! }
+//!
+//! let mut ops = Registry::new();
+//! ops.register(Box::new(Add))?;
+//!
+//! let mut page = PageBuf::new(4096);
+//! raw::format(&mut page.words_mut(), PageId(7), 0, PageId::NONE);
+//! let case = kit::Case::new(OpId(1024), page, 5i64.to_le_bytes().to_vec());
+//! kit::check_registry(&ops, &[case])?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
 mod error;
+pub mod kit;
 mod operation;
 mod page_mut;
 mod registry;

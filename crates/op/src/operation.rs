@@ -1,55 +1,62 @@
-//! The contract of an operation (Lemon 3.1): redo is the forward path, and the only place that changes page bytes.
+//! The contract of an operation (Lemon 4.1, 4.3).
 //!
-//! An operation has a number that never changes, arguments that go into the log, a redo that works on one page, and an
-//! undo: another operation on the same page, or a logical one that its structure performs.
-
-use ledgerstone_page::OpId;
+//! O1. *The forward path is the redo function*: a page changes nowhere else, so what was tried once before the crash is
+//!     what is tried again after it.
+//! O2. Redo is a function of the page's bytes and the arguments. It reads no clock, no other page, no setting, no memory
+//!     but these, and iterates over nothing whose order may differ.
+//! O3. Redo is called exactly once for a record and a page: the caller compares the page LSN. It need not be idempotent.
+//! O4. A change that is refused has changed nothing.
+//! O5. An operation's id and the meaning of its arguments are on disk. They never change; a better one gets another id.
 
 use crate::{OpError, PageMut};
+use ledgerstone_page::OpId;
 
-/// How an update is taken back.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Undo {
-    /// Nothing need be done: the update may stay.
-    Nothing,
-    /// By another operation on the same page.
-    Page {
-        /// The inverse operation.
-        op: OpId,
-        /// Its arguments.
-        args: Vec<u8>,
-    },
-    /// By the structure, which finds the place anew.
-    Logical,
-}
-
-/// A change of one page that can be logged, redone and undone.
+/// A registered way to change one page.
 pub trait Operation: Send + Sync + 'static {
-    /// Its number, stored in the log; never changed, never used again.
+    /// The number in the log.
     fn id(&self) -> OpId;
 
-    /// Its name, for people.
+    /// A word for messages and log prints, such as `counter.add`.
     fn name(&self) -> &'static str;
 
-    /// True if redo makes the page anew and does not care what was there: such a page is not read from disk.
+    /// Whether redo begins with [`PageMut::format`] and so does not care for the page's old bytes. Restart then does not
+    /// read the page, which may not be readable.
     fn formats(&self) -> bool {
         false
     }
 
-    /// Applies the operation to a page that is latched exclusively, when it happens and when it is repeated.
+    /// Changes the page.
     ///
-    /// Deterministic: page bytes and arguments alone decide. It never panics on any bytes.
+    /// Runs under the page's exclusive latch: it must not wait, lock, or touch another page. It must not panic on any
+    /// page and any arguments.
     ///
     /// # Errors
-    /// The arguments or the page do not fit; then nothing has changed.
+    /// Before the first change (O4), if the page or the arguments are not what they should be.
     fn redo(&self, page: &mut PageMut<'_>, args: &[u8]) -> Result<(), OpError>;
 
-    /// How the update with these arguments is taken back.
+    /// How to take the change back, from the arguments that made it.
     fn undo(&self, args: &[u8]) -> Undo {
         let _ = args;
         Undo::Nothing
     }
 
-    /// The arguments in words.
+    /// The arguments for people. Must not panic on any bytes.
     fn print(&self, args: &[u8]) -> String;
+}
+
+/// How a change is taken back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Undo {
+    /// Not at all: the change stays although its transaction ends (groups, and what nobody can see).
+    Nothing,
+    /// By this operation on the same page. Right only if nobody else can have moved what it is about.
+    Page {
+        /// The operation that inverts this one.
+        op: OpId,
+        /// Its arguments.
+        args: Vec<u8>,
+    },
+    /// By whatever is right when the time comes: the logical undo that is registered for this operation with the engine
+    /// looks for the record, which may be on another page by then.
+    Logical,
 }
