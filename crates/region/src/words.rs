@@ -167,7 +167,7 @@ impl<'a> Words<'a> {
             if mine != theirs {
                 return mine.swap_bytes().cmp(&theirs.swap_bytes());
             }
-            at = at.wrapping_add(8);
+            at = at.saturating_add(8);
         }
         let tail = chunks.remainder();
         if !tail.is_empty() {

@@ -37,7 +37,7 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
 /// Virtual time of one decision.
 const STEP_NS: u64 = 200;
@@ -502,7 +502,11 @@ impl Member {
     fn wait_for_baton(&self) {
         let mut steps_seen = u64::MAX;
         while !self.carrier.wait_for_baton(Some(STALL_NS)) {
-            let Ok(state) = self.run.state.try_lock() else { continue };
+            let state = match self.run.state.try_lock() {
+                Ok(state) => state,
+                Err(TryLockError::Poisoned(state)) => state.into_inner(),
+                Err(TryLockError::WouldBlock) => continue,
+            };
             if steps_seen == state.steps {
                 let holder = state.threads.iter().enumerate().filter(|(_, thread)| thread.waits == Waits::Runnable);
                 eprintln!(

@@ -1,0 +1,115 @@
+//! What the slot table promises.
+#![cfg(not(loom))]
+
+use ledgerstone_region::sync::{self, Scheduler};
+use ledgerstone_region::{Region, RegionError, Section, SlotNo, SlotTable};
+use std::sync::Arc;
+
+fn table(max_threads: u32) -> Arc<SlotTable> {
+    let region = Region::anonymous(2 << 20).unwrap();
+    Arc::new(SlotTable::create(&region, max_threads).unwrap())
+}
+
+#[test]
+fn a_slot_is_given_back_when_the_thread_ends() {
+    let slots = table(4);
+    assert_eq!(slots.current(), SlotNo(0));
+    for _ in 0..10 {
+        let in_thread = slots.clone();
+        let no = std::thread::spawn(move || (in_thread.current(), in_thread.current())).join().unwrap();
+        assert_eq!(no, (SlotNo(1), SlotNo(1)));
+    }
+    assert_eq!(slots.iter_used().map(|(no, _)| no).collect::<Vec<_>>(), [SlotNo(0)]);
+}
+
+#[test]
+fn a_thread_may_outlive_the_region_and_have_slots_in_many() {
+    std::thread::spawn(|| {
+        let (first, second) = (table(1), table(1));
+        for _ in 0..3 {
+            assert_eq!((first.current(), second.current()), (SlotNo(0), SlotNo(0)));
+        }
+        drop(first);
+        for _ in 0..100 {
+            assert_eq!(table(1).current(), SlotNo(0));
+        }
+        assert_eq!(second.current(), SlotNo(0));
+    })
+    .join()
+    .unwrap();
+}
+
+#[test]
+fn too_many_threads_are_refused() {
+    let slots = table(1);
+    slots.current();
+    let in_thread = slots.clone();
+    let refused = std::thread::spawn(move || in_thread.try_current()).join().unwrap();
+    assert_eq!(refused, Err(RegionError::NoThreadSlot { count: 1 }));
+    let region = Region::anonymous(2 << 20).unwrap();
+    for count in [0, 16384] {
+        assert!(matches!(SlotTable::create(&region, count), Err(RegionError::BadSlotCount { .. })));
+    }
+    assert!(SlotTable::create(&region, 16383).is_ok());
+}
+
+#[test]
+fn a_section_stands_until_it_is_left_and_sections_nest() {
+    let slots = table(2);
+    let me = slots.current();
+    slots.announce_about(me, Section::PAGE_CHANGE, 77);
+    {
+        let _append = slots.enter(me, Section::LOG_APPEND);
+        assert_eq!(slots.slot(me).section(), Section::LOG_APPEND);
+    }
+    assert_eq!((slots.slot(me).section(), slots.slot(me).subject()), (Section::PAGE_CHANGE, 77));
+    slots.clear(me);
+    assert_eq!(slots.slot(me).section(), Section::NONE);
+    slots.note_shared(me);
+    assert_eq!(slots.slot(me).shared_count(), 1);
+    slots.forget_shared(me);
+    assert_eq!(slots.slot(me).shared_count(), 0);
+}
+
+#[test]
+fn who_ends_in_a_section_leaves_the_slot_abandoned() {
+    let slots = table(3);
+    let in_thread = slots.clone();
+    let ended = std::thread::spawn(move || {
+        let _section = in_thread.enter(in_thread.current(), Section::LOCK_QUEUE);
+        std::panic::resume_unwind(Box::new("in the middle"));
+    });
+    assert!(ended.join().is_err());
+    let slot = slots.slot(SlotNo(0));
+    assert!(slot.is_abandoned() && !slot.is_taken());
+    assert_eq!(slot.section(), Section::LOCK_QUEUE);
+    assert_eq!(slots.current(), SlotNo(1), "an abandoned slot is not taken again");
+}
+
+#[test]
+fn slots_are_a_function_of_the_seed_and_end_with_simulated_threads() {
+    let numbers = |seed| {
+        Scheduler::run(seed, || {
+            let slots = table(8);
+            let threads: Vec<_> = (0..6)
+                .map(|_| {
+                    let slots = slots.clone();
+                    sync::spawn("worker", move || {
+                        sync::yield_point("before the first call");
+                        let no = slots.current();
+                        sync::sleep_ns(1000);
+                        no
+                    })
+                })
+                .collect();
+            let numbers: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
+            assert_eq!(slots.iter_used().count(), 0);
+            numbers
+        })
+        .unwrap()
+    };
+    for seed in 0..20 {
+        assert_eq!(numbers(seed), numbers(seed));
+    }
+    assert!((0..20).any(|seed| numbers(seed) != numbers(seed + 1)));
+}
