@@ -1,7 +1,7 @@
 //! What a lock costs when nobody stands in the way: `cargo run --release -p ledgerstone-lock --example uncontended`.
 //!
-//! Prints nanoseconds per lock and unlock together, best and median of several rounds, on one thread. Names are spread over
-//! as many buckets as an engine would have, so that the far cases pay for their cache misses as an engine does.
+//! Prints nanoseconds per lock and unlock together, best and median of several rounds, on one thread. Names are spread
+//! over as many buckets as an engine would have, so that the far cases pay for their cache misses as an engine does.
 
 use ledgerstone_lock::{LockConfig, LockManager, LockName, LockTable, Mode, OwnerNo, Wait};
 use ledgerstone_page::{Lsn, TableId, Xid};

@@ -1,13 +1,13 @@
 //! Cycles in a waits-for graph (LIBTP 4.1), as pure functions over any graph.
 //!
-//! Vertices are owners, and an arrow leads from a waiter to each owner it waits for. Whoever is about to sleep searches for a
-//! cycle through itself. That is enough: an arrow from or to an owner that runs closes no cycle, so the arrow that
-//! closes one leads from an owner that has just queued, and of several that queue at the same time the last one to search
-//! sees the arrows of all the others.
+//! Vertices are owners, and an arrow leads from a waiter to each owner it waits for. Whoever is about to sleep searches
+//! for a cycle through itself. That is enough: an arrow from or to an owner that runs closes no cycle, so the arrow
+//! that closes one leads from an owner that has just queued, and of several that queue at the same time the last one to
+//! search sees the arrows of all the others.
 //!
-//! D1. A graph that is read arrow by arrow while others go on changing it can show a cycle that never was. A cycle counts if a
-//!     second reading finds each of its owners still in the **same** wait, with the same arrow: none of them did anything
-//!     between the two readings, so at the end of the first all the arrows were there together.
+//! D1. A graph that is read arrow by arrow while others go on changing it can show a cycle that never was. A cycle
+//!     counts if a second reading finds each of its owners still in the **same** wait, with the same arrow: none of
+//!     them did anything between the two readings, so at the end of the first all the arrows were there together.
 //! D2. A deadlock does not go away by itself, so no real one fails D1, unless one of its waits is just being ended.
 
 use crate::{LockName, Mode, OwnerNo};

@@ -1,8 +1,9 @@
 //! Locks on tables that touch no bucket.
 //!
-//! Every transaction takes `IS` or `IX` on every table it uses. These get along with each other, so the queue of a hot table
-//! would only be a cache line that all processors fight for, and a long one to search. Instead an owner writes such a lock
-//! into one of eight words of its own, if nobody asks for more than an intention on any table of that bucket:
+//! Every transaction takes `IS` or `IX` on every table it uses. These get along with each other, so the queue of a hot
+//! table would only be a cache line that all processors fight for, and a long one to search. Instead an owner writes
+//! such a lock into one of eight words of its own, if nobody asks for more than an intention on any table of that
+//! bucket:
 //!
 //! ```text
 //! 0                      free
@@ -11,21 +12,21 @@
 //! COLLECTED | node       the lock is in that node now, in the bucket's chain, but not yet in the owner's list
 //! ```
 //!
-//! I1. A weak request writes its word, then reads the bucket's `strong`. A strong request raises `strong`, then reads all
-//!     words, under the bucket's latch. All four are sequentially consistent, so at least one sees the other.
-//! I2. A strong request **collects** every word for its name: it makes a granted node of it, by compare-exchange of the word,
-//!     and then stands in the queue like any other.
-//! I3. A weak request that finds `strong` raised takes its word back and joins the queue, unless it was collected meanwhile:
-//!     then it is granted.
-//! I4. A word that was written after `strong` was raised can conflict with a lock that is held by then. A later strong request
-//!     that meets such a word clears it instead of collecting it. Its owner cannot believe in it: while the lock is held
-//!     `strong` is raised, and the owner looks at its word once more after it found `strong` at zero.
+//! I1. A weak request writes its word, then reads the bucket's `strong`. A strong request raises `strong`, then reads
+//!     all words, under the bucket's latch. All four are sequentially consistent, so at least one sees the other.
+//! I2. A strong request **collects** every word for its name: it makes a granted node of it, by compare-exchange of the
+//!     word, and then stands in the queue like any other.
+//! I3. A weak request that finds `strong` raised takes its word back and joins the queue, unless it was collected
+//!     meanwhile: then it is granted.
+//! I4. A word that was written after `strong` was raised can conflict with a lock that is held by then. A later strong
+//!     request that meets such a word clears it instead of collecting it. Its owner cannot believe in it: while the
+//!     lock is held `strong` is raised, and the owner looks at its word once more after it found `strong` at zero.
 //! I5. A word that was believed in once is a lock. It changes by compare-exchange (its owner's) or is collected (I2).
 //! I6. An owner with a node for any table writes no words, because one of its nodes may be for the same table.
 //!
-//! An `IX` in a word leaves no commit LSN in a bucket when it is given up. It leaves it in its owner, and a strong request
-//! takes the maximum of all owners: it may depend on a commit that never touched the table, which costs at most a wait for a
-//! flush that is on its way.
+//! An `IX` in a word leaves no commit LSN in a bucket when it is given up. It leaves it in its owner, and a strong
+//! request takes the maximum of all owners: it may depend on a commit that never touched the table, which costs at most
+//! a wait for a flush that is on its way.
 
 use std::sync::atomic::{Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst};
 
@@ -151,8 +152,8 @@ impl LockTable {
         }
     }
 
-    /// Makes nodes of all intentions on `name` (I2). `strong` must have been raised under the same latch. Returns the largest
-    /// commit LSN that an intention in a word was given up with.
+    /// Makes nodes of all intentions on `name` (I2). `strong` must have been raised under the same latch. Returns the
+    /// largest commit LSN that an intention in a word was given up with.
     pub(crate) fn collect(&self, queue: &Queue<'_>, owner_no: OwnerNo, name: LockName) -> Result<Lsn, LockError> {
         let mut depends = Lsn(0);
         let mut held = ModeSet::EMPTY;

@@ -1,7 +1,7 @@
 //! What a lock manager promises, whichever it is.
 //!
-//! An owner is a running transaction, by its number in the transaction table. All calls for one owner come from one thread at
-//! a time; calls for different owners run at the same time, from any process that shares the region.
+//! An owner is a running transaction, by its number in the transaction table. All calls for one owner come from one
+//! thread at a time; calls for different owners run at the same time, from any process that shares the region.
 
 use std::fmt;
 
@@ -19,8 +19,8 @@ impl fmt::Display for OwnerNo {
     }
 }
 
-/// What is locked. The manager compares names and knows nothing about them, but that tables ([`LockName::is_table`]) are
-/// often locked by many at once with intentions.
+/// What is locked. The manager compares names and knows nothing about them, but that tables ([`LockName::is_table`])
+/// are often locked by many at once with intentions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LockName {
     /// Table id << 2 | kind (0 table, 1 key, 2 gap, 3 other).
@@ -84,7 +84,8 @@ impl fmt::Display for LockName {
 pub enum Wait {
     /// Not at all: allowed under page latches.
     Try,
-    /// Until this time of `region::sync::now_ns`; `u64::MAX` waits for ever (but not in a deadlock). No latch may be held.
+    /// Until this time of `region::sync::now_ns`; `u64::MAX` waits for ever (but not in a deadlock). No latch may be
+    /// held.
     Until(u64),
 }
 
@@ -96,8 +97,9 @@ pub struct Grant {
     pub newly: bool,
     /// What the owner held before; it now holds the supremum of that and the request.
     pub previous: Option<Mode>,
-    /// Largest LSN of a commit that gave up a writer's lock here before it was durable; [`Lsn`] 0 if there was none.
-    /// Who was granted the lock may not end as durable before that commit is.
+    /// At least the largest LSN of a commit that gave up here, before it was durable, a writer's lock that would have
+    /// stood in the way; [`Lsn`] 0 if there was none. Who was granted the lock may not end as durable before that
+    /// commit is.
     pub depends: Lsn,
 }
 
@@ -127,16 +129,17 @@ pub struct LockStats {
 ///
 /// Promises, for every implementation:
 ///
-/// L1. Two owners hold one name at the same time only in modes that get along ([`Mode::is_compatible_with`], the earlier
-///     grant as `held`).
-/// L2. Requests for one name that conflict are granted in the order of arrival, but an owner that holds a lock and wants
-///     more goes before those that hold nothing.
+/// L1. Two owners hold one name at the same time only in modes that get along ([`Mode::is_compatible_with`], the
+///     earlier grant as `held`).
+/// L2. Requests for one name that conflict are granted in the order of arrival, but an owner that holds a lock and
+///     wants more goes before those that hold nothing.
 /// L3. A wait ends: with the lock, at its deadline, by a deadlock (one of the cycle gives way), or by
 ///     [`cancel_all_waits`](LockManager::cancel_all_waits).
 /// L4. A refused request changes nothing.
 pub trait LockManager: Send + Sync {
-    /// Announces that `owner` now stands for transaction `age`; comes before its first lock. Of the owners in a deadlock the one with the largest age
-    /// gives way; a retry that keeps the age of its first attempt is therefore served in the end.
+    /// Announces that `owner` now stands for transaction `age`; comes before its first lock. Of the owners in a
+    /// deadlock the one with the largest age gives way; a retry that keeps the age of its first attempt is therefore
+    /// served in the end.
     ///
     /// # Panics
     /// The owner still holds locks, or its number is beyond what the table was made for: bugs of the caller.
@@ -148,8 +151,8 @@ pub trait LockManager: Send + Sync {
     /// See [`LockError`]; nothing has changed then.
     fn lock(&self, owner: OwnerNo, name: LockName, mode: Mode, wait: Wait) -> Result<Grant, LockError>;
 
-    /// As [`lock`](LockManager::lock), but what was granted is given back at once: waits until nobody stands in the way.
-    /// Returns what [`Grant::depends`] would have said.
+    /// As [`lock`](LockManager::lock), but what was granted is given back at once: waits until nobody stands in the
+    /// way. Returns what [`Grant::depends`] would have said.
     ///
     /// # Errors
     /// See [`LockError`]; nothing has changed then.
@@ -167,8 +170,8 @@ pub trait LockManager: Send + Sync {
     /// Gives up one lock and returns its mode. Only for locks that protected nothing: two-phase locking keeps the rest.
     fn unlock(&self, owner: OwnerNo, name: LockName) -> Option<Mode>;
 
-    /// Gives up everything `owner` holds, from any process. With `commit_lsn`, a writer's locks leave it behind for whoever
-    /// comes next (early lock release: the commit is in the log, but need not be durable yet).
+    /// Gives up everything `owner` holds, from any process. With `commit_lsn`, a writer's locks leave it behind for
+    /// whoever comes next (early lock release: the commit is in the log, but need not be durable yet).
     fn unlock_all(&self, owner: OwnerNo, commit_lsn: Option<Lsn>);
 
     /// Calls `visit` for each lock of `owner`, newest first but for intentions on tables, which come first.

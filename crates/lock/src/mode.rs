@@ -21,12 +21,12 @@
 //!  X     .    .    .    .    .    .
 //! ```
 //!
-//! M2. `U` is the classic asymmetric update lock: asked for, it acts as `S`; held, it acts as `X` towards newcomers. So an
-//!     updater comes in beside readers, and no new reader comes in beside an updater: the upgrade to `X` waits only for
-//!     readers that are already there, and two updaters never deadlock on the upgrade. `IS` does not come in beside
+//! M2. `U` is the classic asymmetric update lock: asked for, it acts as `S`; held, it acts as `X` towards newcomers. So
+//!     an updater comes in beside readers, and no new reader comes in beside an updater: the upgrade to `X` waits only
+//!     for readers that are already there, and two updaters never deadlock on the upgrade. `IS` does not come in beside
 //!     `U` for the same reason.
-//! M3. The supremum of two modes is the weakest one that allows and excludes all that either does. `U` with anything that
-//!     writes is `X`.
+//! M3. The supremum of two modes is the weakest one that allows and excludes all that either does. `U` with anything
+//!     that writes is `X`.
 //!
 //! The tests derive both tables from what each mode says, for every pair.
 
@@ -105,8 +105,8 @@ impl Mode {
         matches!(self, IX | SIX | U | X)
     }
 
-    /// Whether this is a bare intention (`IS`, `IX`): such locks on tables all get along, and so need no queue while nobody
-    /// asks for more.
+    /// Whether this is a bare intention (`IS`, `IX`): such locks on tables all get along, and so need no queue while
+    /// nobody asks for more.
     #[inline]
     #[must_use]
     pub const fn is_intention(self) -> bool {
@@ -227,8 +227,8 @@ mod tests {
             && (!a.writes_whole || b.writes_whole)
     }
 
-    /// Two conflict if one, without a lock on the part, reads what the other may write. Parts against parts are settled by
-    /// the locks on the parts. Somebody who keeps newcomers out conflicts with every newcomer.
+    /// Two conflict if one, without a lock on the part, reads what the other may write. Parts against parts are settled
+    /// by the locks on the parts. Somebody who keeps newcomers out conflicts with every newcomer.
     fn conflicts(requested: Rights, held: Rights) -> bool {
         let touches = |r: Rights| r.reads_parts || r.writes_parts || r.reads_whole || r.writes_whole;
         let writes = |r: Rights| r.writes_parts || r.writes_whole;

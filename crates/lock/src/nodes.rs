@@ -1,8 +1,8 @@
 //! Where request nodes come from and go to.
 //!
-//! An owner keeps up to [`PRIVATE_NODES`] free nodes for itself, taken and given back without any atomic operation (T3). They
-//! come and go in lots, from shards of free nodes and, when those are empty, from the rest that was never used; so memory is
-//! touched only as far as locks were ever held at a time.
+//! An owner keeps up to [`PRIVATE_NODES`] free nodes for itself, taken and given back without any atomic operation
+//! (T3). They come and go in lots, from shards of free nodes and, when those are empty, from the rest that was never
+//! used; so memory is touched only as far as locks were ever held at a time.
 
 use std::sync::atomic::{Ordering::Relaxed, Ordering::SeqCst};
 

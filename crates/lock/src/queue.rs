@@ -10,15 +10,15 @@
 //!  G        W        holds G and waits to hold W instead (an upgrade)
 //! ```
 //!
-//! Q1. A new request is granted if its mode gets along with all that others hold for the name, with all that their upgrades
-//!     want, and with all that was asked for before it. So the queue is first come, first served.
-//! Q2. An upgrade is granted if its mode gets along with all that others hold. It passes those who hold nothing, since they
-//!     would wait for it in vain; two upgrades that exclude each other are a deadlock, which `deadlock` finds.
-//! Q3. Whenever a mode in a queue goes down or a node leaves it, [`Queue::admit`] grants what Q1 and Q2 allow now. So nobody
-//!     waits without a reason in the queue, unless that waiter has been told to give up and has not left yet: then the pass
-//!     that follows its leaving serves the others.
-//! Q4. `waiting` and `strong` of the bucket count its nodes with a wanted mode, and those that name a table with a granted or
-//!     wanted mode that is no intention.
+//! Q1. A new request is granted if its mode gets along with all that others hold for the name, with all that their
+//!     upgrades want, and with all that was asked for before it. So the queue is first come, first served.
+//! Q2. An upgrade is granted if its mode gets along with all that others hold. It passes those who hold nothing, since
+//!     they would wait for it in vain; two upgrades that exclude each other are a deadlock, which `deadlock` finds.
+//! Q3. Whenever a mode in a queue goes down or a node leaves it, [`Queue::admit`] grants what Q1 and Q2 allow now. So
+//!     nobody waits without a reason in the queue, unless that waiter has been told to give up and has not left yet:
+//!     then the pass that follows its leaving serves the others.
+//! Q4. `waiting` and `strong` of the bucket count its nodes with a wanted mode, and those that name a table with a
+//!     granted or wanted mode that is no intention.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
 
@@ -160,8 +160,8 @@ impl Queue<'_> {
         }
     }
 
-    /// Grants every request for `name` that nothing in the queue forbids any more (Q1, Q2). The result must be woken after
-    /// the bucket is unlatched.
+    /// Grants every request for `name` that nothing in the queue forbids any more (Q1, Q2). The result must be woken
+    /// after the bucket is unlatched.
     #[inline]
     #[must_use]
     pub(crate) fn admit(&self, name: LockName) -> Option<Woken> {
@@ -245,8 +245,8 @@ fn add(count: &AtomicU32, change: i32) {
 
 const WOKEN_MAX: usize = 30;
 
-/// Owners that were granted what they wait for, and have not been woken yet: the wake-ups come after the latch is let go, so
-/// that the woken do not run into it.
+/// Owners that were granted what they wait for, and have not been woken yet: the wake-ups come after the latch is let
+/// go, so that the woken do not run into it.
 pub(crate) struct Woken {
     owners: [OwnerNo; WOKEN_MAX],
     count: usize,

@@ -116,7 +116,8 @@ impl LockManager for LockTable {
     fn begin(&self, owner_no: OwnerNo, age: Xid) {
         let owner = self.owner(owner_no);
         assert!(LockTable::holds_nothing(owner), "{owner_no} begins as {age} and still holds locks");
-        owner.age.store(age.0, Relaxed); // Read by others only after they met a node of this owner under a bucket's latch.
+        // Read by others only after they met a node of this owner under a bucket's latch.
+        owner.age.store(age.0, Relaxed);
         if self.header().owners_used.load(Relaxed) <= owner_no.0 {
             self.header().owners_used.fetch_max(owner_no.0 + 1, SeqCst); // Before the owner's first intention (I1).
         }
@@ -186,7 +187,7 @@ impl LockManager for LockTable {
         if self.has_intentions(name) {
             let owner = self.owner(owner_no);
             if let Some((place, mode)) = self.find_intention(owner, name) {
-                if to.covers(mode) {
+                if to == mode || !mode.covers(to) {
                     return Some(mode);
                 }
                 if self.lower_intention(owner, place, name) {

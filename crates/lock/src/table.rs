@@ -7,13 +7,15 @@
 //! owners   192 bytes each: age, list of nodes, private free nodes, wait word; intentions on tables
 //! ```
 //!
-//! T1. A node is in exactly one of: a bucket's chain (and then in its owner's list), an owner's private free list, a shard's
-//!     free list, the never used rest.
-//! T2. A bucket's chain and the modes of its nodes change only under the bucket's latch. It holds, in the order of arrival,
-//!     the requests for all names that hash to it. There are no lock heads: a queue is the part of a chain with one name.
-//! T3. An owner's lists (`held_head`, `free_head`, and the links in their nodes) are touched by the owner's thread only.
-//! T4. Latches here are leaves: at most one bucket latch is held at a time, and under it at most one shard of free nodes.
-//!     The latch of the deadlock search comes before bucket latches.
+//! T1. A node is in exactly one of: a bucket's chain (and then in its owner's list), an owner's private free list, a
+//!     shard's free list, the never used rest.
+//! T2. A bucket's chain and the modes of its nodes change only under the bucket's latch. It holds, in the order of
+//!     arrival, the requests for all names that hash to it. There are no lock heads: a queue is the part of a chain
+//!     with one name.
+//! T3. An owner's lists (`held_head`, `free_head`, and the links in their nodes) are touched by the owner's thread
+//!     only.
+//! T4. Latches here are leaves: at most one bucket latch is held at a time, and under it at most one shard of free
+//!     nodes. The latch of the deadlock search comes before bucket latches.
 //!
 //! Links are numbers of array elements, so that any process can follow them.
 
@@ -207,8 +209,8 @@ impl LockConfig {
         wanted.clamp(1, 1 << 26).next_power_of_two()
     }
 
-    /// Number 0 is nobody's. What idle owners may keep for themselves comes on top of the budget, so that they cannot starve
-    /// the others of it.
+    /// Number 0 is nobody's. What idle owners may keep for themselves comes on top of the budget, so that they cannot
+    /// starve the others of it.
     fn node_count(&self) -> u32 {
         let spare = u64::from(self.owners.max(1)) * u64::from(PRIVATE_NODES);
         let count = 1 + u64::from(self.locks_max) + spare;

@@ -8,15 +8,16 @@
 //!    │     a cycle, and another is:               tells that one to give way, and searches on
 //!    └─ sleeps until the word changes or the deadline passes
 //!          GRANTED    has the lock
-//!          VICTIM     finds the cycle again, to name it, and leaves with `Deadlock`; if it is gone (another of the cycle
-//!                     met its deadline), the wait goes on
+//!          VICTIM     another's search wants it to give way: searches for itself, to name the cycle, and leaves with
+//!                     `Deadlock`; if the cycle is gone (another of it met its deadline), the wait goes on
 //!          CANCELLED  leaves with `Cancelled`
 //! ```
 //!
-//! W1. Whoever leaves without the lock looks at the word once more under the bucket's latch: a grant that came first counts.
+//! W1. Whoever leaves without the lock looks at the word once more under the bucket's latch: a grant that came first
+//!     counts.
 //! W2. It leaves the queue as if it had never been there, and those behind it are looked at (Q3).
-//! W3. `is_cancelled` is set before the words are read, and the word says `WAITING` before the flag is read (sequentially
-//!     consistent): nobody goes to sleep unnoticed after waits were called off.
+//! W3. `is_cancelled` is set before the words are read, and the word says `WAITING` before the flag is read
+//!     (sequentially consistent): nobody goes to sleep unnoticed after waits were called off.
 
 use std::sync::atomic::{Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst};
 
@@ -78,9 +79,6 @@ impl LockTable {
             match wait_word::state(seen) {
                 wait_word::WAITING => {}
                 wait_word::VICTIM => {
-                    if let Some(cycle) = self.find_verdict(owner_no) {
-                        return Some(Leave::Deadlock(cycle));
-                    }
                     self.wait_again(owner_no, node_no);
                     is_searched = false;
                     continue;
@@ -91,8 +89,8 @@ impl LockTable {
             if header.is_cancelled.load(SeqCst) != 0 {
                 return Some(Leave::Cancelled);
             }
-            // Alone, nobody closes a cycle. Two that come at the same time have both queued before they count themselves,
-            // and the second to count sees both.
+            // Alone, nobody closes a cycle. Two that come at the same time have both queued before they count
+            // themselves, and the second to count sees both.
             if !is_searched && header.waiting.load(SeqCst) > 1 {
                 is_searched = true;
                 if let Some(cycle) = self.search(owner_no) {
@@ -115,7 +113,8 @@ impl LockTable {
         Lsn(self.buckets[bucket_no as usize].commit_lsn.load(Relaxed))
     }
 
-    /// After a verdict that has lost its reason: waits on, and takes the grants that passed by meanwhile.
+    /// After a verdict: waits again, and takes the grants that passed by meanwhile. Until then the owner counted as
+    /// gone in the graph, so it must search again, and finds the cycle of the verdict unless that is gone.
     fn wait_again(&self, owner_no: OwnerNo, node_no: u32) {
         let queue = self.latch_bucket(self.owner(owner_no).wait_bucket.load(Relaxed), owner_no);
         self.begin_wait(&queue, owner_no, node_no);
@@ -172,8 +171,8 @@ impl LockTable {
         })
     }
 
-    /// Looks for deadlocks through `owner_no` and resolves each, until there is none or the owner itself must give way: then
-    /// the cycle is returned.
+    /// Looks for deadlocks through `owner_no` and resolves each, until there is none or the owner itself must give way:
+    /// then the cycle is returned.
     fn search(&self, owner_no: OwnerNo) -> Option<Vec<DeadlockEdge>> {
         let header = self.header();
         header.counters.searches.fetch_add(1, Relaxed);
@@ -197,15 +196,6 @@ impl LockTable {
             sync::futex_wake(&self.owner(victim).wait_word, 1);
         }
         verdict
-    }
-
-    /// The cycle for which another search has chosen `owner_no`, unless it is gone.
-    fn find_verdict(&self, owner_no: OwnerNo) -> Option<Vec<DeadlockEdge>> {
-        let header = self.header();
-        bucket::latch(&header.search_latch, owner_no);
-        let cycle = self.find_confirmed(owner_no);
-        bucket::unlatch(&header.search_latch);
-        cycle.map(|cycle| self.edges(&cycle))
     }
 
     /// Under the search latch. A cycle that is not confirmed has lost one of its waits, so the next round finds less.

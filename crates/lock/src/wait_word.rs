@@ -8,10 +8,10 @@
 //!                             -> IDLE        by the owner, leaving
 //! ```
 //!
-//! O1. The word leaves `WAITING` by compare-exchange (or by the owner, under its bucket's latch), so each wait has one end,
-//!     and the number keeps a verdict on an earlier wait from hitting a later one.
-//! O2. While the word says `WAITING`, `wait_node` and `wait_bucket` of the owner say where; the node is in that bucket's
-//!     chain, and stays as long as the bucket's latch is held by whoever saw the word under it.
+//! O1. The word leaves `WAITING` by compare-exchange (or by the owner, under its bucket's latch), so each wait has one
+//!     end, and the number keeps a verdict on an earlier wait from hitting a later one.
+//! O2. While the word says `WAITING`, `wait_node` and `wait_bucket` of the owner say where; the node is in that
+//!     bucket's chain, and stays as long as the bucket's latch is held by whoever saw the word under it.
 
 use ledgerstone_region::atomic::{AtomicU32, Ordering::AcqRel, Ordering::Acquire};
 
@@ -32,8 +32,8 @@ pub(crate) fn state(word: u32) -> u32 {
     word & 0xff
 }
 
-/// Ends the wait that `seen` speaks of, if it is still going on. AcqRel: the waiter's Acquire load sees what the other did
-/// before, and the other sees the node that the waiter queued before its word said `WAITING`.
+/// Ends the wait that `seen` speaks of, if it is still going on. AcqRel: the waiter's Acquire load sees what the other
+/// did before, and the other sees the node that the waiter queued before its word said `WAITING`.
 pub(crate) fn end_wait(word: &AtomicU32, seen: u32, end: u32) -> bool {
     state(seen) == WAITING && word.compare_exchange(seen, (seen & !0xff) | end, AcqRel, Acquire).is_ok()
 }

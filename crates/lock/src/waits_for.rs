@@ -1,7 +1,7 @@
 //! The waits-for graph of a lock table, read queue by queue while it changes.
 //!
-//! No more than one bucket is latched at a time, so the picture as a whole may never have been true: `deadlock` D1 is what
-//! makes a cycle in it count.
+//! No more than one bucket is latched at a time, so the picture as a whole may never have been true: `deadlock` D1 is
+//! what makes a cycle in it count.
 
 use std::sync::atomic::{Ordering::Acquire, Ordering::Relaxed};
 
@@ -25,14 +25,8 @@ impl WaitsFor for Graph<'_> {
     fn waits(&mut self, owner_no: OwnerNo, into: &mut Vec<OwnerNo>) -> Option<Waiting> {
         let owner = self.table.owner(owner_no);
         let seen = owner.wait_word.load(Acquire); // Pairs with the store in `begin_wait`.
-        // Whoever was told to give way counts as gone, or one deadlock would cost two victims. Only it itself, which wants to
-        // know why, still counts.
-        let is_waiting = match wait_word::state(seen) {
-            wait_word::WAITING => true,
-            wait_word::VICTIM => owner_no == self.searcher,
-            _ => false,
-        };
-        if !is_waiting {
+        // Whoever was told to give way counts as gone, or one deadlock would cost two victims.
+        if wait_word::state(seen) != wait_word::WAITING {
             return None;
         }
         let queue = self.table.latch_bucket(owner.wait_bucket.load(Relaxed), self.searcher);

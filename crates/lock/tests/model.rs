@@ -45,11 +45,11 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..120)
 }
 
-/// Who holds what, and the newest commit that gave up a writer's lock on each name.
+/// Who holds what, and the newest commit that gave up a lock in each mode on each name.
 #[derive(Default)]
 struct Model {
     held: BTreeMap<(LockName, u32), Mode>,
-    left: BTreeMap<LockName, Lsn>,
+    left: BTreeMap<(LockName, u32), (Mode, Lsn)>,
 }
 
 impl Model {
@@ -59,6 +59,12 @@ impl Model {
 
     fn of_any(&self, name: LockName) -> Option<Mode> {
         self.held.range((name, 0)..=(name, OWNERS)).map(|(_, &mode)| mode).reduce(Mode::supremum)
+    }
+
+    /// The newest commit whose writer would have stood in the way of this request, had it not ended.
+    fn depends(&self, name: LockName, mode: Mode) -> Lsn {
+        let left = self.left.range((name, 0)..=(name, u32::MAX)).map(|(_, left)| left);
+        left.filter(|(held, _)| !mode.is_compatible_with(*held)).map(|&(_, lsn)| lsn).max().unwrap_or_default()
     }
 
     /// What the owner would hold, if nobody is in the way.
@@ -83,7 +89,7 @@ fn run(script: &[Step], buckets: u32, fast_intentions: bool) -> Result<(), TestC
                 match (locks.lock(OwnerNo(owner), name, mode, Wait::Try), model.ask(owner, name, mode)) {
                     (Ok(grant), Some(wanted)) => {
                         prop_assert_eq!((grant.newly, grant.previous), (previous.is_none(), previous));
-                        prop_assert!(grant.depends >= model.left.get(&name).copied().unwrap_or_default());
+                        prop_assert!(grant.depends >= model.depends(name, mode));
                         model.held.insert((name, owner), wanted);
                     }
                     (Err(LockError::WouldBlock), None) => {}
@@ -94,7 +100,7 @@ fn run(script: &[Step], buckets: u32, fast_intentions: bool) -> Result<(), TestC
                 let result = locks.lock_instant(OwnerNo(owner), name(n), mode, Wait::Try);
                 match (result, model.ask(owner, name(n), mode)) {
                     (Ok(depends), Some(_)) => {
-                        prop_assert!(depends >= model.left.get(&name(n)).copied().unwrap_or_default());
+                        prop_assert!(depends >= model.depends(name(n), mode));
                     }
                     (Err(LockError::WouldBlock), None) => {}
                     other => prop_assert!(false, "step {i} {step:?}: {other:?}"),
@@ -119,7 +125,7 @@ fn run(script: &[Step], buckets: u32, fast_intentions: bool) -> Result<(), TestC
                 for (place, mode) in gone.collect::<Vec<_>>() {
                     model.held.remove(&place);
                     if commits && mode.may_write() {
-                        model.left.insert(place.0, lsn);
+                        model.left.insert((place.0, mode as u32), (mode, lsn));
                     }
                 }
                 locks.begin(OwnerNo(owner), Xid(lsn.0));

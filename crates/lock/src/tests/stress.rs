@@ -1,4 +1,5 @@
-//! Many owners, few names, all modes, at once: exclusion, no lost wake-up, every deadlock resolved, nothing left behind.
+//! Many owners, few names, all modes, at once: exclusion, no lost wake-up, every deadlock resolved, nothing left
+//! behind.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
