@@ -95,7 +95,7 @@ fn who_goes_round_for_ever_is_stopped() {
             round += 1;
         }
     });
-    assert_eq!(spinner.map(|()| ()).unwrap_err().why, WhyStuck::TooManySteps);
+    assert_eq!(spinner.unwrap_err().why, WhyStuck::TooManySteps);
     let sleeper = Scheduler::run_within(5, 10_000, || {
         drop(sync::spawn("background", || {
             loop {
