@@ -254,6 +254,10 @@ impl Cache {
         }
         self.batch_end(batch);
         self.give_lane_back(lane);
+        if count > 0 {
+            // Not if nothing was written: whoever is about to sleep for want of a frame would wake himself.
+            self.frames.ring();
+        }
         Ok(count)
     }
 
@@ -308,6 +312,5 @@ impl Cache {
 
     fn give_lane_back(&self, lane: u32) {
         self.frames.control().lanes.fetch_and(!(1 << lane), SeqCst);
-        self.frames.ring();
     }
 }

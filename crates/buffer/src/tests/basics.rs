@@ -1,0 +1,221 @@
+//! One thread, one promise each.
+
+use super::*;
+use crate::Restart;
+
+#[test]
+fn a_changed_page_is_there_after_write_back_and_reopening() {
+    let disk = SimDisk::new();
+    let log = Arc::new(FakeLog::new());
+    let first = fixture(&disk, Arc::clone(&log), Setup::default());
+    for id in 0..40 {
+        first.write(PageId(id), 1000 + id).unwrap();
+    }
+    assert_eq!(first.cache.write_back_all().unwrap(), 40);
+    assert_eq!(first.cache.write_back_all().unwrap(), 0, "all were clean");
+    let second = fixture(&disk, log, Setup::default());
+    for id in 0..40 {
+        assert_eq!(second.read(PageId(id)).unwrap(), 1000 + id);
+        assert_eq!(second.cache.shared(PageId(id)).unwrap().page_lsn(), Lsn(4096 + id * RECORD_BYTES));
+    }
+    let stats = second.cache.stats();
+    assert_eq!((stats.read_count, stats.miss_count, stats.free_frame_count), (40, 40, 24));
+    assert_eq!(second.cache.page_count().unwrap(), 40);
+}
+
+#[test]
+fn never_written_and_damaged_are_told_apart() {
+    let fixture = new_fixture();
+    fixture.write(PageId(5), 55).unwrap();
+    fixture.cache.write_back_all().unwrap();
+    fixture.data.write_at(7 * 4096 + 100, b"no page looks like this").unwrap();
+    fixture.data.set_len(8 * 4096).unwrap();
+    for _ in 0..2 {
+        // Twice: an error leaves the entry empty and unlatched.
+        for id in [3, 800] {
+            let error = fixture.cache.optimistic(PageId(id)).unwrap_err();
+            assert!(error.is_never_written(), "{error}");
+            assert!(fixture.cache.read_page_direct(PageId(id)).unwrap_err().is_never_written());
+        }
+        let damaged = fixture.cache.exclusive(PageId(7)).unwrap_err();
+        assert!(matches!(damaged, BufferError::Damaged { page: PageId(7), .. }), "{damaged}");
+        assert!(matches!(fixture.cache.exclusive_or_new(PageId(7)), Err(BufferError::Damaged { .. })));
+        assert!(matches!(fixture.cache.shared(PageId(10_000)), Err(BufferError::PageOutOfRange { .. })));
+    }
+    assert_eq!(fixture.cache.stats().free_frame_count, 63);
+    // A record that formats the page needs no old bytes.
+    let mut page = fixture.cache.exclusive_new(PageId(7)).unwrap();
+    fixture.change(&mut page, 77);
+    drop(page);
+    assert_eq!(fixture.read(PageId(7)).unwrap(), 77);
+    fixture.cache.write_back_all().unwrap();
+    assert_eq!(fixture.cache.read_page_direct(PageId(7)).unwrap()[40], 77);
+}
+
+#[test]
+fn a_page_that_nobody_made_goes_away_again() {
+    let fixture = new_fixture();
+    let (page, was_readable) = fixture.cache.exclusive_or_new(PageId(9)).unwrap();
+    assert!(!was_readable && page.is_new() && page.page_lsn() == Lsn(0));
+    drop(page);
+    let mut announced = fixture.cache.exclusive_new(PageId(9)).unwrap();
+    announced.begin_change(fixture.log.tail());
+    drop(announced);
+    assert!(fixture.cache.optimistic(PageId(9)).unwrap_err().is_never_written());
+    assert_eq!(fixture.cache.stats().free_frame_count, 64);
+    assert_eq!(fixture.cache.dirty_low(), None);
+}
+
+#[test]
+fn an_optimistic_reader_learns_of_changes_and_evictions() {
+    let fixture = fixture(&SimDisk::new(), Arc::new(FakeLog::new()), Setup { frames: 16, ..Setup::default() });
+    let id = PageId(1);
+    fixture.write(id, 1).unwrap();
+
+    let reader = fixture.cache.optimistic(id).unwrap();
+    drop(fixture.cache.exclusive(id).unwrap());
+    drop(fixture.cache.shared(id).unwrap());
+    assert_eq!(reader.check(), Ok(()), "nothing was changed");
+    let upgraded = reader.try_upgrade().unwrap();
+    assert_eq!(reader.check(), Err(Restart), "latched by somebody");
+    assert!(fixture.cache.try_exclusive(id).unwrap().is_none());
+    drop(upgraded);
+    assert_eq!(reader.check(), Ok(()), "upgraded and given back unchanged");
+
+    fixture.write(id, 2).unwrap();
+    assert_eq!(reader.check(), Err(Restart));
+    assert!(reader.try_upgrade().is_err());
+
+    let reader = fixture.cache.optimistic(id).unwrap();
+    for other in 2..40 {
+        fixture.write(PageId(other), other).unwrap();
+    }
+    assert!(fixture.cache.stats().eviction_count >= 22);
+    assert_eq!(reader.check(), Err(Restart), "evicted");
+    assert_eq!(fixture.read(id).unwrap(), 2);
+}
+
+#[test]
+fn the_log_goes_first() {
+    let fixture = new_fixture();
+    let lsn = fixture.write(PageId(1), 1).unwrap();
+    assert!(fixture.log.durable_lsn() <= lsn);
+    fixture.cache.write_back_all().unwrap();
+    assert!(fixture.log.durable_lsn() > lsn);
+}
+
+/// Says that it flushed, and did not.
+struct LyingLog;
+
+impl WriteAhead for LyingLog {
+    fn tail(&self) -> Lsn {
+        Lsn(8192)
+    }
+    fn durable_lsn(&self) -> Lsn {
+        Lsn(4096)
+    }
+    fn flush_to(&self, _: Lsn) -> Result<(), LogError> {
+        Ok(())
+    }
+}
+
+#[test]
+#[should_panic(expected = "overtakes the log")]
+fn a_page_that_overtakes_the_log_is_not_written() {
+    let disk = SimDisk::new();
+    let region = Region::anonymous(64 << 20).unwrap();
+    let cache = Cache::new(CacheConfig {
+        slots: Arc::new(SlotTable::create(&region, 64).unwrap()),
+        region,
+        data: disk.open("data", Open::CREATE).unwrap(),
+        double_write: disk.open("double-write", Open::CREATE).unwrap(),
+        log: Arc::new(LyingLog),
+        page_bytes: PAGE_BYTES,
+        cache_bytes: 1 << 20,
+        max_pages: 100,
+        policy: Policy::Clock,
+    })
+    .unwrap();
+    let mut page = cache.exclusive_new(PageId(1)).unwrap();
+    page.begin_change(Lsn(4096));
+    apply(&mut page, 1);
+    page.finish_change(Lsn(4096));
+    drop(page);
+    let _unreachable = cache.write_back_all();
+}
+
+#[test]
+fn the_oldest_change_is_known_until_it_is_durable() {
+    let fixture = new_fixture();
+    assert_eq!(fixture.cache.dirty_low(), None);
+    let mut page = fixture.cache.exclusive_new(PageId(1)).unwrap();
+    let before = fixture.log.tail();
+    page.begin_change(before);
+    assert_eq!(fixture.cache.dirty_low(), Some(before), "marked before the record is reserved");
+    let lsn = fixture.log.append(PageId(1), 1);
+    apply(&mut page, 1);
+    page.finish_change(lsn);
+    drop(page);
+    let second = fixture.write(PageId(2), 2).unwrap();
+    fixture.write(PageId(1), 3).unwrap();
+    assert_eq!(fixture.cache.dirty_low(), Some(before), "the first change counts");
+    assert_eq!(fixture.cache.write_back_before(second).unwrap(), 1);
+    assert_eq!(fixture.cache.dirty_low(), Some(second));
+    assert_eq!(fixture.cache.write_back_before(second).unwrap(), 0);
+    assert_eq!(fixture.cache.write_back_all().unwrap(), 1);
+    assert_eq!(fixture.cache.dirty_low(), None);
+}
+
+#[test]
+fn the_limit_is_kept_and_nonsense_is_refused() {
+    let disk = SimDisk::new();
+    let fixture = fixture(&disk, Arc::new(FakeLog::new()), Setup { frames: 100, ..Setup::default() });
+    for id in 0..500 {
+        fixture.write(PageId(id), id).unwrap();
+    }
+    let stats = fixture.cache.stats();
+    assert_eq!((stats.frame_count, stats.frame_bytes), (100, 100 * (4096 + 40)));
+    assert_eq!(stats.page_table_bytes, 500 * 16);
+    assert_eq!(stats.free_frame_count, 0);
+    assert!(stats.foreground_batch_count > 0 && stats.write_count >= 400);
+    let refused = try_fixture(&disk, Arc::new(FakeLog::new()), Setup { frames: 15, ..Setup::default() });
+    assert!(matches!(refused, Err(BufferError::Config { what: "cache_bytes", .. })));
+}
+
+#[test]
+fn a_failed_write_fails_the_cache_for_good() {
+    let disk = SimDisk::new();
+    let fixture = fixture(&disk, Arc::new(FakeLog::new()), Setup::default());
+    fixture.write(PageId(1), 1).unwrap();
+    disk.crash_now();
+    assert!(matches!(fixture.cache.write_back_all(), Err(BufferError::Disk(_))));
+    assert!(matches!(fixture.cache.write_back_all(), Err(BufferError::Failed)));
+    assert!(fixture.cache.dirty_low().is_some(), "the change never became durable");
+    assert!(matches!(fixture.cache.optimistic(PageId(2)), Err(BufferError::Failed)));
+}
+
+#[test]
+fn a_page_half_changed_by_a_panic_is_never_seen() {
+    let fixture = new_fixture();
+    fixture.write(PageId(1), 1).unwrap();
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let mut page = fixture.cache.exclusive(PageId(1)).unwrap();
+        page.begin_change(fixture.log.tail());
+        page.page_mut().put_u64(1000, 2);
+        panic!("in the middle of a change (this panic is part of the test)");
+    }));
+    assert!(panicked.is_err());
+    assert!(matches!(fixture.cache.shared(PageId(1)), Err(BufferError::Failed)));
+    assert!(matches!(fixture.cache.write_back_all(), Err(BufferError::Failed)));
+}
+
+#[test]
+fn another_page_size_is_refused_by_the_area() {
+    let disk = SimDisk::new();
+    drop(fixture(&disk, Arc::new(FakeLog::new()), Setup::default()));
+    let file = disk.open("double-write", Open::EXISTING).unwrap();
+    let error = Cache::repair_torn(&*file, &*file, 8192).unwrap_err();
+    assert!(matches!(error, BufferError::DoubleWriteFormat { what: "page_bytes", expected: 8192, found: 4096, .. }));
+    file.write_at(8, &[9]).unwrap();
+    assert_eq!(Cache::repair_torn(&*file, &*file, 4096).unwrap(), [], "a damaged header hides no slots");
+}

@@ -1,0 +1,60 @@
+//! A device that refuses or lies, at every call in turn: an error is reported, and nothing wrong is ever read.
+
+use super::*;
+use ledgerstone_disk::{Call, DiskErrorKind, Fault, FaultDisk, Harm};
+
+/// Works on more pages than frames until an error. What was acknowledged and is readable must be right.
+fn run_with(fault: Fault) -> Result<(), BufferError> {
+    let disk = FaultDisk::new(Arc::new(SimDisk::new()));
+    let log = Arc::new(FakeLog::new());
+    let fixture = try_fixture(&disk, log, Setup { frames: 16, ..Setup::default() })?;
+    disk.add(fault);
+    let mut random = Random(1);
+    let mut model = [None; 40];
+    for step in 0..200 {
+        let at = random.below(40);
+        if random.below(2) == 0 {
+            fixture.write(PageId(at), step)?;
+            model[at as usize] = Some(step);
+        } else {
+            match fixture.read(PageId(at)) {
+                Ok(found) => assert_eq!(Some(found), model[at as usize], "page {at} at step {step}"),
+                Err(error) if error.is_never_written() => assert_eq!(model[at as usize], None, "page {at}"),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    fixture.cache.write_back_all()?;
+    for (at, value) in (0..).zip(model) {
+        if let (Some(value), Ok(bytes)) = (value, fixture.cache.read_page_direct(PageId(at))) {
+            assert_eq!(bytes[40..48], u64::to_le_bytes(value), "page {at} at home");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn every_refused_call_is_reported_or_harmless() {
+    let mut reported = 0;
+    for call in [Call::Read, Call::Write, Call::Sync] {
+        for nth in 1..40 {
+            for harm in [Harm::Fail(DiskErrorKind::Io(5)), Harm::Short] {
+                reported += u32::from(run_with(Fault::at(call, nth, harm)).is_err());
+            }
+        }
+    }
+    assert!(reported > 60, "only {reported} faults were reported");
+}
+
+#[test]
+fn flipped_bits_are_never_taken_for_a_page() {
+    let mut damaged = 0;
+    for nth in 1..40 {
+        let result = run_with(Fault::at(Call::Read, nth, Harm::FlipBit(nth * 4099)).on("data"));
+        if let Err(error) = result {
+            assert!(matches!(error, BufferError::Damaged { .. }), "{error}");
+            damaged += 1;
+        }
+    }
+    assert!(damaged > 20, "only {damaged} flipped bits were met");
+}

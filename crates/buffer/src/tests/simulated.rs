@@ -1,0 +1,107 @@
+//! Many clients under the seeded scheduler: the same run for the same seed, at any order of events.
+
+use super::*;
+use ledgerstone_region::sync::Scheduler;
+
+/// Clients increase counters on pages, each its own; all read all. Returns the numbers of the run and its time.
+fn run_clients(seed: u64, frames: u64, crash_at: Option<u64>) -> (crate::CacheStats, u64) {
+    Scheduler::run(seed, || {
+        let disk = SimDisk::new();
+        disk.set_hook(Arc::new(|what| sync::yield_point(what)));
+        let policy = if seed % 2 == 0 { Policy::Clock } else { Policy::Lru };
+        let fixture = Arc::new(fixture(&disk, Arc::new(FakeLog::new()), Setup { frames, policy, ..Setup::default() }));
+        if let Some(at) = crash_at {
+            disk.crash_at(at);
+        }
+        fixture.cache.start_writer();
+        let clients: Vec<_> = (0..6)
+            .map(|no| {
+                let fixture = Arc::clone(&fixture);
+                sync::spawn("client", move || client(&fixture, no, seed))
+            })
+            .collect();
+        let checkpointer = {
+            let fixture = Arc::clone(&fixture);
+            sync::spawn("checkpoint", move || -> Result<(), BufferError> {
+                for _ in 0..5 {
+                    sync::sleep_ns(300_000);
+                    let limit = fixture.log.tail();
+                    fixture.cache.write_back_before(limit)?;
+                    let low = fixture.cache.dirty_low();
+                    assert!(low.is_none_or(|low| low >= limit), "{low:?} is left below {limit}");
+                }
+                Ok(())
+            })
+        };
+        let mut results: Vec<Result<(), BufferError>> =
+            clients.into_iter().map(|client| client.join().unwrap()).collect();
+        results.push(checkpointer.join().unwrap());
+        fixture.cache.stop_writer();
+        match crash_at {
+            None => {
+                results.into_iter().collect::<Result<Vec<()>, _>>().unwrap();
+                fixture.cache.write_back_all().unwrap();
+            }
+            Some(_) => {
+                for error in results.into_iter().filter_map(Result::err) {
+                    assert!(matches!(error, BufferError::Failed | BufferError::Disk(_)), "{error}");
+                }
+            }
+        }
+        (fixture.cache.stats(), sync::now_ns())
+    })
+    .unwrap_or_else(|stuck| panic!("seed {seed}: {stuck}"))
+}
+
+fn client(fixture: &Fixture, no: u64, seed: u64) -> Result<(), BufferError> {
+    let mut random = Random(seed * 1000 + no);
+    let mut counts = [0u64; 10];
+    for _ in 0..80 {
+        let at = random.below(10);
+        let id = PageId(no * 10 + at);
+        if random.below(2) == 0 {
+            // Two latches at a time, in order, as structures do.
+            let (mut low, _) = fixture.cache.exclusive_or_new(id)?;
+            sync::yield_point("client holds a page");
+            if at < 9 && random.below(3) == 0 {
+                let (mut high, _) = fixture.cache.exclusive_or_new(PageId(id.0 + 1))?;
+                counts[at as usize + 1] += 1;
+                fixture.change(&mut high, counts[at as usize + 1]);
+            }
+            counts[at as usize] += 1;
+            fixture.change(&mut low, counts[at as usize]);
+        } else {
+            match fixture.read(id) {
+                Ok(count) => assert_eq!(count, counts[at as usize], "{id}"),
+                Err(error) if error.is_never_written() => assert_eq!(counts[at as usize], 0, "{id}"),
+                Err(error) => return Err(error),
+            }
+            match fixture.read(PageId(random.below(60))) {
+                Ok(_) => {}
+                Err(error) if error.is_never_written() => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn clients_find_what_they_wrote_in_any_order_of_events() {
+    for seed in 0..40 {
+        let (stats, _) = run_clients(seed, 16 + seed % 3 * 16, None);
+        assert!(stats.read_count > 0 && stats.eviction_count > 0, "seed {seed} had no pressure: {stats:?}");
+    }
+}
+
+#[test]
+fn the_same_seed_is_the_same_run() {
+    assert_eq!(run_clients(7, 24, None), run_clients(7, 24, None));
+}
+
+#[test]
+fn everybody_learns_of_a_crash() {
+    for seed in 0..40 {
+        run_clients(seed, 20, Some(8 + seed));
+    }
+}

@@ -1,0 +1,81 @@
+//! Threads for real.
+
+use super::*;
+use std::sync::Barrier;
+
+#[test]
+fn readers_never_see_a_torn_page() {
+    for frames in [16, 64] {
+        let fixture =
+            Arc::new(fixture(&SimDisk::new(), Arc::new(FakeLog::new()), Setup { frames, ..Setup::default() }));
+        for id in 0..100 {
+            fixture.write(PageId(id), id).unwrap();
+        }
+        fixture.cache.start_writer();
+        let threads: Vec<_> = (0..6)
+            .map(|no| {
+                let fixture = Arc::clone(&fixture);
+                sync::spawn("client", move || {
+                    let mut random = Random(no);
+                    for _ in 0..3000 {
+                        let id = PageId(if random.below(4) > 0 { random.below(8) } else { random.below(100) });
+                        match (no, random.below(3)) {
+                            (0 | 1, _) => drop(fixture.write(id, id.0 + 100 * random.below(1000)).unwrap()),
+                            (2, 0) => {
+                                let page = fixture.cache.shared(id).unwrap();
+                                assert_eq!(read_value(page.words()).unwrap() % 100, id.0);
+                            }
+                            _ => assert_eq!(fixture.read(id).unwrap() % 100, id.0),
+                        }
+                    }
+                })
+            })
+            .collect();
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        fixture.cache.stop_writer();
+    }
+}
+
+#[test]
+fn threads_that_miss_one_page_together_read_it_once() {
+    let disk = SimDisk::new();
+    let first = fixture(&disk, Arc::new(FakeLog::new()), Setup::default());
+    for id in 0..50 {
+        first.write(PageId(id), id).unwrap();
+    }
+    first.cache.write_back_all().unwrap();
+    let second = Arc::new(fixture(&disk, Arc::clone(&first.log), Setup::default()));
+    let barrier = Arc::new(Barrier::new(4));
+    let threads: Vec<_> = (0..4)
+        .map(|_| {
+            let (fixture, barrier) = (Arc::clone(&second), Arc::clone(&barrier));
+            sync::spawn("client", move || {
+                for id in 0..50 {
+                    barrier.wait();
+                    assert_eq!(fixture.read(PageId(id)).unwrap(), id);
+                }
+            })
+        })
+        .collect();
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    assert_eq!(second.cache.stats().read_count, 50);
+}
+
+#[test]
+fn the_writer_ends_when_the_cache_goes() {
+    let fixture = new_fixture();
+    fixture.cache.start_writer();
+    fixture.cache.start_writer();
+    let weak = Arc::downgrade(&fixture.cache);
+    drop(fixture);
+    let mut round = 0;
+    while weak.strong_count() > 0 {
+        assert!(round < 10_000, "the cache is still held");
+        sync::sleep_ns(100_000);
+        round += 1;
+    }
+}

@@ -1,0 +1,111 @@
+//! What the double-write area is for.
+
+use super::crash::{check_recovery, crash_at_every_write, repair, run_script};
+use super::*;
+
+#[test]
+fn no_page_is_torn_after_a_crash_at_any_write() {
+    let (crash_points, repaired_count) = crash_at_every_write();
+    assert!(crash_points > 30, "the script has only {crash_points} writes");
+    assert!(repaired_count > 10, "only {repaired_count} pages were torn");
+}
+
+#[test]
+fn a_crash_during_repair_does_no_harm() {
+    let mut interrupted_count = 0;
+    for crash_point in 1..60 {
+        let disk = SimDisk::new();
+        disk.crash_at(crash_point);
+        let log = Arc::new(FakeLog::new());
+        let (redo_from, _) = run_script(&disk, &log);
+        for again in 1..4 {
+            let first = disk.after_crash(crash_point);
+            first.crash_at(again);
+            interrupted_count += u32::from(repair(&first).is_err());
+            let second = first.after_crash(crash_point + again);
+            check_recovery(&second, log.after_crash(0), redo_from, &format!("crash at {crash_point} and {again}"));
+        }
+    }
+    assert!(interrupted_count > 5, "only {interrupted_count} repairs were interrupted");
+}
+
+/// One page at home, its copies in the area, and what repair makes of it.
+fn check_repair(home: Option<Vec<u8>>, copies: &[(u64, Vec<u8>)], expected: Option<u64>) {
+    let disk = SimDisk::new();
+    let fixture = fixture(&disk, Arc::new(FakeLog::new()), Setup::default());
+    let area = disk.open("double-write", Open::EXISTING).unwrap();
+    for (slot, bytes) in copies {
+        area.write_at(32768 + slot * 4096, bytes).unwrap();
+    }
+    if let Some(home) = &home {
+        fixture.data.write_at(5 * 4096, home).unwrap();
+    }
+    let repaired = repair(&disk).unwrap();
+    assert_eq!(repaired.len(), usize::from(expected.is_some()));
+    let mut bytes = vec![0; 4096];
+    let found = fixture.data.read_at(5 * 4096, &mut bytes).ok().map(|()| bytes);
+    match expected {
+        Some(lsn) => assert_eq!(found.unwrap(), page_image(lsn)),
+        None => assert_eq!(found, home),
+    }
+}
+
+/// Page 5 as of an LSN, sealed.
+fn page_image(lsn: u64) -> Vec<u8> {
+    let mut bytes = vec![lsn as u8; 4096];
+    bytes[header::LAYOUT..header::PAGE_ID].copy_from_slice(&[1, 0, 1, 0]);
+    bytes[header::PAGE_ID..header::PAGE_LSN].copy_from_slice(&5u64.to_le_bytes());
+    bytes[header::PAGE_LSN..header::OWNER].copy_from_slice(&lsn.to_le_bytes());
+    ledgerstone_page::checksum::seal(&mut bytes);
+    bytes
+}
+
+/// The first piece new, the rest old.
+fn torn_image(new: u64, old: u64) -> Vec<u8> {
+    let mut bytes = page_image(old);
+    bytes[..512].copy_from_slice(&page_image(new)[..512]);
+    bytes
+}
+
+#[test]
+fn the_youngest_copy_of_a_torn_page_wins() {
+    check_repair(Some(torn_image(30, 20)), &[(3, page_image(30)), (9, page_image(20))], Some(30));
+    check_repair(Some(torn_image(20, 30)), &[(3, page_image(20)), (9, page_image(30))], Some(30));
+    check_repair(Some(torn_image(30, 20)), &[(3, torn_image(30, 20)), (9, page_image(30))], Some(30));
+}
+
+#[test]
+fn whole_and_unwritten_homes_are_left_alone() {
+    check_repair(Some(page_image(10)), &[(0, page_image(30))], None);
+    check_repair(Some(page_image(40)), &[(0, page_image(30))], None);
+    check_repair(Some(vec![0; 4096]), &[(0, page_image(30))], None);
+    check_repair(None, &[(0, page_image(30))], None);
+    check_repair(Some(torn_image(30, 20)), &[], None);
+}
+
+#[test]
+fn an_old_copy_does_not_hide_damage() {
+    let mut damaged = page_image(50);
+    damaged[2000] ^= 1;
+    check_repair(Some(damaged), &[(0, page_image(30))], None);
+}
+
+#[test]
+fn the_area_is_as_documented() {
+    let disk = SimDisk::new();
+    let fixture = fixture(&disk, Arc::new(FakeLog::new()), Setup::default());
+    fixture.write(PageId(5), 1).unwrap();
+    fixture.cache.write_back_all().unwrap();
+    let area = disk.open("double-write", Open::EXISTING).unwrap();
+    let mut bytes = vec![0; 32];
+    area.read_at(0, &mut bytes).unwrap();
+    let mut expected = b"LSTDWRIT\x01\0\0\0\0\x10\0\0\x04\0\0\0\x10\0\0\0".to_vec();
+    let checksum = crc32c::crc32c(&expected).to_le_bytes();
+    expected.extend_from_slice(&checksum);
+    expected.extend_from_slice(&[0; 4]);
+    assert_eq!(bytes, expected);
+    assert_eq!(area.len().unwrap(), 32768 + 4 * 16 * 4096);
+    let mut slot = vec![0; 4096];
+    area.read_at(32768, &mut slot).unwrap();
+    assert_eq!(slot, fixture.cache.read_page_direct(PageId(5)).unwrap());
+}
