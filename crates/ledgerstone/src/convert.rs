@@ -39,3 +39,111 @@ impl From<LockError> for Error {
         }
     }
 }
+
+impl From<LogError> for Error {
+    fn from(error: LogError) -> Error {
+        if error.is_no_space() {
+            return Error::no_space(&error);
+        }
+        match error {
+            LogError::Disk(error) => error.into(),
+            LogError::Failed { .. } => Error::Failed { why: error.to_string() },
+            LogError::Setting { name, .. } => Error::Setting { name: name.into(), what: error.to_string() },
+            LogError::Region(_) => Error::Memory(error.to_string()),
+            LogError::ClaimTooLarge { .. } => {
+                Error::Setting { name: "log_buffer_bytes".into(), what: error.to_string() }
+            }
+            _ => Error::Corrupt { what: error.to_string() },
+        }
+    }
+}
+
+impl From<ControlError> for Error {
+    fn from(error: ControlError) -> Error {
+        match error {
+            ControlError::NotAnEnvironment { path } => {
+                Error::NotAnEnvironment { path, why: "its control file is not one" }
+            }
+            ControlError::NewerFormat { path, found, supported } => Error::NewerFormat { path, found, supported },
+            ControlError::Disk(error) => error.into(),
+            ControlError::Failed { .. } => Error::Failed { why: error.to_string() },
+            _ => Error::Corrupt { what: error.to_string() },
+        }
+    }
+}
+
+impl From<BufferError> for Error {
+    fn from(error: BufferError) -> Error {
+        match error {
+            BufferError::Disk(error) => error.into(),
+            BufferError::Log(error) => error.into(),
+            BufferError::Region(error) => error.into(),
+            BufferError::Failed => Error::Failed { why: error.to_string() },
+            BufferError::Config { what, .. } => Error::Setting { name: what.into(), what: error.to_string() },
+            BufferError::CacheFull { .. } => {
+                Error::Setting { name: "cache_bytes".into(), what: format!("{error}; a larger cache is needed") }
+            }
+            BufferError::PageOutOfRange { .. } => {
+                Error::Setting { name: "page_count_max".into(), what: error.to_string() }
+            }
+            BufferError::LatchTimeout { .. } => Error::LockTimeout { what: error.to_string() },
+            _ => Error::Corrupt { what: error.to_string() },
+        }
+    }
+}
+
+impl From<SpaceError> for Error {
+    fn from(error: SpaceError) -> Error {
+        match error {
+            SpaceError::NoSpace { .. } => Error::no_space(&error),
+            SpaceError::Disk(error) => error.into(),
+            SpaceError::Buffer(error) => error.into(),
+            SpaceError::Txn(error) => error.into(),
+            _ => Error::Corrupt { what: error.to_string() },
+        }
+    }
+}
+
+impl From<TxnError> for Error {
+    fn from(error: TxnError) -> Error {
+        match error {
+            TxnError::TooManyTransactions { slots } => Error::TooManyTransactions(slots),
+            TxnError::Failed { why } => Error::Failed { why },
+            TxnError::Log(error) => error.into(),
+            TxnError::Buffer(error) => error.into(),
+            TxnError::Lock(error) => error.into(),
+            TxnError::UnknownOperation(_) | TxnError::NoLogicalUndo { .. } => {
+                Error::UnknownOperation { what: error.to_string() }
+            }
+            _ => Error::Corrupt { what: error.to_string() },
+        }
+    }
+}
+
+impl From<TreeError> for Error {
+    fn from(error: TreeError) -> Error {
+        match error {
+            TreeError::KeyTooLarge { len, max } => Error::KeyTooLarge { len, max },
+            TreeError::ValueTooLarge { len, max } => Error::ValueTooLarge { len, max },
+            TreeError::Txn(error) => error.into(),
+            TreeError::Buffer(error) => error.into(),
+            TreeError::Space(error) => error.into(),
+            _ => Error::Corrupt { what: error.to_string() },
+        }
+    }
+}
+
+impl From<RecoveryError> for Error {
+    fn from(error: RecoveryError) -> Error {
+        match error {
+            RecoveryError::Log(error) => error.into(),
+            RecoveryError::Control(error) => error.into(),
+            RecoveryError::Buffer(error) => error.into(),
+            RecoveryError::Disk(error) => error.into(),
+            RecoveryError::Txn(error) => error.into(),
+            RecoveryError::UnknownOperation { .. } => Error::UnknownOperation { what: error.to_string() },
+            RecoveryError::WorkerPanicked => Error::Panicked("redo worker"),
+            _ => Error::Corrupt { what: error.to_string() },
+        }
+    }
+}

@@ -17,7 +17,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-use ledgerstone_buffer::{Cache, CacheConfig, Policy, Tuning};
+use ledgerstone_buffer::{Cache, CacheConfig, Policy};
 use ledgerstone_disk::{Disk, DiskError, DiskErrorKind, DiskFile, DiskLock, Open};
 use ledgerstone_lock::{LockConfig, LockTable};
 use ledgerstone_log::{CONTROL_PATH, ControlFile, ControlState, EnvironmentId, FIRST_LSN, LOG_DIR, Log, LogConfig, LogError, LogScan};
@@ -119,7 +119,7 @@ fn recover(options: &Options, disk: Arc<dyn Disk>, lock: Box<dyn DiskLock>) -> R
 
     let mut timer = Timer::start();
     let (data, double_write) = (open_file(&disk, DATA)?, open_file(&disk, DOUBLE_WRITE)?);
-    report.torn_pages = Cache::repair_torn(&data, &double_write, state.page_bytes)?;
+    report.torn_pages = Cache::repair_torn(&*data, &*double_write, state.page_bytes)?;
     report.torn_ns = timer.lap();
 
     let scan = || -> Result<LogScan, LogError> {
@@ -232,7 +232,7 @@ impl Parts {
             ..LogConfig::new(Arc::clone(disk), region.clone(), state.environment)
         })?;
         let data = open_file(disk, DATA)?;
-        let cache = Arc::new(Cache::new(CacheConfig {
+        let cache = Cache::new(CacheConfig {
             region: region.clone(),
             slots: Arc::clone(&slots),
             data: Arc::clone(&data),
@@ -245,8 +245,7 @@ impl Parts {
                 Replacement::Clock => Policy::Clock,
                 Replacement::Lru => Policy::Lru,
             },
-            tuning: Tuning::default(),
-        })?);
+        })?;
         let locks = LockTable::create(&region, lock_config)?;
         let table = TxnTable::create(&region, effective.transaction_count_max)?;
         let engine = Engine::new(EngineParts {
