@@ -50,7 +50,7 @@ pub fn run(args: &MemoryArgs, progress: &mut dyn FnMut(&str, u64, u64)) -> anyho
         // Spread over the table, as a load of real keys is, and every record once: the factor is odd.
         let key = number.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes();
         table.put(&key, &[b'.'; 100])?;
-        if number % 4096 == 0 {
+        if number.is_multiple_of(4096) {
             progress("one transaction", number, args.records);
         }
     }

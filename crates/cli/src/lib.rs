@@ -1,4 +1,62 @@
 //! The `ledgerstone` command: translation between what people type and read, and the library.
+//!
+//! | what | where |
+//! | --- | --- |
+//! | what can be typed | `args` |
+//! | keys and values as text, hexadecimal, numbers; bytes shown readably | `text` |
+//! | files of rows | `rows` (parsing), `import`, `export` |
+//! | one command each | `commands`, `inspect`, `bench` |
+//! | exit codes, and errors that say what to do | `outcome` |
+//! | output for people and for programs | `output`, `progress` |
+//!
+//! Exit codes: 0 done; 1 not found, or a check failed; 2 an error. This crate decides nothing about data.
 #![forbid(unsafe_code)]
 
+pub mod args;
+mod bench;
+mod commands;
+mod export;
+mod import;
+mod inspect;
+mod outcome;
+mod output;
+mod progress;
 pub mod rows;
+mod text;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+
+use args::{Args, Command};
+use output::Output;
+
+/// Parses what was typed, runs it, and says how it went.
+pub fn main() -> ExitCode {
+    let args = Args::parse(); // clap answers help with 0 and wrong usage with 2, as we do.
+    let output = Output::new(args.json, args.quiet);
+    outcome::report(run(&args, &output), &args)
+}
+
+fn run(args: &Args, output: &Output) -> anyhow::Result<outcome::Outcome> {
+    match &args.command {
+        Command::Init(args) => inspect::init(args, output),
+        Command::Put(args) => commands::put(args, output),
+        Command::Get(args) => commands::get(args, output),
+        Command::Del(args) => commands::del(args, output),
+        Command::Scan(args) => commands::scan(args, output),
+        Command::Tables(args) => inspect::tables(args, output),
+        Command::Import(args) => import::run(args, output),
+        Command::Export(args) => export::run(args, output),
+        Command::Stat(args) => inspect::stat(args, output),
+        Command::Verify(args) => inspect::verify(args, output),
+        Command::Checkpoint(args) => inspect::checkpoint(args, output),
+        Command::Bench(args) => bench::run(args, output),
+        Command::Completions(args) => {
+            let mut bytes = Vec::new();
+            clap_complete::generate(args.shell, &mut Args::command(), "ledgerstone", &mut bytes);
+            output.bytes(&bytes)?;
+            Ok(outcome::Outcome::Done)
+        }
+    }
+}

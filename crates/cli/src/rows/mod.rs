@@ -12,6 +12,9 @@ mod json;
 mod lines;
 mod tsv;
 
+pub(crate) use json::kind as json_kind;
+pub(crate) use tsv::escape as tsv_escape;
+
 use std::io::BufRead;
 use std::sync::Arc;
 
@@ -192,18 +195,11 @@ enum How {
 
 impl<R: BufRead> Rows<R> {
     /// Begins to read; for CSV and TSV this reads the header. `columns` names them instead, when the file has none.
-    pub fn open(
-        input: R,
-        format: Format,
-        delimiter: u8,
-        columns: Option<Vec<String>>,
-    ) -> Result<Rows<R>, RowsError> {
+    pub fn open(input: R, format: Format, delimiter: u8, columns: Option<Vec<String>>) -> Result<Rows<R>, RowsError> {
         let mut lines = lines::Lines::new(input, RECORD_BYTES_MAX);
         let how = match format {
             Format::Jsonl => How::Jsonl,
-            Format::Csv => {
-                How::Csv { columns: header(columns, || csv::next(&mut lines, delimiter))?, delimiter }
-            }
+            Format::Csv => How::Csv { columns: header(columns, || csv::next(&mut lines, delimiter))?, delimiter },
             Format::Tsv => How::Tsv { columns: header(columns, || tsv::next(&mut lines))? },
         };
         Ok(Rows { lines, how })

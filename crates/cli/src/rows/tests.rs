@@ -44,11 +44,15 @@ fn a_slip_costs_one_line_and_names_it() {
         "a,b\n\"1,2\n3,4\n\"5\",6\n",
         &["line 2: text after the closing quote in column 1", r#"3 ["3", "4"]"#, r#"4 ["5", "6"]"#],
     );
-    check(Format::Jsonl, "{\"a\":1}\n{\n[1]\n", &[
-        r#"1 {"a":1}"#,
-        "line 2: not JSON: EOF while parsing an object at column 1",
-        "line 3: a JSON list where an object is wanted",
-    ]);
+    check(
+        Format::Jsonl,
+        "{\"a\":1}\n{\n[1]\n",
+        &[
+            r#"1 {"a":1}"#,
+            "line 2: not JSON: EOF while parsing an object at column 1",
+            "line 3: a JSON list where an object is wanted",
+        ],
+    );
     assert_eq!(read(Format::Csv, b"a,b\n1,\xff\n2,3\n"), ["line 2: not UTF-8 from byte 0 on", r#"3 ["2", "3"]"#]);
 }
 
@@ -74,7 +78,8 @@ fn json_keeps_the_text_of_a_row() {
 #[test]
 fn a_line_above_the_limit_is_skipped_and_not_held() {
     let mut lines = lines::Lines::new(&b"short\nlonger than ten\nlast\n"[..], 10);
-    let seen: Vec<_> = std::iter::from_fn(|| lines.next().unwrap()).map(|line| (line.no, line.bytes.is_some())).collect();
+    let seen: Vec<_> =
+        std::iter::from_fn(|| lines.next().unwrap()).map(|line| (line.no, line.bytes.is_some())).collect();
     assert_eq!(seen, [(1, true), (2, false), (3, true)]);
 }
 

@@ -1,0 +1,304 @@
+//! What can be typed. The texts here are the manual: `ledgerstone help COMMAND` shows them.
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+use ledgerstone_bench as bench;
+
+use crate::rows::Format;
+use crate::text::KeyType;
+
+/// A transactional key-value environment: a directory that survives.
+///
+/// Every command names the environment's directory first. Exit codes: 0 done, 1 not found or a check failed, 2 error.
+#[derive(Debug, Parser)]
+#[command(name = "ledgerstone", version, arg_required_else_help = true)]
+pub struct Args {
+    /// Data as JSON; one object a line where there are many.
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// Say nothing but data and errors; no progress.
+    #[arg(long, short, global = true)]
+    pub quiet: bool,
+    #[command(subcommand)]
+    #[allow(missing_docs)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Make a new environment.
+    Init(InitArgs),
+    /// Set the value of a key.
+    Put(PutArgs),
+    /// Print the value of a key.
+    Get(GetArgs),
+    /// Delete a key.
+    Del(DelArgs),
+    /// Print records in the order of their keys.
+    Scan(ScanArgs),
+    /// List the tables.
+    Tables(TablesArgs),
+    /// Read rows of a file into a table.
+    Import(ImportArgs),
+    /// Write a table to a file.
+    Export(ExportArgs),
+    /// Show sizes, settings and counters, and what opening had to recover.
+    Stat(StatArgs),
+    /// Check every page, every tree, and that every page in use is reached exactly once.
+    Verify(DirArgs),
+    /// Take a checkpoint: a restart will begin there.
+    Checkpoint(DirArgs),
+    /// Measure.
+    Bench(BenchArgs),
+    /// Print a completion script for a shell.
+    Completions(CompletionsArgs),
+}
+
+/// The environment.
+#[derive(Clone, Debug, clap::Args)]
+pub struct DirArgs {
+    /// Directory of the environment.
+    pub dir: PathBuf,
+    /// Memory for the page cache: bytes, or with K, M or G.
+    #[arg(long, value_name = "BYTES", value_parser = bench::parse_bytes)]
+    pub cache: Option<u64>,
+}
+
+/// A table of the environment.
+#[derive(Clone, Debug, clap::Args)]
+pub struct TableArgs {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub at: DirArgs,
+    /// Name of the table.
+    pub table: String,
+}
+
+/// How keys and values are written.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub struct TextArgs {
+    /// Keys and values are hexadecimal, going in and coming out.
+    #[arg(long, conflicts_with = "key_type")]
+    pub hex: bool,
+    /// What a key is: its text, or a number whose order is kept.
+    #[arg(long, value_enum, value_name = "TYPE", default_value_t = KeyType::Text)]
+    pub key_type: KeyType,
+}
+
+/// `init`
+#[derive(Clone, Debug, clap::Args)]
+pub struct InitArgs {
+    /// Directory to make; it may be there, but no environment in it.
+    pub dir: PathBuf,
+    /// Page size: a power of two from 4K to 32K.
+    #[arg(long, value_name = "BYTES", value_parser = bench::parse_bytes)]
+    pub page: Option<u64>,
+    /// Size of a log segment: a power of two from 64K.
+    #[arg(long, value_name = "BYTES", value_parser = bench::parse_bytes)]
+    pub segment: Option<u64>,
+}
+
+/// `put`
+#[derive(Clone, Debug, clap::Args)]
+pub struct PutArgs {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub table: TableArgs,
+    /// The key.
+    pub key: String,
+    /// The value; `-` reads it from standard input, byte for byte.
+    pub value: String,
+    /// Refuse a key that has a value already (exit code 1).
+    #[arg(long)]
+    pub new: bool,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub text: TextArgs,
+}
+
+/// `get`
+#[derive(Clone, Debug, clap::Args)]
+pub struct GetArgs {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub table: TableArgs,
+    /// The key.
+    pub key: String,
+    /// Print the value byte for byte, without a line ending.
+    #[arg(long, conflicts_with = "hex")]
+    pub raw: bool,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub text: TextArgs,
+}
+
+/// `del`
+#[derive(Clone, Debug, clap::Args)]
+pub struct DelArgs {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub table: TableArgs,
+    /// The key.
+    pub key: String,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub text: TextArgs,
+}
+
+/// `scan`
+#[derive(Clone, Debug, clap::Args)]
+pub struct ScanArgs {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub table: TableArgs,
+    /// The first key.
+    #[arg(long, value_name = "KEY")]
+    pub from: Option<String>,
+    /// The end: keys below this one.
+    #[arg(long, value_name = "KEY")]
+    pub to: Option<String>,
+    /// Keys that begin so.
+    #[arg(long, value_name = "KEY", conflicts_with_all = ["from", "to", "key_type"])]
+    pub prefix: Option<String>,
+    /// From the last key to the first.
+    #[arg(long)]
+    pub reverse: bool,
+    /// At most so many records.
+    #[arg(long, value_name = "COUNT")]
+    pub limit: Option<u64>,
+    /// Print no values.
+    #[arg(long)]
+    pub keys_only: bool,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub text: TextArgs,
+}
+
+/// `tables`
+#[derive(Clone, Debug, clap::Args)]
+pub struct TablesArgs {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub at: DirArgs,
+    /// Count the records of each, which reads them all.
+    #[arg(long)]
+    pub count: bool,
+}
+
+/// `import`
+#[derive(Clone, Debug, clap::Args)]
+pub struct ImportArgs {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub table: TableArgs,
+    /// The file; `-` for standard input.
+    pub file: String,
+    /// What the file holds; known from its name's ending otherwise.
+    #[arg(long, value_enum)]
+    pub format: Option<Format>,
+    /// The column that is the key; several are joined by --separator, in this order.
+    #[arg(long, value_name = "COLUMN", value_delimiter = ',', required = true)]
+    pub key: Vec<String>,
+    /// The column that is the value; otherwise the whole row, as a JSON object.
+    #[arg(long, value_name = "COLUMN")]
+    pub value: Option<String>,
+    /// What is put between the columns of a key.
+    #[arg(long, default_value = ":")]
+    pub separator: String,
+    /// What separates the fields of CSV: one byte.
+    #[arg(long, default_value = ",")]
+    pub delimiter: String,
+    /// Names of the columns, for a file whose first line is a row.
+    #[arg(long, value_name = "COLUMN", value_delimiter = ',')]
+    pub columns: Option<Vec<String>>,
+    /// All or nothing: one transaction for the whole file.
+    #[arg(long, conflicts_with = "batch")]
+    pub one_transaction: bool,
+    /// Rows of a transaction.
+    #[arg(long, value_name = "ROWS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub batch: u64,
+    /// Leave malformed lines out, name each, and go on (exit code 1 if there was one); otherwise stop at the first.
+    #[arg(long)]
+    pub keep_going: bool,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub text: TextArgs,
+}
+
+/// `export`
+#[derive(Clone, Debug, clap::Args)]
+pub struct ExportArgs {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub table: TableArgs,
+    /// The file, which is replaced; `-` for standard output.
+    #[arg(default_value = "-")]
+    pub file: String,
+    /// What to write; known from the file's name otherwise, JSON lines if it has none.
+    #[arg(long, value_enum)]
+    pub format: Option<Format>,
+    /// Values are JSON objects, as `import` stores rows: write their members as columns, and no key column.
+    #[arg(long, conflicts_with = "hex")]
+    pub rows: bool,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub text: TextArgs,
+}
+
+/// `stat`
+#[derive(Clone, Debug, clap::Args)]
+pub struct StatArgs {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub at: DirArgs,
+    /// Exact numbers instead of readable ones.
+    #[arg(long)]
+    pub bytes: bool,
+}
+
+/// `bench`
+#[derive(Clone, Debug, clap::Args)]
+pub struct BenchArgs {
+    #[command(subcommand)]
+    #[allow(missing_docs)]
+    pub what: Bench,
+}
+
+/// What to measure.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Bench {
+    /// TPC-B as LIBTP ran it: throughput, latency, aborts, log and syncs of a transaction; --check proves the books.
+    Tpcb(bench::tpcb::TpcbArgs),
+    /// Random point reads of a table in the cache.
+    Points(bench::points::PointsArgs),
+    /// Scans of a whole table in the cache.
+    Scan(bench::scan::ScanArgs),
+    /// The device alone: durable overwrites, random reads.
+    Device(bench::device::DeviceArgs),
+    /// Kill a process that ran TPC-B and measure the restart.
+    Recovery(bench::recovery::RecoveryArgs),
+    /// Resident memory against the limit; a table ten times the cache.
+    Memory(bench::memory::MemoryArgs),
+    /// All of the above against their targets, as a table.
+    Gates(bench::gates::GatesArgs),
+}
+
+/// `completions`
+#[derive(Clone, Debug, clap::Args)]
+pub struct CompletionsArgs {
+    /// Which shell.
+    #[arg(value_enum)]
+    pub shell: clap_complete::Shell,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        super::Args::command().debug_assert();
+    }
+}

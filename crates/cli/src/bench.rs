@@ -1,0 +1,44 @@
+//! `bench`: the experiments of the bench crate, with a progress bar and an exit code.
+
+use std::fmt::Display;
+
+use ledgerstone_bench as bench;
+use serde::Serialize;
+
+use crate::args::{Bench, BenchArgs};
+use crate::outcome::Outcome;
+use crate::output::Output;
+use crate::progress::{Progress, Unit};
+
+pub(crate) fn run(args: &BenchArgs, output: &Output) -> anyhow::Result<Outcome> {
+    let mut progress = Progress::new(output);
+    let mut show = |what: &str, done: u64, all: u64| progress.show(what, done, all, Unit::Count);
+    match &args.what {
+        Bench::Tpcb(args) => {
+            let report = bench::tpcb::run(args, &mut show)?;
+            drop(progress);
+            print(output, &report)?;
+            return Ok(if report.is_good() { Outcome::Done } else { Outcome::Not });
+        }
+        Bench::Gates(args) => {
+            let report = bench::gates::run(args, &mut |line| output.note(line))?;
+            print(output, &report)?;
+            return Ok(if report.failures.is_empty() { Outcome::Done } else { Outcome::Not });
+        }
+        Bench::Points(args) => print(output, &bench::points::run(args, &mut show)?)?,
+        Bench::Scan(args) => print(output, &bench::scan::run(args, &mut show)?)?,
+        Bench::Device(args) => print(output, &bench::device::run(args)?)?,
+        Bench::Recovery(args) => print(output, &bench::recovery::run(args)?)?,
+        Bench::Memory(args) => print(output, &bench::memory::run(args, &mut show)?)?,
+    }
+    Ok(Outcome::Done)
+}
+
+fn print(output: &Output, report: &(impl Display + Serialize)) -> std::io::Result<()> {
+    if output.is_json {
+        output.json(report)?;
+    } else {
+        output.bytes(report.to_string().as_bytes())?;
+    }
+    output.flush()
+}

@@ -1,0 +1,221 @@
+//! Export: a table becomes a file of rows that `import` can read, in one transaction, so that it is one moment's state.
+//!
+//! E1. What is exported reads back: text that a format cannot hold is refused with advice, never bent.
+//! E2. A file is replaced whole or not at all: it is written beside its place and renamed.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, anyhow, bail, ensure};
+use ledgerstone::Error;
+use serde_json::{Map, Value};
+
+use crate::args::ExportArgs;
+use crate::commands::{open, record_json};
+use crate::outcome::Outcome;
+use crate::output::Output;
+use crate::progress::{Progress, Unit};
+use crate::rows::{Format, tsv_escape};
+
+pub(crate) fn run(args: &ExportArgs, output: &Output) -> anyhow::Result<Outcome> {
+    let format = args.format.or_else(|| Format::of_name(&args.file)).unwrap_or(Format::Jsonl);
+    let env = open(&args.table.at)?;
+    let txn = env.begin()?;
+    let range = txn.bytes(&args.table.table)?.range(..)?; // Before the file is touched: the table may not exist.
+
+    let mut target = Target::open(&args.file)?;
+    let mut progress = Progress::new(output);
+    let mut count = 0_u64;
+    {
+        let mut writer = Writer::new(args, format, target.writer());
+        for record in range {
+            let (key, value) = record?;
+            count += 1;
+            writer.record(&key, &value).with_context(|| format!("record {count}"))?;
+            if count.is_multiple_of(4096) {
+                progress.show("export", count, 0, Unit::Count);
+            }
+        }
+        writer.finish()?;
+    }
+    drop(progress);
+    target.finish()?;
+    txn.abort()?; // It only read.
+    env.close()?;
+    output.note(format_args!("{count} records exported from {}", args.table.table));
+    Ok(Outcome::Done)
+}
+
+/// Standard output, or a file that appears when it is whole (E2).
+struct Target {
+    out: Box<dyn Write>,
+    rename: Option<(PathBuf, PathBuf)>,
+}
+
+impl Target {
+    fn open(name: &str) -> anyhow::Result<Target> {
+        if name == "-" {
+            return Ok(Target { out: Box::new(BufWriter::new(std::io::stdout())), rename: None });
+        }
+        let path = Path::new(name);
+        if path.exists() && !path.is_file() {
+            // A pipe or a device: written straight away.
+            let file = File::options().write(true).open(path).with_context(|| format!("cannot write {name}"))?;
+            return Ok(Target { out: Box::new(BufWriter::new(file)), rename: None });
+        }
+        let mut part = path.as_os_str().to_owned();
+        part.push(".part");
+        let part = PathBuf::from(part);
+        let file = File::create(&part).with_context(|| format!("cannot write {}", part.display()))?;
+        Ok(Target { out: Box::new(BufWriter::new(file)), rename: Some((part, path.to_owned())) })
+    }
+
+    fn writer(&mut self) -> &mut dyn Write {
+        &mut *self.out
+    }
+
+    fn finish(mut self) -> anyhow::Result<()> {
+        self.out.flush()?;
+        if let Some((part, path)) = self.rename.take() {
+            std::fs::rename(&part, &path).with_context(|| format!("cannot write {}", path.display()))?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        if let Some((part, _)) = &self.rename {
+            let _ = std::fs::remove_file(part); // An export that failed leaves nothing.
+        }
+    }
+}
+
+/// Writes records in one of the formats.
+struct Writer<'a> {
+    args: &'a ExportArgs,
+    how: How<'a>,
+    /// With `--rows`: the columns, from the first record.
+    columns: Option<Vec<String>>,
+}
+
+enum How<'a> {
+    Csv(Box<csv::Writer<&'a mut dyn Write>>),
+    Tsv(&'a mut dyn Write),
+    Jsonl(&'a mut dyn Write),
+}
+
+impl<'a> Writer<'a> {
+    fn new(args: &'a ExportArgs, format: Format, out: &'a mut dyn Write) -> Writer<'a> {
+        let how = match format {
+            Format::Csv => How::Csv(Box::new(csv::Writer::from_writer(out))),
+            Format::Tsv => How::Tsv(out),
+            Format::Jsonl => How::Jsonl(out),
+        };
+        Writer { args, how, columns: None }
+    }
+
+    fn record(&mut self, key: &[u8], value: &[u8]) -> anyhow::Result<()> {
+        let text = &self.args.text;
+        if self.args.rows {
+            return self.row(value);
+        }
+        if let How::Jsonl(out) = &mut self.how {
+            // JSON has its own way for what is no text.
+            writeln!(out, "{}", record_json(text, key, Some(value)))?;
+            return Ok(());
+        }
+        let not_text = |what: &str| anyhow!("the {what} is no text of its type; --hex exports any bytes");
+        let key = text.key_text(key).ok_or_else(|| not_text("key"))?;
+        let value = text.value_text(value).ok_or_else(|| not_text("value"))?;
+        if self.columns.is_none() {
+            let columns = vec!["key".to_owned(), "value".to_owned()];
+            self.fields(&columns)?;
+            self.columns = Some(columns);
+        }
+        self.fields(&[key, value])
+    }
+
+    /// A value that is a JSON object, as a row.
+    fn row(&mut self, value: &[u8]) -> anyhow::Result<()> {
+        let no_object = "the value is no JSON object, so it has no columns; export it without --rows";
+        let object: Map<String, Value> = serde_json::from_slice(value).context(no_object)?;
+        if let How::Jsonl(out) = &mut self.how {
+            out.write_all(value.trim_ascii())?;
+            return Ok(out.write_all(b"\n")?);
+        }
+        let columns = match &self.columns {
+            Some(columns) => columns.clone(),
+            None => {
+                let columns = names_in_order(value, &object);
+                self.fields(&columns)?;
+                self.columns = Some(columns.clone());
+                columns
+            }
+        };
+        if let Some(strange) = object.keys().find(|name| !columns.contains(name)) {
+            bail!(
+                "column {strange:?} is not among those of the first record ({}); JSON lines can hold it",
+                columns.join(", ")
+            );
+        }
+        let fields: Vec<String> = columns
+            .iter()
+            .map(|name| match object.get(name) {
+                None | Some(Value::Null) => String::new(),
+                Some(Value::String(text)) => text.clone(),
+                Some(other) => other.to_string(),
+            })
+            .collect();
+        self.fields(&fields)
+    }
+
+    fn fields(&mut self, fields: &[String]) -> anyhow::Result<()> {
+        match &mut self.how {
+            How::Csv(writer) => writer.write_record(fields)?,
+            How::Tsv(out) => {
+                let line: Vec<String> = fields.iter().map(|field| tsv_escape(field)).collect();
+                ensure!(line.iter().any(|field| !field.is_empty()), "an empty line would not read back");
+                writeln!(out, "{}", line.join("\t"))?;
+            }
+            How::Jsonl(_) => {}
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<(), Error> {
+        let flushed = match &mut self.how {
+            How::Csv(writer) => writer.flush(),
+            How::Tsv(out) | How::Jsonl(out) => out.flush(),
+        };
+        flushed.map_err(|e| Error::Disk(e.to_string()))
+    }
+}
+
+/// The names of an object's members in the order of its text, which the parsed map does not keep.
+fn names_in_order(text: &[u8], object: &Map<String, Value>) -> Vec<String> {
+    struct Names(Vec<String>);
+    impl<'de> serde::Deserialize<'de> for Names {
+        fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Names, D::Error> {
+            struct Visit;
+            impl<'de> serde::de::Visitor<'de> for Visit {
+                type Value = Names;
+                fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                    f.write_str("an object")
+                }
+                fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> Result<Names, A::Error> {
+                    let mut names = Vec::new();
+                    while let Some((name, _)) = map.next_entry::<String, serde::de::IgnoredAny>()? {
+                        if !names.contains(&name) {
+                            names.push(name);
+                        }
+                    }
+                    Ok(Names(names))
+                }
+            }
+            deserializer.deserialize_map(Visit)
+        }
+    }
+    serde_json::from_slice::<Names>(text).map(|names| names.0).unwrap_or_else(|_| object.keys().cloned().collect())
+}

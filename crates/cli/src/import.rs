@@ -1,0 +1,263 @@
+//! Import: rows of a file become records of a table, in one transaction or in batches.
+//!
+//! A row's key is one column, or several joined; its value is one column, or the whole row as a JSON object. A line that
+//! is no row, or a row that the table refuses, is named with its number and its reason; then the import stops, or leaves
+//! it out. What a stop leaves behind is said: nothing with one transaction, whole batches otherwise.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Instant;
+
+use anyhow::{Context, anyhow, bail};
+use ledgerstone::{Environment, Error, Transaction};
+use serde_json::Value;
+
+use crate::args::ImportArgs;
+use crate::commands::open;
+use crate::outcome::Outcome;
+use crate::output::Output;
+use crate::progress::{Progress, Unit};
+use crate::rows::{BadLine, Format, Reason, Row, Rows, json_kind};
+
+pub(crate) fn run(args: &ImportArgs, output: &Output) -> anyhow::Result<Outcome> {
+    let (input, all_bytes) = input(&args.file)?;
+    let read_bytes = Arc::new(AtomicU64::new(0));
+    let input = BufReader::with_capacity(1 << 16, Counted { input, count: Arc::clone(&read_bytes) });
+    let format = args.format.or_else(|| Format::of_name(&args.file)).with_context(|| {
+        format!("the format of {} cannot be told by its name: say --format csv, tsv or jsonl", args.file)
+    })?;
+    let &[delimiter] = args.delimiter.as_bytes() else { bail!("--delimiter wants one byte, not {:?}", args.delimiter) };
+    let mut rows = Rows::open(input, format, delimiter, args.columns.clone())?;
+    check_columns(args, rows.columns())?;
+
+    let env = open(&args.table.at)?;
+    let began = Instant::now();
+    let mut progress = Progress::new(output);
+    let mut import = Import { env: &env, args, txn: None, row_count: 0, uncommitted: 0, bad_count: 0 };
+    while let Some(row) = next_row(&mut rows, &import)? {
+        match row.and_then(|(line, row)| Ok((line, import.record(line, &row)?))) {
+            Ok((line, (key, value))) => {
+                if let Some(bad) = import.put(line, &key, &value)? {
+                    import.left_out(bad, &progress)?;
+                }
+            }
+            Err(bad) => import.left_out(bad, &progress)?,
+        }
+        if (import.row_count + import.bad_count).is_multiple_of(512) {
+            progress.show("import", read_bytes.load(Relaxed), all_bytes, Unit::Bytes);
+        }
+    }
+    import.commit()?;
+    let (row_count, bad_count) = (import.row_count, import.bad_count);
+    drop(progress);
+    let seconds = began.elapsed().as_secs_f64();
+    env.close()?;
+
+    if output.is_json {
+        let table = &args.table.table;
+        output.json(
+            &serde_json::json!({ "table": table, "rows": row_count, "left_out": bad_count, "seconds": seconds }),
+        )?;
+        output.flush()?;
+    } else {
+        output.note(format_args!(
+            "{row_count} rows imported into {} in {seconds:.2} s{}",
+            args.table.table,
+            if bad_count == 0 { String::new() } else { format!("; {bad_count} lines left out") }
+        ));
+    }
+    Ok(if bad_count == 0 { Outcome::Done } else { Outcome::Not })
+}
+
+/// The file and its size, 0 if that is not known.
+fn input(name: &str) -> anyhow::Result<(Box<dyn Read>, u64)> {
+    if name == "-" {
+        return Ok((Box::new(std::io::stdin().lock()), 0));
+    }
+    let file = File::open(name).with_context(|| format!("cannot read {name}"))?;
+    let about = file.metadata()?;
+    Ok((Box::new(file), if about.is_file() { about.len() } else { 0 }))
+}
+
+/// Counts what is read, for the progress bar.
+struct Counted<R> {
+    input: R,
+    count: Arc<AtomicU64>,
+}
+
+impl<R: Read> Read for Counted<R> {
+    fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
+        let count = self.input.read(buf)?;
+        self.count.fetch_add(count as u64, Relaxed); // Only shown.
+        Ok(count)
+    }
+}
+
+/// A column that the header does not name is told before anything is written.
+fn check_columns(args: &ImportArgs, columns: Option<&[String]>) -> anyhow::Result<()> {
+    let Some(columns) = columns else { return Ok(()) };
+    for wanted in args.key.iter().chain(&args.value) {
+        if !columns.contains(wanted) {
+            bail!("{} has no column {wanted:?}; its columns are: {}", args.file, columns.join(", "));
+        }
+    }
+    Ok(())
+}
+
+#[allow(clippy::type_complexity)]
+fn next_row<R: BufRead>(
+    rows: &mut Rows<R>,
+    import: &Import<'_>,
+) -> anyhow::Result<Option<Result<(u64, Row), BadLine>>> {
+    rows.next_row().map_err(|error| anyhow!(error).context(import.what_stays()))
+}
+
+struct Import<'a> {
+    env: &'a Environment,
+    args: &'a ImportArgs,
+    txn: Option<Transaction>,
+    row_count: u64,
+    /// Rows of the running transaction.
+    uncommitted: u64,
+    bad_count: u64,
+}
+
+impl Import<'_> {
+    /// Key and value of a row.
+    fn record(&self, line: u64, row: &Row) -> Result<(Vec<u8>, Vec<u8>), BadLine> {
+        self.record_of(row).map_err(|reason| BadLine { line, reason })
+    }
+
+    fn record_of(&self, row: &Row) -> Result<(Vec<u8>, Vec<u8>), Reason> {
+        let mut key = String::new();
+        for (no, column) in self.args.key.iter().enumerate() {
+            let part = scalar(row, column)?;
+            if part.is_empty() {
+                return Err(Reason::NothingIn { column: column.clone() });
+            }
+            if no > 0 {
+                key.push_str(&self.args.separator);
+            }
+            key.push_str(&part);
+        }
+        let typed = |column: &String| {
+            let column = column.clone();
+            move |what| Reason::Typed { column, what }
+        };
+        let key = self.args.text.key(&key).map_err(typed(&self.args.key[0]))?;
+        let value = match &self.args.value {
+            Some(column) => self.args.text.value(&content(row, column)?).map_err(typed(column))?,
+            None => object(row).into_bytes(),
+        };
+        Ok((key, value))
+    }
+
+    /// Puts a record; a row that the table refuses comes back as a bad line.
+    fn put(&mut self, line: u64, key: &[u8], value: &[u8]) -> anyhow::Result<Option<BadLine>> {
+        if self.txn.is_none() {
+            self.txn = Some(self.env.begin()?);
+        }
+        let Some(txn) = &self.txn else { return Ok(None) };
+        let done = txn.bytes_or_create(&self.args.table.table).and_then(|table| table.put(key, value));
+        match done {
+            Ok(()) => {
+                self.row_count += 1;
+                self.uncommitted += 1;
+                if !self.args.one_transaction && self.uncommitted >= self.args.batch {
+                    self.commit()?;
+                }
+                Ok(None)
+            }
+            Err(error @ (Error::KeyTooLarge { .. } | Error::ValueTooLarge { .. })) => {
+                Ok(Some(BadLine { line, reason: Reason::Refused { what: error.to_string() } }))
+            }
+            Err(error) => Err(anyhow!(error).context(format!("line {line}; {}", self.what_stays()))),
+        }
+    }
+
+    /// Names a line that is left out, or stops.
+    fn left_out(&mut self, bad: BadLine, progress: &Progress) -> anyhow::Result<()> {
+        if self.args.keep_going {
+            self.bad_count += 1;
+            progress.say(format_args!("{}: {bad}", self.args.file));
+            return Ok(());
+        }
+        bail!(
+            "{}: {bad}\n  {}; mend the line, or leave such lines out with --keep-going",
+            self.args.file,
+            self.what_stays()
+        )
+    }
+
+    fn commit(&mut self) -> anyhow::Result<()> {
+        if let Some(txn) = self.txn.take() {
+            let stays = self.what_stays();
+            let _ = txn.commit().map_err(|error| anyhow!(error).context(stays))?;
+            self.uncommitted = 0;
+        } else if self.row_count == 0 {
+            // A file without rows makes an empty table, not none.
+            self.env.transact(|txn| txn.bytes_or_create(&self.args.table.table).map(|_| ()))?;
+        }
+        Ok(())
+    }
+
+    /// What a stop here leaves in the table.
+    fn what_stays(&self) -> String {
+        match self.row_count - self.uncommitted {
+            0 => "nothing was imported".into(),
+            count => format!("{count} rows before it were imported and stay"),
+        }
+    }
+}
+
+/// The text of a column that is to be a key, or a part of one.
+fn scalar(row: &Row, column: &str) -> Result<String, Reason> {
+    let nothing = || Reason::NothingIn { column: column.to_owned() };
+    match row {
+        Row::Fields { .. } => content(row, column),
+        Row::Object { object, .. } => match object.get(column).ok_or_else(nothing)? {
+            Value::Null => Err(nothing()),
+            value @ (Value::Array(_) | Value::Object(_)) => {
+                Err(Reason::NoKey { column: column.to_owned(), found: json_kind(value) })
+            }
+            _ => content(row, column),
+        },
+    }
+}
+
+/// The text of a column: a string as it is, anything else as JSON.
+fn content(row: &Row, column: &str) -> Result<String, Reason> {
+    let found = match row {
+        Row::Fields { columns, fields } => {
+            columns.iter().zip(fields).find(|(name, _)| *name == column).map(|(_, f)| f.clone())
+        }
+        Row::Object { object, .. } => object.get(column).map(|value| match value {
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        }),
+    };
+    found.ok_or_else(|| Reason::NothingIn { column: column.to_owned() })
+}
+
+/// The whole row as a JSON object: the columns in the order of the file.
+fn object(row: &Row) -> String {
+    match row {
+        Row::Object { text, .. } => text.clone(),
+        Row::Fields { columns, fields } => {
+            let mut text = String::from("{");
+            for (no, (column, field)) in columns.iter().zip(fields).enumerate() {
+                if no > 0 {
+                    text.push(',');
+                }
+                // A JSON string of a Rust string; `Value`'s Display writes exactly that.
+                text.push_str(&Value::from(column.as_str()).to_string());
+                text.push(':');
+                text.push_str(&Value::from(field.as_str()).to_string());
+            }
+            text.push('}');
+            text
+        }
+    }
+}

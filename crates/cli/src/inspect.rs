@@ -1,0 +1,127 @@
+//! The environment as a whole: init, tables, stat, verify, checkpoint.
+
+use comfy_table::{Table, presets};
+use ledgerstone::{Environment, Error};
+use ledgerstone_bench::Recovery;
+use serde_json::{Value, json};
+
+use crate::args::{DirArgs, InitArgs, StatArgs, TablesArgs};
+use crate::commands::open;
+use crate::outcome::Outcome;
+use crate::output::{Output, bytes_readable};
+use crate::progress::{Progress, Unit};
+
+pub(crate) fn init(args: &InitArgs, output: &Output) -> anyhow::Result<Outcome> {
+    match Environment::options().create(false).open(&args.dir) {
+        Err(Error::NotAnEnvironment { .. }) => {}
+        Ok(_) => anyhow::bail!("{} is an environment already; nothing was changed", args.dir.display()),
+        Err(error) => return Err(error.into()),
+    }
+    let mut options = Environment::options();
+    if let Some(bytes) = args.page {
+        options = options.page_bytes(u32::try_from(bytes).unwrap_or(u32::MAX));
+    }
+    if let Some(bytes) = args.segment {
+        options = options.log_segment_bytes(bytes);
+    }
+    options.open(&args.dir)?.close()?;
+    output.note(format_args!("environment made in {}", args.dir.display()));
+    Ok(Outcome::Done)
+}
+
+pub(crate) fn tables(args: &TablesArgs, output: &Output) -> anyhow::Result<Outcome> {
+    let env = open(&args.at)?;
+    let txn = env.begin()?;
+    for name in txn.table_names()? {
+        let count = if args.count { Some(txn.bytes(&name)?.count()?) } else { None };
+        match (output.is_json, count) {
+            (true, None) => output.json(&json!({ "table": name }))?,
+            (true, Some(count)) => output.json(&json!({ "table": name, "records": count }))?,
+            (false, None) => output.line(name)?,
+            (false, Some(count)) => output.line(format_args!("{name}\t{count}"))?,
+        }
+    }
+    output.flush()?;
+    txn.abort()?; // It only read.
+    env.close()?;
+    Ok(Outcome::Done)
+}
+
+pub(crate) fn stat(args: &StatArgs, output: &Output) -> anyhow::Result<Outcome> {
+    let env = open(&args.at)?;
+    let recovery = Recovery::from(env.recovery_report());
+    let stat = serde_json::to_value(env.stat()?)?;
+    env.close()?;
+    if output.is_json {
+        output.json(&json!({ "stat": stat, "recovery": recovery }))?;
+    } else {
+        let mut table = Table::new();
+        table.load_style(presets::NOTHING);
+        add_rows(&mut table, "", &stat, args.bytes);
+        table.add_row(["recovery".to_owned(), recovery.to_string()]);
+        output.line(table.to_string())?;
+    }
+    output.flush()?;
+    Ok(Outcome::Done)
+}
+
+/// One row a figure; the name of an inner object is put in front of its members.
+fn add_rows(table: &mut Table, prefix: &str, value: &Value, is_exact: bool) {
+    let Value::Object(members) = value else { return };
+    for (name, value) in members {
+        let name = format!("{prefix}{}", name.replace('_', " "));
+        match value {
+            Value::Object(_) => add_rows(table, &format!("{name}: "), value, is_exact),
+            Value::Array(items) => {
+                let items: Vec<String> = items.iter().map(plain).collect();
+                table.add_row([name, items.join(", ")]);
+            }
+            Value::Number(number) if !is_exact && name.ends_with(" bytes") => {
+                let text = number.as_u64().map_or_else(|| number.to_string(), bytes_readable);
+                table.add_row([name, text]);
+            }
+            other => {
+                table.add_row([name, plain(other)]);
+            }
+        }
+    }
+}
+
+fn plain(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+pub(crate) fn verify(args: &DirArgs, output: &Output) -> anyhow::Result<Outcome> {
+    let env = open(args)?;
+    let mut progress = Progress::new(output);
+    let report = env.verify(&mut |at| progress.show("verify", at.done, at.total, Unit::Count))?;
+    drop(progress);
+    env.close()?;
+    let is_good = report.problems.is_empty();
+    if output.is_json {
+        output.json(&report)?;
+    } else {
+        for problem in &report.problems {
+            output.line(problem)?;
+        }
+        match report.problems.len() {
+            0 => output.line("no problems found")?,
+            count => output.line(format_args!("{count} problems found"))?,
+        }
+    }
+    output.flush()?;
+    Ok(if is_good { Outcome::Done } else { Outcome::Not })
+}
+
+pub(crate) fn checkpoint(args: &DirArgs, output: &Output) -> anyhow::Result<Outcome> {
+    let env = open(args)?;
+    let lsn = env.checkpoint()?;
+    env.close()?;
+    if output.is_json {
+        output.json(&json!({ "checkpoint_lsn": lsn.0 }))?;
+        output.flush()?;
+    } else {
+        output.note(format_args!("checkpoint taken at LSN {lsn}"));
+    }
+    Ok(Outcome::Done)
+}

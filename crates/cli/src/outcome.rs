@@ -1,0 +1,55 @@
+//! How it went: an exit code, and for an error a sentence on what to do about it.
+
+use std::io::ErrorKind;
+use std::process::ExitCode;
+
+use ledgerstone::Error;
+
+use crate::args::Args;
+
+/// What a command that ran has to say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// Exit code 0.
+    Done,
+    /// Exit code 1: a key is not there, a row was left out, a check failed. The command has said which.
+    Not,
+}
+
+/// Prints an error with its causes and its advice, and turns the outcome into the exit code.
+pub(crate) fn report(result: anyhow::Result<Outcome>, args: &Args) -> ExitCode {
+    let error = match result {
+        Ok(Outcome::Done) => return ExitCode::SUCCESS,
+        Ok(Outcome::Not) => return ExitCode::from(1),
+        Err(error) => error,
+    };
+    if is_closed_pipe(&error) {
+        return ExitCode::SUCCESS; // Who read our output has seen enough.
+    }
+    if args.json {
+        eprintln!("{}", serde_json::json!({ "error": format!("{error:#}"), "advice": advice(&error) }));
+    } else {
+        eprintln!("ledgerstone: {error:#}");
+        if let Some(advice) = advice(&error) {
+            eprintln!("  {advice}");
+        }
+    }
+    ExitCode::from(2)
+}
+
+fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| cause.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == ErrorKind::BrokenPipe))
+}
+
+/// What to do, where the message does not say it already.
+fn advice(error: &anyhow::Error) -> Option<&'static str> {
+    let error = error.chain().find_map(|cause| cause.downcast_ref::<Error>())?;
+    Some(match error {
+        Error::NotAnEnvironment { .. } => "make one there with: ledgerstone init DIR",
+        Error::NoSuchTable { .. } => "list the tables with: ledgerstone tables DIR; put and import make a new one",
+        Error::Permission { .. } => "every user of an environment needs to write in its directory, readers too",
+        Error::Corrupt { .. } => "look at all of the damage with: ledgerstone verify DIR",
+        Error::Failed { .. } => "run the command again: opening recovers",
+        _ => return None,
+    })
+}

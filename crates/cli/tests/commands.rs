@@ -1,0 +1,195 @@
+//! The commands as people type them: what they print, and the exit codes (0 done, 1 not found or a check failed, 2 error).
+#![allow(missing_docs)]
+
+use std::path::Path;
+
+use assert_cmd::Command;
+
+/// One environment, and the program with its directory filled in for `@`.
+struct Shell(tempfile::TempDir);
+
+struct Said {
+    code: i32,
+    out: String,
+    err: String,
+}
+
+impl Shell {
+    fn new() -> Shell {
+        let shell = Shell(tempfile::tempdir().unwrap());
+        assert_eq!(shell.run("init @").code, 0);
+        shell
+    }
+
+    fn run(&self, line: &str) -> Said {
+        self.run_with(line, b"")
+    }
+
+    fn run_with(&self, line: &str, input: &[u8]) -> Said {
+        let dir = self.0.path().join("env").display().to_string();
+        let words = line.split(' ').map(|word| if word == "@" { dir.clone() } else { word.replace('~', " ") });
+        let mut command = Command::cargo_bin("ledgerstone").unwrap();
+        let output = command.current_dir(self.0.path()).args(words).write_stdin(input).output().unwrap();
+        Said {
+            code: output.status.code().unwrap_or(-1),
+            out: String::from_utf8_lossy(&output.stdout).into_owned(),
+            err: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+
+    /// Runs a line that must end with 0 and say `out`.
+    fn says(&self, line: &str, out: &str) {
+        let said = self.run(line);
+        assert_eq!((said.code, said.out.as_str()), (0, out), "{line}: {}", said.err);
+    }
+
+    fn file(&self, name: &str, text: &str) {
+        std::fs::write(self.0.path().join(name), text).unwrap();
+    }
+
+    fn text(&self, name: &str) -> String {
+        std::fs::read_to_string(self.0.path().join(name)).unwrap()
+    }
+}
+
+#[test]
+fn records_are_put_read_scanned_and_deleted() {
+    let shell = Shell::new();
+    for (key, value) in [("apple", "red"), ("apricot", "orange"), ("pear", "green~and~yellow")] {
+        shell.says(&format!("put @ fruit {key} {value}"), "");
+    }
+    shell.says("get @ fruit pear", "green and yellow\n");
+    shell.says("--json get @ fruit apple", "{\"key\":\"apple\",\"value\":\"red\"}\n");
+    shell.says("scan @ fruit", "apple\tred\napricot\torange\npear\tgreen and yellow\n");
+    shell.says("scan @ fruit --prefix ap --keys-only", "apple\napricot\n");
+    shell.says("scan @ fruit --from apricot --to pear", "apricot\torange\n");
+    shell.says("scan @ fruit --reverse --limit 1", "pear\tgreen and yellow\n");
+    shell.says("--json scan @ fruit --keys-only --limit 1", "{\"key\":\"apple\"}\n");
+    shell.says("tables @", "fruit\n");
+    shell.says("tables @ --count", "fruit\t3\n");
+    shell.says("del @ fruit apple", "");
+    assert_eq!(shell.run("get @ fruit apple").code, 1);
+    assert_eq!(shell.run("del @ fruit apple").code, 1);
+    assert_eq!(shell.run("put @ fruit pear x --new").code, 1);
+    shell.says("get @ fruit pear", "green and yellow\n");
+}
+
+#[test]
+fn any_bytes_can_be_a_key_and_a_value() {
+    let shell = Shell::new();
+    shell.says("put @ t 00ff c3a4 --hex", "");
+    shell.says("get @ t 00ff --hex", "c3a4\n");
+    shell.says("scan @ t", "\\x00\\xff\tä\n");
+    shell.says("--json scan @ t", "{\"key_hex\":\"00ff\",\"value\":\"ä\"}\n");
+    let binary = b"line\nzero\0high\xff";
+    assert_eq!(shell.run_with("put @ t key -", binary).code, 0);
+    shell.says("get @ t key", "line\\nzero\\x00high\\xff\n");
+    shell.says("get @ t key --hex --quiet", ""); // Read as hexadecimal, "key" is no key.
+}
+
+#[test]
+fn numbers_sort_as_numbers() {
+    let shell = Shell::new();
+    for number in ["256", "1", "70000"] {
+        shell.says(&format!("put @ n {number} x{number} --key-type u64"), "");
+    }
+    shell.says("scan @ n --key-type u64", "1\tx1\n256\tx256\n70000\tx70000\n");
+    shell.says("--json scan @ n --key-type u64 --keys-only --reverse --limit 1", "{\"key\":70000}\n");
+    assert!(shell.run("get @ n -1 --key-type u64").code == 2);
+}
+
+#[test]
+fn rows_are_imported_and_come_out_as_they_went_in() {
+    let shell = Shell::new();
+    let csv = "code,name,note\n1,\"A, B\",\n2,C,\"two\nlines\"\n";
+    shell.file("in.csv", csv);
+    shell.says("import @ t in.csv --key code --quiet", "");
+    shell.says("get @ t 1", "{\"code\":\"1\",\"name\":\"A, B\",\"note\":\"\"}\n");
+    shell.says("export @ t out.csv --rows --quiet", "");
+    assert_eq!(shell.text("out.csv"), csv);
+    shell.says("export @ t out.tsv --rows --quiet", "");
+    shell.says("import @ u out.tsv --key code,name --separator / --value note --quiet", "");
+    shell.says("scan @ u", "1/A, B\t\n2/C\ttwo\\nlines\n");
+    shell.says("export @ t out.jsonl --quiet", "");
+    shell.says("import @ v out.jsonl --key key --value value --quiet", "");
+    assert_eq!(shell.run("scan @ v").out, shell.run("scan @ t").out);
+    let said =
+        shell.run_with("--json import @ w - --format jsonl --key id --key-type u64", b"{\"id\":7}\n{\"id\":9}\n");
+    assert!(said.out.contains("\"rows\":2"), "{}", said.out);
+    shell.says("scan @ w --key-type u64", "7\t{\"id\":7}\n9\t{\"id\":9}\n");
+}
+
+#[test]
+fn a_malformed_line_stops_the_import_or_is_left_out() {
+    let shell = Shell::new();
+    shell.file("in.csv", "id,x\n1,a\n2\n3,c\n,d\n");
+    let said = shell.run("import @ t in.csv --key id --one-transaction");
+    assert_eq!(said.code, 2);
+    assert!(said.err.contains("in.csv: line 3: 1 fields where the header names 2"), "{}", said.err);
+    assert!(said.err.contains("nothing was imported"), "{}", said.err);
+    assert_eq!(shell.run("scan @ t").code, 2, "a stopped import leaves no table");
+
+    let said = shell.run("import @ t in.csv --key id --batch 1");
+    assert!(said.err.contains("1 rows before it were imported and stay"), "{}", said.err);
+    shell.says("scan @ t --keys-only", "1\n");
+
+    let said = shell.run("import @ t in.csv --key id --keep-going");
+    assert_eq!(said.code, 1);
+    assert!(said.err.contains("line 3: 1 fields") && said.err.contains("line 5: nothing in column id"), "{}", said.err);
+    assert!(said.err.contains("2 rows imported") && said.err.contains("2 lines left out"), "{}", said.err);
+    shell.says("scan @ t --keys-only", "1\n3\n");
+
+    let said = shell.run("import @ t in.csv --key nr");
+    assert!(said.code == 2 && said.err.contains("no column \"nr\"; its columns are: id, x"), "{}", said.err);
+    let long = "k".repeat(5000);
+    shell.file("long.jsonl", &format!("{{\"id\":\"{long}\"}}\n{{\"id\":\"4\"}}\n"));
+    let said = shell.run("import @ t long.jsonl --key id --keep-going");
+    assert!(said.code == 1 && said.err.contains("line 1: key of 5000 bytes is too large"), "{}", said.err);
+    shell.says("scan @ t --keys-only --from 4", "4\n");
+}
+
+#[test]
+fn errors_name_the_thing_and_say_what_to_do() {
+    let shell = Shell::new();
+    let check = |line: &str, words: &[&str]| {
+        let said = shell.run(line);
+        assert_eq!(said.code, 2, "{line}");
+        assert!(words.iter().all(|word| said.err.contains(word)), "{line}: {}", said.err);
+    };
+    check("get nowhere t k", &["nowhere", "ledgerstone init DIR"]);
+    check("get @ strange k", &["strange", "ledgerstone tables DIR"]);
+    check("init @", &["an environment already"]);
+    check("put @ t 0g x --hex", &["the key", "'g' at position 2"]);
+    check("import @ t nothing.csv --key a", &["cannot read nothing.csv"]);
+    check("import @ t file --key a", &["cannot read file"]);
+    check("nonsense", &["nonsense"]);
+    check("bench tpcb --verify-acks x", &["--keep"]);
+    assert!(!Path::new("nowhere").exists());
+}
+
+#[test]
+fn the_environment_tells_about_itself() {
+    let shell = Shell::new();
+    shell.says("put @ t k v", "");
+    assert!(shell.run("stat @").out.contains("recovery"));
+    let stat = shell.run("--json stat @").out;
+    assert!(stat.starts_with('{') && stat.contains("\"tables\":[\"t\"]"), "{stat}");
+    assert_eq!(shell.run("checkpoint @").code, 0);
+    let said = shell.run("verify @");
+    assert!(said.code == 0 && said.out.contains("no problems"), "{}{}", said.out, said.err);
+    assert!(shell.run("completions bash").out.contains("ledgerstone"));
+}
+
+#[test]
+fn tpcb_runs_checks_and_says_so_as_json() {
+    let shell = Shell::new();
+    let said = shell.run(
+        "--json bench tpcb --small --transactions 50 --warm-up 0 --durability pipelined --check --tmp . --cache 16M",
+    );
+    assert_eq!(said.code, 0, "{}", said.err);
+    assert!(
+        said.out.contains("\"transaction_count\":50") && said.out.contains("\"wrong_balance_count\":0"),
+        "{}",
+        said.out
+    );
+}
