@@ -1,1 +1,24 @@
-//! The whole engine on a simulated disk under a seeded scheduler
+//! The whole engine on a simulated disk under a seeded scheduler.
+//!
+//! Two questions are asked here, over and over, each time with another seed:
+//!
+//! - [`crash`]: is what recovery leaves behind a prefix of the commits that covers all that was promised?
+//! - [`histories`]: could what concurrent transactions saw have been seen if they had run one after the other?
+//!
+//! Everything in a round comes from one seed: what clients do, who runs when, where the power fails, what survives. So
+//! a failure is a number, and running that number again is the whole of debugging.
+//!
+//! The program is `ledgerstone-sim`; it begins reading at `main.rs`. A kind of test is trusted after it has caught a bug
+//! planted for it: `ledgerstone-sim planted`, built with the feature `planted`.
+//!
+//! This crate knows the facade and what lies under it (disk, threads), and nothing of log, pages or locks.
+
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+pub mod counters;
+pub mod crash;
+pub mod histories;
+pub mod planted;
+pub mod random;
+pub mod worker;

@@ -1,0 +1,349 @@
+//! Is what recovery left behind allowed?
+//!
+//! The promise (design, section 4): after any crash the state is that of the first n commits in LSN order, whatever
+//! their durability, and n covers every commit that was acknowledged as durable. In the terms of a [`Record`] list:
+//!
+//! - J1. Which transactions are there is told by the state itself: each that writes leaves a mark of its own in the
+//!   journal table.
+//! - J2. Of those whose commit answered, the ones present are the ones with the smallest LSNs: none is missing below
+//!   one that is there. Their LSNs differ from each other and lie above those that were there before.
+//! - J3. Present are all that were acknowledged as durable, and all that had committed when the environment was closed
+//!   in order.
+//! - J4. Absent are all that were rolled back, and all that had not asked to commit.
+//! - J5. A commit that the crash cut short has no answer. It may be there or not; its place in the order is found below.
+//! - J6. Running the present ones one after the other, from the state before, each sees what it saw, and the state at
+//!   the end is, byte for byte, what recovery left.
+//! - J7. The same for readers that were told that what they read is durable.
+//!
+//! In which order are they run? Under strict two-phase locking with early release, locks go when the commit record is
+//! in the log, so that the order in which *commit was called* agrees with every conflict: whoever met a lock of
+//! another got it after that one's commit call had begun, and before its own. The harness counts events (one baton, so
+//! the count is exact) and so has a serial order for all, those without an answer included. When all present ones have
+//! an LSN, the order of LSNs is tried as well and must do as well: that is the prefix order that a crash cuts.
+
+use super::model::{Bytes, Deed, Seen, State};
+
+/// One run of a transaction: what it did and what it was told.
+#[derive(Debug, Clone)]
+pub struct Record {
+    /// Which client ran it.
+    pub client: usize,
+    /// Its mark, if it writes.
+    pub mark: Option<Bytes>,
+    /// What it did, and saw.
+    pub deeds: Vec<(Deed, Seen)>,
+    /// When it asked to commit, by the harness's count of events.
+    pub asked_at: u64,
+    /// How it ended.
+    pub outcome: Outcome,
+}
+
+/// How a transaction ended, as far as its client knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// Rolled back, or cut short by the crash before it asked to commit.
+    Ended,
+    /// It asked to commit and the crash came instead of an answer.
+    Unknown,
+    /// Committed.
+    Committed {
+        /// LSN of the commit; 0 if it changed nothing.
+        lsn: u64,
+        /// Acknowledged as durable, with all it had read.
+        durable: bool,
+    },
+}
+
+/// What is known of a life when it is judged.
+pub struct Evidence<'a> {
+    /// The state that it began with.
+    pub base: &'a State,
+    /// All runs of transactions in it.
+    pub records: &'a [Record],
+    /// It was closed in order.
+    pub closed: bool,
+    /// The largest LSN of a commit that was there before.
+    pub lsn_before: u64,
+    /// What was found afterwards.
+    pub found: &'a State,
+}
+
+/// What the judge has counted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Verdict {
+    /// Commits that are there.
+    pub present: u64,
+    /// Commits that had an LSN and are lost, as they may be.
+    pub lost: u64,
+    /// Of those without an answer, how many are there.
+    pub unanswered_present: u64,
+    /// The largest LSN of a commit that is there.
+    pub lsn_max: u64,
+}
+
+/// Says why the state that was found is not allowed, if it is not.
+///
+/// # Errors
+/// The rule that is broken and the evidence, in lines.
+pub fn judge(evidence: &Evidence<'_>) -> Result<Verdict, Vec<String>> {
+    let Evidence { base, records, found, .. } = *evidence;
+    let mut verdict = Verdict { lsn_max: evidence.lsn_before, ..Verdict::default() };
+    let journal = found.tables.get(super::plan::JOURNAL);
+    let is_present = |record: &Record| {
+        record.mark.as_ref().is_some_and(|mark| journal.is_some_and(|journal| journal.contains_key(mark)))
+    };
+
+    let mut by_lsn: Vec<(u64, &Record)> = Vec::new();
+    for record in records.iter().filter(|record| record.mark.is_some()) {
+        let present = is_present(record);
+        match record.outcome {
+            Outcome::Ended if present => {
+                return Err(vec![format!(
+                    "J4: {} was rolled back or never asked to commit, and is there",
+                    name(record)
+                )]);
+            }
+            Outcome::Ended => {}
+            Outcome::Unknown => verdict.unanswered_present += u64::from(present),
+            Outcome::Committed { lsn, durable } => {
+                if !present && (durable || evidence.closed) {
+                    let why = if durable { "acknowledged as durable" } else { "committed before the close" };
+                    return Err(vec![format!("J3: {} with LSN {lsn} was {why}, and is missing", name(record))]);
+                }
+                if lsn <= evidence.lsn_before {
+                    let before = evidence.lsn_before;
+                    return Err(vec![format!("J2: {} has LSN {lsn}, not above {before} of earlier", name(record))]);
+                }
+                verdict.lost += u64::from(!present);
+                if present {
+                    // The LSNs of lost ones are free to be given again.
+                    verdict.lsn_max = verdict.lsn_max.max(lsn);
+                }
+                by_lsn.push((lsn, record));
+            }
+        }
+        verdict.present += u64::from(present);
+    }
+
+    by_lsn.sort_by_key(|(lsn, _)| *lsn);
+    for pair in by_lsn.windows(2) {
+        let ((first_lsn, first), (second_lsn, second)) = (pair[0], pair[1]);
+        if first_lsn == second_lsn {
+            return Err(vec![format!("J2: {} and {} have one LSN, {first_lsn}", name(first), name(second))]);
+        }
+        if !is_present(first) && is_present(second) {
+            return Err(vec![format!(
+                "J2: {} with LSN {first_lsn} is missing below {} with LSN {second_lsn}, which is there",
+                name(first),
+                name(second)
+            )]);
+        }
+    }
+
+    // J6, J7: in the order of the commit calls.
+    let mut serial: Vec<&Record> = records
+        .iter()
+        .filter(|record| {
+            let sure_reader =
+                record.mark.is_none() && matches!(record.outcome, Outcome::Committed { durable: true, .. });
+            is_present(record) || sure_reader
+        })
+        .collect();
+    serial.sort_by_key(|record| record.asked_at);
+    let end = replay(base, &serial).map_err(|why| prefixed("J6: in the order of commit calls", why))?;
+    let differences = end.differences(found);
+    if !differences.is_empty() {
+        return Err(prefixed("J6: the present transactions lead to another state than was found", differences));
+    }
+
+    let all_answered = records.iter().all(|record| record.outcome != Outcome::Unknown || record.mark.is_none());
+    if all_answered {
+        let present: Vec<&Record> =
+            by_lsn.iter().map(|(_, record)| *record).filter(|record| is_present(record)).collect();
+        let end = replay(base, &present).map_err(|why| prefixed("J6: in the order of LSNs", why))?;
+        let differences = end.differences(found);
+        if !differences.is_empty() {
+            return Err(prefixed("J6: the order of LSNs leads to another state than was found", differences));
+        }
+        // Isolation of those that a crash took, too: nobody may have seen what nobody had written.
+        let all: Vec<&Record> = by_lsn.iter().map(|(_, record)| *record).collect();
+        replay(base, &all).map_err(|why| prefixed("all commits, the lost included, in the order of LSNs", why))?;
+    }
+    Ok(verdict)
+}
+
+/// Runs transactions one after the other.
+fn replay(base: &State, records: &[&Record]) -> Result<State, Vec<String>> {
+    let mut state = base.clone();
+    for record in records {
+        for (number, (deed, seen)) in record.deeds.iter().enumerate() {
+            let expected = state.apply(deed);
+            if expected != *seen {
+                return Err(vec![
+                    format!("{} saw at its step {number} what it could not see", name(record)),
+                    format!("  step:     {}", describe(deed)),
+                    format!("  saw:      {}", describe_seen(seen)),
+                    format!("  expected: {}", describe_seen(&expected)),
+                ]);
+            }
+        }
+    }
+    Ok(state)
+}
+
+fn prefixed(first: &str, mut rest: Vec<String>) -> Vec<String> {
+    rest.insert(0, first.to_owned());
+    rest
+}
+
+fn name(record: &Record) -> String {
+    let mark = record.mark.as_ref().map_or("reader".to_owned(), |mark| String::from_utf8_lossy(mark).into_owned());
+    format!("transaction {mark} of client {} (asked to commit at {})", record.client, record.asked_at)
+}
+
+/// A deed in words.
+pub fn describe(deed: &Deed) -> String {
+    use super::model::Short;
+    match deed {
+        Deed::Get { table, key, for_update } => {
+            format!("get {table} {}{}", Short(key), if *for_update { " for update" } else { "" })
+        }
+        Deed::Put { table, key, value } => format!("put {table} {} = {}", Short(key), Short(value)),
+        Deed::Insert { table, key, value } => format!("insert {table} {} = {}", Short(key), Short(value)),
+        Deed::Delete { table, key } => format!("delete {table} {}", Short(key)),
+        Deed::Modify { table, key, patch } => format!("modify {table} {} {patch:x?}", Short(key)),
+        Deed::Scan { table, from, to, backward, limit } => {
+            let how = if *backward { "backward" } else { "forward" };
+            format!("scan {table} {}..{} {how}, at most {limit}", Short(from), Short(to))
+        }
+        Deed::Create { table } => format!("create {table}"),
+        Deed::Drop { table } => format!("drop {table}"),
+        Deed::List => "list tables".to_owned(),
+        Deed::Mark { key } => format!("mark {}", Short(key)),
+    }
+}
+
+/// What was seen, in words.
+pub fn describe_seen(seen: &Seen) -> String {
+    use super::model::Short;
+    match seen {
+        Seen::Value(None) => "no value".to_owned(),
+        Seen::Value(Some(value)) => format!("{}", Short(value)),
+        Seen::Rows(rows) => {
+            let shown: Vec<String> =
+                rows.iter().take(8).map(|(key, value)| format!("{}={}", Short(key), Short(value))).collect();
+            format!("{} rows: {}", rows.len(), shown.join(" "))
+        }
+        other => format!("{other:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::plan::JOURNAL;
+    use super::*;
+    use std::sync::Arc;
+
+    fn bytes(text: &str) -> Bytes {
+        Arc::from(text.as_bytes())
+    }
+
+    /// A transaction that puts its mark under `k`, having seen there what `saw` says.
+    fn record(mark: &str, asked_at: u64, outcome: Outcome, saw: Option<&str>) -> Record {
+        let (table, key) = ("t".to_owned(), bytes("k"));
+        let deeds = vec![
+            (Deed::Get { table: table.clone(), key: key.clone(), for_update: false }, Seen::Value(saw.map(bytes))),
+            (Deed::Put { table, key, value: bytes(mark) }, Seen::Done),
+            (Deed::Mark { key: bytes(mark) }, Seen::Done),
+        ];
+        Record { client: 0, mark: Some(bytes(mark)), deeds, asked_at, outcome }
+    }
+
+    fn state(marks: &[&str], value: Option<&str>) -> State {
+        let mut state = State::default();
+        state.tables.insert(JOURNAL.into(), marks.iter().map(|mark| (bytes(mark), bytes(""))).collect());
+        state.tables.insert("t".into(), value.map(|value| (bytes("k"), bytes(value))).into_iter().collect());
+        state
+    }
+
+    fn check(records: &[Record], closed: bool, found: &State, expected: Result<u64, &str>) {
+        let base = state(&[], None);
+        let evidence = Evidence { base: &base, records, closed, lsn_before: 5, found };
+        match (judge(&evidence), expected) {
+            (Ok(verdict), Ok(present)) => assert_eq!(verdict.present, present),
+            (Err(why), Err(rule)) => assert!(why[0].starts_with(rule), "{why:?}"),
+            (verdict, expected) => panic!("{verdict:?}, not {expected:?}"),
+        }
+    }
+
+    const fn committed(lsn: u64, durable: bool) -> Outcome {
+        Outcome::Committed { lsn, durable }
+    }
+
+    #[test]
+    fn any_prefix_that_covers_the_durable_ones_is_allowed() {
+        let records = [
+            record("a", 1, committed(10, true), None),
+            record("b", 2, committed(20, false), Some("a")),
+            record("c", 3, committed(30, false), Some("b")),
+        ];
+        check(&records, false, &state(&[], None), Err("J3"));
+        check(&records, false, &state(&["a"], Some("a")), Ok(1));
+        check(&records, false, &state(&["a", "b"], Some("b")), Ok(2));
+        check(&records, false, &state(&["a", "b", "c"], Some("c")), Ok(3));
+        check(&records, false, &state(&["a", "c"], Some("c")), Err("J2"));
+        check(&records, false, &state(&["a", "b"], Some("a")), Err("J6"));
+        check(&records, false, &state(&["a", "b"], Some("c")), Err("J6"));
+        check(&records, true, &state(&["a", "b"], Some("b")), Err("J3"));
+    }
+
+    #[test]
+    fn what_was_not_committed_is_not_there() {
+        let records = [record("a", 0, Outcome::Ended, None)];
+        check(&records, false, &state(&[], None), Ok(0));
+        check(&records, false, &state(&["a"], Some("a")), Err("J4"));
+        check(&records, false, &state(&[], Some("a")), Err("J6"));
+    }
+
+    #[test]
+    fn a_commit_without_an_answer_is_there_or_not_but_whole() {
+        // `b` was asked for before `c`, which read from it and was answered.
+        let records = [record("b", 1, Outcome::Unknown, None), record("c", 2, committed(30, false), Some("b"))];
+        check(&records, false, &state(&[], None), Ok(0));
+        check(&records, false, &state(&["b"], Some("b")), Ok(1));
+        check(&records, false, &state(&["b", "c"], Some("c")), Ok(2));
+        check(&records, false, &state(&["c"], Some("c")), Err("J6"));
+        check(&records, false, &state(&["b"], None), Err("J6"));
+    }
+
+    #[test]
+    fn a_reader_that_was_told_durable_read_what_is_there() {
+        let key = bytes("k");
+        let deeds = vec![(Deed::Get { table: "t".into(), key, for_update: true }, Seen::Value(Some(bytes("a"))))];
+        let reader = |durable| Record {
+            client: 1,
+            mark: None,
+            deeds: deeds.clone(),
+            asked_at: 2,
+            outcome: committed(0, durable),
+        };
+        let writer = record("a", 1, committed(10, false), None);
+        check(&[writer.clone(), reader(false)], false, &state(&[], None), Ok(0));
+        check(&[writer.clone(), reader(true)], false, &state(&[], None), Err("J6"));
+        check(&[writer, reader(true)], false, &state(&["a"], Some("a")), Ok(1));
+    }
+
+    #[test]
+    fn lsns_are_above_those_of_earlier_lives_and_differ() {
+        check(&[record("a", 1, committed(5, false), None)], false, &state(&["a"], Some("a")), Err("J2"));
+        let records = [record("a", 1, committed(9, false), None), record("b", 2, committed(9, false), Some("a"))];
+        check(&records, false, &state(&["a", "b"], Some("b")), Err("J2"));
+    }
+
+    #[test]
+    fn transactions_that_lost_an_update_are_found() {
+        let records = [record("a", 1, committed(10, false), None), record("b", 2, committed(20, false), None)];
+        check(&records, false, &state(&["a", "b"], Some("b")), Err("J6"));
+        check(&records, false, &state(&["a"], Some("a")), Err("all commits"));
+    }
+}

@@ -1,0 +1,17 @@
+//! The crash harness: random transactions, a power failure, recovery, and a judge.
+//!
+//! | file | what |
+//! | --- | --- |
+//! | [`plan`] | what a round is going to do, drawn from one seed |
+//! | [`client`] | does it, and writes down what it did and saw |
+//! | [`round`] | power on, power off, and what is kept in between |
+//! | [`model`] | the engine as it should be |
+//! | [`judge`] | is what recovery left allowed? |
+//! | [`shrink`] | the smallest plan that still fails |
+
+pub mod client;
+pub mod judge;
+pub mod model;
+pub mod plan;
+pub mod round;
+pub mod shrink;

@@ -1,0 +1,292 @@
+//! The engine as it should be: a map of maps, and what each step does to it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use super::plan::JOURNAL;
+
+/// Bytes shared between records, states and reports.
+pub type Bytes = Arc<[u8]>;
+/// One table.
+pub type Records = BTreeMap<Bytes, Bytes>;
+
+/// All tables.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct State {
+    /// By name.
+    pub tables: BTreeMap<String, Records>,
+}
+
+/// Something that a transaction has done, with all it takes to do it again.
+#[derive(Debug, Clone)]
+#[allow(missing_docs)] // As `plan::Step`.
+pub enum Deed {
+    Get {
+        table: String,
+        key: Bytes,
+        for_update: bool,
+    },
+    Put {
+        table: String,
+        key: Bytes,
+        value: Bytes,
+    },
+    Insert {
+        table: String,
+        key: Bytes,
+        value: Bytes,
+    },
+    Delete {
+        table: String,
+        key: Bytes,
+    },
+    /// Changes the value by [`patched`]; `None` leaves it.
+    Modify {
+        table: String,
+        key: Bytes,
+        patch: Option<Patch>,
+    },
+    Scan {
+        table: String,
+        from: Bytes,
+        to: Bytes,
+        backward: bool,
+        limit: usize,
+    },
+    Create {
+        table: String,
+    },
+    Drop {
+        table: String,
+    },
+    List,
+    /// Writes the transaction's mark; makes the journal if it is missing.
+    Mark {
+        key: Bytes,
+    },
+}
+
+/// How [`Deed::Modify`] changes a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Patch {
+    /// Eight bytes of the number, which no other patch or value has, go in at this place.
+    pub number: u64,
+    /// The place, modulo the length.
+    pub at: usize,
+    /// The length changes by this much.
+    pub grow: i32,
+}
+
+/// What a transaction saw of a deed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Seen {
+    /// What was read.
+    Value(Option<Bytes>),
+    /// Whether there was, or is, something.
+    Flag(bool),
+    /// What was scanned.
+    Rows(Vec<(Bytes, Bytes)>),
+    /// Names of tables.
+    Names(Vec<String>),
+    /// It was done, with nothing to see.
+    Done,
+    /// There is no such table.
+    NoTable,
+    /// There is such a table.
+    TableExists,
+}
+
+/// The value of a number and a length: begins with the number, if it is long enough.
+pub fn value_bytes(number: u64, length: usize) -> Vec<u8> {
+    let mut value = Vec::with_capacity(length + 8);
+    let mut word = number;
+    while value.len() < length {
+        value.extend_from_slice(&word.to_le_bytes());
+        // Some values compress well and some do not.
+        word = if number.is_multiple_of(2) { word.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(17) } else { number };
+    }
+    value.truncate(length);
+    value
+}
+
+/// What [`Deed::Modify`] makes of a value.
+pub fn patched(old: &[u8], patch: Patch) -> Vec<u8> {
+    let mut new = old.to_vec();
+    let length = (new.len() as i64 + i64::from(patch.grow)).max(0) as usize;
+    new.resize(length, (patch.number % 251) as u8);
+    if !new.is_empty() {
+        let at = patch.at % new.len();
+        for (byte, value) in new[at..].iter_mut().zip(patch.number.to_le_bytes()) {
+            *byte = value;
+        }
+    }
+    new
+}
+
+impl State {
+    /// What a transaction that is alone with this state sees of a deed; changes the state as the deed does.
+    pub fn apply(&mut self, deed: &Deed) -> Seen {
+        let table = match deed {
+            Deed::Create { table } => {
+                if self.tables.contains_key(table) {
+                    return Seen::TableExists;
+                }
+                self.tables.insert(table.clone(), Records::new());
+                return Seen::Done;
+            }
+            Deed::Drop { table } => {
+                return if self.tables.remove(table).is_some() { Seen::Done } else { Seen::NoTable };
+            }
+            Deed::List => return Seen::Names(self.tables.keys().cloned().collect()),
+            Deed::Mark { key } => {
+                self.tables.entry(JOURNAL.to_owned()).or_default().insert(key.clone(), Arc::from(&b""[..]));
+                return Seen::Done;
+            }
+            Deed::Get { table, .. }
+            | Deed::Put { table, .. }
+            | Deed::Insert { table, .. }
+            | Deed::Delete { table, .. }
+            | Deed::Modify { table, .. }
+            | Deed::Scan { table, .. } => table,
+        };
+        let Some(records) = self.tables.get_mut(table) else { return Seen::NoTable };
+        match deed {
+            Deed::Get { key, .. } => Seen::Value(records.get(key).cloned()),
+            Deed::Put { key, value, .. } => {
+                records.insert(key.clone(), value.clone());
+                Seen::Done
+            }
+            Deed::Insert { key, value, .. } => {
+                let is_new = !records.contains_key(key);
+                if is_new {
+                    records.insert(key.clone(), value.clone());
+                }
+                Seen::Flag(is_new)
+            }
+            Deed::Delete { key, .. } => Seen::Flag(records.remove(key).is_some()),
+            Deed::Modify { key, patch, .. } => {
+                let Some(value) = records.get_mut(key) else { return Seen::Flag(false) };
+                if let Some(patch) = patch {
+                    *value = Arc::from(patched(value, *patch));
+                }
+                Seen::Flag(true)
+            }
+            Deed::Scan { from, to, backward, limit, .. } => {
+                if from >= to {
+                    return Seen::Rows(Vec::new());
+                }
+                let range = records.range((Bound::Included(from.clone()), Bound::Excluded(to.clone())));
+                let copy = |(key, value): (&Bytes, &Bytes)| (key.clone(), value.clone());
+                Seen::Rows(if *backward {
+                    range.rev().take(*limit).map(copy).collect()
+                } else {
+                    range.take(*limit).map(copy).collect()
+                })
+            }
+            _ => unreachable!("deeds without a table are done above"),
+        }
+    }
+
+    /// The first few differences to another state, in words; empty if there are none.
+    pub fn differences(&self, found: &State) -> Vec<String> {
+        let mut lines = Vec::new();
+        let mut names: Vec<&String> = self.tables.keys().chain(found.tables.keys()).collect();
+        names.sort_unstable();
+        names.dedup();
+        for name in names {
+            let (expected, found) = match (self.tables.get(name), found.tables.get(name)) {
+                (Some(expected), Some(found)) => (expected, found),
+                (Some(_), None) => {
+                    lines.push(format!("table {name} is missing"));
+                    continue;
+                }
+                _ => {
+                    lines.push(format!("table {name} should not be there"));
+                    continue;
+                }
+            };
+            for (key, value) in expected {
+                match found.get(key) {
+                    Some(other) if other == value => {}
+                    Some(other) => {
+                        lines.push(format!("{name} {}: expected {}, found {}", Short(key), Short(value), Short(other)))
+                    }
+                    None => lines.push(format!("{name} {}: expected {}, missing", Short(key), Short(value))),
+                }
+            }
+            for (key, value) in found.iter().filter(|(key, _)| !expected.contains_key(*key)) {
+                lines.push(format!("{name} {}: found {}, expected nothing", Short(key), Short(value)));
+            }
+        }
+        let more = lines.len().saturating_sub(12);
+        lines.truncate(12);
+        if more > 0 {
+            lines.push(format!("... and {more} more"));
+        }
+        lines
+    }
+}
+
+/// Bytes for a report: the beginning and the length.
+pub struct Short<'a>(pub &'a [u8]);
+
+impl fmt::Display for Short<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = !self.0.is_empty() && self.0.iter().all(|byte| (0x20..0x7f).contains(byte));
+        let shown = self.0.len().min(if text { 60 } else { 12 });
+        if text {
+            write!(f, "{:?}", String::from_utf8_lossy(&self.0[..shown]))?;
+        } else {
+            f.write_str("x")?;
+            self.0[..shown].iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
+        }
+        if shown < self.0.len() { write!(f, "..({})", self.0.len()) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes(text: &str) -> Bytes {
+        Arc::from(text.as_bytes())
+    }
+
+    #[test]
+    fn deeds_do_what_their_names_say() {
+        let mut state = State::default();
+        let table = || "t".to_owned();
+        let key = || bytes("k");
+        assert_eq!(state.apply(&Deed::Get { table: table(), key: key(), for_update: false }), Seen::NoTable);
+        assert_eq!(state.apply(&Deed::Create { table: table() }), Seen::Done);
+        assert_eq!(state.apply(&Deed::Create { table: table() }), Seen::TableExists);
+        let insert = Deed::Insert { table: table(), key: key(), value: bytes("0123456789") };
+        assert_eq!((state.apply(&insert), state.apply(&insert)), (Seen::Flag(true), Seen::Flag(false)));
+        let patch = Some(Patch { number: 0x4141, at: 13, grow: -2 });
+        assert_eq!(state.apply(&Deed::Modify { table: table(), key: key(), patch }), Seen::Flag(true));
+        let got = state.apply(&Deed::Get { table: table(), key: key(), for_update: false });
+        assert_eq!(got, Seen::Value(Some(bytes("01234AA\0"))));
+        let scan = |from: &str, to: &str| Deed::Scan {
+            table: table(),
+            from: bytes(from),
+            to: bytes(to),
+            backward: true,
+            limit: 1,
+        };
+        assert_eq!(state.apply(&scan("a", "k")), Seen::Rows(vec![]));
+        assert_eq!(state.apply(&scan("z", "k")), Seen::Rows(vec![]));
+        assert_eq!(state.apply(&scan("k", "l")), Seen::Rows(vec![(key(), bytes("01234AA\0"))]));
+        assert_eq!(state.apply(&Deed::Delete { table: table(), key: key() }), Seen::Flag(true));
+        assert_eq!(state.apply(&Deed::List), Seen::Names(vec![table()]));
+        assert_eq!(state.apply(&Deed::Drop { table: table() }), Seen::Done);
+        assert_eq!(state, State::default());
+    }
+
+    #[test]
+    fn values_are_told_apart_by_their_number() {
+        assert_ne!(value_bytes(1, 8), value_bytes(2, 8));
+        assert_eq!((value_bytes(3, 0).len(), value_bytes(3, 5).len(), value_bytes(4, 9000).len()), (0, 5, 9000));
+    }
+}

@@ -1,0 +1,429 @@
+//! What a round is going to do, drawn from its seed before anything runs.
+//!
+//! A round is a list of *lives*: times between power on and power off. Each life opens the environment, which may
+//! crash inside; looks at everything that is there; runs clients, and loses its power at a chosen change of the disk, or
+//! is closed in order. A life without clients is a recovery that may be crashed. The last one only looks.
+//!
+//! A plan is plain data. Whatever shrinks a failure takes pieces of it away and runs the rest ([`super::shrink`]).
+
+use crate::random::Random;
+
+/// How many names tables can have: `t0`, `t1`...
+pub const TABLE_COUNT: u64 = 4;
+/// The table that every writing transaction leaves its mark in.
+pub const JOURNAL: &str = "journal";
+
+/// One round.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// What it was drawn from.
+    pub seed: u64,
+    /// What it is mostly about.
+    pub flavour: Flavour,
+    /// What the first life finds.
+    pub start: Start,
+    /// Settings of the environment.
+    pub settings: Settings,
+    /// From power on to power off.
+    pub lives: Vec<Life>,
+}
+
+/// What a round puts its weight on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Flavour {
+    /// A bit of everything.
+    Mixed,
+    /// Few transactions, and the power fails soon.
+    Short,
+    /// Many small records, so that pages split and run empty.
+    Splits,
+    /// Values larger than a page.
+    Large,
+    /// Tables come and go.
+    Catalog,
+    /// Many clients on few keys: waits, deadlocks, early lock release.
+    Crowded,
+    /// Log switches segments, checkpoints follow each other.
+    Log,
+}
+
+/// The flavours, with how often each is drawn.
+const FLAVOURS: [(Flavour, u64); 7] = [
+    (Flavour::Mixed, 6),
+    (Flavour::Short, 4),
+    (Flavour::Splits, 4),
+    (Flavour::Large, 2),
+    (Flavour::Catalog, 3),
+    (Flavour::Crowded, 3),
+    (Flavour::Log, 2),
+];
+
+/// What the first life finds on its disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Start {
+    /// Nothing: it creates the environment, and may crash while it does.
+    Nothing,
+    /// An environment with empty tables.
+    Empty,
+    /// An environment with records in its tables.
+    Filled,
+}
+
+/// Settings of the environment; small, so that much happens in little time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// Pages in the cache.
+    pub cache_frames: u64,
+    /// Bytes of a log segment.
+    pub segment_bytes: u64,
+    /// Bytes of the log buffer.
+    pub buffer_bytes: u64,
+    /// Bytes of log between checkpoints.
+    pub checkpoint_log_bytes: u64,
+    /// Lock timeout.
+    pub lock_timeout_ms: u64,
+    /// Key locks before escalation.
+    pub escalate_after: u32,
+    /// LRU instead of clock.
+    pub is_lru: bool,
+}
+
+/// From power on to power off.
+#[derive(Debug, Clone)]
+pub struct Life {
+    /// What the scheduler chooses threads by.
+    pub schedule_seed: u64,
+    /// Opening crashes inside its n-th change of the disk, if it makes that many.
+    pub crash_in_open: Option<u64>,
+    /// What each client does.
+    pub clients: Vec<Vec<Job>>,
+    /// The power fails inside the n-th change of the disk after opening, if there are that many.
+    pub crash_after: Option<u64>,
+    /// If the power has not failed by itself: close in order, or pull the plug.
+    pub closes: bool,
+    /// The disk refuses to grow by more than this.
+    pub space_bytes: Option<u64>,
+    /// Structure is verified after opening.
+    pub verifies: bool,
+    /// What of the unsynced survives.
+    pub survival_seed: u64,
+}
+
+/// What a client does next.
+#[derive(Debug, Clone)]
+pub enum Job {
+    /// A transaction.
+    Transaction(TransactionPlan),
+    /// A checkpoint on request.
+    Checkpoint,
+    /// Waits for its oldest ticket.
+    WaitForTicket,
+    /// Gives others time, in microseconds.
+    Sleep(u64),
+}
+
+/// When a commit returns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)] // The engine's own names.
+pub enum Durability {
+    Sync,
+    Pipelined,
+    Async,
+    Volatile,
+}
+
+/// How a transaction ends if nothing else ends it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// Commit.
+    Commit,
+    /// Commit, and wait for the ticket at once.
+    CommitAndWait,
+    /// Abort.
+    Abort,
+    /// The handle is dropped.
+    Drop,
+}
+
+/// A transaction.
+#[derive(Debug, Clone)]
+pub struct TransactionPlan {
+    /// When its commit returns.
+    pub durability: Durability,
+    /// How it ends.
+    pub end: End,
+    /// How often it is run again after a conflict.
+    pub retries: u32,
+    /// Where among its steps the journal is written; none: it writes nothing.
+    pub mark_at: Option<usize>,
+    /// What it does.
+    pub steps: Vec<Step>,
+}
+
+/// A key: a table's number and the key's number in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Key {
+    /// `t0`, `t1`...
+    pub table: u64,
+    /// See [`key_bytes`].
+    pub number: u64,
+}
+
+/// One step of a transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// Reads.
+    Get(Key),
+    /// Reads, and locks for update.
+    GetForUpdate(Key),
+    /// Writes a value of this length.
+    Put(Key, usize),
+    /// Writes a value of this length if there is none.
+    Insert(Key, usize),
+    /// Removes.
+    Delete(Key),
+    /// Changes bytes at a place, and the length by so much; `None` leaves it as it is.
+    Modify(Key, Option<(usize, i32)>),
+    /// Reads from a key on to another, at most so many.
+    Scan {
+        /// From here.
+        from: Key,
+        /// To the key of this number, exclusive.
+        to: u64,
+        /// From the end.
+        backward: bool,
+        /// At most.
+        limit: usize,
+    },
+    /// Writes values of one length to a run of keys.
+    Fill(Key, u64, usize),
+    /// Deletes a run of keys.
+    Clear(Key, u64),
+    /// Creates a table.
+    Create(u64),
+    /// Drops a table.
+    Drop(u64),
+    /// Names of all tables.
+    List,
+}
+
+/// What can be set from outside.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Wishes {
+    /// This many clients, not a drawn number.
+    pub client_count: Option<u64>,
+    /// Without runs that are out of space.
+    pub no_space_trouble: bool,
+}
+
+impl Plan {
+    /// The plan of a seed.
+    pub fn new(seed: u64, wishes: Wishes) -> Plan {
+        let mut random = Random::new(seed ^ 0x6c65_6467_6572_7374);
+        let flavour = FLAVOURS[random.weighted(&FLAVOURS.map(|(_, weight)| weight))].0;
+        let start = [Start::Nothing, Start::Empty, Start::Filled][random.weighted(&[1, 5, 6])];
+        let settings = Settings {
+            cache_frames: random.pick(&[64, 64, 80, 128]),
+            segment_bytes: random.pick(&[64 << 10, 64 << 10, 128 << 10, 256 << 10]),
+            buffer_bytes: 128 << 10,
+            checkpoint_log_bytes: if flavour == Flavour::Log {
+                16 << 10
+            } else {
+                random.pick(&[32 << 10, 64 << 10, 1 << 20])
+            },
+            lock_timeout_ms: random.pick(&[5, 100, 10_000]),
+            escalate_after: random.pick(&[8, 4096]),
+            is_lru: random.percent(30),
+        };
+        let mut lives = Vec::new();
+        for generation in 0..[1, 2, 3][random.weighted(&[5, 3, 2])] {
+            for _ in 0..if generation == 0 { 0 } else { random.weighted(&[6, 3, 1]) } {
+                lives.push(Life::recovery(&mut random));
+            }
+            lives.push(Life::working(&mut random, flavour, start, generation, wishes));
+        }
+        for _ in 0..random.weighted(&[6, 3, 2, 1]) {
+            lives.push(Life::recovery(&mut random));
+        }
+        lives.push(Life { crash_in_open: None, verifies: true, closes: true, ..Life::recovery(&mut random) });
+        Plan { seed, flavour, start, settings, lives }
+    }
+}
+
+impl Life {
+    /// Opens, crashes on the way, or looks and loses its power.
+    fn recovery(random: &mut Random) -> Life {
+        Life {
+            schedule_seed: random.next(),
+            crash_in_open: Some(crash_point(random, 40)),
+            clients: Vec::new(),
+            crash_after: Some(crash_point(random, 20)),
+            closes: random.percent(30),
+            space_bytes: None,
+            verifies: random.percent(50),
+            survival_seed: random.next(),
+        }
+    }
+
+    fn working(random: &mut Random, flavour: Flavour, start: Start, generation: u64, wishes: Wishes) -> Life {
+        let (clients_max, jobs_max, scale) = match flavour {
+            Flavour::Short => (2, 3, 15),
+            Flavour::Crowded => (6, 10, 150),
+            Flavour::Splits | Flavour::Large | Flavour::Log => (3, 8, 200),
+            Flavour::Mixed | Flavour::Catalog => (4, 8, 100),
+        };
+        let client_count = wishes.client_count.unwrap_or_else(|| random.between(1, clients_max));
+        let creates = start == Start::Nothing && generation == 0;
+        let clients = (0..client_count).map(|_| {
+            let job_count = random.between(1, jobs_max);
+            let mut random = random.fork();
+            (0..job_count).map(|_| job(&mut random, flavour)).collect()
+        });
+        let clients = clients.collect();
+        let crash_in_open =
+            (creates && random.percent(60) || generation > 0 && random.percent(15)).then(|| crash_point(random, 40));
+        let out_of_space = !wishes.no_space_trouble && random.percent(4);
+        Life {
+            schedule_seed: random.next(),
+            crash_in_open,
+            clients,
+            crash_after: random.percent(92).then(|| crash_point(random, scale)),
+            closes: random.percent(70),
+            space_bytes: out_of_space.then(|| random.between(0, 400 << 10)),
+            verifies: random.percent(50),
+            survival_seed: random.next(),
+        }
+    }
+}
+
+/// When to crash: soon half of the time, and now and then very late.
+fn crash_point(random: &mut Random, scale: u64) -> u64 {
+    let high = [scale / 4, scale, scale * 4][random.weighted(&[3, 5, 2])];
+    random.between(1, high.max(2))
+}
+
+fn job(random: &mut Random, flavour: Flavour) -> Job {
+    match random.weighted(&[86, if flavour == Flavour::Log { 10 } else { 4 }, 6, 4]) {
+        0 => Job::Transaction(transaction(random, flavour)),
+        1 => Job::Checkpoint,
+        2 => Job::WaitForTicket,
+        _ => Job::Sleep(random.between(1, 20_000)),
+    }
+}
+
+fn transaction(random: &mut Random, flavour: Flavour) -> TransactionPlan {
+    let step_count = match flavour {
+        Flavour::Short | Flavour::Crowded => random.between(1, 4),
+        _ => random.between(1, 7),
+    };
+    let steps: Vec<Step> = (0..step_count).map(|_| step(random, flavour)).collect();
+    let writes = steps.iter().any(|step| !matches!(step, Step::Get(_) | Step::Scan { .. } | Step::List));
+    TransactionPlan {
+        durability: [Durability::Sync, Durability::Pipelined, Durability::Async, Durability::Volatile]
+            [random.weighted(&[30, 35, 15, 20])],
+        end: [End::Commit, End::CommitAndWait, End::Abort, End::Drop][random.weighted(&[50, 32, 12, 6])],
+        retries: random.pick(&[0, 1, 3]),
+        mark_at: writes.then(|| random.below(step_count + 1) as usize),
+        steps,
+    }
+}
+
+fn step(random: &mut Random, flavour: Flavour) -> Step {
+    let key = key(random, flavour);
+    let length = value_length(random, flavour);
+    //            get upd put ins del mod scan fill clear create drop list
+    let weights = match flavour {
+        Flavour::Mixed | Flavour::Short => [10, 6, 30, 8, 12, 14, 8, 4, 3, 2, 1, 1],
+        Flavour::Splits => [5, 3, 10, 10, 10, 5, 6, 30, 20, 1, 1, 0],
+        Flavour::Large => [8, 3, 34, 10, 12, 20, 4, 2, 3, 1, 3, 0],
+        Flavour::Catalog => [5, 2, 20, 6, 6, 5, 4, 10, 2, 18, 18, 4],
+        Flavour::Crowded => [20, 10, 24, 8, 10, 14, 12, 0, 1, 1, 0, 0],
+        Flavour::Log => [4, 2, 40, 8, 8, 20, 2, 12, 3, 1, 1, 0],
+    };
+    match random.weighted(&weights) {
+        0 => Step::Get(key),
+        1 => Step::GetForUpdate(key),
+        2 => Step::Put(key, length),
+        3 => Step::Insert(key, length),
+        4 => Step::Delete(key),
+        5 => {
+            let change = (random.below(2000) as usize, random.pick(&[0, 0, 0, 10, -10, 400, -400]));
+            Step::Modify(key, random.percent(90).then_some(change))
+        }
+        6 => Step::Scan {
+            from: key,
+            to: key.number + random.between(0, 60),
+            backward: random.percent(40),
+            limit: random.pick(&[1, 5, 1000]),
+        },
+        7 => Step::Fill(key, random.between(2, 40), length.min(600)),
+        8 => Step::Clear(key, random.between(2, 60)),
+        9 => Step::Create(key.table),
+        10 => Step::Drop(key.table),
+        _ => Step::List,
+    }
+}
+
+fn key(random: &mut Random, flavour: Flavour) -> Key {
+    let (tables, keys) = match flavour {
+        Flavour::Crowded => (2, 6),
+        Flavour::Short => (2, 20),
+        Flavour::Splits => (2, 300),
+        Flavour::Large => (2, 30),
+        Flavour::Mixed | Flavour::Catalog | Flavour::Log => (TABLE_COUNT, 120),
+    };
+    Key { table: random.below(tables), number: random.below(keys) }
+}
+
+fn value_length(random: &mut Random, flavour: Flavour) -> usize {
+    let weights = match flavour {
+        Flavour::Large => [20, 20, 30, 30],
+        Flavour::Crowded | Flavour::Short => [80, 15, 4, 1],
+        _ => [60, 28, 9, 3],
+    };
+    (match random.weighted(&weights) {
+        0 => random.between(0, 120),
+        1 => random.between(120, 1000),
+        2 => random.between(1000, 4200),
+        _ => random.between(4200, 30_000),
+    }) as usize
+}
+
+/// The bytes of a key: short ones, long ones, and such as differ late.
+pub fn key_bytes(key: Key) -> Vec<u8> {
+    let Key { table, number } = key;
+    match table {
+        0 => number.to_be_bytes().to_vec(),
+        1 => format!("a rather long prefix that all keys have in common/{number:05}").into_bytes(),
+        _ if number % 7 == 3 => format!("k{number:05}{}", "-long".repeat(20 + (number % 30) as usize)).into_bytes(),
+        _ => format!("k{number:05}").into_bytes(),
+    }
+}
+
+/// The name of a table.
+pub fn table_name(table: u64) -> String {
+    format!("t{table}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_is_a_plan() {
+        for seed in 0..200 {
+            let plan = Plan::new(seed, Wishes::default());
+            assert_eq!(format!("{plan:?}"), format!("{:?}", Plan::new(seed, Wishes::default())));
+            let last = plan.lives.last().unwrap();
+            assert!(last.clients.is_empty() && last.crash_in_open.is_none(), "the last life looks at what is left");
+        }
+    }
+
+    #[test]
+    fn keys_are_in_the_order_of_their_numbers() {
+        for table in 0..TABLE_COUNT {
+            let keys: Vec<Vec<u8>> = (0..400).map(|number| key_bytes(Key { table, number })).collect();
+            assert!(keys.is_sorted() && keys.iter().all(|key| key.len() <= 256));
+        }
+    }
+}

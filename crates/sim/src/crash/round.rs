@@ -1,0 +1,447 @@
+//! A round: lives on one disk, each judged at the beginning of the next that opens.
+//!
+//! What a life leaves is not judged when its power fails but when a later one has managed to open: a recovery that is
+//! itself crashed hands the same evidence on. After a judgement what was found becomes the state that the next life
+//! begins with, and has to stay.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use ledgerstone::{Environment, Error, Replacement};
+use ledgerstone_disk::{Disk, SimDisk};
+use ledgerstone_region::sync::{self, Scheduler};
+
+use super::client::Client;
+use super::judge::{Evidence, Outcome, Record, describe, describe_seen, judge};
+use super::model::{Bytes, Records, State, value_bytes};
+use super::plan::{JOURNAL, Key, Life, Plan, Settings, Start, TABLE_COUNT, Wishes, key_bytes, table_name};
+use crate::counters::Counters;
+
+/// What was wrong.
+#[derive(Debug, Clone)]
+pub struct Failure {
+    /// The seed that reproduces it.
+    pub seed: u64,
+    /// In which life, from 0.
+    pub life: usize,
+    /// What, in lines.
+    pub lines: Vec<String>,
+}
+
+/// Environments to begin with, made once and copied for each round.
+#[derive(Default)]
+pub struct Prepared(BTreeMap<(Start, u64), (SimDisk, State)>);
+
+/// How much a round tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Talk {
+    /// Nothing.
+    Quiet,
+    /// Each life and each transaction.
+    Loud,
+}
+
+/// What is known from one life to the next.
+struct Known {
+    base: State,
+    records: Vec<Record>,
+    closed: bool,
+    lsn_max: u64,
+    /// An opening has succeeded: from now on there must be an environment.
+    exists: bool,
+}
+
+/// How a life went, as told from inside the simulation.
+struct LifeReport {
+    counters: Counters,
+    known: Known,
+    failure: Option<Vec<String>>,
+}
+
+/// Messages of panics, in any thread, since the last look.
+static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// Collects the messages of panics instead of printing them; for the whole process.
+pub fn collect_panics() {
+    std::panic::set_hook(Box::new(|info| {
+        let thread = std::thread::current().name().unwrap_or("?").to_owned();
+        let mut text = format!("panic in {thread}: {info}");
+        if std::env::var_os("RUST_BACKTRACE").is_some() {
+            text.push_str(&format!("\n{}", std::backtrace::Backtrace::force_capture()));
+        }
+        PANICS.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(text);
+    }));
+}
+
+/// The panics since the last call.
+pub fn take_panics() -> Vec<String> {
+    std::mem::take(&mut *PANICS.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
+}
+
+/// Runs a plan.
+///
+/// # Errors
+/// What the engine did that it must not do.
+pub fn run(plan: &Plan, prepared: &mut Prepared, talk: Talk) -> Result<Counters, Failure> {
+    let mut counters = Counters::default();
+    let fail = |life, lines| Failure { seed: plan.seed, life, lines };
+    let (mut disk, base) = prepared.get(plan).map_err(|lines| fail(0, lines))?;
+    let exists = plan.start != Start::Nothing;
+    let mut known = Known { base, records: Vec::new(), closed: true, lsn_max: 0, exists };
+    for (number, life) in plan.lives.iter().enumerate() {
+        let report = simulate(plan, number, life, &disk, known, talk).map_err(|lines| fail(number, lines))?;
+        counters.merge(&report.counters);
+        if let Some(lines) = report.failure {
+            return Err(fail(number, lines));
+        }
+        known = report.known;
+        disk = disk.after_crash(life.survival_seed);
+    }
+    counters.add("rounds", 1);
+    Ok(counters)
+}
+
+/// Loses the power at each change of the disk that the first life of a seed's plan makes, one after the other, and
+/// recovers each time with several choices of what survives.
+///
+/// # Errors
+/// As [`run`]; the last line says where the power was lost.
+pub fn run_every_write(seed: u64, prepared: &mut Prepared) -> Result<Counters, Failure> {
+    let mut counters = Counters::default();
+    let mut plan = Plan::new(seed, Wishes { no_space_trouble: true, ..Wishes::default() });
+    let last = plan.lives.pop();
+    plan.lives.truncate(1);
+    plan.lives.extend(last);
+    plan.lives[0].closes = true;
+    let in_creation = plan.start == Start::Nothing;
+    plan.lives[0].crash_in_open = None;
+    for n in 1.. {
+        let mut crashes = 0;
+        for survival in 0..3 {
+            let point = if in_creation { &mut plan.lives[0].crash_in_open } else { &mut plan.lives[0].crash_after };
+            *point = Some(n);
+            plan.lives[0].survival_seed = seed ^ n << 8 ^ survival;
+            let more = run(&plan, prepared, Talk::Quiet).map_err(|mut failure| {
+                failure.lines.push(format!("power lost at change {n}, survival {survival}"));
+                failure
+            })?;
+            crashes += more.get("crashes");
+            counters.merge(&more);
+        }
+        if crashes == 0 {
+            break;
+        }
+    }
+    Ok(counters)
+}
+
+/// Runs a life under the scheduler; panics and hangs are failures.
+fn simulate(
+    plan: &Plan,
+    number: usize,
+    life: &Life,
+    disk: &SimDisk,
+    known: Known,
+    talk: Talk,
+) -> Result<LifeReport, Vec<String>> {
+    disk.set_hook(Arc::new(|what| {
+        sync::yield_point(what);
+        if what == "crash" {
+            sync::wake_all_waiters();
+        }
+    }));
+    let body = || live(plan, number, life, disk, known, talk);
+    let result = catch_unwind(AssertUnwindSafe(|| Scheduler::run(life.schedule_seed, body)));
+    let panics = take_panics();
+    match result {
+        Ok(Ok(report)) if panics.is_empty() => Ok(report),
+        Ok(Ok(mut report)) => {
+            report.failure.get_or_insert_default().extend(panics);
+            Ok(report)
+        }
+        Ok(Err(stuck)) => Err([vec![format!("a hang: {stuck}")], panics].concat()),
+        Err(_) => Err([vec!["a thread panicked".to_owned()], panics].concat()),
+    }
+}
+
+fn live(plan: &Plan, number: usize, life: &Life, disk: &SimDisk, mut known: Known, talk: Talk) -> LifeReport {
+    let mut counters = Counters::default();
+    counters.add("lives", 1);
+    let failure = live_or_fail(plan, number, life, disk, &mut known, &mut counters, talk).err();
+    LifeReport { counters, known, failure }
+}
+
+fn live_or_fail(
+    plan: &Plan,
+    number: usize,
+    life: &Life,
+    disk: &SimDisk,
+    known: &mut Known,
+    counters: &mut Counters,
+    talk: Talk,
+) -> Result<(), Vec<String>> {
+    let say = |text: String| {
+        if talk == Talk::Loud {
+            println!("life {number}: {text}");
+        }
+    };
+    if let Some(n) = life.crash_in_open {
+        disk.crash_at(n);
+    }
+    let env = match open(&plan.settings, disk, !known.exists) {
+        Ok(env) => env,
+        Err(_) if disk.is_crashed() => {
+            say("power lost while opening".to_owned());
+            counters.add("crashes", 1);
+            counters.add("crashes_in_recovery", u64::from(known.exists));
+            return Ok(());
+        }
+        Err(error) => return Err(vec![format!("open: {error} ({error:?})")]),
+    };
+    // A failure from here on pulls the plug first: nothing may wait for a disk that the harness has given up.
+    let result = work(plan, number, life, disk, &env, known, counters, talk);
+    if result.is_err() {
+        disk.crash_now();
+    }
+    if disk.is_crashed() {
+        counters.add("crashes", 1);
+        say("power lost".to_owned());
+        drop(env);
+        return result;
+    }
+    result?;
+    match env.close() {
+        Ok(()) => {
+            known.closed = true;
+            counters.add("closes", 1);
+            say("closed".to_owned());
+            disk.crash_now();
+            Ok(())
+        }
+        Err(_) if disk.is_crashed() => {
+            counters.add("crashes", 1);
+            say("power lost while closing".to_owned());
+            Ok(())
+        }
+        // Without space for its checkpoint it stays unclean, which loses nothing.
+        Err(Error::ReadOnly { .. }) if life.space_bytes.is_some() => {
+            disk.crash_now();
+            Ok(())
+        }
+        Err(error) => {
+            disk.crash_now();
+            Err(vec![format!("close: {error} ({error:?})")])
+        }
+    }
+}
+
+#[allow(clippy::too_many_arguments)] // One caller; the life's whole context.
+fn work(
+    plan: &Plan,
+    number: usize,
+    life: &Life,
+    disk: &SimDisk,
+    env: &Environment,
+    known: &mut Known,
+    counters: &mut Counters,
+    talk: Talk,
+) -> Result<(), Vec<String>> {
+    disk.crash_at(u64::MAX);
+    known.exists = true;
+    if disk.is_crashed() {
+        return Ok(());
+    }
+    let found = look(env).map_err(|error| vec![format!("reading everything back: {error} ({error:?})")])?;
+    let evidence = Evidence {
+        base: &known.base,
+        records: &known.records,
+        closed: known.closed,
+        lsn_before: known.lsn_max,
+        found: &found,
+    };
+    let verdict = judge(&evidence)?;
+    counters.add("present", verdict.present);
+    counters.add("lost", verdict.lost);
+    counters.add("unanswered_present", verdict.unanswered_present);
+    counters.add("judged", 1);
+    if talk == Talk::Loud {
+        println!("life {number}: opened, {verdict:?}, {:?}", env.recovery_report());
+    }
+    *known = Known { base: found, records: Vec::new(), closed: false, lsn_max: verdict.lsn_max, exists: true };
+    if life.verifies {
+        verify(env)?;
+    }
+
+    if let Some(n) = life.crash_after {
+        disk.crash_at(disk.counters().mutations + n);
+    }
+    if let Some(bytes) = life.space_bytes {
+        disk.no_space_after(disk.used_bytes() + bytes);
+    }
+    let clock = Arc::new(AtomicU64::new(((number as u64 + 1) << 32) + 1));
+    let clients: Vec<_> = life
+        .clients
+        .iter()
+        .enumerate()
+        .map(|(client_number, jobs)| {
+            let (env, disk, clock, jobs) = (env.clone(), disk.clone(), clock.clone(), jobs.clone());
+            let client = Client { env, disk, number: client_number, life: number, clock };
+            sync::spawn(&format!("client {client_number}"), move || client.run(&jobs))
+        })
+        .collect();
+    let mut bugs = Vec::new();
+    for client in clients {
+        match client.join() {
+            Ok(report) => {
+                counters.merge(&report.counters);
+                bugs.extend(report.bugs);
+                known.records.extend(report.records);
+            }
+            Err(panicked) => bugs.push(panicked.to_string()),
+        }
+    }
+    if talk == Talk::Loud {
+        print_records(number, &known.records);
+    }
+    if !bugs.is_empty() {
+        return Err(bugs);
+    }
+    if !disk.is_crashed() {
+        if env.is_failed() {
+            return Err(vec!["the environment has failed though the disk has not".to_owned()]);
+        }
+        if !life.closes {
+            disk.crash_now();
+        }
+    }
+    Ok(())
+}
+
+fn print_records(life: usize, records: &[Record]) {
+    let mut records: Vec<&Record> = records.iter().collect();
+    records.sort_by_key(|record| (record.asked_at, record.client));
+    for record in records {
+        let mark = record.mark.as_ref().map_or("reader".into(), |mark| String::from_utf8_lossy(mark));
+        println!("life {life}: client {} {mark} asked at {}: {:?}", record.client, record.asked_at, record.outcome);
+        for (deed, seen) in &record.deeds {
+            println!("    {} -> {}", describe(deed), describe_seen(seen));
+        }
+    }
+}
+
+fn open(settings: &Settings, disk: &SimDisk, creates: bool) -> Result<Environment, Error> {
+    let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+    Environment::options()
+        .create(creates)
+        .page_bytes(4096)
+        .cache_bytes(settings.cache_frames * 4096)
+        .log_segment_bytes(settings.segment_bytes)
+        .log_buffer_bytes(settings.buffer_bytes)
+        .checkpoint_log_bytes(settings.checkpoint_log_bytes)
+        .lock_timeout(Duration::from_millis(settings.lock_timeout_ms))
+        .escalate_after(settings.escalate_after)
+        .lock_count_max(4096)
+        .transaction_count_max(64)
+        .page_count_max(1 << 16)
+        .async_delay(Duration::from_millis(2))
+        .replacement(if settings.is_lru { Replacement::Lru } else { Replacement::Clock })
+        .open_on(shared)
+}
+
+/// Everything in an environment.
+fn look(env: &Environment) -> Result<State, Error> {
+    let mut tries = 0;
+    loop {
+        match look_once(env) {
+            // The reclaimer may be in the way.
+            Err(error) if error.is_retryable() && tries < 50 => tries += 1,
+            other => return other,
+        }
+        sync::sleep_ns(1_000_000);
+    }
+}
+
+fn look_once(env: &Environment) -> Result<State, Error> {
+    let txn = env.begin()?;
+    let mut state = State::default();
+    for name in txn.table_names()? {
+        let mut records = Records::new();
+        txn.bytes(&name)?.range(..)?.for_each_ref(|key, value| {
+            records.insert(Bytes::from(key), Bytes::from(value));
+            true
+        })?;
+        state.tables.insert(name, records);
+    }
+    let _ = txn.commit()?;
+    Ok(state)
+}
+
+fn verify(env: &Environment) -> Result<(), Vec<String>> {
+    let report = env.verify(&mut |_| {}).map_err(|error| vec![format!("verification could not be done: {error}")])?;
+    if report.problems.is_empty() {
+        return Ok(());
+    }
+    let shown = report.problems.iter().take(20).map(|problem| format!("  {problem:?}"));
+    Err([format!("verification found {} problems", report.problems.len())].into_iter().chain(shown).collect())
+}
+
+impl Prepared {
+    /// A copy of what a plan begins with, and its state.
+    fn get(&mut self, plan: &Plan) -> Result<(SimDisk, State), Vec<String>> {
+        if plan.start == Start::Nothing {
+            return Ok((SimDisk::new(), State::default()));
+        }
+        let key = (plan.start, plan.settings.segment_bytes);
+        if !self.0.contains_key(&key) {
+            let made = prepare(plan.start == Start::Filled, &plan.settings)?;
+            self.0.insert(key, made);
+        }
+        let (disk, state) = &self.0[&key];
+        Ok((disk.snapshot(), state.clone()))
+    }
+}
+
+/// Makes an environment with the usual tables, and closes it.
+fn prepare(filled: bool, settings: &Settings) -> Result<(SimDisk, State), Vec<String>> {
+    // Only what is fixed at creation may come from the plan: the disk is shared by plans with other settings.
+    let settings = Settings {
+        cache_frames: 128,
+        checkpoint_log_bytes: 1 << 20,
+        lock_timeout_ms: 10_000,
+        escalate_after: 4096,
+        is_lru: false,
+        ..*settings
+    };
+    let disk = SimDisk::new();
+    let body = || -> Result<State, Error> {
+        let env = open(&settings, &disk, true)?;
+        for table in 0..TABLE_COUNT {
+            let txn = env.begin()?;
+            let _ = txn.bytes_or_create(JOURNAL)?;
+            let records = txn.create_table(&table_name(table))?;
+            for number in (0..if filled { 120 } else { 0 }).filter(|number| number % 3 != 1) {
+                let length = if number % 40 == 0 { 6000 } else { (number * 37 % 300) as usize };
+                records.put(&key_bytes(Key { table, number }), &value_bytes(1 << 20 | table << 10 | number, length))?;
+            }
+            let _ = txn.commit()?;
+        }
+        let state = look(&env)?;
+        env.close()?;
+        Ok(state)
+    };
+    let result = catch_unwind(AssertUnwindSafe(|| Scheduler::run(1, body)));
+    let made = match result {
+        Ok(Ok(made)) => made.map_err(|error| vec![format!("preparing an environment: {error} ({error:?})")]),
+        Ok(Err(stuck)) => Err(vec![format!("preparing an environment: {stuck}")]),
+        Err(_) => Err([vec!["preparing an environment: a thread panicked".to_owned()], take_panics()].concat()),
+    };
+    made.map(|state| (disk, state))
+}
+
+/// The outcomes of a list of records, for a report.
+pub fn outcomes(records: &[Record]) -> Vec<Outcome> {
+    records.iter().map(|record| record.outcome).collect()
+}

@@ -1,0 +1,280 @@
+//! Random transactions that write down what they see: under the seeded scheduler on a simulated disk, or on real threads
+//! on a real one. The same clients, the same checker.
+//!
+//! Few items, many scans, inserts and deletes: what must not happen should have every chance to.
+
+use std::ops::Bound;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
+
+use ledgerstone::{BytesTable, Durability, Environment, Error, TransactionOptions};
+use ledgerstone_disk::{Disk, FileDisk, SimDisk};
+use ledgerstone_region::sync::{self, Scheduler};
+
+use super::history::{Access, Act, Commit, History, Item, Seen, Transaction};
+use crate::random::Random;
+
+const TABLE_COUNT: u32 = 2;
+
+/// How much is to happen.
+#[derive(Debug, Clone, Copy)]
+pub struct Size {
+    /// Clients at once.
+    pub client_count: u64,
+    /// Transactions of each.
+    pub transaction_count: u64,
+    /// Keys of each table.
+    pub key_count: u32,
+}
+
+impl Size {
+    /// A size for a short simulated run.
+    pub fn small(random: &mut Random) -> Size {
+        Size {
+            client_count: random.between(2, 6),
+            transaction_count: random.between(4, 14),
+            key_count: random.pick(&[3, 6, 12, 40]),
+        }
+    }
+}
+
+/// Runs a seed under the scheduler on a simulated disk.
+///
+/// # Errors
+/// What went wrong before there was a history: an error, a panic, a hang.
+pub fn simulate(seed: u64) -> Result<History, Vec<String>> {
+    let mut random = Random::new(seed ^ 0x6869_7374);
+    let size = Size::small(&mut random);
+    let disk = SimDisk::new();
+    let schedule_seed = random.next();
+    let body = || {
+        let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+        let env = open(shared, random.pick(&[4, 4096]), 128 * 4096)?;
+        // From here on each operation of the disk is a place to lose the baton.
+        disk.set_hook(Arc::new(sync::yield_point));
+        run(env, random.next(), size)
+    };
+    let result = catch_unwind(AssertUnwindSafe(|| Scheduler::run(schedule_seed, body)));
+    let panics = crate::crash::round::take_panics();
+    match result {
+        Ok(Ok(Ok(history))) if panics.is_empty() => Ok(history),
+        Ok(Ok(Ok(_))) => Err(panics),
+        Ok(Ok(Err(error))) => Err(vec![error]),
+        Ok(Err(stuck)) => Err([vec![format!("a hang: {stuck}")], panics].concat()),
+        Err(_) => Err([vec!["a thread panicked".to_owned()], panics].concat()),
+    }
+}
+
+/// Runs on real threads and a real directory.
+///
+/// # Errors
+/// What went wrong before there was a history.
+pub fn run_on_threads(dir: &Path, seed: u64, size: Size) -> Result<History, Vec<String>> {
+    let disk: Arc<dyn Disk> = Arc::new(FileDisk::new(dir));
+    let env = open(disk, 4096, 8 << 20).map_err(|error| vec![error])?;
+    run(env, seed, size).map_err(|error| vec![error])
+}
+
+fn open(disk: Arc<dyn Disk>, escalate_after: u32, cache_bytes: u64) -> Result<Environment, String> {
+    let options = Environment::options()
+        .cache_bytes(cache_bytes)
+        .log_segment_bytes(256 << 10)
+        .log_buffer_bytes(128 << 10)
+        .checkpoint_log_bytes(128 << 10)
+        .lock_timeout(Duration::from_millis(200))
+        .escalate_after(escalate_after)
+        .lock_count_max(16384)
+        .transaction_count_max(64)
+        .page_count_max(1 << 16);
+    options.open_on(disk).map_err(|error| format!("open: {error}"))
+}
+
+fn table_name(table: u32) -> String {
+    format!("table {table}")
+}
+
+fn key_bytes(key: u32) -> [u8; 4] {
+    key.to_be_bytes()
+}
+
+fn run(env: Environment, seed: u64, size: Size) -> Result<History, String> {
+    let mut random = Random::new(seed);
+    let mut history = History::default();
+    let clock = Arc::new(AtomicU64::new(1));
+    env.transact(|txn| {
+        history.initial.clear();
+        for table in 0..TABLE_COUNT {
+            let records = txn.create_table(&table_name(table))?;
+            for key in (0..size.key_count).filter(|key| key % 2 == 0) {
+                let value = clock.fetch_add(1, SeqCst);
+                records.put(&key_bytes(key), &value.to_le_bytes())?;
+                history.initial.push((Item { table, key }, value));
+            }
+        }
+        Ok::<_, Error>(())
+    })
+    .map_err(|error| format!("set-up: {error}"))?;
+    let clients: Vec<_> = (0..size.client_count)
+        .map(|number| {
+            let client = Client { env: env.clone(), number, size, clock: clock.clone(), random: random.fork() };
+            sync::spawn(&format!("client {number}"), move || client.run())
+        })
+        .collect();
+    let mut errors = Vec::new();
+    for client in clients {
+        match client.join() {
+            Ok(Ok(transactions)) => history.transactions.extend(transactions),
+            Ok(Err(error)) => errors.push(error),
+            Err(panicked) => errors.push(panicked.to_string()),
+        }
+    }
+    env.close().map_err(|error| format!("close: {error}"))?;
+    if errors.is_empty() { Ok(history) } else { Err(errors.join("; ")) }
+}
+
+struct Client {
+    env: Environment,
+    number: u64,
+    size: Size,
+    clock: Arc<AtomicU64>,
+    random: Random,
+}
+
+impl Client {
+    fn tick(&self) -> u64 {
+        self.clock.fetch_add(1, SeqCst)
+    }
+
+    fn run(mut self) -> Result<Vec<Transaction>, String> {
+        let mut done = Vec::new();
+        for number in 0..self.size.transaction_count {
+            let mut transaction = Transaction {
+                name: format!("T{}.{number}", self.number),
+                began: self.tick(),
+                accesses: Vec::new(),
+                commit: None,
+            };
+            match self.transaction(&mut transaction) {
+                Ok(()) => {}
+                Err(error) if error.is_retryable() || matches!(error, Error::LockTableFull) => {}
+                Err(error) => return Err(format!("{}: {error} ({error:?})", transaction.name)),
+            }
+            done.push(transaction);
+        }
+        Ok(done)
+    }
+
+    fn transaction(&mut self, transaction: &mut Transaction) -> Result<(), Error> {
+        let durabilities =
+            [Durability::Volatile, Durability::Volatile, Durability::Async, Durability::Pipelined, Durability::Sync];
+        let mut options = TransactionOptions::default();
+        options.durability = Some(self.random.pick(&durabilities));
+        let txn = self.env.begin_with(options)?;
+        let tables = [txn.bytes(&table_name(0))?, txn.bytes(&table_name(1))?];
+        let only_reads = self.random.percent(20);
+        for _ in 0..self.random.between(1, 5) {
+            sync::yield_point("client");
+            self.step(&tables, only_reads, transaction)?;
+        }
+        if self.random.percent(10) {
+            return txn.abort();
+        }
+        let asked = self.tick();
+        let committed = txn.commit()?;
+        transaction.commit = Some(Commit { asked, answered: self.tick(), lsn: committed.lsn.0 });
+        Ok(())
+    }
+
+    fn step(&mut self, tables: &[BytesTable; 2], only_reads: bool, into: &mut Transaction) -> Result<(), Error> {
+        let table = self.random.below(u64::from(TABLE_COUNT)) as u32;
+        let item = Item { table, key: self.random.below(u64::from(self.size.key_count)) as u32 };
+        let (records, key) = (&tables[table as usize], key_bytes(item.key));
+        let number = self.tick();
+        let began = self.tick();
+        let mut acts: Vec<(Item, Act)> = Vec::new();
+        let kind = self.random.weighted(if only_reads { &[6, 0, 4] } else { &[6, 3, 5, 8, 4, 5, 5] });
+        match kind {
+            0 => acts.push((item, Act::Read(seen(records.get(&key)?)))),
+            1 => acts.push((item, Act::Read(seen(records.get_for_update(&key)?)))),
+            2 => self.scan(records, item, &mut acts)?,
+            3 => {
+                records.put(&key, &number.to_le_bytes())?;
+                acts.push((item, Act::Write(Some(number))));
+            }
+            4 => match records.insert_new(&key, &number.to_le_bytes()) {
+                Ok(()) => acts.extend([(item, Act::Read(Seen::Absent)), (item, Act::Write(Some(number)))]),
+                Err(Error::KeyExists) => acts.push((item, Act::Read(Seen::Present))),
+                Err(error) => return Err(error),
+            },
+            5 => {
+                if records.delete(&key)? {
+                    acts.extend([(item, Act::Read(Seen::Present)), (item, Act::Write(None))]);
+                } else {
+                    acts.push((item, Act::Read(Seen::Absent)));
+                }
+            }
+            _ => {
+                let mut old = None;
+                let there = records.modify(&key, |value| {
+                    old = Some(value.to_vec());
+                    Some(number.to_le_bytes().to_vec())
+                })?;
+                acts.push((item, Act::Read(seen(old))));
+                if there {
+                    acts.push((item, Act::Write(Some(number))));
+                }
+            }
+        }
+        let ended = self.tick();
+        into.accesses.extend(acts.into_iter().map(|(item, act)| Access { item, act, began, ended }));
+        Ok(())
+    }
+
+    /// Reads a range, from either end, all of it or until so many were found; every key passed was read.
+    fn scan(&mut self, records: &BytesTable, from: Item, acts: &mut Vec<(Item, Act)>) -> Result<(), Error> {
+        let to = from.key + self.random.below(u64::from(self.size.key_count) + 2) as u32;
+        let limit = self.random.pick(&[1, 3, usize::MAX]);
+        let backward = self.random.percent(40);
+        let range = records.range((Bound::Included(&key_bytes(from.key)[..]), Bound::Excluded(&key_bytes(to)[..])))?;
+        let rows: Result<Vec<_>, Error> =
+            if backward { range.rev().take(limit).collect() } else { range.take(limit).collect() };
+        let rows: Vec<(u32, Vec<u8>)> = rows?
+            .into_iter()
+            .map(|(key, value)| (key.try_into().map_or(u32::MAX, u32::from_be_bytes), value))
+            .collect();
+        // What was passed: all of it, or up to the last one that was asked for.
+        let (mut low, mut high) = (from.key, to);
+        if rows.len() == limit {
+            match rows.last() {
+                Some((last, _)) if backward => low = *last,
+                Some((last, _)) => high = last + 1,
+                None => {}
+            }
+        }
+        let universe = self.size.key_count + self.size.key_count + 2;
+        for key in low..high.min(universe) {
+            let mut found = rows.iter().filter(|(other, _)| *other == key).map(|(_, value)| value.clone());
+            acts.push((Item { key, ..from }, Act::Read(seen(found.next()))));
+            if found.next().is_some() {
+                // A key twice in one scan can be no version of anything.
+                acts.push((Item { key, ..from }, Act::Read(Seen::Value(0))));
+            }
+        }
+        let is_sorted =
+            if backward { rows.is_sorted_by(|a, b| a.0 >= b.0) } else { rows.is_sorted_by(|a, b| a.0 <= b.0) };
+        if !is_sorted || rows.iter().any(|(key, _)| !(low..high).contains(key)) {
+            acts.push((from, Act::Read(Seen::Value(0))));
+        }
+        Ok(())
+    }
+}
+
+fn seen(value: Option<Vec<u8>>) -> Seen {
+    match value {
+        None => Seen::Absent,
+        Some(value) => Seen::Value(value.try_into().map_or(0, u64::from_le_bytes)),
+    }
+}

@@ -1,0 +1,402 @@
+//! `ledgerstone-sim`: crashes, histories and planted bugs, from the command line.
+//!
+//! Each command ends with one line: what was run and what failed. Whatever fails prints the seed that repeats it.
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::Context;
+use clap::{Args, Parser, Subcommand};
+use ledgerstone_sim::counters::Counters;
+use ledgerstone_sim::crash::plan::{Plan, Wishes};
+use ledgerstone_sim::crash::round::{self, Failure, Prepared, Talk};
+use ledgerstone_sim::crash::shrink::shrink;
+use ledgerstone_sim::histories::check::check;
+use ledgerstone_sim::histories::workload::{self, Size};
+use ledgerstone_sim::planted;
+use ledgerstone_sim::worker::{Share, Tally, run_workers, work};
+
+/// Simulated power failures and serializability checks of the whole engine.
+#[derive(Parser)]
+#[command(version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Random transactions, power failures at any write, recovery, and a comparison with a model.
+    Crash(CrashArgs),
+    /// Serializability of concurrent random transactions, simulated and on real threads.
+    Histories(HistoryArgs),
+    /// Switches on each planted bug in turn and fails if it is not found.
+    Planted(PlantedArgs),
+    /// A share of the work, for a parent process.
+    #[command(hide = true)]
+    Worker(WorkerArgs),
+}
+
+#[derive(Args)]
+struct CrashArgs {
+    /// How many rounds.
+    #[arg(long, default_value_t = 2000)]
+    rounds: u64,
+    /// The first round's seed; the next rounds count up from it.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Clients in each round, instead of a drawn number.
+    #[arg(long)]
+    clients: Option<u64>,
+    /// A bug to switch on (needs a build with the feature `planted`).
+    #[arg(long)]
+    planted: Option<String>,
+    /// Run this seed alone, in this process.
+    #[arg(long)]
+    one_seed: Option<u64>,
+    /// With `--one-seed`: lose the power at every change that the first life makes, one after the other.
+    #[arg(long)]
+    every_write: bool,
+    /// With `--one-seed`: tell what happens.
+    #[arg(long)]
+    verbose: bool,
+    /// With `--one-seed`: look for a smaller plan that fails, with at most so many tries.
+    #[arg(long, value_name = "TRIES", num_args = 0..=1, default_missing_value = "2000")]
+    shrink: Option<usize>,
+    /// Worker processes; one for each processor if not given.
+    #[arg(long)]
+    workers: Option<u64>,
+    /// Each worker stops after this many failures.
+    #[arg(long, default_value_t = 3)]
+    failures_max: u64,
+}
+
+#[derive(Args)]
+struct HistoryArgs {
+    /// How many simulated rounds.
+    #[arg(long, default_value_t = 500)]
+    rounds: u64,
+    /// The first round's seed; the next rounds count up from it.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Run this simulated seed alone, in this process.
+    #[arg(long)]
+    one_seed: Option<u64>,
+    /// Runs on real threads and a real directory.
+    #[arg(long, default_value_t = 10)]
+    thread_rounds: u64,
+    /// Threads of those.
+    #[arg(long, default_value_t = 8)]
+    threads: u64,
+    /// Transactions of each thread.
+    #[arg(long, default_value_t = 300)]
+    transactions: u64,
+    /// Worker processes; one for each processor if not given.
+    #[arg(long)]
+    workers: Option<u64>,
+}
+
+#[derive(Args)]
+struct PlantedArgs {
+    /// Rounds for each bug before it counts as not found.
+    #[arg(long, default_value_t = 20_000)]
+    rounds: u64,
+    /// The first seed.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Only this one.
+    #[arg(long)]
+    only: Option<String>,
+    /// Worker processes; one for each processor if not given.
+    #[arg(long)]
+    workers: Option<u64>,
+}
+
+#[derive(Args)]
+struct WorkerArgs {
+    #[arg(long)]
+    histories: bool,
+    #[arg(long)]
+    clients: Option<u64>,
+    #[arg(long)]
+    planted: Option<String>,
+    #[arg(long)]
+    first: u64,
+    #[arg(long)]
+    step: u64,
+    #[arg(long)]
+    count: u64,
+    #[arg(long)]
+    failures_max: u64,
+    #[arg(long)]
+    worker: usize,
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Crash(args) => crash(args),
+        Command::Histories(args) => histories(args),
+        Command::Planted(args) => find_planted(&args),
+        Command::Worker(args) => worker(&args),
+    };
+    match result {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn plant(name: Option<&str>) -> anyhow::Result<()> {
+    name.map_or(Ok(()), |name| planted::plant(name).map_err(anyhow::Error::msg))
+}
+
+fn worker_count(asked: Option<u64>) -> u64 {
+    asked.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |count| count.get() as u64)).max(1)
+}
+
+/// Prints how far it is, where somebody is looking.
+fn progress(total: u64) -> impl FnMut(u64) {
+    let shows = std::io::stderr().is_terminal();
+    let start = Instant::now();
+    move |done| {
+        if shows {
+            let rate = done as f64 / start.elapsed().as_secs_f64().max(0.001);
+            eprint!("\r{done} of {total} rounds, {rate:.0} a second ");
+            if done >= total {
+                eprintln!();
+            }
+        }
+    }
+}
+
+fn print_failures(command: &str, tally: &Tally) {
+    for (seed, lines) in &tally.failures {
+        println!("seed {seed} failed:");
+        for line in lines.iter().take(60) {
+            println!("  {line}");
+        }
+        println!("  again: ledgerstone-sim {command} --one-seed {seed}");
+    }
+}
+
+fn crash(args: CrashArgs) -> anyhow::Result<bool> {
+    plant(args.planted.as_deref())?;
+    let wishes = Wishes { client_count: args.clients, ..Wishes::default() };
+    if let Some(seed) = args.one_seed {
+        return Ok(if args.every_write {
+            every_write(seed)
+        } else {
+            one_crash(seed, wishes, args.verbose, args.shrink)
+        });
+    }
+    let workers = worker_count(args.workers);
+    println!("crash: {} rounds from seed {} on {workers} processes", args.rounds, args.seed);
+    let mut arguments = Vec::new();
+    if let Some(count) = args.clients {
+        arguments.extend(["--clients".to_owned(), count.to_string()]);
+    }
+    if let Some(name) = &args.planted {
+        arguments.extend(["--planted".to_owned(), name.clone()]);
+    }
+    let start = Instant::now();
+    let tally = run_workers(&arguments, args.seed, args.rounds, workers, args.failures_max, progress(args.rounds))?;
+    print_failures("crash", &tally);
+    println!("{}", tally.counters);
+    println!(
+        "crash: {} rounds from seed {} with {} power failures ({} in recoveries) in {:.0} s, {} failed{}",
+        tally.counters.get("rounds"),
+        args.seed,
+        tally.counters.get("crashes"),
+        tally.counters.get("crashes_in_recovery"),
+        start.elapsed().as_secs_f64(),
+        tally.failures.len(),
+        seeds_of(&tally)
+    );
+    Ok(tally.failures.is_empty() && tally.counters.get("rounds") == args.rounds)
+}
+
+fn seeds_of(tally: &Tally) -> String {
+    if tally.failures.is_empty() {
+        return String::new();
+    }
+    let seeds: Vec<String> = tally.failures.iter().map(|(seed, _)| seed.to_string()).collect();
+    format!(": seeds {}", seeds.join(", "))
+}
+
+fn every_write(seed: u64) -> bool {
+    round::collect_panics();
+    match round::run_every_write(seed, &mut Prepared::default()) {
+        Ok(counters) => {
+            println!("{counters}");
+            println!("crash: seed {seed} passed with {} power failures", counters.get("crashes"));
+            true
+        }
+        Err(failure) => {
+            print_failure(&failure);
+            println!("crash: seed {seed} failed");
+            false
+        }
+    }
+}
+
+fn one_crash(seed: u64, wishes: Wishes, verbose: bool, tries: Option<usize>) -> bool {
+    round::collect_panics();
+    let plan = Plan::new(seed, wishes);
+    let mut prepared = Prepared::default();
+    if verbose {
+        println!("{plan:#?}");
+    }
+    let talk = if verbose { Talk::Loud } else { Talk::Quiet };
+    match round::run(&plan, &mut prepared, talk) {
+        Ok(counters) => {
+            println!("{counters}");
+            println!("crash: seed {seed} passed");
+            true
+        }
+        Err(failure) => {
+            print_failure(&failure);
+            if let Some(tries) = tries {
+                let (smaller, failure) = shrink(plan, failure, &mut prepared, tries);
+                println!("the smallest plan that was found:\n{smaller:#?}");
+                let _ = round::run(&smaller, &mut prepared, Talk::Loud);
+                print_failure(&failure);
+            }
+            println!("crash: seed {seed} failed");
+            false
+        }
+    }
+}
+
+fn print_failure(failure: &Failure) {
+    println!("seed {} failed in life {}:", failure.seed, failure.life);
+    for line in &failure.lines {
+        println!("  {line}");
+    }
+}
+
+fn history_round(seed: u64) -> Result<Counters, Vec<String>> {
+    let history = workload::simulate(seed)?;
+    let findings = check(&history);
+    if !findings.problems.is_empty() {
+        return Err(findings.problems);
+    }
+    let mut counters = Counters::default();
+    counters.add("rounds", 1);
+    counters.add("committed", findings.transaction_count as u64);
+    counters.add("ended", (history.transactions.len() - findings.transaction_count) as u64);
+    counters.add("edges", findings.edge_count as u64);
+    Ok(counters)
+}
+
+fn histories(args: HistoryArgs) -> anyhow::Result<bool> {
+    if let Some(seed) = args.one_seed {
+        round::collect_panics();
+        let result = history_round(seed);
+        match &result {
+            Ok(counters) => println!("{counters}"),
+            Err(lines) => lines.iter().for_each(|line| println!("{line}")),
+        }
+        println!("histories: seed {seed} {}", if result.is_ok() { "passed" } else { "failed" });
+        return Ok(result.is_ok());
+    }
+    let start = Instant::now();
+    let workers = worker_count(args.workers);
+    println!("histories: {} simulated rounds from seed {} on {workers} processes", args.rounds, args.seed);
+    let arguments = ["--histories".to_owned()];
+    let mut tally = run_workers(&arguments, args.seed, args.rounds, workers, 3, progress(args.rounds))?;
+    let mut threads = Counters::default();
+    for number in 0..args.thread_rounds {
+        let seed = args.seed.wrapping_add(number);
+        let dir = tempfile::tempdir().context("no temporary directory")?;
+        let size = Size {
+            client_count: args.threads,
+            transaction_count: args.transactions,
+            key_count: [4, 16, 64][(number % 3) as usize],
+        };
+        let problems = match workload::run_on_threads(dir.path(), seed, size) {
+            Ok(history) => {
+                let findings = check(&history);
+                threads.add("committed", findings.transaction_count as u64);
+                threads.add("edges", findings.edge_count as u64);
+                findings.problems
+            }
+            Err(problems) => problems,
+        };
+        if !problems.is_empty() {
+            println!("on real threads, round {number}:");
+            problems.iter().for_each(|problem| println!("  {problem}"));
+            tally.failures.push((seed, problems));
+        }
+    }
+    print_failures("histories", &tally);
+    println!("simulated: {}; on threads: {threads}", tally.counters);
+    println!(
+        "histories: {} simulated rounds from seed {} and {} on real threads, {} transactions, in {:.0} s, {} failed{}",
+        tally.counters.get("rounds"),
+        args.seed,
+        args.thread_rounds,
+        tally.counters.get("committed") + threads.get("committed"),
+        start.elapsed().as_secs_f64(),
+        tally.failures.len(),
+        seeds_of(&tally)
+    );
+    Ok(tally.failures.is_empty() && tally.counters.get("rounds") == args.rounds)
+}
+
+fn find_planted(args: &PlantedArgs) -> anyhow::Result<bool> {
+    anyhow::ensure!(planted::is_possible(), "this build has no planted bugs; build with `--features planted`");
+    let workers = worker_count(args.workers);
+    let wanted = |name: &str| args.only.as_ref().is_none_or(|only| only == name);
+    let mut missed = Vec::new();
+    let mut found = 0;
+    for bug in planted::Bug::ALL.into_iter().filter(|bug| wanted(bug.name())) {
+        let start = Instant::now();
+        let arguments = ["--planted".to_owned(), bug.name().to_owned()];
+        let tally = run_workers(&arguments, args.seed, args.rounds, workers, 1, |_| {})?;
+        let rounds = tally.counters.get("rounds");
+        let seconds = start.elapsed().as_secs_f64();
+        match tally.failures.first() {
+            Some((seed, lines)) => {
+                found += 1;
+                let why = lines.first().map_or("", String::as_str);
+                println!("{}: found after {rounds} rounds, {seconds:.1} s, seed {seed}: {why}", bug.name());
+            }
+            None => {
+                println!("{}: NOT FOUND in {rounds} rounds, {seconds:.1} s", bug.name());
+                missed.push(bug.name());
+            }
+        }
+    }
+    anyhow::ensure!(found + missed.len() > 0, "no planted bug is called {}", args.only.as_deref().unwrap_or("?"));
+    let missed_names = if missed.is_empty() { String::new() } else { format!(": {}", missed.join(", ")) };
+    println!("planted: {found} bugs found, {} missed{missed_names}", missed.len());
+    Ok(missed.is_empty())
+}
+
+fn worker(args: &WorkerArgs) -> anyhow::Result<bool> {
+    plant(args.planted.as_deref())?;
+    round::collect_panics();
+    let share = Share {
+        first: args.first,
+        step: args.step,
+        count: args.count,
+        failures_max: args.failures_max,
+        worker: args.worker,
+    };
+    if args.histories {
+        work(share, history_round);
+        return Ok(true);
+    }
+    let wishes = Wishes { client_count: args.clients, ..Wishes::default() };
+    let mut prepared = Prepared::default();
+    work(share, |seed| {
+        let plan = Plan::new(seed, wishes);
+        round::run(&plan, &mut prepared, Talk::Quiet)
+            .map_err(|failure| [vec![format!("in life {}, {:?}", failure.life, plan.flavour)], failure.lines].concat())
+    });
+    Ok(true)
+}

@@ -1,0 +1,33 @@
+//! Switching on the bugs that are planted in the engine, by name.
+//!
+//! They are compiled in with the feature `planted` only, and one at a time is on, for the whole process.
+
+pub use ledgerstone_page::planted::Bug;
+
+/// Switches one on.
+///
+/// # Errors
+/// A name that no bug has, or a build without the feature.
+pub fn plant(name: &str) -> Result<(), String> {
+    let Some(bug) = Bug::ALL.into_iter().find(|bug| bug.name() == name) else {
+        let names: Vec<&str> = Bug::ALL.iter().map(|bug| bug.name()).collect();
+        return Err(format!("no planted bug is called {name}; there are {}", names.join(", ")));
+    };
+    switch_on(bug)
+}
+
+#[cfg(feature = "planted")]
+fn switch_on(bug: Bug) -> Result<(), String> {
+    ledgerstone_page::planted::set(Some(bug));
+    Ok(())
+}
+
+#[cfg(not(feature = "planted"))]
+fn switch_on(bug: Bug) -> Result<(), String> {
+    Err(format!("{} is not in this build; build with `--features planted`", bug.name()))
+}
+
+/// Whether bugs can be switched on in this build.
+pub const fn is_possible() -> bool {
+    cfg!(feature = "planted")
+}
