@@ -63,7 +63,10 @@ impl Log {
             let word = state.beds[bed].load(SeqCst);
             state.sleepers[bed].fetch_add(1, SeqCst);
             // Again, now that we are counted: if the flush is still under way its end will see us, and raise the word.
-            if state.flush.load(SeqCst) == seen.0 && state.failed.load(SeqCst) == 0 {
+            if state.flush.load(SeqCst) == seen.0
+                && (state.flushing_to.load(SeqCst) > lsn.0) == is_covered
+                && state.failed.load(SeqCst) == 0
+            {
                 sync::futex_wait(&state.beds[bed], word, None);
                 woken_in = (!is_covered).then_some(bed);
             }
@@ -130,7 +133,7 @@ impl Log {
     /// Writes what is published, as the only leader (G1).
     fn lead(&self, leading: FlushState, must: Option<u64>) -> Result<(), LogError> {
         let state = &*self.state;
-        if self.group.delay_ns_max > 0 && must.is_some() {
+        if must.is_some() {
             self.lead_wait_for_company(leading);
         }
         let durable = state.durable.load(SeqCst);
@@ -160,7 +163,9 @@ impl Log {
             Ok(bytes) => state.written_bytes.fetch_add(bytes, Relaxed),
             Err(error) => return Err(self.fail_with(Some(error))),
         };
-        state.write_ns.fetch_add(sync::now_ns().saturating_sub(begun_ns), Relaxed);
+        let write_ns = sync::now_ns().saturating_sub(begun_ns);
+        state.write_ns.fetch_add(write_ns, Relaxed);
+        state.flush_ns.store((state.flush_ns.load(Relaxed) * 7 + write_ns) / 8, Relaxed);
         state.record_count.fetch_add(count, Relaxed);
         state.flush_count.fetch_add(1, Relaxed);
         state.durable.store(end, SeqCst);
@@ -191,26 +196,26 @@ impl Log {
 
     fn lead_wait_for_company(&self, leading: FlushState) {
         let state = &*self.state;
+        // One who commits alone is not even asked what time it is.
+        if state.active_count.load(Relaxed) < u64::from(self.group.group_count_min) {
+            return;
+        }
         let begun_ns = sync::now_ns();
         let bed = leading.bed(true);
         let mut round = 0;
         loop {
-            let last = state.last_groups.load(Relaxed);
             let crowd = Crowd {
                 waiting_count: state.sleepers[bed].load(Relaxed) + 1,
-                active_count: (last as u32).saturating_add((last >> 32) as u32),
+                active_count: state.active_count.load(Relaxed) as u32,
                 undurable_bytes: state.tail.load(Relaxed) - state.durable.load(Relaxed),
                 waited_ns: sync::now_ns().saturating_sub(begun_ns),
+                flush_ns: state.flush_ns.load(Relaxed),
             };
             match self.group.lead(crowd) {
                 Lead::Flush => return,
-                // Company comes to the bed by itself, and nobody has to wake a leader: it looks again soon.
-                Lead::Wait { ns } => {
-                    if !sync::spin(round) {
-                        sync::sleep_ns(ns.min(HOLE_LOOK_NS));
-                    }
-                    round += 1;
-                }
+                // Company comes to the bed by itself, and nobody has to wake a leader: it gives its processor to those
+                // it waits for, and looks again. To sleep would take longer than they do.
+                Lead::Wait { .. } => round = if sync::spin(round) { round + 1 } else { 0 },
             }
         }
     }
@@ -218,15 +223,15 @@ impl Log {
     /// Ends the flush: lets the next one begin, and wakes those who are done and one who leads on.
     fn end_flush(&self, leading: FlushState) {
         let state = &*self.state;
+        state.flushing_to.store(u64::MAX, SeqCst);
         state.flush.store(leading.ended().0, SeqCst);
         let (done, next) = (leading.bed(true), leading.bed(false));
         // The next leader first: the device is idle until it runs.
-        self.wake_bed(next, 1);
+        let waiting = self.wake_bed(next, 1);
         let group = self.wake_bed(done, u32::MAX) + 1;
         state.grouped_count.fetch_add(u64::from(group), Relaxed);
         state.group_count_max.fetch_max(u64::from(group), Relaxed);
-        let last = state.last_groups.load(Relaxed);
-        state.last_groups.store(last << 32 | u64::from(group), Relaxed);
+        state.active_count.store(u64::from(group + waiting), Relaxed);
         self.signal_space();
         self.wake_wakers();
     }

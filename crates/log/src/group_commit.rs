@@ -16,10 +16,12 @@
 //!     finds its record durable wakes another in its place ([`must_pass_on`]).
 //!
 //! With `g` under way for as long as the device needs, all who commit in that time form `g + 1`: groups grow with the
-//! load by themselves and a single thread never waits for anybody. So the default adds no delay. LIBTP's thresholds are
-//! here for devices whose flush is short against the time between commits.
+//! load by themselves, to half of those who commit: while one half sleeps, the other works. To have them all in one
+//! group, a leader waits for those whom the last flush has just woken; they come soon or not at all. So the adaptive
+//! delay is bounded by half of what a flush costs, which makes up for itself as soon as the group grows by half, and a
+//! single thread never waits for anybody. LIBTP's thresholds are the other settings.
 
-/// LIBTP's thresholds. The default flushes at once: the flush under way is all the delay there is.
+/// LIBTP's thresholds: a leader waits for company while none of them is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GroupCommit {
     /// Group threshold: with fewer threads committing than this, a leader does not wait for company.
@@ -28,13 +30,27 @@ pub struct GroupCommit {
     pub wait_percent: u32,
     /// Log delay threshold: a leader does not wait when this much of the log is not durable.
     pub log_delay_bytes: u64,
-    /// The longest that a leader waits. 0: never.
-    pub delay_ns_max: u64,
+    /// The longest that a leader waits.
+    pub delay: Delay,
 }
+
+/// The longest that a leader waits for company.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Delay {
+    /// Half of what a flush took lately, but not more than a millisecond.
+    Adaptive,
+    /// So many nanoseconds; 0 is never.
+    AtMost {
+        /// Nanoseconds.
+        ns: u64,
+    },
+}
+
+const ADAPTIVE_NS_MAX: u64 = 1_000_000;
 
 impl Default for GroupCommit {
     fn default() -> GroupCommit {
-        GroupCommit { group_count_min: 4, wait_percent: 60, log_delay_bytes: 64 << 10, delay_ns_max: 0 }
+        GroupCommit { group_count_min: 4, wait_percent: 90, log_delay_bytes: 256 << 10, delay: Delay::Adaptive }
     }
 }
 
@@ -43,12 +59,14 @@ impl Default for GroupCommit {
 pub struct Crowd {
     /// Threads that wait for this flush, the leader included.
     pub waiting_count: u32,
-    /// Threads that commit at all: those of the last two groups.
+    /// Threads that commit at all: those that waited for the last flush, or for this one already when that ended.
     pub active_count: u32,
     /// Bytes of log that are not durable.
     pub undurable_bytes: u64,
     /// How long this leader has waited.
     pub waited_ns: u64,
+    /// What a flush took lately.
+    pub flush_ns: u64,
 }
 
 /// What a leader does next.
@@ -66,7 +84,11 @@ pub enum Lead {
 impl GroupCommit {
     /// What a leader does next.
     pub fn lead(&self, crowd: Crowd) -> Lead {
-        let left = self.delay_ns_max.saturating_sub(crowd.waited_ns);
+        let delay_ns = match self.delay {
+            Delay::Adaptive => (crowd.flush_ns / 2).min(ADAPTIVE_NS_MAX),
+            Delay::AtMost { ns } => ns,
+        };
+        let left = delay_ns.saturating_sub(crowd.waited_ns);
         let enough =
             u64::from(crowd.waiting_count) * 100 >= u64::from(crowd.active_count) * u64::from(self.wait_percent);
         if left == 0
@@ -123,23 +145,35 @@ impl FlushState {
 mod tests {
     use super::*;
 
+    const FEW: Crowd =
+        Crowd { waiting_count: 2, active_count: 10, undurable_bytes: 100, waited_ns: 100, flush_ns: 120_000 };
+
     #[test]
     fn a_single_thread_never_waits() {
-        let group = GroupCommit { delay_ns_max: 1_000_000, ..GroupCommit::default() };
-        let alone = Crowd { waiting_count: 1, active_count: 1, undurable_bytes: 100, waited_ns: 0 };
-        assert_eq!(group.lead(alone), Lead::Flush);
+        let alone = Crowd { waiting_count: 1, active_count: 1, ..FEW };
+        assert_eq!(GroupCommit::default().lead(alone), Lead::Flush);
+        let delay = Delay::AtMost { ns: 1_000_000 };
+        assert_eq!(GroupCommit { delay, ..GroupCommit::default() }.lead(alone), Lead::Flush);
     }
 
     #[test]
     fn each_threshold_ends_the_wait() {
-        let group = GroupCommit { group_count_min: 4, wait_percent: 50, log_delay_bytes: 1000, delay_ns_max: 500 };
-        let few = Crowd { waiting_count: 2, active_count: 10, undurable_bytes: 100, waited_ns: 100 };
-        assert_eq!(group.lead(few), Lead::Wait { ns: 400 });
-        assert_eq!(group.lead(Crowd { waiting_count: 5, ..few }), Lead::Flush);
-        assert_eq!(group.lead(Crowd { active_count: 3, ..few }), Lead::Flush);
-        assert_eq!(group.lead(Crowd { undurable_bytes: 1000, ..few }), Lead::Flush);
-        assert_eq!(group.lead(Crowd { waited_ns: 500, ..few }), Lead::Flush);
-        assert_eq!(GroupCommit::default().lead(few), Lead::Flush);
+        let delay = Delay::AtMost { ns: 500 };
+        let group = GroupCommit { group_count_min: 4, wait_percent: 50, log_delay_bytes: 1000, delay };
+        assert_eq!(group.lead(FEW), Lead::Wait { ns: 400 });
+        assert_eq!(group.lead(Crowd { waiting_count: 5, ..FEW }), Lead::Flush);
+        assert_eq!(group.lead(Crowd { active_count: 3, ..FEW }), Lead::Flush);
+        assert_eq!(group.lead(Crowd { undurable_bytes: 1000, ..FEW }), Lead::Flush);
+        assert_eq!(group.lead(Crowd { waited_ns: 500, ..FEW }), Lead::Flush);
+        assert_eq!(GroupCommit { delay: Delay::AtMost { ns: 0 }, ..group }.lead(FEW), Lead::Flush);
+    }
+
+    #[test]
+    fn the_adaptive_delay_follows_the_device() {
+        let group = GroupCommit::default();
+        assert_eq!(group.lead(FEW), Lead::Wait { ns: 59_900 });
+        assert_eq!(group.lead(Crowd { flush_ns: 0, ..FEW }), Lead::Flush);
+        assert_eq!(group.lead(Crowd { flush_ns: 1 << 40, waited_ns: ADAPTIVE_NS_MAX, ..FEW }), Lead::Flush);
     }
 
     #[test]

@@ -67,7 +67,7 @@ pub use crate::{
     config::LogConfig,
     control::{CONTROL_PATH, ControlFile, ControlSlot, ControlState},
     error::{ControlError, LogError, Malformed},
-    group_commit::GroupCommit,
+    group_commit::{Delay, GroupCommit},
     log::{Log, LogStat},
     print::{PrintArgs, print},
     record::{

@@ -102,9 +102,10 @@ impl Log {
             segments.file(segments.start_of(block))?.read_at(block - segments.start_of(block), &mut bytes)?;
             ring::preload(&ring, block, &bytes[..(end - block) as usize]);
         }
-        for word in [&state.tail, &state.claim_head, &state.committed, &state.durable, &state.flushing_to] {
+        for word in [&state.tail, &state.claim_head, &state.committed, &state.durable] {
             word.store(end, SeqCst);
         }
+        state.flushing_to.store(u64::MAX, SeqCst);
         state.zero_begun.store(end + config.buffer_bytes / 2, SeqCst);
         state.zeroed_limit.store(end + config.buffer_bytes / 2, SeqCst);
         state.prepared_end.store(prepared_end, SeqCst);

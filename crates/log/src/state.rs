@@ -25,7 +25,7 @@ shared! {
         pub zero_begun: AtomicU64,
         /// Segments are ready up to here.
         pub prepared_end: AtomicU64,
-        /// The flush under way covers records that begin below.
+        /// The flush under way covers records that begin below; `u64::MAX` while it, or the next one, takes what comes.
         pub flushing_to: AtomicU64,
         /// The oldest LSN that is kept.
         pub oldest: AtomicU64,
@@ -39,9 +39,11 @@ shared! {
         pub sleepers: [AtomicU32; 2],
         /// The words they sleep on.
         pub beds: [AtomicU32; 2],
-        /// Waiters of the last two groups, the newer one in the low half.
-        pub last_groups: AtomicU64,
-        pub pad_flush: [AtomicU64; 4],
+        /// Threads that wait or were just woken when the last flush ended: those that commit at all.
+        pub active_count: AtomicU64,
+        /// What a flush took lately.
+        pub flush_ns: AtomicU64,
+        pub pad_flush: [AtomicU64; 3],
 
         /// Claimers in line for space, and whose turn it is (both count up).
         pub turn_next: AtomicU32,
