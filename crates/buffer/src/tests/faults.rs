@@ -49,7 +49,7 @@ fn every_refused_call_is_reported_or_harmless() {
 #[test]
 fn flipped_bits_are_never_taken_for_a_page() {
     let mut damaged = 0;
-    for nth in 1..40 {
+    for nth in 1..100 {
         let result = run_with(Fault::at(Call::Read, nth, Harm::FlipBit(nth * 4099)).on("data"));
         if let Err(error) = result {
             assert!(matches!(error, BufferError::Damaged { .. }), "{error}");
