@@ -1,0 +1,270 @@
+//! What is appended is read back: from the buffer, from the segments, by a scan, after a reopening.
+
+mod kit;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::task::{Wake, Waker};
+
+use kit::*;
+use ledgerstone_disk::{Call, Disk, DiskErrorKind, Fault, FaultDisk, FileDisk, Harm, SimDisk};
+use ledgerstone_log::{FIRST_LSN, LogConfig, LogError, Malformed, RECORD_BYTES_MAX};
+use ledgerstone_page::Lsn;
+use ledgerstone_region::{Region, sync};
+
+#[test]
+fn records_are_read_back_from_buffer_file_and_scan() {
+    let disk: Arc<dyn Disk> = Arc::new(SimDisk::new());
+    let log = new_log(Arc::clone(&disk));
+    // Many times the buffer, over many segments, of all paddings and some longer than a block.
+    let lsns: Vec<Lsn> = (0..400).map(|no| append_one(&log, no, (no as usize * 37) % 900).unwrap()).collect();
+    let long = append_one(&log, 400, 7000).unwrap();
+    assert_eq!(lsns[0], FIRST_LSN);
+    for (no, lsn) in lsns.iter().chain([&long]).enumerate() {
+        let record = log.read(*lsn).unwrap();
+        assert_eq!((record.lsn(), number_of(&record)), (*lsn, no as u64));
+    }
+    log.flush().unwrap();
+    assert_eq!(log.durable_lsn(), log.tail());
+    assert!(log.is_durable(long));
+    let mut scan = scan(Arc::clone(&disk), FIRST_LSN, 1);
+    let numbers: Vec<u64> = read_all(&mut scan).unwrap().iter().map(number_of).collect();
+    assert_eq!(numbers, (0..401).collect::<Vec<_>>());
+    assert_eq!((scan.end(), scan.incarnation()), (log.tail(), 1));
+    drop(log);
+
+    let (log, records) = reopen(disk, 1).unwrap();
+    assert_eq!(records.len(), 401);
+    assert_eq!((log.incarnation(), log.incarnation_at(lsns[3]), log.incarnation_at(log.tail())), (2, 1, 2));
+    for (no, lsn) in lsns.iter().enumerate() {
+        assert_eq!(number_of(&log.read(*lsn).unwrap()), no as u64);
+    }
+    let lsn = append_one(&log, 500, 10).unwrap();
+    assert_eq!(number_of(&log.read(lsn).unwrap()), 500);
+    // The record of the incarnation lies between, sealed for the one before.
+    assert_eq!(log.read(records[400].end()).unwrap().incarnation(), Some(2));
+}
+
+#[test]
+fn lsns_without_a_record_are_refused() {
+    let log = new_log(Arc::new(SimDisk::new()));
+    let lsn = append_one(&log, 0, 100).unwrap();
+    for wrong in [Lsn(0), Lsn(8), Lsn(4097), lsn.max(Lsn(4096 + 8)), log.tail(), Lsn(1 << 40)] {
+        assert!(matches!(log.read(wrong), Err(LogError::Invalid { .. })), "{wrong:?}");
+    }
+    let future = log.flush_to(log.tail());
+    assert!(matches!(future, Err(LogError::Invalid { why: Malformed::Empty, .. })), "{future:?}");
+}
+
+#[test]
+fn a_live_log_is_followed_up_to_what_is_durable() {
+    let log = new_log(Arc::new(SimDisk::new()));
+    let mut scan = log.scan(FIRST_LSN).unwrap();
+    let mut seen = 0;
+    for no in 0..100 {
+        append_one(&log, no, 333).unwrap();
+        if no % 7 == 0 {
+            log.flush().unwrap();
+            append_one(&log, 1000, 5).unwrap();
+        }
+        scan.set_limit(log.durable_lsn());
+        while let Some(record) = scan.next().unwrap() {
+            assert!(log.is_durable(record.lsn()));
+            number_of(&record);
+            seen += 1;
+        }
+        assert_eq!(scan.end(), log.durable_lsn());
+    }
+    assert!(seen > 90);
+}
+
+#[test]
+fn segments_are_used_again_and_stay_few() {
+    let sim = SimDisk::new();
+    let disk: Arc<dyn Disk> = Arc::new(sim.clone());
+    let log = new_log(Arc::clone(&disk));
+    let mut lsns = Vec::new();
+    for no in 0..2000 {
+        lsns.push(append_one(&log, no, 200).unwrap());
+        if no % 50 == 49 {
+            log.flush().unwrap();
+            log.recycle_before(lsns[no as usize - 20]).unwrap();
+        }
+    }
+    log.flush().unwrap();
+    assert!(log.tail().0 > 25 * SEGMENT_BYTES);
+    assert!(disk.list("log").unwrap().len() <= 5, "{:?}", disk.list("log").unwrap());
+    assert_eq!(log.stat().segment_count, disk.list("log").unwrap().len() as u64);
+    assert!(matches!(log.read(lsns[0]), Err(LogError::Recycled { .. })));
+    for no in 1980..2000 {
+        assert_eq!(number_of(&log.read(lsns[no as usize]).unwrap()), no);
+    }
+    let mut scan = scan(Arc::clone(&disk), lsns[1979], 1);
+    assert_eq!(
+        read_all(&mut scan).unwrap().iter().map(number_of).collect::<Vec<_>>(),
+        (1979..2000).collect::<Vec<_>>()
+    );
+    let missing = ledgerstone_log::LogScan::new(disk, ENVIRONMENT, SEGMENT_BYTES, lsns[0], 1);
+    assert!(matches!(missing, Err(LogError::MissingSegment { .. })) || lsns[0] == FIRST_LSN);
+}
+
+#[test]
+fn claims_larger_than_the_buffer_name_the_limit() {
+    let log = new_log(Arc::new(SimDisk::new()));
+    match log.claim(BUFFER_BYTES as usize) {
+        Err(LogError::ClaimTooLarge { bytes, bytes_max }) => {
+            assert_eq!((bytes, bytes_max), (BUFFER_BYTES, BUFFER_BYTES / 2));
+            let claim = log.claim(bytes_max as usize).unwrap();
+            assert_eq!(claim.left(), bytes_max);
+            log.give_back(claim);
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(log.stat().claimed_bytes, 0);
+}
+
+#[test]
+fn the_longest_record_goes_through() {
+    let disk: Arc<dyn Disk> = Arc::new(SimDisk::new());
+    let region = Region::anonymous(64 << 20).unwrap();
+    let config = LogConfig { buffer_bytes: 4 << 20, region, ..config(Arc::clone(&disk)) };
+    let log = ledgerstone_log::Log::open(config).unwrap();
+    let bytes = RECORD_BYTES_MAX - 40 - 16;
+    let lsns: Vec<Lsn> = (0..5).map(|no| append_one(&log, no * 4, bytes).unwrap()).collect();
+    log.flush().unwrap();
+    assert_eq!(number_of(&log.read(lsns[2]).unwrap()), 8);
+    let records = read_all(&mut scan(disk, FIRST_LSN, 1)).unwrap();
+    assert_eq!(records.iter().map(number_of).collect::<Vec<_>>(), [0, 4, 8, 12, 16]);
+    assert_eq!(records[0].bytes().len(), RECORD_BYTES_MAX);
+}
+
+#[test]
+fn no_space_is_refused_before_anything_is_written_and_passes() {
+    let sim = SimDisk::new();
+    let log = new_log(Arc::new(sim.clone()));
+    // One segment and nothing more.
+    sim.no_space_after(SEGMENT_BYTES);
+    let undo = 2000;
+    log.reserve_undo(undo).unwrap();
+    let mut no = 0;
+    let refused = loop {
+        match append_one(&log, no, 300) {
+            Ok(_) => no += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(refused.is_no_space() && !log.is_failed(), "{refused:?}");
+    assert!(matches!(log.reserve_undo(8000), Err(LogError::NoSpace { .. })));
+    // What was reserved for rollbacks is there, and a checkpoint has its margin besides.
+    let mut claim = log.claim_undo(undo as usize).unwrap();
+    for _ in 0..5 {
+        append(&log, &mut claim, no, 300);
+        no += 1;
+    }
+    log.give_back(claim);
+    log.release_undo(undo);
+    let claim = log.claim_undo(500).unwrap();
+    log.give_back(claim);
+    log.flush().unwrap();
+    assert!(matches!(append_one(&log, no, 3000), Err(LogError::NoSpace { .. })));
+
+    sim.space_for_all();
+    append_one(&log, no, 3000).unwrap();
+    log.flush().unwrap();
+    let records = read_all(&mut scan(Arc::new(sim), FIRST_LSN, 1)).unwrap();
+    assert_eq!(records.iter().map(number_of).collect::<Vec<_>>(), (0..=no).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_failed_write_fails_the_log_for_good() {
+    let faulty = Arc::new(FaultDisk::new(Arc::new(SimDisk::new())));
+    let log = new_log(Arc::clone(&faulty) as Arc<dyn Disk>);
+    let first = append_one(&log, 0, 100).unwrap();
+    log.flush_to(first).unwrap();
+    let lost = append_one(&log, 1, 100).unwrap();
+    let counter = Arc::new(Counter(AtomicU64::new(0)));
+    log.on_durable(lost, Waker::from(Arc::clone(&counter)));
+    assert_eq!(counter.0.load(SeqCst), 0);
+    faulty.add(Fault::at(Call::Write, 1, Harm::Fail(DiskErrorKind::Io(5))).from_then_on());
+    let error = log.flush_to(lost).unwrap_err();
+    assert!(error.is_failed(), "{error:?}");
+    assert!(error.to_string().contains("log/"), "{error}");
+    assert_eq!(counter.0.load(SeqCst), 1, "waiters learn of the failure");
+    faulty.behave();
+    assert!(log.is_failed());
+    assert!(log.flush_to(lost).unwrap_err().is_failed());
+    assert!(log.claim(8).unwrap_err().is_failed());
+    assert!(log.reserve_undo(8).unwrap_err().is_failed());
+    assert!(log.recycle_before(lost).unwrap_err().is_failed());
+    assert_eq!(log.durable_lsn(), lost, "what was durable before stays so, and no more");
+    assert_eq!(number_of(&log.read(first).unwrap()), 0);
+}
+
+#[test]
+fn a_flusher_serves_tickets_and_asynchronous_commits() {
+    let log = new_log(Arc::new(SimDisk::new()));
+    log.start_flusher();
+    let counter = Arc::new(Counter(AtomicU64::new(0)));
+    for no in 0..200 {
+        let lsn = append_one(&log, no, 50).unwrap();
+        log.on_durable(lsn, Waker::from(Arc::clone(&counter)));
+        if no % 2 == 0 { log.request_flush(lsn) } else { log.request_flush_soon(lsn) }
+    }
+    let deadline = sync::now_ns() + 20_000_000_000;
+    while counter.0.load(SeqCst) < 200 && sync::now_ns() < deadline {
+        sync::sleep_ns(1_000_000);
+    }
+    log.stop_flusher();
+    assert_eq!(counter.0.load(SeqCst), 200);
+    assert_eq!(log.durable_lsn(), log.tail());
+}
+
+#[test]
+fn threads_append_and_commit_at_once_on_real_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk: Arc<dyn Disk> = Arc::new(FileDisk::new(dir.path()));
+    let log = new_log(Arc::clone(&disk));
+    log.start_flusher();
+    let threads: Vec<_> = (0..6u64)
+        .map(|thread| {
+            let log = Arc::clone(&log);
+            sync::spawn("appender", move || {
+                for no in 0..60 {
+                    let mut claim = log.claim(3000).unwrap();
+                    for part in 0..4 {
+                        append(&log, &mut claim, (thread * 1000 + no) * 4 + part, ((no * 13 + part) % 600) as usize);
+                    }
+                    let lsn = append(&log, &mut claim, 3, 20);
+                    log.give_back(claim);
+                    match no % 8 {
+                        0 => log.flush_to(lsn).unwrap(),
+                        1 => log.request_flush(lsn),
+                        _ => {}
+                    }
+                    assert_eq!(number_of(&log.read(lsn).unwrap()), 3);
+                }
+            })
+        })
+        .collect();
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    log.flush().unwrap();
+    log.stop_flusher();
+    let stat = log.stat();
+    assert_eq!((stat.claimed_bytes, stat.record_count), (0, 6 * 60 * 5));
+    let records = read_all(&mut scan(disk, FIRST_LSN, 1)).unwrap();
+    assert_eq!(records.len(), 6 * 60 * 5);
+    let mut numbers: Vec<u64> = records.iter().map(number_of).filter(|no| *no != 3).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    assert!(numbers.len() >= 6 * 60 * 4 - 1);
+}
+
+struct Counter(AtomicU64);
+
+impl Wake for Counter {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, SeqCst);
+    }
+}
