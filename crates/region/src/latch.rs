@@ -291,7 +291,7 @@ impl Waiting {
 
     /// What to set when taking the latch: there may be other sleepers (L2).
     fn bit(&self) -> u64 {
-        if self.has_slept { WAITERS } else { 0 }
+        if self.has_slept && !cfg!(feature = "planted-lost-wake") { WAITERS } else { 0 }
     }
 
     /// Waits once, having seen `word` held.
