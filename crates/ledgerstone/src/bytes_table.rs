@@ -7,7 +7,7 @@ use ledgerstone_lock::Mode;
 use ledgerstone_structures::{Read, Tree};
 use ledgerstone_txn::Txn;
 
-use crate::catalog::Entry as CatalogEntry;
+use crate::catalog::{Entry as CatalogEntry, TableInfo};
 use crate::transaction::Shared;
 use crate::{Entry, Error, Range};
 
@@ -18,49 +18,65 @@ use crate::{Entry, Error, Range};
 #[derive(Clone)]
 pub struct BytesTable {
     pub(crate) shared: Arc<Shared>,
-    pub(crate) tree: Tree,
-    name: Arc<str>,
-    entry: CatalogEntry,
+    info: Arc<TableInfo>,
+    /// How many tables had been dropped when this one was found.
+    removals_seen: u64,
+    /// Created by this very transaction.
     is_own: bool,
 }
 
 impl std::fmt::Debug for BytesTable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("BytesTable").field("name", &self.name).field("table", &self.entry.table).finish()
+        f.debug_struct("BytesTable").field("name", &self.info.name).field("table", &self.info.entry.table).finish()
     }
 }
 
 impl BytesTable {
-    pub(crate) fn new(shared: &Arc<Shared>, name: &str, entry: CatalogEntry, is_own: bool) -> BytesTable {
-        let tree = shared.env.tree(entry);
-        BytesTable { shared: Arc::clone(shared), tree, name: name.into(), entry, is_own }
+    pub(crate) fn new(shared: &Arc<Shared>, info: Arc<TableInfo>, removals_seen: u64, is_own: bool) -> BytesTable {
+        BytesTable { shared: Arc::clone(shared), info, removals_seen, is_own }
     }
 
     /// The table's name.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.name
+        &self.info.name
     }
 
-    pub(crate) fn tree_entry(&self) -> CatalogEntry {
-        self.entry
+    pub(crate) fn catalog_entry(&self) -> CatalogEntry {
+        self.info.entry
+    }
+
+    pub(crate) fn tree(&self) -> &Tree {
+        &self.info.tree
     }
 
     /// Runs `f` with the intention `mode` on the table; the first time, makes sure that the table still exists.
     #[inline]
     pub(crate) fn enter<T>(&self, mode: Mode, f: impl FnOnce(&mut Txn) -> Result<T, Error>) -> Result<T, Error> {
+        let table = self.info.entry.table;
         self.shared.run(|txn| {
             if mode == Mode::IX {
                 self.shared.env.check_writable()?;
             }
-            let is_first = txn.table_mode(self.entry.table).is_none();
-            txn.lock_table(self.entry.table, mode)?;
-            if is_first && !self.is_own && self.shared.env.known.get(&self.name) != Some(self.entry) {
-                // G2: dropped between the look-up and the lock.
-                return Err(Error::NoSuchTable(self.name.to_string()));
+            let is_first = txn.table_mode(table).is_none();
+            txn.lock_table(table, mode)?;
+            if is_first && !self.is_own {
+                self.check_still_there()?;
             }
             f(txn)
         })
+    }
+
+    /// G2: refuses if the table was dropped between the look-up and the lock.
+    fn check_still_there(&self) -> Result<(), Error> {
+        let known = &self.shared.env.known;
+        if known.removal_count() == self.removals_seen {
+            return Ok(());
+        }
+        match known.get(&self.info.name) {
+            Some(info) if info.entry == self.info.entry => Ok(()),
+            _ => Err(Error::NoSuchTable(self.info.name.clone())),
+        }
     }
 
     /// The value of `key`, locked for reading until the transaction ends.
@@ -68,7 +84,7 @@ impl BytesTable {
     /// # Errors
     /// Conflicts ([`Error::Deadlock`], [`Error::LockTimeout`]), damage, a finished transaction.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
-        self.enter(Mode::IS, |txn| Ok(self.tree.get(txn, key, Read::Locked)?))
+        self.enter(Mode::IS, |txn| Ok(self.tree().get(txn, key, Read::Locked)?))
     }
 
     /// The value of `key`, locked so that only this transaction can change it next; readers may still read.
@@ -76,7 +92,7 @@ impl BytesTable {
     /// # Errors
     /// As [`BytesTable::get`].
     pub fn get_for_update(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
-        self.enter(Mode::IX, |txn| Ok(self.tree.get(txn, key, Read::ForUpdate)?))
+        self.enter(Mode::IX, |txn| Ok(self.tree().get(txn, key, Read::ForUpdate)?))
     }
 
     /// True if `key` has a value.
@@ -93,7 +109,7 @@ impl BytesTable {
     /// [`Error::KeyTooLarge`], [`Error::ValueTooLarge`], [`Error::ReadOnly`] without space, conflicts.
     pub fn put(&self, key: &[u8], value: &[u8]) -> Result<(), Error> {
         self.enter(Mode::IX, |txn| {
-            self.tree.put(txn, key, value)?;
+            self.tree().put(txn, key, value)?;
             Ok(())
         })
     }
@@ -103,7 +119,7 @@ impl BytesTable {
     /// # Errors
     /// [`Error::KeyExists`], and as [`BytesTable::put`].
     pub fn insert_new(&self, key: &[u8], value: &[u8]) -> Result<(), Error> {
-        self.enter(Mode::IX, |txn| if self.tree.insert(txn, key, value)? { Ok(()) } else { Err(Error::KeyExists) })
+        self.enter(Mode::IX, |txn| if self.tree().insert(txn, key, value)? { Ok(()) } else { Err(Error::KeyExists) })
     }
 
     /// Removes `key`; says whether it had a value.
@@ -111,7 +127,7 @@ impl BytesTable {
     /// # Errors
     /// As [`BytesTable::put`].
     pub fn delete(&self, key: &[u8]) -> Result<bool, Error> {
-        self.enter(Mode::IX, |txn| Ok(self.tree.delete(txn, key)?))
+        self.enter(Mode::IX, |txn| Ok(self.tree().delete(txn, key)?))
     }
 
     /// Reads the value of `key` and replaces it by what `change` makes of it, in one descent; `None` leaves it as it is.
@@ -120,7 +136,7 @@ impl BytesTable {
     /// # Errors
     /// As [`BytesTable::put`].
     pub fn modify(&self, key: &[u8], change: impl FnOnce(&[u8]) -> Option<Vec<u8>>) -> Result<bool, Error> {
-        self.enter(Mode::IX, |txn| Ok(self.tree.modify(txn, key, change)?))
+        self.enter(Mode::IX, |txn| Ok(self.tree().modify(txn, key, change)?))
     }
 
     /// The place of `key`, to look at and to fill.

@@ -16,8 +16,11 @@
 //!     before the X lock of a drop is released; whoever relies on it has locked the table first and looks again then.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Release};
 
 use ledgerstone_page::{PageId, TableId};
+use ledgerstone_structures::Tree;
 use parking_lot::RwLock;
 
 use crate::Error;
@@ -55,23 +58,39 @@ impl Entry {
     }
 }
 
+/// A table that was found: all that a handle needs, made once and shared.
+pub(crate) struct TableInfo {
+    pub name: String,
+    pub entry: Entry,
+    pub tree: Tree,
+}
+
 /// Tables seen before, so that a transaction that names one need not search the tree (G2).
 #[derive(Default)]
 pub(crate) struct Known {
-    tables: RwLock<BTreeMap<String, Entry>>,
+    tables: RwLock<BTreeMap<String, Arc<TableInfo>>>,
+    /// Counts removals: while it stands still, whatever was known is still true.
+    removal_count: AtomicU64,
 }
 
 impl Known {
-    pub(crate) fn get(&self, name: &str) -> Option<Entry> {
-        self.tables.read().get(name).copied()
+    pub(crate) fn get(&self, name: &str) -> Option<Arc<TableInfo>> {
+        self.tables.read().get(name).cloned()
     }
 
-    pub(crate) fn insert(&self, name: &str, entry: Entry) {
-        self.tables.write().insert(name.to_string(), entry);
+    pub(crate) fn insert(&self, info: Arc<TableInfo>) {
+        self.tables.write().insert(info.name.clone(), info);
     }
 
     pub(crate) fn remove(&self, name: &str) {
         self.tables.write().remove(name);
+        self.removal_count.fetch_add(1, Release);
+    }
+
+    /// How many tables have been removed. Read before [`Known::get`], and again once the table is locked (G2): Acquire
+    /// pairs with the Release above, and the lock orders the two.
+    pub(crate) fn removal_count(&self) -> u64 {
+        self.removal_count.load(Acquire)
     }
 }
 

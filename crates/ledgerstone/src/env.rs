@@ -14,7 +14,7 @@ use ledgerstone_txn::{Durability, Engine, Txn};
 use parking_lot::Mutex;
 
 use crate::background::Bell;
-use crate::catalog::{Entry, Known};
+use crate::catalog::{Entry, Known, TableInfo};
 use crate::options::Effective;
 use crate::{Error, Options, Transaction, TransactionOptions, background, open};
 
@@ -125,12 +125,13 @@ impl Environment {
 
     /// Runs `f` in a transaction and commits it; again, with growing pauses, when it was the victim of a conflict.
     ///
-    /// If `f` fails or panics, the transaction is rolled back. `f` may run several times: let it change nothing else.
+    /// If `f` fails or panics, the transaction is rolled back. It is run again if a call in it met a conflict
+    /// ([`Error::is_retryable`]), whatever error `f` made of that; let it change nothing else.
     /// A repeated transaction keeps its age, so that it wins against younger ones in the end.
     ///
     /// # Errors
     /// What `f` returns; a conflict that has been met 200 times; a failed commit.
-    pub fn transact<T, E: From<Error> + Retry>(
+    pub fn transact<T, E: From<Error>>(
         &self,
         f: impl FnMut(&Transaction) -> Result<T, E>,
     ) -> Result<T, E> {
@@ -141,7 +142,7 @@ impl Environment {
     ///
     /// # Errors
     /// As [`Environment::transact`].
-    pub fn transact_with<T, E: From<Error> + Retry>(
+    pub fn transact_with<T, E: From<Error>>(
         &self,
         mut options: TransactionOptions,
         mut f: impl FnMut(&Transaction) -> Result<T, E>,
@@ -151,18 +152,21 @@ impl Environment {
             let txn = self.begin_with(options)?;
             options.age = options.age.or(Some(txn.xid()));
             let xid = txn.xid().0;
-            let result = match f(&txn) {
-                Ok(value) => txn.commit().map(|_| value).map_err(E::from),
-                Err(error) => {
-                    drop(txn); // Rolled back before the pause.
-                    Err(error)
+            let error = match f(&txn) {
+                Ok(value) => {
+                    // Deadlock and time-out come before: a commit waits for nothing but the log.
+                    txn.commit()?;
+                    return Ok(value);
                 }
+                Err(error) => error,
             };
+            let had_conflict = txn.had_conflict();
+            drop(txn); // Rolled back before the pause.
             tries += 1;
-            match result {
-                Err(error) if error.is_retryable() && tries < TRY_COUNT_MAX => pause(tries, xid),
-                other => return other,
+            if !had_conflict || tries == TRY_COUNT_MAX {
+                return Err(error);
             }
+            pause(tries, xid);
         }
     }
 
@@ -214,18 +218,6 @@ impl Environment {
 
     pub(crate) fn inner(&self) -> &Arc<Inner> {
         &self.inner.env
-    }
-}
-
-/// Errors that can say whether the same transaction, run again, may succeed. For errors of your own around [`Error`].
-pub trait Retry {
-    /// True if [`Environment::transact`] should run the transaction again.
-    fn is_retryable(&self) -> bool;
-}
-
-impl Retry for Error {
-    fn is_retryable(&self) -> bool {
-        Error::is_retryable(self)
     }
 }
 
@@ -292,8 +284,9 @@ impl Inner {
         self.is_read_only
     }
 
-    pub(crate) fn tree(&self, entry: Entry) -> Tree {
-        self.catalog.sibling(entry.table, entry.root)
+    pub(crate) fn table_info(&self, name: &str, entry: Entry) -> Arc<TableInfo> {
+        let tree = Tree::new(&self.engine, &self.space, &self.to_free, entry.table, entry.root);
+        Arc::new(TableInfo { name: name.to_string(), entry, tree })
     }
 
     pub(crate) fn check_writable(&self) -> Result<(), Error> {

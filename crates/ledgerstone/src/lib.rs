@@ -65,7 +65,7 @@ mod verify;
 
 pub use bytes_table::BytesTable;
 pub use entry::Entry;
-pub use env::{Environment, Retry};
+pub use env::Environment;
 pub use error::Error;
 pub use options::{Config, Durability, Effective, Options, Replacement};
 pub use range::Range;

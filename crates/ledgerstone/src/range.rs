@@ -59,7 +59,7 @@ impl Range {
         }
         let mut scan = match self.front.take() {
             Some(scan) => scan,
-            None => self.table.tree.scan(self.start.clone(), self.end.clone(), Direction::Forward),
+            None => self.table.tree().scan(self.start.clone(), self.end.clone(), Direction::Forward),
         };
         self.table.shared.run(|txn| {
             while let Some((key, value)) = scan.next(txn)? {
@@ -79,7 +79,7 @@ impl Range {
             Direction::Forward => &mut self.front,
             Direction::Backward => &mut self.back,
         };
-        let tree = &self.table.tree;
+        let tree = self.table.tree();
         let scan = scan.get_or_insert_with(|| tree.scan(self.start.clone(), self.end.clone(), direction));
         let read = self.table.shared.run(|txn| Ok(scan.next(txn)?.map(|(k, v)| (k.to_vec(), v.to_vec()))));
         match read {

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use ledgerstone_lock::Mode;
 use ledgerstone_page::{TableId, Xid};
@@ -12,7 +13,7 @@ use ledgerstone_structures::{Read, Tree};
 use ledgerstone_txn::{Durability, Txn};
 use parking_lot::Mutex;
 
-use crate::catalog::Entry;
+use crate::catalog::{Entry, TableInfo};
 use crate::env::Inner;
 use crate::typed::{Key, TableDef, Value};
 use crate::{BytesTable, Committed, Error, Table, Ticket};
@@ -31,13 +32,15 @@ pub struct TransactionOptions {
 pub(crate) struct Shared {
     pub env: Arc<Inner>,
     pub state: Mutex<State>,
+    /// Set when a call failed in a way that another try may mend.
+    had_conflict: AtomicBool,
 }
 
 /// The running transaction, until it ends.
 pub(crate) struct State {
     pub txn: Option<Txn>,
     /// Tables created (`Some`) or dropped (`None`) by this transaction and so not known to others.
-    own: BTreeMap<String, Option<Entry>>,
+    own: BTreeMap<String, Option<Arc<TableInfo>>>,
 }
 
 /// A running transaction; rolled back when dropped without [`Transaction::commit`].
@@ -63,8 +66,13 @@ impl Shared {
         let txn = state.txn.as_mut().ok_or(Error::Finished)?;
         let result = f(txn);
         txn.release_claim();
-        if let Err(Error::Deadlock { .. }) = &result {
-            if let Some(txn) = state.txn.take() {
+        if let Err(error) = &result {
+            if error.is_retryable() {
+                self.had_conflict.store(true, Relaxed);
+            }
+            if let Error::Deadlock { .. } = error
+                && let Some(txn) = state.txn.take()
+            {
                 txn.abort()?;
             }
         }
@@ -76,13 +84,19 @@ impl Transaction {
     pub(crate) fn new(env: Arc<Inner>, txn: Txn, durability: Durability) -> Transaction {
         let xid = txn.xid();
         let state = Mutex::new(State { txn: Some(txn), own: BTreeMap::new() });
-        Transaction { shared: Arc::new(Shared { env, state }), durability, xid }
+        let shared = Shared { env, state, had_conflict: AtomicBool::new(false) };
+        Transaction { shared: Arc::new(shared), durability, xid }
     }
 
     /// Its id, never reused in the life of the environment.
     #[must_use]
     pub fn xid(&self) -> Xid {
         self.xid
+    }
+
+    /// True if a call met a deadlock or a lock time-out: run again, the transaction may well succeed.
+    pub(crate) fn had_conflict(&self) -> bool {
+        self.shared.had_conflict.load(Relaxed)
     }
 
     /// Commits with the transaction's durability.
@@ -129,7 +143,7 @@ impl Transaction {
     /// [`Error::NoSuchTable`], conflicts.
     pub fn drop_table(&self, name: &str) -> Result<(), Error> {
         check_name(name)?;
-        let entry = self.find(name, Missing::Refuse, false)?.tree_entry();
+        let entry = self.find(name, Missing::Refuse, false)?.catalog_entry();
         let env = Arc::clone(&self.shared.env);
         self.shared.run(|txn| {
             env.check_writable()?;
@@ -194,44 +208,47 @@ impl Transaction {
 
     fn find(&self, name: &str, missing: Missing, must_be_new: bool) -> Result<BytesTable, Error> {
         check_name(name)?;
-        let env = &self.shared.env;
-        let own = self.shared.state.lock().own.get(name).copied();
+        let known = &self.shared.env.known;
+        let removals_seen = known.removal_count();
+        let own = self.shared.state.lock().own.get(name).cloned();
+        let is_own = own.is_some();
         let found = match own {
             Some(own) => own,
-            None => match env.known.get(name) {
-                Some(entry) if !must_be_new => Some(entry),
+            None => match known.get(name) {
+                Some(info) if !must_be_new => Some(info),
                 _ => self.look_up(name)?,
             },
         };
         match (found, missing) {
             (Some(_), _) if must_be_new => Err(Error::TableExists(name.to_string())),
-            (Some(entry), _) => Ok(BytesTable::new(&self.shared, name, entry, own.is_some())),
+            (Some(info), _) => Ok(BytesTable::new(&self.shared, info, removals_seen, is_own)),
             (None, Missing::Refuse) => Err(Error::NoSuchTable(name.to_string())),
             (None, Missing::Create) => {
-                let (entry, is_own) = self.create(name)?;
-                Ok(BytesTable::new(&self.shared, name, entry, is_own))
+                let (info, is_own) = self.create(name)?;
+                Ok(BytesTable::new(&self.shared, info, removals_seen, is_own))
             }
         }
     }
 
-    fn look_up(&self, name: &str) -> Result<Option<Entry>, Error> {
+    fn look_up(&self, name: &str) -> Result<Option<Arc<TableInfo>>, Error> {
         let env = &self.shared.env;
         self.shared.run(|txn| {
             let Some(bytes) = env.catalog().get(txn, name.as_bytes(), Read::Locked)? else { return Ok(None) };
-            let entry = Entry::decode(name, &bytes)?;
-            env.known.insert(name, entry); // G2: the name is locked S now.
-            Ok(Some(entry))
+            let info = env.table_info(name, Entry::decode(name, &bytes)?);
+            env.known.insert(Arc::clone(&info)); // G2: the name is locked S now.
+            Ok(Some(info))
         })
     }
 
     /// Creates the table; another transaction may have been faster while the lock on the name was waited for.
-    fn create(&self, name: &str) -> Result<(Entry, bool), Error> {
+    fn create(&self, name: &str) -> Result<(Arc<TableInfo>, bool), Error> {
         let env = &self.shared.env;
-        let created = self.shared.run(|txn| {
+        let (entry, is_own) = self.shared.run(|txn| {
             env.check_writable()?;
             if let Some(bytes) = env.catalog().get(txn, name.as_bytes(), Read::ForUpdate)? {
                 return Ok((Entry::decode(name, &bytes)?, false));
             }
+            // Unique for ever: nobody else can have seen this tail and appended below it.
             let table = TableId(txn.engine().log.tail().0);
             txn.lock_table(table, Mode::X)?;
             let root = Tree::create(txn, env.space(), env.to_free(), table)?;
@@ -239,10 +256,13 @@ impl Transaction {
             env.catalog().put(txn, name.as_bytes(), &entry.encode())?;
             Ok((entry, true))
         })?;
-        if created.1 {
-            self.shared.state.lock().own.insert(name.to_string(), Some(created.0));
+        let info = env.table_info(name, entry);
+        if is_own {
+            self.shared.state.lock().own.insert(name.to_string(), Some(Arc::clone(&info)));
+        } else {
+            env.known.insert(Arc::clone(&info)); // G2: the name is locked U.
         }
-        Ok(created)
+        Ok((info, is_own))
     }
 }
 

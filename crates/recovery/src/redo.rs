@@ -91,10 +91,8 @@ impl Worker<'_> {
 
     fn redo_group(&mut self, record: RecordView<'_>) -> Result<(), RecoveryError> {
         let lsn = record.lsn();
-        let parts: Vec<_> = record
-            .parts()
-            .collect::<Result<_, _>>()
-            .map_err(|source| RecoveryError::Record { lsn, source })?;
+        let parts: Vec<_> =
+            record.parts().collect::<Result<_, _>>().map_err(|source| RecoveryError::Record { lsn, source })?;
         let mut seen: Vec<PageId> = Vec::with_capacity(parts.len());
         for part in &parts {
             if seen.contains(&part.page) || !self.owns(part.page) {
@@ -118,9 +116,11 @@ impl Worker<'_> {
         for &(op, args) in parts {
             let operation =
                 self.engine.ops.get(op).map_err(|source| RecoveryError::UnknownOperation { lsn, source })?;
-            operation
-                .redo(&mut PageMut::new(id, page.page_mut()), args)
-                .map_err(|source| RecoveryError::Redo { lsn, page: id, source })?;
+            operation.redo(&mut PageMut::new(id, page.page_mut()), args).map_err(|source| RecoveryError::Redo {
+                lsn,
+                page: id,
+                source,
+            })?;
         }
         page.finish_change(lsn);
         self.done.applied_count += parts.len() as u64;

@@ -197,8 +197,7 @@ fn work(engine: &Arc<Engine>, control: &mut ControlFile, seed: u64, model: &mut 
                 let (txn, done) = open.swap_remove(which);
                 let mut after = model.clone();
                 done.iter().for_each(|&(at, delta)| after[at] += delta);
-                let durability =
-                    if random.below(2) == 0 { Durability::Sync } else { Durability::Volatile };
+                let durability = if random.below(2) == 0 { Durability::Sync } else { Durability::Volatile };
                 if txn.commit(durability).is_err() {
                     return Some(after);
                 }

@@ -83,13 +83,7 @@ impl Space {
         drop(header);
         txn.claim(1024)?;
         let mut map = engine.cache.exclusive_new(PageId(1))?;
-        // Pages 2 and 3 are the fixed roots of the catalog and of the deferred frees.
-        let roots = ops::mark_args(2, 2);
-        let parts = [
-            Part { page: 0, op: OP_SPACE_FORMAT, args: &0u64.to_le_bytes() },
-            Part { page: 0, op: OP_SPACE_SET, args: &roots },
-        ];
-        txn.group(&mut [&mut map], &parts)?;
+        txn.group(&mut [&mut map], &[Part { page: 0, op: OP_SPACE_FORMAT, args: &0u64.to_le_bytes() }])?;
         drop(map);
         txn.commit(Durability::Volatile)?;
         Ok(Arc::new(space))
@@ -256,13 +250,7 @@ impl Space {
         Ok(())
     }
 
-    fn find_in(
-        &self,
-        map_no: u64,
-        from: u32,
-        count: u32,
-        page_count: u64,
-    ) -> Result<Option<FreeRun<'_>>, SpaceError> {
+    fn find_in(&self, map_no: u64, from: u32, count: u32, page_count: u64) -> Result<Option<FreeRun<'_>>, SpaceError> {
         let bits = bits_of(self.page_bytes);
         let first = map_no * bits;
         let map = match self.engine.cache.exclusive(map_of(PageId(first), self.page_bytes)) {

@@ -49,7 +49,7 @@ pub(crate) fn is_set(map: Words<'_>, bit: u32) -> bool {
 pub(crate) fn count_set(map: Words<'_>, limit: u64) -> u64 {
     let whole = limit / 64;
     let mut count: u64 = (0..whole).map(|i| u64::from(map.u64(BITS_AT + i as usize * 8).count_ones())).sum();
-    if limit % 64 != 0 {
+    if !limit.is_multiple_of(64) {
         let mask = (1u64 << (limit % 64)) - 1;
         count += u64::from((map.u64(BITS_AT + whole as usize * 8) & mask).count_ones());
     }
@@ -66,7 +66,7 @@ pub(crate) fn find_clear(map: Words<'_>, from: u32, limit: u32, count: u32) -> O
     let mut bit = from;
     let mut run = 0;
     while bit < limit {
-        if run == 0 && bit % 64 == 0 && map.u64(BITS_AT + bit as usize / 8) == u64::MAX {
+        if run == 0 && bit.is_multiple_of(64) && map.u64(BITS_AT + bit as usize / 8) == u64::MAX {
             bit += 64;
             continue;
         }
@@ -99,7 +99,7 @@ impl Layout for SpaceMapLayout {
             return Err(Corrupt::new("space map: page too short", 0, BITS_AT as u64, page.len_bytes() as u64));
         }
         let first = page.u64(FIRST_PAGE_AT);
-        if first % bits != 0 || map_of(PageId(first), page.len_bytes()) != id {
+        if !first.is_multiple_of(bits) || map_of(PageId(first), page.len_bytes()) != id {
             return Err(Corrupt::new("space map: first page", FIRST_PAGE_AT as u64, id.0 / bits * bits, first));
         }
         let own = bit_of(id, page.len_bytes());

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use ledgerstone_lock::OwnerNo;
 use ledgerstone_log::RecordKind;
-use ledgerstone_page::{Lsn, OpId};
+use ledgerstone_page::Lsn;
 
 use crate::table::state;
 use crate::txn::RECORD_OVERHEAD_BYTES;
@@ -48,13 +48,13 @@ impl Txn {
     /// the commit will be found after a restart, and the environment has failed.
     pub fn commit(mut self, durability: Durability) -> Result<Committed, TxnError> {
         self.engine.check()?;
-        if self.last_lsn == Lsn(0) {
+        if self.chain.last_lsn == Lsn(0) {
             return self.commit_reader(durability);
         }
         self.claim(2 * RECORD_OVERHEAD_BYTES)?;
         self.slot().state.store(state::COMMITTING, Relaxed);
         let durable = self.engine.log.durable_lsn().0.to_le_bytes();
-        let lsn = self.append(RecordKind::Commit, OpId(0), None, &[&durable])?;
+        let lsn = self.chain.append_plain(&self.engine, RecordKind::Commit, &[&durable])?;
         self.end(true, Some(lsn));
         // C1: an LSN met in a lock bucket is below our own, so waiting for our own is enough.
         let depends = lsn.max(self.depends);
@@ -86,8 +86,8 @@ impl Txn {
     pub(crate) fn end(&mut self, committed: bool, commit_lsn: Option<Lsn>) {
         self.ended = true;
         self.run_hooks(committed);
-        self.engine.locks.unlock_all(OwnerNo(self.no), commit_lsn);
-        self.give_back_all();
-        self.engine.table.free(self.no);
+        self.engine.locks.unlock_all(OwnerNo(self.chain.no), commit_lsn);
+        self.chain.release_all(&self.engine);
+        self.engine.table.free(self.chain.no);
     }
 }

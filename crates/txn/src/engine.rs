@@ -11,7 +11,7 @@ use ledgerstone_lock::{LockManager, OwnerNo};
 use ledgerstone_log::Log;
 use ledgerstone_op::Registry;
 use ledgerstone_page::{Lsn, OpId, Xid};
-use ledgerstone_region::{Region, SlotTable, sync};
+use ledgerstone_region::{Region, SlotTable};
 use parking_lot::{Mutex, RwLock};
 
 use crate::{LogicalUndo, Txn, TxnError, TxnTable};
@@ -106,10 +106,19 @@ impl Engine {
     /// # Errors
     /// The environment has failed; all slots are taken.
     pub fn begin(self: &Arc<Engine>) -> Result<Txn, TxnError> {
+        self.begin_aged(Xid::NONE)
+    }
+
+    /// Begins a transaction that is as old as transaction `age` in the eyes of the deadlock detector, so that who is run
+    /// again after a deadlock does not become the youngest each time. None: as old as it is.
+    ///
+    /// # Errors
+    /// As [`Engine::begin`].
+    pub fn begin_aged(self: &Arc<Engine>, age: Xid) -> Result<Txn, TxnError> {
         self.check()?;
         let hint = u32::from(self.slots.current().0);
-        let (no, xid) = self.table.claim(hint % self.table.slot_count(), 0)?;
-        self.locks.begin(OwnerNo(no), xid);
+        let (no, xid) = self.table.claim(hint % self.table.slot_count())?;
+        self.locks.begin(OwnerNo(no), if age == Xid::NONE { xid } else { age });
         Ok(Txn::new(Arc::clone(self), no, xid))
     }
 
@@ -118,7 +127,7 @@ impl Engine {
     /// # Errors
     /// All slots are taken.
     pub fn adopt(self: &Arc<Engine>, xid: Xid, first: Lsn, last: Lsn) -> Result<Txn, TxnError> {
-        let no = self.table.claim_for(xid, first, last, sync::now_ns())?;
+        let no = self.table.claim_for(xid, first, last)?;
         self.locks.begin(OwnerNo(no), xid);
         Ok(Txn::adopted(Arc::clone(self), no, xid, first, last))
     }

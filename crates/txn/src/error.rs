@@ -34,7 +34,9 @@ pub enum TxnError {
         op: OpId,
     },
     /// The log names an operation that needs a logical undo, and none is registered.
-    #[error("operation {op} at LSN {lsn} needs a logical undo that is not registered; open with the extension that wrote it")]
+    #[error(
+        "operation {op} at LSN {lsn} needs a logical undo that is not registered; open with the extension that wrote it"
+    )]
     NoLogicalUndo {
         /// The operation.
         op: OpId,

@@ -9,6 +9,7 @@
 //! Begin reading at [`Txn::update`], then `commit.rs` and `rollback.rs`.
 #![forbid(unsafe_code)]
 
+mod chain;
 mod commit;
 mod engine;
 mod error;

@@ -109,11 +109,11 @@ impl Txn {
         if self.rolling_back {
             return Ok(());
         }
-        let grant = match self.engine.locks.lock(OwnerNo(self.no), name, mode, Wait::Try) {
+        let grant = match self.engine.locks.lock(OwnerNo(self.chain.no), name, mode, Wait::Try) {
             Err(ledgerstone_lock::LockError::WouldBlock) => {
                 self.release_claim(); // Nobody else may wait for room while we wait for a lock.
                 let deadline = sync::now_ns().saturating_add(self.lock_timeout_ns);
-                self.engine.locks.lock(OwnerNo(self.no), name, mode, Wait::Until(deadline))?
+                self.engine.locks.lock(OwnerNo(self.chain.no), name, mode, Wait::Until(deadline))?
             }
             other => other?,
         };
@@ -129,7 +129,7 @@ impl Txn {
         if self.rolling_back {
             return Ok(true);
         }
-        match self.engine.locks.lock(OwnerNo(self.no), name, mode, Wait::Try) {
+        match self.engine.locks.lock(OwnerNo(self.chain.no), name, mode, Wait::Try) {
             Ok(grant) => {
                 self.depend(grant.depends);
                 Ok(true)
@@ -149,7 +149,7 @@ impl Txn {
         }
         self.release_claim();
         let deadline = sync::now_ns().saturating_add(self.lock_timeout_ns);
-        let depends = self.engine.locks.lock_instant(OwnerNo(self.no), name, mode, Wait::Until(deadline))?;
+        let depends = self.engine.locks.lock_instant(OwnerNo(self.chain.no), name, mode, Wait::Until(deadline))?;
         self.depend(depends);
         Ok(())
     }
@@ -162,7 +162,7 @@ impl Txn {
         if self.rolling_back {
             return Ok(true);
         }
-        match self.engine.locks.lock_instant(OwnerNo(self.no), name, mode, Wait::Try) {
+        match self.engine.locks.lock_instant(OwnerNo(self.chain.no), name, mode, Wait::Try) {
             Ok(depends) => {
                 self.depend(depends);
                 Ok(true)
@@ -180,10 +180,10 @@ impl Txn {
         if self.rolling_back {
             return Ok(());
         }
-        if let Some(held) = self.tables.mode(table) {
-            if held.supremum(mode) == held {
-                return Ok(());
-            }
+        if let Some(held) = self.tables.mode(table)
+            && held.supremum(mode) == held
+        {
+            return Ok(());
         }
         self.lock(table_name(table), mode)?;
         let mode = self.tables.mode(table).map_or(mode, |held| held.supremum(mode));
@@ -278,7 +278,7 @@ impl Txn {
     /// The mode in which this transaction itself holds a key or gap.
     #[must_use]
     pub fn held_key(&self, table: TableId, what: KeyLock) -> Option<Mode> {
-        self.engine.locks.held(OwnerNo(self.no), key_name(table, what))
+        self.engine.locks.held(OwnerNo(self.chain.no), key_name(table, what))
     }
 
     /// Counts one key lock and, above the limit, tries to lock the table instead; far above it, waits for that.

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use ledgerstone_log::{Record, RecordKind};
 use ledgerstone_op::Undo;
-use ledgerstone_page::{Lsn, OpId};
+use ledgerstone_page::Lsn;
 
 use crate::table::state;
 use crate::txn::RECORD_OVERHEAD_BYTES;
@@ -36,14 +36,14 @@ impl Txn {
         let done = self.undo_chain(savepoint);
         self.rolling_back = was;
         if let Err(error) = &done {
-            self.engine.fail(&format!("rollback of transaction {} failed: {error}", self.xid));
+            self.engine.fail(&format!("rollback of transaction {} failed: {error}", self.chain.xid));
         }
         done
     }
 
     pub(crate) fn roll_back_all(&mut self) -> Result<(), TxnError> {
         self.engine.check()?;
-        if self.last_lsn != Lsn(0) {
+        if self.chain.last_lsn != Lsn(0) {
             self.slot().state.store(state::ABORTING, Relaxed);
             self.undo_back_to(Lsn(0))?;
             self.finish_rollback()?;
@@ -56,7 +56,7 @@ impl Txn {
     fn finish_rollback(&mut self) -> Result<(), TxnError> {
         self.rolling_back = true;
         self.claim(2 * RECORD_OVERHEAD_BYTES)?;
-        self.append(RecordKind::End, OpId(0), None, &[])?;
+        self.chain.append_plain(&self.engine, RecordKind::End, &[])?;
         Ok(())
     }
 
@@ -71,7 +71,7 @@ impl Txn {
     }
 
     fn undo_chain(&mut self, until: Lsn) -> Result<(), TxnError> {
-        let mut next = self.last_lsn;
+        let mut next = self.chain.last_lsn;
         while next > until {
             next = self.undo_one(next)?;
         }
@@ -85,8 +85,8 @@ impl Txn {
     /// The log cannot be read, a page cannot, an undo refuses.
     pub fn undo_one(&mut self, lsn: Lsn) -> Result<Lsn, TxnError> {
         let record = self.engine.log.read(lsn)?;
-        if record.xid() != self.xid {
-            return Err(TxnError::BrokenChain { lsn, xid: self.xid });
+        if record.xid() != self.chain.xid {
+            return Err(TxnError::BrokenChain { lsn, xid: self.chain.xid });
         }
         match record.kind() {
             RecordKind::Update => {

@@ -30,10 +30,8 @@ shared! {
         pub last_lsn: AtomicU64,
         /// Where a rollback goes on.
         pub undo_next: AtomicU64,
-        /// `sync::now_ns` at begin.
-        pub began_ns: AtomicU64,
         /// Room to a cache line.
-        pub spare: [AtomicU64; 2],
+        pub spare: [AtomicU64; 3],
     }
     size 64
 }
@@ -81,7 +79,7 @@ impl TxnTable {
     }
 
     /// Takes a free slot, looking from `hint` on, and gives it the next [`Xid`].
-    pub(crate) fn claim(&self, hint: u32, now_ns: u64) -> Result<(u32, Xid), TxnError> {
+    pub(crate) fn claim(&self, hint: u32) -> Result<(u32, Xid), TxnError> {
         let count = self.slot_count();
         for step in 0..count {
             let no = (hint + step) % count;
@@ -95,7 +93,6 @@ impl TxnTable {
                 slot.last_lsn.store(0, Relaxed);
                 slot.undo_next.store(0, Relaxed);
                 slot.nesting.store(0, Relaxed);
-                slot.began_ns.store(now_ns, Relaxed);
                 return Ok((no, Xid(xid)));
             }
         }
@@ -103,8 +100,8 @@ impl TxnTable {
     }
 
     /// Takes a free slot for a loser of recovery, which brings its own [`Xid`] and chain.
-    pub(crate) fn claim_for(&self, xid: Xid, first: Lsn, last: Lsn, now_ns: u64) -> Result<u32, TxnError> {
-        let (no, _) = self.claim(0, now_ns)?;
+    pub(crate) fn claim_for(&self, xid: Xid, first: Lsn, last: Lsn) -> Result<u32, TxnError> {
+        let (no, _) = self.claim(0)?;
         let slot = self.slot(no);
         slot.xid.store(xid.0, Relaxed);
         slot.first_lsn.store(first.0, SeqCst);

@@ -14,14 +14,15 @@
 //! X4. No latch is held in `claim`, `lock`, `commit` or `abort`.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::Ordering::Relaxed;
 
 use ledgerstone_buffer::ExclusivePage;
 use ledgerstone_lock::OwnerNo;
-use ledgerstone_log::{Claim, NewRecord, RecordKind};
-use ledgerstone_op::{PageMut, Undo};
-use ledgerstone_page::{Lsn, OpId, PageId, Xid};
+use ledgerstone_log::RecordKind;
+use ledgerstone_op::{Operation, PageMut, Undo};
+use ledgerstone_page::{Lsn, OpId, Xid};
 
+use crate::chain::Chain;
 use crate::locks::HeldTables;
 use crate::{Engine, TxnError};
 
@@ -45,10 +46,7 @@ type Hook = Box<dyn FnOnce(bool) + Send>;
 /// A running transaction. Dropping it rolls it back.
 pub struct Txn {
     pub(crate) engine: Arc<Engine>,
-    pub(crate) no: u32,
-    pub(crate) xid: Xid,
-    pub(crate) first_lsn: Lsn,
-    pub(crate) last_lsn: Lsn,
+    pub(crate) chain: Chain,
     pub(crate) depends: Lsn,
     pub(crate) tables: HeldTables,
     pub(crate) lock_timeout_ns: u64,
@@ -56,9 +54,6 @@ pub struct Txn {
     pub(crate) compensating: Option<Lsn>,
     pub(crate) rolling_back: bool,
     pub(crate) ended: bool,
-    claim: Option<Claim>,
-    undo_needed: u64,
-    undo_reserved: u64,
     nesting: u32,
     scratch: Vec<u8>,
     hooks: Vec<Hook>,
@@ -69,19 +64,13 @@ impl Txn {
         let lock_timeout_ns = engine.settings.lock_timeout_ns;
         Txn {
             engine,
-            no,
-            xid,
-            first_lsn: Lsn(0),
-            last_lsn: Lsn(0),
-            depends: Lsn(0),
+            chain: Chain::new(no, xid),
+            depends: Lsn::NONE,
             tables: HeldTables::default(),
             lock_timeout_ns,
             compensating: None,
             rolling_back: false,
             ended: false,
-            claim: None,
-            undo_needed: 0,
-            undo_reserved: 0,
             nesting: 0,
             scratch: Vec::new(),
             hooks: Vec::new(),
@@ -90,8 +79,8 @@ impl Txn {
 
     pub(crate) fn adopted(engine: Arc<Engine>, no: u32, xid: Xid, first: Lsn, last: Lsn) -> Txn {
         let mut txn = Txn::new(engine, no, xid);
-        txn.first_lsn = first;
-        txn.last_lsn = last;
+        txn.chain.first_lsn = first;
+        txn.chain.last_lsn = last;
         txn
     }
 
@@ -104,19 +93,19 @@ impl Txn {
     /// Its id, unique for the life of the environment.
     #[must_use]
     pub fn xid(&self) -> Xid {
-        self.xid
+        self.chain.xid
     }
 
     /// Its number in the transaction table, which is its name in the lock manager.
     #[must_use]
     pub fn owner(&self) -> OwnerNo {
-        OwnerNo(self.no)
+        OwnerNo(self.chain.no)
     }
 
     /// Its newest record, or none.
     #[must_use]
     pub fn last_lsn(&self) -> Lsn {
-        self.last_lsn
+        self.chain.last_lsn
     }
 
     /// True while it undoes: updates become compensation records and no locks are taken.
@@ -143,23 +132,8 @@ impl Txn {
     /// # Errors
     /// No space left on the device (nothing has changed), a claim larger than the log buffer, a failed environment.
     pub fn claim(&mut self, bytes: usize) -> Result<(), TxnError> {
-        self.release_claim();
         self.engine.check()?;
-        if !self.rolling_back {
-            let wanted = self.undo_needed + bytes as u64 + 4 * RECORD_OVERHEAD_BYTES as u64;
-            if wanted > self.undo_reserved {
-                // In steps, so that a transaction of a few updates does this once.
-                let step = (wanted - self.undo_reserved).max(2048);
-                self.engine.log.reserve_undo(step)?;
-                self.undo_reserved += step;
-            }
-        }
-        self.claim = Some(if self.rolling_back {
-            self.engine.log.claim_undo(bytes)?
-        } else {
-            self.engine.log.claim(bytes)?
-        });
-        Ok(())
+        self.chain.claim(&self.engine, bytes, self.rolling_back)
     }
 
     /// Logs one undoable update of a latched page and applies it; a compensation record while rolling back.
@@ -168,29 +142,35 @@ impl Txn {
     /// The claim is too small, the operation is unknown (nothing has changed). An operation that refuses arguments
     /// which its structure has checked fails the environment, since the log already holds the record.
     pub fn update(&mut self, page: &mut ExclusivePage<'_>, op: OpId, args: &[u8]) -> Result<Lsn, TxnError> {
-        let engine = Arc::clone(&self.engine);
+        let (engine, chain) = (&*self.engine, &mut self.chain);
         let operation = engine.ops.get(op)?;
         if self.nesting > 0 && !self.rolling_back && matches!(operation.undo(args), Undo::Logical) {
             return Err(TxnError::LogicalInNestedTop { op });
         }
-        self.check_claim(args.len() + RECORD_OVERHEAD_BYTES, op)?;
-        self.mark_first();
-        page.begin_change(engine.log.tail());
         let place = Some((page.id(), page.page_lsn()));
-        let next_bytes;
-        let lsn = match self.compensating.take() {
-            None => self.append(RecordKind::Update, op, place, &[args])?,
+        let next = self.compensating.map(|next| next.0.to_le_bytes());
+        let lsn = match &next {
+            None => {
+                let body = [args];
+                let record = chain.record(RecordKind::Update, op, place, &body);
+                chain.prepare(engine, &record)?;
+                page.begin_change(engine.log.tail());
+                chain.append(engine, &record)?
+            }
             Some(next) => {
-                next_bytes = next.0.to_le_bytes();
-                let lsn = self.append(RecordKind::Compensation, op, place, &[&next_bytes, args])?;
-                self.set_undo_next(next);
-                lsn
+                let body = [&next[..], args];
+                let record = chain.record(RecordKind::Compensation, op, place, &body);
+                chain.prepare(engine, &record)?;
+                page.begin_change(engine.log.tail());
+                chain.append(engine, &record)?
             }
         };
-        if !self.rolling_back {
-            self.undo_needed += (args.len() + RECORD_OVERHEAD_BYTES) as u64;
+        if let Some(next) = self.compensating.take() {
+            engine.table.slot(chain.no).undo_next.store(next.0, Relaxed);
+        } else {
+            chain.count_undo(args.len());
         }
-        self.apply(page, operation, args, lsn)?;
+        apply(engine, page, operation, args, lsn)?;
         Ok(lsn)
     }
 
@@ -203,28 +183,25 @@ impl Txn {
     /// # Panics
     /// If a part names a page that is not in `pages`: a bug of the structure.
     pub fn group(&mut self, pages: &mut [&mut ExclusivePage<'_>], parts: &[Part<'_>]) -> Result<Lsn, TxnError> {
-        let engine = Arc::clone(&self.engine);
+        let (engine, chain) = (&*self.engine, &mut self.chain);
         for part in parts {
             assert!(part.page < pages.len(), "group part names page {} of {}", part.page, pages.len());
             engine.ops.get(part.op)?;
         }
-        let mut body = std::mem::take(&mut self.scratch);
-        body.clear();
+        self.scratch.clear();
         ledgerstone_log::group_body(
-            &mut body,
+            &mut self.scratch,
             parts.iter().map(|p| (pages[p.page].id(), p.op, pages[p.page].page_lsn(), p.args)),
         );
-        self.check_claim(body.len() + RECORD_OVERHEAD_BYTES, parts.first().map_or(OpId(0), |p| p.op))?;
-        self.mark_first();
+        let body = [&self.scratch[..]];
+        let record = chain.record(RecordKind::Group, OpId(0), None, &body);
+        chain.prepare(engine, &record)?;
         for page in pages.iter_mut() {
             page.begin_change(engine.log.tail());
         }
-        let lsn = self.append(RecordKind::Group, OpId(0), None, &[&body]);
-        self.scratch = body;
-        let lsn = lsn?;
+        let lsn = chain.append(engine, &record)?;
         for part in parts {
-            let operation = engine.ops.get(part.op)?;
-            self.apply(pages[part.page], operation, part.args, lsn)?;
+            apply(engine, pages[part.page], engine.ops.get(part.op)?, part.args, lsn)?;
         }
         Ok(lsn)
     }
@@ -237,82 +214,34 @@ impl Txn {
     /// # Errors
     /// What `f` returns; no space in the log.
     pub fn nested_top<T, E: From<TxnError>>(&mut self, f: impl FnOnce(&mut Txn) -> Result<T, E>) -> Result<T, E> {
-        let before = self.last_lsn;
+        let before = self.chain.last_lsn;
         self.claim(2 * RECORD_OVERHEAD_BYTES)?;
-        self.mark_first();
-        let begin = self.append(RecordKind::NtaBegin, OpId(0), None, &[])?;
-        self.nesting += 1;
-        self.slot().nesting.store(self.nesting, Relaxed);
+        let begin = self.chain.append_plain(&self.engine, RecordKind::NtaBegin, &[])?;
+        self.set_nesting(self.nesting + 1);
         let result = f(self);
-        self.nesting -= 1;
-        self.slot().nesting.store(self.nesting, Relaxed);
-        match result {
-            Ok(value) => {
-                self.claim(2 * RECORD_OVERHEAD_BYTES)?;
-                self.append(RecordKind::NtaEnd, OpId(0), None, &[&before.0.to_le_bytes()])?;
-                Ok(value)
-            }
-            Err(error) => {
-                self.undo_back_to(begin)?;
-                self.claim(2 * RECORD_OVERHEAD_BYTES)?;
-                self.append(RecordKind::NtaEnd, OpId(0), None, &[&before.0.to_le_bytes()])?;
-                Err(error)
-            }
+        self.set_nesting(self.nesting - 1);
+        if result.is_err() {
+            self.undo_back_to(begin)?;
         }
+        self.claim(2 * RECORD_OVERHEAD_BYTES)?;
+        self.chain.append_plain(&self.engine, RecordKind::NtaEnd, &[&before.0.to_le_bytes()])?;
+        result
     }
 
-    pub(crate) fn append(
-        &mut self,
-        kind: RecordKind,
-        op: OpId,
-        page: Option<(PageId, Lsn)>,
-        body: &[&[u8]],
-    ) -> Result<Lsn, TxnError> {
-        let bytes = body.iter().map(|b| b.len()).sum::<usize>() + RECORD_OVERHEAD_BYTES;
-        self.check_claim(bytes, op)?;
-        let Some(claim) = self.claim.as_mut() else {
-            return Err(TxnError::ClaimTooSmall { needed: bytes as u64, left: 0, op });
-        };
-        let record = NewRecord { kind, xid: self.xid, prev_lsn: self.last_lsn, op, flags: 0, page, body };
-        let lsn = self.engine.log.append(claim, &record);
-        self.last_lsn = lsn;
-        self.slot().last_lsn.store(lsn.0, Relaxed);
-        Ok(lsn)
-    }
-
-    pub(crate) fn mark_first(&mut self) {
-        if self.first_lsn == Lsn(0) {
-            // T1: the mark before the reservation.
-            let tail = self.engine.log.tail();
-            self.slot().first_lsn.store(tail.0, SeqCst);
-            self.first_lsn = tail;
-        }
+    fn set_nesting(&mut self, nesting: u32) {
+        self.nesting = nesting;
+        self.slot().nesting.store(nesting, Relaxed);
     }
 
     pub(crate) fn slot(&self) -> &crate::TxnSlot {
-        self.engine.table.slot(self.no)
-    }
-
-    pub(crate) fn set_undo_next(&self, next: Lsn) {
-        self.slot().undo_next.store(next.0, Relaxed);
+        self.engine.table.slot(self.chain.no)
     }
 
     /// Gives back what is left of the claim. To be called when an operation of a structure is over: a transaction that
     /// thinks must not hold room that others wait for.
     #[inline]
     pub fn release_claim(&mut self) {
-        if let Some(claim) = self.claim.take() {
-            self.engine.log.give_back(claim);
-        }
-    }
-
-    pub(crate) fn give_back_all(&mut self) {
-        self.release_claim();
-        if self.undo_reserved > 0 {
-            self.engine.log.release_undo(self.undo_reserved);
-            self.undo_reserved = 0;
-            self.undo_needed = 0;
-        }
+        self.chain.release_claim(&self.engine);
     }
 
     pub(crate) fn run_hooks(&mut self, committed: bool) {
@@ -320,33 +249,26 @@ impl Txn {
             hook(committed);
         }
     }
+}
 
-    fn check_claim(&self, needed: usize, op: OpId) -> Result<(), TxnError> {
-        let left = self.claim.as_ref().map_or(0, Claim::left);
-        // The overhead is a bound, not a size: a claim that fits the bound exactly has always room.
-        if left + (RECORD_OVERHEAD_BYTES as u64) < needed as u64 {
-            return Err(TxnError::ClaimTooSmall { needed: needed as u64, left, op });
-        }
-        Ok(())
+/// Applies an operation whose record is in the log.
+#[inline]
+fn apply(
+    engine: &Engine,
+    page: &mut ExclusivePage<'_>,
+    operation: &dyn Operation,
+    args: &[u8],
+    lsn: Lsn,
+) -> Result<(), TxnError> {
+    let id = page.id();
+    let done = operation.redo(&mut PageMut::new(id, page.page_mut()), args);
+    if let Err(error) = done {
+        // The record is in the log and the page is not what it says: only a restart knows better.
+        engine.fail(&format!("operation {} on page {id} failed after it was logged: {error}", operation.name()));
+        return Err(error.into());
     }
-
-    fn apply(
-        &self,
-        page: &mut ExclusivePage<'_>,
-        operation: &dyn ledgerstone_op::Operation,
-        args: &[u8],
-        lsn: Lsn,
-    ) -> Result<(), TxnError> {
-        let id = page.id();
-        let done = operation.redo(&mut PageMut::new(id, page.page_mut()), args);
-        if let Err(error) = done {
-            // The record is in the log and the page is not what it says: only a restart knows better.
-            self.engine.fail(&format!("operation {} on page {id} failed after it was logged: {error}", operation.name()));
-            return Err(error.into());
-        }
-        page.finish_change(lsn);
-        Ok(())
-    }
+    page.finish_change(lsn);
+    Ok(())
 }
 
 impl Drop for Txn {

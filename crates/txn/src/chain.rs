@@ -1,0 +1,114 @@
+//! A transaction's records in the log: their chain, and the claim they are appended under.
+//!
+//! Apart from [`crate::Txn`] so that the engine can be borrowed while the chain grows, without counting references on the
+//! hot path.
+
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+use ledgerstone_log::{Claim, NewRecord, RecordKind};
+use ledgerstone_page::{Lsn, OpId, PageId, Xid};
+
+use crate::txn::RECORD_OVERHEAD_BYTES;
+use crate::{Engine, TxnError};
+
+pub(crate) struct Chain {
+    pub no: u32,
+    pub xid: Xid,
+    pub first_lsn: Lsn,
+    pub last_lsn: Lsn,
+    claim: Option<Claim>,
+    /// Bytes that undoing what was done so far would take, and bytes reserved for it.
+    undo_needed: u64,
+    undo_reserved: u64,
+}
+
+impl Chain {
+    pub fn new(no: u32, xid: Xid) -> Chain {
+        Chain { no, xid, first_lsn: Lsn::NONE, last_lsn: Lsn::NONE, claim: None, undo_needed: 0, undo_reserved: 0 }
+    }
+
+    /// Claims `bytes`, giving the rest of an earlier claim back; reserves room for the undo unless `is_undoing`.
+    pub fn claim(&mut self, engine: &Engine, bytes: usize, is_undoing: bool) -> Result<(), TxnError> {
+        self.release_claim(engine);
+        if is_undoing {
+            self.claim = Some(engine.log.claim_undo(bytes)?);
+            return Ok(());
+        }
+        let wanted = self.undo_needed + bytes as u64 + 4 * RECORD_OVERHEAD_BYTES as u64;
+        if wanted > self.undo_reserved {
+            // In steps, so that a transaction of a few updates does this once.
+            let step = (wanted - self.undo_reserved).max(2048);
+            engine.log.reserve_undo(step)?;
+            self.undo_reserved += step;
+        }
+        self.claim = Some(engine.log.claim(bytes)?);
+        Ok(())
+    }
+
+    #[inline]
+    pub fn release_claim(&mut self, engine: &Engine) {
+        if let Some(claim) = self.claim.take() {
+            engine.log.give_back(claim);
+        }
+    }
+
+    pub fn release_all(&mut self, engine: &Engine) {
+        self.release_claim(engine);
+        if self.undo_reserved > 0 {
+            engine.log.release_undo(self.undo_reserved);
+            self.undo_reserved = 0;
+            self.undo_needed = 0;
+        }
+    }
+
+    /// Refuses if the claim has no room for a record with `args_bytes` of arguments; else marks the transaction's first
+    /// LSN (T1) so that the record may follow.
+    pub fn prepare(&mut self, engine: &Engine, record: &NewRecord<'_>) -> Result<(), TxnError> {
+        let needed = record.len_bytes() as u64;
+        let left = self.claim.as_ref().map_or(0, Claim::left);
+        if left < needed {
+            return Err(TxnError::ClaimTooSmall { needed, left, op: record.op });
+        }
+        if self.first_lsn == Lsn::NONE {
+            // T1: the mark before the reservation.
+            let tail = engine.log.tail();
+            engine.table.slot(self.no).first_lsn.store(tail.0, SeqCst);
+            self.first_lsn = tail;
+        }
+        Ok(())
+    }
+
+    /// Appends a record that [`Chain::prepare`] has let through.
+    pub fn append(&mut self, engine: &Engine, record: &NewRecord<'_>) -> Result<Lsn, TxnError> {
+        let Some(claim) = self.claim.as_mut() else {
+            return Err(TxnError::ClaimTooSmall { needed: record.len_bytes() as u64, left: 0, op: record.op });
+        };
+        let lsn = engine.log.append(claim, record);
+        self.last_lsn = lsn;
+        engine.table.slot(self.no).last_lsn.store(lsn.0, Relaxed);
+        Ok(lsn)
+    }
+
+    /// A record of this chain that touches no page, prepared and appended.
+    pub fn append_plain(&mut self, engine: &Engine, kind: RecordKind, body: &[&[u8]]) -> Result<Lsn, TxnError> {
+        let record = self.record(kind, OpId(0), None, body);
+        self.prepare(engine, &record)?;
+        self.append(engine, &record)
+    }
+
+    pub fn record<'a>(
+        &self,
+        kind: RecordKind,
+        op: OpId,
+        page: Option<(PageId, Lsn)>,
+        body: &'a [&'a [u8]],
+    ) -> NewRecord<'a> {
+        NewRecord { kind, xid: self.xid, prev_lsn: self.last_lsn, op, flags: 0, page, body }
+    }
+
+    /// Counts what undoing an update of `args_bytes` will take.
+    #[inline]
+    pub fn count_undo(&mut self, args_bytes: usize) {
+        self.undo_needed += (args_bytes + RECORD_OVERHEAD_BYTES) as u64;
+    }
+}
