@@ -22,6 +22,7 @@ HISTORIES ?= 2000
 export CARGO_TERM_COLOR ?= never
 
 SIM := cargo run --quiet --release -p ledgerstone-sim --
+PLANTED := cargo run --quiet --release -p ledgerstone-sim --features planted --
 
 .PHONY: help demo test crash planted histories loom fuzz bench deny data release clean
 
@@ -44,7 +45,7 @@ crash:
 
 planted:
 	@scripts/need.sh rust
-	@scripts/one.sh "planted bugs" $(SIM) planted
+	@scripts/one.sh "planted bugs" $(PLANTED) planted
 
 histories:
 	@scripts/need.sh rust

@@ -46,6 +46,7 @@ step() { # name command...
 
 docs() { RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --no-deps; }
 sim() { cargo run --quiet --release -p ledgerstone-sim -- "$@"; }
+planted() { cargo run --quiet --release -p ledgerstone-sim --features planted -- planted; }
 
 step format cargo fmt --all --check
 step clippy cargo clippy --quiet --workspace --all-targets -- -D warnings
@@ -53,7 +54,7 @@ step docs docs
 step tests cargo test --workspace --no-fail-fast
 step loom scripts/loom.sh
 step crash sim crash --rounds "${CRASH_ROUNDS:-2000}"
-step planted sim planted
+step planted planted
 step histories sim histories --rounds "${HISTORY_ROUNDS:-200}"
 step fuzz cargo test --manifest-path fuzz/Cargo.toml --release --target-dir "$target/fuzz"
 step demo env DEMO_SECONDS=5 scripts/demo.sh --build

@@ -148,7 +148,7 @@ impl<'a> Writer<'a> {
         let columns = match &self.columns {
             Some(columns) => columns.clone(),
             None => {
-                let columns = names_in_order(value, &object);
+                let columns = object.keys().cloned().collect::<Vec<String>>();
                 self.fields(&columns)?;
                 self.columns = Some(columns.clone());
                 columns
@@ -191,31 +191,4 @@ impl<'a> Writer<'a> {
         };
         flushed.map_err(|e| Error::Disk(e.to_string()))
     }
-}
-
-/// The names of an object's members in the order of its text, which the parsed map does not keep.
-fn names_in_order(text: &[u8], object: &Map<String, Value>) -> Vec<String> {
-    struct Names(Vec<String>);
-    impl<'de> serde::Deserialize<'de> for Names {
-        fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Names, D::Error> {
-            struct Visit;
-            impl<'de> serde::de::Visitor<'de> for Visit {
-                type Value = Names;
-                fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                    f.write_str("an object")
-                }
-                fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> Result<Names, A::Error> {
-                    let mut names = Vec::new();
-                    while let Some((name, _)) = map.next_entry::<String, serde::de::IgnoredAny>()? {
-                        if !names.contains(&name) {
-                            names.push(name);
-                        }
-                    }
-                    Ok(Names(names))
-                }
-            }
-            deserializer.deserialize_map(Visit)
-        }
-    }
-    serde_json::from_slice::<Names>(text).map(|names| names.0).unwrap_or_else(|_| object.keys().cloned().collect())
 }

@@ -1,0 +1,143 @@
+//! What the fuzz targets run, as functions that any bytes can be given to. The targets under `fuzz_targets/` hand them
+//! to libFuzzer; the test below runs them on some thousands of inputs without it, so that they are awake in every run of
+//! `make test`.
+//!
+//! Each must end, and panic on nothing; and whatever it accepts must be consistent.
+
+use ledgerstone_log::{ControlSlot, Seal, decode, print};
+use ledgerstone_page::{Layouts, Lsn, PageId, checksum};
+use ledgerstone_region::PageBuf;
+
+/// A log record: decoded, checked, printed, and taken apart.
+pub fn records(bytes: &[u8]) {
+    let lsn = Lsn(4096);
+    let Ok(record) = decode(lsn, bytes) else { return };
+    assert!(record.bytes().len() <= bytes.len());
+    assert!(record.end().0 > lsn.0, "a record without length would be read for ever");
+    let _ = record.check(&Seal::new([7; 16], 1));
+    for part in record.parts().flatten() {
+        assert!(part.args.len() <= bytes.len());
+    }
+    let _ = print(record, &|_, _| None);
+    let _ = print(record, &|_, args| Some(format!("{} bytes", args.len())));
+    let copy = record.to_record();
+    assert_eq!(copy.view().bytes(), record.bytes());
+}
+
+/// A page: its checksum, then every layout's check and print. The last byte chooses the page size.
+pub fn pages(bytes: &[u8]) {
+    let size = [4096, 8192, 32768][usize::from(bytes.last().copied().unwrap_or(0)) % 3];
+    let mut page = bytes.to_vec();
+    page.resize(size, 0);
+    let _ = checksum::verify(&page, PageId(1));
+    let buf = PageBuf::from_bytes(&page);
+    let mut layouts = Layouts::basic();
+    ledgerstone_structures::register_layouts(&mut layouts).expect("the layouts have different ids");
+    let _ = layouts.check(buf.words());
+    let _ = layouts.print(buf.words());
+    for layout in layouts.iter() {
+        let _ = layout.check(buf.words());
+        let _ = layout.print(buf.words());
+    }
+}
+
+/// A slot of the control file.
+pub fn control(bytes: &[u8]) {
+    if let ControlSlot::Valid { generation, state } = ControlSlot::decode(bytes) {
+        assert_eq!(ControlSlot::decode(&state.encode(generation)), ControlSlot::Valid { generation, state });
+    }
+}
+
+/// An import file, in every format.
+pub fn rows(bytes: &[u8]) {
+    ledgerstone_cli::rows::exercise(bytes);
+}
+
+#[cfg(test)]
+mod tests {
+    use ledgerstone_log::{ControlState, NewRecord, RecordKind, group_body};
+    use ledgerstone_page::{OpId, Xid};
+
+    use super::*;
+
+    const ROUNDS: u64 = 3_000;
+
+    struct Random(u64);
+
+    impl Random {
+        fn below(&mut self, bound: usize) -> usize {
+            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (self.0 >> 33) as usize % bound.max(1)
+        }
+    }
+
+    /// Runs a body on nothing, on noise, and on good inputs with a few bytes changed, cut or doubled.
+    fn awake(body: fn(&[u8]), good: &[Vec<u8>], interesting: &[u8]) {
+        body(b"");
+        good.iter().for_each(|input| body(input));
+        let mut random = Random(1);
+        for _ in 0..ROUNDS {
+            let mut input = if random.below(4) == 0 {
+                (0..random.below(300)).map(|_| interesting[random.below(interesting.len())]).collect()
+            } else {
+                good[random.below(good.len())].clone()
+            };
+            for _ in 0..=random.below(6) {
+                let at = random.below(input.len());
+                match random.below(4) {
+                    _ if input.is_empty() => input.push(0),
+                    0 => input.truncate(at),
+                    1 => input.extend_from_within(at..),
+                    2 => input[at] = interesting[random.below(interesting.len())],
+                    _ => input[at] = random.below(256) as u8,
+                }
+            }
+            body(&input);
+        }
+    }
+
+    #[test]
+    fn records_survive_any_bytes() {
+        let seal = Seal::new([7; 16], 1);
+        let mut group = Vec::new();
+        let parts: [(PageId, OpId, Lsn, &[u8]); 2] =
+            [(PageId(3), OpId(33), Lsn(4096), b"arguments"), (PageId(4), OpId(34), Lsn(0), b"")];
+        group_body(&mut group, parts);
+        let make = |kind: RecordKind, body: &[u8]| {
+            let page = kind.has_page().then_some((PageId(9), Lsn(4096)));
+            NewRecord { kind, xid: Xid(5), prev_lsn: Lsn(4096), op: OpId(33), flags: 0, page, body: &[body] }
+                .encode(Lsn(4096), &seal)
+        };
+        let good: Vec<_> =
+            RecordKind::ALL.into_iter().map(|kind| make(kind, if kind == RecordKind::Group { &group } else { &[1; 24] })).collect();
+        awake(records, &good, &[0, 1, 2, 7, 8, 0x7f, 0x80, 0xff]);
+    }
+
+    #[test]
+    fn pages_survive_any_bytes() {
+        let good: Vec<_> = (0..9_u8)
+            .map(|layout| {
+                let mut page = vec![0; 200];
+                (page[4], page[6], page[8], page[40], page[42]) = (layout, 1, 1, 1, 180);
+                page
+            })
+            .collect();
+        awake(pages, &good, &[0, 1, 4, 5, 40, 0x10, 0x7f, 0x80, 0xff]);
+    }
+
+    #[test]
+    fn control_slots_survive_any_bytes() {
+        let good = [ControlState::new([7; 16], 4096, 1 << 24).encode(1).to_vec()];
+        awake(control, &good, &[0, 1, 0x7f, 0x80, 0xff]);
+    }
+
+    #[test]
+    fn rows_survive_any_bytes() {
+        let good = [
+            b"a,b\n1,\"x \"\"y\"\"\nz\"\n2,3\n".to_vec(),
+            b"a\tb\n1\\t\t2\n".to_vec(),
+            b"{\"a\":1,\"b\":[{}]}\n{}\n".to_vec(),
+        ];
+        awake(rows, &good, b"\",;\t\n\r\\{}[]:0a\xff\xef\xbb\xbf");
+    }
+}
