@@ -8,7 +8,7 @@ use ledgerstone_page::{Corrupt, OpId, SlottedError};
 #[non_exhaustive]
 pub enum OpError {
     /// The arguments are not what the operation writes.
-    #[error("{op}: bad arguments of {len} bytes: {what}")]
+    #[error("operation {op}: bad arguments of {len} bytes: {what}")]
     BadArgs {
         /// The operation.
         op: OpId,
@@ -18,7 +18,7 @@ pub enum OpError {
         what: &'static str,
     },
     /// The page is not in the state that the change needs.
-    #[error("{op} does not fit its page: {what}")]
+    #[error("operation {op} does not fit its page: {what}")]
     Unfit {
         /// The operation.
         op: OpId,
@@ -26,7 +26,7 @@ pub enum OpError {
         what: &'static str,
     },
     /// The same, and a number says where: a change that was made already is made again, or one undone that was not made.
-    #[error("{op} does not fit its page: {what} (number {at})")]
+    #[error("operation {op} does not fit its page: {what} (number {at})")]
     UnfitAt {
         /// The operation.
         op: OpId,
@@ -45,20 +45,18 @@ pub enum OpError {
 
 /// Nobody registered this operation. Records of it can be neither redone nor undone: open with whoever wrote them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{op} is not registered")]
+#[error("operation {op} is not registered")]
 pub struct UnknownOperation {
     /// The operation.
     pub op: OpId,
 }
 
-/// Two operations claim one id.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{op} is registered twice: as {first} and as {second}")]
+/// The number of an operation is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("operation {op} is registered already, as {name}")]
 pub struct DuplicateOperation {
-    /// The id.
+    /// The number.
     pub op: OpId,
-    /// The name under which it was registered first.
-    pub first: &'static str,
-    /// The name of the operation that was refused.
-    pub second: &'static str,
+    /// Who has it.
+    pub name: &'static str,
 }

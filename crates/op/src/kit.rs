@@ -55,7 +55,7 @@ fn all_bytes(page: Words<'_>) -> Vec<u8> {
 #[non_exhaustive]
 pub enum Failure {
     /// An operation is registered and has no case.
-    #[error("{op} ({name}) has no case")]
+    #[error("operation {op} ({name}) has no case")]
     NoCase {
         /// The operation.
         op: OpId,
@@ -66,7 +66,7 @@ pub enum Failure {
     #[error(transparent)]
     Unknown(#[from] UnknownOperation),
     /// Redo refuses the case's page and arguments, or undo's.
-    #[error("{op} is refused by {step}: {error}")]
+    #[error("operation {op} is refused by {step}: {error}")]
     Refused {
         /// The operation.
         op: OpId,
@@ -76,7 +76,7 @@ pub enum Failure {
         error: OpError,
     },
     /// Two pages that must be the same differ.
-    #[error("{op} breaks \"{rule}\": pages differ at byte {at} of what is compared")]
+    #[error("operation {op} breaks \"{rule}\": pages differ at byte {at} of what is compared")]
     Differs {
         /// The operation.
         op: OpId,
@@ -86,7 +86,7 @@ pub enum Failure {
         at: usize,
     },
     /// The page breaks its layout.
-    #[error("{op}: {when} the change: {error}")]
+    #[error("operation {op}: {when} the change: {error}")]
     Layout {
         /// The operation.
         op: OpId,
@@ -96,7 +96,7 @@ pub enum Failure {
         error: Corrupt,
     },
     /// Something panicked.
-    #[error("{op} panics in {step} with {args_len} bytes of arguments")]
+    #[error("operation {op} panics in {step} with {args_len} bytes of arguments")]
     Panics {
         /// The operation.
         op: OpId,

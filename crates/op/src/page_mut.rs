@@ -15,24 +15,28 @@ pub struct PageMut<'a> {
 impl<'a> PageMut<'a> {
     /// Whoever calls this applies a log record: forward, in rollback or in redo. Nobody else changes pages.
     #[inline]
+    #[must_use]
     pub const fn new(id: PageId, words: WordsMut<'a>) -> Self {
         PageMut { id, words }
     }
 
     /// Which page it is. (A page about to be formatted does not say so itself yet.)
     #[inline]
+    #[must_use]
     pub const fn id(&self) -> PageId {
         self.id
     }
 
     /// For reading.
     #[inline]
+    #[must_use]
     pub const fn words(&self) -> Words<'_> {
         self.words.as_words()
     }
 
     /// Size of the page in bytes.
     #[inline]
+    #[must_use]
     pub const fn len_bytes(&self) -> usize {
         self.words.len_bytes()
     }
@@ -46,7 +50,7 @@ impl<'a> PageMut<'a> {
     /// Fails if a change would begin in the header.
     #[inline(always)]
     fn assert_behind_header(&self, off: usize) {
-        assert!(off >= HEADER_BYTES, "an operation changes byte {off} of the header of {}", self.id);
+        assert!(off >= HEADER_BYTES, "an operation changes byte {off} of the header of page {}", self.id);
     }
 
     /// Puts `bytes` at `off`.

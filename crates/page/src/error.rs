@@ -4,7 +4,7 @@ use crate::{LayoutId, PageId};
 
 /// Bytes that cannot be what they claim to be: damage on the device, a write that went elsewhere, a torn page, or a
 /// bug of ours found before it spread.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Corrupt {
     /// The page, as far as known.
     pub page: Option<PageId>,
@@ -24,6 +24,7 @@ impl Corrupt {
 
     /// Damage in a page that whoever calls cannot name.
     #[cold]
+    #[must_use]
     pub const fn new(what: &'static str, offset: u64, expected: u64, found: u64) -> Corrupt {
         Corrupt { page: None, what, offset, expected, found }
     }
@@ -36,6 +37,7 @@ impl Corrupt {
     }
 
     /// Whether the page is all zeroes.
+    #[must_use]
     pub fn is_never_written(&self) -> bool {
         self.what == Self::NEVER_WRITTEN
     }
@@ -44,7 +46,7 @@ impl Corrupt {
 impl std::fmt::Display for Corrupt {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if let Some(page) = self.page {
-            write!(f, "{page}: ")?;
+            write!(f, "page {page}: ")?;
         }
         if self.is_never_written() {
             return write!(f, "never written");

@@ -55,42 +55,49 @@ pub const fn is_page_bytes(bytes: usize) -> bool {
 
 /// The layout of the page.
 #[inline]
+#[must_use]
 pub fn layout(page: Words<'_>) -> LayoutId {
     LayoutId(page.u16(LAYOUT))
 }
 
 /// The version of the layout.
 #[inline]
+#[must_use]
 pub fn format_version(page: Words<'_>) -> u8 {
     page.u8(FORMAT)
 }
 
 /// The layout's byte.
 #[inline]
+#[must_use]
 pub fn kind(page: Words<'_>) -> u8 {
     page.u8(KIND)
 }
 
 /// The page's own id.
 #[inline]
+#[must_use]
 pub fn page_id(page: Words<'_>) -> PageId {
     PageId(page.u64(PAGE_ID))
 }
 
 /// The LSN of the last change.
 #[inline]
+#[must_use]
 pub fn page_lsn(page: Words<'_>) -> Lsn {
     Lsn(page.u64(PAGE_LSN))
 }
 
 /// The root page of the structure that the page belongs to.
 #[inline]
+#[must_use]
 pub fn owner(page: Words<'_>) -> PageId {
     PageId(page.u64(OWNER))
 }
 
 /// The commit LSN of the newest version.
 #[inline]
+#[must_use]
 pub fn version(page: Words<'_>) -> Lsn {
     Lsn(page.u64(VERSION))
 }
@@ -163,13 +170,13 @@ pub fn check(page: Words<'_>, layout: LayoutId) -> Result<(), Corrupt> {
 /// The header as one line.
 pub fn print(page: Words<'_>) -> String {
     format!(
-        "{} {} version {} kind {} {} owner {}",
+        "page {} {} version {} kind {} lsn {} owner {}",
         page_id(page),
         layout(page),
         format_version(page),
         kind(page),
         page_lsn(page),
-        owner(page).0
+        owner(page)
     )
 }
 

@@ -57,28 +57,28 @@ macro_rules! six_bytes {
 id!(
     /// Number of a page in the data file. Page 0 is the file header and is never linked, so 0 also says "no page".
     PageId(u64),
-    "page {}"
+    "{}"
 );
 id!(
     /// Position of a record in the endless log, in bytes. 0: none.
     Lsn(u64),
-    "lsn {}"
+    "{}"
 );
 id!(
     /// Number of a transaction. 0: none.
     Xid(u64),
-    "xid {}"
+    "T{}"
 );
 id!(
     /// Stable number of an operation. 1-15 engine, 16-31 space, 32-63 b-tree, 64-79 blob, up to 1023 other structures of
     /// ours, from 1024 on users'.
     OpId(u16),
-    "op {}"
+    "op{}"
 );
 id!(
     /// Number of a table, never used again. 0: none.
     TableId(u64),
-    "table {}"
+    "{}"
 );
 id!(
     /// Stable number of a page layout. Below 256 ours, from 256 on users'.

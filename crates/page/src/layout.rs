@@ -36,11 +36,13 @@ pub struct Layouts {
 
 impl Layouts {
     /// None at all.
+    #[must_use]
     pub fn new() -> Layouts {
         Layouts::default()
     }
 
     /// The layouts of this crate: raw and slotted.
+    #[must_use]
     pub fn basic() -> Layouts {
         let mut layouts = Layouts::new();
         layouts.by_id.insert(LayoutId::RAW, Box::new(raw::Raw));
@@ -78,7 +80,7 @@ impl Layouts {
     pub fn check(&self, page: Words<'_>) -> Result<(), Corrupt> {
         let id = header::layout(page);
         match self.get(id) {
-            Some(layout) => layout.check(page),
+            Some(layout) => layout.check(page).map_err(|wrong| wrong.on(header::page_id(page))),
             None => Err(Corrupt::new("layout", header::LAYOUT as u64, 0, id.0 as u64).on(header::page_id(page))),
         }
     }
@@ -117,7 +119,7 @@ mod tests {
         fn check(&self, page: Words<'_>) -> Result<(), Corrupt> {
             header::check(page, self.id())?;
             let sum: u64 = page.to_vec(40, page.len_bytes()).iter().map(|&b| b as u64).sum();
-            if sum % 2 == 0 { Ok(()) } else { Err(Corrupt::new("sum", 40, 0, 1)) }
+            if sum.is_multiple_of(2) { Ok(()) } else { Err(Corrupt::new("sum", 40, 0, 1)) }
         }
         fn print(&self, page: Words<'_>) -> String {
             format!("even {}", header::print(page))

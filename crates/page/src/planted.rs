@@ -1,22 +1,19 @@
-//! Bugs planted on purpose, to see whether the tests are awake.
-//!
-//! A kind of test is trusted after it has caught a bug that was put there for it. Where the engine could go wrong in the
-//! way that a [`Bug`] names, it asks [`is_on`]; the crash harness switches one on with `set` and must report a failure.
-//! Without the feature `planted` the question is a constant `false` and costs nothing.
+//! Bugs planted on purpose, to prove that the tests see them. Compiled only with the feature `planted`.
 
-/// A deliberate mistake.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+/// A bug that the crash harness must find.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
 pub enum Bug {
-    /// Pages go out before the log that describes them.
-    WriteAheadOff,
-    /// Recovery reads records of an older life behind the end of the log as if they were new.
-    StaleLogTail,
-    /// Rollback writes its compensation records and changes nothing.
-    UndoDoesNothing,
-    /// A page's rec_lsn is set after its record was reserved, so that a checkpoint can overlook it.
-    RecLsnLate,
-    /// A split logs its two halves as two records, so that a crash can fall between them.
-    HalfSplit,
+    /// A page goes out before the log that describes it.
+    WriteAheadOff = 1,
+    /// Records of an earlier life of a log segment are accepted.
+    StaleLogTail = 2,
+    /// A logical undo writes its compensation record and changes nothing.
+    UndoDoesNothing = 3,
+    /// A frame's `rec_lsn` is set after the record was appended.
+    RecLsnLate = 4,
+    /// Redo replays one half of a split.
+    HalfSplit = 5,
 }
 
 impl Bug {
@@ -37,31 +34,32 @@ impl Bug {
 }
 
 #[cfg(feature = "planted")]
-mod switch {
-    use super::Bug;
+mod chosen {
     use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
-    // 0: none. Relaxed: switched while no engine runs, and it orders nothing.
-    static ON: AtomicU8 = AtomicU8::new(0);
+    use super::Bug;
 
-    /// Switches a bug on for the whole process, or all off.
+    static BUG: AtomicU8 = AtomicU8::new(0);
+
+    /// Plants a bug in the whole process, or none.
     pub fn set(bug: Option<Bug>) {
-        ON.store(bug.map_or(0, |bug| bug as u8 + 1), Relaxed);
+        BUG.store(bug.map_or(0, |b| b as u8), Relaxed);
     }
 
-    /// Whether the engine shall make this mistake.
-    #[inline]
+    /// True if this bug is planted.
+    #[must_use]
     pub fn is_on(bug: Bug) -> bool {
-        ON.load(Relaxed) == bug as u8 + 1
+        BUG.load(Relaxed) == bug as u8
     }
 }
 
 #[cfg(feature = "planted")]
-pub use switch::{is_on, set};
+pub use chosen::{is_on, set};
 
-/// Whether the engine shall make this mistake: no.
+/// True if this bug is planted: never, without the feature `planted`.
 #[cfg(not(feature = "planted"))]
 #[inline(always)]
+#[must_use]
 pub const fn is_on(_bug: Bug) -> bool {
     false
 }
