@@ -1,31 +1,18 @@
 //! The page table, and how to get a page that is in memory.
 //!
-//! ```text
-//! page table, in the region, indexed by page id:
-//! offset  size  field
-//!      0     8  latch    48 bits of version, see `region::Latch`
-//!      8     8  place    bits 0..32 frame number + 1, 0 none; bit 32 referenced
-//! ```
+//! The table is an array of entries in the region, indexed by page id; what an entry promises is in `entry.rs` (C1 to C3).
 //!
-//! C1. The frame number in `place` changes only while the entry is latched exclusively, and the version is raised then, by
-//!     eviction too; versions are never reset. So whoever reads version, place, bytes and finds the version unchanged has
-//!     read the bytes of that page: a frame that went to another page in between raised ours.
-//! C2. Any value that `place` ever had names a frame that exists: a reader of junk reads junk, never outside.
-//! C3. A hit writes nothing but the referenced bit, and that only if it is not set.
 //! C4. No std or parking_lot mutex is held while anything waits; everything that waits goes through `region::sync`.
-//!
-//! Why a reader cannot miss that its frame was taken: eviction latched our entry exclusively and gave the frame away by a
-//! release; the frame's next owner acquired it, and passed the `fence(Release)` of the latch that he filled it under. If one
-//! of our relaxed loads saw a word of his, our `fence(Acquire)` before the check pairs with that fence, and our look at the
-//! version sees the eviction.
 //!
 //! The table is address space: memory comes as entries are touched. It is counted in the statistics, not in the cache's
 //! limit, which is frames and their descriptors.
 //!
 //! This file does not know how a page comes in (`miss.rs`) or goes out (`write_back.rs`).
 
+use crate::entry::PageEntry;
 use crate::error::BufferError;
-use crate::frame::{FrameNo, Frames};
+use crate::frame::Frames;
+use crate::frame_no::FrameNo;
 use crate::guard::{ExclusivePage, OptimisticPage, SharedPage};
 use crate::miss::Content;
 use crate::replace::{Marks, Policy, Replacement};
@@ -34,45 +21,9 @@ use crate::write_ahead::WriteAhead;
 use crate::writer::Writer;
 use ledgerstone_disk::DiskFile;
 use ledgerstone_page::{Lsn, PageId};
-use ledgerstone_region::{Handle, Latch, LatchTimeout, Region, SlotNo, SlotTable, shared, sync};
+use ledgerstone_region::{Handle, LatchTimeout, Region, SlotNo, SlotTable, sync};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{Relaxed, Release};
-
-shared! {
-    /// A page's line in the page table.
-    pub(crate) struct PageEntry {
-        pub(crate) latch: Latch,
-        place: AtomicU64,
-    } size 16
-}
-
-const REFERENCED: u64 = 1 << 32;
-
-impl PageEntry {
-    /// The frame that holds the page. Counts only under the latch, or if the version is unchanged afterwards (C1). Acquire is
-    /// not needed: the latch's version orders it.
-    #[inline]
-    pub(crate) fn frame(&self) -> Option<FrameNo> {
-        (self.place.load(Relaxed) as u32).checked_sub(1).map(FrameNo)
-    }
-
-    /// The same, noting that the page is used.
-    #[inline]
-    fn frame_used(&self) -> Option<FrameNo> {
-        let place = self.place.load(Relaxed);
-        if place & REFERENCED == 0 {
-            // Losing a race with eviction leaves the bit on an entry with no frame, which is harmless.
-            self.place.fetch_or(REFERENCED, Relaxed);
-        }
-        (place as u32).checked_sub(1).map(FrameNo)
-    }
-
-    /// Under the exclusive latch.
-    pub(crate) fn set_frame(&self, frame: Option<FrameNo>) {
-        self.place.store(frame.map_or(0, |frame| u64::from(frame.0 + 1) | REFERENCED), Release);
-    }
-}
+use std::sync::atomic::Ordering::Relaxed;
 
 /// How pages that a power cut tore are made whole again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -391,13 +342,11 @@ impl Marks for Cache {
     }
 
     fn is_referenced(&self, frame: FrameNo) -> bool {
-        self.marked_entry(frame).is_some_and(|entry| entry.place.load(Relaxed) & REFERENCED != 0)
+        self.marked_entry(frame).is_some_and(PageEntry::is_referenced)
     }
 
     fn take_referenced(&self, frame: FrameNo) -> bool {
-        self.marked_entry(frame).is_some_and(|entry| {
-            entry.place.load(Relaxed) & REFERENCED != 0 && entry.place.fetch_and(!REFERENCED, Relaxed) & REFERENCED != 0
-        })
+        self.marked_entry(frame).is_some_and(PageEntry::take_referenced)
     }
 }
 

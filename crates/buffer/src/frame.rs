@@ -24,22 +24,12 @@
 //!
 //! This file does not know the page table, nor how a page gets in or out.
 
+use crate::frame_no::FrameNo;
 use ledgerstone_page::{Lsn, PageId};
 use ledgerstone_region::sync;
 use ledgerstone_region::{Handle, Region, RegionError, shared};
-use std::fmt;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicU32, AtomicU64};
-
-/// The number of a frame, from 0.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct FrameNo(pub u32);
-
-impl fmt::Display for FrameNo {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "frame {}", self.0)
-    }
-}
 
 shared! {
     /// What is known of a frame.

@@ -12,9 +12,10 @@
 //!     made.
 //! G3. A panic between the two fails the cache and takes the half-changed page out, so that it is neither read nor written.
 
-use crate::cache::{Cache, PageEntry};
+use crate::cache::Cache;
+use crate::entry::PageEntry;
 use crate::error::BufferError;
-use crate::frame::FrameNo;
+use crate::frame_no::FrameNo;
 use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_page::{Lsn, PageId, header};
 use ledgerstone_region::{Version, Words, WordsMut, sync};

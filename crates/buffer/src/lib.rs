@@ -7,6 +7,7 @@
 //! | file | its idea |
 //! | --- | --- |
 //! | `cache.rs` | page table, the hit path, how to get a page |
+//! | `entry.rs` | an entry of the page table, and why a reader cannot be fooled |
 //! | `frame.rs` | frames, their descriptors, the list of free frames, sleeping for progress |
 //! | `guard.rs` | [`OptimisticPage`], [`SharedPage`], [`ExclusivePage`] |
 //! | `miss.rs` | reading in, evicting, getting a frame |
@@ -19,25 +20,45 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+#[cfg(not(loom))]
 mod cache;
+#[cfg(any(not(loom), test))]
+#[cfg_attr(loom, expect(dead_code, reason = "a model has no replacement policy"))]
+mod entry;
+#[cfg(not(loom))]
 mod error;
+#[cfg(not(loom))]
 mod frame;
+mod frame_no;
+#[cfg(not(loom))]
 mod guard;
+#[cfg(all(loom, test))]
+mod loom_entry;
+#[cfg(not(loom))]
 mod miss;
+#[cfg(not(loom))]
 pub mod replace;
+#[cfg(not(loom))]
 mod stats;
+#[cfg(not(loom))]
 mod torn;
+#[cfg(not(loom))]
 mod write_ahead;
+#[cfg(not(loom))]
 mod write_back;
+#[cfg(not(loom))]
 mod writer;
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;
 
-pub use cache::{Cache, CacheConfig, TornPages, Tuning};
-pub use error::BufferError;
-pub use frame::FrameNo;
-pub use guard::{ExclusivePage, OptimisticPage, Restart, SharedPage};
-pub use replace::{Policy, Replacement};
-pub use stats::CacheStats;
-pub use write_ahead::WriteAhead;
+pub use frame_no::FrameNo;
+#[cfg(not(loom))]
+pub use {
+    cache::{Cache, CacheConfig, TornPages, Tuning},
+    error::BufferError,
+    guard::{ExclusivePage, OptimisticPage, Restart, SharedPage},
+    replace::{Policy, Replacement},
+    stats::CacheStats,
+    write_ahead::WriteAhead,
+};

@@ -16,9 +16,10 @@
 //!
 //! This file does not know which frame is best (`replace/`), nor how a page is written (`write_back.rs`).
 
-use crate::cache::{Cache, PageEntry};
+use crate::cache::Cache;
+use crate::entry::{PageEntry, fence_before_fill};
 use crate::error::BufferError;
-use crate::frame::FrameNo;
+use crate::frame_no::FrameNo;
 use crate::guard::ExclusivePage;
 use ledgerstone_disk::{AlignedBuf, DiskErrorKind};
 use ledgerstone_page::{PageId, checksum};
@@ -108,6 +109,7 @@ impl Cache {
         frame: FrameNo,
         content: Content,
     ) -> Result<ExclusivePage<'a>, BufferError> {
+        fence_before_fill();
         let mut words = WordsMut::new(self.frames.words(frame));
         let is_new = if content == Content::Zeros {
             words.fill(0, self.page_bytes, 0);

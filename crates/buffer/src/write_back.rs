@@ -23,7 +23,8 @@
 
 use crate::cache::Cache;
 use crate::error::BufferError;
-use crate::frame::{Descriptor, FrameNo};
+use crate::frame::Descriptor;
+use crate::frame_no::FrameNo;
 use ledgerstone_disk::AlignedBuf;
 use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_page::{Lsn, PageId, checksum, header};

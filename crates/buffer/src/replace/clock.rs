@@ -3,7 +3,7 @@
 //! The hand is one counter that threads add to, so that each looks at other frames.
 
 use super::{Marks, Replacement};
-use crate::frame::FrameNo;
+use crate::frame_no::FrameNo;
 use ledgerstone_region::{Handle, Region, RegionError};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

@@ -5,7 +5,7 @@
 //! true list would make every hit write shared memory.
 
 use super::{Marks, Replacement};
-use crate::frame::FrameNo;
+use crate::frame_no::FrameNo;
 use ledgerstone_region::{Handle, Region, RegionError};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

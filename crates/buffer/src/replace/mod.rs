@@ -20,7 +20,7 @@ mod lru;
 pub use clock::Clock;
 pub use lru::Lru;
 
-use crate::frame::FrameNo;
+use crate::frame_no::FrameNo;
 use ledgerstone_region::{Region, RegionError};
 
 /// The policies that come with the cache.

@@ -100,6 +100,7 @@ impl WriteAhead for FakeLog {
 struct Fixture {
     cache: Arc<Cache>,
     log: Arc<FakeLog>,
+    #[cfg_attr(feature = "planted", expect(dead_code))]
     data: Arc<dyn DiskFile>,
 }
 
@@ -139,6 +140,7 @@ fn fixture(disk: &dyn Disk, log: Arc<FakeLog>, setup: Setup) -> Fixture {
     try_fixture(disk, log, setup).unwrap()
 }
 
+#[cfg(not(feature = "planted"))]
 fn new_fixture() -> Fixture {
     fixture(&SimDisk::new(), Arc::new(FakeLog::new()), Setup::default())
 }

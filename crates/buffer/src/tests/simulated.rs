@@ -8,7 +8,7 @@ fn run_clients(seed: u64, frames: u64, crash_at: Option<u64>) -> (crate::CacheSt
     Scheduler::run(seed, || {
         let disk = SimDisk::new();
         disk.set_hook(Arc::new(|what| sync::yield_point(what)));
-        let policy = if seed % 2 == 0 { Policy::Clock } else { Policy::Lru };
+        let policy = if seed.is_multiple_of(2) { Policy::Clock } else { Policy::Lru };
         let fixture = Arc::new(fixture(&disk, Arc::new(FakeLog::new()), Setup { frames, policy, ..Setup::default() }));
         if let Some(at) = crash_at {
             disk.crash_at(at);
