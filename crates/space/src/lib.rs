@@ -262,18 +262,17 @@ impl Space {
         Ok(found.map(|bit| FreeRun { map, first: PageId(first + u64::from(bit)), count }))
     }
 
-    /// Makes the map of the pages from `first` on, in a transaction of its own: nothing refers to it, so it may stay.
+    /// Makes the map of the pages from `first` on. Nothing refers to it yet, so it belongs to no transaction.
     fn make_map(&self, first: u64) -> Result<ExclusivePage<'_>, SpaceError> {
-        let id = map_of(PageId(first), self.page_bytes);
-        let mut txn = self.engine.begin()?;
-        txn.claim(256)?;
-        let mut map = self.engine.cache.exclusive_new(id)?;
-        if ledgerstone_page::header::layout(map.words()) != LAYOUT_SPACE_MAP {
-            txn.group(&mut [&mut map], &[Part { page: 0, op: OP_SPACE_FORMAT, args: &first.to_le_bytes() }])?;
+        let claim = self.engine.log.claim_undo(256).map_err(TxnError::from)?;
+        let mut map = self.engine.cache.exclusive_new(map_of(PageId(first), self.page_bytes))?;
+        if ledgerstone_page::header::layout(map.words()) == LAYOUT_SPACE_MAP {
+            self.engine.log.give_back(claim); // Somebody was faster.
+            return Ok(map);
         }
-        drop(map);
-        txn.commit(Durability::Volatile)?;
-        Ok(self.engine.cache.exclusive(id)?)
+        let parts = [Part { page: 0, op: OP_SPACE_FORMAT, args: &first.to_le_bytes() }];
+        self.engine.group_alone(claim, &mut [&mut map], &parts)?;
+        Ok(map)
     }
 
     /// Makes the file longer, by at least `count` pages. Not logged: the length is found again, and what redo writes

@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use ledgerstone_buffer::ExclusivePage;
 use ledgerstone_lock::OwnerNo;
-use ledgerstone_log::RecordKind;
+use ledgerstone_log::{Claim, RecordKind};
 use ledgerstone_op::{Operation, PageMut, Undo};
 use ledgerstone_page::{Lsn, OpId, Xid};
 
@@ -200,9 +200,7 @@ impl Txn {
             page.begin_change(engine.log.tail());
         }
         let lsn = chain.append(engine, &record)?;
-        for part in parts {
-            apply(engine, pages[part.page], engine.ops.get(part.op)?, part.args, lsn)?;
-        }
+        apply_parts(engine, pages, parts, lsn)?;
         Ok(lsn)
     }
 
@@ -249,6 +247,56 @@ impl Txn {
             hook(committed);
         }
     }
+}
+
+impl Engine {
+    /// A group that belongs to no transaction: it is redone, and that is all. For housekeeping that nothing depends on.
+    ///
+    /// `claim` comes from [`ledgerstone_log::Log::claim_undo`], which stands in no line, so that this may be done by one
+    /// who holds another claim.
+    ///
+    /// # Errors
+    /// As [`Txn::group`].
+    pub fn group_alone(
+        &self,
+        claim: Claim,
+        pages: &mut [&mut ExclusivePage<'_>],
+        parts: &[Part<'_>],
+    ) -> Result<Lsn, TxnError> {
+        let mut claim = claim;
+        let mut body = Vec::new();
+        ledgerstone_log::group_body(
+            &mut body,
+            parts.iter().map(|p| (pages[p.page].id(), p.op, pages[p.page].page_lsn(), p.args)),
+        );
+        let body = [&body[..]];
+        let record = Chain::new(0, Xid::NONE).record(RecordKind::Group, OpId(0), None, &body);
+        let needed = record.len_bytes() as u64;
+        if claim.left() < needed {
+            let error = TxnError::ClaimTooSmall { needed, left: claim.left(), op: OpId(0) };
+            self.log.give_back(claim);
+            return Err(error);
+        }
+        for page in pages.iter_mut() {
+            page.begin_change(self.log.tail());
+        }
+        let lsn = self.log.append(&mut claim, &record);
+        self.log.give_back(claim);
+        apply_parts(self, pages, parts, lsn)?;
+        Ok(lsn)
+    }
+}
+
+fn apply_parts(
+    engine: &Engine,
+    pages: &mut [&mut ExclusivePage<'_>],
+    parts: &[Part<'_>],
+    lsn: Lsn,
+) -> Result<(), TxnError> {
+    for part in parts {
+        apply(engine, pages[part.page], engine.ops.get(part.op)?, part.args, lsn)?;
+    }
+    Ok(())
 }
 
 /// Applies an operation whose record is in the log.
