@@ -219,3 +219,21 @@ fn another_page_size_is_refused_by_the_area() {
     file.write_at(8, &[9]).unwrap();
     assert_eq!(Cache::repair_torn(&*file, &*file, 4096).unwrap(), [], "a damaged header hides no slots");
 }
+
+#[test]
+fn real_files_will_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = ledgerstone_disk::FileDisk::new(dir.path());
+    let log = Arc::new(FakeLog::new());
+    let first = fixture(&disk, Arc::clone(&log), Setup { frames: 16, ..Setup::default() });
+    for id in 0..50 {
+        first.write(PageId(id), id).unwrap();
+    }
+    first.cache.write_back_all().unwrap();
+    let second = fixture(&disk, log, Setup { frames: 16, ..Setup::default() });
+    for id in 0..50 {
+        assert_eq!(second.read(PageId(id)).unwrap(), id);
+    }
+    let area = disk.open("double-write", Open::EXISTING).unwrap();
+    assert_eq!(Cache::repair_torn(&*second.data, &*area, PAGE_BYTES).unwrap(), []);
+}
