@@ -68,6 +68,11 @@ pub fn append(log: &Log, claim: &mut Claim, no: u64, bytes: usize) -> Lsn {
     log.append(claim, &record)
 }
 
+/// How many bytes make record `no` as long as `total`.
+pub fn bytes_for(no: u64, total: usize) -> usize {
+    total - if no % 4 == 3 { 24 + 16 } else { 40 + 16 }
+}
+
 pub fn append_one(log: &Log, no: u64, bytes: usize) -> Result<Lsn, LogError> {
     let mut claim = log.claim(bytes + 64)?;
     let lsn = append(log, &mut claim, no, bytes);
