@@ -1,0 +1,92 @@
+//! The control file survives power loss at every write, and says what is wrong with a file that is not one.
+
+use ledgerstone_disk::{Disk, Open, SimDisk};
+use ledgerstone_log::control::{CONTROL_SLOT_BYTES, ControlFile, ControlSlot, ControlState};
+use ledgerstone_log::{CONTROL_PATH, ControlError};
+use ledgerstone_page::Lsn;
+
+fn state() -> ControlState {
+    ControlState::new([3; 16], 4096, 1 << 20)
+}
+
+fn edit(disk: &SimDisk, at: u64, bytes: &[u8]) {
+    disk.open(CONTROL_PATH, Open::EXISTING).unwrap().write_at(at, bytes).unwrap();
+}
+
+#[test]
+fn power_loss_leaves_the_last_write_or_the_one_before() {
+    for crash_at in 1..40 {
+        for seed in 0..4 {
+            let disk = SimDisk::new();
+            disk.crash_at(crash_at);
+            let mut written = None;
+            if let Ok(mut control) = ControlFile::create(&disk, state()) {
+                written = Some(0);
+                for no in 1..20 {
+                    control.state.scan_lsn = Lsn(no * 8);
+                    control.state.scan_incarnation = no;
+                    if control.write().is_err() {
+                        assert!(matches!(control.write(), Err(ControlError::Failed { .. })));
+                        break;
+                    }
+                    written = Some(no);
+                }
+            }
+            let disk = disk.after_crash(seed);
+            match (ControlFile::open(&disk), written) {
+                (Ok(control), Some(no)) => {
+                    let found = if control.state == state() { 0 } else { control.state.scan_incarnation };
+                    assert!(found == no || found == no + 1, "wrote {no}, found {found}");
+                    assert!(found == 0 || control.state.scan_lsn == Lsn(found * 8));
+                }
+                (Ok(control), None) => assert_eq!(control.state, state()),
+                (Err(ControlError::NotAnEnvironment { .. }), None) => {}
+                (Err(error), written) => panic!("crash at {crash_at}: {error}, written {written:?}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_no_control_file_is_told_apart() {
+    let disk = SimDisk::new();
+    assert!(matches!(ControlFile::open(&disk), Err(ControlError::NotAnEnvironment { .. })));
+    ControlFile::create(&disk, state()).unwrap().write().unwrap();
+    assert!(matches!(ControlFile::create(&disk, state()), Err(ControlError::Exists { .. })));
+    assert_eq!(ControlFile::open(&disk).unwrap().generation(), 2);
+
+    // One damaged slot: the other counts.
+    edit(&disk, 60, &[0xff]);
+    assert_eq!(ControlFile::open(&disk).unwrap().generation(), 1);
+    edit(&disk, 4096 + 70, &[0xff]);
+    assert!(matches!(ControlFile::open(&disk), Err(ControlError::Corrupt { .. })));
+
+    // A newer format, whole.
+    let mut newer = state().encode(9);
+    newer[12] = 2;
+    let crc = crc32c::crc32c(&newer[12..]);
+    newer[8..12].copy_from_slice(&crc.to_le_bytes());
+    edit(&disk, 4096, &newer);
+    match ControlFile::open(&disk) {
+        Err(ControlError::NewerFormat { found: 2, supported: 1, path }) => assert!(path.ends_with("control")),
+        other => panic!("{:?}", other.map(|control| control.state)),
+    }
+
+    edit(&disk, 0, &[b'x'; 2 * CONTROL_SLOT_BYTES]);
+    assert!(matches!(ControlFile::open(&disk), Err(ControlError::NotAnEnvironment { .. })));
+    disk.open(CONTROL_PATH, Open::EXISTING).unwrap().set_len(100).unwrap();
+    assert!(matches!(ControlFile::open(&disk), Err(ControlError::NotAnEnvironment { .. })));
+}
+
+#[test]
+fn any_bytes_are_some_slot() {
+    let slot = state().encode(1);
+    for at in 0..slot.len() {
+        let mut bytes = slot;
+        bytes[at] ^= 0x40;
+        let found = ControlSlot::decode(&bytes);
+        assert!(matches!(found, ControlSlot::Damaged { .. } | ControlSlot::Foreign), "byte {at}: {found:?}");
+    }
+    assert_eq!(ControlSlot::decode(&slot[..4000]), ControlSlot::Foreign);
+    assert_eq!(ControlSlot::decode(&[]), ControlSlot::Foreign);
+}
