@@ -39,3 +39,15 @@ pub enum TreeError {
     #[error(transparent)]
     Space(#[from] SpaceError),
 }
+
+impl From<TreeError> for TxnError {
+    fn from(error: TreeError) -> TxnError {
+        match error {
+            TreeError::Txn(error) => error,
+            TreeError::Buffer(error) => error.into(),
+            TreeError::Corrupt(error) => error.into(),
+            TreeError::Space(error) => error.into(),
+            other => TxnError::Structure { structure: "b-tree", what: other.to_string() },
+        }
+    }
+}

@@ -1,4 +1,53 @@
 //! B-link tree and blobs, written as a user would write them: with operations, pages, latches and locks that everybody gets.
+//!
+//! | folder | its idea |
+//! | --- | --- |
+//! | `btree` | keys and values in order, serializable |
+//! | `blob` | values larger than a leaf takes |
+//! | `to_free` | what is to be freed once a transaction has ended, or a crash has ended it |
+//!
+//! This crate does not know what a table is called or where its root is written down.
 #![forbid(unsafe_code)]
 
+pub mod blob;
 pub mod btree;
+mod error;
+mod to_free;
+
+use std::sync::Arc;
+
+use ledgerstone_op::{DuplicateOperation, Registry};
+use ledgerstone_page::{LayoutTaken, Layouts};
+use ledgerstone_space::Space;
+use ledgerstone_txn::Engine;
+
+pub use btree::{Direction, Purged, Read, Scan, Tree, TreeReport};
+pub use error::TreeError;
+pub use to_free::ToFree;
+
+/// Registers the operations of this crate.
+///
+/// # Errors
+/// An id is taken.
+pub fn register(ops: &mut Registry) -> Result<(), DuplicateOperation> {
+    btree::ops::register(ops)?;
+    blob::register(ops)
+}
+
+/// Registers the layouts of this crate, for checks and printing.
+///
+/// # Errors
+/// An id is taken.
+pub fn register_layouts(layouts: &mut Layouts) -> Result<(), LayoutTaken> {
+    layouts.register(Box::new(btree::node_check::NodeLayout))?;
+    layouts.register(Box::new(blob::BlobIndexLayout))?;
+    layouts.register(Box::new(blob::BlobDataLayout))
+}
+
+/// Registers who undoes the operations of this crate. Before the first rollback, restart's included.
+///
+/// The engine holds the space, which holds the engine: `Engine::clear_undos` lets go when the environment closes.
+pub fn register_undos(engine: &Arc<Engine>, space: &Arc<Space>, to_free: &ToFree) {
+    let _ = to_free;
+    btree::register_undos(engine, space);
+}

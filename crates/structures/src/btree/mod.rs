@@ -18,11 +18,28 @@
 //! Latches go map pages first, then tree pages downwards and to the right; no lock is waited for and nothing is read into
 //! the cache on purpose while one is held.
 
-mod args;
+pub(crate) mod args;
 pub mod bytes;
+mod check;
 pub mod edit;
+mod ghost;
+mod merge;
 pub mod node;
 pub mod node_check;
 pub mod ops;
+mod post;
+mod scan;
+pub(crate) mod search;
+pub(crate) mod split;
+pub(crate) mod tree;
+mod undo;
+mod write;
+
 #[cfg(test)]
 mod node_tests;
+
+pub use check::TreeReport;
+pub use ghost::Purged;
+pub use scan::{Direction, Record, Scan};
+pub use tree::{Read, Tree};
+pub(crate) use undo::register_undos;

@@ -43,7 +43,6 @@ pub const LAYOUT_NODE: LayoutId = LayoutId::BTREE;
 /// Version of the layout that this code writes.
 pub const NODE_FORMAT: u8 = 1;
 
-pub(crate) const KIND_AT: usize = 7;
 pub(crate) const OWNER_AT: usize = 24;
 pub(crate) const LINK_AT: usize = HEADER_BYTES;
 pub(crate) const COUNT_AT: usize = LINK_AT + 8;

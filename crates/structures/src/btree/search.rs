@@ -95,7 +95,8 @@ impl Descent {
 
     fn moves_right<B: Bytes>(&mut self, node: &Node<B>) {
         if self.wants_unposted {
-            self.unposted = Some(Unposted { level: node.level().saturating_add(1), separator: node.high(), child: node.link() });
+            self.unposted =
+                Some(Unposted { level: node.level().saturating_add(1), separator: node.high(), child: node.link() });
         }
     }
 }
@@ -266,12 +267,22 @@ impl Tree {
 
     /// The leaf of `key`, latched exclusively.
     #[inline]
-    pub(crate) fn latch_leaf(
-        &self,
-        key: &[u8],
-        descent: &mut Descent,
-    ) -> Result<Spot<ExclusivePage<'_>>, TreeError> {
-        let page = self.latch_node(key, 0, descent)?;
+    pub(crate) fn latch_leaf(&self, key: &[u8], descent: &mut Descent) -> Result<Spot<ExclusivePage<'_>>, TreeError> {
+        while !descent.is_latching() {
+            if let Ok(page) = self.try_find(Aim::Key(key), 0, descent)? {
+                let node = Node::new(page.words());
+                let slot = node.search(key);
+                if slot == Err(node.count()) && node.link() != PageId(0) && page.check().is_ok() {
+                    // The writer will look at the next leaf's first key: bring it in before anything is latched.
+                    let _ = self.engine.cache.optimistic(node.link());
+                }
+                if let Ok(page) = page.try_upgrade() {
+                    return Ok(Spot { page, slot });
+                }
+            }
+            descent.restarted();
+        }
+        let page = self.latch_node_waiting(key, 0, descent)?;
         let slot = Node::new(page.words()).search(key);
         Ok(Spot { page, slot })
     }
@@ -298,12 +309,7 @@ impl Tree {
 
     /// As [`Tree::latch_node`], waiting for the node's latch. The node is found under shared latches, given up, and
     /// latched anew: whatever happened to it meanwhile shows in its fences, and a key that moved right is followed.
-    fn latch_node_waiting(
-        &self,
-        key: &[u8],
-        level: u8,
-        descent: &mut Descent,
-    ) -> Result<ExclusivePage<'_>, TreeError> {
+    fn latch_node_waiting(&self, key: &[u8], level: u8, descent: &mut Descent) -> Result<ExclusivePage<'_>, TreeError> {
         loop {
             let id = self.find_latched(Aim::Key(key), level, descent)?.id();
             let page = self.engine.cache.exclusive(id)?;

@@ -1,0 +1,74 @@
+//! Blobs: values too large for a leaf, in pages of their own.
+//!
+//! | file | its idea |
+//! | --- | --- |
+//! | `index.rs` | layout 6: which pages a blob has |
+//! | `data.rs` | layout 7: a page of content |
+//! | `ops.rs` | operations 64 to 69 |
+//! | `store.rs` | create, read, free |
+//!
+//! ```text
+//!  record in a leaf            index page (root of the blob)         index page
+//!  ┌─────────────────┐         ┌────────────────────────────┐        ┌──────────
+//!  │ page u64, len u64├───────►│ extents: 8 pages from 120,  │ next  │ extents …
+//!  └─────────────────┘         │          3 pages from 200 … ├──────►│
+//!                              └────────────────────────────┘        └──────────
+//! ```
+//! A blob never changes: another value is another blob. It is made by groups, so that it is there whether its transaction
+//! commits or not; until a record refers to it, an entry in the tree of deferred frees does.
+
+mod data;
+mod index;
+mod ops;
+mod store;
+
+use ledgerstone_page::{Corrupt, PageId};
+
+use crate::TreeError;
+use crate::btree::node::{BLOB, BLOB_REF_BYTES};
+
+pub use data::BlobDataLayout;
+pub use index::BlobIndexLayout;
+pub(crate) use ops::{OP_BLOB_FREE, register};
+pub use store::read_range;
+pub(crate) use store::{create, free_content, pages, read};
+
+/// The largest value.
+pub const BLOB_BYTES_MAX: usize = 64 << 20;
+
+/// Header of a leaf's record that refers to a blob.
+pub(crate) const REF_HEADER: u16 = BLOB | BLOB_REF_BYTES as u16;
+
+/// Where a blob is, and how long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BlobRef {
+    /// Its first index page.
+    pub page: PageId,
+    /// Bytes of its content.
+    pub len: u64,
+}
+
+impl BlobRef {
+    /// As it stands in the leaf.
+    #[must_use]
+    pub fn encode(&self) -> [u8; BLOB_REF_BYTES] {
+        let mut bytes = [0; BLOB_REF_BYTES];
+        bytes[..8].copy_from_slice(&self.page.0.to_le_bytes());
+        bytes[8..].copy_from_slice(&self.len.to_le_bytes());
+        bytes
+    }
+
+    /// From a leaf's record.
+    ///
+    /// # Errors
+    /// The bytes are no reference.
+    pub fn decode(bytes: &[u8]) -> Result<BlobRef, TreeError> {
+        let word = |at: usize| bytes.get(at..at + 8).and_then(|b| <[u8; 8]>::try_from(b).ok()).map(u64::from_le_bytes);
+        match (word(0), word(8), bytes.len()) {
+            (Some(page), Some(len), BLOB_REF_BYTES) if page <= PageId::MAX.0 && len <= BLOB_BYTES_MAX as u64 => {
+                Ok(BlobRef { page: PageId(page), len })
+            }
+            _ => Err(Corrupt::new("reference to a blob", 0, BLOB_REF_BYTES as u64, bytes.len() as u64).into()),
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! Operations of blobs. All are parts of groups: redone, never undone.
+//!
+//! | id | name | arguments |
+//! | --- | --- | --- |
+//! | 64 | blob index format | root u48 |
+//! | 65 | blob append: pages follow the content so far | first page u48, count u16 |
+//! | 66 | blob shrink: the last pages go | count u16 |
+//! | 67 | blob link: the next index page | page u48, 0 = none |
+//! | 68 | blob data format | root u48, length u32, content |
+//! | 69 | blob free: no index page any more | |
+
+use ledgerstone_op::{DuplicateOperation, OpError, Operation, PageMut, Registry};
+use ledgerstone_page::{LayoutId, OpId, PageId};
+
+use super::data::{CONTENT_AT, LENGTH_AT, content_bytes_max};
+use super::index::{self, COUNT_AT, EXTENT_BYTES, EXTENTS_AT, Extent, NEXT_AT, extent_count_max};
+use crate::btree::args::{Reader, Writer};
+
+pub(crate) const OP_BLOB_INDEX_FORMAT: OpId = OpId(64);
+pub(crate) const OP_BLOB_APPEND: OpId = OpId(65);
+pub(crate) const OP_BLOB_SHRINK: OpId = OpId(66);
+pub(crate) const OP_BLOB_LINK: OpId = OpId(67);
+pub(crate) const OP_BLOB_DATA_FORMAT: OpId = OpId(68);
+pub(crate) const OP_BLOB_FREE: OpId = OpId(69);
+
+/// What an operation says when its page does not fit.
+struct Unfit(&'static str);
+
+struct BlobOperation {
+    id: OpId,
+    name: &'static str,
+    formats: bool,
+    /// `None`: the arguments cannot be read.
+    redo: fn(&mut PageMut<'_>, &[u8]) -> Option<Result<(), Unfit>>,
+    print: fn(&[u8]) -> Option<String>,
+}
+
+impl Operation for BlobOperation {
+    fn id(&self) -> OpId {
+        self.id
+    }
+
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn formats(&self) -> bool {
+        self.formats
+    }
+
+    fn redo(&self, page: &mut PageMut<'_>, args: &[u8]) -> Result<(), OpError> {
+        match (self.redo)(page, args) {
+            None => Err(OpError::BadArgs { op: self.id, len: args.len(), what: "not what the operation writes" }),
+            Some(Err(Unfit(what))) => Err(OpError::Unfit { op: self.id, what }),
+            Some(Ok(())) => Ok(()),
+        }
+    }
+
+    fn print(&self, args: &[u8]) -> String {
+        (self.print)(args).unwrap_or_else(|| format!("unreadable arguments of {} bytes", args.len()))
+    }
+}
+
+const OPERATIONS: [BlobOperation; 6] = [
+    BlobOperation {
+        id: OP_BLOB_INDEX_FORMAT,
+        name: "blob index format",
+        formats: true,
+        redo: |page, args| {
+            let root = read_page(args)?;
+            page.format(LayoutId::BLOB_INDEX, 0, root);
+            Some(Ok(()))
+        },
+        print: |args| read_page(args).map(|root| format!("blob {root}")),
+    },
+    BlobOperation {
+        id: OP_BLOB_APPEND,
+        name: "blob append",
+        formats: false,
+        redo: |page, args| Some(append(page, read_append(args)?)),
+        print: |args| read_append(args).map(|e| format!("{} pages from {}", e.count, e.first)),
+    },
+    BlobOperation {
+        id: OP_BLOB_SHRINK,
+        name: "blob shrink",
+        formats: false,
+        redo: |page, args| Some(shrink(page, read_shrink(args)?)),
+        print: |args| read_shrink(args).map(|count| format!("{count} pages")),
+    },
+    BlobOperation {
+        id: OP_BLOB_LINK,
+        name: "blob link",
+        formats: false,
+        redo: |page, args| {
+            page.put_u64(NEXT_AT, read_page(args)?.0);
+            Some(Ok(()))
+        },
+        print: |args| read_page(args).map(|next| next.to_string()),
+    },
+    BlobOperation {
+        id: OP_BLOB_DATA_FORMAT,
+        name: "blob data format",
+        formats: true,
+        redo: |page, args| {
+            let (root, content) = read_data(args)?;
+            if content.len() > content_bytes_max(page.len_bytes()) {
+                return Some(Err(Unfit("content larger than the page")));
+            }
+            page.format(LayoutId::BLOB_DATA, 0, root);
+            page.put_u32(LENGTH_AT, content.len() as u32);
+            page.put(CONTENT_AT, content);
+            Some(Ok(()))
+        },
+        print: |args| read_data(args).map(|(root, content)| format!("blob {root} {} bytes", content.len())),
+    },
+    BlobOperation {
+        id: OP_BLOB_FREE,
+        name: "blob free",
+        formats: true,
+        redo: |page, _| {
+            page.format(LayoutId::ZERO, 0, PageId::NONE);
+            Some(Ok(()))
+        },
+        print: |_| Some(String::new()),
+    },
+];
+
+pub(super) fn page_args(page: PageId) -> Vec<u8> {
+    Writer::new(6).page(page).done()
+}
+
+fn read_page(args: &[u8]) -> Option<PageId> {
+    let mut args = Reader::new(args);
+    let page = args.page()?;
+    args.end(page)
+}
+
+pub(super) fn append_args(extent: Extent) -> Vec<u8> {
+    Writer::new(8).page(extent.first).u16(usize::from(extent.count)).done()
+}
+
+fn read_append(args: &[u8]) -> Option<Extent> {
+    let mut args = Reader::new(args);
+    let (first, count) = (args.page()?, args.u16()?);
+    args.end(Extent { first, count })
+}
+
+pub(super) fn shrink_args(count: u16) -> Vec<u8> {
+    Writer::new(2).u16(usize::from(count)).done()
+}
+
+fn read_shrink(args: &[u8]) -> Option<u16> {
+    let mut args = Reader::new(args);
+    let count = args.u16()?;
+    args.end(count)
+}
+
+pub(super) fn data_args(root: PageId, content: &[u8]) -> Vec<u8> {
+    let len = content.len() as u32;
+    Writer::new(10 + content.len()).page(root).bytes(&len.to_le_bytes()).bytes(content).done()
+}
+
+fn read_data(args: &[u8]) -> Option<(PageId, &[u8])> {
+    let mut args = Reader::new(args);
+    let root = args.page()?;
+    let len = args.bytes(4)?;
+    let len = u32::from_le_bytes([len[0], len[1], len[2], len[3]]) as usize;
+    let content = args.bytes(len)?;
+    args.end((root, content))
+}
+
+/// Pages that continue the last extent become a part of it.
+fn append(page: &mut PageMut<'_>, new: Extent) -> Result<(), Unfit> {
+    let words = page.words();
+    let count = index::extent_count(words);
+    let at = |no: usize| EXTENTS_AT + no * EXTENT_BYTES;
+    if new.count == 0 || new.first.is_none() {
+        return Err(Unfit("an extent of nothing"));
+    }
+    if let Some(last_no) = count.checked_sub(1) {
+        let last = index::extent(words, last_no);
+        if last.first.0 + u64::from(last.count) == new.first.0
+            && let Some(both) = last.count.checked_add(new.count)
+        {
+            page.put_u64(at(last_no), Extent { first: last.first, count: both }.word());
+            return Ok(());
+        }
+    }
+    if count >= extent_count_max(page.len_bytes()) {
+        return Err(Unfit("the index page is full"));
+    }
+    page.put_u64(at(count), new.word());
+    page.put_u32(COUNT_AT, count as u32 + 1);
+    Ok(())
+}
+
+fn shrink(page: &mut PageMut<'_>, by: u16) -> Result<(), Unfit> {
+    let words = page.words();
+    let Some(last_no) = index::extent_count(words).checked_sub(1) else { return Err(Unfit("no extents")) };
+    let last = index::extent(words, last_no);
+    let at = EXTENTS_AT + last_no * EXTENT_BYTES;
+    match last.count.checked_sub(by) {
+        None => Err(Unfit("fewer pages than are to go")),
+        Some(0) => {
+            page.put_u64(at, 0);
+            page.put_u32(COUNT_AT, last_no as u32);
+            Ok(())
+        }
+        Some(left) => {
+            page.put_u64(at, Extent { first: last.first, count: left }.word());
+            Ok(())
+        }
+    }
+}
+
+/// Registers the operations of blobs.
+///
+/// # Errors
+/// An id is taken.
+pub(crate) fn register(ops: &mut Registry) -> Result<(), DuplicateOperation> {
+    for operation in OPERATIONS {
+        ops.register(Box::new(operation))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,231 @@
+//! Blobs made, read and freed.
+//!
+//! S1. Pages enter and leave a blob with the map's bits in the same group: at any moment its index names exactly the pages
+//!     that are allocated for it.
+//! S2. Freeing begins at the end and leaves a shorter blob each time; a crash in between is gone on from there.
+//! S3. Whoever reads holds the lock of the key that refers to the blob, or checks the record again afterwards.
+
+use ledgerstone_buffer::{Cache, SharedPage};
+use ledgerstone_page::{Corrupt, LayoutId, PageId, header};
+use ledgerstone_space::{OP_SPACE_CLEAR, OP_SPACE_SET, Space, map_of};
+use ledgerstone_txn::{Part, RECORD_OVERHEAD_BYTES, Txn};
+
+use super::data::{CONTENT_AT, LENGTH_AT, content_bytes_max};
+use super::index::{self, Extent, extent_count_max};
+use super::ops::{
+    OP_BLOB_APPEND, OP_BLOB_DATA_FORMAT, OP_BLOB_FREE, OP_BLOB_INDEX_FORMAT, OP_BLOB_LINK, OP_BLOB_SHRINK, append_args,
+    data_args, page_args, shrink_args,
+};
+use super::{BLOB_BYTES_MAX, BlobRef};
+use crate::to_free::Kind;
+use crate::{ToFree, TreeError};
+
+/// Data pages written by one group: few, so that small caches have frames for them.
+const GROUP_PAGES_MAX: usize = 8;
+/// Pages freed by one group.
+const FREE_PAGES_MAX: u16 = 1024;
+/// Index pages that a blob can need, at most: more means a ring.
+const INDEX_PAGES_MAX: usize = BLOB_BYTES_MAX / 1024;
+
+/// Writes a blob. It is permanent, and has an entry in the tree of deferred frees, locked by this transaction.
+pub(crate) fn create(txn: &mut Txn, to_free: &ToFree, content: &[u8]) -> Result<BlobRef, TreeError> {
+    let engine = std::sync::Arc::clone(txn.engine());
+    let (cache, space) = (&engine.cache, to_free.space());
+    let page_bytes = cache.page_bytes();
+    let root = to_free.create(txn, Kind::Blob, OP_BLOB_INDEX_FORMAT, page_args)?;
+    let mut last = root;
+    for pages in content.chunks(GROUP_PAGES_MAX * content_bytes_max(page_bytes)) {
+        let count = pages.len().div_ceil(content_bytes_max(page_bytes));
+        txn.claim(count * (page_bytes + RECORD_OVERHEAD_BYTES) + 4 * RECORD_OVERHEAD_BYTES)?;
+        if index::extent_count(cache.shared(last)?.words()) >= extent_count_max(page_bytes) {
+            last = add_index_page(txn, space, cache, root, last)?;
+            txn.claim(count * (page_bytes + RECORD_OVERHEAD_BYTES) + 4 * RECORD_OVERHEAD_BYTES)?;
+        }
+        let mut run = space.latch_free(count as u32)?;
+        let set = run.args_set();
+        let append = append_args(Extent { first: run.first, count: count as u16 });
+        let mut index = cache.exclusive(last)?;
+        let mut data =
+            (0..count as u64).map(|no| cache.exclusive_new(PageId(run.first.0 + no))).collect::<Result<Vec<_>, _>>()?;
+        let args: Vec<Vec<u8>> =
+            pages.chunks(content_bytes_max(page_bytes)).map(|piece| data_args(root, piece)).collect();
+        let mut parts =
+            vec![Part { page: 0, op: OP_SPACE_SET, args: &set }, Part { page: 1, op: OP_BLOB_APPEND, args: &append }];
+        parts.extend(args.iter().enumerate().map(|(no, args)| Part { page: no + 2, op: OP_BLOB_DATA_FORMAT, args }));
+        let mut latched = vec![&mut run.map, &mut index];
+        latched.extend(data.iter_mut());
+        txn.group(&mut latched, &parts)?;
+    }
+    Ok(BlobRef { page: root, len: content.len() as u64 })
+}
+
+fn add_index_page(
+    txn: &mut Txn,
+    space: &Space,
+    cache: &Cache,
+    root: PageId,
+    last: PageId,
+) -> Result<PageId, TreeError> {
+    let mut run = space.latch_free(1)?;
+    let new = run.first;
+    let (set, format, link) = (run.args_set(), page_args(root), page_args(new));
+    let mut before = cache.exclusive(last)?;
+    let mut page = cache.exclusive_new(new)?;
+    txn.group(
+        &mut [&mut run.map, &mut before, &mut page],
+        &[
+            Part { page: 0, op: OP_SPACE_SET, args: &set },
+            Part { page: 2, op: OP_BLOB_INDEX_FORMAT, args: &format },
+            Part { page: 1, op: OP_BLOB_LINK, args: &link },
+        ],
+    )?;
+    Ok(new)
+}
+
+/// A page of the blob `root`, latched shared.
+fn page_of(cache: &Cache, id: PageId, layout: LayoutId, root: PageId) -> Result<SharedPage<'_>, TreeError> {
+    let page = cache.shared(id)?;
+    let words = page.words();
+    if header::layout(words) != layout {
+        let found = u64::from(header::layout(words).0);
+        return Err(Corrupt::new("layout of a blob's page", 4, layout.0.into(), found).on(id).into());
+    }
+    if header::owner(words) != root {
+        return Err(Corrupt::new("owner of a blob's page", 24, root.0, header::owner(words).0).on(id).into());
+    }
+    Ok(page)
+}
+
+/// Index pages and extents of a blob.
+fn layout_of(cache: &Cache, root: PageId) -> Result<(Vec<PageId>, Vec<Extent>), TreeError> {
+    let (mut indexes, mut extents) = (Vec::new(), Vec::new());
+    let mut id = root;
+    while id != PageId::NONE {
+        if indexes.len() >= INDEX_PAGES_MAX {
+            let max = INDEX_PAGES_MAX as u64;
+            return Err(Corrupt::new("count of a blob's index pages", 0, max, max + 1).on(root).into());
+        }
+        let page = page_of(cache, id, LayoutId::BLOB_INDEX, root)?;
+        indexes.push(id);
+        let words = page.words();
+        extents.extend((0..index::extent_count(words)).map(|no| index::extent(words, no)));
+        id = index::next(words);
+    }
+    Ok((indexes, extents))
+}
+
+/// Appends a blob's whole content to `out`.
+pub(crate) fn read(cache: &Cache, blob: BlobRef, out: &mut Vec<u8>) -> Result<(), TreeError> {
+    read_range(cache, blob, 0, blob.len, out)
+}
+
+/// Appends `len` bytes of a blob's content from `offset` on to `out`, or as many as there are.
+///
+/// # Errors
+/// A page cannot be read, or is not the blob's.
+pub fn read_range(cache: &Cache, blob: BlobRef, offset: u64, len: u64, out: &mut Vec<u8>) -> Result<(), TreeError> {
+    let per_page = content_bytes_max(cache.page_bytes()) as u64;
+    let end = offset.saturating_add(len).min(blob.len);
+    let (_, extents) = layout_of(cache, blob.page)?;
+    let mut at = 0;
+    for extent in extents {
+        for no in 0..u64::from(extent.count) {
+            let (from, to) = (at, at + per_page);
+            at = to;
+            if to <= offset || from >= end {
+                continue;
+            }
+            let id = PageId(extent.first.0 + no);
+            let page = page_of(cache, id, LayoutId::BLOB_DATA, blob.page)?;
+            let there = u64::from(page.words().u32(LENGTH_AT)).min(per_page);
+            let (first, last) = (offset.max(from) - from, end.min(to) - from);
+            if last > there {
+                return Err(Corrupt::new("length of a blob's page", LENGTH_AT as _, last, there).on(id).into());
+            }
+            let old = out.len();
+            out.resize(old + (last - first) as usize, 0);
+            page.words().copy_to(CONTENT_AT + first as usize, &mut out[old..]);
+        }
+    }
+    if at < end {
+        return Err(Corrupt::new("bytes of a blob", 0, end, at).on(blob.page).into());
+    }
+    Ok(())
+}
+
+/// All pages of a blob; with `len`, checks that they are as many as its length needs.
+pub(crate) fn pages(cache: &Cache, root: PageId, len: Option<u64>) -> Result<Vec<PageId>, TreeError> {
+    let (mut all, extents) = layout_of(cache, root)?;
+    let count: u64 = extents.iter().map(|e| u64::from(e.count)).sum();
+    let per_page = content_bytes_max(cache.page_bytes()) as u64;
+    if let Some(len) = len
+        && len.div_ceil(per_page) != count
+    {
+        return Err(Corrupt::new("pages of a blob", 0, len.div_ceil(per_page), count).on(root).into());
+    }
+    if count > INDEX_PAGES_MAX as u64 * 64 {
+        return Err(Corrupt::new("pages of a blob", 0, INDEX_PAGES_MAX as u64 * 64, count).on(root).into());
+    }
+    all.extend(extents.iter().flat_map(|e| (0..u64::from(e.count)).map(|no| PageId(e.first.0 + no))));
+    Ok(all)
+}
+
+/// Frees everything of a blob but its first index page, which whoever refers to it frees with the reference.
+pub(crate) fn free_content(txn: &mut Txn, space: &Space, root: PageId) -> Result<(), TreeError> {
+    let engine = std::sync::Arc::clone(txn.engine());
+    let cache = &engine.cache;
+    loop {
+        let (indexes, _) = layout_of(cache, root)?;
+        let (before, last) = match indexes.as_slice() {
+            [.., before, last] => (Some(*before), *last),
+            [last] => (None, *last),
+            [] => return Ok(()),
+        };
+        let extent = {
+            let page = cache.shared(last)?;
+            let count = index::extent_count(page.words());
+            count.checked_sub(1).map(|no| index::extent(page.words(), no))
+        };
+        txn.claim(6 * RECORD_OVERHEAD_BYTES)?;
+        match (extent, before) {
+            (Some(extent), _) => free_pages(txn, space, cache, last, extent)?,
+            (None, Some(before)) => {
+                let mut map = space.latch_map_of(last)?;
+                let mut before = cache.exclusive(before)?;
+                let mut page = cache.exclusive(last)?;
+                let (clear, link) = (space.args_clear(last, 1), page_args(PageId::NONE));
+                txn.group(
+                    &mut [&mut map, &mut before, &mut page],
+                    &[
+                        Part { page: 0, op: OP_SPACE_CLEAR, args: &clear },
+                        Part { page: 1, op: OP_BLOB_LINK, args: &link },
+                        Part { page: 2, op: OP_BLOB_FREE, args: &[] },
+                    ],
+                )?;
+            }
+            (None, None) => return Ok(()),
+        }
+    }
+}
+
+/// Frees the last pages of an index page's last extent, as many as one map covers.
+fn free_pages(txn: &mut Txn, space: &Space, cache: &Cache, index: PageId, extent: Extent) -> Result<(), TreeError> {
+    let end = extent.first.0 + u64::from(extent.count);
+    let map = map_of(PageId(end - 1), cache.page_bytes());
+    let is_alike = |count: u16| map_of(PageId(end - u64::from(count)), cache.page_bytes()) == map;
+    // One map covers a row of pages from some page on.
+    let (mut count, mut too_many) = (1, extent.count.min(FREE_PAGES_MAX) + 1);
+    while count + 1 < too_many {
+        let middle = count + (too_many - count) / 2;
+        if is_alike(middle) { count = middle } else { too_many = middle }
+    }
+    let first = PageId(end - u64::from(count));
+    let mut map = space.latch_map_of(first)?;
+    let mut page = cache.exclusive(index)?;
+    let (clear, shrink) = (space.args_clear(first, u32::from(count)), shrink_args(count));
+    txn.group(
+        &mut [&mut map, &mut page],
+        &[Part { page: 0, op: OP_SPACE_CLEAR, args: &clear }, Part { page: 1, op: OP_BLOB_SHRINK, args: &shrink }],
+    )?;
+    Ok(())
+}

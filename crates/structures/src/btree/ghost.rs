@@ -1,0 +1,112 @@
+//! Ghosts are purged when nobody needs them as keys any more.
+//!
+//! G1. A ghost goes only if nobody at all, the caller included, holds a lock on its key or on the gap before it: its deleter
+//!     has ended, nobody has read that the key is absent, nobody has read the gap.
+//! G2. Nobody holds a lock on the whole table that stands for such locks, again the caller included.
+//! G3. That is looked at under the exclusive latch of the leaf. Whoever locks a gap checks the leaf afterwards, and whoever
+//!     locks a key looks for it afterwards: both find that the ghost is gone.
+//! G4. Rollback purges nothing: at restart the losers' locks are not there to be seen.
+
+use ledgerstone_buffer::ExclusivePage;
+use ledgerstone_lock::Mode;
+use ledgerstone_txn::{KeyLock, Part, RECORD_OVERHEAD_BYTES, Txn, key_hash, key_name, table_name};
+
+use super::args::write_remove;
+use super::node::Node;
+use super::ops::OP_NODE_REMOVE;
+use super::search::{Aim, Descent};
+use super::tree::Tree;
+use crate::TreeError;
+
+/// What a purge did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Purged {
+    /// Ghosts removed.
+    pub ghost_count: u64,
+    /// Pages given back.
+    pub page_count: u64,
+    /// Ghosts that somebody still holds.
+    pub held_count: u64,
+}
+
+impl Tree {
+    /// Removes the ghosts that nobody needs from the whole tree and gives empty pages back.
+    ///
+    /// For housekeeping, in a transaction of its own. Locks the table with an intention, so that it stands still.
+    ///
+    /// # Errors
+    /// A page cannot be read; the log refuses or fails; a refused lock.
+    pub fn purge(&self, txn: &mut Txn) -> Result<Purged, TreeError> {
+        txn.lock_table(self.table, Mode::IX)?;
+        let mut purged = Purged::default();
+        let mut key = Vec::new();
+        let mut descent = Descent::default();
+        loop {
+            let page = self.find(Aim::Key(&key), 0, &mut descent)?;
+            let node = Node::new(page.words());
+            let (ghosts, count, is_rightmost, high) = (node.ghosts(), node.count(), node.is_rightmost(), node.high());
+            if page.check().is_err() {
+                descent.restarted();
+                continue;
+            }
+            drop(page);
+            descent = Descent::default();
+            if ghosts > 0 || count == 0 {
+                self.purge_leaf(txn, &key, &mut purged)?;
+            }
+            if is_rightmost {
+                return Ok(purged);
+            }
+            key = high;
+        }
+    }
+
+    /// Purges the leaf whose range holds `key`, and unlinks it if it is empty then.
+    fn purge_leaf(&self, txn: &mut Txn, key: &[u8], purged: &mut Purged) -> Result<(), TreeError> {
+        txn.claim(RECORD_OVERHEAD_BYTES + self.page_bytes / 4)?;
+        let mut leaf = self.latch_node(key, 0, &mut Descent::default())?;
+        let ghosts = Node::new(leaf.words()).ghosts() as u64;
+        let gone = self.purge_latched(txn, &mut leaf)?;
+        purged.ghost_count += gone;
+        purged.held_count += ghosts - gone;
+        let is_empty = Node::new(leaf.words()).count() == 0;
+        let low = Node::new(leaf.words()).low();
+        drop(leaf);
+        if is_empty && self.unlink_empty(txn, &low)? {
+            purged.page_count += 1;
+        }
+        Ok(())
+    }
+
+    /// Purges what can be purged in a latched leaf. The caller has claimed a quarter of a page of log.
+    pub(crate) fn purge_latched(&self, txn: &mut Txn, leaf: &mut ExclusivePage<'_>) -> Result<u64, TreeError> {
+        let node = Node::new(leaf.words());
+        if node.ghosts() == 0 || txn.is_rolling_back() {
+            return Ok(0);
+        }
+        let locks = &self.engine.locks;
+        // G2.
+        if !matches!(locks.held_by_any(table_name(self.table)), None | Some(Mode::IS | Mode::IX)) {
+            return Ok(0);
+        }
+        let mut slots = Vec::new();
+        let mut key = Vec::new();
+        for slot in 0..node.count() {
+            if !node.record(slot).is_ghost() {
+                continue;
+            }
+            key.clear();
+            node.key_to(slot, &mut key);
+            let hash = key_hash(&key);
+            let is_held = |what| locks.held_by_any(key_name(self.table, what)).is_some();
+            if !is_held(KeyLock::Key(hash)) && !is_held(KeyLock::Gap(hash)) {
+                slots.push(slot);
+            }
+        }
+        if !slots.is_empty() {
+            let args = write_remove(&slots);
+            txn.group(&mut [leaf], &[Part { page: 0, op: OP_NODE_REMOVE, args: &args }])?;
+        }
+        Ok(slots.len() as u64)
+    }
+}

@@ -1,0 +1,113 @@
+//! The parent learns of a node that a split made.
+//!
+//! Whoever split a node posts it, and so does any writer who found a node by a link instead of from above: the one who
+//! split may have died in between. Posting twice does nothing.
+//!
+//! M1. A node is posted only while the left neighbour that its parent knows still leads to it, by links, at exactly this
+//!     separator. That is read between the parent's version and its latch: a node can only be unlinked again when its parent
+//!     knows it, which changes the parent.
+//! M2. No space is no failure here: the tree is whole without the separator, only slower.
+
+use std::cmp::Ordering;
+
+use ledgerstone_page::PageId;
+use ledgerstone_space::SpaceError;
+use ledgerstone_txn::{Part, RECORD_OVERHEAD_BYTES, Txn};
+
+use super::args::PostArgs;
+use super::edit::{Plan, plan_insert};
+use super::node::{CHILD_BYTES, Node};
+use super::ops::OP_NODE_POST;
+use super::search::{Aim, Descent, Held, Unposted};
+use super::split::Need;
+use super::tree::Tree;
+use crate::TreeError;
+
+/// Nodes that are walked along to find the one to post.
+const WALK_MAX: u32 = 1000;
+
+impl Tree {
+    /// Posts what a writer's descent found missing. Hold no latch.
+    pub(crate) fn post_missing(&self, txn: &mut Txn, descent: Descent) -> Result<(), TreeError> {
+        match descent.unposted {
+            Some(unposted) => self.post(txn, unposted),
+            None => Ok(()),
+        }
+    }
+
+    /// Posts a node in its parent, unless that is done, no longer due, or lacks space (M2). Hold no latch.
+    pub(crate) fn post(&self, txn: &mut Txn, unposted: Unposted) -> Result<(), TreeError> {
+        match self.post_surely(txn, &unposted) {
+            Err(TreeError::Space(SpaceError::NoSpace { .. })) => Ok(()),
+            other => other,
+        }
+    }
+
+    /// As [`Tree::post`], but no space is an error.
+    pub(crate) fn post_surely(&self, txn: &mut Txn, unposted: &Unposted) -> Result<(), TreeError> {
+        let separator = unposted.separator.as_slice();
+        let mut descent = Descent::default();
+        loop {
+            txn.claim(2 * RECORD_OVERHEAD_BYTES + separator.len())?;
+            let Held::Optimistic(parent) = self.find(Aim::Key(separator), unposted.level, &mut descent)? else {
+                // So much is going on here that somebody else will post it.
+                return Ok(());
+            };
+            let node = Node::new(parent.words());
+            let Err(slot) = node.search(separator) else { return Ok(()) };
+            let left = node.child(slot.saturating_sub(1));
+            let is_full = plan_insert(&node, separator, CHILD_BYTES) == Plan::Full;
+            if parent.check().is_err() {
+                descent.restarted();
+                continue;
+            }
+            // M1.
+            match self.leads_to(left, unposted) {
+                Ok(Some(true)) => {}
+                Ok(Some(false)) if parent.check().is_ok() => return Ok(()),
+                Ok(_) => {
+                    descent.restarted();
+                    continue;
+                }
+                Err(_) if parent.check().is_err() => {
+                    descent.restarted();
+                    continue;
+                }
+                Err(error) => return Err(error),
+            }
+            if is_full {
+                self.split(txn, &Need::Child { key: separator, level: unposted.level })?;
+                continue;
+            }
+            let Ok(mut parent) = parent.try_upgrade() else {
+                descent.restarted();
+                continue;
+            };
+            let args = PostArgs { slot, child: unposted.child, key: separator }.write();
+            txn.group(&mut [&mut parent], &[Part { page: 0, op: OP_NODE_POST, args: &args }])?;
+            return Ok(());
+        }
+    }
+
+    /// True if the links from `left` on lead to the node at its separator; `None`: a node changed meanwhile.
+    fn leads_to(&self, left: PageId, unposted: &Unposted) -> Result<Option<bool>, TreeError> {
+        let mut id = left;
+        for _ in 0..WALK_MAX {
+            let page = self.engine.cache.optimistic(id)?;
+            let node = Node::new(page.words());
+            let is_of = node.is_of(self.root) && node.level().saturating_add(1) == unposted.level;
+            let order = if node.is_rightmost() { Ordering::Greater } else { node.compare_high(&unposted.separator) };
+            let link = node.link();
+            if page.check().is_err() {
+                return Ok(None);
+            }
+            match order {
+                _ if !is_of => return Ok(Some(false)),
+                Ordering::Equal => return Ok(Some(link == unposted.child)),
+                Ordering::Greater => return Ok(Some(false)),
+                Ordering::Less => id = link,
+            }
+        }
+        Ok(Some(false))
+    }
+}

@@ -1,0 +1,505 @@
+//! Ranges: forwards and backwards, from a private copy of one leaf at a time.
+//!
+//! A scan owns all it needs (it can be sent, kept, and left alone between calls); what it passes is locked as it goes.
+//!
+//! C1. A leaf is copied once, under its version. While the copy is in use, each record is given out only after its key and
+//!     the gap before it are locked and the leaf is found unchanged since: nobody else can have put anything in between.
+//!     No latch is held, so the locks are simply waited for.
+//! C2. Forwards, the gap before a leaf's first record reaches back into the leaves before it: those that were left since the
+//!     last locked record are checked too (`behind`). Backwards, the gap above is locked already when a leaf is copied.
+//! C3. When a leaf changed, the scan finds its place anew by the last key it gave. What was locked stays locked.
+//! C4. A lock on the table that covers spares all this; then only this transaction itself can change anything, which shows
+//!     in its own last LSN.
+//! C5. Ghosts are keys: they are locked as others are, and not given out.
+//! C6. At the end, the gap that reaches over the bound is locked: forwards that before the first key beyond it, backwards
+//!     that of the last key given, or of the first key above the range if there was none.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use ledgerstone_lock::Mode;
+use ledgerstone_page::{Lsn, PageId};
+use ledgerstone_region::Version;
+use ledgerstone_txn::{KeyLock, Txn, key_hash};
+
+use super::bytes::clamped;
+use super::node::Node;
+use super::search::{Aim, Descent, Gap};
+use super::tree::Tree;
+use crate::TreeError;
+use crate::blob::{self, BlobRef};
+
+/// Which way a scan goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// Keys rise.
+    Forward,
+    /// Keys fall.
+    Backward,
+}
+
+/// A record: key and value, lent by the scan until its next step.
+pub type Record<'s> = (&'s [u8], &'s [u8]);
+
+/// A scan over a range of a tree.
+pub struct Scan {
+    tree: Tree,
+    direction: Direction,
+    start: Bound<Vec<u8>>,
+    end: Bound<Vec<u8>>,
+    locks: bool,
+    place: Place,
+    /// The leaf's copy, and what it is a copy of.
+    page: Vec<u8>,
+    leaf: PageId,
+    version: Option<Version>,
+    /// The transaction's last record when the copy was made (C4).
+    copied_at: Lsn,
+    /// Next slot to look at, forwards; slots still to look at, backwards.
+    slot: usize,
+    /// All keys of the copy lie within the bound that the scan runs towards.
+    is_inside: bool,
+    /// Leaves left behind since the last locked record (C2).
+    behind: Vec<(PageId, Version)>,
+    /// Key of the record given last; its first `prefix_len` bytes are the copy's prefix if `has_prefix`.
+    key: Vec<u8>,
+    has_key: bool,
+    has_prefix: bool,
+    /// A blob's content.
+    value: Vec<u8>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// Nothing was read yet.
+    Start,
+    /// The copy is good for the slots to come, until a check says otherwise.
+    InLeaf,
+    /// The copy is stale: go on by the last key.
+    Lost,
+    /// The copy is used up.
+    NextLeaf,
+    Done,
+}
+
+impl std::fmt::Debug for Scan {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Scan")
+            .field("tree", &self.tree)
+            .field("direction", &self.direction)
+            .field("place", &self.place)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Tree {
+    /// The records whose keys lie between the bounds, in order. Nothing is read or locked yet.
+    #[must_use]
+    pub fn scan(&self, start: Bound<Vec<u8>>, end: Bound<Vec<u8>>, direction: Direction) -> Scan {
+        Scan {
+            tree: self.clone(),
+            direction,
+            start,
+            end,
+            locks: true,
+            place: Place::Start,
+            page: Vec::new(),
+            leaf: PageId(0),
+            version: None,
+            copied_at: Lsn(0),
+            slot: 0,
+            is_inside: false,
+            behind: Vec::new(),
+            key: Vec::new(),
+            has_key: false,
+            has_prefix: false,
+            value: Vec::new(),
+        }
+    }
+
+    /// The same without locks: what is there, committed or not. For housekeeping.
+    #[must_use]
+    pub fn scan_unlocked(&self, start: Bound<Vec<u8>>, end: Bound<Vec<u8>>) -> Scan {
+        Scan { locks: false, ..self.scan(start, end, Direction::Forward) }
+    }
+}
+
+impl Scan {
+    /// The next record; `None` at the end of the range.
+    ///
+    /// # Errors
+    /// A refused lock (the scan can go on afterwards, if the transaction can), a page that cannot be read.
+    #[inline]
+    pub fn next(&mut self, txn: &mut Txn) -> Result<Option<Record<'_>>, TreeError> {
+        loop {
+            if self.place != Place::InLeaf && !self.settle(txn)? {
+                return Ok(None);
+            }
+            let covered = !self.locks || txn.covers(self.tree.table, Mode::S);
+            if covered && self.locks && txn.last_lsn() != self.copied_at {
+                if !self.is_current() {
+                    self.place = Place::Lost;
+                    continue;
+                }
+                self.copied_at = txn.last_lsn();
+            }
+            let node = Node::new(self.page.as_slice());
+            let slot = match self.direction {
+                Direction::Forward if self.slot < node.count() => self.slot,
+                Direction::Backward if self.slot > 0 => self.slot - 1,
+                _ => {
+                    self.place = Place::NextLeaf;
+                    continue;
+                }
+            };
+            let record = node.record(slot);
+            // The key of the record to come replaces the last one only when it is certain (C3).
+            if !covered {
+                match self.lock_record(txn, slot)? {
+                    Step::Give => {}
+                    Step::Lost => {
+                        self.place = Place::Lost;
+                        continue;
+                    }
+                    Step::End => {
+                        self.place = Place::Done;
+                        return Ok(None);
+                    }
+                }
+            } else if !self.is_inside && !self.is_within(slot) {
+                self.place = Place::Done;
+                return Ok(None);
+            }
+            self.take_key(slot);
+            self.slot = match self.direction {
+                Direction::Forward => slot + 1,
+                Direction::Backward => slot,
+            };
+            if record.is_ghost() {
+                continue;
+            }
+            let value = clamped(&self.page, record.value_at(), record.value_len());
+            if record.is_blob() {
+                let reference = BlobRef::decode(value)?;
+                self.value.clear();
+                blob::read(&self.tree.engine.cache, reference, &mut self.value)?;
+                return Ok(Some((&self.key, &self.value)));
+            }
+            let (at, len) = (record.value_at(), record.value_len());
+            return Ok(Some((&self.key, clamped(&self.page, at, len))));
+        }
+    }
+
+    /// Makes `key` the key of a slot of the copy.
+    #[inline]
+    fn take_key(&mut self, slot: usize) {
+        let node = Node::new(self.page.as_slice());
+        let record = node.record(slot);
+        if self.has_prefix {
+            self.key.truncate(node.prefix_len());
+        } else {
+            self.key.clear();
+            self.key.extend_from_slice(clamped(&self.page, node.prefix_at(), node.prefix_len()));
+            self.has_prefix = true;
+        }
+        self.key.extend_from_slice(clamped(&self.page, record.key_at(), record.key_len));
+        self.has_key = true;
+    }
+
+    /// True if the slot's key lies within the bound that the scan runs towards.
+    fn is_within(&self, slot: usize) -> bool {
+        let node = Node::new(self.page.as_slice());
+        match (self.direction, &self.start, &self.end) {
+            (Direction::Forward, _, Bound::Included(end)) => node.compare_key(slot, end).is_le(),
+            (Direction::Forward, _, Bound::Excluded(end)) => node.compare_key(slot, end).is_lt(),
+            (Direction::Backward, Bound::Included(start), _) => node.compare_key(slot, start).is_ge(),
+            (Direction::Backward, Bound::Excluded(start), _) => node.compare_key(slot, start).is_gt(),
+            (Direction::Forward, _, Bound::Unbounded) | (Direction::Backward, Bound::Unbounded, _) => true,
+        }
+    }
+
+    /// True if the leaf is still what was copied.
+    fn is_current(&self) -> bool {
+        self.version.is_some_and(|version| self.is_still(self.leaf, version))
+    }
+
+    fn is_still(&self, page: PageId, version: Version) -> bool {
+        self.tree.engine.cache.optimistic(page).is_ok_and(|page| page.version() == version)
+    }
+
+    fn is_all_current(&self) -> bool {
+        self.is_current() && self.behind.iter().all(|&(page, version)| self.is_still(page, version))
+    }
+
+    /// Locks what the record in `slot` needs, and says whether it may be given (C1).
+    #[cold]
+    #[inline(never)]
+    fn lock_record(&mut self, txn: &mut Txn, slot: usize) -> Result<Step, TreeError> {
+        let table = self.tree.table;
+        let is_within = self.is_inside || self.is_within(slot);
+        if !is_within {
+            // C6. Forwards the last gap reaches over the bound, unless the bound itself was the last key.
+            if self.direction == Direction::Backward || self.ends_on_last_key() {
+                return Ok(if self.is_all_current() { Step::End } else { Step::Lost });
+            }
+        }
+        let hash = super::search::hash_of(&Node::new(self.page.as_slice()), slot);
+        if is_within {
+            txn.lock_key(table, KeyLock::Key(hash), Mode::S)?;
+        }
+        txn.lock_key(table, KeyLock::Gap(hash), Mode::S)?;
+        if !self.is_all_current() {
+            return Ok(Step::Lost);
+        }
+        if !is_within {
+            return Ok(Step::End);
+        }
+        self.behind.clear();
+        Ok(Step::Give)
+    }
+
+    /// True if the last key given is the bound: nothing between it and the next key belongs to the range.
+    fn ends_on_last_key(&self) -> bool {
+        matches!(&self.end, Bound::Included(end) if self.has_key && self.key == *end)
+    }
+
+    /// Gets a good copy of the leaf to go on in. False: the range is done.
+    #[cold]
+    #[inline(never)]
+    fn settle(&mut self, txn: &mut Txn) -> Result<bool, TreeError> {
+        loop {
+            match self.place {
+                Place::InLeaf => return Ok(true),
+                Place::Done => return Ok(false),
+                Place::Start => {
+                    if self.direction == Direction::Backward {
+                        self.lock_above(txn)?;
+                    }
+                    self.descend(txn)?;
+                }
+                Place::Lost => self.descend(txn)?,
+                Place::NextLeaf => {
+                    let more = match self.direction {
+                        Direction::Forward => self.next_leaf(txn)?,
+                        Direction::Backward => self.previous_leaf(txn)?,
+                    };
+                    if !more {
+                        self.place = Place::Done;
+                        return Ok(false);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Copies the leaf where the scan goes on, by the last key or by the bound it starts from.
+    fn descend(&mut self, txn: &mut Txn) -> Result<(), TreeError> {
+        self.behind.clear();
+        let from = match self.direction {
+            Direction::Forward if self.has_key => Bound::Excluded(self.key.clone()),
+            Direction::Backward if self.has_key => Bound::Excluded(self.key.clone()),
+            Direction::Forward => self.start.clone(),
+            Direction::Backward => self.end.clone(),
+        };
+        match (self.direction, &from) {
+            (Direction::Forward, Bound::Included(key) | Bound::Excluded(key)) => self.copy_leaf(txn, Aim::Key(key))?,
+            (Direction::Forward, Bound::Unbounded) => self.copy_leaf(txn, Aim::Key(&[]))?,
+            (Direction::Backward, Bound::Included(key)) => self.copy_leaf(txn, Aim::Key(key))?,
+            (Direction::Backward, Bound::Excluded(key)) => self.copy_leaf(txn, Aim::Below(key))?,
+            (Direction::Backward, Bound::Unbounded) => self.copy_leaf(txn, Aim::Last)?,
+        }
+        let node = Node::new(self.page.as_slice());
+        self.slot = match (self.direction, &from) {
+            (Direction::Forward, Bound::Unbounded) => 0,
+            (Direction::Forward, Bound::Included(key)) => node.search(key).unwrap_or_else(|slot| slot),
+            (Direction::Forward, Bound::Excluded(key)) => node.search(key).map_or_else(|slot| slot, |slot| slot + 1),
+            (Direction::Backward, Bound::Unbounded) => node.count(),
+            (Direction::Backward, Bound::Included(key)) => node.search(key).map_or_else(|slot| slot, |slot| slot + 1),
+            (Direction::Backward, Bound::Excluded(key)) => node.search(key).unwrap_or_else(|slot| slot),
+        };
+        Ok(())
+    }
+
+    /// Goes to the leaf on the right. False: there is none, and the gap above the last key is locked.
+    fn next_leaf(&mut self, txn: &mut Txn) -> Result<bool, TreeError> {
+        let node = Node::new(self.page.as_slice());
+        let (link, is_rightmost) = (node.link(), node.is_rightmost());
+        let needs_locks = self.locks && !txn.covers(self.tree.table, Mode::S);
+        let is_last = is_rightmost || self.is_past_end();
+        if !is_last || needs_locks && !is_rightmost && !self.ends_on_last_key() {
+            // C6: the gap that reaches over the bound may end at a key further to the right.
+            return self.follow(txn, link, needs_locks);
+        }
+        if needs_locks {
+            if !self.ends_on_last_key() {
+                txn.lock_key(self.tree.table, KeyLock::Supremum, Mode::S)?;
+            }
+            if !self.is_all_current() {
+                self.place = Place::Lost;
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn follow(&mut self, txn: &mut Txn, link: PageId, needs_locks: bool) -> Result<bool, TreeError> {
+        // D1 in `search.rs`: the link is good if the leaf is unchanged after the target's version was read.
+        let (leaf, version) = (self.leaf, self.version);
+        let engine = Arc::clone(&self.tree.engine);
+        let target = match engine.cache.optimistic(link) {
+            Ok(target) => target,
+            Err(_) if !self.is_current() => return self.lost_by_fence(txn),
+            Err(error) => return Err(error.into()),
+        };
+        if !self.is_current() {
+            return self.lost_by_fence(txn);
+        }
+        if needs_locks && let Some(version) = version {
+            self.behind.push((leaf, version));
+        }
+        if !self.copy_page(txn, &target) {
+            return self.lost_by_fence(txn);
+        }
+        self.slot = 0;
+        Ok(true)
+    }
+
+    /// The leaf changed while the scan was leaving it.
+    fn lost_by_fence(&mut self, txn: &mut Txn) -> Result<bool, TreeError> {
+        if self.locks {
+            self.place = Place::Lost;
+            return Ok(true);
+        }
+        // Without locks the place is not kept by the last key alone: it may have been purged, which does not matter.
+        let high = Node::new(self.page.as_slice()).high();
+        self.copy_leaf(txn, Aim::Key(&high))?;
+        self.slot = Node::new(self.page.as_slice()).search(&high).unwrap_or_else(|slot| slot);
+        Ok(true)
+    }
+
+    /// Goes to the leaf on the left, from above. False: there is none.
+    fn previous_leaf(&mut self, txn: &mut Txn) -> Result<bool, TreeError> {
+        let low = Node::new(self.page.as_slice()).low();
+        if low.is_empty() || self.is_before_start(&low) {
+            let needs_locks = self.locks && !txn.covers(self.tree.table, Mode::S);
+            if needs_locks && !self.is_all_current() {
+                self.place = Place::Lost;
+                return Ok(true);
+            }
+            return Ok(false);
+        }
+        self.copy_leaf(txn, Aim::Below(&low))?;
+        let node = Node::new(self.page.as_slice());
+        // The leaf may reach further now: whatever is at or above the fence was given already.
+        self.slot = node.search(&low).unwrap_or_else(|slot| slot);
+        Ok(true)
+    }
+
+    fn is_past_end(&self) -> bool {
+        let node = Node::new(self.page.as_slice());
+        if node.is_rightmost() {
+            return true;
+        }
+        match &self.end {
+            Bound::Included(end) => node.compare_high(end).is_gt(),
+            Bound::Excluded(end) => node.compare_high(end).is_ge(),
+            Bound::Unbounded => false,
+        }
+    }
+
+    fn is_before_start(&self, low: &[u8]) -> bool {
+        match &self.start {
+            Bound::Included(start) | Bound::Excluded(start) => low <= start.as_slice(),
+            Bound::Unbounded => false,
+        }
+    }
+
+    /// Copies the leaf at `aim`.
+    fn copy_leaf(&mut self, txn: &mut Txn, aim: Aim<'_>) -> Result<(), TreeError> {
+        let tree = self.tree.clone();
+        let mut descent = Descent::default();
+        loop {
+            let held = tree.find(aim, 0, &mut descent)?;
+            // A shared latch keeps the version, so that the optimistic view of the page is good under it.
+            let page = tree.engine.cache.optimistic(held.id())?;
+            if held.check().is_err() || !self.copy_page(txn, &page) || held.check().is_err() {
+                descent.restarted();
+                continue;
+            }
+            return Ok(());
+        }
+    }
+
+    /// Copies a leaf that is not latched. False: it changed meanwhile.
+    fn copy_page(&mut self, txn: &Txn, page: &ledgerstone_buffer::OptimisticPage<'_>) -> bool {
+        self.page.resize(self.tree.page_bytes, 0);
+        page.words().copy_to(0, &mut self.page);
+        // The last key is still needed to find the way back; only its prefix is no longer the copy's.
+        self.has_prefix = false;
+        if page.check().is_err() {
+            return false;
+        }
+        let node = Node::new(self.page.as_slice());
+        if !node.is_of(self.tree.root) || node.level() != 0 {
+            return false;
+        }
+        self.leaf = page.id();
+        self.version = Some(page.version());
+        self.copied_at = txn.last_lsn();
+        let count = node.count();
+        self.is_inside = match self.direction {
+            _ if count == 0 => true,
+            Direction::Forward => self.is_within(count - 1),
+            Direction::Backward => self.is_within(0),
+        };
+        self.place = Place::InLeaf;
+        true
+    }
+
+    /// Backwards: locks the gap of the first key above the range (C6).
+    fn lock_above(&mut self, txn: &mut Txn) -> Result<(), TreeError> {
+        let table = self.tree.table;
+        if !self.locks || txn.covers(table, Mode::S) {
+            return Ok(());
+        }
+        let tree = self.tree.clone();
+        let mut descent = Descent::default();
+        let (key, is_included) = match &self.end {
+            Bound::Included(key) => (key.clone(), true),
+            Bound::Excluded(key) => (key.clone(), false),
+            Bound::Unbounded => {
+                // The right end needs no look at the tree: its name is always the same.
+                txn.lock_key(table, KeyLock::Supremum, Mode::S)?;
+                return Ok(());
+            }
+        };
+        if is_included {
+            // The bound itself belongs to the range; if it is a key, its own lock comes with it.
+            txn.lock_key(table, KeyLock::Key(key_hash(&key)), Mode::S)?;
+        }
+        loop {
+            let spot = tree.find_key(&key, &mut descent)?;
+            let slot = match spot.slot {
+                // Nothing between the bound and itself: the scan locks it and its gap as the first record.
+                Ok(_) if is_included && spot.page.check().is_ok() => return Ok(()),
+                Ok(slot) | Err(slot) => slot,
+            };
+            match tree.try_lock_gap(txn, &spot.page, slot)? {
+                Gap::Locked => return Ok(()),
+                Gap::Changed => descent.restarted(),
+                Gap::Held(gap) => {
+                    drop(spot);
+                    txn.lock_key(table, gap, Mode::S)?;
+                }
+            }
+        }
+    }
+}
+
+/// What the locking of a record came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Give,
+    Lost,
+    End,
+}

@@ -1,0 +1,99 @@
+//! Rollback: each update of a record taken back by its key, wherever the record is now.
+//!
+//! | update | taken back by |
+//! | --- | --- |
+//! | insert | the record becomes a ghost |
+//! | delete | the ghost becomes a record again |
+//! | revive | the record becomes a ghost again |
+//! | patch | the old bytes are patched back |
+//! | replace | the old value and flags are put back, after a split if they are longer |
+//!
+//! B1. Exactly one `Txn::update` ends each undo; it is the compensation record. Splits before it are groups and stay.
+//! B2. No lock is taken: the transaction holds its exclusive locks until it is rolled back, or, at restart, runs before
+//!     anybody else. So the record is there, as this transaction left it: anything else is damage.
+
+use std::sync::Arc;
+
+use ledgerstone_page::planted::{self, Bug};
+use ledgerstone_page::{OpId, TableId};
+use ledgerstone_space::Space;
+use ledgerstone_txn::{Engine, LogicalUndo, RECORD_OVERHEAD_BYTES, Txn, TxnError};
+
+use super::args::{PatchArgs, Place, ReplaceArgs, write_place};
+use super::edit::{Plan, plan_replace};
+use super::node::Node;
+use super::ops::{OP_NODE_DELETE, OP_NODE_INSERT, OP_NODE_PATCH, OP_NODE_REPLACE, OP_NODE_REVIVE};
+use super::search::{Descent, Spot};
+use super::split::Need;
+use super::tree::Tree;
+use crate::TreeError;
+
+struct TreeUndo {
+    space: Arc<Space>,
+}
+
+/// Registers who undoes the tree's operations.
+pub(crate) fn register_undos(engine: &Arc<Engine>, space: &Arc<Space>) {
+    let undo: Arc<dyn LogicalUndo> = Arc::new(TreeUndo { space: Arc::clone(space) });
+    for op in [OP_NODE_INSERT, OP_NODE_DELETE, OP_NODE_REVIVE, OP_NODE_PATCH, OP_NODE_REPLACE] {
+        engine.register_undo(op, Arc::clone(&undo));
+    }
+}
+
+impl LogicalUndo for TreeUndo {
+    fn undo(&self, txn: &mut Txn, op: OpId, args: &[u8]) -> Result<(), TxnError> {
+        let Some(place) = Place::of(args) else { return Err(unreadable(op)) };
+        // Locks are not taken, so the table does not matter.
+        let tree = Tree::without_blobs(txn.engine(), &self.space, TableId(0), place.root);
+        tree.undo(txn, op, place, args).map_err(TxnError::from)
+    }
+}
+
+fn unreadable(op: OpId) -> TxnError {
+    TxnError::Structure { structure: "b-tree", what: format!("arguments of operation {op} cannot be read") }
+}
+
+impl Tree {
+    fn undo(&self, txn: &mut Txn, op: OpId, place: Place<'_>, args: &[u8]) -> Result<(), TreeError> {
+        let mut descent = Descent::default();
+        loop {
+            txn.claim(args.len() + 2 * RECORD_OVERHEAD_BYTES)?;
+            let Spot { mut page, slot } = self.latch_leaf(place.key, &mut descent)?;
+            let Ok(slot) = slot else {
+                return Err(Self::corrupt(page.id(), "record that a rollback needs", 1, 0));
+            };
+            let place = Place { slot, ..place };
+            if planted::is_on(Bug::UndoDoesNothing) {
+                let nothing = PatchArgs { place, offset: 0, old: &[], new: &[] };
+                txn.update(&mut page, OP_NODE_PATCH, &nothing.write())?;
+                return Ok(());
+            }
+            match op {
+                OP_NODE_INSERT | OP_NODE_REVIVE => txn.update(&mut page, OP_NODE_DELETE, &write_place(place))?,
+                OP_NODE_DELETE => txn.update(&mut page, OP_NODE_REVIVE, &write_place(place))?,
+                OP_NODE_PATCH => {
+                    let done = PatchArgs::read(args).ok_or_else(|| unreadable(op))?;
+                    let back = PatchArgs { place, old: done.new, new: done.old, ..done };
+                    txn.update(&mut page, OP_NODE_PATCH, &back.write())?
+                }
+                _ => {
+                    let done = ReplaceArgs::read(args).ok_or_else(|| unreadable(op))?;
+                    if plan_replace(&Node::new(page.words()), slot, done.old.len()) == Plan::Full {
+                        drop(page);
+                        self.split(txn, &Need::Replace { key: place.key, value_len: done.old.len() })?;
+                        continue;
+                    }
+                    let back = ReplaceArgs {
+                        place,
+                        old_header: done.new_header,
+                        old: done.new,
+                        new_header: done.old_header,
+                        new: done.old,
+                    };
+                    txn.update(&mut page, OP_NODE_REPLACE, &back.write())?
+                }
+            };
+            return Ok(());
+        }
+    }
+}

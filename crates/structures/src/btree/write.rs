@@ -1,0 +1,378 @@
+//! Put, insert, modify, delete.
+//!
+//! W1. The key is locked exclusively before anything is looked at; from then on nobody else changes this record.
+//! W2. Log space is claimed before the leaf is latched, and nothing is waited for while it is.
+//! W3. A new key is a change of the gap it falls into: the next key's gap is asked for, for an instant, with an intention
+//!     that a reader of the gap refuses. If this transaction itself has read the gap, it now holds two: it inherits its lock
+//!     to the gap before the new key.
+//! W4. A deleted record stays as a ghost with its value, so that taking the deletion back needs no space. A new value for
+//!     a ghost's key is a replacement: its undo brings the ghost back as it was.
+//! W5. Only what differs is logged: a value of the same length is patched.
+//! W6. A blob is written before its record, by groups that stay, and freed after its record, by whoever reclaims: an entry
+//!     in the tree of deferred frees stands for it whenever no record does.
+
+use ledgerstone_buffer::ExclusivePage;
+use ledgerstone_lock::Mode;
+use ledgerstone_txn::{KeyLock, RECORD_OVERHEAD_BYTES, Txn, key_hash};
+
+use super::args::{InsertArgs, PatchArgs, Place, ReplaceArgs, write_place};
+use super::edit::{Plan, plan_insert, plan_replace};
+use super::node::{BLOB, GHOST, Node, value_bytes_max};
+use super::ops::{OP_NODE_DELETE, OP_NODE_INSERT, OP_NODE_PATCH, OP_NODE_REPLACE};
+use super::search::{Behind, Descent, Gap, Held, Spot};
+use super::split::Need;
+use super::tree::Tree;
+use crate::TreeError;
+use crate::blob::{self, BLOB_BYTES_MAX, BlobRef};
+
+/// What to do when the key has a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Existing {
+    Replace,
+    Keep,
+}
+
+/// What a write met.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Met {
+    /// No value.
+    Nothing,
+    /// A value, now replaced; its blob is nobody's.
+    Value(Option<BlobRef>),
+    /// A value, which was kept.
+    Kept,
+}
+
+impl Tree {
+    /// Sets the value of `key`; says whether it had one.
+    ///
+    /// # Errors
+    /// A key or value too large, a refused lock, no space (nothing has changed), a page that cannot be read.
+    pub fn put(&self, txn: &mut Txn, key: &[u8], value: &[u8]) -> Result<bool, TreeError> {
+        self.check_sizes(key, value)?;
+        txn.lock_key(self.table, KeyLock::Key(key_hash(key)), Mode::X)?;
+        Ok(self.write(txn, key, value, Existing::Replace)? != Met::Nothing)
+    }
+
+    /// Sets the value of a key that has none; false and no change if it has one.
+    ///
+    /// # Errors
+    /// As [`Tree::put`].
+    pub fn insert(&self, txn: &mut Txn, key: &[u8], value: &[u8]) -> Result<bool, TreeError> {
+        self.check_sizes(key, value)?;
+        txn.lock_key(self.table, KeyLock::Key(key_hash(key)), Mode::X)?;
+        Ok(self.write(txn, key, value, Existing::Keep)? == Met::Nothing)
+    }
+
+    /// Reads the value of `key` and sets what `change` makes of it, in one descent; `None` leaves it. Says whether the key
+    /// has a value.
+    ///
+    /// # Errors
+    /// As [`Tree::put`].
+    pub fn modify(
+        &self,
+        txn: &mut Txn,
+        key: &[u8],
+        change: impl FnOnce(&[u8]) -> Option<Vec<u8>>,
+    ) -> Result<bool, TreeError> {
+        self.check_key(key)?;
+        txn.lock_key(self.table, KeyLock::Key(key_hash(key)), Mode::X)?;
+        let mut descent = Descent::of_writer(txn);
+        let mut old = Vec::new();
+        let (spot, slot, is_blob) = loop {
+            let spot = self.find_key(key, &mut descent)?;
+            match spot.slot {
+                Ok(slot) => {
+                    let node = Node::new(spot.page.words());
+                    let record = node.record(slot);
+                    old.clear();
+                    node.value_to(slot, &mut old);
+                    if spot.page.check().is_err() {
+                        descent.restarted();
+                    } else if record.is_ghost() {
+                        return Ok(false);
+                    } else {
+                        break (spot.page, slot, record.is_blob());
+                    }
+                }
+                Err(slot) => {
+                    if self.lock_absent(txn, spot.page, slot, &mut descent)? {
+                        return Ok(false);
+                    }
+                }
+            }
+        };
+        if is_blob {
+            drop(spot);
+            let reference = BlobRef::decode(&old)?;
+            old.clear();
+            blob::read(&self.engine.cache, reference, &mut old)?;
+            if let Some(new) = change(&old) {
+                self.check_sizes(key, &new)?;
+                self.write(txn, key, &new, Existing::Replace)?;
+            }
+            return Ok(true);
+        }
+        // W1: nobody else changes the value while the caller thinks about it; no latch is held.
+        let Some(new) = change(&old) else { return Ok(true) };
+        self.check_sizes(key, &new)?;
+        if new == old {
+            return Ok(true);
+        }
+        if new.len() <= value_bytes_max(self.page_bytes) {
+            txn.claim(2 * RECORD_OVERHEAD_BYTES + key.len() + old.len() + new.len())?;
+            if let Held::Optimistic(page) = spot
+                && let Ok(mut page) = page.try_upgrade()
+                && plan_replace(&Node::new(page.words()), slot, new.len()) != Plan::Full
+            {
+                self.log_value(txn, &mut page, slot, key, (old.len() as u16, &old), (new.len() as u16, &new))?;
+                drop(page);
+                self.post_missing(txn, descent)?;
+                return Ok(true);
+            }
+        }
+        self.write(txn, key, &new, Existing::Replace)?;
+        Ok(true)
+    }
+
+    /// Removes `key`; says whether it had a value.
+    ///
+    /// # Errors
+    /// As [`Tree::put`].
+    pub fn delete(&self, txn: &mut Txn, key: &[u8]) -> Result<bool, TreeError> {
+        self.check_key(key)?;
+        txn.lock_key(self.table, KeyLock::Key(key_hash(key)), Mode::X)?;
+        let mut descent = Descent::of_writer(txn);
+        let blob = loop {
+            txn.claim(2 * RECORD_OVERHEAD_BYTES + key.len())?;
+            let Spot { mut page, slot } = self.latch_leaf(key, &mut descent)?;
+            match slot {
+                Ok(slot) => {
+                    let node = Node::new(page.words());
+                    let record = node.record(slot);
+                    if record.is_ghost() {
+                        return Ok(false);
+                    }
+                    let blob = if record.is_blob() { Some(BlobRef::decode(&node.value(slot))?) } else { None };
+                    let args = write_place(Place { root: self.root, slot, key });
+                    txn.update(&mut page, OP_NODE_DELETE, &args)?;
+                    break blob;
+                }
+                Err(_) => {
+                    // The rare case; not worth locking under the latch.
+                    drop(page);
+                    let spot = self.find_key(key, &mut descent)?;
+                    if let Err(slot) = spot.slot
+                        && self.lock_absent(txn, spot.page, slot, &mut descent)?
+                    {
+                        return Ok(false);
+                    }
+                }
+            }
+        };
+        self.post_missing(txn, descent)?;
+        self.defer_blob(txn, blob)?;
+        Ok(true)
+    }
+
+    pub(crate) fn check_sizes(&self, key: &[u8], value: &[u8]) -> Result<(), TreeError> {
+        self.check_key(key)?;
+        let max = if self.to_free.is_some() { BLOB_BYTES_MAX } else { value_bytes_max(self.page_bytes) };
+        if value.len() > max { Err(TreeError::ValueTooLarge { len: value.len(), max }) } else { Ok(()) }
+    }
+
+    /// The key is not there: locks the gap where it would be. False: look again.
+    fn lock_absent(
+        &self,
+        txn: &mut Txn,
+        leaf: Held<'_>,
+        slot: usize,
+        descent: &mut Descent,
+    ) -> Result<bool, TreeError> {
+        if txn.covers(self.table, Mode::S) {
+            if leaf.check().is_ok() {
+                return Ok(true);
+            }
+            descent.restarted();
+            return Ok(false);
+        }
+        match self.try_lock_gap(txn, &leaf, slot)? {
+            Gap::Locked => return Ok(true),
+            Gap::Changed => descent.restarted(),
+            Gap::Held(gap) => {
+                drop(leaf);
+                txn.lock_key(self.table, gap, Mode::S)?;
+            }
+        }
+        Ok(false)
+    }
+
+    /// Writes a value of any size under a key that is locked.
+    fn write(&self, txn: &mut Txn, key: &[u8], value: &[u8], existing: Existing) -> Result<Met, TreeError> {
+        if value.len() <= value_bytes_max(self.page_bytes) {
+            let met = self.write_record(txn, key, value.len() as u16, value, existing)?;
+            if let Met::Value(blob @ Some(_)) = &met {
+                self.defer_blob(txn, blob.clone())?;
+            }
+            return Ok(met);
+        }
+        let Some(to_free) = self.to_free.clone() else {
+            return Err(TreeError::ValueTooLarge { len: value.len(), max: value_bytes_max(self.page_bytes) });
+        };
+        if existing == Existing::Keep && self.get(txn, key, super::tree::Read::Unlocked)?.is_some() {
+            return Ok(Met::Kept);
+        }
+        // W6: permanent from here on, and in the tree of deferred frees until the record stands.
+        let blob = blob::create(txn, &to_free, value)?;
+        let met = self.write_record(txn, key, blob::REF_HEADER, &blob.encode(), existing)?;
+        if met != Met::Kept {
+            to_free.settle_blob(txn, blob)?;
+        }
+        if let Met::Value(old) = &met {
+            self.defer_blob(txn, old.clone())?;
+        }
+        Ok(met)
+    }
+
+    fn defer_blob(&self, txn: &mut Txn, blob: Option<BlobRef>) -> Result<(), TreeError> {
+        if let (Some(blob), Some(to_free)) = (blob, &self.to_free) {
+            to_free.defer_blob(txn, blob)?;
+        }
+        Ok(())
+    }
+
+    /// Writes a record under a key that is locked.
+    fn write_record(
+        &self,
+        txn: &mut Txn,
+        key: &[u8],
+        header: u16,
+        value: &[u8],
+        existing: Existing,
+    ) -> Result<Met, TreeError> {
+        let claim = 2 * RECORD_OVERHEAD_BYTES + key.len() + value.len() + value_bytes_max(self.page_bytes);
+        let mut descent = Descent::of_writer(txn);
+        let met = loop {
+            txn.claim(claim)?;
+            let Spot { mut page, slot } = self.latch_leaf(key, &mut descent)?;
+            let node = Node::new(page.words());
+            match slot {
+                Ok(slot) => {
+                    let record = node.record(slot);
+                    if !record.is_ghost() && existing == Existing::Keep {
+                        break Met::Kept;
+                    }
+                    if plan_replace(&node, slot, value.len()) == Plan::Full {
+                        drop(page);
+                        self.make_room(txn, &Need::Replace { key, value_len: value.len() })?;
+                        continue;
+                    }
+                    let old = node.value(slot);
+                    self.log_value(txn, &mut page, slot, key, (record.header, &old), (header, value))?;
+                    if record.is_ghost() {
+                        break Met::Nothing;
+                    }
+                    break Met::Value(if record.is_blob() { Some(BlobRef::decode(&old)?) } else { None });
+                }
+                Err(slot) => {
+                    if plan_insert(&node, key, value.len()) == Plan::Full {
+                        drop(page);
+                        self.make_room(txn, &Need::Insert { key, value_len: value.len() })?;
+                        continue;
+                    }
+                    match self.try_enter_gap(txn, &page, slot, key)? {
+                        Entering::Entered => {}
+                        Entering::Changed => {
+                            drop(page);
+                            descent.restarted();
+                            continue;
+                        }
+                        Entering::Instant(gap) => {
+                            drop(page);
+                            txn.lock_key_instant(self.table, gap, Mode::IX)?;
+                            continue;
+                        }
+                        Entering::Inherit(gap) => {
+                            drop(page);
+                            txn.lock_key(self.table, gap, Mode::S)?;
+                            continue;
+                        }
+                    }
+                    let args = InsertArgs { place: Place { root: self.root, slot, key }, header, value }.write();
+                    txn.update(&mut page, OP_NODE_INSERT, &args)?;
+                    break Met::Nothing;
+                }
+            }
+        };
+        self.post_missing(txn, descent)?;
+        Ok(met)
+    }
+
+    /// Logs and makes the change of a record from `old` to `new`, each a header and a value; the smallest way that does it.
+    pub(crate) fn log_value(
+        &self,
+        txn: &mut Txn,
+        page: &mut ExclusivePage<'_>,
+        slot: usize,
+        key: &[u8],
+        old: (u16, &[u8]),
+        new: (u16, &[u8]),
+    ) -> Result<(), TreeError> {
+        let place = Place { root: self.root, slot, key };
+        if old.0 == new.0 && new.0 & (GHOST | BLOB) == 0 {
+            // W5. The lengths are equal, since they are in the headers.
+            let differs = |(a, b): (&u8, &u8)| a != b;
+            let Some(from) = old.1.iter().zip(new.1).position(differs) else { return Ok(()) };
+            let to = old.1.iter().zip(new.1).rposition(differs).map_or(from, |last| last + 1);
+            let args = PatchArgs { place, offset: from, old: &old.1[from..to], new: &new.1[from..to] };
+            txn.update(page, OP_NODE_PATCH, &args.write())?;
+        } else {
+            let args = ReplaceArgs { place, old_header: old.0, old: old.1, new_header: new.0, new: new.1 };
+            txn.update(page, OP_NODE_REPLACE, &args.write())?;
+        }
+        Ok(())
+    }
+
+    /// Makes sure, under the latch of its leaf, that a new key may go before `slot` (W3).
+    fn try_enter_gap(
+        &self,
+        txn: &mut Txn,
+        leaf: &ExclusivePage<'_>,
+        slot: usize,
+        key: &[u8],
+    ) -> Result<Entering, TreeError> {
+        if txn.covers(self.table, Mode::X) {
+            return Ok(Entering::Entered);
+        }
+        let mut behind = Behind::default();
+        let Some(gap) = self.gap_of(leaf.words(), slot, &mut behind)? else { return Ok(Entering::Changed) };
+        if !behind.is_unchanged() {
+            return Ok(Entering::Changed);
+        }
+        if !txn.try_lock_key_instant(self.table, gap, Mode::IX)? {
+            return Ok(Entering::Instant(gap));
+        }
+        if !behind.is_unchanged() {
+            return Ok(Entering::Changed);
+        }
+        if matches!(txn.held_key(self.table, gap), Some(Mode::S | Mode::SIX | Mode::U | Mode::X)) {
+            let own = KeyLock::Gap(key_hash(key));
+            if !txn.try_lock_key(self.table, own, Mode::S)? {
+                return Ok(Entering::Inherit(own));
+            }
+        }
+        Ok(Entering::Entered)
+    }
+}
+
+/// What came of the try to put a new key into a gap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Entering {
+    Entered,
+    /// Leaves to the right changed: look again.
+    Changed,
+    /// Somebody has read this gap: wait until that is over.
+    Instant(KeyLock),
+    /// The new gap's name is taken by somebody (another key with the same hash): wait for it.
+    Inherit(KeyLock),
+}

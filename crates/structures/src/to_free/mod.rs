@@ -1,0 +1,188 @@
+//! What is to be freed once it is certain that nobody will want it: a tree in which an entry stands for a structure.
+//!
+//! ```text
+//! key     kind u8 (1 a tree, 2 a blob), root page u64 big-endian
+//! value   empty, or one byte: 1 = taking it apart has begun
+//! ```
+//! F1. Whoever makes a structure makes its entry in the same group as its root page: whatever happens, either something
+//!     refers to the structure or an entry does. The maker has the entry's key locked exclusively, and deletes the entry, as
+//!     a transaction, when a record refers to the structure: an abort brings it back.
+//! F2. Whoever drops a structure inserts the entry, as a transaction: an abort takes it away.
+//! F3. The reclaimer takes an entry when it gets its key's lock by a try: then its transaction has ended, and it stands for
+//!     good. It frees page by page, in groups that leave a smaller structure behind, and in the last one the root and the
+//!     entry go together. After a crash it goes on where it was.
+//!
+//! F1 and F2 are one transaction's business, F3 another's: `reclaim.rs`.
+
+mod reclaim;
+
+use std::sync::Arc;
+
+use ledgerstone_lock::Mode;
+use ledgerstone_page::{OpId, PageId, TableId};
+use ledgerstone_space::{OP_SPACE_SET, Space};
+use ledgerstone_txn::{Engine, KeyLock, Part, RECORD_OVERHEAD_BYTES, Txn, key_hash};
+
+use crate::TreeError;
+use crate::blob::BlobRef;
+use crate::btree::args::{InsertArgs, Place, write_place};
+use crate::btree::edit::{Plan, plan_insert};
+use crate::btree::node::Node;
+use crate::btree::ops::{OP_NODE_FORMAT, OP_NODE_INSERT, OP_NODE_REVIVE};
+use crate::btree::search::{Descent, Spot};
+use crate::btree::split::Need;
+use crate::btree::tree::{Tree, empty_root_args};
+
+/// What an entry stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    Tree,
+    Blob,
+}
+
+/// An entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Entry {
+    pub kind: Kind,
+    pub root: PageId,
+}
+
+impl Entry {
+    pub(crate) fn key(self) -> [u8; 9] {
+        let mut key = [0; 9];
+        key[0] = match self.kind {
+            Kind::Tree => 1,
+            Kind::Blob => 2,
+        };
+        key[1..].copy_from_slice(&self.root.0.to_be_bytes());
+        key
+    }
+
+    pub(crate) fn decode(key: &[u8]) -> Option<Entry> {
+        let (kind, root) = key.split_first()?;
+        let root = PageId(u64::from_be_bytes(root.try_into().ok()?));
+        let kind = match kind {
+            1 => Kind::Tree,
+            2 => Kind::Blob,
+            _ => return None,
+        };
+        (!root.is_none() && root <= PageId::MAX).then_some(Entry { kind, root })
+    }
+}
+
+/// The tree of deferred frees. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct ToFree {
+    tree: Tree,
+}
+
+impl ToFree {
+    /// The tree with this root, whose entries are locked under `table`. Nothing is read.
+    #[must_use]
+    pub fn new(engine: &Arc<Engine>, space: &Arc<Space>, table: TableId, root: PageId) -> ToFree {
+        ToFree { tree: Tree::without_blobs(engine, space, table, root) }
+    }
+
+    /// The entries, as a tree.
+    #[must_use]
+    pub fn tree(&self) -> &Tree {
+        &self.tree
+    }
+
+    pub(crate) fn space(&self) -> &Arc<Space> {
+        &self.tree.space
+    }
+
+    /// Makes the empty root of a new tree, for [`Tree::create`].
+    pub(crate) fn create_tree(&self, txn: &mut Txn) -> Result<PageId, TreeError> {
+        let root = self.create(txn, Kind::Tree, OP_NODE_FORMAT, empty_root_args)?;
+        self.settle(txn, Entry { kind: Kind::Tree, root })?;
+        Ok(root)
+    }
+
+    /// The tree with this root is no longer wanted when the transaction commits.
+    ///
+    /// # Errors
+    /// A refused lock, no space, a page that cannot be read.
+    pub fn defer_tree(&self, txn: &mut Txn, root: PageId) -> Result<(), TreeError> {
+        self.defer(txn, Entry { kind: Kind::Tree, root })
+    }
+
+    pub(crate) fn defer_blob(&self, txn: &mut Txn, blob: BlobRef) -> Result<(), TreeError> {
+        self.defer(txn, Entry { kind: Kind::Blob, root: blob.page })
+    }
+
+    /// A record refers to the blob now.
+    pub(crate) fn settle_blob(&self, txn: &mut Txn, blob: BlobRef) -> Result<(), TreeError> {
+        self.settle(txn, Entry { kind: Kind::Blob, root: blob.page })
+    }
+
+    /// F2.
+    fn defer(&self, txn: &mut Txn, entry: Entry) -> Result<(), TreeError> {
+        self.tree.put(txn, &entry.key(), &[])?;
+        Ok(())
+    }
+
+    /// F1, its second half.
+    fn settle(&self, txn: &mut Txn, entry: Entry) -> Result<(), TreeError> {
+        if self.tree.delete(txn, &entry.key())? {
+            Ok(())
+        } else {
+            Err(Tree::corrupt(entry.root, "entry of a new structure to be freed", 1, 0))
+        }
+    }
+
+    /// Allocates and formats the first page of a structure, with its entry, for good (F1).
+    pub(crate) fn create(
+        &self,
+        txn: &mut Txn,
+        kind: Kind,
+        op: OpId,
+        args_of: impl Fn(PageId) -> Vec<u8>,
+    ) -> Result<PageId, TreeError> {
+        let tree = &self.tree;
+        txn.lock_table(tree.table, Mode::IX)?;
+        let mut descent = Descent::default();
+        loop {
+            txn.claim(8 * RECORD_OVERHEAD_BYTES)?;
+            let mut run = tree.space.latch_free(1)?;
+            let root = run.first;
+            let key = Entry { kind, root }.key();
+            let lock = KeyLock::Key(key_hash(&key));
+            if !txn.try_lock_key(tree.table, lock, Mode::X)? {
+                // Whoever freed this page last has not ended yet.
+                drop(run);
+                txn.lock_key(tree.table, lock, Mode::X)?;
+                continue;
+            }
+            let Spot { page: mut leaf, slot } = tree.latch_leaf(&key, &mut descent)?;
+            let node = Node::new(leaf.words());
+            let (entry_op, entry) = match slot {
+                Ok(slot) if node.record(slot).is_ghost() => {
+                    (OP_NODE_REVIVE, write_place(Place { root: tree.root, slot, key: &key }))
+                }
+                Ok(_) => return Err(Tree::corrupt(root, "free page that is still to be freed", 0, 1)),
+                Err(_) if plan_insert(&node, &key, 0) == Plan::Full => {
+                    drop((leaf, run));
+                    tree.make_room(txn, &Need::Insert { key: &key, value_len: 0 })?;
+                    continue;
+                }
+                Err(slot) => {
+                    let place = Place { root: tree.root, slot, key: &key };
+                    (OP_NODE_INSERT, InsertArgs { place, header: 0, value: &[] }.write())
+                }
+            };
+            let (set, format) = (run.args_set(), args_of(root));
+            let mut page = tree.engine.cache.exclusive_new(root)?;
+            txn.group(
+                &mut [&mut run.map, &mut leaf, &mut page],
+                &[
+                    Part { page: 0, op: OP_SPACE_SET, args: &set },
+                    Part { page: 2, op, args: &format },
+                    Part { page: 1, op: entry_op, args: &entry },
+                ],
+            )?;
+            return Ok(root);
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! Freeing what nobody wants any more (F3), page by page, each step whole.
+//!
+//! A tree is taken apart from the right, below first:
+//! 1. Nodes that no parent names are posted, so that from the root down all is named. The entry says that this is done.
+//! 2. The last child of the last child ... is freed with its name in its parent; a leaf after its blobs; a node without
+//!    children like a leaf. Links are not followed any more: they may point to what is gone.
+//! 3. The root and the entry go.
+//!
+//! R1. Nobody else looks at the structure: whoever could has ended (F3). So pages read one by one do not change in between.
+//! R2. Steps are groups of the reclaimer's transaction: they stay whatever becomes of it.
+
+use std::collections::BTreeSet;
+use std::ops::Bound;
+
+use ledgerstone_lock::Mode;
+use ledgerstone_page::{OpId, PageId};
+use ledgerstone_space::OP_SPACE_CLEAR;
+use ledgerstone_txn::{Durability, KeyLock, Part, RECORD_OVERHEAD_BYTES, Txn, key_hash};
+
+use super::{Entry, Kind, ToFree};
+use crate::TreeError;
+use crate::blob::{self, BlobRef, OP_BLOB_FREE};
+use crate::btree::args::{Place, ReplaceArgs, write_place, write_remove};
+use crate::btree::node::Node;
+use crate::btree::ops::{OP_NODE_DELETE, OP_NODE_FREE, OP_NODE_REMOVE, OP_NODE_REPLACE};
+use crate::btree::search::{Aim, Descent, Spot, Unposted};
+use crate::btree::tree::{Read, Tree};
+
+/// The entry's value once all nodes are posted.
+const IS_POSTED: &[u8] = &[1];
+
+impl ToFree {
+    /// Frees everything that can be freed now. Entries of running transactions are left alone.
+    ///
+    /// Each entry is a transaction of its own; a failure ends the call with the rest undone, and the next call goes on.
+    ///
+    /// # Errors
+    /// A page cannot be read, the log or the lock table refuses.
+    pub fn reclaim(&self) -> Result<(), TreeError> {
+        let entries = self.entries()?;
+        let is_any = !entries.is_empty();
+        for entry in entries {
+            let mut txn = self.tree.engine.begin()?;
+            self.reclaim_entry(&mut txn, entry)?;
+            txn.commit(Durability::Volatile)?;
+        }
+        if is_any {
+            let mut txn = self.tree.engine.begin()?;
+            self.tree.purge(&mut txn)?;
+            txn.commit(Durability::Volatile)?;
+        }
+        Ok(())
+    }
+
+    /// The pages of everything that waits to be freed. For checks that account for every page; nothing may run meanwhile.
+    ///
+    /// # Errors
+    /// A page cannot be read.
+    pub fn pages(&self) -> Result<BTreeSet<PageId>, TreeError> {
+        let mut pages = BTreeSet::new();
+        for entry in self.entries()? {
+            match entry.kind {
+                Kind::Blob => pages.extend(blob::pages(&self.tree.engine.cache, entry.root, None)?),
+                Kind::Tree => {
+                    let tree = self.tree_of(entry);
+                    if self.is_posted(entry)? {
+                        self.pages_by_name(&tree, tree.root, &mut pages)?;
+                    } else {
+                        pages.extend(tree.check()?.pages);
+                    }
+                }
+            }
+        }
+        Ok(pages)
+    }
+
+    fn entries(&self) -> Result<Vec<Entry>, TreeError> {
+        let mut txn = self.tree.engine.begin()?;
+        let mut entries = Vec::new();
+        let mut scan = self.tree.scan_unlocked(Bound::Unbounded, Bound::Unbounded);
+        while let Some((key, _)) = scan.next(&mut txn)? {
+            entries.extend(Entry::decode(key));
+        }
+        txn.commit(Durability::Volatile)?;
+        Ok(entries)
+    }
+
+    fn tree_of(&self, entry: Entry) -> Tree {
+        Tree::without_blobs(&self.tree.engine, &self.tree.space, self.tree.table, entry.root)
+    }
+
+    fn is_posted(&self, entry: Entry) -> Result<bool, TreeError> {
+        let mut txn = self.tree.engine.begin()?;
+        let value = self.tree.get(&mut txn, &entry.key(), Read::Unlocked)?;
+        txn.commit(Durability::Volatile)?;
+        Ok(value.as_deref() == Some(IS_POSTED))
+    }
+
+    fn pages_by_name(&self, tree: &Tree, id: PageId, pages: &mut BTreeSet<PageId>) -> Result<(), TreeError> {
+        if !pages.insert(id) {
+            return Err(Tree::corrupt(id, "page is used twice", 1, 2));
+        }
+        let copy = copy_of(tree, id)?;
+        let node = Node::new(copy.as_slice());
+        for slot in 0..node.count() {
+            if node.level() > 0 {
+                self.pages_by_name(tree, node.child(slot), pages)?;
+            } else if node.record(slot).is_blob() && !node.record(slot).is_ghost() {
+                let reference = BlobRef::decode(&node.value(slot))?;
+                pages.extend(blob::pages(&tree.engine.cache, reference.page, None)?);
+            }
+        }
+        Ok(())
+    }
+
+    fn reclaim_entry(&self, txn: &mut Txn, entry: Entry) -> Result<(), TreeError> {
+        let key = entry.key();
+        txn.lock_table(self.tree.table, Mode::IX)?;
+        if !txn.try_lock_key(self.tree.table, KeyLock::Key(key_hash(&key)), Mode::X)? {
+            return Ok(());
+        }
+        let Some(value) = self.tree.get(txn, &key, Read::Unlocked)? else { return Ok(()) };
+        match entry.kind {
+            Kind::Blob => {
+                blob::free_content(txn, &self.tree.space, entry.root)?;
+                self.free_root(txn, entry, OP_BLOB_FREE)
+            }
+            Kind::Tree => {
+                let tree = self.tree_of(entry);
+                if value != IS_POSTED {
+                    post_all(txn, &tree)?;
+                    self.mark_posted(txn, entry)?;
+                }
+                while let Some(step) = find_last(&tree)? {
+                    free_last(txn, &tree, step)?;
+                }
+                self.free_root(txn, entry, OP_NODE_FREE)
+            }
+        }
+    }
+
+    /// Notes in the entry, for good, that links need not be followed any more.
+    fn mark_posted(&self, txn: &mut Txn, entry: Entry) -> Result<(), TreeError> {
+        let key = entry.key();
+        loop {
+            txn.claim(4 * RECORD_OVERHEAD_BYTES)?;
+            let Spot { page: mut leaf, slot } = self.tree.latch_leaf(&key, &mut Descent::default())?;
+            let Ok(slot) = slot else { return Err(Tree::corrupt(entry.root, "entry to be freed", 1, 0)) };
+            let need = crate::btree::split::Need::Replace { key: &key, value_len: 1 };
+            let plan = crate::btree::edit::plan_replace(&Node::new(leaf.words()), slot, 1);
+            if plan == crate::btree::edit::Plan::Full {
+                drop(leaf);
+                self.tree.make_room(txn, &need)?;
+                continue;
+            }
+            let place = Place { root: self.tree.root, slot, key: &key };
+            let args = ReplaceArgs { place, old_header: 0, old: &[], new_header: 1, new: IS_POSTED }.write();
+            txn.group(&mut [&mut leaf], &[Part { page: 0, op: OP_NODE_REPLACE, args: &args }])?;
+            return Ok(());
+        }
+    }
+
+    /// The last step: root page and entry.
+    fn free_root(&self, txn: &mut Txn, entry: Entry, op: OpId) -> Result<(), TreeError> {
+        let (tree, key) = (&self.tree, entry.key());
+        txn.claim(8 * RECORD_OVERHEAD_BYTES)?;
+        let mut map = tree.space.latch_map_of(entry.root)?;
+        let Spot { page: mut leaf, slot } = tree.latch_leaf(&key, &mut Descent::default())?;
+        let Ok(slot) = slot else { return Err(Tree::corrupt(entry.root, "entry to be freed", 1, 0)) };
+        let mut page = tree.engine.cache.exclusive(entry.root)?;
+        let clear = tree.space.args_clear(entry.root, 1);
+        let ghost = write_place(Place { root: tree.root, slot, key: &key });
+        txn.group(
+            &mut [&mut map, &mut leaf, &mut page],
+            &[
+                Part { page: 0, op: OP_SPACE_CLEAR, args: &clear },
+                Part { page: 1, op: OP_NODE_DELETE, args: &ghost },
+                Part { page: 2, op, args: &[] },
+            ],
+        )?;
+        Ok(())
+    }
+}
+
+fn copy_of(tree: &Tree, id: PageId) -> Result<Vec<u8>, TreeError> {
+    let page = tree.engine.cache.shared(id)?;
+    let copy = page.words().to_vec(0, tree.page_bytes);
+    if Node::new(copy.as_slice()).is_of(tree.root) {
+        Ok(copy)
+    } else {
+        Err(Tree::corrupt(id, "owner of a b-tree node", tree.root.0, 0))
+    }
+}
+
+/// Step 1, from the leaves up: a post can split a node above, which then has its turn.
+fn post_all(txn: &mut Txn, tree: &Tree) -> Result<(), TreeError> {
+    let mut level = 0;
+    loop {
+        let height = Node::new(copy_of(tree, tree.root)?.as_slice()).level();
+        if level >= height {
+            return Ok(());
+        }
+        let mut id = tree.find(Aim::Key(&[]), level, &mut Descent::default())?.id();
+        while id != PageId::NONE {
+            let copy = copy_of(tree, id)?;
+            let node = Node::new(copy.as_slice());
+            if !node.is_rightmost() {
+                let unposted = Unposted { level: level + 1, separator: node.high(), child: node.link() };
+                tree.post_surely(txn, &unposted)?;
+            }
+            id = node.link();
+        }
+        level += 1;
+    }
+}
+
+/// What goes next.
+enum Step {
+    /// A blob of the last leaf, in this slot.
+    Blob { leaf: PageId, slot: usize, blob: PageId },
+    /// A node without children or blobs, and its parent.
+    Node { node: PageId, parent: PageId },
+}
+
+/// Step 2: finds what goes next; none if only the root is left.
+fn find_last(tree: &Tree) -> Result<Option<Step>, TreeError> {
+    let (mut id, mut parent) = (tree.root, None);
+    loop {
+        let copy = copy_of(tree, id)?;
+        let node = Node::new(copy.as_slice());
+        if node.level() > 0 && node.count() > 0 {
+            parent = Some(id);
+            id = node.child(node.last_slot());
+            continue;
+        }
+        if node.level() == 0 {
+            for slot in 0..node.count() {
+                let record = node.record(slot);
+                if record.is_blob() && !record.is_ghost() {
+                    let blob = BlobRef::decode(&node.value(slot))?.page;
+                    return Ok(Some(Step::Blob { leaf: id, slot, blob }));
+                }
+            }
+        }
+        return Ok(parent.map(|parent| Step::Node { node: id, parent }));
+    }
+}
+
+fn free_last(txn: &mut Txn, tree: &Tree, step: Step) -> Result<(), TreeError> {
+    let (cache, space) = (&tree.engine.cache, &tree.space);
+    match step {
+        Step::Blob { leaf, slot, blob } => {
+            blob::free_content(txn, space, blob)?;
+            txn.claim(8 * RECORD_OVERHEAD_BYTES)?;
+            let mut map = space.latch_map_of(blob)?;
+            let mut leaf = cache.exclusive(leaf)?;
+            let mut index = cache.exclusive(blob)?;
+            let (clear, remove) = (space.args_clear(blob, 1), write_remove(&[slot]));
+            txn.group(
+                &mut [&mut map, &mut leaf, &mut index],
+                &[
+                    Part { page: 0, op: OP_SPACE_CLEAR, args: &clear },
+                    Part { page: 1, op: OP_NODE_REMOVE, args: &remove },
+                    Part { page: 2, op: OP_BLOB_FREE, args: &[] },
+                ],
+            )?;
+        }
+        Step::Node { node, parent } => {
+            txn.claim(8 * RECORD_OVERHEAD_BYTES)?;
+            let mut map = space.latch_map_of(node)?;
+            let mut parent = cache.exclusive(parent)?;
+            let mut page = cache.exclusive(node)?;
+            let last = Node::new(parent.words()).last_slot();
+            let (clear, remove) = (space.args_clear(node, 1), write_remove(&[last]));
+            txn.group(
+                &mut [&mut map, &mut parent, &mut page],
+                &[
+                    Part { page: 0, op: OP_SPACE_CLEAR, args: &clear },
+                    Part { page: 1, op: OP_NODE_REMOVE, args: &remove },
+                    Part { page: 2, op: OP_NODE_FREE, args: &[] },
+                ],
+            )?;
+        }
+    }
+    Ok(())
+}
