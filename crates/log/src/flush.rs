@@ -10,6 +10,7 @@ use ledgerstone_region::sync;
 use crate::error::{LogError, Malformed};
 use crate::group_commit::{Crowd, FlushState, Lead};
 use crate::log::Log;
+use crate::meeting::Meeting;
 use crate::record::RECORD_BYTES_MAX;
 use crate::ring;
 use crate::segment::BLOCK_BYTES;
@@ -38,46 +39,7 @@ impl Log {
         if self.tail() <= lsn {
             return Err(LogError::Invalid { lsn, why: Malformed::Empty });
         }
-        let state = &*self.state;
-        // The bed where we slept as one of those who wait for the next flush, until we have led one (G3).
-        let mut woken_in = None;
-        let result = loop {
-            if state.durable.load(SeqCst) > lsn.0 {
-                break Ok(());
-            }
-            if let Err(error) = self.check_failed() {
-                break Err(error);
-            }
-            let seen = FlushState(state.flush.load(SeqCst));
-            if !seen.is_leading() {
-                if let Some(led) = self.try_lead(seen, Some(lsn.0)) {
-                    woken_in = None;
-                    if let Err(error) = led {
-                        break Err(error);
-                    }
-                }
-                continue;
-            }
-            let is_covered = state.flushing_to.load(SeqCst) > lsn.0;
-            let bed = seen.bed(is_covered);
-            let word = state.beds[bed].load(SeqCst);
-            state.sleepers[bed].fetch_add(1, SeqCst);
-            // Again, now that we are counted: if the flush is still under way its end will see us, and raise the word.
-            if state.flush.load(SeqCst) == seen.0
-                && (state.flushing_to.load(SeqCst) > lsn.0) == is_covered
-                && state.failed.load(SeqCst) == 0
-            {
-                sync::futex_wait(&state.beds[bed], word, None);
-                woken_in = (!is_covered).then_some(bed);
-            }
-            state.sleepers[bed].fetch_sub(1, SeqCst);
-        };
-        if let Some(bed) = woken_in
-            && FlushState(state.flush.load(SeqCst)).must_pass_on()
-        {
-            self.wake_bed(bed, 1);
-        }
-        result
+        self.meeting().wait(lsn.0, |seen| self.try_lead(seen, Some(lsn.0)), || self.failed_error())
     }
 
     /// As [`Log::flush_to`].
@@ -123,11 +85,28 @@ impl Log {
     /// Leads the flush after `seen`, unless somebody else was quicker. `must`: the record that the leader waits for.
     fn try_lead(&self, seen: FlushState, must: Option<u64>) -> Option<Result<(), LogError>> {
         let state = &*self.state;
-        let leading = seen.begun();
-        state.flush.compare_exchange(seen.0, leading.0, SeqCst, Relaxed).ok()?;
+        let leading = self.meeting().begin(seen)?;
         let result = self.lead(leading, must);
-        self.end_flush(leading);
+        let ended = self.meeting().end(leading);
+        let group = u64::from(ended.slept_count) + 1;
+        state.grouped_count.fetch_add(group, Relaxed);
+        state.group_count_max.fetch_max(group, Relaxed);
+        state.active_count.store(group + u64::from(ended.next_count), Relaxed);
+        self.signal_space();
+        self.wake_wakers();
         Some(result)
+    }
+
+    fn meeting(&self) -> Meeting<'_> {
+        let state = &*self.state;
+        Meeting {
+            flush: &state.flush,
+            flushing_to: &state.flushing_to,
+            durable: &state.durable,
+            failed: &state.failed,
+            sleepers: &state.sleepers,
+            beds: &state.beds,
+        }
     }
 
     /// Writes what is published, as the only leader (G1).
@@ -220,33 +199,6 @@ impl Log {
         }
     }
 
-    /// Ends the flush: lets the next one begin, and wakes those who are done and one who leads on.
-    fn end_flush(&self, leading: FlushState) {
-        let state = &*self.state;
-        state.flushing_to.store(u64::MAX, SeqCst);
-        state.flush.store(leading.ended().0, SeqCst);
-        let (done, next) = (leading.bed(true), leading.bed(false));
-        // The next leader first: the device is idle until it runs.
-        let waiting = self.wake_bed(next, 1);
-        let group = self.wake_bed(done, u32::MAX) + 1;
-        state.grouped_count.fetch_add(u64::from(group), Relaxed);
-        state.group_count_max.fetch_max(u64::from(group), Relaxed);
-        state.active_count.store(u64::from(group + waiting), Relaxed);
-        self.signal_space();
-        self.wake_wakers();
-    }
-
-    /// Wakes `count` of those who sleep in a bed; says how many slept there.
-    fn wake_bed(&self, bed: usize, count: u32) -> u32 {
-        let word = &self.state.beds[bed];
-        word.fetch_add(1, SeqCst);
-        let sleepers = self.state.sleepers[bed].load(SeqCst);
-        if sleepers > 0 {
-            sync::futex_wake(word, count);
-        }
-        sleepers
-    }
-
     /// Wakes the wakers of what is durable, or all if the log has failed.
     fn wake_wakers(&self) {
         let durable = if self.is_failed() { u64::MAX } else { self.state.durable.load(SeqCst) };
@@ -268,8 +220,7 @@ impl Log {
 
     /// After a failure.
     pub(crate) fn wake_everybody(&self) {
-        self.wake_bed(0, u32::MAX);
-        self.wake_bed(1, u32::MAX);
+        self.meeting().wake_all();
         self.signal_space();
         self.wake_flusher();
         self.wake_wakers();

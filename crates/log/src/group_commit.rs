@@ -1,5 +1,5 @@
 //! When a leader writes, and who sleeps where meanwhile: group commit as a value without clock, thread or file
-//! (LIBTP 4.2).
+//! (LIBTP 4.2). `meeting.rs` lets threads meet by it.
 //!
 //! One thread leads a flush, the others sleep until it is over. Flushes are numbered; a committer that comes while
 //! flush `g` is under way either is covered by it or waits for `g + 1`. Both crowds sleep on words of their own
@@ -13,7 +13,7 @@
 //! G1. One flush at a time: `Leading` is entered from `Idle` by one compare-exchange.
 //! G2. Who publishes its record before a flush looks for the end of what is published is covered by it.
 //! G3. A sleeper is woken by the end of the flush it waits for, or as the one who leads it. One who is woken to lead and
-//!     finds its record durable wakes another in its place ([`must_pass_on`]).
+//!     finds its record durable wakes another in its place.
 //!
 //! With `g` under way for as long as the device needs, all who commit in that time form `g + 1`: groups grow with the
 //! load by themselves, to half of those who commit: while one half sleeps, the other works. To have them all in one

@@ -281,7 +281,7 @@ impl Log {
     }
 
     #[cold]
-    fn failed_error(&self) -> LogError {
+    pub(crate) fn failed_error(&self) -> LogError {
         LogError::Failed { cause: self.cause.lock().clone() }
     }
 

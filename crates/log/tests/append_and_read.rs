@@ -1,4 +1,5 @@
 //! What is appended is read back: from the buffer, from the segments, by a scan, after a reopening.
+#![cfg(not(loom))]
 
 mod kit;
 

@@ -1,4 +1,5 @@
 //! The control file survives power loss at every write, and says what is wrong with a file that is not one.
+#![cfg(not(loom))]
 
 use ledgerstone_disk::{Disk, Open, SimDisk};
 use ledgerstone_log::control::{CONTROL_SLOT_BYTES, ControlFile, ControlSlot, ControlState};

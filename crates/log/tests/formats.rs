@@ -1,5 +1,6 @@
 //! The bytes of records and of the control file, compared with files that are kept. A difference means that the format
 //! has changed, and `docs/format/` with it. `LEDGERSTONE_BLESS=1` writes the files anew.
+#![cfg(not(loom))]
 
 use std::path::PathBuf;
 

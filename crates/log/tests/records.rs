@@ -1,4 +1,5 @@
 //! Records round trip for any content, and any bytes decode to a record or to what is wrong with them.
+#![cfg(not(loom))]
 
 use ledgerstone_log::record::{FLAGS_MASK, decode_sealed};
 use ledgerstone_log::{
