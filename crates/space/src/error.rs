@@ -29,6 +29,9 @@ pub enum SpaceError {
     /// The file header does not fit the environment.
     #[error("file header: {0}")]
     Header(Corrupt),
+    /// A page that must be a space map is none, or a damaged one.
+    #[error("space map: {0}")]
+    Map(Corrupt),
     /// A page that is to be freed lies outside the file.
     #[error("page {0} lies outside the data file")]
     Outside(PageId),

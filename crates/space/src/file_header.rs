@@ -12,7 +12,7 @@
 //! ```
 
 use ledgerstone_op::PageMut;
-use ledgerstone_page::{Corrupt, HEADER_BYTES, Layout, LayoutId, PageId};
+use ledgerstone_page::{Corrupt, HEADER_BYTES, Layout, LayoutId, PageId, header};
 use ledgerstone_region::Words;
 
 /// Layout of the file header.
@@ -47,6 +47,7 @@ pub(crate) fn check(page: Words<'_>, environment: Option<[u8; 16]>) -> Result<()
     let at = |what, offset: usize, expected: u64, found: u64| {
         if expected == found { Ok(()) } else { Err(Corrupt::new(what, offset as u64, expected, found).on(PageId(0))) }
     };
+    header::check(page, LAYOUT_FILE_HEADER)?;
     at("file header: magic", MAGIC_AT, MAGIC, page.u64(MAGIC_AT))?;
     at("file header: format version", FORMAT_AT, u64::from(FORMAT), u64::from(page.u32(FORMAT_AT)))?;
     at("file header: page size", PAGE_BYTES_AT, page.len_bytes() as u64, u64::from(page.u32(PAGE_BYTES_AT)))?;

@@ -18,10 +18,10 @@ mod ops;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use ledgerstone_buffer::ExclusivePage;
+use ledgerstone_buffer::{BufferError, ExclusivePage};
 use ledgerstone_disk::DiskFile;
-use ledgerstone_page::{Layout, PageId};
-use ledgerstone_region::{Handle, sync};
+use ledgerstone_page::{Corrupt, Layout, LayoutTaken, Layouts, PageId, header};
+use ledgerstone_region::{Handle, Latch, sync};
 use ledgerstone_txn::{Durability, Engine, Part, TxnError};
 
 pub use error::SpaceError;
@@ -55,12 +55,24 @@ impl FreeRun<'_> {
     }
 }
 
+/// Registers the layouts of this crate, for checks and printing.
+///
+/// # Errors
+/// An id is taken.
+pub fn register_layouts(layouts: &mut Layouts) -> Result<(), LayoutTaken> {
+    layouts.register(Box::new(FileHeaderLayout))?;
+    layouts.register(Box::new(SpaceMapLayout))
+}
+
 /// The pages of one data file.
 pub struct Space {
     engine: Arc<Engine>,
     data: Arc<dyn DiskFile>,
     page_bytes: usize,
     words: Handle<[AtomicU64]>,
+    /// Held while the file grows: a disk without `fallocate` takes space by writing zeros behind the length it saw, and two
+    /// at once would write them over pages of the other. Taken with no other latch held.
+    growth: Handle<Latch>,
 }
 
 impl Space {
@@ -74,7 +86,7 @@ impl Space {
         environment: [u8; 16],
     ) -> Result<Arc<Space>, SpaceError> {
         let space = Space::new(engine, data)?;
-        space.grow(8)?;
+        space.grow(8, space.page_count())?;
         let mut txn = engine.begin()?;
         txn.claim(1024)?;
         let mut header = engine.cache.exclusive_new(PageId(0))?;
@@ -112,17 +124,20 @@ impl Space {
         let mut needed = 0;
         for no in 0.. {
             match self.engine.cache.shared(map_of(PageId(no * bits), self.page_bytes)) {
-                Ok(map) => match map::last_set(map.words(), bits) {
-                    Some(bit) => needed = no * bits + bit + 1,
-                    None => break,
-                },
+                Ok(map) => {
+                    SpaceMapLayout.check(map.words()).map_err(SpaceError::Map)?;
+                    // A map's own bit is set, so there is always a last one.
+                    needed = map::last_set(map.words(), bits).map_or(needed, |bit| no * bits + bit + 1);
+                }
                 Err(error) if error.is_never_written() => break,
+                // The page table may end before the next map would begin. If the file has that map, it is too small.
+                Err(BufferError::PageOutOfRange { .. }) if no * bits >= self.page_count() => break,
                 Err(error) => return Err(error.into()),
             }
         }
         let page_count = self.page_count();
         if needed > page_count {
-            self.grow(u32::try_from(needed - page_count).unwrap_or(u32::MAX))?;
+            self.grow(u32::try_from(needed - page_count).unwrap_or(u32::MAX), page_count)?;
         }
         Ok(())
     }
@@ -137,7 +152,11 @@ impl Space {
         let page_count = data.len().map_err(SpaceError::Disk)? / page_bytes as u64;
         words[PAGE_COUNT].store(page_count, Relaxed);
         words[HINT].store(2, Relaxed);
-        Ok(Space { engine: Arc::clone(engine), data, page_bytes, words })
+        let growth = region
+            .alloc::<Latch>(1, 64)
+            .and_then(|span| region.handle(span.offset()))
+            .map_err(|e| SpaceError::Buffer(e.into()))?;
+        Ok(Space { engine: Arc::clone(engine), data, page_bytes, words, growth })
     }
 
     /// Pages that the data file has room for.
@@ -173,7 +192,7 @@ impl Space {
                     return Ok(run);
                 }
             }
-            self.grow(count)?;
+            self.grow(count, page_count)?;
             self.words[HINT].store(page_count, Relaxed);
         }
     }
@@ -238,7 +257,7 @@ impl Space {
         while first < page_count {
             match self.engine.cache.shared(map_of(PageId(first), self.page_bytes)) {
                 Ok(map) => {
-                    SpaceMapLayout.check(map.words()).map_err(SpaceError::Header)?;
+                    SpaceMapLayout.check(map.words()).map_err(SpaceError::Map)?;
                     f(map.words(), bits.min(page_count - first));
                 }
                 // The file has grown past the last map, which is made with its first page.
@@ -257,6 +276,11 @@ impl Space {
             Err(error) if error.is_never_written() => self.make_map(first)?,
             other => other?,
         };
+        let layout = header::layout(map.words());
+        if layout != LAYOUT_SPACE_MAP {
+            let (expected, found) = (u64::from(LAYOUT_SPACE_MAP.0), u64::from(layout.0));
+            return Err(SpaceError::Map(Corrupt::new("layout", header::LAYOUT as u64, expected, found).on(map.id())));
+        }
         let limit = u32::try_from(bits.min(page_count.saturating_sub(first))).unwrap_or(u32::MAX);
         let found = map::find_clear(map.words(), from, limit, count);
         Ok(found.map(|bit| FreeRun { map, first: PageId(first + u64::from(bit)), count }))
@@ -266,7 +290,7 @@ impl Space {
     fn make_map(&self, first: u64) -> Result<ExclusivePage<'_>, SpaceError> {
         let claim = self.engine.log.claim_undo(256).map_err(TxnError::from)?;
         let mut map = self.engine.cache.exclusive_new(map_of(PageId(first), self.page_bytes))?;
-        if ledgerstone_page::header::layout(map.words()) == LAYOUT_SPACE_MAP {
+        if header::layout(map.words()) == LAYOUT_SPACE_MAP {
             self.engine.log.give_back(claim); // Somebody was faster.
             return Ok(map);
         }
@@ -275,10 +299,18 @@ impl Space {
         Ok(map)
     }
 
-    /// Makes the file longer, by at least `count` pages. Not logged: the length is found again, and what redo writes
-    /// makes it longer by itself.
-    fn grow(&self, count: u32) -> Result<(), SpaceError> {
-        let page_count = self.page_count();
+    /// Makes the file longer, by at least `count` pages, unless it has more than `seen` pages meanwhile. Not logged: the
+    /// length is found again, and what redo writes makes it longer by itself.
+    fn grow(&self, count: u32, seen: u64) -> Result<(), SpaceError> {
+        self.growth
+            .exclusive(self.engine.slots.current())
+            .map_err(|timeout| BufferError::LatchTimeout { page: PageId::NONE, timeout })?;
+        let done = if self.page_count() == seen { self.grow_latched(count, seen) } else { Ok(()) };
+        self.growth.unlatch_exclusive();
+        done
+    }
+
+    fn grow_latched(&self, count: u32, page_count: u64) -> Result<(), SpaceError> {
         let bytes = page_count * self.page_bytes as u64;
         let step = (bytes / 16).clamp(GROW_BYTES_MIN, GROW_BYTES_MAX);
         let wanted = (u64::from(count) + 2) * self.page_bytes as u64;
@@ -293,8 +325,7 @@ impl Space {
                 }
             });
         }
-        // Two may have grown it at once by the same range: the larger count is what there is.
-        self.words[PAGE_COUNT].fetch_max(page_count + step / self.page_bytes as u64, Relaxed);
+        self.words[PAGE_COUNT].store(page_count + step / self.page_bytes as u64, Relaxed);
         Ok(())
     }
 }

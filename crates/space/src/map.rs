@@ -58,22 +58,28 @@ pub(crate) fn count_set(map: Words<'_>, limit: u64) -> u64 {
 
 /// The last set bit below `limit`.
 pub(crate) fn last_set(map: Words<'_>, limit: u64) -> Option<u64> {
-    (0..limit).rev().find(|&bit| is_set(map, bit as u32))
+    (0..limit.div_ceil(64)).rev().find_map(|word| {
+        let left = limit - word * 64;
+        let mask = if left < 64 { (1 << left) - 1 } else { u64::MAX };
+        let bits = map.u64(BITS_AT + word as usize * 8) & mask;
+        (bits != 0).then(|| word * 64 + 63 - u64::from(bits.leading_zeros()))
+    })
 }
 
 /// The first of `count` clear bits in a row in `from..limit`.
 pub(crate) fn find_clear(map: Words<'_>, from: u32, limit: u32, count: u32) -> Option<u32> {
     let mut bit = from;
     let mut run = 0;
+    // A whole word's worth of equal bits a step, since this runs under the map's exclusive latch.
     while bit < limit {
-        if run == 0 && bit.is_multiple_of(64) && map.u64(BITS_AT + bit as usize / 8) == u64::MAX {
-            bit += 64;
-            continue;
-        }
-        run = if is_set(map, bit) { 0 } else { run + 1 };
-        bit += 1;
-        if run == count {
-            return Some(bit - count);
+        let left = 64 - bit % 64;
+        let bits = map.u64(BITS_AT + bit as usize / 64 * 8) >> (bit % 64);
+        let is_set = bits & 1 != 0;
+        let equal = if is_set { bits.trailing_ones() } else { bits.trailing_zeros() }.min(left).min(limit - bit);
+        run = if is_set { 0 } else { run + equal };
+        bit += equal;
+        if run >= count {
+            return Some(bit - run);
         }
     }
     None
@@ -93,11 +99,9 @@ impl Layout for SpaceMapLayout {
     }
 
     fn check(&self, page: Words<'_>) -> Result<(), Corrupt> {
+        header::check(page, LAYOUT_SPACE_MAP)?;
         let id = header::page_id(page);
         let bits = bits_of(page.len_bytes());
-        if bits == 0 {
-            return Err(Corrupt::new("space map: page too short", 0, BITS_AT as u64, page.len_bytes() as u64));
-        }
         let first = page.u64(FIRST_PAGE_AT);
         if !first.is_multiple_of(bits) || map_of(PageId(first), page.len_bytes()) != id {
             return Err(Corrupt::new("space map: first page", FIRST_PAGE_AT as u64, id.0 / bits * bits, first));
@@ -114,3 +118,7 @@ impl Layout for SpaceMapLayout {
         format!("pages {} on: {} of {bits} in use", page.u64(FIRST_PAGE_AT), count_set(page, bits))
     }
 }
+
+#[cfg(test)]
+#[path = "map_tests.rs"]
+mod tests;

@@ -8,10 +8,10 @@
 //! | 19 | format file header | see `file_header.rs` |
 
 use ledgerstone_op::{DuplicateOperation, OpError, Operation, PageMut, Registry};
-use ledgerstone_page::{OpId, PageId};
+use ledgerstone_page::{OpId, PageId, header};
 
 use crate::file_header;
-use crate::map::{BITS_AT, FIRST_PAGE_AT, LAYOUT_SPACE_MAP, bit_of, bits_of, is_set};
+use crate::map::{BITS_AT, FIRST_PAGE_AT, LAYOUT_SPACE_MAP, bit_of, bits_of, is_set, map_of};
 
 /// Marks pages as in use.
 pub const OP_SPACE_SET: OpId = OpId(16);
@@ -66,13 +66,21 @@ impl Operation for Mark {
         let bad = |what| OpError::BadArgs { op: self.op, len: args.len(), what };
         let (first, count) = read_mark(args).ok_or(bad("8 bytes are needed"))?;
         let limit = bits_of(page.len_bytes());
-        if u64::from(first) + u64::from(count) > limit {
-            return Err(bad("bits beyond the map"));
+        if count == 0 || u64::from(first) + u64::from(count) > limit {
+            return Err(bad("no bits, or bits beyond the map"));
+        }
+        if header::layout(page.words()) != LAYOUT_SPACE_MAP {
+            return Err(OpError::Unfit { op: self.op, what: "the page is no space map" });
+        }
+        let first_page = page.words().u64(FIRST_PAGE_AT);
+        let unfit = |what, bit: u32| OpError::UnfitAt { op: self.op, what, at: first_page.wrapping_add(bit.into()) };
+        let own = bit_of(page.id(), page.len_bytes());
+        if !self.set && (first..first + count).contains(&own) {
+            return Err(unfit("a space map is never free", own)); // M3
         }
         // All are looked at before any is changed: a page given out twice must never pass silently.
-        if (first..first + count).any(|bit| is_set(page.words(), bit) == self.set) {
-            let what = if self.set { "a page is in use already" } else { "a page is free already" };
-            return Err(OpError::Unfit { op: self.op, what });
+        if let Some(bit) = (first..first + count).find(|&bit| is_set(page.words(), bit) == self.set) {
+            return Err(unfit(if self.set { "the page is in use already" } else { "the page is free already" }, bit));
         }
         for bit in first..first + count {
             let at = BITS_AT + bit as usize / 8;
@@ -109,6 +117,10 @@ impl Operation for FormatMap {
         let Ok(first) = args.try_into().map(u64::from_le_bytes) else {
             return Err(OpError::BadArgs { op: OP_SPACE_FORMAT, len: args.len(), what: "8 bytes are needed" });
         };
+        // M1 and M2: of all numbers only one is right for this page.
+        if !first.is_multiple_of(bits_of(page.len_bytes())) || map_of(PageId(first), page.len_bytes()) != page.id() {
+            return Err(OpError::BadArgs { op: OP_SPACE_FORMAT, len: args.len(), what: "the map lies elsewhere" });
+        }
         page.format(LAYOUT_SPACE_MAP, 0, PageId::NONE);
         page.put_u64(FIRST_PAGE_AT, first);
         let own = bit_of(page.id(), page.len_bytes());
@@ -150,3 +162,7 @@ impl Operation for FormatFileHeader {
         format!("{} bytes", args.len())
     }
 }
+
+#[cfg(test)]
+#[path = "ops_tests.rs"]
+mod tests;

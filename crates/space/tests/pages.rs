@@ -1,0 +1,275 @@
+//! What the space of a data file promises: a page is given out once, a refusal changes nothing, growth harms nobody.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use ledgerstone_buffer::{Cache, CacheConfig, Policy};
+use ledgerstone_disk::{Disk, DiskError, DiskFile, Open, SimDisk};
+use ledgerstone_lock::{LockConfig, LockTable};
+use ledgerstone_log::{FIRST_LSN, Log, LogConfig};
+use ledgerstone_op::{OpError, Operation, PageMut, Registry};
+use ledgerstone_page::{LayoutId, OpId, PageId};
+use ledgerstone_region::sync::{self, Scheduler};
+use ledgerstone_region::{Region, SlotTable};
+use ledgerstone_space::{OP_SPACE_CLEAR, OP_SPACE_SET, Space, SpaceError, bits_of, map_of};
+use ledgerstone_txn::{Durability, Engine, EngineParts, EngineSettings, Part, TxnError, TxnTable};
+
+const PAGE_BYTES: usize = 4096;
+const ENV: [u8; 16] = *b"space space spac";
+const OP_FILL: OpId = OpId(1024);
+
+/// Makes a raw page full of ones.
+struct Fill;
+
+impl Operation for Fill {
+    fn id(&self) -> OpId {
+        OP_FILL
+    }
+    fn name(&self) -> &'static str {
+        "fill"
+    }
+    fn formats(&self) -> bool {
+        true
+    }
+    fn redo(&self, page: &mut PageMut<'_>, _args: &[u8]) -> Result<(), OpError> {
+        page.format(LayoutId::RAW, 0, PageId::NONE);
+        page.fill(40, PAGE_BYTES - 40, 0xff);
+        Ok(())
+    }
+    fn print(&self, _args: &[u8]) -> String {
+        String::new()
+    }
+}
+
+fn engine(disk: &Arc<dyn Disk>, data: &Arc<dyn DiskFile>, max_pages: u64) -> Arc<Engine> {
+    let region = Region::anonymous(16 << 20).unwrap();
+    let slots = Arc::new(SlotTable::create(&region, 64).unwrap());
+    let log = Log::open(LogConfig {
+        segment_bytes: 1 << 20,
+        buffer_bytes: 256 << 10,
+        end: FIRST_LSN,
+        incarnation: 1,
+        ..LogConfig::new(Arc::clone(disk), region.clone(), ENV)
+    })
+    .unwrap();
+    let cache = Cache::new(CacheConfig {
+        region: region.clone(),
+        slots: Arc::clone(&slots),
+        data: Arc::clone(data),
+        double_write: disk.open("double_write", Open::CREATE).unwrap(),
+        log: Arc::clone(&log) as _,
+        page_bytes: PAGE_BYTES as u32,
+        cache_bytes: 64 * 4300,
+        max_pages,
+        policy: Policy::Clock,
+    })
+    .unwrap();
+    let config = LockConfig { owners: 16, locks_max: 1024, buckets: 64, ..LockConfig::default() };
+    let mut ops = Registry::new();
+    ledgerstone_space::register(&mut ops).unwrap();
+    ops.register(Box::new(Fill)).unwrap();
+    Engine::new(EngineParts {
+        locks: Arc::new(LockTable::create(&region, config).unwrap()),
+        table: TxnTable::create(&region, 16).unwrap(),
+        region,
+        slots,
+        log,
+        cache,
+        ops,
+        settings: EngineSettings { lock_timeout_ns: 1_000_000_000, escalate_after: 1000 },
+    })
+}
+
+fn new_space(disk: &Arc<dyn Disk>, max_pages: u64) -> (Arc<Engine>, Arc<Space>) {
+    let data = disk.open("data", Open::CREATE).unwrap();
+    let engine = engine(disk, &data, max_pages);
+    let space = Space::format(&engine, data, ENV).unwrap();
+    (engine, space)
+}
+
+fn take(engine: &Arc<Engine>, space: &Space, count: u32) -> Result<PageId, SpaceError> {
+    let mut txn = engine.begin()?;
+    txn.claim(512)?;
+    let mut run = space.latch_free(count)?;
+    let set = run.args_set();
+    txn.group(&mut [&mut run.map], &[Part { page: 0, op: OP_SPACE_SET, args: &set }])?;
+    let first = run.first;
+    drop(run);
+    txn.commit(Durability::Volatile)?;
+    Ok(first)
+}
+
+fn give(engine: &Arc<Engine>, space: &Space, first: PageId, count: u32) -> Result<(), SpaceError> {
+    let mut txn = engine.begin()?;
+    txn.claim(512)?;
+    let mut map = space.latch_map_of(first)?;
+    let args = space.args_clear(first, count);
+    txn.group(&mut [&mut map], &[Part { page: 0, op: OP_SPACE_CLEAR, args: &args }])?;
+    drop(map);
+    txn.commit(Durability::Volatile)?;
+    Ok(())
+}
+
+#[test]
+fn a_page_is_given_out_once_and_runs_stay_within_one_map() {
+    let disk: Arc<dyn Disk> = Arc::new(SimDisk::new());
+    let (engine, space) = new_space(&disk, 1 << 17);
+    let bits = bits_of(PAGE_BYTES);
+    let mut used: BTreeSet<u64> = [0, 1].into();
+    let mut runs = Vec::new();
+    let mut random = 1u64;
+    for _ in 0..300 {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let choice = random >> 33;
+        if choice.is_multiple_of(4) && !runs.is_empty() {
+            let (first, count): (PageId, u32) = runs.swap_remove(choice as usize % runs.len());
+            give(&engine, &space, first, count).unwrap();
+            (first.0..first.0 + u64::from(count)).for_each(|page| assert!(used.remove(&page)));
+        } else {
+            let count = if choice.is_multiple_of(5) { 1 + choice as u32 % 4000 } else { 1 };
+            let first = take(&engine, &space, count).unwrap();
+            let last = first.0 + u64::from(count) - 1;
+            assert_eq!(first.0 / bits, last / bits, "{count} pages from {first} on lie in two maps");
+            used.insert(map_of(first, PAGE_BYTES).0);
+            for page in first.0..=last {
+                assert!(used.insert(page), "page {page} is given out twice");
+            }
+            assert!(last < space.page_count());
+            runs.push((first, count));
+        }
+    }
+    assert!(used.last().is_some_and(|&last| last > bits), "the second map is used too");
+    let found: BTreeSet<u64> = space.allocated_pages().unwrap().into_iter().map(|page| page.0).collect();
+    assert_eq!(found, used);
+    assert_eq!(space.allocated_count().unwrap(), used.len() as u64);
+    assert!(space.is_allocated(PageId(0)).unwrap() && !space.is_allocated(PageId(u64::MAX)).unwrap());
+}
+
+#[test]
+fn a_double_free_is_refused_and_never_silent() {
+    let disk: Arc<dyn Disk> = Arc::new(SimDisk::new());
+    let (engine, space) = new_space(&disk, 1 << 12);
+    let first = take(&engine, &space, 3).unwrap();
+    give(&engine, &space, first, 3).unwrap();
+    let error = give(&engine, &space, first, 1).unwrap_err();
+    assert!(matches!(error, SpaceError::Txn(TxnError::Op(OpError::UnfitAt { at, .. })) if at == first.0), "{error}");
+    assert!(matches!(space.latch_map_of(PageId(1 << 40)), Err(SpaceError::Outside(_))));
+}
+
+#[test]
+fn a_full_disk_changes_nothing_and_the_same_call_works_later() {
+    let sim = SimDisk::new();
+    let disk: Arc<dyn Disk> = Arc::new(sim.clone());
+    let (engine, space) = new_space(&disk, 1 << 17);
+    let before = (space.page_count(), space.allocated_pages().unwrap());
+    sim.no_space_after(0);
+    assert!(matches!(take(&engine, &space, 1000), Err(SpaceError::NoSpace { count: 1000, .. })));
+    assert_eq!((space.page_count(), space.allocated_pages().unwrap()), before);
+    assert!(!engine.is_failed());
+    sim.space_for_all();
+    take(&engine, &space, 1000).unwrap();
+}
+
+/// The page table of a small environment ends long before the pages of the first map do.
+#[test]
+fn a_space_opens_when_its_page_table_is_smaller_than_a_map() {
+    let disk: Arc<dyn Disk> = Arc::new(SimDisk::new());
+    let (engine, _) = new_space(&disk, 1000);
+    let data = disk.open("data", Open::EXISTING).unwrap();
+    let space = Space::open(&engine, data, ENV).unwrap();
+    assert_eq!(take(&engine, &space, 1).unwrap(), PageId(2));
+}
+
+#[test]
+fn another_environments_file_is_refused() {
+    let disk: Arc<dyn Disk> = Arc::new(SimDisk::new());
+    let (engine, _) = new_space(&disk, 1000);
+    let data = disk.open("data", Open::EXISTING).unwrap();
+    assert!(matches!(Space::open(&engine, data, [7; 16]), Err(SpaceError::Header(_))));
+}
+
+/// A file system without `fallocate`: space is taken by writing zeros from the end on, piece by piece.
+struct Zeroing {
+    file: Arc<dyn DiskFile>,
+    has_harmed: AtomicBool,
+    growth_count: AtomicU64,
+}
+
+impl DiskFile for Zeroing {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DiskError> {
+        self.file.read_at(offset, buf)
+    }
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
+        self.file.write_at(offset, bytes)
+    }
+    fn write_durable_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
+        self.file.write_durable_at(offset, bytes)
+    }
+    fn sync(&self) -> Result<(), DiskError> {
+        self.file.sync()
+    }
+    fn len(&self) -> Result<u64, DiskError> {
+        self.file.len()
+    }
+    fn allocate(&self, offset: u64, len: u64) -> Result<(), DiskError> {
+        self.growth_count.fetch_add(1, Relaxed);
+        let mut at = self.file.len()?.max(offset);
+        while at < offset + len {
+            sync::yield_point("growing");
+            if at < self.file.len()? {
+                let mut old = [0; PAGE_BYTES];
+                self.file.read_at(at, &mut old)?;
+                if old.iter().any(|&byte| byte != 0) {
+                    self.has_harmed.store(true, Relaxed);
+                }
+            }
+            self.file.write_at(at, &[0; PAGE_BYTES])?;
+            at += PAGE_BYTES as u64;
+        }
+        Ok(())
+    }
+    fn set_len(&self, len: u64) -> Result<(), DiskError> {
+        self.file.set_len(len)
+    }
+    fn name(&self) -> &str {
+        self.file.name()
+    }
+}
+
+#[test]
+fn growth_by_two_at_once_leaves_written_pages_alone() {
+    for seed in 0..20 {
+        Scheduler::run(seed, || {
+            let disk: Arc<dyn Disk> = Arc::new(SimDisk::new());
+            let file = disk.open("data", Open::CREATE).unwrap();
+            let file = Arc::new(Zeroing { file, has_harmed: AtomicBool::new(false), growth_count: AtomicU64::new(0) });
+            let data: Arc<dyn DiskFile> = file.clone();
+            let engine = engine(&disk, &data, 1 << 12);
+            let space = Space::format(&engine, data, ENV).unwrap();
+            let workers: Vec<_> = (0..3)
+                .map(|_| {
+                    let (engine, space) = (Arc::clone(&engine), Arc::clone(&space));
+                    sync::spawn("grower", move || {
+                        for _ in 0..4 {
+                            let first = take(&engine, &space, 20).unwrap();
+                            let mut txn = engine.begin().unwrap();
+                            txn.claim(256).unwrap();
+                            let mut page = engine.cache.exclusive_new(first).unwrap();
+                            txn.group(&mut [&mut page], &[Part { page: 0, op: OP_FILL, args: &[] }]).unwrap();
+                            drop(page);
+                            txn.commit(Durability::Volatile).unwrap();
+                            engine.cache.write_back_all().unwrap();
+                        }
+                    })
+                })
+                .collect();
+            for worker in workers {
+                worker.join().unwrap();
+            }
+            assert!(file.growth_count.load(Relaxed) > 1, "the file grew while others worked");
+            assert!(!file.has_harmed.load(Relaxed), "seed {seed}: growth wrote zeros over a page");
+        })
+        .unwrap();
+    }
+}
