@@ -4,13 +4,13 @@
 //! leader does, except that it raises `durable`.
 
 use ledgerstone_region::atomic::Ordering::{Relaxed, SeqCst};
-use ledgerstone_region::atomic::{AtomicU32, AtomicU64};
+use ledgerstone_region::atomic::{AtomicU32, AtomicU64, fence};
 use ledgerstone_region::sync;
 
 use crate::group_commit::FlushState;
 
-/// The words of a meeting. All are accessed sequentially consistently: who goes to sleep and who ends a flush each write
-/// one of them and then read another, and at least one must see the other's write.
+/// The words of a meeting. Who goes to sleep and who ends a flush each write one of them and then read another, and at
+/// least one must see the other's write: hence the fences, which loom knows better than sequentially consistent accesses.
 pub(crate) struct Meeting<'m> {
     /// A [`FlushState`].
     pub flush: &'m AtomicU64,
@@ -66,6 +66,7 @@ impl Meeting<'_> {
             let bed = seen.bed(is_covered);
             let word = self.beds[bed].load(SeqCst);
             self.sleepers[bed].fetch_add(1, SeqCst);
+            fence(SeqCst); // Pairs with the one in `wake_bed`.
             // Again, now that we are counted: if the flush is still under way its end will see us, and raise the word.
             if self.flush.load(SeqCst) == seen.0
                 && (self.flushing_to.load(SeqCst) > lsn) == is_covered
@@ -111,6 +112,7 @@ impl Meeting<'_> {
     fn wake_bed(&self, bed: usize, count: u32) -> u32 {
         let word = &self.beds[bed];
         word.fetch_add(1, SeqCst);
+        fence(SeqCst); // Pairs with the one in `wait`.
         let sleepers = self.sleepers[bed].load(SeqCst);
         if sleepers > 0 {
             sync::futex_wake(word, count);
