@@ -107,10 +107,7 @@ mod tests {
     #[test]
     fn golden_bytes_of_an_entry() {
         let bytes = Entry { table: TableId(0x1122), root: PageId(0x33) }.encode();
-        assert_eq!(
-            bytes,
-            [1, 1, 0, 0, 0, 0, 0, 0, 0x22, 0x11, 0, 0, 0, 0, 0, 0, 0x33, 0, 0, 0, 0, 0, 0, 0]
-        );
+        assert_eq!(bytes, [1, 1, 0, 0, 0, 0, 0, 0, 0x22, 0x11, 0, 0, 0, 0, 0, 0, 0x33, 0, 0, 0, 0, 0, 0, 0]);
     }
 
     #[test]

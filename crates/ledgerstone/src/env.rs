@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
-use ledgerstone_disk::{Disk, DiskFile, DiskLock};
+use ledgerstone_disk::{Disk, DiskLock};
 use ledgerstone_log::ControlFile;
-use ledgerstone_page::Lsn;
+use ledgerstone_page::{Lsn, Xid};
 use ledgerstone_recovery::RecoveryReport;
 use ledgerstone_region::{Handle, Latch, sync};
 use ledgerstone_space::Space;
@@ -58,10 +58,10 @@ struct Handles {
 /// Everything behind a handle.
 pub(crate) struct Inner {
     pub(crate) disk: Arc<dyn Disk>,
-    pub(crate) _lock: Box<dyn DiskLock>,
+    /// Held from open to close.
+    pub(crate) lock: Mutex<Option<Box<dyn DiskLock>>>,
     pub(crate) engine: Arc<Engine>,
     pub(crate) space: Arc<Space>,
-    pub(crate) data: Arc<dyn DiskFile>,
     pub(crate) catalog: Tree,
     pub(crate) to_free: ToFree,
     pub(crate) known: Known,
@@ -112,11 +112,12 @@ impl Environment {
     /// # Errors
     /// As [`Environment::begin`].
     pub fn begin_with(&self, options: TransactionOptions) -> Result<Transaction, Error> {
+        self.begin_aged(options, Xid::NONE)
+    }
+
+    fn begin_aged(&self, options: TransactionOptions, age: Xid) -> Result<Transaction, Error> {
         let env = &self.inner.env;
-        let mut txn = match options.age {
-            None => env.engine.begin()?,
-            Some(age) => env.engine.begin_aged(age)?,
-        };
+        let mut txn = env.engine.begin_aged(age)?;
         if let Some(timeout) = options.lock_timeout {
             txn.set_lock_timeout_ns(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
         }
@@ -131,10 +132,7 @@ impl Environment {
     ///
     /// # Errors
     /// What `f` returns; a conflict that has been met 200 times; a failed commit.
-    pub fn transact<T, E: From<Error>>(
-        &self,
-        f: impl FnMut(&Transaction) -> Result<T, E>,
-    ) -> Result<T, E> {
+    pub fn transact<T, E: From<Error>>(&self, f: impl FnMut(&Transaction) -> Result<T, E>) -> Result<T, E> {
         self.transact_with(TransactionOptions::default(), f)
     }
 
@@ -144,14 +142,16 @@ impl Environment {
     /// As [`Environment::transact`].
     pub fn transact_with<T, E: From<Error>>(
         &self,
-        mut options: TransactionOptions,
+        options: TransactionOptions,
         mut f: impl FnMut(&Transaction) -> Result<T, E>,
     ) -> Result<T, E> {
-        let mut tries = 0;
+        let (mut tries, mut age) = (0, Xid::NONE);
         loop {
-            let txn = self.begin_with(options)?;
-            options.age = options.age.or(Some(txn.xid()));
-            let xid = txn.xid().0;
+            let txn = self.begin_aged(options, age)?;
+            let xid = txn.xid();
+            if age == Xid::NONE {
+                age = xid;
+            }
             let error = match f(&txn) {
                 Ok(value) => {
                     // Deadlock and time-out come before: a commit waits for nothing but the log.
@@ -222,9 +222,9 @@ impl Environment {
 }
 
 /// Waits a little, longer from try to try, and differently for each transaction, so that rivals do not meet again.
-fn pause(tries: u32, xid: u64) {
+fn pause(tries: u32, xid: Xid) {
     let step_ns = 20_000 << tries.min(8);
-    sync::sleep_ns(xid.wrapping_mul(0x9E37_79B9_7F4A_7C15) % step_ns);
+    sync::sleep_ns(xid.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) % step_ns);
 }
 
 impl Handles {
@@ -248,6 +248,9 @@ impl Handles {
         }
         self.env.engine.log.stop_flusher();
         self.env.engine.clear_undos();
+        // Tables and iterators that outlive this handle touch nothing any more; others may open the environment.
+        self.env.engine.fail("the environment was closed");
+        self.env.lock.lock().take();
         result
     }
 }

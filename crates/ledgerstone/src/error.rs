@@ -9,15 +9,6 @@
 
 use std::path::Path;
 
-use ledgerstone_buffer::BufferError;
-use ledgerstone_disk::DiskError;
-use ledgerstone_lock::LockError;
-use ledgerstone_log::{ControlError, LogError};
-use ledgerstone_recovery::RecoveryError;
-use ledgerstone_region::RegionError;
-use ledgerstone_space::SpaceError;
-use ledgerstone_structures::TreeError;
-use ledgerstone_txn::TxnError;
 use thiserror::Error as ThisError;
 
 /// Why a call was refused or failed.

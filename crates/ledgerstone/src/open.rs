@@ -20,10 +20,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use ledgerstone_buffer::{Cache, CacheConfig, Policy};
 use ledgerstone_disk::{Disk, DiskError, DiskErrorKind, DiskFile, DiskLock, Open};
 use ledgerstone_lock::{LockConfig, LockTable};
-use ledgerstone_log::{CONTROL_PATH, ControlFile, ControlState, EnvironmentId, FIRST_LSN, LOG_DIR, Log, LogConfig, LogError, LogScan};
+use ledgerstone_log::{
+    CONTROL_PATH, ControlFile, ControlState, EnvironmentId, FIRST_LSN, LOG_DIR, Log, LogConfig, LogError, LogScan,
+};
 use ledgerstone_op::Registry;
-use ledgerstone_page::{Lsn, PageId, TableId, Xid};
-use ledgerstone_recovery::{Analysis, RecoveryError, RecoveryReport};
+use ledgerstone_page::{PageId, TableId, Xid};
+use ledgerstone_recovery::{Analysis, RecoveryReport};
 use ledgerstone_region::{Latch, Region, SlotTable, sync};
 use ledgerstone_space::Space;
 use ledgerstone_structures::{ToFree, Tree};
@@ -123,14 +125,8 @@ fn recover(options: &Options, disk: Arc<dyn Disk>, lock: Box<dyn DiskLock>) -> R
     report.torn_ns = timer.lap();
 
     let scan = || -> Result<LogScan, LogError> {
-        LogScan::new(
-            Arc::clone(&disk),
-            state.environment,
-            state.segment_bytes,
-            state.scan_lsn,
-            state.scan_incarnation,
-        )
-        .map(|scan| scan.with_incarnation_max(state.incarnation_max))
+        LogScan::new(Arc::clone(&disk), state.environment, state.segment_bytes, state.scan_lsn, state.scan_incarnation)
+            .map(|scan| scan.with_incarnation_max(state.incarnation_max))
     };
     let analysis = ledgerstone_recovery::analyse(scan()?)?;
     report.analysis_ns = timer.lap();
@@ -220,7 +216,7 @@ impl Parts {
                 + u64::from(effective.transaction_count_max) * 1024
                 + (8 << 20),
         )?;
-        let slots = Arc::new(SlotTable::create(&region, 1024)?);
+        let slots = Arc::new(SlotTable::create(&region, 16_000)?);
         let log = Log::open(LogConfig {
             segment_bytes: state.segment_bytes,
             buffer_bytes: effective.log_buffer_bytes,
@@ -280,12 +276,11 @@ impl Parts {
         let region = self.engine.region.clone();
         Ok(Inner {
             disk,
-            _lock: lock,
+            lock: Mutex::new(Some(lock)),
             checkpoint_latch: region.handle_slice(region.alloc::<Latch>(1, 8)?)?,
             bell: Bell::create(&region)?,
             engine: self.engine,
             space,
-            data: self.data,
             catalog,
             to_free,
             known: Known::default(),

@@ -268,11 +268,7 @@ impl Options {
             async_delay_ms: c.async_delay_ms.unwrap_or(10),
             redo_worker_count: c.redo_worker_count.unwrap_or(2),
         };
-        check(
-            effective.cache_bytes >= 64 * u64::from(page_bytes),
-            "cache_bytes",
-            "at least 64 pages are needed",
-        )?;
+        check(effective.cache_bytes >= 64 * u64::from(page_bytes), "cache_bytes", "at least 64 pages are needed")?;
         check(
             effective.log_buffer_bytes.is_power_of_two() && (128 << 10..=1 << 32).contains(&effective.log_buffer_bytes),
             "log_buffer_bytes",

@@ -12,7 +12,6 @@ use crate::Error;
 
 /// A commit that has its place in the log.
 #[derive(Debug, Clone)]
-#[must_use = "a commit with Pipelined, Async or Volatile durability is not durable yet; keep or wait for its ticket"]
 pub struct Committed {
     /// LSN of the commit record; 0 for a transaction that changed nothing. Commits are ordered by it.
     pub lsn: Lsn,

@@ -4,12 +4,13 @@
 //! can be owned, sent to other threads, and outlive each other; once it ends they all say [`Error::Finished`].
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use ledgerstone_lock::Mode;
 use ledgerstone_page::{TableId, Xid};
-use ledgerstone_structures::{Read, Tree};
+use ledgerstone_structures::{Direction, Read, Tree};
 use ledgerstone_txn::{Durability, Txn};
 use parking_lot::Mutex;
 
@@ -25,7 +26,6 @@ pub struct TransactionOptions {
     pub durability: Option<Durability>,
     /// How long it waits for a lock.
     pub lock_timeout: Option<std::time::Duration>,
-    pub(crate) age: Option<Xid>,
 }
 
 /// What transaction, tables and iterators share.
@@ -173,7 +173,7 @@ impl Transaction {
         let env = Arc::clone(&self.shared.env);
         self.shared.run(|txn| {
             let mut names = Vec::new();
-            let mut scan = env.catalog().scan_all(txn)?;
+            let mut scan = env.catalog().scan(Bound::Unbounded, Bound::Unbounded, Direction::Forward);
             while let Some((name, _)) = scan.next(txn)? {
                 names.push(String::from_utf8_lossy(name).into_owned());
             }

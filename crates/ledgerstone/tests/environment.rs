@@ -172,7 +172,10 @@ fn limits_and_wrong_openings_are_typed_errors() -> Result<(), Error> {
     txn.commit()?;
     assert!(matches!(table.put(b"k", b"v"), Err(Error::Finished)));
     env.close()?;
-    assert!(matches!(small().page_bytes(8192).open(dir.path()), Err(Error::WrongPageSize { found: 4096, asked: 8192 })));
+    assert!(matches!(
+        small().page_bytes(8192).open(dir.path()),
+        Err(Error::WrongPageSize { found: 4096, asked: 8192 })
+    ));
     Ok(())
 }
 
@@ -282,7 +285,9 @@ fn many_threads_keep_the_sum() -> Result<(), Error> {
                     env.transact(|txn| {
                         let table = txn.bytes("t")?;
                         let add = |delta: i64| {
-                            move |old: &[u8]| Some((i64::from_le_bytes(old.try_into().unwrap()) + delta).to_le_bytes().to_vec())
+                            move |old: &[u8]| {
+                                Some((i64::from_le_bytes(old.try_into().unwrap()) + delta).to_le_bytes().to_vec())
+                            }
                         };
                         table.modify(&key(from), add(-1))?;
                         table.modify(&key(to), add(1))?;

@@ -1,0 +1,166 @@
+//! Verification: every page's checksum, every structure's invariants, and that each page in use is used exactly once.
+//!
+//! Tables are locked for reading while they are verified, all at once, so that what is counted stands still.
+
+use std::collections::BTreeSet;
+use std::ops::Bound;
+
+use ledgerstone_lock::Mode;
+use ledgerstone_page::{PageId, TableId};
+use ledgerstone_structures::{Direction, TreeReport};
+use serde::Serialize;
+
+use crate::catalog::Entry;
+use crate::{Environment, Error};
+
+/// How far a verification is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VerifyProgress {
+    /// Steps done: one for each table, and one for the pages.
+    pub done: u64,
+    /// Steps in all.
+    pub total: u64,
+    /// What is being verified.
+    pub what: String,
+}
+
+/// Something that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Problem {
+    /// The table, or the part of the environment.
+    pub place: String,
+    /// The page, if one is to blame.
+    pub page: Option<u64>,
+    /// What is wrong with it.
+    pub what: String,
+}
+
+/// What a verification found.
+#[derive(Debug, Clone, Default, Serialize)]
+#[non_exhaustive]
+pub struct VerifyReport {
+    /// Tables verified.
+    pub table_count: u64,
+    /// Records in them.
+    pub record_count: u64,
+    /// Deleted records that are still keys.
+    pub ghost_count: u64,
+    /// Large values.
+    pub blob_count: u64,
+    /// Pages in use.
+    pub page_count: u64,
+    /// Pages that wait to be freed.
+    pub to_free_page_count: u64,
+    /// What is wrong; empty if nothing is.
+    pub problems: Vec<Problem>,
+}
+
+impl Environment {
+    /// Verifies the whole environment: checksums, structures, reachability, space. Writers wait meanwhile.
+    ///
+    /// `progress` is called before each step.
+    ///
+    /// # Errors
+    /// Conflicts; what is wrong with the bytes is in the report, not an error.
+    pub fn verify(&self, progress: &mut dyn FnMut(VerifyProgress)) -> Result<VerifyReport, Error> {
+        let env = self.inner();
+        let mut txn = env.begin()?;
+        let mut report = VerifyReport::default();
+        let mut used: BTreeSet<PageId> = BTreeSet::new();
+
+        let mut tables = vec![("catalog".to_string(), env.catalog().clone())];
+        txn.lock_table(env.catalog().table(), Mode::S)?;
+        let mut scan = env.catalog().scan(Bound::Unbounded, Bound::Unbounded, Direction::Forward);
+        while let Some((name, value)) = scan.next(&mut txn)? {
+            let name = String::from_utf8_lossy(name).into_owned();
+            let entry = Entry::decode(&name, value)?;
+            tables.push((name.clone(), env.table_info(&name, entry).tree.clone()));
+        }
+        for (_, tree) in &tables {
+            txn.lock_table(tree.table(), Mode::S)?;
+        }
+        // Last, since those who free pages lock tables after it never, and it after tables.
+        txn.lock_table(env.to_free().tree().table(), Mode::S)?;
+        tables.push(("deferred frees".to_string(), env.to_free().tree().clone()));
+
+        let total = tables.len() as u64 + 1;
+        for (done, (name, tree)) in tables.iter().enumerate() {
+            progress(VerifyProgress { done: done as u64, total, what: name.clone() });
+            match tree.check() {
+                Ok(found) => add(&mut report, &mut used, name, tree.table(), found),
+                Err(error) => report.problems.push(problem(name, &error)),
+            }
+        }
+        progress(VerifyProgress { done: total - 1, total, what: "pages".into() });
+        match env.to_free().pages() {
+            Ok(pages) => {
+                report.to_free_page_count = pages.len() as u64;
+                claim(&mut report, &mut used, "deferred frees", pages);
+            }
+            Err(error) => report.problems.push(problem("deferred frees", &error)),
+        }
+        self.verify_pages(&mut report, &mut used);
+        txn.commit(ledgerstone_txn::Durability::Volatile)?;
+        Ok(report)
+    }
+
+    /// Checksums of all pages in use, and that exactly those are in use that something refers to.
+    fn verify_pages(&self, report: &mut VerifyReport, used: &mut BTreeSet<PageId>) {
+        let env = self.inner();
+        let allocated = match env.space.allocated_pages() {
+            Ok(pages) => pages,
+            Err(error) => {
+                report.problems.push(problem("space maps", &error));
+                return;
+            }
+        };
+        report.page_count = allocated.len() as u64;
+        let page_bytes = env.engine.cache.page_bytes();
+        for &page in &allocated {
+            // A page in the cache was verified when it came in, and is sealed anew when it goes out.
+            if let Err(error) = env.engine.cache.shared(page).map(|_| ()) {
+                report.problems.push(Problem {
+                    place: "data file".into(),
+                    page: Some(page.0),
+                    what: error.to_string(),
+                });
+            }
+            let is_ours = page.0 == 0 || ledgerstone_space::map_of(page, page_bytes) == page;
+            if !used.remove(&page) && !is_ours {
+                let what = "in use, but nothing refers to it".to_string();
+                report.problems.push(Problem { place: "space maps".into(), page: Some(page.0), what });
+            }
+        }
+        for page in std::mem::take(used) {
+            let what = "referred to, but marked as free".to_string();
+            report.problems.push(Problem { place: "space maps".into(), page: Some(page.0), what });
+        }
+    }
+}
+
+fn add(report: &mut VerifyReport, used: &mut BTreeSet<PageId>, name: &str, table: TableId, found: TreeReport) {
+    if table.0 > 2 {
+        report.table_count += 1;
+        report.record_count += found.record_count;
+    }
+    report.ghost_count += found.ghost_count;
+    report.blob_count += found.blob_count;
+    for corrupt in &found.problems {
+        let page = corrupt.page.map(|p| p.0);
+        report.problems.push(Problem { place: name.to_string(), page, what: corrupt.to_string() });
+    }
+    claim(report, used, name, found.pages);
+}
+
+fn claim(report: &mut VerifyReport, used: &mut BTreeSet<PageId>, name: &str, pages: BTreeSet<PageId>) {
+    for page in pages {
+        if !used.insert(page) {
+            let what = "used by two structures".to_string();
+            report.problems.push(Problem { place: name.to_string(), page: Some(page.0), what });
+        }
+    }
+}
+
+fn problem(place: &str, error: &dyn std::fmt::Display) -> Problem {
+    Problem { place: place.to_string(), page: None, what: error.to_string() }
+}
