@@ -1,7 +1,7 @@
 //! The environment as a whole: init, tables, stat, verify, checkpoint.
 
 use comfy_table::{Table, presets};
-use ledgerstone::{Environment, Error};
+use ledgerstone::{Environment, Error, Problem};
 use ledgerstone_bench::Recovery;
 use serde_json::{Value, json};
 
@@ -94,20 +94,29 @@ fn plain(value: &Value) -> String {
 pub(crate) fn verify(args: &DirArgs, output: &Output) -> anyhow::Result<Outcome> {
     let env = open(args)?;
     let mut progress = Progress::new(output);
-    let report = env.verify(&mut |at| progress.show("verify", at.done, at.total, Unit::Count))?;
+    let report = env.verify(&mut |at| progress.show(&format!("verify {}", at.what), at.done, at.total, Unit::Count))?;
     drop(progress);
     env.close()?;
     let is_good = report.problems.is_empty();
     if output.is_json {
         output.json(&report)?;
     } else {
-        for problem in &report.problems {
-            output.line(problem)?;
+        for Problem { place, page, what } in &report.problems {
+            let page = page.map_or(String::new(), |page| format!(", page {page}"));
+            output.line(format_args!("{place}{page}: {what}"))?;
         }
-        match report.problems.len() {
-            0 => output.line("no problems found")?,
-            count => output.line(format_args!("{count} problems found"))?,
-        }
+        output.line(format_args!(
+            "{} tables, {} records, {} large values, {} pages in use: {}",
+            report.table_count,
+            report.record_count,
+            report.blob_count,
+            report.page_count,
+            match report.problems.len() {
+                0 => "no problems found".into(),
+                1 => "1 problem found".to_owned(),
+                count => format!("{count} problems found"),
+            }
+        ))?;
     }
     output.flush()?;
     Ok(if is_good { Outcome::Done } else { Outcome::Not })
