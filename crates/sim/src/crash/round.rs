@@ -202,7 +202,7 @@ fn live_or_fail(
         Err(error) => return Err(vec![format!("open: {error} ({error:?})")]),
     };
     // A failure from here on pulls the plug first: nothing may wait for a disk that the harness has given up.
-    let result = work(plan, number, life, disk, &env, known, counters, talk);
+    let result = work(number, life, disk, &env, known, counters, talk);
     if result.is_err() {
         disk.crash_now();
     }
@@ -240,7 +240,6 @@ fn live_or_fail(
 
 #[allow(clippy::too_many_arguments)] // One caller; the life's whole context.
 fn work(
-    plan: &Plan,
     number: usize,
     life: &Life,
     disk: &SimDisk,
