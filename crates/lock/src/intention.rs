@@ -134,6 +134,7 @@ impl LockTable {
         }
         let place = owner.intentions.iter().find(|place| place.load(Relaxed) == 0)?;
         let word = word_of(name, mode);
+        sync::yield_point("lock intention");
         place.store(word, SeqCst); // I1
         sync::yield_point("lock intention");
         if bucket.strong.load(SeqCst) == 0 && place.load(SeqCst) == word {
@@ -158,9 +159,11 @@ impl LockTable {
         let mut depends = Lsn(0);
         let mut held = ModeSet::EMPTY;
         queue.for_each(name, |_, node| held.add_number(node.granted_number()));
+        sync::yield_point("lock collect");
         let used = self.header().owners_used.load(SeqCst);
         for (other_no, other) in self.owners.iter().enumerate().take(used as usize) {
             for place in &other.intentions {
+                // A place seen empty stays so, or its owner sees `strong` (I1).
                 while let Some((found, mode)) = lock_of(place.load(SeqCst)) {
                     if found != name {
                         break;
@@ -172,6 +175,7 @@ impl LockTable {
                     }
                     let node_no = self.take_node(owner_no)?;
                     queue.append(node_no, name, OwnerNo(other_no as u32), Some(mode), None);
+                    sync::yield_point("lock collect");
                     if place.compare_exchange(word, COLLECTED | u64::from(node_no), SeqCst, SeqCst).is_ok() {
                         self.header().counters.collected.fetch_add(1, Relaxed);
                     } else {

@@ -29,6 +29,7 @@ impl WaitsFor for Graph<'_> {
         if wait_word::state(seen) != wait_word::WAITING {
             return None;
         }
+        // Under the scheduler the latch is where others come first, so that a picture that never was true can be seen.
         let queue = self.table.latch_bucket(owner.wait_bucket.load(Relaxed), self.searcher);
         if owner.wait_word.load(Acquire) != seen {
             return None;

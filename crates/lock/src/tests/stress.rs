@@ -93,11 +93,14 @@ fn transaction(locks: &LockTable, witness: &Witness, owner: OwnerNo, dice: &mut 
                     assert_eq!(locks.downgrade(owner, name, Mode::IS), Some(Mode::IS), "from {held}");
                 }
             }
-            3 => match locks.lock(owner, name, mode, Wait::Until(sync::now_ns() + dice.below(20_000))) {
-                Ok(grant) => enter(witness, name, owner, grant.previous.map_or(mode, |p| p.supremum(mode))),
-                Err(LockError::Timeout { .. }) => {}
-                Err(error) => return Err(error),
-            },
+            3 => {
+                let before = locks.held(owner, name);
+                match locks.lock(owner, name, mode, Wait::Until(sync::now_ns() + dice.below(20_000))) {
+                    Ok(grant) => enter(witness, name, owner, grant.previous.map_or(mode, |p| p.supremum(mode))),
+                    Err(LockError::Timeout { .. }) => assert_eq!(locks.held(owner, name), before, "L4"),
+                    Err(error) => return Err(error),
+                }
+            }
             _ => {
                 let grant = locks.lock(owner, name, mode, patient())?;
                 enter(witness, name, owner, grant.previous.map_or(mode, |p| p.supremum(mode)));
@@ -175,4 +178,39 @@ fn a_storm_under_the_seeded_scheduler_never_hangs() {
 fn one_seed_is_one_history() {
     let history = |seed| sync::Scheduler::run(seed, || (storm(seed, 4, 6, 4, true), sync::now_ns())).expect("no hang");
     assert_eq!(history(11), history(11));
+}
+
+/// Nothing but one table: the words of the weak against the queue of the strong (`intention` I1 to I5).
+#[test]
+fn intentions_and_strong_locks_exclude_each_other_in_every_order() {
+    for seed in 0..400 {
+        let outcome = sync::Scheduler::run(seed, || {
+            let locks = make(LockConfig { owners: 5, locks_max: 64, buckets: 1, fast_intentions: true });
+            let witness = Witness::default();
+            let (weak, strong) = (&[Mode::IX, Mode::IS], &[Mode::S, Mode::S]);
+            let modes = [weak, &[Mode::IX, Mode::IX], strong, strong, &[Mode::S, Mode::X]];
+            let threads = modes
+                .into_iter()
+                .enumerate()
+                .map(|(n, modes)| {
+                    let (locks, witness, owner) = (Arc::clone(&locks), Arc::clone(&witness), OwnerNo(n as u32));
+                    sync::spawn("one table", move || {
+                        for round in 0..8_u64 {
+                            let mode = modes[round as usize % 2];
+                            let _ = locks.lock(owner, table_name(1), mode, patient()).unwrap();
+                            enter(&witness, table_name(1), owner, mode);
+                            (0..mode as u32).for_each(|_| sync::yield_point("holding"));
+                            leave_all(&witness, owner);
+                            locks.unlock_all(owner, Some(Lsn(round)));
+                        }
+                    })
+                })
+                .collect::<Vec<_>>();
+            for thread in threads {
+                thread.join().unwrap();
+            }
+            assert_eq!(assert_consistent(&locks), 0);
+        });
+        assert!(outcome.is_ok(), "seed {seed}: {:?}", outcome.err());
+    }
 }

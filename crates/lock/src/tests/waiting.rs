@@ -1,6 +1,7 @@
 //! What it takes two threads to see. Each test orders its threads by waiting until a request is queued, never by time.
 
 use ledgerstone_page::{Lsn, Xid};
+use ledgerstone_region::sync;
 
 use super::{in_the_background, key, patient, small, table_name};
 use crate::check::assert_consistent;
@@ -55,6 +56,39 @@ fn an_upgrade_goes_before_those_who_hold_nothing() {
     assert!(!writer.is_finished());
     locks.unlock_all(A, None);
     let _ = writer.join().unwrap().unwrap();
+}
+
+#[test]
+fn nobody_overtakes_an_upgrade_that_still_waits() {
+    let locks = small();
+    for owner in [A, B, D] {
+        let _ = locks.lock(owner, key(1), Mode::S, Wait::Try).unwrap();
+    }
+    let upgrade = in_the_background(&locks, |locks| locks.lock(A, key(1), Mode::X, patient()));
+    let reader = in_the_background(&locks, |locks| locks.lock(C, key(1), Mode::S, patient()));
+    locks.unlock_all(B, None);
+    assert_eq!(locks.held(C, key(1)), None);
+    locks.unlock_all(D, None);
+    let _ = upgrade.join().unwrap().unwrap();
+    locks.unlock_all(A, None);
+    let _ = reader.join().unwrap().unwrap();
+}
+
+#[test]
+fn whoever_waited_behind_a_deadline_is_served_when_it_passes() {
+    for seed in 0..20 {
+        let outcome = sync::Scheduler::run(seed, || {
+            let locks = small();
+            let _ = locks.lock(A, key(1), Mode::S, Wait::Try).unwrap();
+            let deadline = Wait::Until(sync::now_ns() + 1_000_000);
+            let writer = in_the_background(&locks, move |locks| locks.lock(B, key(1), Mode::X, deadline));
+            let reader = in_the_background(&locks, |locks| locks.lock(C, key(1), Mode::S, patient()));
+            let expected = LockError::Timeout { name: key(1), mode: Mode::X, holders: vec![Xid(100)] };
+            assert_eq!(writer.join().unwrap(), Err(expected));
+            assert!(reader.join().unwrap().is_ok(), "seed {seed}: A still reads, and so may C");
+        });
+        assert!(outcome.is_ok(), "seed {seed}: {:?}", outcome.err());
+    }
 }
 
 #[test]
@@ -206,7 +240,7 @@ fn another_thread_can_give_up_all_locks_of_an_owner() {
     let _ = locks.lock(A, table_name(1), Mode::IX, Wait::Try).unwrap();
     let waiter = in_the_background(&locks, |locks| locks.lock(B, key(1), Mode::S, patient()));
     let survivor = std::sync::Arc::clone(&locks);
-    ledgerstone_region::sync::spawn("survivor", move || survivor.unlock_all(A, None)).join().unwrap();
+    sync::spawn("survivor", move || survivor.unlock_all(A, None)).join().unwrap();
     let _ = waiter.join().unwrap().unwrap();
     let _ = locks.lock(C, table_name(1), Mode::X, Wait::Try).unwrap();
 }
