@@ -34,7 +34,10 @@ pub(crate) fn create(txn: &mut Txn, to_free: &ToFree, content: &[u8]) -> Result<
     let page_bytes = cache.page_bytes();
     let root = to_free.create(txn, Kind::Blob, OP_BLOB_INDEX_FORMAT, page_args)?;
     let mut last = root;
-    for pages in content.chunks(GROUP_PAGES_MAX * content_bytes_max(page_bytes)) {
+    // A group must fit into the log's buffer, too.
+    let log_pages = engine.log.claim_bytes_max() as usize / 2 / (page_bytes + RECORD_OVERHEAD_BYTES);
+    let group_pages = log_pages.clamp(1, GROUP_PAGES_MAX);
+    for pages in content.chunks(group_pages * content_bytes_max(page_bytes)) {
         let count = pages.len().div_ceil(content_bytes_max(page_bytes));
         txn.claim(count * (page_bytes + RECORD_OVERHEAD_BYTES) + 4 * RECORD_OVERHEAD_BYTES)?;
         if index::extent_count(cache.shared(last)?.words()) >= extent_count_max(page_bytes) {

@@ -60,7 +60,7 @@ impl Tree {
     }
 
     fn claim_unlink(&self, txn: &mut Txn) -> Result<(), TreeError> {
-        Ok(txn.claim(2 * self.page_bytes + 8 * RECORD_OVERHEAD_BYTES)?)
+        Ok(txn.claim(self.page_bytes + self.page_bytes / 2 + 8 * RECORD_OVERHEAD_BYTES)?)
     }
 
     fn unlink_into_left(

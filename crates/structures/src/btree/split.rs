@@ -105,8 +105,8 @@ impl Tree {
         let (key, level) = (need.key(), need.level());
         let mut descent = Descent::default();
         loop {
-            // Both halves whole, fences, the new root.
-            txn.claim(3 * self.page_bytes + 8 * RECORD_OVERHEAD_BYTES)?;
+            // The content once, in one half or shared by two, with their fences, and the new root.
+            txn.claim(self.page_bytes + self.page_bytes / 2 + 8 * RECORD_OVERHEAD_BYTES)?;
             let id = self.find(super::search::Aim::Key(key), level, &mut descent)?.id();
             let is_root = id == self.root;
             let run = self.space.latch_free(if is_root { 2 } else { 1 })?;

@@ -1,0 +1,154 @@
+//! Everything below the structures, on a disk in memory.
+#![allow(dead_code)]
+
+use std::collections::BTreeSet;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use ledgerstone_buffer::{Cache, CacheConfig, Policy};
+use ledgerstone_disk::{Disk, Open, SimDisk};
+use ledgerstone_lock::{LockConfig, LockTable, Mode};
+use ledgerstone_log::{Log, LogConfig};
+use ledgerstone_op::Registry;
+use ledgerstone_page::{PageId, TableId};
+use ledgerstone_region::{Region, SlotTable};
+use ledgerstone_space::Space;
+use ledgerstone_structures::{Direction, ToFree, Tree, TreeReport};
+use ledgerstone_txn::{Durability, Engine, EngineParts, EngineSettings, Txn, TxnTable};
+
+const ENV: [u8; 16] = *b"structures test!";
+pub const CATALOG: TableId = TableId(1);
+pub const TO_FREE: TableId = TableId(2);
+pub const TABLE: TableId = TableId(10);
+
+pub struct Stack {
+    pub engine: Arc<Engine>,
+    pub space: Arc<Space>,
+    pub to_free: ToFree,
+    pub catalog: Tree,
+}
+
+impl Drop for Stack {
+    fn drop(&mut self) {
+        self.engine.clear_undos();
+    }
+}
+
+impl Stack {
+    pub fn new() -> Stack {
+        Stack::with(4096, 2048, 1000)
+    }
+
+    pub fn with(page_bytes: usize, frames: u64, escalate_after: u32) -> Stack {
+        let disk: Arc<dyn Disk> = Arc::new(SimDisk::new());
+        let cache_bytes = frames * (page_bytes as u64 + 200);
+        let region = Region::anonymous((64 << 20) + 2 * cache_bytes).unwrap();
+        let slots = Arc::new(SlotTable::create(&region, 64).unwrap());
+        let log = Log::open(LogConfig {
+            segment_bytes: 1 << 20,
+            buffer_bytes: 1 << 20,
+            ..LogConfig::new(Arc::clone(&disk), region.clone(), ENV)
+        })
+        .unwrap();
+        let data = disk.open("data", Open::CREATE).unwrap();
+        let cache = Cache::new(CacheConfig {
+            region: region.clone(),
+            slots: Arc::clone(&slots),
+            data: Arc::clone(&data),
+            double_write: disk.open("double_write", Open::CREATE).unwrap(),
+            log: Arc::clone(&log) as _,
+            page_bytes: page_bytes as u32,
+            cache_bytes,
+            max_pages: 1 << 20,
+            policy: Policy::Clock,
+        })
+        .unwrap();
+        let config = LockConfig { owners: 64, locks_max: 100_000, buckets: 4096, ..LockConfig::default() };
+        let mut ops = Registry::new();
+        ledgerstone_space::register(&mut ops).unwrap();
+        ledgerstone_structures::register(&mut ops).unwrap();
+        let engine = Engine::new(EngineParts {
+            locks: Arc::new(LockTable::create(&region, config).unwrap()),
+            table: TxnTable::create(&region, 64).unwrap(),
+            region,
+            slots,
+            log,
+            cache,
+            ops,
+            settings: EngineSettings { lock_timeout_ns: 10_000_000_000, escalate_after },
+        });
+        let space = Space::format(&engine, data, ENV).unwrap();
+        let to_free = ToFree::new(&engine, &space, TO_FREE, PageId(3));
+        let catalog = Tree::new(&engine, &space, &to_free, CATALOG, PageId(2));
+        ledgerstone_structures::register_undos(&engine, &space, &to_free);
+        let mut txn = engine.begin().unwrap();
+        Tree::format_root(&mut txn, &space, &catalog).unwrap();
+        Tree::format_root(&mut txn, &space, to_free.tree()).unwrap();
+        txn.commit(Durability::Volatile).unwrap();
+        Stack { engine, space, to_free, catalog }
+    }
+
+    pub fn begin(&self) -> Txn {
+        self.engine.begin().unwrap()
+    }
+
+    pub fn run<T>(&self, f: impl FnOnce(&mut Txn) -> T) -> T {
+        let mut txn = self.begin();
+        let value = f(&mut txn);
+        txn.commit(Durability::Volatile).unwrap();
+        value
+    }
+
+    /// A new tree, whose keys are locked under `table`.
+    pub fn tree_of(&self, table: TableId) -> Tree {
+        let root = self.run(|txn| {
+            txn.lock_table(table, Mode::X).unwrap();
+            Tree::create(txn, &self.space, &self.to_free, table).unwrap()
+        });
+        Tree::new(&self.engine, &self.space, &self.to_free, table, root)
+    }
+
+    pub fn tree(&self) -> Tree {
+        self.tree_of(TABLE)
+    }
+
+    /// Proves the trees, and that every page in use is somebody's.
+    pub fn check(&self, trees: &[&Tree]) -> TreeReport {
+        let mut pages: BTreeSet<PageId> = BTreeSet::from([PageId(0), PageId(1)]);
+        let mut first = None;
+        for tree in trees.iter().copied().chain([&self.catalog, self.to_free.tree()]) {
+            let report = tree.check().unwrap();
+            assert!(report.problems.is_empty(), "tree {}: {:?}", tree.root(), report.problems);
+            for page in &report.pages {
+                assert!(pages.insert(*page), "{page} is used twice");
+            }
+            first.get_or_insert(report);
+        }
+        for page in self.to_free.pages().unwrap() {
+            assert!(pages.insert(page), "{page} is used and to be freed");
+        }
+        let allocated: BTreeSet<PageId> = self.space.allocated_pages().unwrap().into_iter().collect();
+        assert_eq!(pages, allocated, "pages of somebody and pages in use");
+        first.unwrap()
+    }
+
+    pub fn read_all(&self, tree: &Tree, direction: Direction) -> Vec<(Vec<u8>, Vec<u8>)> {
+        self.run(|txn| read(tree, txn, Bound::Unbounded, Bound::Unbounded, direction))
+    }
+}
+
+pub fn read(
+    tree: &Tree,
+    txn: &mut Txn,
+    start: Bound<Vec<u8>>,
+    end: Bound<Vec<u8>>,
+    direction: Direction,
+) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut scan = tree.scan(start, end, direction);
+    let mut records = Vec::new();
+    while let Some((key, value)) = scan.next(txn).unwrap() {
+        records.push((key.to_vec(), value.to_vec()));
+    }
+    assert!(scan.next(txn).unwrap().is_none());
+    records
+}

@@ -1,0 +1,180 @@
+//! Real threads on one tree: nothing lost, nothing twice, and the tree is whole afterwards.
+
+mod stack;
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use ledgerstone_region::sync::{self, Scheduler};
+use ledgerstone_structures::{Direction, Read, Tree, TreeError};
+use ledgerstone_txn::{Durability, Txn};
+use stack::{Stack, TABLE};
+
+/// A small generator; the test needs variety, not quality.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % n
+    }
+}
+
+fn key(n: u64) -> Vec<u8> {
+    format!("account-{n:06}").into_bytes()
+}
+
+fn amount(value: &[u8]) -> u64 {
+    u64::from_le_bytes(value[..8].try_into().unwrap())
+}
+
+fn value(amount: u64, len: usize) -> Vec<u8> {
+    let mut value = amount.to_le_bytes().to_vec();
+    value.resize(len, 0x55);
+    value
+}
+
+/// Moves money between accounts, opening and closing them: the sum never changes.
+fn transfer(tree: &Tree, txn: &mut Txn, random: &mut Random, accounts: u64) -> Result<bool, TreeError> {
+    let (a, b) = (random.below(accounts), random.below(accounts));
+    let Some(from) = tree.get(txn, &key(a), Read::ForUpdate)? else { return Ok(true) };
+    let to = tree.get(txn, &key(b), Read::Locked)?.map_or(0, |v| amount(&v));
+    if a == b {
+        return Ok(true);
+    }
+    let len = 8 + random.below(200) as usize;
+    let from = amount(&from);
+    let part = if random.below(3) == 0 { from } else { from / 2 };
+    if part == from {
+        tree.delete(txn, &key(a))?;
+    } else {
+        tree.put(txn, &key(a), &value(from - part, len))?;
+    }
+    tree.put(txn, &key(b), &value(to + part, len))?;
+    Ok(random.below(5) > 0)
+}
+
+fn sum(tree: &Tree, txn: &mut Txn, direction: Direction) -> Result<u64, TreeError> {
+    let mut scan = tree.scan(Bound::Unbounded, Bound::Unbounded, direction);
+    let (mut sum, mut last) = (0, None::<Vec<u8>>);
+    while let Some((key, value)) = scan.next(txn)? {
+        if let Some(last) = &last {
+            assert_eq!(last.as_slice() < key, direction == Direction::Forward);
+        }
+        last = Some(key.to_vec());
+        sum += amount(value);
+    }
+    Ok(sum)
+}
+
+fn client(stack: &Stack, tree: &Tree, seed: u64, rounds: u64, accounts: u64, total: u64) {
+    let mut random = Random(seed);
+    let mut done = 0;
+    let mut refused = 0;
+    while done < rounds {
+        let mut txn = stack.begin();
+        let is_scan = random.below(20) == 0;
+        let result = if is_scan {
+            let direction = if random.below(2) == 0 { Direction::Forward } else { Direction::Backward };
+            sum(tree, &mut txn, direction).map(|found| {
+                assert_eq!(found, total, "a scan saw half a transfer or a phantom");
+                true
+            })
+        } else if random.below(30) == 0 {
+            tree.purge(&mut txn).map(|_| true)
+        } else {
+            transfer(tree, &mut txn, &mut random, accounts)
+        };
+        match result {
+            Ok(true) => drop(txn.commit(Durability::Volatile).unwrap()),
+            Ok(false) => txn.abort().unwrap(),
+            Err(TreeError::Txn(ledgerstone_txn::TxnError::Lock(_))) => {
+                txn.abort().unwrap();
+                refused += 1;
+                assert!(refused < 100 * rounds, "nothing gets done");
+                continue;
+            }
+            Err(error) => panic!("{error}"),
+        }
+        done += 1;
+    }
+}
+
+fn many_clients(stack: Stack, threads: u64, rounds: u64, accounts: u64) {
+    let stack = Arc::new(stack);
+    let tree = stack.tree();
+    stack.run(|txn| {
+        for n in 0..accounts {
+            tree.put(txn, &key(n), &value(1000, 60)).unwrap();
+        }
+    });
+    let total = 1000 * accounts;
+    let clients: Vec<_> = (0..threads)
+        .map(|no| {
+            let (stack, tree) = (Arc::clone(&stack), tree.clone());
+            sync::spawn("client", move || client(&stack, &tree, no + 1, rounds, accounts, total))
+        })
+        .collect();
+    for client in clients {
+        client.join().unwrap();
+    }
+    assert_eq!(stack.run(|txn| sum(&tree, txn, Direction::Forward).unwrap()), total);
+    stack.run(|txn| tree.purge(txn).unwrap());
+    let report = stack.check(&[&tree]);
+    assert_eq!(report.ghost_count, 0);
+}
+
+#[test]
+fn transfers_and_scans_on_real_threads_keep_the_sum() {
+    many_clients(Stack::new(), 4, 400, 300);
+}
+
+#[test]
+fn transfers_and_scans_keep_the_sum_in_a_small_cache() {
+    many_clients(Stack::with(4096, 64, 50), 4, 150, 600);
+}
+
+#[test]
+fn transfers_and_scans_keep_the_sum_under_the_seeded_scheduler() {
+    for seed in 0..6 {
+        Scheduler::run(seed, || many_clients(Stack::new(), 3, 25, 60)).unwrap();
+    }
+}
+
+#[test]
+fn records_put_by_many_threads_are_all_there() {
+    let stack = Arc::new(Stack::new());
+    let tree = stack.tree();
+    let writers: Vec<_> = (0..4u64)
+        .map(|no| {
+            let (stack, tree) = (Arc::clone(&stack), tree.clone());
+            sync::spawn("writer", move || {
+                for n in 0..1500u64 {
+                    let n = n * 4 + no;
+                    let key = (n * 7919 % 8192).to_be_bytes();
+                    let mut txn = stack.begin();
+                    tree.put(&mut txn, &key, &n.to_le_bytes()).unwrap();
+                    if n % 7 == 0 {
+                        txn.abort().unwrap();
+                    } else {
+                        txn.commit(Durability::Volatile).unwrap();
+                    }
+                    // Readers without locks never see a tree that is not one.
+                    let mut txn = stack.begin();
+                    tree.get(&mut txn, &(n * 31 % 8192).to_be_bytes(), Read::Unlocked).unwrap();
+                }
+            })
+        })
+        .collect();
+    for writer in writers {
+        writer.join().unwrap();
+    }
+    let expected: BTreeMap<Vec<u8>, Vec<u8>> = (0..6000u64)
+        .filter(|n| n % 7 != 0)
+        .map(|n| ((n * 7919 % 8192).to_be_bytes().to_vec(), n.to_le_bytes().to_vec()))
+        .collect();
+    assert_eq!(stack.read_all(&tree, Direction::Forward), expected.into_iter().collect::<Vec<_>>());
+    stack.check(&[&tree]);
+    assert_eq!(tree.table(), TABLE);
+}

@@ -1,0 +1,461 @@
+//! The tree promises what a map promises, in transactions.
+
+mod stack;
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use ledgerstone_lock::Mode;
+use ledgerstone_page::PageId;
+use ledgerstone_structures::{Direction, Read, TreeError};
+use ledgerstone_txn::Durability;
+use proptest::prelude::*;
+use stack::{Stack, TABLE, read};
+
+#[test]
+fn what_was_put_can_be_read_after_many_splits() {
+    let stack = Stack::new();
+    let tree = stack.tree();
+    // Not in order: the multiplier is a bijection of 0..4096.
+    let key = |n: u64| (n * 2741 % 4096).to_be_bytes();
+    stack.run(|txn| {
+        for n in 0..4096 {
+            assert!(!tree.put(txn, &key(n), &[n as u8; 100]).unwrap());
+        }
+        for n in 0..4096 {
+            assert_eq!(tree.get(txn, &key(n), Read::Locked).unwrap(), Some(vec![n as u8; 100]));
+        }
+        assert_eq!(tree.get(txn, b"no", Read::Locked).unwrap(), None);
+    });
+    let report = stack.check(&[&tree]);
+    assert_eq!((report.record_count, report.unposted_count), (4096, 0));
+    assert!(report.height == 2 && report.leaf_count < 2 * 4096 * 112 / 4096, "{} leaves", report.leaf_count);
+    let all = stack.read_all(&tree, Direction::Forward);
+    assert_eq!(all.len(), 4096);
+    assert!(all.windows(2).all(|w| w[0].0 < w[1].0));
+    let mut back = stack.read_all(&tree, Direction::Backward);
+    back.reverse();
+    assert_eq!(all, back);
+}
+
+#[test]
+fn long_keys_make_a_high_tree() {
+    let stack = Stack::new();
+    let tree = stack.tree();
+    // What tells keys apart comes last, and first.
+    let key = |n: u64| [&[n as u8 % 3; 500][..], &(n * 2741 % 4096).to_be_bytes()].concat();
+    stack.run(|txn| {
+        for n in 0..3000 {
+            tree.put(txn, &key(n), &[1; 400]).unwrap();
+        }
+        for n in 0..3000 {
+            assert!(tree.get(txn, &key(n), Read::Locked).unwrap().is_some());
+        }
+    });
+    let report = stack.check(&[&tree]);
+    assert!(report.height >= 4 && report.record_count == 3000, "{}", report.height);
+    stack.run(|txn| {
+        for n in 0..3000 {
+            assert!(tree.delete(txn, &key(n)).unwrap());
+        }
+    });
+    stack.run(|txn| tree.purge(txn).unwrap());
+    assert_eq!(stack.check(&[&tree]).ghost_count, 0);
+    assert!(stack.read_all(&tree, Direction::Backward).is_empty());
+}
+
+#[test]
+fn keys_in_order_leave_full_leaves() {
+    let stack = Stack::new();
+    let tree = stack.tree();
+    stack.run(|txn| {
+        for n in 0u64..10_000 {
+            tree.put(txn, &n.to_be_bytes(), &[1; 50]).unwrap();
+        }
+    });
+    let report = stack.check(&[&tree]);
+    // 50 bytes, 2 of header, 2 or 3 of key after the prefix, 8 of slot.
+    assert!(report.leaf_count <= 10_000 * 63 / 4000 + 2, "{}", report.leaf_count);
+}
+
+#[test]
+fn an_abort_leaves_nothing_behind() {
+    let stack = Stack::new();
+    let tree = stack.tree();
+    stack.run(|txn| {
+        for n in 0u64..500 {
+            tree.put(txn, &n.to_be_bytes(), &[7; 60]).unwrap();
+        }
+    });
+    let before = stack.read_all(&tree, Direction::Forward);
+    let mut txn = stack.begin();
+    for n in 0u64..1500 {
+        match n % 5 {
+            0 => drop(tree.put(&mut txn, &n.to_be_bytes(), &[9; 20]).unwrap()),
+            1 => drop(tree.delete(&mut txn, &n.to_be_bytes()).unwrap()),
+            2 => drop(tree.put(&mut txn, &n.to_be_bytes(), &[9; 500]).unwrap()),
+            3 => drop(tree.modify(&mut txn, &n.to_be_bytes(), |old| Some([old, b"x"].concat())).unwrap()),
+            _ => {
+                tree.delete(&mut txn, &n.to_be_bytes()).unwrap();
+                tree.put(&mut txn, &n.to_be_bytes(), &[3; 61]).unwrap();
+                tree.delete(&mut txn, &n.to_be_bytes()).unwrap();
+                tree.put(&mut txn, &n.to_be_bytes(), &vec![4; 10_000]).unwrap();
+                tree.put(&mut txn, &n.to_be_bytes(), &vec![5; 5_000]).unwrap();
+            }
+        }
+    }
+    txn.abort().unwrap();
+    assert_eq!(stack.read_all(&tree, Direction::Forward), before);
+    stack.check(&[&tree]);
+    stack.to_free.reclaim().unwrap();
+    let report = stack.check(&[&tree]);
+    assert_eq!(stack.to_free.pages().unwrap().len(), 0);
+    assert_eq!(report.record_count, 500);
+}
+
+#[test]
+fn emptied_pages_are_given_back_and_used_again() {
+    let stack = Stack::new();
+    let tree = stack.tree();
+    let fill = |from: u64, to: u64| {
+        stack.run(|txn| {
+            for n in from..to {
+                tree.put(txn, &n.to_be_bytes(), &[1; 200]).unwrap();
+            }
+        });
+    };
+    fill(0, 3000);
+    let full = stack.check(&[&tree]);
+    stack.run(|txn| {
+        for n in 0u64..3000 {
+            assert!(tree.delete(txn, &n.to_be_bytes()).unwrap());
+        }
+    });
+    let ghosts = stack.check(&[&tree]);
+    assert_eq!((ghosts.record_count, ghosts.ghost_count), (0, 3000));
+    let purged = stack.run(|txn| tree.purge(txn).unwrap());
+    assert_eq!((purged.ghost_count, purged.held_count), (3000, 0));
+    let empty = stack.check(&[&tree]);
+    assert!(empty.pages.len() * 10 < full.pages.len(), "{} of {}", empty.pages.len(), full.pages.len());
+    assert!(stack.read_all(&tree, Direction::Forward).is_empty());
+    fill(0, 3000);
+    assert_eq!(stack.check(&[&tree]).record_count, 3000);
+}
+
+#[test]
+fn ghosts_that_somebody_holds_stay() {
+    let stack = Stack::new();
+    let tree = stack.tree();
+    stack.run(|txn| {
+        for n in 0u64..10 {
+            tree.put(txn, &n.to_be_bytes(), b"v").unwrap();
+        }
+    });
+    let mut deleter = stack.begin();
+    tree.delete(&mut deleter, &3u64.to_be_bytes()).unwrap();
+    let purged = stack.run(|txn| tree.purge(txn).unwrap());
+    assert_eq!((purged.ghost_count, purged.held_count), (0, 1));
+    deleter.commit(Durability::Volatile).unwrap();
+    let mut reader = stack.begin();
+    assert_eq!(tree.get(&mut reader, &3u64.to_be_bytes(), Read::Locked).unwrap(), None);
+    assert_eq!(stack.run(|txn| tree.purge(txn).unwrap()).held_count, 1);
+    reader.commit(Durability::Volatile).unwrap();
+    assert_eq!(stack.run(|txn| tree.purge(txn).unwrap()).ghost_count, 1);
+}
+
+#[test]
+fn a_gap_that_was_read_takes_no_new_key() {
+    let stack = Stack::new();
+    let tree = stack.tree();
+    let key = |n: u64| n.to_be_bytes();
+    stack.run(|txn| {
+        for n in (0u64..100).step_by(10) {
+            tree.put(txn, &key(n), b"v").unwrap();
+        }
+    });
+    let insert = |n: u64| {
+        let mut txn = stack.begin();
+        txn.set_lock_timeout_ns(1_000_000);
+        let done = tree.put(&mut txn, &key(n), b"new").is_ok();
+        txn.abort().unwrap();
+        stack.run(|txn| tree.purge(txn).unwrap());
+        done
+    };
+    // A missing key.
+    let mut reader = stack.begin();
+    assert_eq!(tree.get(&mut reader, &key(15), Read::Locked).unwrap(), None);
+    assert_eq!((insert(15), insert(16), insert(25), insert(95)), (false, false, true, true));
+    reader.commit(Durability::Volatile).unwrap();
+    // The end of the table.
+    let mut reader = stack.begin();
+    assert_eq!(tree.get(&mut reader, &key(95), Read::Locked).unwrap(), None);
+    assert_eq!((insert(200), insert(85)), (false, true));
+    reader.commit(Durability::Volatile).unwrap();
+    // A range, either way: what lies in it is closed, and what lies beside it is open up to the next key.
+    for direction in [Direction::Forward, Direction::Backward] {
+        let mut reader = stack.begin();
+        let (start, end) = (Bound::Included(key(20).to_vec()), Bound::Included(key(40).to_vec()));
+        assert_eq!(read(&tree, &mut reader, start, end, direction).len(), 3);
+        assert_eq!((insert(21), insert(39), insert(41), insert(9)), (false, false, true, true), "{direction:?}");
+        reader.commit(Durability::Volatile).unwrap();
+        let mut reader = stack.begin();
+        let (start, end) = (Bound::Excluded(key(22).to_vec()), Bound::Excluded(key(35).to_vec()));
+        assert_eq!(read(&tree, &mut reader, start, end, direction).len(), 1);
+        assert_eq!((insert(23), insert(34), insert(41), insert(15)), (false, false, true, true), "{direction:?}");
+        reader.commit(Durability::Volatile).unwrap();
+        let mut reader = stack.begin();
+        assert_eq!(read(&tree, &mut reader, Bound::Unbounded, Bound::Unbounded, direction).len(), 10);
+        assert_eq!((insert(1), insert(95), insert(1000)), (false, false, false), "{direction:?}");
+        reader.commit(Durability::Volatile).unwrap();
+    }
+    // Who splits a gap it has read keeps both parts.
+    let mut reader = stack.begin();
+    assert_eq!(tree.get(&mut reader, &key(55), Read::Locked).unwrap(), None);
+    tree.put(&mut reader, &key(55), b"mine").unwrap();
+    assert_eq!((insert(52), insert(57), insert(62)), (false, false, true));
+    reader.commit(Durability::Volatile).unwrap();
+}
+
+#[test]
+fn sizes_beyond_the_limits_are_refused_and_say_so() {
+    let stack = Stack::new();
+    let tree = stack.tree();
+    let mut txn = stack.begin();
+    assert!(matches!(tree.put(&mut txn, &[1; 513], b""), Err(TreeError::KeyTooLarge { len: 513, max: 512 })));
+    assert!(matches!(tree.get(&mut txn, &[1; 600], Read::Locked), Err(TreeError::KeyTooLarge { len: 600, .. })));
+    let large = vec![0; (64 << 20) + 1];
+    assert!(matches!(tree.put(&mut txn, b"k", &large), Err(TreeError::ValueTooLarge { max: 67_108_864, .. })));
+    for len in [0, 1, 895, 896, 897, 4048, 4049, 100_000] {
+        tree.put(&mut txn, &[2; 512], &vec![7; len]).unwrap();
+        assert_eq!(tree.get(&mut txn, &[2; 512], Read::Locked).unwrap().unwrap().len(), len);
+        tree.put(&mut txn, b"", &vec![8; len]).unwrap();
+        assert_eq!(tree.get(&mut txn, b"", Read::Unlocked).unwrap().unwrap().len(), len);
+    }
+    txn.commit(Durability::Volatile).unwrap();
+    stack.to_free.reclaim().unwrap();
+    let report = stack.check(&[&tree]);
+    assert_eq!((report.blob_count, report.blob_bytes), (2, 200_000));
+}
+
+#[test]
+fn a_dropped_tree_is_freed_after_the_commit_with_its_blobs() {
+    let stack = Stack::new();
+    let free = stack.space.allocated_count().unwrap();
+    let tree = stack.tree();
+    stack.run(|txn| {
+        for n in 0u64..2000 {
+            let value = if n % 500 == 0 { vec![1; 20_000] } else { vec![1; 100] };
+            tree.put(txn, &(n * 7919 % 2003).to_be_bytes(), &value).unwrap();
+        }
+    });
+    let mut txn = stack.begin();
+    txn.lock_table(TABLE, Mode::X).unwrap();
+    stack.to_free.defer_tree(&mut txn, tree.root()).unwrap();
+    stack.to_free.reclaim().unwrap();
+    txn.abort().unwrap();
+    stack.to_free.reclaim().unwrap();
+    assert_eq!(stack.check(&[&tree]).record_count, 2000);
+    stack.run(|txn| {
+        txn.lock_table(TABLE, Mode::X).unwrap();
+        stack.to_free.defer_tree(txn, tree.root()).unwrap();
+    });
+    stack.check(&[]);
+    stack.to_free.reclaim().unwrap();
+    stack.check(&[]);
+    assert_eq!(stack.space.allocated_count().unwrap(), free);
+}
+
+#[test]
+fn a_tree_of_an_aborted_transaction_is_freed() {
+    let stack = Stack::new();
+    let free = stack.space.allocated_count().unwrap();
+    let mut txn = stack.begin();
+    txn.lock_table(TABLE, Mode::X).unwrap();
+    let root = ledgerstone_structures::Tree::create(&mut txn, &stack.space, &stack.to_free, TABLE).unwrap();
+    assert_ne!(root, PageId::NONE);
+    txn.abort().unwrap();
+    stack.check(&[]);
+    stack.to_free.reclaim().unwrap();
+    assert_eq!(stack.space.allocated_count().unwrap(), free);
+    stack.check(&[]);
+}
+
+#[test]
+fn a_scan_sees_what_its_own_transaction_does_ahead_of_it() {
+    for covered in [false, true] {
+        let stack = Stack::new();
+        let tree = stack.tree();
+        stack.run(|txn| {
+            for n in 0u64..300 {
+                tree.put(txn, &(n * 10).to_be_bytes(), &[1; 30]).unwrap();
+            }
+        });
+        let mut txn = stack.begin();
+        if covered {
+            txn.lock_table(tree.table(), Mode::X).unwrap();
+        }
+        let mut scan = tree.scan(Bound::Unbounded, Bound::Unbounded, Direction::Forward);
+        let mut seen = Vec::new();
+        while let Some((key, _)) = scan.next(&mut txn).unwrap() {
+            let n = u64::from_be_bytes(key.try_into().unwrap());
+            seen.push(n);
+            if n % 100 == 0 {
+                tree.put(&mut txn, &(n + 5).to_be_bytes(), &[2; 300]).unwrap();
+                tree.delete(&mut txn, &(n + 10).to_be_bytes()).unwrap();
+            }
+        }
+        let expected: Vec<u64> = (0..3000).filter(|n| n % 100 == 5 || n % 10 == 0 && n % 100 != 10).collect();
+        assert_eq!(seen, expected, "covered {covered}");
+        txn.abort().unwrap();
+        stack.check(&[&tree]);
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Act {
+    Put(Vec<u8>, Vec<u8>),
+    Insert(Vec<u8>, Vec<u8>),
+    Delete(Vec<u8>),
+    Modify(Vec<u8>, u8),
+    Get(Vec<u8>),
+    Range(Bound<Vec<u8>>, Bound<Vec<u8>>, bool),
+    End(bool),
+    Purge,
+    Reclaim,
+}
+
+fn key() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        4 => (0u16..300).prop_map(|n| format!("key-{n:05}").into_bytes()),
+        2 => (0u64..100).prop_map(|n| n.to_be_bytes().to_vec()),
+        1 => prop::collection::vec(any::<u8>(), 0..4),
+        1 => (0u8..6, 400usize..512).prop_map(|(b, len)| vec![b; len]),
+    ]
+}
+
+fn acts() -> impl Strategy<Value = Vec<Act>> {
+    let value = || {
+        prop_oneof![
+            6 => (any::<u8>(), 0usize..120).prop_map(|(b, n)| vec![b; n]),
+            2 => (any::<u8>(), 500usize..896).prop_map(|(b, n)| vec![b; n]),
+            1 => (any::<u8>(), 897usize..12_000).prop_map(|(b, n)| vec![b; n]),
+        ]
+    };
+    let bound =
+        || prop_oneof![key().prop_map(Bound::Included), key().prop_map(Bound::Excluded), Just(Bound::Unbounded)];
+    let act = prop_oneof![
+        12 => (key(), value()).prop_map(|(k, v)| Act::Put(k, v)),
+        4 => (key(), value()).prop_map(|(k, v)| Act::Insert(k, v)),
+        6 => key().prop_map(Act::Delete),
+        4 => (key(), any::<u8>()).prop_map(|(k, b)| Act::Modify(k, b)),
+        4 => key().prop_map(Act::Get),
+        2 => (bound(), bound(), any::<bool>()).prop_map(|(a, b, d)| Act::Range(a, b, d)),
+        2 => any::<bool>().prop_map(Act::End),
+        1 => Just(Act::Purge),
+        1 => Just(Act::Reclaim),
+    ];
+    prop::collection::vec(act, 1..250)
+}
+
+fn in_order(start: &Bound<Vec<u8>>, end: &Bound<Vec<u8>>) -> bool {
+    match (start, end) {
+        (Bound::Unbounded, _) | (_, Bound::Unbounded) => true,
+        (Bound::Included(a), Bound::Included(b)) => a <= b,
+        (Bound::Included(a) | Bound::Excluded(a), Bound::Included(b) | Bound::Excluded(b)) => a < b,
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, max_shrink_iters: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_tree_equals_a_map(acts in acts(), table_lock in prop_oneof![Just(None), Just(Some(Mode::S)), Just(Some(Mode::X))], escalate_after in prop_oneof![Just(20u32), Just(10_000)]) {
+        let stack = Stack::with(4096, 256, escalate_after);
+        let tree = stack.tree();
+        let mut committed: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
+        let mut model = committed.clone();
+        let begin = || {
+            let mut txn = stack.begin();
+            if let Some(mode) = table_lock {
+                txn.lock_table(TABLE, mode).unwrap();
+            }
+            txn
+        };
+        let mut txn = begin();
+        for act in acts {
+            match act {
+                Act::Put(k, v) => {
+                    prop_assert_eq!(tree.put(&mut txn, &k, &v).unwrap(), model.insert(k, v).is_some());
+                }
+                Act::Insert(k, v) => {
+                    let is_new = !model.contains_key(&k);
+                    prop_assert_eq!(tree.insert(&mut txn, &k, &v).unwrap(), is_new);
+                    if is_new {
+                        model.insert(k, v);
+                    }
+                }
+                Act::Delete(k) => {
+                    prop_assert_eq!(tree.delete(&mut txn, &k).unwrap(), model.remove(&k).is_some());
+                }
+                Act::Modify(k, b) => {
+                    let change = |old: &[u8]| {
+                        let mut new = old.to_vec();
+                        match b % 4 {
+                            0 => return None,
+                            1 => new.push(b),
+                            2 => new.truncate(usize::from(b)),
+                            _ => new.iter_mut().skip(2).take(5).for_each(|byte| *byte = b),
+                        }
+                        Some(new)
+                    };
+                    prop_assert_eq!(tree.modify(&mut txn, &k, change).unwrap(), model.contains_key(&k));
+                    if let Some(old) = model.get_mut(&k) && let Some(new) = change(old) {
+                        *old = new;
+                    }
+                }
+                Act::Get(k) => {
+                    prop_assert_eq!(tree.get(&mut txn, &k, Read::Locked).unwrap(), model.get(&k).cloned());
+                    prop_assert_eq!(tree.get(&mut txn, &k, Read::ForUpdate).unwrap(), model.get(&k).cloned());
+                }
+                Act::Range(start, end, forward) => {
+                    let direction = if forward { Direction::Forward } else { Direction::Backward };
+                    let found = read(&tree, &mut txn, start.clone(), end.clone(), direction);
+                    let mut expected: Vec<_> = if in_order(&start, &end) {
+                        model.range((start, end)).map(|(k, v)| (k.clone(), v.clone())).collect()
+                    } else {
+                        Vec::new()
+                    };
+                    if !forward {
+                        expected.reverse();
+                    }
+                    prop_assert_eq!(found, expected);
+                }
+                Act::End(commit) => {
+                    if commit {
+                        txn.commit(Durability::Volatile).unwrap();
+                        committed = model.clone();
+                    } else {
+                        txn.abort().unwrap();
+                        model = committed.clone();
+                    }
+                    stack.check(&[&tree]);
+                    txn = begin();
+                }
+                Act::Purge => {
+                    if table_lock.is_none() && txn.table_mode(TABLE).is_none_or(|m| matches!(m, Mode::IS | Mode::IX)) {
+                        stack.run(|txn| tree.purge(txn).unwrap());
+                    }
+                }
+                Act::Reclaim => stack.to_free.reclaim().unwrap(),
+            }
+        }
+        txn.abort().unwrap();
+        let all = stack.read_all(&tree, Direction::Forward);
+        prop_assert_eq!(all, committed.into_iter().collect::<Vec<_>>());
+        stack.to_free.reclaim().unwrap();
+        stack.run(|txn| tree.purge(txn).unwrap());
+        let report = stack.check(&[&tree]);
+        prop_assert_eq!(report.ghost_count, 0);
+        prop_assert_eq!(stack.to_free.pages().unwrap().len(), 0);
+    }
+}
