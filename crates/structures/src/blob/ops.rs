@@ -26,12 +26,14 @@ pub(crate) const OP_BLOB_FREE: OpId = OpId(69);
 /// What an operation says when its page does not fit.
 struct Unfit(&'static str);
 
+type Redo = fn(&mut PageMut<'_>, &[u8]) -> Option<Result<(), Unfit>>;
+
 struct BlobOperation {
     id: OpId,
     name: &'static str,
     formats: bool,
     /// `None`: the arguments cannot be read.
-    redo: fn(&mut PageMut<'_>, &[u8]) -> Option<Result<(), Unfit>>,
+    redo: Redo,
     print: fn(&[u8]) -> Option<String>,
 }
 

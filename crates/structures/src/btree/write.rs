@@ -33,7 +33,7 @@ enum Existing {
 }
 
 /// What a write met.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Met {
     /// No value.
     Nothing,
@@ -211,8 +211,8 @@ impl Tree {
     fn write(&self, txn: &mut Txn, key: &[u8], value: &[u8], existing: Existing) -> Result<Met, TreeError> {
         if value.len() <= value_bytes_max(self.page_bytes) {
             let met = self.write_record(txn, key, value.len() as u16, value, existing)?;
-            if let Met::Value(blob @ Some(_)) = &met {
-                self.defer_blob(txn, blob.clone())?;
+            if let Met::Value(blob) = met {
+                self.defer_blob(txn, blob)?;
             }
             return Ok(met);
         }
@@ -228,8 +228,8 @@ impl Tree {
         if met != Met::Kept {
             to_free.settle_blob(txn, blob)?;
         }
-        if let Met::Value(old) = &met {
-            self.defer_blob(txn, old.clone())?;
+        if let Met::Value(old) = met {
+            self.defer_blob(txn, old)?;
         }
         Ok(met)
     }
