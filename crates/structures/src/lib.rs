@@ -12,6 +12,8 @@
 pub mod blob;
 pub mod btree;
 mod error;
+#[cfg(test)]
+mod op_cases;
 mod to_free;
 
 use std::sync::Arc;

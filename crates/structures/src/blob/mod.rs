@@ -29,6 +29,8 @@ use crate::btree::node::{BLOB, BLOB_REF_BYTES};
 
 pub use data::BlobDataLayout;
 pub use index::BlobIndexLayout;
+#[cfg(test)]
+pub(crate) use ops::op_cases;
 pub(crate) use ops::{OP_BLOB_FREE, register};
 pub use store::read_range;
 pub(crate) use store::{create, free_content, pages, read};

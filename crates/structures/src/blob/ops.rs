@@ -225,3 +225,26 @@ pub(crate) fn register(ops: &mut Registry) -> Result<(), DuplicateOperation> {
     }
     Ok(())
 }
+
+/// A case for every operation, for the authors' kit.
+#[cfg(test)]
+pub(crate) fn op_cases(
+    page: impl Fn(&[(OpId, Vec<u8>)]) -> ledgerstone_region::PageBuf,
+) -> Vec<ledgerstone_op::kit::Case> {
+    use ledgerstone_op::kit::Case;
+    let root = PageId(7);
+    let extent = |first, count| append_args(Extent { first: PageId(first), count });
+    let empty = || vec![(OP_BLOB_INDEX_FORMAT, page_args(root))];
+    let index = || [empty(), vec![(OP_BLOB_APPEND, extent(20, 8)), (OP_BLOB_APPEND, extent(40, 2))]].concat();
+    vec![
+        Case::new(OP_BLOB_INDEX_FORMAT, page(&index()), page_args(root)),
+        Case::new(OP_BLOB_APPEND, page(&empty()), extent(20, 8)),
+        Case::new(OP_BLOB_APPEND, page(&index()), extent(42, 8)),
+        Case::new(OP_BLOB_APPEND, page(&index()), extent(43, 1)),
+        Case::new(OP_BLOB_SHRINK, page(&index()), shrink_args(1)),
+        Case::new(OP_BLOB_SHRINK, page(&index()), shrink_args(2)),
+        Case::new(OP_BLOB_LINK, page(&index()), page_args(PageId(99))),
+        Case::new(OP_BLOB_DATA_FORMAT, page(&index()), data_args(root, b"content")),
+        Case::new(OP_BLOB_FREE, page(&index()), Vec::new()),
+    ]
+}
