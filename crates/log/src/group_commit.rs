@@ -12,8 +12,8 @@
 //! ```
 //! G1. One flush at a time: `Leading` is entered from `Idle` by one compare-exchange.
 //! G2. Who publishes its record before a flush looks for the end of what is published is covered by it.
-//! G3. A sleeper is woken by the end of the flush it waits for, or as the one who leads it. One who is woken to lead and
-//!     finds its record durable wakes another in its place.
+//! G3. A sleeper is woken by the end of the flush it waits for, or as the one who leads it. Who is woken to lead either
+//!     does, or finds that somebody else leads or has led that flush, whose end wakes the whole bed: no wake is passed on.
 //!
 //! With `g` under way for as long as the device needs, all who commit in that time form `g + 1`: groups grow with the
 //! load by themselves, to half of those who commit: while one half sleeps, the other works. To have them all in one
@@ -133,12 +133,6 @@ impl FlushState {
     pub fn bed(self, is_covered: bool) -> usize {
         (if is_covered { self.number() } else { self.number() + 1 } & 1) as usize
     }
-
-    /// Whether one who slept as a member of the next group and leaves without leading must wake another (G3): nobody
-    /// leads, so nobody's end of a flush would.
-    pub fn must_pass_on(self) -> bool {
-        !self.is_leading()
-    }
 }
 
 #[cfg(test)]
@@ -180,7 +174,7 @@ mod tests {
     fn crowds_of_neighbouring_flushes_sleep_apart() {
         let idle = FlushState(8);
         let busy = idle.begun();
-        assert!(busy.is_leading() && !busy.must_pass_on() && idle.must_pass_on());
+        assert!(busy.is_leading() && !idle.is_leading());
         assert_ne!(busy.bed(true), busy.bed(false));
         // Who waits for the next flush lies in the bed that the next flush wakes.
         assert_eq!(busy.bed(false), busy.ended().begun().bed(true));

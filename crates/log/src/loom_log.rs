@@ -128,3 +128,8 @@ fn two_committers_never_sleep_for_ever() {
 fn three_committers_never_sleep_for_ever() {
     nobody_sleeps_for_ever(&[1, 1, 1], 2);
 }
+
+#[test]
+fn three_committers_of_two_rounds_never_sleep_for_ever() {
+    nobody_sleeps_for_ever(&[2, 1, 1], 1);
+}

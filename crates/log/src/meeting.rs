@@ -43,22 +43,19 @@ impl Meeting<'_> {
         mut try_lead: impl FnMut(FlushState) -> Option<Result<(), E>>,
         failed: impl Fn() -> E,
     ) -> Result<(), E> {
-        // The bed where we slept as one of those who wait for the next flush, until we have led one (G3).
-        let mut woken_in = None;
-        let result = loop {
+        loop {
             if self.durable.load(SeqCst) > lsn {
-                break Ok(());
+                return Ok(());
             }
             if self.failed.load(SeqCst) != 0 {
-                break Err(failed());
+                return Err(failed());
             }
             let seen = FlushState(self.flush.load(SeqCst));
             if !seen.is_leading() {
-                if let Some(led) = try_lead(seen) {
-                    woken_in = None;
-                    if led.is_err() {
-                        break led;
-                    }
+                if let Some(led) = try_lead(seen)
+                    && led.is_err()
+                {
+                    return led;
                 }
                 continue;
             }
@@ -73,16 +70,9 @@ impl Meeting<'_> {
                 && self.failed.load(SeqCst) == 0
             {
                 sync::futex_wait(&self.beds[bed], word, None);
-                woken_in = (!is_covered).then_some(bed);
             }
             self.sleepers[bed].fetch_sub(1, SeqCst);
-        };
-        if let Some(bed) = woken_in
-            && FlushState(self.flush.load(SeqCst)).must_pass_on()
-        {
-            self.wake_bed(bed, 1);
         }
-        result
     }
 
     /// Begins the flush after `seen`; `None` if somebody else was quicker (G1).
