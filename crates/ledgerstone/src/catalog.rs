@@ -7,7 +7,7 @@
 //!   0     1   format    1
 //!   1     1   kind      1 B-link tree
 //!   2     6   zero
-//!   8     8   table id  never reused: the log's tail when the table was created
+//!   8     8   table id  never reused: LSN of a record of its creation
 //!  16     8   root      page id; roots never move
 //! ```
 //! G1. A name is locked like any key: X to create or drop, S to look up. A drop also locks the table itself X, so that

@@ -275,10 +275,6 @@ impl Inner {
         &self.to_free
     }
 
-    pub(crate) fn space(&self) -> &Arc<Space> {
-        &self.space
-    }
-
     pub(crate) fn bell(&self) -> &Bell {
         &self.bell
     }

@@ -248,10 +248,10 @@ impl Transaction {
             if let Some(bytes) = env.catalog().get(txn, name.as_bytes(), Read::ForUpdate)? {
                 return Ok((Entry::decode(name, &bytes)?, false));
             }
-            // Unique for ever: nobody else can have seen this tail and appended below it.
-            let table = TableId(txn.engine().log.tail().0);
+            let root = Tree::create(txn, env.to_free())?;
+            // Unique for ever: the LSN of a record that making the root has just written.
+            let table = TableId(txn.last_lsn().0);
             txn.lock_table(table, Mode::X)?;
-            let root = Tree::create(txn, env.space(), env.to_free(), table)?;
             let entry = Entry { table, root };
             env.catalog().put(txn, name.as_bytes(), &entry.encode())?;
             Ok((entry, true))

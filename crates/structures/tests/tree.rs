@@ -271,7 +271,7 @@ fn a_tree_of_an_aborted_transaction_is_freed() {
     let free = stack.space.allocated_count().unwrap();
     let mut txn = stack.begin();
     txn.lock_table(TABLE, Mode::X).unwrap();
-    let root = ledgerstone_structures::Tree::create(&mut txn, &stack.space, &stack.to_free, TABLE).unwrap();
+    let root = ledgerstone_structures::Tree::create(&mut txn, &stack.to_free).unwrap();
     assert_ne!(root, PageId::NONE);
     txn.abort().unwrap();
     stack.check(&[]);

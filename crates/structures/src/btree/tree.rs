@@ -90,15 +90,15 @@ impl Tree {
         key_bytes_max(self.page_bytes)
     }
 
-    /// Makes a new, empty tree whose keys will be locked under `table`, and says where its root is.
+    /// Makes a new, empty tree and says where its root is.
     ///
     /// The pages are the caller's to keep if the transaction commits; if it aborts they are freed later (see
-    /// `to_free`). The caller has locked `table` exclusively, and links the root somewhere in the same transaction.
+    /// `to_free`). The caller links the root somewhere in the same transaction, and locks the tree's table exclusively
+    /// before using it.
     ///
     /// # Errors
     /// No space, a full lock table, a failed environment.
-    pub fn create(txn: &mut Txn, space: &Arc<Space>, to_free: &ToFree, table: TableId) -> Result<PageId, TreeError> {
-        let _ = (space, table);
+    pub fn create(txn: &mut Txn, to_free: &ToFree) -> Result<PageId, TreeError> {
         to_free.create_tree(txn)
     }
 

@@ -103,7 +103,7 @@ impl Stack {
     pub fn tree_of(&self, table: TableId) -> Tree {
         let root = self.run(|txn| {
             txn.lock_table(table, Mode::X).unwrap();
-            Tree::create(txn, &self.space, &self.to_free, table).unwrap()
+            Tree::create(txn, &self.to_free).unwrap()
         });
         Tree::new(&self.engine, &self.space, &self.to_free, table, root)
     }
