@@ -49,6 +49,9 @@ struct CrashArgs {
     /// Clients in each round, instead of a drawn number.
     #[arg(long)]
     clients: Option<u64>,
+    /// Leave something out, to see what fails without it: `drops`, `space`.
+    #[arg(long, value_parser = ["drops", "space"])]
+    without: Vec<String>,
     /// A bug to switch on (needs a build with the feature `planted`).
     #[arg(long)]
     planted: Option<String>,
@@ -120,6 +123,8 @@ struct WorkerArgs {
     #[arg(long)]
     clients: Option<u64>,
     #[arg(long)]
+    without: Vec<String>,
+    #[arg(long)]
     planted: Option<String>,
     #[arg(long)]
     first: u64,
@@ -154,6 +159,11 @@ fn plant(name: Option<&str>) -> anyhow::Result<()> {
     name.map_or(Ok(()), |name| planted::plant(name).map_err(anyhow::Error::msg))
 }
 
+fn wishes(client_count: Option<u64>, without: &[String]) -> Wishes {
+    let is_out = |what: &str| without.iter().any(|out| out == what);
+    Wishes { client_count, no_space_trouble: is_out("space"), no_drops: is_out("drops") }
+}
+
 fn worker_count(asked: Option<u64>) -> u64 {
     asked.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |count| count.get() as u64)).max(1)
 }
@@ -185,7 +195,7 @@ fn print_failures(command: &str, tally: &Tally) {
 
 fn crash(args: CrashArgs) -> anyhow::Result<bool> {
     plant(args.planted.as_deref())?;
-    let wishes = Wishes { client_count: args.clients, ..Wishes::default() };
+    let wishes = wishes(args.clients, &args.without);
     if let Some(seed) = args.one_seed {
         return Ok(if args.every_write {
             every_write(seed)
@@ -198,6 +208,9 @@ fn crash(args: CrashArgs) -> anyhow::Result<bool> {
     let mut arguments = Vec::new();
     if let Some(count) = args.clients {
         arguments.extend(["--clients".to_owned(), count.to_string()]);
+    }
+    for what in &args.without {
+        arguments.extend(["--without".to_owned(), what.clone()]);
     }
     if let Some(name) = &args.planted {
         arguments.extend(["--planted".to_owned(), name.clone()]);
@@ -391,7 +404,7 @@ fn worker(args: &WorkerArgs) -> anyhow::Result<bool> {
         work(share, history_round);
         return Ok(true);
     }
-    let wishes = Wishes { client_count: args.clients, ..Wishes::default() };
+    let wishes = wishes(args.clients, &args.without);
     let mut prepared = Prepared::default();
     work(share, |seed| {
         let plan = Plan::new(seed, wishes);

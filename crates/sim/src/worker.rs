@@ -2,7 +2,8 @@
 //!
 //! The seeded scheduler hands one baton from thread to thread, which is cheap as long as all stay on one processor. So
 //! a worker pins itself to one, and to use two processors the parent starts two workers of the same program. They
-//! talk by lines on their standard output: `fail <seed>`, then lines that begin with a blank, `done <counters>`.
+//! talk by lines on their standard output: `at <seed>`, `fail <seed>` and lines that begin with a blank, `done <counters>`.
+//! A worker that dies is a failure of the seed that it was at.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
@@ -56,6 +57,7 @@ pub fn work(share: Share, mut round: impl FnMut(u64) -> Result<Counters, Vec<Str
     for number in 0..share.count {
         let seed = share.first.wrapping_add(number.wrapping_mul(share.step));
         at.store(seed, Relaxed);
+        tell(&format!("at {seed}"));
         match round(seed) {
             Ok(more) => counters.merge(&more),
             Err(lines) => {
@@ -69,9 +71,6 @@ pub fn work(share: Share, mut round: impl FnMut(u64) -> Result<Counters, Vec<Str
                     break;
                 }
             }
-        }
-        if number % 256 == 255 {
-            tell(&format!("so far {}", number + 1));
         }
     }
     tell(&format!("done {counters}"));
@@ -150,7 +149,8 @@ pub fn run_workers(
     }
     drop(sender);
     let mut tally = Tally::default();
-    let mut done = vec![0; children.len()];
+    let mut done = 0;
+    let mut at = vec![0; children.len()];
     // The lines of a failure follow it, but lines of other workers may come between.
     let mut current = vec![None; children.len()];
     for (worker, line) in receiver {
@@ -165,15 +165,19 @@ pub fn run_workers(
             tally.failures.push((seed.parse().unwrap_or(0), Vec::new()));
         } else if let Some(counters) = line.strip_prefix("done ") {
             tally.counters.merge(&counters.parse().unwrap_or_default());
-        } else if let Some(number) = line.strip_prefix("so far ") {
-            done[worker] = number.parse().unwrap_or(0);
-            progress(done.iter().sum());
+        } else if let Some(seed) = line.strip_prefix("at ") {
+            at[worker] = seed.parse().unwrap_or(0);
+            done += 1;
+            if done % 256 == 0 || done == count {
+                progress(done);
+            }
         }
     }
     for (worker, mut child) in children.into_iter().enumerate() {
         let status = child.wait()?;
         if !status.success() {
-            tally.failures.push((0, vec![format!("worker {worker} ended with {status}; see its messages above")]));
+            let what = format!("worker {worker} ended with {status}; its messages are above");
+            tally.failures.push((at[worker], vec![what]));
         }
     }
     Ok(tally)

@@ -28,7 +28,7 @@ fn what_survives_a_crash_is_a_prefix_of_the_commits() {
 fn power_may_fail_at_every_write_of_a_small_script() {
     let mut prepared = Prepared::default();
     let short = |seed: &u64| {
-        let plan = Plan::new(*seed, Wishes { client_count: None, no_space_trouble: true });
+        let plan = Plan::new(*seed, Wishes { no_space_trouble: true, ..Wishes::default() });
         plan.lives[0].clients.len() == 1 && plan.lives[0].clients[0].len() <= 2
     };
     for seed in (1000..).filter(short).take(2) {

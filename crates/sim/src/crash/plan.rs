@@ -214,6 +214,8 @@ pub struct Wishes {
     pub client_count: Option<u64>,
     /// Without runs that are out of space.
     pub no_space_trouble: bool,
+    /// Without steps that drop a table.
+    pub no_drops: bool,
 }
 
 impl Plan {
@@ -246,7 +248,23 @@ impl Plan {
             lives.push(Life::recovery(&mut random));
         }
         lives.push(Life { crash_in_open: None, verifies: true, closes: true, ..Life::recovery(&mut random) });
-        Plan { seed, flavour, start, settings, lives }
+        let mut plan = Plan { seed, flavour, start, settings, lives };
+        if wishes.no_drops {
+            plan.keep_steps(|step| !matches!(step, Step::Drop(_)));
+        }
+        plan
+    }
+}
+
+impl Plan {
+    /// Takes away the steps that are not wanted.
+    fn keep_steps(&mut self, wanted: impl Fn(&Step) -> bool) {
+        let jobs = self.lives.iter_mut().flat_map(|life| life.clients.iter_mut().flatten());
+        for job in jobs {
+            if let Job::Transaction(transaction) = job {
+                transaction.steps.retain(&wanted);
+            }
+        }
     }
 }
 

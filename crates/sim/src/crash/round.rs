@@ -72,6 +72,10 @@ pub fn collect_panics() {
         if std::env::var_os("RUST_BACKTRACE").is_some() {
             text.push_str(&format!("\n{}", std::backtrace::Backtrace::force_capture()));
         }
+        if std::thread::panicking() {
+            // A panic while another unwinds: this process is about to abort, and nobody will collect anything.
+            eprintln!("{text}");
+        }
         PANICS.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(text);
     }));
 }
