@@ -7,14 +7,16 @@
 //! | `bool`, `char` | one byte; four, big-endian |
 //! | `String`, `Vec<u8>`, `[u8; N]` | as they are |
 //! | `Option<K>` | 0 for none; 1 and the key |
-//! | tuples | parts behind each other; a part of variable length that is not the last has each 0x00 written 0x00 0xff, and ends with 0x00 0x00 |
+//! | tuples | parts behind each other; parts of variable length that are not the last are escaped |
+//!
+//! Escaped: each 0x00 is written 0x00 0xff, and 0x00 0x00 ends the part. So a part orders before its continuations.
 
 use super::DecodeError;
 
 /// A type that can be a key: its bytes order as its values do.
 ///
-/// Implement it for your own types by way of those that have it. `encode` and `encode_part` append; bytes that come from
-/// disk are decoded with all the checks that they need and no panic.
+/// Implement it for your own types by way of those that have it. `encode` and `encode_part` append; bytes that come
+/// from disk are decoded with all the checks that they need and no panic.
 pub trait Key: Sized {
     /// Appends the key as a whole key, or as the last part of one.
     fn encode(&self, out: &mut Vec<u8>);
@@ -276,9 +278,75 @@ mod tests {
         assert_eq!(K::decode(&bytes(&a)).as_ref(), Ok(&a));
     }
 
+    fn check<K: Key>(key: &K, expected: &[u8]) {
+        assert_eq!(bytes(key), expected);
+    }
+
+    /// These bytes are in files: a change of one is a new format.
+    #[test]
+    fn the_encodings_are_what_the_files_hold() {
+        check(&0x0102_u16, &[1, 2]);
+        check(&-1_i16, &[0x7f, 0xff]);
+        check(&1_i16, &[0x80, 1]);
+        check(&true, &[1]);
+        check(&'a', &[0, 0, 0, 0x61]);
+        check(&"a\0".to_string(), &[b'a', 0]);
+        check(&("a\0b".to_string(), 7_u8), &[b'a', 0, 0xff, b'b', 0, 0, 7]);
+        check(&(7_u8, "a\0".to_string()), &[7, b'a', 0]);
+        check(&(None::<u8>, Some(vec![0_u8]), 1_u8), &[0, 1, 0, 0xff, 0, 0, 1]);
+        check(&([1_u8, 0], ()), &[1, 0]);
+    }
+
+    #[test]
+    fn the_small_types_order_in_every_pair() {
+        for a in i8::MIN..=i8::MAX {
+            for b in i8::MIN..=i8::MAX {
+                assert_eq!(bytes(&a).cmp(&bytes(&b)), a.cmp(&b));
+                assert_eq!(bytes(&(a as u8)).cmp(&bytes(&(b as u8))), (a as u8).cmp(&(b as u8)));
+            }
+        }
+        orders_and_returns(false, true);
+        orders_and_returns((), ());
+        orders_and_returns(i64::MIN, i64::MAX);
+        orders_and_returns(-1_i128, 0);
+    }
+
+    /// Parts made of the bytes that the escape is about, so that prefixes and zeros meet often.
+    fn spiky() -> impl Strategy<Value = Vec<u8>> {
+        prop::collection::vec(prop::sample::select(vec![0_u8, 1, 0xfe, 0xff]), 0..5)
+    }
+
     proptest! {
         #[test]
-        fn bytes_order_as_keys_do(a: (i64, String, Option<Vec<u8>>), b: (i64, String, Option<Vec<u8>>), c: u128, d: u128, e: i8, f: i8) {
+        fn zeros_and_prefixes_order_inside_tuples(
+            a in (spiky(), spiky(), any::<u8>(), spiky()),
+            b in (spiky(), spiky(), any::<u8>(), spiky()),
+        ) {
+            orders_and_returns((a.0.clone(), Some(a.1.clone())), (b.0.clone(), Some(b.1.clone())));
+            orders_and_returns(((a.0.clone(), a.1.clone()), a.2), ((b.0.clone(), b.1.clone()), b.2));
+            orders_and_returns(a, b);
+        }
+
+        #[test]
+        fn integers_and_chars_order(
+            a: (u16, i16, u32, i32, u64, char),
+            b: (u16, i16, u32, i32, u64, char),
+        ) {
+            orders_and_returns(a.1, b.1);
+            orders_and_returns(a.3, b.3);
+            orders_and_returns(a.5, b.5);
+            // Few values each, so that the later parts decide as well.
+            let few = |k: (u16, i16, u32, i32, u64, char)| (k.0 % 2, k.1 % 2, k.2 % 2, k.3 % 2, k.4 % 2, k.5);
+            orders_and_returns(few(a), few(b));
+        }
+
+        #[test]
+        fn bytes_order_as_keys_do(
+            a in any::<(i64, String, Option<Vec<u8>>)>(),
+            b in any::<(i64, String, Option<Vec<u8>>)>(),
+            (c, d) in any::<(u128, u128)>(),
+            (e, f) in any::<(i8, i8)>(),
+        ) {
             orders_and_returns(c, d);
             orders_and_returns(e, f);
             orders_and_returns(a.0, b.0);

@@ -135,6 +135,8 @@ fn take<'a, T>(all: &[u8], bytes: &mut &'a [u8]) -> Result<&'a [u8], DecodeError
 tuple!(A 0; B 1);
 tuple!(A 0, B 1; C 2);
 tuple!(A 0, B 1, C 2; D 3);
+tuple!(A 0, B 1, C 2, D 3; E 4);
+tuple!(A 0, B 1, C 2, D 3, E 4; F 5);
 
 #[cfg(test)]
 mod tests {
@@ -142,12 +144,41 @@ mod tests {
 
     use super::*;
 
+    fn check<V: Value>(value: &V, bytes: &[u8]) {
+        let mut out = Vec::new();
+        value.encode(&mut out);
+        assert_eq!(out, bytes);
+    }
+
+    /// These bytes are in files: a change of one is a new format.
+    #[test]
+    fn the_encodings_are_what_the_files_hold() {
+        check(&0x0102_u16, &[2, 1]);
+        check(&-2_i32, &[0xfe, 0xff, 0xff, 0xff]);
+        check(&1.5_f32, &[0, 0, 0xc0, 0x3f]);
+        check(&true, &[1]);
+        check(&'a', &[0x61, 0, 0, 0]);
+        check(&(), &[]);
+        check(&"ab".to_string(), b"ab");
+        check(&None::<u8>, &[0]);
+        check(&Some(7_u8), &[1, 7]);
+        check(&("ab".to_string(), 7_u8), &[2, 0, 0, 0, b'a', b'b', 7]);
+    }
+
     proptest! {
         #[test]
         fn values_come_back(value: (String, Option<i32>, Vec<u8>, (u8, bool))) {
             let mut bytes = Vec::new();
             value.encode(&mut bytes);
             prop_assert_eq!(<(String, Option<i32>, Vec<u8>, (u8, bool)) as Value>::decode(&bytes), Ok(value));
+        }
+
+        #[test]
+        fn numbers_come_back_to_the_bit(a: i128, b: u16, c in prop::num::f32::ANY, d in prop::num::f64::ANY, e: char) {
+            let mut bytes = Vec::new();
+            (a, b, c, d, e, ()).encode(&mut bytes);
+            let (a2, b2, c2, d2, e2, ()) = <(i128, u16, f32, f64, char, ()) as Value>::decode(&bytes).unwrap();
+            prop_assert_eq!((a, b, c.to_bits(), d.to_bits(), e), (a2, b2, c2.to_bits(), d2.to_bits(), e2));
         }
 
         #[test]
