@@ -152,30 +152,35 @@ pub(crate) enum Gap {
     Held(KeyLock),
 }
 
-/// One step down or to the right.
+/// One step of a descent.
 enum Step {
-    Here,
+    /// This is the node; with a key as aim, this is its slot.
+    Here(Result<usize, usize>),
+    /// Down or to the right.
     Go(PageId),
 }
 
 impl Tree {
-    /// The leaf of `key`.
+    /// The leaf of `key`, and its slot there.
     #[inline]
     pub(crate) fn find_key(&self, key: &[u8], descent: &mut Descent) -> Result<Spot<Held<'_>>, TreeError> {
-        let page = self.find(Aim::Key(key), 0, descent)?;
-        let slot = Node::new(page.words()).search(key);
-        Ok(Spot { page, slot })
+        self.find_spot(Aim::Key(key), 0, descent)
     }
 
     /// The node of `level` at the aim. What is read of it counts after a check (D4).
-    #[inline]
     pub(crate) fn find(&self, aim: Aim<'_>, level: u8, descent: &mut Descent) -> Result<Held<'_>, TreeError> {
+        Ok(self.find_spot(aim, level, descent)?.page)
+    }
+
+    #[inline]
+    fn find_spot(&self, aim: Aim<'_>, level: u8, descent: &mut Descent) -> Result<Spot<Held<'_>>, TreeError> {
         loop {
             if descent.is_latching() {
-                return Ok(Held::Shared(self.find_latched(aim, level, descent)?));
+                let Spot { page, slot } = self.find_latched(aim, level, descent)?;
+                return Ok(Spot { page: Held::Shared(page), slot });
             }
             match self.try_find(aim, level, descent)? {
-                Ok(page) => return Ok(Held::Optimistic(page)),
+                Ok(Spot { page, slot }) => return Ok(Spot { page: Held::Optimistic(page), slot }),
                 Err(Restart) => descent.restarted(),
             }
         }
@@ -188,7 +193,7 @@ impl Tree {
         aim: Aim<'_>,
         level: u8,
         descent: &mut Descent,
-    ) -> Result<Result<OptimisticPage<'_>, Restart>, TreeError> {
+    ) -> Result<Result<Spot<OptimisticPage<'_>>, Restart>, TreeError> {
         let cache = &self.engine.cache;
         let mut page = cache.optimistic(self.root)?;
         for _ in 0..STEPS_MAX {
@@ -200,7 +205,7 @@ impl Tree {
                 return Err(self.not_a_node(page.id(), &node, level));
             }
             let next = match self.step(aim, level, &node, descent) {
-                Step::Here => return Ok(Ok(page)),
+                Step::Here(slot) => return Ok(Ok(Spot { page, slot })),
                 Step::Go(next) => next,
             };
             // D1: the id is real.
@@ -224,15 +229,19 @@ impl Tree {
 
     #[inline]
     fn step<B: Bytes>(&self, aim: Aim<'_>, level: u8, node: &Node<B>, descent: &mut Descent) -> Step {
+        // Only what lies behind the last key can lie behind the high fence: that spares most descents the look at it.
         if node.level() == level {
-            if !aim.is_beyond(node) {
-                return Step::Here;
+            let slot = match aim {
+                Aim::Key(key) => node.search(key),
+                Aim::Below(_) | Aim::Last => Err(node.count()),
+            };
+            if slot != Err(node.count()) || !aim.is_beyond(node) {
+                return Step::Here(slot);
             }
             descent.moves_right(node);
             return Step::Go(node.link());
         }
         let slot = aim.child_slot(node);
-        // Only what lies behind the last key can lie behind the high fence: spares most descents the look at it.
         if slot + 1 >= node.count() && aim.is_beyond(node) {
             descent.moves_right(node);
             return Step::Go(node.link());
@@ -249,7 +258,7 @@ impl Tree {
     }
 
     /// The descent that always ends: shared latches, parent before child, left before right (D3).
-    fn find_latched(&self, aim: Aim<'_>, level: u8, descent: &mut Descent) -> Result<SharedPage<'_>, TreeError> {
+    fn find_latched(&self, aim: Aim<'_>, level: u8, descent: &mut Descent) -> Result<Spot<SharedPage<'_>>, TreeError> {
         let cache = &self.engine.cache;
         let mut page = cache.shared(self.root)?;
         for _ in 0..STEPS_MAX {
@@ -258,7 +267,7 @@ impl Tree {
                 return Err(self.not_a_node(page.id(), &node, level));
             }
             match self.step(aim, level, &node, descent) {
-                Step::Here => return Ok(page),
+                Step::Here(slot) => return Ok(Spot { page, slot }),
                 Step::Go(next) => page = cache.shared(next)?,
             }
         }
@@ -269,9 +278,8 @@ impl Tree {
     #[inline]
     pub(crate) fn latch_leaf(&self, key: &[u8], descent: &mut Descent) -> Result<Spot<ExclusivePage<'_>>, TreeError> {
         while !descent.is_latching() {
-            if let Ok(page) = self.try_find(Aim::Key(key), 0, descent)? {
+            if let Ok(Spot { page, slot }) = self.try_find(Aim::Key(key), 0, descent)? {
                 let node = Node::new(page.words());
-                let slot = node.search(key);
                 if slot == Err(node.count()) && node.link() != PageId(0) && page.check().is_ok() {
                     // The writer will look at the next leaf's first key: bring it in before anything is latched.
                     let _ = self.engine.cache.optimistic(node.link());
@@ -298,8 +306,8 @@ impl Tree {
             if descent.is_latching() {
                 return self.latch_node_waiting(key, level, descent);
             }
-            if let Ok(page) = self.try_find(Aim::Key(key), level, descent)?
-                && let Ok(page) = page.try_upgrade()
+            if let Ok(spot) = self.try_find(Aim::Key(key), level, descent)?
+                && let Ok(page) = spot.page.try_upgrade()
             {
                 return Ok(page);
             }
@@ -311,7 +319,7 @@ impl Tree {
     /// latched anew: whatever happened to it meanwhile shows in its fences, and a key that moved right is followed.
     fn latch_node_waiting(&self, key: &[u8], level: u8, descent: &mut Descent) -> Result<ExclusivePage<'_>, TreeError> {
         loop {
-            let id = self.find_latched(Aim::Key(key), level, descent)?.id();
+            let id = self.find_latched(Aim::Key(key), level, descent)?.page.id();
             let page = self.engine.cache.exclusive(id)?;
             let node = Node::new(page.words());
             if node.is_of(self.root) && node.level() == level && !node.is_before(key) && !node.is_beyond(key) {
