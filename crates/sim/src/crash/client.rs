@@ -44,8 +44,8 @@ pub struct Client {
 
 /// Why a transaction cannot go on.
 enum Trouble {
-    /// Deadlock or lock timeout.
-    Conflict,
+    /// Deadlock or lock timeout, as the counters call it.
+    Conflict(&'static str),
     /// No space, no locks left: refused.
     Refused,
     /// The power is off.
@@ -125,7 +125,7 @@ impl Client {
                 Err(trouble) => trouble,
             };
             match trouble {
-                Trouble::Conflict => report.counters.add("conflicts", 1),
+                Trouble::Conflict(name) => report.counters.add(name, 1),
                 Trouble::Refused => {
                     report.counters.add("refused", 1);
                     return true;
@@ -284,7 +284,8 @@ impl Client {
     fn trouble(&self, what: &str, error: &Error) -> Trouble {
         match error {
             _ if self.disk.is_crashed() => Trouble::Down,
-            Error::Deadlock { .. } | Error::LockTimeout { .. } => Trouble::Conflict,
+            Error::Deadlock { .. } => Trouble::Conflict("deadlocks"),
+            Error::LockTimeout { .. } => Trouble::Conflict("timeouts"),
             Error::LockTableFull | Error::ReadOnly { .. } => Trouble::Refused,
             error => Trouble::Bug(format!("client {}: {what}: {error} ({error:?})", self.number)),
         }
@@ -292,7 +293,7 @@ impl Client {
 
     fn goes_on(&self, what: &str, error: &Error, report: &mut Report) -> bool {
         match self.trouble(what, error) {
-            Trouble::Conflict | Trouble::Refused => true,
+            Trouble::Conflict(_) | Trouble::Refused => true,
             Trouble::Down => false,
             Trouble::Bug(what) => {
                 report.bugs.push(what);

@@ -61,6 +61,9 @@ struct LifeReport {
     failure: Option<Vec<String>>,
 }
 
+/// Decisions of the scheduler after which a life counts as hanging. Ordinary ones take some thousands.
+const STEPS_MAX: u64 = 3_000_000;
+
 /// Messages of panics, in any thread, since the last look.
 static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
@@ -158,7 +161,7 @@ fn simulate(
         }
     }));
     let body = || live(plan, number, life, disk, known, talk);
-    let result = catch_unwind(AssertUnwindSafe(|| Scheduler::run(life.schedule_seed, body)));
+    let result = catch_unwind(AssertUnwindSafe(|| Scheduler::run_within(life.schedule_seed, STEPS_MAX, body)));
     let panics = take_panics();
     match result {
         Ok(Ok(report)) if panics.is_empty() => Ok(report),
@@ -270,6 +273,10 @@ fn work(
     counters.add("lost", verdict.lost);
     counters.add("unanswered_present", verdict.unanswered_present);
     counters.add("judged", 1);
+    let recovery = env.recovery_report();
+    counters.add("torn_pages", recovery.torn_pages.len() as u64);
+    counters.add("redone", recovery.redo_applied_count);
+    counters.add("losers", recovery.loser_count);
     if talk == Talk::Loud {
         println!("life {number}: opened, {verdict:?}, {:?}", env.recovery_report());
     }
@@ -314,7 +321,8 @@ fn work(
     }
     if !disk.is_crashed() {
         if env.is_failed() {
-            return Err(vec!["the environment has failed though the disk has not".to_owned()]);
+            let why = env.begin().err().map_or(String::new(), |error| error.to_string());
+            return Err(vec![format!("the environment has failed though the disk has not: {why}")]);
         }
         if !life.closes {
             disk.crash_now();

@@ -1,7 +1,7 @@
 //! Makes a failing plan smaller: takes a piece away, runs the rest, and keeps the loss if it still fails.
 //!
 //! From the large to the small: lives, clients, jobs, steps. Each try is a whole round, so the number of tries is bounded.
-//! What is found may be another failure than the first; it is a failure all the same.
+//! A loss is kept if what fails begins with the same words: a plan that is small because it fails in another way is no help.
 
 use super::plan::{Job, Plan};
 use super::round::{Failure, Prepared, Talk, run};
@@ -21,7 +21,9 @@ pub fn shrink(plan: Plan, failure: Failure, prepared: &mut Prepared, tries_max: 
                 continue;
             }
             tries += 1;
-            if let Err(failure) = run(&smaller, prepared, Talk::Quiet) {
+            if let Err(failure) = run(&smaller, prepared, Talk::Quiet)
+                && kind(&failure) == kind(&best.1)
+            {
                 best = (smaller, failure);
                 break;
             }
@@ -30,6 +32,12 @@ pub fn shrink(plan: Plan, failure: Failure, prepared: &mut Prepared, tries_max: 
             return best;
         }
     }
+}
+
+/// The first letters of what failed, numbers left out.
+fn kind(failure: &Failure) -> String {
+    let first = failure.lines.first().map_or("", String::as_str);
+    first.chars().filter(|letter| !letter.is_ascii_digit()).take(16).collect()
 }
 
 fn size(plan: &Plan) -> usize {
