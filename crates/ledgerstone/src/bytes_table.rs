@@ -7,7 +7,7 @@ use ledgerstone_lock::Mode;
 use ledgerstone_structures::{Read, Tree};
 use ledgerstone_txn::Txn;
 
-use crate::catalog::{Entry as CatalogEntry, TableInfo};
+use crate::catalog::TableInfo;
 use crate::transaction::Shared;
 use crate::{Entry, Error, Range};
 
@@ -19,10 +19,6 @@ use crate::{Entry, Error, Range};
 pub struct BytesTable {
     pub(crate) shared: Arc<Shared>,
     info: Arc<TableInfo>,
-    /// How many tables had been dropped when this one was found.
-    removals_seen: u64,
-    /// Created by this very transaction.
-    is_own: bool,
 }
 
 impl std::fmt::Debug for BytesTable {
@@ -32,8 +28,8 @@ impl std::fmt::Debug for BytesTable {
 }
 
 impl BytesTable {
-    pub(crate) fn new(shared: &Arc<Shared>, info: Arc<TableInfo>, removals_seen: u64, is_own: bool) -> BytesTable {
-        BytesTable { shared: Arc::clone(shared), info, removals_seen, is_own }
+    pub(crate) fn new(shared: &Arc<Shared>, info: Arc<TableInfo>) -> BytesTable {
+        BytesTable { shared: Arc::clone(shared), info }
     }
 
     /// The table's name.
@@ -42,41 +38,27 @@ impl BytesTable {
         &self.info.name
     }
 
-    pub(crate) fn catalog_entry(&self) -> CatalogEntry {
-        self.info.entry
+    pub(crate) fn info(&self) -> &Arc<TableInfo> {
+        &self.info
     }
 
     pub(crate) fn tree(&self) -> &Tree {
         &self.info.tree
     }
 
-    /// Runs `f` with the intention `mode` on the table; the first time, makes sure that the table still exists.
+    /// Runs `f` with the intention `mode` on the table, if the table is still there (G2).
     #[inline]
     pub(crate) fn enter<T>(&self, mode: Mode, f: impl FnOnce(&mut Txn) -> Result<T, Error>) -> Result<T, Error> {
-        let table = self.info.entry.table;
         self.shared.run(|txn| {
             if mode == Mode::IX {
                 self.shared.env.check_writable()?;
             }
-            let is_first = txn.table_mode(table).is_none();
-            txn.lock_table(table, mode)?;
-            if is_first && !self.is_own {
-                self.check_still_there()?;
+            txn.lock_table(self.info.entry.table, mode)?;
+            if self.info.is_dropped() {
+                return Err(Error::NoSuchTable(self.info.name.clone()));
             }
             f(txn)
         })
-    }
-
-    /// G2: refuses if the table was dropped between the look-up and the lock.
-    fn check_still_there(&self) -> Result<(), Error> {
-        let known = &self.shared.env.known;
-        if known.removal_count() == self.removals_seen {
-            return Ok(());
-        }
-        match known.get(&self.info.name) {
-            Some(info) if info.entry == self.info.entry => Ok(()),
-            _ => Err(Error::NoSuchTable(self.info.name.clone())),
-        }
     }
 
     /// The value of `key`, locked for reading until the transaction ends.

@@ -13,11 +13,12 @@
 //! G1. A name is locked like any key: X to create or drop, S to look up. A drop also locks the table itself X, so that
 //!     it waits for everyone who uses the table.
 //! G2. `known` holds committed tables only. An entry goes in while its name is locked S by who read it, and comes out
-//!     before the X lock of a drop is released; whoever relies on it has locked the table first and looks again then.
+//!     before the X lock of a drop is released; whoever relies on it has locked the table first and then asks whether it
+//!     was dropped.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Release};
+use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
 
 use ledgerstone_page::{PageId, TableId};
 use ledgerstone_structures::Tree;
@@ -63,14 +64,31 @@ pub(crate) struct TableInfo {
     pub name: String,
     pub entry: Entry,
     pub tree: Tree,
+    /// Set by the transaction that drops the table, while it has the table locked X; taken back if it aborts. So whoever
+    /// has any lock on the table sees the truth (the lock orders the two).
+    is_dropped: AtomicBool,
+}
+
+impl TableInfo {
+    pub(crate) fn new(name: &str, entry: Entry, tree: Tree) -> Arc<TableInfo> {
+        Arc::new(TableInfo { name: name.to_string(), entry, tree, is_dropped: AtomicBool::new(false) })
+    }
+
+    pub(crate) fn set_dropped(&self, is_dropped: bool) {
+        self.is_dropped.store(is_dropped, Release);
+    }
+
+    /// To be asked with the table locked.
+    #[inline]
+    pub(crate) fn is_dropped(&self) -> bool {
+        self.is_dropped.load(Acquire)
+    }
 }
 
 /// Tables seen before, so that a transaction that names one need not search the tree (G2).
 #[derive(Default)]
 pub(crate) struct Known {
     tables: RwLock<BTreeMap<String, Arc<TableInfo>>>,
-    /// Counts removals: while it stands still, whatever was known is still true.
-    removal_count: AtomicU64,
 }
 
 impl Known {
@@ -78,19 +96,20 @@ impl Known {
         self.tables.read().get(name).cloned()
     }
 
-    pub(crate) fn insert(&self, info: Arc<TableInfo>) {
-        self.tables.write().insert(info.name.clone(), info);
+    /// Remembers a table; gives back the one that is remembered, so that there is one for everybody.
+    pub(crate) fn insert(&self, info: Arc<TableInfo>) -> Arc<TableInfo> {
+        let mut tables = self.tables.write();
+        match tables.get(&info.name) {
+            Some(known) if known.entry == info.entry => Arc::clone(known),
+            _ => {
+                tables.insert(info.name.clone(), Arc::clone(&info));
+                info
+            }
+        }
     }
 
     pub(crate) fn remove(&self, name: &str) {
         self.tables.write().remove(name);
-        self.removal_count.fetch_add(1, Release);
-    }
-
-    /// How many tables have been removed. Read before [`Known::get`], and again once the table is locked (G2): Acquire
-    /// pairs with the Release above, and the lock orders the two.
-    pub(crate) fn removal_count(&self) -> u64 {
-        self.removal_count.load(Acquire)
     }
 }
 

@@ -1,7 +1,9 @@
 //! The environment: one directory, one engine, and everybody's handle to it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use std::sync::atomic::{
+    AtomicBool, AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst,
+};
 
 use ledgerstone_disk::{Disk, DiskLock};
 use ledgerstone_log::ControlFile;
@@ -20,6 +22,8 @@ use crate::{Error, Options, Transaction, TransactionOptions, background, open};
 
 /// Tries of [`Environment::transact`] before it gives a conflict back to its caller.
 const TRY_COUNT_MAX: u32 = 200;
+/// How often a close looks whether the deferred frees under way are done.
+const RECLAIM_LOOK_NS: u64 = 100_000;
 
 /// An open environment. Cheap to clone; closed in order when the last clone and transaction are gone.
 ///
@@ -76,6 +80,8 @@ pub(crate) struct Inner {
     pub(crate) last_checkpoint: AtomicU64,
     pub(crate) checkpoint_count: AtomicU64,
     pub(crate) bell: Bell,
+    /// Reclaims under way, each of which runs at most one transaction at a time.
+    pub(crate) reclaim_count: AtomicU32,
     pub(crate) is_closed: AtomicBool,
 }
 
@@ -209,8 +215,8 @@ impl Environment {
     /// # Errors
     /// [`Error::TransactionsOpen`]; a page, the log or the control file cannot be written (the next open recovers).
     pub fn close(self) -> Result<(), Error> {
-        let count = self.inner.env.engine.table.active_count();
-        if count > 0 && !self.inner.env.engine.is_failed() {
+        let count = self.inner.env.user_transaction_count();
+        if count > 0 {
             return Err(Error::TransactionsOpen { count });
         }
         self.inner.shut_down()
@@ -285,7 +291,7 @@ impl Inner {
 
     pub(crate) fn table_info(&self, name: &str, entry: Entry) -> Arc<TableInfo> {
         let tree = Tree::new(&self.engine, &self.space, &self.to_free, entry.table, entry.root);
-        Arc::new(TableInfo { name: name.to_string(), entry, tree })
+        TableInfo::new(name, entry, tree)
     }
 
     pub(crate) fn check_writable(&self) -> Result<(), Error> {
@@ -307,7 +313,27 @@ impl Inner {
         if self.is_read_only {
             return Ok(());
         }
-        Ok(self.to_free.reclaim()?)
+        self.reclaim_count.fetch_add(1, SeqCst);
+        let done = self.to_free.reclaim();
+        self.reclaim_count.fetch_sub(1, SeqCst);
+        Ok(done?)
+    }
+
+    /// Transactions that somebody began and has not ended; those of deferred frees are waited for and not counted. None
+    /// once the environment has failed.
+    fn user_transaction_count(&self) -> u32 {
+        loop {
+            // Before and after: a reclaim that began or ended in between is looked at again.
+            let own = self.reclaim_count.load(SeqCst);
+            let active = self.engine.table.active_count();
+            if active == 0 || self.engine.is_failed() {
+                return 0;
+            }
+            if active > own && self.reclaim_count.load(SeqCst) == own {
+                return active - own;
+            }
+            sync::sleep_ns(RECLAIM_LOOK_NS);
+        }
     }
 
     pub(crate) fn log_since_checkpoint(&self) -> u64 {

@@ -15,7 +15,7 @@
 //! O3. Nobody else has the environment while we are here: the lock is taken first and released last.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 use ledgerstone_buffer::{Cache, CacheConfig, Policy};
 use ledgerstone_disk::{Disk, DiskError, DiskErrorKind, DiskFile, DiskLock, Open};
@@ -291,6 +291,7 @@ impl Parts {
             control: Mutex::new(control),
             last_checkpoint: AtomicU64::new(0),
             checkpoint_count: AtomicU64::new(0),
+            reclaim_count: AtomicU32::new(0),
             is_closed: AtomicBool::new(false),
         })
     }

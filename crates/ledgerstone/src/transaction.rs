@@ -143,19 +143,20 @@ impl Transaction {
     /// [`Error::NoSuchTable`], conflicts.
     pub fn drop_table(&self, name: &str) -> Result<(), Error> {
         check_name(name)?;
-        let entry = self.find(name, Missing::Refuse, false)?.catalog_entry();
-        let env = Arc::clone(&self.shared.env);
-        self.shared.run(|txn| {
-            env.check_writable()?;
-            txn.lock_table(entry.table, Mode::X)?;
+        let table = self.find(name, Missing::Refuse, false)?;
+        let (env, info) = (Arc::clone(&self.shared.env), Arc::clone(table.info()));
+        table.enter(Mode::IX, |txn| {
+            txn.lock_table(info.entry.table, Mode::X)?;
             if !env.catalog().delete(txn, name.as_bytes())? {
                 return Err(Error::NoSuchTable(name.to_string()));
             }
-            env.to_free().defer_tree(txn, entry.root)?;
-            let (env, name) = (Arc::clone(&env), name.to_string());
+            env.to_free().defer_tree(txn, info.entry.root)?;
+            info.set_dropped(true);
             txn.on_end(move |committed| {
+                // G2: before the locks go.
+                info.set_dropped(committed);
                 if committed {
-                    env.known.remove(&name); // G2: before the locks go.
+                    env.known.remove(&info.name);
                     env.nudge_reclaim();
                 }
             });
@@ -209,9 +210,7 @@ impl Transaction {
     fn find(&self, name: &str, missing: Missing, must_be_new: bool) -> Result<BytesTable, Error> {
         check_name(name)?;
         let known = &self.shared.env.known;
-        let removals_seen = known.removal_count();
         let own = self.shared.state.lock().own.get(name).cloned();
-        let is_own = own.is_some();
         let found = match own {
             Some(own) => own,
             None => match known.get(name) {
@@ -221,11 +220,11 @@ impl Transaction {
         };
         match (found, missing) {
             (Some(_), _) if must_be_new => Err(Error::TableExists(name.to_string())),
-            (Some(info), _) => Ok(BytesTable::new(&self.shared, info, removals_seen, is_own)),
+            (Some(info), _) => Ok(BytesTable::new(&self.shared, info)),
             (None, Missing::Refuse) => Err(Error::NoSuchTable(name.to_string())),
             (None, Missing::Create) => {
-                let (info, is_own) = self.create(name)?;
-                Ok(BytesTable::new(&self.shared, info, removals_seen, is_own))
+                let info = self.create(name)?;
+                Ok(BytesTable::new(&self.shared, info))
             }
         }
     }
@@ -235,13 +234,12 @@ impl Transaction {
         self.shared.run(|txn| {
             let Some(bytes) = env.catalog().get(txn, name.as_bytes(), Read::Locked)? else { return Ok(None) };
             let info = env.table_info(name, Entry::decode(name, &bytes)?);
-            env.known.insert(Arc::clone(&info)); // G2: the name is locked S now.
-            Ok(Some(info))
+            Ok(Some(env.known.insert(info))) // G2: the name is locked S now.
         })
     }
 
     /// Creates the table; another transaction may have been faster while the lock on the name was waited for.
-    fn create(&self, name: &str) -> Result<(Arc<TableInfo>, bool), Error> {
+    fn create(&self, name: &str) -> Result<Arc<TableInfo>, Error> {
         let env = &self.shared.env;
         let (entry, is_own) = self.shared.run(|txn| {
             env.check_writable()?;
@@ -257,12 +255,11 @@ impl Transaction {
             Ok((entry, true))
         })?;
         let info = env.table_info(name, entry);
-        if is_own {
-            self.shared.state.lock().own.insert(name.to_string(), Some(Arc::clone(&info)));
-        } else {
-            env.known.insert(Arc::clone(&info)); // G2: the name is locked U.
+        if !is_own {
+            return Ok(env.known.insert(info)); // G2: the name is locked U.
         }
-        Ok((info, is_own))
+        self.shared.state.lock().own.insert(name.to_string(), Some(Arc::clone(&info)));
+        Ok(info)
     }
 }
 

@@ -84,6 +84,33 @@ fn tables_are_created_listed_and_dropped_inside_transactions() -> Result<(), Err
 }
 
 #[test]
+fn a_handle_to_a_dropped_table_is_refused_every_time() -> Result<(), Error> {
+    let dir = tempfile::tempdir().unwrap();
+    let env = small().open(dir.path())?;
+    env.transact(|txn| txn.bytes_or_create("t")?.put(b"k", b"v"))?;
+    let late = env.begin()?;
+    let handle = late.bytes("t")?; // Found, but not yet locked.
+    let dropping = env.begin()?;
+    let own = dropping.bytes("t")?;
+    dropping.drop_table("t")?;
+    assert!(matches!(own.get(b"k"), Err(Error::NoSuchTable(_))), "not even who drops it may use it");
+    dropping.commit()?;
+    for _ in 0..2 {
+        assert!(matches!(handle.put(b"k", b"w"), Err(Error::NoSuchTable(_))));
+    }
+    late.commit()?;
+    // A drop that is rolled back leaves the table usable, through old handles too.
+    env.transact(|txn| txn.create_table("t")?.put(b"k", b"v"))?;
+    let dropping = env.begin()?;
+    let old = dropping.bytes("t")?;
+    dropping.drop_table("t")?;
+    dropping.abort()?;
+    assert!(matches!(old.get(b"k"), Err(Error::Finished)));
+    assert_eq!(env.transact(|txn| txn.bytes("t")?.get(b"k"))?.as_deref(), Some(&b"v"[..]));
+    Ok(())
+}
+
+#[test]
 fn ranges_run_from_both_ends_and_meet() -> Result<(), Error> {
     let dir = tempfile::tempdir().unwrap();
     let env = small().open(dir.path())?;
