@@ -258,6 +258,10 @@ impl Client {
             Step::Create(table) => act(Deed::Create { table: table_name(table) }),
             Step::Drop(table) => act(Deed::Drop { table: table_name(table) }),
             Step::List => act(Deed::List),
+            Step::Pause(us) => {
+                sync::sleep_ns(us * 1000);
+                Ok(())
+            }
         }
     }
 

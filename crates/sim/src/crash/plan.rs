@@ -205,6 +205,8 @@ pub enum Step {
     Drop(u64),
     /// Names of all tables.
     List,
+    /// Lets time pass, in microseconds, with all its locks held.
+    Pause(u64),
 }
 
 /// What can be set from outside.
@@ -233,7 +235,7 @@ impl Plan {
             } else {
                 random.pick(&[32 << 10, 64 << 10, 1 << 20])
             },
-            lock_timeout_ms: random.pick(&[5, 100, 10_000]),
+            lock_timeout_ms: random.pick(&[1, 5, 10_000]),
             escalate_after: random.pick(&[8, 4096]),
             is_lru: random.percent(30),
         };
@@ -335,7 +337,8 @@ fn transaction(random: &mut Random, flavour: Flavour) -> TransactionPlan {
         _ => random.between(1, 7),
     };
     let steps: Vec<Step> = (0..step_count).map(|_| step(random, flavour)).collect();
-    let writes = steps.iter().any(|step| !matches!(step, Step::Get(_) | Step::Scan { .. } | Step::List));
+    let writes =
+        steps.iter().any(|step| !matches!(step, Step::Get(_) | Step::Scan { .. } | Step::List | Step::Pause(_)));
     TransactionPlan {
         durability: [Durability::Sync, Durability::Pipelined, Durability::Async, Durability::Volatile]
             [random.weighted(&[30, 35, 15, 20])],
@@ -349,14 +352,14 @@ fn transaction(random: &mut Random, flavour: Flavour) -> TransactionPlan {
 fn step(random: &mut Random, flavour: Flavour) -> Step {
     let key = key(random, flavour);
     let length = value_length(random, flavour);
-    //            get upd put ins del mod scan fill clear create drop list
+    //            get upd put ins del mod scan fill clear create drop list pause
     let weights = match flavour {
-        Flavour::Mixed | Flavour::Short => [10, 6, 30, 8, 12, 14, 8, 4, 3, 2, 1, 1],
-        Flavour::Splits => [5, 3, 10, 10, 10, 5, 6, 30, 20, 1, 1, 0],
-        Flavour::Large => [8, 3, 34, 10, 12, 20, 4, 2, 3, 1, 3, 0],
-        Flavour::Catalog => [5, 2, 20, 6, 6, 5, 4, 10, 2, 18, 18, 4],
-        Flavour::Crowded => [20, 10, 24, 8, 10, 14, 12, 0, 1, 1, 0, 0],
-        Flavour::Log => [4, 2, 40, 8, 8, 20, 2, 12, 3, 1, 1, 0],
+        Flavour::Mixed | Flavour::Short => [10, 6, 30, 8, 12, 14, 8, 4, 3, 2, 1, 1, 2],
+        Flavour::Splits => [5, 3, 10, 10, 10, 5, 6, 30, 20, 1, 1, 0, 2],
+        Flavour::Large => [8, 3, 34, 10, 12, 20, 4, 2, 3, 1, 3, 0, 2],
+        Flavour::Catalog => [5, 2, 20, 6, 6, 5, 4, 10, 2, 18, 18, 4, 2],
+        Flavour::Crowded => [20, 10, 24, 8, 10, 14, 12, 0, 1, 1, 0, 0, 5],
+        Flavour::Log => [4, 2, 40, 8, 8, 20, 2, 12, 3, 1, 1, 0, 2],
     };
     match random.weighted(&weights) {
         0 => Step::Get(key),
@@ -378,7 +381,8 @@ fn step(random: &mut Random, flavour: Flavour) -> Step {
         8 => Step::Clear(key, random.between(2, 60)),
         9 => Step::Create(key.table),
         10 => Step::Drop(key.table),
-        _ => Step::List,
+        11 => Step::List,
+        _ => Step::Pause(random.between(1, 8000)),
     }
 }
 
