@@ -142,13 +142,13 @@ impl Client {
     }
 
     fn attempt(&self, plan: &TransactionPlan, record: &mut Record) -> Result<Option<Ticket>, Trouble> {
-        let mut options = TransactionOptions::default();
-        options.durability = Some(match plan.durability {
+        let durability = match plan.durability {
             Durability::Sync => ledgerstone::Durability::Sync,
             Durability::Pipelined => ledgerstone::Durability::Pipelined,
             Durability::Async => ledgerstone::Durability::Async,
             Durability::Volatile => ledgerstone::Durability::Volatile,
-        });
+        };
+        let options = with_durability(durability);
         let txn = self.env.begin_with(options).map_err(|error| self.trouble("begin", &error))?;
         let mut hands = Hands { txn: &txn, tables: BTreeMap::new() };
         let done = plan.steps.iter().enumerate().try_for_each(|(number, step)| {
@@ -305,6 +305,14 @@ impl Client {
             }
         }
     }
+}
+
+/// The default options of a transaction, and this durability.
+#[allow(clippy::field_reassign_with_default)] // The options have a private field: no other way to write them.
+pub fn with_durability(durability: ledgerstone::Durability) -> TransactionOptions {
+    let mut options = TransactionOptions::default();
+    options.durability = Some(durability);
+    options
 }
 
 fn acknowledge(record: &mut Record) {

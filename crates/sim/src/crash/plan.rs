@@ -274,14 +274,14 @@ impl Life {
     /// Opens, crashes on the way, or looks and loses its power.
     fn recovery(random: &mut Random) -> Life {
         Life {
-            schedule_seed: random.next(),
+            schedule_seed: random.number(),
             crash_in_open: Some(crash_point(random, 40)),
             clients: Vec::new(),
             crash_after: Some(crash_point(random, 20)),
             closes: random.percent(30),
             space_bytes: None,
             verifies: random.percent(50),
-            survival_seed: random.next(),
+            survival_seed: random.number(),
         }
     }
 
@@ -304,14 +304,14 @@ impl Life {
             (creates && random.percent(60) || generation > 0 && random.percent(15)).then(|| crash_point(random, 40));
         let out_of_space = !wishes.no_space_trouble && random.percent(4);
         Life {
-            schedule_seed: random.next(),
+            schedule_seed: random.number(),
             crash_in_open,
             clients,
             crash_after: random.percent(92).then(|| crash_point(random, scale)),
             closes: random.percent(70),
             space_bytes: out_of_space.then(|| random.between(0, 400 << 10)),
             verifies: random.percent(50),
-            survival_seed: random.next(),
+            survival_seed: random.number(),
         }
     }
 }

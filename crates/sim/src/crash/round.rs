@@ -5,6 +5,7 @@
 //! begins with, and has to stay.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
@@ -406,11 +407,10 @@ impl Prepared {
             return Ok((SimDisk::new(), State::default()));
         }
         let key = (plan.start, plan.settings.segment_bytes);
-        if !self.0.contains_key(&key) {
-            let made = prepare(plan.start == Start::Filled, &plan.settings)?;
-            self.0.insert(key, made);
-        }
-        let (disk, state) = &self.0[&key];
+        let (disk, state) = match self.0.entry(key) {
+            Entry::Occupied(made) => made.into_mut(),
+            Entry::Vacant(place) => place.insert(prepare(plan.start == Start::Filled, &plan.settings)?),
+        };
         Ok((disk.snapshot(), state.clone()))
     }
 }

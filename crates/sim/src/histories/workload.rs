@@ -10,11 +10,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
-use ledgerstone::{BytesTable, Durability, Environment, Error, TransactionOptions};
+use ledgerstone::{BytesTable, Durability, Environment, Error};
 use ledgerstone_disk::{Disk, FileDisk, SimDisk};
 use ledgerstone_region::sync::{self, Scheduler};
 
 use super::history::{Access, Act, Commit, History, Item, Seen, Transaction};
+use crate::crash::client::with_durability;
 use crate::random::Random;
 
 const TABLE_COUNT: u32 = 2;
@@ -49,13 +50,13 @@ pub fn simulate(seed: u64) -> Result<History, Vec<String>> {
     let mut random = Random::new(seed ^ 0x6869_7374);
     let size = Size::small(&mut random);
     let disk = SimDisk::new();
-    let schedule_seed = random.next();
+    let schedule_seed = random.number();
     let body = || {
         let shared: Arc<dyn Disk> = Arc::new(disk.clone());
         let env = open(shared, random.pick(&[4, 4096]), 128 * 4096)?;
         // From here on each operation of the disk is a place to lose the baton.
         disk.set_hook(Arc::new(sync::yield_point));
-        run(env, random.next(), size)
+        run(env, random.number(), size)
     };
     let result = catch_unwind(AssertUnwindSafe(|| Scheduler::run(schedule_seed, body)));
     let panics = crate::crash::round::take_panics();
@@ -170,9 +171,7 @@ impl Client {
     fn transaction(&mut self, transaction: &mut Transaction) -> Result<(), Error> {
         let durabilities =
             [Durability::Volatile, Durability::Volatile, Durability::Async, Durability::Pipelined, Durability::Sync];
-        let mut options = TransactionOptions::default();
-        options.durability = Some(self.random.pick(&durabilities));
-        let txn = self.env.begin_with(options)?;
+        let txn = self.env.begin_with(with_durability(self.random.pick(&durabilities)))?;
         let tables = [txn.bytes(&table_name(0))?, txn.bytes(&table_name(1))?];
         let only_reads = self.random.percent(20);
         for _ in 0..self.random.between(1, 5) {
