@@ -86,6 +86,7 @@ impl From<BufferError> for Error {
             BufferError::PageOutOfRange { .. } => {
                 Error::Setting { name: "page_count_max".into(), what: error.to_string() }
             }
+            BufferError::DoubleWriteFormat { file, what: "version", expected, found } => newer(file, found, expected),
             BufferError::LatchTimeout { .. } => Error::LockTimeout { what: error.to_string() },
             _ => Error::Corrupt { what: error.to_string() },
         }
@@ -96,6 +97,7 @@ impl From<SpaceError> for Error {
     fn from(error: SpaceError) -> Error {
         match error {
             SpaceError::NoSpace { .. } => Error::no_space(&error),
+            SpaceError::NewerFormat { file, found, supported } => newer(file, found.into(), supported.into()),
             SpaceError::Disk(error) => error.into(),
             SpaceError::Buffer(error) => error.into(),
             SpaceError::Txn(error) => error.into(),
@@ -146,4 +148,9 @@ impl From<RecoveryError> for Error {
             _ => Error::Corrupt { what: error.to_string() },
         }
     }
+}
+
+fn newer(path: String, found: u64, supported: u64) -> Error {
+    let number = |format| u32::try_from(format).unwrap_or(u32::MAX);
+    Error::NewerFormat { path, found: number(found), supported: number(supported) }
 }

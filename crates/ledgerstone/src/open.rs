@@ -13,12 +13,13 @@
 //!     creation left (and refuses a directory that holds strangers' files under our names).
 //! O2. Recovery raises the incarnation durably in `control` before the log is written at all.
 //! O3. Nobody else has the environment while we are here: the lock is taken first and released last.
+//! O4. A data file that is missing is not made anew: nothing but a backup could fill it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 use ledgerstone_buffer::{Cache, CacheConfig, Policy};
-use ledgerstone_disk::{Disk, DiskError, DiskErrorKind, DiskFile, DiskLock, Open};
+use ledgerstone_disk::{Disk, DiskErrorKind, DiskFile, DiskLock, Open};
 use ledgerstone_lock::{LockConfig, LockTable};
 use ledgerstone_log::{
     CONTROL_PATH, ControlFile, ControlState, EnvironmentId, FIRST_LSN, LOG_DIR, Log, LogConfig, LogError, LogScan,
@@ -35,7 +36,7 @@ use parking_lot::Mutex;
 use crate::background::Bell;
 use crate::catalog::Known;
 use crate::env::Inner;
-use crate::options::{Effective, Replacement};
+use crate::options::{Effective, Replacement, page_bytes_fit, segment_bytes_fit};
 use crate::{Error, Options};
 
 const LOCK: &str = "lock";
@@ -54,6 +55,9 @@ pub(crate) fn open(options: &Options, disk: Arc<dyn Disk>) -> Result<Inner, Erro
     let exists = disk.exists(CONTROL_PATH)?;
     if !exists && (!options.create || options.read_only) {
         return Err(Error::NotAnEnvironment { path: disk.describe(), why: "it has no control file" });
+    }
+    if !exists {
+        refuse_strangers(&disk)?; // Before anything is made there.
     }
     let lock = take_lock(&disk)?;
     if disk.exists(CONTROL_PATH)? { recover(options, disk, lock) } else { create(options, disk, lock) }
@@ -87,14 +91,38 @@ fn create(options: &Options, disk: Arc<dyn Disk>, lock: Box<dyn DiskLock>) -> Re
     parts.into_inner(options, effective, disk, lock, space, catalog, to_free, control, RecoveryReport::default())
 }
 
+/// Refuses a directory where files that are not ours have our names (O1). Changes nothing.
+fn refuse_strangers(disk: &Arc<dyn Disk>) -> Result<(), Error> {
+    let refuse = |why| Err(Error::NotAnEnvironment { path: disk.describe(), why });
+    let has_log = disk.exists(LOG_DIR)?;
+    if has_log && disk.list(LOG_DIR)?.iter().any(|name| !ledgerstone_log::is_log_file(name)) {
+        return refuse("its directory named log holds files that are not ours; choose another directory");
+    }
+    // A creation makes the directory of the log durably before any other file.
+    if !begins_as_ours(disk, DATA, 40, b"LSTNDATA")? || !has_log && disk.exists(DATA)? {
+        return refuse("it has a file named data that is not ours; choose another directory");
+    }
+    if !begins_as_ours(disk, DOUBLE_WRITE, 0, b"LSTDWRIT")? {
+        return refuse("it has a file named double_write that is not ours; choose another directory");
+    }
+    Ok(())
+}
+
+/// True if the file is missing, has its magic number, or begins with zeros because nothing was written yet.
+fn begins_as_ours(disk: &Arc<dyn Disk>, name: &str, at: usize, magic: &[u8; 8]) -> Result<bool, Error> {
+    if !disk.exists(name)? {
+        return Ok(true);
+    }
+    let file = disk.open(name, Open::READ)?;
+    let mut head = [0; 512];
+    let there = file.len()?.min(512) as usize;
+    file.read_at(0, &mut head[..there])?;
+    Ok(head[at..at + 8] == *magic || head.iter().all(|&byte| byte == 0))
+}
+
 /// Removes what a creation that was cut short has left behind (O1).
 fn clear_interrupted_creation(disk: &Arc<dyn Disk>) -> Result<(), Error> {
-    if disk.exists(DATA)? && !disk.exists(DOUBLE_WRITE)? && !disk.exists(LOG_DIR)? {
-        return Err(Error::NotAnEnvironment {
-            path: disk.describe(),
-            why: "it has a file named data that is not ours; choose another directory",
-        });
-    }
+    refuse_strangers(disk)?;
     for file in [DATA, DOUBLE_WRITE] {
         if disk.exists(file)? {
             disk.remove(file)?;
@@ -108,9 +136,29 @@ fn clear_interrupted_creation(disk: &Arc<dyn Disk>) -> Result<(), Error> {
     Ok(())
 }
 
+/// Refuses a control file whose checksum is right and whose contents cannot be: nothing may be computed from them.
+fn check_control(state: &ControlState) -> Result<(), Error> {
+    let lsn_max = 1 << 48;
+    let checks = [
+        (page_bytes_fit(state.page_bytes), "page_bytes", u64::from(state.page_bytes)),
+        (segment_bytes_fit(state.segment_bytes), "segment_bytes", state.segment_bytes),
+        (state.scan_lsn >= FIRST_LSN && state.scan_lsn.0 < lsn_max, "scan_lsn", state.scan_lsn.0),
+        (state.scan_lsn.0.is_multiple_of(8), "scan_lsn", state.scan_lsn.0),
+        (state.checkpoint_lsn.0 == 0 || state.checkpoint_lsn >= state.scan_lsn, "scan_lsn", state.scan_lsn.0),
+        (state.checkpoint_lsn.0 < lsn_max, "checkpoint_lsn", state.checkpoint_lsn.0),
+        (state.incarnation_max < 1 << 48, "incarnation_max", state.incarnation_max),
+        (state.scan_incarnation <= state.incarnation_max, "scan_incarnation", state.scan_incarnation),
+    ];
+    match checks.iter().find(|(holds, ..)| !holds) {
+        Some((_, field, found)) => Err(Error::Corrupt { what: format!("{CONTROL_PATH}: {field} is {found}") }),
+        None => Ok(()),
+    }
+}
+
 fn recover(options: &Options, disk: Arc<dyn Disk>, lock: Box<dyn DiskLock>) -> Result<Inner, Error> {
     let mut control = ControlFile::open(&*disk)?;
     let state = control.state;
+    check_control(&state)?;
     if let Some(asked) = options.config.page_bytes
         && asked != state.page_bytes
     {
@@ -120,7 +168,9 @@ fn recover(options: &Options, disk: Arc<dyn Disk>, lock: Box<dyn DiskLock>) -> R
     let mut report = RecoveryReport { scan_lsn: state.scan_lsn, ..RecoveryReport::default() };
 
     let mut timer = Timer::start();
-    let (data, double_write) = (open_file(&disk, DATA)?, open_file(&disk, DOUBLE_WRITE)?);
+    // O4
+    let data = disk.open(DATA, Open { create: false, ..FILE })?;
+    let double_write = disk.open(DOUBLE_WRITE, FILE)?;
     report.torn_pages = Cache::repair_torn(&*data, &*double_write, state.page_bytes)?;
     report.torn_ns = timer.lap();
 
@@ -129,6 +179,11 @@ fn recover(options: &Options, disk: Arc<dyn Disk>, lock: Box<dyn DiskLock>) -> R
             .map(|scan| scan.with_incarnation_max(state.incarnation_max))
     };
     let analysis = ledgerstone_recovery::analyse(scan()?)?;
+    if analysis.end <= state.checkpoint_lsn {
+        let (end, checkpoint) = (analysis.end, state.checkpoint_lsn);
+        let what = format!("the log ends at LSN {end}, before its last checkpoint at {checkpoint}: its end is damaged");
+        return Err(Error::Corrupt { what });
+    }
     report.analysis_ns = timer.lap();
     report.end_lsn = analysis.end;
     report.record_count = analysis.record_count;
@@ -137,7 +192,8 @@ fn recover(options: &Options, disk: Arc<dyn Disk>, lock: Box<dyn DiskLock>) -> R
     report.was_clean = state.is_clean && analysis.losers.is_empty() && analysis.ends_with_checkpoint;
 
     // O2
-    let incarnation = state.incarnation_max + 1;
+    // The log knows better than a control file whose newest slot was lost.
+    let incarnation = state.incarnation_max.max(analysis.incarnation) + 1;
     control.state.incarnation_max = incarnation;
     control.state.is_clean = false;
     control.write()?;
@@ -166,9 +222,8 @@ fn recover(options: &Options, disk: Arc<dyn Disk>, lock: Box<dyn DiskLock>) -> R
     Ok(inner)
 }
 
-fn open_file(disk: &Arc<dyn Disk>, name: &str) -> Result<Arc<dyn DiskFile>, DiskError> {
-    disk.open(name, Open { create: true, create_new: false, read_only: false, direct: true })
-}
+/// How data and double-write file are opened.
+const FILE: Open = Open { create: true, create_new: false, read_only: false, direct: true };
 
 fn trees(engine: &Arc<Engine>, space: &Arc<Space>) -> (Tree, ToFree) {
     let to_free = ToFree::new(engine, space, TO_FREE_TABLE, TO_FREE_ROOT);
@@ -227,12 +282,12 @@ impl Parts {
             next_incarnation,
             ..LogConfig::new(Arc::clone(disk), region.clone(), state.environment)
         })?;
-        let data = open_file(disk, DATA)?;
+        let data = disk.open(DATA, FILE)?;
         let cache = Cache::new(CacheConfig {
             region: region.clone(),
             slots: Arc::clone(&slots),
             data: Arc::clone(&data),
-            double_write: open_file(disk, DOUBLE_WRITE)?,
+            double_write: disk.open(DOUBLE_WRITE, FILE)?,
             log: Arc::clone(&log) as _,
             page_bytes: state.page_bytes,
             cache_bytes: effective.cache_bytes,

@@ -284,18 +284,18 @@ impl Options {
     pub(crate) fn sizes_for_creation(&self) -> Result<(u32, u64), Error> {
         let page = self.config.page_bytes.unwrap_or(4096);
         let segment = self.config.log_segment_bytes.unwrap_or(16 << 20);
-        check(
-            page.is_power_of_two() && (4096..=32768).contains(&page),
-            "page_bytes",
-            "a power of two from 4096 to 32768 is needed",
-        )?;
-        check(
-            segment.is_power_of_two() && (64 << 10..=1 << 32).contains(&segment),
-            "log_segment_bytes",
-            "a power of two from 65536 to 4294967296 is needed",
-        )?;
+        check(page_bytes_fit(page), "page_bytes", "a power of two from 4096 to 32768 is needed")?;
+        check(segment_bytes_fit(segment), "log_segment_bytes", "a power of two from 65536 to 4294967296 is needed")?;
         Ok((page, segment))
     }
+}
+
+pub(crate) fn page_bytes_fit(bytes: u32) -> bool {
+    bytes.is_power_of_two() && (4096..=32768).contains(&bytes)
+}
+
+pub(crate) fn segment_bytes_fit(bytes: u64) -> bool {
+    bytes.is_power_of_two() && (64 << 10..=1 << 32).contains(&bytes)
 }
 
 fn check(holds: bool, name: &str, what: &str) -> Result<(), Error> {

@@ -207,25 +207,31 @@ impl Transaction {
         Ok(Table::new(self.find(definition.name(), missing, false)?))
     }
 
+    /// Finds the table and locks it with the weakest intention, so that it stays what it is until this transaction ends.
     fn find(&self, name: &str, missing: Missing, must_be_new: bool) -> Result<BytesTable, Error> {
         check_name(name)?;
         let known = &self.shared.env.known;
-        let own = self.shared.state.lock().own.get(name).cloned();
-        let found = match own {
-            Some(own) => own,
-            None => match known.get(name) {
-                Some(info) if !must_be_new => Some(info),
-                _ => self.look_up(name)?,
-            },
-        };
-        match (found, missing) {
-            (Some(_), _) if must_be_new => Err(Error::TableExists(name.to_string())),
-            (Some(info), _) => Ok(BytesTable::new(&self.shared, info)),
-            (None, Missing::Refuse) => Err(Error::NoSuchTable(name.to_string())),
-            (None, Missing::Create) => {
-                let info = self.create(name)?;
-                Ok(BytesTable::new(&self.shared, info))
+        loop {
+            let own = self.shared.state.lock().own.get(name).cloned();
+            let is_own = own.is_some();
+            let found = match own {
+                Some(own) => own,
+                None => match known.get(name) {
+                    Some(info) if !must_be_new => Some(info),
+                    _ => self.look_up(name)?,
+                },
+            };
+            let info = match (found, missing) {
+                (Some(_), _) if must_be_new => return Err(Error::TableExists(name.to_string())),
+                (Some(info), _) => info,
+                (None, Missing::Refuse) => return Err(Error::NoSuchTable(name.to_string())),
+                (None, Missing::Create) => self.create(name)?,
+            };
+            self.shared.run(|txn| Ok(txn.lock_table(info.entry.table, Mode::IS)?))?;
+            if is_own || !info.is_dropped() {
+                return Ok(BytesTable::new(&self.shared, info));
             }
+            // G2: dropped while the lock was waited for; perhaps there is another of that name by now.
         }
     }
 

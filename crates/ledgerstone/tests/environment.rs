@@ -88,17 +88,21 @@ fn a_handle_to_a_dropped_table_is_refused_every_time() -> Result<(), Error> {
     let dir = tempfile::tempdir().unwrap();
     let env = small().open(dir.path())?;
     env.transact(|txn| txn.bytes_or_create("t")?.put(b"k", b"v"))?;
-    let late = env.begin()?;
-    let handle = late.bytes("t")?; // Found, but not yet locked.
+    let user = env.begin()?;
+    let handle = user.bytes("t")?;
+    let options = TransactionOptions { lock_timeout: Some(Duration::from_millis(20)), ..Default::default() };
+    let impatient = env.begin_with(options)?;
+    assert!(matches!(impatient.drop_table("t"), Err(Error::LockTimeout { .. })), "a drop waits for who uses the table");
+    impatient.abort()?;
+    handle.put(b"k", b"w")?;
+    user.commit()?;
     let dropping = env.begin()?;
     let own = dropping.bytes("t")?;
     dropping.drop_table("t")?;
-    assert!(matches!(own.get(b"k"), Err(Error::NoSuchTable(_))), "not even who drops it may use it");
-    dropping.commit()?;
     for _ in 0..2 {
-        assert!(matches!(handle.put(b"k", b"w"), Err(Error::NoSuchTable(_))));
+        assert!(matches!(own.get(b"k"), Err(Error::NoSuchTable(_))), "not even who drops it may use it");
     }
-    late.commit()?;
+    dropping.commit()?;
     // A drop that is rolled back leaves the table usable, through old handles too.
     env.transact(|txn| txn.create_table("t")?.put(b"k", b"v"))?;
     let dropping = env.begin()?;
