@@ -6,6 +6,7 @@
 #   demo.sh [--build]     DEMO_SECONDS (8) before each kill, DEMO_THREADS (4), DEMO_ACCOUNTS (100000),
 #                         DEMO_DIR (target/demo): made afresh and left behind to be looked at
 set -euo pipefail
+exec 2>&1 # Notes and data in the order in which they were said.
 cd "$(dirname "$0")/.."
 [ "${1:-}" != --build ] || cargo build --quiet --release -p ledgerstone-cli
 seconds=${DEMO_SECONDS:-8}

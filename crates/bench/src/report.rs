@@ -158,6 +158,9 @@ impl std::fmt::Display for Recovery {
         if self.was_clean {
             return write!(f, "closed in order, nothing to recover");
         }
+        if self.total_ms == 0.0 {
+            return write!(f, "a new environment, nothing to recover");
+        }
         write!(f, "{:.1} ms:", self.total_ms)?;
         for (name, ms) in PHASES.iter().zip(self.phases_ms) {
             write!(f, " {name} {ms:.1},")?;
