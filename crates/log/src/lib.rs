@@ -76,7 +76,7 @@ pub use crate::{
     },
     scan::LogScan,
     seal::Seal,
-    segment::{LOG_DIR, segment_name},
+    segment::{LOG_DIR, is_log_file, segment_name},
 };
 
 /// What tells an environment from every other: 16 random bytes.

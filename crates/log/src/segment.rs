@@ -28,6 +28,11 @@ pub fn segment_name(lsn: u64) -> String {
     format!("{lsn:016x}{SUFFIX}")
 }
 
+/// Whether a file of this name, without directory, can be one of ours.
+pub fn is_log_file(name: &str) -> bool {
+    segment_lsn(name).is_some() || DRAFT.strip_prefix(LOG_DIR).and_then(|draft| draft.strip_prefix('/')) == Some(name)
+}
+
 /// The first LSN of the segment of this file name.
 pub(crate) fn segment_lsn(name: &str) -> Option<u64> {
     let digits = name.strip_suffix(SUFFIX)?;

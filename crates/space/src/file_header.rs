@@ -23,7 +23,8 @@ const FORMAT_AT: usize = MAGIC_AT + 8;
 const PAGE_BYTES_AT: usize = FORMAT_AT + 4;
 const ENVIRONMENT_AT: usize = PAGE_BYTES_AT + 4;
 const CREATED_AT: usize = ENVIRONMENT_AT + 16;
-const FORMAT: u32 = 1;
+/// The format that this version writes, and the newest that it reads.
+pub(crate) const FORMAT: u32 = 1;
 const _: () = assert!(CREATED_AT + 8 == 80);
 
 pub(crate) fn args(environment: [u8; 16], created_ns: u64) -> [u8; 24] {
@@ -41,6 +42,12 @@ pub(crate) fn write(page: &mut PageMut<'_>, args: &[u8]) -> Option<()> {
     page.put_u32(PAGE_BYTES_AT, u32::try_from(page.len_bytes()).ok()?);
     page.put(ENVIRONMENT_AT, args);
     Some(())
+}
+
+/// The format, if the page is a file header of a newer one.
+pub(crate) fn newer_format(page: Words<'_>) -> Option<u32> {
+    let format = page.u32(FORMAT_AT);
+    (header::layout(page) == LAYOUT_FILE_HEADER && page.u64(MAGIC_AT) == MAGIC && format > FORMAT).then_some(format)
 }
 
 pub(crate) fn check(page: Words<'_>, environment: Option<[u8; 16]>) -> Result<(), Corrupt> {

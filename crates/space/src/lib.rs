@@ -112,6 +112,10 @@ impl Space {
     ) -> Result<Arc<Space>, SpaceError> {
         let space = Space::new(engine, data)?;
         let header = engine.cache.shared(PageId(0))?;
+        if let Some(found) = file_header::newer_format(header.words()) {
+            let file = space.data.name().to_owned();
+            return Err(SpaceError::NewerFormat { file, found, supported: file_header::FORMAT });
+        }
         file_header::check(header.words(), Some(environment)).map_err(SpaceError::Header)?;
         drop(header);
         space.cover_pages_in_use()?;
@@ -129,7 +133,8 @@ impl Space {
                     // A map's own bit is set, so there is always a last one.
                     needed = map::last_set(map.words(), bits).map_or(needed, |bit| no * bits + bit + 1);
                 }
-                Err(error) if error.is_never_written() => break,
+                // The first map is as old as the file header: without it, pages in use would be given out again.
+                Err(error) if error.is_never_written() && no > 0 => break,
                 // The page table may end before the next map would begin. If the file has that map, it is too small.
                 Err(BufferError::PageOutOfRange { .. }) if no * bits >= self.page_count() => break,
                 Err(error) => return Err(error.into()),
