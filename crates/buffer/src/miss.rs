@@ -13,6 +13,8 @@
 //! M3. No thread sleeps for a frame while it holds the entry of the page it wants. It may hold other pages: whoever it waits
 //!     for is a write in flight, which needs no latch, or a holder that goes away or gives up after the same deadline.
 //! M4. Bytes from the disk are in the region only after they were verified.
+//! M5. A page on the disk is older than the log's durable end (W1). One that is not has a log that lost its end: records
+//!     that are appended there now would be taken for applied.
 //!
 //! This file does not know which frame is best (`replace/`), nor how a page is written (`write_back.rs`).
 
@@ -22,7 +24,8 @@ use crate::error::BufferError;
 use crate::frame_no::FrameNo;
 use crate::guard::ExclusivePage;
 use ledgerstone_disk::{AlignedBuf, DiskErrorKind};
-use ledgerstone_page::{PageId, checksum};
+use ledgerstone_page::planted::{self, Bug};
+use ledgerstone_page::{Corrupt, PageId, checksum, header};
 use ledgerstone_region::{SlotNo, WordsMut, sync};
 use std::cell::Cell;
 use std::sync::atomic::Ordering::Relaxed;
@@ -155,11 +158,22 @@ impl Cache {
             Err(error) if error.kind == DiskErrorKind::ShortRead => return Err(BufferError::NeverWritten { page: id }),
             Err(error) => return Err(error.into()),
         }
-        match checksum::verify(buffer, id) {
+        match checksum::verify(buffer, id).and_then(|()| self.check_not_ahead(id, buffer)) {
             Ok(()) => Ok(()),
             Err(corrupt) if corrupt.is_never_written() => Err(BufferError::NeverWritten { page: id }),
             Err(corrupt) => Err(BufferError::Damaged { page: id, file: self.data.name().to_owned(), corrupt }),
         }
+    }
+
+    /// M5.
+    fn check_not_ahead(&self, id: PageId, bytes: &[u8]) -> Result<(), Corrupt> {
+        let at = header::PAGE_LSN;
+        let page_lsn = u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
+        let durable = self.log.durable_lsn().0;
+        if page_lsn < durable || page_lsn == 0 || planted::is_on(Bug::WriteAheadOff) {
+            return Ok(());
+        }
+        Err(Corrupt::new("page LSN: the log ends before it", at as u64, durable, page_lsn).on(id))
     }
 
     /// A frame without waiting: a free one, or a clean page's. Tries `tries_max` pages at most.
