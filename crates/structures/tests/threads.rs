@@ -6,9 +6,10 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
+use ledgerstone_lock::Mode;
 use ledgerstone_region::sync::{self, Scheduler};
 use ledgerstone_structures::{Direction, Read, Tree, TreeError};
-use ledgerstone_txn::{Durability, Txn};
+use ledgerstone_txn::{Durability, KeyLock, Txn, key_hash, key_name};
 use stack::{Stack, TABLE};
 
 /// A small generator; the test needs variety, not quality.
@@ -177,4 +178,40 @@ fn records_put_by_many_threads_are_all_there() {
     assert_eq!(stack.read_all(&tree, Direction::Forward), expected.into_iter().collect::<Vec<_>>());
     stack.check(&[&tree]);
     assert_eq!(tree.table(), TABLE);
+}
+
+#[test]
+fn a_scan_that_waits_at_a_leafs_end_sees_what_was_put_behind_it_meanwhile() {
+    let stack = Arc::new(Stack::with(4096, 1024, 100_000));
+    let tree = stack.tree();
+    stack.run(|txn| {
+        for n in 1u64..=200 {
+            tree.put(txn, &(n * 10).to_be_bytes(), &[1; 90]).unwrap();
+        }
+    });
+    // Wherever the leaves end: the scan waits for the lock of every record in turn.
+    for n in 2u64..=200 {
+        let mut holder = stack.begin();
+        holder.lock(key_name(TABLE, KeyLock::Key(key_hash(&(n * 10).to_be_bytes()))), Mode::X).unwrap();
+        let waits = stack.engine.locks.stats().waits;
+        let scanner = {
+            let (stack, tree) = (Arc::clone(&stack), tree.clone());
+            sync::spawn("scanner", move || {
+                stack.run(|txn| {
+                    let start = Bound::Included(((n - 1) * 10).to_be_bytes().to_vec());
+                    let mut scan = tree.scan(start, Bound::Unbounded, Direction::Forward);
+                    let mut next = || scan.next(txn).unwrap().map(|(key, _)| key.to_vec());
+                    [next(), next()]
+                })
+            })
+        };
+        while stack.engine.locks.stats().waits == waits {
+            std::thread::yield_now();
+        }
+        let new = (n * 10 - 5).to_be_bytes();
+        tree.put(&mut holder, &new, &[2; 3]).unwrap();
+        holder.commit(Durability::Volatile).unwrap();
+        assert_eq!(scanner.join().unwrap()[1].as_deref(), Some(&new[..]), "before {}", n * 10);
+    }
+    stack.check(&[&tree]);
 }

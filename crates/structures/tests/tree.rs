@@ -311,6 +311,59 @@ fn a_scan_sees_what_its_own_transaction_does_ahead_of_it() {
     }
 }
 
+#[test]
+fn a_gap_below_a_ghost_is_held_by_who_read_it() {
+    let stack = Stack::new();
+    let tree = stack.tree();
+    stack.run(|txn| {
+        for n in (0u64..100).step_by(10) {
+            tree.put(txn, &n.to_be_bytes(), b"v").unwrap();
+        }
+    });
+    stack.run(|txn| tree.delete(txn, &30u64.to_be_bytes()).unwrap());
+    let mut reader = stack.begin();
+    assert_eq!(tree.get(&mut reader, &25u64.to_be_bytes(), Read::Locked).unwrap(), None);
+    assert_eq!(stack.run(|txn| tree.purge(txn).unwrap()).held_count, 1);
+    let mut writer = stack.begin();
+    writer.set_lock_timeout_ns(1_000_000);
+    assert!(tree.put(&mut writer, &24u64.to_be_bytes(), b"phantom").is_err());
+    writer.abort().unwrap();
+    reader.commit(Durability::Volatile).unwrap();
+}
+
+#[test]
+fn a_scan_sees_what_others_commit_right_ahead_of_it() {
+    for direction in [Direction::Forward, Direction::Backward] {
+        let stack = Stack::with(4096, 2048, 100_000);
+        let tree = stack.tree();
+        stack.run(|txn| {
+            for n in 1u64..=400 {
+                tree.put(txn, &(n * 10).to_be_bytes(), &[1; 90]).unwrap();
+            }
+        });
+        let mut txn = stack.begin();
+        let mut scan = tree.scan(Bound::Unbounded, Bound::Unbounded, direction);
+        let mut seen = Vec::new();
+        while let Some((key, _)) = scan.next(&mut txn).unwrap() {
+            let n = u64::from_be_bytes(key.try_into().unwrap());
+            seen.push(n);
+            if n % 10 == 0 && n > 10 {
+                // Forwards the gap above the record is not read yet. Backwards the one below it is, but for what lies
+                // below the next record.
+                let new = if direction == Direction::Forward { n + 5 } else { n - 15 };
+                stack.run(|other| tree.put(other, &new.to_be_bytes(), &[2; 90]).unwrap());
+            }
+        }
+        let expected: Vec<u64> = match direction {
+            Direction::Forward => (2..=801).map(|n| n * 5).filter(|&n| n != 15).collect(),
+            Direction::Backward => [4000].into_iter().chain((1..=798).rev().map(|n| n * 5)).collect(),
+        };
+        assert_eq!(seen, expected, "{direction:?}");
+        txn.commit(Durability::Volatile).unwrap();
+        stack.check(&[&tree]);
+    }
+}
+
 #[derive(Debug, Clone)]
 enum Act {
     Put(Vec<u8>, Vec<u8>),
