@@ -115,6 +115,23 @@ fn a_handle_to_a_dropped_table_is_refused_every_time() -> Result<(), Error> {
 }
 
 #[test]
+fn a_table_dropped_and_created_again_in_one_transaction_is_there() -> Result<(), Error> {
+    let dir = tempfile::tempdir().unwrap();
+    let env = small().open(dir.path())?;
+    env.transact(|txn| txn.bytes_or_create("t")?.put(b"old", b"1"))?;
+    assert!(env.transact(|txn| txn.bytes("t")?.get(b"old"))?.is_some());
+    let waiting = env.begin()?;
+    env.transact(|txn| {
+        txn.drop_table("t")?;
+        txn.create_table("t")?.put(b"new", b"2")
+    })?;
+    let table = waiting.bytes("t")?;
+    assert_eq!(table.get(b"old")?, None);
+    assert_eq!(table.get(b"new")?.as_deref(), Some(&b"2"[..]));
+    Ok(())
+}
+
+#[test]
 fn ranges_run_from_both_ends_and_meet() -> Result<(), Error> {
     let dir = tempfile::tempdir().unwrap();
     let env = small().open(dir.path())?;
