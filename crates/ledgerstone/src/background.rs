@@ -53,7 +53,12 @@ impl Bell {
 pub(crate) fn keep_house(env: &Arc<Inner>) {
     loop {
         let asked = env.bell().wait();
-        if asked & STOP != 0 || env.engine().is_failed() {
+        if env.engine().is_failed() {
+            // The log may have failed by itself: those who wait for locks learn of it here.
+            env.engine().fail(&env.engine().why_failed());
+            return;
+        }
+        if asked & STOP != 0 {
             return;
         }
         // What fails here fails the environment or is tried again at the next round: nobody waits for the result.

@@ -110,6 +110,7 @@ impl From<TxnError> for Error {
     fn from(error: TxnError) -> Error {
         match error {
             TxnError::TooManyTransactions { slots } => Error::TooManyTransactions(slots),
+            TxnError::TooManyThreads { slots } => Error::TooManyThreads(slots),
             TxnError::Failed { why } => Error::Failed { why },
             TxnError::Log(error) => error.into(),
             TxnError::Buffer(error) => error.into(),

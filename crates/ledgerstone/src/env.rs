@@ -53,8 +53,9 @@ impl std::fmt::Debug for Environment {
     }
 }
 
-/// Counts the handles: when the last goes, the environment is closed. Background threads hold [`Inner`] only.
-struct Handles {
+/// Held by handles and running transactions: when the last goes, the environment is closed. Background threads, tables
+/// and iterators hold [`Inner`] only.
+pub(crate) struct Handles {
     env: Arc<Inner>,
     threads: Mutex<Vec<sync::JoinHandle<()>>>,
 }
@@ -127,7 +128,12 @@ impl Environment {
         if let Some(timeout) = options.lock_timeout {
             txn.set_lock_timeout_ns(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
         }
-        Ok(Transaction::new(Arc::clone(env), txn, options.durability.unwrap_or(env.durability)))
+        Ok(Transaction::new(
+            Arc::clone(env),
+            txn,
+            options.durability.unwrap_or(env.durability),
+            Arc::clone(&self.inner),
+        ))
     }
 
     /// Runs `f` in a transaction and commits it; again, with growing pauses, when it was the victim of a conflict.
@@ -313,6 +319,7 @@ impl Inner {
         if self.is_read_only {
             return Ok(());
         }
+        self.engine.thread()?;
         self.reclaim_count.fetch_add(1, SeqCst);
         let done = self.to_free.reclaim();
         self.reclaim_count.fetch_sub(1, SeqCst);
@@ -344,8 +351,9 @@ impl Inner {
         self.check_writable()?;
         self.engine.check()?;
         let latch = &self.checkpoint_latch[0];
+        let thread = self.engine.thread()?;
         // A checkpoint may well take longer than a latch is waited for.
-        while latch.exclusive(self.engine.slots.current()).is_err() {}
+        while latch.exclusive(thread).is_err() {}
         let taken = {
             let mut control = self.control.lock();
             ledgerstone_recovery::checkpoint(&self.engine, &mut control, is_clean)

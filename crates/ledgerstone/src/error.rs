@@ -36,6 +36,12 @@ pub enum Error {
     /// All transaction slots are in use.
     #[error("{0} transactions are running, which is the most; end one, or raise transaction_count_max")]
     TooManyTransactions(u32),
+    /// All thread slots are in use.
+    #[error("{0} threads use the environment, which is the most; end one, or raise thread_count_max")]
+    TooManyThreads(u32),
+    /// A closure called back into the transaction that was calling it, through another table handle or iterator.
+    #[error("the transaction is busy with the call whose closure this is; collect first, or use an owned iterator")]
+    Busy,
     /// The key is longer than a page of this environment allows.
     #[error("key of {len} bytes is too large; at most {max} bytes fit")]
     KeyTooLarge {

@@ -255,23 +255,25 @@ impl Parts {
         found: &Analysis,
         next_incarnation: Option<u64>,
     ) -> Result<Parts, Error> {
+        // The losers of a crash need a slot each, however few there may be afterwards.
+        let slot_count = effective.transaction_count_max.max(u32::try_from(found.losers.len()).unwrap_or(u32::MAX));
         let lock_config = LockConfig {
-            owners: effective.transaction_count_max,
+            owners: slot_count,
             locks_max: effective.lock_count_max,
             buckets: effective.lock_count_max / 4,
             ..LockConfig::default()
         };
-        let page_entries_bytes = options.page_count_max.saturating_mul(16);
-        let region = Region::anonymous(
-            page_entries_bytes
-                + effective.cache_bytes
-                + effective.cache_bytes / 16
-                + effective.log_buffer_bytes
-                + lock_config.region_bytes()
-                + u64::from(effective.transaction_count_max) * 1024
-                + (8 << 20),
-        )?;
-        let slots = Arc::new(SlotTable::create(&region, 16_000)?);
+        let parts_bytes = [
+            options.page_count_max.saturating_mul(16),
+            effective.cache_bytes,
+            effective.cache_bytes / 16,
+            effective.log_buffer_bytes,
+            lock_config.region_bytes(),
+            u64::from(slot_count) * 1024,
+            8 << 20,
+        ];
+        let region = Region::anonymous(parts_bytes.into_iter().fold(0, u64::saturating_add))?;
+        let slots = Arc::new(SlotTable::create(&region, options.thread_count_max)?);
         let log = Log::open(LogConfig {
             segment_bytes: state.segment_bytes,
             buffer_bytes: effective.log_buffer_bytes,
@@ -298,7 +300,7 @@ impl Parts {
             },
         })?;
         let locks = LockTable::create(&region, lock_config)?;
-        let table = TxnTable::create(&region, effective.transaction_count_max)?;
+        let table = TxnTable::create(&region, slot_count)?;
         let engine = Engine::new(EngineParts {
             region,
             slots,

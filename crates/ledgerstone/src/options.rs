@@ -63,6 +63,7 @@ pub struct Options {
     pub(crate) create: bool,
     pub(crate) read_only: bool,
     pub(crate) page_count_max: u64,
+    pub(crate) thread_count_max: u32,
     pub(crate) has_background_threads: bool,
 }
 
@@ -74,6 +75,7 @@ impl Default for Options {
             create: true,
             read_only: false,
             page_count_max: 1 << 31,
+            thread_count_max: 16_000,
             has_background_threads: true,
         }
     }
@@ -218,6 +220,15 @@ impl Options {
         self
     }
 
+    /// Threads that may use the environment at once, those of the library included; 4 to 16000. Default 16000.
+    ///
+    /// A thread counts from its first call to its end.
+    #[must_use]
+    pub fn thread_count_max(mut self, count: u32) -> Self {
+        self.thread_count_max = count;
+        self
+    }
+
     /// Opens the environment in directory `path`, recovering it if it was not closed in order.
     ///
     /// # Errors
@@ -226,7 +237,12 @@ impl Options {
     pub fn open(self, path: impl AsRef<Path>) -> Result<Environment, Error> {
         let path = path.as_ref();
         if self.create {
-            std::fs::create_dir_all(path).map_err(|e| Error::from_io("create directory", path, &e))?;
+            std::fs::create_dir_all(path).map_err(|e| match e.kind() {
+                std::io::ErrorKind::AlreadyExists | std::io::ErrorKind::NotADirectory => {
+                    Error::NotAnEnvironment { path: path.display().to_string(), why: "it is not a directory" }
+                }
+                _ => Error::from_io("create directory", path, &e),
+            })?;
         } else if !path.is_dir() {
             return Err(Error::NotAnEnvironment { path: path.display().to_string(), why: "no such directory" });
         }
@@ -275,6 +291,7 @@ impl Options {
             "a power of two from 131072 to 4294967296 is needed",
         )?;
         check((1..=16_000).contains(&effective.transaction_count_max), "transaction_count_max", "1 to 16000")?;
+        check((4..=16_000).contains(&self.thread_count_max), "thread_count_max", "4 to 16000")?;
         check(effective.lock_count_max >= 1024, "lock_count_max", "at least 1024 is needed")?;
         check((1..=64).contains(&effective.redo_worker_count), "redo_worker_count", "1 to 64")?;
         Ok(effective)

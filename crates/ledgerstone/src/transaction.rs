@@ -2,20 +2,23 @@
 //!
 //! A [`Transaction`] and the tables opened in it share the running [`Txn`] behind a mutex, so that handles and iterators
 //! can be owned, sent to other threads, and outlive each other; once it ends they all say [`Error::Finished`].
+//!
+//! H1. The mutex is held while a closure of the user's runs (`modify`, `for_each_ref`). If that closure calls back into
+//!     the same transaction it is told [`Error::Busy`]; other threads wait.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
 use ledgerstone_lock::Mode;
 use ledgerstone_page::{TableId, Xid};
 use ledgerstone_structures::{Direction, Read, Tree};
 use ledgerstone_txn::{Durability, Txn};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::catalog::{Entry, TableInfo};
-use crate::env::Inner;
+use crate::env::{Handles, Inner};
 use crate::typed::{Key, TableDef, Value};
 use crate::{BytesTable, Committed, Error, Table, Ticket};
 
@@ -31,7 +34,11 @@ pub struct TransactionOptions {
 /// What transaction, tables and iterators share.
 pub(crate) struct Shared {
     pub env: Arc<Inner>,
-    pub state: Mutex<State>,
+    state: Mutex<State>,
+    /// The slot number of the thread that holds the mutex, plus one; 0 if none does, or not for long.
+    holder: AtomicU32,
+    /// The transaction was dropped by a closure that it was calling: rolled back when that call ends.
+    is_dropped: AtomicBool,
     /// Set when a call failed in a way that another try may mend.
     had_conflict: AtomicBool,
 }
@@ -51,6 +58,22 @@ pub struct Transaction {
     pub(crate) shared: Arc<Shared>,
     durability: Durability,
     xid: Xid,
+    has_ended: bool,
+    /// The environment stays open while a transaction runs. Last: dropped after the roll-back.
+    _handles: Arc<Handles>,
+}
+
+impl Drop for Transaction {
+    fn drop(&mut self) {
+        if self.has_ended {
+            return;
+        }
+        match self.shared.hold() {
+            Ok(mut held) => drop(held.state.txn.take()),
+            // By the closure that it is calling (H1); or in a thread without a slot, when tables keep it until they go.
+            Err(_) => self.shared.is_dropped.store(true, Relaxed),
+        }
+    }
 }
 
 impl std::fmt::Debug for Transaction {
@@ -59,13 +82,44 @@ impl std::fmt::Debug for Transaction {
     }
 }
 
+/// The state of a transaction, for one call.
+struct Held<'s> {
+    state: MutexGuard<'s, State>,
+    holder: &'s AtomicU32,
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.holder.store(0, Relaxed);
+    }
+}
+
 impl Shared {
+    /// Waits for calls of other threads; refuses a call from inside a call (H1).
+    #[inline]
+    fn hold(&self) -> Result<Held<'_>, Error> {
+        let thread = u32::from(self.env.engine.thread()?.0) + 1;
+        // Relaxed: only a thread itself stores its own number, and takes it back before it gives up the mutex.
+        let state = match self.state.try_lock() {
+            Some(state) => state,
+            None if self.holder.load(Relaxed) == thread => return Err(Error::Busy),
+            None => self.state.lock(),
+        };
+        self.holder.store(thread, Relaxed);
+        Ok(Held { state, holder: &self.holder })
+    }
+
     /// Runs `f` on the running transaction; a deadlock rolls it back at once, so that the others go on.
     pub(crate) fn run<T>(&self, f: impl FnOnce(&mut Txn) -> Result<T, Error>) -> Result<T, Error> {
-        let mut state = self.state.lock();
+        let mut held = self.hold()?;
+        let state = &mut *held.state;
         let txn = state.txn.as_mut().ok_or(Error::Finished)?;
         let result = f(txn);
         txn.release_claim();
+        if self.is_dropped.load(Relaxed) {
+            state.txn = None; // Dropped, and so rolled back.
+            return Err(Error::Finished);
+        }
         if let Err(error) = &result {
             if error.is_retryable() {
                 self.had_conflict.store(true, Relaxed);
@@ -81,11 +135,12 @@ impl Shared {
 }
 
 impl Transaction {
-    pub(crate) fn new(env: Arc<Inner>, txn: Txn, durability: Durability) -> Transaction {
+    pub(crate) fn new(env: Arc<Inner>, txn: Txn, durability: Durability, handles: Arc<Handles>) -> Transaction {
         let xid = txn.xid();
         let state = Mutex::new(State { txn: Some(txn), own: BTreeMap::new() });
-        let shared = Shared { env, state, had_conflict: AtomicBool::new(false) };
-        Transaction { shared: Arc::new(shared), durability, xid }
+        let no = || AtomicBool::new(false);
+        let shared = Shared { env, state, holder: AtomicU32::new(0), is_dropped: no(), had_conflict: no() };
+        Transaction { shared: Arc::new(shared), durability, xid, has_ended: false, _handles: handles }
     }
 
     /// Its id, never reused in the life of the environment.
@@ -113,8 +168,8 @@ impl Transaction {
     ///
     /// # Errors
     /// As [`Transaction::commit`].
-    pub fn commit_with(self, durability: Durability) -> Result<Committed, Error> {
-        let txn = self.shared.state.lock().txn.take().ok_or(Error::Finished)?;
+    pub fn commit_with(mut self, durability: Durability) -> Result<Committed, Error> {
+        let txn = self.end()?;
         let engine = Arc::clone(txn.engine());
         let committed = txn.commit(durability)?;
         Ok(Committed { lsn: committed.lsn, ticket: Ticket { engine, lsn: committed.depends } })
@@ -124,9 +179,14 @@ impl Transaction {
     ///
     /// # Errors
     /// [`Error::Finished`]; a rollback that fails fails the environment.
-    pub fn abort(self) -> Result<(), Error> {
-        let txn = self.shared.state.lock().txn.take().ok_or(Error::Finished)?;
-        Ok(txn.abort()?)
+    pub fn abort(mut self) -> Result<(), Error> {
+        Ok(self.end()?.abort()?)
+    }
+
+    fn end(&mut self) -> Result<Txn, Error> {
+        let txn = self.shared.hold()?.state.txn.take();
+        self.has_ended = true;
+        txn.ok_or(Error::Finished)
     }
 
     /// Creates a table of byte strings.
@@ -162,7 +222,7 @@ impl Transaction {
             });
             Ok(())
         })?;
-        self.shared.state.lock().own.insert(name.to_string(), None);
+        self.shared.hold()?.state.own.insert(name.to_string(), None);
         Ok(())
     }
 
@@ -212,7 +272,7 @@ impl Transaction {
         check_name(name)?;
         let known = &self.shared.env.known;
         loop {
-            let own = self.shared.state.lock().own.get(name).cloned();
+            let own = self.shared.hold()?.state.own.get(name).cloned();
             let is_own = own.is_some();
             let found = match own {
                 Some(own) => own,
@@ -264,7 +324,7 @@ impl Transaction {
         if !is_own {
             return Ok(env.known.insert(info)); // G2: the name is locked U.
         }
-        self.shared.state.lock().own.insert(name.to_string(), Some(Arc::clone(&info)));
+        self.shared.hold()?.state.own.insert(name.to_string(), Some(Arc::clone(&info)));
         Ok(info)
     }
 }

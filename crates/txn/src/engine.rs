@@ -11,7 +11,7 @@ use ledgerstone_lock::{LockManager, OwnerNo};
 use ledgerstone_log::Log;
 use ledgerstone_op::Registry;
 use ledgerstone_page::{Lsn, OpId, Xid};
-use ledgerstone_region::{Region, SlotTable};
+use ledgerstone_region::{Region, SlotNo, SlotTable};
 use parking_lot::{Mutex, RwLock};
 
 use crate::{LogicalUndo, Txn, TxnError, TxnTable};
@@ -116,10 +116,20 @@ impl Engine {
     /// As [`Engine::begin`].
     pub fn begin_aged(self: &Arc<Engine>, age: Xid) -> Result<Txn, TxnError> {
         self.check()?;
-        let hint = u32::from(self.slots.current().0);
+        let hint = u32::from(self.thread()?.0);
         let (no, xid) = self.table.claim(hint % self.table.slot_count())?;
         self.locks.begin(OwnerNo(no), if age == Xid::NONE { xid } else { age });
         Ok(Txn::new(Arc::clone(self), no, xid))
+    }
+
+    /// The slot of this thread, claimed with its first call. Who lets threads in asks here before anything that needs one:
+    /// latches do.
+    ///
+    /// # Errors
+    /// [`TxnError::TooManyThreads`].
+    #[inline]
+    pub fn thread(&self) -> Result<SlotNo, TxnError> {
+        self.slots.try_current().map_err(|_| TxnError::TooManyThreads { slots: self.slots.count() })
     }
 
     /// Takes a loser over from the log, to roll it back at restart (or to hold it, prepared).

@@ -17,6 +17,12 @@ pub enum TxnError {
         /// Slots there are.
         slots: u32,
     },
+    /// More threads use the environment than it has slots for.
+    #[error("{slots} threads use the environment, which is the most")]
+    TooManyThreads {
+        /// Slots there are.
+        slots: u32,
+    },
     /// The environment failed earlier: nothing is certain until it is opened again.
     #[error("the environment has failed ({why}); reopen it to recover")]
     Failed {

@@ -321,6 +321,9 @@ fn apply(
 
 impl Drop for Txn {
     fn drop(&mut self) {
+        if !self.ended && self.engine.thread().is_err() {
+            self.engine.fail("a transaction was dropped in a thread that has no slot, and cannot be rolled back there");
+        }
         if !self.ended && !self.engine.is_failed() {
             // An error here has failed the environment already; a restart undoes the rest.
             let _ = self.roll_back_all();
