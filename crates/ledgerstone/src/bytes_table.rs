@@ -9,7 +9,7 @@ use ledgerstone_txn::Txn;
 
 use crate::catalog::TableInfo;
 use crate::transaction::Shared;
-use crate::{Entry, Error, Range};
+use crate::{Entry, Error, Range, Record};
 
 /// A table whose keys and values are byte strings, ordered by key.
 ///
@@ -159,7 +159,7 @@ impl BytesTable {
     ///
     /// # Errors
     /// As [`BytesTable::get`].
-    pub fn first(&self) -> Result<Option<(Vec<u8>, Vec<u8>)>, Error> {
+    pub fn first(&self) -> Result<Option<Record>, Error> {
         self.range(..)?.next().transpose()
     }
 
@@ -167,7 +167,7 @@ impl BytesTable {
     ///
     /// # Errors
     /// As [`BytesTable::get`].
-    pub fn last(&self) -> Result<Option<(Vec<u8>, Vec<u8>)>, Error> {
+    pub fn last(&self) -> Result<Option<Record>, Error> {
         self.range(..)?.next_back().transpose()
     }
 

@@ -253,8 +253,10 @@ impl Handles {
             }
         }
         self.env.engine.cache.stop_writer();
-        if !self.env.engine.is_failed() && !self.env.is_read_only && result.is_ok() {
-            // Twice: the first leaves its own record and what the background wrote meanwhile behind.
+        if let Err(error) = self.env.engine.check() {
+            // Nothing can be written any more; what was acknowledged as durable is, and the next open recovers.
+            result = result.and(Err(error.into()));
+        } else if !self.env.is_read_only && result.is_ok() {
             let is_clean = self.env.engine.table.active_count() == 0;
             result = self.env.checkpoint(is_clean).map(|_| ());
         }

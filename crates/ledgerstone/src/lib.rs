@@ -68,7 +68,7 @@ pub use entry::Entry;
 pub use env::Environment;
 pub use error::Error;
 pub use options::{Config, Durability, Effective, Options, Replacement};
-pub use range::Range;
+pub use range::{Range, Record};
 pub use stat::Stat;
 pub use table::{Table, TypedRange};
 pub use ticket::{Committed, Ticket};

@@ -30,7 +30,8 @@ impl std::fmt::Debug for Range {
     }
 }
 
-type Record = (Vec<u8>, Vec<u8>);
+/// A key and its value.
+pub type Record = (Vec<u8>, Vec<u8>);
 
 impl Range {
     pub(crate) fn new(table: BytesTable, start: Bound<Vec<u8>>, end: Bound<Vec<u8>>) -> Result<Range, Error> {

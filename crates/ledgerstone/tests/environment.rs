@@ -147,8 +147,7 @@ fn ranges_run_from_both_ends_and_meet() -> Result<(), Error> {
     assert_eq!(keys, (10..20).collect::<Vec<_>>());
     let mut range = table.range(..)?;
     let mut seen = 0;
-    loop {
-        let Some(front) = range.next().transpose()? else { break };
+    while let Some(front) = range.next().transpose()? {
         assert_eq!(front.0, key(seen / 2));
         seen += 1;
         let Some(back) = range.next_back().transpose()? else { break };
