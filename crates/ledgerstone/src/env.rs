@@ -325,7 +325,7 @@ impl Inner {
         self.reclaim_count.fetch_add(1, SeqCst);
         let done = self.to_free.reclaim();
         self.reclaim_count.fetch_sub(1, SeqCst);
-        Ok(done?)
+        done.map_err(|error| self.say_failed(error.into()))
     }
 
     /// Transactions that somebody began and has not ended; those of deferred frees are waited for and not counted. None
@@ -342,6 +342,15 @@ impl Inner {
                 return active - own;
             }
             sync::sleep_ns(RECLAIM_LOOK_NS);
+        }
+    }
+
+    /// Space that was refused where it was promised, under a page that has its place, has failed the environment: it is
+    /// no reason to go on.
+    pub(crate) fn say_failed(&self, error: Error) -> Error {
+        match error {
+            Error::ReadOnly { .. } if self.engine.is_failed() => Error::Failed { why: self.engine.why_failed() },
+            other => other,
         }
     }
 
@@ -365,10 +374,11 @@ impl Inner {
             self.checkpoint_count.fetch_add(1, Relaxed);
         }
         latch.unlatch_exclusive();
-        let taken = taken.inspect_err(|error| {
-            if !matches!(error, ledgerstone_recovery::RecoveryError::Log(e) if e.is_no_space()) {
+        let taken = taken.map_err(|error| {
+            if !matches!(&error, ledgerstone_recovery::RecoveryError::Log(e) if e.is_no_space()) {
                 self.engine.fail(&format!("checkpoint: {error}"));
             }
+            self.say_failed(error.into())
         })?;
         Ok(taken.lsn)
     }

@@ -204,8 +204,8 @@ impl Options {
         self
     }
 
-    /// Open for reading only: every write is refused with [`Error::ReadOnly`]. The files must still be writable when
-    /// the environment needs recovery. Default false.
+    /// Open for reading only: every write is refused with [`Error::ReadOnly`]. The directory must be writable all the
+    /// same: opening takes the lock there and raises the log's incarnation, and recovers after a crash. Default false.
     #[must_use]
     pub fn read_only(mut self, read_only: bool) -> Self {
         self.read_only = read_only;

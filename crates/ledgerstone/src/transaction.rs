@@ -130,7 +130,7 @@ impl Shared {
                 txn.abort()?;
             }
         }
-        result
+        result.map_err(|error| self.env.say_failed(error))
     }
 }
 

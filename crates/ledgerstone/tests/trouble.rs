@@ -1,0 +1,403 @@
+//! The two states of trouble: `ReadOnly` when space was refused before anything was written, `Failed` when a write or a
+//! sync was lost; and logs that only a newer program understands.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+use common::*;
+use ledgerstone::{Durability, Environment, Error, Lsn, TransactionOptions, Xid};
+use ledgerstone_disk::{Call, Disk, DiskErrorKind, Fault, FaultDisk, Harm, SimDisk};
+use ledgerstone_log::{ControlFile, Log, LogConfig, LogScan, NewRecord, RecordKind};
+use ledgerstone_page::{OpId, PageId};
+use ledgerstone_region::Region;
+
+const EIO: DiskErrorKind = DiskErrorKind::Io(5);
+
+/// Runs `step` until it is refused for want of space; returns how often it was not.
+fn until_refused(what: &str, mut step: impl FnMut(u64) -> Result<(), Error>) -> u64 {
+    for n in 0..100_000 {
+        match step(n) {
+            Ok(()) => {}
+            Err(Error::ReadOnly { why }) => {
+                assert!(why.contains("space"), "{what}: {why}");
+                return n;
+            }
+            Err(error) => panic!("{what}: {error:?}"),
+        }
+    }
+    panic!("{what}: there was always space")
+}
+
+/// Fills the disk in one way, and looks at everything that must still work then.
+fn fill(what: &str, keys: u64, value_bytes: usize, room: u64) {
+    let disk = SimDisk::new();
+    let env = tiny().lock_count_max(1 << 16).open_on(Arc::new(disk.clone())).unwrap();
+    let told = script(&env);
+    env.checkpoint().unwrap();
+    env.reclaim().unwrap();
+    // Open before, with something to undo.
+    let early = env.begin().unwrap();
+    (0..10).for_each(|n| early.bytes("u").unwrap().put(&key(n), b"early").unwrap());
+    disk.no_space_after(disk.used_bytes() + room);
+    let put = |txn: &ledgerstone::Transaction, n: u64| {
+        txn.bytes("t")?.put(&key(1_000_000 + n * 7919 % keys), &large(n as u8, value_bytes))
+    };
+
+    // One transaction that fills it: refused, and it can be rolled back although there is no space.
+    let txn = env.begin().unwrap();
+    let count = until_refused(what, |n| put(&txn, n));
+    assert!(!env.is_failed(), "{what}");
+    assert!(txn.bytes("t").unwrap().get(b"last").unwrap().is_some(), "{what}: reads go on");
+    txn.abort().unwrap();
+    assert_eq!(env.transact(|txn| txn.bytes("t")?.get(b"last")).unwrap(), Some(b"2".to_vec()), "{what}");
+
+    // Many that fill it: each is whole or not there.
+    env.checkpoint().unwrap();
+    let mut after = told.last().clone();
+    let (mut refused, mut committed) = (0, 0);
+    for n in 0..4 * count.min(1000) + 50 {
+        let txn = env.begin().unwrap();
+        let done = put(&txn, n).and_then(|()| put(&txn, n + 1)).and_then(|()| txn.commit().map(|_| ()));
+        match done {
+            Ok(()) => {
+                committed += 1;
+                for n in [n, n + 1] {
+                    let records = after.get_mut("t").unwrap();
+                    records.insert(key(1_000_000 + n * 7919 % keys), large(n as u8, value_bytes));
+                }
+            }
+            Err(Error::ReadOnly { .. }) => refused += 1,
+            Err(error) => panic!("{what}: {error:?}"),
+        }
+        if refused > 20 {
+            break;
+        }
+    }
+    early.abort().unwrap();
+    assert!(read(&env).unwrap() == after, "{what}: after {committed} commits and {refused} refusals");
+    assert_sound(&env, what);
+
+    // A crash, and the next start of the machine finds the disk still full.
+    let full = disk.after_crash(17);
+    full.no_space_after(full.used_bytes());
+    let again = open(&full).unwrap_or_else(|error| panic!("{what}: open on a full disk: {error}"));
+    assert!(read(&again).unwrap() == after, "{what}: reopened on a full disk");
+    full.space_for_all();
+    again.transact(|txn| (0..50).try_for_each(|n| put(txn, n))).unwrap();
+    assert_sound(&again, what);
+}
+
+#[test]
+fn no_space_for_log_segments() {
+    // The same keys over and over: only the log grows.
+    fill("log", 20, 200, 300_000);
+}
+
+#[test]
+fn no_space_for_data() {
+    // Large values need pages more than log... and both, in the end.
+    fill("data", 100_000, 3_000, 900_000);
+    fill("blobs", 100_000, 30_000, 900_000);
+}
+
+#[test]
+fn writes_go_on_when_there_is_space_again() {
+    let disk = SimDisk::new();
+    let env = open(&disk).unwrap();
+    let told = script(&env);
+    disk.no_space_after(disk.used_bytes() + 100_000);
+    let txn = env.begin().unwrap();
+    let put = |n: u64| txn.bytes("t")?.put(&key(5000 + n), &large(n as u8, 400));
+    let count = until_refused("one transaction", put);
+    disk.space_for_all();
+    // The very transaction that was refused goes on, its own work intact.
+    (count..count + 200).for_each(|n| put(n).unwrap());
+    txn.commit().unwrap();
+    let mut after = told.last().clone();
+    (0..count + 200).for_each(|n| {
+        after.get_mut("t").unwrap().insert(key(5000 + n), large(n as u8, 400));
+    });
+    assert!(read(&env).unwrap() == after);
+    let env = open(&disk.after_crash(4)).unwrap();
+    assert!(read(&env).unwrap() == after);
+    assert_sound(&env, "after");
+}
+
+#[test]
+fn no_space_to_create_an_environment() {
+    for room in [0, 10_000, 70_000, 100_000, 500_000, 1_200_000, 1_500_000] {
+        let disk = SimDisk::new();
+        disk.no_space_after(room);
+        match open(&disk) {
+            Ok(env) => env.close().unwrap(),
+            Err(error) => assert!(matches!(error, Error::ReadOnly { .. }), "{room}: {error:?}"),
+        }
+        disk.space_for_all();
+        let env = open(&disk).unwrap_or_else(|error| panic!("{room}: {error}"));
+        env.transact(|txn| txn.bytes_or_create("t")?.put(b"k", b"v")).unwrap();
+    }
+}
+
+#[test]
+fn no_space_where_a_page_has_its_place_fails_the_environment() {
+    let disk = SimDisk::new();
+    let faulty = FaultDisk::new(Arc::new(disk.clone()));
+    let env = tiny().open_on(Arc::new(faulty.clone())).unwrap();
+    let told = script(&env);
+    faulty.add(Fault::at(Call::Write, 1, Harm::Fail(DiskErrorKind::NoSpace)).on("data").from_then_on());
+    // A file system that refuses bytes which it had promised: it is not known what is there.
+    let failed = env.checkpoint();
+    assert!(matches!(failed, Err(Error::Failed { .. })), "{failed:?}");
+    assert_failed(&env);
+    drop(env);
+    told.assert_kept(&read(&open(&disk).unwrap()).unwrap(), true, "reopened");
+}
+
+/// Every call says so.
+fn assert_failed(env: &Environment) {
+    let is_failed = |error: Error| matches!(error, Error::Failed { .. });
+    assert!(env.is_failed());
+    assert!(is_failed(env.begin().unwrap_err()));
+    assert!(is_failed(env.transact(|txn| txn.bytes("t").map(|_| ())).unwrap_err()));
+    assert!(is_failed(env.checkpoint().unwrap_err()));
+    assert!(is_failed(env.reclaim().unwrap_err()));
+    assert!(is_failed(env.verify(&mut |_| {}).unwrap_err()));
+}
+
+#[test]
+fn a_failed_log_fails_every_later_call() {
+    for call in [Call::Write, Call::Sync] {
+        let disk = SimDisk::new();
+        let faulty = FaultDisk::new(Arc::new(disk.clone()));
+        let env = tiny().open_on(Arc::new(faulty.clone())).unwrap();
+        let mut told = script(&env);
+        let running = env.begin().unwrap();
+        let table = running.bytes("t").unwrap();
+        table.put(b"running", b"1").unwrap();
+        let also = env.begin().unwrap();
+        also.bytes("u").unwrap().put(b"also", b"1").unwrap();
+        faulty.add(Fault::at(call, 1, Harm::Fail(EIO)).on("log/"));
+        let failed = env.transact(|txn| txn.bytes("t")?.put(b"unsure", b"1"));
+        assert!(matches!(failed, Err(Error::Failed { .. })), "{failed:?}");
+        let mut after = told.last().clone();
+        after.get_mut("t").unwrap().insert(b"unsure".to_vec(), b"1".to_vec());
+        told.states.push(after);
+        told.last_is_unsure = true;
+
+        assert_failed(&env);
+        assert!(matches!(table.put(b"running", b"2"), Err(Error::Failed { .. })));
+        assert!(matches!(running.commit(), Err(Error::Failed { .. })));
+        assert!(matches!(also.abort(), Err(Error::Failed { .. })));
+        drop(table);
+        drop(env);
+        for disk in [disk.snapshot(), disk.after_crash(8)] {
+            let env = open(&disk).unwrap();
+            told.assert_kept(&read(&env).unwrap(), true, "reopened");
+            assert_sound(&env, "reopened");
+        }
+    }
+}
+
+#[test]
+fn who_waits_for_a_lock_learns_of_the_failure() {
+    let faulty = FaultDisk::new(Arc::new(SimDisk::new()));
+    let env = tiny().open_on(Arc::new(faulty.clone())).unwrap();
+    env.transact(|txn| txn.bytes_or_create("t")?.put(b"a", b"1")).unwrap();
+    let holder = env.begin().unwrap();
+    holder.bytes("t").unwrap().put(b"a", b"2").unwrap();
+    let waits = Arc::new(AtomicBool::new(false));
+    let waiter = std::thread::spawn({
+        let (env, waits) = (env.clone(), Arc::clone(&waits));
+        move || {
+            let options = TransactionOptions { lock_timeout: Some(Duration::from_secs(120)), ..Default::default() };
+            let txn = env.begin_with(options).unwrap();
+            let table = txn.bytes("t").unwrap();
+            waits.store(true, SeqCst);
+            let began = Instant::now();
+            (table.get(b"a"), began.elapsed())
+        }
+    });
+    while !waits.load(SeqCst) {
+        std::thread::yield_now();
+    }
+    faulty.add(Fault::at(Call::Sync, 1, Harm::Fail(EIO)).on("log/"));
+    assert!(env.transact(|txn| txn.bytes("t")?.put(b"b", b"1")).is_err());
+    let (refused, waited) = within(60, "the waiter", move || waiter.join().unwrap());
+    assert!(matches!(refused, Err(Error::Failed { .. })), "{refused:?}");
+    assert!(waited < Duration::from_secs(20), "{waited:?}");
+}
+
+#[test]
+fn threads_keep_what_was_acknowledged_when_the_log_fails() {
+    for nth in [1, 2, 5, 17] {
+        for call in [Call::Sync, Call::Write] {
+            let disk = SimDisk::new();
+            let faulty = FaultDisk::new(Arc::new(disk.clone()));
+            let env = tiny().open_on(Arc::new(faulty.clone())).unwrap();
+            env.transact(|txn| {
+                let table = txn.bytes_or_create("t")?;
+                (0..5).try_for_each(|n| table.put(&key(n), &0u64.to_le_bytes()))
+            })
+            .unwrap();
+            faulty.add(Fault::at(call, nth, Harm::Fail(EIO)).on("log/"));
+            let acknowledged: Arc<Vec<AtomicU64>> = Arc::new((0..4).map(|_| AtomicU64::new(0)).collect());
+            let threads: Vec<_> = (0..4u64)
+                .map(|no| {
+                    let (env, acknowledged) = (env.clone(), Arc::clone(&acknowledged));
+                    std::thread::spawn(move || {
+                        let add =
+                            |old: &[u8]| Some((u64::from_le_bytes(old.try_into().unwrap()) + 1).to_le_bytes().to_vec());
+                        for _ in 0..10_000 {
+                            let done = env.transact(|txn| {
+                                let table = txn.bytes("t")?;
+                                table.modify(&key(no), add)?;
+                                table.modify(&key(4), add)
+                            });
+                            match done {
+                                Ok(_) => acknowledged[no as usize].fetch_add(1, SeqCst),
+                                Err(Error::Failed { .. }) => return,
+                                Err(error) => panic!("{error:?}"),
+                            };
+                        }
+                        panic!("the log never failed");
+                    })
+                })
+                .collect();
+            within(60, "threads", move || threads.into_iter().for_each(|thread| thread.join().unwrap()));
+            drop(env);
+            for disk in [disk.snapshot(), disk.after_crash(nth)] {
+                let env = open(&disk).unwrap();
+                let state = read(&env).unwrap();
+                let value = |n| u64::from_le_bytes(state["t"][&key(n)].clone().try_into().unwrap());
+                for (no, told) in acknowledged.iter().enumerate() {
+                    let (found, told) = (value(no as u64), told.load(SeqCst));
+                    assert!(found == told || found == told + 1, "{call:?} {nth}: thread {no}: {found}, told {told}");
+                }
+                assert_eq!((0..4).map(value).sum::<u64>(), value(4), "{call:?} {nth}");
+            }
+        }
+    }
+}
+
+/// Appends records by hand to the log of a closed environment.
+fn append(disk: &SimDisk, records: &[NewRecord<'_>]) -> Lsn {
+    let disk: Arc<dyn Disk> = Arc::new(disk.clone());
+    let state = ControlFile::open(&*disk).unwrap().state;
+    let mut scan =
+        LogScan::new(Arc::clone(&disk), state.environment, state.segment_bytes, state.scan_lsn, state.scan_incarnation)
+            .unwrap();
+    while scan.next().unwrap().is_some() {}
+    let log = Log::open(LogConfig {
+        segment_bytes: state.segment_bytes,
+        buffer_bytes: 128 << 10,
+        end: scan.end(),
+        incarnation: scan.incarnation(),
+        incarnations: scan.incarnations().to_vec(),
+        ..LogConfig::new(Arc::clone(&disk), Region::anonymous(16 << 20).unwrap(), state.environment)
+    })
+    .unwrap();
+    let mut first = None;
+    for record in records {
+        let mut claim = log.claim(record.len_bytes()).unwrap();
+        let lsn = log.append(&mut claim, record);
+        log.give_back(claim);
+        log.flush_to(lsn).unwrap();
+        first.get_or_insert(lsn);
+    }
+    first.unwrap()
+}
+
+fn record<'a>(kind: RecordKind, op: OpId, page: Option<(PageId, Lsn)>, body: &'a [&'a [u8]]) -> NewRecord<'a> {
+    NewRecord { kind, xid: Xid(9999), prev_lsn: Lsn(0), op, flags: 0, page, body }
+}
+
+#[test]
+fn unknown_operations_in_the_log_are_named() {
+    let disk = SimDisk::new();
+    let env = open(&disk).unwrap();
+    let told = script(&env);
+    env.close().unwrap();
+    let args: [&[u8]; 1] = [b"arguments of an extension"];
+    let mut parts = Vec::new();
+    ledgerstone_log::group_body(&mut parts, [(PageId(5), OpId(2345), Lsn(0), &b"x"[..])].into_iter());
+    let parts: [&[u8]; 1] = [&parts];
+    let place = Some((PageId(5), Lsn(0)));
+    for record in [
+        record(RecordKind::Update, OpId(2345), place, &args),
+        record(RecordKind::Compensation, OpId(2345), place, &[&[0; 8], b"x"]),
+        record(RecordKind::Group, OpId(0), None, &parts),
+    ] {
+        let extended = disk.snapshot();
+        let lsn = append(&extended, &[record]);
+        for _ in 0..2 {
+            let refused = open(&extended);
+            let Err(Error::UnknownOperation { what }) = refused else { panic!("{refused:?}") };
+            assert!(what.contains("2345") && what.contains(&lsn.to_string()), "{what}");
+        }
+        // Nothing was done to the pages: without the record, all is as it was.
+        let segment = format!("log/{}", ledgerstone_log::segment_name(lsn.0 & !0xffff));
+        overwrite(&extended, &segment, lsn.0 & 0xffff, &[0; 64]);
+        told.assert_kept(&read(&open(&extended).unwrap()).unwrap(), true, "without the extension");
+    }
+}
+
+/// Records with a good checksum and senseless contents: bytes from a program gone wrong.
+#[test]
+fn senseless_records_are_refused() {
+    let disk = SimDisk::new();
+    let env = open(&disk).unwrap();
+    script(&env);
+    env.close().unwrap();
+    let mut tried = 0;
+    for op in 1..80u16 {
+        for (page, body) in [(2u64, &b""[..]), (3, &[0xff; 40]), (1, &[0; 12]), (0, &[1; 3]), (9000, &[0x7f; 200])] {
+            let bodies: [&[u8]; 1] = [body];
+            let mut parts = Vec::new();
+            ledgerstone_log::group_body(&mut parts, [(PageId(page), OpId(op), Lsn(0), body)].into_iter());
+            let parts: [&[u8]; 1] = [&parts];
+            for record in [
+                record(RecordKind::Update, OpId(op), Some((PageId(page), Lsn(0))), &bodies),
+                record(RecordKind::Group, OpId(0), None, &parts),
+            ] {
+                let damaged = disk.snapshot();
+                append(&damaged, &[record]);
+                let what = format!("op {op} on page {page}, {} bytes", body.len());
+                let name = what.clone();
+                within(60, &name, move || match open(&damaged) {
+                    Ok(env) => {
+                        let _ = read(&env);
+                        let _ = env.verify(&mut |_| {});
+                    }
+                    Err(error) => assert!(!matches!(error, Error::Panicked(_) | Error::Disk(_)), "{what}: {error:?}"),
+                });
+                tried += 1;
+            }
+        }
+    }
+    assert!(tried > 500);
+}
+
+#[test]
+fn a_volatile_commit_is_lost_with_all_that_follow_or_kept() {
+    for seed in 0..10 {
+        let disk = SimDisk::new();
+        let env = open(&disk).unwrap();
+        let mut told = Told::default();
+        let mut state = State::new();
+        for n in 0..30u64 {
+            let durability = if n == 11 { Durability::Sync } else { Durability::Volatile };
+            let options = TransactionOptions { durability: Some(durability), ..Default::default() };
+            env.transact_with(options, |txn| txn.bytes_or_create("t")?.put(&key(n), b"v")).unwrap();
+            state.entry("t".into()).or_default().insert(key(n), b"v".to_vec());
+            told.states.push(state.clone());
+            if durability == Durability::Sync {
+                told.durable = told.states.len() - 1;
+            }
+        }
+        let env = open(&disk.after_crash(seed)).unwrap();
+        told.assert_kept(&read(&env).unwrap(), false, "volatile");
+    }
+}
