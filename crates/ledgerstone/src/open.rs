@@ -80,7 +80,7 @@ fn create(options: &Options, disk: Arc<dyn Disk>, lock: Box<dyn DiskLock>) -> Re
 
     let space = Space::format(engine, Arc::clone(&parts.data), state.environment)?;
     let mut txn = engine.begin()?;
-    let (catalog, to_free) = trees(engine, &space);
+    let (catalog, to_free, registered) = trees(engine, &space);
     Tree::format_root(&mut txn, &space, &catalog)?;
     Tree::format_root(&mut txn, &space, to_free.tree())?;
     txn.commit(Durability::Sync)?;
@@ -88,7 +88,10 @@ fn create(options: &Options, disk: Arc<dyn Disk>, lock: Box<dyn DiskLock>) -> Re
     engine.cache.write_back_all()?;
     disk.sync_dir("")?;
     let control = ControlFile::create(&*disk, state)?;
-    parts.into_inner(options, effective, disk, lock, space, catalog, to_free, control, RecoveryReport::default())
+    let report = RecoveryReport::default();
+    let inner = parts.into_inner(options, effective, disk, lock, space, catalog, to_free, control, report)?;
+    registered.keep();
+    Ok(inner)
 }
 
 /// Refuses a directory where files that are not ours have our names (O1). Changes nothing.
@@ -210,7 +213,7 @@ fn recover(options: &Options, disk: Arc<dyn Disk>, lock: Box<dyn DiskLock>) -> R
     report.redo_ns = timer.lap();
 
     let space = Space::open(&engine, Arc::clone(&parts.data), state.environment)?;
-    let (catalog, to_free) = trees(&engine, &space);
+    let (catalog, to_free, registered) = trees(&engine, &space);
     report.undone_count = ledgerstone_recovery::undo(&engine, &analysis.losers)?;
     report.undo_ns = timer.lap();
 
@@ -219,17 +222,36 @@ fn recover(options: &Options, disk: Arc<dyn Disk>, lock: Box<dyn DiskLock>) -> R
         inner.checkpoint(false)?;
     }
     inner.report.checkpoint_ns = timer.lap();
+    registered.keep();
     Ok(inner)
 }
 
 /// How data and double-write file are opened.
 const FILE: Open = Open { create: true, create_new: false, read_only: false, direct: true };
 
-fn trees(engine: &Arc<Engine>, space: &Arc<Space>) -> (Tree, ToFree) {
+/// The logical undos hold the engine that holds them: an opening that fails takes them back, or all its memory would stay.
+struct Registered(Option<Arc<Engine>>);
+
+impl Registered {
+    /// Leaves them to the close of the environment.
+    fn keep(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        if let Some(engine) = &self.0 {
+            engine.clear_undos();
+        }
+    }
+}
+
+fn trees(engine: &Arc<Engine>, space: &Arc<Space>) -> (Tree, ToFree, Registered) {
     let to_free = ToFree::new(engine, space, TO_FREE_TABLE, TO_FREE_ROOT);
     let catalog = Tree::new(engine, space, &to_free, CATALOG_TABLE, CATALOG_ROOT);
     ledgerstone_structures::register_undos(engine, space, &to_free);
-    (catalog, to_free)
+    (catalog, to_free, Registered(Some(Arc::clone(engine))))
 }
 
 /// All operations of this version.

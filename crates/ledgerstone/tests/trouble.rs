@@ -322,7 +322,7 @@ fn unknown_operations_in_the_log_are_named() {
     env.close().unwrap();
     let args: [&[u8]; 1] = [b"arguments of an extension"];
     let mut parts = Vec::new();
-    ledgerstone_log::group_body(&mut parts, [(PageId(5), OpId(2345), Lsn(0), &b"x"[..])].into_iter());
+    ledgerstone_log::group_body(&mut parts, [(PageId(5), OpId(2345), Lsn(0), &b"x"[..])]);
     let parts: [&[u8]; 1] = [&parts];
     let place = Some((PageId(5), Lsn(0)));
     for record in [
@@ -356,7 +356,7 @@ fn senseless_records_are_refused() {
         for (page, body) in [(2u64, &b""[..]), (3, &[0xff; 40]), (1, &[0; 12]), (0, &[1; 3]), (9000, &[0x7f; 200])] {
             let bodies: [&[u8]; 1] = [body];
             let mut parts = Vec::new();
-            ledgerstone_log::group_body(&mut parts, [(PageId(page), OpId(op), Lsn(0), body)].into_iter());
+            ledgerstone_log::group_body(&mut parts, [(PageId(page), OpId(op), Lsn(0), body)]);
             let parts: [&[u8]; 1] = [&parts];
             for record in [
                 record(RecordKind::Update, OpId(op), Some((PageId(page), Lsn(0))), &bodies),
@@ -399,5 +399,36 @@ fn a_volatile_commit_is_lost_with_all_that_follow_or_kept() {
         }
         let env = open(&disk.after_crash(seed)).unwrap();
         told.assert_kept(&read(&env).unwrap(), false, "volatile");
+    }
+}
+
+/// Address space that is mapped in pieces too large for any other test of this file, in bytes.
+fn mapped_bytes() -> u64 {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let sizes = maps.lines().filter_map(|line| {
+        let (from, to) = line.split_once(' ')?.0.split_once('-')?;
+        Some(u64::from_str_radix(to, 16).ok()? - u64::from_str_radix(from, 16).ok()?)
+    });
+    sizes.filter(|&bytes| bytes > 1 << 34).sum()
+}
+
+#[test]
+fn an_open_that_fails_gives_its_memory_back() {
+    let disk = SimDisk::new();
+    let env = open(&disk).unwrap();
+    script(&env);
+    let txn = env.begin().unwrap();
+    txn.bytes("t").unwrap().put(b"by a loser", b"1").unwrap();
+    env.transact(|txn| txn.bytes("u")?.put(b"k", b"v")).unwrap();
+    let crashed = disk.after_crash(1);
+    drop(txn);
+    for (path, disk) in [("data", crashed), ("data", SimDisk::new())] {
+        let faulty = FaultDisk::new(Arc::new(disk));
+        faulty.add(Fault::at(Call::Write, 1, Harm::Fail(EIO)).on(path).from_then_on());
+        for _ in 0..5 {
+            let failed = tiny().page_count_max(1 << 31).open_on(Arc::new(faulty.clone()));
+            assert!(failed.is_err());
+        }
+        assert_eq!(mapped_bytes(), 0, "address space is kept by openings that failed");
     }
 }
