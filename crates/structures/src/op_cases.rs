@@ -62,6 +62,8 @@ fn every_operation_keeps_the_rules_of_operations() {
         new: &[1; 700],
     };
     let shorter = ReplaceArgs { new_header: 1, new: &[1], ..longer };
+    let padded = page(&ops, &[(OP_NODE_FORMAT, format(20)), (OP_NODE_REPLACE, shorter.write())]);
+    let back_again = ReplaceArgs { new_header: values[5].len() as u16, new: &values[5], ..longer };
     let mut cases = vec![
         kit::Case::new(OP_NODE_FORMAT, leaf.clone(), format(7)),
         kit::Case::new(OP_NODE_INSERT, leaf.clone(), insert),
@@ -74,6 +76,8 @@ fn every_operation_keeps_the_rules_of_operations() {
         kit::Case::new(OP_NODE_FENCE, leaf.clone(), FenceArgs { keep: 9, link: PageId(5), high: b"key-009" }.write()),
         kit::Case::new(OP_NODE_REMOVE, leaf.clone(), write_remove(&[0, 1, 7, 19])),
         kit::Case::new(OP_NODE_POST, inner, PostArgs { slot: 1, child: PageId(51), key: b"m" }.write()),
+        kit::Case::new(OP_NODE_TRIM, padded.clone(), write_remove(&[5])),
+        kit::Case::new(OP_NODE_REPLACE, padded, back_again.write()),
         kit::Case::new(OP_NODE_FREE, leaf, Vec::new()),
     ];
     cases.extend(blob_cases(|steps| page(&ops, steps)));

@@ -217,6 +217,59 @@ fn a_gap_that_was_read_takes_no_new_key() {
 }
 
 #[test]
+fn a_rollback_needs_no_space() {
+    let stack = Stack::with(4096, 2048, 100_000);
+    let tree = stack.tree();
+    let key = |n: u64| (n * 10).to_be_bytes();
+    stack.run(|txn| {
+        for n in 0..200 {
+            tree.put(txn, &key(n), &[1; 600]).unwrap();
+        }
+    });
+    let mut txn = stack.begin();
+    for n in 0..200 {
+        match n % 4 {
+            0 => drop(tree.put(&mut txn, &key(n), &[2; 3]).unwrap()),
+            1 => drop(tree.modify(&mut txn, &key(n), |old| Some(old[..100].to_vec())).unwrap()),
+            2 => {
+                tree.delete(&mut txn, &key(n)).unwrap();
+                tree.put(&mut txn, &key(n), &[3; 599]).unwrap();
+                tree.put(&mut txn, &key(n), &[4; 7]).unwrap();
+            }
+            _ => drop(tree.delete(&mut txn, &key(n)).unwrap()),
+        }
+    }
+    // Others use all the room that they can get, in these leaves and then in the file.
+    stack.run(|other| {
+        for n in (0..2000).filter(|n| n % 10 != 0) {
+            tree.put(other, &u64::to_be_bytes(n), &[5; 30]).unwrap();
+        }
+    });
+    stack.disk.no_space_after(0);
+    let filler = stack.begin();
+    let mut filler = Some(filler);
+    for n in 10_000u64.. {
+        let txn = filler.as_mut().unwrap();
+        if let Err(error) = tree.put(txn, &n.to_be_bytes(), &[6; 800]) {
+            assert!(format!("{error}").contains("no space"), "{error}");
+            filler.take().unwrap().abort().unwrap();
+            break;
+        }
+        if n % 10 == 0 {
+            filler.replace(stack.begin()).unwrap().commit(Durability::Volatile).unwrap();
+        }
+    }
+    txn.abort().unwrap();
+    stack.disk.space_for_all();
+    stack.run(|txn| {
+        for n in 0..200 {
+            assert_eq!(tree.get(txn, &key(n), Read::Locked).unwrap(), Some(vec![1; 600]), "{n}");
+        }
+    });
+    assert!(stack.check(&[&tree]).unposted_count == 0);
+}
+
+#[test]
 fn sizes_beyond_the_limits_are_refused_and_say_so() {
     let stack = Stack::new();
     let tree = stack.tree();

@@ -10,18 +10,19 @@
 //!          then for each slot: key_len u16 (without the prefix), header u16, key, value
 //! FENCE    keep u16, link u48, high_len u16, high
 //! REMOVE   count u16, slots u16 each, rising
+//! TRIM     as REMOVE
 //! POST     slot u16, child u48, key_len u16, key
 //! FREE     nothing
 //!
 //! place    root u48, slot u16, key_len u16, key: where the record was, and how to find it when it has moved
 //! ```
-//! A record's header is {value_len 14 bits, blob 1, ghost 1}. Lengths are what saves bytes: a record of the log is a
+//! A record's header is {value_len 13 bits, padded 1, blob 1, ghost 1}; only FORMAT copies pads, behind their values. Lengths are what saves bytes: a record of the log is a
 //! multiple of 8 anyway, so that up to 7 zeros may follow the arguments.
 
 use ledgerstone_page::PageId;
 
 use super::edit::{Entry, common};
-use super::node::VALUE_LEN;
+use super::node::{PADDED, VALUE_LEN, read_pad};
 
 /// Arguments being written.
 #[derive(Default)]
@@ -85,6 +86,19 @@ impl<'a> Reader<'a> {
 
     pub(crate) fn page(&mut self) -> Option<PageId> {
         self.bytes(6).map(|b| PageId(u64::from_le_bytes([b[0], b[1], b[2], b[3], b[4], b[5], 0, 0])))
+    }
+
+    /// A value and its pad.
+    fn area(&mut self, header: u16) -> Option<&'a [u8]> {
+        let len = value_len(header);
+        if header & PADDED == 0 {
+            return self.bytes(len);
+        }
+        let first = [*self.0.get(len)?, self.0.get(len + 1).copied().unwrap_or(0)];
+        match read_pad(u16::from_le_bytes(first)) {
+            0 => None,
+            pad => self.bytes(len + pad),
+        }
     }
 
     /// What is left may only be the zeros that fill up the log record.
@@ -253,7 +267,7 @@ impl<'a> FormatArgs<'a> {
         let mut entries = Vec::new();
         for slot in 0..count {
             let (key_len, header) = (args.size()?, args.u16()?);
-            let (suffix, value) = (args.bytes(key_len)?, args.bytes(value_len(header))?);
+            let (suffix, value) = (args.bytes(key_len)?, args.area(header)?);
             let prefix = if level > 0 && slot == 0 { &[][..] } else { prefix };
             entries.push(Entry { prefix, suffix, header, value });
         }

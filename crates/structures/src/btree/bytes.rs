@@ -67,7 +67,11 @@ impl Bytes for &[u8] {
 
     #[inline]
     fn u16(&self, at: usize) -> u16 {
-        self.get(at..at + 2).map_or(0, |b| u16::from_le_bytes([b[0], b[1]]))
+        match self.get(at..at + 2) {
+            Some(b) => u16::from_le_bytes([b[0], b[1]]),
+            // The last byte, or past the end (Y1).
+            None => self.get(at).copied().map_or(0, u16::from),
+        }
     }
 
     #[inline]

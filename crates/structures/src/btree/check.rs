@@ -12,7 +12,6 @@ use std::collections::BTreeSet;
 
 use ledgerstone_page::{Corrupt, PageId};
 
-use super::edit::entries_of;
 use super::node::Node;
 use super::node_check::check_bytes;
 use super::tree::Tree;
@@ -133,7 +132,7 @@ impl Tree {
     }
 
     fn check_records(&self, node: &Node<&[u8]>, report: &mut TreeReport) -> Result<(), TreeError> {
-        for (slot, entry) in entries_of(node).iter().enumerate() {
+        for slot in 0..node.count() {
             let record = node.record(slot);
             if record.is_ghost() {
                 report.ghost_count += 1;
@@ -141,7 +140,7 @@ impl Tree {
             }
             report.record_count += 1;
             if record.is_blob() {
-                let reference = BlobRef::decode(entry.value)?;
+                let reference = BlobRef::decode(&node.value(slot))?;
                 report.blob_count += 1;
                 report.blob_bytes += reference.len;
                 for page in blob::pages(&self.engine.cache, reference.page, Some(reference.len))? {

@@ -18,7 +18,8 @@ use ledgerstone_region::Words;
 use super::bytes::{Bytes, clamped};
 use super::node::{
     CHILD_BYTES, COUNT_AT, FENCES_AT, GARBAGE_AT, GHOST, GHOSTS_AT, HIGH_LEN_AT, LINK_AT, LOW_LEN_AT, Node, OWN_PREFIX,
-    PREFIX_LEN_AT, RECORD_HEADER_BYTES, RECORDS_START_AT, RecordAt, SLOT_BYTES, SLOTS_AT_AT, VALUE_LEN, head_of,
+    PADDED, PREFIX_LEN_AT, RECORD_HEADER_BYTES, RECORDS_START_AT, RecordAt, SLOT_BYTES, SLOTS_AT_AT, VALUE_LEN,
+    head_of, write_pad,
 };
 
 /// What a change does to the free space.
@@ -45,7 +46,7 @@ pub struct Entry<'a> {
     pub suffix: &'a [u8],
     /// Value length and flags, as in the record.
     pub header: u16,
-    /// The value.
+    /// The value, and its pad.
     pub value: &'a [u8],
 }
 
@@ -90,12 +91,7 @@ pub fn entries_of<'a>(node: &Node<&'a [u8]>) -> Vec<Entry<'a>> {
             } else {
                 (clamped(bytes, node.prefix_at(), node.prefix_len()), clamped(bytes, record.key_at(), record.key_len))
             };
-            Entry {
-                prefix,
-                suffix,
-                header: record.header,
-                value: clamped(bytes, record.value_at(), record.value_len()),
-            }
+            Entry { prefix, suffix, header: record.header, value: clamped(bytes, record.value_at(), record.area()) }
         })
         .collect()
 }
@@ -284,14 +280,14 @@ pub fn plan_insert<B: Bytes>(node: &Node<B>, key: &[u8], value_len: usize) -> Pl
 #[must_use]
 pub fn plan_replace<B: Bytes>(node: &Node<B>, slot: usize, value_len: usize) -> Plan {
     let record = node.record(slot);
-    if value_len <= record.value_len() {
+    if value_len <= record.area() {
         return Plan::InPlace;
     }
     if node.gap_bytes() >= RECORD_HEADER_BYTES + record.key_len + value_len {
         return Plan::InPlace;
     }
     let mut shape = present_shape(node);
-    shape.body = (shape.body + value_len).saturating_sub(record.value_len());
+    shape.body = (shape.body + value_len).saturating_sub(record.area());
     let (first, last) = (node.key(node.first()), node.key(node.last_slot()));
     shape.shared = common(&first, &last);
     shape.shared_with_low = common(&first[..shape.shared], &node.low());
@@ -364,7 +360,7 @@ pub fn insert(page: &mut PageMut<'_>, slot: usize, key: &[u8], header: u16, valu
     if slot > node.count() || slot < node.first() {
         return Err(Unfit("insert beyond the last slot"));
     }
-    if value.len() != usize::from(header & VALUE_LEN) {
+    if value.len() != usize::from(header & (VALUE_LEN | PADDED)) {
         return Err(Unfit("value length"));
     }
     match plan_insert(&node, key, value.len()) {
@@ -403,7 +399,7 @@ fn rebuild_insert(page: &mut PageMut<'_>, slot: usize, key: &[u8], header: u16, 
 /// No such slot, or no room.
 pub fn replace(page: &mut PageMut<'_>, slot: usize, header: u16, value: &[u8]) -> Result<(), Unfit> {
     let node = sane(page)?;
-    if value.len() != usize::from(header & VALUE_LEN) {
+    if value.len() != usize::from(header & (VALUE_LEN | PADDED)) {
         return Err(Unfit("value length"));
     }
     let record = sane_record(&node, slot)?;
@@ -420,16 +416,21 @@ pub fn replace(page: &mut PageMut<'_>, slot: usize, header: u16, value: &[u8]) -
         Plan::InPlace => {
             let ghosts =
                 node.ghosts() + usize::from(header & GHOST != 0) - usize::from(record.is_ghost()).min(node.ghosts());
-            let garbage;
-            if value.len() <= record.value_len() {
-                garbage = node.garbage() + record.value_len() - value.len();
-                page.put_u16(record.at, header);
+            if value.len() <= record.area() {
+                let pad = record.area() - value.len();
+                page.put_u16(record.at, if pad > 0 { header | PADDED } else { header });
                 page.put(record.value_at(), value);
+                if pad > 0 {
+                    let (first, len) = write_pad(pad);
+                    let pad_at = record.value_at() + value.len();
+                    page.put(pad_at, &first[..len]);
+                    page.fill(pad_at + len, pad - len, 0);
+                }
             } else {
                 let start = node.records_start();
                 let head = node.head(slot);
                 let slot_at = node.slots_at() + slot * SLOT_BYTES;
-                garbage = node.garbage() + record.bytes();
+                let garbage = node.garbage() + record.bytes();
                 let mut key = Vec::with_capacity(record.key_len);
                 node.bytes().append_to(record.key_at(), record.key_len, &mut key);
                 let at = start - (RECORD_HEADER_BYTES + key.len() + value.len());
@@ -438,8 +439,8 @@ pub fn replace(page: &mut PageMut<'_>, slot: usize, header: u16, value: &[u8]) -
                 page.put(at + RECORD_HEADER_BYTES + key.len(), value);
                 page.put_u64(slot_at, slot_word(head, at, key.len()));
                 page.put_u16(RECORDS_START_AT, at as u16);
+                page.put_u16(GARBAGE_AT, garbage as u16);
             }
-            page.put_u16(GARBAGE_AT, garbage as u16);
             page.put_u16(GHOSTS_AT, ghosts as u16);
             Ok(())
         }
@@ -529,6 +530,34 @@ pub fn remove(page: &mut PageMut<'_>, slots: &[usize]) -> Result<(), Unfit> {
     }
     page.put_u16(GARBAGE_AT, garbage as u16);
     page.put_u16(GHOSTS_AT, ghosts as u16);
+    Ok(())
+}
+
+/// Takes the pads away from the records in `slots`.
+///
+/// # Errors
+/// No such slot, or it has no pad.
+pub fn trim(page: &mut PageMut<'_>, slots: &[usize]) -> Result<(), Unfit> {
+    let node = sane(page)?;
+    if slots.windows(2).any(|w| w[0] >= w[1]) {
+        return Err(Unfit("slots out of order"));
+    }
+    let mut garbage = node.garbage();
+    for &slot in slots {
+        let record = sane_record(&node, slot)?;
+        if record.pad == 0 {
+            return Err(Unfit("no pad"));
+        }
+        garbage += record.pad;
+    }
+    if garbage > node.page_bytes() - node.records_start() {
+        return Err(Unfit("records overlap"));
+    }
+    let headers: Vec<(usize, u16)> = slots.iter().map(|&slot| node.record(slot)).map(|r| (r.at, r.header)).collect();
+    for (at, header) in headers {
+        page.put_u16(at, header & !PADDED);
+    }
+    page.put_u16(GARBAGE_AT, garbage as u16);
     Ok(())
 }
 

@@ -1,20 +1,21 @@
-//! Ghosts are purged when nobody needs them as keys any more.
+//! Ghosts are purged when nobody needs them as keys any more, and pads when nobody can want the old value back.
 //!
 //! G1. A ghost goes only if nobody at all, the caller included, holds a lock on its key or on the gap before it: its deleter
 //!     has ended, nobody has read that the key is absent, nobody has read the gap.
 //! G2. Nobody holds a lock on the whole table that stands for such locks, again the caller included.
 //! G3. That is looked at under the exclusive latch of the leaf. Whoever locks a gap checks the leaf afterwards, and whoever
 //!     locks a key looks for it afterwards: both find that the ghost is gone.
-//! G4. Rollback purges nothing: at restart the losers' locks are not there to be seen.
+//! G4. A pad goes only if nobody holds its key exclusively, in the same way.
+//! G5. Rollback comes by here never: at restart the losers' locks are not there to be seen.
 
 use ledgerstone_buffer::ExclusivePage;
 use ledgerstone_lock::Mode;
-use ledgerstone_txn::{KeyLock, Part, RECORD_OVERHEAD_BYTES, Txn, key_hash, key_name, table_name};
+use ledgerstone_txn::{KeyLock, Part, RECORD_OVERHEAD_BYTES, Txn, key_name, table_name};
 
 use super::args::write_remove;
 use super::node::Node;
-use super::ops::OP_NODE_REMOVE;
-use super::search::{Aim, Descent};
+use super::ops::{OP_NODE_REMOVE, OP_NODE_TRIM};
+use super::search::{Aim, Descent, hash_of};
 use super::tree::Tree;
 use crate::TreeError;
 
@@ -63,7 +64,7 @@ impl Tree {
 
     /// Purges the leaf whose range holds `key`, and unlinks it if it is empty then.
     fn purge_leaf(&self, txn: &mut Txn, key: &[u8], purged: &mut Purged) -> Result<(), TreeError> {
-        txn.claim(RECORD_OVERHEAD_BYTES + self.page_bytes / 4)?;
+        txn.claim(4 * RECORD_OVERHEAD_BYTES + self.page_bytes / 4)?;
         let mut leaf = self.latch_node(key, 0, &mut Descent::default())?;
         let ghosts = Node::new(leaf.words()).ghosts() as u64;
         let gone = self.purge_latched(txn, &mut leaf)?;
@@ -78,10 +79,12 @@ impl Tree {
         Ok(())
     }
 
-    /// Purges what can be purged in a latched leaf. The caller has claimed a quarter of a page of log.
+    /// Removes the ghosts and pads that can go from a latched leaf; says how many ghosts. The caller has claimed a quarter
+    /// of a page of log.
     pub(crate) fn purge_latched(&self, txn: &mut Txn, leaf: &mut ExclusivePage<'_>) -> Result<u64, TreeError> {
         let node = Node::new(leaf.words());
-        if node.ghosts() == 0 || txn.is_rolling_back() {
+        let records = || (0..node.count()).map(|slot| (slot, node.record(slot)));
+        if !records().any(|(_, record)| record.is_ghost() || record.pad > 0) {
             return Ok(0);
         }
         let locks = &self.engine.locks;
@@ -89,24 +92,27 @@ impl Tree {
         if !matches!(locks.held_by_any(table_name(self.table)), None | Some(Mode::IS | Mode::IX)) {
             return Ok(0);
         }
-        let mut slots = Vec::new();
-        let mut key = Vec::new();
-        for slot in 0..node.count() {
-            if !node.record(slot).is_ghost() {
+        let (mut ghosts, mut padded) = (Vec::new(), Vec::new());
+        for (slot, record) in records() {
+            if !record.is_ghost() && record.pad == 0 {
                 continue;
             }
-            key.clear();
-            node.key_to(slot, &mut key);
-            let hash = key_hash(&key);
-            let is_held = |what| locks.held_by_any(key_name(self.table, what)).is_some();
-            if !is_held(KeyLock::Key(hash)) && !is_held(KeyLock::Gap(hash)) {
-                slots.push(slot);
+            let hash = hash_of(&node, slot);
+            let held = |what| locks.held_by_any(key_name(self.table, what));
+            let key = held(KeyLock::Key(hash));
+            if record.is_ghost() && key.is_none() && held(KeyLock::Gap(hash)).is_none() {
+                ghosts.push(slot);
+            } else if record.pad > 0 && !matches!(key, Some(Mode::X | Mode::SIX)) {
+                padded.push(slot);
             }
         }
-        if !slots.is_empty() {
-            let args = write_remove(&slots);
-            txn.group(&mut [leaf], &[Part { page: 0, op: OP_NODE_REMOVE, args: &args }])?;
+        // The slots of both are those before any change: what moves none goes first.
+        for (op, slots) in [(OP_NODE_TRIM, &padded), (OP_NODE_REMOVE, &ghosts)] {
+            if !slots.is_empty() {
+                let args = write_remove(slots);
+                txn.group(&mut [leaf], &[Part { page: 0, op, args: &args }])?;
+            }
         }
-        Ok(slots.len() as u64)
+        Ok(ghosts.len() as u64)
     }
 }

@@ -16,7 +16,8 @@
 //!     64     .  low fence, high fence, own prefix
 //! slots_at 8*n  slots           { head u32, offset u16, key_len u16 }, in key order
 //!      :        free space
-//!      :        records         { value_len 14 bits | blob 1 | ghost 1, key without prefix, value }, growing down
+//!      :        records         { value_len 13 bits | padded 1 | blob 1 | ghost 1, key without prefix, value, pad },
+//!                               growing down
 //! ```
 //! N1. 64 <= slots_at; slots_at + 8 * slot_count <= records_start <= page size <= 32768.
 //! N2. Records lie in records_start..page size and never overlap; their sizes and garbage_bytes together are page
@@ -26,7 +27,10 @@
 //! N4. A node above the leaves holds children: values are six bytes, a page id. Its slot 0 stands for the low fence; its
 //!     own key is empty and not looked at, so that the prefix is what the other keys share.
 //! N5. Ghosts and blobs exist in leaves only; ghost_count counts the ghosts; a blob's value is a reference of 16 bytes.
-//! N6. There is a link exactly if there is a high fence: the rightmost node of a level has neither.
+//! N6. A record never becomes shorter while its transaction may still want the old value back: what a shorter value leaves
+//!     over is its pad, whose own length stands first in it (one byte below 128, else two: 7 low bits with the top bit set,
+//!     then the rest). So no rollback needs space. Pads exist in leaves only and go when nobody holds the key (`ghost.rs`).
+//! N7. There is a link exactly if there is a high fence: the rightmost node of a level has neither.
 //!
 //! [`check`](super::node_check::check) proves them. Everything here works on any bytes at all: counts and offsets are
 //! cut to what the page has, every loop is bounded by them. What comes out of an optimistic read counts only after its
@@ -68,10 +72,12 @@ pub(crate) const OWN_PREFIX: u16 = 1 << 15;
 /// Bits of a record's header.
 pub(crate) const GHOST: u16 = 1 << 15;
 pub(crate) const BLOB: u16 = 1 << 14;
-pub(crate) const VALUE_LEN: u16 = BLOB - 1;
+pub(crate) const PADDED: u16 = 1 << 13;
+pub(crate) const VALUE_LEN: u16 = PADDED - 1;
 
 const _: () = assert!(COUNT_AT == 48 && LOW_LEN_AT == 56 && FENCES_AT == 64, "two aligned words hold all counts");
-const _: () = assert!(ledgerstone_page::PAGE_BYTES_MAX / 4 < VALUE_LEN as usize, "a value's length fits its bits");
+const _: () =
+    assert!(value_bytes_max(ledgerstone_page::PAGE_BYTES_MAX) <= VALUE_LEN as usize, "a value's length fits its bits");
 
 /// The longest key of pages of this size.
 #[must_use]
@@ -99,6 +105,18 @@ pub(crate) fn head_of(suffix: &[u8]) -> u32 {
     }
 }
 
+/// Bytes of a pad by the first two of them.
+#[inline]
+pub(crate) fn read_pad(first: u16) -> usize {
+    let (low, high) = (usize::from(first & 0x7f), usize::from(first >> 8));
+    if first & 0x80 == 0 { low } else { low | high << 7 }
+}
+
+/// The first bytes of a pad, which say how long it is, and how many they are.
+pub(crate) fn write_pad(pad: usize) -> ([u8; 2], usize) {
+    if pad < 0x80 { ([pad as u8, 0], 1) } else { ([0x80 | (pad & 0x7f) as u8, (pad >> 7) as u8], 2) }
+}
+
 /// One slot and the header of its record, cut to the page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordAt {
@@ -108,6 +126,8 @@ pub struct RecordAt {
     pub key_len: usize,
     /// Value length and flags.
     pub header: u16,
+    /// Bytes kept behind the value.
+    pub pad: usize,
 }
 
 impl RecordAt {
@@ -132,11 +152,18 @@ impl RecordAt {
         usize::from(self.header & VALUE_LEN)
     }
 
+    /// Bytes of the value and what is kept behind it: a value up to this long fits where the record is.
+    #[inline]
+    #[must_use]
+    pub fn area(&self) -> usize {
+        self.value_len() + self.pad
+    }
+
     /// Bytes of the whole record.
     #[inline]
     #[must_use]
     pub fn bytes(&self) -> usize {
-        RECORD_HEADER_BYTES + self.key_len + self.value_len()
+        RECORD_HEADER_BYTES + self.key_len + self.area()
     }
 
     /// Deleted, but still a key.
@@ -342,7 +369,11 @@ impl<B: Bytes> Node<B> {
     pub fn record(&self, slot: usize) -> RecordAt {
         let word = self.slot_word(slot);
         let at = usize::from((word >> 32) as u16);
-        RecordAt { at, key_len: usize::from((word >> 48) as u16), header: self.bytes.u16(at) }
+        let mut record = RecordAt { at, key_len: usize::from((word >> 48) as u16), header: self.bytes.u16(at), pad: 0 };
+        if record.header & PADDED != 0 {
+            record.pad = read_pad(self.bytes.u16(record.value_at() + record.value_len()));
+        }
+        record
     }
 
     /// Compares the key of a slot with `key`.

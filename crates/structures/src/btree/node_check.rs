@@ -1,4 +1,4 @@
-//! The invariants of a node (N1 to N6 in `node.rs`), proved for bytes that nobody vouches for, and the node printed.
+//! The invariants of a node (N1 to N7 in `node.rs`), proved for bytes that nobody vouches for, and the node printed.
 
 use std::cmp::Ordering;
 use std::fmt::Write;
@@ -9,7 +9,7 @@ use ledgerstone_region::Words;
 use super::bytes::Bytes;
 use super::node::{
     BLOB, BLOB_REF_BYTES, CHILD_BYTES, COUNT_AT, FENCES_AT, GARBAGE_AT, GHOST, GHOSTS_AT, HIGH_LEN_AT, LAYOUT_NODE,
-    LINK_AT, LOW_LEN_AT, NODE_FORMAT, Node, PREFIX_LEN_AT, RECORDS_START_AT, SLOT_BYTES, SLOTS_AT_AT, head_of,
+    LINK_AT, LOW_LEN_AT, NODE_FORMAT, Node, PADDED, PREFIX_LEN_AT, RECORDS_START_AT, SLOT_BYTES, SLOTS_AT_AT, head_of,
     key_bytes_max, value_bytes_max,
 };
 
@@ -92,7 +92,7 @@ pub fn check_bytes(page: &[u8]) -> Result<(), Corrupt> {
     if page.u64(LINK_AT) >> 48 != 0 {
         return fail("upper bits of the link", LINK_AT, 0, page.u64(LINK_AT) >> 48);
     }
-    // N6.
+    // N7.
     if (node.link() == PageId(0)) != node.is_rightmost() {
         return fail(
             "link without high fence, or fence without link",
@@ -130,7 +130,7 @@ pub fn check_bytes(page: &[u8]) -> Result<(), Corrupt> {
         return fail("garbage bytes", GARBAGE_AT, (page_bytes - start - live) as u64, field(GARBAGE_AT) as u64);
     }
 
-    // N3, N4, N5.
+    // N3 to N6.
     let mut ghosts = 0;
     for slot in 0..count {
         let slot_at = slots_at + slot * SLOT_BYTES;
@@ -161,7 +161,10 @@ pub fn check_bytes(page: &[u8]) -> Result<(), Corrupt> {
         if high_len > 0 && key >= high {
             return fail("key beyond the high fence", slot_at, 0, slot as u64);
         }
-        let flags = record.header & (GHOST | BLOB);
+        if record.header & PADDED != 0 && record.pad == 0 {
+            return fail("length of a pad", record.value_at() + record.value_len(), 1, 0);
+        }
+        let flags = record.header & (GHOST | BLOB | PADDED);
         let value_len = record.value_len();
         if node.level() > 0 {
             if flags != 0 || value_len != CHILD_BYTES {

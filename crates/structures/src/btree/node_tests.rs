@@ -170,6 +170,42 @@ fn arguments_cut_short_are_refused_and_change_nothing() {
 }
 
 #[test]
+fn a_shorter_value_keeps_its_room_until_it_is_trimmed() {
+    for (long, short) in [(5, 4), (200, 0), (200, 72), (200, 73), (896, 1)] {
+        let mut buf = leaf();
+        insert(&mut buf, b"a", &vec![1; long]);
+        insert(&mut buf, b"b", b"other");
+        let replace = |buf: &mut PageBuf, len: usize| {
+            let new = vec![2; len];
+            let args =
+                ReplaceArgs { place: place(0, b"a"), old_header: 0, old: &[], new_header: len as u16, new: &new };
+            apply(buf, OP_NODE_REPLACE, &args.write()).unwrap();
+            assert_eq!(check(buf.words()), Ok(()));
+            assert_eq!(Node::new(buf.words()).value(0), new);
+        };
+        let free = Node::new(buf.words()).gap_bytes();
+        replace(&mut buf, short);
+        let node = Node::new(buf.words());
+        assert_eq!((node.record(0).pad, node.gap_bytes(), node.garbage()), (long - short, free, 0));
+        // It moves with its record.
+        let copy = buf.to_bytes();
+        let entries = entries_of(&Node::new(copy.as_slice()));
+        let args = FormatArgs { root: ROOT, level: 0, link: PageId(0), low: &[], high: &[], entries }.write();
+        let mut moved = PageBuf::new(PAGE);
+        apply(&mut moved, OP_NODE_FORMAT, &args).unwrap();
+        assert_eq!(check(moved.words()), Ok(()));
+        assert_eq!(Node::new(moved.words()).record(0).pad, long - short);
+        replace(&mut moved, long);
+        assert_eq!(Node::new(moved.words()).record(0).pad, 0);
+        apply(&mut buf, OP_NODE_TRIM, &write_remove(&[0])).unwrap();
+        let node = Node::new(buf.words());
+        assert_eq!((node.record(0).pad, node.garbage()), (0, long - short));
+        assert_eq!(check(buf.words()), Ok(()));
+        assert!(apply(&mut buf, OP_NODE_TRIM, &write_remove(&[0])).is_err());
+    }
+}
+
+#[test]
 fn separators_are_short_and_separate() {
     for (a, b) in [("a", "b"), ("abc", "abd"), ("ab", "abc"), ("", "x"), ("abc1", "abd2")] {
         let s = separator_between(a.as_bytes(), b.as_bytes());

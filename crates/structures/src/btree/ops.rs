@@ -12,6 +12,7 @@
 //! | 39 | remove slots | in groups only |
 //! | 40 | post a child | in groups only |
 //! | 41 | free: no node any more | in groups only |
+//! | 42 | trim: pads go | in groups only |
 //!
 //! O1. All undo is logical: by the time of a rollback a record may have moved to another slot or page. `undo.rs` finds it
 //!     by root and key.
@@ -46,6 +47,9 @@ pub const OP_NODE_REMOVE: OpId = OpId(39);
 pub const OP_NODE_POST: OpId = OpId(40);
 /// The page is no node any more.
 pub const OP_NODE_FREE: OpId = OpId(41);
+
+/// Pads go.
+pub const OP_NODE_TRIM: OpId = OpId(42);
 
 type Redo = fn(&mut PageMut<'_>, &[u8]) -> Option<Result<(), Unfit>>;
 
@@ -90,7 +94,7 @@ impl Operation for NodeOperation {
     }
 }
 
-const OPERATIONS: [NodeOperation; 10] = [
+const OPERATIONS: [NodeOperation; 11] = [
     NodeOperation {
         id: OP_NODE_FORMAT,
         name: "node format",
@@ -205,6 +209,14 @@ const OPERATIONS: [NodeOperation; 10] = [
             Some(Ok(()))
         },
         print: |_| Some(String::new()),
+    },
+    NodeOperation {
+        id: OP_NODE_TRIM,
+        name: "node trim",
+        formats: false,
+        is_undoable: false,
+        redo: |page, args| Some(edit::trim(page, &read_remove(args)?)),
+        print: |args| read_remove(args).map(|slots| format!("slots {slots:?}")),
     },
 ];
 

@@ -79,8 +79,8 @@ pub(crate) struct Descent {
 
 impl Descent {
     /// The descent of a writer, who posts what is missing.
-    pub(crate) fn of_writer(txn: &Txn) -> Descent {
-        Descent { wants_unposted: !txn.is_rolling_back(), ..Descent::default() }
+    pub(crate) fn of_writer() -> Descent {
+        Descent { wants_unposted: true, ..Descent::default() }
     }
 
     pub(crate) fn restarted(&mut self) {

@@ -12,7 +12,8 @@
 //! P3. The root stays where it is: its content moves to two new nodes, and it becomes their parent.
 //! P4. The cut leaves room for what the split was made for, on whichever side it falls. Keys that come in order leave full
 //!     leaves behind: at the right end the cut is made where the new key goes.
-//! P5. Before a leaf is split, its ghosts that nobody holds are purged; that may be room enough.
+//! P5. Before a leaf is split, the ghosts and pads that nobody holds go; that may be room enough.
+//! P6. No rollback splits: there may be no space (W4 in `write.rs`).
 
 use ledgerstone_buffer::ExclusivePage;
 use ledgerstone_page::planted::{self, Bug};
@@ -89,8 +90,8 @@ struct Cut {
 impl Tree {
     /// Makes room in the leaf of a key, by purging ghosts or by splitting. Hold no latch.
     pub(crate) fn make_room(&self, txn: &mut Txn, need: &Need<'_>) -> Result<(), TreeError> {
-        if need.level() == 0 && !txn.is_rolling_back() {
-            txn.claim(RECORD_OVERHEAD_BYTES + self.page_bytes / 4)?;
+        if need.level() == 0 {
+            txn.claim(4 * RECORD_OVERHEAD_BYTES + self.page_bytes / 4)?;
             let mut leaf = self.latch_node(need.key(), 0, &mut Descent::default())?;
             self.purge_latched(txn, &mut leaf)?;
             if !need.is_lacking(&Node::new(leaf.words())) {

@@ -6,9 +6,9 @@
 //! | delete | the ghost becomes a record again |
 //! | revive | the record becomes a ghost again |
 //! | patch | the old bytes are patched back |
-//! | replace | the old value and flags are put back, after a split if they are longer |
+//! | replace | the old value and flags are put back; the record has kept the room for them (N6 in `node.rs`) |
 //!
-//! B1. Exactly one `Txn::update` ends each undo; it is the compensation record. Splits before it are groups and stay.
+//! B1. Exactly one `Txn::update` is all that an undo does; it is the compensation record. No space is ever needed.
 //! B2. No lock is taken: the transaction holds its exclusive locks until it is rolled back, or, at restart, runs before
 //!     anybody else. So the record is there, as this transaction left it: anything else is damage.
 
@@ -20,11 +20,8 @@ use ledgerstone_space::Space;
 use ledgerstone_txn::{Engine, LogicalUndo, RECORD_OVERHEAD_BYTES, Txn, TxnError};
 
 use super::args::{PatchArgs, Place, ReplaceArgs, write_place};
-use super::edit::{Plan, plan_replace};
-use super::node::Node;
 use super::ops::{OP_NODE_DELETE, OP_NODE_INSERT, OP_NODE_PATCH, OP_NODE_REPLACE, OP_NODE_REVIVE};
 use super::search::{Descent, Spot};
-use super::split::Need;
 use super::tree::Tree;
 use crate::TreeError;
 
@@ -55,45 +52,37 @@ fn unreadable(op: OpId) -> TxnError {
 
 impl Tree {
     fn undo(&self, txn: &mut Txn, op: OpId, place: Place<'_>, args: &[u8]) -> Result<(), TreeError> {
-        let mut descent = Descent::default();
-        loop {
-            txn.claim(args.len() + 2 * RECORD_OVERHEAD_BYTES)?;
-            let Spot { mut page, slot } = self.latch_leaf(place.key, &mut descent)?;
-            let Ok(slot) = slot else {
-                return Err(Self::corrupt(page.id(), "record that a rollback needs", 1, 0));
-            };
-            let place = Place { slot, ..place };
-            if planted::is_on(Bug::UndoDoesNothing) {
-                let nothing = PatchArgs { place, offset: 0, old: &[], new: &[] };
-                txn.update(&mut page, OP_NODE_PATCH, &nothing.write())?;
-                return Ok(());
-            }
-            match op {
-                OP_NODE_INSERT | OP_NODE_REVIVE => txn.update(&mut page, OP_NODE_DELETE, &write_place(place))?,
-                OP_NODE_DELETE => txn.update(&mut page, OP_NODE_REVIVE, &write_place(place))?,
-                OP_NODE_PATCH => {
-                    let done = PatchArgs::read(args).ok_or_else(|| unreadable(op))?;
-                    let back = PatchArgs { place, old: done.new, new: done.old, ..done };
-                    txn.update(&mut page, OP_NODE_PATCH, &back.write())?
-                }
-                _ => {
-                    let done = ReplaceArgs::read(args).ok_or_else(|| unreadable(op))?;
-                    if plan_replace(&Node::new(page.words()), slot, done.old.len()) == Plan::Full {
-                        drop(page);
-                        self.split(txn, &Need::Replace { key: place.key, value_len: done.old.len() })?;
-                        continue;
-                    }
-                    let back = ReplaceArgs {
-                        place,
-                        old_header: done.new_header,
-                        old: done.new,
-                        new_header: done.old_header,
-                        new: done.old,
-                    };
-                    txn.update(&mut page, OP_NODE_REPLACE, &back.write())?
-                }
-            };
+        txn.claim(args.len() + 2 * RECORD_OVERHEAD_BYTES)?;
+        let Spot { mut page, slot } = self.latch_leaf(place.key, &mut Descent::default())?;
+        let Ok(slot) = slot else {
+            return Err(Self::corrupt(page.id(), "record that a rollback needs", 1, 0));
+        };
+        let place = Place { slot, ..place };
+        if planted::is_on(Bug::UndoDoesNothing) {
+            let nothing = PatchArgs { place, offset: 0, old: &[], new: &[] };
+            txn.update(&mut page, OP_NODE_PATCH, &nothing.write())?;
             return Ok(());
         }
+        match op {
+            OP_NODE_INSERT | OP_NODE_REVIVE => txn.update(&mut page, OP_NODE_DELETE, &write_place(place))?,
+            OP_NODE_DELETE => txn.update(&mut page, OP_NODE_REVIVE, &write_place(place))?,
+            OP_NODE_PATCH => {
+                let done = PatchArgs::read(args).ok_or_else(|| unreadable(op))?;
+                let back = PatchArgs { place, old: done.new, new: done.old, ..done };
+                txn.update(&mut page, OP_NODE_PATCH, &back.write())?
+            }
+            _ => {
+                let done = ReplaceArgs::read(args).ok_or_else(|| unreadable(op))?;
+                let back = ReplaceArgs {
+                    place,
+                    old_header: done.new_header,
+                    old: done.new,
+                    new_header: done.old_header,
+                    new: done.old,
+                };
+                txn.update(&mut page, OP_NODE_REPLACE, &back.write())?
+            }
+        };
+        Ok(())
     }
 }

@@ -5,8 +5,9 @@
 //! W3. A new key is a change of the gap it falls into: the next key's gap is asked for, for an instant, with an intention
 //!     that a reader of the gap refuses. If this transaction itself has read the gap, it now holds two: it inherits its lock
 //!     to the gap before the new key.
-//! W4. A deleted record stays as a ghost with its value, so that taking the deletion back needs no space. A new value for
-//!     a ghost's key is a replacement: its undo brings the ghost back as it was.
+//! W4. Rollback needs no space: a new record taken back becomes a ghost, a deleted one is a ghost with its value, a shorter
+//!     value keeps what it does not use (N6 in `node.rs`). A new value for a ghost's key is a replacement: its undo brings
+//!     the ghost back as it was.
 //! W5. Only what differs is logged: a value of the same length is patched.
 //! W6. A blob is written before its record, by groups that stay, and freed after its record, by whoever reclaims: an entry
 //!     in the tree of deferred frees stands for it whenever no record does.
@@ -17,7 +18,7 @@ use ledgerstone_txn::{KeyLock, RECORD_OVERHEAD_BYTES, Txn, key_hash};
 
 use super::args::{InsertArgs, PatchArgs, Place, ReplaceArgs, write_place};
 use super::edit::{Plan, plan_insert, plan_replace};
-use super::node::{BLOB, GHOST, Node, value_bytes_max};
+use super::node::{BLOB, GHOST, Node, PADDED, value_bytes_max};
 use super::ops::{OP_NODE_DELETE, OP_NODE_INSERT, OP_NODE_PATCH, OP_NODE_REPLACE};
 use super::search::{Behind, Descent, Gap, Held, Spot};
 use super::split::Need;
@@ -77,7 +78,7 @@ impl Tree {
     ) -> Result<bool, TreeError> {
         self.check_key(key)?;
         txn.lock_key(self.table, KeyLock::Key(key_hash(key)), Mode::X)?;
-        let mut descent = Descent::of_writer(txn);
+        let mut descent = Descent::of_writer();
         let mut old = Vec::new();
         let (spot, slot, is_blob) = loop {
             let spot = self.find_key(key, &mut descent)?;
@@ -142,7 +143,7 @@ impl Tree {
     pub fn delete(&self, txn: &mut Txn, key: &[u8]) -> Result<bool, TreeError> {
         self.check_key(key)?;
         txn.lock_key(self.table, KeyLock::Key(key_hash(key)), Mode::X)?;
-        let mut descent = Descent::of_writer(txn);
+        let mut descent = Descent::of_writer();
         let blob = loop {
             txn.claim(2 * RECORD_OVERHEAD_BYTES + key.len())?;
             let Spot { mut page, slot } = self.latch_leaf(key, &mut descent)?;
@@ -251,7 +252,7 @@ impl Tree {
         existing: Existing,
     ) -> Result<Met, TreeError> {
         let claim = 2 * RECORD_OVERHEAD_BYTES + key.len() + value.len() + value_bytes_max(self.page_bytes);
-        let mut descent = Descent::of_writer(txn);
+        let mut descent = Descent::of_writer();
         let met = loop {
             txn.claim(claim)?;
             let Spot { mut page, slot } = self.latch_leaf(key, &mut descent)?;
@@ -319,6 +320,7 @@ impl Tree {
         new: (u16, &[u8]),
     ) -> Result<(), TreeError> {
         let place = Place { root: self.root, slot, key };
+        let old = (old.0 & !PADDED, old.1);
         if old.0 == new.0 && new.0 & (GHOST | BLOB) == 0 {
             // W5. The lengths are equal, since they are in the headers.
             let differs = |(a, b): (&u8, &u8)| a != b;

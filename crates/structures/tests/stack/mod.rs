@@ -22,6 +22,7 @@ pub const TO_FREE: TableId = TableId(2);
 pub const TABLE: TableId = TableId(10);
 
 pub struct Stack {
+    pub disk: Arc<SimDisk>,
     pub engine: Arc<Engine>,
     pub space: Arc<Space>,
     pub to_free: ToFree,
@@ -40,7 +41,8 @@ impl Stack {
     }
 
     pub fn with(page_bytes: usize, frames: u64, escalate_after: u32) -> Stack {
-        let disk: Arc<dyn Disk> = Arc::new(SimDisk::new());
+        let sim = Arc::new(SimDisk::new());
+        let disk: Arc<dyn Disk> = Arc::clone(&sim) as _;
         let cache_bytes = frames * (page_bytes as u64 + 200);
         let region = Region::anonymous((64 << 20) + 2 * cache_bytes).unwrap();
         let slots = Arc::new(SlotTable::create(&region, 64).unwrap());
@@ -85,7 +87,7 @@ impl Stack {
         Tree::format_root(&mut txn, &space, &catalog).unwrap();
         Tree::format_root(&mut txn, &space, to_free.tree()).unwrap();
         txn.commit(Durability::Volatile).unwrap();
-        Stack { engine, space, to_free, catalog }
+        Stack { disk: sim, engine, space, to_free, catalog }
     }
 
     pub fn begin(&self) -> Txn {
