@@ -197,6 +197,13 @@ impl Options {
         self
     }
 
+    /// Workers that redo the log at a restart. Default 2.
+    #[must_use]
+    pub fn redo_worker_count(mut self, count: u32) -> Self {
+        self.config.redo_worker_count = Some(count);
+        self
+    }
+
     /// Create the environment if there is none. Default true.
     #[must_use]
     pub fn create(mut self, create: bool) -> Self {

@@ -14,12 +14,20 @@ pub enum Bug {
     RecLsnLate = 4,
     /// Redo replays one half of a split.
     HalfSplit = 5,
+    /// An insert does not ask whether somebody has locked the gap that it goes into.
+    NoGapLocks = 6,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 5] =
-        [Bug::WriteAheadOff, Bug::StaleLogTail, Bug::UndoDoesNothing, Bug::RecLsnLate, Bug::HalfSplit];
+    pub const ALL: [Bug; 6] = [
+        Bug::WriteAheadOff,
+        Bug::StaleLogTail,
+        Bug::UndoDoesNothing,
+        Bug::RecLsnLate,
+        Bug::HalfSplit,
+        Bug::NoGapLocks,
+    ];
 
     /// A name for the command line.
     pub const fn name(self) -> &'static str {
@@ -29,6 +37,7 @@ impl Bug {
             Bug::UndoDoesNothing => "undo-does-nothing",
             Bug::RecLsnLate => "rec-lsn-late",
             Bug::HalfSplit => "half-split",
+            Bug::NoGapLocks => "no-gap-locks",
         }
     }
 }
