@@ -22,7 +22,7 @@ use ledgerstone_buffer::{BufferError, ExclusivePage};
 use ledgerstone_disk::DiskFile;
 use ledgerstone_page::{Corrupt, Layout, LayoutTaken, Layouts, PageId, header};
 use ledgerstone_region::{Handle, Latch, sync};
-use ledgerstone_txn::{Durability, Engine, Part, Txn, TxnError};
+use ledgerstone_txn::{Durability, Engine, Part, TxnError};
 
 pub use error::SpaceError;
 pub use file_header::{FileHeaderLayout, LAYOUT_FILE_HEADER};
@@ -32,27 +32,6 @@ pub use ops::{OP_FILE_HEADER_FORMAT, OP_SPACE_CLEAR, OP_SPACE_FORMAT, OP_SPACE_S
 /// The file grows by a sixteenth of itself, within these bounds.
 const GROW_BYTES_MIN: u64 = 256 << 10;
 const GROW_BYTES_MAX: u64 = 64 << 20;
-
-/// The last pages of the file are kept for rollbacks: the undo of an update that made a record shorter can need a split,
-/// and a rollback must not fail for want of a page when the file system is full.
-const ROLLBACK_PAGES: u64 = 32;
-
-/// What pages are wanted for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Purpose {
-    /// Work that can be refused.
-    Work,
-    /// A rollback, which may use the pages kept for it.
-    Rollback,
-}
-
-impl Purpose {
-    /// What `txn` is doing.
-    #[must_use]
-    pub fn of(txn: &Txn) -> Purpose {
-        if txn.is_rolling_back() { Purpose::Rollback } else { Purpose::Work }
-    }
-}
 
 /// Words in the region: where to look first, and how many pages the file has.
 const HINT: usize = 0;
@@ -198,7 +177,7 @@ impl Space {
     ///
     /// # Errors
     /// [`SpaceError::NoSpace`] with nothing changed; a map cannot be read.
-    pub fn latch_free(&self, count: u32, purpose: Purpose) -> Result<FreeRun<'_>, SpaceError> {
+    pub fn latch_free(&self, count: u32) -> Result<FreeRun<'_>, SpaceError> {
         let bits = bits_of(self.page_bytes);
         let max = u32::try_from(bits / 2).unwrap_or(u32::MAX);
         if count == 0 || count > max {
@@ -206,10 +185,6 @@ impl Space {
         }
         loop {
             let page_count = self.page_count();
-            let usable = match purpose {
-                Purpose::Work => page_count.saturating_sub(ROLLBACK_PAGES),
-                Purpose::Rollback => page_count,
-            };
             let map_count = page_count.div_ceil(bits);
             let hint = PageId(self.words[HINT].load(Relaxed).min(page_count.saturating_sub(1)));
             let first_map = hint.0 / bits;
@@ -217,13 +192,13 @@ impl Space {
                 let no = (first_map + step) % map_count;
                 // The map of the hint is searched from the hint on first, and from its beginning last.
                 let from = if step == 0 { bit_of(hint, self.page_bytes) } else { 0 };
-                if let Some(run) = self.find_in(no, from, count, usable)? {
+                if let Some(run) = self.find_in(no, from, count, page_count)? {
                     self.words[HINT].store(run.first.0 + u64::from(count), Relaxed);
                     return Ok(run);
                 }
             }
             self.grow(count, page_count)?;
-            self.words[HINT].store(usable, Relaxed);
+            self.words[HINT].store(page_count, Relaxed);
         }
     }
 
@@ -299,7 +274,7 @@ impl Space {
         Ok(())
     }
 
-    fn find_in(&self, map_no: u64, from: u32, count: u32, usable: u64) -> Result<Option<FreeRun<'_>>, SpaceError> {
+    fn find_in(&self, map_no: u64, from: u32, count: u32, page_count: u64) -> Result<Option<FreeRun<'_>>, SpaceError> {
         let bits = bits_of(self.page_bytes);
         let first = map_no * bits;
         let map = match self.engine.cache.exclusive(map_of(PageId(first), self.page_bytes)) {
@@ -311,7 +286,7 @@ impl Space {
             let (expected, found) = (u64::from(LAYOUT_SPACE_MAP.0), u64::from(layout.0));
             return Err(SpaceError::Map(Corrupt::new("layout", header::LAYOUT as u64, expected, found).on(map.id())));
         }
-        let limit = u32::try_from(bits.min(usable.saturating_sub(first))).unwrap_or(u32::MAX);
+        let limit = u32::try_from(bits.min(page_count.saturating_sub(first))).unwrap_or(u32::MAX);
         let found = map::find_clear(map.words(), from, limit, count);
         Ok(found.map(|bit| FreeRun { map, first: PageId(first + u64::from(bit)), count }))
     }
@@ -343,7 +318,7 @@ impl Space {
     fn grow_latched(&self, count: u32, page_count: u64) -> Result<(), SpaceError> {
         let bytes = page_count * self.page_bytes as u64;
         let step = (bytes / 16).clamp(GROW_BYTES_MIN, GROW_BYTES_MAX);
-        let wanted = (u64::from(count) + 2 + ROLLBACK_PAGES) * self.page_bytes as u64;
+        let wanted = (u64::from(count) + 2) * self.page_bytes as u64;
         let step = step.max(wanted).next_multiple_of(self.page_bytes as u64);
         let grown = self.data.allocate(bytes, step);
         if let Err(source) = grown {

@@ -12,7 +12,7 @@ use ledgerstone_op::{OpError, Operation, PageMut, Registry};
 use ledgerstone_page::{LayoutId, OpId, PageId};
 use ledgerstone_region::sync::{self, Scheduler};
 use ledgerstone_region::{Region, SlotTable};
-use ledgerstone_space::{OP_SPACE_CLEAR, OP_SPACE_SET, Purpose, Space, SpaceError, bits_of, map_of};
+use ledgerstone_space::{OP_SPACE_CLEAR, OP_SPACE_SET, Space, SpaceError, bits_of, map_of};
 use ledgerstone_txn::{Durability, Engine, EngineParts, EngineSettings, Part, TxnError, TxnTable};
 
 const PAGE_BYTES: usize = 4096;
@@ -91,7 +91,7 @@ fn new_space(disk: &Arc<dyn Disk>, max_pages: u64) -> (Arc<Engine>, Arc<Space>) 
 fn take(engine: &Arc<Engine>, space: &Space, count: u32) -> Result<PageId, SpaceError> {
     let mut txn = engine.begin()?;
     txn.claim(512)?;
-    let mut run = space.latch_free(count, Purpose::Work)?;
+    let mut run = space.latch_free(count)?;
     let set = run.args_set();
     txn.group(&mut [&mut run.map], &[Part { page: 0, op: OP_SPACE_SET, args: &set }])?;
     let first = run.first;

@@ -7,7 +7,7 @@
 
 use ledgerstone_buffer::{Cache, SharedPage};
 use ledgerstone_page::{Corrupt, LayoutId, PageId, header};
-use ledgerstone_space::{OP_SPACE_CLEAR, OP_SPACE_SET, Purpose, Space, map_of};
+use ledgerstone_space::{OP_SPACE_CLEAR, OP_SPACE_SET, Space, map_of};
 use ledgerstone_txn::{Part, RECORD_OVERHEAD_BYTES, Txn};
 
 use super::data::{CONTENT_AT, LENGTH_AT, content_bytes_max};
@@ -44,7 +44,7 @@ pub(crate) fn create(txn: &mut Txn, to_free: &ToFree, content: &[u8]) -> Result<
             last = add_index_page(txn, space, cache, root, last)?;
             txn.claim(count * (page_bytes + RECORD_OVERHEAD_BYTES) + 4 * RECORD_OVERHEAD_BYTES)?;
         }
-        let mut run = space.latch_free(count as u32, Purpose::of(txn))?;
+        let mut run = space.latch_free(count as u32)?;
         let set = run.args_set();
         let append = append_args(Extent { first: run.first, count: count as u16 });
         let mut index = cache.exclusive(last)?;
@@ -69,7 +69,7 @@ fn add_index_page(
     root: PageId,
     last: PageId,
 ) -> Result<PageId, TreeError> {
-    let mut run = space.latch_free(1, Purpose::of(txn))?;
+    let mut run = space.latch_free(1)?;
     let new = run.first;
     let (set, format, link) = (run.args_set(), page_args(root), page_args(new));
     let mut before = cache.exclusive(last)?;

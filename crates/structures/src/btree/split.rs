@@ -18,7 +18,7 @@
 use ledgerstone_buffer::ExclusivePage;
 use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_page::{OpId, PageId};
-use ledgerstone_space::{FreeRun, OP_SPACE_SET, Purpose};
+use ledgerstone_space::{FreeRun, OP_SPACE_SET};
 use ledgerstone_txn::{Part, RECORD_OVERHEAD_BYTES, Txn};
 
 use super::args::{FenceArgs, FormatArgs};
@@ -110,7 +110,7 @@ impl Tree {
             txn.claim(self.page_bytes + self.page_bytes / 2 + 8 * RECORD_OVERHEAD_BYTES)?;
             let id = self.find(super::search::Aim::Key(key), level, &mut descent)?.id();
             let is_root = id == self.root;
-            let run = self.space.latch_free(if is_root { 2 } else { 1 }, Purpose::of(txn))?;
+            let run = self.space.latch_free(if is_root { 2 } else { 1 })?;
             let page = self.engine.cache.exclusive(id)?;
             let node = Node::new(page.words());
             if !node.is_of(self.root) || node.level() != level || node.is_before(key) || node.is_beyond(key) {

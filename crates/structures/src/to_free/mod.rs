@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use ledgerstone_lock::Mode;
 use ledgerstone_page::{OpId, PageId, TableId};
-use ledgerstone_space::{OP_SPACE_SET, Purpose, Space};
+use ledgerstone_space::{OP_SPACE_SET, Space};
 use ledgerstone_txn::{Engine, KeyLock, Part, RECORD_OVERHEAD_BYTES, Txn, key_hash};
 
 use crate::TreeError;
@@ -145,7 +145,7 @@ impl ToFree {
         let mut descent = Descent::default();
         loop {
             txn.claim(8 * RECORD_OVERHEAD_BYTES)?;
-            let mut run = tree.space.latch_free(1, Purpose::of(txn))?;
+            let mut run = tree.space.latch_free(1)?;
             let root = run.first;
             let key = Entry { kind, root }.key();
             let lock = KeyLock::Key(key_hash(&key));
