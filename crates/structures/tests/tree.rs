@@ -60,8 +60,37 @@ fn long_keys_make_a_high_tree() {
         }
     });
     stack.run(|txn| tree.purge(txn).unwrap());
-    assert_eq!(stack.check(&[&tree]).ghost_count, 0);
+    let empty = stack.check(&[&tree]);
+    assert_eq!((empty.ghost_count, empty.pages.len()), (0, 1));
     assert!(stack.read_all(&tree, Direction::Backward).is_empty());
+}
+
+#[test]
+fn a_queue_uses_no_more_pages_than_it_holds() {
+    let stack = Stack::new();
+    let tree = stack.tree();
+    // Long keys, so that nodes above the leaves fill and empty too.
+    let key = |n: u64| [&n.to_be_bytes()[..], &[7; 300]].concat();
+    let mut rng = 1u64;
+    for round in 0..60u64 {
+        stack.run(|txn| {
+            for n in round * 50..round * 50 + 50 {
+                tree.put(txn, &key(n), &[1; 300]).unwrap();
+            }
+            for n in (round.saturating_sub(4) * 50..).take(if round < 4 { 0 } else { 50 }) {
+                tree.delete(txn, &key(n)).unwrap();
+            }
+        });
+        rng = rng.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        if rng >> 62 != 0 {
+            stack.run(|txn| tree.purge(txn).unwrap());
+        }
+    }
+    stack.run(|txn| tree.purge(txn).unwrap());
+    let report = stack.check(&[&tree]);
+    assert_eq!(report.record_count, 200);
+    assert!(report.pages.len() < 200 / 6 + 20, "{} leaves, {} above", report.leaf_count, report.inner_count);
+    assert_eq!(stack.read_all(&tree, Direction::Forward).len(), 200);
 }
 
 #[test]
@@ -136,7 +165,7 @@ fn emptied_pages_are_given_back_and_used_again() {
     let purged = stack.run(|txn| tree.purge(txn).unwrap());
     assert_eq!((purged.ghost_count, purged.held_count), (3000, 0));
     let empty = stack.check(&[&tree]);
-    assert!(empty.pages.len() * 10 < full.pages.len(), "{} of {}", empty.pages.len(), full.pages.len());
+    assert!(full.pages.len() > 100 && empty.pages.len() == 1, "{} of {}", empty.pages.len(), full.pages.len());
     assert!(stack.read_all(&tree, Direction::Forward).is_empty());
     fill(0, 3000);
     assert_eq!(stack.check(&[&tree]).record_count, 3000);

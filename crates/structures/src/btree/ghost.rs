@@ -73,8 +73,8 @@ impl Tree {
         let is_empty = Node::new(leaf.words()).count() == 0;
         let low = Node::new(leaf.words()).low();
         drop(leaf);
-        if is_empty && self.unlink_empty(txn, &low)? {
-            purged.page_count += 1;
+        if is_empty {
+            purged.page_count += self.unlink_empty(txn, &low)?;
         }
         Ok(())
     }

@@ -1,147 +1,169 @@
-//! Empty leaves leave the tree.
+//! Empty leaves leave the tree, and nodes with a single child make way for it.
 //!
 //! ```text
-//!  left ──► empty ──► right        left ───────────► right        the left neighbour takes over the range
-//!
-//!  empty ──► right ──► next        right's content ──► next       the leftmost child of its parent cannot be taken over:
-//!                                  (in empty's page)              it takes its right neighbour's content instead
-//!
-//!  root ──► only child             root has the content           a root with one child takes the child's place
+//!        parent                         parent
+//!       /      \                           \
+//!   left ───► right ───► next    ──►     left + right ───► next
 //! ```
-//! U1. One group: the map's bit, the parent, the neighbour, and the page itself, which is formatted as no node at all, so
-//!     that whoever still has its id and latches it sees that it is gone, by its version and by its layout.
-//! U2. Latches in the usual order: map, parent, then left before right. The parent is latched only if it is unchanged since
-//!     it named the pages.
-//! U3. Nothing is waited for twice: if anything changed, the page stays until the next purge.
+//! The one step: two neighbours under one parent become one, if one of them is an empty leaf or has a single child, and
+//! all fits. The left page keeps its place and takes the right one's content, fence and link; the right page goes.
+//!
+//! An empty leaf that is its parent's only child has no neighbour there. Then the lowest node above that has a neighbour is
+//! joined with it first; that gives the node below a neighbour, and so on down. If no node above has one, the root is the
+//! only one on its level with a single child, and takes that child's content.
+//!
+//! U1. One group: the map's bit, the parent, the left page, and the right one, which is formatted as no node at all, so that
+//!     whoever still has its id and latches it sees that it is gone, by its version and by its layout.
+//! U2. Latches in the usual order: map, parent, left, right. The parent is latched only if it is unchanged since it named
+//!     the two, and they are looked at again under their latches: a node between them that is not posted would be lost.
+//! U3. Nothing is tried twice: if anything changed or does not fit, the page stays until the next purge.
 
+use ledgerstone_buffer::OptimisticPage;
 use ledgerstone_page::{OpId, PageId};
 use ledgerstone_space::OP_SPACE_CLEAR;
 use ledgerstone_txn::{Part, RECORD_OVERHEAD_BYTES, Txn};
 
 use super::args::{FenceArgs, FormatArgs, write_remove};
-use super::edit::{entries_of, size_of};
+use super::edit::{Entry, entries_of, size_of};
 use super::node::Node;
 use super::ops::{OP_NODE_FENCE, OP_NODE_FORMAT, OP_NODE_FREE, OP_NODE_REMOVE};
-use super::search::{Aim, Descent, Held};
+use super::search::{Aim, Descent, Held, Unposted};
 use super::tree::Tree;
 use crate::TreeError;
 
+/// Two neighbours under one parent.
+struct Pair<'t> {
+    parent: OptimisticPage<'t>,
+    /// Slot of the right one.
+    slot: usize,
+    left: PageId,
+    right: PageId,
+}
+
+/// What can be done for an empty leaf.
+enum Chance<'t> {
+    /// Join these two.
+    Join(Pair<'t>),
+    /// The root has a single child.
+    LowerRoot(PageId),
+    /// Nothing now.
+    No,
+}
+
 impl Tree {
-    /// Unlinks the leaf whose low fence is `low` if it is empty, and gives a page back. Says whether it did. Hold no latch.
-    pub(crate) fn unlink_empty(&self, txn: &mut Txn, low: &[u8]) -> Result<bool, TreeError> {
-        let root = self.engine.cache.optimistic(self.root)?;
-        let height = Node::new(root.words()).level();
-        if root.check().is_err() || height == 0 {
+    /// Unlinks the leaf whose low fence is `low` if it is empty. Says how many pages were given back. Hold no latch.
+    pub(crate) fn unlink_empty(&self, txn: &mut Txn, low: &[u8]) -> Result<u64, TreeError> {
+        let mut freed = 0;
+        // Each step but the last brings the neighbour one level nearer to the leaf.
+        for _ in 0..=u8::MAX {
+            let done = match self.unlink_chance(txn, low)? {
+                Chance::Join(pair) => self.join(txn, pair)?,
+                Chance::LowerRoot(child) => self.lower_root(txn, child)?,
+                Chance::No => false,
+            };
+            if !done {
+                break;
+            }
+            freed += 1;
+        }
+        Ok(freed)
+    }
+
+    /// Looks at the way from the leaf of `low` up to the first node that has a neighbour.
+    fn unlink_chance(&self, txn: &mut Txn, low: &[u8]) -> Result<Chance<'_>, TreeError> {
+        let Held::Optimistic(leaf) = self.find(Aim::Key(low), 0, &mut Descent::default())? else {
+            return Ok(Chance::No);
+        };
+        let is_empty = Node::new(leaf.words()).count() == 0;
+        if leaf.check().is_err() || !is_empty || leaf.id() == self.root {
+            return Ok(Chance::No);
+        }
+        let mut below = leaf;
+        loop {
+            let level = Node::new(below.words()).level().saturating_add(1);
+            if below.check().is_err() {
+                return Ok(Chance::No);
+            }
+            let Held::Optimistic(parent) = self.find(Aim::Key(low), level, &mut Descent::default())? else {
+                return Ok(Chance::No);
+            };
+            let node = Node::new(parent.words());
+            let (count, slot) = (node.count(), node.child_slot(low));
+            let right_slot = slot.max(1);
+            let (here, left, right) = (node.child(slot), node.child(right_slot - 1), node.child(right_slot));
+            if parent.check().is_err() {
+                return Ok(Chance::No);
+            }
+            if here != below.id() {
+                // Nobody has posted it yet: it is no child that could be removed.
+                let node = Node::new(below.words());
+                let unposted = Unposted { level, separator: node.low(), child: below.id() };
+                if below.check().is_ok() {
+                    self.post(txn, unposted)?;
+                }
+                return Ok(Chance::No);
+            }
+            if count > 1 {
+                return Ok(Chance::Join(Pair { parent, slot: right_slot, left, right }));
+            }
+            if parent.id() == self.root {
+                return Ok(Chance::LowerRoot(here));
+            }
+            below = parent;
+        }
+    }
+
+    /// Two neighbours become one, if they still are neighbours and fit.
+    fn join(&self, txn: &mut Txn, pair: Pair<'_>) -> Result<bool, TreeError> {
+        txn.claim(self.page_bytes + self.page_bytes / 2 + 8 * RECORD_OVERHEAD_BYTES)?;
+        let cache = &self.engine.cache;
+        // They are brought in before anything is latched.
+        for id in [pair.left, pair.right] {
+            let _ = cache.optimistic(id);
+        }
+        let mut map = self.space.latch_map_of(pair.right)?;
+        let Ok(mut parent) = pair.parent.try_upgrade() else { return Ok(false) };
+        let mut left_page = cache.exclusive(pair.left)?;
+        let mut right_page = cache.exclusive(pair.right)?;
+        let (mut left_copy, mut right_copy) = (vec![0u8; self.page_bytes], vec![0u8; self.page_bytes]);
+        left_page.words().copy_to(0, &mut left_copy);
+        right_page.words().copy_to(0, &mut right_copy);
+        let (left, right) = (Node::new(left_copy.as_slice()), Node::new(right_copy.as_slice()));
+        let level = left.level();
+        // What a node has when it is to go: an empty leaf, or a node with a single child.
+        let few = usize::from(level > 0);
+        if !left.is_of(self.root)
+            || !right.is_of(self.root)
+            || right.level() != level
+            || left.count().min(right.count()) > few
+            || left.link() != pair.right
+            || left.high() != right.low()
+        {
             return Ok(false);
         }
-        let mut descent = Descent::default();
-        let Held::Optimistic(parent) = self.find(Aim::Key(low), 1, &mut descent)? else { return Ok(false) };
-        let node = Node::new(parent.words());
-        let slot = node.child_slot(low);
-        let (count, here) = (node.count(), node.child(slot));
-        let (before, after) = (node.child(slot.saturating_sub(1)), node.child((slot + 1).min(count.saturating_sub(1))));
-        if parent.check().is_err() {
+        let (low, middle, high, link) = (left.low(), right.low(), right.high(), right.link());
+        let mut entries = entries_of(&left);
+        let keep = entries.len();
+        entries.extend(entries_of(&right));
+        if level > 0 {
+            // N4: what stood for the right node's low fence is a key now.
+            entries[keep] = Entry { suffix: &middle, ..entries[keep] };
+        }
+        if size_of(level, &low, &high, &entries) > self.page_bytes {
             return Ok(false);
         }
-        // What will be latched is brought in before anything is. From here on the parent must stay as it is (U2).
-        for id in [before, here, after] {
-            let _ = self.engine.cache.optimistic(id);
-        }
-        let is_root = parent.id() == self.root;
-        if slot > 0 {
-            self.unlink_into_left(txn, parent, slot, before, here)
-        } else if count > 1 {
-            self.unlink_by_content(txn, parent, here, after)
-        } else if is_root {
-            self.lower_root(txn, here)
+        let (op, args) = if right.count() == 0 {
+            (OP_NODE_FENCE, FenceArgs { keep, link, high: &high }.write())
         } else {
-            Ok(false)
-        }
-    }
-
-    fn claim_unlink(&self, txn: &mut Txn) -> Result<(), TreeError> {
-        Ok(txn.claim(self.page_bytes + self.page_bytes / 2 + 8 * RECORD_OVERHEAD_BYTES)?)
-    }
-
-    fn unlink_into_left(
-        &self,
-        txn: &mut Txn,
-        parent: ledgerstone_buffer::OptimisticPage<'_>,
-        slot: usize,
-        left: PageId,
-        empty: PageId,
-    ) -> Result<bool, TreeError> {
-        self.claim_unlink(txn)?;
-        let cache = &self.engine.cache;
-        let mut map = self.space.latch_map_of(empty)?;
-        let Ok(mut parent) = parent.try_upgrade() else { return Ok(false) };
-        let mut left = cache.exclusive(left)?;
-        let mut page = cache.exclusive(empty)?;
-        let (left_node, node) = (Node::new(left.words()), Node::new(page.words()));
-        // Another node between them is not posted yet: it would be lost.
-        if node.count() > 0 || left_node.link() != empty || left_node.high() != node.low() {
-            return Ok(false);
-        }
-        let (high, link) = (node.high(), node.link());
-        let mut copy = vec![0u8; self.page_bytes];
-        left.words().copy_to(0, &mut copy);
-        let left_copy = Node::new(copy.as_slice());
-        let entries = entries_of(&left_copy);
-        if size_of(0, &left_copy.low(), &high, &entries) > self.page_bytes {
-            return Ok(false);
-        }
-        let clear = self.space.args_clear(empty, 1);
-        let remove = write_remove(&[slot]);
-        let fence = FenceArgs { keep: entries.len(), link, high: &high }.write();
-        let parts: [(usize, OpId, &[u8]); 4] = [
-            (0, OP_SPACE_CLEAR, &clear),
-            (1, OP_NODE_REMOVE, &remove),
-            (2, OP_NODE_FENCE, &fence),
-            (3, OP_NODE_FREE, &[]),
-        ];
+            let args = FormatArgs { root: self.root, level, link, low: &low, high: &high, entries };
+            (OP_NODE_FORMAT, args.write())
+        };
+        let clear = self.space.args_clear(pair.right, 1);
+        let remove = write_remove(&[pair.slot]);
+        let parts: [(usize, OpId, &[u8]); 4] =
+            [(0, OP_SPACE_CLEAR, &clear), (1, OP_NODE_REMOVE, &remove), (2, op, &args), (3, OP_NODE_FREE, &[])];
         txn.group(
-            &mut [&mut map, &mut parent, &mut left, &mut page],
-            &parts.map(|(page, op, args)| Part { page, op, args }),
-        )?;
-        Ok(true)
-    }
-
-    fn unlink_by_content(
-        &self,
-        txn: &mut Txn,
-        parent: ledgerstone_buffer::OptimisticPage<'_>,
-        empty: PageId,
-        right: PageId,
-    ) -> Result<bool, TreeError> {
-        self.claim_unlink(txn)?;
-        let cache = &self.engine.cache;
-        let mut map = self.space.latch_map_of(right)?;
-        let Ok(mut parent) = parent.try_upgrade() else { return Ok(false) };
-        let mut page = cache.exclusive(empty)?;
-        let mut right_page = cache.exclusive(right)?;
-        let (node, right_node) = (Node::new(page.words()), Node::new(right_page.words()));
-        if node.count() > 0 || node.link() != right || node.high() != right_node.low() {
-            return Ok(false);
-        }
-        let low = node.low();
-        let mut copy = vec![0u8; self.page_bytes];
-        right_page.words().copy_to(0, &mut copy);
-        let right_copy = Node::new(copy.as_slice());
-        let (high, link, entries) = (right_copy.high(), right_copy.link(), entries_of(&right_copy));
-        if size_of(0, &low, &high, &entries) > self.page_bytes {
-            return Ok(false);
-        }
-        let clear = self.space.args_clear(right, 1);
-        let remove = write_remove(&[1]);
-        let format = FormatArgs { root: self.root, level: 0, link, low: &low, high: &high, entries }.write();
-        let parts: [(usize, OpId, &[u8]); 4] = [
-            (0, OP_SPACE_CLEAR, &clear),
-            (1, OP_NODE_REMOVE, &remove),
-            (2, OP_NODE_FORMAT, &format),
-            (3, OP_NODE_FREE, &[]),
-        ];
-        txn.group(
-            &mut [&mut map, &mut parent, &mut page, &mut right_page],
+            &mut [&mut map, &mut parent, &mut left_page, &mut right_page],
             &parts.map(|(page, op, args)| Part { page, op, args }),
         )?;
         Ok(true)
@@ -149,7 +171,7 @@ impl Tree {
 
     /// The root takes the content of its only child.
     fn lower_root(&self, txn: &mut Txn, child: PageId) -> Result<bool, TreeError> {
-        self.claim_unlink(txn)?;
+        txn.claim(self.page_bytes + self.page_bytes / 2 + 8 * RECORD_OVERHEAD_BYTES)?;
         let cache = &self.engine.cache;
         let mut map = self.space.latch_map_of(child)?;
         let mut root = cache.exclusive(self.root)?;
