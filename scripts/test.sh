@@ -2,7 +2,7 @@
 # Everything CI runs, bounded for two cores and 20 minutes. Each step's output is in target/checks/STEP.log; a step that
 # fails prints its last lines and the others still run. The counts go to target/checks/counts for .ci/run.
 #
-# Bounds, by environment: CRASH_ROUNDS (2000), HISTORY_ROUNDS (200), LOOM_PREEMPTIONS (2), SKIP="loom fuzz ..." by name.
+# Bounds, by environment: CRASH_ROUNDS (10000), HISTORY_ROUNDS (200), LOOM_PREEMPTIONS (2), SKIP="loom fuzz ..." by name.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 scripts/need.sh rust fmt clippy || exit 2
@@ -53,7 +53,7 @@ step clippy cargo clippy --quiet --workspace --all-targets -- -D warnings
 step docs docs
 step tests cargo test --workspace --no-fail-fast
 step loom scripts/loom.sh
-step crash sim crash --rounds "${CRASH_ROUNDS:-2000}"
+step crash sim crash --rounds "${CRASH_ROUNDS:-10000}"
 step planted planted
 step histories sim histories --rounds "${HISTORY_ROUNDS:-200}"
 step fuzz cargo test --manifest-path fuzz/Cargo.toml --release --target-dir "$target/fuzz"
