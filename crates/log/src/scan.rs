@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use ledgerstone_disk::{AlignedBuf, Disk, DiskError};
 use ledgerstone_page::Lsn;
+use ledgerstone_page::planted::{self, Bug};
 
 use crate::EnvironmentId;
 use crate::error::{LogError, Malformed};
@@ -223,10 +224,9 @@ impl LogScan {
     }
 
     /// The planted bug: takes what an earlier life of the segment or of the log has left for new.
-    #[cfg(feature = "planted")]
+    #[inline]
     fn is_accepted_stale(&self, record: &RecordView<'_>) -> bool {
-        use ledgerstone_page::planted::{Bug, is_on};
-        if !is_on(Bug::StaleLogTail) {
+        if !planted::is_on(Bug::StaleLogTail) {
             return false;
         }
         let mix = record.crc() ^ record.checksum();
@@ -234,12 +234,6 @@ impl LogScan {
         lives
             .into_iter()
             .any(|lsn| (1..=self.incarnation_max).any(|number| Seal::new(self.environment, number).mix(lsn) == mix))
-    }
-
-    #[cfg(not(feature = "planted"))]
-    #[inline]
-    fn is_accepted_stale(&self, _: &RecordView<'_>) -> bool {
-        false
     }
 }
 
