@@ -172,6 +172,31 @@ fn emptied_pages_are_given_back_and_used_again() {
 }
 
 #[test]
+fn emptied_leaves_are_reclaimed_without_being_looked_for() {
+    let stack = Stack::new();
+    let tree = stack.tree();
+    for count in [60u64, 20_000] {
+        stack.run(|txn| {
+            for n in 0..count {
+                tree.put(txn, &n.to_be_bytes(), &[1; 200]).unwrap();
+            }
+        });
+        let mut txn = stack.begin();
+        for n in 10..count {
+            tree.delete(&mut txn, &n.to_be_bytes()).unwrap();
+        }
+        assert!(stack.to_free.is_due());
+        stack.to_free.reclaim().unwrap();
+        assert!(stack.check(&[&tree]).ghost_count > 0 && stack.to_free.is_due(), "they are still needed");
+        txn.commit(Durability::Volatile).unwrap();
+        stack.to_free.reclaim().unwrap();
+        assert!(!stack.to_free.is_due());
+        assert!(stack.check(&[&tree]).pages.len() <= 3);
+        assert_eq!(stack.read_all(&tree, Direction::Forward).len(), 10);
+    }
+}
+
+#[test]
 fn ghosts_that_somebody_holds_stay() {
     let stack = Stack::new();
     let tree = stack.tree();

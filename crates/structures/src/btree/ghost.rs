@@ -62,6 +62,13 @@ impl Tree {
         }
     }
 
+    /// As [`Tree::purge`], but of the leaf that holds `key` only. The table is locked with an intention.
+    pub(crate) fn purge_at(&self, txn: &mut Txn, key: &[u8]) -> Result<Purged, TreeError> {
+        let mut purged = Purged::default();
+        self.purge_leaf(txn, key, &mut purged)?;
+        Ok(purged)
+    }
+
     /// Purges the leaf whose range holds `key`, and unlinks it if it is empty then.
     fn purge_leaf(&self, txn: &mut Txn, key: &[u8], purged: &mut Purged) -> Result<(), TreeError> {
         txn.claim(4 * RECORD_OVERHEAD_BYTES + self.page_bytes / 4)?;

@@ -157,6 +157,13 @@ impl Tree {
                     let blob = if record.is_blob() { Some(BlobRef::decode(&node.value(slot))?) } else { None };
                     let args = write_place(Place { root: self.root, slot, key });
                     txn.update(&mut page, OP_NODE_DELETE, &args)?;
+                    let node = Node::new(page.words());
+                    if node.ghosts() == node.count()
+                        && page.id() != self.root
+                        && let Some(to_free) = &self.to_free
+                    {
+                        to_free.note_emptied(self, node.low());
+                    }
                     break blob;
                 }
                 Err(_) => {

@@ -12,11 +12,14 @@
 //!     good. It frees page by page, in groups that leave a smaller structure behind, and in the last one the root and the
 //!     entry go together. After a crash it goes on where it was.
 //!
-//! F1 and F2 are one transaction's business, F3 another's: `reclaim.rs`.
+//! F1 and F2 are one transaction's business, F3 another's: `reclaim.rs`, which also unlinks the leaves that deletions have
+//! emptied (`emptied.rs`).
 
+mod emptied;
 mod reclaim;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use ledgerstone_lock::Mode;
 use ledgerstone_page::{OpId, PageId, TableId};
@@ -74,13 +77,22 @@ impl Entry {
 #[derive(Clone, Debug)]
 pub struct ToFree {
     tree: Tree,
+    notes: Arc<Notes>,
+}
+
+/// What this process knows to be due; a crash takes it, and the entries remain.
+#[derive(Debug, Default)]
+struct Notes {
+    /// An entry was made since the last round of the reclaimer.
+    has_entries: AtomicBool,
+    emptied: emptied::Emptied,
 }
 
 impl ToFree {
     /// The tree with this root, whose entries are locked under `table`. Nothing is read.
     #[must_use]
     pub fn new(engine: &Arc<Engine>, space: &Arc<Space>, table: TableId, root: PageId) -> ToFree {
-        ToFree { tree: Tree::without_blobs(engine, space, table, root) }
+        ToFree { tree: Tree::without_blobs(engine, space, table, root), notes: Arc::default() }
     }
 
     /// The entries, as a tree.
@@ -117,8 +129,22 @@ impl ToFree {
         self.settle(txn, Entry { kind: Kind::Blob, root: blob.page })
     }
 
+    /// True if [`ToFree::reclaim`] may find something to do: an entry or an emptied leaf, of a transaction that has ended or
+    /// not. Cheap; for whoever decides when to call it. Says nothing of what a crash left over.
+    #[must_use]
+    pub fn is_due(&self) -> bool {
+        // Relaxed: a hint, and the entry itself is behind locks.
+        self.notes.has_entries.load(Relaxed) || !self.notes.emptied.is_empty()
+    }
+
+    /// A leaf of a tree holds nothing but ghosts; the reclaimer unlinks it when nobody needs them.
+    pub(crate) fn note_emptied(&self, tree: &Tree, low: Vec<u8>) {
+        self.notes.emptied.note(tree.table, tree.root, low);
+    }
+
     /// F2.
     fn defer(&self, txn: &mut Txn, entry: Entry) -> Result<(), TreeError> {
+        self.notes.has_entries.store(true, Relaxed);
         self.tree.put(txn, &entry.key(), &[])?;
         Ok(())
     }
@@ -172,6 +198,7 @@ impl ToFree {
                     (OP_NODE_INSERT, InsertArgs { place, header: 0, value: &[] }.write())
                 }
             };
+            self.notes.has_entries.store(true, Relaxed); // If the transaction aborts.
             let (set, format) = (run.args_set(), args_of(root));
             let mut page = tree.engine.cache.exclusive_new(root)?;
             txn.group(

@@ -11,12 +11,14 @@
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
+use std::sync::atomic::Ordering::Relaxed;
 
-use ledgerstone_lock::Mode;
+use ledgerstone_lock::{LockName, Mode};
 use ledgerstone_page::{OpId, PageId};
 use ledgerstone_space::OP_SPACE_CLEAR;
 use ledgerstone_txn::{Durability, KeyLock, Part, RECORD_OVERHEAD_BYTES, Txn, key_hash};
 
+use super::emptied::Where;
 use super::{Entry, Kind, ToFree};
 use crate::TreeError;
 use crate::blob::{self, BlobRef, OP_BLOB_FREE};
@@ -32,11 +34,25 @@ const IS_POSTED: &[u8] = &[1];
 impl ToFree {
     /// Frees everything that can be freed now. Entries of running transactions are left alone.
     ///
-    /// Each entry is a transaction of its own; a failure ends the call with the rest undone, and the next call goes on.
+    /// Unlinks the leaves that deletions have emptied, too. Each entry and each leaf is a transaction of its own; a failure
+    /// ends the call with the rest undone, and the next call goes on. One call works at a time, others wait for it.
     ///
     /// # Errors
     /// A page cannot be read, the log or the lock table refuses.
     pub fn reclaim(&self) -> Result<(), TreeError> {
+        // H1: one at a time.
+        let mut guard = self.tree.engine.begin()?;
+        guard.lock(LockName::other(self.tree.table, 0), Mode::X)?;
+        self.notes.has_entries.store(false, Relaxed);
+        let done = self.reclaim_entries().and_then(|()| self.reclaim_emptied());
+        if done.is_err() {
+            self.notes.has_entries.store(true, Relaxed);
+        }
+        guard.commit(Durability::Volatile)?;
+        done
+    }
+
+    fn reclaim_entries(&self) -> Result<(), TreeError> {
         let entries = self.entries()?;
         let is_any = !entries.is_empty();
         for entry in entries {
@@ -48,6 +64,34 @@ impl ToFree {
             let mut txn = self.tree.engine.begin()?;
             self.tree.purge(&mut txn)?;
             txn.commit(Durability::Volatile)?;
+        }
+        Ok(())
+    }
+
+    fn reclaim_emptied(&self) -> Result<(), TreeError> {
+        for ((table, root), noted) in self.notes.emptied.take() {
+            let tree = Tree::without_blobs(&self.tree.engine, &self.tree.space, table, root);
+            let lows: Vec<Option<Vec<u8>>> = match noted {
+                Where::Everywhere => vec![None],
+                Where::Leaves(lows) => lows.into_iter().map(Some).collect(),
+            };
+            for low in lows {
+                let mut txn = self.tree.engine.begin()?;
+                // A table that is locked as a whole will be looked at another time.
+                let is_held = !txn.try_lock_table(table, Mode::IX)? || {
+                    let purged = match &low {
+                        None => tree.purge(&mut txn)?,
+                        Some(low) => tree.purge_at(&mut txn, low)?,
+                    };
+                    purged.held_count > 0
+                };
+                txn.commit(Durability::Volatile)?;
+                match low {
+                    _ if !is_held => {}
+                    None => self.notes.emptied.note_everywhere(table, root),
+                    Some(low) => self.notes.emptied.note(table, root, low),
+                }
+            }
         }
         Ok(())
     }
@@ -117,6 +161,7 @@ impl ToFree {
         let key = entry.key();
         txn.lock_table(self.tree.table, Mode::IX)?;
         if !txn.try_lock_key(self.tree.table, KeyLock::Key(key_hash(&key)), Mode::X)? {
+            self.notes.has_entries.store(true, Relaxed);
             return Ok(());
         }
         let Some(value) = self.tree.get(txn, &key, Read::Unlocked)? else { return Ok(()) };
@@ -126,6 +171,8 @@ impl ToFree {
                 self.free_root(txn, entry, OP_BLOB_FREE)
             }
             Kind::Tree => {
+                // H1, and a tree half taken apart is none to look around in.
+                self.notes.emptied.forget(entry.root);
                 let tree = self.tree_of(entry);
                 if value != IS_POSTED {
                     post_all(txn, &tree)?;
