@@ -97,6 +97,9 @@ pub struct Cache {
 
 const FRAMES_MIN: u64 = 16;
 
+/// Cache lines of a page that are fetched ahead behind its first: of a 4 KiB leaf of a tree, fences and slots.
+const PREFETCH_LINES: usize = 5;
+
 impl Cache {
     /// A cache without pages.
     ///
@@ -162,7 +165,10 @@ impl Cache {
             && let Some(version) = entry.latch.optimistic()
             && let Some(frame) = entry.frame_used()
         {
-            return Ok(OptimisticPage::new(self, entry, id, version, frame));
+            let page = OptimisticPage::new(self, entry, id, version, frame);
+            // Who reads a page looks up and down its first lines; fetched one by one they cost a wait each.
+            page.words().prefetch_beginning(PREFETCH_LINES);
+            return Ok(page);
         }
         self.optimistic_slow(id)
     }

@@ -8,7 +8,7 @@
 //! W2. Writing past the end is a bug of ours and is asserted.
 //! W3. Byte i of the page is byte i % 8, counted from the low end, of word i / 8.
 //!
-//! This file contains no unsafe code: a shared reference to atomics is all it needs.
+//! A shared reference to atomics is all this file needs; its only unsafe code is a hint to the processor.
 
 use crate::PageBuf;
 use crate::atomic::{AtomicU64, Ordering::Relaxed};
@@ -76,6 +76,20 @@ impl<'a> Words<'a> {
     #[inline]
     pub const fn len_bytes(&self) -> usize {
         self.words.len() * 8
+    }
+
+    /// Asks the processor to fetch the first `line_count` cache lines behind the first one, so that whoever reads on finds
+    /// them on their way. Says nothing about what they hold.
+    #[inline(always)]
+    pub fn prefetch_beginning(&self, line_count: usize) {
+        #[cfg(all(target_arch = "x86_64", not(miri), not(loom)))]
+        for line in 1..=line_count {
+            let at = self.words.as_ptr().wrapping_add(line * 8).cast::<i8>();
+            // SAFETY: a prefetch reads nothing that the program could see and faults on no address at all.
+            unsafe { std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at) };
+        }
+        #[cfg(not(all(target_arch = "x86_64", not(miri), not(loom))))]
+        let _ = line_count;
     }
 
     #[inline(always)]
