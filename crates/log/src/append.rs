@@ -168,6 +168,9 @@ impl Log {
                     if purpose == Purpose::Undo {
                         state.committed.fetch_add(bytes, SeqCst);
                     }
+                    if limit - (head + bytes) < self.ring.len() as u64 * 3 {
+                        self.flush_ahead();
+                    }
                     return Ok(());
                 }
                 Err(now) => head = now,
@@ -177,6 +180,17 @@ impl Log {
             state.committed.fetch_sub(bytes, SeqCst);
         }
         Err(refused)
+    }
+
+    /// A quarter of what may be appended has been: has the flusher make it durable, unless it was asked already, so that
+    /// commits that ask for nothing (Volatile) do not come to stand before a full buffer and wait for all of it at once.
+    fn flush_ahead(&self) {
+        let state = &*self.state;
+        let durable = state.durable.load(Relaxed);
+        let tail = state.tail.load(Relaxed);
+        if tail > durable && state.wanted_now.load(Relaxed) <= durable {
+            self.request_flush(Lsn(tail - 1));
+        }
     }
 
     /// Takes room in the segments that are ready (C2).
