@@ -5,8 +5,8 @@
 //!
 //! The thread keeps no cache alive: it holds it only while it works. When a write fails it ends; the next miss says why.
 //!
-//! B1. `writer_call` is raised after what the writer shall see has happened; the writer reads it before it looks. So no call is
-//!     lost.
+//! B1. `writer_call` is raised after what the writer shall see has happened, a stop included; the writer reads it before it
+//!     looks. So no call is lost.
 
 use crate::cache::Cache;
 use crate::error::BufferError;
@@ -87,8 +87,13 @@ impl Cache {
 }
 
 fn run(cache: &Weak<Cache>, control: &Control) {
-    while control.writer_stop.load(SeqCst) == 0 {
+    loop {
         let seen = control.writer_call.load(SeqCst);
+        sync::yield_point("page writer: about to look");
+        // Behind the call: the last call tells to stop, and no other comes after it (B1).
+        if control.writer_stop.load(SeqCst) != 0 {
+            break;
+        }
         let Some(cache) = cache.upgrade() else { break };
         if cache.is_failed() || cache.writer_round().is_err() {
             break;

@@ -105,3 +105,18 @@ fn everybody_learns_of_a_crash() {
         run_clients(seed, 20, Some(8 + seed));
     }
 }
+
+#[test]
+fn a_writer_that_is_told_to_stop_stops_wherever_it_is() {
+    for seed in 0..300 {
+        Scheduler::run(seed, || {
+            let fixture = fixture(&SimDisk::new(), Arc::new(FakeLog::new()), Setup::default());
+            for round in 0..3 {
+                fixture.cache.start_writer();
+                (0..seed % 7 + round).for_each(|_| sync::yield_point("before the stop"));
+                fixture.cache.stop_writer();
+            }
+        })
+        .unwrap_or_else(|stuck| panic!("seed {seed}: {stuck}"));
+    }
+}
