@@ -270,6 +270,9 @@ impl Transaction {
     /// Finds the table and locks it with the weakest intention, so that it stays what it is until this transaction ends.
     fn find(&self, name: &str, missing: Missing, must_be_new: bool) -> Result<BytesTable, Error> {
         check_name(name)?;
+        if !must_be_new && let Some(table) = self.find_known(name)? {
+            return Ok(table);
+        }
         let known = &self.shared.env.known;
         loop {
             let own = self.shared.hold()?.state.own.get(name).cloned();
@@ -293,6 +296,19 @@ impl Transaction {
             }
             // G2: dropped while the lock was waited for; perhaps there is another of that name by now.
         }
+    }
+
+    /// The usual case, in one go: a table that is known, and whose intention lock is free.
+    fn find_known(&self, name: &str) -> Result<Option<BytesTable>, Error> {
+        let mut state = self.shared.state.lock();
+        let State { txn, own } = &mut *state;
+        if !own.is_empty() {
+            return Ok(None);
+        }
+        let Some(info) = self.shared.env.known.get(name) else { return Ok(None) };
+        let txn = txn.as_mut().ok_or(Error::Finished)?;
+        let is_there = txn.try_lock_table(info.entry.table, Mode::IS)? && !info.is_dropped();
+        Ok(is_there.then(|| BytesTable::new(&self.shared, info)))
     }
 
     fn look_up(&self, name: &str) -> Result<Option<Arc<TableInfo>>, Error> {
