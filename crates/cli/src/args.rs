@@ -107,8 +107,10 @@ pub struct PutArgs {
     #[allow(missing_docs)]
     pub table: TableArgs,
     /// The key.
+    #[arg(allow_negative_numbers = true)]
     pub key: String,
     /// The value; `-` reads it from standard input, byte for byte.
+    #[arg(allow_negative_numbers = true)]
     pub value: String,
     /// Refuse a key that has a value already (exit code 1).
     #[arg(long)]
@@ -125,6 +127,7 @@ pub struct GetArgs {
     #[allow(missing_docs)]
     pub table: TableArgs,
     /// The key.
+    #[arg(allow_negative_numbers = true)]
     pub key: String,
     /// Print the value byte for byte, without a line ending.
     #[arg(long, conflicts_with = "hex")]
@@ -141,6 +144,7 @@ pub struct DelArgs {
     #[allow(missing_docs)]
     pub table: TableArgs,
     /// The key.
+    #[arg(allow_negative_numbers = true)]
     pub key: String,
     #[command(flatten)]
     #[allow(missing_docs)]
@@ -154,10 +158,10 @@ pub struct ScanArgs {
     #[allow(missing_docs)]
     pub table: TableArgs,
     /// The first key.
-    #[arg(long, value_name = "KEY")]
+    #[arg(long, value_name = "KEY", allow_negative_numbers = true)]
     pub from: Option<String>,
     /// The end: keys below this one.
-    #[arg(long, value_name = "KEY")]
+    #[arg(long, value_name = "KEY", allow_negative_numbers = true)]
     pub to: Option<String>,
     /// Keys that begin so.
     #[arg(long, value_name = "KEY", conflicts_with_all = ["from", "to", "key_type"])]

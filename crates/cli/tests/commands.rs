@@ -94,7 +94,10 @@ fn numbers_sort_as_numbers() {
     }
     shell.says("scan @ n --key-type u64", "1\tx1\n256\tx256\n70000\tx70000\n");
     shell.says("--json scan @ n --key-type u64 --keys-only --reverse --limit 1", "{\"key\":70000}\n");
-    assert!(shell.run("get @ n -1 --key-type u64").code == 2);
+    assert!(shell.run("get @ n -1 --key-type u64").err.contains("\"-1\" is no u64"));
+    shell.says("put @ signed -1 -2 --key-type i64", "");
+    shell.says("put @ signed 0 zero --key-type i64", "");
+    shell.says("scan @ signed --from -1 --key-type i64", "-1\t-2\n0\tzero\n");
 }
 
 #[test]
