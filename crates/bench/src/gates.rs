@@ -348,7 +348,7 @@ impl GatesReport {
             writeln!(text, "| what | figure | target | | made of | command |\n| --- | ---: | ---: | --- | --- | --- |");
         for gate in &self.gates {
             let bound = if gate.is_floor { "≥" } else { "≤" };
-            let met = if gate.is_met() { "met".to_owned() } else { format!("**missed** by {:.0} %", gate.distance()) };
+            let met = if gate.is_met() { "met".to_owned() } else { format!("**missed** by {:.1} %", gate.distance()) };
             let _ = writeln!(
                 text,
                 "| {} | {} {} | {bound} {} | {met} | {} | `{}` |",
