@@ -20,14 +20,8 @@ pub enum Bug {
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 6] = [
-        Bug::WriteAheadOff,
-        Bug::StaleLogTail,
-        Bug::UndoDoesNothing,
-        Bug::RecLsnLate,
-        Bug::HalfSplit,
-        Bug::NoGapLocks,
-    ];
+    pub const ALL: [Bug; 6] =
+        [Bug::WriteAheadOff, Bug::StaleLogTail, Bug::UndoDoesNothing, Bug::RecLsnLate, Bug::HalfSplit, Bug::NoGapLocks];
 
     /// A name for the command line.
     pub const fn name(self) -> &'static str {
