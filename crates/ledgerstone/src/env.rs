@@ -1,9 +1,7 @@
 //! The environment: one directory, one engine, and everybody's handle to it.
 
 use std::sync::Arc;
-use std::sync::atomic::{
-    AtomicBool, AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst,
-};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
 use ledgerstone_disk::{Disk, DiskLock};
 use ledgerstone_log::ControlFile;
@@ -22,8 +20,6 @@ use crate::{Error, Options, Transaction, TransactionOptions, background, open};
 
 /// Tries of [`Environment::transact`] before it gives a conflict back to its caller.
 const TRY_COUNT_MAX: u32 = 200;
-/// How often a close looks whether the deferred frees under way are done.
-const RECLAIM_LOOK_NS: u64 = 100_000;
 
 /// An open environment. Cheap to clone; closed in order when the last clone and transaction are gone.
 ///
@@ -44,16 +40,21 @@ const RECLAIM_LOOK_NS: u64 = 100_000;
 /// ```
 #[derive(Clone)]
 pub struct Environment {
-    inner: Arc<Handles>,
+    inner: Arc<Clones>,
+}
+
+/// What the clones of a handle share.
+struct Clones {
+    handles: Arc<Handles>,
 }
 
 impl std::fmt::Debug for Environment {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Environment").field("disk", &self.inner.env.disk.describe()).finish()
+        f.debug_struct("Environment").field("disk", &self.inner.handles.env.disk.describe()).finish()
     }
 }
 
-/// Held by handles and running transactions: when the last goes, the environment is closed. Background threads, tables
+/// Held once by all clones of a handle, and by each running transaction: when the last goes, the environment is closed. Background threads, tables
 /// and iterators hold [`Inner`] only.
 pub(crate) struct Handles {
     env: Arc<Inner>,
@@ -81,8 +82,6 @@ pub(crate) struct Inner {
     pub(crate) last_checkpoint: AtomicU64,
     pub(crate) checkpoint_count: AtomicU64,
     pub(crate) bell: Bell,
-    /// Reclaims under way, each of which runs at most one transaction at a time.
-    pub(crate) reclaim_count: AtomicU32,
     pub(crate) is_closed: AtomicBool,
 }
 
@@ -103,7 +102,8 @@ impl Environment {
             threads.push(sync::spawn("housekeeper", move || background::keep_house(&keeper)));
             env.nudge_reclaim(); // What a crash left over.
         }
-        Ok(Environment { inner: Arc::new(Handles { env, threads: Mutex::new(threads) }) })
+        let handles = Arc::new(Handles { env, threads: Mutex::new(threads) });
+        Ok(Environment { inner: Arc::new(Clones { handles }) })
     }
 
     /// Begins a transaction with the environment's settings.
@@ -123,7 +123,7 @@ impl Environment {
     }
 
     fn begin_aged(&self, options: TransactionOptions, age: Xid) -> Result<Transaction, Error> {
-        let env = &self.inner.env;
+        let env = &self.inner.handles.env;
         let mut txn = env.engine.begin_aged(age)?;
         if let Some(timeout) = options.lock_timeout {
             txn.set_lock_timeout_ns(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
@@ -132,7 +132,7 @@ impl Environment {
             Arc::clone(env),
             txn,
             options.durability.unwrap_or(env.durability),
-            Arc::clone(&self.inner),
+            Arc::clone(&self.inner.handles),
         ))
     }
 
@@ -187,19 +187,19 @@ impl Environment {
     /// # Errors
     /// A page or the log cannot be written.
     pub fn checkpoint(&self) -> Result<Lsn, Error> {
-        self.inner.env.checkpoint(false)
+        self.inner.handles.env.checkpoint(false)
     }
 
     /// What recovery did when the environment was opened.
     #[must_use]
     pub fn recovery_report(&self) -> &RecoveryReport {
-        &self.inner.env.report
+        &self.inner.handles.env.report
     }
 
     /// The settings in force.
     #[must_use]
     pub fn effective(&self) -> &Effective {
-        &self.inner.env.effective
+        &self.inner.handles.env.effective
     }
 
     /// Frees now what dropped tables and replaced values have left behind. Done in the background anyway.
@@ -207,13 +207,13 @@ impl Environment {
     /// # Errors
     /// A page or the log cannot be read or written.
     pub fn reclaim(&self) -> Result<(), Error> {
-        self.inner.env.reclaim()
+        self.inner.handles.env.reclaim()
     }
 
     /// True once the environment has failed: every call says so until it is opened again.
     #[must_use]
     pub fn is_failed(&self) -> bool {
-        self.inner.env.engine.is_failed()
+        self.inner.handles.env.engine.is_failed()
     }
 
     /// Closes in order: everything is written, so that the next open needs no recovery.
@@ -221,15 +221,17 @@ impl Environment {
     /// # Errors
     /// [`Error::TransactionsOpen`]; a page, the log or the control file cannot be written (the next open recovers).
     pub fn close(self) -> Result<(), Error> {
-        let count = self.inner.env.user_transaction_count();
-        if count > 0 {
+        let handles = &self.inner.handles;
+        // One is ours, each of the others a transaction's. The library's own transactions hold none.
+        let count = u32::try_from(Arc::strong_count(handles) - 1).unwrap_or(u32::MAX);
+        if count > 0 && !self.is_failed() {
             return Err(Error::TransactionsOpen { count });
         }
-        self.inner.shut_down()
+        handles.shut_down()
     }
 
     pub(crate) fn inner(&self) -> &Arc<Inner> {
-        &self.inner.env
+        &self.inner.handles.env
     }
 }
 
@@ -322,27 +324,7 @@ impl Inner {
             return Ok(());
         }
         self.engine.thread()?;
-        self.reclaim_count.fetch_add(1, SeqCst);
-        let done = self.to_free.reclaim();
-        self.reclaim_count.fetch_sub(1, SeqCst);
-        done.map_err(|error| self.say_failed(error.into()))
-    }
-
-    /// Transactions that somebody began and has not ended; those of deferred frees are waited for and not counted. None
-    /// once the environment has failed.
-    fn user_transaction_count(&self) -> u32 {
-        loop {
-            // Before and after: a reclaim that began or ended in between is looked at again.
-            let own = self.reclaim_count.load(SeqCst);
-            let active = self.engine.table.active_count();
-            if active == 0 || self.engine.is_failed() {
-                return 0;
-            }
-            if active > own && self.reclaim_count.load(SeqCst) == own {
-                return active - own;
-            }
-            sync::sleep_ns(RECLAIM_LOOK_NS);
-        }
+        self.to_free.reclaim().map_err(|error| self.say_failed(error.into()))
     }
 
     /// Space that was refused where it was promised, under a page that has its place, has failed the environment: it is

@@ -16,7 +16,7 @@
 //! O4. A data file that is missing is not made anew: nothing but a backup could fill it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use ledgerstone_buffer::{Cache, CacheConfig, Policy};
 use ledgerstone_disk::{Disk, DiskErrorKind, DiskFile, DiskLock, Open};
@@ -370,7 +370,6 @@ impl Parts {
             control: Mutex::new(control),
             last_checkpoint: AtomicU64::new(0),
             checkpoint_count: AtomicU64::new(0),
-            reclaim_count: AtomicU32::new(0),
             is_closed: AtomicBool::new(false),
         })
     }
