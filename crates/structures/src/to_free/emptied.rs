@@ -4,8 +4,9 @@
 //! here, in this process: after a crash the notes are gone, and the ghosts wait until somebody writes nearby or purges the
 //! tree. A note is a hint: it is looked at again under locks and latches.
 //!
-//! H1. A note names a tree by table and root. Before a dropped tree's root is freed its notes are forgotten, and only one
-//!     reclaimer works at a time: no note is ever used for another tree that got the same root page.
+//! H1. A note names a tree by table and root. It is taken and used in one of the reclaimer's transactions, which take turns
+//!     by a lock, and another of them forgets all notes of a dropped tree before it takes that apart: no note is ever used for
+//!     a tree that is half gone, or for another one that got the same root page.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,6 +23,12 @@ pub(super) enum Where {
     Leaves(BTreeSet<Vec<u8>>),
     /// All.
     Everywhere,
+}
+
+impl Where {
+    pub(super) fn nowhere() -> Where {
+        Where::Leaves(BTreeSet::new())
+    }
 }
 
 /// The notes.
@@ -42,16 +49,23 @@ impl Emptied {
         }
     }
 
-    pub(super) fn note_everywhere(&self, table: TableId, root: PageId) {
-        self.trees.lock().insert((table, root), Where::Everywhere);
+    pub(super) fn put_back(&self, table: TableId, root: PageId, left: Where) {
+        match left {
+            Where::Leaves(lows) => lows.into_iter().for_each(|low| self.note(table, root, low)),
+            Where::Everywhere => drop(self.trees.lock().insert((table, root), Where::Everywhere)),
+        }
     }
 
     pub(super) fn forget(&self, root: PageId) {
         self.trees.lock().retain(|&(_, of), _| of != root);
     }
 
-    pub(super) fn take(&self) -> BTreeMap<(TableId, PageId), Where> {
-        std::mem::take(&mut *self.trees.lock())
+    pub(super) fn trees(&self) -> Vec<(TableId, PageId)> {
+        self.trees.lock().keys().copied().collect()
+    }
+
+    pub(super) fn take(&self, table: TableId, root: PageId) -> Option<Where> {
+        self.trees.lock().remove(&(table, root))
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -73,11 +87,16 @@ mod tests {
         notes.note(TableId(1), PageId(5), vec![9]);
         notes.note(TableId(1), PageId(5), vec![10]);
         notes.forget(PageId(7));
-        let trees = notes.take();
-        assert_eq!(trees[&(TableId(1), PageId(5))], Where::Everywhere);
-        assert_eq!(trees[&(TableId(1), PageId(6))], Where::Leaves(BTreeSet::from([vec![1]])));
-        notes.note_everywhere(TableId(1), PageId(5));
+        assert_eq!(notes.trees(), [(TableId(1), PageId(5)), (TableId(1), PageId(6))]);
+        assert_eq!(notes.take(TableId(1), PageId(5)), Some(Where::Everywhere));
+        let leaves = notes.take(TableId(1), PageId(6)).unwrap();
+        assert_eq!(leaves, Where::Leaves(BTreeSet::from([vec![1]])));
+        notes.put_back(TableId(1), PageId(6), leaves);
+        notes.put_back(TableId(1), PageId(5), Where::Everywhere);
         notes.forget(PageId(5));
+        assert_eq!(notes.trees(), [(TableId(1), PageId(6))]);
+        notes.take(TableId(1), PageId(6));
+        notes.put_back(TableId(1), PageId(6), Where::nowhere());
         assert!(notes.is_empty());
     }
 }

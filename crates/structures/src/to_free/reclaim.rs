@@ -14,7 +14,7 @@ use std::ops::Bound;
 use std::sync::atomic::Ordering::Relaxed;
 
 use ledgerstone_lock::{LockName, Mode};
-use ledgerstone_page::{OpId, PageId};
+use ledgerstone_page::{OpId, PageId, TableId};
 use ledgerstone_space::OP_SPACE_CLEAR;
 use ledgerstone_txn::{Durability, KeyLock, Part, RECORD_OVERHEAD_BYTES, Txn, key_hash};
 
@@ -32,31 +32,35 @@ use crate::btree::tree::{Read, Tree};
 const IS_POSTED: &[u8] = &[1];
 
 impl ToFree {
-    /// Frees everything that can be freed now. Entries of running transactions are left alone.
+    /// Frees everything that can be freed now, and unlinks the leaves that deletions have emptied. What running transactions
+    /// still need is left alone.
     ///
-    /// Unlinks the leaves that deletions have emptied, too. Each entry and each leaf is a transaction of its own; a failure
-    /// ends the call with the rest undone, and the next call goes on. One call works at a time, others wait for it.
+    /// Each entry and each tree with emptied leaves is a transaction of its own, one after the other; a failure ends the
+    /// call with the rest undone, and the next call goes on. Two calls at a time take turns.
     ///
     /// # Errors
     /// A page cannot be read, the log or the lock table refuses.
     pub fn reclaim(&self) -> Result<(), TreeError> {
-        // H1: one at a time.
-        let mut guard = self.tree.engine.begin()?;
-        guard.lock(LockName::other(self.tree.table, 0), Mode::X)?;
         self.notes.has_entries.store(false, Relaxed);
         let done = self.reclaim_entries().and_then(|()| self.reclaim_emptied());
         if done.is_err() {
             self.notes.has_entries.store(true, Relaxed);
         }
-        guard.commit(Durability::Volatile)?;
         done
+    }
+
+    /// A transaction of the reclaimer's; others wait until it has ended (H1).
+    fn begin_turn(&self) -> Result<Txn, TreeError> {
+        let mut txn = self.tree.engine.begin()?;
+        txn.lock(LockName::other(self.tree.table, 0), Mode::X)?;
+        Ok(txn)
     }
 
     fn reclaim_entries(&self) -> Result<(), TreeError> {
         let entries = self.entries()?;
         let is_any = !entries.is_empty();
         for entry in entries {
-            let mut txn = self.tree.engine.begin()?;
+            let mut txn = self.begin_turn()?;
             self.reclaim_entry(&mut txn, entry)?;
             txn.commit(Durability::Volatile)?;
         }
@@ -69,31 +73,36 @@ impl ToFree {
     }
 
     fn reclaim_emptied(&self) -> Result<(), TreeError> {
-        for ((table, root), noted) in self.notes.emptied.take() {
-            let tree = Tree::without_blobs(&self.tree.engine, &self.tree.space, table, root);
-            let lows: Vec<Option<Vec<u8>>> = match noted {
-                Where::Everywhere => vec![None],
-                Where::Leaves(lows) => lows.into_iter().map(Some).collect(),
-            };
-            for low in lows {
-                let mut txn = self.tree.engine.begin()?;
-                // A table that is locked as a whole will be looked at another time.
-                let is_held = !txn.try_lock_table(table, Mode::IX)? || {
-                    let purged = match &low {
-                        None => tree.purge(&mut txn)?,
-                        Some(low) => tree.purge_at(&mut txn, low)?,
-                    };
-                    purged.held_count > 0
-                };
-                txn.commit(Durability::Volatile)?;
-                match low {
-                    _ if !is_held => {}
-                    None => self.notes.emptied.note_everywhere(table, root),
-                    Some(low) => self.notes.emptied.note(table, root, low),
-                }
+        for (table, root) in self.notes.emptied.trees() {
+            let mut txn = self.begin_turn()?;
+            if let Some(noted) = self.notes.emptied.take(table, root) {
+                let left = self.purge_emptied(&mut txn, table, root, noted)?;
+                self.notes.emptied.put_back(table, root, left);
             }
+            txn.commit(Durability::Volatile)?;
         }
         Ok(())
+    }
+
+    /// Purges what was noted of a tree, and says what is still to be looked at.
+    fn purge_emptied(&self, txn: &mut Txn, table: TableId, root: PageId, noted: Where) -> Result<Where, TreeError> {
+        if !txn.try_lock_table(table, Mode::IX)? {
+            return Ok(noted); // Locked as a whole: another time.
+        }
+        let tree = Tree::without_blobs(&self.tree.engine, &self.tree.space, table, root);
+        match noted {
+            Where::Everywhere if tree.purge(txn)?.held_count > 0 => Ok(Where::Everywhere),
+            Where::Everywhere => Ok(Where::nowhere()),
+            Where::Leaves(lows) => {
+                let mut left = BTreeSet::new();
+                for low in lows {
+                    if tree.purge_at(txn, &low)?.held_count > 0 {
+                        left.insert(low);
+                    }
+                }
+                Ok(Where::Leaves(left))
+            }
+        }
     }
 
     /// The pages of everything that waits to be freed. For checks that account for every page; nothing may run meanwhile.
