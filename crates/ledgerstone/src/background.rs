@@ -62,7 +62,7 @@ pub(crate) fn keep_house(env: &Arc<Inner>) {
             return;
         }
         // What fails here fails the environment or is tried again at the next round: nobody waits for the result.
-        if asked & RECLAIM != 0 {
+        if asked & RECLAIM != 0 || env.to_free().is_due() {
             let _ = env.reclaim();
         }
         if env.log_since_checkpoint() >= env.effective.checkpoint_log_bytes {

@@ -12,7 +12,7 @@ use ledgerstone_op::{OpError, Operation, PageMut, Registry, Undo};
 use ledgerstone_page::{HEADER_BYTES, LayoutId, OpId, PageId, Xid};
 use ledgerstone_recovery::{Analysis, RecoveryError, analyse, checkpoint, redo, undo};
 use ledgerstone_region::{Region, SlotTable};
-use ledgerstone_txn::{Durability, Engine, EngineParts, EngineSettings, Txn, TxnError, TxnTable};
+use ledgerstone_txn::{Durability, Engine, EngineParts, EngineSettings, Part, Txn, TxnError, TxnTable};
 
 const FORMAT: OpId = OpId(1024);
 const ADD: OpId = OpId(1025);
@@ -247,6 +247,25 @@ fn work(engine: &Arc<Engine>, control: &mut ControlFile, seed: u64, model: &mut 
         }
     }
     None
+}
+
+#[test]
+fn a_group_may_change_one_page_by_several_parts() {
+    let disk: Arc<dyn Disk> = Arc::new(SimDisk::new());
+    let (engine, _) = create(&disk).unwrap();
+    let mut txn = engine.begin().unwrap();
+    txn.claim(1024).unwrap();
+    let mut page = engine.cache.exclusive(PageId(1)).unwrap();
+    let (first, second) = (add_args(0, 5), add_args(0, 7));
+    let parts = [Part { page: 0, op: ADD, args: &first }, Part { page: 0, op: ADD, args: &second }];
+    txn.group(&mut [&mut page], &parts).unwrap();
+    drop(page);
+    txn.abort().unwrap();
+    assert_eq!(values(&engine)[0], 12, "a group stays");
+    engine.log.flush().unwrap();
+    drop(engine);
+    let (engine, _) = recover(&disk).unwrap();
+    assert_eq!(values(&engine)[0], 12, "and is redone whole, once");
 }
 
 #[test]

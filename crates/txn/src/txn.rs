@@ -294,12 +294,16 @@ fn apply_parts(
     lsn: Lsn,
 ) -> Result<(), TxnError> {
     for part in parts {
-        apply(engine, pages[part.page], engine.ops.get(part.op)?, part.args, lsn)?;
+        redo(engine, pages[part.page], engine.ops.get(part.op)?, part.args)?;
+    }
+    // Afterwards, since several parts may be of one page.
+    for page in pages.iter_mut() {
+        page.finish_change(lsn);
     }
     Ok(())
 }
 
-/// Applies an operation whose record is in the log.
+/// Applies an operation whose record is in the log, and which is all that the record holds of the page.
 #[inline]
 fn apply(
     engine: &Engine,
@@ -308,6 +312,13 @@ fn apply(
     args: &[u8],
     lsn: Lsn,
 ) -> Result<(), TxnError> {
+    redo(engine, page, operation, args)?;
+    page.finish_change(lsn);
+    Ok(())
+}
+
+#[inline]
+fn redo(engine: &Engine, page: &mut ExclusivePage<'_>, operation: &dyn Operation, args: &[u8]) -> Result<(), TxnError> {
     let id = page.id();
     let done = operation.redo(&mut PageMut::new(id, page.page_mut()), args);
     if let Err(error) = done {
@@ -315,7 +326,6 @@ fn apply(
         engine.fail(&format!("operation {} on page {id} failed after it was logged: {error}", operation.name()));
         return Err(error.into());
     }
-    page.finish_change(lsn);
     Ok(())
 }
 
