@@ -103,7 +103,7 @@ struct HistoryArgs {
 #[derive(Args)]
 struct PlantedArgs {
     /// Rounds for each bug before it counts as not found.
-    #[arg(long, default_value_t = 20_000)]
+    #[arg(long, default_value_t = 60_000)]
     rounds: u64,
     /// The first seed.
     #[arg(long, default_value_t = 1)]
