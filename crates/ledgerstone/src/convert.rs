@@ -33,6 +33,7 @@ impl From<LockError> for Error {
     fn from(error: LockError) -> Error {
         match error {
             LockError::Deadlock { .. } => Error::Deadlock { cycle: error.to_string() },
+            LockError::Refused { .. } => Error::LockRefused { what: error.to_string() },
             LockError::Timeout { .. } | LockError::WouldBlock => Error::LockTimeout { what: error.to_string() },
             LockError::TableFull { .. } => Error::LockTableFull,
             _ => Error::Failed { why: error.to_string() },

@@ -3,7 +3,7 @@
 //! | kind | variants | what to do |
 //! | --- | --- | --- |
 //! | refusal | most | nothing has changed; the message says what to do |
-//! | conflict | `Deadlock`, `LockTimeout` | the transaction was (or should be) rolled back; try it again ([`Error::is_retryable`]) |
+//! | conflict | `Deadlock`, `LockRefused`, `LockTimeout` | the transaction was (or should be) rolled back; try it again ([`Error::is_retryable`]) |
 //! | damage and device | `Corrupt`, `Disk` | restore, repair, look at the device |
 //! | failed environment | `Failed` | every call says so until the environment is opened again |
 
@@ -20,6 +20,13 @@ pub enum Error {
     Deadlock {
         /// Who waited for whom.
         cycle: String,
+    },
+    /// A lock that somebody holds was refused to avoid a deadlock (settings no-wait and wait-die), and the transaction has
+    /// been rolled back. Run it again.
+    #[error("lock refused, and this transaction was rolled back: {what}")]
+    LockRefused {
+        /// Which lock, and who holds it.
+        what: String,
     },
     /// A lock was not granted in time. The transaction still stands: roll it back and run it again, or wait more.
     #[error("lock not granted in time: {what}")]
@@ -172,7 +179,7 @@ impl Error {
     /// True if the same transaction, run again, may well succeed.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
-        matches!(self, Error::Deadlock { .. } | Error::LockTimeout { .. })
+        matches!(self, Error::Deadlock { .. } | Error::LockRefused { .. } | Error::LockTimeout { .. })
     }
 
     pub(crate) fn no_space(what: &dyn std::fmt::Display) -> Error {

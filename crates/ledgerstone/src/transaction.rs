@@ -109,7 +109,7 @@ impl Shared {
         Ok(Held { state, holder: &self.holder })
     }
 
-    /// Runs `f` on the running transaction; a deadlock rolls it back at once, so that the others go on.
+    /// Runs `f` on the running transaction; a deadlock or a refused lock rolls it back at once, so that the others go on.
     pub(crate) fn run<T>(&self, f: impl FnOnce(&mut Txn) -> Result<T, Error>) -> Result<T, Error> {
         let mut held = self.hold()?;
         let state = &mut *held.state;
@@ -124,7 +124,7 @@ impl Shared {
             if error.is_retryable() {
                 self.had_conflict.store(true, Relaxed);
             }
-            if let Error::Deadlock { .. } = error
+            if let Error::Deadlock { .. } | Error::LockRefused { .. } = error
                 && let Some(txn) = state.txn.take()
             {
                 txn.abort()?;

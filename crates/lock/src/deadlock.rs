@@ -85,9 +85,9 @@ pub fn confirm_cycle(graph: &mut impl WaitsFor, cycle: &[Hop]) -> bool {
     })
 }
 
-/// Who gives way: the owner with the largest age, and of equals the one with the largest number.
-pub fn victim_of<A: Ord>(cycle: &[Hop], age: impl Fn(OwnerNo) -> A) -> Option<OwnerNo> {
-    cycle.iter().map(|hop| hop.owner).max_by_key(|&owner| (age(owner), owner))
+/// Who gives way: the owner with the largest rank, and of equals the one with the largest number.
+pub fn victim_of<A: Ord>(cycle: &[Hop], rank: impl Fn(OwnerNo) -> A) -> Option<OwnerNo> {
+    cycle.iter().map(|hop| hop.owner).max_by_key(|&owner| (rank(owner), owner))
 }
 
 #[cfg(test)]
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn the_youngest_gives_way_and_of_equals_the_last() {
+    fn the_largest_rank_gives_way_and_of_equals_the_last() {
         let hop = |n| Hop {
             owner: OwnerNo(n),
             waiting: Waiting { ticket: 0, name: LockName { space: 0, item: 0 }, mode: Mode::S },

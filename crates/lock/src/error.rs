@@ -19,7 +19,7 @@ pub enum LockError {
     Deadlock {
         /// The whole cycle: each transaction waits for the next, and the last for the first. The victim comes first.
         cycle: Vec<DeadlockEdge>,
-        /// The transaction that gives way: the youngest of the cycle, and the caller.
+        /// The transaction that gives way: the caller, chosen by [`crate::Victim`].
         victim: Xid,
     },
     /// The deadline passed.
@@ -30,6 +30,17 @@ pub enum LockError {
         /// How.
         mode: Mode,
         /// Who stood in the way at the end, in ascending order.
+        holders: Vec<Xid>,
+    },
+    /// Somebody stands in the way, and waiting might end in a deadlock: the lock manager avoids that (no-wait, wait-die)
+    /// by refusing the request. Roll back and try again, keeping the age.
+    #[error("{mode} on {name} is refused to avoid a deadlock, blocked by {}", Xids(.holders))]
+    Refused {
+        /// What was asked for.
+        name: LockName,
+        /// How.
+        mode: Mode,
+        /// Who stands in the way, in ascending order.
         holders: Vec<Xid>,
     },
     /// Every request node is in use. End a transaction, take coarser locks, or configure more.

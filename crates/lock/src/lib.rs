@@ -27,6 +27,8 @@
 //! | file | its one idea |
 //! | --- | --- |
 //! | `manager` | the trait and its vocabulary |
+//! | `policy` | who gives way in a deadlock, who may wait at all |
+//! | `none` | the manager that grants everything |
 //! | `mode` | which modes get along, which mode stands for two |
 //! | `table` | what lies in the region, and where |
 //! | `bucket` | the latch of a queue |
@@ -62,7 +64,10 @@ mod mode;
 #[cfg(not(loom))]
 mod nodes;
 #[cfg(not(loom))]
+mod none;
+#[cfg(not(loom))]
 mod owner;
+mod policy;
 #[cfg(not(loom))]
 mod queue;
 #[cfg(not(loom))]
@@ -82,5 +87,8 @@ pub use deadlock::{Hop, Waiting, WaitsFor, confirm_cycle, find_cycle, victim_of}
 pub use error::{DeadlockEdge, LockError};
 pub use manager::{Grant, LockManager, LockName, LockStats, OwnerNo, Wait};
 pub use mode::Mode;
+#[cfg(not(loom))]
+pub use none::NoLocks;
+pub use policy::{Conflict, Standing, Victim};
 #[cfg(not(loom))]
 pub use table::{LockConfig, LockTable};

@@ -117,6 +117,8 @@ pub struct LockStats {
     pub table_full: u64,
     /// Deadlock searches.
     pub searches: u64,
+    /// Requests refused to avoid a deadlock.
+    pub refusals: u64,
     /// Intentions on tables that were turned into queue entries because somebody wanted the table for himself.
     pub intentions_collected: u64,
     /// The budget.
@@ -137,9 +139,9 @@ pub struct LockStats {
 ///     [`cancel_all_waits`](LockManager::cancel_all_waits).
 /// L4. A refused request changes nothing.
 pub trait LockManager: Send + Sync {
-    /// Announces that `owner` now stands for transaction `age`; comes before its first lock. Of the owners in a
-    /// deadlock the one with the largest age gives way; a retry that keeps the age of its first attempt is therefore
-    /// served in the end.
+    /// Announces that `owner` now stands for transaction `age`; comes before its first lock. By default the one with the
+    /// largest age gives way in a deadlock; a retry that keeps the age of its first attempt is therefore served in the
+    /// end.
     ///
     /// # Panics
     /// The owner still holds locks, or its number is beyond what the table was made for: bugs of the caller.
@@ -183,6 +185,17 @@ pub trait LockManager: Send + Sync {
 
     /// Takes back [`cancel_all_waits`](LockManager::cancel_all_waits).
     fn allow_waits(&self);
+
+    /// Says what would be lost if `owner` gave way, in bytes of log; called before it may wait.
+    fn set_weight(&self, owner: OwnerNo, weight: u64) {
+        let _ = (owner, weight);
+    }
+
+    /// Searches all waits for deadlocks and tells one transaction of each to give way; returns how many. For a manager
+    /// that does not search when somebody blocks (LIBTP 4.1).
+    fn detect(&self) -> u32 {
+        0
+    }
 
     /// Counters since the table was made.
     fn stats(&self) -> LockStats;

@@ -17,6 +17,7 @@ impl LockTable {
             self.node(head).owner_previous.store(node_no, Relaxed);
         }
         owner.held_head.store(node_no, Relaxed);
+        owner.held_count.store(owner.held_count.load(Relaxed) + 1, Relaxed);
         if node.name().is_table() {
             owner.table_nodes.store(owner.table_nodes.load(Relaxed) + 1, Relaxed);
         }
@@ -35,6 +36,7 @@ impl LockTable {
         if next != 0 {
             self.node(next).owner_previous.store(previous, Relaxed);
         }
+        owner.held_count.store(owner.held_count.load(Relaxed) - 1, Relaxed);
         if node.name().is_table() {
             owner.table_nodes.store(owner.table_nodes.load(Relaxed) - 1, Relaxed);
         }

@@ -7,7 +7,7 @@ use ledgerstone_page::{Lsn, Xid};
 use crate::nodes::Lot;
 use crate::queue::Queue;
 use crate::table::LockTable;
-use crate::{Grant, LockError, LockManager, LockName, LockStats, Mode, OwnerNo, Wait, bucket};
+use crate::{Conflict, Grant, LockError, LockManager, LockName, LockStats, Mode, OwnerNo, Wait, bucket};
 
 /// How a request stands after a look at its queue.
 enum Answer {
@@ -42,6 +42,11 @@ impl LockTable {
             }
             queue.append(node_no, name, owner_no, None, Some(mode));
             self.own(self.owner(owner_no), node_no, self.node(node_no));
+            if let Err(refused) = self.may_wait(queue, owner_no, node_no) {
+                queue.remove(self.node(node_no)); // Nobody was let by: it stood last.
+                self.disown(owner_no, node_no);
+                return Err(refused);
+            }
             self.begin_wait(queue, owner_no, node_no);
             return Ok(Answer::Queued(node_no, None));
         }
@@ -62,8 +67,29 @@ impl LockTable {
             return Err(LockError::WouldBlock);
         }
         queue.set_modes(node, Some(held), Some(wanted));
+        if let Err(refused) = self.may_wait(queue, owner_no, scan.mine) {
+            queue.set_modes(node, Some(held), None);
+            return Err(refused);
+        }
         self.begin_wait(queue, owner_no, scan.mine);
         Ok(Answer::Queued(scan.mine, Some(held)))
+    }
+
+    /// Whether the request in `node_no`, which is in the queue, may wait for those before it ([`Conflict`]).
+    fn may_wait(&self, queue: &Queue<'_>, owner_no: OwnerNo, node_no: u32) -> Result<(), LockError> {
+        if self.config.conflict == Conflict::Wait {
+            return Ok(());
+        }
+        let mut blockers = Vec::new();
+        queue.blockers(node_no, &mut blockers);
+        let age = self.age(owner_no);
+        if self.config.conflict == Conflict::WaitDie && blockers.iter().all(|&other| self.age(other) > age) {
+            return Ok(());
+        }
+        self.header().counters.refusals.fetch_add(1, Relaxed);
+        let node = self.node(node_no);
+        let mode = node.wanted().unwrap_or(Mode::X);
+        Err(LockError::Refused { name: node.name(), mode, holders: self.ages(blockers) })
     }
 
     /// Waits if the answer says so. No bucket is latched.
@@ -118,6 +144,7 @@ impl LockManager for LockTable {
         assert!(LockTable::holds_nothing(owner), "{owner_no} begins as {age} and still holds locks");
         // Read by others only after they met a node of this owner under a bucket's latch.
         owner.age.store(age.0, Relaxed);
+        owner.weight.store(0, Relaxed);
         if self.header().owners_used.load(Relaxed) <= owner_no.0 {
             self.header().owners_used.fetch_max(owner_no.0 + 1, SeqCst); // Before the owner's first intention (I1).
         }
@@ -250,6 +277,7 @@ impl LockManager for LockTable {
         }
         owner.held_head.store(0, Relaxed);
         owner.table_nodes.store(0, Relaxed);
+        owner.held_count.store(0, Relaxed);
         let mut lot = Lot::default();
         while node_no != 0 {
             let node = self.node(node_no);
@@ -286,6 +314,14 @@ impl LockManager for LockTable {
 
     fn allow_waits(&self) {
         self.header().is_cancelled.store(0, SeqCst);
+    }
+
+    fn set_weight(&self, owner_no: OwnerNo, weight: u64) {
+        self.owner(owner_no).weight.store(weight, Relaxed);
+    }
+
+    fn detect(&self) -> u32 {
+        self.search_all()
     }
 
     fn stats(&self) -> LockStats {

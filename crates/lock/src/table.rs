@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use ledgerstone_page::Lsn;
 use ledgerstone_region::{Handle, Region, RegionError, shared};
 
-use crate::{LockName, LockStats, Mode, OwnerNo};
+use crate::{Conflict, LockName, LockStats, Mode, OwnerNo, Victim};
 
 /// Nodes an owner keeps for itself; so many come and go between it and the shards at once.
 pub(crate) const PRIVATE_NODES: u32 = 16;
@@ -63,8 +63,10 @@ shared! {
         pub searches: AtomicU64,
         /// Intentions that were turned into nodes for a strong request.
         pub collected: AtomicU64,
+        /// Requests refused to avoid a deadlock.
+        pub refusals: AtomicU64,
         /// To a cache line.
-        pub spare: [AtomicU64; 2],
+        pub spare: AtomicU64,
     }
     size 64
 }
@@ -165,8 +167,12 @@ shared! {
         pub wait_node: AtomicU32,
         /// The bucket of that node.
         pub wait_bucket: AtomicU32,
-        /// To a cache line.
-        pub spare: [AtomicU32; 4],
+        /// Nodes in its list; written by the owner's thread, read by deadlock searches.
+        pub held_count: AtomicU32,
+        /// To a multiple of eight.
+        pub spare: AtomicU32,
+        /// What would be lost if it gave way ([`crate::LockManager::set_weight`]).
+        pub weight: AtomicU64,
         /// Intentions on tables without a node (see `intention`).
         pub intentions: [AtomicU64; 8],
         /// To a multiple of two cache lines for the adjacent-line prefetcher: owners do not share.
@@ -186,11 +192,25 @@ pub struct LockConfig {
     pub buckets: u32,
     /// Whether intentions on tables may go without a node. Off only to measure or to test.
     pub fast_intentions: bool,
+    /// What becomes of a request that somebody stands in the way of.
+    pub conflict: Conflict,
+    /// Who gives way in a deadlock.
+    pub victim: Victim,
+    /// Whether who blocks searches for a deadlock. Off: somebody else calls [`crate::LockManager::detect`] from time to time.
+    pub searches_when_blocked: bool,
 }
 
 impl Default for LockConfig {
     fn default() -> Self {
-        LockConfig { owners: 1024, locks_max: 1 << 18, buckets: 0, fast_intentions: true }
+        LockConfig {
+            owners: 1024,
+            locks_max: 1 << 18,
+            buckets: 0,
+            fast_intentions: true,
+            conflict: Conflict::Wait,
+            victim: Victim::Youngest,
+            searches_when_blocked: true,
+        }
     }
 }
 
@@ -263,6 +283,7 @@ impl LockTable {
             timeouts: counters.timeouts.load(Relaxed),
             table_full: counters.table_full.load(Relaxed),
             searches: counters.searches.load(Relaxed),
+            refusals: counters.refusals.load(Relaxed),
             intentions_collected: counters.collected.load(Relaxed),
             locks_max: u64::from(self.config.locks_max),
             nodes_taken: fresh.saturating_sub(1).saturating_sub(free),

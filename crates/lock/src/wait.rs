@@ -3,12 +3,12 @@
 //! ```text
 //!  queued ── spins a little: a lock is held for microseconds, a wake-up costs tens of them
 //!    │
-//!    ├─ searches for a deadlock once, when it is about to sleep
-//!    │     a cycle, and the waiter is its youngest: leaves with `Deadlock`
+//!    ├─ searches for a deadlock once, when it is about to sleep (unless a detector does that from time to time)
+//!    │     a cycle, and the waiter is its victim: leaves with `Deadlock`
 //!    │     a cycle, and another is:               tells that one to give way, and searches on
 //!    └─ sleeps until the word changes or the deadline passes
 //!          GRANTED    has the lock
-//!          VICTIM     another's search wants it to give way: searches for itself, to name the cycle, and leaves with
+//!          VICTIM     another's search, or the detector's, wants it to give way: searches for itself, to name the cycle, and leaves with
 //!                     `Deadlock`; if the cycle is gone (another of it met its deadline), the wait goes on
 //!          CANCELLED  leaves with `Cancelled`
 //! ```
@@ -25,6 +25,7 @@ use ledgerstone_page::{Lsn, Xid};
 use ledgerstone_region::sync;
 
 use crate::deadlock::{Hop, confirm_cycle, find_cycle, victim_of};
+use crate::policy::Standing;
 use crate::queue::Queue;
 use crate::table::LockTable;
 use crate::waits_for::Graph;
@@ -73,7 +74,7 @@ impl LockTable {
     fn wait_asleep(&self, owner_no: OwnerNo, node_no: u32, deadline_ns: u64) -> Option<Leave> {
         let header = self.header();
         let word = &self.owner(owner_no).wait_word;
-        let mut is_searched = false;
+        let mut is_searched = !self.config.searches_when_blocked;
         loop {
             let seen = word.load(Acquire);
             match wait_word::state(seen) {
@@ -162,45 +163,78 @@ impl LockTable {
             }
             Leave::Timeout => {
                 counters.timeouts.fetch_add(1, Relaxed);
-                let mut holders = holders.into_iter().map(|holder| self.age(holder)).collect::<Vec<_>>();
-                holders.sort_unstable();
-                holders.dedup();
-                LockError::Timeout { name, mode, holders }
+                LockError::Timeout { name, mode, holders: self.ages(holders) }
             }
             Leave::Cancelled => LockError::Cancelled,
         })
     }
 
     /// Looks for deadlocks through `owner_no` and resolves each, until there is none or the owner itself must give way:
-    /// then the cycle is returned.
+    /// then the cycle is returned. An owner that was told to give way comes to the same verdict on the same cycle.
     fn search(&self, owner_no: OwnerNo) -> Option<Vec<DeadlockEdge>> {
-        let header = self.header();
-        header.counters.searches.fetch_add(1, Relaxed);
         let mut flagged = Vec::new();
-        bucket::latch(&header.search_latch, owner_no);
+        bucket::latch(&self.header().search_latch, owner_no);
+        self.header().counters.searches.fetch_add(1, Relaxed);
         let verdict = loop {
-            let Some(cycle) = self.find_confirmed(owner_no) else { break None };
-            match victim_of(&cycle, |owner| self.age(owner)) {
-                Some(victim) if victim != owner_no => {
-                    let ticket = cycle.iter().find(|hop| hop.owner == victim).map_or(0, |hop| hop.waiting.ticket);
-                    let word = &self.owner(victim).wait_word;
-                    if wait_word::end_wait(word, wait_word::waiting(ticket), wait_word::VICTIM) {
-                        flagged.push(victim);
-                    }
-                }
+            let Some(cycle) = self.find_confirmed(owner_no, owner_no) else { break None };
+            match self.victim_of(&cycle) {
+                Some(victim) if victim != owner_no => flagged.extend(self.condemn(&cycle, victim)),
                 _ => break Some(self.edges(&cycle)),
             }
         };
-        bucket::unlatch(&header.search_latch);
-        for victim in flagged {
-            sync::futex_wake(&self.owner(victim).wait_word, 1);
-        }
+        bucket::unlatch(&self.header().search_latch);
+        self.wake_victims(&flagged);
         verdict
     }
 
+    /// Looks for deadlocks among all who wait and tells one of each to give way; says how many.
+    pub(crate) fn search_all(&self) -> u32 {
+        let header = self.header();
+        if header.waiting.load(SeqCst) < 2 {
+            return 0;
+        }
+        let mut flagged = Vec::new();
+        bucket::latch(&header.search_latch, bucket::NOBODY);
+        header.counters.searches.fetch_add(1, Relaxed);
+        for no in 0..header.owners_used.load(SeqCst) {
+            while let Some(cycle) = self.find_confirmed(OwnerNo(no), bucket::NOBODY) {
+                flagged.extend(self.victim_of(&cycle).and_then(|victim| self.condemn(&cycle, victim)));
+            }
+        }
+        bucket::unlatch(&header.search_latch);
+        self.wake_victims(&flagged);
+        u32::try_from(flagged.len()).unwrap_or(u32::MAX)
+    }
+
+    /// The same for the same cycle, whoever asks: nothing that the choice looks at changes while its owners wait.
+    fn victim_of(&self, cycle: &[Hop]) -> Option<OwnerNo> {
+        let draw = cycle.iter().fold(0_u64, |sum, hop| {
+            sum.wrapping_add(self.age(hop.owner).0).wrapping_add(u64::from(hop.waiting.ticket) << 20)
+        });
+        victim_of(cycle, |no| {
+            let owner = self.owner(no);
+            let locks = owner.held_count.load(Relaxed) + owner.intention_count.load(Relaxed);
+            let standing = Standing { age: self.age(no), lock_count: locks, weight: owner.weight.load(Relaxed) };
+            self.config.victim.rank(standing, draw)
+        })
+    }
+
+    /// Tells the victim to give way. `None`: its wait has just ended another way.
+    fn condemn(&self, cycle: &[Hop], victim: OwnerNo) -> Option<OwnerNo> {
+        let ticket = cycle.iter().find(|hop| hop.owner == victim).map_or(0, |hop| hop.waiting.ticket);
+        let word = &self.owner(victim).wait_word;
+        wait_word::end_wait(word, wait_word::waiting(ticket), wait_word::VICTIM).then_some(victim)
+    }
+
+    fn wake_victims(&self, flagged: &[OwnerNo]) {
+        for &victim in flagged {
+            sync::futex_wake(&self.owner(victim).wait_word, 1);
+        }
+    }
+
     /// Under the search latch. A cycle that is not confirmed has lost one of its waits, so the next round finds less.
-    fn find_confirmed(&self, owner_no: OwnerNo) -> Option<Vec<Hop>> {
-        let mut graph = Graph::new(self, owner_no);
+    fn find_confirmed(&self, owner_no: OwnerNo, searcher: OwnerNo) -> Option<Vec<Hop>> {
+        let mut graph = Graph::new(self, searcher);
         loop {
             let cycle = find_cycle(&mut graph, owner_no)?;
             if confirm_cycle(&mut graph, &cycle) {
@@ -219,8 +253,16 @@ impl LockTable {
         cycle.iter().map(edge).collect()
     }
 
-    fn age(&self, owner_no: OwnerNo) -> Xid {
+    pub(crate) fn age(&self, owner_no: OwnerNo) -> Xid {
         Xid(self.owner(owner_no).age.load(Relaxed))
+    }
+
+    /// Who they are, each once, in ascending order.
+    pub(crate) fn ages(&self, owners: Vec<OwnerNo>) -> Vec<Xid> {
+        let mut ages = owners.into_iter().map(|owner| self.age(owner)).collect::<Vec<_>>();
+        ages.sort_unstable();
+        ages.dedup();
+        ages
     }
 
     /// Ends all waits, now and until waits are allowed again (W3).

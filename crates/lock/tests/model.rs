@@ -77,7 +77,7 @@ impl Model {
 }
 
 fn run(script: &[Step], buckets: u32, fast_intentions: bool) -> Result<(), TestCaseError> {
-    let config = LockConfig { owners: OWNERS, locks_max: 256, buckets, fast_intentions };
+    let config = LockConfig { owners: OWNERS, locks_max: 256, buckets, fast_intentions, ..LockConfig::default() };
     let region = Region::anonymous(config.region_bytes()).expect("address space");
     let locks = LockTable::create(&region, config).expect("region_bytes is enough");
     let mut model = Model::default();

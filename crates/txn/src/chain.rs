@@ -45,6 +45,11 @@ impl Chain {
         Ok(())
     }
 
+    /// Bytes of log that a rollback would cost now.
+    pub fn undo_needed(&self) -> u64 {
+        self.undo_needed
+    }
+
     #[inline]
     pub fn release_claim(&mut self, engine: &Engine) {
         if let Some(claim) = self.claim.take() {

@@ -112,14 +112,20 @@ impl Txn {
         }
         let grant = match self.engine.locks.lock(OwnerNo(self.chain.no), name, mode, Wait::Try) {
             Err(ledgerstone_lock::LockError::WouldBlock) => {
-                self.release_claim(); // Nobody else may wait for room while we wait for a lock.
-                let deadline = sync::now_ns().saturating_add(self.lock_timeout_ns);
+                let deadline = self.prepare_to_wait();
                 self.engine.locks.lock(OwnerNo(self.chain.no), name, mode, Wait::Until(deadline))?
             }
             other => other?,
         };
         self.depend(grant.depends);
         Ok(())
+    }
+
+    /// Gives up what nobody may hold while it waits for a lock, says what a rollback would cost, and returns the deadline.
+    fn prepare_to_wait(&mut self) -> u64 {
+        self.release_claim(); // Nobody else may wait for room while we wait for a lock.
+        self.engine.locks.set_weight(OwnerNo(self.chain.no), self.chain.undo_needed());
+        sync::now_ns().saturating_add(self.lock_timeout_ns)
     }
 
     /// Takes a lock if that needs no waiting. May be called under latches.
@@ -148,8 +154,7 @@ impl Txn {
         if self.rolling_back {
             return Ok(());
         }
-        self.release_claim();
-        let deadline = sync::now_ns().saturating_add(self.lock_timeout_ns);
+        let deadline = self.prepare_to_wait();
         let depends = self.engine.locks.lock_instant(OwnerNo(self.chain.no), name, mode, Wait::Until(deadline))?;
         self.depend(depends);
         Ok(())

@@ -35,7 +35,7 @@ fn make(config: LockConfig) -> Arc<LockTable> {
 }
 
 fn small() -> Arc<LockTable> {
-    make(LockConfig { owners: 8, locks_max: 64, buckets: 16, fast_intentions: true })
+    make(LockConfig { owners: 8, locks_max: 64, buckets: 16, fast_intentions: true, ..LockConfig::default() })
 }
 
 /// Runs `f` in a thread and returns when its request waits.

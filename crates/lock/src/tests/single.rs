@@ -111,7 +111,8 @@ fn whoever_comes_after_a_writer_depends_on_its_commit() {
 
 #[test]
 fn a_reader_leaves_no_commit_behind() {
-    let locks = make(LockConfig { owners: 2, locks_max: 8, buckets: 1, fast_intentions: true });
+    let locks =
+        make(LockConfig { owners: 2, locks_max: 8, buckets: 1, fast_intentions: true, ..LockConfig::default() });
     let _ = locks.lock(A, key(1), Mode::S, Wait::Try).unwrap();
     let _ = locks.lock(A, table_name(1), Mode::IS, Wait::Try).unwrap();
     locks.unlock_all(A, Some(Lsn(77)));
@@ -121,7 +122,8 @@ fn a_reader_leaves_no_commit_behind() {
 
 #[test]
 fn a_full_table_is_an_error_and_works_again_when_locks_are_given_up() {
-    let locks = make(LockConfig { owners: 3, locks_max: 40, buckets: 4, fast_intentions: true });
+    let locks =
+        make(LockConfig { owners: 3, locks_max: 40, buckets: 4, fast_intentions: true, ..LockConfig::default() });
     let mut granted = 0;
     let full = loop {
         match locks.lock(A, key(granted), Mode::S, Wait::Try) {
@@ -143,7 +145,8 @@ fn a_full_table_is_an_error_and_works_again_when_locks_are_given_up() {
 
 #[test]
 fn what_idle_owners_keep_does_not_come_off_the_budget() {
-    let locks = make(LockConfig { owners: 20, locks_max: 100, buckets: 8, fast_intentions: true });
+    let locks =
+        make(LockConfig { owners: 20, locks_max: 100, buckets: 8, fast_intentions: true, ..LockConfig::default() });
     for owner in 0..20 {
         for n in 0..16 {
             let _ = locks.lock(OwnerNo(owner), key(n), Mode::S, Wait::Try).unwrap();
@@ -218,7 +221,8 @@ fn an_owner_may_want_more_on_a_table_it_has_an_intention_on() {
 
 #[test]
 fn one_bucket_is_enough() {
-    let locks = make(LockConfig { owners: 2, locks_max: 64, buckets: 1, fast_intentions: false });
+    let locks =
+        make(LockConfig { owners: 2, locks_max: 64, buckets: 1, fast_intentions: false, ..LockConfig::default() });
     for n in 0..30 {
         let _ = locks.lock(A, key(n), Mode::X, Wait::Try).unwrap();
         let _ = locks.lock(A, LockName::gap(TableId(7), n), Mode::S, Wait::Try).unwrap();

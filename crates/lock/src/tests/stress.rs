@@ -2,6 +2,7 @@
 //! behind.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use ledgerstone_page::{Lsn, Xid};
@@ -9,7 +10,7 @@ use ledgerstone_region::sync;
 
 use super::{key, make, patient, table_name};
 use crate::check::assert_consistent;
-use crate::{LockConfig, LockError, LockManager, LockName, LockTable, Mode, OwnerNo, Wait};
+use crate::{Conflict, LockConfig, LockError, LockManager, LockName, LockTable, Mode, OwnerNo, Victim, Wait};
 
 /// splitmix64: enough to choose by.
 struct Dice(u64);
@@ -59,10 +60,19 @@ fn transactions(locks: &LockTable, witness: &Witness, owner: OwnerNo, seed: u64,
                 Err(LockError::Deadlock { cycle, victim }) => {
                     assert_eq!((victim, cycle[0].xid), (age, age));
                     for (i, edge) in cycle.iter().enumerate() {
-                        assert!(edge.xid <= victim, "{victim} is not the youngest of {cycle:?}");
+                        if locks.config.victim == Victim::Youngest {
+                            assert!(edge.xid <= victim, "{victim} is not the youngest of {cycle:?}");
+                        }
                         assert_eq!(edge.waits_for, cycle[(i + 1) % cycle.len()].xid);
                     }
                     deadlocks += 1;
+                }
+                Err(LockError::Refused { holders, .. }) => {
+                    assert!(!holders.is_empty() && !holders.contains(&age), "{age} is refused because of {holders:?}");
+                    if locks.config.conflict == Conflict::WaitDie {
+                        assert!(holders.iter().any(|&other| other < age), "{age} is older than {holders:?}");
+                    }
+                    sync::sleep_ns(5_000);
                 }
                 Err(error) => panic!("{owner}: {error}"),
             }
@@ -112,31 +122,89 @@ fn transaction(locks: &LockTable, witness: &Witness, owner: OwnerNo, dice: &mut 
 }
 
 /// The whole script; returns deadlocks, so that a run that met none can be told.
-fn storm(seed: u64, owners: u32, count: u64, buckets: u32, fast_intentions: bool) -> u64 {
-    let locks = make(LockConfig { owners, locks_max: 64, buckets, fast_intentions });
+fn storm(seed: u64, count: u64, config: LockConfig) -> u64 {
+    let locks = make(config);
     let witness = Witness::default();
-    let threads = (0..owners)
+    let threads = (0..config.owners)
         .map(|owner| {
             let (locks, witness) = (Arc::clone(&locks), Arc::clone(&witness));
             sync::spawn("storm", move || transactions(&locks, &witness, OwnerNo(owner), seed, count))
         })
         .collect::<Vec<_>>();
+    let is_over = Arc::new(AtomicBool::new(false));
+    let detector = (!config.searches_when_blocked).then(|| {
+        let (locks, is_over) = (Arc::clone(&locks), Arc::clone(&is_over));
+        sync::spawn("detector", move || {
+            while !is_over.load(Relaxed) {
+                locks.detect();
+                sync::sleep_ns(50_000);
+            }
+        })
+    });
     let deadlocks = threads.into_iter().map(|thread| thread.join().expect("a thread failed")).sum();
+    is_over.store(true, Relaxed);
+    detector.into_iter().for_each(|thread| thread.join().expect("the detector failed"));
     assert_eq!(assert_consistent(&locks), 0, "seed {seed}");
     assert_eq!(locks.stats().deadlocks, deadlocks);
     deadlocks
 }
 
+/// A small table for a storm of `owners`.
+fn stormy(owners: u32, buckets: u32, fast_intentions: bool) -> LockConfig {
+    LockConfig { owners, locks_max: 64, buckets, fast_intentions, ..LockConfig::default() }
+}
+
 #[test]
 fn a_storm_of_threads_ends_with_every_deadlock_resolved() {
     for (seed, (buckets, fast_intentions)) in [(16, true), (1, true), (16, false)].into_iter().enumerate() {
-        storm(seed as u64, 6, 300, buckets, fast_intentions);
+        storm(seed as u64, 300, stormy(6, buckets, fast_intentions));
+    }
+}
+
+/// One seed after the other, each another interleaving and the same one each time; the deadlocks of all.
+fn seeded_storms(seeds: std::ops::Range<u64>, config: impl Fn(u64) -> LockConfig) -> u64 {
+    let mut deadlocks = 0;
+    for seed in seeds {
+        let config = config(seed);
+        match sync::Scheduler::run(seed, || storm(seed, 6, config)) {
+            Ok(found) => deadlocks += found,
+            Err(stuck) => panic!("seed {seed}: {stuck}"),
+        }
+    }
+    deadlocks
+}
+
+#[test]
+fn every_victim_policy_resolves_every_deadlock() {
+    for victim in [Victim::Oldest, Victim::FewestLocks, Victim::LeastLog, Victim::Random] {
+        let config = |_| LockConfig { victim, ..stormy(4, 4, true) };
+        assert!(seeded_storms(0..30, config) > 0, "a storm without a deadlock proves little");
     }
 }
 
 #[test]
+fn a_detector_finds_what_those_who_block_do_not_look_for() {
+    let config = |seed| {
+        let victim = if seed % 2 == 0 { Victim::Youngest } else { Victim::Random };
+        LockConfig { searches_when_blocked: false, victim, ..stormy(4, 4, true) }
+    };
+    assert!(seeded_storms(0..40, config) > 0, "a storm without a deadlock proves little");
+}
+
+#[test]
+fn who_never_waits_is_in_no_deadlock() {
+    assert_eq!(seeded_storms(0..30, |_| LockConfig { conflict: Conflict::NoWait, ..stormy(4, 4, true) }), 0);
+}
+
+#[test]
+fn those_who_wait_for_younger_ones_only_do_not_hang() {
+    seeded_storms(0..60, |_| LockConfig { conflict: Conflict::WaitDie, ..stormy(4, 4, true) });
+}
+
+#[test]
 fn turns_are_taken_in_the_order_of_arrival() {
-    let locks = make(LockConfig { owners: 9, locks_max: 64, buckets: 4, fast_intentions: true });
+    let locks =
+        make(LockConfig { owners: 9, locks_max: 64, buckets: 4, fast_intentions: true, ..LockConfig::default() });
     let _ = locks.lock(OwnerNo(8), key(1), Mode::X, Wait::Try).unwrap();
     let order = Arc::new(Mutex::new(Vec::new()));
     let threads = (0..8)
@@ -156,27 +224,21 @@ fn turns_are_taken_in_the_order_of_arrival() {
     assert_eq!(*order.lock().unwrap(), (0..8).collect::<Vec<_>>());
 }
 
-/// Every seed is another interleaving, and the same one each time. `LEDGERSTONE_SEED` runs one only.
+/// `LEDGERSTONE_SEED` runs one seed only.
 #[test]
 fn a_storm_under_the_seeded_scheduler_never_hangs() {
     let seeds = match std::env::var("LEDGERSTONE_SEED").ok().and_then(|seed| seed.parse::<u64>().ok()) {
         Some(seed) => seed..seed + 1,
         None => 0..120,
     };
-    let mut deadlocks = 0;
-    for seed in seeds {
-        let (buckets, fast_intentions) = ([16, 1, 4][seed as usize % 3], !seed.is_multiple_of(5));
-        match sync::Scheduler::run(seed, || storm(seed, 4, 6, buckets, fast_intentions)) {
-            Ok(found) => deadlocks += found,
-            Err(stuck) => panic!("seed {seed}: {stuck}"),
-        }
-    }
+    let deadlocks = seeded_storms(seeds, |seed| stormy(4, [16, 1, 4][seed as usize % 3], !seed.is_multiple_of(5)));
     assert!(deadlocks > 0 || std::env::var("LEDGERSTONE_SEED").is_ok(), "a storm without a deadlock proves little");
 }
 
 #[test]
 fn one_seed_is_one_history() {
-    let history = |seed| sync::Scheduler::run(seed, || (storm(seed, 4, 6, 4, true), sync::now_ns())).expect("no hang");
+    let history =
+        |seed| sync::Scheduler::run(seed, || (storm(seed, 6, stormy(4, 4, true)), sync::now_ns())).expect("no hang");
     assert_eq!(history(11), history(11));
 }
 
@@ -185,7 +247,13 @@ fn one_seed_is_one_history() {
 fn intentions_and_strong_locks_exclude_each_other_in_every_order() {
     for seed in 0..400 {
         let outcome = sync::Scheduler::run(seed, || {
-            let locks = make(LockConfig { owners: 5, locks_max: 64, buckets: 1, fast_intentions: true });
+            let locks = make(LockConfig {
+                owners: 5,
+                locks_max: 64,
+                buckets: 1,
+                fast_intentions: true,
+                ..LockConfig::default()
+            });
             let witness = Witness::default();
             let (weak, strong) = (&[Mode::IX, Mode::IS], &[Mode::S, Mode::S]);
             let modes = [weak, &[Mode::IX, Mode::IX], strong, strong, &[Mode::S, Mode::X]];

@@ -3,9 +3,9 @@
 use ledgerstone_page::{Lsn, Xid};
 use ledgerstone_region::sync;
 
-use super::{in_the_background, key, patient, small, table_name};
+use super::{in_the_background, key, make, patient, small, table_name};
 use crate::check::assert_consistent;
-use crate::{LockError, LockManager, Mode, OwnerNo, Wait};
+use crate::{Conflict, LockConfig, LockError, LockManager, Mode, OwnerNo, Victim, Wait};
 
 const A: OwnerNo = OwnerNo(0);
 const B: OwnerNo = OwnerNo(1);
@@ -243,4 +243,72 @@ fn another_thread_can_give_up_all_locks_of_an_owner() {
     sync::spawn("survivor", move || survivor.unlock_all(A, None)).join().unwrap();
     let _ = waiter.join().unwrap().unwrap();
     let _ = locks.lock(C, table_name(1), Mode::X, Wait::Try).unwrap();
+}
+
+/// Two that wait for each other, each with what the policy looks at; says who gave way.
+fn who_gives_way(victim: Victim, a: (u64, u64, u64), b: (u64, u64, u64)) -> OwnerNo {
+    let locks = make(LockConfig { owners: 2, locks_max: 64, victim, ..LockConfig::default() });
+    for (owner, (age, lock_count, weight)) in [(A, a), (B, b)] {
+        locks.begin(owner, Xid(age));
+        locks.set_weight(owner, weight);
+        for n in 0..lock_count {
+            let _ = locks.lock(owner, key(100 + 100 * u64::from(owner.0) + n), Mode::X, Wait::Try).unwrap();
+        }
+    }
+    let _ = locks.lock(A, key(1), Mode::X, Wait::Try).unwrap();
+    let _ = locks.lock(B, key(2), Mode::X, Wait::Try).unwrap();
+    let other = in_the_background(&locks, |locks| {
+        let result = locks.lock(B, key(1), Mode::X, patient());
+        locks.unlock_all(B, None);
+        result
+    });
+    let mine = locks.lock(A, key(2), Mode::X, patient());
+    locks.unlock_all(A, None);
+    match (mine, other.join().unwrap()) {
+        (Err(LockError::Deadlock { .. }), Ok(_)) => A,
+        (Ok(_), Err(LockError::Deadlock { .. })) => B,
+        other => panic!("one gives way, the other goes on: {other:?}"),
+    }
+}
+
+#[test]
+fn the_victim_is_whom_the_policy_names_whoever_found_the_deadlock() {
+    for (victim, better, worse) in [
+        (Victim::Youngest, (1, 0, 0), (2, 5, 900)),
+        (Victim::Oldest, (2, 0, 0), (1, 5, 900)),
+        (Victim::FewestLocks, (2, 5, 0), (1, 2, 900)),
+        (Victim::LeastLog, (2, 0, 900), (1, 5, 100)),
+    ] {
+        assert_eq!(who_gives_way(victim, better, worse), B, "{victim:?}");
+        assert_eq!(who_gives_way(victim, worse, better), A, "{victim:?}");
+    }
+}
+
+#[test]
+fn without_waiting_a_conflict_is_refused_and_changes_nothing() {
+    let locks = make(LockConfig { owners: 3, locks_max: 64, conflict: Conflict::NoWait, ..LockConfig::default() });
+    let _ = locks.lock(A, key(1), Mode::S, Wait::Try).unwrap();
+    let _ = locks.lock(B, key(1), Mode::S, Wait::Try).unwrap();
+    for owner in [B, C] {
+        match locks.lock(owner, key(1), Mode::X, patient()) {
+            Err(LockError::Refused { holders, mode: Mode::X, name }) => {
+                assert!(name == key(1) && holders.contains(&Xid(100)), "{holders:?}");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!((locks.held(B, key(1)), locks.held(C, key(1))), (Some(Mode::S), None));
+    assert_eq!((assert_consistent(&locks), locks.stats().refusals), (2, 2));
+    locks.unlock_all(A, None);
+    let _ = locks.lock(B, key(1), Mode::X, patient()).unwrap();
+}
+
+#[test]
+fn the_older_waits_and_the_younger_dies() {
+    let locks = make(LockConfig { owners: 2, locks_max: 64, conflict: Conflict::WaitDie, ..LockConfig::default() });
+    let _ = locks.lock(B, key(1), Mode::X, Wait::Try).unwrap();
+    let older = in_the_background(&locks, |locks| locks.lock(A, key(1), Mode::X, patient()));
+    locks.unlock_all(B, None);
+    let _ = older.join().unwrap().unwrap();
+    assert!(matches!(locks.lock(B, key(1), Mode::S, patient()), Err(LockError::Refused { .. })));
 }

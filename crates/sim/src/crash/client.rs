@@ -289,6 +289,7 @@ impl Client {
         match error {
             _ if self.disk.is_crashed() => Trouble::Down,
             Error::Deadlock { .. } => Trouble::Conflict("deadlocks"),
+            Error::LockRefused { .. } => Trouble::Conflict("refusals"),
             Error::LockTimeout { .. } => Trouble::Conflict("timeouts"),
             Error::LockTableFull | Error::ReadOnly { .. } => Trouble::Refused,
             error => Trouble::Bug(format!("client {}: {what}: {error} ({error:?})", self.number)),
