@@ -50,6 +50,8 @@ pub enum Command {
     Verify(DirArgs),
     /// Take a checkpoint: a restart will begin there.
     Checkpoint(DirArgs),
+    /// Show the settings in force and where each comes from, or check the settings file.
+    Config(ConfigArgs),
     /// Measure.
     Bench(BenchArgs),
     /// Print a completion script for a shell.
@@ -260,6 +262,20 @@ pub struct StatArgs {
     /// Exact numbers instead of readable ones.
     #[arg(long)]
     pub bytes: bool,
+}
+
+/// `config`
+#[derive(Clone, Debug, clap::Args)]
+pub struct ConfigArgs {
+    /// Directory of the environment, which is not opened: somebody else may have it open.
+    #[arg(required_unless_present = "defaults")]
+    pub dir: Option<PathBuf>,
+    /// Only say what is wrong with the settings file (exit code 1 if something is).
+    #[arg(long, conflicts_with = "defaults")]
+    pub check: bool,
+    /// Print a settings file with every setting, its default and what it does, to begin with.
+    #[arg(long)]
+    pub defaults: bool,
 }
 
 /// `bench`

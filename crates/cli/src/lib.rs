@@ -15,6 +15,7 @@
 pub mod args;
 mod bench;
 mod commands;
+mod config;
 mod export;
 mod import;
 mod inspect;
@@ -51,6 +52,7 @@ fn run(args: &Args, output: &Output) -> anyhow::Result<outcome::Outcome> {
         Command::Stat(args) => inspect::stat(args, output),
         Command::Verify(args) => inspect::verify(args, output),
         Command::Checkpoint(args) => inspect::checkpoint(args, output),
+        Command::Config(args) => config::run(args, output),
         Command::Bench(args) => bench::run(args, output),
         Command::Completions(args) => {
             let mut bytes = Vec::new();

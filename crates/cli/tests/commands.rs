@@ -195,3 +195,34 @@ fn tpcb_runs_checks_and_says_so_as_json() {
         said.out
     );
 }
+
+#[test]
+fn settings_are_shown_with_their_source_and_checked() {
+    let shell = Shell::new();
+    shell.file("env/ledgerstone.toml", "cache_bytes = \"1M\"\n");
+    let out = shell.run("config @").out;
+    let words: Vec<Vec<&str>> = out.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert!(words.contains(&vec!["cache_bytes", "1", "MiB", "file"]), "{out}");
+    assert!(words.contains(&vec!["page_bytes", "4", "KiB", "creation"]), "{out}");
+    assert!(words.contains(&vec!["lock_timeout_ms", "10", "s", "default"]), "{out}");
+    assert!(
+        shell.run("--json config @").out.contains("\"name\":\"cache_bytes\",\"value\":1048576,\"source\":\"file\"")
+    );
+    assert_eq!(shell.run("config @ --check").code, 0);
+
+    shell.file("env/ledgerstone.toml", "cache_bytes = \"1M\"\n\nlok_timeout_ms = 5\nreplacement = 3\n");
+    let said = shell.run("config @ --check");
+    assert_eq!(said.code, 1, "{}", said.err);
+    let lines: Vec<&str> = said.out.lines().collect();
+    assert!(lines.len() == 2, "{}", said.out);
+    assert!(
+        lines[0].contains("ledgerstone.toml:3: lok_timeout_ms") && lines[0].contains("lock_timeout_ms?"),
+        "{}",
+        said.out
+    );
+    let said = shell.run("tables @");
+    assert!(said.code == 2 && said.err.contains("line 3") && said.err.contains("line 4"), "{}", said.err);
+
+    shell.file("env/ledgerstone.toml", &shell.run("config --defaults").out.replace("\n#", "\n").replace("\n ", "\n# "));
+    assert_eq!(shell.run("config @ --check").out, "", "the defaults, uncommented, are accepted");
+}

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 
 use crate::background::Bell;
 use crate::catalog::{Entry, Known, TableInfo};
-use crate::options::Effective;
+use crate::config::Effective;
 use crate::{Error, Options, Transaction, TransactionOptions, background, open};
 
 /// Tries of [`Environment::transact`] before it gives a conflict back to its caller.

@@ -96,6 +96,14 @@ pub enum Error {
         /// What is wrong and what is allowed.
         what: String,
     },
+    /// The settings file cannot be used. Nothing was opened.
+    #[error("{path}: {}", problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    SettingsFile {
+        /// The file.
+        path: String,
+        /// Everything that is wrong with it, line by line.
+        problems: Vec<crate::config::ConfigProblem>,
+    },
     /// The directory holds no environment.
     #[error("{path} is not a Ledgerstone environment: {why}")]
     NotAnEnvironment {

@@ -49,6 +49,7 @@
 mod background;
 mod bytes_table;
 mod catalog;
+pub mod config;
 mod convert;
 mod entry;
 mod env;
@@ -64,10 +65,11 @@ pub mod typed;
 mod verify;
 
 pub use bytes_table::BytesTable;
+pub use config::{Config, Effective};
 pub use entry::Entry;
 pub use env::Environment;
 pub use error::Error;
-pub use options::{Config, Durability, Effective, Options, Replacement};
+pub use options::{Durability, Options, Replacement};
 pub use range::{Range, Record};
 pub use stat::Stat;
 pub use table::{Table, TypedRange};

@@ -35,9 +35,9 @@ use parking_lot::Mutex;
 
 use crate::background::Bell;
 use crate::catalog::Known;
+use crate::config::{self, Effective};
 use crate::env::Inner;
-use crate::options::{Effective, Replacement, page_bytes_fit, segment_bytes_fit};
-use crate::{Error, Options};
+use crate::{Error, Options, Replacement};
 
 const LOCK: &str = "lock";
 const DATA: &str = "data";
@@ -70,12 +70,11 @@ fn take_lock(disk: &Arc<dyn Disk>) -> Result<Box<dyn DiskLock>, Error> {
 }
 
 fn create(options: &Options, disk: Arc<dyn Disk>, lock: Box<dyn DiskLock>) -> Result<Inner, Error> {
-    let (page_bytes, segment_bytes) = options.sizes_for_creation()?;
-    let effective = options.effective(page_bytes, segment_bytes)?;
+    let effective = options.effective(None)?;
     clear_interrupted_creation(&disk)?;
-    let state = ControlState::new(new_id(), page_bytes, segment_bytes);
+    let state = ControlState::new(new_id(), effective.page_bytes, effective.log_segment_bytes);
     let found = Analysis { end: FIRST_LSN, incarnation: state.incarnation_max, ..Analysis::default() };
-    let parts = Parts::build(options, &effective, &disk, &state, &found, None)?;
+    let parts = Parts::build(&effective, &disk, &state, &found, None)?;
     let engine = &parts.engine;
 
     let space = Space::format(engine, Arc::clone(&parts.data), state.environment)?;
@@ -143,8 +142,8 @@ fn clear_interrupted_creation(disk: &Arc<dyn Disk>) -> Result<(), Error> {
 fn check_control(state: &ControlState) -> Result<(), Error> {
     let lsn_max = 1 << 48;
     let checks = [
-        (page_bytes_fit(state.page_bytes), "page_bytes", u64::from(state.page_bytes)),
-        (segment_bytes_fit(state.segment_bytes), "segment_bytes", state.segment_bytes),
+        (config::PAGE_BYTES.allow(u64::from(state.page_bytes)), "page_bytes", u64::from(state.page_bytes)),
+        (config::LOG_SEGMENT_BYTES.allow(state.segment_bytes), "segment_bytes", state.segment_bytes),
         (state.scan_lsn >= FIRST_LSN && state.scan_lsn.0 < lsn_max, "scan_lsn", state.scan_lsn.0),
         (state.scan_lsn.0.is_multiple_of(8), "scan_lsn", state.scan_lsn.0),
         (state.checkpoint_lsn.0 == 0 || state.checkpoint_lsn >= state.scan_lsn, "scan_lsn", state.scan_lsn.0),
@@ -162,12 +161,7 @@ fn recover(options: &Options, disk: Arc<dyn Disk>, lock: Box<dyn DiskLock>) -> R
     let mut control = ControlFile::open(&*disk)?;
     let state = control.state;
     check_control(&state)?;
-    if let Some(asked) = options.config.page_bytes
-        && asked != state.page_bytes
-    {
-        return Err(Error::WrongPageSize { found: state.page_bytes, asked });
-    }
-    let effective = options.effective(state.page_bytes, state.segment_bytes)?;
+    let effective = options.effective(Some((state.page_bytes, state.segment_bytes)))?;
     let mut report = RecoveryReport { scan_lsn: state.scan_lsn, ..RecoveryReport::default() };
 
     let mut timer = Timer::start();
@@ -202,7 +196,7 @@ fn recover(options: &Options, disk: Arc<dyn Disk>, lock: Box<dyn DiskLock>) -> R
     control.write()?;
     report.incarnation = incarnation;
 
-    let parts = Parts::build(options, &effective, &disk, &state, &analysis, Some(incarnation))?;
+    let parts = Parts::build(&effective, &disk, &state, &analysis, Some(incarnation))?;
     let engine = Arc::clone(&parts.engine);
     engine.table.raise_next_xid(Xid(state.xid_floor.0.max(analysis.max_xid.0 + 1)));
 
@@ -270,7 +264,6 @@ struct Parts {
 
 impl Parts {
     fn build(
-        options: &Options,
         effective: &Effective,
         disk: &Arc<dyn Disk>,
         state: &ControlState,
@@ -286,7 +279,7 @@ impl Parts {
             ..LockConfig::default()
         };
         let parts_bytes = [
-            options.page_count_max.saturating_mul(16),
+            effective.page_count_max.saturating_mul(16),
             effective.cache_bytes,
             effective.cache_bytes / 16,
             effective.log_buffer_bytes,
@@ -295,7 +288,7 @@ impl Parts {
             8 << 20,
         ];
         let region = Region::anonymous(parts_bytes.into_iter().fold(0, u64::saturating_add))?;
-        let slots = Arc::new(SlotTable::create(&region, options.thread_count_max)?);
+        let slots = Arc::new(SlotTable::create(&region, effective.thread_count_max)?);
         let log = Log::open(LogConfig {
             segment_bytes: state.segment_bytes,
             buffer_bytes: effective.log_buffer_bytes,
@@ -315,7 +308,7 @@ impl Parts {
             log: Arc::clone(&log) as _,
             page_bytes: state.page_bytes,
             cache_bytes: effective.cache_bytes,
-            max_pages: options.page_count_max,
+            max_pages: effective.page_count_max,
             policy: match effective.replacement {
                 Replacement::Clock => Policy::Clock,
                 Replacement::Lru => Policy::Lru,
@@ -363,8 +356,8 @@ impl Parts {
             catalog,
             to_free,
             known: Known::default(),
+            durability: effective.durability,
             effective,
-            durability: options.durability,
             is_read_only: options.read_only,
             report,
             control: Mutex::new(control),

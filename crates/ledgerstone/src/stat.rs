@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::options::Effective;
+use crate::config::Effective;
 use crate::{Environment, Error};
 
 /// A snapshot of counters and sizes. Counters count since the environment was opened.
@@ -64,7 +64,7 @@ impl Environment {
         let (log, cache, locks) = (env.engine.log.stat(), env.engine.cache.stats(), env.engine.locks.stats());
         Ok(Stat {
             tables,
-            settings: env.effective,
+            settings: env.effective.clone(),
             page_count: env.space.page_count(),
             allocated_page_count: env.space.allocated_count()?,
             frame_count: u64::from(cache.frame_count),

@@ -1,0 +1,121 @@
+//! `config`: the settings in force, the settings file checked, or a file to begin with. Opens no environment.
+
+use std::path::Path;
+
+use anyhow::Context;
+use comfy_table::{Table, presets};
+use ledgerstone::config::{CONFIG_FILE, Setting, SettingInForce, Unit, Value};
+use ledgerstone::{Environment, Error};
+use serde_json::json;
+
+use crate::args::ConfigArgs;
+use crate::outcome::Outcome;
+use crate::output::Output;
+
+pub(crate) fn run(args: &ConfigArgs, output: &Output) -> anyhow::Result<Outcome> {
+    if args.defaults {
+        return defaults(output);
+    }
+    let dir = args.dir.as_deref().context("which directory? ledgerstone config DIR")?;
+    if args.check { check(dir, output) } else { show(dir, output) }
+}
+
+fn show(dir: &Path, output: &Output) -> anyhow::Result<Outcome> {
+    let effective = Environment::options().settings_in(dir)?;
+    if output.is_json {
+        for SettingInForce { setting, value, source } in effective.settings() {
+            output.json(&json!({
+                "name": setting.name,
+                "value": value,
+                "source": source,
+                "default": setting.default_value(),
+                "unit": setting.unit.name(),
+                "allowed": setting.allowed(),
+                "effect": setting.effect.to_string(),
+                "about": setting.about,
+            }))?;
+        }
+    } else {
+        let mut table = Table::new();
+        table.load_style(presets::NOTHING);
+        for SettingInForce { setting, value, source } in effective.settings() {
+            table.add_row([setting.name.to_owned(), setting.show(&value), source.to_string()]);
+        }
+        output.line(table.trim_fmt())?;
+    }
+    output.flush()?;
+    Ok(Outcome::Done)
+}
+
+fn check(dir: &Path, output: &Output) -> anyhow::Result<Outcome> {
+    let file = dir.join(CONFIG_FILE);
+    let problems = match Environment::options().settings_in(dir) {
+        Ok(_) if !file.exists() => {
+            output.note(format_args!("{} does not exist: every setting has its default", file.display()));
+            Vec::new()
+        }
+        Ok(_) => Vec::new(),
+        Err(Error::SettingsFile { problems, .. }) => {
+            problems.into_iter().map(|problem| (Some(problem.line), problem.setting, problem.what)).collect()
+        }
+        Err(Error::Setting { name, what }) => vec![(None, name, what)],
+        Err(error @ Error::WrongPageSize { .. }) => vec![(None, "page_bytes".to_owned(), error.to_string())],
+        Err(other) => return Err(other.into()),
+    };
+    for (line, setting, what) in &problems {
+        if output.is_json {
+            output.json(&json!({ "file": file, "line": line, "setting": setting, "problem": what }))?;
+        } else {
+            let line = line.map_or(String::new(), |line| format!(":{line}"));
+            let setting = if setting.is_empty() { String::new() } else { format!("{setting}: ") };
+            output.line(format_args!("{}{line}: {setting}{what}", file.display()))?;
+        }
+    }
+    output.flush()?;
+    if problems.is_empty() {
+        output.note(format_args!("{}: nothing to complain of", dir.display()));
+        return Ok(Outcome::Done);
+    }
+    Ok(Outcome::Not)
+}
+
+/// A settings file that changes nothing: every line is a comment until somebody takes its mark away.
+fn defaults(output: &Output) -> anyhow::Result<Outcome> {
+    if output.is_json {
+        for setting in Setting::all() {
+            output.json(&json!({ "name": setting.name, "value": setting.default_value() }))?;
+        }
+    } else {
+        output.line(format_args!("# {CONFIG_FILE}: settings of the environment in this directory."))?;
+        output.line(
+            "# A number counts what the name ends with; a text has its unit: \"64M\" (sizes: K, M, G, T, powers of",
+        )?;
+        output.line("# 1024), \"10ms\" (times: us, ms, s, min, h).")?;
+        for setting in Setting::all() {
+            output.line(format_args!("\n{}", wrapped(setting.about)))?;
+            output.line(format_args!("# Allowed: {}. Takes effect {}.", setting.allowed(), setting.effect))?;
+            let value = match setting.default_value() {
+                Value::Number(number) if setting.unit == Unit::Count => number.to_string(),
+                value => format!("{:?}", setting.show(&value)),
+            };
+            output.line(format_args!("#{} = {value}", setting.name))?;
+        }
+    }
+    output.flush()?;
+    Ok(Outcome::Done)
+}
+
+/// A sentence as comment lines of at most 100 letters.
+fn wrapped(text: &str) -> String {
+    let (mut lines, mut width) = (String::from("#"), 1);
+    for word in text.split(' ') {
+        if width + 1 + word.len() > 100 {
+            lines.push_str("\n#");
+            width = 1;
+        }
+        lines.push(' ');
+        lines.push_str(word);
+        width += 1 + word.len();
+    }
+    lines
+}

@@ -1,0 +1,418 @@
+//! The settings of an environment, declared once.
+//!
+//! The table at the end of this file is the only place where a setting is declared: its name and type, the sentence that
+//! explains it, default, unit, limits, and when a change takes effect. Out of it come [`Config`] (what code or file set),
+//! [`Effective`] (what is in force), the setters of [`Options`], the reading and checking of `ledgerstone.toml`
+//! (`file.rs`), what `ledgerstone config` prints, and the operator's guide is checked against it.
+//!
+//! C1. What the code sets wins over the file; what neither sets has its default.
+//! C2. What is fixed at creation comes from the environment itself, whatever code or file say.
+//! C3. No value outside its limits reaches the engine.
+//!
+//! A new setting is one entry in the table; who uses it reads the field of [`Effective`].
+
+mod file;
+mod setting;
+mod unit;
+
+use std::time::Duration;
+
+use serde::ser::{Serialize, SerializeMap, Serializer};
+
+pub use file::{CONFIG_FILE, ConfigProblem};
+pub use setting::{Effect, Limits, Setting, Value};
+pub use unit::Unit;
+
+use crate::{Durability, Error, Options, Replacement};
+use setting::SettingType;
+
+/// Where the value of a setting comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum Source {
+    /// Nobody set it.
+    Default,
+    /// `ledgerstone.toml`.
+    File,
+    /// The program that opened the environment.
+    Code,
+    /// Fixed when the environment was created.
+    Creation,
+}
+
+impl std::fmt::Display for Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Source::Default => "default",
+            Source::File => "file",
+            Source::Code => "code",
+            Source::Creation => "creation",
+        })
+    }
+}
+
+/// A setting with its value in force.
+#[derive(Debug, Clone)]
+pub struct SettingInForce {
+    /// What is set.
+    pub setting: &'static Setting,
+    /// Its value.
+    pub value: Value,
+    /// Who said so.
+    pub source: Source,
+}
+
+/// Page sizes that work.
+pub(crate) const PAGE_BYTES: Limits = Limits::PowerOfTwo(4096, 32768);
+/// Segment sizes that work.
+pub(crate) const LOG_SEGMENT_BYTES: Limits = Limits::PowerOfTwo(64 << 10, 1 << 32);
+
+macro_rules! settings {
+    ($(
+        $(#[doc = $about:literal])+
+        $name:ident: $type:ty {
+            default: $default:expr,
+            unit: $unit:ident,
+            limits: $limits:expr,
+            effect: $effect:ident,
+            setter: $setter:ident($given:ident: $given_type:ty) => $stored:expr,
+        }
+    )+) => {
+        /// Settings as code or `ledgerstone.toml` make them. What is `None` has been left open.
+        #[derive(Debug, Clone, Default, PartialEq, Eq)]
+        pub struct Config {
+            $($(#[doc = $about])+ pub $name: Option<$type>,)+
+        }
+
+        /// Every setting with the value in force.
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        pub struct Effective {
+            $($(#[doc = $about])+ pub $name: $type,)+
+            sources: [Source; SETTINGS.len()],
+        }
+
+        pub(crate) static SETTINGS: &[Setting] = &[$(
+            Setting {
+                name: stringify!($name),
+                about: concat!($($about),+).trim_ascii(),
+                unit: Unit::$unit,
+                choices: <$type as SettingType>::CHOICES,
+                limits: $limits,
+                effect: Effect::$effect,
+                default: || <$type as SettingType>::to_value(&$default),
+            },
+        )+];
+
+        impl Config {
+            /// Sets the setting of that name; false if there is none, or its type cannot hold the value.
+            fn set(&mut self, name: &str, value: &Value) -> bool {
+                match name {
+                    $(stringify!($name) => {
+                        self.$name = <$type as SettingType>::from_value(value);
+                        self.$name.is_some()
+                    })+
+                    _ => false,
+                }
+            }
+
+            /// What is set here, checked against the limits (C3).
+            fn check(&self) -> Result<(), Error> {
+                $(if let Some(value) = &self.$name {
+                    let setting = find(stringify!($name));
+                    setting.check(&value.to_value()).map_err(|what| Error::Setting { name: setting.name.into(), what })?;
+                })+
+                Ok(())
+            }
+
+            /// These settings over those of `file`, over the defaults (C1).
+            fn over(&self, file: &Config) -> Effective {
+                let sources = [$(match (&self.$name, &file.$name) {
+                    (Some(_), _) => Source::Code,
+                    (None, Some(_)) => Source::File,
+                    (None, None) => Source::Default,
+                }),+];
+                Effective {
+                    $($name: self.$name.clone().or_else(|| file.$name.clone()).unwrap_or_else(|| $default),)+
+                    sources,
+                }
+            }
+        }
+
+        impl Effective {
+            /// Every setting with its value and who set it.
+            #[must_use]
+            pub fn settings(&self) -> Vec<SettingInForce> {
+                let values = [$(self.$name.to_value()),+];
+                SETTINGS
+                    .iter()
+                    .zip(values)
+                    .zip(self.sources)
+                    .map(|((setting, value), source)| SettingInForce { setting, value, source })
+                    .collect()
+            }
+        }
+
+        /// Setters, one for each setting of `ledgerstone.toml`; they win over the file.
+        impl Options {
+            $(
+                $(#[doc = $about])+
+                #[doc = concat!("\n\nSetting `", stringify!($name), "`; default `", stringify!($default), "`.")]
+                #[must_use]
+                pub fn $setter(mut self, $given: $given_type) -> Self {
+                    self.config.$name = Some($stored);
+                    self
+                }
+            )+
+        }
+    };
+}
+
+/// A declaration by its name.
+fn find(name: &str) -> &'static Setting {
+    SETTINGS
+        .iter()
+        .find(|setting| setting.name == name)
+        .expect("the macro makes names and declarations of the same entries")
+}
+
+impl Effective {
+    /// What would be in force with these settings. `fixed` are page and segment size of an environment that exists (C2).
+    ///
+    /// # Errors
+    /// [`Error::Setting`], [`Error::WrongPageSize`].
+    pub(crate) fn resolve(code: &Config, file: &Config, fixed: Option<(u32, u64)>) -> Result<Effective, Error> {
+        code.check()?;
+        file.check()?;
+        let mut effective = code.over(file);
+        if let Some((page_bytes, log_segment_bytes)) = fixed {
+            if let Some(asked) = code.page_bytes.or(file.page_bytes)
+                && asked != page_bytes
+            {
+                return Err(Error::WrongPageSize { found: page_bytes, asked });
+            }
+            (effective.page_bytes, effective.log_segment_bytes) = (page_bytes, log_segment_bytes);
+            for (source, setting) in effective.sources.iter_mut().zip(SETTINGS) {
+                if setting.effect == Effect::Creation {
+                    *source = Source::Creation;
+                }
+            }
+        }
+        if effective.cache_bytes < 64 * u64::from(effective.page_bytes) {
+            let what = format!("at least 64 pages of {} bytes are needed", effective.page_bytes);
+            return Err(Error::Setting { name: "cache_bytes".into(), what });
+        }
+        Ok(effective)
+    }
+}
+
+impl Serialize for Effective {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(SETTINGS.len()))?;
+        for SettingInForce { setting, value, .. } in self.settings() {
+            map.serialize_entry(setting.name, &value)?;
+        }
+        map.end()
+    }
+}
+
+fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+settings! {
+    /// Memory for pages: a hard limit, taken when the environment is opened.
+    cache_bytes: u64 {
+        default: 64 << 20,
+        unit: Bytes,
+        limits: Limits::AtLeast(64 * 4096),
+        effect: Open,
+        setter: cache_bytes(bytes: u64) => bytes,
+    }
+
+    /// Size of a page. An environment that exists is not opened with another size.
+    page_bytes: u32 {
+        default: 4096,
+        unit: Bytes,
+        limits: PAGE_BYTES,
+        effect: Creation,
+        setter: page_bytes(bytes: u32) => bytes,
+    }
+
+    /// Size of a segment file of the log.
+    log_segment_bytes: u64 {
+        default: 16 << 20,
+        unit: Bytes,
+        limits: LOG_SEGMENT_BYTES,
+        effect: Creation,
+        setter: log_segment_bytes(bytes: u64) => bytes,
+    }
+
+    /// Memory for log records on their way to the disk. The longest log record has to fit several times.
+    log_buffer_bytes: u64 {
+        default: 8 << 20,
+        unit: Bytes,
+        limits: Limits::PowerOfTwo(128 << 10, 1 << 32),
+        effect: Open,
+        setter: log_buffer_bytes(bytes: u64) => bytes,
+    }
+
+    /// A checkpoint is taken after so many bytes of log; bounds the size of the log and the time of a restart.
+    checkpoint_log_bytes: u64 {
+        default: 64 << 20,
+        unit: Bytes,
+        limits: Limits::Any,
+        effect: Open,
+        setter: checkpoint_log_bytes(bytes: u64) => bytes,
+    }
+
+    /// When a commit returns that does not choose for itself: `sync` (it is durable), `pipelined` (a flush is under way),
+    /// `async` (durable after `async_delay_ms` at the latest) or `volatile` (durable when something else flushes the log).
+    durability: Durability {
+        default: Durability::Sync,
+        unit: Count,
+        limits: Limits::Any,
+        effect: Open,
+        setter: durability(durability: Durability) => durability,
+    }
+
+    /// How long an `async` commit may stay in memory only.
+    async_delay_ms: u64 {
+        default: 10,
+        unit: Milliseconds,
+        limits: Limits::Any,
+        effect: Open,
+        setter: async_delay(delay: Duration) => milliseconds(delay),
+    }
+
+    /// How long a lock is waited for before the call gives up with a lock time-out.
+    lock_timeout_ms: u64 {
+        default: 10_000,
+        unit: Milliseconds,
+        limits: Limits::Any,
+        effect: Open,
+        setter: lock_timeout(timeout: Duration) => milliseconds(timeout),
+    }
+
+    /// Key locks of one transaction on one table before it tries to lock the whole table instead.
+    escalate_after: u32 {
+        default: 4096,
+        unit: Count,
+        limits: Limits::Range(0, u32::MAX as u64),
+        effect: Open,
+        setter: escalate_after(lock_count: u32) => lock_count,
+    }
+
+    /// Locks that all transactions together may hold, 64 bytes of memory each.
+    lock_count_max: u32 {
+        default: 131_072,
+        unit: Count,
+        limits: Limits::Range(1024, u32::MAX as u64),
+        effect: Open,
+        setter: lock_count_max(count: u32) => count,
+    }
+
+    /// Transactions that may run at once.
+    transaction_count_max: u32 {
+        default: 1024,
+        unit: Count,
+        limits: Limits::Range(1, 16_000),
+        effect: Open,
+        setter: transaction_count_max(count: u32) => count,
+    }
+
+    /// Threads that may use the environment at once, those of the library included. A thread counts from its first call
+    /// to its end.
+    thread_count_max: u32 {
+        default: 16_000,
+        unit: Count,
+        limits: Limits::Range(4, 16_000),
+        effect: Open,
+        setter: thread_count_max(count: u32) => count,
+    }
+
+    /// Which page leaves the cache first: `clock` (second chance: cheap, nearly as good) or `lru` (least recently used).
+    replacement: Replacement {
+        default: Replacement::Clock,
+        unit: Count,
+        limits: Limits::Any,
+        effect: Open,
+        setter: replacement(replacement: Replacement) => replacement,
+    }
+
+    /// Workers that repeat the log at a restart.
+    redo_worker_count: u32 {
+        default: 2,
+        unit: Count,
+        limits: Limits::Range(1, 64),
+        effect: Open,
+        setter: redo_worker_count(count: u32) => count,
+    }
+
+    /// Pages that the data file may ever have; bounds the address space that is reserved (16 bytes a page, no memory).
+    page_count_max: u64 {
+        default: 1 << 31,
+        unit: Count,
+        limits: Limits::Any,
+        effect: Open,
+        setter: page_count_max(count: u64) => count,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_wins_over_the_file_and_the_file_over_the_default() {
+        let code = Config { cache_bytes: Some(1 << 20), ..Config::default() };
+        let file = Config { cache_bytes: Some(2 << 20), lock_timeout_ms: Some(7), ..Config::default() };
+        let effective = Effective::resolve(&code, &file, None).unwrap();
+        assert_eq!((effective.cache_bytes, effective.lock_timeout_ms, effective.async_delay_ms), (1 << 20, 7, 10));
+        let source = |name| effective.settings().into_iter().find(|s| s.setting.name == name).map(|s| s.source);
+        assert_eq!(source("cache_bytes"), Some(Source::Code));
+        assert_eq!(source("lock_timeout_ms"), Some(Source::File));
+        assert_eq!(source("async_delay_ms"), Some(Source::Default));
+    }
+
+    #[test]
+    fn what_is_fixed_at_creation_comes_from_the_environment() {
+        let file = Config { log_segment_bytes: Some(1 << 20), ..Config::default() };
+        let effective = Effective::resolve(&Config::default(), &file, Some((8192, 1 << 24))).unwrap();
+        assert_eq!((effective.page_bytes, effective.log_segment_bytes), (8192, 1 << 24));
+        assert_eq!(effective.settings()[1].source, Source::Creation);
+        let code = Config { page_bytes: Some(4096), ..Config::default() };
+        let refused = Effective::resolve(&code, &file, Some((8192, 1 << 24)));
+        assert!(matches!(refused, Err(Error::WrongPageSize { found: 8192, asked: 4096 })));
+    }
+
+    #[test]
+    fn every_declaration_is_whole_and_its_default_is_allowed() {
+        for setting in Setting::all() {
+            let value = setting.default_value();
+            assert_eq!(setting.check(&value), Ok(()), "{}", setting.name);
+            assert!(
+                setting.about.ends_with('.') && !setting.about.contains("  "),
+                "{}: {}",
+                setting.name,
+                setting.about
+            );
+            assert!(Config::default().set(setting.name, &value), "{}", setting.name);
+            if let Value::Text(word) = &value {
+                assert!(setting.choices.is_empty() || setting.choices.contains(&&**word), "{}", setting.name);
+            }
+        }
+    }
+
+    #[test]
+    fn defaults_written_as_a_file_are_read_back() {
+        let line = |setting: &Setting| format!("{} = {:?}\n", setting.name, setting.show(&setting.default_value()));
+        let file: String = Setting::all().iter().map(line).collect();
+        let read = Config::parse(&file).unwrap();
+        let defaults = Effective::resolve(&Config::default(), &Config::default(), None).unwrap();
+        let mut effective = Effective::resolve(&Config::default(), &read, None).unwrap();
+        assert!(effective.sources.iter().all(|source| *source == Source::File));
+        effective.sources = defaults.sources;
+        assert_eq!(effective, defaults);
+    }
+}
