@@ -49,6 +49,7 @@ impl From<LogError> for Error {
         match error {
             LogError::Disk(error) => error.into(),
             LogError::Failed { .. } => Error::Failed { why: error.to_string() },
+            LogError::Recycled { lsn, oldest } => Error::LogGone { lsn, oldest },
             LogError::Setting { name, .. } => Error::Setting { name: name.into(), what: error.to_string() },
             LogError::Region(_) => Error::Memory(error.to_string()),
             LogError::ClaimTooLarge { .. } => {

@@ -9,6 +9,7 @@
 
 use std::path::Path;
 
+use ledgerstone_page::Lsn;
 use thiserror::Error as ThisError;
 
 /// Why a call was refused or failed.
@@ -165,6 +166,14 @@ pub enum Error {
     Corrupt {
         /// File, page, offset, LSN; expected and found.
         what: String,
+    },
+    /// A part of the log that was asked for was given up: a checkpoint needed it no more, and no pin or archive kept it.
+    #[error("the log no longer holds LSN {lsn}, it begins at {oldest}: begin there, or read an archive or a backup")]
+    LogGone {
+        /// What was asked for.
+        lsn: Lsn,
+        /// Where the log begins now.
+        oldest: Lsn,
     },
     /// The log names an operation that this program has not registered.
     #[error("the log needs an extension that is not registered: {what}")]

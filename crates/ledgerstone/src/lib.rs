@@ -40,6 +40,7 @@
 //!
 //! - [`Environment`] is the directory; [`Environment::transact`] and [`Environment::begin`] make transactions.
 //! - [`BytesTable`] stores byte strings, [`Table`] typed keys and values ([`TableDef`]).
+//! - [`LogReader`] reads the log: forward, backward, and waiting for what comes.
 //! - [`Durability`] is chosen for each commit; a [`Ticket`] tells when it is durable, and can be awaited.
 //! - No map size, no writer limit, no lock file to clean: see the README for what a crash leaves behind (nothing).
 //!
@@ -54,6 +55,8 @@ mod convert;
 mod entry;
 mod env;
 mod error;
+mod log_reader;
+mod log_record;
 mod open;
 mod options;
 mod range;
@@ -69,6 +72,8 @@ pub use config::{Config, Effective};
 pub use entry::Entry;
 pub use env::Environment;
 pub use error::Error;
+pub use log_reader::{LogDirectory, LogReader};
+pub use log_record::{LogChange, LogFilter, LogRecord};
 pub use options::{Durability, Options, Replacement};
 pub use range::{Range, Record};
 pub use stat::Stat;
@@ -78,5 +83,6 @@ pub use transaction::{Transaction, TransactionOptions};
 pub use typed::{Key, TableDef, Value};
 pub use verify::{Problem, VerifyProgress, VerifyReport};
 
-pub use ledgerstone_page::{Lsn, Xid};
+pub use ledgerstone_log::RecordKind;
+pub use ledgerstone_page::{Lsn, OpId, PageId, Xid};
 pub use ledgerstone_recovery::RecoveryReport;

@@ -139,7 +139,7 @@ fn clear_interrupted_creation(disk: &Arc<dyn Disk>) -> Result<(), Error> {
 }
 
 /// Refuses a control file whose checksum is right and whose contents cannot be: nothing may be computed from them.
-fn check_control(state: &ControlState) -> Result<(), Error> {
+pub(crate) fn check_control(state: &ControlState) -> Result<(), Error> {
     let lsn_max = 1 << 48;
     let checks = [
         (config::PAGE_BYTES.allow(u64::from(state.page_bytes)), "page_bytes", u64::from(state.page_bytes)),
@@ -249,7 +249,7 @@ fn trees(engine: &Arc<Engine>, space: &Arc<Space>) -> (Tree, ToFree, Registered)
 }
 
 /// All operations of this version.
-fn operations() -> Result<Registry, Error> {
+pub(crate) fn operations() -> Result<Registry, Error> {
     let mut ops = Registry::new();
     ledgerstone_space::register(&mut ops).map_err(|e| Error::UnknownOperation { what: e.to_string() })?;
     ledgerstone_structures::register(&mut ops).map_err(|e| Error::UnknownOperation { what: e.to_string() })?;

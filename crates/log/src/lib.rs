@@ -10,7 +10,8 @@
 //! ```
 //! - [`record`] and [`seal`] say what a record's bytes are; [`control`] what the control file's are.
 //! - `ring` and `append` put records into the buffer; `flush`, `meeting` and [`group_commit`] bring them to the device.
-//! - `segment` makes and recycles files, `read` and [`scan`] read them.
+//! - `segment` makes and recycles files, `read` and [`scan`] read them; `reader` is a cursor that goes both ways and
+//!   waits, `pins` keep what it has yet to read, and `probe` finds a beginning anywhere.
 //!
 //! What holds throughout:
 //!
@@ -48,9 +49,15 @@ mod log;
 mod loom_log;
 mod meeting;
 #[cfg(not(loom))]
+mod pins;
+#[cfg(not(loom))]
 mod print;
 #[cfg(not(loom))]
+mod probe;
+#[cfg(not(loom))]
 mod read;
+#[cfg(not(loom))]
+mod reader;
 pub mod record;
 mod ring;
 #[cfg(not(loom))]
@@ -69,7 +76,10 @@ pub use crate::{
     error::{ControlError, LogError, Malformed},
     group_commit::{Delay, GroupCommit},
     log::{Log, LogStat},
+    pins::{LogPin, Pinned},
     print::{PrintArgs, print},
+    probe::Beginning,
+    reader::{LogFiles, LogReader},
     record::{
         FIRST_LSN, GroupPart, HEADER_BYTES, NewRecord, PAGE_HEADER_BYTES, PART_HEADER_BYTES, RECORD_BYTES_MAX, Record,
         RecordKind, RecordView, decode, group_body,

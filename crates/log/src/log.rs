@@ -18,6 +18,7 @@ use crate::error::LogError;
 use crate::flush::write_buffer_bytes;
 use crate::gate;
 use crate::group_commit::GroupCommit;
+use crate::pins::Pins;
 use crate::record::{FIRST_LSN, NewRecord, RecordKind};
 use crate::ring;
 use crate::scan::LogScan;
@@ -49,7 +50,9 @@ pub struct Log {
     pub(crate) cause: Mutex<Option<Arc<DiskError>>>,
     pub(crate) flusher: Mutex<Option<JoinHandle<()>>>,
     pub(crate) flusher_stops: AtomicBool,
-    disk: Arc<dyn ledgerstone_disk::Disk>,
+    /// Who holds the log back. Held for a look or a change only.
+    pub(crate) pins: Mutex<Pins>,
+    pub(crate) disk: Arc<dyn ledgerstone_disk::Disk>,
 }
 
 /// What a log has done since it was opened.
@@ -135,6 +138,7 @@ impl Log {
             cause: Mutex::new(None),
             flusher: Mutex::new(None),
             flusher_stops: AtomicBool::new(false),
+            pins: Mutex::new(Pins::default()),
             disk: config.disk,
         };
         if let Some(next) = config.next_incarnation {
@@ -218,8 +222,8 @@ impl Log {
         Ok(scan)
     }
 
-    /// Gives up records that begin below `lsn`: their segments become spare ones for later, or are removed. Waits for
-    /// the device. Returns how many segments that were.
+    /// Gives up records that begin below `lsn` and that nobody has pinned ([`Log::pin`]): their segments become spare ones
+    /// for later, or are removed. Waits for the device. Returns how many segments that were.
     ///
     /// # Errors
     /// The disk's. What was not given up is so by the next call.
@@ -232,8 +236,14 @@ impl Log {
         let mut start = self.segments.start_of(state.oldest.load(Relaxed));
         let mut count = 0;
         while start + bytes <= limit {
-            // Readers are refused before the bytes are gone.
-            state.oldest.store(start + bytes, SeqCst);
+            {
+                let pins = self.pins.lock();
+                if pins.low(limit, state.tail.load(SeqCst)) < start + bytes {
+                    break;
+                }
+                // Readers are refused before the bytes are gone.
+                state.oldest.store(start + bytes, SeqCst);
+            }
             let prepared_end = state.prepared_end.load(Relaxed);
             let ahead = prepared_end.saturating_sub(self.segments.start_of(state.tail.load(Relaxed)) + bytes) / bytes;
             if ahead < self.spare_segments {

@@ -26,7 +26,12 @@ pub fn print(record: RecordView<'_>, args: PrintArgs<'_>) -> String {
     }
     match record.kind() {
         RecordKind::Compensation | RecordKind::NtaEnd => line += &format!(" undo_next={}", record.undo_next().0),
-        RecordKind::Commit => line += &format!(" durable={}", record.durable_lsn().0),
+        RecordKind::Commit => {
+            line += &format!(" durable={}", record.durable_lsn().0);
+            if let Some(ns) = record.commit_time_ns() {
+                line += &format!(" time={}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000);
+            }
+        }
         RecordKind::Incarnation => line += &format!(" incarnation={}", record.incarnation().unwrap_or(0)),
         _ => {}
     }

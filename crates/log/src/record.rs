@@ -17,7 +17,7 @@
 //!  -- then the body, zeros up to a multiple of 8
 //! ```
 //! Body of a `Compensation` and an `NtaEnd`: first 8 bytes where the rollback goes on (`undo_next`). Body of a
-//! `Commit`: the durable LSN known when it was appended. Body of an `Incarnation`: the new incarnation. Body of a
+//! `Commit`: the durable LSN known when it was appended, and the time in nanoseconds since 1970 (8 bytes each). Body of an `Incarnation`: the new incarnation. Body of a
 //! `Group`: parts, each
 //! ```text
 //!      0     6  page id
@@ -382,6 +382,11 @@ impl<'a> RecordView<'a> {
     /// The durable LSN that a `Commit` carries, otherwise `Lsn(0)`.
     pub fn durable_lsn(&self) -> Lsn {
         if self.kind() == RecordKind::Commit { Lsn(le_u64(self.body(), 0)) } else { Lsn(0) }
+    }
+
+    /// When a `Commit` was appended, in nanoseconds since 1970 by the clock of the machine; `None` if it does not say.
+    pub fn commit_time_ns(&self) -> Option<u64> {
+        (self.kind() == RecordKind::Commit && self.body().len() >= 16).then(|| le_u64(self.body(), 8))
     }
 
     /// The incarnation that an `Incarnation` record puts in force.

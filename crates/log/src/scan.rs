@@ -260,7 +260,10 @@ impl Window {
         if lsn < self.start || lsn + count as u64 > self.start + self.len as u64 {
             self.start = lsn & !(BLOCK_BYTES - 1);
             let needed = (lsn - self.start) as usize + count;
-            let wanted = needed.max(READ_BYTES).next_multiple_of(BLOCK_BYTES as usize).min(self.buffer.len());
+            // No more than there can be below the limit: a follower reads a block or two.
+            let below = usize::try_from(limit.saturating_sub(self.start)).unwrap_or(usize::MAX);
+            let useful = needed.max(READ_BYTES.min(below));
+            let wanted = useful.next_multiple_of(BLOCK_BYTES as usize).min(self.buffer.len());
             self.len = 0;
             let have = segments.read(self.start, &mut self.buffer[..wanted])?;
             // Bytes behind the limit may still change.

@@ -9,7 +9,7 @@
 //! O5. An operation's id and the meaning of its arguments are on disk. They never change; a better one gets another id.
 
 use crate::{OpError, PageMut};
-use ledgerstone_page::OpId;
+use ledgerstone_page::{OpId, PageId};
 
 /// A registered way to change one page.
 pub trait Operation: Send + Sync + 'static {
@@ -38,6 +38,13 @@ pub trait Operation: Send + Sync + 'static {
     fn undo(&self, args: &[u8]) -> Undo {
         let _ = args;
         Undo::Nothing
+    }
+
+    /// The root page of the structure that is changed, if the arguments name it: what a reader of the log filters by. Must
+    /// not panic on any bytes.
+    fn root(&self, args: &[u8]) -> Option<PageId> {
+        let _ = args;
+        None
     }
 
     /// The arguments for people. Must not panic on any bytes.

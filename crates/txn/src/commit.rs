@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use ledgerstone_lock::OwnerNo;
 use ledgerstone_log::RecordKind;
 use ledgerstone_page::Lsn;
+use ledgerstone_region::sync;
 
 use crate::table::state;
 use crate::txn::RECORD_OVERHEAD_BYTES;
@@ -54,7 +55,8 @@ impl Txn {
         self.claim(2 * RECORD_OVERHEAD_BYTES)?;
         self.slot().state.store(state::COMMITTING, Relaxed);
         let durable = self.engine.log.durable_lsn().0.to_le_bytes();
-        let lsn = self.chain.append_plain(&self.engine, RecordKind::Commit, &[&durable])?;
+        let time_ns = sync::unix_time_ns().to_le_bytes();
+        let lsn = self.chain.append_plain(&self.engine, RecordKind::Commit, &[&durable, &time_ns])?;
         self.end(true, Some(lsn));
         // C1: an LSN met in a lock bucket is below our own, so waiting for our own is enough.
         let depends = lsn.max(self.depends);

@@ -259,6 +259,11 @@ impl<'a> FormatArgs<'a> {
         out.done()
     }
 
+    /// Reads the root alone, whatever follows.
+    pub(crate) fn root(args: &[u8]) -> Option<PageId> {
+        Reader::new(args).page()
+    }
+
     pub(crate) fn read(args: &'a [u8]) -> Option<FormatArgs<'a>> {
         let mut args = Reader::new(args);
         let (root, level, link) = (args.page()?, args.u8()?, args.page()?);

@@ -89,6 +89,14 @@ impl Operation for NodeOperation {
         if self.is_undoable { Undo::Logical } else { Undo::Nothing }
     }
 
+    fn root(&self, args: &[u8]) -> Option<PageId> {
+        match self.id {
+            OP_NODE_FORMAT => FormatArgs::root(args),
+            _ if self.is_undoable => Place::of(args).map(|place| place.root),
+            _ => None,
+        }
+    }
+
     fn print(&self, args: &[u8]) -> String {
         (self.print)(args).unwrap_or_else(|| format!("unreadable arguments of {} bytes", args.len()))
     }

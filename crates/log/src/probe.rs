@@ -1,0 +1,72 @@
+//! Finding a record's beginning in the middle of the log.
+//!
+//! Records have no marks between them. But a record's checksum is mixed with its LSN, so bytes are a record only where
+//! they were written as one: the first place from which on two records follow each other, checksums and all, is a
+//! beginning (one place in 2^64 could look so by chance).
+
+use ledgerstone_disk::AlignedBuf;
+use ledgerstone_page::Lsn;
+
+use crate::EnvironmentId;
+use crate::error::LogError;
+use crate::record::{RECORD_BYTES_MAX, RecordView, decode, le_u64, length_checked};
+use crate::seal::Seal;
+use crate::segment::{BLOCK_BYTES, Segments};
+
+/// Read first.
+const QUICK_BYTES: usize = 128 << 10;
+
+/// A beginning: the LSN of a record, and the incarnation it belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Beginning {
+    /// Where the record begins.
+    pub lsn: Lsn,
+    /// Its incarnation.
+    pub incarnation: u64,
+}
+
+/// The first record at or behind `from` that begins below `end`, of an incarnation up to `incarnation_max`. `None` if
+/// there is none within the length of the longest record.
+pub(crate) fn first_record(
+    segments: &Segments,
+    environment: EnvironmentId,
+    incarnation_max: u64,
+    from: Lsn,
+    end: Lsn,
+) -> Result<Option<Beginning>, LogError> {
+    const OLDER_MAX: u64 = 4096;
+    let seals: Vec<Seal> = (incarnation_max.saturating_sub(OLDER_MAX).max(1)..=incarnation_max)
+        .rev()
+        .map(|number| Seal::new(environment, number))
+        .collect();
+    let first = from.0.next_multiple_of(8);
+    let block = first & !(BLOCK_BYTES - 1);
+    // Most records are short. The second: a longest record that begins just before `from`, and two that prove it.
+    for wanted in [QUICK_BYTES, 3 * RECORD_BYTES_MAX + BLOCK_BYTES as usize] {
+        let mut buffer = AlignedBuf::new(wanted);
+        let have = segments.read(block, &mut buffer)? as u64;
+        let have = have.min(end.0.saturating_sub(block));
+        let bytes = &buffer[..have as usize];
+        let mut at = first;
+        while at < block + have && at <= first + RECORD_BYTES_MAX as u64 {
+            if let Some((record, seal)) = sealed(bytes, block, at, &seals) {
+                let next = record.end().0;
+                let follows = record.incarnation().map_or(seal, |number| Seal::new(environment, number));
+                if next >= end.0 || sealed(bytes, block, next, &[follows]).is_some() {
+                    return Ok(Some(Beginning { lsn: Lsn(at), incarnation: seal.incarnation() }));
+                }
+            }
+            at += 8;
+        }
+    }
+    Ok(None)
+}
+
+/// The record at `at` if there is one under one of these seals.
+fn sealed<'a>(bytes: &'a [u8], start: u64, at: u64, seals: &[Seal]) -> Option<(RecordView<'a>, Seal)> {
+    let rest = bytes.get((at - start) as usize..).filter(|rest| rest.len() >= 8)?;
+    length_checked(le_u64(rest, 0)).ok()?;
+    let record = decode(Lsn(at), rest).ok()?;
+    let mix = record.crc() ^ record.checksum();
+    seals.iter().find(|seal| seal.mix(at) == mix).map(|seal| (record, *seal))
+}

@@ -1,0 +1,338 @@
+//! A cursor on the log: forward, backward, and waiting for what comes.
+//!
+//! The cursor stands between two records. Its log is open in this program (then it ends where the log is durable, and
+//! that end moves), or it is files: those of an environment that is closed, an archive, a backup.
+//!
+//! R1. Only whole, durable records are seen, each exactly once on the way forward.
+//! R2. Records that were given up are an error that says where the log begins now ([`LogError::Recycled`]), never
+//!     silence. A [`LogPin`](crate::LogPin) keeps that from happening.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::SeqCst;
+use std::task::{Wake, Waker};
+
+use ledgerstone_disk::Disk;
+use ledgerstone_page::Lsn;
+use ledgerstone_region::sync;
+
+use crate::EnvironmentId;
+use crate::error::LogError;
+use crate::log::Log;
+use crate::probe::{Beginning, first_record};
+use crate::record::{FIRST_LSN, Record};
+use crate::scan::LogScan;
+use crate::segment::Segments;
+
+/// A piece that is read at once on the way back.
+const BACK_BYTES: u64 = 256 << 10;
+
+/// The log as files that nobody writes.
+#[derive(Clone)]
+pub struct LogFiles {
+    /// Where the segments are, under `log/`.
+    pub disk: Arc<dyn Disk>,
+    /// The environment, sealed into every record.
+    pub environment: EnvironmentId,
+    /// Bytes of a segment.
+    pub segment_bytes: u64,
+    /// A place where a record begins, if one is known; the end of the log is looked for from there.
+    pub known: Option<Beginning>,
+    /// The largest incarnation that was ever given out.
+    pub incarnation_max: u64,
+    /// Where the log ends, if that is known; otherwise at the first bytes that are no record.
+    pub end: Option<Lsn>,
+}
+
+#[derive(Clone)]
+enum Source {
+    Open(Arc<Log>),
+    Files(LogFiles),
+}
+
+/// The cursor. Owned: it can be moved to another thread.
+pub struct LogReader {
+    source: Source,
+    segments: Segments,
+    /// The next record begins here, or the log ends.
+    at: Lsn,
+    forward: Option<LogScan>,
+    /// The records before `at` that were read on the way back; the last one ends there.
+    behind: Vec<Record>,
+    bell: Arc<Bell>,
+    /// For which LSN the bell hangs in the log.
+    hung: Option<Lsn>,
+}
+
+impl LogReader {
+    /// A cursor on a log that is open, before the first record that begins at `from` or later. `Lsn(0)`: before the oldest
+    /// that is kept; `Lsn(u64::MAX)`: behind the last that is durable.
+    ///
+    /// # Errors
+    /// [`LogError::Recycled`], the disk's.
+    pub fn new(log: &Arc<Log>, from: Lsn) -> Result<LogReader, LogError> {
+        let segments = Segments::new(Arc::clone(&log.disk), log.segments.segment_bytes(), true);
+        LogReader::on(Source::Open(Arc::clone(log)), segments, from)
+    }
+
+    /// A cursor on files.
+    ///
+    /// # Errors
+    /// The segments that there are begin behind `from` ([`LogError::Recycled`]); damage; the disk's.
+    pub fn of_files(files: LogFiles, from: Lsn) -> Result<LogReader, LogError> {
+        let segments = Segments::new(Arc::clone(&files.disk), files.segment_bytes, true);
+        let mut files = files;
+        if files.end.is_none() {
+            let mut scan = match files.known {
+                Some(known) => files.scan(known)?,
+                None => return Err(LogError::Setting { name: "end", value: 0, must: "known, or a record's LSN" }),
+            };
+            while scan.next_view()?.is_some() {}
+            files.incarnation_max = files.incarnation_max.max(scan.incarnation());
+            files.end = Some(scan.end());
+        }
+        LogReader::on(Source::Files(files), segments, from)
+    }
+
+    fn on(source: Source, segments: Segments, from: Lsn) -> Result<LogReader, LogError> {
+        let at = FIRST_LSN;
+        let bell = Arc::new(Bell(AtomicU32::new(0)));
+        let mut reader = LogReader { source, segments, at, forward: None, behind: Vec::new(), bell, hung: None };
+        reader.seek(from)?;
+        Ok(reader)
+    }
+
+    /// Moves before the first record that begins at `to` or later, as [`LogReader::new`] does.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn seek(&mut self, to: Lsn) -> Result<(), LogError> {
+        let end = self.end();
+        self.behind.clear();
+        self.forward = None;
+        self.at = if to >= end {
+            end
+        } else {
+            let oldest = self.oldest()?;
+            if to != Lsn(0) && to < oldest && to > FIRST_LSN {
+                return Err(LogError::Recycled { lsn: to, oldest });
+            }
+            match self.beginning_from(to.max(oldest))? {
+                Some(found) => {
+                    self.forward = Some(self.scan(found)?);
+                    found.lsn
+                }
+                None => end,
+            }
+        };
+        Ok(())
+    }
+
+    /// Where the cursor stands: the next record begins here.
+    pub fn position(&self) -> Lsn {
+        self.at
+    }
+
+    /// Where the log ends now: records that begin below can be read.
+    pub fn end(&self) -> Lsn {
+        match &self.source {
+            Source::Open(log) => log.durable_lsn(),
+            Source::Files(files) => files.end.unwrap_or(FIRST_LSN),
+        }
+    }
+
+    /// Where the oldest segment begins; the oldest record that can be read lies there or a little behind.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn oldest(&self) -> Result<Lsn, LogError> {
+        match &self.source {
+            Source::Open(log) => Ok(log.oldest_lsn()),
+            Source::Files(_) => {
+                // The last run of segments without a gap: what is before a gap cannot be read on from.
+                let (bytes, end) = (self.segments.segment_bytes(), self.end().0);
+                let starts = self.segments.list()?;
+                let mut oldest = self.segments.start_of(end.saturating_sub(1));
+                while oldest >= bytes && starts.binary_search(&(oldest - bytes)).is_ok() {
+                    oldest -= bytes;
+                }
+                Ok(Lsn(oldest).max(FIRST_LSN))
+            }
+        }
+    }
+
+    /// The record behind the cursor, which moves behind it; `None` at the end of the log.
+    ///
+    /// # Errors
+    /// [`LogError::Recycled`], damage, the disk's.
+    #[allow(clippy::should_implement_trait)] // Not an iterator: it fails, and can go on after its end.
+    pub fn next(&mut self) -> Result<Option<Record>, LogError> {
+        let end = self.end();
+        if self.at >= end {
+            return Ok(None);
+        }
+        let mut scan = match self.forward.take() {
+            Some(scan) if scan.end() == self.at => scan,
+            _ => match self.beginning_from(self.at)? {
+                Some(found) if found.lsn == self.at => self.scan(found)?,
+                _ => return Err(self.explain(LogError::Invalid { lsn: self.at, why: crate::Malformed::Empty })),
+            },
+        };
+        scan.set_limit(end);
+        let found = match scan.next() {
+            Err(error) => return Err(self.explain(error)),
+            Ok(found) => found,
+        };
+        self.at = scan.end();
+        self.forward = Some(scan);
+        self.behind.clear();
+        Ok(found)
+    }
+
+    /// The record before the cursor, which moves before it; `None` where the log that is kept begins.
+    ///
+    /// # Errors
+    /// As [`LogReader::next`].
+    pub fn prev(&mut self) -> Result<Option<Record>, LogError> {
+        if self.behind.is_empty() {
+            self.read_behind()?;
+        }
+        let found = self.behind.pop();
+        if let Some(record) = &found {
+            self.at = record.lsn();
+        }
+        Ok(found)
+    }
+
+    /// Reads a piece of the log that ends at the cursor.
+    fn read_behind(&mut self) -> Result<(), LogError> {
+        let oldest = self.oldest()?;
+        let mut bytes = BACK_BYTES;
+        while self.at > oldest {
+            let from = Lsn(self.at.0.saturating_sub(bytes)).max(oldest);
+            if let Some(found) = self.beginning_from(from)?
+                && found.lsn < self.at
+            {
+                let mut scan = self.scan(found)?;
+                scan.set_limit(self.at);
+                loop {
+                    match scan.next() {
+                        Ok(Some(record)) => self.behind.push(record),
+                        Ok(None) => return Ok(()),
+                        Err(error) => return Err(self.explain(error)),
+                    }
+                }
+            }
+            if from == oldest {
+                break; // Only the rest of a record whose beginning was given up.
+            }
+            bytes *= 2;
+        }
+        Ok(())
+    }
+
+    /// Waits until there is a record behind the cursor that is durable. Asks for no flush. `false`: the time went by.
+    ///
+    /// A log of files does not grow: the answer comes at once.
+    ///
+    /// # Errors
+    /// [`LogError::Failed`]: the log failed or was closed, and nothing comes any more.
+    pub fn wait(&mut self, timeout_ns: Option<u64>) -> Result<bool, LogError> {
+        let Source::Open(log) = &self.source else { return Ok(self.at < self.end()) };
+        let until = timeout_ns.map(|ns| sync::now_ns().saturating_add(ns));
+        loop {
+            if log.durable_lsn() > self.at {
+                return Ok(true);
+            }
+            log.check_failed()?;
+            let left = until.map(|until| until.saturating_sub(sync::now_ns()));
+            if left == Some(0) {
+                return Ok(false);
+            }
+            let rung = self.bell.0.load(SeqCst);
+            if self.hung != Some(self.at) {
+                self.hung = Some(self.at);
+                log.on_durable(self.at, Waker::from(Arc::clone(&self.bell)));
+            }
+            if log.durable_lsn() <= self.at && !log.is_failed() {
+                sync::futex_wait(&self.bell.0, rung, left);
+            }
+            if self.bell.0.load(SeqCst) != rung {
+                self.hung = None; // A bell rings once.
+            }
+        }
+    }
+
+    /// Keeps the log from the cursor on while the result lives, up to `bytes_max` bytes of it. `None` for files.
+    ///
+    /// # Errors
+    /// [`LogError::Recycled`].
+    pub fn pin(&self, name: &str, bytes_max: u64) -> Result<Option<crate::LogPin>, LogError> {
+        match &self.source {
+            Source::Open(log) => log.pin(name, self.at, bytes_max).map(Some),
+            Source::Files(_) => Ok(None),
+        }
+    }
+
+    /// The first record at or behind `from`.
+    fn beginning_from(&self, from: Lsn) -> Result<Option<Beginning>, LogError> {
+        let (environment, incarnation_max) = match &self.source {
+            Source::Open(log) => (log.environment, log.incarnation()),
+            Source::Files(files) => (files.environment, files.incarnation_max),
+        };
+        let found = first_record(&self.segments, environment, incarnation_max, from, self.end());
+        match found {
+            Err(error) => Err(self.explain(error)),
+            Ok(None) if self.is_given_up(from) => Err(self.explain(LogError::Recycled { lsn: from, oldest: from })),
+            Ok(found) => Ok(found),
+        }
+    }
+
+    fn scan(&self, from: Beginning) -> Result<LogScan, LogError> {
+        let scan = match &self.source {
+            Source::Open(log) => LogScan::new(
+                Arc::clone(&log.disk),
+                log.environment,
+                self.segments.segment_bytes(),
+                from.lsn,
+                from.incarnation,
+            ),
+            Source::Files(files) => files.scan(from),
+        };
+        let mut scan = scan.map_err(|error| self.explain(error))?;
+        scan.set_limit(self.end());
+        Ok(scan)
+    }
+
+    fn is_given_up(&self, lsn: Lsn) -> bool {
+        matches!(&self.source, Source::Open(log) if lsn < log.oldest_lsn())
+    }
+
+    /// R2. What was read while its segment was used again is not damage.
+    fn explain(&self, error: LogError) -> LogError {
+        match &self.source {
+            Source::Open(log) if self.at < log.oldest_lsn() => {
+                LogError::Recycled { lsn: self.at, oldest: log.oldest_lsn() }
+            }
+            _ => error,
+        }
+    }
+}
+
+impl LogFiles {
+    fn scan(&self, from: Beginning) -> Result<LogScan, LogError> {
+        let disk = Arc::clone(&self.disk);
+        let scan = LogScan::new(disk, self.environment, self.segment_bytes, from.lsn, from.incarnation)?;
+        Ok(scan.with_incarnation_max(self.incarnation_max))
+    }
+}
+
+/// Wakes a reader that waits; counts how often.
+struct Bell(AtomicU32);
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, SeqCst);
+        sync::futex_wake(&self.0, u32::MAX);
+    }
+}
