@@ -51,7 +51,7 @@ impl BytesTable {
     pub(crate) fn enter<T>(&self, mode: Mode, f: impl FnOnce(&mut Txn) -> Result<T, Error>) -> Result<T, Error> {
         self.shared.run(|txn| {
             if mode == Mode::IX {
-                self.shared.env.check_writable()?;
+                self.shared.check_writable()?;
             }
             txn.lock_table(self.info.entry.table, mode)?;
             if self.info.is_dropped() {

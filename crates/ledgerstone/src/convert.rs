@@ -114,6 +114,7 @@ impl From<TxnError> for Error {
             TxnError::TooManyTransactions { slots } => Error::TooManyTransactions(slots),
             TxnError::TooManyThreads { slots } => Error::TooManyThreads(slots),
             TxnError::Failed { why } => Error::Failed { why },
+            TxnError::NoSavepoint { .. } => Error::NoSavepoint,
             TxnError::Log(error) => error.into(),
             TxnError::Buffer(error) => error.into(),
             TxnError::Lock(error) => error.into(),

@@ -41,6 +41,12 @@ pub enum Error {
     /// The transaction was committed or rolled back before this call.
     #[error("the transaction has already ended")]
     Finished,
+    /// The savepoint was released, forgotten by a rollback to an older one, is another transaction's, or lies outside the
+    /// nested transaction that is running.
+    #[error(
+        "there is no such savepoint here: it was released, or lies after one that was gone back to, or outside this nested transaction"
+    )]
+    NoSavepoint,
     /// All transaction slots are in use.
     #[error("{0} transactions are running, which is the most; end one, or raise transaction_count_max")]
     TooManyTransactions(u32),

@@ -6,7 +6,6 @@
 //! H1. The mutex is held while a closure of the user's runs (`modify`, `for_each_ref`). If that closure calls back into
 //!     the same transaction it is told [`Error::Busy`]; other threads wait.
 
-use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
@@ -19,6 +18,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::catalog::{Entry, TableInfo};
 use crate::env::{Handles, Inner};
+use crate::savepoint::{OwnTables, Point};
 use crate::typed::{Key, TableDef, Value};
 use crate::{BytesTable, Committed, Error, Table, Ticket};
 
@@ -35,6 +35,8 @@ pub struct TransactionOptions {
 pub(crate) struct Shared {
     pub env: Arc<Inner>,
     state: Mutex<State>,
+    /// A child that may only read is running. Changes under the mutex only.
+    refuses_writes: AtomicBool,
     /// The slot number of the thread that holds the mutex, plus one; 0 if none does, or not for long.
     holder: AtomicU32,
     /// The transaction was dropped by a closure that it was calling: rolled back when that call ends.
@@ -46,8 +48,10 @@ pub(crate) struct Shared {
 /// The running transaction, until it ends.
 pub(crate) struct State {
     pub txn: Option<Txn>,
-    /// Tables created (`Some`) or dropped (`None`) by this transaction and so not known to others.
-    own: BTreeMap<String, Option<Arc<TableInfo>>>,
+    /// Tables created or dropped by this transaction and so not known to others.
+    pub own: OwnTables,
+    /// Savepoints that stand and children that run, oldest first.
+    pub points: Vec<Point>,
 }
 
 /// A running transaction; rolled back when dropped without [`Transaction::commit`].
@@ -83,8 +87,8 @@ impl std::fmt::Debug for Transaction {
 }
 
 /// The state of a transaction, for one call.
-struct Held<'s> {
-    state: MutexGuard<'s, State>,
+pub(crate) struct Held<'s> {
+    pub state: MutexGuard<'s, State>,
     holder: &'s AtomicU32,
 }
 
@@ -97,7 +101,7 @@ impl Drop for Held<'_> {
 impl Shared {
     /// Waits for calls of other threads; refuses a call from inside a call (H1).
     #[inline]
-    fn hold(&self) -> Result<Held<'_>, Error> {
+    pub(crate) fn hold(&self) -> Result<Held<'_>, Error> {
         let thread = u32::from(self.env.engine.thread()?.0) + 1;
         // Relaxed: only a thread itself stores its own number, and takes it back before it gives up the mutex.
         let state = match self.state.try_lock() {
@@ -107,6 +111,19 @@ impl Shared {
         };
         self.holder.store(thread, Relaxed);
         Ok(Held { state, holder: &self.holder })
+    }
+
+    /// Refuses a change where only reading is allowed.
+    #[inline]
+    pub(crate) fn check_writable(&self) -> Result<(), Error> {
+        if self.refuses_writes.load(Relaxed) {
+            return Err(Error::ReadOnly { why: "this nested transaction may only read".into() });
+        }
+        self.env.check_writable()
+    }
+
+    pub(crate) fn refuse_writes(&self, refuses: bool) {
+        self.refuses_writes.store(refuses, Relaxed);
     }
 
     /// Runs `f` on the running transaction; a deadlock or a refused lock rolls it back at once, so that the others go on.
@@ -137,9 +154,16 @@ impl Shared {
 impl Transaction {
     pub(crate) fn new(env: Arc<Inner>, txn: Txn, durability: Durability, handles: Arc<Handles>) -> Transaction {
         let xid = txn.xid();
-        let state = Mutex::new(State { txn: Some(txn), own: BTreeMap::new() });
+        let state = Mutex::new(State { txn: Some(txn), own: OwnTables::new(), points: Vec::new() });
         let no = || AtomicBool::new(false);
-        let shared = Shared { env, state, holder: AtomicU32::new(0), is_dropped: no(), had_conflict: no() };
+        let shared = Shared {
+            env,
+            state,
+            refuses_writes: no(),
+            holder: AtomicU32::new(0),
+            is_dropped: no(),
+            had_conflict: no(),
+        };
         Transaction { shared: Arc::new(shared), durability, xid, has_ended: false, _handles: handles }
     }
 
@@ -301,7 +325,7 @@ impl Transaction {
     /// The usual case, in one go: a table that is known, and whose intention lock is free.
     fn find_known(&self, name: &str) -> Result<Option<BytesTable>, Error> {
         let mut state = self.shared.state.lock();
-        let State { txn, own } = &mut *state;
+        let State { txn, own, .. } = &mut *state;
         if !own.is_empty() {
             return Ok(None);
         }
@@ -324,7 +348,7 @@ impl Transaction {
     fn create(&self, name: &str) -> Result<Arc<TableInfo>, Error> {
         let env = &self.shared.env;
         let (entry, is_own) = self.shared.run(|txn| {
-            env.check_writable()?;
+            self.shared.check_writable()?;
             if let Some(bytes) = env.catalog().get(txn, name.as_bytes(), Read::ForUpdate)? {
                 return Ok((Entry::decode(name, &bytes)?, false));
             }
@@ -340,7 +364,10 @@ impl Transaction {
         if !is_own {
             return Ok(env.known.insert(info)); // G2: the name is locked U.
         }
-        self.shared.hold()?.state.own.insert(name.to_string(), Some(Arc::clone(&info)));
+        let mut held = self.shared.hold()?;
+        let made = Arc::clone(&info);
+        held.state.txn.as_mut().ok_or(Error::Finished)?.on_end(move |stays| made.set_dropped(!stays));
+        held.state.own.insert(name.to_string(), Some(Arc::clone(&info)));
         Ok(info)
     }
 }

@@ -16,12 +16,30 @@ pub enum Bug {
     HalfSplit = 5,
     /// An insert does not ask whether somebody has locked the gap that it goes into.
     NoGapLocks = 6,
+    /// A rollback to a savepoint leaves the first record after it.
+    RollbackStopsEarly = 7,
+    /// The abort of a nested transaction takes nothing back.
+    NestedAbortStays = 8,
+    /// A prepared transaction comes back from a crash without its locks.
+    PreparedWithoutLocks = 9,
+    /// Restart rolls prepared transactions back like any other.
+    PreparedIsForgotten = 10,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 6] =
-        [Bug::WriteAheadOff, Bug::StaleLogTail, Bug::UndoDoesNothing, Bug::RecLsnLate, Bug::HalfSplit, Bug::NoGapLocks];
+    pub const ALL: [Bug; 10] = [
+        Bug::WriteAheadOff,
+        Bug::StaleLogTail,
+        Bug::UndoDoesNothing,
+        Bug::RecLsnLate,
+        Bug::HalfSplit,
+        Bug::NoGapLocks,
+        Bug::RollbackStopsEarly,
+        Bug::NestedAbortStays,
+        Bug::PreparedWithoutLocks,
+        Bug::PreparedIsForgotten,
+    ];
 
     /// A name for the command line.
     pub const fn name(self) -> &'static str {
@@ -32,6 +50,10 @@ impl Bug {
             Bug::RecLsnLate => "rec-lsn-late",
             Bug::HalfSplit => "half-split",
             Bug::NoGapLocks => "no-gap-locks",
+            Bug::RollbackStopsEarly => "rollback-stops-early",
+            Bug::NestedAbortStays => "nested-abort-stays",
+            Bug::PreparedWithoutLocks => "prepared-without-locks",
+            Bug::PreparedIsForgotten => "prepared-is-forgotten",
         }
     }
 }

@@ -269,6 +269,48 @@ fn a_group_may_change_one_page_by_several_parts() {
 }
 
 #[test]
+fn going_back_and_forth_reserves_no_more_log_than_it_writes() {
+    let sim = SimDisk::new();
+    let disk: Arc<dyn Disk> = Arc::new(sim.clone());
+    let (engine, _) = create(&disk).unwrap();
+    let mut txn = engine.begin().unwrap();
+    let savepoint = txn.savepoint();
+    let (used, tail) = (sim.used_bytes(), engine.log.tail().0);
+    for _ in 0..500 {
+        for n in 0..40 {
+            add(&mut txn, 1, n % COUNTERS, 1).unwrap();
+        }
+        txn.rollback_to(savepoint).unwrap();
+    }
+    assert_eq!(values(&engine)[0], 0);
+    let (files, log) = (sim.used_bytes() - used, engine.log.tail().0 - tail);
+    assert!(files <= log + 8 * (64 << 10), "{files} bytes of files for {log} bytes of log");
+    add(&mut txn, 1, 0, 1).unwrap();
+    txn.commit(Durability::Sync).unwrap();
+    drop(engine);
+    let (engine, _) = recover(&disk).unwrap();
+    assert_eq!(values(&engine)[0], 1);
+}
+
+#[test]
+fn a_nested_top_action_is_not_gone_back_to_from_inside() {
+    let disk: Arc<dyn Disk> = Arc::new(SimDisk::new());
+    let (engine, _) = create(&disk).unwrap();
+    let mut txn = engine.begin().unwrap();
+    let outer = txn.savepoint();
+    txn.nested_top(|txn| {
+        assert!(matches!(txn.rollback_to(outer), Err(TxnError::NoSavepoint { .. })));
+        let inner = txn.savepoint();
+        add(txn, 1, 0, 5)?;
+        txn.rollback_to(inner)?;
+        add(txn, 1, 0, 7)
+    })
+    .unwrap();
+    txn.rollback_to(outer).unwrap();
+    assert_eq!(values(&engine)[0], 7, "what the nested top action did stays");
+}
+
+#[test]
 fn aborts_and_commits_interleave_on_the_same_counters() {
     let disk: Arc<dyn Disk> = Arc::new(SimDisk::new());
     let (engine, mut control) = create(&disk).unwrap();

@@ -55,6 +55,12 @@ pub enum TxnError {
         /// The operation.
         op: OpId,
     },
+    /// The savepoint is another transaction's, was released, or was forgotten by a rollback to an older one.
+    #[error("transaction {xid} has no such savepoint: it was released, or a rollback went back to before it")]
+    NoSavepoint {
+        /// The transaction.
+        xid: Xid,
+    },
     /// A record in the chain of a transaction is not what the chain needs.
     #[error("record at LSN {lsn} does not belong to transaction {xid}")]
     BrokenChain {

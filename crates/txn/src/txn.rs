@@ -24,6 +24,7 @@ use ledgerstone_page::{Lsn, OpId, Xid};
 
 use crate::chain::Chain;
 use crate::locks::HeldTables;
+use crate::savepoint::Marks;
 use crate::{Engine, TxnError};
 
 /// Bytes that a record costs beside its arguments: header, page part, `undo_next`, padding.
@@ -54,9 +55,10 @@ pub struct Txn {
     pub(crate) compensating: Option<Lsn>,
     pub(crate) rolling_back: bool,
     pub(crate) ended: bool,
-    nesting: u32,
+    pub(crate) nesting: u32,
+    pub(crate) marks: Marks,
+    pub(crate) hooks: Vec<Hook>,
     scratch: Vec<u8>,
-    hooks: Vec<Hook>,
 }
 
 impl Txn {
@@ -72,8 +74,9 @@ impl Txn {
             rolling_back: false,
             ended: false,
             nesting: 0,
-            scratch: Vec::new(),
+            marks: Marks::default(),
             hooks: Vec::new(),
+            scratch: Vec::new(),
         }
     }
 
@@ -215,9 +218,11 @@ impl Txn {
         let before = self.chain.last_lsn;
         self.claim(2 * RECORD_OVERHEAD_BYTES)?;
         let begin = self.chain.append_plain(&self.engine, RecordKind::NtaBegin, &[])?;
+        let marks = self.marks.count();
         self.set_nesting(self.nesting + 1);
         let result = f(self);
         self.set_nesting(self.nesting - 1);
+        self.marks.truncate(marks);
         if result.is_err() {
             self.undo_back_to(begin)?;
         }
