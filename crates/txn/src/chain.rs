@@ -111,11 +111,6 @@ impl Chain {
         NewRecord { kind, xid: self.xid, prev_lsn: self.last_lsn, op, flags: 0, page, body }
     }
 
-    /// Bytes that undoing what was done so far would take.
-    pub fn undo_needed(&self) -> u64 {
-        self.undo_needed
-    }
-
     /// Goes back to an earlier value of [`Chain::undo_needed`], when what came after it has been undone. What was reserved
     /// for that has been used, and so is given back.
     pub fn set_undo_needed(&mut self, engine: &Engine, needed: u64) {
