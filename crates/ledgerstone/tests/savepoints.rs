@@ -27,8 +27,7 @@ fn values(txn: &Transaction) -> Vec<(u64, Vec<u8>)> {
 
 /// What an impatient transaction is told of a key.
 fn is_locked(env: &Environment, n: u64) -> bool {
-    let mut options = TransactionOptions::default();
-    options.lock_timeout = Some(Duration::ZERO);
+    let options = TransactionOptions { lock_timeout: Some(Duration::ZERO), ..TransactionOptions::default() };
     let txn = env.begin_with(options).unwrap();
     let got = txn.bytes("t").unwrap().get(&key(n));
     assert!(matches!(got, Ok(_) | Err(Error::LockTimeout { .. })), "{got:?}");
