@@ -108,6 +108,10 @@ impl Known {
         }
     }
 
+    pub(crate) fn name_of(&self, table: TableId) -> Option<String> {
+        self.tables.read().values().find(|info| info.entry.table == table).map(|info| info.name.clone())
+    }
+
     pub(crate) fn remove(&self, name: &str) {
         self.tables.write().remove(name);
     }

@@ -7,7 +7,7 @@ use std::fmt;
 
 use ledgerstone_page::{Lsn, TableId, Xid};
 
-use crate::{LockError, Mode};
+use crate::{DeadlockEdge, LockError, Mode};
 
 /// Index of a transaction in the transaction table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -56,6 +56,12 @@ impl LockName {
     #[must_use]
     pub const fn other(table: TableId, item: u64) -> LockName {
         LockName { space: table.0 << 2 | 3, item }
+    }
+
+    /// The table that this names, or a part of it.
+    #[must_use]
+    pub const fn table_id(self) -> TableId {
+        TableId(self.space >> 2)
     }
 
     /// Whether this names a whole table.
@@ -195,6 +201,12 @@ pub trait LockManager: Send + Sync {
     /// that does not search when somebody blocks (LIBTP 4.1).
     fn detect(&self) -> u32 {
         0
+    }
+
+    /// Who waits for whom at this moment, an edge for each pair, read queue by queue while it changes. Who has been told
+    /// to give way counts as gone.
+    fn waits(&self) -> Vec<DeadlockEdge> {
+        Vec::new()
     }
 
     /// Counters since the table was made.

@@ -7,7 +7,7 @@ use ledgerstone_page::{Lsn, Xid};
 use crate::nodes::Lot;
 use crate::queue::Queue;
 use crate::table::LockTable;
-use crate::{Conflict, Grant, LockError, LockManager, LockName, LockStats, Mode, OwnerNo, Wait, bucket};
+use crate::{Conflict, DeadlockEdge, Grant, LockError, LockManager, LockName, LockStats, Mode, OwnerNo, Wait, bucket};
 
 /// How a request stands after a look at its queue.
 enum Answer {
@@ -322,6 +322,10 @@ impl LockManager for LockTable {
 
     fn detect(&self) -> u32 {
         self.search_all()
+    }
+
+    fn waits(&self) -> Vec<DeadlockEdge> {
+        self.all_waits()
     }
 
     fn stats(&self) -> LockStats {

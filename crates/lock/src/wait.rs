@@ -24,7 +24,7 @@ use std::sync::atomic::{Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
 use ledgerstone_page::{Lsn, Xid};
 use ledgerstone_region::sync;
 
-use crate::deadlock::{Hop, confirm_cycle, find_cycle, victim_of};
+use crate::deadlock::{Hop, WaitsFor, confirm_cycle, find_cycle, victim_of};
 use crate::policy::Standing;
 use crate::queue::Queue;
 use crate::table::LockTable;
@@ -204,6 +204,24 @@ impl LockTable {
         bucket::unlatch(&header.search_latch);
         self.wake_victims(&flagged);
         u32::try_from(flagged.len()).unwrap_or(u32::MAX)
+    }
+
+    /// All edges of the waits-for graph now.
+    pub(crate) fn all_waits(&self) -> Vec<DeadlockEdge> {
+        let mut graph = Graph::new(self, bucket::NOBODY);
+        let (mut edges, mut blockers) = (Vec::new(), Vec::new());
+        for no in (0..self.header().owners_used.load(SeqCst)).map(OwnerNo) {
+            blockers.clear();
+            let Some(waiting) = graph.waits(no, &mut blockers) else { continue };
+            let xid = self.age(no);
+            edges.extend(self.ages(std::mem::take(&mut blockers)).into_iter().map(|waits_for| DeadlockEdge {
+                xid,
+                waits_for,
+                name: waiting.name,
+                mode: waiting.mode,
+            }));
+        }
+        edges
     }
 
     /// The same for the same cycle, whoever asks: nothing that the choice looks at changes while its owners wait.

@@ -312,3 +312,21 @@ fn the_older_waits_and_the_younger_dies() {
     let _ = older.join().unwrap().unwrap();
     assert!(matches!(locks.lock(B, key(1), Mode::S, patient()), Err(LockError::Refused { .. })));
 }
+
+#[test]
+fn who_waits_for_whom_can_be_asked() {
+    let locks = small();
+    let _ = locks.lock(A, key(1), Mode::X, Wait::Try).unwrap();
+    assert_eq!(locks.waits(), []);
+    let first = in_the_background(&locks, |locks| locks.lock(B, key(1), Mode::S, patient()));
+    let second = in_the_background(&locks, |locks| locks.lock(C, key(1), Mode::X, patient()));
+    let edges = || locks.waits().iter().map(|edge| (edge.xid, edge.waits_for, edge.mode)).collect::<Vec<_>>();
+    let (a, b, c) = (Xid(100), Xid(101), Xid(102));
+    assert_eq!(edges(), [(b, a, Mode::S), (c, a, Mode::X), (c, b, Mode::X)]);
+    locks.unlock_all(A, None);
+    let _ = first.join().unwrap().unwrap();
+    assert_eq!(edges(), [(c, b, Mode::X)]);
+    locks.unlock_all(B, None);
+    let _ = second.join().unwrap().unwrap();
+    assert_eq!(edges(), []);
+}

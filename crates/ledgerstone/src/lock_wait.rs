@@ -1,0 +1,36 @@
+//! Who waits for whom: the waits-for graph of the lock table, for people.
+
+use ledgerstone_page::Xid;
+
+use crate::Environment;
+
+/// One transaction waits for another: an edge of the waits-for graph at the moment it was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LockWait {
+    /// Who waits: [`crate::Transaction::xid`]; for a transaction that is run again, that of its first run.
+    pub waiter: Xid,
+    /// Who stands in its way: it holds the lock, or asked for it before.
+    pub waits_for: Xid,
+    /// The mode that the waiter wants, as X or IS.
+    pub mode: String,
+    /// The table, if its name is known to this environment.
+    pub table: Option<String>,
+    /// What is locked.
+    pub what: String,
+}
+
+impl Environment {
+    /// Who waits for whose locks now. Empty when nobody waits.
+    #[must_use]
+    pub fn lock_waits(&self) -> Vec<LockWait> {
+        let env = self.inner();
+        let wait = |edge: ledgerstone_lock::DeadlockEdge| LockWait {
+            waiter: edge.xid,
+            waits_for: edge.waits_for,
+            mode: edge.mode.to_string(),
+            table: env.known.name_of(edge.name.table_id()),
+            what: edge.name.to_string(),
+        };
+        env.engine.locks.waits().into_iter().map(wait).collect()
+    }
+}
