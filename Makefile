@@ -4,6 +4,7 @@
 #   make demo                 the main job: import, TPC-B, SIGKILL, recovery, proof (under two minutes after the build)
 #   make test                 everything CI runs, bounded
 #   make crash ROUNDS=100000  simulated power failures over random transactions
+#   make faults ROUNDS=30000  random transactions on a disk that refuses, lies, or stores other bytes
 #   make histories            serializability of concurrent random transactions
 #   make loom                 models of latches, log buffer and page table, all orders
 #   make fuzz SECONDS=60      each fuzz target for that long
@@ -24,7 +25,7 @@ export CARGO_TERM_COLOR ?= never
 SIM := cargo run --quiet --release -p ledgerstone-sim --
 PLANTED := cargo run --quiet --release -p ledgerstone-sim --features planted --
 
-.PHONY: help demo test crash planted histories loom fuzz bench deny data release clean
+.PHONY: help demo test crash faults planted histories loom fuzz bench deny data release clean
 
 help:
 	@sed -n 's/^#   \(make .*\)/\1/p' Makefile
@@ -42,6 +43,10 @@ test:
 crash:
 	@scripts/need.sh rust
 	@scripts/one.sh "crash campaign, $(ROUNDS) rounds" $(SIM) crash --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED))
+
+faults:
+	@scripts/need.sh rust
+	@scripts/one.sh "fault campaign, $(ROUNDS) rounds" $(SIM) faults --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED))
 
 planted:
 	@scripts/need.sh rust

@@ -2,7 +2,7 @@
 # Everything CI runs, bounded for two cores and 20 minutes. Each step's output is in target/checks/STEP.log; a step that
 # fails prints its last lines and the others still run. The counts go to target/checks/counts for .ci/run.
 #
-# Bounds, by environment: CRASH_ROUNDS (10000), HISTORY_ROUNDS (200), LOOM_PREEMPTIONS (2), SKIP="loom fuzz ..." by name.
+# Bounds, by environment: CRASH_ROUNDS (10000), FAULT_ROUNDS (3000), HISTORY_ROUNDS (200), LOOM_PREEMPTIONS (2), SKIP="loom fuzz ..." by name.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 scripts/need.sh rust fmt clippy || exit 2
@@ -36,7 +36,7 @@ step() { # name command...
   failed=$((failed + bad))
   if [ $code = 0 ]; then
     echo "ok    $name: $ok passed ($((SECONDS - start)) s)"
-    tail -n 1 "$log" | grep -E '^(crash|planted|histories|ran):?' | sed 's/^/        /' || true
+    tail -n 1 "$log" | grep -E '^(crash|faults|planted|histories|ran):?' | sed 's/^/        /' || true
   else
     failures+=("$name")
     echo "FAIL  $name: $ok passed, $bad failed, exit code $code ($((SECONDS - start)) s); end of $log:"
@@ -54,13 +54,14 @@ step docs docs
 step tests cargo test --workspace --no-fail-fast
 step loom scripts/loom.sh
 step crash sim crash --rounds "${CRASH_ROUNDS:-10000}"
+step faults sim faults --rounds "${FAULT_ROUNDS:-3000}"
 step planted planted
 step histories sim histories --rounds "${HISTORY_ROUNDS:-200}"
 step fuzz cargo test --manifest-path fuzz/Cargo.toml --release --target-dir "$target/fuzz"
 step demo env DEMO_SECONDS=5 scripts/demo.sh --build
 
 echo "$passed passed, $failed failed" >"$logs/counts"
-what="format, clippy, docs, tests, loom, crash, planted, histories, fuzz, demo"
+what="format, clippy, docs, tests, loom, crash, faults, planted, histories, fuzz, demo"
 if [ ${#failures[@]} = 0 ]; then
   echo "ran: $what ($((SECONDS - began)) s); $passed passed, nothing failed"
 else

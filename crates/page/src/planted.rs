@@ -1,61 +1,55 @@
 //! Bugs planted on purpose, to prove that the tests see them. Compiled only with the feature `planted`.
 
-/// A bug that the crash harness must find.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Bug {
-    /// A page goes out before the log that describes it.
-    WriteAheadOff = 1,
-    /// Records of an earlier life of a log segment are accepted.
-    StaleLogTail = 2,
-    /// A logical undo writes its compensation record and changes nothing.
-    UndoDoesNothing = 3,
-    /// A frame's `rec_lsn` is set after the record was appended.
-    RecLsnLate = 4,
-    /// Redo replays one half of a split.
-    HalfSplit = 5,
-    /// An insert does not ask whether somebody has locked the gap that it goes into.
-    NoGapLocks = 6,
-    /// A rollback to a savepoint leaves the first record after it.
-    RollbackStopsEarly = 7,
-    /// The abort of a nested transaction takes nothing back.
-    NestedAbortStays = 8,
-    /// A prepared transaction comes back from a crash without its locks.
-    PreparedWithoutLocks = 9,
-    /// Restart rolls prepared transactions back like any other.
-    PreparedIsForgotten = 10,
+/// Declares the bugs: a sentence, the variant, its name on the command line.
+macro_rules! bugs {
+    ($($(#[$doc:meta])* $variant:ident $name:literal,)*) => {
+        /// A bug that a harness must find.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        #[repr(u8)]
+        pub enum Bug {
+            $($(#[$doc])* $variant,)*
+        }
+
+        impl Bug {
+            /// All of them.
+            pub const ALL: &[Bug] = &[$(Bug::$variant),*];
+
+            /// A name for the command line.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Bug::$variant => $name,)*
+                }
+            }
+        }
+    };
 }
 
-impl Bug {
-    /// All of them.
-    pub const ALL: [Bug; 10] = [
-        Bug::WriteAheadOff,
-        Bug::StaleLogTail,
-        Bug::UndoDoesNothing,
-        Bug::RecLsnLate,
-        Bug::HalfSplit,
-        Bug::NoGapLocks,
-        Bug::RollbackStopsEarly,
-        Bug::NestedAbortStays,
-        Bug::PreparedWithoutLocks,
-        Bug::PreparedIsForgotten,
-    ];
-
-    /// A name for the command line.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Bug::WriteAheadOff => "write-ahead-off",
-            Bug::StaleLogTail => "stale-log-tail",
-            Bug::UndoDoesNothing => "undo-does-nothing",
-            Bug::RecLsnLate => "rec-lsn-late",
-            Bug::HalfSplit => "half-split",
-            Bug::NoGapLocks => "no-gap-locks",
-            Bug::RollbackStopsEarly => "rollback-stops-early",
-            Bug::NestedAbortStays => "nested-abort-stays",
-            Bug::PreparedWithoutLocks => "prepared-without-locks",
-            Bug::PreparedIsForgotten => "prepared-is-forgotten",
-        }
-    }
+bugs! {
+    /// A page goes out before the log that describes it.
+    WriteAheadOff "write-ahead-off",
+    /// Records of an earlier life of a log segment are accepted.
+    StaleLogTail "stale-log-tail",
+    /// A logical undo writes its compensation record and changes nothing.
+    UndoDoesNothing "undo-does-nothing",
+    /// A frame's `rec_lsn` is set after the record was appended.
+    RecLsnLate "rec-lsn-late",
+    /// Redo replays one half of a split.
+    HalfSplit "half-split",
+    /// An insert does not ask whether somebody has locked the gap that it goes into.
+    NoGapLocks "no-gap-locks",
+    /// A rollback to a savepoint leaves the first record after it.
+    RollbackStopsEarly "rollback-stops-early",
+    /// The abort of a nested transaction takes nothing back.
+    NestedAbortStays "nested-abort-stays",
+    /// A prepared transaction comes back from a crash without its locks.
+    PreparedWithoutLocks "prepared-without-locks",
+    /// Restart rolls prepared transactions back like any other.
+    PreparedIsForgotten "prepared-is-forgotten",
+    /// A page that was read is not compared with its checksum.
+    ChecksumUnread "checksum-unread",
+    /// A page write that failed counts as done.
+    WriteErrorForgotten "write-error-forgotten",
 }
 
 #[cfg(feature = "planted")]
@@ -68,13 +62,13 @@ mod chosen {
 
     /// Plants a bug in the whole process, or none.
     pub fn set(bug: Option<Bug>) {
-        BUG.store(bug.map_or(0, |b| b as u8), Relaxed);
+        BUG.store(bug.map_or(0, |b| b as u8 + 1), Relaxed);
     }
 
     /// True if this bug is planted.
     #[must_use]
     pub fn is_on(bug: Bug) -> bool {
-        BUG.load(Relaxed) == bug as u8
+        BUG.load(Relaxed) == bug as u8 + 1
     }
 }
 

@@ -1,8 +1,9 @@
 //! The whole engine on a simulated disk under a seeded scheduler.
 //!
-//! Two questions are asked here, over and over, each time with another seed:
+//! Three questions are asked here, over and over, each time with another seed:
 //!
 //! - [`crash`]: is what recovery leaves behind a prefix of the commits that covers all that was promised?
+//! - [`faults`]: the same when the disk refuses, lies, or stores other bytes; is damage found and never believed?
 //! - [`histories`]: could what concurrent transactions saw have been seen if they had run one after the other?
 //!
 //! Everything in a round comes from one seed: what clients do, who runs when, where the power fails, what survives. So
@@ -18,6 +19,7 @@
 
 pub mod counters;
 pub mod crash;
+pub mod faults;
 pub mod histories;
 pub mod planted;
 pub mod random;

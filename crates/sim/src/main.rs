@@ -12,9 +12,11 @@ use ledgerstone_sim::counters::Counters;
 use ledgerstone_sim::crash::plan::{Plan, Wishes};
 use ledgerstone_sim::crash::round::{self, Failure, Prepared, Talk};
 use ledgerstone_sim::crash::shrink::shrink;
+use ledgerstone_sim::faults::plan::FaultPlan;
+use ledgerstone_sim::faults::round as faults;
 use ledgerstone_sim::histories::check::check;
 use ledgerstone_sim::histories::workload::{self, Size};
-use ledgerstone_sim::planted;
+use ledgerstone_sim::planted::{self, Bug};
 use ledgerstone_sim::worker::{Share, Tally, run_workers, work};
 
 /// Simulated power failures and serializability checks of the whole engine.
@@ -29,9 +31,11 @@ struct Cli {
 enum Command {
     /// Random transactions, power failures at any write, recovery, and a comparison with a model.
     Crash(CrashArgs),
+    /// Random transactions on a disk that fails, lies or stores other bytes at one call, and a comparison with a model.
+    Faults(FaultArgs),
     /// Serializability of concurrent random transactions, simulated and on real threads.
     Histories(HistoryArgs),
-    /// Switches on each planted bug in turn and fails if neither crashes nor histories find it.
+    /// Switches on each planted bug in turn and fails if neither crashes, faults nor histories find it.
     Planted(PlantedArgs),
     /// A share of the work, for a parent process.
     #[command(hide = true)]
@@ -73,6 +77,22 @@ struct CrashArgs {
     /// Each worker stops after this many failures.
     #[arg(long, default_value_t = 3)]
     failures_max: u64,
+}
+
+#[derive(Args)]
+struct FaultArgs {
+    /// How many rounds.
+    #[arg(long, default_value_t = 2000)]
+    rounds: u64,
+    /// The first round's seed; the next rounds count up from it.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Run this seed alone, in this process.
+    #[arg(long)]
+    one_seed: Option<u64>,
+    /// Worker processes; one for each processor if not given.
+    #[arg(long)]
+    workers: Option<u64>,
 }
 
 #[derive(Args)]
@@ -121,6 +141,8 @@ struct WorkerArgs {
     #[arg(long)]
     histories: bool,
     #[arg(long)]
+    faults: bool,
+    #[arg(long)]
     clients: Option<u64>,
     #[arg(long)]
     without: Vec<String>,
@@ -141,6 +163,7 @@ struct WorkerArgs {
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Crash(args) => crash(args),
+        Command::Faults(args) => find_faults(&args),
         Command::Histories(args) => histories(args),
         Command::Planted(args) => find_planted(&args),
         Command::Worker(args) => worker(&args),
@@ -291,6 +314,44 @@ fn print_failure(failure: &Failure) {
     }
 }
 
+fn fault_round(seed: u64, prepared: &mut Prepared) -> Result<Counters, Vec<String>> {
+    let plan = FaultPlan::new(seed);
+    faults::run(&plan, prepared).map_err(|lines| {
+        let where_ = if plan.in_open { "from the opening on" } else { "after the opening" };
+        [vec![format!("{:?}, counted {where_}; ended by {:?}", plan.fault, plan.ending)], lines].concat()
+    })
+}
+
+fn find_faults(args: &FaultArgs) -> anyhow::Result<bool> {
+    if let Some(seed) = args.one_seed {
+        round::collect_panics();
+        let result = fault_round(seed, &mut Prepared::default());
+        match &result {
+            Ok(counters) => println!("{counters}"),
+            Err(lines) => lines.iter().for_each(|line| println!("{line}")),
+        }
+        println!("faults: seed {seed} {}", if result.is_ok() { "passed" } else { "failed" });
+        return Ok(result.is_ok());
+    }
+    let workers = worker_count(args.workers);
+    println!("faults: {} rounds from seed {} on {workers} processes", args.rounds, args.seed);
+    let start = Instant::now();
+    let tally = run_workers(&["--faults".to_owned()], args.seed, args.rounds, workers, 3, progress(args.rounds))?;
+    print_failures("faults", &tally);
+    println!("{}", tally.counters);
+    println!(
+        "faults: {} rounds from seed {}, {} faults met, damage found {} times, in {:.0} s, {} failed{}",
+        tally.counters.get("rounds"),
+        args.seed,
+        tally.counters.get("faults_met"),
+        tally.counters.get("damage_found"),
+        start.elapsed().as_secs_f64(),
+        tally.failures.len(),
+        seeds_of(&tally)
+    );
+    Ok(tally.failures.is_empty() && tally.counters.get("rounds") == args.rounds)
+}
+
 fn history_round(seed: u64) -> Result<Counters, Vec<String>> {
     let history = workload::simulate(seed)?;
     let findings = check(&history);
@@ -366,17 +427,28 @@ fn find_planted(args: &PlantedArgs) -> anyhow::Result<bool> {
     let wanted = |name: &str| args.only.as_ref().is_none_or(|only| only == name);
     let mut missed = Vec::new();
     let mut found = 0;
-    for bug in planted::Bug::ALL.into_iter().filter(|bug| wanted(bug.name())) {
+    for bug in Bug::ALL.iter().copied().filter(|bug| wanted(bug.name())) {
         let start = Instant::now();
         let mut arguments = vec!["--planted".to_owned(), bug.name().to_owned()];
-        let mut by = "crash";
-        let mut tally = run_workers(&arguments, args.seed, args.rounds, workers, 1, |_| {})?;
-        if tally.failures.is_empty() {
-            by = "histories";
-            arguments.push("--histories".to_owned());
+        // The harness that is likeliest to find it goes first; each has all the rounds.
+        let harnesses = match bug {
+            Bug::NoGapLocks => ["histories", "crash", "faults"],
+            Bug::ChecksumUnread | Bug::WriteErrorForgotten => ["faults", "crash", "histories"],
+            _ => ["crash", "faults", "histories"],
+        };
+        let (mut by, mut tally) = ("", Tally::default());
+        for harness in harnesses {
+            by = harness;
+            arguments.truncate(2);
+            if harness != "crash" {
+                arguments.push(format!("--{harness}"));
+            }
             let more = run_workers(&arguments, args.seed, args.rounds, workers, 1, |_| {})?;
             tally.counters.merge(&more.counters);
             tally.failures = more.failures;
+            if !tally.failures.is_empty() {
+                break;
+            }
         }
         let rounds = tally.counters.get("rounds");
         let seconds = start.elapsed().as_secs_f64();
@@ -412,8 +484,12 @@ fn worker(args: &WorkerArgs) -> anyhow::Result<bool> {
         work(share, history_round);
         return Ok(true);
     }
-    let wishes = wishes(args.clients, &args.without);
     let mut prepared = Prepared::default();
+    if args.faults {
+        work(share, |seed| fault_round(seed, &mut prepared));
+        return Ok(true);
+    }
+    let wishes = wishes(args.clients, &args.without);
     work(share, |seed| {
         let plan = Plan::new(seed, wishes);
         round::run(&plan, &mut prepared, Talk::Quiet)

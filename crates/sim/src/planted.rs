@@ -9,7 +9,7 @@ pub use ledgerstone_page::planted::Bug;
 /// # Errors
 /// A name that no bug has, or a build without the feature.
 pub fn plant(name: &str) -> Result<(), String> {
-    let Some(bug) = Bug::ALL.into_iter().find(|bug| bug.name() == name) else {
+    let Some(bug) = Bug::ALL.iter().copied().find(|bug| bug.name() == name) else {
         let names: Vec<&str> = Bug::ALL.iter().map(|bug| bug.name()).collect();
         return Err(format!("no planted bug is called {name}; there are {}", names.join(", ")));
     };

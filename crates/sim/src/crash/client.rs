@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use ledgerstone::{BytesTable, Environment, Error, Ticket, Transaction, TransactionOptions};
-use ledgerstone_disk::SimDisk;
+use ledgerstone_disk::{FaultDisk, SimDisk};
 use ledgerstone_region::sync;
 
 use super::judge::{Outcome, Record};
@@ -34,6 +34,8 @@ pub struct Client {
     pub env: Environment,
     /// Tells whether the power is off, which excuses any error.
     pub disk: SimDisk,
+    /// The disk that does harm, if one does: from then on every typed error is an answer.
+    pub faults: Option<FaultDisk>,
     /// Its number among the clients.
     pub number: usize,
     /// The number of the life, for marks.
@@ -48,7 +50,7 @@ enum Trouble {
     Conflict(&'static str),
     /// No space, no locks left: refused.
     Refused,
-    /// The power is off.
+    /// The power is off, or the environment has failed for a good reason.
     Down,
     /// No excuse.
     Bug(String),
@@ -292,8 +294,20 @@ impl Client {
             Error::LockRefused { .. } => Trouble::Conflict("refusals"),
             Error::LockTimeout { .. } => Trouble::Conflict("timeouts"),
             Error::LockTableFull | Error::ReadOnly { .. } => Trouble::Refused,
-            error => Trouble::Bug(format!("client {}: {what}: {error} ({error:?})", self.number)),
+            Error::Panicked(_) => self.bug(what, error),
+            _ if self.faults.as_ref().is_some_and(|faults| faults.hits() > 0) => {
+                if self.env.is_failed() {
+                    Trouble::Down
+                } else {
+                    Trouble::Refused
+                }
+            }
+            error => self.bug(what, error),
         }
+    }
+
+    fn bug(&self, what: &str, error: &Error) -> Trouble {
+        Trouble::Bug(format!("client {}: {what}: {error} ({error:?})", self.number))
     }
 
     fn goes_on(&self, what: &str, error: &Error, report: &mut Report) -> bool {

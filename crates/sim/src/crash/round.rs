@@ -63,7 +63,7 @@ struct LifeReport {
 }
 
 /// Decisions of the scheduler after which a life counts as hanging. Ordinary ones take some thousands.
-const STEPS_MAX: u64 = 3_000_000;
+pub(crate) const STEPS_MAX: u64 = 3_000_000;
 
 /// Messages of panics, in any thread, since the last look.
 static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
@@ -200,7 +200,7 @@ fn live_or_fail(
     if let Some(n) = life.crash_in_open {
         disk.crash_at(n);
     }
-    let env = match open(&plan.settings, disk, !known.exists) {
+    let env = match open(&plan.settings, Arc::new(disk.clone()), !known.exists) {
         Ok(env) => env,
         Err(_) if disk.is_crashed() => {
             say("power lost while opening".to_owned());
@@ -300,7 +300,7 @@ fn work(
         .enumerate()
         .map(|(client_number, jobs)| {
             let (env, disk, clock, jobs) = (env.clone(), disk.clone(), clock.clone(), jobs.clone());
-            let client = Client { env, disk, number: client_number, life: number, clock };
+            let client = Client { env, disk, faults: None, number: client_number, life: number, clock };
             sync::spawn(&format!("client {client_number}"), move || client.run(&jobs))
         })
         .collect();
@@ -345,8 +345,8 @@ fn print_records(life: usize, records: &[Record]) {
     }
 }
 
-fn open(settings: &Settings, disk: &SimDisk, creates: bool) -> Result<Environment, Error> {
-    let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+/// Opens an environment with the settings of a plan.
+pub(crate) fn open(settings: &Settings, disk: Arc<dyn Disk>, creates: bool) -> Result<Environment, Error> {
     Environment::options()
         .create(creates)
         .page_bytes(4096)
@@ -361,11 +361,11 @@ fn open(settings: &Settings, disk: &SimDisk, creates: bool) -> Result<Environmen
         .page_count_max(1 << 16)
         .async_delay(Duration::from_millis(2))
         .replacement(if settings.is_lru { Replacement::Lru } else { Replacement::Clock })
-        .open_on(shared)
+        .open_on(disk)
 }
 
 /// Everything in an environment.
-fn look(env: &Environment) -> Result<State, Error> {
+pub(crate) fn look(env: &Environment) -> Result<State, Error> {
     let mut tries = 0;
     loop {
         match look_once(env) {
@@ -392,7 +392,8 @@ fn look_once(env: &Environment) -> Result<State, Error> {
     Ok(state)
 }
 
-fn verify(env: &Environment) -> Result<(), Vec<String>> {
+/// Checks the structure.
+pub(crate) fn verify(env: &Environment) -> Result<(), Vec<String>> {
     let report = env.verify(&mut |_| {}).map_err(|error| vec![format!("verification could not be done: {error}")])?;
     if report.problems.is_empty() {
         return Ok(());
@@ -403,7 +404,7 @@ fn verify(env: &Environment) -> Result<(), Vec<String>> {
 
 impl Prepared {
     /// A copy of what a plan begins with, and its state.
-    fn get(&mut self, plan: &Plan) -> Result<(SimDisk, State), Vec<String>> {
+    pub(crate) fn get(&mut self, plan: &Plan) -> Result<(SimDisk, State), Vec<String>> {
         if plan.start == Start::Nothing {
             return Ok((SimDisk::new(), State::default()));
         }
@@ -429,7 +430,7 @@ fn prepare(filled: bool, settings: &Settings) -> Result<(SimDisk, State), Vec<St
     };
     let disk = SimDisk::new();
     let body = || -> Result<State, Error> {
-        let env = open(&settings, &disk, true)?;
+        let env = open(&settings, Arc::new(disk.clone()), true)?;
         for table in 0..TABLE_COUNT {
             let txn = env.begin()?;
             let _ = txn.bytes_or_create(JOURNAL)?;

@@ -1,0 +1,20 @@
+//! The fault harness: the plans of the crash harness on a disk that does harm at one call, or from one call on.
+//!
+//! | file | what |
+//! | --- | --- |
+//! | [`plan`] | which call is harmed, how, and how the life ends |
+//! | [`round`] | the life with the fault, the life after it, and what must hold there |
+//!
+//! What is expected depends on the harm:
+//!
+//! - F1. A call that fails or is cut short, a read that brings other bytes, a sync that lies while the machine goes on:
+//!   every call of a client returns a value or a typed error, and the next opening on the healthy disk finds what the
+//!   crash harness wants: the first n commits, n covering all that were acknowledged as durable.
+//! - F2. A write that stores other bytes than it was given: what is read afterwards is right or `Corrupt`. In the log, where the
+//!   last flush before a kill is not vouched for by anything that follows, commits may be missing at the end (docs/faults.md).
+//! - F3. A write that goes to another place: the same, but a page that was never written where it belongs is an old page
+//!   with a good checksum, which nobody can tell after a restart; so what is there is not compared.
+//! - F4. In no case a panic, a hang, or an error without a type.
+
+pub mod plan;
+pub mod round;

@@ -1,0 +1,195 @@
+//! A life with a fault, and what the next one finds.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use ledgerstone::{Environment, Error};
+use ledgerstone_disk::{Disk, FaultDisk, SimDisk};
+use ledgerstone_region::sync::{self, Scheduler};
+
+use super::plan::{Ending, FaultPlan, Promise};
+use crate::counters::Counters;
+use crate::crash::client::Client;
+use crate::crash::judge::{Evidence, Outcome, Record, judge};
+use crate::crash::model::State;
+use crate::crash::plan::Start;
+use crate::crash::round::{Prepared, STEPS_MAX, look, open, take_panics, verify};
+
+/// What the life with the fault left behind.
+struct Left {
+    disk: SimDisk,
+    records: Vec<Record>,
+    closed: bool,
+    counters: Counters,
+    bugs: Vec<String>,
+}
+
+/// Runs a plan; if its fault lies behind the last call of its kind, again with an earlier one.
+///
+/// # Errors
+/// What the engine did that it must not do, in lines.
+pub fn run(plan: &FaultPlan, prepared: &mut Prepared) -> Result<Counters, Vec<String>> {
+    let mut plan = plan.clone();
+    loop {
+        let (disk, base) = prepared.get(&plan.plan)?;
+        let left = simulate(plan.plan.seed, &disk, || live(&plan, &disk))?;
+        if !left.bugs.is_empty() {
+            return Err(with_nth(&plan, left.bugs));
+        }
+        let mut counters = left.counters.clone();
+        let healthy = left.disk.clone();
+        let found = simulate(plan.plan.seed ^ 1, &healthy, || look_after(&plan, &base, &left))?;
+        counters.merge(&found.map_err(|lines| with_nth(&plan, lines))?);
+        counters.add("rounds", 1);
+        if counters.get("faults_met") > 0 || plan.fault.nth == 1 {
+            return Ok(counters);
+        }
+        plan.fault.nth /= 2;
+    }
+}
+
+fn with_nth(plan: &FaultPlan, mut lines: Vec<String>) -> Vec<String> {
+    lines.push(format!("the fault hit call {} of its kind", plan.fault.nth));
+    lines
+}
+
+/// Runs `body` under the scheduler; panics and hangs are failures.
+fn simulate<T>(seed: u64, disk: &SimDisk, body: impl FnOnce() -> T + Send) -> Result<T, Vec<String>> {
+    disk.set_hook(Arc::new(|what| {
+        sync::yield_point(what);
+        if what == "crash" {
+            sync::wake_all_waiters();
+        }
+    }));
+    let result = catch_unwind(AssertUnwindSafe(|| Scheduler::run_within(seed, STEPS_MAX, body)));
+    let panics = take_panics();
+    match result {
+        Ok(Ok(value)) if panics.is_empty() => Ok(value),
+        Ok(Ok(_)) => Err(panics),
+        Ok(Err(stuck)) => Err([vec![format!("a hang: {stuck}")], panics].concat()),
+        Err(_) => Err([vec!["a thread panicked".to_owned()], panics].concat()),
+    }
+}
+
+fn live(plan: &FaultPlan, disk: &SimDisk) -> Left {
+    let faulty = FaultDisk::new(Arc::new(disk.clone()));
+    let mut left = Left {
+        disk: disk.clone(),
+        records: Vec::new(),
+        closed: false,
+        counters: Counters::default(),
+        bugs: Vec::new(),
+    };
+    if plan.in_open {
+        faulty.add(plan.fault.clone());
+    }
+    let shared: Arc<dyn Disk> = Arc::new(faulty.clone());
+    match open(&plan.plan.settings, shared, plan.plan.start == Start::Nothing) {
+        Ok(env) => {
+            if !plan.in_open {
+                faulty.add(plan.fault.clone());
+            }
+            work(plan, env, disk, &faulty, &mut left);
+        }
+        Err(error) if faulty.hits() > 0 && !matches!(error, Error::Panicked(_)) => left.counters.add("open_refused", 1),
+        Err(error) => left.bugs.push(format!("open, with no fault met: {error} ({error:?})")),
+    }
+    left.disk = match plan.ending {
+        Ending::PowerLoss => disk.after_crash(plan.plan.seed),
+        Ending::Close | Ending::Kill if !disk.is_crashed() => disk.snapshot(),
+        Ending::Close | Ending::Kill => left.disk, // A kill: copied before the plug was pulled.
+    };
+    left.counters.add(if faulty.hits() > 0 { "faults_met" } else { "faults_not_met" }, 1);
+    left
+}
+
+/// Clients, and the end.
+fn work(plan: &FaultPlan, env: Environment, disk: &SimDisk, faulty: &FaultDisk, left: &mut Left) {
+    let clock = Arc::new(AtomicU64::new(1 << 32 | 1));
+    let jobs = plan.plan.lives.first().map(|life| life.clients.clone()).unwrap_or_default();
+    let clients: Vec<_> = jobs
+        .into_iter()
+        .enumerate()
+        .map(|(number, jobs)| {
+            let (env, disk, clock) = (env.clone(), disk.clone(), clock.clone());
+            let client = Client { env, disk, faults: Some(faulty.clone()), number, life: 0, clock };
+            sync::spawn(&format!("client {number}"), move || client.run(&jobs))
+        })
+        .collect();
+    for client in clients {
+        match client.join() {
+            Ok(report) => {
+                left.counters.merge(&report.counters);
+                left.bugs.extend(report.bugs);
+                left.records.extend(report.records);
+            }
+            Err(panicked) => left.bugs.push(panicked.to_string()),
+        }
+    }
+    let was_met = faulty.hits() > 0;
+    if env.is_failed() {
+        left.counters.add("failed", 1);
+        if !was_met {
+            left.bugs.push("the environment has failed though the disk has not".to_owned());
+        }
+        if !matches!(env.begin(), Err(Error::Failed { .. })) {
+            left.bugs.push("a failed environment lets a transaction begin".to_owned());
+        }
+    }
+    if plan.ending == Ending::Close {
+        match env.close() {
+            Ok(()) => left.closed = true,
+            Err(_) if faulty.hits() > 0 => left.counters.add("close_refused", 1),
+            Err(error) => left.bugs.push(format!("close, with no fault met: {error} ({error:?})")),
+        }
+    } else {
+        // What the threads of the environment still do is done to a disk that nobody looks at.
+        left.disk = disk.snapshot();
+        disk.crash_now();
+        drop(env);
+    }
+}
+
+/// Opens on the healthy disk and compares.
+fn look_after(plan: &FaultPlan, base: &State, left: &Left) -> Result<Counters, Vec<String>> {
+    let mut counters = Counters::default();
+    let promise = plan.promise();
+    let mut refuse = |what: &str, error: &Error| {
+        if promise == Promise::Kept || matches!(error, Error::Panicked(_)) {
+            return Err(vec![format!("{what} on the healthy disk: {error} ({error:?})")]);
+        }
+        counters.add("damage_found", 1);
+        Ok(counters.clone())
+    };
+    let disk: Arc<dyn Disk> = Arc::new(left.disk.clone());
+    let env = match open(&plan.plan.settings, disk, plan.plan.start == Start::Nothing) {
+        Ok(env) => env,
+        Err(error) => return refuse("open", &error),
+    };
+    let found = match look(&env) {
+        Ok(found) => found,
+        Err(error) => return refuse("reading everything back", &error),
+    };
+    if promise != Promise::Answers {
+        let mut records = left.records.clone();
+        let is_whole = promise != Promise::PrefixOrCorrupt;
+        for record in records.iter_mut().filter(|_| !is_whole) {
+            if let Outcome::Committed { durable, .. } = &mut record.outcome {
+                *durable = false;
+            }
+        }
+        let evidence =
+            Evidence { base, records: &records, closed: left.closed && is_whole, lsn_before: 0, found: &found };
+        let verdict = judge(&evidence)?;
+        counters.add("judged", 1);
+        counters.add("present", verdict.present);
+    }
+    if promise == Promise::Kept {
+        verify(&env)?;
+        let after = env.transact(|txn| txn.bytes_or_create("after")?.put(b"k", b"v"));
+        after.map_err(|error: Error| vec![format!("a transaction on the healthy disk: {error}")])?;
+        env.close().map_err(|error| vec![format!("close on the healthy disk: {error}")])?;
+    }
+    Ok(counters)
+}
