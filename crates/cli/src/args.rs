@@ -54,6 +54,8 @@ pub enum Command {
     Config(ConfigArgs),
     /// Measure.
     Bench(BenchArgs),
+    /// Measure what this machine gives a transactional system, and what to set.
+    Probe(crate::probe::ProbeArgs),
     /// Print a completion script for a shell.
     Completions(CompletionsArgs),
 }

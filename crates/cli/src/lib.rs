@@ -5,7 +5,7 @@
 //! | what can be typed | `args` |
 //! | keys and values as text, hexadecimal, numbers; bytes shown readably | `text` |
 //! | files of rows | `rows` (parsing), `import`, `export` |
-//! | one command each | `commands`, `inspect`, `bench` |
+//! | one command each | `commands`, `inspect`, `bench`, `probe` |
 //! | exit codes, and errors that say what to do | `outcome` |
 //! | output for people and for programs | `output`, `progress` |
 //!
@@ -21,6 +21,7 @@ mod import;
 mod inspect;
 mod outcome;
 mod output;
+mod probe;
 mod progress;
 pub mod rows;
 mod text;
@@ -54,6 +55,7 @@ fn run(args: &Args, output: &Output) -> anyhow::Result<outcome::Outcome> {
         Command::Checkpoint(args) => inspect::checkpoint(args, output),
         Command::Config(args) => config::run(args, output),
         Command::Bench(args) => bench::run(args, output),
+        Command::Probe(args) => probe::run(args, output),
         Command::Completions(args) => {
             let mut bytes = Vec::new();
             clap_complete::generate(args.shell, &mut Args::command(), "ledgerstone", &mut bytes);
