@@ -1,4 +1,5 @@
-//! The housekeeper: checkpoints by log volume, and deferred frees, in one thread of its own.
+//! The housekeeper: checkpoints by log volume, and deferred frees, in one thread of its own; and a detector of deadlocks
+//! in another, if the settings ask for one.
 //!
 //! It wakes on a nudge (a dropped table, a replaced large value, a close) and otherwise a few times a second to look how
 //! much log there is. Page write-back and log flushing have threads of their own in `buffer` and `log`.
@@ -16,7 +17,7 @@ const PERIOD_NS: u64 = 50_000_000;
 const STOP: u32 = 1;
 const RECLAIM: u32 = 2;
 
-/// The words by which the housekeeper is told what to do.
+/// The words by which the housekeeper is told what to do, and the detector of deadlocks to stop.
 pub(crate) struct Bell {
     word: Handle<[AtomicU32]>,
 }
@@ -37,6 +38,14 @@ impl Bell {
 
     pub(crate) fn stop(&self) {
         self.ring(STOP);
+        self.word[1].store(STOP, Release);
+        sync::futex_wake(&self.word[1], 1);
+    }
+
+    /// Waits so long, or until [`Bell::stop`]: then true.
+    fn is_stopped_within(&self, ns: u64) -> bool {
+        sync::futex_wait(&self.word[1], 0, Some(ns));
+        self.word[1].load(Acquire) == STOP
     }
 
     /// Waits for a ring or the period's end; returns what was asked and forgets all of it but `STOP`.
@@ -46,6 +55,13 @@ impl Bell {
             sync::futex_wait(&self.word[0], 0, Some(PERIOD_NS));
         }
         self.word[0].fetch_and(STOP, AcqRel)
+    }
+}
+
+/// Looks for deadlocks every `period_ns` until the environment is closed or fails (LIBTP 4.1).
+pub(crate) fn detect_deadlocks(env: &Arc<Inner>, period_ns: u64) {
+    while !env.bell().is_stopped_within(period_ns) && !env.engine().is_failed() {
+        env.engine().locks.detect();
     }
 }
 

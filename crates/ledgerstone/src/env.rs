@@ -100,6 +100,10 @@ impl Environment {
             env.engine.cache.start_writer();
             let keeper = Arc::clone(&env);
             threads.push(sync::spawn("housekeeper", move || background::keep_house(&keeper)));
+            if let period_ms @ 1.. = env.effective.deadlock_period_ms {
+                let (env, period_ns) = (Arc::clone(&env), period_ms.saturating_mul(1_000_000));
+                threads.push(sync::spawn("detector", move || background::detect_deadlocks(&env, period_ns)));
+            }
             env.nudge_reclaim(); // What a crash left over.
         }
         let handles = Arc::new(Handles { env, threads: Mutex::new(threads) });

@@ -20,9 +20,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use ledgerstone_buffer::{Cache, CacheConfig, Policy};
 use ledgerstone_disk::{Disk, DiskErrorKind, DiskFile, DiskLock, Open};
-use ledgerstone_lock::{LockConfig, LockTable};
 use ledgerstone_log::{
-    CONTROL_PATH, ControlFile, ControlState, EnvironmentId, FIRST_LSN, LOG_DIR, Log, LogConfig, LogError, LogScan,
+    CONTROL_PATH, ControlFile, ControlState, Delay, EnvironmentId, FIRST_LSN, GroupCommit, LOG_DIR, Log, LogConfig,
+    LogError, LogScan,
 };
 use ledgerstone_op::Registry;
 use ledgerstone_page::{PageId, TableId, Xid};
@@ -37,7 +37,7 @@ use crate::background::Bell;
 use crate::catalog::Known;
 use crate::config::{self, Effective};
 use crate::env::Inner;
-use crate::{Error, Options, Replacement};
+use crate::{Error, Options, Replacement, locking};
 
 const LOCK: &str = "lock";
 const DATA: &str = "data";
@@ -74,7 +74,7 @@ fn create(options: &Options, disk: Arc<dyn Disk>, lock: Box<dyn DiskLock>) -> Re
     clear_interrupted_creation(&disk)?;
     let state = ControlState::new(new_id(), effective.page_bytes, effective.log_segment_bytes);
     let found = Analysis { end: FIRST_LSN, incarnation: state.incarnation_max, ..Analysis::default() };
-    let parts = Parts::build(&effective, &disk, &state, &found, None)?;
+    let parts = Parts::build(options, &effective, &disk, &state, &found, None)?;
     let engine = &parts.engine;
 
     let space = Space::format(engine, Arc::clone(&parts.data), state.environment)?;
@@ -196,7 +196,7 @@ fn recover(options: &Options, disk: Arc<dyn Disk>, lock: Box<dyn DiskLock>) -> R
     control.write()?;
     report.incarnation = incarnation;
 
-    let parts = Parts::build(&effective, &disk, &state, &analysis, Some(incarnation))?;
+    let parts = Parts::build(options, &effective, &disk, &state, &analysis, Some(incarnation))?;
     let engine = Arc::clone(&parts.engine);
     engine.table.raise_next_xid(Xid(state.xid_floor.0.max(analysis.max_xid.0 + 1)));
 
@@ -248,6 +248,19 @@ fn trees(engine: &Arc<Engine>, space: &Arc<Space>) -> (Tree, ToFree, Registered)
     (catalog, to_free, Registered(Some(Arc::clone(engine))))
 }
 
+/// LIBTP's thresholds (4.2).
+fn group_commit(effective: &Effective) -> GroupCommit {
+    GroupCommit {
+        group_count_min: effective.commit_group_min,
+        wait_percent: effective.commit_wait_percent,
+        log_delay_bytes: effective.commit_log_delay_bytes,
+        delay: match effective.commit_delay_us {
+            0 => Delay::Adaptive,
+            us => Delay::AtMost { ns: us.saturating_mul(1000) },
+        },
+    }
+}
+
 /// All operations of this version.
 pub(crate) fn operations() -> Result<Registry, Error> {
     let mut ops = Registry::new();
@@ -264,6 +277,7 @@ struct Parts {
 
 impl Parts {
     fn build(
+        options: &Options,
         effective: &Effective,
         disk: &Arc<dyn Disk>,
         state: &ControlState,
@@ -272,12 +286,7 @@ impl Parts {
     ) -> Result<Parts, Error> {
         // The losers of a crash need a slot each, however few there may be afterwards.
         let slot_count = effective.transaction_count_max.max(u32::try_from(found.losers.len()).unwrap_or(u32::MAX));
-        let lock_config = LockConfig {
-            owners: slot_count,
-            locks_max: effective.lock_count_max,
-            buckets: effective.lock_count_max / 4,
-            ..LockConfig::default()
-        };
+        let lock_config = locking::config(effective, slot_count);
         let parts_bytes = [
             effective.page_count_max.saturating_mul(16),
             effective.cache_bytes,
@@ -292,6 +301,7 @@ impl Parts {
         let log = Log::open(LogConfig {
             segment_bytes: state.segment_bytes,
             buffer_bytes: effective.log_buffer_bytes,
+            group: group_commit(effective),
             async_delay_ns: effective.async_delay_ms.saturating_mul(1_000_000),
             end: found.end,
             incarnation: found.incarnation,
@@ -314,14 +324,14 @@ impl Parts {
                 Replacement::Lru => Policy::Lru,
             },
         })?;
-        let locks = LockTable::create(&region, lock_config)?;
+        let locks = locking::make(&region, effective.locking, lock_config, options.own_locking.as_ref())?;
         let table = TxnTable::create(&region, slot_count)?;
         let engine = Engine::new(EngineParts {
             region,
             slots,
             log,
             cache,
-            locks: Arc::new(locks),
+            locks,
             ops: operations()?,
             table,
             settings: EngineSettings {

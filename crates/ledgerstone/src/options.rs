@@ -4,9 +4,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ledgerstone_disk::{Disk, FileDisk};
+use ledgerstone_lock::{LockConfig, LockManager};
 use ledgerstone_log::{CONTROL_PATH, ControlFile};
 
+use ledgerstone_region::Region;
+
 use crate::config::{Config, Effective};
+use crate::locking::OwnLocking;
 use crate::{Environment, Error};
 
 pub use ledgerstone_txn::Durability;
@@ -33,6 +37,8 @@ pub struct Options {
     pub(crate) create: bool,
     pub(crate) read_only: bool,
     pub(crate) has_background_threads: bool,
+    /// Instead of the lock manager that the settings name.
+    pub(crate) own_locking: Option<OwnLocking>,
 }
 
 impl Default for Options {
@@ -43,6 +49,7 @@ impl Default for Options {
             create: true,
             read_only: false,
             has_background_threads: true,
+            own_locking: None,
         }
     }
 }
@@ -60,6 +67,18 @@ impl Options {
     #[must_use]
     pub fn read_only(mut self, read_only: bool) -> Self {
         self.read_only = read_only;
+        self
+    }
+
+    /// Run with a lock manager of your own. `make` is called when the environment is opened; the region has room for what
+    /// `LockTable` would take with this configuration. What it has to promise is said at [`LockManager`]; isolation is as good as
+    /// what it grants.
+    #[must_use]
+    pub fn own_lock_manager(
+        mut self,
+        make: impl Fn(&Region, LockConfig) -> Result<Arc<dyn LockManager>, Error> + Send + Sync + 'static,
+    ) -> Self {
+        self.own_locking = Some(OwnLocking(Arc::new(make)));
         self
     }
 

@@ -23,7 +23,7 @@ pub use file::{CONFIG_FILE, ConfigProblem};
 pub use setting::{Effect, Limits, Setting, Value};
 pub use unit::Unit;
 
-use crate::{Durability, Error, Options, Replacement};
+use crate::{Conflict, Durability, Error, Locking, Options, Replacement, Victim};
 use setting::SettingType;
 
 /// Where the value of a setting comes from.
@@ -310,6 +310,81 @@ settings! {
         limits: Limits::Range(1024, u32::MAX as u64),
         effect: Open,
         setter: lock_count_max(count: u32) => count,
+    }
+
+    /// What is locked: `hierarchical` (keys and gaps, with intentions on tables and escalation to them) or `none` (nothing: for
+    /// one transaction at a time, or programs that keep their transactions apart by design).
+    locking: Locking {
+        default: Locking::Hierarchical,
+        unit: Count,
+        limits: Limits::Any,
+        effect: Open,
+        setter: locking(locking: Locking) => locking,
+    }
+
+    /// What becomes of a lock that somebody else holds: `wait` (and deadlocks are found), `no-wait` (the transaction is rolled
+    /// back at once) or `wait-die` (it waits for younger transactions only, and is rolled back otherwise).
+    lock_conflict: Conflict {
+        default: Conflict::Wait,
+        unit: Count,
+        limits: Limits::Any,
+        effect: Open,
+        setter: lock_conflict(conflict: Conflict) => conflict,
+    }
+
+    /// Which transaction of a deadlock is rolled back: the `youngest` (no transaction starves then), the `oldest`, the one with
+    /// the `fewest-locks`, with the `least-log`, or a `random` one.
+    deadlock_victim: Victim {
+        default: Victim::Youngest,
+        unit: Count,
+        limits: Limits::Any,
+        effect: Open,
+        setter: deadlock_victim(victim: Victim) => victim,
+    }
+
+    /// How often a detector looks for deadlocks. With 0 whoever has to wait for a lock looks, which finds each at once.
+    deadlock_period_ms: u64 {
+        default: 0,
+        unit: Milliseconds,
+        limits: Limits::Any,
+        effect: Open,
+        setter: deadlock_period(period: Duration) => milliseconds(period),
+    }
+
+    /// Group commit, group threshold: with fewer threads committing than this, nobody waits for company.
+    commit_group_min: u32 {
+        default: 4,
+        unit: Count,
+        limits: Limits::Any,
+        effect: Open,
+        setter: commit_group_min(thread_count: u32) => thread_count,
+    }
+
+    /// Group commit, wait threshold: the log is flushed once this share of the threads that commit is waiting, in percent.
+    commit_wait_percent: u32 {
+        default: 90,
+        unit: Count,
+        limits: Limits::Range(0, 100),
+        effect: Open,
+        setter: commit_wait_percent(percent: u32) => percent,
+    }
+
+    /// Group commit, log delay threshold: the log is flushed once this much of it is not durable.
+    commit_log_delay_bytes: u64 {
+        default: 256 << 10,
+        unit: Bytes,
+        limits: Limits::Any,
+        effect: Open,
+        setter: commit_log_delay_bytes(bytes: u64) => bytes,
+    }
+
+    /// Group commit: the longest that a flush waits for company. With 0 half of what a flush took lately.
+    commit_delay_us: u64 {
+        default: 0,
+        unit: Microseconds,
+        limits: Limits::Any,
+        effect: Open,
+        setter: commit_delay(delay: Duration) => u64::try_from(delay.as_micros()).unwrap_or(u64::MAX),
     }
 
     /// Transactions that may run at once.

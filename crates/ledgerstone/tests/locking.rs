@@ -1,0 +1,189 @@
+//! Settings of locks and of group commit, through the library: each changes what it says, and work goes on under it.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
+
+use common::*;
+use ledgerstone::lock::{LockManager, LockTable};
+use ledgerstone::{Conflict, Durability, Environment, Error, Locking, Options, TransactionOptions, Victim};
+use ledgerstone_disk::SimDisk;
+
+const ACCOUNTS: u64 = 4;
+
+fn bank(options: Options) -> Environment {
+    let env = options.open_on(Arc::new(SimDisk::new())).unwrap();
+    env.transact(|txn| {
+        let accounts = txn.create_table("accounts")?;
+        (0..ACCOUNTS).try_for_each(|n| accounts.put(&key(n), &100_i64.to_le_bytes()))
+    })
+    .unwrap();
+    env
+}
+
+fn balance(bytes: &[u8]) -> i64 {
+    i64::from_le_bytes(bytes.try_into().unwrap())
+}
+
+/// Moves money to and fro in four threads that lock accounts in every order; nothing may be lost.
+fn move_money(env: &Environment) {
+    let threads: Vec<_> = (0..4_u64)
+        .map(|thread| {
+            let env = env.clone();
+            std::thread::spawn(move || {
+                for n in 0..150_u64 {
+                    let (from, to) = ((thread + n) % ACCOUNTS, (thread * 3 + n * 7 + 1) % ACCOUNTS);
+                    if from == to {
+                        continue;
+                    }
+                    env.transact(|txn| {
+                        let accounts = txn.bytes("accounts")?;
+                        for (account, by) in [(from, -1), (to, 1)] {
+                            let old = accounts.get_for_update(&key(account))?.unwrap();
+                            accounts.put(&key(account), &(balance(&old) + by).to_le_bytes())?;
+                        }
+                        Ok::<_, Error>(())
+                    })
+                    .unwrap();
+                }
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    let state = read(env).unwrap();
+    assert_eq!(state["accounts"].values().map(|value| balance(value)).sum::<i64>(), 100 * ACCOUNTS as i64);
+}
+
+fn quick() -> Options {
+    tiny().durability(Durability::Volatile)
+}
+
+#[test]
+fn money_is_kept_under_every_victim_policy() {
+    for victim in [Victim::Youngest, Victim::Oldest, Victim::FewestLocks, Victim::LeastLog, Victim::Random] {
+        within(120, "transfers", move || move_money(&bank(quick().deadlock_victim(victim))));
+    }
+}
+
+#[test]
+fn a_detector_resolves_deadlocks_that_nobody_looks_for() {
+    within(120, "a deadlock", || {
+        let env = bank(quick().deadlock_period(Duration::from_millis(5)).lock_timeout(Duration::from_secs(100)));
+        let turns = Arc::new(std::sync::Barrier::new(2));
+        let threads: Vec<_> = [(0, 1), (1, 0)]
+            .into_iter()
+            .map(|(first, second)| {
+                let (env, turns) = (env.clone(), Arc::clone(&turns));
+                std::thread::spawn(move || {
+                    let txn = env.begin().unwrap();
+                    let accounts = txn.bytes("accounts").unwrap();
+                    accounts.put(&key(first), b"12345678").unwrap();
+                    turns.wait();
+                    let result = accounts.put(&key(second), b"12345678");
+                    drop(txn);
+                    result
+                })
+            })
+            .collect();
+        let results: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
+        let victims = results.iter().filter(|result| matches!(result, Err(Error::Deadlock { .. }))).count();
+        assert_eq!((victims, results.iter().filter(|result| result.is_ok()).count()), (1, 1), "{results:?}");
+        env.close().unwrap();
+    });
+}
+
+#[test]
+fn money_is_kept_when_conflicts_are_refused() {
+    for conflict in [Conflict::NoWait, Conflict::WaitDie] {
+        within(120, "transfers", move || move_money(&bank(quick().lock_conflict(conflict))));
+    }
+}
+
+#[test]
+fn a_refused_lock_rolls_back_at_once_and_names_who_holds_it() {
+    let env = bank(quick().lock_conflict(Conflict::NoWait));
+    let (holder, asker) = (env.begin().unwrap(), env.begin().unwrap());
+    holder.bytes("accounts").unwrap().put(&key(0), b"12345678").unwrap();
+    let accounts = asker.bytes("accounts").unwrap();
+    accounts.put(&key(1), b"87654321").unwrap();
+    match accounts.get(&key(0)) {
+        Err(error @ Error::LockRefused { .. }) => {
+            assert!(error.is_retryable() && error.to_string().contains(&holder.xid().to_string()), "{error}");
+        }
+        other => panic!("{other:?}"),
+    }
+    assert!(matches!(asker.commit(), Err(Error::Finished)));
+    holder.bytes("accounts").unwrap().put(&key(1), b"12345678").unwrap();
+    let _ = holder.commit().unwrap();
+}
+
+/// One transaction at a time needs no locks: the whole script of the fault tests, with a restart.
+#[test]
+fn one_at_a_time_needs_no_locks() {
+    let disk = SimDisk::new();
+    let open = || tiny().locking(Locking::None).open_on(Arc::new(disk.clone())).unwrap();
+    let env = open();
+    let mut committed = std::collections::BTreeMap::new();
+    for n in 0..400_u64 {
+        let mut model = committed.clone();
+        let txn = env.begin().unwrap();
+        let table = txn.bytes_or_create("t").unwrap();
+        let value = vec![n as u8; (n % 90) as usize];
+        table.put(&key(n), &value).unwrap();
+        model.insert(key(n), value);
+        assert_eq!(table.delete(&key(n / 2)).unwrap(), model.remove(&key(n / 2)).is_some(), "{n}");
+        if n % 5 == 4 {
+            txn.abort().unwrap();
+        } else {
+            let _ = txn.commit().unwrap();
+            committed = model;
+        }
+    }
+    assert_eq!(read(&env).unwrap()["t"], committed);
+    let before = read(&env).unwrap();
+    assert_sound(&env, "no locks");
+    drop(env);
+    assert_eq!(read(&open()).unwrap(), before);
+}
+
+#[test]
+fn a_program_may_bring_its_own_lock_manager() {
+    let made = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&made);
+    let options = quick().own_lock_manager(move |region, config| {
+        count.fetch_add(1, SeqCst);
+        Ok(Arc::new(LockTable::create(region, config)?) as Arc<dyn LockManager>)
+    });
+    move_money(&bank(options));
+    assert_eq!(made.load(SeqCst), 1);
+}
+
+#[test]
+fn commits_are_durable_under_every_threshold() {
+    let settings: [fn(Options) -> Options; 4] = [
+        |o| o.commit_group_min(1).commit_wait_percent(100),
+        |o| o.commit_group_min(1).commit_wait_percent(0),
+        |o| o.commit_delay(Duration::from_micros(300)),
+        |o| o.commit_log_delay_bytes(1),
+    ];
+    for set in settings {
+        within(120, "commits", move || {
+            let env = bank(set(tiny()));
+            let threads: Vec<_> = (0..6_u64)
+                .map(|thread| {
+                    let env = env.clone();
+                    std::thread::spawn(move || {
+                        for n in 0..20 {
+                            let txn = env.begin_with(TransactionOptions::default()).unwrap();
+                            txn.bytes("accounts").unwrap().put(&key(100 + thread * 100 + n), b"x").unwrap();
+                            assert!(txn.commit().unwrap().ticket.is_durable());
+                        }
+                    })
+                })
+                .collect();
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
+        });
+    }
+}
