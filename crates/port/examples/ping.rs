@@ -1,0 +1,127 @@
+//! Round trips between two processes: `cargo run --release -p ledgerstone-port --example ping`.
+//!
+//! The parent starts itself once more as the server, sends it 20 bytes, and waits for them to come back.
+
+use anyhow::{Context, bail};
+use ledgerstone_port::{Address, Host, Instance, PortOptions, ServerInstance, ServerType, Site, Wait};
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const SITE: Site = Site(1);
+const ROUND_TRIPS: usize = 20_000;
+
+fn address(server: u32) -> Address {
+    Address::port(Instance(0), ServerType(1), ServerInstance(server), SITE)
+}
+
+fn main() -> anyhow::Result<()> {
+    match std::env::args().nth(1).as_deref() {
+        Some("serve") => {
+            let directory = std::env::args().nth(2).context("serve DIRECTORY WAIT CPU")?;
+            let wait = std::env::args().nth(3).context("serve DIRECTORY WAIT CPU")?;
+            let cpu = std::env::args().nth(4).context("serve DIRECTORY WAIT CPU")?;
+            serve(&directory, parse_wait(&wait)?, &cpu)
+        }
+        None => local(),
+        Some(other) => bail!("unknown: {other}"),
+    }
+}
+
+/// The server: sends back what it gets, to whom it came from.
+fn serve(directory: &str, wait: Wait, cpu: &str) -> anyhow::Result<()> {
+    pin(cpu)?;
+    let host = Host::at(directory, SITE)?;
+    let mut port = host.open_port(address(1), PortOptions { wait, ..PortOptions::default() })?;
+    println!("ready");
+    let mut bytes = [0; 1024];
+    let mut answer = None;
+    loop {
+        let message = port.receive();
+        let (len, from) = (message.copy_to(&mut bytes), message.from());
+        drop(message);
+        if len == 0 {
+            return Ok(());
+        }
+        let sender = match &mut answer {
+            Some(sender) => sender,
+            none => none.insert(port.connect(from)?),
+        };
+        sender.send(&bytes[..len])?;
+    }
+}
+
+fn local() -> anyhow::Result<()> {
+    println!("round trip of 20 bytes between two processes, {ROUND_TRIPS} times");
+    for (title, wait, cpus) in [
+        ("two processors, spinning", "spin", ["0", "1"]),
+        ("two processors, sleeping", "sleep", ["0", "1"]),
+        ("two processors, adaptive", "adaptive", ["0", "1"]),
+        ("one processor, sleeping", "sleep", ["0", "0"]),
+        ("one processor, adaptive", "adaptive", ["0", "0"]),
+        ("no placement, adaptive", "adaptive", ["any", "any"]),
+    ] {
+        let mut times = round_trips(wait, cpus)?;
+        times.sort_unstable();
+        let at = |per_mille: usize| times[(times.len() - 1) * per_mille / 1000];
+        println!("{title:26} p50 {:>9.2?}  p99 {:>9.2?}", at(500), at(990));
+    }
+    Ok(())
+}
+
+fn round_trips(wait: &str, cpus: [&str; 2]) -> anyhow::Result<Vec<Duration>> {
+    let directory = tempfile::tempdir()?;
+    let path = directory.path().to_str().context("temporary directory")?;
+    pin(cpus[0])?;
+    let mut server = start(&["serve", path, wait, cpus[1]])?;
+    let host = Host::at(directory.path(), SITE)?;
+    let mut port = host.open_port(address(2), PortOptions { wait: parse_wait(wait)?, ..PortOptions::default() })?;
+    let mut sender = port.connect(address(1))?;
+    let mut times = Vec::with_capacity(ROUND_TRIPS);
+    for round in 0..ROUND_TRIPS + ROUND_TRIPS / 10 {
+        let began = Instant::now();
+        sender.send(&[7; 20])?;
+        let len = port.receive().len();
+        let took = began.elapsed();
+        if len != 20 {
+            bail!("{len} bytes came back");
+        }
+        if round >= ROUND_TRIPS / 10 {
+            times.push(took);
+        }
+    }
+    sender.send(&[])?;
+    server.wait()?;
+    Ok(times)
+}
+
+/// Starts this program once more and waits until it says that it is ready.
+fn start(arguments: &[&str]) -> anyhow::Result<Child> {
+    let mut child = Command::new(std::env::current_exe()?).args(arguments).stdout(Stdio::piped()).spawn()?;
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().context("stdout")?).read_line(&mut line)?;
+    if line.trim() != "ready" {
+        bail!("the other process did not start");
+    }
+    Ok(child)
+}
+
+fn parse_wait(name: &str) -> anyhow::Result<Wait> {
+    Ok(match name {
+        "spin" => Wait::Spin,
+        "sleep" => Wait::Sleep,
+        "adaptive" => Wait::Adaptive,
+        other => bail!("unknown wait {other}"),
+    })
+}
+
+/// Runs this process on one processor, or on any.
+fn pin(cpu: &str) -> anyhow::Result<()> {
+    let mut set = rustix::thread::CpuSet::new();
+    match cpu {
+        "any" => (0..64).for_each(|cpu| set.set(cpu)),
+        cpu => set.set(cpu.parse()?),
+    }
+    rustix::thread::sched_setaffinity(None, &set)?;
+    Ok(())
+}

@@ -1,0 +1,204 @@
+//! What a port's owner looks at: its lanes, one after the other, with positions that only it knows.
+//!
+//! I1. A message is in its sender's order. Lanes are looked at in turn, beginning behind the last one that had
+//!     something, so that no sender starves; between senders there is no order.
+//! I2. A lane in which something impossible is found is cut, and nothing more is read from it.
+//! I3. A lane whose sender is gone is read to its end, then let go.
+
+use crate::address::{Address, Xid};
+use crate::bytes::load_bytes;
+use crate::credentials::Credentials;
+use crate::listener::{Lane, Shared};
+use crate::options::WhenFull;
+use crate::ring::{Broken, CPU_UNKNOWN, Header, Reader};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// A message that is there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Found {
+    /// In the lane of that number, to be read in place.
+    InPlace(usize, Header),
+    /// Copied to the scratch buffer.
+    Copied(Copied),
+}
+
+/// What belongs to a message in the scratch buffer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Copied {
+    pub(crate) header: Header,
+    pub(crate) from: Address,
+    pub(crate) peer: Credentials,
+    pub(crate) group: Option<Xid>,
+}
+
+/// One lane and where its owner is in it.
+pub(crate) struct Incoming {
+    pub(crate) lane: Arc<Lane>,
+    pub(crate) reader: Reader,
+    /// Messages since the sender was last told of room.
+    untold: u32,
+}
+
+/// Counters of what went wrong.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Losses {
+    pub(crate) dropped: u64,
+    pub(crate) broken: u64,
+}
+
+pub(crate) struct Inbox {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) lanes: Vec<Incoming>,
+    arrivals_seen: u32,
+    /// The lane to look at first.
+    next: usize,
+    pub(crate) scratch: Vec<u8>,
+    pub(crate) last_cpu: u16,
+    pub(crate) losses: Losses,
+}
+
+impl Inbox {
+    pub(crate) fn new(shared: Arc<Shared>) -> Inbox {
+        Inbox {
+            shared,
+            lanes: Vec::new(),
+            arrivals_seen: 0,
+            next: 0,
+            scratch: Vec::new(),
+            last_cpu: CPU_UNKNOWN,
+            losses: Losses::default(),
+        }
+    }
+
+    /// The next message, if there is one. No system call, no wait.
+    #[inline]
+    pub(crate) fn look(&mut self) -> Option<Found> {
+        self.fetch_arrived();
+        for _ in 0..self.lanes.len() {
+            let no = self.next;
+            self.next = if no + 1 >= self.lanes.len() { 0 } else { no + 1 };
+            if let Some(found) = self.look_at(no) {
+                return Some(found);
+            }
+            if no >= self.lanes.len() {
+                break; // A lane was let go.
+            }
+        }
+        None
+    }
+
+    #[inline]
+    fn look_at(&mut self, no: usize) -> Option<Found> {
+        let Incoming { lane, reader, .. } = self.lanes.get(no)?;
+        match reader.peek(lane.memory.words()) {
+            Ok(Some(header)) if self.shared.options.when_full == WhenFull::Refuse => {
+                self.last_cpu = header.cpu;
+                Some(Found::InPlace(no, header))
+            }
+            Ok(None)
+                if !lane.is_closed.load(Ordering::Relaxed) && self.shared.options.when_full == WhenFull::Refuse =>
+            {
+                None // What a Relaxed load says "closed" to is looked at again with Acquire.
+            }
+            _ => self.look_closer(no),
+        }
+    }
+
+    /// The seldom ways: lanes that drop the oldest, that broke, or whose sender is gone.
+    #[cold]
+    fn look_closer(&mut self, no: usize) -> Option<Found> {
+        let result = if self.shared.options.when_full == WhenFull::DropOldest {
+            self.look_dropping(no)
+        } else {
+            self.look_at_the_end(no)
+        };
+        match result {
+            Ok(found) => found,
+            Err(Broken) => {
+                self.losses.broken += 1;
+                let incoming = self.lanes.swap_remove(no);
+                self.shared.cut(&incoming.lane);
+                self.next = 0;
+                None
+            }
+        }
+    }
+
+    /// A lane without a message, whose sender may be gone (I3).
+    fn look_at_the_end(&mut self, no: usize) -> Result<Option<Found>, Broken> {
+        let Incoming { lane, reader, .. } = &self.lanes[no];
+        let is_closed = lane.is_closed.load(Ordering::Acquire); // Pairs with the Release in `Connection::ready`.
+        match reader.peek(lane.memory.words())? {
+            Some(header) => Ok(Some(Found::InPlace(no, header))),
+            None => {
+                if is_closed {
+                    self.lanes.swap_remove(no);
+                    self.next = 0;
+                }
+                Ok(None)
+            }
+        }
+    }
+
+    /// A lane whose sender may take the oldest message back while we read it: copy, then see who was faster.
+    fn look_dropping(&mut self, no: usize) -> Result<Option<Found>, Broken> {
+        let Incoming { lane, reader, .. } = &mut self.lanes[no];
+        let words = lane.memory.words();
+        let is_closed = lane.is_closed.load(Ordering::Acquire); // As in `look_at_the_end`.
+        // The sender can be faster at most once for each buffer before it has to write all of them again.
+        for _ in 0..=reader.shape().slot_count() {
+            self.losses.dropped += reader.skip_dropped(words)?;
+            let header = match reader.peek(words) {
+                Ok(Some(header)) => header,
+                Ok(None) => break,
+                // What looks impossible may be a message being overwritten; it is not if the step succeeds.
+                Err(Broken) if reader.take_copied(words)? => return Err(Broken),
+                Err(Broken) => continue,
+            };
+            self.scratch.resize(header.len as usize, 0);
+            load_bytes(&words[reader.payload()..], &mut self.scratch);
+            if reader.take_copied(words)? {
+                self.last_cpu = header.cpu;
+                let copied = Copied { header, from: lane.from, peer: lane.peer, group: None };
+                return Ok(Some(Found::Copied(copied)));
+            }
+        }
+        if is_closed && reader.peek(words) == Ok(None) {
+            self.lanes.swap_remove(no);
+            self.next = 0;
+        }
+        Ok(None)
+    }
+
+    /// Done with the message in place: its buffer is the sender's again.
+    #[inline]
+    pub(crate) fn advance(&mut self, no: usize) {
+        let Some(incoming) = self.lanes.get_mut(no) else { return };
+        incoming.reader.advance(incoming.lane.memory.words());
+        incoming.untold += 1;
+        // A sender that saw a full ring after it set its bell leaves at least three quarters of the ring to be taken
+        // after that, so telling it at each quarter never leaves it asleep; and it wakes to more than one buffer.
+        if incoming.untold >= (incoming.reader.shape().slot_count() / 4).max(1) {
+            incoming.untold = 0;
+            incoming.lane.ring_for_room();
+        }
+    }
+
+    #[inline]
+    fn fetch_arrived(&mut self) {
+        let arrivals = self.shared.arrivals.load(Ordering::Acquire); // Pairs with the Release in `Connection::greet`.
+        if arrivals != self.arrivals_seen {
+            self.arrivals_seen = arrivals;
+            let shape = self.shared.shape;
+            let arrived = self.shared.take_arrived().into_iter();
+            self.lanes.extend(arrived.map(|lane| Incoming { lane, reader: Reader::new(shape), untold: 0 }));
+        }
+    }
+
+    /// Messages that wait to be taken, as far as they can be seen now.
+    pub(crate) fn waiting(&mut self) -> usize {
+        self.fetch_arrived();
+        self.lanes.iter().map(|incoming| incoming.reader.waiting(incoming.lane.memory.words())).sum()
+    }
+}

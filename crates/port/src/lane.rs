@@ -1,0 +1,238 @@
+//! The sending end of a lane: a ring in the receiver's memory that is ours alone to write.
+
+use crate::address::Address;
+use crate::bell::{self, NAP_NS_MAX, Waking};
+use crate::bytes::store_bytes;
+use crate::error::{ConnectError, SendError, SystemError};
+use crate::futex;
+use crate::host::{Host, seqpacket};
+use crate::keeper::{self, Watch, Watched};
+use crate::link::{self, Answer, Hello, PACKET_BYTES, Purpose, Status};
+use crate::listener::{LANE_BELL, OWNER_BELL};
+use crate::memory::Mapping;
+use crate::options::Wait;
+use crate::ring::{Broken, CPU_UNKNOWN, Header, Shape, Writer};
+use crate::sender::Patience;
+use crate::typed::Kind;
+use crate::wait::{self, Waiter};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::net::SocketAddrUnix;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long a port's owner may take to answer a hello.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+
+pub(crate) struct LaneSender {
+    to: Address,
+    writer: Writer,
+    link: Arc<Link>,
+    /// The owner's bell.
+    control: Mapping,
+    /// Readable for the owner's event loop.
+    event: OwnedFd,
+    may_drop: bool,
+    waiter: Waiter,
+    _watch: Watch,
+}
+
+/// The connection, which says whether the owner lives.
+struct Link {
+    socket: OwnedFd,
+    memory: Mapping,
+    is_closed: AtomicBool,
+}
+
+impl Watched for Link {
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// The owner says nothing after its answer, so whatever comes is the end.
+    fn ready(&self) -> bool {
+        self.is_closed.store(true, Ordering::Relaxed); // Nothing is read on the strength of it.
+        bell::awake(self.memory.bell(LANE_BELL));
+        futex::wake(self.memory.bell(LANE_BELL));
+        false
+    }
+}
+
+impl LaneSender {
+    pub(crate) fn connect(host: &Host, from: Address, to: Address) -> Result<LaneSender, ConnectError> {
+        let (socket, answer, descriptors) = LaneSender::ask(host, Hello { purpose: Purpose::Lane, from }, to)?;
+        let shape = Shape::new(answer.buffer_count.max(1).next_power_of_two(), answer.buffer_bytes);
+        let [lane, control, event] =
+            <[OwnedFd; 3]>::try_from(descriptors).map_err(|_| ConnectError::Version { address: to })?;
+        let memory = Mapping::attach(&lane, 1, shape.words(), true)?;
+        let control = Mapping::attach(&control, 1, 0, true)?;
+        let link = Arc::new(Link { socket, memory, is_closed: AtomicBool::new(false) });
+        let watch = keeper::watch(Arc::clone(&link) as Arc<dyn Watched>)?;
+        Ok(LaneSender {
+            to,
+            writer: Writer::new(shape),
+            link,
+            control,
+            event,
+            may_drop: answer.may_drop,
+            waiter: Waiter::new(Wait::Adaptive),
+            _watch: watch,
+        })
+    }
+
+    /// Connects to the port's socket and asks for its memory.
+    fn ask(host: &Host, hello: Hello, to: Address) -> Result<(OwnedFd, Answer, Vec<OwnedFd>), ConnectError> {
+        let path = host.socket_path(to);
+        let socket = seqpacket()?;
+        for timeout in [rustix::net::sockopt::Timeout::Send, rustix::net::sockopt::Timeout::Recv] {
+            rustix::net::sockopt::set_socket_timeout(&socket, timeout, Some(ANSWER_WITHIN))
+                .map_err(|error| SystemError::new("setsockopt(SO_RCVTIMEO)", error))?;
+        }
+        let name = SocketAddrUnix::new(&path).map_err(|error| SystemError::new("socket path", error))?;
+        match rustix::net::connect(&socket, &name) {
+            Ok(()) => {}
+            Err(Errno::NOENT | Errno::CONNREFUSED) => return Err(ConnectError::NoSuchPort { address: to, path }),
+            Err(Errno::ACCESS | Errno::PERM) => return Err(ConnectError::Refused { address: to }),
+            Err(Errno::AGAIN) => return Err(ConnectError::Unresponsive { address: to }),
+            Err(error) => return Err(SystemError::new("connect", error).into()),
+        }
+        link::send(&socket, &hello.to_bytes(), &[])?;
+        let mut bytes = [0; PACKET_BYTES];
+        let (len, descriptors) = match link::receive(&socket, &mut bytes) {
+            Ok((0, _)) => return Err(ConnectError::NoSuchPort { address: to, path }),
+            Ok(received) => received,
+            Err(Errno::AGAIN) => return Err(ConnectError::Unresponsive { address: to }),
+            Err(Errno::CONNRESET) => return Err(ConnectError::NoSuchPort { address: to, path }),
+            Err(error) => return Err(SystemError::new("recvmsg", error).into()),
+        };
+        let answer = Answer::from_bytes(&bytes[..len]).ok_or(ConnectError::Version { address: to })?;
+        match answer.status {
+            Status::Yes => Ok((socket, answer, descriptors)),
+            Status::Refused => Err(ConnectError::Refused { address: to }),
+            Status::SendersExhausted => Err(ConnectError::SendersExhausted { address: to }),
+        }
+    }
+
+    pub(crate) fn to(&self) -> Address {
+        self.to
+    }
+
+    pub(crate) fn bytes_max(&self) -> usize {
+        self.writer.shape().payload_bytes_max() as usize
+    }
+
+    pub(crate) fn set_wait(&mut self, wait: Wait) {
+        self.waiter = Waiter::new(wait);
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.link.is_closed.load(Ordering::Relaxed) // As in `Link::ready`.
+    }
+
+    pub(crate) fn is_drained(&self) -> bool {
+        self.writer.is_drained(self.link.memory.words())
+    }
+
+    #[inline]
+    pub(crate) fn send(&mut self, kind: Kind, bytes: &[u8], patience: Patience) -> Result<(), SendError> {
+        self.wait_for_room(bytes.len(), patience)?;
+        store_bytes(&self.link.memory.words()[self.writer.payload()..], bytes);
+        self.publish(kind, bytes.len());
+        Ok(())
+    }
+
+    /// Makes the message that stands in the buffer visible, and wakes the owner if it sleeps.
+    #[inline]
+    pub(crate) fn publish(&mut self, kind: Kind, len: usize) {
+        let header = Header { len: len as u32, kind: kind.id, version: kind.version, cpu: wait::cpu(), flags: 0 };
+        self.writer.publish(self.link.memory.words(), header);
+        if let Some(waking) = bell::ring(self.control.bell(OWNER_BELL)) {
+            self.wake(waking);
+        }
+    }
+
+    #[cold]
+    fn wake(&self, waking: Waking) {
+        match waking {
+            Waking::Futex => futex::wake(self.control.bell(OWNER_BELL)),
+            Waking::Descriptor => {
+                let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes()); // Full is readable too.
+            }
+        }
+    }
+
+    /// Returns when a buffer is free for a message of that length.
+    #[inline]
+    pub(crate) fn wait_for_room(&mut self, bytes: usize, patience: Patience) -> Result<(), SendError> {
+        if self.is_closed() {
+            return Err(SendError::PortClosed { address: self.to });
+        }
+        if bytes > self.bytes_max() {
+            return Err(SendError::TooLong { address: self.to, bytes, bytes_max: self.bytes_max() });
+        }
+        match self.writer.has_room(self.link.memory.words()) {
+            Ok(true) => Ok(()),
+            full_or_broken => self.wait_for_room_longer(full_or_broken, patience),
+        }
+    }
+
+    #[cold]
+    fn wait_for_room_longer(&mut self, mut room: Result<bool, Broken>, patience: Patience) -> Result<(), SendError> {
+        let deadline = if let Patience::Until(deadline) = patience { Some(deadline) } else { None };
+        let memory = &self.link.memory;
+        loop {
+            match room {
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
+                // The owner itself wrote nonsense into its ring.
+                Err(Broken) => self.link.is_closed.store(true, Ordering::Relaxed),
+            }
+            if self.is_closed() {
+                return Err(SendError::PortClosed { address: self.to });
+            }
+            if self.may_drop {
+                self.writer.drop_oldest(memory.words());
+                return Ok(());
+            }
+            match patience {
+                Patience::None => {
+                    return Err(SendError::Full { address: self.to, waiting: self.writer.shape().slot_count() });
+                }
+                Patience::Until(deadline) if Instant::now() >= deadline => {
+                    return Err(SendError::TimedOut { address: self.to });
+                }
+                Patience::Until(_) | Patience::Endless => {}
+            }
+            let looked = self.waiter.look(CPU_UNKNOWN, deadline, || match self.writer.has_room(memory.words()) {
+                Ok(false) => None,
+                room => Some(room),
+            });
+            room = looked.unwrap_or_else(|| {
+                let bell = memory.bell(LANE_BELL);
+                bell::prepare(bell, Waking::Futex);
+                let room = self.writer.has_room(memory.words());
+                if room == Ok(false) && !self.link.is_closed.load(Ordering::Relaxed) {
+                    let nap = Duration::from_nanos(NAP_NS_MAX);
+                    let until = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+                    futex::sleep(bell, until.map_or(nap, |until| until.min(nap)));
+                }
+                bell::awake(bell);
+                self.writer.has_room(memory.words())
+            });
+        }
+    }
+
+    pub(crate) fn buffer(&self, len: usize) -> &[u8] {
+        let start = self.link.memory.bytes_at(self.writer.payload(), len);
+        // SAFETY: inside the mapping, which lives as long as the link; nobody but us touches the buffer before it is
+        // published (P4).
+        unsafe { std::slice::from_raw_parts(start.as_ptr(), len) }
+    }
+
+    pub(crate) fn buffer_mut(&mut self, len: usize) -> &mut [u8] {
+        let start = self.link.memory.bytes_at(self.writer.payload(), len);
+        // SAFETY: as in `buffer`, and `&mut self` is the only way to it in this process.
+        unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), len) }
+    }
+}

@@ -1,0 +1,73 @@
+//! Ports: communication made for transactions (Mafla and Bhargava 1990, paper 002).
+//!
+//! A process owns [`Port`]s and receives through them; others send to them by [`Address`]. Between processes of one host
+//! a message is one copy into the receiver's memory and no system call; see [`Port`] for an example.
+//!
+//! The invariants that the unsafe code of this crate stands on:
+//!
+//! P1. A [memory file](memory) never shrinks (it is sealed, and that is checked before it is mapped), and a mapping
+//!     stays while the value exists that made it. So an address inside it is good however the other process behaves.
+//! P2. Shared memory is reached by atomics only, each place by one size only: bells as `AtomicU32`, all else as
+//!     `AtomicU64`; or by assembly, which the compiler does not look into.
+//! P3. Nothing that is read from shared memory is used as an address, an index or a bound before it was compared with
+//!     what this process knows by itself; and nothing is read twice to be used once.
+//! P4. A sender may hold a plain slice of a buffer before it publishes it: the lane is mapped by the sender and the
+//!     receiver only, and the receiver reads a buffer only after its sequence number says that it is published (N2).
+//! P5. A receiver may hold a plain slice of a published buffer only if it vouches for the sender: that door is `unsafe`.
+//!
+//! It does not know transactions beyond their ids, nor what a message means.
+#![warn(missing_docs)]
+
+#[cfg(not(loom))]
+mod address;
+mod atomic;
+mod bell;
+mod bytes;
+#[cfg(not(loom))]
+mod credentials;
+#[cfg(not(loom))]
+mod error;
+#[cfg(not(loom))]
+mod futex;
+#[cfg(not(loom))]
+mod host;
+#[cfg(not(loom))]
+mod inbox;
+#[cfg(not(loom))]
+mod keeper;
+#[cfg(not(loom))]
+mod lane;
+#[cfg(not(loom))]
+mod link;
+#[cfg(not(loom))]
+mod listener;
+#[cfg(not(loom))]
+mod memory;
+#[cfg(not(loom))]
+mod message;
+#[cfg(not(loom))]
+mod options;
+#[cfg(not(loom))]
+mod port;
+mod ring;
+#[cfg(not(loom))]
+mod sender;
+#[cfg(not(loom))]
+mod typed;
+#[cfg(not(loom))]
+pub mod wait;
+
+#[cfg(not(loom))]
+mod exports {
+    pub use crate::address::{Address, Instance, ServerInstance, ServerType, Site, Xid};
+    pub use crate::credentials::Credentials;
+    pub use crate::error::{AddressError, ConnectError, MessageError, OpenError, SendError, SystemError};
+    pub use crate::host::Host;
+    pub use crate::message::Message;
+    pub use crate::options::{Access, PortOptions, Wait, WhenFull};
+    pub use crate::port::Port;
+    pub use crate::sender::{Loan, Sender};
+    pub use crate::typed::{Kind, Typed};
+}
+#[cfg(not(loom))]
+pub use exports::*;

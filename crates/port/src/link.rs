@@ -1,0 +1,175 @@
+//! The first words between two processes: a packet each way over the port's socket, with the memory's descriptors.
+//!
+//! ```text
+//! hello, 32 bytes                          answer, 32 bytes, with descriptors
+//! offset  size  field                      offset  size  field
+//!      0     4  magic, "LSPT"                   0     4  magic, "LSPT"
+//!      4     2  version                         4     2  version
+//!      6     2  purpose: 1 lane, 2 groups       6     2  status: 0 yes, 1 refused, 2 senders exhausted
+//!      8    16  address of who says hello       8     4  buffer_count
+//!     24     8  zero                           12     4  buffer_bytes
+//!                                              16     4  1 if the oldest may be dropped
+//!                                              20    12  zero
+//! ```
+//!
+//! After it the connection says one thing only: that the other side lives. The kernel closes it when that ends.
+
+use crate::address::Address;
+use crate::error::SystemError;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+};
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+
+const MAGIC: u32 = u32::from_le_bytes(*b"LSPT");
+const VERSION: u16 = 1;
+pub(crate) const PACKET_BYTES: usize = 32;
+/// The most descriptors that one packet carries.
+const DESCRIPTORS_MAX: usize = 4;
+
+/// What a connection is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u16)]
+pub(crate) enum Purpose {
+    Lane = 1,
+    Groups = 2,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Hello {
+    pub(crate) purpose: Purpose,
+    pub(crate) from: Address,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u16)]
+pub(crate) enum Status {
+    Yes = 0,
+    Refused = 1,
+    SendersExhausted = 2,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Answer {
+    pub(crate) status: Status,
+    pub(crate) buffer_count: u32,
+    pub(crate) buffer_bytes: u32,
+    pub(crate) may_drop: bool,
+}
+
+impl Hello {
+    pub(crate) fn to_bytes(self) -> [u8; PACKET_BYTES] {
+        let mut bytes = opening(self.purpose as u16);
+        bytes[8..24].copy_from_slice(&self.from.to_bytes());
+        bytes
+    }
+
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Hello> {
+        let (bytes, purpose) = opened(bytes)?;
+        let purpose = match purpose {
+            1 => Purpose::Lane,
+            2 => Purpose::Groups,
+            _ => return None,
+        };
+        Some(Hello { purpose, from: Address::from_bytes(bytes[8..24].try_into().ok()?).ok()? })
+    }
+}
+
+impl Answer {
+    pub(crate) fn no(status: Status) -> Answer {
+        Answer { status, buffer_count: 0, buffer_bytes: 0, may_drop: false }
+    }
+
+    pub(crate) fn to_bytes(self) -> [u8; PACKET_BYTES] {
+        let mut bytes = opening(self.status as u16);
+        bytes[8..12].copy_from_slice(&self.buffer_count.to_le_bytes());
+        bytes[12..16].copy_from_slice(&self.buffer_bytes.to_le_bytes());
+        bytes[16..20].copy_from_slice(&u32::from(self.may_drop).to_le_bytes());
+        bytes
+    }
+
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Answer> {
+        let (bytes, status) = opened(bytes)?;
+        let status = match status {
+            0 => Status::Yes,
+            1 => Status::Refused,
+            2 => Status::SendersExhausted,
+            _ => return None,
+        };
+        let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        Some(Answer { status, buffer_count: word(8), buffer_bytes: word(12), may_drop: word(16) == 1 })
+    }
+}
+
+fn opening(what: u16) -> [u8; PACKET_BYTES] {
+    let mut bytes = [0; PACKET_BYTES];
+    bytes[..4].copy_from_slice(&MAGIC.to_le_bytes());
+    bytes[4..6].copy_from_slice(&VERSION.to_le_bytes());
+    bytes[6..8].copy_from_slice(&what.to_le_bytes());
+    bytes
+}
+
+fn opened(bytes: &[u8]) -> Option<(&[u8; PACKET_BYTES], u16)> {
+    let bytes: &[u8; PACKET_BYTES] = bytes.try_into().ok()?;
+    let ours = opening(0);
+    (bytes[..6] == ours[..6]).then(|| (bytes, u16::from_le_bytes([bytes[6], bytes[7]])))
+}
+
+/// Sends one packet with descriptors. Never raises a signal; does not wait if the socket does not.
+pub(crate) fn send(socket: impl AsFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<(), SystemError> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() {
+        ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
+    }
+    rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut ancillary, SendFlags::NOSIGNAL)
+        .map_err(|error| SystemError::new("sendmsg", error))?;
+    Ok(())
+}
+
+/// Receives one packet and its descriptors; the length is 0 when the other side has closed.
+pub(crate) fn receive(socket: impl AsFd, bytes: &mut [u8]) -> Result<(usize, Vec<OwnedFd>), rustix::io::Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let received =
+        rustix::net::recvmsg(socket, &mut [IoSliceMut::new(bytes)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+    let descriptors = ancillary
+        .drain()
+        .filter_map(|message| if let RecvAncillaryMessage::ScmRights(fds) = message { Some(fds) } else { None })
+        .flatten()
+        .collect();
+    Ok((received.bytes, descriptors))
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::address::{Instance, ServerInstance, ServerType, Site};
+
+    #[test]
+    fn hello_and_answer_have_the_bytes_in_the_table() {
+        let from = Address::port(Instance(1), ServerType(2), ServerInstance(3), Site(4));
+        let hello = Hello { purpose: Purpose::Groups, from };
+        let bytes = hello.to_bytes();
+        assert_eq!(&bytes[..8], b"LSPT\x01\x00\x02\x00");
+        assert_eq!(&bytes[8..24], &[4, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 2, 1, 0]);
+        assert_eq!(Hello::from_bytes(&bytes), Some(hello));
+        let answer = Answer { status: Status::Yes, buffer_count: 16, buffer_bytes: 1008, may_drop: true };
+        assert_eq!(&answer.to_bytes()[6..20], &[0, 0, 16, 0, 0, 0, 0xf0, 3, 0, 0, 1, 0, 0, 0]);
+        assert_eq!(Answer::from_bytes(&answer.to_bytes()), Some(answer));
+    }
+
+    #[test]
+    fn packets_of_strangers_are_refused() {
+        let hello = Hello { purpose: Purpose::Lane, from: Address::from_bits(5).unwrap() };
+        for at in 0..7 {
+            let mut bytes = hello.to_bytes();
+            bytes[at] ^= 0x40;
+            assert_eq!(Hello::from_bytes(&bytes), None, "byte {at}");
+        }
+        assert_eq!(Hello::from_bytes(&hello.to_bytes()[..31]), None);
+        assert_eq!(Answer::from_bytes(&[]), None);
+    }
+}

@@ -1,0 +1,262 @@
+//! The receiving side of connections: who may send gets a lane of its own.
+//!
+//! A lane is a memory file with one bell (the sender sleeps on it for room) and a ring. It belongs to one sender: what a
+//! hostile sender writes can only be in its own lane. All senders of a port share its control file, which holds nothing
+//! but the owner's bell.
+
+use crate::address::Address;
+use crate::credentials::Credentials;
+use crate::error::SystemError;
+use crate::futex;
+use crate::keeper::{self, Watch, Watched};
+use crate::link::{self, Answer, Hello, PACKET_BYTES, Purpose, Status};
+use crate::memory::Mapping;
+use crate::options::{Access, PortOptions, WhenFull};
+use crate::ring::Shape;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The bell in a lane: its sender sleeps on it for room.
+pub(crate) const LANE_BELL: usize = 0;
+/// The bell in a port's control file: its owner sleeps on it for messages.
+pub(crate) const OWNER_BELL: usize = 0;
+
+/// What a port's owner and the keeper share.
+pub(crate) struct Shared {
+    pub(crate) address: Address,
+    pub(crate) options: PortOptions,
+    pub(crate) shape: Shape,
+    pub(crate) control: Mapping,
+    control_file: OwnedFd,
+    /// Readable when the owner, having said that it polls, has something to look at.
+    pub(crate) event: OwnedFd,
+    /// Lanes that the owner has not fetched yet, and how many there ever were.
+    arrived: Mutex<Vec<Arc<Lane>>>,
+    pub(crate) arrivals: AtomicU32,
+    /// Everything the keeper watches for this port.
+    connections: Mutex<Connections>,
+}
+
+#[derive(Default)]
+struct Connections {
+    watches: HashMap<u64, Watch>,
+    /// The port was closed; who comes now is turned away.
+    is_closed: bool,
+}
+
+/// One sender's buffers, as the receiver sees them.
+pub(crate) struct Lane {
+    pub(crate) memory: Mapping,
+    pub(crate) from: Address,
+    pub(crate) peer: Credentials,
+    /// The sender is gone; what it published before is still there.
+    pub(crate) is_closed: AtomicBool,
+    /// Its connection, for the owner to cut.
+    token: AtomicU64,
+}
+
+impl Shared {
+    pub(crate) fn new(address: Address, options: PortOptions) -> Result<Arc<Shared>, SystemError> {
+        let (control_file, control) = Mapping::create("ledgerstone-port", 1, 0)?;
+        let flags = rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK;
+        let event = rustix::event::eventfd(0, flags).map_err(|error| SystemError::new("eventfd", error))?;
+        let shape = Shape::new(options.buffer_count, options.buffer_bytes);
+        Ok(Arc::new(Shared {
+            address,
+            options,
+            shape,
+            control,
+            control_file,
+            event,
+            arrived: Mutex::default(),
+            arrivals: AtomicU32::new(0),
+            connections: Mutex::default(),
+        }))
+    }
+
+    /// Begins to accept senders on a socket that listens and does not wait.
+    pub(crate) fn accept_on(self: &Arc<Self>, socket: OwnedFd) -> Result<(), SystemError> {
+        let watch = keeper::watch(Arc::new(Listener { socket, port: Arc::clone(self) }))?;
+        self.keep(watch);
+        Ok(())
+    }
+
+    /// The lanes that came since the last call.
+    pub(crate) fn take_arrived(&self) -> Vec<Arc<Lane>> {
+        std::mem::take(&mut *self.arrived.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Ends a sender's connection.
+    pub(crate) fn cut(&self, lane: &Lane) {
+        self.end(lane.token.load(Ordering::Relaxed));
+    }
+
+    /// Ends everything: all senders learn that the port is closed.
+    pub(crate) fn close(&self) {
+        let all = {
+            let mut connections = self.connections();
+            connections.is_closed = true;
+            std::mem::take(&mut connections.watches)
+        };
+        drop(all); // Outside of the lock: a connection that ends here may take it.
+    }
+
+    /// Watches until the connection or the port ends.
+    fn keep(&self, watch: Watch) {
+        let mut connections = self.connections();
+        if !connections.is_closed {
+            connections.watches.insert(watch.token(), watch);
+        }
+    }
+
+    fn end(&self, token: u64) {
+        let watch = self.connections().watches.remove(&token);
+        drop(watch); // Outside of the lock, as in `close`.
+    }
+
+    fn connection_count(&self) -> usize {
+        self.connections().watches.len()
+    }
+
+    fn connections(&self) -> MutexGuard<'_, Connections> {
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner) // A map is whole between two calls.
+    }
+
+    fn may_send(&self, peer: Credentials) -> bool {
+        match &self.options.access {
+            Access::OwnUser => peer.uid == 0 || peer.uid == rustix::process::geteuid().as_raw(),
+            Access::Permitted => true,
+            Access::Ask(ask) => ask(peer),
+        }
+    }
+}
+
+struct Listener {
+    socket: OwnedFd,
+    port: Arc<Shared>,
+}
+
+impl Watched for Listener {
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    fn ready(&self) -> bool {
+        use rustix::net::SocketFlags;
+        while let Ok(socket) = rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+            // Who connects and says nothing takes a place too, so that there is a bound on all of them.
+            if self.port.connection_count() > 2 * self.port.options.senders_max as usize {
+                continue;
+            }
+            let connection = Arc::new(Connection {
+                socket,
+                port: Arc::clone(&self.port),
+                lane: Mutex::new(None),
+                token: AtomicU64::new(0),
+            });
+            let Ok(watch) = keeper::watch(Arc::clone(&connection) as Arc<dyn Watched>) else { continue };
+            connection.token.store(watch.token(), Ordering::Relaxed); // Read by this thread only.
+            self.port.keep(watch);
+        }
+        true
+    }
+}
+
+/// One connection of a sender: first its hello, then nothing until it ends.
+struct Connection {
+    socket: OwnedFd,
+    port: Arc<Shared>,
+    lane: Mutex<Option<Arc<Lane>>>,
+    token: AtomicU64,
+}
+
+impl Watched for Connection {
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    fn ready(&self) -> bool {
+        let mut bytes = [0; PACKET_BYTES];
+        let received = match link::receive(&self.socket, &mut bytes) {
+            Ok((len, _descriptors_that_nobody_wants)) => len,
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return true,
+            Err(_) => 0,
+        };
+        let mut lane = self.lane.lock().unwrap_or_else(PoisonError::into_inner);
+        if received > 0 && lane.is_none() {
+            *lane = self.greet(&bytes[..received]);
+            if lane.is_some() {
+                return true;
+            }
+        }
+        // It ended, broke the rules or was refused.
+        if let Some(lane) = lane.take() {
+            lane.is_closed.store(true, Ordering::Release); // Pairs with the Acquire of the owner, who then looks again.
+        }
+        self.port.end(self.token.load(Ordering::Relaxed)); // As in `Listener::ready`.
+        false
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if let Some(lane) = self.lane.get_mut().unwrap_or_else(PoisonError::into_inner) {
+            lane.is_closed.store(true, Ordering::Release); // As in `ready`.
+        }
+    }
+}
+
+impl Connection {
+    /// Answers a hello; the lane that came about, if one did.
+    fn greet(&self, bytes: &[u8]) -> Option<Arc<Lane>> {
+        let hello = Hello::from_bytes(bytes).filter(|hello| hello.purpose == Purpose::Lane)?;
+        let peer = Credentials::of_peer(&self.socket).ok()?;
+        let port = &self.port;
+        // This connection and the listener are in the map too.
+        let status = if !port.may_send(peer) {
+            Status::Refused
+        } else if port.connection_count() > port.options.senders_max as usize + 1 {
+            Status::SendersExhausted
+        } else {
+            Status::Yes
+        };
+        if status != Status::Yes {
+            let _ = link::send(&self.socket, &Answer::no(status).to_bytes(), &[]);
+            return None;
+        }
+        let (file, memory) = Mapping::create("ledgerstone-lane", 1, port.shape.words()).ok()?;
+        let lane = Arc::new(Lane {
+            memory,
+            from: hello.from,
+            peer,
+            is_closed: AtomicBool::new(false),
+            token: AtomicU64::new(self.token.load(Ordering::Relaxed)),
+        });
+        // The lane is with its owner before the sender can publish into it, so that no message is overlooked.
+        port.arrived.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&lane));
+        port.arrivals.fetch_add(1, Ordering::Release); // Pairs with the Acquire in `Inbox::fetch_arrived`.
+        let answer = Answer {
+            status,
+            buffer_count: port.options.buffer_count,
+            buffer_bytes: port.options.buffer_bytes,
+            may_drop: port.options.when_full == WhenFull::DropOldest,
+        };
+        let descriptors = [file.as_fd(), port.control_file.as_fd(), port.event.as_fd()];
+        if link::send(&self.socket, &answer.to_bytes(), &descriptors).is_err() {
+            lane.is_closed.store(true, Ordering::Release); // As in `ready`.
+            return None;
+        }
+        Some(lane)
+    }
+}
+
+impl Lane {
+    /// Tells the sender that there is room, if it sleeps for it.
+    pub(crate) fn ring_for_room(&self) {
+        if crate::bell::ring(self.memory.bell(LANE_BELL)).is_some() {
+            futex::wake(self.memory.bell(LANE_BELL));
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Memory that two processes map, and nothing else: where this crate's unsafe code about mappings lives.
+//!
+//! A [`Mapping`] is one sealed memory file. It starts with bells (`AtomicU32`, a line of 64 bytes each, what futexes
+//! sleep on); words (`AtomicU64`) fill the rest. The numbered invariants are at the top of `lib.rs`.
+
+use crate::atomic::{AtomicU32, AtomicU64};
+use crate::error::SystemError;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
+use rustix::mm::{MapFlags, ProtFlags};
+use std::ptr::NonNull;
+
+/// A cache line; also what one bell occupies.
+pub(crate) const LINE_BYTES: usize = 64;
+
+/// One memory file mapped shared; unmapped when dropped.
+pub(crate) struct Mapping {
+    base: NonNull<u8>,
+    bytes: usize,
+    bell_count: usize,
+    is_writable: bool,
+}
+
+// SAFETY: everything reached through a shared reference is an atomic (P2); raw access has its own argument where it is.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+/// Bytes of a mapping with so many bells and words.
+pub(crate) fn mapping_bytes(bell_count: usize, word_count: usize) -> usize {
+    bell_count * LINE_BYTES + word_count * 8
+}
+
+impl Mapping {
+    /// Makes a zeroed memory file of fixed size and maps it.
+    ///
+    /// The file is sealed against shrinking and growing, so that nobody who is handed it can take the memory away
+    /// from under the others (P1), and its memory is allocated now, so that a full machine says so here.
+    pub(crate) fn create(name: &str, bell_count: usize, word_count: usize) -> Result<(OwnedFd, Mapping), SystemError> {
+        let bytes = mapping_bytes(bell_count, word_count);
+        let system = |call: &'static str| move |error: rustix::io::Errno| SystemError::new(call, error);
+        let fd = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
+            .map_err(system("memfd_create"))?;
+        rustix::fs::ftruncate(&fd, bytes as u64).map_err(system("ftruncate"))?;
+        rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, bytes as u64).map_err(system("fallocate"))?;
+        let seals = SealFlags::SHRINK | SealFlags::GROW;
+        rustix::fs::fcntl_add_seals(&fd, seals).map_err(system("fcntl(F_ADD_SEALS)"))?;
+        let mapping = Mapping::map(&fd, bytes, bell_count, true)?;
+        Ok((fd, mapping))
+    }
+
+    /// Maps a memory file that another process made, after checking that it has the size it should have and can never
+    /// lose it (P1).
+    pub(crate) fn attach(
+        fd: &OwnedFd,
+        bell_count: usize,
+        word_count: usize,
+        is_writable: bool,
+    ) -> Result<Mapping, SystemError> {
+        let bytes = mapping_bytes(bell_count, word_count);
+        let stat = rustix::fs::fstat(fd).map_err(|error| SystemError::new("fstat", error))?;
+        let seals = rustix::fs::fcntl_get_seals(fd).map_err(|error| SystemError::new("fcntl(F_GET_SEALS)", error))?;
+        if stat.st_size as u64 != bytes as u64 || !seals.contains(SealFlags::SHRINK) {
+            return Err(SystemError::new("attach", rustix::io::Errno::INVAL));
+        }
+        Mapping::map(fd, bytes, bell_count, is_writable)
+    }
+
+    fn map(fd: &OwnedFd, bytes: usize, bell_count: usize, is_writable: bool) -> Result<Mapping, SystemError> {
+        let protection = if is_writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
+        // SAFETY: a fresh mapping at an address of the kernel's choice touches no memory of ours.
+        let base =
+            unsafe { rustix::mm::mmap(std::ptr::null_mut(), bytes, protection, MapFlags::SHARED, fd.as_fd(), 0) }
+                .map_err(|error| SystemError::new("mmap", error))?;
+        let base = NonNull::new(base.cast::<u8>()).ok_or(SystemError::new("mmap", rustix::io::Errno::NOMEM))?;
+        Ok(Mapping { base, bytes, bell_count, is_writable })
+    }
+
+    /// The words behind the bells. Of a mapping that is only readable they may only be loaded.
+    #[inline]
+    pub(crate) fn words(&self) -> &[AtomicU64] {
+        let bells_bytes = self.bell_count * LINE_BYTES;
+        // SAFETY: the mapping is `bytes` long and stays mapped while `self` lives (P1); words start on a line, so they
+        // are aligned; nobody reaches them but by atomics of this size, or under the argument of P4.
+        unsafe {
+            std::slice::from_raw_parts(self.base.as_ptr().add(bells_bytes).cast(), (self.bytes - bells_bytes) / 8)
+        }
+    }
+
+    /// Bell `no`.
+    ///
+    /// # Panics
+    /// If there is none of that number, or the mapping is only readable: our own bug.
+    #[inline]
+    pub(crate) fn bell(&self, no: usize) -> &AtomicU32 {
+        assert!(no < self.bell_count && self.is_writable, "bell {no} of {}", self.bell_count);
+        // SAFETY: inside the mapping (asserted), aligned to a line, reached as `AtomicU32` only (P2).
+        unsafe { &*self.base.as_ptr().add(no * LINE_BYTES).cast::<AtomicU32>() }
+    }
+
+    /// Address of `len` bytes from word `word_no` on, for those who argue about access themselves (P4, P5).
+    ///
+    /// # Panics
+    /// If they are not inside the mapping: our own bug.
+    #[inline]
+    pub(crate) fn bytes_at(&self, word_no: usize, len: usize) -> NonNull<u8> {
+        let offset = self.bell_count * LINE_BYTES + word_no * 8;
+        assert!(offset <= self.bytes && len <= self.bytes - offset, "{len} bytes at {offset} of {}", self.bytes);
+        // SAFETY: the offset is inside the mapping (asserted).
+        unsafe { self.base.add(offset) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, and nothing borrows from it any more.
+        let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) };
+        debug_assert!(unmapped.is_ok(), "munmap: {unmapped:?}");
+    }
+}

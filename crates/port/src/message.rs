@@ -1,0 +1,149 @@
+//! Messages, as the receiver holds them.
+
+use crate::address::{Address, Xid};
+use crate::bytes::load_bytes;
+use crate::credentials::Credentials;
+use crate::error::MessageError;
+use crate::inbox::{Copied, Found, Inbox};
+use crate::ring::Header;
+use crate::typed::{Kind, Typed};
+
+/// A message in the receiver's ring. Its buffer is the sender's again when this is dropped.
+///
+/// Length and type are the receiver's own copy, made and checked once. The bytes are still in memory that the sender can
+/// write: a good sender does not, a bad one can change them at any time. So the safe ways to read them copy, and what is
+/// checked is the copy.
+pub struct Message<'p> {
+    inbox: &'p mut Inbox,
+    /// Lane of a message in place; `None` when it was copied to the scratch buffer.
+    lane: Option<usize>,
+    about: Copied,
+}
+
+impl<'p> Message<'p> {
+    #[inline]
+    pub(crate) fn new(inbox: &'p mut Inbox, found: Found) -> Message<'p> {
+        match found {
+            Found::InPlace(no, header) => {
+                let lane = &inbox.lanes[no].lane;
+                let about = Copied { header, from: lane.from, peer: lane.peer, group: None };
+                Message { inbox, lane: Some(no), about }
+            }
+            Found::Copied(about) => Message { inbox, lane: None, about },
+        }
+    }
+
+    /// Bytes of the message.
+    #[allow(clippy::len_without_is_empty, reason = "an empty message is a message")]
+    pub fn len(&self) -> usize {
+        self.header().len as usize
+    }
+
+    /// Type and version that the sender gave it.
+    pub fn kind(&self) -> Kind {
+        Kind { id: self.header().kind, version: self.header().version }
+    }
+
+    /// The address to answer to, as the sender says. Decisions about access belong on [`peer`](Message::peer).
+    pub fn from(&self) -> Address {
+        self.about.from
+    }
+
+    /// The process that sent it, as the kernel says. For a message of another site: the local process that carries
+    /// messages between sites.
+    pub fn peer(&self) -> Credentials {
+        self.about.peer
+    }
+
+    /// The transaction to whose group it was sent; `None` if it was for this port alone.
+    pub fn group(&self) -> Option<Xid> {
+        self.about.group
+    }
+
+    /// Copies the first bytes of the message into `into`; returns how many.
+    pub fn copy_to(&self, into: &mut [u8]) -> usize {
+        let len = self.len().min(into.len());
+        self.load(&mut into[..len]);
+        len
+    }
+
+    /// A copy of the bytes.
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.len()];
+        self.load(&mut bytes);
+        bytes
+    }
+
+    /// The message as a value of a type with a fixed layout: a copy as long as the type, checked, nothing decoded.
+    ///
+    /// # Errors
+    /// If it is of another type or version, has another length, or is no value of the type.
+    #[inline]
+    pub fn typed<T: Typed>(&self) -> Result<T, MessageError> {
+        let (found, expected) = (self.kind(), T::KIND);
+        if found.id != expected.id {
+            return Err(MessageError::Kind { found: found.id, expected: expected.id });
+        }
+        if found.version != expected.version {
+            return Err(MessageError::Version { kind: found.id, found: found.version, expected: expected.version });
+        }
+        if self.len() != size_of::<T>() {
+            return Err(MessageError::Length { kind: found.id, found: self.len(), expected: size_of::<T>() });
+        }
+        let mut value = T::new_zeroed();
+        self.load(value.as_mut_bytes());
+        if value.is_valid() { Ok(value) } else { Err(MessageError::Invalid { kind: found.id }) }
+    }
+
+    /// The bytes where they are, without a copy.
+    ///
+    /// # Safety
+    /// Nobody who can write into the buffer does so while the slice lives. Senders that use this library never do, so
+    /// this is right for senders that are trusted as one trusts oneself; [`peer`](Message::peer) says who it is.
+    pub unsafe fn bytes_in_place(&self) -> &[u8] {
+        match self.lane {
+            None => &self.inbox.scratch,
+            Some(no) => {
+                let incoming = &self.inbox.lanes[no];
+                let start = incoming.lane.memory.bytes_at(incoming.reader.payload(), self.len());
+                // SAFETY: inside the mapping (asserted there), which lives as long as the lane, which we borrow; not
+                // written meanwhile by the promise of the caller and by N1.
+                unsafe { std::slice::from_raw_parts(start.as_ptr(), self.len()) }
+            }
+        }
+    }
+
+    fn header(&self) -> &Header {
+        &self.about.header
+    }
+
+    #[inline]
+    fn load(&self, into: &mut [u8]) {
+        match self.lane {
+            None => into.copy_from_slice(&self.inbox.scratch[..into.len()]),
+            Some(no) => {
+                let incoming = &self.inbox.lanes[no];
+                load_bytes(&incoming.lane.memory.words()[incoming.reader.payload()..], into);
+            }
+        }
+    }
+}
+
+impl Drop for Message<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(no) = self.lane {
+            self.inbox.advance(no);
+        }
+    }
+}
+
+impl std::fmt::Debug for Message<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Message")
+            .field("from", &self.from())
+            .field("kind", &self.kind())
+            .field("len", &self.len())
+            .finish()
+    }
+}

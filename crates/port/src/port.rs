@@ -1,0 +1,203 @@
+//! Ports: what a process receives through (paper 002, 4.2).
+
+use crate::address::Address;
+use crate::bell::{self, NAP_NS_MAX, Waking};
+use crate::error::{ConnectError, OpenError};
+use crate::futex;
+use crate::host::{Host, Lease};
+use crate::inbox::{Found, Inbox};
+use crate::listener::{OWNER_BELL, Shared};
+use crate::message::Message;
+use crate::options::PortOptions;
+use crate::sender::Sender;
+use crate::wait::Waiter;
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::time::{Duration, Instant};
+
+/// A port: a ring of receive buffers for each sender, owned by this process.
+///
+/// Messages of one sender come in the order in which they were sent, each once. Looking for one is reading memory: no
+/// system call is made while messages are waiting. A port is used by one thread at a time.
+///
+/// Dropping it closes it: senders are told ([`PortClosed`](crate::SendError::PortClosed)), and what nobody has taken is
+/// gone. The same happens when the process ends in any way.
+///
+/// ```
+/// # use ledgerstone_port::*;
+/// # let directory = tempfile::tempdir()?;
+/// let host = Host::at(directory.path(), Site(1))?;
+/// let ours = host.address(Instance(0), ServerType(1), ServerInstance(0));
+/// let mut port = host.open_port(ours, PortOptions::default())?;
+///
+/// let mut sender = host.connect(ours, ours)?; // usually in another process
+/// sender.send(b"prepare")?;
+///
+/// let message = port.receive();
+/// assert_eq!((message.to_vec().as_slice(), message.from()), (&b"prepare"[..], ours));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Port {
+    inbox: Inbox,
+    waiter: Waiter,
+    host: Host,
+    _lease: Lease,
+}
+
+impl Port {
+    pub(crate) fn open(host: Host, address: Address, options: PortOptions) -> Result<Port, OpenError> {
+        options.check()?;
+        let path = host.socket_path(address);
+        let lease = Lease::take(&path)?
+            .ok_or_else(|| OpenError::AddressInUse { address, path: path.with_extension("lock") })?;
+        let (mode, wait) = (options.mode, options.wait);
+        let shared = Shared::new(address, options)?;
+        shared.accept_on(lease.listen(mode)?)?;
+        Ok(Port { inbox: Inbox::new(shared), waiter: Waiter::new(wait), host, _lease: lease })
+    }
+
+    /// Its address.
+    pub fn address(&self) -> Address {
+        self.inbox.shared.address
+    }
+
+    /// The host that it is on.
+    pub fn host(&self) -> &Host {
+        &self.host
+    }
+
+    /// A way to send to another port, with this one as the address to answer to.
+    ///
+    /// # Errors
+    /// See [`Host::connect`].
+    pub fn connect(&self, to: Address) -> Result<Sender, ConnectError> {
+        self.host.connect(self.address(), to)
+    }
+
+    /// The next message if there is one. Never waits, and makes no system call.
+    #[inline]
+    pub fn try_receive(&mut self) -> Option<Message<'_>> {
+        let found = self.inbox.look()?;
+        Some(Message::new(&mut self.inbox, found))
+    }
+
+    /// The next message. Waits for it as the options say.
+    #[inline]
+    pub fn receive(&mut self) -> Message<'_> {
+        loop {
+            if let Some(found) = self.wait_for_one(None) {
+                return Message::new(&mut self.inbox, found);
+            }
+        }
+    }
+
+    /// The next message, or `None` when there was none until `deadline`.
+    #[inline]
+    pub fn receive_before(&mut self, deadline: Instant) -> Option<Message<'_>> {
+        let found = self.wait_for_one(Some(deadline))?;
+        Some(Message::new(&mut self.inbox, found))
+    }
+
+    /// The next message, or `None` when there was none for as long as `patience`.
+    pub fn receive_within(&mut self, patience: Duration) -> Option<Message<'_>> {
+        self.receive_before(Instant::now() + patience)
+    }
+
+    #[inline]
+    fn wait_for_one(&mut self, deadline: Option<Instant>) -> Option<Found> {
+        loop {
+            if let Some(found) = self.inbox.look() {
+                return Some(found);
+            }
+            let peer_cpu = self.inbox.last_cpu;
+            if let Some(found) = self.waiter.look(peer_cpu, deadline, || self.inbox.look()) {
+                return Some(found);
+            }
+            if let Some(found) = self.sleep(deadline) {
+                return Some(found);
+            }
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                return None;
+            }
+        }
+    }
+
+    /// One sleep; `None` may mean anything.
+    fn sleep(&mut self, deadline: Option<Instant>) -> Option<Found> {
+        let nap = Duration::from_nanos(NAP_NS_MAX);
+        let nap = deadline.map_or(nap, |deadline| deadline.saturating_duration_since(Instant::now()).min(nap));
+        bell::prepare(self.inbox.shared.control.bell(OWNER_BELL), Waking::Futex);
+        let found = self.inbox.look();
+        if found.is_none() {
+            futex::sleep(self.inbox.shared.control.bell(OWNER_BELL), nap);
+        }
+        bell::awake(self.inbox.shared.control.bell(OWNER_BELL));
+        found.or_else(|| self.inbox.look())
+    }
+
+    /// For event loops: says that the next message is to make [`as_fd`](AsFd::as_fd) readable. `false` if messages are
+    /// waiting already: take them with [`try_receive`](Port::try_receive) first, or you may poll in vain.
+    ///
+    /// ```text
+    /// loop {
+    ///     while let Some(message) = port.try_receive() { ... }
+    ///     if port.prepare_poll() { wait until the descriptor is readable }
+    /// }
+    /// ```
+    pub fn prepare_poll(&mut self) -> bool {
+        let mut count = [0; 8];
+        let _ = rustix::io::read(&self.inbox.shared.event, &mut count); // Nothing to read is as good.
+        let bell = self.inbox.shared.control.bell(OWNER_BELL);
+        bell::prepare(bell, Waking::Descriptor);
+        let is_empty = self.inbox.waiting() == 0;
+        if !is_empty {
+            bell::awake(self.inbox.shared.control.bell(OWNER_BELL));
+        }
+        is_empty
+    }
+
+    /// Messages that wait in the ring now (paper 002, 4.2: the count of active messages).
+    pub fn waiting(&mut self) -> usize {
+        self.inbox.waiting()
+    }
+
+    /// Senders that are connected, or have left messages that were not taken yet.
+    pub fn sender_count(&mut self) -> usize {
+        self.inbox.waiting();
+        self.inbox.lanes.len()
+    }
+
+    /// Messages lost so far because the oldest made room
+    /// ([`WhenFull::DropOldest`](crate::WhenFull::DropOldest)).
+    pub fn dropped(&self) -> u64 {
+        self.inbox.losses.dropped
+    }
+
+    /// Senders that were cut off because they wrote what no sender writes.
+    pub fn violations(&self) -> u64 {
+        self.inbox.losses.broken
+    }
+}
+
+impl AsFd for Port {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.inbox.shared.event.as_fd()
+    }
+}
+
+impl AsRawFd for Port {
+    fn as_raw_fd(&self) -> RawFd {
+        self.inbox.shared.event.as_raw_fd()
+    }
+}
+
+impl Drop for Port {
+    fn drop(&mut self) {
+        self.inbox.shared.close();
+    }
+}
+
+impl std::fmt::Debug for Port {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Port").field("address", &self.address()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,207 @@
+//! Sending: one interface for ports of this host and of other sites, made fast for this host (paper 002, 4.1).
+
+use crate::address::Address;
+use crate::error::{ConnectError, SendError};
+use crate::host::Host;
+use crate::lane::LaneSender;
+use crate::options::Wait;
+use crate::typed::{Kind, Typed};
+use std::time::{Duration, Instant};
+
+/// A way to send to one port. Messages of one sender arrive in order, each at most once.
+///
+/// Several senders to one port do not disturb each other. Dropping a sender loses nothing that was sent.
+pub struct Sender {
+    route: Route,
+}
+
+enum Route {
+    Lane(LaneSender),
+}
+
+/// Until when to wait for room.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Patience {
+    None,
+    Until(Instant),
+    Endless,
+}
+
+impl Host {
+    /// A way to send to a port, with `from` as the address to answer to.
+    ///
+    /// For a port of this site, its socket is found by arithmetic and asked once for the memory; no message goes
+    /// through it.
+    ///
+    /// # Errors
+    /// See [`ConnectError`]. Waits for the owner's answer for some seconds at most.
+    pub fn connect(&self, from: Address, to: Address) -> Result<Sender, ConnectError> {
+        match to.site() {
+            None => Err(ConnectError::IsGroup { address: to }),
+            Some(site) if site == self.site() => {
+                Ok(Sender { route: Route::Lane(LaneSender::connect(self, from, to)?) })
+            }
+            Some(_) => Err(ConnectError::NoNetwork { address: to }),
+        }
+    }
+}
+
+impl Sender {
+    /// The port that it sends to.
+    pub fn to(&self) -> Address {
+        match &self.route {
+            Route::Lane(lane) => lane.to(),
+        }
+    }
+
+    /// The longest message that the port takes.
+    pub fn bytes_max(&self) -> usize {
+        match &self.route {
+            Route::Lane(lane) => lane.bytes_max(),
+        }
+    }
+
+    /// How this sender waits for room, from now on. [`Wait::Adaptive`] at first.
+    pub fn set_wait(&mut self, wait: Wait) {
+        match &mut self.route {
+            Route::Lane(lane) => lane.set_wait(wait),
+        }
+    }
+
+    /// Sends bytes; waits for room as long as it takes.
+    ///
+    /// # Errors
+    /// [`SendError::PortClosed`], [`SendError::TooLong`].
+    #[inline]
+    pub fn send(&mut self, bytes: &[u8]) -> Result<(), SendError> {
+        self.send_kind(Kind::default(), bytes, Patience::Endless)
+    }
+
+    /// Sends bytes if there is room now.
+    ///
+    /// # Errors
+    /// [`SendError::Full`], [`SendError::PortClosed`], [`SendError::TooLong`].
+    #[inline]
+    pub fn try_send(&mut self, bytes: &[u8]) -> Result<(), SendError> {
+        self.send_kind(Kind::default(), bytes, Patience::None)
+    }
+
+    /// Sends bytes; waits for room until `deadline`.
+    ///
+    /// # Errors
+    /// [`SendError::TimedOut`], [`SendError::PortClosed`], [`SendError::TooLong`].
+    #[inline]
+    pub fn send_before(&mut self, bytes: &[u8], deadline: Instant) -> Result<(), SendError> {
+        self.send_kind(Kind::default(), bytes, Patience::Until(deadline))
+    }
+
+    /// As [`send_before`](Sender::send_before), with the time to wait.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn send_within(&mut self, bytes: &[u8], patience: Duration) -> Result<(), SendError> {
+        self.send_before(bytes, Instant::now() + patience)
+    }
+
+    /// Sends a value of a type with a fixed layout, as it stands in memory; waits for room as long as it takes.
+    ///
+    /// # Errors
+    /// As [`send`](Sender::send).
+    #[inline]
+    pub fn send_typed<T: Typed>(&mut self, value: &T) -> Result<(), SendError> {
+        self.send_kind(T::KIND, value.as_bytes(), Patience::Endless)
+    }
+
+    /// Sends a typed value if there is room now.
+    ///
+    /// # Errors
+    /// As [`try_send`](Sender::try_send).
+    #[inline]
+    pub fn try_send_typed<T: Typed>(&mut self, value: &T) -> Result<(), SendError> {
+        self.send_kind(T::KIND, value.as_bytes(), Patience::None)
+    }
+
+    #[inline]
+    fn send_kind(&mut self, kind: Kind, bytes: &[u8], patience: Patience) -> Result<(), SendError> {
+        match &mut self.route {
+            Route::Lane(lane) => lane.send(kind, bytes, patience),
+        }
+    }
+
+    /// A buffer of the port to write a message of `len` bytes into, so that sending copies nothing; waits for one as
+    /// long as it takes. Its bytes are whatever was there before.
+    ///
+    /// Until it is published nobody sees it; dropped without publishing, or lost with the process, it was never sent.
+    ///
+    /// # Errors
+    /// [`SendError::PortClosed`], [`SendError::TooLong`].
+    pub fn loan(&mut self, len: usize) -> Result<Loan<'_>, SendError> {
+        self.loan_with(len, Patience::Endless)
+    }
+
+    /// A buffer if there is one now.
+    ///
+    /// # Errors
+    /// [`SendError::Full`], [`SendError::PortClosed`], [`SendError::TooLong`].
+    pub fn try_loan(&mut self, len: usize) -> Result<Loan<'_>, SendError> {
+        self.loan_with(len, Patience::None)
+    }
+
+    fn loan_with(&mut self, len: usize, patience: Patience) -> Result<Loan<'_>, SendError> {
+        let Route::Lane(lane) = &mut self.route;
+        lane.wait_for_room(len, patience)?;
+        Ok(Loan { lane, len })
+    }
+
+    /// Whether the port is known to be closed. A death is known some microseconds after it.
+    pub fn is_closed(&self) -> bool {
+        match &self.route {
+            Route::Lane(lane) => lane.is_closed(),
+        }
+    }
+
+    /// Whether the receiver has taken everything that was sent.
+    pub fn is_drained(&self) -> bool {
+        match &self.route {
+            Route::Lane(lane) => lane.is_drained(),
+        }
+    }
+}
+
+/// A buffer of the receiver, lent to be written in place: dereferences to its bytes.
+pub struct Loan<'s> {
+    lane: &'s mut LaneSender,
+    len: usize,
+}
+
+impl Loan<'_> {
+    /// Sends the message.
+    pub fn publish(self) {
+        self.publish_as(Kind::default());
+    }
+
+    /// Sends the message as one of that type.
+    pub fn publish_as(self, kind: Kind) {
+        self.lane.publish(kind, self.len);
+    }
+}
+
+impl std::ops::Deref for Loan<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.lane.buffer(self.len)
+    }
+}
+
+impl std::ops::DerefMut for Loan<'_> {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        self.lane.buffer_mut(self.len)
+    }
+}
+
+impl std::fmt::Debug for Sender {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sender").field("to", &self.to()).finish_non_exhaustive()
+    }
+}
