@@ -66,13 +66,12 @@ fn keeper() -> Result<&'static Keeper, SystemError> {
             Some(Keeper { epoll, watched: Mutex::default(), next: AtomicU64::new(0) })
         })
         .as_ref()
-        .map(|keeper| {
+        .inspect(|keeper| {
             static STARTED: OnceLock<()> = OnceLock::new();
             STARTED.get_or_init(|| {
                 // If there can be no thread, senders are not accepted, and their connecting says so.
                 let _ = std::thread::Builder::new().name("port-keeper".into()).spawn(|| keeper.run());
             });
-            keeper
         })
         .ok_or_else(|| SystemError::new("epoll_create", rustix::io::Errno::MFILE))
 }
