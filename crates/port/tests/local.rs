@@ -134,9 +134,7 @@ fn a_loaned_buffer_arrives_when_published_and_never_otherwise() {
     let ground = ground();
     let mut port = ground.host.open_port(name(0), small(4)).unwrap();
     let mut sender = ground.host.connect(name(1), name(0)).unwrap();
-    let mut loan = sender.loan(11).unwrap();
-    loan.copy_from_slice(b"not this one"[..11].as_ref());
-    drop(loan);
+    sender.loan(12).unwrap().copy_from_slice(b"not this one");
     let mut loan = sender.try_loan(4).unwrap();
     loan.copy_from_slice(b"this");
     loan.publish_as(Kind { id: 5, version: 6 });
