@@ -22,6 +22,8 @@
 
 #[cfg(not(loom))]
 mod cache;
+#[cfg(not(loom))]
+mod discard;
 #[cfg(any(not(loom), test))]
 #[cfg_attr(loom, expect(dead_code, reason = "a model has no replacement policy"))]
 mod entry;

@@ -77,6 +77,8 @@ pub(crate) struct Inner {
     pub(crate) report: RecoveryReport,
     /// Held by whoever takes a checkpoint; a latch, because it waits for the disk.
     pub(crate) checkpoint_latch: Handle<[Latch]>,
+    /// Held for the length of a compaction: taken before all other latches.
+    pub(crate) compact_latch: Handle<[Latch]>,
     /// Never contended: only under `checkpoint_latch`.
     pub(crate) control: Mutex<ControlFile>,
     pub(crate) last_checkpoint: AtomicU64,

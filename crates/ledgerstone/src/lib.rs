@@ -50,6 +50,7 @@
 mod background;
 mod bytes_table;
 mod catalog;
+mod compact;
 pub mod config;
 mod convert;
 mod entry;
@@ -71,6 +72,7 @@ pub mod typed;
 mod verify;
 
 pub use bytes_table::BytesTable;
+pub use compact::{CompactOptions, CompactPhase, CompactProgress, CompactReport};
 pub use config::{Config, Effective};
 pub use entry::Entry;
 pub use env::Environment;

@@ -175,7 +175,7 @@ fn recover(options: &Options, disk: Arc<dyn Disk>, lock: Box<dyn DiskLock>) -> R
         LogScan::new(Arc::clone(&disk), state.environment, state.segment_bytes, state.scan_lsn, state.scan_incarnation)
             .map(|scan| scan.with_incarnation_max(state.incarnation_max))
     };
-    let analysis = ledgerstone_recovery::analyse(scan()?)?;
+    let analysis = Arc::new(ledgerstone_recovery::analyse(scan()?)?);
     if analysis.end <= state.checkpoint_lsn {
         let (end, checkpoint) = (analysis.end, state.checkpoint_lsn);
         let what = format!("the log ends at LSN {end}, before its last checkpoint at {checkpoint}: its end is damaged");
@@ -200,8 +200,11 @@ fn recover(options: &Options, disk: Arc<dyn Disk>, lock: Box<dyn DiskLock>) -> R
     let engine = Arc::clone(&parts.engine);
     engine.table.raise_next_xid(Xid(state.xid_floor.0.max(analysis.max_xid.0 + 1)));
 
+    if let Some(page_count) = analysis.page_count_max() {
+        ledgerstone_space::finish_shrink(&*parts.data, state.page_bytes, page_count)?;
+    }
     let redone =
-        ledgerstone_recovery::redo(&engine, analysis.end, u64::from(effective.redo_worker_count), || Ok(scan()?))?;
+        ledgerstone_recovery::redo(&engine, &analysis, u64::from(effective.redo_worker_count), || Ok(scan()?))?;
     report.redo_applied_count = redone.applied_count;
     report.redo_skipped_count = redone.skipped_count;
     report.redo_ns = timer.lap();
@@ -360,6 +363,7 @@ impl Parts {
             disk,
             lock: Mutex::new(Some(lock)),
             checkpoint_latch: region.handle_slice(region.alloc::<Latch>(1, 8)?)?,
+            compact_latch: region.handle_slice(region.alloc::<Latch>(1, 8)?)?,
             bell: Bell::create(&region)?,
             engine: self.engine,
             space,

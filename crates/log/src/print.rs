@@ -32,6 +32,7 @@ pub fn print(record: RecordView<'_>, args: PrintArgs<'_>) -> String {
                 line += &format!(" time={}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000);
             }
         }
+        RecordKind::Truncate => line += &format!(" first_page={}", record.truncated_from().map_or(0, |page| page.0)),
         RecordKind::Incarnation => line += &format!(" incarnation={}", record.incarnation().unwrap_or(0)),
         _ => {}
     }

@@ -17,8 +17,9 @@
 //!  -- then the body, zeros up to a multiple of 8
 //! ```
 //! Body of a `Compensation` and an `NtaEnd`: first 8 bytes where the rollback goes on (`undo_next`). Body of a
-//! `Commit`: the durable LSN known when it was appended, and the time in nanoseconds since 1970 (8 bytes each). Body of an `Incarnation`: the new incarnation. Body of a
-//! `Group`: parts, each
+//! `Commit`: the durable LSN known when it was appended, and the time in nanoseconds since 1970 (8 bytes each). Body of an
+//! `Incarnation`: the new incarnation. Body of a `Truncate`: the first page that the data file does not have any more. Body
+//! of a `Group`: parts, each
 //! ```text
 //!      0     6  page id
 //!      6     2  operation id
@@ -91,11 +92,13 @@ pub enum RecordKind {
     Prepare = 12,
     /// A user's own.
     User = 13,
+    /// The data file ends here from now on: whatever earlier records say of pages behind its end is over.
+    Truncate = 14,
 }
 
 impl RecordKind {
     /// All kinds, in the order of their codes.
-    pub const ALL: [RecordKind; 13] = [
+    pub const ALL: [RecordKind; 14] = [
         RecordKind::Update,
         RecordKind::Compensation,
         RecordKind::Group,
@@ -109,6 +112,7 @@ impl RecordKind {
         RecordKind::Void,
         RecordKind::Prepare,
         RecordKind::User,
+        RecordKind::Truncate,
     ];
 
     /// The kind with this code.
@@ -130,7 +134,11 @@ impl RecordKind {
     /// Bytes that its body has at least.
     fn body_bytes_min(self) -> usize {
         match self {
-            RecordKind::Compensation | RecordKind::NtaEnd | RecordKind::Commit | RecordKind::Incarnation => 8,
+            RecordKind::Compensation
+            | RecordKind::NtaEnd
+            | RecordKind::Commit
+            | RecordKind::Incarnation
+            | RecordKind::Truncate => 8,
             _ => 0,
         }
     }
@@ -392,6 +400,11 @@ impl<'a> RecordView<'a> {
     /// The incarnation that an `Incarnation` record puts in force.
     pub fn incarnation(&self) -> Option<u64> {
         (self.kind() == RecordKind::Incarnation).then(|| le_u64(self.body(), 0))
+    }
+
+    /// The first page that the data file lost by a `Truncate`.
+    pub fn truncated_from(&self) -> Option<PageId> {
+        (self.kind() == RecordKind::Truncate).then(|| PageId(le_u64(self.body(), 0)))
     }
 
     /// The parts of a `Group`; of another kind none.

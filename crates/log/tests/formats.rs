@@ -33,7 +33,7 @@ fn records_have_the_bytes_that_are_documented() {
         ],
     );
     let page = Some((PageId(0xa1a2_a3a4_a5a6), Lsn(0xb1b2_b3b4_b5b6)));
-    let bodies: [(RecordKind, &[&[u8]]); 13] = [
+    let bodies: [(RecordKind, &[&[u8]]); 14] = [
         (RecordKind::Update, &[b"old", b"new bytes"]),
         (RecordKind::Compensation, &[&0x7172u64.to_le_bytes(), b"args"]),
         (RecordKind::Group, &[&group]),
@@ -47,6 +47,7 @@ fn records_have_the_bytes_that_are_documented() {
         (RecordKind::Void, &[&[0; 16]]),
         (RecordKind::Prepare, &[b"locks"]),
         (RecordKind::User, &[b"x"]),
+        (RecordKind::Truncate, &[&0x1122u64.to_le_bytes()]),
     ];
     assert_eq!(bodies.map(|(kind, _)| kind), RecordKind::ALL);
     let mut seal = Seal::new(ENVIRONMENT, 5);

@@ -50,6 +50,8 @@ bugs! {
     ChecksumUnread "checksum-unread",
     /// A page write that failed counts as done.
     WriteErrorForgotten "write-error-forgotten",
+    /// A page that moves is freed in one group and appears at its new place in another.
+    HalfMove "half-move",
 }
 
 #[cfg(feature = "planted")]

@@ -6,11 +6,13 @@
 //!
 //! N1. A transaction is a loser if it has a record and neither `Commit` nor `End` follows.
 //! N2. A nested top action is open if its `NtaBegin` has no `NtaEnd`; the outermost open one is kept.
+//! N3. A truncation of the data file ends the history of the pages behind its new end: what stands before it in the log is
+//!     over for them, and what follows begins with a format (`space/shrink.rs`). Redo has to know before it begins.
 
 use std::collections::BTreeMap;
 
 use ledgerstone_log::{LogScan, RecordKind};
-use ledgerstone_page::{Lsn, Xid};
+use ledgerstone_page::{Lsn, PageId, Xid};
 
 use crate::RecoveryError;
 
@@ -36,6 +38,8 @@ pub struct Analysis {
     pub incarnations: Vec<(Lsn, u64)>,
     /// Open transactions (N1).
     pub losers: BTreeMap<Xid, Loser>,
+    /// Truncations of the data file, each with the first page that went (N3).
+    pub truncations: Vec<(Lsn, PageId)>,
     /// Largest transaction id met.
     pub max_xid: Xid,
     /// Records read.
@@ -44,6 +48,21 @@ pub struct Analysis {
     pub winner_count: u64,
     /// True if the log ends with the checkpoint of an orderly close.
     pub ends_with_checkpoint: bool,
+}
+
+impl Analysis {
+    /// Pages that the data file may keep before redo begins; none if it was not truncated. What later records put behind
+    /// them comes back by redo, whole.
+    #[must_use]
+    pub fn page_count_max(&self) -> Option<u64> {
+        self.truncations.iter().map(|&(_, first)| first.0).min()
+    }
+
+    /// True if a record at `lsn` tells of a page that a later truncation took.
+    #[must_use]
+    pub fn is_over(&self, lsn: Lsn, page: PageId) -> bool {
+        self.truncations.iter().any(|&(at, first)| lsn < at && page >= first)
+    }
 }
 
 /// Reads `scan` to its end.
@@ -55,6 +74,7 @@ pub fn analyse(mut scan: LogScan) -> Result<Analysis, RecoveryError> {
     while let Some(record) = scan.next_view()? {
         found.record_count += 1;
         found.ends_with_checkpoint = record.kind() == RecordKind::Checkpoint;
+        found.truncations.extend(record.truncated_from().map(|first| (record.lsn(), first)));
         let xid = record.xid();
         if xid == Xid(0) {
             continue;

@@ -8,6 +8,7 @@
 //!     applied together or not at all.
 //! E2. Redo of a page reads only that page; an operation that formats it does not even read it from disk.
 //! E3. `rec_lsn` of a page redone is its record's own LSN: the checkpoint that ends recovery then keeps what is needed.
+//! E4. A record that a later truncation of the data file has made void for a page is passed over (N3 in `analysis.rs`).
 
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ use ledgerstone_page::{Lsn, OpId, PageId};
 use ledgerstone_region::sync;
 use ledgerstone_txn::Engine;
 
-use crate::RecoveryError;
+use crate::{Analysis, RecoveryError};
 
 /// What redo did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -29,25 +30,27 @@ pub struct Redone {
     pub skipped_count: u64,
 }
 
-/// Repeats history from where `scan` begins up to `end`, with `worker_count` workers; `scan` makes a reader for each.
+/// Repeats history from where `scan` begins up to the end that the analysis found, with `worker_count` workers; `scan` makes a
+/// reader for each. If the analysis found truncations, the data file has no more than
+/// [`Analysis::page_count_max`] pages when this is called.
 ///
 /// # Errors
 /// The log or a page cannot be read; an operation is unknown or refuses (page and log contradict each other).
 pub fn redo(
     engine: &Arc<Engine>,
-    end: Lsn,
+    found: &Arc<Analysis>,
     worker_count: u64,
     scan: impl Fn() -> Result<LogScan, RecoveryError>,
 ) -> Result<Redone, RecoveryError> {
     let worker_count = worker_count.max(1);
     let mut workers = Vec::new();
     for no in 1..worker_count {
-        let (engine, scan) = (Arc::clone(engine), scan()?);
+        let (engine, found, scan) = (Arc::clone(engine), Arc::clone(found), scan()?);
         workers.push(sync::spawn("redo", move || {
-            Worker { engine: &engine, no, worker_count, end, done: Redone::default() }.run(scan)
+            Worker { engine: &engine, found: &found, no, worker_count, done: Redone::default() }.run(scan)
         }));
     }
-    let first = Worker { engine, no: 0, worker_count, end, done: Redone::default() }.run(scan()?);
+    let first = Worker { engine, found, no: 0, worker_count, done: Redone::default() }.run(scan()?);
     // All workers are joined before any error is returned: none may outlive recovery.
     let others: Vec<_> = workers.into_iter().map(|w| w.join().unwrap_or(Err(RecoveryError::WorkerPanicked))).collect();
     let mut all = first?;
@@ -61,16 +64,16 @@ pub fn redo(
 
 struct Worker<'e> {
     engine: &'e Arc<Engine>,
+    found: &'e Analysis,
     no: u64,
     worker_count: u64,
-    end: Lsn,
     done: Redone,
 }
 
 impl Worker<'_> {
     fn run(mut self, mut scan: LogScan) -> Result<Redone, RecoveryError> {
         while let Some(record) = scan.next_view()? {
-            if record.lsn() >= self.end {
+            if record.lsn() >= self.found.end {
                 break;
             }
             match record.kind() {
@@ -106,6 +109,10 @@ impl Worker<'_> {
     }
 
     fn redo_parts(&mut self, lsn: Lsn, id: PageId, parts: &[(OpId, &[u8])]) -> Result<(), RecoveryError> {
+        if self.found.is_over(lsn, id) {
+            self.done.skipped_count += parts.len() as u64; // E4
+            return Ok(());
+        }
         let cache = &self.engine.cache;
         let mut page = latch(cache, &self.engine.ops, lsn, id, parts)?;
         if page.page_lsn() >= lsn {

@@ -143,12 +143,12 @@ fn recover(disk: &Arc<dyn Disk>) -> Result<(Arc<Engine>, ControlFile)> {
         Ok(LogScan::new(Arc::clone(disk), ENV, state.segment_bytes, state.scan_lsn, state.scan_incarnation)?
             .with_incarnation_max(state.incarnation_max))
     };
-    let found = analyse(scan()?)?;
+    let found = Arc::new(analyse(scan()?)?);
     control.state.incarnation_max += 1;
     control.write()?;
     let engine = build(disk, &found, Some(control.state.incarnation_max))?;
     engine.table.raise_next_xid(Xid(state.xid_floor.0.max(found.max_xid.0 + 1)));
-    redo(&engine, found.end, 2, scan)?;
+    redo(&engine, &found, 2, scan)?;
     undo(&engine, &found.losers)?;
     checkpoint(&engine, &mut control, false)?;
     Ok((engine, control))

@@ -7,6 +7,9 @@
 //! A page that was freed may be used again at once. That is safe for readers without latches because they follow a page
 //! id only after the page that named it is found unchanged (design 6).
 //!
+//! The first pages of the file are kept for roots ([`Space::latch_for_root`]): they never move, and the file can be cut where
+//! the last page in use lies (`shrink.rs`).
+//!
 //! This crate does not know who uses a page. Begin reading at [`Space::latch_free`].
 #![forbid(unsafe_code)]
 
@@ -14,12 +17,14 @@ mod error;
 mod file_header;
 mod map;
 mod ops;
+mod shrink;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use ledgerstone_buffer::{BufferError, ExclusivePage};
 use ledgerstone_disk::DiskFile;
+use ledgerstone_log::Claim;
 use ledgerstone_page::{Corrupt, Layout, LayoutTaken, Layouts, PageId, header};
 use ledgerstone_region::{Handle, Latch, sync};
 use ledgerstone_txn::{Durability, Engine, Part, TxnError};
@@ -28,14 +33,19 @@ pub use error::SpaceError;
 pub use file_header::{FileHeaderLayout, LAYOUT_FILE_HEADER};
 pub use map::{LAYOUT_SPACE_MAP, SpaceMapLayout, bit_of, bits_of, map_of};
 pub use ops::{OP_FILE_HEADER_FORMAT, OP_SPACE_CLEAR, OP_SPACE_FORMAT, OP_SPACE_SET, register};
+pub use shrink::finish_shrink;
 
 /// The file grows by a sixteenth of itself, within these bounds.
 const GROW_BYTES_MIN: u64 = 256 << 10;
 const GROW_BYTES_MAX: u64 = 64 << 20;
 
-/// Words in the region: where to look first, and how many pages the file has.
+/// The first pages of the file are for roots, which never move: wherever they are, the file cannot end before them.
+const ROOT_PAGES: u64 = 128;
+
+/// Words in the region: where to look first, how many pages the file has, and below which page all seem to be in use.
 const HINT: usize = 0;
 const PAGE_COUNT: usize = 1;
+const LOW: usize = 2;
 
 /// Free pages, and the map that must say that they are used.
 pub struct FreeRun<'c> {
@@ -70,8 +80,8 @@ pub struct Space {
     data: Arc<dyn DiskFile>,
     page_bytes: usize,
     words: Handle<[AtomicU64]>,
-    /// Held while the file grows: a disk without `fallocate` takes space by writing zeros behind the length it saw, and two
-    /// at once would write them over pages of the other. Taken with no other latch held.
+    /// Held while the file grows or shrinks, and while a map is made: a disk without `fallocate` takes space by writing zeros behind the length it saw, and two
+    /// at once would write them over pages of the other. Taken with no other latch held; a map may be latched under it.
     growth: Handle<Latch>,
 }
 
@@ -156,7 +166,8 @@ impl Space {
             .map_err(|e| SpaceError::Buffer(e.into()))?;
         let page_count = data.len().map_err(SpaceError::Disk)? / page_bytes as u64;
         words[PAGE_COUNT].store(page_count, Relaxed);
-        words[HINT].store(2, Relaxed);
+        words[HINT].store(ROOT_PAGES, Relaxed);
+        words[LOW].store(ROOT_PAGES, Relaxed);
         let growth = region
             .alloc::<Latch>(1, 64)
             .and_then(|span| region.handle(span.offset()))
@@ -185,21 +196,106 @@ impl Space {
         }
         loop {
             let page_count = self.page_count();
-            let map_count = page_count.div_ceil(bits);
-            let hint = PageId(self.words[HINT].load(Relaxed).min(page_count.saturating_sub(1)));
-            let first_map = hint.0 / bits;
-            for step in 0..=map_count {
-                let no = (first_map + step) % map_count;
-                // The map of the hint is searched from the hint on first, and from its beginning last.
-                let from = if step == 0 { bit_of(hint, self.page_bytes) } else { 0 };
-                if let Some(run) = self.find_in(no, from, count, page_count)? {
-                    self.words[HINT].store(run.first.0 + u64::from(count), Relaxed);
-                    return Ok(run);
-                }
+            if let Some(run) = self.latch_free_now(count)? {
+                return Ok(run);
             }
             self.grow(count, page_count)?;
             self.words[HINT].store(page_count, Relaxed);
         }
+    }
+
+    /// As [`Space::latch_free`], but the file does not grow.
+    fn latch_free_now(&self, count: u32) -> Result<Option<FreeRun<'_>>, SpaceError> {
+        let bits = bits_of(self.page_bytes);
+        let page_count = self.page_count();
+        let map_count = page_count.div_ceil(bits);
+        let hint = PageId(self.words[HINT].load(Relaxed).min(page_count.saturating_sub(1)));
+        let first_map = hint.0 / bits;
+        for step in 0..=map_count {
+            let no = (first_map + step) % map_count;
+            // The map of the hint is searched from the hint on first, and from its beginning last.
+            let from = if step == 0 { bit_of(hint, self.page_bytes) } else { 0 };
+            let from = if no == 0 { from.max(ROOT_PAGES as u32) } else { from };
+            if let Some(run) = self.find_in(no, from, count, u64::MAX)? {
+                self.words[HINT].store(run.first.0 + u64::from(count), Relaxed);
+                return Ok(Some(run));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The lowest `count` free pages in a row below `limit`, or none: the file does not grow. Otherwise as
+    /// [`Space::latch_free`].
+    ///
+    /// # Errors
+    /// A map cannot be read.
+    pub fn latch_free_below(&self, count: u32, limit: PageId) -> Result<Option<FreeRun<'_>>, SpaceError> {
+        let bits = bits_of(self.page_bytes);
+        let low = PageId(self.words[LOW].load(Relaxed).max(ROOT_PAGES));
+        let first_map = low.0 / bits;
+        for no in first_map..limit.0.min(self.page_count()).div_ceil(bits) {
+            let from = if no == first_map { bit_of(low, self.page_bytes) } else { 0 };
+            if let Some(run) = self.find_in(no, from, count, limit.0)? {
+                if count == 1 {
+                    // Who frees a lower page says so; one that was missed is found by those who do not ask for the lowest.
+                    self.words[LOW].store(run.first.0 + 1, Relaxed);
+                }
+                return Ok(Some(run));
+            }
+        }
+        Ok(None)
+    }
+
+    /// As [`Space::latch_free`], but one page for a root, which can never be moved: one of the first of the file, or the lowest
+    /// there is, so that roots do not keep the file from becoming shorter.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn latch_for_root(&self) -> Result<FreeRun<'_>, SpaceError> {
+        if let Some(run) = self.find_in(0, 0, 1, ROOT_PAGES)? {
+            return Ok(run);
+        }
+        match self.latch_free_below(1, PageId(self.page_count()))? {
+            Some(run) => Ok(run),
+            None => self.latch_free(1),
+        }
+    }
+
+    /// Where the file could end if all pages that can move lay as low as they can.
+    ///
+    /// # Errors
+    /// A map cannot be read or is damaged.
+    pub fn page_count_min(&self) -> Result<u64, SpaceError> {
+        let mut count = ROOT_PAGES;
+        let mut first = 0;
+        let bits = bits_of(self.page_bytes);
+        self.for_each_map(|map, limit| {
+            let skipped = ROOT_PAGES.saturating_sub(first).min(limit);
+            count += map::count_set(map, limit) - map::count_set(map, skipped);
+            first += bits;
+        })?;
+        Ok(count)
+    }
+
+    /// As [`Space::latch_free`], but takes fewer pages in a row, down to one, before the file grows.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn latch_free_up_to(&self, count: u32) -> Result<FreeRun<'_>, SpaceError> {
+        let mut wanted = count;
+        while wanted > 0 {
+            if let Some(run) = self.latch_free_now(wanted)? {
+                return Ok(run);
+            }
+            wanted /= 2;
+        }
+        self.latch_free(count)
+    }
+
+    /// From now on free pages are looked for from the beginning of the file.
+    pub fn look_from_beginning(&self) {
+        self.words[HINT].store(ROOT_PAGES, Relaxed);
+        self.words[LOW].store(ROOT_PAGES, Relaxed);
     }
 
     /// The map that covers `page`, latched exclusively, to free it with [`OP_SPACE_CLEAR`].
@@ -216,6 +312,7 @@ impl Space {
     /// Arguments of [`OP_SPACE_CLEAR`] for `count` pages that one map covers.
     #[must_use]
     pub fn args_clear(&self, first: PageId, count: u32) -> [u8; 8] {
+        self.words[LOW].fetch_min(first.0, Relaxed);
         ops::mark_args(bit_of(first, self.page_bytes), count)
     }
 
@@ -274,11 +371,15 @@ impl Space {
         Ok(())
     }
 
-    fn find_in(&self, map_no: u64, from: u32, count: u32, page_count: u64) -> Result<Option<FreeRun<'_>>, SpaceError> {
+    /// Looks for free pages below `below` under one map's latch.
+    fn find_in(&self, map_no: u64, from: u32, count: u32, below: u64) -> Result<Option<FreeRun<'_>>, SpaceError> {
         let bits = bits_of(self.page_bytes);
         let first = map_no * bits;
         let map = match self.engine.cache.exclusive(map_of(PageId(first), self.page_bytes)) {
-            Err(error) if error.is_never_written() => self.make_map(first)?,
+            Err(error) if error.is_never_written() => match self.make_map(first)? {
+                Some(map) => map,
+                None => return Ok(None),
+            },
             other => other?,
         };
         let layout = header::layout(map.words());
@@ -286,30 +387,53 @@ impl Space {
             let (expected, found) = (u64::from(LAYOUT_SPACE_MAP.0), u64::from(layout.0));
             return Err(SpaceError::Map(Corrupt::new("layout", header::LAYOUT as u64, expected, found).on(map.id())));
         }
-        let limit = u32::try_from(bits.min(page_count.saturating_sub(first))).unwrap_or(u32::MAX);
+        // The count of pages is looked at under the map's latch: that is how `shrink.rs` tells that they are fewer.
+        let end = self.page_count().min(below);
+        let limit = u32::try_from(bits.min(end.saturating_sub(first))).unwrap_or(u32::MAX);
         let found = map::find_clear(map.words(), from, limit, count);
         Ok(found.map(|bit| FreeRun { map, first: PageId(first + u64::from(bit)), count }))
     }
 
-    /// Makes the map of the pages from `first` on. Nothing refers to it yet, so it belongs to no transaction.
-    fn make_map(&self, first: u64) -> Result<ExclusivePage<'_>, SpaceError> {
+    /// Makes the map of the pages from `first` on, if the file has them. Nothing refers to it yet, so it belongs to no
+    /// transaction.
+    fn make_map(&self, first: u64) -> Result<Option<ExclusivePage<'_>>, SpaceError> {
         let claim = self.engine.log.claim_undo(256).map_err(TxnError::from)?;
+        if let Err(error) = self.latch_growth() {
+            self.engine.log.give_back(claim);
+            return Err(error);
+        }
+        let made = self.make_map_latched(first, claim);
+        self.growth.unlatch_exclusive();
+        made
+    }
+
+    /// The file neither grows nor shrinks meanwhile: no map is made behind its end.
+    fn make_map_latched(&self, first: u64, claim: Claim) -> Result<Option<ExclusivePage<'_>>, SpaceError> {
+        if first >= self.page_count() {
+            self.engine.log.give_back(claim);
+            return Ok(None);
+        }
         let mut map = self.engine.cache.exclusive_new(map_of(PageId(first), self.page_bytes))?;
         if header::layout(map.words()) == LAYOUT_SPACE_MAP {
             self.engine.log.give_back(claim); // Somebody was faster.
-            return Ok(map);
+            return Ok(Some(map));
         }
         let parts = [Part { page: 0, op: OP_SPACE_FORMAT, args: &first.to_le_bytes() }];
         self.engine.group_alone(claim, &mut [&mut map], &parts)?;
-        Ok(map)
+        Ok(Some(map))
+    }
+
+    fn latch_growth(&self) -> Result<(), SpaceError> {
+        self.growth
+            .exclusive(self.engine.slots.current())
+            .map_err(|timeout| BufferError::LatchTimeout { page: PageId::NONE, timeout })?;
+        Ok(())
     }
 
     /// Makes the file longer, by at least `count` pages, unless it has more than `seen` pages meanwhile. Not logged: the
     /// length is found again, and what redo writes makes it longer by itself.
     fn grow(&self, count: u32, seen: u64) -> Result<(), SpaceError> {
-        self.growth
-            .exclusive(self.engine.slots.current())
-            .map_err(|timeout| BufferError::LatchTimeout { page: PageId::NONE, timeout })?;
+        self.latch_growth()?;
         let done = if self.page_count() == seen { self.grow_latched(count, seen) } else { Ok(()) };
         self.growth.unlatch_exclusive();
         done
@@ -318,7 +442,7 @@ impl Space {
     fn grow_latched(&self, count: u32, page_count: u64) -> Result<(), SpaceError> {
         let bytes = page_count * self.page_bytes as u64;
         let step = (bytes / 16).clamp(GROW_BYTES_MIN, GROW_BYTES_MAX);
-        let wanted = (u64::from(count) + 2) * self.page_bytes as u64;
+        let wanted = (u64::from(count) + 2 + ROOT_PAGES.saturating_sub(page_count)) * self.page_bytes as u64;
         let step = step.max(wanted).next_multiple_of(self.page_bytes as u64);
         let grown = self.data.allocate(bytes, step);
         if let Err(source) = grown {

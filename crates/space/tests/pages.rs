@@ -178,7 +178,40 @@ fn a_space_opens_when_its_page_table_is_smaller_than_a_map() {
     let (engine, _) = new_space(&disk, 1000);
     let data = disk.open("data", Open::EXISTING).unwrap();
     let space = Space::open(&engine, data, ENV).unwrap();
-    assert_eq!(take(&engine, &space, 1).unwrap(), PageId(2));
+    assert_eq!(take(&engine, &space, 1).unwrap(), PageId(128));
+    assert_eq!(space.latch_for_root().unwrap().first, PageId(2));
+}
+
+fn give_back(engine: &Arc<Engine>, space: &Space, first: PageId, count: u32) {
+    let mut txn = engine.begin().unwrap();
+    txn.claim(1024).unwrap();
+    let mut map = space.latch_map_of(first).unwrap();
+    let clear = space.args_clear(first, count);
+    txn.group(&mut [&mut map], &[Part { page: 0, op: OP_SPACE_CLEAR, args: &clear }]).unwrap();
+    drop(map);
+    txn.commit(Durability::Volatile).unwrap();
+}
+
+#[test]
+fn the_file_is_cut_behind_the_last_page_in_use_and_grows_again() {
+    let disk: Arc<dyn Disk> = Arc::new(SimDisk::new());
+    let (engine, space) = new_space(&disk, 1 << 17);
+    let data = disk.open("data", Open::EXISTING).unwrap();
+    // Beyond the first map's pages, so that the second map goes and comes back.
+    let bits = bits_of(PAGE_BYTES) as u32;
+    let first = take(&engine, &space, bits / 2).unwrap();
+    let second = take(&engine, &space, bits / 2).unwrap();
+    assert!(second.0 >= u64::from(bits), "{second}");
+    give_back(&engine, &space, second, bits / 2);
+    while space.shrink().unwrap() > 0 {}
+    assert_eq!(space.page_count(), first.0 + u64::from(bits / 2));
+    assert_eq!(data.len().unwrap(), space.page_count() * PAGE_BYTES as u64);
+    assert_eq!(space.page_count_min().unwrap(), 128 + u64::from(bits / 2));
+    assert_eq!(take(&engine, &space, bits / 2).unwrap(), second, "the map was made anew");
+    let allocated = space.allocated_count().unwrap();
+    engine.cache.write_back_all().unwrap();
+    let again = Space::open(&engine, data, ENV).unwrap();
+    assert_eq!(again.allocated_count().unwrap(), allocated);
 }
 
 #[test]

@@ -6,7 +6,8 @@ use ledgerstone_region::PageBuf;
 
 use crate::blob::op_cases as blob_cases;
 use crate::btree::args::{
-    FenceArgs, FormatArgs, InsertArgs, PatchArgs, Place, PostArgs, ReplaceArgs, write_place, write_remove,
+    FenceArgs, FormatArgs, InsertArgs, PatchArgs, Place, PostArgs, ReplaceArgs, TakeArgs, write_cut_low, write_place,
+    write_relink, write_remove, write_repoint,
 };
 use crate::btree::edit::{Entry, child_value};
 use crate::btree::ops::*;
@@ -64,6 +65,7 @@ fn every_operation_keeps_the_rules_of_operations() {
     let shorter = ReplaceArgs { new_header: 1, new: &[1], ..longer };
     let padded = page(&ops, &[(OP_NODE_FORMAT, format(20)), (OP_NODE_REPLACE, shorter.write())]);
     let back_again = ReplaceArgs { new_header: values[5].len() as u16, new: &values[5], ..longer };
+    let take = TakeArgs { link: PageId(12), high: b"m", entries: entries(20).split_off(12) };
     let mut cases = vec![
         kit::Case::new(OP_NODE_FORMAT, leaf.clone(), format(7)),
         kit::Case::new(OP_NODE_INSERT, leaf.clone(), insert),
@@ -75,6 +77,10 @@ fn every_operation_keeps_the_rules_of_operations() {
         kit::Case::new(OP_NODE_REPLACE, leaf.clone(), shorter.write()),
         kit::Case::new(OP_NODE_FENCE, leaf.clone(), FenceArgs { keep: 9, link: PageId(5), high: b"key-009" }.write()),
         kit::Case::new(OP_NODE_REMOVE, leaf.clone(), write_remove(&[0, 1, 7, 19])),
+        kit::Case::new(OP_NODE_REPOINT, inner.clone(), write_repoint(0, PageId(77))),
+        kit::Case::new(OP_NODE_RELINK, leaf.clone(), write_relink(PageId(77))),
+        kit::Case::new(OP_NODE_TAKE, page(&ops, &[(OP_NODE_FORMAT, format(12))]), take.write()),
+        kit::Case::new(OP_NODE_CUT_LOW, leaf.clone(), write_cut_low(7, b"key-007")),
         kit::Case::new(OP_NODE_POST, inner, PostArgs { slot: 1, child: PageId(51), key: b"m" }.write()),
         kit::Case::new(OP_NODE_TRIM, padded.clone(), write_remove(&[5])),
         kit::Case::new(OP_NODE_REPLACE, padded, back_again.write()),

@@ -8,7 +8,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-use ledgerstone::{BytesTable, Environment, Error, Ticket, Transaction, TransactionOptions};
+use ledgerstone::{BytesTable, CompactOptions, Environment, Error, Ticket, Transaction, TransactionOptions};
 use ledgerstone_disk::{FaultDisk, SimDisk};
 use ledgerstone_region::sync;
 
@@ -72,6 +72,19 @@ impl Client {
                     match self.env.checkpoint() {
                         Ok(_) => true,
                         Err(error) => self.goes_on("checkpoint", &error, &mut report),
+                    }
+                }
+                Job::Compact => {
+                    report.counters.add("compactions", 1);
+                    match self.env.compact(CompactOptions::default()) {
+                        Ok(done) => {
+                            report.counters.add("pages_moved", done.moved_page_count);
+                            report
+                                .counters
+                                .add("pages_cut", done.page_count_before.saturating_sub(done.page_count_after));
+                            true
+                        }
+                        Err(error) => self.goes_on("compact", &error, &mut report),
                     }
                 }
                 Job::WaitForTicket => {

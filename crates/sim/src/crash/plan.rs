@@ -116,6 +116,8 @@ pub enum Job {
     Transaction(TransactionPlan),
     /// A checkpoint on request.
     Checkpoint,
+    /// The data file is compacted.
+    Compact,
     /// Waits for its oldest ticket.
     WaitForTicket,
     /// Gives others time, in microseconds.
@@ -323,10 +325,13 @@ fn crash_point(random: &mut Random, scale: u64) -> u64 {
 }
 
 fn job(random: &mut Random, flavour: Flavour) -> Job {
-    match random.weighted(&[86, if flavour == Flavour::Log { 10 } else { 4 }, 6, 4]) {
+    let checkpoints = if flavour == Flavour::Log { 10 } else { 4 };
+    let compactions = if matches!(flavour, Flavour::Splits | Flavour::Large) { 14 } else { 4 };
+    match random.weighted(&[86, checkpoints, 6, compactions, 4]) {
         0 => Job::Transaction(transaction(random, flavour)),
         1 => Job::Checkpoint,
         2 => Job::WaitForTicket,
+        3 => Job::Compact,
         _ => Job::Sleep(random.between(1, 20_000)),
     }
 }

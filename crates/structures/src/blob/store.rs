@@ -37,14 +37,18 @@ pub(crate) fn create(txn: &mut Txn, to_free: &ToFree, content: &[u8]) -> Result<
     // A group must fit into the log's buffer, too.
     let log_pages = engine.log.claim_bytes_max() as usize / 2 / (page_bytes + RECORD_OVERHEAD_BYTES);
     let group_pages = log_pages.clamp(1, GROUP_PAGES_MAX);
-    for pages in content.chunks(group_pages * content_bytes_max(page_bytes)) {
-        let count = pages.len().div_ceil(content_bytes_max(page_bytes));
+    let mut rest = content;
+    while !rest.is_empty() {
+        let count = rest.len().div_ceil(content_bytes_max(page_bytes)).min(group_pages);
         txn.claim(count * (page_bytes + RECORD_OVERHEAD_BYTES) + 4 * RECORD_OVERHEAD_BYTES)?;
         if index::extent_count(cache.shared(last)?.words()) >= extent_count_max(page_bytes) {
             last = add_index_page(txn, space, cache, root, last)?;
             txn.claim(count * (page_bytes + RECORD_OVERHEAD_BYTES) + 4 * RECORD_OVERHEAD_BYTES)?;
         }
-        let mut run = space.latch_free(count as u32)?;
+        let mut run = space.latch_free_up_to(count as u32)?;
+        let count = run.count as usize;
+        let (pages, left) = rest.split_at(rest.len().min(count * content_bytes_max(page_bytes)));
+        rest = left;
         let set = run.args_set();
         let append = append_args(Extent { first: run.first, count: count as u16 });
         let mut index = cache.exclusive(last)?;

@@ -13,6 +13,10 @@
 //! TRIM     as REMOVE
 //! POST     slot u16, child u48, key_len u16, key
 //! FREE     nothing
+//! REPOINT  slot u16, child u48
+//! RELINK   link u48
+//! TAKE     link u48, high_len u16, count u16, prefix_len u16, high, prefix, then each record as in FORMAT
+//! CUT_LOW  drop u16, low_len u16, low
 //!
 //! place    root u48, slot u16, key_len u16, key: where the record was, and how to find it when it has moved
 //! ```
@@ -332,4 +336,83 @@ impl<'a> PostArgs<'a> {
         let key = args.bytes(len)?;
         args.end(PostArgs { slot, child, key })
     }
+}
+
+/// REPOINT.
+pub(crate) fn write_repoint(slot: usize, child: PageId) -> Vec<u8> {
+    Writer::new(8).u16(slot).page(child).done()
+}
+
+pub(crate) fn read_repoint(args: &[u8]) -> Option<(usize, PageId)> {
+    let mut args = Reader::new(args);
+    let (slot, child) = (args.size()?, args.page()?);
+    args.end((slot, child))
+}
+
+/// RELINK.
+pub(crate) fn write_relink(link: PageId) -> Vec<u8> {
+    Writer::new(6).page(link).done()
+}
+
+pub(crate) fn read_relink(args: &[u8]) -> Option<PageId> {
+    let mut args = Reader::new(args);
+    let link = args.page()?;
+    args.end(link)
+}
+
+/// TAKE.
+pub(crate) struct TakeArgs<'a> {
+    pub link: PageId,
+    pub high: &'a [u8],
+    pub entries: Vec<Entry<'a>>,
+}
+
+impl<'a> TakeArgs<'a> {
+    pub(crate) fn write(&self) -> Vec<u8> {
+        let prefix = match (self.entries.first(), self.entries.last()) {
+            (Some(a), Some(b)) => {
+                let a = a.key();
+                a[..common(&a, &b.key())].to_vec()
+            }
+            _ => Vec::new(),
+        };
+        let mut out = Writer::new(12 + self.high.len())
+            .page(self.link)
+            .u16(self.high.len())
+            .u16(self.entries.len())
+            .u16(prefix.len())
+            .bytes(self.high)
+            .bytes(&prefix);
+        for entry in &self.entries {
+            let key = entry.key();
+            let rest = &key[prefix.len()..];
+            out = out.u16(rest.len()).u16(usize::from(entry.header)).bytes(rest).bytes(entry.value);
+        }
+        out.done()
+    }
+
+    pub(crate) fn read(args: &'a [u8]) -> Option<TakeArgs<'a>> {
+        let mut args = Reader::new(args);
+        let (link, high_len, count, prefix_len) = (args.page()?, args.size()?, args.size()?, args.size()?);
+        let (high, prefix) = (args.bytes(high_len)?, args.bytes(prefix_len)?);
+        let mut entries = Vec::new();
+        for _ in 0..count {
+            let (key_len, header) = (args.size()?, args.u16()?);
+            let (suffix, value) = (args.bytes(key_len)?, args.area(header)?);
+            entries.push(Entry { prefix, suffix, header, value });
+        }
+        args.end(TakeArgs { link, high, entries })
+    }
+}
+
+/// CUT_LOW.
+pub(crate) fn write_cut_low(drop: usize, low: &[u8]) -> Vec<u8> {
+    Writer::new(4 + low.len()).u16(drop).u16(low.len()).bytes(low).done()
+}
+
+pub(crate) fn read_cut_low(args: &[u8]) -> Option<(usize, &[u8])> {
+    let mut args = Reader::new(args);
+    let (drop, len) = (args.size()?, args.size()?);
+    let low = args.bytes(len)?;
+    args.end((drop, low))
 }

@@ -338,7 +338,7 @@ fn copy_of(page: &PageMut<'_>) -> Vec<u8> {
     copy
 }
 
-/// Writes a node built anew over the old one.
+/// Writes a node built anew over the old one, with the old low fence.
 fn put_built(
     page: &mut PageMut<'_>,
     node: &Node<&[u8]>,
@@ -346,7 +346,18 @@ fn put_built(
     high: &[u8],
     entries: &[Entry<'_>],
 ) -> Result<(), Unfit> {
-    let built = build(node.page_bytes(), node.level(), link, &node.low(), high, entries);
+    put_rebuilt(page, node, link, &node.low(), high, entries)
+}
+
+fn put_rebuilt(
+    page: &mut PageMut<'_>,
+    node: &Node<&[u8]>,
+    link: PageId,
+    low: &[u8],
+    high: &[u8],
+    entries: &[Entry<'_>],
+) -> Result<(), Unfit> {
+    let built = build(node.page_bytes(), node.level(), link, low, high, entries);
     page.put(LINK_AT, &built.ok_or(Unfit("the node is full"))?);
     Ok(())
 }
@@ -558,6 +569,75 @@ pub fn trim(page: &mut PageMut<'_>, slots: &[usize]) -> Result<(), Unfit> {
         page.put_u16(at, header & !PADDED);
     }
     page.put_u16(GARBAGE_AT, garbage as u16);
+    Ok(())
+}
+
+/// Appends records, which come after those that are there, and sets a new high fence and link: the left of two neighbours
+/// takes from the right one.
+///
+/// # Errors
+/// They do not fit.
+pub fn take(page: &mut PageMut<'_>, link: PageId, high: &[u8], more: &[Entry<'_>]) -> Result<(), Unfit> {
+    sane(page)?;
+    let copy = copy_of(page);
+    let node = Node::new(copy.as_slice());
+    let mut entries = entries_of(&node);
+    entries.extend_from_slice(more);
+    put_built(page, &node, link, high, &entries)
+}
+
+/// Drops the first `drop` slots and sets a new low fence: the right of two neighbours, when the left one has taken from it.
+///
+/// # Errors
+/// It has no more slots than that, or the fence does not fit.
+pub fn cut_low(page: &mut PageMut<'_>, drop: usize, low: &[u8]) -> Result<(), Unfit> {
+    sane(page)?;
+    let copy = copy_of(page);
+    let node = Node::new(copy.as_slice());
+    let all = entries_of(&node);
+    let entries = without_first(node.level(), all.get(drop..).unwrap_or_default());
+    if entries.is_empty() {
+        return Err(Unfit("drops all slots"));
+    }
+    put_rebuilt(page, &node, node.link(), low, &node.high(), &entries)
+}
+
+/// Entries of a node that begins with them: above the leaves the first one stands for the low fence (N4).
+#[must_use]
+pub fn without_first<'a>(level: u8, entries: &[Entry<'a>]) -> Vec<Entry<'a>> {
+    let mut entries = entries.to_vec();
+    if level > 0
+        && let Some(first) = entries.first_mut()
+    {
+        *first = Entry { prefix: &[], suffix: &[], ..*first };
+    }
+    entries
+}
+
+/// Makes a slot of an inner node name another page.
+///
+/// # Errors
+/// No such slot, or no child in it.
+pub fn repoint(page: &mut PageMut<'_>, slot: usize, child: PageId) -> Result<(), Unfit> {
+    let node = sane(page)?;
+    let record = sane_record(&node, slot)?;
+    if node.level() == 0 || record.value_len() != CHILD_BYTES {
+        return Err(Unfit("no child"));
+    }
+    page.put(record.value_at(), &child_value(child));
+    Ok(())
+}
+
+/// Sets the link to the right sibling.
+///
+/// # Errors
+/// A node without one gets none this way, and one that has keeps one (N7).
+pub fn relink(page: &mut PageMut<'_>, link: PageId) -> Result<(), Unfit> {
+    let node = sane(page)?;
+    if node.is_rightmost() || link == PageId(0) {
+        return Err(Unfit("no right sibling"));
+    }
+    page.put_u64(LINK_AT, link.0);
     Ok(())
 }
 

@@ -19,6 +19,9 @@ use super::search::{Aim, Descent, hash_of};
 use super::tree::Tree;
 use crate::TreeError;
 
+/// A leaf that uses less than this part of its page is merged with a neighbour.
+const SPARSE_PART: usize = 4;
+
 /// What a purge did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Purged {
@@ -69,8 +72,8 @@ impl Tree {
         Ok(purged)
     }
 
-    /// Purges the leaf whose range holds `key`, and unlinks it if it is empty then.
-    fn purge_leaf(&self, txn: &mut Txn, key: &[u8], purged: &mut Purged) -> Result<(), TreeError> {
+    /// Purges the leaf whose range holds `key`, and unlinks it if it is empty then, or merges it if little is left.
+    pub(super) fn purge_leaf(&self, txn: &mut Txn, key: &[u8], purged: &mut Purged) -> Result<(), TreeError> {
         txn.claim(4 * RECORD_OVERHEAD_BYTES + self.page_bytes / 4)?;
         let mut leaf = self.latch_node(key, 0, &mut Descent::default())?;
         let ghosts = Node::new(leaf.words()).ghosts() as u64;
@@ -78,10 +81,13 @@ impl Tree {
         purged.ghost_count += gone;
         purged.held_count += ghosts - gone;
         let is_empty = Node::new(leaf.words()).count() == 0;
+        let is_sparse = Node::new(leaf.words()).live_bytes() < self.page_bytes / SPARSE_PART;
         let low = Node::new(leaf.words()).low();
         drop(leaf);
         if is_empty {
             purged.page_count += self.unlink_empty(txn, &low)?;
+        } else if is_sparse {
+            purged.page_count += u64::from(self.merge_sparse(txn, &low)?);
         }
         Ok(())
     }

@@ -6,7 +6,7 @@
 //!   left ───► right ───► next    ──►     left + right ───► next
 //! ```
 //! The one step: two neighbours under one parent become one, if one of them is an empty leaf or has a single child, and
-//! all fits. The left page keeps its place and takes the right one's content, fence and link; the right page goes.
+//! all fits (`pack.rs`). The left page keeps its place and takes the right one's content, fence and link; the right page goes.
 //!
 //! An empty leaf that is its parent's only child has no neighbour there. Then the lowest node above that has a neighbour is
 //! joined with it first; that gives the node below a neighbour, and so on down. If no node above has one, the root is the
@@ -23,21 +23,22 @@ use ledgerstone_page::{OpId, PageId};
 use ledgerstone_space::OP_SPACE_CLEAR;
 use ledgerstone_txn::{Part, RECORD_OVERHEAD_BYTES, Txn};
 
-use super::args::{FenceArgs, FormatArgs, write_remove};
-use super::edit::{Entry, entries_of, size_of};
+use super::args::FormatArgs;
+use super::edit::entries_of;
 use super::node::Node;
-use super::ops::{OP_NODE_FENCE, OP_NODE_FORMAT, OP_NODE_FREE, OP_NODE_REMOVE};
+use super::ops::{OP_NODE_FORMAT, OP_NODE_FREE};
+use super::pack::{Packing, PairDone};
 use super::search::{Aim, Descent, Held, Unposted};
 use super::tree::Tree;
 use crate::TreeError;
 
 /// Two neighbours under one parent.
-struct Pair<'t> {
-    parent: OptimisticPage<'t>,
+pub(super) struct Pair<'t> {
+    pub parent: OptimisticPage<'t>,
     /// Slot of the right one.
-    slot: usize,
-    left: PageId,
-    right: PageId,
+    pub slot: usize,
+    pub left: PageId,
+    pub right: PageId,
 }
 
 /// What can be done for an empty leaf.
@@ -57,7 +58,7 @@ impl Tree {
         // Each step but the last brings the neighbour one level nearer to the leaf.
         for _ in 0..=u8::MAX {
             let done = match self.unlink_chance(txn, low)? {
-                Chance::Join(pair) => self.join(txn, pair)?,
+                Chance::Join(pair) => self.pack_pair(txn, pair, Packing::Few)? == PairDone::Joined,
                 Chance::LowerRoot(child) => self.lower_root(txn, child)?,
                 Chance::No => false,
             };
@@ -113,64 +114,8 @@ impl Tree {
         }
     }
 
-    /// Two neighbours become one, if they still are neighbours and fit.
-    fn join(&self, txn: &mut Txn, pair: Pair<'_>) -> Result<bool, TreeError> {
-        txn.claim(self.page_bytes + self.page_bytes / 2 + 8 * RECORD_OVERHEAD_BYTES)?;
-        let cache = &self.engine.cache;
-        // They are brought in before anything is latched.
-        for id in [pair.left, pair.right] {
-            let _ = cache.optimistic(id);
-        }
-        let mut map = self.space.latch_map_of(pair.right)?;
-        let Ok(mut parent) = pair.parent.try_upgrade() else { return Ok(false) };
-        let mut left_page = cache.exclusive(pair.left)?;
-        let mut right_page = cache.exclusive(pair.right)?;
-        let (mut left_copy, mut right_copy) = (vec![0u8; self.page_bytes], vec![0u8; self.page_bytes]);
-        left_page.words().copy_to(0, &mut left_copy);
-        right_page.words().copy_to(0, &mut right_copy);
-        let (left, right) = (Node::new(left_copy.as_slice()), Node::new(right_copy.as_slice()));
-        let level = left.level();
-        // What a node has when it is to go: an empty leaf, or a node with a single child.
-        let few = usize::from(level > 0);
-        if !left.is_of(self.root)
-            || !right.is_of(self.root)
-            || right.level() != level
-            || left.count().min(right.count()) > few
-            || left.link() != pair.right
-            || left.high() != right.low()
-        {
-            return Ok(false);
-        }
-        let (low, middle, high, link) = (left.low(), right.low(), right.high(), right.link());
-        let mut entries = entries_of(&left);
-        let keep = entries.len();
-        entries.extend(entries_of(&right));
-        if level > 0 {
-            // N4: what stood for the right node's low fence is a key now.
-            entries[keep] = Entry { suffix: &middle, ..entries[keep] };
-        }
-        if size_of(level, &low, &high, &entries) > self.page_bytes {
-            return Ok(false);
-        }
-        let (op, args) = if right.count() == 0 {
-            (OP_NODE_FENCE, FenceArgs { keep, link, high: &high }.write())
-        } else {
-            let args = FormatArgs { root: self.root, level, link, low: &low, high: &high, entries };
-            (OP_NODE_FORMAT, args.write())
-        };
-        let clear = self.space.args_clear(pair.right, 1);
-        let remove = write_remove(&[pair.slot]);
-        let parts: [(usize, OpId, &[u8]); 4] =
-            [(0, OP_SPACE_CLEAR, &clear), (1, OP_NODE_REMOVE, &remove), (2, op, &args), (3, OP_NODE_FREE, &[])];
-        txn.group(
-            &mut [&mut map, &mut parent, &mut left_page, &mut right_page],
-            &parts.map(|(page, op, args)| Part { page, op, args }),
-        )?;
-        Ok(true)
-    }
-
     /// The root takes the content of its only child.
-    fn lower_root(&self, txn: &mut Txn, child: PageId) -> Result<bool, TreeError> {
+    pub(super) fn lower_root(&self, txn: &mut Txn, child: PageId) -> Result<bool, TreeError> {
         txn.claim(self.page_bytes + self.page_bytes / 2 + 8 * RECORD_OVERHEAD_BYTES)?;
         let cache = &self.engine.cache;
         let mut map = self.space.latch_map_of(child)?;

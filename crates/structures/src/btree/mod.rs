@@ -5,12 +5,13 @@
 //! | `node.rs`, `bytes.rs` | layout 5, read, wherever its bytes lie |
 //! | `edit.rs` | layout 5, changed, and whether it will fit |
 //! | `node_check.rs` | its invariants, proved |
-//! | `args.rs`, `ops.rs` | operations 32 to 41 |
+//! | `args.rs`, `ops.rs` | operations 32 to 46 |
 //! | `tree.rs` | what a tree is; create; point read |
 //! | `search.rs` | the way down |
 //! | `write.rs` | insert, put, modify, delete |
 //! | `split.rs`, `post.rs` | a node becomes two; the parent learns of it |
-//! | `ghost.rs`, `merge.rs` | ghosts are purged; empty pages leave |
+//! | `ghost.rs`, `merge.rs` | ghosts are purged; empty and sparse pages leave |
+//! | `pack.rs`, `relocate.rs` | neighbours become full ones; pages move to lower places |
 //! | `undo.rs` | rollback by key |
 //! | `scan.rs` | ranges, both ways |
 //! | `check.rs` | a whole tree, proved |
@@ -27,7 +28,9 @@ mod merge;
 pub mod node;
 pub mod node_check;
 pub mod ops;
+mod pack;
 mod post;
+mod relocate;
 mod scan;
 pub(crate) mod search;
 pub(crate) mod split;
@@ -40,6 +43,8 @@ mod node_tests;
 
 pub use check::TreeReport;
 pub use ghost::Purged;
+pub use pack::Packed;
+pub use relocate::Moved;
 pub use scan::{Direction, Record, Scan};
 pub use tree::{Read, Tree};
 pub(crate) use undo::register_undos;

@@ -13,6 +13,10 @@
 //! | 40 | post a child | in groups only |
 //! | 41 | free: no node any more | in groups only |
 //! | 42 | trim: pads go | in groups only |
+//! | 43 | repoint: a slot names another child | in groups only |
+//! | 44 | relink: the right sibling is another page | in groups only |
+//! | 45 | take: records come from the right sibling; new high fence and link | in groups only |
+//! | 46 | cut low: the first slots go, new low fence | in groups only |
 //!
 //! O1. All undo is logical: by the time of a rollback a record may have moved to another slot or page. `undo.rs` finds it
 //!     by root and key.
@@ -22,7 +26,8 @@ use ledgerstone_op::{DuplicateOperation, OpError, Operation, PageMut, Registry, 
 use ledgerstone_page::{LayoutId, OpId, PageId};
 
 use super::args::{
-    FenceArgs, FormatArgs, InsertArgs, PatchArgs, Place, PostArgs, ReplaceArgs, read_place, read_remove,
+    FenceArgs, FormatArgs, InsertArgs, PatchArgs, Place, PostArgs, ReplaceArgs, TakeArgs, read_cut_low, read_place,
+    read_relink, read_remove, read_repoint,
 };
 use super::edit::{self, Unfit};
 use super::node::{CHILD_BYTES, LAYOUT_NODE, LINK_AT};
@@ -50,6 +55,14 @@ pub const OP_NODE_FREE: OpId = OpId(41);
 
 /// Pads go.
 pub const OP_NODE_TRIM: OpId = OpId(42);
+/// A slot names another child.
+pub const OP_NODE_REPOINT: OpId = OpId(43);
+/// The right sibling is another page.
+pub const OP_NODE_RELINK: OpId = OpId(44);
+/// Records come from the right sibling.
+pub const OP_NODE_TAKE: OpId = OpId(45);
+/// The first slots go to the left sibling.
+pub const OP_NODE_CUT_LOW: OpId = OpId(46);
 
 type Redo = fn(&mut PageMut<'_>, &[u8]) -> Option<Result<(), Unfit>>;
 
@@ -102,7 +115,7 @@ impl Operation for NodeOperation {
     }
 }
 
-const OPERATIONS: [NodeOperation; 11] = [
+const OPERATIONS: [NodeOperation; 15] = [
     NodeOperation {
         id: OP_NODE_FORMAT,
         name: "node format",
@@ -225,6 +238,50 @@ const OPERATIONS: [NodeOperation; 11] = [
         is_undoable: false,
         redo: |page, args| Some(edit::trim(page, &read_remove(args)?)),
         print: |args| read_remove(args).map(|slots| format!("slots {slots:?}")),
+    },
+    NodeOperation {
+        id: OP_NODE_REPOINT,
+        name: "node repoint",
+        formats: false,
+        is_undoable: false,
+        redo: |page, args| {
+            let (slot, child) = read_repoint(args)?;
+            Some(edit::repoint(page, slot, child))
+        },
+        print: |args| read_repoint(args).map(|(slot, child)| format!("slot {slot} child {child}")),
+    },
+    NodeOperation {
+        id: OP_NODE_RELINK,
+        name: "node relink",
+        formats: false,
+        is_undoable: false,
+        redo: |page, args| Some(edit::relink(page, read_relink(args)?)),
+        print: |args| read_relink(args).map(|link| format!("link {link}")),
+    },
+    NodeOperation {
+        id: OP_NODE_TAKE,
+        name: "node take",
+        formats: false,
+        is_undoable: false,
+        redo: |page, args| {
+            let a = TakeArgs::read(args)?;
+            Some(edit::take(page, a.link, a.high, &a.entries))
+        },
+        print: |args| {
+            let a = TakeArgs::read(args)?;
+            Some(format!("{} slots more, high {}, link {}", a.entries.len(), Bytes(a.high), a.link))
+        },
+    },
+    NodeOperation {
+        id: OP_NODE_CUT_LOW,
+        name: "node cut low",
+        formats: false,
+        is_undoable: false,
+        redo: |page, args| {
+            let (drop, low) = read_cut_low(args)?;
+            Some(edit::cut_low(page, drop, low))
+        },
+        print: |args| read_cut_low(args).map(|(drop, low)| format!("{drop} slots less, low {}", Bytes(low))),
     },
 ];
 

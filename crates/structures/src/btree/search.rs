@@ -316,17 +316,26 @@ impl Tree {
         }
     }
 
+    /// A page latched exclusively whose id was read a while ago; none if it was freed and the file cut off before it.
+    pub(crate) fn exclusive_if_there(&self, id: PageId) -> Result<Option<ExclusivePage<'_>>, TreeError> {
+        match self.engine.cache.exclusive(id) {
+            Ok(page) => Ok(Some(page)),
+            Err(error) if error.is_never_written() => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// As [`Tree::latch_node`], waiting for the node's latch. The node is found under shared latches, given up, and
     /// latched anew: whatever happened to it meanwhile shows in its fences, and a key that moved right is followed.
     fn latch_node_waiting(&self, key: &[u8], level: u8, descent: &mut Descent) -> Result<ExclusivePage<'_>, TreeError> {
         loop {
             let id = self.find_latched(Aim::Key(key), level, descent)?.page.id();
-            let page = self.engine.cache.exclusive(id)?;
-            let node = Node::new(page.words());
-            if node.is_of(self.root) && node.level() == level && !node.is_before(key) && !node.is_beyond(key) {
-                return Ok(page);
+            if let Some(page) = self.exclusive_if_there(id)? {
+                let node = Node::new(page.words());
+                if node.is_of(self.root) && node.level() == level && !node.is_before(key) && !node.is_beyond(key) {
+                    return Ok(page);
+                }
             }
-            drop(page);
             descent.restarted();
         }
     }

@@ -111,7 +111,11 @@ impl Tree {
             let id = self.find(super::search::Aim::Key(key), level, &mut descent)?.id();
             let is_root = id == self.root;
             let run = self.space.latch_free(if is_root { 2 } else { 1 })?;
-            let page = self.engine.cache.exclusive(id)?;
+            let Some(page) = self.exclusive_if_there(id)? else {
+                drop(run);
+                descent.restarted();
+                continue;
+            };
             let node = Node::new(page.words());
             if !node.is_of(self.root) || node.level() != level || node.is_before(key) || node.is_beyond(key) {
                 drop((page, run));

@@ -158,7 +158,7 @@ impl Tree {
                     let args = write_place(Place { root: self.root, slot, key });
                     txn.update(&mut page, OP_NODE_DELETE, &args)?;
                     let node = Node::new(page.words());
-                    if node.ghosts() == node.count()
+                    if has_become_sparse(node.count(), node.ghosts())
                         && page.id() != self.root
                         && let Some(to_free) = &self.to_free
                     {
@@ -372,6 +372,12 @@ impl Tree {
         }
         Ok(Entering::Entered)
     }
+}
+
+/// True if the last deletion left nothing but ghosts, or less than a quarter for the first time.
+fn has_become_sparse(count: usize, ghosts: usize) -> bool {
+    let left = count - ghosts.min(count);
+    left == 0 || (count >= 16 && left == count / 4)
 }
 
 /// What came of the try to put a new key into a gap.

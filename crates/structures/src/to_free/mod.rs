@@ -171,7 +171,10 @@ impl ToFree {
         let mut descent = Descent::default();
         loop {
             txn.claim(8 * RECORD_OVERHEAD_BYTES)?;
-            let mut run = tree.space.latch_free(1)?;
+            let mut run = match kind {
+                Kind::Tree => tree.space.latch_for_root()?,
+                Kind::Blob => tree.space.latch_free(1)?,
+            };
             let root = run.first;
             let key = Entry { kind, root }.key();
             let lock = KeyLock::Key(key_hash(&key));

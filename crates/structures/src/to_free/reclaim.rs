@@ -49,8 +49,11 @@ impl ToFree {
         done
     }
 
-    /// A transaction of the reclaimer's; others wait until it has ended (H1).
-    fn begin_turn(&self) -> Result<Txn, TreeError> {
+    /// A transaction in which pages leave trees, as the reclaimer does it; others wait until it has ended (H1).
+    ///
+    /// # Errors
+    /// A refused lock, a failed environment.
+    pub fn begin_turn(&self) -> Result<Txn, TreeError> {
         let mut txn = self.tree.engine.begin()?;
         txn.lock(LockName::other(self.tree.table, 0), Mode::X)?;
         Ok(txn)
@@ -73,7 +76,11 @@ impl ToFree {
     }
 
     fn reclaim_emptied(&self) -> Result<(), TreeError> {
-        for (table, root) in self.notes.emptied.trees() {
+        // In a turn: another call may have taken notes that it will put back.
+        let txn = self.begin_turn()?;
+        let trees = self.notes.emptied.trees();
+        txn.commit(Durability::Volatile)?;
+        for (table, root) in trees {
             let mut txn = self.begin_turn()?;
             if let Some(noted) = self.notes.emptied.take(table, root) {
                 let left = self.purge_emptied(&mut txn, table, root, noted)?;

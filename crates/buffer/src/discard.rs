@@ -1,0 +1,46 @@
+//! Pages leave memory for good, unwritten: the data file is about to end before them.
+//!
+//! Nobody uses these pages any more, and the log says so durably before this is called: what they hold in memory, changed or
+//! not, will never be asked for. Whoever still has the id of one finds that its version has risen.
+
+use crate::cache::Cache;
+use crate::error::BufferError;
+use ledgerstone_page::PageId;
+use std::sync::atomic::Ordering::SeqCst;
+
+/// How long one sleep for a write in flight lasts at most.
+const BELL_WAIT_NS: u64 = 2_000_000;
+
+impl Cache {
+    /// Takes all pages from `first` on out of memory without writing them, and waits for writes of them that are in flight.
+    ///
+    /// A page that somebody reads in meanwhile may be missed; a changed one is not, since nobody changes these pages. Waits
+    /// for latches and the device; hold no latch of such a page.
+    ///
+    /// # Errors
+    /// `LatchTimeout`; `Failed` if the write that was waited for failed.
+    pub fn discard_from(&self, first: PageId) -> Result<(), BufferError> {
+        for (frame, descriptor) in self.frames.all() {
+            while let Some(id) = descriptor.page().filter(|&id| id >= first) {
+                let seen = self.frames.progress();
+                let entry = self.entry(id)?;
+                self.latch_exclusive(id, entry)?;
+                if entry.frame() == Some(frame) && descriptor.flushing_rec_lsn.load(SeqCst) == 0 {
+                    descriptor.rec_lsn.store(0, SeqCst);
+                    self.take_out(entry, frame);
+                    self.frames.give_back(frame);
+                    break;
+                }
+                let is_in_flight = entry.frame() == Some(frame);
+                entry.latch.unlatch_exclusive_unchanged();
+                if self.frames.is_failed() {
+                    return Err(BufferError::Failed);
+                }
+                if is_in_flight {
+                    self.frames.wait_progress(seen, BELL_WAIT_NS);
+                }
+            }
+        }
+        Ok(())
+    }
+}

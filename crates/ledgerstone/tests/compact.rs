@@ -1,0 +1,226 @@
+//! What compaction promises: the file becomes short while everything goes on, and nothing is lost.
+
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use ledgerstone::{CompactOptions, Durability, Environment, Error, Options, TransactionOptions};
+
+fn small() -> Options {
+    Environment::options().cache_bytes(4 << 20).page_count_max(1 << 20).log_segment_bytes(4 << 20)
+}
+
+fn key(n: u64) -> Vec<u8> {
+    n.to_be_bytes().to_vec()
+}
+
+/// Scrambled, so that neighbours are not deleted together.
+fn is_deleted(n: u64) -> bool {
+    (n.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) & 1 == 0
+}
+
+fn fill(env: &Environment, name: &str, count: u64, len: usize) -> Result<(), Error> {
+    for first in (0..count).step_by(1000) {
+        env.transact_with(volatile(), |txn| {
+            let table = txn.bytes_or_create(name)?;
+            (first..count.min(first + 1000)).try_for_each(|n| table.put(&key(n), &vec![n as u8; len]))
+        })?;
+    }
+    Ok(())
+}
+
+#[allow(clippy::field_reassign_with_default)]
+fn volatile() -> TransactionOptions {
+    let mut options = TransactionOptions::default();
+    options.durability = Some(Durability::Volatile);
+    options
+}
+
+fn thin_out(env: &Environment, name: &str, count: u64) -> Result<(), Error> {
+    for first in (0..count).step_by(1000) {
+        env.transact_with(volatile(), |txn| {
+            let table = txn.bytes(name)?;
+            (first..count.min(first + 1000))
+                .filter(|&n| is_deleted(n))
+                .try_for_each(|n| table.delete(&key(n)).map(drop))
+        })?;
+    }
+    Ok(())
+}
+
+fn assert_thinned(env: &Environment, name: &str, count: u64, len: usize) -> Result<(), Error> {
+    let txn = env.begin()?;
+    let table = txn.bytes(name)?;
+    let found: Vec<_> = table.range(..)?.collect::<Result<_, _>>()?;
+    let expected: Vec<_> = (0..count).filter(|&n| !is_deleted(n)).map(|n| (key(n), vec![n as u8; len])).collect();
+    assert!(found == expected, "{} records, {} expected", found.len(), expected.len());
+    Ok(())
+}
+
+fn assert_sound(env: &Environment) -> Result<(), Error> {
+    let report = env.verify(&mut |_| {})?;
+    assert!(report.problems.is_empty(), "{:?}", report.problems);
+    Ok(())
+}
+
+fn data_bytes(dir: &std::path::Path) -> u64 {
+    std::fs::metadata(dir.join("data")).unwrap().len()
+}
+
+#[test]
+fn a_file_of_which_half_the_records_were_deleted_is_halved_while_a_bank_works_beside() -> Result<(), Error> {
+    const COUNT: u64 = 60_000;
+    const ACCOUNTS: u64 = 2_000;
+    let dir = tempfile::tempdir().unwrap();
+    let env = small().open(dir.path())?;
+    fill(&env, "records", COUNT, 100)?;
+    env.transact(|txn| {
+        for table in ["accounts", "tellers", "branches"] {
+            let table = txn.bytes_or_create(table)?;
+            (0..ACCOUNTS).try_for_each(|n| table.put(&key(n), &0i64.to_le_bytes()))?;
+        }
+        txn.bytes_or_create("history").map(drop)
+    })?;
+    thin_out(&env, "records", COUNT)?;
+    let before = data_bytes(dir.path());
+    let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
+    let report = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..2u64)
+            .map(|worker| {
+                let (env, stop, done) = (env.clone(), &stop, &done);
+                scope.spawn(move || {
+                    let mut n = worker;
+                    // Bounded, so that the history does not outgrow what is measured.
+                    while !stop.load(Relaxed) && n < 4_000 {
+                        let delta = n as i64 % 100 - 50;
+                        env.transact_with(volatile(), |txn| {
+                            for (table, no) in [("accounts", n * 7919), ("tellers", n), ("branches", n / 10 % 4)] {
+                                txn.bytes(table)?.modify(&key(no % ACCOUNTS), |old| {
+                                    let old = i64::from_le_bytes(old.try_into().expect("8 bytes"));
+                                    Some((old + delta).to_le_bytes().to_vec())
+                                })?;
+                            }
+                            txn.bytes("history")?.put(&key(n), &delta.to_le_bytes())
+                        })
+                        .unwrap();
+                        done.fetch_add(1, Relaxed);
+                        n += 2;
+                    }
+                })
+            })
+            .collect();
+        while done.load(Relaxed) < 10 {
+            std::thread::yield_now();
+        }
+        let report = env.compact(CompactOptions::default());
+        stop.store(true, Relaxed);
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
+        report
+    })?;
+    let after = data_bytes(dir.path());
+    assert_eq!(after, report.page_count_after * 4096);
+    assert!(after * 100 <= before * 55, "{before} bytes before, {after} after: {report:?}");
+    assert_sound(&env)?;
+    assert_thinned(&env, "records", COUNT, 100)?;
+    let sum = |name: &str| -> Result<i64, Error> {
+        let txn = env.begin()?;
+        let mut sum = 0;
+        txn.bytes(name)?.range(..)?.for_each_ref(|_, value| {
+            sum += i64::from_le_bytes(value.try_into().expect("8 bytes"));
+            true
+        })?;
+        Ok(sum)
+    };
+    let history = sum("history")?;
+    for table in ["accounts", "tellers", "branches"] {
+        assert_eq!(sum(table)?, history, "{table}");
+    }
+    env.close()?;
+    let env = small().open(dir.path())?;
+    assert_sound(&env)?;
+    assert_thinned(&env, "records", COUNT, 100)
+}
+
+#[test]
+fn tables_with_large_values_and_dropped_tables_give_their_space_back() -> Result<(), Error> {
+    let dir = tempfile::tempdir().unwrap();
+    let env = small().open(dir.path())?;
+    fill(&env, "gone", 5_000, 200)?;
+    fill(&env, "large", 40, 50_000)?;
+    fill(&env, "kept", 500, 100)?;
+    env.transact(|txn| txn.drop_table("gone"))?;
+    thin_out(&env, "large", 40)?;
+    let report = env.compact(CompactOptions::default())?;
+    assert!(report.page_count_after * 10 <= report.page_count_before * 6, "{report:?}");
+    assert!(report.page_count_after <= report.allocated_page_count + 128, "{report:?}");
+    assert_sound(&env)?;
+    assert_thinned(&env, "large", 40, 50_000)?;
+    // The file grows again over the pages that it lost.
+    fill(&env, "new", 5_000, 200)?;
+    assert_sound(&env)?;
+    env.close()?;
+    let env = small().open(dir.path())?;
+    assert_sound(&env)?;
+    let txn = env.begin()?;
+    assert_eq!(txn.bytes("new")?.count()?, 5_000);
+    Ok(())
+}
+
+#[test]
+fn a_compaction_ends_when_it_is_told_to_and_a_second_one_goes_on() -> Result<(), Error> {
+    let dir = tempfile::tempdir().unwrap();
+    let env = small().open(dir.path())?;
+    fill(&env, "records", 10_000, 100)?;
+    thin_out(&env, "records", 10_000)?;
+    let mut steps = 0;
+    let options = CompactOptions::default().on_progress(|progress| {
+        assert!(progress.done < progress.total && progress.page_count > 0);
+        steps += 1;
+        if steps == 4 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    let report = env.compact(options)?;
+    assert!(report.was_cancelled && report.moved_page_count == 0, "{report:?}");
+    assert_thinned(&env, "records", 10_000, 100)?;
+    let report = env.compact(CompactOptions::default())?;
+    assert!(!report.was_cancelled && report.page_count_after <= report.allocated_page_count + 128, "{report:?}");
+    assert_sound(&env)?;
+    assert_thinned(&env, "records", 10_000, 100)
+}
+
+#[test]
+fn an_uncommitted_transaction_rolls_back_across_a_compaction() -> Result<(), Error> {
+    let dir = tempfile::tempdir().unwrap();
+    let env = small().open(dir.path())?;
+    fill(&env, "records", 10_000, 100)?;
+    thin_out(&env, "records", 10_000)?;
+    let txn = env.begin()?;
+    let table = txn.bytes("records")?;
+    let touched = (0..10_000).filter(|&n| !is_deleted(n)).step_by(37);
+    for (at, n) in touched.enumerate() {
+        match at % 3 {
+            0 => table.put(&key(n), b"shorter")?,
+            1 => drop(table.delete(&key(n))?),
+            _ => table.put(&[key(n), vec![1]].concat(), &[7; 300])?,
+        }
+    }
+    let report = env.compact(CompactOptions::default())?;
+    assert!(report.moved_page_count > 0 || report.merged_page_count > 0, "{report:?}");
+    drop(txn);
+    assert_sound(&env)?;
+    assert_thinned(&env, "records", 10_000, 100)
+}
+
+#[test]
+fn deletions_that_leave_little_in_each_page_merge_pages_in_ordinary_life() -> Result<(), Error> {
+    let dir = tempfile::tempdir().unwrap();
+    let env = small().open(dir.path())?;
+    fill(&env, "records", 10_000, 100)?;
+    let full = env.stat()?.allocated_page_count;
+    env.transact(|txn| {
+        let table = txn.bytes("records")?;
+        (0..10_000).filter(|n| n % 10 != 0).try_for_each(|n| table.delete(&key(n)).map(drop))
+    })?;
+    env.reclaim()?;
+    let left = env.stat()?.allocated_page_count;
+    assert!(left * 2 < full, "{full} pages before, {left} after");
+    assert_sound(&env)
+}
