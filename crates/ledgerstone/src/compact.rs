@@ -57,10 +57,16 @@ pub struct CompactProgress {
     pub page_count: u64,
 }
 
+/// What is called before each step.
+type Progress<'p> = Box<dyn FnMut(&CompactProgress) -> ControlFlow<()> + 'p>;
+
+/// A step over a tree from a key on; gives the key to go on with.
+type Step<'s> = dyn FnMut(&mut Txn, &[u8]) -> Result<Option<Vec<u8>>, Error> + 's;
+
 /// How to compact; see [`Environment::compact`].
 #[derive(Default)]
 pub struct CompactOptions<'p> {
-    progress: Option<Box<dyn FnMut(&CompactProgress) -> ControlFlow<()> + 'p>>,
+    progress: Option<Progress<'p>>,
 }
 
 impl std::fmt::Debug for CompactOptions<'_> {
@@ -288,7 +294,7 @@ impl Compaction<'_, '_> {
         phase: CompactPhase,
         target: &Target,
         (done, total): (u64, u64),
-        step: &mut dyn FnMut(&mut Txn, &[u8]) -> Result<Option<Vec<u8>>, Error>,
+        step: &mut Step<'_>,
     ) -> Result<Passed, Error> {
         let (mut key, mut locked) = (Vec::new(), 0);
         loop {
@@ -313,12 +319,7 @@ impl Compaction<'_, '_> {
     }
 
     /// Q2.
-    fn step(
-        &self,
-        target: &Target,
-        key: &[u8],
-        step: &mut dyn FnMut(&mut Txn, &[u8]) -> Result<Option<Vec<u8>>, Error>,
-    ) -> Result<Stepped, Error> {
+    fn step(&self, target: &Target, key: &[u8], step: &mut Step<'_>) -> Result<Stepped, Error> {
         let mut txn = self.env.to_free().begin_turn()?;
         let table: TableId = target.tree.table();
         if !txn.try_lock_table(table, Mode::IX)? {
