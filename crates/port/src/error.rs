@@ -184,6 +184,18 @@ pub enum SendError {
         /// Bytes the port takes.
         bytes_max: usize,
     },
+    /// What only works between processes of one host was asked for a port of another.
+    #[error("port {address} is at another site: send the bytes")]
+    NotLocal {
+        /// The port.
+        address: Address,
+    },
+    /// As many receivers have these pages as can have them.
+    #[error("{receivers_max} receivers have these pages already: make others")]
+    ReceiversExhausted {
+        /// How many can.
+        receivers_max: usize,
+    },
 }
 
 /// A message's bytes are not what was asked for.
@@ -218,6 +230,9 @@ pub enum MessageError {
         /// Bytes of the type.
         expected: usize,
     },
+    /// Not a reference to a page, or to one that was not lent to us.
+    #[error("message is no reference to a page that was lent to this port")]
+    NoPage,
     /// Bytes that mean nothing in this type.
     #[error("message of type {kind:#x} has bytes that are no value of it")]
     Invalid {

@@ -8,6 +8,7 @@
 use crate::address::{Address, Xid};
 use crate::bytes::load_bytes;
 use crate::credentials::Credentials;
+use crate::group::Membership;
 use crate::listener::{Lane, Shared};
 use crate::options::WhenFull;
 use crate::ring::{Broken, CPU_UNKNOWN, Header, Reader};
@@ -28,7 +29,7 @@ pub(crate) enum Found {
 pub(crate) struct Copied {
     pub(crate) header: Header,
     pub(crate) from: Address,
-    pub(crate) peer: Credentials,
+    pub(crate) peer: Option<Credentials>,
     pub(crate) group: Option<Xid>,
 }
 
@@ -56,6 +57,8 @@ pub(crate) struct Inbox {
     pub(crate) scratch: Vec<u8>,
     pub(crate) last_cpu: u16,
     pub(crate) losses: Losses,
+    /// The groups that we are in; made when the first is joined.
+    pub(crate) membership: Option<Membership>,
 }
 
 impl Inbox {
@@ -68,6 +71,7 @@ impl Inbox {
             scratch: Vec::new(),
             last_cpu: CPU_UNKNOWN,
             losses: Losses::default(),
+            membership: None,
         }
     }
 
@@ -75,6 +79,9 @@ impl Inbox {
     #[inline]
     pub(crate) fn look(&mut self) -> Option<Found> {
         self.fetch_arrived();
+        if let Some(found) = self.look_for_groups() {
+            return Some(found);
+        }
         for _ in 0..self.lanes.len() {
             let no = self.next;
             self.next = if no + 1 >= self.lanes.len() { 0 } else { no + 1 };
@@ -86,6 +93,17 @@ impl Inbox {
             }
         }
         None
+    }
+
+    #[inline]
+    fn look_for_groups(&mut self) -> Option<Found> {
+        let (header, envelope) = self.membership.as_mut()?.look(&mut self.scratch, &mut self.losses)?;
+        self.last_cpu = header.cpu;
+        let Ok(from) = Address::from_bits(envelope.from) else {
+            self.losses.broken += 1;
+            return None;
+        };
+        Some(Found::Copied(Copied { header, from, peer: None, group: Some(Xid(envelope.xid)) }))
     }
 
     #[inline]
@@ -160,7 +178,7 @@ impl Inbox {
             load_bytes(&words[reader.payload()..], &mut self.scratch);
             if reader.take_copied(words)? {
                 self.last_cpu = header.cpu;
-                let copied = Copied { header, from: lane.from, peer: lane.peer, group: None };
+                let copied = Copied { header, from: lane.from, peer: Some(lane.peer), group: None };
                 return Ok(Some(Found::Copied(copied)));
             }
         }

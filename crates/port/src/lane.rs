@@ -7,19 +7,20 @@ use crate::error::{ConnectError, SendError, SystemError};
 use crate::futex;
 use crate::host::{Host, seqpacket};
 use crate::keeper::{self, Watch, Watched};
-use crate::link::{self, Answer, Hello, PACKET_BYTES, Purpose, Status};
+use crate::link::{self, Answer, Hello, PACKET_BYTES, Status};
 use crate::listener::{LANE_BELL, OWNER_BELL};
 use crate::memory::Mapping;
 use crate::options::Wait;
+use crate::pages::{FLAG_PAGE, Offer};
 use crate::ring::{Broken, CPU_UNKNOWN, Header, Shape, Writer};
 use crate::sender::Patience;
 use crate::typed::Kind;
 use crate::wait::{self, Waiter};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
-use rustix::net::SocketAddrUnix;
-use std::sync::Arc;
+use rustix::net::{RecvFlags, SocketAddrUnix};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long a port's owner may take to answer a hello.
@@ -39,10 +40,23 @@ pub(crate) struct LaneSender {
 }
 
 /// The connection, which says whether the owner lives.
-struct Link {
+pub(crate) struct Link {
     socket: OwnedFd,
     memory: Mapping,
     is_closed: AtomicBool,
+    /// Offers of pages that the owner has accepted.
+    accepted: Mutex<u64>,
+    changed: Condvar,
+}
+
+impl Link {
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Relaxed) // Nothing is read on the strength of it.
+    }
+
+    fn accepted(&self) -> MutexGuard<'_, u64> {
+        self.accepted.lock().unwrap_or_else(PoisonError::into_inner) // A number is always whole.
+    }
 }
 
 impl Watched for Link {
@@ -50,9 +64,21 @@ impl Watched for Link {
         self.socket.as_fd()
     }
 
-    /// The owner says nothing after its answer, so whatever comes is the end.
+    /// The owner accepts an offer of pages, or this is the end.
     fn ready(&self) -> bool {
-        self.is_closed.store(true, Ordering::Relaxed); // Nothing is read on the strength of it.
+        let mut bytes = [0; PACKET_BYTES];
+        let is_yes = match link::receive(&self.socket, &mut bytes, RecvFlags::DONTWAIT) {
+            Ok((len, _)) => Answer::from_bytes(&bytes[..len]).is_some_and(|answer| answer.status == Status::Yes),
+            Err(error) => matches!(error, Errno::AGAIN | Errno::INTR),
+        };
+        if is_yes {
+            *self.accepted() += 1;
+            self.changed.notify_all();
+            return true;
+        }
+        self.is_closed.store(true, Ordering::Relaxed); // As in `is_closed`.
+        drop(self.accepted()); // Who waits has looked before, or is asleep and will be woken.
+        self.changed.notify_all();
         bell::awake(self.memory.bell(LANE_BELL));
         futex::wake(self.memory.bell(LANE_BELL));
         false
@@ -61,13 +87,19 @@ impl Watched for Link {
 
 impl LaneSender {
     pub(crate) fn connect(host: &Host, from: Address, to: Address) -> Result<LaneSender, ConnectError> {
-        let (socket, answer, descriptors) = LaneSender::ask(host, Hello { purpose: Purpose::Lane, from }, to)?;
+        let (socket, answer, descriptors) = LaneSender::ask(host, Hello { from }, to)?;
         let shape = Shape::new(answer.buffer_count.max(1).next_power_of_two(), answer.buffer_bytes);
         let [lane, control, event] =
             <[OwnedFd; 3]>::try_from(descriptors).map_err(|_| ConnectError::Version { address: to })?;
         let memory = Mapping::attach(&lane, 1, shape.words(), true)?;
         let control = Mapping::attach(&control, 1, 0, true)?;
-        let link = Arc::new(Link { socket, memory, is_closed: AtomicBool::new(false) });
+        let link = Arc::new(Link {
+            socket,
+            memory,
+            is_closed: AtomicBool::new(false),
+            accepted: Mutex::new(0),
+            changed: Condvar::new(),
+        });
         let watch = keeper::watch(Arc::clone(&link) as Arc<dyn Watched>)?;
         Ok(LaneSender {
             to,
@@ -99,7 +131,7 @@ impl LaneSender {
         }
         link::send(&socket, &hello.to_bytes(), &[])?;
         let mut bytes = [0; PACKET_BYTES];
-        let (len, descriptors) = match link::receive(&socket, &mut bytes) {
+        let (len, descriptors) = match link::receive(&socket, &mut bytes, RecvFlags::empty()) {
             Ok((0, _)) => return Err(ConnectError::NoSuchPort { address: to, path }),
             Ok(received) => received,
             Err(Errno::AGAIN) => return Err(ConnectError::Unresponsive { address: to }),
@@ -127,7 +159,35 @@ impl LaneSender {
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        self.link.is_closed.load(Ordering::Relaxed) // As in `Link::ready`.
+        self.link.is_closed()
+    }
+
+    pub(crate) fn link(&self) -> &Arc<Link> {
+        &self.link
+    }
+
+    /// Gives the owner pages, and waits until it has mapped them.
+    pub(crate) fn offer(&self, offer: Offer, pages: &OwnedFd, holders: &OwnedFd) -> Result<(), SendError> {
+        let closed = SendError::PortClosed { address: self.to };
+        let accepted = *self.link.accepted();
+        link::send(&self.link.socket, &offer.to_bytes(), &[pages.as_fd(), holders.as_fd()]).map_err(|_| closed)?;
+        let is_waiting = |now: &mut u64| *now == accepted && !self.link.is_closed();
+        let (_now, timeout) = self
+            .link
+            .changed
+            .wait_timeout_while(self.link.accepted(), ANSWER_WITHIN, is_waiting)
+            .unwrap_or_else(PoisonError::into_inner);
+        match timeout.timed_out() {
+            _ if self.link.is_closed() => Err(closed),
+            true => Err(SendError::TimedOut { address: self.to }),
+            false => Ok(()),
+        }
+    }
+
+    /// Sends a reference to a page; there is room.
+    pub(crate) fn send_reference(&mut self, reference: &[u8]) {
+        store_bytes(&self.link.memory.words()[self.writer.payload()..], reference);
+        self.publish_flagged(Kind::default(), reference.len(), FLAG_PAGE);
     }
 
     pub(crate) fn is_drained(&self) -> bool {
@@ -145,7 +205,12 @@ impl LaneSender {
     /// Makes the message that stands in the buffer visible, and wakes the owner if it sleeps.
     #[inline]
     pub(crate) fn publish(&mut self, kind: Kind, len: usize) {
-        let header = Header { len: len as u32, kind: kind.id, version: kind.version, cpu: wait::cpu(), flags: 0 };
+        self.publish_flagged(kind, len, 0);
+    }
+
+    #[inline]
+    fn publish_flagged(&mut self, kind: Kind, len: usize, flags: u8) {
+        let header = Header { len: len as u32, kind: kind.id, version: kind.version, cpu: wait::cpu(), flags };
         self.writer.publish(self.link.memory.words(), header);
         if let Some(waking) = bell::ring(self.control.bell(OWNER_BELL)) {
             self.wake(waking);

@@ -22,6 +22,9 @@
 mod address;
 mod atomic;
 mod bell;
+mod broadcast;
+#[cfg(not(loom))]
+mod bus;
 mod bytes;
 #[cfg(not(loom))]
 mod credentials;
@@ -29,6 +32,8 @@ mod credentials;
 mod error;
 #[cfg(not(loom))]
 mod futex;
+#[cfg(not(loom))]
+mod group;
 #[cfg(not(loom))]
 mod host;
 #[cfg(not(loom))]
@@ -48,6 +53,8 @@ mod message;
 #[cfg(not(loom))]
 mod options;
 #[cfg(not(loom))]
+mod pages;
+#[cfg(not(loom))]
 mod port;
 mod ring;
 #[cfg(not(loom))]
@@ -62,9 +69,11 @@ mod exports {
     pub use crate::address::{Address, Instance, ServerInstance, ServerType, Site, Xid};
     pub use crate::credentials::Credentials;
     pub use crate::error::{AddressError, ConnectError, MessageError, OpenError, SendError, SystemError};
+    pub use crate::group::GroupSender;
     pub use crate::host::Host;
     pub use crate::message::Message;
     pub use crate::options::{Access, PortOptions, Wait, WhenFull};
+    pub use crate::pages::{Page, PageMut, PageShare, Pages};
     pub use crate::port::Port;
     pub use crate::sender::{Loan, Sender};
     pub use crate::typed::{Kind, Typed};

@@ -5,17 +5,27 @@
 //! offset  size  field                      offset  size  field
 //!      0     4  magic, "LSPT"                   0     4  magic, "LSPT"
 //!      4     2  version                         4     2  version
-//!      6     2  purpose: 1 lane, 2 groups       6     2  status: 0 yes, 1 refused, 2 senders exhausted
+//!      6     2  purpose: 1 a lane, 2 pages      6     2  status: 0 yes, 1 refused, 2 senders exhausted
 //!      8    16  address of who says hello       8     4  buffer_count
 //!     24     8  zero                           12     4  buffer_bytes
 //!                                              16     4  1 if the oldest may be dropped
 //!                                              20    12  zero
 //! ```
 //!
-//! After it the connection says one thing only: that the other side lives. The kernel closes it when that ends.
+//! On a lane's connection the sender may later offer pages (`pages.rs`), with the descriptors of the pages and of the
+//! holders' file, and is answered "yes" when they are mapped:
+//!
+//! ```text
+//! offer, 32 bytes: 0 magic, 4 version, 6 purpose: 2, 8 id u64, 16 holder u32, 20 page_bytes u32, 24 page_count u32, zero
+//! ```
+//!
+//! The sockets of the ring for groups answer everybody who connects and may have it, without a hello.
+//!
+//! Else the connection says one thing only: that the other side lives. The kernel closes it when that ends.
 
 use crate::address::Address;
 use crate::error::SystemError;
+use crate::pages::Offer;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
@@ -29,17 +39,11 @@ pub(crate) const PACKET_BYTES: usize = 32;
 /// The most descriptors that one packet carries.
 const DESCRIPTORS_MAX: usize = 4;
 
-/// What a connection is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u16)]
-pub(crate) enum Purpose {
-    Lane = 1,
-    Groups = 2,
-}
+const PURPOSE_LANE: u16 = 1;
+const PURPOSE_PAGES: u16 = 2;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Hello {
-    pub(crate) purpose: Purpose,
     pub(crate) from: Address,
 }
 
@@ -61,19 +65,35 @@ pub(crate) struct Answer {
 
 impl Hello {
     pub(crate) fn to_bytes(self) -> [u8; PACKET_BYTES] {
-        let mut bytes = opening(self.purpose as u16);
+        let mut bytes = opening(PURPOSE_LANE);
         bytes[8..24].copy_from_slice(&self.from.to_bytes());
         bytes
     }
 
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Hello> {
         let (bytes, purpose) = opened(bytes)?;
-        let purpose = match purpose {
-            1 => Purpose::Lane,
-            2 => Purpose::Groups,
-            _ => return None,
-        };
-        Some(Hello { purpose, from: Address::from_bytes(bytes[8..24].try_into().ok()?).ok()? })
+        if purpose != PURPOSE_LANE {
+            return None;
+        }
+        Some(Hello { from: Address::from_bytes(bytes[8..24].try_into().ok()?).ok()? })
+    }
+}
+
+impl Offer {
+    pub(crate) fn to_bytes(self) -> [u8; PACKET_BYTES] {
+        let mut bytes = opening(PURPOSE_PAGES);
+        bytes[8..16].copy_from_slice(&self.id.to_le_bytes());
+        for (at, number) in [(16, self.holder), (20, self.page_bytes), (24, self.page_count)] {
+            bytes[at..at + 4].copy_from_slice(&number.to_le_bytes());
+        }
+        bytes
+    }
+
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Offer> {
+        let (bytes, purpose) = opened(bytes)?;
+        let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let id = u64::from(word(8)) | u64::from(word(12)) << 32;
+        (purpose == PURPOSE_PAGES).then(|| Offer { id, holder: word(16), page_bytes: word(20), page_count: word(24) })
     }
 }
 
@@ -130,11 +150,15 @@ pub(crate) fn send(socket: impl AsFd, bytes: &[u8], descriptors: &[BorrowedFd<'_
 }
 
 /// Receives one packet and its descriptors; the length is 0 when the other side has closed.
-pub(crate) fn receive(socket: impl AsFd, bytes: &mut [u8]) -> Result<(usize, Vec<OwnedFd>), rustix::io::Errno> {
+pub(crate) fn receive(
+    socket: impl AsFd,
+    bytes: &mut [u8],
+    flags: RecvFlags,
+) -> Result<(usize, Vec<OwnedFd>), rustix::io::Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let received =
-        rustix::net::recvmsg(socket, &mut [IoSliceMut::new(bytes)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+        rustix::net::recvmsg(socket, &mut [IoSliceMut::new(bytes)], &mut ancillary, flags | RecvFlags::CMSG_CLOEXEC)?;
     let descriptors = ancillary
         .drain()
         .filter_map(|message| if let RecvAncillaryMessage::ScmRights(fds) = message { Some(fds) } else { None })
@@ -151,20 +175,24 @@ mod tests {
     #[test]
     fn hello_and_answer_have_the_bytes_in_the_table() {
         let from = Address::port(Instance(1), ServerType(2), ServerInstance(3), Site(4));
-        let hello = Hello { purpose: Purpose::Groups, from };
+        let hello = Hello { from };
         let bytes = hello.to_bytes();
-        assert_eq!(&bytes[..8], b"LSPT\x01\x00\x02\x00");
+        assert_eq!(&bytes[..8], b"LSPT\x01\x00\x01\x00");
         assert_eq!(&bytes[8..24], &[4, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 2, 1, 0]);
         assert_eq!(Hello::from_bytes(&bytes), Some(hello));
         let answer = Answer { status: Status::Yes, buffer_count: 16, buffer_bytes: 1008, may_drop: true };
         assert_eq!(&answer.to_bytes()[6..20], &[0, 0, 16, 0, 0, 0, 0xf0, 3, 0, 0, 1, 0, 0, 0]);
         assert_eq!(Answer::from_bytes(&answer.to_bytes()), Some(answer));
+        let offer = Offer { id: 1 << 40 | 2, holder: 3, page_bytes: 4096, page_count: 5 };
+        assert_eq!(&offer.to_bytes()[6..28], &[2, 0, 2, 0, 0, 0, 0, 1, 0, 0, 3, 0, 0, 0, 0, 16, 0, 0, 5, 0, 0, 0]);
+        assert_eq!(Offer::from_bytes(&offer.to_bytes()), Some(offer));
+        assert_eq!(Hello::from_bytes(&offer.to_bytes()), None);
     }
 
     #[test]
     fn packets_of_strangers_are_refused() {
-        let hello = Hello { purpose: Purpose::Lane, from: Address::from_bits(5).unwrap() };
-        for at in 0..7 {
+        let hello = Hello { from: Address::from_bits(5).unwrap() };
+        for at in 0..8 {
             let mut bytes = hello.to_bytes();
             bytes[at] ^= 0x40;
             assert_eq!(Hello::from_bytes(&bytes), None, "byte {at}");

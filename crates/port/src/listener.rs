@@ -9,17 +9,21 @@ use crate::credentials::Credentials;
 use crate::error::SystemError;
 use crate::futex;
 use crate::keeper::{self, Watch, Watched};
-use crate::link::{self, Answer, Hello, PACKET_BYTES, Purpose, Status};
+use crate::link::{self, Answer, Hello, PACKET_BYTES, Status};
 use crate::memory::Mapping;
-use crate::options::{Access, PortOptions, WhenFull};
+use crate::options::{PortOptions, WhenFull};
+use crate::pages::{Incoming, Offer};
 use crate::ring::Shape;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::net::RecvFlags;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The bell in a lane: its sender sleeps on it for room.
 pub(crate) const LANE_BELL: usize = 0;
+/// How many different pages one sender may offer.
+const PAGES_MAX: usize = 64;
 /// The bell in a port's control file: its owner sleeps on it for messages.
 pub(crate) const OWNER_BELL: usize = 0;
 
@@ -53,6 +57,8 @@ pub(crate) struct Lane {
     pub(crate) peer: Credentials,
     /// The sender is gone; what it published before is still there.
     pub(crate) is_closed: AtomicBool,
+    /// Pages that the sender offered.
+    pub(crate) pages: Mutex<Vec<Arc<Incoming>>>,
     /// Its connection, for the owner to cut.
     token: AtomicU64,
 }
@@ -123,14 +129,6 @@ impl Shared {
     fn connections(&self) -> MutexGuard<'_, Connections> {
         self.connections.lock().unwrap_or_else(PoisonError::into_inner) // A map is whole between two calls.
     }
-
-    fn may_send(&self, peer: Credentials) -> bool {
-        match &self.options.access {
-            Access::OwnUser => peer.uid == 0 || peer.uid == rustix::process::geteuid().as_raw(),
-            Access::Permitted => true,
-            Access::Ask(ask) => ask(peer),
-        }
-    }
 }
 
 struct Listener {
@@ -179,17 +177,22 @@ impl Watched for Connection {
 
     fn ready(&self) -> bool {
         let mut bytes = [0; PACKET_BYTES];
-        let received = match link::receive(&self.socket, &mut bytes) {
-            Ok((len, _descriptors_that_nobody_wants)) => len,
+        let (received, descriptors) = match link::receive(&self.socket, &mut bytes, RecvFlags::empty()) {
+            Ok(received) => received,
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return true,
-            Err(_) => 0,
+            Err(_) => (0, Vec::new()),
         };
         let mut lane = self.lane.lock().unwrap_or_else(PoisonError::into_inner);
-        if received > 0 && lane.is_none() {
-            *lane = self.greet(&bytes[..received]);
-            if lane.is_some() {
-                return true;
+        let is_good = match &mut *lane {
+            _ if received == 0 => false,
+            Some(lane) => self.accept_pages(lane, &bytes[..received], &descriptors).is_some(),
+            none => {
+                *none = self.greet(&bytes[..received]);
+                none.is_some()
             }
+        };
+        if is_good {
+            return true;
         }
         // It ended, broke the rules or was refused.
         if let Some(lane) = lane.take() {
@@ -209,13 +212,26 @@ impl Drop for Connection {
 }
 
 impl Connection {
+    /// Maps pages that the sender offers, and says so.
+    fn accept_pages(&self, lane: &Lane, bytes: &[u8], files: &[OwnedFd]) -> Option<()> {
+        let offer = Offer::from_bytes(bytes)?;
+        let [pages, holders] = files else { return None };
+        let incoming = Arc::new(Incoming::map(offer, pages, holders).ok()?);
+        let mut known = lane.pages.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= PAGES_MAX {
+            return None;
+        }
+        known.push(incoming);
+        link::send(&self.socket, &Answer::no(Status::Yes).to_bytes(), &[]).ok()
+    }
+
     /// Answers a hello; the lane that came about, if one did.
     fn greet(&self, bytes: &[u8]) -> Option<Arc<Lane>> {
-        let hello = Hello::from_bytes(bytes).filter(|hello| hello.purpose == Purpose::Lane)?;
+        let hello = Hello::from_bytes(bytes)?;
         let peer = Credentials::of_peer(&self.socket).ok()?;
         let port = &self.port;
         // This connection and the listener are in the map too.
-        let status = if !port.may_send(peer) {
+        let status = if !port.options.access.allows(peer) {
             Status::Refused
         } else if port.connection_count() > port.options.senders_max as usize + 1 {
             Status::SendersExhausted
@@ -232,6 +248,7 @@ impl Connection {
             from: hello.from,
             peer,
             is_closed: AtomicBool::new(false),
+            pages: Mutex::default(),
             token: AtomicU64::new(self.token.load(Ordering::Relaxed)),
         });
         // The lane is with its owner before the sender can publish into it, so that no message is overlooked.

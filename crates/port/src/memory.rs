@@ -37,16 +37,34 @@ impl Mapping {
     /// The file is sealed against shrinking and growing, so that nobody who is handed it can take the memory away
     /// from under the others (P1), and its memory is allocated now, so that a full machine says so here.
     pub(crate) fn create(name: &str, bell_count: usize, word_count: usize) -> Result<(OwnedFd, Mapping), SystemError> {
+        Mapping::create_partly(name, bell_count, word_count, word_count)
+    }
+
+    /// As [`create`](Mapping::create), with memory for the first words only; the rest is allocated when it is wanted.
+    pub(crate) fn create_partly(
+        name: &str,
+        bell_count: usize,
+        word_count: usize,
+        allocated_words: usize,
+    ) -> Result<(OwnedFd, Mapping), SystemError> {
         let bytes = mapping_bytes(bell_count, word_count);
         let system = |call: &'static str| move |error: rustix::io::Errno| SystemError::new(call, error);
         let fd = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
             .map_err(system("memfd_create"))?;
         rustix::fs::ftruncate(&fd, bytes as u64).map_err(system("ftruncate"))?;
-        rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, bytes as u64).map_err(system("fallocate"))?;
+        let allocated = mapping_bytes(bell_count, allocated_words) as u64;
+        rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, allocated).map_err(system("fallocate"))?;
         let seals = SealFlags::SHRINK | SealFlags::GROW;
         rustix::fs::fcntl_add_seals(&fd, seals).map_err(system("fcntl(F_ADD_SEALS)"))?;
         let mapping = Mapping::map(&fd, bytes, bell_count, true)?;
         Ok((fd, mapping))
+    }
+
+    /// Allocates the memory of some words of the file that is mapped here.
+    pub(crate) fn allocate(&self, fd: &OwnedFd, words: std::ops::Range<usize>) -> Result<(), SystemError> {
+        let start = mapping_bytes(self.bell_count, words.start) as u64;
+        rustix::fs::fallocate(fd, FallocateFlags::empty(), start, words.len() as u64 * 8)
+            .map_err(|error| SystemError::new("fallocate", error))
     }
 
     /// Maps a memory file that another process made, after checking that it has the size it should have and can never

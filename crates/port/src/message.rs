@@ -5,8 +5,10 @@ use crate::bytes::load_bytes;
 use crate::credentials::Credentials;
 use crate::error::MessageError;
 use crate::inbox::{Copied, Found, Inbox};
+use crate::pages::{FLAG_PAGE, Page};
 use crate::ring::Header;
 use crate::typed::{Kind, Typed};
+use std::sync::PoisonError;
 
 /// A message in the receiver's ring. Its buffer is the sender's again when this is dropped.
 ///
@@ -26,7 +28,7 @@ impl<'p> Message<'p> {
         match found {
             Found::InPlace(no, header) => {
                 let lane = &inbox.lanes[no].lane;
-                let about = Copied { header, from: lane.from, peer: lane.peer, group: None };
+                let about = Copied { header, from: lane.from, peer: Some(lane.peer), group: None };
                 Message { inbox, lane: Some(no), about }
             }
             Found::Copied(about) => Message { inbox, lane: None, about },
@@ -50,8 +52,8 @@ impl<'p> Message<'p> {
     }
 
     /// The process that sent it, as the kernel says. For a message of another site: the local process that carries
-    /// messages between sites.
-    pub fn peer(&self) -> Credentials {
+    /// messages between sites. `None` for a multicast, whose ring all members can write.
+    pub fn peer(&self) -> Option<Credentials> {
         self.about.peer
     }
 
@@ -93,6 +95,16 @@ impl<'p> Message<'p> {
         let mut value = T::new_zeroed();
         self.load(value.as_mut_bytes());
         if value.is_valid() { Ok(value) } else { Err(MessageError::Invalid { kind: found.id }) }
+    }
+
+    /// The page that the message is a reference to. It stays lent to this process until the result is dropped.
+    ///
+    /// # Errors
+    /// [`MessageError::NoPage`] if it is no reference, or to nothing that was lent to this port.
+    pub fn page(&self) -> Result<Page, MessageError> {
+        let lane = self.lane.filter(|_| self.header().flags & FLAG_PAGE != 0).ok_or(MessageError::NoPage)?;
+        let known = self.inbox.lanes[lane].lane.pages.lock().unwrap_or_else(PoisonError::into_inner);
+        Page::from_reference(&self.to_vec(), &known)
     }
 
     /// The bytes where they are, without a copy.

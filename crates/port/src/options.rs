@@ -30,7 +30,7 @@ pub enum Wait {
     Sleep,
 }
 
-/// Who may send, beyond what the socket file's permissions allow.
+/// Who may send, and who may share the host's ring for groups, beyond what the socket files' permissions allow.
 #[derive(Clone, Default)]
 pub enum Access {
     /// Processes of our own user, and root.
@@ -40,6 +40,16 @@ pub enum Access {
     Permitted,
     /// Whoever this says yes to. It is asked once for each connection, with what the kernel says about the peer.
     Ask(Arc<dyn Fn(Credentials) -> bool + Send + Sync>),
+}
+
+impl Access {
+    pub(crate) fn allows(&self, peer: Credentials) -> bool {
+        match self {
+            Access::OwnUser => peer.uid == 0 || peer.uid == rustix::process::geteuid().as_raw(),
+            Access::Permitted => true,
+            Access::Ask(ask) => ask(peer),
+        }
+    }
 }
 
 impl std::fmt::Debug for Access {

@@ -4,6 +4,7 @@ use crate::address::Address;
 use crate::bell::{self, NAP_NS_MAX, Waking};
 use crate::error::{ConnectError, OpenError};
 use crate::futex;
+use crate::group::Membership;
 use crate::host::{Host, Lease};
 use crate::inbox::{Found, Inbox};
 use crate::listener::{OWNER_BELL, Shared};
@@ -37,7 +38,7 @@ use std::time::{Duration, Instant};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Port {
-    inbox: Inbox,
+    pub(crate) inbox: Inbox,
     waiter: Waiter,
     host: Host,
     _lease: Lease,
@@ -126,11 +127,21 @@ impl Port {
         let nap = Duration::from_nanos(NAP_NS_MAX);
         let nap = deadline.map_or(nap, |deadline| deadline.saturating_duration_since(Instant::now()).min(nap));
         bell::prepare(self.inbox.shared.control.bell(OWNER_BELL), Waking::Futex);
-        let found = self.inbox.look();
-        if found.is_none() {
-            futex::sleep(self.inbox.shared.control.bell(OWNER_BELL), nap);
+        let has_groups = self.inbox.membership.as_ref().is_some_and(Membership::is_in_any);
+        if has_groups && let Some(membership) = &self.inbox.membership {
+            membership.prepare();
         }
-        bell::awake(self.inbox.shared.control.bell(OWNER_BELL));
+        let found = self.inbox.look();
+        let bell = self.inbox.shared.control.bell(OWNER_BELL);
+        match &self.inbox.membership {
+            _ if found.is_some() => {}
+            Some(membership) if has_groups => futex::sleep_on_both(bell, membership.bell(), nap),
+            _ => futex::sleep(bell, nap),
+        }
+        bell::awake(bell);
+        if has_groups && let Some(membership) = &self.inbox.membership {
+            membership.awake();
+        }
         found.or_else(|| self.inbox.look())
     }
 
@@ -148,9 +159,14 @@ impl Port {
         let _ = rustix::io::read(&self.inbox.shared.event, &mut count); // Nothing to read is as good.
         let bell = self.inbox.shared.control.bell(OWNER_BELL);
         bell::prepare(bell, Waking::Descriptor);
-        let is_empty = self.inbox.waiting() == 0;
+        let mut is_empty = self.inbox.waiting() == 0;
+        if let Some(membership) = self.inbox.membership.as_mut().filter(|membership| membership.is_in_any()) {
+            membership.prepare();
+            is_empty &= membership.waiting() == 0 && membership.relay_to(&self.inbox.shared.event);
+        }
         if !is_empty {
             bell::awake(self.inbox.shared.control.bell(OWNER_BELL));
+            self.inbox.membership.iter().for_each(Membership::awake);
         }
         is_empty
     }

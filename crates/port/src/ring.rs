@@ -82,14 +82,14 @@ pub(crate) struct Header {
 pub(crate) const CPU_UNKNOWN: u16 = 0xfff;
 
 impl Header {
-    fn second_word(self) -> u64 {
+    pub(crate) fn second_word(self) -> u64 {
         u64::from(self.kind) << 32
             | u64::from(self.version) << 16
             | u64::from(self.cpu & 0xfff) << 4
             | u64::from(self.flags & 0xf)
     }
 
-    fn from_words(first: u64, second: u64) -> Header {
+    pub(crate) fn from_words(first: u64, second: u64) -> Header {
         Header {
             len: first as u32,
             kind: (second >> 32) as u32,

@@ -153,6 +153,13 @@ impl Sender {
         Ok(Loan { lane, len })
     }
 
+    /// The lane, if the port is on this host.
+    pub(crate) fn lane_mut(&mut self) -> Result<&mut LaneSender, SendError> {
+        match &mut self.route {
+            Route::Lane(lane) => Ok(lane),
+        }
+    }
+
     /// Whether the port is known to be closed. A death is known some microseconds after it.
     pub fn is_closed(&self) -> bool {
         match &self.route {

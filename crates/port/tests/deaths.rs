@@ -45,6 +45,20 @@ fn the_other_process() {
             println!("ready");
             std::thread::park();
         }
+        "be in a group" => {
+            let mut port = host.open_port(name(5), options()).unwrap();
+            port.join(Xid(7)).unwrap();
+            println!("ready");
+            std::thread::park();
+        }
+        "multicast for ever" => {
+            let port = host.open_port(name(6), options()).unwrap();
+            let mut sender = port.group_sender(ServerType(2)).unwrap();
+            println!("ready");
+            for i in 0u64.. {
+                sender.send(Xid(7), &i.to_le_bytes().repeat(12)).unwrap();
+            }
+        }
         other => panic!("unknown role {other}"),
     }
 }
@@ -156,4 +170,86 @@ fn names_of_dead_owners_are_reclaimed_and_those_of_the_living_are_not() {
     owner.kill();
     assert_eq!(host.reclaim().unwrap(), 1);
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 2, "the living port's socket and lock");
+}
+
+#[test]
+fn a_member_that_is_killed_holds_up_no_multicast() {
+    let directory = tempfile::tempdir().unwrap();
+    let host = Host::at(directory.path(), Site(1)).unwrap();
+    let mut port = host.open_port(name(0), options()).unwrap();
+    let mut sender = port.group_sender(ServerType(2)).unwrap();
+    for _ in 0..5 {
+        let mut member = Other::start("be in a group", directory.path());
+        let full = (0..10_000).find_map(|_| sender.try_send(Xid(7), b"x").err());
+        assert!(matches!(full, Some(SendError::Full { .. })), "the member does not read: {full:?}");
+        member.kill();
+        sender.send_before(Xid(7), b"x", Instant::now() + WATCHDOG).unwrap();
+        port.join(Xid(7)).unwrap();
+        sender.send(Xid(7), b"y").unwrap();
+        assert_eq!(port.receive_within(WATCHDOG).unwrap().to_vec(), b"y");
+        port.leave(Xid(7));
+    }
+}
+
+#[test]
+fn a_sender_killed_while_it_multicasts_leaves_whole_messages_only_and_its_place() {
+    let directory = tempfile::tempdir().unwrap();
+    let host = Host::at(directory.path(), Site(1)).unwrap();
+    let mut port = host.open_port(name(0), options()).unwrap();
+    port.join(Xid(7)).unwrap();
+    for round in 0..5 {
+        let mut killed = Other::start("multicast for ever", directory.path());
+        let mut next = 0u64;
+        let check = |message: Message<'_>, next: &mut u64| {
+            assert_eq!((message.from(), message.group()), (name(6), Some(Xid(7))));
+            assert_eq!(message.to_vec(), next.to_le_bytes().repeat(12), "round {round}");
+            *next += 1;
+        };
+        while next < 1000 + round * 37 {
+            check(port.receive_within(WATCHDOG).expect("a message"), &mut next);
+        }
+        killed.kill();
+        while let Some(message) = port.receive_within(Duration::from_millis(1)) {
+            check(message, &mut next);
+        }
+    }
+    assert_eq!((port.violations(), port.dropped()), (0, 0));
+}
+
+#[test]
+fn the_ring_for_groups_outlives_who_made_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let host = Host::at(directory.path(), Site(1)).unwrap();
+    let mut maker = Other::start("be in a group", directory.path());
+    let mut port = host.open_port(name(0), options()).unwrap();
+    port.join(Xid(7)).unwrap();
+    maker.kill();
+    let other = host.open_port(name(1), options()).unwrap();
+    other.group_sender(ServerType(2)).unwrap().send(Xid(7), b"x").unwrap();
+    assert_eq!(port.receive_within(WATCHDOG).unwrap().to_vec(), b"x");
+    drop((port, other));
+    host.reclaim().unwrap();
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "names are left behind");
+}
+
+#[test]
+fn pages_that_a_killed_receiver_had_are_free_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let host = Host::at(directory.path(), Site(1)).unwrap();
+    let mut pages = Pages::create(4096, 2).unwrap();
+    for _ in 0..3 {
+        let mut owner = Other::start("own a port", directory.path());
+        let mut sender = host.connect(name(1), name(0)).unwrap();
+        for _ in 0..2 {
+            pages.take().expect("a page").share(10).send(&mut sender).unwrap();
+        }
+        assert!(pages.take().is_none());
+        assert_eq!(pages.lent(), 2);
+        owner.kill();
+        let began = Instant::now();
+        while pages.take().is_none() {
+            assert!(began.elapsed() < WATCHDOG, "the dead receiver keeps its pages");
+        }
+        assert_eq!(pages.lent(), 0);
+    }
 }

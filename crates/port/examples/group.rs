@@ -1,0 +1,146 @@
+//! Multicast by transaction: `cargo run --release -p ledgerstone-port --example group`.
+//!
+//! A coordinator asks the participants of a transaction to prepare, with one message for all of them, and counts their
+//! votes. Each participant is a process of its own, and joined the transaction's group without telling anybody.
+
+use anyhow::{Context, bail};
+use ledgerstone_port::{
+    Address, Host, Instance, Kind, Port, PortOptions, ServerInstance, ServerType, Site, Typed, Xid,
+};
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+const SITE: Site = Site(1);
+/// Raid's atomicity controller: who takes part in commitment.
+const AC: ServerType = ServerType(4);
+const PARTICIPANTS: u32 = 4;
+const TRANSACTIONS: u64 = 2_000;
+
+/// The coordinator's question.
+#[derive(FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+struct Prepare {
+    xid: u64,
+}
+
+impl Typed for Prepare {
+    const KIND: Kind = Kind { id: 1, version: 1 };
+}
+
+/// A participant's answer.
+#[derive(FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+struct Vote {
+    xid: u64,
+    is_yes: u64,
+}
+
+impl Typed for Vote {
+    const KIND: Kind = Kind { id: 2, version: 1 };
+
+    fn is_valid(&self) -> bool {
+        self.is_yes < 2
+    }
+}
+
+fn address(server: u32) -> Address {
+    Address::port(Instance(0), AC, ServerInstance(server), SITE)
+}
+
+fn main() -> anyhow::Result<()> {
+    let arguments: Vec<String> = std::env::args().collect();
+    match arguments.get(1).map(String::as_str) {
+        Some("participant") => participant(&arguments[2], arguments[3].parse()?),
+        None => coordinator(),
+        Some(other) => bail!("unknown: {other}"),
+    }
+}
+
+/// Joins the group of each transaction, votes, and leaves it.
+fn participant(directory: &str, no: u32) -> anyhow::Result<()> {
+    let host = Host::at(directory, SITE)?;
+    let mut port = host.open_port(address(no), PortOptions::default())?;
+    let mut coordinator = port.connect(address(0))?;
+    for xid in 1..=TRANSACTIONS {
+        port.join(Xid(xid))?;
+        if xid == 1 {
+            println!("ready");
+        } else {
+            coordinator.send_typed(&Vote { xid, is_yes: 1 })?; // "I have joined", for the example's sake.
+        }
+        let prepare: Prepare = port.receive().typed()?;
+        coordinator.send_typed(&Vote { xid: prepare.xid, is_yes: 1 })?;
+        port.leave(Xid(xid));
+    }
+    Ok(())
+}
+
+fn coordinator() -> anyhow::Result<()> {
+    let directory = tempfile::tempdir()?;
+    let host = Host::at(directory.path(), SITE)?;
+    let mut port = host.open_port(address(0), PortOptions::default())?;
+    let mut participants =
+        (1..=PARTICIPANTS).map(|no| start(directory.path(), no)).collect::<anyhow::Result<Vec<_>>>()?;
+    let mut group = port.group_sender(AC)?;
+    let (mut sending, mut voting) = (Duration::ZERO, Duration::ZERO);
+    for xid in 1..=TRANSACTIONS {
+        if xid > 1 {
+            count(&mut port, xid)?;
+        }
+        let began = Instant::now();
+        group.send_typed(Xid(xid), &Prepare { xid })?;
+        sending += began.elapsed();
+        count(&mut port, xid)?;
+        voting += began.elapsed();
+    }
+    for participant in &mut participants {
+        participant.wait()?;
+    }
+    println!("{TRANSACTIONS} transactions, {PARTICIPANTS} participants, each in a process of its own");
+    println!("one multicast to all of them       {:>9.2?} on average", sending / TRANSACTIONS as u32);
+    println!("from the question to the last vote {:>9.2?} on average", voting / TRANSACTIONS as u32);
+    joining(&mut port)
+}
+
+/// What joining and leaving cost: no message, no system call.
+fn joining(port: &mut Port) -> anyhow::Result<()> {
+    const ROUNDS: u32 = 1_000_000;
+    port.join(Xid(1))?;
+    port.leave(Xid(1));
+    let began = Instant::now();
+    for xid in 0..ROUNDS {
+        port.join(Xid(xid.into()))?;
+        port.leave(Xid(xid.into()));
+    }
+    println!("joining and leaving together       {:>9.2?} on average", began.elapsed() / ROUNDS);
+    Ok(())
+}
+
+/// Waits for a vote of each participant.
+fn count(port: &mut Port, xid: u64) -> anyhow::Result<()> {
+    for _ in 0..PARTICIPANTS {
+        let vote: Vote = port.receive().typed()?;
+        if vote.xid != xid {
+            bail!("a vote on transaction {} came in transaction {xid}", vote.xid);
+        }
+    }
+    Ok(())
+}
+
+/// Starts this program once more as a participant, and waits until it is in the first group.
+fn start(directory: &std::path::Path, no: u32) -> anyhow::Result<Child> {
+    let mut child = Command::new(std::env::current_exe()?)
+        .arg("participant")
+        .arg(directory)
+        .arg(no.to_string())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().context("stdout")?).read_line(&mut line)?;
+    if line.trim() != "ready" {
+        bail!("participant {no} did not start");
+    }
+    Ok(child)
+}

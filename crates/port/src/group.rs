@@ -1,0 +1,366 @@
+//! Groups of transactions: joining, leaving, multicast (paper 002, 4.1 and 4.2).
+//!
+//! The group of a transaction is its id; nobody makes it and nobody keeps a list. Servers of one type on one host share
+//! a ring ([`crate::bus`]); a member notes for itself which transactions it takes part in, and reads what is for them.
+//! So joining and leaving are notes in our own memory, and a process that dies is in no group any more.
+
+use crate::address::{Address, ServerType, Xid};
+use crate::atomic::{AtomicU32, Ordering};
+use crate::bell::{self, NAP_NS_MAX, Waking};
+use crate::broadcast::{self, Envelope, Look, bits, filter_bit};
+use crate::bus::Bus;
+use crate::error::{OpenError, SendError};
+use crate::futex;
+use crate::inbox::Losses;
+use crate::options::{Wait, WhenFull};
+use crate::port::Port;
+use crate::ring::{Broken, CPU_UNKNOWN, Header};
+use crate::sender::Patience;
+use crate::typed::{Kind, Typed};
+use crate::wait::{self, Waiter};
+use rustix::fd::{AsFd, OwnedFd};
+use std::collections::HashSet;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The groups that a port is in, and its reading end of the ring.
+pub(crate) struct Membership {
+    pub(crate) bus: Arc<Bus>,
+    reader: broadcast::Reader,
+    groups: HashSet<u64, BuildHasherDefault<XidHasher>>,
+    /// How many of the groups have each bit of the filter.
+    filter_counts: [u32; 64],
+    filter: u64,
+    /// The ring to look at first.
+    next: usize,
+    relay: Option<Relay>,
+}
+
+/// A hash of numbers that nobody chooses to hurt us: members join transactions of their own.
+#[derive(Default)]
+struct XidHasher(u64);
+
+impl Hasher for XidHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        let product = u128::from(self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
+        self.0 = (product >> 64) as u64 ^ product as u64;
+    }
+}
+
+impl Membership {
+    pub(crate) fn new(bus: Arc<Bus>, when_full: WhenFull) -> Membership {
+        let is_lossy = when_full == WhenFull::DropOldest;
+        let reader = broadcast::Reader::new(bus.memory.words(), bus.shape, bus.place, is_lossy);
+        Membership { bus, reader, groups: HashSet::default(), filter_counts: [0; 64], filter: 0, next: 0, relay: None }
+    }
+
+    #[inline]
+    pub(crate) fn join(&mut self, xid: Xid) -> bool {
+        let is_new = self.groups.insert(xid.0);
+        if is_new {
+            let bit = filter_bit(xid.0);
+            self.filter_counts[bit as usize] += 1;
+            self.filter |= 1 << bit;
+            self.reader.enter(self.bus.memory.words(), self.groups.len() as u64, self.filter);
+        }
+        is_new
+    }
+
+    #[inline]
+    pub(crate) fn leave(&mut self, xid: Xid) -> bool {
+        let was_in = self.groups.remove(&xid.0);
+        if was_in {
+            let bit = filter_bit(xid.0);
+            self.filter_counts[bit as usize] -= 1;
+            if self.filter_counts[bit as usize] == 0 {
+                self.filter &= !(1 << bit);
+            }
+            self.reader.enter(self.bus.memory.words(), self.groups.len() as u64, self.filter);
+        }
+        was_in
+    }
+
+    #[inline]
+    pub(crate) fn is_in_any(&self) -> bool {
+        !self.groups.is_empty()
+    }
+
+    /// The next message for one of our groups, its bytes in `into`.
+    #[inline]
+    pub(crate) fn look(&mut self, into: &mut Vec<u8>, losses: &mut Losses) -> Option<(Header, Envelope)> {
+        if self.groups.is_empty() {
+            return None;
+        }
+        let Membership { bus, reader, groups, next, .. } = self;
+        let words = bus.memory.words();
+        // First the rings behind the one that had the last message, then those before it.
+        let first = *next;
+        for writer in
+            reader.writers(words).filter(|no| *no >= first).chain(reader.writers(words).filter(|no| *no < first))
+        {
+            // What is not for us is passed over, but not for ever if it never ends.
+            for _ in 0..bus.shape.slot_count() {
+                match reader.peek(words, writer, |xid| groups.contains(&xid), into) {
+                    Ok(Look::Nothing) => break,
+                    Ok(Look::NotOurs) => {}
+                    Ok(Look::Lost(count)) => losses.dropped += count,
+                    Ok(Look::Message(header, envelope)) => {
+                        *next = writer + 1;
+                        return Some((header, envelope));
+                    }
+                    Err(Broken) => {
+                        losses.broken += 1;
+                        reader.pass(words, writer);
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    /// The bell to sleep on beside the port's own.
+    pub(crate) fn bell(&self) -> &AtomicU32 {
+        self.bus.memory.bell(self.bus.place)
+    }
+
+    /// Before the last look and the sleep.
+    pub(crate) fn prepare(&self) {
+        bell::prepare(self.bell(), Waking::Futex);
+        self.reader.will_sleep(self.bus.memory.words());
+    }
+
+    /// Messages that wait in the rings, whether for us or not, as far as they can be seen now.
+    pub(crate) fn waiting(&self) -> usize {
+        self.reader.waiting(self.bus.memory.words())
+    }
+
+    pub(crate) fn awake(&self) {
+        bell::awake(self.bell());
+        self.reader.is_awake(self.bus.memory.words());
+    }
+
+    /// Makes `event` readable when this ring's bell is rung: senders of multicasts do not have the descriptor.
+    pub(crate) fn relay_to(&mut self, event: &OwnedFd) -> bool {
+        if self.relay.is_none() {
+            self.relay = Relay::start(Arc::clone(&self.bus), event);
+        }
+        self.relay.as_ref().is_some_and(|relay| relay.arm.send(()).is_ok())
+    }
+}
+
+impl Drop for Membership {
+    fn drop(&mut self) {
+        self.reader.enter(self.bus.memory.words(), 0, 0);
+    }
+}
+
+/// A thread that sleeps on the ring's bell for an event loop. It ends when the membership does.
+struct Relay {
+    arm: std::sync::mpsc::Sender<()>,
+}
+
+impl Relay {
+    fn start(bus: Arc<Bus>, event: &OwnedFd) -> Option<Relay> {
+        let event = rustix::io::fcntl_dupfd_cloexec(event.as_fd(), 0).ok()?;
+        let (arm, armed) = std::sync::mpsc::channel();
+        let body = move || {
+            while armed.recv().is_ok() {
+                let bell = bus.memory.bell(bus.place);
+                while bell.load(Ordering::Relaxed) == bell::ASLEEP {
+                    futex::sleep(bell, Duration::from_nanos(NAP_NS_MAX));
+                }
+                let _ = rustix::io::write(&event, &1u64.to_ne_bytes()); // Full is readable too.
+            }
+        };
+        std::thread::Builder::new().name("port-group-relay".into()).spawn(body).ok()?;
+        Some(Relay { arm })
+    }
+}
+
+impl Port {
+    /// Joins the group of a transaction: from now on what is sent to it comes to this port too. Done at the first
+    /// operation for the transaction. No message is sent; a port's first call connects it to the host's ring for its
+    /// server type, all others touch this process's memory only. `false`: it was in it already.
+    ///
+    /// # Errors
+    /// See [`OpenError`], of the first call; it waits for others that connect at the same time.
+    #[inline]
+    pub fn join(&mut self, xid: Xid) -> Result<bool, OpenError> {
+        if self.inbox.membership.is_none() {
+            self.join_bus()?;
+        }
+        Ok(self.inbox.membership.as_mut().is_some_and(|membership| membership.join(xid)))
+    }
+
+    /// Leaves the group of a transaction, at its end. What was sent to it and not yet received is dropped. `false`: it
+    /// was not in it.
+    #[inline]
+    pub fn leave(&mut self, xid: Xid) -> bool {
+        self.inbox.membership.as_mut().is_some_and(|membership| membership.leave(xid))
+    }
+
+    fn join_bus(&mut self) -> Result<(), OpenError> {
+        let shared = &self.inbox.shared;
+        let (address, options) = (shared.address, &shared.options);
+        let bus = Bus::join(self.host(), address.instance(), address.server_type(), options.mode, &options.access)?;
+        self.inbox.membership = Some(Membership::new(bus, self.inbox.shared.options.when_full));
+        Ok(())
+    }
+
+    /// A way to send to the groups of any transaction among the servers of `server_type`.
+    ///
+    /// # Errors
+    /// See [`OpenError`]. Waits for others that connect at the same time.
+    pub fn group_sender(&self, server_type: ServerType) -> Result<GroupSender, OpenError> {
+        let options = &self.inbox.shared.options;
+        let instance = self.address().instance();
+        let bus = Bus::join(self.host(), instance, server_type, options.mode, &options.access)?;
+        GroupSender::new(bus, self.address())
+    }
+}
+
+/// A way to send to groups of transactions: one copy, however many receive it.
+pub struct GroupSender {
+    bus: Arc<Bus>,
+    writer: broadcast::Writer,
+    from: Address,
+    waiter: Waiter,
+}
+
+impl GroupSender {
+    fn new(bus: Arc<Bus>, from: Address) -> Result<GroupSender, OpenError> {
+        bus.allocate_ring()?;
+        let writer = broadcast::Writer::new(bus.memory.words(), bus.shape, bus.place);
+        Ok(GroupSender { bus, writer, from, waiter: Waiter::new(Wait::Adaptive) })
+    }
+
+    /// The longest multicast.
+    pub fn bytes_max(&self) -> usize {
+        broadcast::payload_bytes_max(self.bus.shape)
+    }
+
+    /// The address of a transaction's group.
+    pub fn address(&self, xid: Xid) -> Address {
+        Address::group(self.bus.instance, self.bus.server_type, xid)
+    }
+
+    /// Sends bytes to all who are in the group of the transaction; waits for room as long as a member is too slow. To
+    /// a group without members it goes nowhere, and that is no error: nobody knows how many there are.
+    ///
+    /// # Errors
+    /// [`SendError::TooLong`].
+    #[inline]
+    pub fn send(&mut self, xid: Xid, bytes: &[u8]) -> Result<(), SendError> {
+        self.send_kind(xid, Kind::default(), bytes, Patience::Endless)
+    }
+
+    /// Sends bytes to the group if there is room now.
+    ///
+    /// # Errors
+    /// [`SendError::Full`], [`SendError::TooLong`].
+    #[inline]
+    pub fn try_send(&mut self, xid: Xid, bytes: &[u8]) -> Result<(), SendError> {
+        self.send_kind(xid, Kind::default(), bytes, Patience::None)
+    }
+
+    /// Sends bytes to the group; waits for room until `deadline`.
+    ///
+    /// # Errors
+    /// [`SendError::TimedOut`], [`SendError::TooLong`].
+    #[inline]
+    pub fn send_before(&mut self, xid: Xid, bytes: &[u8], deadline: Instant) -> Result<(), SendError> {
+        self.send_kind(xid, Kind::default(), bytes, Patience::Until(deadline))
+    }
+
+    /// Sends a typed value to the group; waits for room as long as a member is too slow.
+    ///
+    /// # Errors
+    /// As [`send`](GroupSender::send).
+    #[inline]
+    pub fn send_typed<T: Typed>(&mut self, xid: Xid, value: &T) -> Result<(), SendError> {
+        self.send_kind(xid, T::KIND, value.as_bytes(), Patience::Endless)
+    }
+
+    #[inline]
+    fn send_kind(&mut self, xid: Xid, kind: Kind, bytes: &[u8], patience: Patience) -> Result<(), SendError> {
+        if bytes.len() > self.bytes_max() {
+            let (address, bytes_max) = (self.address(xid), self.bytes_max());
+            return Err(SendError::TooLong { address, bytes: bytes.len(), bytes_max });
+        }
+        let words = self.bus.memory.words();
+        if !self.writer.has_room(words) {
+            self.wait_for_room(xid, patience)?;
+        }
+        let words = self.bus.memory.words();
+        let header =
+            Header { len: bytes.len() as u32, kind: kind.id, version: kind.version, cpu: wait::cpu(), flags: 0 };
+        self.writer.publish(words, header, Envelope { xid: xid.0, from: self.from.to_bits() }, bytes);
+        let sleepers = self.writer.sleepers(words, xid.0);
+        if sleepers != 0 {
+            self.wake(sleepers);
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn wake(&self, readers: u64) {
+        for reader in bits(readers) {
+            let bell = self.bus.memory.bell(reader);
+            if bell::ring(bell).is_some() {
+                futex::wake(bell);
+            }
+        }
+    }
+
+    #[cold]
+    fn wait_for_room(&mut self, xid: Xid, patience: Patience) -> Result<(), SendError> {
+        let deadline = if let Patience::Until(deadline) = patience { Some(deadline) } else { None };
+        let GroupSender { bus, writer, waiter, .. } = self;
+        let address = Address::group(bus.instance, bus.server_type, xid);
+        let words = bus.memory.words();
+        let mut nap = Duration::from_micros(20);
+        loop {
+            let blockers = writer.blockers(words);
+            if blockers == 0 {
+                return Ok(());
+            }
+            // A member of other groups sleeps through what is not for it, until it is in the way.
+            for reader in bits(blockers) {
+                if bell::ring(bus.memory.bell(reader)).is_some() {
+                    futex::wake(bus.memory.bell(reader));
+                }
+            }
+            match patience {
+                Patience::None => return Err(SendError::Full { address, waiting: bus.shape.slot_count() }),
+                Patience::Until(deadline) if Instant::now() >= deadline => {
+                    return Err(SendError::TimedOut { address });
+                }
+                Patience::Until(_) | Patience::Endless => {}
+            }
+            let is_free = waiter.look(CPU_UNKNOWN, deadline, || (writer.blockers(words) == 0).then_some(()));
+            if is_free.is_none() {
+                // Members do not tell when they made room, since any number may wait for any; so nap, ever longer.
+                bits(blockers).filter(|place| bus.is_dead(*place)).for_each(|place| broadcast::bury(words, place));
+                std::thread::sleep(nap);
+                nap = (nap * 2).min(Duration::from_millis(1));
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for GroupSender {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("GroupSender").field("from", &self.from).finish_non_exhaustive()
+    }
+}
