@@ -6,7 +6,7 @@
 use crate::cache::Cache;
 use crate::error::BufferError;
 use ledgerstone_page::PageId;
-use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 /// How long one sleep for a write in flight lasts at most.
 const BELL_WAIT_NS: u64 = 2_000_000;
@@ -39,6 +39,17 @@ impl Cache {
                 if is_in_flight {
                     self.frames.wait_progress(seen, BELL_WAIT_NS);
                 }
+            }
+        }
+        // What pages that left earlier had when they left counts no more: they may come again as pages never written.
+        for id in (first.0..self.frames.control().pages_seen.load(Relaxed)).map(PageId) {
+            let entry = self.entry(id)?;
+            if !entry.may_have_evicted(0) {
+                self.latch_exclusive(id, entry)?;
+                if entry.frame().is_none() {
+                    entry.set_frame(None);
+                }
+                entry.latch.unlatch_exclusive_unchanged();
             }
         }
         Ok(())

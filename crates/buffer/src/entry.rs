@@ -4,7 +4,8 @@
 //! page table, in the region, indexed by page id:
 //! offset  size  field
 //!      0     8  latch    48 bits of version, see `region::Latch`
-//!      8     8  place    bits 0..32 frame number + 1, 0 none; bit 32 referenced
+//!      8     8  place    bits 0..32 frame number + 1, 0 none; bit 32 referenced;
+//!                        bits 33..64 mark of the LSN that the page had when it was evicted, 0 unknown
 //! ```
 //!
 //! C1. The frame number in `place` changes only while the entry is latched exclusively, and the version is raised then, by
@@ -12,6 +13,8 @@
 //!     read the bytes of that page: a frame that went to another page in between raised ours.
 //! C2. Any value that `place` ever had names a frame that exists: a reader of junk reads junk, never outside.
 //! C3. A hit writes nothing but the referenced bit, and that only if it is not set.
+//! C4. What a page had when it was evicted is what it has when it comes back. The mark tells a page whose write went to another
+//!     place, or nowhere, and that is an older one with a good checksum.
 //!
 //! Why a reader cannot miss that its frame was taken: eviction latched our entry exclusively and gave the frame away by a
 //! release; the frame's next owner acquired it, and then passed [`fence_before_fill`]. If one of our relaxed loads saw a word
@@ -44,6 +47,13 @@ pub(crate) struct PageEntry {
 }
 
 const REFERENCED: u64 = 1 << 32;
+const MARK_SHIFT: u32 = 33;
+
+/// 31 bits of an LSN; zero for a page that nobody has changed. LSNs are multiples of 8; two that share a mark lie 16 GiB of log
+/// apart.
+fn mark(page_lsn: u64) -> u32 {
+    if page_lsn == 0 { 0 } else { ((page_lsn >> 3) as u32 & (u32::MAX >> 1)).max(1) }
+}
 
 /// To be passed by whoever has got a frame, before he stores the first word in it.
 #[inline]
@@ -79,6 +89,18 @@ impl PageEntry {
     /// Under the exclusive latch.
     pub(crate) fn set_frame(&self, frame: Option<FrameNo>) {
         self.place.store(frame.map_or(0, |frame| u64::from(frame.0 + 1) | REFERENCED), Release);
+    }
+
+    /// Under the exclusive latch: the page leaves its frame, with this LSN.
+    pub(crate) fn set_evicted(&self, page_lsn: u64) {
+        self.place.store(u64::from(mark(page_lsn)) << MARK_SHIFT, Release);
+    }
+
+    /// Whether a page with this LSN, 0 for one that was never written, can be the one that was evicted last (C4). Certain under the
+    /// latch only.
+    pub(crate) fn may_have_evicted(&self, page_lsn: u64) -> bool {
+        let seen = self.place.load(Relaxed) >> MARK_SHIFT;
+        seen == 0 || seen == u64::from(mark(page_lsn))
     }
 
     /// Whether the page was used since the mark was last taken.

@@ -16,6 +16,8 @@
 //! M5. A page on the disk is older than the log's durable end (W1). One that is not has a log that lost its end: records
 //!     that are appended there now would be taken for applied.
 //!
+//! M6. A page that comes back is the one that was evicted (C4 in `entry.rs`), or else its write was lost.
+//!
 //! This file does not know which frame is best (`replace/`), nor how a page is written (`write_back.rs`).
 
 use crate::cache::Cache;
@@ -26,7 +28,7 @@ use crate::guard::ExclusivePage;
 use ledgerstone_disk::{AlignedBuf, DiskErrorKind};
 use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_page::{Corrupt, PageId, checksum, header};
-use ledgerstone_region::{SlotNo, WordsMut, sync};
+use ledgerstone_region::{SlotNo, Words, WordsMut, sync};
 use std::cell::Cell;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -118,7 +120,7 @@ impl Cache {
             words.fill(0, self.page_bytes, 0);
             true
         } else {
-            match self.read_verified(id, |bytes| words.put(0, bytes)) {
+            match self.read_again(id, entry, &mut words) {
                 Ok(()) => false,
                 Err(BufferError::NeverWritten { .. }) if content == Content::ReadOrZeros => {
                     words.fill(0, self.page_bytes, 0);
@@ -166,15 +168,37 @@ impl Cache {
         }
     }
 
+    /// Reads a page into the frame's words, if it is the one that left (M6).
+    fn read_again(&self, id: PageId, entry: &PageEntry, words: &mut WordsMut<'_>) -> Result<(), BufferError> {
+        let lost = |page_lsn| {
+            let what = "page LSN: not the page that was written last; that write was lost or went elsewhere";
+            let corrupt = Corrupt::new(what, header::PAGE_LSN as u64, 0, page_lsn).on(id);
+            Err(BufferError::Damaged { page: id, file: self.data.name().to_owned(), corrupt })
+        };
+        let read = self.read_verified(id, |bytes| {
+            let page_lsn = page_lsn(bytes);
+            if entry.may_have_evicted(page_lsn) {
+                words.put(0, bytes);
+                Ok(())
+            } else {
+                lost(page_lsn)
+            }
+        });
+        match read {
+            Ok(done) => done,
+            Err(BufferError::NeverWritten { .. }) if !entry.may_have_evicted(0) => lost(0),
+            Err(error) => Err(error),
+        }
+    }
+
     /// M5.
     fn check_not_ahead(&self, id: PageId, bytes: &[u8]) -> Result<(), Corrupt> {
-        let at = header::PAGE_LSN;
-        let page_lsn = u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
+        let page_lsn = page_lsn(bytes);
         let durable = self.log.durable_lsn().0;
         if page_lsn < durable || page_lsn == 0 || planted::is_on(Bug::WriteAheadOff) {
             return Ok(());
         }
-        Err(Corrupt::new("page LSN: the log ends before it", at as u64, durable, page_lsn).on(id))
+        Err(Corrupt::new("page LSN: the log ends before it", header::PAGE_LSN as u64, durable, page_lsn).on(id))
     }
 
     /// A frame without waiting: a free one, or a clean page's. Tries `tries_max` pages at most.
@@ -241,7 +265,9 @@ impl Cache {
             _ => Eviction::Busy,
         };
         if eviction == Eviction::Evicted {
-            self.take_out(entry, frame);
+            let page_lsn = header::page_lsn(Words::new(self.frames.words(frame)));
+            entry.set_evicted(page_lsn.0);
+            self.part(entry, frame);
             self.frames.control().evictions.fetch_add(1, Relaxed);
         } else {
             entry.latch.unlatch_exclusive_unchanged();
@@ -252,7 +278,15 @@ impl Cache {
     /// Parts an exclusively latched page from its frame, and unlatches it with a new version (C1).
     pub(crate) fn take_out(&self, entry: &PageEntry, frame: FrameNo) {
         entry.set_frame(None);
+        self.part(entry, frame);
+    }
+
+    fn part(&self, entry: &PageEntry, frame: FrameNo) {
         self.frames.descriptor(frame).set_page(None);
         entry.latch.unlatch_exclusive();
     }
+}
+
+fn page_lsn(bytes: &[u8]) -> u64 {
+    u64::from_le_bytes(std::array::from_fn(|i| bytes[header::PAGE_LSN + i]))
 }

@@ -237,3 +237,21 @@ fn real_files_will_do() {
     let area = disk.open("double-write", Open::EXISTING).unwrap();
     assert_eq!(Cache::repair_torn(&*second.data, &*area, PAGE_BYTES).unwrap(), []);
 }
+
+#[test]
+fn pages_that_were_cut_off_may_come_again_as_never_written() {
+    let fixture = fixture(&SimDisk::new(), Arc::new(FakeLog::new()), Setup { frames: 16, ..Setup::default() });
+    for page in 0..64 {
+        fixture.write(PageId(page), page).unwrap();
+    }
+    fixture.cache.write_back_all().unwrap();
+    for page in 0..16 {
+        fixture.read(PageId(page)).unwrap(); // So that those above are evicted, each with its LSN.
+    }
+    fixture.cache.discard_from(PageId(20)).unwrap();
+    fixture.data.set_len(20 * 4096).unwrap();
+    for page in [20, 40, 63] {
+        assert!(fixture.read(PageId(page)).is_err_and(|error: BufferError| error.is_never_written()), "page {page}");
+    }
+    assert_eq!(fixture.read(PageId(19)).unwrap(), 19);
+}
