@@ -65,7 +65,7 @@ pub struct Context<'a> {
     pub(crate) progress: &'a mut dyn FnMut(&Progress),
 }
 
-impl Context<'_> {
+impl<'a> Context<'a> {
     /// How long the run may take.
     #[must_use]
     pub fn effort(&self) -> Effort {
@@ -162,21 +162,11 @@ impl Context<'_> {
     ) -> Result<Option<f64>, ProbeError> {
         self.check()?;
         self.report_progress(&at);
-        let now = Instant::now();
-        if now >= self.deadline {
+        if self.is_over() {
             self.not_in_time += 1;
             return Ok(None);
         }
-        // The time left, shared among the measurements to come; a measurement that needs less leaves it to the others.
-        let share = (self.deadline - now) / self.steps_left.max(2);
-        self.steps_left = self.steps_left.saturating_sub(1);
-        let limits = Limits {
-            effort: self.effort,
-            time: share.min(self.effort.measurement_time_max()),
-            deadline: self.deadline,
-            clock: self.clock,
-            stop: self.stop,
-        };
+        let limits = self.limits();
         match measure(&limits, self.noise) {
             Ok(value) => Ok(self.record(at, value)),
             Err(error) if error.is_stop() => Err(error),
@@ -184,6 +174,60 @@ impl Context<'_> {
                 self.skip_at(at, &error);
                 Ok(None)
             }
+        }
+    }
+
+    /// Measures several steps of one thing together: the runs go on until their sum is known narrowly.
+    ///
+    /// # Errors
+    /// Only [`ProbeError::Stopped`].
+    pub(crate) fn sample_steps<const N: usize>(
+        &mut self,
+        group: &str,
+        series: &[String; N],
+        x: Option<f64>,
+        mut run: impl FnMut() -> Result<[f64; N], ProbeError>,
+    ) -> Result<(), ProbeError> {
+        self.check()?;
+        self.report_progress(&At { group, series: &series[0], x });
+        if self.is_over() {
+            self.not_in_time += 1;
+            return Ok(());
+        }
+        let limits = self.limits();
+        let mut steps: [Vec<f64>; N] = std::array::from_fn(|_| Vec::new());
+        let since = self.noise.look();
+        let together = measure::sample(&limits, self.noise, &mut || {
+            let times = run()?;
+            times.iter().zip(&mut steps).for_each(|(time, step)| step.push(*time));
+            Ok(times.iter().sum())
+        });
+        let together = match together {
+            Ok(together) => together,
+            Err(error) if error.is_stop() => return Err(error),
+            Err(error) => {
+                self.skip(format!("{group}: {}", series[0]), error.to_string());
+                return Ok(());
+            }
+        };
+        let disturbance = self.noise.disturbance(since);
+        for (series, mut samples) in series.iter().zip(steps) {
+            let value = measure::to_value(&mut samples, disturbance.clone(), together.usage);
+            self.record(At { group, series, x }, value);
+        }
+        Ok(())
+    }
+
+    /// The time left, shared among the measurements to come; a measurement that needs less leaves it to the others.
+    fn limits(&mut self) -> Limits<'a> {
+        let share = self.deadline.saturating_duration_since(Instant::now()) / self.steps_left.max(2);
+        self.steps_left = self.steps_left.saturating_sub(1);
+        Limits {
+            effort: self.effort,
+            time: share.min(self.effort.measurement_time_max()),
+            deadline: self.deadline,
+            clock: self.clock,
+            stop: self.stop,
         }
     }
 

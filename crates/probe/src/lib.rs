@@ -23,7 +23,6 @@
 //! # Ok::<(), ledgerstone_probe::ProbeError>(())
 //! ```
 #![deny(unsafe_code)]
-#![allow(dead_code)]
 
 mod budget;
 mod clock;

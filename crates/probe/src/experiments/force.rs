@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FallocateFlags, OFlags, fallocate};
 use rustix::io::ReadWriteFlags;
 
+use super::files::{reopen, written};
 use crate::context::{Context, at, timed};
 use crate::error::{On, ProbeError};
 use crate::experiment::Experiment;
@@ -142,27 +143,6 @@ impl Experiment for Force {
         declared(context)?;
         order(context)
     }
-}
-
-/// A file of `bytes`, written and durable, so that overwriting changes no metadata.
-fn written(context: &Context<'_>, name: &str, bytes: u64) -> Result<WorkFile, ProbeError> {
-    let made = context.file(name, bytes)?;
-    let block = Aligned::noise(MIB as usize);
-    let mut offset = 0;
-    while offset < bytes {
-        context.check()?;
-        let count = (bytes - offset).min(MIB) as usize;
-        made.file.write_all_at(&block[..count], offset).on("write")?;
-        offset += count as u64;
-    }
-    made.file.sync_all().on("fsync")?;
-    Ok(made)
-}
-
-/// The same file by another descriptor.
-fn reopen(file: &WorkFile, flags: OFlags) -> Result<File, ProbeError> {
-    let flags = OFlags::RDWR | OFlags::CLOEXEC | flags;
-    rustix::fs::open(file.path(), flags, rustix::fs::Mode::empty()).map(File::from).on("open")
 }
 
 /// One way to write durably, ready to be used again and again.

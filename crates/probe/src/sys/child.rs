@@ -47,6 +47,16 @@ impl Child {
         }
     }
 
+    /// Runs `body`, which keeps to C1, in a process of its own and returns its answer.
+    pub(crate) fn ask(body: impl FnOnce() -> bool) -> Result<bool, ProbeError> {
+        let child = Child::run(|| {
+            let code = i32::from(!body());
+            // SAFETY: ends the child, which has nothing to clean up.
+            unsafe { libc::_exit(code) }
+        })?;
+        Ok(child.wait())
+    }
+
     /// Waits until it ends by itself; whether it ended well.
     pub(crate) fn wait(mut self) -> bool {
         self.reap() == Some(0)

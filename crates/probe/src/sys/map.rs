@@ -68,10 +68,6 @@ impl Map {
         Ok(Map { start: start.on("mmap")?.cast(), bytes: bytes.max(4096) })
     }
 
-    pub(crate) fn bytes(&self) -> usize {
-        self.bytes
-    }
-
     /// Address of an offset, for calls that take one.
     pub(crate) fn address(&self, offset: usize) -> *mut u8 {
         assert!(offset < self.bytes, "offset {offset} of a mapping of {} bytes", self.bytes);

@@ -15,10 +15,12 @@
 //! | `dynamic` | a call into a dynamic library |
 //! | `queue` | POSIX and System V message queues |
 //! | `ring` | io_uring |
+//! | `allowed` | what is found out by trying |
 //! | `aligned` | memory for direct I/O |
 #![allow(unsafe_code)]
 
 pub(crate) mod aligned;
+pub(crate) mod allowed;
 pub(crate) mod child;
 pub(crate) mod dynamic;
 pub(crate) mod fiber;
@@ -26,6 +28,7 @@ pub(crate) mod file;
 pub(crate) mod file_lock;
 pub(crate) mod map;
 pub(crate) mod pthread;
+pub(crate) mod queue;
 pub(crate) mod ring;
 pub(crate) mod signal;
 pub(crate) mod usage;
