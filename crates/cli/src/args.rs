@@ -48,6 +48,8 @@ pub enum Command {
     Stat(StatArgs),
     /// Check every page, every tree, and that every page in use is reached exactly once.
     Verify(DirArgs),
+    /// Shorten the data file to what its records need: merge sparse pages, move pages down, cut the end off.
+    Compact(DirArgs),
     /// Take a checkpoint: a restart will begin there.
     Checkpoint(DirArgs),
     /// Show the settings in force and where each comes from, or check the settings file.

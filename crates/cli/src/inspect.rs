@@ -1,7 +1,9 @@
-//! The environment as a whole: init, tables, stat, verify, checkpoint.
+//! The environment as a whole: init, tables, stat, verify, compact, checkpoint.
+
+use std::ops::ControlFlow;
 
 use comfy_table::{Table, presets};
-use ledgerstone::{Environment, Error, Problem};
+use ledgerstone::{CompactOptions, CompactPhase, Environment, Error, Problem};
 use ledgerstone_bench::Recovery;
 use serde_json::{Value, json};
 
@@ -120,6 +122,43 @@ pub(crate) fn verify(args: &DirArgs, output: &Output) -> anyhow::Result<Outcome>
     }
     output.flush()?;
     Ok(if is_good { Outcome::Done } else { Outcome::Not })
+}
+
+pub(crate) fn compact(args: &DirArgs, output: &Output) -> anyhow::Result<Outcome> {
+    let env = open(args)?;
+    let mut progress = Progress::new(output);
+    let options = CompactOptions::default().on_progress(|at| {
+        let what = match at.phase {
+            CompactPhase::Pack => "pack",
+            CompactPhase::Move => "move",
+        };
+        progress.show(&format!("{what} {}, {} pages", at.table, at.page_count), at.done, at.total, Unit::Count);
+        ControlFlow::Continue(())
+    });
+    let report = env.compact(options)?;
+    drop(progress);
+    env.close()?;
+    if output.is_json {
+        output.json(&report)?;
+    } else {
+        output.line(format_args!(
+            "{} pages before, {} after, {} in use; {} deleted records purged, {} pages merged, {} moved",
+            report.page_count_before,
+            report.page_count_after,
+            report.allocated_page_count,
+            report.ghost_count,
+            report.merged_page_count,
+            report.moved_page_count
+        ))?;
+        for table in &report.skipped_tables {
+            output.note(format_args!("table {table} was locked and passed over; compact again"));
+        }
+        for table in &report.roots_in_the_way {
+            output.note(format_args!("the root page of table {table} cannot move and keeps the file longer"));
+        }
+    }
+    output.flush()?;
+    Ok(Outcome::Done)
 }
 
 pub(crate) fn checkpoint(args: &DirArgs, output: &Output) -> anyhow::Result<Outcome> {

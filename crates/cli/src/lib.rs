@@ -52,6 +52,7 @@ fn run(args: &Args, output: &Output) -> anyhow::Result<outcome::Outcome> {
         Command::Export(args) => export::run(args, output),
         Command::Stat(args) => inspect::stat(args, output),
         Command::Verify(args) => inspect::verify(args, output),
+        Command::Compact(args) => inspect::compact(args, output),
         Command::Checkpoint(args) => inspect::checkpoint(args, output),
         Command::Config(args) => config::run(args, output),
         Command::Bench(args) => bench::run(args, output),

@@ -179,6 +179,9 @@ fn the_environment_tells_about_itself() {
     assert_eq!(shell.run("checkpoint @").code, 0);
     let said = shell.run("verify @");
     assert!(said.code == 0 && said.out.contains("no problems"), "{}{}", said.out, said.err);
+    let said = shell.run("compact @");
+    assert!(said.code == 0 && said.out.contains("pages before"), "{}{}", said.out, said.err);
+    assert!(shell.run("--json compact @").out.contains("\"was_cancelled\":false"));
     assert!(shell.run("completions bash").out.contains("ledgerstone"));
 }
 
