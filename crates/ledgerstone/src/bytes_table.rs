@@ -9,7 +9,7 @@ use ledgerstone_txn::Txn;
 
 use crate::catalog::TableInfo;
 use crate::transaction::Shared;
-use crate::{Entry, Error, Range, Record};
+use crate::{Entry, Error, Isolation, Range, Record};
 
 /// A table whose keys and values are byte strings, ordered by key.
 ///
@@ -49,7 +49,7 @@ impl BytesTable {
     /// Runs `f` with the intention `mode` on the table, if the table is still there (G2).
     #[inline]
     pub(crate) fn enter<T>(&self, mode: Mode, f: impl FnOnce(&mut Txn) -> Result<T, Error>) -> Result<T, Error> {
-        self.shared.run(|txn| {
+        self.shared.run_in(|txn, entered| {
             if mode == Mode::IX {
                 self.shared.check_writable()?;
             }
@@ -57,24 +57,32 @@ impl BytesTable {
             if self.info.is_dropped() {
                 return Err(Error::NoSuchTable(self.info.name.clone()));
             }
+            if self.shared.isolation != Isolation::Serializable {
+                self.check_written(txn, entered)?;
+            }
             f(txn)
         })
     }
 
-    /// The value of `key`, locked for reading until the transaction ends.
+    /// The value of `key`, as the transaction's [`Isolation`] sees it; a serializable one locks it for reading until it ends.
     ///
     /// # Errors
-    /// Conflicts ([`Error::Deadlock`], [`Error::LockTimeout`]), damage, a finished transaction.
+    /// Conflicts ([`Error::Deadlock`], [`Error::LockTimeout`]; [`Error::SnapshotTooOld`] for a snapshot), damage, a finished transaction.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
-        self.enter(Mode::IS, |txn| Ok(self.tree().get(txn, key, Read::Locked)?))
+        self.look(|txn, sight| Ok(self.tree().get(txn, key, sight.read())?))
     }
 
-    /// The value of `key`, locked so that only this transaction can change it next; readers may still read.
+    /// The value of `key`, locked so that only this transaction can change it next; readers may still read. It is the newest
+    /// committed one at every level; a snapshot transaction is refused if that is newer than its snapshot.
     ///
     /// # Errors
-    /// As [`BytesTable::get`].
+    /// As [`BytesTable::get`]; [`Error::SnapshotConflict`].
     pub fn get_for_update(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
-        self.enter(Mode::IX, |txn| Ok(self.tree().get(txn, key, Read::ForUpdate)?))
+        let read = match self.shared.isolation {
+            Isolation::Serializable => Read::ForUpdate,
+            _ => Read::ForUpdateOnly,
+        };
+        self.enter(Mode::IX, |txn| Ok(self.tree().get(txn, key, read)?))
     }
 
     /// True if `key` has a value.
@@ -88,7 +96,8 @@ impl BytesTable {
     /// Sets the value of `key`, whether it had one or not.
     ///
     /// # Errors
-    /// [`Error::KeyTooLarge`], [`Error::ValueTooLarge`], [`Error::ReadOnly`] without space, conflicts.
+    /// [`Error::KeyTooLarge`], [`Error::ValueTooLarge`], [`Error::ReadOnly`] without space or in a transaction for reading only,
+    /// conflicts ([`Error::SnapshotConflict`] too).
     pub fn put(&self, key: &[u8], value: &[u8]) -> Result<(), Error> {
         self.enter(Mode::IX, |txn| {
             self.tree().put(txn, key, value)?;

@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use crate::background::Bell;
 use crate::catalog::{Entry, Known, TableInfo};
 use crate::config::Effective;
-use crate::{Error, Options, Transaction, TransactionOptions, background, open};
+use crate::{Error, Isolation, Options, Transaction, TransactionOptions, background, open};
 
 /// Tries of [`Environment::transact`] before it gives a conflict back to its caller.
 const TRY_COUNT_MAX: u32 = 200;
@@ -71,6 +71,8 @@ pub(crate) struct Inner {
     pub(crate) catalog: Tree,
     pub(crate) to_free: ToFree,
     pub(crate) known: Known,
+    /// Drops of tables that are under way (I3 in `isolation.rs`).
+    pub(crate) drops: AtomicU64,
     pub(crate) effective: Effective,
     pub(crate) durability: Durability,
     pub(crate) is_read_only: bool,
@@ -134,12 +136,22 @@ impl Environment {
         if let Some(timeout) = options.lock_timeout {
             txn.set_lock_timeout_ns(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
         }
-        Ok(Transaction::new(
-            Arc::clone(env),
-            txn,
-            options.durability.unwrap_or(env.durability),
-            Arc::clone(&self.inner.handles),
-        ))
+        if options.isolation == Some(Isolation::Snapshot) {
+            txn.set_snapshot()?;
+        }
+        Ok(Transaction::new(Arc::clone(env), txn, options, Arc::clone(&self.inner.handles)))
+    }
+
+    /// Begins a transaction for reading only, at a snapshot of all that is committed: it takes no locks, waits for nobody and
+    /// keeps nobody waiting.
+    ///
+    /// What it sees is kept for it in memory ([`Options::version_store_bytes`]): read and close it soon, or it becomes too old.
+    ///
+    /// # Errors
+    /// As [`Environment::begin`]; [`Error::TooManySnapshots`].
+    pub fn snapshot(&self) -> Result<Transaction, Error> {
+        let isolation = Some(Isolation::Snapshot);
+        self.begin_with(TransactionOptions { isolation, read_only: true, ..TransactionOptions::default() })
     }
 
     /// Runs `f` in a transaction and commits it; again, with growing pauses, when it was the victim of a conflict.
@@ -301,10 +313,6 @@ impl Inner {
         &self.bell
     }
 
-    pub(crate) fn is_read_only(&self) -> bool {
-        self.is_read_only
-    }
-
     pub(crate) fn table_info(&self, name: &str, entry: Entry) -> Arc<TableInfo> {
         let tree = Tree::new(&self.engine, &self.space, &self.to_free, entry.table, entry.root);
         TableInfo::new(name, entry, tree)
@@ -315,6 +323,10 @@ impl Inner {
             return Err(Error::ReadOnly { why: "the environment was opened for reading only".into() });
         }
         Ok(())
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed.load(Relaxed)
     }
 
     pub(crate) fn nudge_reclaim(&self) {

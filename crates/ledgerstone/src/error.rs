@@ -3,7 +3,7 @@
 //! | kind | variants | what to do |
 //! | --- | --- | --- |
 //! | refusal | most | nothing has changed; the message says what to do |
-//! | conflict | `Deadlock`, `LockRefused`, `LockTimeout` | the transaction was (or should be) rolled back; try it again ([`Error::is_retryable`]) |
+//! | conflict | `Deadlock`, `LockRefused`, `LockTimeout`, `SnapshotConflict` | the transaction was (or should be) rolled back; try it again ([`Error::is_retryable`]) |
 //! | damage and device | `Corrupt`, `Disk` | restore, repair, look at the device |
 //! | failed environment | `Failed` | every call says so until the environment is opened again |
 
@@ -35,6 +35,27 @@ pub enum Error {
         /// Which lock, and who holds it.
         what: String,
     },
+    /// Another transaction has changed what this one would change, and committed after this one's snapshot was taken. The
+    /// transaction still stands: roll it back and run it again.
+    #[error("first committer wins: {what}")]
+    SnapshotConflict {
+        /// Which commit came first.
+        what: String,
+    },
+    /// What the snapshot would have to show was dropped for lack of memory. Take a new snapshot; keep it for a shorter time, or
+    /// open with a larger `version_store_bytes`.
+    #[error(
+        "the snapshot at LSN {snapshot} is too old (what it needs was dropped below LSN {floor}); take a new one, or raise version_store_bytes"
+    )]
+    SnapshotTooOld {
+        /// The snapshot.
+        snapshot: Lsn,
+        /// Snapshots below it are too old.
+        floor: Lsn,
+    },
+    /// All snapshot slots are in use.
+    #[error("{0} snapshots are open, which is the most; close one, or raise transaction_count_max")]
+    TooManySnapshots(u32),
     /// The lock table is full; commit sooner, or open with a larger `lock_count_max`.
     #[error("the lock table is full; use smaller transactions or a larger lock_count_max")]
     LockTableFull,
@@ -202,7 +223,13 @@ impl Error {
     /// True if the same transaction, run again, may well succeed.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
-        matches!(self, Error::Deadlock { .. } | Error::LockRefused { .. } | Error::LockTimeout { .. })
+        matches!(
+            self,
+            Error::Deadlock { .. }
+                | Error::LockRefused { .. }
+                | Error::LockTimeout { .. }
+                | Error::SnapshotConflict { .. }
+        )
     }
 
     pub(crate) fn no_space(what: &dyn std::fmt::Display) -> Error {

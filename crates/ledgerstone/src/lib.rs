@@ -40,6 +40,7 @@
 //!
 //! - [`Environment`] is the directory; [`Environment::transact`] and [`Environment::begin`] make transactions.
 //! - [`BytesTable`] stores byte strings, [`Table`] typed keys and values ([`TableDef`]).
+//! - [`Isolation`] is chosen for each transaction; [`Environment::snapshot`] reads without locks and without waiting.
 //! - [`LogReader`] reads the log: forward, backward, and waiting for what comes.
 //! - [`Durability`] is chosen for each commit; a [`Ticket`] tells when it is durable, and can be awaited.
 //! - No map size, no writer limit, no lock file to clean: see the README for what a crash leaves behind (nothing).
@@ -56,6 +57,7 @@ mod convert;
 mod entry;
 mod env;
 mod error;
+mod isolation;
 mod lock_wait;
 mod locking;
 mod log_reader;
@@ -77,6 +79,7 @@ pub use config::{Config, Effective};
 pub use entry::Entry;
 pub use env::Environment;
 pub use error::Error;
+pub use isolation::Isolation;
 pub use lock_wait::LockWait;
 pub use locking::Locking;
 pub use log_reader::{LogDirectory, LogReader};
@@ -84,7 +87,7 @@ pub use log_record::{LogChange, LogFilter, LogRecord};
 pub use options::{Durability, Options, Replacement};
 pub use range::{Range, Record};
 pub use savepoint::Savepoint;
-pub use stat::Stat;
+pub use stat::{SnapshotStat, Stat};
 pub use table::{Table, TypedRange};
 pub use ticket::{Committed, Ticket};
 pub use transaction::{Transaction, TransactionOptions};

@@ -30,7 +30,7 @@ use ledgerstone_recovery::{Analysis, RecoveryReport};
 use ledgerstone_region::{Latch, Region, SlotTable, sync};
 use ledgerstone_space::Space;
 use ledgerstone_structures::{ToFree, Tree};
-use ledgerstone_txn::{Durability, Engine, EngineParts, EngineSettings, TxnTable};
+use ledgerstone_txn::{Durability, Engine, EngineParts, EngineSettings, TxnTable, VersionStore};
 use parking_lot::Mutex;
 
 use crate::background::Bell;
@@ -290,6 +290,8 @@ impl Parts {
         // The losers of a crash need a slot each, however few there may be afterwards.
         let slot_count = effective.transaction_count_max.max(u32::try_from(found.losers.len()).unwrap_or(u32::MAX));
         let lock_config = locking::config(effective, slot_count);
+        // Each transaction may have one, and ranges that read committed one each.
+        let snapshot_count_max = slot_count.saturating_mul(2);
         let parts_bytes = [
             effective.page_count_max.saturating_mul(16),
             effective.cache_bytes,
@@ -297,6 +299,7 @@ impl Parts {
             effective.log_buffer_bytes,
             lock_config.region_bytes(),
             u64::from(slot_count) * 1024,
+            VersionStore::region_bytes(effective.version_store_bytes, snapshot_count_max),
             8 << 20,
         ];
         let region = Region::anonymous(parts_bytes.into_iter().fold(0, u64::saturating_add))?;
@@ -329,6 +332,7 @@ impl Parts {
         })?;
         let locks = locking::make(&region, effective.locking, lock_config, options.own_locking.as_ref())?;
         let table = TxnTable::create(&region, slot_count)?;
+        let versions = VersionStore::create(&region, &log, &slots, effective.version_store_bytes, snapshot_count_max)?;
         let engine = Engine::new(EngineParts {
             region,
             slots,
@@ -337,6 +341,7 @@ impl Parts {
             locks,
             ops: operations()?,
             table,
+            versions,
             settings: EngineSettings {
                 lock_timeout_ns: effective.lock_timeout_ms.saturating_mul(1_000_000),
                 escalate_after: effective.escalate_after,
@@ -371,6 +376,7 @@ impl Parts {
             to_free,
             known: Known::default(),
             durability: effective.durability,
+            drops: AtomicU64::new(0),
             effective,
             is_read_only: options.read_only,
             report,

@@ -4,13 +4,16 @@ use std::ops::Bound;
 
 use ledgerstone_lock::Mode;
 use ledgerstone_structures::{Direction, Scan};
+use ledgerstone_txn::{Horizon, View};
 
-use crate::{BytesTable, Error};
+use crate::isolation::Sight;
+use crate::{BytesTable, Error, Isolation};
 
 /// An owned iterator over the records of a key range, in order; [`Iterator::next`] from the front,
 /// [`DoubleEndedIterator::next_back`] from the back, until they meet.
 ///
-/// What it has passed is locked against change, and against new keys in between (serializable). Records put or deleted
+/// In a serializable transaction, what it has passed is locked against change, and against new keys in between; at other levels
+/// the range is one call, and all of it is as it was when the range was made (but for those who read uncommitted). Records put or deleted
 /// by the same transaction while it runs are seen if they lie ahead. After an error it ends.
 pub struct Range {
     table: BytesTable,
@@ -22,6 +25,9 @@ pub struct Range {
     front_key: Option<Vec<u8>>,
     back_key: Option<Vec<u8>>,
     is_done: bool,
+    sight: Sight,
+    /// Keeps what is seen while a range of a transaction without a snapshot of its own is read (I2).
+    view: Option<View>,
 }
 
 impl std::fmt::Debug for Range {
@@ -35,9 +41,13 @@ pub type Record = (Vec<u8>, Vec<u8>);
 
 impl Range {
     pub(crate) fn new(table: BytesTable, start: Bound<Vec<u8>>, end: Bound<Vec<u8>>) -> Result<Range, Error> {
-        table.enter(Mode::IS, |_| Ok(()))?;
+        let (sight, view) = match table.shared.isolation {
+            Isolation::Serializable => table.enter(Mode::IS, |_| Ok((Sight::Locked, None)))?,
+            _ => table.shared.run(|txn| table.sight(txn, Horizon::Marks))?,
+        };
         let is_done = is_empty(&start, &end);
-        Ok(Range { table, start, end, front: None, back: None, front_key: None, back_key: None, is_done })
+        let (front, back) = (None, None);
+        Ok(Range { table, start, end, front, back, front_key: None, back_key: None, is_done, sight, view })
     }
 
     /// Calls `f` with each remaining record, without copying it out, until `f` says false.
@@ -50,7 +60,7 @@ impl Range {
         }
         if self.back_key.is_some() {
             // The ends may meet: the owned way compares keys.
-            for record in self {
+            for record in &mut self {
                 let (key, value) = record?;
                 if !f(&key, &value) {
                     break;
@@ -60,9 +70,11 @@ impl Range {
         }
         let mut scan = match self.front.take() {
             Some(scan) => scan,
-            None => self.table.tree().scan(self.start.clone(), self.end.clone(), Direction::Forward),
+            None => self.sight.scan(self.table.tree(), self.start.clone(), self.end.clone(), Direction::Forward),
         };
-        self.table.shared.run(|txn| {
+        let (shared, sight) = (&self.table.shared, self.sight);
+        shared.run(|txn| {
+            shared.check_sight(sight)?;
             while let Some((key, value)) = scan.next(txn)? {
                 if !f(key, value) {
                     break;
@@ -70,6 +82,11 @@ impl Range {
             }
             Ok(())
         })
+    }
+
+    fn finish(&mut self) {
+        self.is_done = true;
+        self.view = None;
     }
 
     fn step(&mut self, direction: Direction) -> Option<Result<Record, Error>> {
@@ -80,9 +97,14 @@ impl Range {
             Direction::Forward => &mut self.front,
             Direction::Backward => &mut self.back,
         };
+        let sight = self.sight;
         let tree = self.table.tree();
-        let scan = scan.get_or_insert_with(|| tree.scan(self.start.clone(), self.end.clone(), direction));
-        let read = self.table.shared.run(|txn| Ok(scan.next(txn)?.map(|(k, v)| (k.to_vec(), v.to_vec()))));
+        let scan = scan.get_or_insert_with(|| sight.scan(tree, self.start.clone(), self.end.clone(), direction));
+        let shared = &self.table.shared;
+        let read = shared.run(|txn| {
+            shared.check_sight(sight)?;
+            Ok(scan.next(txn)?.map(|(k, v)| (k.to_vec(), v.to_vec())))
+        });
         match read {
             Ok(Some((key, value))) => {
                 let met = match direction {
@@ -90,7 +112,7 @@ impl Range {
                     Direction::Backward => self.front_key.as_ref().is_some_and(|front| key <= *front),
                 };
                 if met {
-                    self.is_done = true;
+                    self.finish();
                     return None;
                 }
                 // Only a range read from both ends needs to know where the other end is; it costs a copy of the key.
@@ -101,11 +123,11 @@ impl Range {
                 Some(Ok((key, value)))
             }
             Ok(None) => {
-                self.is_done = true;
+                self.finish();
                 None
             }
             Err(error) => {
-                self.is_done = true;
+                self.finish();
                 Some(Err(error))
             }
         }

@@ -1,5 +1,6 @@
 //! Figures of a running environment, as one plain value.
 
+use ledgerstone_txn::SnapshotPin;
 use serde::Serialize;
 
 use crate::config::Effective;
@@ -49,8 +50,36 @@ pub struct Stat {
     pub lock_timeout_count: u64,
     /// Checkpoints taken.
     pub checkpoint_count: u64,
+    /// Snapshots that are open, the oldest first: for the first one, memory and pages are kept.
+    pub snapshots: Vec<SnapshotStat>,
+    /// No snapshot is older than this LSN: what earlier commits left over can go.
+    pub oldest_snapshot_lsn: u64,
+    /// Bytes that the version store may use.
+    pub version_store_bytes: u64,
+    /// Bytes that it uses now, for snapshots and for transactions that have not ended.
+    pub version_store_used_bytes: u64,
+    /// How often it was full, and what a snapshot may have needed was dropped.
+    pub version_floor_count: u64,
+    /// Snapshots below this LSN are too old.
+    pub version_floor_lsn: u64,
+    /// Dropped tables and replaced large values whose pages are kept for a snapshot.
+    pub held_back_free_count: u64,
     /// True once the environment has failed.
     pub is_failed: bool,
+}
+
+/// An open snapshot: who holds it, since when, and what it holds back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct SnapshotStat {
+    /// Its LSN: images of later changes are kept for it, and pages that later commits gave up.
+    pub lsn: u64,
+    /// The transaction that has it.
+    pub xid: u64,
+    /// Number of the thread that opened it.
+    pub thread: u32,
+    /// For how long it has been open, in milliseconds.
+    pub age_ms: u64,
 }
 
 impl Environment {
@@ -62,6 +91,7 @@ impl Environment {
         let tables = self.transact(|txn| txn.table_names())?;
         let env = self.inner();
         let (log, cache, locks) = (env.engine.log.stat(), env.engine.cache.stats(), env.engine.locks.stats());
+        let versions = env.engine.versions.stat();
         Ok(Stat {
             tables,
             settings: env.effective.clone(),
@@ -83,7 +113,20 @@ impl Environment {
             deadlock_count: locks.deadlocks,
             lock_timeout_count: locks.timeouts,
             checkpoint_count: env.checkpoint_count.load(std::sync::atomic::Ordering::Relaxed),
+            snapshots: env.engine.versions.pins().iter().map(SnapshotStat::from).collect(),
+            oldest_snapshot_lsn: env.engine.versions.oldest_snapshot().0,
+            version_store_bytes: versions.bytes_max,
+            version_store_used_bytes: versions.used_bytes,
+            version_floor_count: versions.floor_count,
+            version_floor_lsn: versions.floor.0,
+            held_back_free_count: env.to_free.held_back_count(),
             is_failed: env.engine.is_failed(),
         })
+    }
+}
+
+impl From<&SnapshotPin> for SnapshotStat {
+    fn from(pin: &SnapshotPin) -> SnapshotStat {
+        SnapshotStat { lsn: pin.lsn.0, xid: pin.xid.0, thread: pin.thread, age_ms: pin.age_ns / 1_000_000 }
     }
 }

@@ -8,19 +8,19 @@
 
 use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
 
 use ledgerstone_lock::Mode;
-use ledgerstone_page::{TableId, Xid};
+use ledgerstone_page::{Lsn, TableId, Xid};
 use ledgerstone_structures::{Direction, Read, Tree};
-use ledgerstone_txn::{Durability, Txn};
+use ledgerstone_txn::{Durability, Horizon, Txn};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::catalog::{Entry, TableInfo};
 use crate::env::{Handles, Inner};
 use crate::savepoint::{OwnTables, Point};
 use crate::typed::{Key, TableDef, Value};
-use crate::{BytesTable, Committed, Error, Table, Ticket};
+use crate::{BytesTable, Committed, Error, Isolation, Table, Ticket};
 
 /// How a transaction is to run. `Default` takes everything from the environment's options.
 #[derive(Debug, Clone, Copy, Default)]
@@ -29,6 +29,10 @@ pub struct TransactionOptions {
     pub durability: Option<Durability>,
     /// How long it waits for a lock.
     pub lock_timeout: Option<std::time::Duration>,
+    /// What it sees of others. None: [`Isolation::Serializable`].
+    pub isolation: Option<Isolation>,
+    /// It only reads: whatever would change something is refused with [`Error::ReadOnly`].
+    pub read_only: bool,
 }
 
 /// What transaction, tables and iterators share.
@@ -43,6 +47,8 @@ pub(crate) struct Shared {
     is_dropped: AtomicBool,
     /// Set when a call failed in a way that another try may mend.
     had_conflict: AtomicBool,
+    pub(crate) isolation: Isolation,
+    is_read_only: bool,
 }
 
 /// The running transaction, until it ends.
@@ -52,11 +58,13 @@ pub(crate) struct State {
     pub own: OwnTables,
     /// Savepoints that stand and children that run, oldest first.
     pub points: Vec<Point>,
+    /// Tables found to be still there after they were locked for writing (I4 in `isolation.rs`).
+    entered: Vec<TableId>,
 }
 
 /// A running transaction; rolled back when dropped without [`Transaction::commit`].
 ///
-/// Serializable: it runs as if it were alone. It is `Send`; its tables may be used from several threads, one call at a
+/// What it sees of others is said by its [`Isolation`]; by default it runs as if it were alone. It is `Send`; its tables may be used from several threads, one call at a
 /// time.
 pub struct Transaction {
     pub(crate) shared: Arc<Shared>,
@@ -119,6 +127,9 @@ impl Shared {
         if self.refuses_writes.load(Relaxed) {
             return Err(Error::ReadOnly { why: "this nested transaction may only read".into() });
         }
+        if self.is_read_only {
+            return Err(Error::ReadOnly { why: "the transaction was begun for reading only".into() });
+        }
         self.env.check_writable()
     }
 
@@ -127,11 +138,20 @@ impl Shared {
     }
 
     /// Runs `f` on the running transaction; a deadlock or a refused lock rolls it back at once, so that the others go on.
+    #[inline]
     pub(crate) fn run<T>(&self, f: impl FnOnce(&mut Txn) -> Result<T, Error>) -> Result<T, Error> {
+        self.run_in(|txn, _| f(txn))
+    }
+
+    /// As [`Shared::run`], with the tables that were found to be there after they were locked for writing.
+    pub(crate) fn run_in<T>(
+        &self,
+        f: impl FnOnce(&mut Txn, &mut Vec<TableId>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
         let mut held = self.hold()?;
         let state = &mut *held.state;
         let txn = state.txn.as_mut().ok_or(Error::Finished)?;
-        let result = f(txn);
+        let result = f(txn, &mut state.entered);
         txn.release_claim();
         if self.is_dropped.load(Relaxed) {
             state.txn = None; // Dropped, and so rolled back.
@@ -152,9 +172,11 @@ impl Shared {
 }
 
 impl Transaction {
-    pub(crate) fn new(env: Arc<Inner>, txn: Txn, durability: Durability, handles: Arc<Handles>) -> Transaction {
+    pub(crate) fn new(env: Arc<Inner>, txn: Txn, options: TransactionOptions, handles: Arc<Handles>) -> Transaction {
         let xid = txn.xid();
-        let state = Mutex::new(State { txn: Some(txn), own: OwnTables::new(), points: Vec::new() });
+        let durability = options.durability.unwrap_or(env.durability);
+        let state =
+            Mutex::new(State { txn: Some(txn), own: OwnTables::new(), points: Vec::new(), entered: Vec::new() });
         let no = || AtomicBool::new(false);
         let shared = Shared {
             env,
@@ -163,6 +185,8 @@ impl Transaction {
             holder: AtomicU32::new(0),
             is_dropped: no(),
             had_conflict: no(),
+            isolation: options.isolation.unwrap_or_default(),
+            is_read_only: options.read_only,
         };
         Transaction { shared: Arc::new(shared), durability, xid, has_ended: false, _handles: handles }
     }
@@ -171,6 +195,20 @@ impl Transaction {
     #[must_use]
     pub fn xid(&self) -> Xid {
         self.xid
+    }
+
+    /// What it sees of others.
+    #[must_use]
+    pub fn isolation(&self) -> Isolation {
+        self.shared.isolation
+    }
+
+    /// The LSN of its snapshot: it sees the commits whose records begin below. None at other levels than
+    /// [`Isolation::Snapshot`], and when it has ended.
+    #[must_use]
+    pub fn snapshot_lsn(&self) -> Option<Lsn> {
+        let held = self.shared.hold().ok()?;
+        held.state.txn.as_ref()?.snapshot().map(|at| at.lsn)
     }
 
     /// True if a call met a deadlock or a lock time-out: run again, the transaction may well succeed.
@@ -227,30 +265,36 @@ impl Transaction {
     /// [`Error::NoSuchTable`], conflicts.
     pub fn drop_table(&self, name: &str) -> Result<(), Error> {
         check_name(name)?;
-        let table = self.find(name, Missing::Refuse, false)?;
+        self.shared.check_writable()?;
+        let table = self.find_locked(name, Missing::Refuse, false)?;
         let (env, info) = (Arc::clone(&self.shared.env), Arc::clone(table.info()));
         table.enter(Mode::IX, |txn| {
             txn.lock_table(info.entry.table, Mode::X)?;
             if !env.catalog().delete(txn, name.as_bytes())? {
                 return Err(Error::NoSuchTable(name.to_string()));
             }
-            env.to_free().defer_tree(txn, info.entry.root)?;
+            // I3: from before the commit until nobody knows the table any more.
+            env.drops.fetch_add(1, SeqCst);
             info.set_dropped(true);
+            let (ended_env, ended_info) = (Arc::clone(&env), Arc::clone(&info));
             txn.on_end(move |committed| {
                 // G2: before the locks go.
-                info.set_dropped(committed);
+                ended_info.set_dropped(committed);
                 if committed {
-                    env.known.remove(&info.name);
-                    env.nudge_reclaim();
+                    ended_env.known.remove(&ended_info.name);
+                    ended_env.nudge_reclaim();
                 }
+                ended_env.drops.fetch_sub(1, SeqCst);
             });
+            env.to_free().defer_tree(txn, info.entry.root)?;
             Ok(())
         })?;
         self.shared.hold()?.state.own.insert(name.to_string(), None);
         Ok(())
     }
 
-    /// The names of all tables, sorted; locks the list against change.
+    /// The names of all tables, sorted, as the transaction's [`Isolation`] sees them; a serializable one locks the list against
+    /// change.
     ///
     /// # Errors
     /// Conflicts.
@@ -258,7 +302,8 @@ impl Transaction {
         let env = Arc::clone(&self.shared.env);
         self.shared.run(|txn| {
             let mut names = Vec::new();
-            let mut scan = env.catalog().scan(Bound::Unbounded, Bound::Unbounded, Direction::Forward);
+            let (sight, _view) = self.shared.sight(txn, Horizon::None)?;
+            let mut scan = sight.scan(env.catalog(), Bound::Unbounded, Bound::Unbounded, Direction::Forward);
             while let Some((name, _)) = scan.next(txn)? {
                 names.push(String::from_utf8_lossy(name).into_owned());
             }
@@ -287,12 +332,44 @@ impl Transaction {
     /// # Errors
     /// Conflicts, no space.
     pub fn open<K: Key, V: Value>(&self, definition: TableDef<K, V>) -> Result<Table<K, V>, Error> {
-        let missing = if self.shared.env.is_read_only() { Missing::Refuse } else { Missing::Create };
+        let missing = if self.shared.check_writable().is_err() { Missing::Refuse } else { Missing::Create };
         Ok(Table::new(self.find(definition.name(), missing, false)?))
     }
 
-    /// Finds the table and locks it with the weakest intention, so that it stays what it is until this transaction ends.
+    /// Finds the table as this transaction's level sees it.
     fn find(&self, name: &str, missing: Missing, must_be_new: bool) -> Result<BytesTable, Error> {
+        if self.shared.isolation != Isolation::Serializable && !must_be_new {
+            check_name(name)?;
+            if let Some(table) = self.find_at(name)? {
+                return Ok(table);
+            }
+            if missing == Missing::Refuse {
+                return Err(Error::NoSuchTable(name.to_string()));
+            }
+        }
+        self.find_locked(name, missing, must_be_new)
+    }
+
+    /// Without locks, in the transaction's snapshot or one for this call.
+    fn find_at(&self, name: &str) -> Result<Option<BytesTable>, Error> {
+        if let Some(own) = self.shared.hold()?.state.own.get(name) {
+            return Ok(own.as_ref().map(|info| BytesTable::new(&self.shared, Arc::clone(info))));
+        }
+        let env = &self.shared.env;
+        self.shared.run(|txn| {
+            let (sight, view) = self.shared.sight(txn, Horizon::None)?;
+            // There are no uncommitted tables to be seen, at no level: nobody could be sure that their pages stay.
+            let read = view.as_ref().map_or(sight.read(), |view| Read::At(view.at()));
+            let Some(bytes) = env.catalog().get(txn, name.as_bytes(), read)? else { return Ok(None) };
+            let entry = Entry::decode(name, &bytes)?;
+            let known = env.known.get(name).filter(|known| known.entry == entry);
+            let info = known.unwrap_or_else(|| env.table_info(name, entry));
+            Ok(Some(BytesTable::new(&self.shared, info)))
+        })
+    }
+
+    /// Finds the table and locks it with the weakest intention, so that it stays what it is until this transaction ends.
+    fn find_locked(&self, name: &str, missing: Missing, must_be_new: bool) -> Result<BytesTable, Error> {
         check_name(name)?;
         if !must_be_new && let Some(table) = self.find_known(name)? {
             return Ok(table);

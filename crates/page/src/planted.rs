@@ -52,6 +52,14 @@ bugs! {
     WriteErrorForgotten "write-error-forgotten",
     /// A page that moves is freed in one group and appears at its new place in another.
     HalfMove "half-move",
+    /// A snapshot does not wait for the stamp of a writer that is committing.
+    CommitStampLate "commit-stamp-late",
+    /// Images that a snapshot needs are dropped for lack of memory, and it is not told.
+    FloorIgnored "floor-ignored",
+    /// A ghost is purged although a snapshot still sees the record that it was.
+    GhostPurgedEarly "ghost-purged-early",
+    /// A writer does not ask whether another has committed a change of the record since its snapshot.
+    LastCommitterWins "last-committer-wins",
 }
 
 #[cfg(feature = "planted")]

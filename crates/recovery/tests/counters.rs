@@ -12,7 +12,7 @@ use ledgerstone_op::{OpError, Operation, PageMut, Registry, Undo};
 use ledgerstone_page::{HEADER_BYTES, LayoutId, OpId, PageId, Xid};
 use ledgerstone_recovery::{Analysis, RecoveryError, analyse, checkpoint, redo, undo};
 use ledgerstone_region::{Region, SlotTable};
-use ledgerstone_txn::{Durability, Engine, EngineParts, EngineSettings, Part, Txn, TxnError, TxnTable};
+use ledgerstone_txn::{Durability, Engine, EngineParts, EngineSettings, Part, Txn, TxnError, TxnTable, VersionStore};
 
 const FORMAT: OpId = OpId(1024);
 const ADD: OpId = OpId(1025);
@@ -108,6 +108,7 @@ fn build(disk: &Arc<dyn Disk>, found: &Analysis, next: Option<u64>) -> Result<Ar
     Ok(Engine::new(EngineParts {
         locks: Arc::new(LockTable::create(&region, config).unwrap()),
         table: TxnTable::create(&region, 16).unwrap(),
+        versions: VersionStore::create(&region, &log, &slots, 1 << 20, 64).unwrap(),
         region,
         slots,
         log,

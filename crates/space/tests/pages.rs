@@ -13,7 +13,7 @@ use ledgerstone_page::{LayoutId, OpId, PageId};
 use ledgerstone_region::sync::{self, Scheduler};
 use ledgerstone_region::{Region, SlotTable};
 use ledgerstone_space::{OP_SPACE_CLEAR, OP_SPACE_SET, Space, SpaceError, bits_of, map_of};
-use ledgerstone_txn::{Durability, Engine, EngineParts, EngineSettings, Part, TxnError, TxnTable};
+use ledgerstone_txn::{Durability, Engine, EngineParts, EngineSettings, Part, TxnError, TxnTable, VersionStore};
 
 const PAGE_BYTES: usize = 4096;
 const ENV: [u8; 16] = *b"space space spac";
@@ -72,6 +72,7 @@ fn engine(disk: &Arc<dyn Disk>, data: &Arc<dyn DiskFile>, max_pages: u64) -> Arc
     Engine::new(EngineParts {
         locks: Arc::new(LockTable::create(&region, config).unwrap()),
         table: TxnTable::create(&region, 16).unwrap(),
+        versions: VersionStore::create(&region, &log, &slots, 1 << 20, 64).unwrap(),
         region,
         slots,
         log,

@@ -6,6 +6,7 @@
 //! C1. Locks are released when the commit record is in the log buffer (early lock release, design 4). Whoever then
 //!     takes one of them learns this commit's LSN and does not call itself durable before that LSN is.
 //! C2. A reader is a commit too: it ends only when what it read is durable, or passes the LSN on.
+//! C3. The versions are stamped before the locks go: whoever gets one sees the stamp.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -56,7 +57,19 @@ impl Txn {
         self.slot().state.store(state::COMMITTING, Relaxed);
         let durable = self.engine.log.durable_lsn().0.to_le_bytes();
         let time_ns = sync::unix_time_ns().to_le_bytes();
-        let lsn = self.chain.append_plain(&self.engine, RecordKind::Commit, &[&durable, &time_ns])?;
+        self.engine.versions.begin_commit(&self.writer);
+        let appended = self.chain.append_plain(&self.engine, RecordKind::Commit, &[&durable, &time_ns]);
+        let lsn = match appended {
+            Ok(lsn) => lsn,
+            Err(error) => {
+                self.engine.versions.take_back_commit(&self.writer);
+                return Err(error);
+            }
+        };
+        // C3
+        if !self.writer.is_empty() {
+            self.engine.versions.end_commit(&mut self.writer, lsn);
+        }
         self.end(true, Some(lsn));
         // C1: an LSN met in a lock bucket is below our own, so waiting for our own is enough.
         let depends = lsn.max(self.depends);
@@ -87,9 +100,14 @@ impl Txn {
     /// Ends the transaction in this process and in the region: hooks, locks, slot.
     pub(crate) fn end(&mut self, committed: bool, commit_lsn: Option<Lsn>) {
         self.ended = true;
+        if !self.writer.is_empty() {
+            // Rolled back: the pages are what they were. Before the locks go, so that the next to change them comes after.
+            self.engine.versions.end_abort(&mut self.writer);
+        }
         self.run_hooks(committed);
         self.engine.locks.unlock_all(OwnerNo(self.chain.no), commit_lsn);
         self.chain.release_all(&self.engine);
+        self.view = None;
         self.engine.table.free(self.chain.no);
     }
 }

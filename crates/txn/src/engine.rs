@@ -14,7 +14,7 @@ use ledgerstone_page::{Lsn, OpId, Xid};
 use ledgerstone_region::{Region, SlotNo, SlotTable};
 use parking_lot::{Mutex, RwLock};
 
-use crate::{LogicalUndo, Txn, TxnError, TxnTable};
+use crate::{LogicalUndo, Txn, TxnError, TxnTable, VersionStore};
 
 /// What an [`Engine`] is made of. Whoever opens an environment builds the parts bottom up.
 pub struct EngineParts {
@@ -32,6 +32,8 @@ pub struct EngineParts {
     pub ops: Registry,
     /// The transaction table; its slot numbers are the lock manager's owners.
     pub table: TxnTable,
+    /// What records were, for snapshots.
+    pub versions: Arc<VersionStore>,
     /// Settings.
     pub settings: EngineSettings,
 }
@@ -61,6 +63,8 @@ pub struct Engine {
     pub ops: Registry,
     /// The transaction table.
     pub table: TxnTable,
+    /// What records were, for snapshots.
+    pub versions: Arc<VersionStore>,
     /// Settings.
     pub settings: EngineSettings,
     undos: RwLock<BTreeMap<OpId, Arc<dyn LogicalUndo>>>,
@@ -80,6 +84,7 @@ impl Engine {
             locks: parts.locks,
             ops: parts.ops,
             table: parts.table,
+            versions: parts.versions,
             settings: parts.settings,
             undos: RwLock::new(BTreeMap::new()),
             failed: AtomicBool::new(false),

@@ -17,6 +17,32 @@ pub enum TxnError {
         /// Slots there are.
         slots: u32,
     },
+    /// Every slot for a snapshot is taken.
+    #[error("all {slots} snapshot slots are in use; close a snapshot first")]
+    TooManySnapshots {
+        /// Slots there are.
+        slots: u32,
+    },
+    /// What the snapshot would see was dropped for lack of memory.
+    #[error(
+        "the snapshot at LSN {snapshot} is too old: what it needs was dropped below LSN {floor}; take a new one, or raise version_store_bytes"
+    )]
+    SnapshotTooOld {
+        /// The snapshot.
+        snapshot: Lsn,
+        /// Snapshots below it are too old.
+        floor: Lsn,
+    },
+    /// Another transaction has changed what this one would change, and committed after this one's snapshot.
+    #[error(
+        "a record was changed at LSN {newer}, after this transaction's snapshot at LSN {snapshot}; run the transaction again"
+    )]
+    SnapshotConflict {
+        /// The snapshot.
+        snapshot: Lsn,
+        /// The commit that came first.
+        newer: Lsn,
+    },
     /// More threads use the environment than it has slots for.
     #[error("{slots} threads use the environment, which is the most")]
     TooManyThreads {

@@ -7,24 +7,53 @@
 //! bring operations (`ledgerstone-op`) and, where a page alone cannot tell how to go back, a [`LogicalUndo`].
 //!
 //! Begin reading at [`Txn::update`], then `commit.rs` and `rollback.rs`.
+//!
+//! Under loom only the model of the snapshots' registry is compiled.
 #![forbid(unsafe_code)]
 
+#[cfg(not(loom))]
 mod chain;
+#[cfg(not(loom))]
 mod commit;
+#[cfg(not(loom))]
 mod engine;
+#[cfg(not(loom))]
 mod error;
+#[cfg(not(loom))]
 mod locks;
+#[cfg(not(loom))]
 mod rollback;
+#[cfg(not(loom))]
 mod savepoint;
+#[cfg(not(loom))]
 mod table;
+#[cfg(not(loom))]
 mod txn;
+#[cfg(not(loom))]
 mod undo;
+#[cfg(not(loom))]
+pub mod version;
+#[cfg(all(loom, test))]
+mod version {
+    mod loom_registry;
+    mod registry;
+}
 
+#[cfg(not(loom))]
 pub use commit::{Committed, Durability};
+#[cfg(not(loom))]
 pub use engine::{Engine, EngineParts, EngineSettings};
+#[cfg(not(loom))]
 pub use error::TxnError;
+#[cfg(not(loom))]
 pub use locks::{KeyLock, key_hash, key_name, table_name};
+#[cfg(not(loom))]
 pub use savepoint::Savepoint;
+#[cfg(not(loom))]
 pub use table::{TxnSlot, TxnTable, state};
+#[cfg(not(loom))]
 pub use txn::{Part, RECORD_OVERHEAD_BYTES, Txn};
+#[cfg(not(loom))]
 pub use undo::LogicalUndo;
+#[cfg(not(loom))]
+pub use version::{At, Before, Horizon, Image, Look, SnapshotPin, VersionStat, VersionStore, View};

@@ -6,7 +6,8 @@
 //! T1. `first_lsn` is set from the log's tail before the transaction's first record is reserved, and cleared after its
 //!     last record is appended. A checkpoint that reads the tail first and the slots afterwards (all sequentially
 //!     consistent) either sees the mark, or every record of the transaction has an LSN at or above that tail.
-//! T2. `state` leaves `FREE` by compare-exchange only; whoever won it writes the rest.
+//! T2. Slots beyond the highest ever taken are not looked at: whoever takes one says so before he marks anything.
+//! T3. `state` leaves `FREE` by compare-exchange only; whoever won it writes the rest.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
@@ -48,6 +49,9 @@ pub mod state {
     pub const COMMITTING: u32 = 3;
 }
 
+/// Where beside the next id stands how many slots were ever taken (T2).
+const USED: usize = 1;
+
 /// The table of all running transactions.
 pub struct TxnTable {
     slots: Handle<[TxnSlot]>,
@@ -88,6 +92,9 @@ impl TxnTable {
             if slot.state.load(Relaxed) == state::FREE
                 && slot.state.compare_exchange(state::FREE, state::RUNNING, SeqCst, Relaxed).is_ok()
             {
+                if self.next_xid[USED].load(Relaxed) <= u64::from(no) {
+                    self.next_xid[USED].fetch_max(u64::from(no) + 1, SeqCst); // T2
+                }
                 let xid = self.next_xid[0].fetch_add(1, Relaxed);
                 slot.xid.store(xid, Relaxed);
                 slot.last_lsn.store(0, Relaxed);
@@ -120,7 +127,8 @@ impl TxnTable {
     /// The lowest LSN that a running transaction may need for its rollback, if any wrote at all.
     #[must_use]
     pub fn first_lsn_low(&self) -> Option<Lsn> {
-        self.slots.iter().map(|s| s.first_lsn.load(SeqCst)).filter(|&l| l != 0).min().map(Lsn)
+        let used = self.next_xid[USED].load(SeqCst) as usize;
+        self.slots[..used].iter().map(|s| s.first_lsn.load(SeqCst)).filter(|&l| l != 0).min().map(Lsn)
     }
 
     /// How many transactions run now.

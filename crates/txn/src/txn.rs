@@ -20,11 +20,13 @@ use ledgerstone_buffer::ExclusivePage;
 use ledgerstone_lock::OwnerNo;
 use ledgerstone_log::{Claim, RecordKind};
 use ledgerstone_op::{Operation, PageMut, Undo};
-use ledgerstone_page::{Lsn, OpId, Xid};
+use ledgerstone_page::planted::{self, Bug};
+use ledgerstone_page::{Lsn, OpId, PageId, Xid};
 
 use crate::chain::Chain;
 use crate::locks::HeldTables;
 use crate::savepoint::Marks;
+use crate::version::{At, Before, Horizon, View, Writer};
 use crate::{Engine, TxnError};
 
 /// Bytes that a record costs beside its arguments: header, page part, `undo_next`, padding.
@@ -58,6 +60,8 @@ pub struct Txn {
     pub(crate) nesting: u32,
     pub(crate) marks: Marks,
     pub(crate) hooks: Vec<Hook>,
+    pub(crate) writer: Writer,
+    pub(crate) view: Option<Arc<View>>,
     scratch: Vec<u8>,
 }
 
@@ -73,6 +77,8 @@ impl Txn {
             compensating: None,
             rolling_back: false,
             ended: false,
+            writer: Writer::default(),
+            view: None,
             nesting: 0,
             marks: Marks::default(),
             hooks: Vec::new(),
@@ -245,6 +251,71 @@ impl Txn {
     #[inline]
     pub fn release_claim(&mut self) {
         self.chain.release_claim(&self.engine);
+    }
+
+    /// Notes what a record was before this transaction changes it, for the readers of snapshots: to be called by a structure
+    /// before the update, with the record's page latched exclusively, for each record that changes. `space` is the root page of
+    /// the structure. Only the first change of a record stores anything. Not while rolling back.
+    #[inline]
+    pub fn note(&mut self, space: PageId, key: &[u8], before: Before<'_>) {
+        if !self.rolling_back {
+            self.engine.versions.note(&mut self.writer, self.chain.xid, space, key, before);
+        }
+    }
+
+    /// Opens a snapshot of everything committed until now; the caller keeps it open.
+    ///
+    /// # Errors
+    /// All snapshot slots are taken.
+    pub fn open_view(&self, horizon: Horizon) -> Result<View, TxnError> {
+        self.engine.versions.open(&self.engine.table, self.chain.xid, horizon)
+    }
+
+    /// Makes everything this transaction reads come from one snapshot, taken now, which stays open until it ends.
+    ///
+    /// # Errors
+    /// As [`Txn::open_view`].
+    pub fn set_snapshot(&mut self) -> Result<(), TxnError> {
+        self.view = Some(Arc::new(self.open_view(Horizon::Marks)?));
+        Ok(())
+    }
+
+    /// Its snapshot, if it has one.
+    #[inline]
+    #[must_use]
+    pub fn snapshot(&self) -> Option<At> {
+        self.view.as_ref().map(|view| view.at())
+    }
+
+    /// Reads the version store for a record of a page that was read before (V3): its state at a snapshot, this transaction's own
+    /// changes included.
+    #[inline]
+    pub fn look(&self, at: At, space: PageId, key: &[u8], image: &mut crate::Image) -> crate::Look {
+        self.engine.versions.look(at, self.writer.name(), space, key, image)
+    }
+
+    /// What this transaction was told rests on commits below `lsn`: it is not durable before they are.
+    #[inline]
+    pub fn depend_on_commits_below(&mut self, lsn: Lsn) {
+        let last = Lsn(lsn.0.saturating_sub(1));
+        if last > self.depends {
+            self.depends = last;
+        }
+    }
+
+    /// The first committer wins: refuses if a record, which this transaction has locked, was changed by a commit that its
+    /// snapshot does not see.
+    ///
+    /// # Errors
+    /// [`TxnError::SnapshotConflict`]; [`TxnError::SnapshotTooOld`] if that cannot be known any more.
+    pub fn check_first(&self, space: PageId, key: &[u8]) -> Result<(), TxnError> {
+        let Some(at) = self.snapshot() else { return Ok(()) };
+        let newer = self.engine.versions.newest_commit(space, key);
+        self.engine.versions.check(at)?;
+        if newer >= at.lsn && !planted::is_on(Bug::LastCommitterWins) {
+            return Err(TxnError::SnapshotConflict { snapshot: at.lsn, newer });
+        }
+        Ok(())
     }
 
     pub(crate) fn run_hooks(&mut self, committed: bool) {

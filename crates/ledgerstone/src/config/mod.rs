@@ -312,6 +312,16 @@ settings! {
         setter: lock_count_max(count: u32) => count,
     }
 
+    /// Memory for what records were before they changed, which snapshots read: the older a snapshot and the more is written
+    /// meanwhile, the more it takes. When it is full, the oldest snapshots become too old.
+    version_store_bytes: u64 {
+        default: 16 << 20,
+        unit: Bytes,
+        limits: Limits::Range(64 << 10, 1 << 38),
+        effect: Open,
+        setter: version_store_bytes(bytes: u64) => bytes,
+    }
+
     /// What is locked: `hierarchical` (keys and gaps, with intentions on tables and escalation to them) or `none` (nothing: for
     /// one transaction at a time, or programs that keep their transactions apart by design).
     locking: Locking {

@@ -7,9 +7,13 @@
 //!     locks a key looks for it afterwards: both find that the ghost is gone.
 //! G4. A pad goes only if nobody holds its key exclusively, in the same way.
 //! G5. Rollback comes by here never: at restart the losers' locks are not there to be seen.
+//! G6. Nor if a snapshot may still see the record that it was: then its image is in the version store, which is looked at
+//!     under the latch, too. Images come only under it and with the key locked; so when there is none, there will be none
+//!     but of later changes.
 
 use ledgerstone_buffer::ExclusivePage;
 use ledgerstone_lock::Mode;
+use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_txn::{KeyLock, Part, RECORD_OVERHEAD_BYTES, Txn, key_name, table_name};
 
 use super::args::write_remove;
@@ -92,6 +96,11 @@ impl Tree {
         Ok(())
     }
 
+    /// G6.
+    fn is_seen(&self, key: &[u8]) -> bool {
+        !planted::is_on(Bug::GhostPurgedEarly) && self.engine.versions.has_images(self.root, key)
+    }
+
     /// Removes the ghosts and pads that can go from a latched leaf; says how many ghosts. The caller has claimed a quarter
     /// of a page of log.
     pub(crate) fn purge_latched(&self, txn: &mut Txn, leaf: &mut ExclusivePage<'_>) -> Result<u64, TreeError> {
@@ -114,7 +123,9 @@ impl Tree {
             let held = |what| locks.held_by_any(key_name(self.table, what));
             let key = held(KeyLock::Key(hash));
             if record.is_ghost() && key.is_none() && held(KeyLock::Gap(hash)).is_none() {
-                ghosts.push(slot);
+                if !self.is_seen(&node.key(slot)) {
+                    ghosts.push(slot);
+                }
             } else if record.pad > 0 && !matches!(key, Some(Mode::X | Mode::SIX)) {
                 padded.push(slot);
             }

@@ -12,6 +12,7 @@
 //! | `split.rs`, `post.rs` | a node becomes two; the parent learns of it |
 //! | `ghost.rs`, `merge.rs` | ghosts are purged; empty and sparse pages leave |
 //! | `pack.rs`, `relocate.rs` | neighbours become full ones; pages move to lower places |
+//! | `snapshot.rs` | records as they were |
 //! | `undo.rs` | rollback by key |
 //! | `scan.rs` | ranges, both ways |
 //! | `check.rs` | a whole tree, proved |
@@ -33,6 +34,7 @@ mod post;
 mod relocate;
 mod scan;
 pub(crate) mod search;
+mod snapshot;
 pub(crate) mod split;
 pub(crate) mod tree;
 mod undo;

@@ -13,18 +13,21 @@
 //! C5. Ghosts are keys: they are locked as others are, and not given out.
 //! C6. At the end, the gap that reaches over the bound is locked: forwards that before the first key beyond it, backwards
 //!     that of the last key given, or of the first key above the range if there was none.
+//! C7. On a snapshot, all records of a leaf are resolved when it is copied (`snapshot.rs`): the copy then says what it says for
+//!     good, whatever becomes of the leaf, but for what this transaction itself changes (as C4).
 
 use std::ops::Bound;
 use std::sync::Arc;
 
 use ledgerstone_lock::Mode;
-use ledgerstone_page::{Lsn, PageId};
+use ledgerstone_page::{Lsn, PageId, header};
 use ledgerstone_region::Version;
-use ledgerstone_txn::{KeyLock, Txn, key_hash};
+use ledgerstone_txn::{At, KeyLock, Txn, key_hash};
 
 use super::bytes::clamped;
-use super::node::Node;
+use super::node::{BLOB, Node};
 use super::search::{Aim, Descent, Gap};
+use super::snapshot::{Images, Resolved};
 use super::tree::Tree;
 use crate::TreeError;
 use crate::blob::{self, BlobRef};
@@ -48,6 +51,9 @@ pub struct Scan {
     start: Bound<Vec<u8>>,
     end: Bound<Vec<u8>>,
     locks: bool,
+    /// The snapshot that is read, if one is.
+    at: Option<At>,
+    images: Images,
     place: Place,
     /// The leaf's copy, and what it is a copy of.
     page: Vec<u8>,
@@ -102,6 +108,8 @@ impl Tree {
             start,
             end,
             locks: true,
+            at: None,
+            images: Images::default(),
             place: Place::Start,
             page: Vec::new(),
             leaf: PageId(0),
@@ -117,10 +125,16 @@ impl Tree {
         }
     }
 
-    /// The same without locks: what is there, committed or not. For housekeeping.
+    /// The same without locks: what is there, committed or not. For housekeeping, and for who reads uncommitted.
     #[must_use]
-    pub fn scan_unlocked(&self, start: Bound<Vec<u8>>, end: Bound<Vec<u8>>) -> Scan {
-        Scan { locks: false, ..self.scan(start, end, Direction::Forward) }
+    pub fn scan_unlocked(&self, start: Bound<Vec<u8>>, end: Bound<Vec<u8>>, direction: Direction) -> Scan {
+        Scan { locks: false, ..self.scan(start, end, direction) }
+    }
+
+    /// The same at a snapshot, which the caller keeps open, with the transaction's own changes. Without locks.
+    #[must_use]
+    pub fn scan_at(&self, at: At, start: Bound<Vec<u8>>, end: Bound<Vec<u8>>, direction: Direction) -> Scan {
+        Scan { locks: false, at: Some(at), ..self.scan(start, end, direction) }
     }
 }
 
@@ -136,7 +150,7 @@ impl Scan {
                 return Ok(None);
             }
             let covered = !self.locks || txn.covers(self.tree.table, Mode::S);
-            if covered && self.locks && txn.last_lsn() != self.copied_at {
+            if covered && (self.locks || self.at.is_some()) && txn.last_lsn() != self.copied_at {
                 if !self.is_current() {
                     self.place = Place::Lost;
                     continue;
@@ -175,17 +189,29 @@ impl Scan {
                 Direction::Forward => slot + 1,
                 Direction::Backward => slot,
             };
-            if record.is_ghost() {
-                continue;
-            }
-            let value = clamped(&self.page, record.value_at(), record.value_len());
-            if record.is_blob() {
-                let reference = BlobRef::decode(value)?;
+            let (at, len) = (record.value_at(), record.value_len());
+            let image = self.images.of(slot);
+            let is_blob = match image {
+                Some(image) => match image.header {
+                    Some(header) => header & BLOB != 0,
+                    None => continue,
+                },
+                None if record.is_ghost() => continue,
+                None => record.is_blob(),
+            };
+            if is_blob {
+                let reference = match image {
+                    Some(image) => BlobRef::decode(&image.value)?,
+                    None => BlobRef::decode(clamped(&self.page, at, len))?,
+                };
                 self.value.clear();
                 blob::read(&self.tree.engine.cache, reference, &mut self.value)?;
                 return Ok(Some((&self.key, &self.value)));
             }
-            let (at, len) = (record.value_at(), record.value_len());
+            if image.is_some() {
+                // Looked up again, since a borrow that is returned cannot also be looked at before.
+                return Ok(self.images.of(slot).map(|image| (&self.key[..], &image.value[..])));
+            }
             return Ok(Some((&self.key, clamped(&self.page, at, len))));
         }
     }
@@ -357,11 +383,13 @@ impl Scan {
         if needs_locks && let Some(version) = version {
             self.behind.push((leaf, version));
         }
-        if !self.copy_page(txn, &target) {
-            return self.lost_by_fence(txn);
+        match self.copy_page(txn, &target)? {
+            Copied::Good => {
+                self.slot = 0;
+                Ok(true)
+            }
+            Copied::Changed | Copied::Committing => self.lost_by_fence(txn),
         }
-        self.slot = 0;
-        Ok(true)
     }
 
     /// The leaf changed while the scan was leaving it.
@@ -418,30 +446,52 @@ impl Scan {
     fn copy_leaf(&mut self, txn: &mut Txn, aim: Aim<'_>) -> Result<(), TreeError> {
         let tree = self.tree.clone();
         let mut descent = Descent::default();
+        let mut round = 0;
         loop {
             let held = tree.find(aim, 0, &mut descent)?;
             // A shared latch keeps the version, so that the optimistic view of the page is good under it.
             let page = tree.engine.cache.optimistic(held.id())?;
-            if held.check().is_err() || !self.copy_page(txn, &page) || held.check().is_err() {
-                descent.restarted();
-                continue;
+            if held.check().is_ok() {
+                match self.copy_page(txn, &page)? {
+                    Copied::Good if held.check().is_ok() => return Ok(()),
+                    Copied::Good | Copied::Changed => {}
+                    Copied::Committing => {
+                        drop(held);
+                        tree.engine.versions.pause(round);
+                        round += 1;
+                        continue;
+                    }
+                }
             }
-            return Ok(());
+            descent.restarted();
         }
     }
 
-    /// Copies a leaf that is not latched. False: it changed meanwhile.
-    fn copy_page(&mut self, txn: &Txn, page: &ledgerstone_buffer::OptimisticPage<'_>) -> bool {
+    /// Copies a leaf that is not latched.
+    fn copy_page(&mut self, txn: &mut Txn, page: &ledgerstone_buffer::OptimisticPage<'_>) -> Result<Copied, TreeError> {
         self.page.resize(self.tree.page_bytes, 0);
         page.words().copy_to(0, &mut self.page);
         // The last key is still needed to find the way back; only its prefix is no longer the copy's.
         self.has_prefix = false;
         if page.check().is_err() {
-            return false;
+            return Ok(Copied::Changed);
         }
         let node = Node::new(self.page.as_slice());
         if !node.is_of(self.tree.root) || node.level() != 0 {
-            return false;
+            return Ok(Copied::Changed);
+        }
+        if let Some(at) = self.at {
+            let versions = &self.tree.engine.versions;
+            versions.check(at)?;
+            txn.depend_on_commits_below(at.lsn);
+            let page_lsn = header::page_lsn(page.words());
+            if self.images.resolve(&self.tree, txn, at, page_lsn, &self.page) == Resolved::Committing {
+                return Ok(Copied::Committing);
+            }
+            if page.check().is_err() {
+                return Ok(Copied::Changed);
+            }
+            versions.check(at)?;
         }
         self.leaf = page.id();
         self.version = Some(page.version());
@@ -453,7 +503,7 @@ impl Scan {
             Direction::Backward => self.is_within(0),
         };
         self.place = Place::InLeaf;
-        true
+        Ok(Copied::Good)
     }
 
     /// Backwards: locks the gap of the first key above the range (C6).
@@ -494,6 +544,16 @@ impl Scan {
             }
         }
     }
+}
+
+/// What the copying of a leaf came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Copied {
+    Good,
+    /// It changed meanwhile.
+    Changed,
+    /// A record's writer is committing: pause, and copy again.
+    Committing,
 }
 
 /// What the locking of a record came to.

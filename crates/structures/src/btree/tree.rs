@@ -12,7 +12,7 @@ use std::sync::Arc;
 use ledgerstone_lock::Mode;
 use ledgerstone_page::{Corrupt, PageId, TableId};
 use ledgerstone_space::{OP_SPACE_SET, Space};
-use ledgerstone_txn::{Engine, KeyLock, Part, RECORD_OVERHEAD_BYTES, Txn, key_hash};
+use ledgerstone_txn::{At, Engine, KeyLock, Part, RECORD_OVERHEAD_BYTES, Txn, key_hash};
 
 use super::args::FormatArgs;
 use super::node::{Node, key_bytes_max};
@@ -29,14 +29,18 @@ pub enum Read {
     ForUpdate,
     /// Not at all. Reads what is there, committed or not.
     Unlocked,
+    /// For update, and nothing else: where the key is missing, others may put it.
+    ForUpdateOnly,
+    /// As it was at a snapshot that the caller keeps open, with the transaction's own changes. Waits for nobody.
+    At(At),
 }
 
 impl Read {
     fn mode(self) -> Option<Mode> {
         match self {
             Read::Locked => Some(Mode::S),
-            Read::ForUpdate => Some(Mode::U),
-            Read::Unlocked => None,
+            Read::ForUpdate | Read::ForUpdateOnly => Some(Mode::U),
+            Read::Unlocked | Read::At(_) => None,
         }
     }
 }
@@ -140,9 +144,15 @@ impl Tree {
     pub fn get_into(&self, txn: &mut Txn, key: &[u8], read: Read, value: &mut Vec<u8>) -> Result<bool, TreeError> {
         self.check_key(key)?;
         value.clear();
+        if let Read::At(at) = read {
+            return self.get_at(txn, key, at, value);
+        }
         let mode = read.mode();
         if let Some(mode) = mode {
             txn.lock_key(self.table, KeyLock::Key(key_hash(key)), mode)?;
+        }
+        if read == Read::ForUpdateOnly {
+            txn.check_first(self.root, key)?;
         }
         let mut descent = Descent::default();
         loop {
@@ -179,7 +189,7 @@ impl Tree {
                     return Ok(!record.is_ghost());
                 }
                 Err(slot) => {
-                    if mode.is_none() || txn.covers(self.table, Mode::S) {
+                    if mode.is_none() || read == Read::ForUpdateOnly || txn.covers(self.table, Mode::S) {
                         match spot.page.check() {
                             Ok(()) => return Ok(false),
                             Err(_) => {

@@ -11,10 +11,12 @@
 //! W5. Only what differs is logged: a value of the same length is patched.
 //! W6. A blob is written before its record, by groups that stay, and freed after its record, by whoever reclaims: an entry
 //!     in the tree of deferred frees stands for it whenever no record does.
+//! W7. What a record was is noted for snapshots before its first change, under the leaf's latch (V1 of the version store): a ghost
+//!     was no record. The tree of deferred frees is nobody's to read and notes nothing.
 
 use ledgerstone_buffer::ExclusivePage;
 use ledgerstone_lock::Mode;
-use ledgerstone_txn::{KeyLock, RECORD_OVERHEAD_BYTES, Txn, key_hash};
+use ledgerstone_txn::{Before, KeyLock, RECORD_OVERHEAD_BYTES, Txn, key_hash};
 
 use super::args::{InsertArgs, PatchArgs, Place, ReplaceArgs, write_place};
 use super::edit::{Plan, plan_insert, plan_replace};
@@ -51,7 +53,7 @@ impl Tree {
     /// A key or value too large, a refused lock, no space (nothing has changed), a page that cannot be read.
     pub fn put(&self, txn: &mut Txn, key: &[u8], value: &[u8]) -> Result<bool, TreeError> {
         self.check_sizes(key, value)?;
-        txn.lock_key(self.table, KeyLock::Key(key_hash(key)), Mode::X)?;
+        self.lock_to_write(txn, key)?;
         Ok(self.write(txn, key, value, Existing::Replace)? != Met::Nothing)
     }
 
@@ -61,7 +63,7 @@ impl Tree {
     /// As [`Tree::put`].
     pub fn insert(&self, txn: &mut Txn, key: &[u8], value: &[u8]) -> Result<bool, TreeError> {
         self.check_sizes(key, value)?;
-        txn.lock_key(self.table, KeyLock::Key(key_hash(key)), Mode::X)?;
+        self.lock_to_write(txn, key)?;
         Ok(self.write(txn, key, value, Existing::Keep)? == Met::Nothing)
     }
 
@@ -77,7 +79,7 @@ impl Tree {
         change: impl FnOnce(&[u8]) -> Option<Vec<u8>>,
     ) -> Result<bool, TreeError> {
         self.check_key(key)?;
-        txn.lock_key(self.table, KeyLock::Key(key_hash(key)), Mode::X)?;
+        self.lock_to_write(txn, key)?;
         let mut descent = Descent::of_writer();
         let mut old = Vec::new();
         let (spot, slot, is_blob) = loop {
@@ -142,7 +144,7 @@ impl Tree {
     /// As [`Tree::put`].
     pub fn delete(&self, txn: &mut Txn, key: &[u8]) -> Result<bool, TreeError> {
         self.check_key(key)?;
-        txn.lock_key(self.table, KeyLock::Key(key_hash(key)), Mode::X)?;
+        self.lock_to_write(txn, key)?;
         let mut descent = Descent::of_writer();
         let blob = loop {
             txn.claim(2 * RECORD_OVERHEAD_BYTES + key.len())?;
@@ -155,6 +157,7 @@ impl Tree {
                         return Ok(false);
                     }
                     let blob = if record.is_blob() { Some(BlobRef::decode(&node.value(slot))?) } else { None };
+                    self.note(txn, key, Before::Record(record.header & !PADDED, &node.value(slot)));
                     let args = write_place(Place { root: self.root, slot, key });
                     txn.update(&mut page, OP_NODE_DELETE, &args)?;
                     let node = Node::new(page.words());
@@ -307,6 +310,7 @@ impl Tree {
                         }
                     }
                     let args = InsertArgs { place: Place { root: self.root, slot, key }, header, value }.write();
+                    self.note(txn, key, Before::Absent);
                     txn.update(&mut page, OP_NODE_INSERT, &args)?;
                     break Met::Nothing;
                 }
@@ -334,10 +338,31 @@ impl Tree {
             let Some(from) = old.1.iter().zip(new.1).position(differs) else { return Ok(()) };
             let to = old.1.iter().zip(new.1).rposition(differs).map_or(from, |last| last + 1);
             let args = PatchArgs { place, offset: from, old: &old.1[from..to], new: &new.1[from..to] };
+            self.note(txn, key, Before::Record(old.0, old.1));
             txn.update(page, OP_NODE_PATCH, &args.write())?;
         } else {
+            let is_ghost = old.0 & GHOST != 0;
+            self.note(txn, key, if is_ghost { Before::Absent } else { Before::Record(old.0, old.1) });
             let args = ReplaceArgs { place, old_header: old.0, old: old.1, new_header: new.0, new: new.1 };
             txn.update(page, OP_NODE_REPLACE, &args.write())?;
+        }
+        Ok(())
+    }
+
+    /// W7.
+    #[inline]
+    fn note(&self, txn: &mut Txn, key: &[u8], before: Before<'_>) {
+        if self.to_free.is_some() {
+            txn.note(self.root, key, before);
+        }
+    }
+
+    /// Takes the exclusive lock of a key that is to be written; of two writers with snapshots the first to commit wins.
+    #[inline]
+    fn lock_to_write(&self, txn: &mut Txn, key: &[u8]) -> Result<(), TreeError> {
+        txn.lock_key(self.table, KeyLock::Key(key_hash(key)), Mode::X)?;
+        if txn.snapshot().is_some() {
+            txn.check_first(self.root, key)?;
         }
         Ok(())
     }

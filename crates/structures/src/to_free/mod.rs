@@ -12,19 +12,24 @@
 //!     good. It frees page by page, in groups that leave a smaller structure behind, and in the last one the root and the
 //!     entry go together. After a crash it goes on where it was.
 //!
+//! F4. It waits until no snapshot is older than the end of that transaction: the log's tail when its lock was first found free
+//!     is above the commit, and every snapshot at or above that tail sees that the structure is gone.
+//!
 //! F1 and F2 are one transaction's business, F3 another's: `reclaim.rs`, which also unlinks the leaves that deletions have
 //! emptied (`emptied.rs`).
 
 mod emptied;
 mod reclaim;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use ledgerstone_lock::Mode;
-use ledgerstone_page::{OpId, PageId, TableId};
+use ledgerstone_page::{Lsn, OpId, PageId, TableId};
 use ledgerstone_space::{OP_SPACE_SET, Space};
 use ledgerstone_txn::{Engine, KeyLock, Part, RECORD_OVERHEAD_BYTES, Txn, key_hash};
+use parking_lot::Mutex;
 
 use crate::TreeError;
 use crate::blob::BlobRef;
@@ -83,6 +88,8 @@ pub struct ToFree {
 /// What this process knows to be due; a crash takes it, and the entries remain.
 #[derive(Debug, Default)]
 struct Notes {
+    /// Entries whose transactions have ended, and the log's tail when that was first seen (F4).
+    ended: Mutex<BTreeMap<Entry, Lsn>>,
     /// An entry was made since the last round of the reclaimer.
     has_entries: AtomicBool,
     emptied: emptied::Emptied,
@@ -135,6 +142,12 @@ impl ToFree {
     pub fn is_due(&self) -> bool {
         // Relaxed: a hint, and the entry itself is behind locks.
         self.notes.has_entries.load(Relaxed) || !self.notes.emptied.is_empty()
+    }
+
+    /// How many structures are to be freed that an open snapshot may still read.
+    #[must_use]
+    pub fn held_back_count(&self) -> u64 {
+        self.notes.ended.lock().len() as u64
     }
 
     /// A leaf of a tree holds nothing but ghosts; the reclaimer unlinks it when nobody needs them.

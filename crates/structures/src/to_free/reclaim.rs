@@ -20,6 +20,7 @@ use ledgerstone_txn::{Durability, KeyLock, Part, RECORD_OVERHEAD_BYTES, Txn, key
 
 use super::emptied::Where;
 use super::{Entry, Kind, ToFree};
+use crate::Direction;
 use crate::TreeError;
 use crate::blob::{self, BlobRef, OP_BLOB_FREE};
 use crate::btree::args::{Place, ReplaceArgs, write_place, write_remove};
@@ -63,6 +64,9 @@ impl ToFree {
         let entries = self.entries()?;
         let is_any = !entries.is_empty();
         for entry in entries {
+            if !self.is_behind_snapshots(entry) {
+                continue;
+            }
             let mut txn = self.begin_turn()?;
             self.reclaim_entry(&mut txn, entry)?;
             txn.commit(Durability::Volatile)?;
@@ -89,6 +93,16 @@ impl ToFree {
             txn.commit(Durability::Volatile)?;
         }
         Ok(())
+    }
+
+    /// F4. True, too, if it is not known yet when the entry's transaction ended.
+    fn is_behind_snapshots(&self, entry: Entry) -> bool {
+        let ended = self.notes.ended.lock().get(&entry).copied();
+        let is_behind = ended.is_none_or(|ended| self.tree.engine.versions.oldest_snapshot() >= ended);
+        if !is_behind {
+            self.notes.has_entries.store(true, Relaxed);
+        }
+        is_behind
     }
 
     /// Purges what was noted of a tree, and says what is still to be looked at.
@@ -137,7 +151,7 @@ impl ToFree {
     fn entries(&self) -> Result<Vec<Entry>, TreeError> {
         let mut txn = self.tree.engine.begin()?;
         let mut entries = Vec::new();
-        let mut scan = self.tree.scan_unlocked(Bound::Unbounded, Bound::Unbounded);
+        let mut scan = self.tree.scan_unlocked(Bound::Unbounded, Bound::Unbounded, Direction::Forward);
         while let Some((key, _)) = scan.next(&mut txn)? {
             entries.extend(Entry::decode(key));
         }
@@ -180,7 +194,16 @@ impl ToFree {
             self.notes.has_entries.store(true, Relaxed);
             return Ok(());
         }
-        let Some(value) = self.tree.get(txn, &key, Read::Unlocked)? else { return Ok(()) };
+        let Some(value) = self.tree.get(txn, &key, Read::Unlocked)? else {
+            self.notes.ended.lock().remove(&entry);
+            return Ok(());
+        };
+        let tail = self.tree.engine.log.tail();
+        self.notes.ended.lock().entry(entry).or_insert(tail); // F4
+        if !self.is_behind_snapshots(entry) {
+            return Ok(());
+        }
+        self.notes.ended.lock().remove(&entry);
         match entry.kind {
             Kind::Blob => {
                 blob::free_content(txn, &self.tree.space, entry.root)?;

@@ -14,7 +14,7 @@ use ledgerstone_page::{PageId, TableId};
 use ledgerstone_region::{Region, SlotTable};
 use ledgerstone_space::Space;
 use ledgerstone_structures::{Direction, ToFree, Tree, TreeReport};
-use ledgerstone_txn::{Durability, Engine, EngineParts, EngineSettings, Txn, TxnTable};
+use ledgerstone_txn::{Durability, Engine, EngineParts, EngineSettings, Txn, TxnTable, VersionStore};
 
 const ENV: [u8; 16] = *b"structures test!";
 pub const CATALOG: TableId = TableId(1);
@@ -72,6 +72,7 @@ impl Stack {
         let engine = Engine::new(EngineParts {
             locks: Arc::new(LockTable::create(&region, config).unwrap()),
             table: TxnTable::create(&region, 64).unwrap(),
+            versions: VersionStore::create(&region, &log, &slots, 1 << 20, 64).unwrap(),
             region,
             slots,
             log,

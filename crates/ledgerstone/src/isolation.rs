@@ -1,0 +1,206 @@
+//! Isolation levels: what a transaction sees of others, and what it does so that others see nothing half done of it.
+//!
+//! | level | reads | writes |
+//! | --- | --- | --- |
+//! | `Serializable` | lock key and gap, shared, to the end | lock the key exclusively, to the end |
+//! | `Snapshot` | one snapshot, taken at the beginning; no locks | the same; refused if a later commit changed the record |
+//! | `ReadCommitted` | each call its own snapshot; no locks | the same |
+//! | `ReadUncommitted` | pages as they are; no locks | the same |
+//!
+//! I1. Every level locks what it writes exclusively, and asks for the gap: so no level writes over what is not committed, and
+//!     a serializable transaction is serializable whatever the others are.
+//! I2. Who reads without locks keeps a snapshot open while it reads, if only for a call: so no page goes from under it.
+//! I3. Without an intention on the table, a table may be dropped between two calls. So a call that takes its own snapshot makes
+//!     sure that the table is there at that snapshot. `drops` says when that needs no look into the catalog: it counts
+//!     the drops that are under way. If it is 0 after the snapshot was taken and the table is known, no drop of it has
+//!     committed before the snapshot (G2: a drop that has is known no more), and none will be freed while the snapshot is open.
+//! I4. Who writes, drops or creates has locked the table, at any level; after the lock it looks whether the table is still that.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+
+use ledgerstone_lock::Mode;
+use ledgerstone_structures::{Direction, Read, Scan, Tree};
+use ledgerstone_txn::{At, Horizon, Txn, View};
+
+use crate::catalog::TableInfo;
+use crate::env::Inner;
+use crate::transaction::Shared;
+use crate::{BytesTable, Error};
+
+/// What a transaction sees of others; `docs/isolation.md` shows which anomalies each level allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Hash)]
+pub enum Isolation {
+    /// Pages as they are, committed or not. Never waits to read.
+    ReadUncommitted,
+    /// Each call sees what was committed when it began; a range is one call. Never waits to read.
+    ReadCommitted,
+    /// All calls see what was committed when the transaction began, and its own changes. Never waits to read. Of two that change
+    /// a record at once, the first to commit wins; the other gets [`Error::SnapshotConflict`].
+    Snapshot,
+    /// As if each transaction ran alone.
+    #[default]
+    Serializable,
+}
+
+impl Isolation {
+    /// All of them, the weakest first.
+    pub const ALL: [Isolation; 4] =
+        [Isolation::ReadUncommitted, Isolation::ReadCommitted, Isolation::Snapshot, Isolation::Serializable];
+
+    /// Its name, as in `read committed`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Isolation::ReadUncommitted => "read uncommitted",
+            Isolation::ReadCommitted => "read committed",
+            Isolation::Snapshot => "snapshot",
+            Isolation::Serializable => "serializable",
+        }
+    }
+}
+
+impl std::fmt::Display for Isolation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// How one call reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sight {
+    Locked,
+    At(At),
+    Unlocked,
+}
+
+impl Sight {
+    #[inline]
+    pub(crate) fn read(self) -> Read {
+        match self {
+            Sight::Locked => Read::Locked,
+            Sight::At(at) => Read::At(at),
+            Sight::Unlocked => Read::Unlocked,
+        }
+    }
+
+    pub(crate) fn scan(self, tree: &Tree, start: Bound, end: Bound, direction: Direction) -> Scan {
+        match self {
+            Sight::Locked => tree.scan(start, end, direction),
+            Sight::At(at) => tree.scan_at(at, start, end, direction),
+            Sight::Unlocked => tree.scan_unlocked(start, end, direction),
+        }
+    }
+}
+
+type Bound = std::ops::Bound<Vec<u8>>;
+
+impl Shared {
+    /// How this transaction looks now, and a snapshot to keep while what it sees is read.
+    pub(crate) fn sight(&self, txn: &mut Txn, horizon: Horizon) -> Result<(Sight, Option<View>), Error> {
+        match self.isolation {
+            Isolation::Serializable => Ok((Sight::Locked, None)),
+            Isolation::Snapshot => {
+                // Set when the transaction began.
+                let at = txn.snapshot().ok_or(Error::Finished)?;
+                self.check_readable(at)?;
+                Ok((Sight::At(at), None))
+            }
+            Isolation::ReadCommitted | Isolation::ReadUncommitted => {
+                let view = txn.open_view(horizon)?;
+                let at = view.at();
+                self.check_readable(at)?;
+                let sight = if self.isolation == Isolation::ReadCommitted {
+                    Sight::At(at)
+                } else {
+                    txn.depend_on_commits_below(at.lsn);
+                    Sight::Unlocked
+                };
+                Ok((sight, Some(view)))
+            }
+        }
+    }
+
+    /// A failed environment still shows what a crash cannot take (design 4); a closed one nothing.
+    #[inline]
+    fn check_readable(&self, at: At) -> Result<(), Error> {
+        let engine = &self.env.engine;
+        if engine.is_failed() && (self.env.is_closed() || at.lsn > engine.log.durable_lsn()) {
+            engine.check()?;
+        }
+        Ok(())
+    }
+
+    /// For the later steps of a call that has its sight.
+    #[inline]
+    pub(crate) fn check_sight(&self, sight: Sight) -> Result<(), Error> {
+        match sight {
+            Sight::At(at) => self.check_readable(at),
+            Sight::Locked | Sight::Unlocked => Ok(()),
+        }
+    }
+
+    /// I3: makes sure that the table is there at the snapshot of a call.
+    fn check_table_at(&self, txn: &mut Txn, info: &TableInfo, at: At) -> Result<(), Error> {
+        if self.env.drops.load(SeqCst) == 0
+            && self.env.known.get(&info.name).is_some_and(|known| known.entry == info.entry)
+        {
+            return Ok(());
+        }
+        if self.env.is_named(txn, info, at)? { Ok(()) } else { Err(Error::NoSuchTable(info.name.clone())) }
+    }
+}
+
+impl Inner {
+    /// True if the catalog, as the snapshot and this transaction see it, has this table under its name.
+    fn is_named(&self, txn: &mut Txn, info: &TableInfo, at: At) -> Result<bool, Error> {
+        let found = self.catalog.get(txn, info.name.as_bytes(), Read::At(at))?;
+        Ok(found.is_some_and(|bytes| bytes == info.entry.encode()))
+    }
+}
+
+impl BytesTable {
+    /// Runs `f` as this transaction's level reads.
+    #[inline]
+    pub(crate) fn look<T>(&self, f: impl FnOnce(&mut Txn, Sight) -> Result<T, Error>) -> Result<T, Error> {
+        if self.shared.isolation == Isolation::Serializable {
+            return self.enter(Mode::IS, |txn| f(txn, Sight::Locked));
+        }
+        self.shared.run(|txn| {
+            let (sight, _view) = self.sight(txn, Horizon::None)?;
+            f(txn, sight)
+        })
+    }
+
+    /// As [`Shared::sight`], with the table found there.
+    pub(crate) fn sight(&self, txn: &mut Txn, horizon: Horizon) -> Result<(Sight, Option<View>), Error> {
+        let (sight, view) = self.shared.sight(txn, horizon)?;
+        if let Some(view) = &view {
+            self.shared.check_table_at(txn, self.info(), view.at())?;
+        }
+        Ok((sight, view))
+    }
+
+    /// I4: the table is locked with the intention to write; is it still there? Once for each transaction and table.
+    pub(crate) fn check_written(
+        &self,
+        txn: &mut Txn,
+        entered: &mut Vec<ledgerstone_page::TableId>,
+    ) -> Result<(), Error> {
+        let info: &Arc<TableInfo> = self.info();
+        if entered.contains(&info.entry.table) {
+            return Ok(());
+        }
+        let view = txn.open_view(Horizon::None)?;
+        if !self.shared.env.is_named(txn, info, view.at())? {
+            return Err(match self.shared.isolation {
+                Isolation::Snapshot => {
+                    Error::SnapshotConflict { what: format!("table {:?} was dropped or made anew", info.name) }
+                }
+                _ => Error::NoSuchTable(info.name.clone()),
+            });
+        }
+        entered.push(info.entry.table);
+        Ok(())
+    }
+}

@@ -1,0 +1,379 @@
+//! Snapshots and isolation levels, as users see them.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use ledgerstone::{Durability, Environment, Error, Isolation, Transaction, TransactionOptions};
+use ledgerstone_disk::SimDisk;
+
+fn open() -> Environment {
+    open_with(16 << 20)
+}
+
+fn open_with(version_store_bytes: u64) -> Environment {
+    Environment::options()
+        .cache_bytes(4 << 20)
+        .page_count_max(1 << 16)
+        .durability(Durability::Volatile)
+        .version_store_bytes(version_store_bytes)
+        .open_on(Arc::new(SimDisk::new()))
+        .unwrap()
+}
+
+fn begin(env: &Environment, isolation: Isolation) -> Transaction {
+    env.begin_with(TransactionOptions { isolation: Some(isolation), ..TransactionOptions::default() }).unwrap()
+}
+
+fn put(env: &Environment, key: &[u8], value: &[u8]) {
+    env.transact(|txn| txn.bytes_or_create("t")?.put(key, value)).unwrap();
+}
+
+fn delete(env: &Environment, key: &[u8]) {
+    env.transact(|txn| txn.bytes("t")?.delete(key)).unwrap();
+}
+
+fn all(txn: &Transaction) -> Vec<(Vec<u8>, Vec<u8>)> {
+    txn.bytes("t").unwrap().range(..).unwrap().collect::<Result<_, _>>().unwrap()
+}
+
+fn number(n: u32) -> [u8; 4] {
+    n.to_be_bytes()
+}
+
+#[test]
+fn a_snapshot_stays_as_it_was_while_others_change_everything() {
+    let env = open();
+    env.transact(|txn| {
+        let t = txn.create_table("t")?;
+        (0..2000u32).filter(|n| n % 2 == 0).try_for_each(|n| t.put(&number(n), &n.to_le_bytes()))
+    })
+    .unwrap();
+    let snapshot = env.snapshot().unwrap();
+    let before = all(&snapshot);
+    assert_eq!(before.len(), 1000);
+    // Committed changes of all kinds, splits and emptied leaves among them.
+    for round in 0..4u32 {
+        env.transact(|txn| {
+            let t = txn.bytes("t")?;
+            for n in 0..2000u32 {
+                match (n + round) % 4 {
+                    0 => t.put(&number(n), &vec![round as u8; (n % 300) as usize])?,
+                    1 => drop(t.delete(&number(n))?),
+                    2 => drop(t.modify(&number(n), |v| Some(v.iter().map(|b| b ^ 0xff).collect()))?),
+                    _ => {}
+                }
+            }
+            Ok::<_, Error>(())
+        })
+        .unwrap();
+        env.reclaim().unwrap();
+        assert_eq!(all(&snapshot), before, "round {round}");
+    }
+    // And an uncommitted one.
+    let open = env.begin().unwrap();
+    (0..2000u32).for_each(|n| assert!(open.bytes("t").unwrap().delete(&number(n)).is_ok()));
+    assert_eq!(all(&snapshot), before);
+    let t = snapshot.bytes("t").unwrap();
+    let backwards: Vec<_> = t.range(..).unwrap().rev().map(Result::unwrap).collect();
+    assert!(backwards.iter().rev().eq(&before));
+    for n in 0..2000u32 {
+        assert_eq!(t.get(&number(n)).unwrap(), (n % 2 == 0).then(|| n.to_le_bytes().to_vec()), "{n}");
+    }
+    assert_eq!(t.count().unwrap(), 1000);
+    open.abort().unwrap();
+    assert_eq!(all(&snapshot), before);
+    drop(snapshot);
+    env.transact(|txn| (0..2000u32).try_for_each(|n| txn.bytes("t")?.delete(&number(n)).map(drop))).unwrap();
+    env.reclaim().unwrap();
+    assert_eq!(env.snapshot().unwrap().bytes("t").unwrap().count().unwrap(), 0);
+    assert!(env.verify(&mut |_| {}).unwrap().problems.is_empty());
+}
+
+#[test]
+fn a_snapshot_waits_for_nobody_and_nobody_waits_for_it() {
+    let env = open();
+    put(&env, b"k", b"old");
+    let writer = env.begin().unwrap();
+    writer.bytes("t").unwrap().put(b"k", b"new").unwrap();
+    writer.bytes("t").unwrap().put(b"l", b"new").unwrap();
+    let snapshot = env.snapshot().unwrap();
+    assert_eq!(all(&snapshot), [(b"k".to_vec(), b"old".to_vec())]);
+    writer.commit().unwrap();
+    // The table itself: no intention is in the way.
+    env.transact(|txn| txn.drop_table("t")).unwrap();
+    assert_eq!(all(&snapshot), [(b"k".to_vec(), b"old".to_vec())]);
+}
+
+#[test]
+fn dropped_and_new_tables_are_as_the_snapshot_sees_them() {
+    let env = open();
+    env.transact(|txn| {
+        let t = txn.create_table("t")?;
+        (0..3000u32).try_for_each(|n| t.put(&number(n), &[7; 100]))
+    })
+    .unwrap();
+    let old = env.snapshot().unwrap();
+    env.transact(|txn| txn.drop_table("t")).unwrap();
+    env.transact(|txn| txn.create_table("u").map(drop)).unwrap();
+    env.reclaim().unwrap();
+    let new = env.snapshot().unwrap();
+    assert_eq!(old.table_names().unwrap(), ["t"]);
+    assert_eq!(new.table_names().unwrap(), ["u"]);
+    assert_eq!(old.bytes("t").unwrap().count().unwrap(), 3000);
+    assert!(matches!(new.bytes("t"), Err(Error::NoSuchTable(_))));
+    assert!(matches!(old.bytes("u"), Err(Error::NoSuchTable(_))));
+    // Made anew under the same name, with the same pages perhaps.
+    env.transact(|txn| txn.create_table("t")?.put(b"x", b"y")).unwrap();
+    assert_eq!(old.bytes("t").unwrap().count().unwrap(), 3000);
+    let used = env.stat().unwrap().allocated_page_count;
+    drop((old, new));
+    env.reclaim().unwrap();
+    assert!(env.stat().unwrap().allocated_page_count < used, "the dropped table's pages come back at last");
+    assert!(env.verify(&mut |_| {}).unwrap().problems.is_empty());
+}
+
+#[test]
+fn large_values_stay_for_the_snapshots_that_see_them() {
+    let env = open();
+    let large = |seed: u8| vec![seed; 100_000];
+    put(&env, b"k", &large(1));
+    let first = env.snapshot().unwrap();
+    put(&env, b"k", &large(2));
+    env.reclaim().unwrap();
+    let second = env.snapshot().unwrap();
+    delete(&env, b"k");
+    env.reclaim().unwrap();
+    for _ in 0..2 {
+        assert!(first.bytes("t").unwrap().get(b"k").unwrap() == Some(large(1)));
+        assert!(second.bytes("t").unwrap().get(b"k").unwrap() == Some(large(2)));
+        assert!(all(&first)[0].1 == large(1));
+        assert!(all(&second)[0].1 == large(2));
+        put(&env, b"other", &large(3));
+        env.reclaim().unwrap();
+    }
+    drop((first, second));
+    env.reclaim().unwrap();
+    assert!(env.verify(&mut |_| {}).unwrap().problems.is_empty());
+}
+
+#[test]
+fn a_snapshot_that_is_too_old_says_so() {
+    let env = open_with(128 << 10);
+    env.transact(|txn| {
+        let t = txn.create_table("t")?;
+        (0..100u32).try_for_each(|n| t.put(&number(n), &[0; 200]))
+    })
+    .unwrap();
+    let snapshot = env.snapshot().unwrap();
+    for round in 0..2000u32 {
+        put(&env, &number(round % 100), &[round as u8; 200]);
+    }
+    let t = snapshot.bytes("t");
+    let read = t.and_then(|t| t.range(..)?.collect::<Result<Vec<_>, _>>());
+    assert!(matches!(read, Err(Error::SnapshotTooOld { .. })), "{read:?}");
+    // Another is not.
+    assert_eq!(all(&env.snapshot().unwrap()).len(), 100);
+}
+
+#[test]
+fn a_transaction_for_reading_only_changes_nothing() {
+    let env = open();
+    put(&env, b"k", b"v");
+    for isolation in Isolation::ALL {
+        let options = TransactionOptions { isolation: Some(isolation), read_only: true, ..Default::default() };
+        let txn = env.begin_with(options).unwrap();
+        let t = txn.bytes("t").unwrap();
+        assert_eq!(t.get(b"k").unwrap().as_deref(), Some(&b"v"[..]));
+        assert!(matches!(t.put(b"k", b"w"), Err(Error::ReadOnly { .. })));
+        assert!(matches!(t.delete(b"k"), Err(Error::ReadOnly { .. })));
+        assert!(matches!(t.get_for_update(b"k"), Err(Error::ReadOnly { .. })));
+        assert!(matches!(txn.create_table("u"), Err(Error::ReadOnly { .. })));
+        assert!(matches!(txn.drop_table("t"), Err(Error::ReadOnly { .. })));
+        txn.commit().unwrap();
+    }
+}
+
+#[test]
+fn of_two_snapshot_transactions_that_change_a_record_the_first_to_commit_wins() {
+    let env = open();
+    put(&env, b"k", b"0");
+    let (a, b) = (begin(&env, Isolation::Snapshot), begin(&env, Isolation::Snapshot));
+    let (ta, tb) = (a.bytes("t").unwrap(), b.bytes("t").unwrap());
+    ta.put(b"k", b"a").unwrap();
+    assert_eq!(ta.get(b"k").unwrap().as_deref(), Some(&b"a"[..]), "its own change");
+    assert_eq!(tb.get(b"k").unwrap().as_deref(), Some(&b"0"[..]));
+    a.commit().unwrap();
+    assert_eq!(tb.get(b"k").unwrap().as_deref(), Some(&b"0"[..]));
+    let conflicts = [
+        tb.put(b"k", b"b").unwrap_err(),
+        tb.delete(b"k").unwrap_err(),
+        tb.get_for_update(b"k").unwrap_err(),
+        tb.modify(b"k", |_| None).unwrap_err(),
+    ];
+    for error in conflicts {
+        assert!(matches!(error, Error::SnapshotConflict { .. }) && error.is_retryable(), "{error:?}");
+    }
+    drop(b);
+    // Another key, a new one, and a key that was deleted: no conflict, no conflict, conflict.
+    let c = begin(&env, Isolation::Snapshot);
+    delete(&env, b"k");
+    let tc = c.bytes("t").unwrap();
+    tc.put(b"new", b"c").unwrap();
+    assert!(matches!(tc.insert_new(b"k", b"c"), Err(Error::SnapshotConflict { .. })));
+    c.commit().unwrap();
+    assert_eq!(all(&env.snapshot().unwrap()), [(b"new".to_vec(), b"c".to_vec())]);
+}
+
+#[test]
+fn transact_runs_a_snapshot_transaction_again_after_a_conflict() {
+    let env = open();
+    put(&env, b"n", &0u64.to_le_bytes());
+    let options = TransactionOptions { isolation: Some(Isolation::Snapshot), ..Default::default() };
+    let threads: Vec<_> = (0..4)
+        .map(|_| {
+            let env = env.clone();
+            std::thread::spawn(move || {
+                for _ in 0..100 {
+                    env.transact_with(options, |txn| {
+                        let t = txn.bytes("t")?;
+                        let n = u64::from_le_bytes(t.get(b"n")?.unwrap().try_into().unwrap());
+                        t.put(b"n", &(n + 1).to_le_bytes())
+                    })
+                    .unwrap();
+                }
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    let n = env.snapshot().unwrap().bytes("t").unwrap().get(b"n").unwrap();
+    assert_eq!(n, Some(400u64.to_le_bytes().to_vec()), "no update was lost");
+}
+
+#[test]
+fn a_snapshot_transaction_sees_its_own_changes_in_its_ranges() {
+    let env = open();
+    (0..10u32).for_each(|n| put(&env, &number(n), b"old"));
+    let txn = begin(&env, Isolation::Snapshot);
+    put(&env, &number(3), b"later");
+    put(&env, &number(20), b"later");
+    let t = txn.bytes("t").unwrap();
+    t.put(&number(5), b"own").unwrap();
+    t.put(&number(30), b"own").unwrap();
+    t.delete(&number(7)).unwrap();
+    let seen: Vec<(u32, Vec<u8>)> =
+        t.range(..).unwrap().map(|r| r.map(|(k, v)| (u32::from_be_bytes(k.try_into().unwrap()), v)).unwrap()).collect();
+    let expected: Vec<(u32, Vec<u8>)> = [0, 1, 2, 3, 4, 5, 6, 8, 9, 30]
+        .map(|n| (n, if n == 5 || n == 30 { b"own".to_vec() } else { b"old".to_vec() }))
+        .into();
+    assert_eq!(seen, expected);
+    // A change ahead of a range that runs.
+    let mut range = t.range((Bound::Included(&number(0)[..]), Bound::Unbounded)).unwrap();
+    range.next();
+    t.put(&number(1), b"ahead").unwrap();
+    assert_eq!(range.next().unwrap().unwrap().1, b"ahead");
+}
+
+#[test]
+fn read_committed_sees_the_newest_commit_in_each_call_and_waits_for_nobody() {
+    let env = open();
+    put(&env, b"k", b"1");
+    let txn = begin(&env, Isolation::ReadCommitted);
+    let t = txn.bytes("t").unwrap();
+    assert_eq!(t.get(b"k").unwrap().as_deref(), Some(&b"1"[..]));
+    put(&env, b"k", b"2");
+    assert_eq!(t.get(b"k").unwrap().as_deref(), Some(&b"2"[..]));
+    let writer = env.begin().unwrap();
+    writer.bytes("t").unwrap().put(b"k", b"3").unwrap();
+    writer.bytes("t").unwrap().put(b"l", b"3").unwrap();
+    assert_eq!(t.get(b"k").unwrap().as_deref(), Some(&b"2"[..]));
+    let mut range = t.range(..).unwrap();
+    writer.commit().unwrap();
+    // A range is one call.
+    assert_eq!(range.next().unwrap().unwrap().1, b"2");
+    assert!(range.next().is_none());
+    assert_eq!(t.count().unwrap(), 2);
+    t.put(b"m", b"own").unwrap();
+    assert_eq!(t.count().unwrap(), 3);
+    drop(range);
+    env.transact(|txn| txn.create_table("u").map(drop)).unwrap();
+    let u = txn.bytes("u").unwrap();
+    assert_eq!(u.count().unwrap(), 0);
+    env.transact(|txn| txn.drop_table("u")).unwrap();
+    assert!(matches!(u.get(b"k"), Err(Error::NoSuchTable(_))));
+    assert!(matches!(u.put(b"k", b"v"), Err(Error::NoSuchTable(_))));
+}
+
+#[test]
+fn read_uncommitted_sees_pages_as_they_are() {
+    let env = open();
+    put(&env, b"k", b"1");
+    let txn = begin(&env, Isolation::ReadUncommitted);
+    let t = txn.bytes("t").unwrap();
+    let writer = env.begin().unwrap();
+    writer.bytes("t").unwrap().put(b"k", b"2").unwrap();
+    assert_eq!(t.get(b"k").unwrap().as_deref(), Some(&b"2"[..]));
+    assert_eq!(t.range(..).unwrap().next_back().unwrap().unwrap().1, b"2");
+    writer.abort().unwrap();
+    assert_eq!(t.get(b"k").unwrap().as_deref(), Some(&b"1"[..]));
+}
+
+#[test]
+fn a_snapshot_writer_does_not_write_into_a_table_that_was_dropped() {
+    let env = open();
+    put(&env, b"k", b"1");
+    let txn = begin(&env, Isolation::Snapshot);
+    let t = txn.bytes("t").unwrap();
+    env.transact(|txn| txn.drop_table("t")).unwrap();
+    env.transact(|txn| txn.create_table("t")?.put(b"other", b"2")).unwrap();
+    assert_eq!(t.get(b"k").unwrap().as_deref(), Some(&b"1"[..]));
+    for _ in 0..2 {
+        assert!(matches!(t.put(b"k", b"3"), Err(Error::SnapshotConflict { .. })));
+    }
+    drop(txn);
+    assert_eq!(all(&env.snapshot().unwrap()), [(b"other".to_vec(), b"2".to_vec())]);
+}
+
+#[test]
+fn a_failed_environment_still_shows_what_is_durable() {
+    let disk = SimDisk::new();
+    let env =
+        Environment::options().cache_bytes(4 << 20).page_count_max(1 << 16).open_on(Arc::new(disk.clone())).unwrap();
+    put(&env, b"k", b"durable");
+    let durable = env.snapshot().unwrap();
+    let t = durable.bytes("t").unwrap();
+    t.get(b"k").unwrap();
+    let volatile = TransactionOptions { durability: Some(Durability::Volatile), ..Default::default() };
+    env.transact_with(volatile, |txn| txn.bytes("t")?.put(b"k", b"lost")).unwrap();
+    let later = env.snapshot().unwrap();
+    let lost = later.bytes("t").unwrap();
+    disk.crash_now();
+    let failed = env.transact(|txn| txn.bytes("t")?.put(b"k", b"no"));
+    assert!(failed.is_err());
+    assert!(env.is_failed());
+    assert_eq!(t.get(b"k").unwrap().as_deref(), Some(&b"durable"[..]));
+    assert!(matches!(lost.get(b"k"), Err(Error::Failed { .. })));
+}
+
+#[test]
+fn stat_says_who_holds_what_back() {
+    let env = open();
+    put(&env, b"k", b"1");
+    let snapshot = env.snapshot().unwrap();
+    env.transact(|txn| {
+        let t = txn.bytes("t")?;
+        (0..100u32).try_for_each(|n| t.put(&number(n), &[1; 100]))
+    })
+    .unwrap();
+    env.transact(|txn| txn.drop_table("t")).unwrap();
+    env.reclaim().unwrap();
+    let stat = env.stat().unwrap();
+    let held: Vec<_> = stat.snapshots.iter().map(|held| (held.lsn, held.xid)).collect();
+    assert_eq!(held, [(snapshot.snapshot_lsn().unwrap().0, snapshot.xid().0)]);
+    assert_eq!(stat.oldest_snapshot_lsn, held[0].0);
+    assert!(stat.version_store_used_bytes > 3000 && stat.held_back_free_count == 1, "{stat:?}");
+    drop(snapshot);
+    env.reclaim().unwrap();
+    let stat = env.stat().unwrap();
+    assert!(stat.snapshots.is_empty() && stat.version_store_used_bytes == 0 && stat.held_back_free_count == 0);
+    assert!(stat.oldest_snapshot_lsn > held[0].0);
+}

@@ -1,0 +1,179 @@
+//! Memory of the version store: chunks of words, taken from and given back to a list of free ones.
+//!
+//! ```text
+//! word of a chunk
+//!    0   status       in a writer's first chunk, see `writer.rs`
+//!    1   next         next chunk of the same writer, or of the list of free ones; 0 none
+//!    2   queue_next   in a writer's first chunk: the next writer in the queue of committed ones
+//!    3   xid          in a writer's first chunk
+//!    4   count        in a writer's first chunk: how many entries
+//!    5   :            entries; what does not fit goes on in the next chunk's word 5
+//! ```
+//! M1. A chunk belongs to one writer or to the list. It changes hands through the list's head, whose upper half counts, so that a
+//!     head that was taken off and put back is another (no ABA).
+//! M2. Readers look without a latch: they may read a chunk that has changed hands. Whoever gets a chunk passes a release fence
+//!     before his first store; it pairs with the acquire fence by which a reader checks the bucket it came from, whose version
+//!     was raised before the chunk was given back. So no reader believes what it read of another's.
+//! M3. Reading never leaves the memory: an address past its end reads as zero.
+
+use ledgerstone_region::{Handle, Region, RegionError};
+use std::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, fence};
+
+/// Words of a chunk.
+pub(super) const CHUNK_WORDS: u32 = 128;
+/// Bytes of a chunk.
+pub(super) const CHUNK_BYTES: u64 = CHUNK_WORDS as u64 * 8;
+/// First word of a chunk that holds entries.
+pub(super) const FIRST_WORD: u32 = 5;
+
+const STATUS: u32 = 0;
+const NEXT: u32 = 1;
+const QUEUE_NEXT: u32 = 2;
+const XID: u32 = 3;
+const COUNT: u32 = 4;
+
+/// All chunks. Chunk 0 is nobody's, so that 0 is no chunk and no address.
+pub(super) struct Chunks {
+    words: Handle<[AtomicU64]>,
+    /// Head of the list: count of changes in the upper half, chunk in the lower. Then: chunks never used begin here. Then:
+    /// how many are in use.
+    list: Handle<[AtomicU64]>,
+}
+
+impl Chunks {
+    pub(super) fn create(region: &Region, bytes: u64) -> Result<Chunks, RegionError> {
+        let count = (bytes / CHUNK_BYTES).clamp(2, u64::from(u32::MAX / CHUNK_WORDS)) + 1;
+        let words = region.handle_slice(region.alloc::<AtomicU64>(count * u64::from(CHUNK_WORDS), 64)?)?;
+        let list: Handle<[AtomicU64]> = region.handle_slice(region.alloc::<AtomicU64>(24, 64)?)?;
+        list[8].store(1, Relaxed); // Nobody else knows the store yet.
+        Ok(Chunks { words, list })
+    }
+
+    /// How many chunks can be in use.
+    pub(super) fn count(&self) -> u32 {
+        self.words.len() as u32 / CHUNK_WORDS - 1
+    }
+
+    pub(super) fn used_count(&self) -> u64 {
+        self.list[16].load(Relaxed) // A figure to print.
+    }
+
+    /// A word; 0 past the end (M3). What a reader without a latch gets counts after its check.
+    #[inline]
+    pub(super) fn word(&self, at: u32) -> u64 {
+        self.words.get(at as usize).map_or(0, |word| word.load(Relaxed))
+    }
+
+    #[inline]
+    pub(super) fn set(&self, at: u32, value: u64) {
+        self.words[at as usize].store(value, Relaxed); // Published by the latch of the bucket that is pushed to.
+    }
+
+    /// The address after `at`, in the next chunk if need be.
+    #[inline]
+    pub(super) fn after(&self, at: u32) -> u32 {
+        let next = at.wrapping_add(1);
+        if !next.is_multiple_of(CHUNK_WORDS) { next } else { self.first_word(self.next(at / CHUNK_WORDS)) }
+    }
+
+    #[inline]
+    pub(super) fn first_word(&self, chunk: u32) -> u32 {
+        chunk.wrapping_mul(CHUNK_WORDS).wrapping_add(FIRST_WORD)
+    }
+
+    /// The status word of a writer, by its first chunk.
+    #[inline]
+    pub(super) fn status(&self, writer: u32) -> Option<&AtomicU64> {
+        self.words.get(writer as usize * CHUNK_WORDS as usize + STATUS as usize)
+    }
+
+    pub(super) fn next(&self, chunk: u32) -> u32 {
+        self.word(chunk.wrapping_mul(CHUNK_WORDS).wrapping_add(NEXT)) as u32
+    }
+
+    pub(super) fn set_next(&self, chunk: u32, next: u32) {
+        self.set(chunk * CHUNK_WORDS + NEXT, u64::from(next));
+    }
+
+    pub(super) fn queue_next(&self, writer: u32) -> u32 {
+        self.word(writer * CHUNK_WORDS + QUEUE_NEXT) as u32
+    }
+
+    pub(super) fn set_queue_next(&self, writer: u32, next: u32) {
+        self.set(writer * CHUNK_WORDS + QUEUE_NEXT, u64::from(next));
+    }
+
+    pub(super) fn set_xid(&self, writer: u32, xid: u64) {
+        self.set(writer * CHUNK_WORDS + XID, xid);
+    }
+
+    pub(super) fn entry_count(&self, writer: u32) -> u64 {
+        self.word(writer * CHUNK_WORDS + COUNT)
+    }
+
+    pub(super) fn set_entry_count(&self, writer: u32, count: u64) {
+        self.set(writer * CHUNK_WORDS + COUNT, count);
+    }
+
+    /// Takes a free chunk, with no next one; none if all are in use.
+    pub(super) fn take(&self) -> Option<u32> {
+        let head = &self.list[0];
+        let mut seen = head.load(Acquire);
+        let chunk = loop {
+            let chunk = seen as u32;
+            if chunk == 0 {
+                match self.take_unused() {
+                    Some(chunk) => break chunk,
+                    // Another may have put one back since.
+                    None if head.load(Acquire) as u32 == 0 => return None,
+                    None => seen = head.load(Acquire),
+                }
+                continue;
+            }
+            let next = self.next(chunk);
+            let new = ((seen >> 32) + 1) << 32 | u64::from(next);
+            // Acquire pairs with the Release of whoever put the chunk there: its link is what we read (M1).
+            match head.compare_exchange_weak(seen, new, AcqRel, Acquire) {
+                Ok(_) => break chunk,
+                Err(now) => seen = now,
+            }
+        };
+        self.list[16].fetch_add(1, Relaxed);
+        fence(Release); // M2
+        self.set_next(chunk, 0);
+        Some(chunk)
+    }
+
+    /// A chunk that was never used: memory is touched only as it is needed.
+    fn take_unused(&self) -> Option<u32> {
+        let unused = &self.list[8];
+        let mut seen = unused.load(Relaxed); // A number; the chunk itself is zeros still.
+        while seen <= u64::from(self.count()) {
+            match unused.compare_exchange_weak(seen, seen + 1, Relaxed, Relaxed) {
+                Ok(chunk) => return Some(chunk as u32),
+                Err(now) => seen = now,
+            }
+        }
+        None
+    }
+
+    /// Gives back a writer's chunks, all of them, beginning with `first`.
+    pub(super) fn give_back(&self, first: u32) {
+        let (mut last, mut count) = (first, 1);
+        while self.next(last) != 0 {
+            last = self.next(last);
+            count += 1;
+        }
+        let head = &self.list[0];
+        let mut seen = head.load(Relaxed);
+        loop {
+            self.set_next(last, seen as u32);
+            let new = ((seen >> 32) + 1) << 32 | u64::from(first);
+            match head.compare_exchange_weak(seen, new, Release, Relaxed) {
+                Ok(_) => break,
+                Err(now) => seen = now,
+            }
+        }
+        self.list[16].fetch_sub(count, Relaxed);
+    }
+}

@@ -1,0 +1,101 @@
+//! The registry's protocol under loom: one commit that throws its images away if nobody needs them, one snapshot that is
+//! opened, one record. All orders.
+//!
+//! The log's tail is a number that a commit raises by one; the record was 1 and becomes 2; the image is there or gone. The
+//! orders that the engine has from elsewhere (the page's latch, the stamp before the locks go) are plain here: the reader looks
+//! at the stamp as V2 says.
+
+use ledgerstone_region::atomic::{AtomicU64, Ordering::SeqCst, fence};
+use loom::sync::Arc;
+use loom::thread;
+
+use super::registry::{SnapshotSlot, announce, is_none_open, oldest, publish_bound, take_snapshot};
+
+const OPEN: u64 = 0;
+const COMMITTING: u64 = 1;
+const STAMP: u64 = 2;
+
+struct World {
+    tail: AtomicU64,
+    count: AtomicU64,
+    slot: SnapshotSlot,
+    /// OPEN, COMMITTING, or STAMP + the commit's LSN.
+    status: AtomicU64,
+    /// 1 while the image is there.
+    image: AtomicU64,
+}
+
+impl World {
+    fn new() -> Arc<World> {
+        Arc::new(World {
+            tail: AtomicU64::new(10),
+            count: AtomicU64::new(0),
+            slot: SnapshotSlot::default(),
+            status: AtomicU64::new(OPEN),
+            image: AtomicU64::new(1),
+        })
+    }
+
+    /// Commits the change of the record; the image goes by the rules.
+    fn commit(&self, by_count: bool) {
+        self.status.store(COMMITTING, SeqCst);
+        fence(SeqCst);
+        let lsn = self.tail.fetch_add(1, SeqCst);
+        self.status.store(STAMP + lsn, SeqCst);
+        let is_free = if by_count {
+            is_none_open(&self.count)
+        } else {
+            fence(SeqCst);
+            let tail = self.tail.load(SeqCst);
+            lsn < oldest(tail, [&self.slot].into_iter())
+        };
+        if is_free {
+            self.image.store(0, SeqCst);
+        }
+    }
+
+    /// Opens a snapshot and reads the record: what it is told, and what it should be told.
+    fn read(&self) {
+        announce(&self.count);
+        let tail = || self.tail.load(SeqCst);
+        publish_bound(&self.slot, tail);
+        let lsn = take_snapshot(&self.slot, tail);
+        fence(SeqCst);
+        let status = loop {
+            let status = self.status.load(SeqCst);
+            if status != COMMITTING {
+                break status;
+            }
+            thread::yield_now();
+        };
+        let is_seen = status >= STAMP && status - STAMP < lsn;
+        if !is_seen {
+            assert_eq!(self.image.load(SeqCst), 1, "the image that a snapshot at {lsn} needs is gone");
+        }
+        // V2: what is not seen now is never seen.
+        let later = self.status.load(SeqCst);
+        assert!(later == COMMITTING || (later >= STAMP && later - STAMP < lsn) == is_seen, "{status} {later} at {lsn}");
+    }
+}
+
+#[test]
+fn loom_a_commit_that_finds_no_snapshot_open_drops_nothing_that_one_needs() {
+    loom::model(|| {
+        let world = World::new();
+        let writer = Arc::clone(&world);
+        let writing = thread::spawn(move || writer.commit(true));
+        world.read();
+        writing.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_the_oldest_snapshot_is_at_or_below_every_open_one() {
+    loom::model(|| {
+        let world = World::new();
+        let writer = Arc::clone(&world);
+        let writing = thread::spawn(move || writer.commit(false));
+        world.read();
+        writing.join().unwrap();
+    });
+}

@@ -1,0 +1,149 @@
+//! The version store: what records were before transactions changed them, for readers of snapshots (design 5).
+//!
+//! | file | its idea |
+//! | --- | --- |
+//! | `chunk.rs` | memory of a bounded size, in chunks that writers own |
+//! | `chain.rs` | a key's before-images, newest first, found by hash |
+//! | `writer.rs` | one transaction's images and its status |
+//! | `registry.rs` | which snapshots are open, and how old the oldest is |
+//! | `view.rs` | a snapshot: opened, asked, closed |
+//! | `reclaim.rs` | images that nobody needs go; when memory runs out, the oldest that somebody needs |
+//!
+//! A *snapshot* is an LSN S and sees the commits whose records begin below S. A record's state at S is what the page says,
+//! taken back by every writer that S does not see: the before-image of the oldest such writer.
+//!
+//! V1. A writer notes a record's state before its first change of it, under the exclusive latch of the record's page and
+//!     before the page changes. Its images stand together in chunks of its own, and one word says what became of it.
+//! V2. A writer says COMMITTING before its commit record is reserved, and COMMITTED with the record's LSN after. A reader takes
+//!     S from the log's tail and looks at the word afterwards (both sequentially consistent): if it reads OPEN, the record will
+//!     be reserved at S or above. If it reads COMMITTING it cannot tell, and waits for the stamp: that writer waits for nobody.
+//! V3. A reader looks at the page, then at the chain, then at the page's version: because of V1, page and chain belong together
+//!     if the version still stands.
+//! V4. Images go when the commit is below every snapshot that is open or can be opened ([`VersionStore::oldest_snapshot`]); when
+//!     a rollback has put the page right; and, when memory runs out, the oldest of commits, which raises `floor` first. A reader
+//!     below the floor is told so, before and after it looks: it may have missed what went.
+//! V5. A page whose `page_lsn` is below a snapshot's horizon holds no change that the snapshot does not see. The horizon is taken
+//!     between two looks at the tail, B and S: the smaller of B and all `first_lsn` marks. A writer that S does not see either
+//!     showed its mark, or has all its records at or above B (T1 in `table.rs`), or had cleared its mark before: then its commit
+//!     was below S and is seen, or its pages were put right.
+//!
+//! This folder does not know pages, trees or what a record's header means: a record is a key of a space, two bytes and some more.
+
+mod chain;
+mod chunk;
+mod reclaim;
+mod registry;
+#[cfg(test)]
+mod tests;
+mod view;
+mod writer;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+
+use ledgerstone_log::Log;
+use ledgerstone_page::Lsn;
+use ledgerstone_region::{Handle, Latch, Region, RegionError, SlotTable, shared};
+
+pub use chain::{Before, Image, Look};
+pub use view::{At, Horizon, SnapshotPin, View};
+pub(crate) use writer::Writer;
+
+use chain::Bucket;
+use chunk::Chunks;
+use registry::SnapshotSlot;
+
+shared! {
+    /// What all processes share besides chunks, chains and slots.
+    pub(crate) struct StoreState {
+        /// Snapshots below it may miss images (V4).
+        floor: AtomicU64,
+        /// Open transactions whose first changes are not all noted.
+        blind_count: AtomicU64,
+        /// Guards the queue of committed writers.
+        queue_latch: Latch,
+        /// First chunk of the oldest committed writer in the queue; 0 none.
+        queue_first: AtomicU64,
+        /// First chunk of the newest.
+        queue_last: AtomicU64,
+        /// How often the floor was raised.
+        floor_count: AtomicU64,
+        /// Snapshots that are open or being opened.
+        open_count: AtomicU64,
+        /// Slots of snapshots that were ever taken: those below this number.
+        slots_used: AtomicU64,
+    } size 64
+}
+
+/// Before-images of records, and the snapshots that need them.
+pub struct VersionStore {
+    log: Arc<Log>,
+    threads: Arc<SlotTable>,
+    chunks: Chunks,
+    buckets: Handle<[Bucket]>,
+    state: Handle<[StoreState]>,
+    snapshots: Handle<[SnapshotSlot]>,
+}
+
+/// Figures of the version store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct VersionStat {
+    /// Bytes that it may use.
+    pub bytes_max: u64,
+    /// Bytes in use.
+    pub used_bytes: u64,
+    /// How often images that a snapshot may have needed were dropped for lack of memory.
+    pub floor_count: u64,
+    /// Snapshots below this LSN are too old.
+    pub floor: Lsn,
+}
+
+impl VersionStore {
+    /// Makes a store of `bytes` in `region` for `snapshot_count_max` snapshots at once.
+    ///
+    /// # Errors
+    /// The region is too small.
+    pub fn create(
+        region: &Region,
+        log: &Arc<Log>,
+        threads: &Arc<SlotTable>,
+        bytes: u64,
+        snapshot_count_max: u32,
+    ) -> Result<Arc<VersionStore>, RegionError> {
+        let chunks = Chunks::create(region, bytes)?;
+        let bucket_count = (u64::from(chunks.count()) * 2).next_power_of_two();
+        Ok(Arc::new(VersionStore {
+            log: Arc::clone(log),
+            threads: Arc::clone(threads),
+            chunks,
+            buckets: region.handle_slice(region.alloc(bucket_count, 64)?)?,
+            state: region.handle_slice(region.alloc(1, 64)?)?,
+            snapshots: region.handle_slice(region.alloc(u64::from(snapshot_count_max.max(1)), 64)?)?,
+        }))
+    }
+
+    /// Bytes of a region that a store takes.
+    #[must_use]
+    pub fn region_bytes(bytes: u64, snapshot_count_max: u32) -> u64 {
+        // Chunks, two to four buckets of 16 bytes for each, slots, and some room to align.
+        bytes + bytes / chunk::CHUNK_BYTES * 64 + u64::from(snapshot_count_max) * 64 + 65_536
+    }
+
+    /// Figures.
+    #[must_use]
+    pub fn stat(&self) -> VersionStat {
+        let state = &self.state[0];
+        VersionStat {
+            bytes_max: u64::from(self.chunks.count()) * chunk::CHUNK_BYTES,
+            used_bytes: self.chunks.used_count() * chunk::CHUNK_BYTES,
+            floor_count: state.floor_count.load(Relaxed),
+            floor: Lsn(state.floor.load(SeqCst)),
+        }
+    }
+}
+
+impl std::fmt::Debug for VersionStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("VersionStore").field("stat", &self.stat()).finish_non_exhaustive()
+    }
+}

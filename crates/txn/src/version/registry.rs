@@ -1,0 +1,89 @@
+//! Which snapshots are open: the protocol between who opens one and who throws images away.
+//!
+//! ```text
+//!  opening                                      throwing away
+//!  1 count += 1                                 1 commit record reserved: tail rises above its LSN L
+//!  2 bound := tail, published in the slot       2 is count 0?         then nobody needs L's images
+//!  3 S := tail, published in the slot           3 else T := tail, then the slots: oldest = min(T, slots)
+//!                                                 nobody needs L's images if L < oldest
+//! ```
+//! All of it is sequentially consistent, in this order.
+//!
+//! Q1. If 2 on the right reads 0, the snapshot's 1 comes after it, and its S after the reservation of L: S > L, it sees L.
+//! Q2. `oldest` is at or below every snapshot's S: if the slot was seen empty, the snapshot published its bound after that look
+//!     and so took S after T was taken; if the bound was seen, it is at or below S.
+//!
+//! Modelled under loom, which knows no sequentially consistent accesses: there, a fence stands for each (`order`).
+
+use ledgerstone_region::atomic::{AtomicU64, Ordering::SeqCst};
+
+#[cfg(not(loom))]
+ledgerstone_region::shared! {
+    /// One open snapshot.
+    pub(crate) struct SnapshotSlot {
+        /// 0: nobody's. Else a bound or the snapshot itself, an LSN.
+        pub lsn: AtomicU64,
+        /// 1 while somebody has the slot.
+        pub taken: AtomicU64,
+        /// Whose.
+        pub xid: AtomicU64,
+        /// Slot number of the thread that opened it.
+        pub thread: AtomicU64,
+        /// When, on the clock of `region::sync`.
+        pub opened_ns: AtomicU64,
+        /// Room to a cache line.
+        pub spare: [AtomicU64; 3],
+    } size 64
+}
+
+#[cfg(loom)]
+#[derive(Default)]
+pub(crate) struct SnapshotSlot {
+    pub lsn: AtomicU64,
+    pub taken: AtomicU64,
+}
+
+/// Puts what is before and what is after into the one order that everybody sees.
+#[inline(always)]
+fn order() {
+    #[cfg(loom)]
+    ledgerstone_region::atomic::fence(SeqCst);
+}
+
+/// Announces a snapshot that is about to be opened (1).
+#[inline]
+pub(super) fn announce(count: &AtomicU64) {
+    count.fetch_add(1, SeqCst);
+    order();
+}
+
+/// Publishes the bound in a slot that the caller has taken, and returns it (2).
+#[inline]
+pub(super) fn publish_bound(slot: &SnapshotSlot, tail: impl Fn() -> u64) -> u64 {
+    let bound = tail();
+    slot.lsn.store(bound, SeqCst);
+    order();
+    bound
+}
+
+/// Takes S and publishes it (3).
+#[inline]
+pub(super) fn take_snapshot(slot: &SnapshotSlot, tail: impl Fn() -> u64) -> u64 {
+    order();
+    let lsn = tail();
+    slot.lsn.store(lsn, SeqCst);
+    lsn
+}
+
+/// True if nobody has announced a snapshot that is still open (Q1). To be asked after the commit record is reserved.
+#[inline]
+pub(super) fn is_none_open(count: &AtomicU64) -> bool {
+    order();
+    count.load(SeqCst) == 0
+}
+
+/// At or below every snapshot that is open or can be opened (Q2).
+pub(super) fn oldest<'s>(tail: u64, slots: impl Iterator<Item = &'s SnapshotSlot>) -> u64 {
+    order();
+    slots.map(|slot| slot.lsn.load(SeqCst)).filter(|&lsn| lsn != 0).fold(tail, u64::min)
+}

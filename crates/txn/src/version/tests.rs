@@ -1,0 +1,310 @@
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ledgerstone_disk::SimDisk;
+use ledgerstone_log::{Log, LogConfig, NewRecord, RecordKind};
+use ledgerstone_page::{Lsn, OpId, PageId, Xid};
+use ledgerstone_region::{Region, SlotTable};
+use proptest::prelude::*;
+
+use super::{Before, Horizon, Image, Look, VersionStore, View, Writer};
+use crate::TxnTable;
+
+const SPACE: PageId = PageId(9);
+
+type State = BTreeMap<u8, Vec<u8>>;
+
+/// A store, and pages that are plain maps: what the store's users must do is done here by hand.
+struct World {
+    log: Arc<Log>,
+    table: TxnTable,
+    store: Arc<VersionStore>,
+    /// What the pages say.
+    page: State,
+    committed: State,
+}
+
+impl World {
+    fn new(bytes: u64) -> World {
+        let region = Region::anonymous(bytes + (4 << 20)).unwrap();
+        let threads = Arc::new(SlotTable::create(&region, 8).unwrap());
+        let disk = Arc::new(SimDisk::new());
+        let config = LogConfig {
+            segment_bytes: 1 << 20,
+            buffer_bytes: 256 << 10,
+            ..LogConfig::new(disk, region.clone(), [7; 16])
+        };
+        let log = Log::open(config).unwrap();
+        let store = VersionStore::create(&region, &log, &threads, bytes, 16).unwrap();
+        let table = TxnTable::create(&region, 8).unwrap();
+        World { log, table, store, page: State::new(), committed: State::new() }
+    }
+
+    fn open(&self) -> View {
+        self.store.open(&self.table, Xid(1), Horizon::None).unwrap()
+    }
+
+    fn write(&mut self, writer: &mut Writer, key: u8, value: Option<Vec<u8>>) {
+        let name = key_bytes(key);
+        let before = self.page.get(&key).map_or(Before::Absent, |value| Before::Record(value.len() as u16, value));
+        self.store.note(writer, Xid(7), SPACE, &name, before);
+        match value {
+            Some(value) => self.page.insert(key, value),
+            None => self.page.remove(&key),
+        };
+    }
+
+    fn append_commit(&self) -> Lsn {
+        let mut claim = self.log.claim(256).unwrap();
+        let record = NewRecord {
+            kind: RecordKind::Commit,
+            xid: Xid(7),
+            prev_lsn: Lsn(0),
+            op: OpId(0),
+            flags: 0,
+            page: None,
+            body: &[&[0; 8]],
+        };
+        let lsn = self.log.append(&mut claim, &record);
+        self.log.give_back(claim);
+        lsn
+    }
+
+    fn commit(&mut self, mut writer: Writer, keys: impl IntoIterator<Item = u8>) {
+        self.store.begin_commit(&writer);
+        let lsn = self.append_commit();
+        if !writer.is_empty() {
+            self.store.end_commit(&mut writer, lsn);
+        }
+        for key in keys {
+            match self.page.get(&key) {
+                Some(value) => self.committed.insert(key, value.clone()),
+                None => self.committed.remove(&key),
+            };
+        }
+    }
+
+    fn abort(&mut self, mut writer: Writer, keys: impl IntoIterator<Item = u8>) {
+        for key in keys {
+            match self.committed.get(&key) {
+                Some(value) => self.page.insert(key, value.clone()),
+                None => self.page.remove(&key),
+            };
+        }
+        self.store.end_abort(&mut writer);
+    }
+
+    /// What a snapshot sees of a key; `None`: it is too old.
+    fn read(&self, view: &View, own: u32, key: u8) -> Option<Option<Vec<u8>>> {
+        self.store.check(view.at()).ok()?;
+        let mut image = Image::default();
+        let seen = match self.store.look(view.at(), own, SPACE, &key_bytes(key), &mut image) {
+            Look::Page => self.page.get(&key).cloned(),
+            Look::Image => image.header.map(|header| {
+                assert_eq!(usize::from(header), image.value.len());
+                image.value
+            }),
+            Look::Committing => panic!("nobody is committing"),
+        };
+        self.store.check(view.at()).ok()?;
+        Some(seen)
+    }
+}
+
+/// Of all lengths around a word's, and some that share their beginning.
+fn key_bytes(key: u8) -> Vec<u8> {
+    vec![key / 3; usize::from(key)]
+}
+
+#[test]
+fn a_snapshot_sees_what_was_committed_when_it_was_opened() {
+    let mut world = World::new(1 << 20);
+    let mut first = Writer::default();
+    world.write(&mut first, 1, Some(vec![1; 100]));
+    world.commit(first, [1]);
+    let old = world.open();
+    let mut second = Writer::default();
+    world.write(&mut second, 1, None);
+    world.write(&mut second, 2, Some(vec![2]));
+    let during = world.open();
+    for view in [&old, &during] {
+        assert_eq!(world.read(view, 0, 1), Some(Some(vec![1; 100])));
+        assert_eq!(world.read(view, 0, 2), Some(None));
+    }
+    assert_eq!(world.read(&during, second.name(), 2), Some(Some(vec![2])), "a writer sees its own changes");
+    world.commit(second, [1, 2]);
+    let new = world.open();
+    assert_eq!(world.read(&old, 0, 1), Some(Some(vec![1; 100])));
+    assert_eq!(world.read(&during, 0, 1), Some(Some(vec![1; 100])));
+    assert_eq!(world.read(&new, 0, 1), Some(None));
+    assert!(world.store.has_images(SPACE, &key_bytes(1)));
+    drop((old, during));
+    assert!(!world.store.has_images(SPACE, &key_bytes(1)), "nobody is older than the commit");
+    drop(new);
+    assert_eq!(world.store.stat().used_bytes, 0);
+}
+
+#[test]
+fn only_the_first_change_of_a_record_is_kept() {
+    let mut world = World::new(1 << 20);
+    let view = world.open();
+    let mut writer = Writer::default();
+    for n in 0..10_000u32 {
+        world.write(&mut writer, 5, Some(n.to_le_bytes().to_vec()));
+    }
+    assert_eq!(world.read(&view, 0, 5), Some(None));
+    assert_eq!(world.store.stat().used_bytes, 1024);
+    world.abort(writer, [5]);
+    assert_eq!(world.store.stat().used_bytes, 0);
+}
+
+#[test]
+fn a_full_store_drops_the_oldest_commits_and_says_so() {
+    let mut world = World::new(64 << 10);
+    let view = world.open();
+    for n in 0..200u8 {
+        let mut writer = Writer::default();
+        world.write(&mut writer, n % 8, Some(vec![n; 300]));
+        world.commit(writer, [n % 8]);
+    }
+    assert!(world.store.check(view.at()).is_err());
+    assert!(world.store.stat().floor_count > 0);
+    let new = world.open();
+    assert_eq!(world.read(&new, 0, 7), Some(world.committed.get(&7).cloned()));
+}
+
+#[test]
+fn what_an_open_writer_changed_without_memory_for_it_is_not_read_by_snapshots() {
+    let mut world = World::new(64 << 10);
+    for key in 0..200 {
+        let mut writer = Writer::default();
+        world.write(&mut writer, key, Some(vec![0; 1000]));
+        world.commit(writer, [key]);
+    }
+    let before = world.open();
+    let mut writer = Writer::default();
+    for key in 0..200 {
+        world.write(&mut writer, key, Some(vec![key; 1000]));
+    }
+    assert!(world.store.check(before.at()).is_err());
+    let during = world.open();
+    assert!(world.store.check(during.at()).is_err(), "the writer is still open");
+    world.commit(writer, 0..200);
+    assert!(world.store.check(during.at()).is_err(), "it does not see the commit");
+    let after = world.open();
+    assert_eq!(world.read(&after, 0, 100), Some(Some(vec![100; 1000])));
+    drop((before, during, after));
+    assert_eq!(world.store.stat().used_bytes, 0);
+}
+
+#[test]
+fn a_reader_is_told_that_a_writer_is_committing() {
+    let mut world = World::new(1 << 20);
+    let mut writer = Writer::default();
+    world.write(&mut writer, 1, Some(vec![1]));
+    world.store.begin_commit(&writer);
+    let lsn = world.append_commit();
+    let view = world.open();
+    let look = |image: &mut Image| world.store.look(view.at(), 0, SPACE, &key_bytes(1), image);
+    assert_eq!(look(&mut Image::default()), Look::Committing);
+    world.store.end_commit(&mut writer, lsn);
+    assert_eq!(world.store.look(view.at(), 0, SPACE, &key_bytes(1), &mut Image::default()), Look::Page);
+}
+
+#[test]
+fn the_newest_commit_of_a_key_is_known_while_a_snapshot_may_ask() {
+    let mut world = World::new(1 << 20);
+    let view = world.open();
+    assert_eq!(world.store.newest_commit(SPACE, &key_bytes(1)), Lsn(0));
+    for n in 0..3 {
+        let mut writer = Writer::default();
+        world.write(&mut writer, 1, Some(vec![n]));
+        world.commit(writer, [1]);
+    }
+    let newest = world.store.newest_commit(SPACE, &key_bytes(1));
+    assert!(newest >= view.at().lsn && newest < world.log.tail());
+    assert_eq!(world.store.pins().len(), 1);
+    assert_eq!(world.store.oldest_snapshot(), view.at().lsn);
+    drop(view);
+    assert_eq!(world.store.oldest_snapshot(), world.log.tail());
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Write { writer: usize, key: u8, len: Option<usize> },
+    Commit(usize),
+    Abort(usize),
+    Open,
+    Close(usize),
+    Read { view: usize, key: u8 },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let key = 0..40u8;
+    prop_oneof![
+        8 => (0..4usize, key.clone(), prop_oneof![1 => Just(None), 3 => (0..1500usize).prop_map(Some), 3 => (0..20usize).prop_map(Some)])
+            .prop_map(|(writer, key, len)| Step::Write { writer, key, len }),
+        2 => (0..4usize).prop_map(Step::Commit),
+        1 => (0..4usize).prop_map(Step::Abort),
+        1 => Just(Step::Open),
+        1 => (0..8usize).prop_map(Step::Close),
+        8 => (0..8usize, key).prop_map(|(view, key)| Step::Read { view, key }),
+    ]
+}
+
+/// Runs a script; a snapshot may be too old only if the store is small.
+fn run(steps: &[Step], bytes: u64, is_small: bool) {
+    let mut world = World::new(bytes);
+    let mut writers: Vec<(Writer, State)> = (0..4).map(|_| (Writer::default(), State::new())).collect();
+    let mut views: Vec<(View, State)> = Vec::new();
+    let mut next = 0u8;
+    for step in steps {
+        match *step {
+            Step::Write { writer, key, len } => {
+                if writers.iter().enumerate().any(|(no, (_, keys))| no != writer && keys.contains_key(&key)) {
+                    continue; // Locked.
+                }
+                next = next.wrapping_add(1);
+                world.write(&mut writers[writer].0, key, len.map(|len| vec![next; len]));
+                writers[writer].1.insert(key, Vec::new());
+            }
+            Step::Commit(no) => {
+                let (writer, keys) = std::mem::take(&mut writers[no]);
+                world.commit(writer, keys.into_keys());
+            }
+            Step::Abort(no) => {
+                let (writer, keys) = std::mem::take(&mut writers[no]);
+                world.abort(writer, keys.into_keys());
+            }
+            Step::Open if views.len() < 8 => views.push((world.open(), world.committed.clone())),
+            Step::Close(no) if no < views.len() => drop(views.remove(no)),
+            Step::Read { view, key } if view < views.len() => {
+                let (view, expected) = &views[view];
+                match world.read(view, 0, key) {
+                    Some(seen) => assert_eq!(seen.as_ref(), expected.get(&key), "key {key}"),
+                    None => assert!(is_small, "too old with memory left"),
+                }
+            }
+            Step::Open | Step::Close(_) | Step::Read { .. } => {}
+        }
+    }
+    for (writer, keys) in writers {
+        world.abort(writer, keys.into_keys());
+    }
+    drop(views);
+    assert_eq!(world.store.stat().used_bytes, 0, "everything is given back");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn every_snapshot_sees_its_state(steps in proptest::collection::vec(step(), 1..200)) {
+        run(&steps, 1 << 20, false);
+    }
+
+    #[test]
+    fn a_snapshot_of_a_full_store_sees_its_state_or_is_too_old(steps in proptest::collection::vec(step(), 1..300)) {
+        run(&steps, 24 << 10, true);
+    }
+}

@@ -1,0 +1,154 @@
+//! A snapshot: opened, asked, closed.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+use ledgerstone_page::{Lsn, Xid};
+use ledgerstone_region::sync;
+
+use super::{VersionStore, reclaim, registry};
+use crate::{TxnError, TxnTable};
+
+/// What a reader needs to know of a snapshot, while somebody keeps its [`View`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct At {
+    /// Commits whose records begin below are seen.
+    pub lsn: Lsn,
+    /// Pages whose `page_lsn` is below need no look at the store (V5).
+    pub horizon: Lsn,
+}
+
+/// An open snapshot. While it lives, what it sees is kept; dropping it closes it.
+#[derive(Debug)]
+pub struct View {
+    store: Arc<VersionStore>,
+    slot: usize,
+    at: At,
+}
+
+/// An open snapshot, for who asks what holds things back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SnapshotPin {
+    /// Its LSN: images of later commits are kept for it, and what they unlinked is not freed.
+    pub lsn: Lsn,
+    /// The transaction that has it.
+    pub xid: Xid,
+    /// Slot number of the thread that opened it.
+    pub thread: u32,
+    /// For how long it has been open, in nanoseconds.
+    pub age_ns: u64,
+}
+
+/// How much of a page a snapshot may take without a look at the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Horizon {
+    /// Nothing: for a look at a few records.
+    None,
+    /// What is older than every open writer: costs a look at all of them.
+    Marks,
+}
+
+impl View {
+    /// What it sees.
+    #[inline]
+    #[must_use]
+    pub fn at(&self) -> At {
+        self.at
+    }
+}
+
+impl Drop for View {
+    fn drop(&mut self) {
+        let (store, slot) = (&self.store, &self.store.snapshots[self.slot]);
+        slot.lsn.store(0, SeqCst);
+        slot.taken.store(0, SeqCst);
+        store.state[0].open_count.fetch_sub(1, SeqCst);
+        // A thread that cannot have a number leaves it to the next commit or close.
+        while store.threads.try_current().is_ok() && reclaim::reclaim_some(store, 64) {}
+    }
+}
+
+impl VersionStore {
+    /// Opens a snapshot of everything committed until now, for transaction `xid`.
+    ///
+    /// # Errors
+    /// All snapshot slots are taken.
+    pub(crate) fn open(self: &Arc<Self>, table: &TxnTable, xid: Xid, horizon: Horizon) -> Result<View, TxnError> {
+        let thread = self.threads.current();
+        let state = &self.state[0];
+        registry::announce(&state.open_count);
+        let Some(slot) = self.open_slot(usize::from(thread.0)) else {
+            state.open_count.fetch_sub(1, SeqCst);
+            return Err(TxnError::TooManySnapshots { slots: self.snapshots.len() as u32 });
+        };
+        let entry = &self.snapshots[slot];
+        entry.xid.store(xid.0, Relaxed); // Figures to print, as the next two.
+        entry.thread.store(u64::from(thread.0), Relaxed);
+        entry.opened_ns.store(sync::now_ns(), Relaxed);
+        let tail = || self.log.tail().0;
+        let bound = registry::publish_bound(entry, tail);
+        sync::yield_point("snapshot: bound published");
+        // V5: between the two looks at the tail.
+        let horizon = match horizon {
+            Horizon::None => 0,
+            Horizon::Marks => table.first_lsn_low().map_or(bound, |low| low.0.min(bound)),
+        };
+        let lsn = registry::take_snapshot(entry, tail);
+        Ok(View { store: Arc::clone(self), slot, at: At { lsn: Lsn(lsn), horizon: Lsn(horizon) } })
+    }
+
+    fn open_slot(&self, hint: usize) -> Option<usize> {
+        let count = self.snapshots.len();
+        // From the thread's own number on, within what was ever used; then what was never used.
+        let used = (self.state[0].slots_used.load(SeqCst) as usize).min(count);
+        let start = if used == 0 { 0 } else { hint % used };
+        let order = (start..used).chain(0..start).chain(used..count);
+        for no in order {
+            let taken = &self.snapshots[no].taken;
+            if taken.load(Relaxed) == 0 && taken.compare_exchange(0, 1, SeqCst, Relaxed).is_ok() {
+                self.state[0].slots_used.fetch_max(no as u64 + 1, SeqCst);
+                return Some(no);
+            }
+        }
+        None
+    }
+
+    /// Refuses a snapshot that may miss images (V4). To be asked before a look and after it.
+    ///
+    /// # Errors
+    /// [`TxnError::SnapshotTooOld`].
+    #[inline]
+    pub fn check(&self, at: At) -> Result<(), TxnError> {
+        let state = &self.state[0];
+        if state.floor.load(SeqCst) > at.lsn.0 || state.blind_count.load(SeqCst) != 0 {
+            return Err(TxnError::SnapshotTooOld { snapshot: at.lsn, floor: Lsn(state.floor.load(SeqCst)) });
+        }
+        Ok(())
+    }
+
+    /// Waits a little for a writer that is committing: it waits for nobody itself. `round` counts from 0.
+    pub fn pause(&self, round: u32) {
+        if !sync::spin(round) {
+            sync::sleep_ns(20_000);
+        }
+    }
+
+    /// The open snapshots, oldest first: who holds back images, deferred frees and the log.
+    #[must_use]
+    pub fn pins(&self) -> Vec<SnapshotPin> {
+        let now = sync::now_ns();
+        let used = self.state[0].slots_used.load(SeqCst) as usize;
+        let mut pins: Vec<SnapshotPin> = self.snapshots[..used.min(self.snapshots.len())]
+            .iter()
+            .filter(|slot| slot.lsn.load(SeqCst) != 0)
+            .map(|slot| SnapshotPin {
+                lsn: Lsn(slot.lsn.load(SeqCst)),
+                xid: Xid(slot.xid.load(Relaxed)),
+                thread: slot.thread.load(Relaxed) as u32,
+                age_ns: now.saturating_sub(slot.opened_ns.load(Relaxed)),
+            })
+            .collect();
+        pins.sort_by_key(|pin| pin.lsn);
+        pins
+    }
+}
