@@ -10,6 +10,7 @@
 #   make fuzz SECONDS=60      each fuzz target for that long
 #   make bench                every figure of docs/benchmarks.md, measured again
 #   make deny                 licences and advisories of the dependencies
+#   make install PREFIX=/usr/local   the command, its manual pages and completions (needs the right to write there)
 #   make data                 the shipped data set, made again from its source (needs Debian's package)
 #   make clean                what the targets above leave behind
 
@@ -20,12 +21,14 @@ ROUNDS    ?= 100000
 SECONDS_  := $(if $(filter command%,$(origin SECONDS)),$(SECONDS),60)
 SEED      ?=
 HISTORIES ?= 2000
+PREFIX    ?= /usr/local
+DESTDIR   ?=
 export CARGO_TERM_COLOR ?= never
 
 SIM := cargo run --quiet --release -p ledgerstone-sim --
 PLANTED := cargo run --quiet --release -p ledgerstone-sim --features planted --
 
-.PHONY: help demo test crash faults planted histories loom fuzz bench deny data release clean
+.PHONY: help demo test crash faults planted histories loom fuzz bench deny data release install clean
 
 help:
 	@sed -n 's/^#   \(make .*\)/\1/p' Makefile
@@ -66,6 +69,9 @@ fuzz:
 
 bench: release
 	@scripts/one.sh "benchmarks (docs/benchmarks.md)" "$${CARGO_TARGET_DIR:-target}/release/ledgerstone" bench gates --out docs/benchmarks.md
+
+install: release
+	@scripts/one.sh "install in $(DESTDIR)$(PREFIX)" scripts/install.sh "$(DESTDIR)$(PREFIX)"
 
 deny:
 	@scripts/need.sh rust cargo-deny

@@ -52,6 +52,8 @@ pub enum Command {
     Compact(DirArgs),
     /// Take a checkpoint: a restart will begin there.
     Checkpoint(DirArgs),
+    /// Type commands, or pipe them in: several named transactions at once, one line of answer a command from a pipe.
+    Shell(DirArgs),
     /// Show the settings in force and where each comes from, or check the settings file.
     Config(ConfigArgs),
     /// Measure.
@@ -60,6 +62,8 @@ pub enum Command {
     Probe(crate::probe::ProbeArgs),
     /// Print a completion script for a shell.
     Completions(CompletionsArgs),
+    /// Write the manual pages, one for each command.
+    Man(ManArgs),
 }
 
 /// The environment.
@@ -315,6 +319,13 @@ pub struct CompletionsArgs {
     /// Which shell.
     #[arg(value_enum)]
     pub shell: clap_complete::Shell,
+}
+
+/// `man`
+#[derive(Clone, Debug, clap::Args)]
+pub struct ManArgs {
+    /// Directory for the pages, made if it is missing; `man -M` and MANPATH want it to be named man1.
+    pub dir: PathBuf,
 }
 
 #[cfg(test)]

@@ -24,6 +24,7 @@ mod output;
 mod probe;
 mod progress;
 pub mod rows;
+pub mod shell;
 mod text;
 
 use std::process::ExitCode;
@@ -55,8 +56,15 @@ fn run(args: &Args, output: &Output) -> anyhow::Result<outcome::Outcome> {
         Command::Compact(args) => inspect::compact(args, output),
         Command::Checkpoint(args) => inspect::checkpoint(args, output),
         Command::Config(args) => config::run(args, output),
+        Command::Shell(args) => shell::run(args, output),
         Command::Bench(args) => bench::run(args, output),
         Command::Probe(args) => probe::run(args, output),
+        Command::Man(args) => {
+            std::fs::create_dir_all(&args.dir)?;
+            clap_mangen::generate_to(Args::command().disable_help_subcommand(true), &args.dir)?;
+            output.note(format_args!("manual pages written to {}", args.dir.display()));
+            Ok(outcome::Outcome::Done)
+        }
         Command::Completions(args) => {
             let mut bytes = Vec::new();
             clap_complete::generate(args.shell, &mut Args::command(), "ledgerstone", &mut bytes);

@@ -23,6 +23,11 @@ pub enum KeyType {
 
 const SIGN: u64 = 1 << 63;
 
+/// A signed number as a key (T1).
+pub(crate) fn i64_key(number: i64) -> [u8; 8] {
+    ((number as u64) ^ SIGN).to_be_bytes()
+}
+
 impl TextArgs {
     /// The bytes of a key.
     pub(crate) fn key(&self, text: &str) -> Result<Vec<u8>, String> {
@@ -40,7 +45,7 @@ impl TextArgs {
             }
             KeyType::I64 => {
                 let key: i64 = text.trim().parse().map_err(|_| number("i64"))?;
-                Ok(((key as u64) ^ SIGN).to_be_bytes().to_vec())
+                Ok(i64_key(key).to_vec())
             }
         }
     }

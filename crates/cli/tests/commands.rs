@@ -182,7 +182,13 @@ fn the_environment_tells_about_itself() {
     let said = shell.run("compact @");
     assert!(said.code == 0 && said.out.contains("pages before"), "{}{}", said.out, said.err);
     assert!(shell.run("--json compact @").out.contains("\"was_cancelled\":false"));
-    assert!(shell.run("completions bash").out.contains("ledgerstone"));
+    for interpreter in ["bash", "zsh", "fish"] {
+        assert!(shell.run(&format!("completions {interpreter}")).out.contains("checkpoint"), "{interpreter}");
+    }
+    assert_eq!(shell.run("man man1").code, 0);
+    assert!(shell.text("man1/ledgerstone.1").contains("Exit codes"));
+    assert!(shell.text("man1/ledgerstone-import.1").contains("keep\\-going"));
+    assert!(shell.text("man1/ledgerstone-bench-tpcb.1").contains(".TH"));
 }
 
 #[test]

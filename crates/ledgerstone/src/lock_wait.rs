@@ -15,7 +15,7 @@ pub struct LockWait {
     pub mode: String,
     /// The table, if its name is known to this environment.
     pub table: Option<String>,
-    /// What is locked.
+    /// What is locked: the table, a key of it by its hash, or a gap between keys.
     pub what: String,
 }
 
@@ -24,12 +24,14 @@ impl Environment {
     #[must_use]
     pub fn lock_waits(&self) -> Vec<LockWait> {
         let env = self.inner();
-        let wait = |edge: ledgerstone_lock::DeadlockEdge| LockWait {
-            waiter: edge.xid,
-            waits_for: edge.waits_for,
-            mode: edge.mode.to_string(),
-            table: env.known.name_of(edge.name.table_id()),
-            what: edge.name.to_string(),
+        let wait = |edge: ledgerstone_lock::DeadlockEdge| {
+            let (id, what) = (edge.name.table_id(), edge.name.to_string());
+            let table = env.known.name_of(id);
+            let what = match &table {
+                Some(name) => what.replace(&format!("table {}", id.0), &format!("table {name}")),
+                None => what,
+            };
+            LockWait { waiter: edge.xid, waits_for: edge.waits_for, mode: edge.mode.to_string(), table, what }
         };
         env.engine.locks.waits().into_iter().map(wait).collect()
     }

@@ -8,17 +8,17 @@ use std::io::{BufRead, Read};
 
 use super::RowsError;
 
-pub(super) struct Lines<R> {
+pub(crate) struct Lines<R> {
     input: R,
     read_count: u64,
     given_back: VecDeque<Line>,
     pub(super) bytes_max: usize,
 }
 
-pub(super) struct Line {
+pub(crate) struct Line {
     pub(super) no: u64,
     /// With the ending; `None` when the line was too long.
-    pub(super) bytes: Option<Vec<u8>>,
+    pub(crate) bytes: Option<Vec<u8>>,
 }
 
 impl Line {
@@ -29,11 +29,11 @@ impl Line {
 }
 
 impl<R: BufRead> Lines<R> {
-    pub(super) fn new(input: R, bytes_max: usize) -> Lines<R> {
+    pub(crate) fn new(input: R, bytes_max: usize) -> Lines<R> {
         Lines { input, read_count: 0, given_back: VecDeque::new(), bytes_max }
     }
 
-    pub(super) fn next(&mut self) -> Result<Option<Line>, RowsError> {
+    pub(crate) fn next(&mut self) -> Result<Option<Line>, RowsError> {
         if let Some(line) = self.given_back.pop_front() {
             return Ok(Some(line));
         }

@@ -13,6 +13,7 @@ mod lines;
 mod tsv;
 
 pub(crate) use json::kind as json_kind;
+pub(crate) use lines::Lines;
 pub(crate) use tsv::escape as tsv_escape;
 
 use std::io::BufRead;

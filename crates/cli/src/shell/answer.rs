@@ -1,0 +1,310 @@
+//! What a command answers, and how it is shown.
+//!
+//! ```text
+//! mode    lines  for
+//! plain   one    pipes: ok, ok VALUE, ok COUNT ..., none, waiting for NAME, error KIND: what; words as `words::quote` writes them
+//! json    one    programs: an object with "ok", and "value", "records" ... or "error" and "message", or "waiting"
+//! table   many   people
+//! csv     many   spreadsheets: records as key,value; everything else as plain
+//! ```
+
+use comfy_table::{Table, presets};
+use ledgerstone::Error;
+use serde_json::{Map, Value, json};
+
+use super::words::quote;
+use crate::args::TextArgs;
+use crate::commands::record_json;
+use crate::text::{KeyType, readable};
+
+/// How answers are shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// For people: a value as it is, records as a table.
+    Table,
+    /// One line an answer.
+    Plain,
+    /// One object an answer.
+    Json,
+    /// Records as comma-separated values.
+    Csv,
+}
+
+impl Mode {
+    /// All of them.
+    pub const ALL: [Mode; 4] = [Mode::Table, Mode::Plain, Mode::Json, Mode::Csv];
+
+    /// As it is typed.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Mode::Table => "table",
+            Mode::Plain => "plain",
+            Mode::Json => "json",
+            Mode::Csv => "csv",
+        }
+    }
+}
+
+/// What a command answers.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Answer {
+    /// It was done.
+    Done,
+    /// There was nothing to do it to.
+    NotThere,
+    Value(Vec<u8>),
+    Count(u64),
+    Names(Vec<String>),
+    Records {
+        records: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+        has_more: bool,
+    },
+    /// Names and figures.
+    Figures(Map<String, Value>),
+    /// Lines of text for people; the plain form is the first, and how many there are.
+    Lines(Vec<(String, String)>),
+    /// The command goes on in its transaction; its answer comes later.
+    Waiting {
+        who: String,
+        waits_for: Vec<String>,
+        what: String,
+    },
+    Failed {
+        kind: &'static str,
+        message: String,
+    },
+}
+
+const TEXT: TextArgs = TextArgs { hex: false, key_type: KeyType::Text };
+
+impl Answer {
+    pub(crate) fn of(result: Result<Answer, Error>) -> Answer {
+        result.unwrap_or_else(|error| Answer::Failed { kind: kind(&error), message: error.to_string() })
+    }
+
+    pub(crate) fn usage(message: impl std::fmt::Display) -> Answer {
+        Answer::Failed { kind: "usage", message: message.to_string() }
+    }
+
+    pub(crate) fn is_error(&self) -> bool {
+        matches!(self, Answer::Failed { .. })
+    }
+
+    /// The text to print, without a line ending; `ms` if somebody wants to know how long it took.
+    pub(crate) fn show(&self, mode: Mode, ms: Option<f64>) -> String {
+        let text = match mode {
+            Mode::Json => return self.json(ms).to_string(),
+            Mode::Plain => self.plain(),
+            Mode::Table => self.table(),
+            Mode::Csv => self.csv(),
+        };
+        match ms {
+            Some(ms) => format!("{text} ({ms:.3} ms)"),
+            None => text,
+        }
+    }
+
+    fn plain(&self) -> String {
+        let words = |count: usize, words: &mut dyn Iterator<Item = String>| {
+            words.fold(format!("ok {count}"), |line, word| line + " " + &word)
+        };
+        match self {
+            Answer::Done => "ok".into(),
+            Answer::NotThere => "none".into(),
+            Answer::Value(value) => format!("ok {}", quote(value)),
+            Answer::Count(count) => format!("ok {count}"),
+            Answer::Names(names) => words(names.len(), &mut names.iter().map(|name| quote(name.as_bytes()))),
+            Answer::Records { records, has_more } => {
+                let mut record = records.iter().map(|(key, value)| match value {
+                    Some(value) => format!("{}={}", quote(key), quote(value)),
+                    None => quote(key),
+                });
+                words(records.len(), &mut record) + if *has_more { " and more" } else { "" }
+            }
+            Answer::Figures(figures) => {
+                let mut figures =
+                    figures.iter().map(|(name, figure)| format!("{name}={}", quote(plain(figure).as_bytes())));
+                words(figures.len(), &mut figures)
+            }
+            Answer::Lines(lines) => words(lines.len(), &mut lines.iter().map(|(name, _)| quote(name.as_bytes()))),
+            Answer::Waiting { waits_for, .. } => format!("waiting for {}", waits_for.join(" ")),
+            Answer::Failed { kind, message } => format!("error {kind}: {}", readable(message.as_bytes())),
+        }
+    }
+
+    fn json(&self, ms: Option<f64>) -> Value {
+        let mut object = Map::new();
+        object.insert("ok".into(), (!self.is_error()).into());
+        let (name, value) = match self {
+            Answer::Done => ("done", true.into()),
+            Answer::NotThere => ("value", Value::Null),
+            Answer::Value(value) => {
+                let Value::Object(mut record) = record_json(&TEXT, b"", Some(value)) else { return Value::Null };
+                record.remove("key");
+                object.append(&mut record);
+                ("", Value::Null)
+            }
+            Answer::Count(count) => ("count", (*count).into()),
+            Answer::Names(names) => ("names", names.clone().into()),
+            Answer::Records { records, has_more } => {
+                let record = |(key, value): &(Vec<u8>, Option<Vec<u8>>)| record_json(&TEXT, key, value.as_deref());
+                object.insert("more".into(), (*has_more).into());
+                ("records", records.iter().map(record).collect())
+            }
+            Answer::Figures(figures) => ("figures", figures.clone().into()),
+            Answer::Lines(lines) => {
+                ("lines", lines.iter().map(|(name, text)| json!({ "name": name, "text": text })).collect())
+            }
+            Answer::Waiting { who, waits_for, .. } => {
+                object.insert("transaction".into(), who.as_str().into());
+                ("waiting", waits_for.clone().into())
+            }
+            Answer::Failed { kind, message } => {
+                object.insert("message".into(), message.as_str().into());
+                ("error", (*kind).into())
+            }
+        };
+        if !name.is_empty() {
+            object.insert(name.into(), value);
+        }
+        if let Some(ms) = ms {
+            object.insert("ms".into(), json!(ms));
+        }
+        object.into()
+    }
+
+    fn table(&self) -> String {
+        match self {
+            Answer::NotThere => "(none)".into(),
+            Answer::Value(value) => readable(value),
+            Answer::Count(count) => count.to_string(),
+            Answer::Names(names) => {
+                let mut lines: Vec<String> = names.iter().map(|name| readable(name.as_bytes())).collect();
+                lines.push(counted(names.len(), false));
+                lines.join("\n")
+            }
+            Answer::Records { records, has_more } => {
+                let mut table = Table::new();
+                table.load_style(presets::NOTHING);
+                for (key, value) in records {
+                    table.add_row([readable(key), value.as_deref().map_or_else(String::new, readable)]);
+                }
+                let count = counted(records.len(), *has_more);
+                if records.is_empty() { count } else { format!("{}\n{count}", table.trim_fmt()) }
+            }
+            Answer::Figures(figures) => {
+                let mut table = Table::new();
+                table.load_style(presets::NOTHING);
+                for (name, figure) in figures {
+                    table.add_row([name.replace('_', " "), plain(figure)]);
+                }
+                table.trim_fmt()
+            }
+            Answer::Lines(lines) => {
+                let mut table = Table::new();
+                table.load_style(presets::NOTHING);
+                for (name, text) in lines {
+                    table.add_row([name, text]);
+                }
+                table.trim_fmt()
+            }
+            Answer::Waiting { who, waits_for, what } => {
+                let whom = waits_for.join(", ");
+                format!("{who} waits for {whom} ({what}); its answer will come when it is there")
+            }
+            Answer::Failed { kind, message } => format!("error {kind}: {message}"),
+            Answer::Done => self.plain(),
+        }
+    }
+
+    fn csv(&self) -> String {
+        let Answer::Records { records, .. } = self else { return self.plain() };
+        let mut writer = csv::Writer::from_writer(Vec::new());
+        let mut lines = "key,value".to_owned();
+        for (key, value) in records {
+            // Writing to memory cannot fail.
+            let _ = writer.write_record([readable(key), value.as_deref().map_or_else(String::new, readable)]);
+        }
+        let text = writer.into_inner().unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        if !text.is_empty() {
+            lines.push('\n');
+            lines.push_str(text.trim_end_matches('\n'));
+        }
+        lines
+    }
+}
+
+fn counted(count: usize, has_more: bool) -> String {
+    format!("({count}{})", if has_more { ", and more: say limit N" } else { "" })
+}
+
+fn plain(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+/// One word for an error, for scripts.
+fn kind(error: &Error) -> &'static str {
+    match error {
+        Error::Deadlock { .. } => "deadlock",
+        Error::LockTimeout { .. } => "lock-timeout",
+        Error::LockTableFull => "lock-table-full",
+        Error::Finished => "finished",
+        Error::KeyTooLarge { .. } | Error::ValueTooLarge { .. } => "too-large",
+        Error::BadTableName { .. } => "bad-name",
+        Error::NoSuchTable(_) => "no-such-table",
+        Error::TableExists(_) => "table-exists",
+        Error::KeyExists => "key-exists",
+        Error::NoSavepoint => "no-savepoint",
+        Error::ReadOnly { .. } => "read-only",
+        Error::Permission { .. } => "permission",
+        Error::Failed { .. } => "failed",
+        Error::Corrupt { .. } => "corrupt",
+        Error::AlreadyOpen { .. } => "already-open",
+        Error::NotAnEnvironment { .. } => "not-an-environment",
+        _ => "refused",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(answer: &Answer, plain: &str, json: &str) {
+        assert_eq!(answer.show(Mode::Plain, None), plain);
+        assert_eq!(answer.show(Mode::Json, None), json);
+    }
+
+    #[test]
+    fn plain_and_json_answers_are_one_line_each_whatever_is_in_them() {
+        check(&Answer::Done, "ok", r#"{"ok":true,"done":true}"#);
+        check(&Answer::NotThere, "none", r#"{"ok":true,"value":null}"#);
+        check(&Answer::Value(b"a\nb".to_vec()), r#"ok "a\nb""#, r#"{"ok":true,"value":"a\nb"}"#);
+        check(&Answer::Value(b"\xff".to_vec()), r#"ok "\xff""#, r#"{"ok":true,"value_hex":"ff"}"#);
+        let records = vec![(b"k 1".to_vec(), Some(b"v".to_vec())), (b"k2".to_vec(), None)];
+        check(
+            &Answer::Records { records, has_more: true },
+            r#"ok 2 "k 1"=v k2 and more"#,
+            r#"{"ok":true,"more":true,"records":[{"key":"k 1","value":"v"},{"key":"k2"}]}"#,
+        );
+        check(
+            &Answer::Failed { kind: "usage", message: "two\nlines".into() },
+            r"error usage: two\nlines",
+            r#"{"ok":false,"message":"two\nlines","error":"usage"}"#,
+        );
+        check(
+            &Answer::Waiting { who: "b".into(), waits_for: vec!["a".into()], what: "X".into() },
+            "waiting for a",
+            r#"{"ok":true,"transaction":"b","waiting":["a"]}"#,
+        );
+    }
+
+    #[test]
+    fn tables_and_csv_show_records_a_line_each() {
+        let records = Answer::Records { records: vec![(b"k".to_vec(), Some(b"a,b".to_vec()))], has_more: false };
+        assert_eq!(records.show(Mode::Csv, None), "key,value\nk,\"a,b\"");
+        let table = records.show(Mode::Table, None);
+        assert!(table.contains("a,b") && table.ends_with("(1)"), "{table}");
+    }
+}

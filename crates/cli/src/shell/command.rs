@@ -1,0 +1,437 @@
+//! What can be typed in the shell, and the parser of a line: pure, for any text.
+//!
+//! ```text
+//! line     = [ "@" NAME ] command        the command runs in that transaction
+//! command  = see [`COMMANDS`]
+//! ```
+
+use std::time::Duration;
+
+use ledgerstone::Durability;
+use ledgerstone::config::Unit;
+use thiserror::Error;
+
+use super::answer::Mode;
+use super::words::{Word, WordError, split};
+
+/// A command with how it is used and what it does. `help`, completion and the guide come from this table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Usage {
+    /// The first word.
+    pub name: &'static str,
+    /// The whole line.
+    pub usage: &'static str,
+    /// A sentence.
+    pub about: &'static str,
+}
+
+const fn usage(name: &'static str, usage: &'static str, about: &'static str) -> Usage {
+    Usage { name, usage, about }
+}
+
+/// Every command of the shell.
+pub const COMMANDS: &[Usage] = &[
+    usage("tables", "tables", "List the tables."),
+    usage("create", "create TABLE", "Make a table."),
+    usage("drop", "drop TABLE", "Drop a table and all that is in it."),
+    usage("put", "put TABLE KEY VALUE", "Set the value of a key."),
+    usage("insert", "insert TABLE KEY VALUE", "Set the value of a key that has none."),
+    usage("get", "get TABLE KEY [for-update]", "Show the value of a key; for-update locks it for a change."),
+    usage("del", "del TABLE KEY", "Delete a key."),
+    usage(
+        "scan",
+        "scan TABLE [from KEY] [to KEY] [prefix KEY] [reverse] [limit N] [keys]",
+        "Show records in the order of their keys, at most 1000 unless limit says otherwise; to is exclusive.",
+    ),
+    usage("count", "count TABLE", "Count the records."),
+    usage(
+        "begin",
+        "begin [NAME] [timeout TIME] [durability WHEN]",
+        "Begin a transaction and make it the current one; timeout is how long it waits for a lock.",
+    ),
+    usage("commit", "commit [NAME]", "Commit the current transaction, or the named one."),
+    usage("abort", "abort [NAME]", "Roll the current transaction back, or the named one."),
+    usage("savepoint", "savepoint NAME", "Mark this point of the transaction."),
+    usage("rollback", "rollback to NAME", "Take back what was done since that savepoint; the transaction goes on."),
+    usage("release", "release NAME", "Forget that savepoint; what was done since stays."),
+    usage(
+        "use",
+        "use [NAME]",
+        "Make a transaction the current one; without a name, none: each command commits itself.",
+    ),
+    usage("transactions", "transactions", "List the open transactions and what each waits for."),
+    usage("wait", "wait [NAME]", "Wait for the answer of a command that was waiting."),
+    usage("stat", "stat", "Show counters and sizes."),
+    usage("checkpoint", "checkpoint", "Take a checkpoint."),
+    usage("verify", "verify", "Check every page and every table."),
+    usage("open", "open DIR", "Close this environment and open another."),
+    usage(".mode", ".mode table|plain|json|csv", "How answers are shown; plain and json are one line each."),
+    usage(".timer", ".timer on|off", "Show how long each command took."),
+    usage("help", "help [COMMAND]", "Show this."),
+    usage("quit", "quit", "Leave; open transactions are rolled back."),
+];
+
+/// A line, understood.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Line {
+    /// The transaction that `@NAME` chose.
+    pub at: Option<String>,
+    /// What to do.
+    pub command: Command,
+}
+
+/// A command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs)] // The fields are the words of `COMMANDS`.
+pub enum Command {
+    /// To be run in a transaction.
+    Data(Data),
+    Begin {
+        name: Option<String>,
+        timeout: Option<Duration>,
+        durability: Option<Durability>,
+    },
+    Commit(Option<String>),
+    Abort(Option<String>),
+    Use(Option<String>),
+    Transactions,
+    Wait(Option<String>),
+    Stat,
+    Checkpoint,
+    Verify,
+    Open(String),
+    Mode(Mode),
+    Timer(bool),
+    Help(Option<&'static Usage>),
+    Quit,
+}
+
+/// A command that runs in a transaction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs)] // As above.
+pub enum Data {
+    Tables,
+    Create(String),
+    Drop(String),
+    Put { table: String, key: Vec<u8>, value: Vec<u8>, must_be_new: bool },
+    Get { table: String, key: Vec<u8>, for_update: bool },
+    Del { table: String, key: Vec<u8> },
+    Scan(Scan),
+    Count(String),
+    Savepoint(String),
+    RollbackTo(String),
+    Release(String),
+}
+
+/// `scan`
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[allow(missing_docs)] // As above.
+pub struct Scan {
+    pub table: String,
+    pub from: Option<Vec<u8>>,
+    pub to: Option<Vec<u8>>,
+    pub prefix: Option<Vec<u8>>,
+    pub is_reverse: bool,
+    pub limit: Option<u64>,
+    pub keys_only: bool,
+}
+
+/// Why a line is no command.
+#[derive(Debug, Error, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ParseError {
+    /// It cannot be taken apart.
+    #[error("{0}")]
+    Word(#[from] WordError),
+    /// No command has that name.
+    #[error("there is no command {0:?}; help lists them")]
+    Unknown(String),
+    /// A word is missing.
+    #[error("{what} is missing; write: {usage}")]
+    Missing {
+        /// Which.
+        what: &'static str,
+        /// How it is written.
+        usage: &'static str,
+    },
+    /// A word too many, or one that has no meaning there.
+    #[error("{word:?} is not understood; write: {usage}")]
+    Strange {
+        /// The word.
+        word: String,
+        /// How it is written.
+        usage: &'static str,
+    },
+    /// A name, a number or a time that is none.
+    #[error("{what}")]
+    Value {
+        /// What is wrong with it.
+        what: String,
+    },
+}
+
+/// Understands a line; `None` for a blank line or a comment.
+///
+/// # Errors
+/// See [`ParseError`].
+pub fn parse(line: &str) -> Result<Option<Line>, ParseError> {
+    let mut words = split(line)?.into_iter();
+    let Some(mut first) = words.next() else { return Ok(None) };
+    let mut at = None;
+    if first.is_bare
+        && let Some(name) = text(&first)?.strip_prefix('@')
+    {
+        at = Some(check_name(name)?);
+        first = words.next().ok_or(ParseError::Missing { what: "the command", usage: "@NAME COMMAND" })?;
+    }
+    let name = text(&first)?;
+    let Some(usage) = COMMANDS.iter().find(|command| command.name == name) else {
+        return Err(match name.as_str() {
+            "exit" => return Ok(Some(Line { at, command: Command::Quit })),
+            _ => ParseError::Unknown(name),
+        });
+    };
+    let mut rest = Rest { words: words.peekable(), usage: usage.usage };
+    let command = command(usage.name, &mut rest)?;
+    rest.end()?;
+    Ok(Some(Line { at, command }))
+}
+
+fn command(name: &str, rest: &mut Rest) -> Result<Command, ParseError> {
+    let data = |data| Ok(Command::Data(data));
+    match name {
+        "tables" => data(Data::Tables),
+        "create" => data(Data::Create(rest.table()?)),
+        "drop" => data(Data::Drop(rest.table()?)),
+        "put" | "insert" => {
+            let (table, key, value) = (rest.table()?, rest.bytes("KEY")?, rest.bytes("VALUE")?);
+            data(Data::Put { table, key, value, must_be_new: name == "insert" })
+        }
+        "get" => {
+            let (table, key) = (rest.table()?, rest.bytes("KEY")?);
+            data(Data::Get { table, key, for_update: rest.takes("for-update") })
+        }
+        "del" => data(Data::Del { table: rest.table()?, key: rest.bytes("KEY")? }),
+        "scan" => data(Data::Scan(scan(rest)?)),
+        "count" => data(Data::Count(rest.table()?)),
+        "savepoint" => data(Data::Savepoint(rest.name()?)),
+        "rollback" if rest.takes("to") => data(Data::RollbackTo(rest.name()?)),
+        "rollback" => Err(ParseError::Missing { what: "the word to", usage: rest.usage }),
+        "release" => data(Data::Release(rest.name()?)),
+        "begin" => begin(rest),
+        "commit" => Ok(Command::Commit(rest.optional_name()?)),
+        "abort" => Ok(Command::Abort(rest.optional_name()?)),
+        "use" => Ok(Command::Use(rest.optional_name()?)),
+        "transactions" => Ok(Command::Transactions),
+        "wait" => Ok(Command::Wait(rest.optional_name()?)),
+        "stat" => Ok(Command::Stat),
+        "checkpoint" => Ok(Command::Checkpoint),
+        "verify" => Ok(Command::Verify),
+        "open" => Ok(Command::Open(rest.text("DIR")?)),
+        ".mode" => {
+            let mode = rest.text("the mode")?;
+            Mode::ALL
+                .into_iter()
+                .find(|known| known.name() == mode)
+                .map(Command::Mode)
+                .ok_or(ParseError::Strange { word: mode, usage: rest.usage })
+        }
+        ".timer" if rest.takes("on") => Ok(Command::Timer(true)),
+        ".timer" if rest.takes("off") => Ok(Command::Timer(false)),
+        ".timer" => Err(ParseError::Missing { what: "on or off", usage: rest.usage }),
+        "help" if rest.words.peek().is_none() => Ok(Command::Help(None)),
+        "help" => {
+            let name = rest.text("COMMAND")?;
+            let about = COMMANDS.iter().find(|usage| usage.name == name).ok_or(ParseError::Unknown(name))?;
+            Ok(Command::Help(Some(about)))
+        }
+        _ => Ok(Command::Quit),
+    }
+}
+
+fn scan(rest: &mut Rest) -> Result<Scan, ParseError> {
+    let mut scan = Scan { table: rest.table()?, ..Scan::default() };
+    while rest.words.peek().is_some() {
+        if rest.takes("from") {
+            scan.from = Some(rest.bytes("KEY")?);
+        } else if rest.takes("to") {
+            scan.to = Some(rest.bytes("KEY")?);
+        } else if rest.takes("prefix") {
+            scan.prefix = Some(rest.bytes("KEY")?);
+        } else if rest.takes("reverse") {
+            scan.is_reverse = true;
+        } else if rest.takes("keys") {
+            scan.keys_only = true;
+        } else if rest.takes("limit") {
+            let number = rest.text("N")?;
+            let limit = number
+                .parse()
+                .map_err(|_| ParseError::Value { what: format!("{number:?} is no number of records") })?;
+            scan.limit = Some(limit);
+        } else {
+            break;
+        }
+    }
+    if scan.prefix.is_some() && (scan.from.is_some() || scan.to.is_some()) {
+        return Err(ParseError::Value { what: "prefix goes without from and to".into() });
+    }
+    Ok(scan)
+}
+
+fn begin(rest: &mut Rest) -> Result<Command, ParseError> {
+    let (mut name, mut timeout, mut durability) = (None, None, None);
+    let mut is_first = true;
+    while rest.words.peek().is_some() {
+        if rest.takes("timeout") {
+            let time = rest.text("TIME")?;
+            let ms = Unit::Milliseconds.parse(&time).map_err(|what| ParseError::Value { what })?;
+            timeout = Some(Duration::from_millis(ms));
+        } else if rest.takes("durability") {
+            let word = rest.text("WHEN")?;
+            durability = Some(match word.as_str() {
+                "sync" => Durability::Sync,
+                "pipelined" => Durability::Pipelined,
+                "async" => Durability::Async,
+                "volatile" => Durability::Volatile,
+                _ => return Err(ParseError::Strange { word, usage: "durability sync|pipelined|async|volatile" }),
+            });
+        } else if is_first {
+            name = Some(rest.name()?);
+        } else {
+            break;
+        }
+        is_first = false;
+    }
+    Ok(Command::Begin { name, timeout, durability })
+}
+
+/// The words after the command.
+struct Rest {
+    words: std::iter::Peekable<std::vec::IntoIter<Word>>,
+    usage: &'static str,
+}
+
+impl Rest {
+    fn bytes(&mut self, what: &'static str) -> Result<Vec<u8>, ParseError> {
+        self.words.next().map(|word| word.bytes).ok_or(ParseError::Missing { what, usage: self.usage })
+    }
+
+    fn text(&mut self, what: &'static str) -> Result<String, ParseError> {
+        let word = self.words.next().ok_or(ParseError::Missing { what, usage: self.usage })?;
+        text(&word)
+    }
+
+    fn table(&mut self) -> Result<String, ParseError> {
+        self.text("TABLE")
+    }
+
+    fn name(&mut self) -> Result<String, ParseError> {
+        check_name(&self.text("NAME")?)
+    }
+
+    fn optional_name(&mut self) -> Result<Option<String>, ParseError> {
+        if self.words.peek().is_some() { self.name().map(Some) } else { Ok(None) }
+    }
+
+    /// Takes the next word if it is this keyword.
+    fn takes(&mut self, keyword: &str) -> bool {
+        self.words.next_if(|word| word.is_bare && word.bytes == keyword.as_bytes()).is_some()
+    }
+
+    fn end(&mut self) -> Result<(), ParseError> {
+        match self.words.next() {
+            None => Ok(()),
+            Some(word) => Err(ParseError::Strange { word: shown(&word), usage: self.usage }),
+        }
+    }
+}
+
+fn text(word: &Word) -> Result<String, ParseError> {
+    String::from_utf8(word.bytes.clone()).map_err(|_| ParseError::Value { what: format!("{} is no text", shown(word)) })
+}
+
+fn shown(word: &Word) -> String {
+    String::from_utf8_lossy(&word.bytes).chars().take(80).collect()
+}
+
+/// Names of transactions and savepoints: short, and nothing that could be taken for something else.
+fn check_name(name: &str) -> Result<String, ParseError> {
+    let is_plain = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.');
+    if name.is_empty() || name.chars().count() > 64 || !name.chars().all(is_plain) {
+        let shown: String = name.chars().take(80).collect();
+        return Err(ParseError::Value {
+            what: format!("{shown:?} is no name: letters, digits, _ - and . are wanted, at most 64"),
+        });
+    }
+    Ok(name.to_owned())
+}
+
+/// What the fuzz target calls: any text is a line or an error, and words read back.
+pub fn exercise(text: &str) {
+    if let Ok(words) = split(text) {
+        for word in &words {
+            let again = split(&super::words::quote(&word.bytes));
+            assert!(matches!(again.as_deref(), Ok([back]) if back.bytes == word.bytes), "{word:?}: {again:?}");
+        }
+    }
+    if let Err(error) = parse(text) {
+        assert!(!error.to_string().is_empty());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn command_of(line: &str) -> Command {
+        parse(line).unwrap().unwrap().command
+    }
+
+    #[test]
+    fn lines_are_understood() {
+        let put = Data::Put { table: "t".into(), key: b"k".to_vec(), value: b"a b".to_vec(), must_be_new: false };
+        assert_eq!(parse("@a put t k 'a b'"), Ok(Some(Line { at: Some("a".into()), command: Command::Data(put) })));
+        let scan =
+            Scan { table: "t".into(), from: Some(b"to".to_vec()), limit: Some(3), is_reverse: true, ..Scan::default() };
+        assert_eq!(command_of("scan t from to reverse limit 3"), Command::Data(Data::Scan(scan)));
+        let begin = Command::Begin {
+            name: Some("a".into()),
+            timeout: Some(Duration::from_millis(100)),
+            durability: Some(Durability::Async),
+        };
+        assert_eq!(command_of("begin a timeout 100ms durability async"), begin);
+        assert_eq!(command_of("rollback to s1"), Command::Data(Data::RollbackTo("s1".into())));
+        assert_eq!(command_of("exit"), Command::Quit);
+        assert_eq!(parse("  # nothing"), Ok(None));
+        assert_eq!(parse(""), Ok(None));
+    }
+
+    #[test]
+    fn what_is_no_command_says_what_would_be() {
+        let check = |line: &str, said: &str| {
+            let error = parse(line).unwrap_err().to_string();
+            assert!(error.contains(said), "{line}: {error}");
+        };
+        check("fetch t k", "no command \"fetch\"");
+        check("put t k", "VALUE is missing; write: put TABLE KEY VALUE");
+        check("get t k k", "\"k\" is not understood");
+        check("scan t limit many", "no number");
+        check("scan t prefix a from b", "prefix goes without");
+        check("begin a timeout soon", "is no time");
+        check("begin a b", "\"b\" is not understood");
+        check("use a/b", "is no name");
+        check("rollback s", "the word to is missing");
+        check(".mode box", "\"box\" is not understood");
+        check("@a", "the command is missing");
+        check("create \"\\xff\"", "is no text");
+    }
+
+    #[test]
+    fn every_command_of_the_table_is_parsed() {
+        for usage in COMMANDS {
+            let error = parse(usage.name).err().map(|error| error.to_string()).unwrap_or_default();
+            assert!(!error.contains("no command"), "{}: {error}", usage.name);
+            assert!(usage.usage.starts_with(usage.name) && usage.about.ends_with('.'), "{}", usage.name);
+        }
+    }
+}

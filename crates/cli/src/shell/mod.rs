@@ -1,0 +1,82 @@
+//! `shell`: commands typed or piped, several named transactions at once.
+//!
+//! | to | go to |
+//! | --- | --- |
+//! | take a line apart, quote a word | `words` |
+//! | see every command, parse a line | `command` |
+//! | see how answers look | `answer` |
+//! | see how transactions run beside each other | `session`, `worker` |
+//! | edit lines | `terminal` |
+//!
+//! From a pipe each command is answered by exactly one line, in order (modes `plain` and `json`); blank lines and comments
+//! are no commands. It goes on after an error, and the exit code says whether there was one: 0 none, 1 some command
+//! failed, 2 the shell itself could not go on.
+
+mod answer;
+pub mod command;
+mod session;
+mod terminal;
+pub mod words;
+mod worker;
+
+pub use answer::Mode;
+
+use std::io::{BufReader, IsTerminal, Read};
+
+use anyhow::Context;
+
+use crate::args::DirArgs;
+use crate::outcome::Outcome;
+use crate::output::Output;
+use crate::rows::Lines;
+use answer::Answer;
+use session::{Next, Session};
+
+/// The longest line: a value of 64 MiB in hexadecimal digits, and something for the rest.
+const LINE_BYTES_MAX: usize = (128 << 20) + (1 << 20);
+
+pub(crate) fn run(args: &DirArgs, output: &Output) -> anyhow::Result<Outcome> {
+    let is_terminal = std::io::stdin().is_terminal();
+    let mode = match (output.is_json, is_terminal) {
+        (true, _) => Mode::Json,
+        (false, true) => Mode::Table,
+        (false, false) => Mode::Plain,
+    };
+    let mut session = Session::open(&args.dir, args.cache, mode)?;
+    let had_error = if is_terminal {
+        terminal::run(&mut session, output)?;
+        false
+    } else {
+        pipe(&mut session, std::io::stdin().lock(), output)?
+    };
+    let open = session.close()?;
+    if !open.is_empty() {
+        output.note(format_args!("rolled back, because they were open at the end: {}", open.join(", ")));
+    }
+    Ok(if had_error { Outcome::Not } else { Outcome::Done })
+}
+
+/// Answers line by line; says whether there was an error.
+fn pipe(session: &mut Session, input: impl Read, output: &Output) -> anyhow::Result<bool> {
+    let mut lines = Lines::new(BufReader::with_capacity(1 << 16, input), LINE_BYTES_MAX);
+    let mut had_error = false;
+    while let Some(line) = lines.next().context("cannot read the commands")? {
+        let text = line.bytes.ok_or_else(|| format!("the line is longer than {LINE_BYTES_MAX} bytes"));
+        let text = text.and_then(|bytes| {
+            String::from_utf8(bytes).map_err(|_| "the line is no UTF-8; write bytes as x'00ff'".into())
+        });
+        let parsed = text.and_then(|text| command::parse(&text).map_err(|error| error.to_string()));
+        let (shown, is_error) = match parsed {
+            Ok(None) => continue,
+            Ok(Some(line)) => match session.run(line) {
+                Next::Print(shown, is_error) => (shown, is_error),
+                Next::Quit => break,
+            },
+            Err(what) => (Answer::usage(what).show(session.mode, None), true),
+        };
+        had_error |= is_error;
+        output.line(shown)?;
+        output.flush()?; // Who drives us by a pipe waits for it.
+    }
+    Ok(had_error)
+}

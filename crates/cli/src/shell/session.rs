@@ -1,0 +1,400 @@
+//! The shell itself: which transactions are open, which is the current one, and who waits for whom.
+//!
+//! Z1. A command is given to the worker of its transaction. Then the shell waits until everything is at rest: each worker
+//!     has its answer, or waits, directly or through others, for a transaction that only this shell can end. So what is
+//!     answered depends on the commands alone and not on how fast anything is, and a command that is held up by the
+//!     shell's own transactions never stops the shell.
+//! Z2. A worker with an answer that nobody took, or with a command under way, takes no other.
+//! Z3. A circle of waits is no rest: it is found, and one of it gives way.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ledgerstone::{Environment, Error, LockWait, TransactionOptions, Xid};
+
+use super::answer::{Answer, Mode};
+use super::command::{COMMANDS, Command, Data, Line, Usage};
+use super::worker::{AUTO, Board, Job, Printer, Seen, Worker};
+
+/// How long the board is waited for before the waits are looked at.
+const MOMENT: Duration = Duration::from_millis(2);
+
+/// The name that `begin` gives without one.
+const UNNAMED: &str = "t";
+
+/// An open environment and its transactions.
+pub(crate) struct Session {
+    env: Environment,
+    cache: Option<u64>,
+    board: Arc<Board>,
+    workers: BTreeMap<String, Worker>,
+    pub(crate) current: Option<String>,
+    pub(crate) mode: Mode,
+    has_timer: bool,
+    /// Set where late answers can be printed; without it they are asked for by `wait`.
+    pub(crate) printer: Option<Printer>,
+    /// Table names, as last seen, for completion.
+    pub(crate) tables: BTreeSet<String>,
+}
+
+/// What the shell does next.
+pub(crate) enum Next {
+    Print(String, bool),
+    Quit,
+}
+
+impl Session {
+    pub(crate) fn open(dir: &Path, cache: Option<u64>, mode: Mode) -> anyhow::Result<Session> {
+        let env = open(dir, cache)?;
+        let tables = env.transact(|txn| txn.table_names())?.into_iter().collect();
+        Ok(Session {
+            env,
+            cache,
+            board: Arc::default(),
+            workers: BTreeMap::new(),
+            current: None,
+            mode,
+            has_timer: false,
+            printer: None,
+            tables,
+        })
+    }
+
+    /// Runs a line that was understood.
+    pub(crate) fn run(&mut self, line: Line) -> Next {
+        let began = Instant::now();
+        let answer = match self.answer(line) {
+            Ok(Some(answer)) => answer,
+            Ok(None) => return Next::Quit,
+            Err(answer) => answer,
+        };
+        let ms = self.has_timer.then(|| began.elapsed().as_secs_f64() * 1e3);
+        Next::Print(answer.show(self.mode, ms), answer.is_error())
+    }
+
+    /// An answer, or an answer that refuses; `None` to leave.
+    fn answer(&mut self, Line { at, command }: Line) -> Result<Option<Answer>, Answer> {
+        let named = |name: Option<String>| name.or_else(|| at.clone());
+        let answer = match command {
+            Command::Data(data) => {
+                let name = at.or_else(|| self.current.clone());
+                let answer = self.ask(name, Job::Data(data.clone()))?;
+                self.note_tables(&data, &answer);
+                answer
+            }
+            Command::Begin { name, timeout, durability } => {
+                let name = named(name).unwrap_or_else(|| UNNAMED.to_owned());
+                let mut options = TransactionOptions::default();
+                if timeout.is_some() {
+                    options.lock_timeout = timeout;
+                }
+                options.durability = durability;
+                self.begin(&name, options)?
+            }
+            Command::Commit(name) => self.end(named(name), Job::Commit)?,
+            Command::Abort(name) => self.end(named(name), Job::Abort)?,
+            Command::Use(name) => {
+                if let Some(name) = &name {
+                    self.worker(name)?;
+                }
+                self.current = name;
+                Answer::Done
+            }
+            Command::Transactions => self.transactions(),
+            Command::Wait(name) => self.wait(named(name))?,
+            Command::Stat => self.ask(Some(AUTO.into()), Job::Stat)?,
+            Command::Checkpoint => self.ask(Some(AUTO.into()), Job::Checkpoint)?,
+            Command::Verify => self.ask(Some(AUTO.into()), Job::Verify)?,
+            Command::Open(dir) => self.change(&dir)?,
+            Command::Mode(mode) => {
+                self.mode = mode;
+                Answer::Done
+            }
+            Command::Timer(is_on) => {
+                self.has_timer = is_on;
+                Answer::Done
+            }
+            Command::Help(about) => help(about),
+            Command::Quit => return Ok(None),
+        };
+        Ok(Some(answer))
+    }
+
+    fn worker(&self, name: &str) -> Result<&Worker, Answer> {
+        self.workers.get(name).ok_or_else(|| Answer::Failed {
+            kind: "no-such-transaction",
+            message: format!("there is no transaction {name}; begin it"),
+        })
+    }
+
+    fn begin(&mut self, name: &str, options: TransactionOptions) -> Result<Answer, Answer> {
+        if name == AUTO {
+            return Err(Answer::usage(format!(
+                "{AUTO} is the name of commands outside of transactions; choose another"
+            )));
+        }
+        if self.workers.contains_key(name) {
+            return Err(Answer::Failed {
+                kind: "transaction-exists",
+                message: format!("transaction {name} is open already"),
+            });
+        }
+        let txn = self.env.begin_with(options).map_err(|error| Answer::of(Err(error)))?;
+        let worker = Worker::start(name, &self.env, Some(txn), &self.board).map_err(no_thread)?;
+        self.workers.insert(name.to_owned(), worker);
+        self.current = Some(name.to_owned());
+        Ok(Answer::Done)
+    }
+
+    /// Gives a worker a job and waits for everything to be at rest (Z1).
+    fn ask(&mut self, name: Option<String>, job: Job) -> Result<Answer, Answer> {
+        let name = name.unwrap_or_else(|| AUTO.to_owned());
+        if name == AUTO && !self.workers.contains_key(AUTO) {
+            let worker = Worker::start(AUTO, &self.env, None, &self.board).map_err(no_thread)?;
+            self.workers.insert(AUTO.to_owned(), worker);
+        }
+        let worker = self.worker(&name)?;
+        if self.board.look().iter().any(|(other, seen, _)| *other == name && *seen != Seen::Idle) {
+            return Err(busy(&name)); // Z2
+        }
+        worker.ask(job);
+        self.rest();
+        Ok(self.collect(&name))
+    }
+
+    fn end(&mut self, name: Option<String>, job: Job) -> Result<Answer, Answer> {
+        let Some(name) = name.or_else(|| self.current.clone()) else {
+            return Err(Answer::Failed {
+                kind: "no-such-transaction",
+                message: "no transaction is the current one; name it".into(),
+            });
+        };
+        if name == AUTO {
+            return Err(Answer::usage("each command outside of transactions ends by itself"));
+        }
+        self.ask(Some(name), job)
+    }
+
+    fn wait(&mut self, name: Option<String>) -> Result<Answer, Answer> {
+        let name = name.or_else(|| self.current.clone()).unwrap_or_else(|| AUTO.to_owned());
+        self.worker(&name)?;
+        self.board.attach(&name);
+        loop {
+            match self.board.look().into_iter().find(|(other, ..)| *other == name) {
+                Some((_, Seen::Running, _)) => self.board.wait(MOMENT),
+                Some((_, Seen::Answered, _)) => {
+                    self.rest();
+                    return Ok(self.collect(&name));
+                }
+                _ => {
+                    return Err(Answer::Failed {
+                        kind: "nothing-to-wait-for",
+                        message: format!("{name} has no command under way"),
+                    });
+                }
+            }
+        }
+    }
+
+    /// The answer of a worker, or that it waits. A transaction that has ended is forgotten.
+    fn collect(&mut self, name: &str) -> Answer {
+        let detached = match (self.board.take(name), &self.printer) {
+            (Some(answer), _) => Some(answer),
+            (None, Some(printer)) => self.board.detach(name, Arc::clone(printer)),
+            (None, None) => None,
+        };
+        let Some(answer) = detached else { return self.waiting(name) };
+        self.forget_ended();
+        answer
+    }
+
+    /// The names of open transactions.
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.workers.keys().filter(|name| *name != AUTO).cloned().collect()
+    }
+
+    /// Forgets transactions that have ended and whose answers were taken.
+    pub(crate) fn forget_ended(&mut self) {
+        let idle: Vec<String> =
+            self.board.look().into_iter().filter(|(_, seen, _)| *seen == Seen::Idle).map(|(name, ..)| name).collect();
+        for name in idle {
+            if self.board.has_ended(&name) {
+                self.workers.remove(&name);
+                self.current.take_if(|current| *current == name);
+            }
+        }
+    }
+
+    /// Waits until each worker is done, or held up by a transaction that only we can end (Z1).
+    fn rest(&self) {
+        loop {
+            let seen = self.board.look();
+            if seen.iter().all(|(_, seen, _)| *seen != Seen::Running) {
+                return;
+            }
+            self.board.wait(MOMENT);
+            let waits = self.env.lock_waits();
+            let seen = self.board.look();
+            if seen.iter().all(|(_, step, xid)| *step != Seen::Running || is_held_up(*xid, &seen, &waits)) {
+                return;
+            }
+        }
+    }
+
+    fn waiting(&self, name: &str) -> Answer {
+        let (seen, waits) = (self.board.look(), self.env.lock_waits());
+        let xid = seen.iter().find(|(other, ..)| other == name).and_then(|(.., xid)| *xid);
+        let own: Vec<&LockWait> = waits.iter().filter(|wait| Some(wait.waiter) == xid).collect();
+        let mut waits_for: Vec<String> = own.iter().map(|wait| name_of(wait.waits_for, &seen)).collect();
+        waits_for.dedup();
+        let what = own.first().map_or_else(String::new, |wait| format!("{} on {}", wait.mode, wait.what));
+        if waits_for.is_empty() {
+            waits_for.push("others".into()); // A command of the whole environment, which has no transaction of ours.
+        }
+        Answer::Waiting { who: name.to_owned(), waits_for, what }
+    }
+
+    fn transactions(&self) -> Answer {
+        let (seen, waits) = (self.board.look(), self.env.lock_waits());
+        let line = |(name, step, xid): &(String, Seen, Option<Xid>)| {
+            let blockers: Vec<String> = waits
+                .iter()
+                .filter(|wait| Some(wait.waiter) == *xid)
+                .map(|wait| name_of(wait.waits_for, &seen))
+                .collect();
+            let current = if self.current.as_ref() == Some(name) { ", current" } else { "" };
+            let text = match step {
+                Seen::Running if !blockers.is_empty() => format!("waits for {}{current}", blockers.join(", ")),
+                Seen::Running => format!("runs a command{current}"),
+                Seen::Answered => format!("has an answer: wait {name}{current}"),
+                Seen::Idle => format!("open{current}"),
+            };
+            (name.clone(), text)
+        };
+        Answer::Lines(seen.iter().filter(|(name, step, _)| name != AUTO || *step != Seen::Idle).map(line).collect())
+    }
+
+    fn change(&mut self, dir: &str) -> Result<Answer, Answer> {
+        if self.workers.keys().any(|name| name != AUTO) {
+            return Err(Answer::usage("transactions are open; end them before opening another environment"));
+        }
+        self.workers.clear();
+        let dir = PathBuf::from(dir);
+        let refuse = |error: Error| Answer::of(Err(error));
+        let env = open(&dir, self.cache).map_err(refuse)?;
+        let old = std::mem::replace(&mut self.env, env);
+        old.close().map_err(refuse)?;
+        self.tables = self.env.transact(|txn| txn.table_names()).map_err(refuse)?.into_iter().collect();
+        Ok(Answer::Done)
+    }
+
+    fn note_tables(&mut self, data: &Data, answer: &Answer) {
+        match (data, answer) {
+            (Data::Tables, Answer::Names(names)) => self.tables = names.iter().cloned().collect(),
+            (Data::Create(table), Answer::Done) => {
+                self.tables.insert(table.clone());
+            }
+            (Data::Drop(table), Answer::Done) => {
+                self.tables.remove(table);
+            }
+            _ => {}
+        }
+    }
+
+    /// Rolls open transactions back and closes; says which were open.
+    pub(crate) fn close(mut self) -> Result<Vec<String>, Error> {
+        self.forget_ended();
+        let open = self.names();
+        // All at once: those that wait get on when the others roll back.
+        self.workers.values_mut().for_each(Worker::dismiss);
+        self.workers.clear();
+        self.env.close()?;
+        Ok(open)
+    }
+}
+
+fn open(dir: &Path, cache: Option<u64>) -> Result<Environment, Error> {
+    let options = Environment::options().create(false);
+    cache.into_iter().fold(options, ledgerstone::Options::cache_bytes).open(dir)
+}
+
+/// Whether a running worker waits, directly or through others, for a transaction that is idle here, in no circle (Z3).
+/// `xid` is `None` for a command of the whole environment: then it is one of the waiters that are nobody else's.
+fn is_held_up(xid: Option<Xid>, seen: &[(String, Seen, Option<Xid>)], waits: &[LockWait]) -> bool {
+    let is_ours = |xid: Xid| seen.iter().any(|(.., other)| *other == Some(xid));
+    let mut open: Vec<Xid> = match xid {
+        Some(xid) => vec![xid],
+        None => waits.iter().map(|wait| wait.waiter).filter(|waiter| !is_ours(*waiter)).collect(),
+    };
+    let start = open.clone();
+    let (mut met, mut reaches_idle) = (BTreeSet::new(), false);
+    while let Some(waiter) = open.pop() {
+        for wait in waits.iter().filter(|wait| wait.waiter == waiter) {
+            let next = wait.waits_for;
+            if start.contains(&next) {
+                return false;
+            }
+            reaches_idle |= seen.iter().any(|(_, step, other)| *other == Some(next) && *step != Seen::Running);
+            if met.insert(next.0) {
+                open.push(next);
+            }
+        }
+    }
+    reaches_idle
+}
+
+fn name_of(xid: Xid, seen: &[(String, Seen, Option<Xid>)]) -> String {
+    let name = seen.iter().find(|(.., other)| *other == Some(xid)).map(|(name, ..)| name.clone());
+    name.unwrap_or_else(|| format!("transaction {}", xid.0))
+}
+
+fn busy(name: &str) -> Answer {
+    Answer::Failed {
+        kind: "busy",
+        message: format!("{name} has a command under way; take its answer first: wait {name}"),
+    }
+}
+
+fn no_thread(error: std::io::Error) -> Answer {
+    Answer::Failed { kind: "refused", message: format!("no thread for the transaction: {error}") }
+}
+
+fn help(about: Option<&'static Usage>) -> Answer {
+    let line = |usage: &Usage| (usage.usage.to_owned(), usage.about.to_owned());
+    let mut lines: Vec<_> =
+        COMMANDS.iter().filter(|usage| about.is_none_or(|about| about.name == usage.name)).map(line).collect();
+    if about.is_none() {
+        lines.push(("@NAME COMMAND".into(), "Run one command in that transaction.".into()));
+        lines.push((
+            "'a b' \"a\\n\" x'00ff' u64:7".into(),
+            "Keys and values with blanks, with escapes, in hexadecimal digits, as numbers.".into(),
+        ));
+    }
+    Answer::Lines(lines)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wait(waiter: u64, waits_for: u64) -> LockWait {
+        LockWait { waiter: Xid(waiter), waits_for: Xid(waits_for), mode: "X".into(), table: None, what: "key".into() }
+    }
+
+    #[test]
+    fn only_who_waits_for_an_idle_transaction_of_ours_is_held_up() {
+        let seen = |steps: &[(u64, Seen)]| {
+            steps.iter().map(|(xid, step)| (format!("t{xid}"), *step, Some(Xid(*xid)))).collect::<Vec<_>>()
+        };
+        let all = seen(&[(1, Seen::Idle), (2, Seen::Running), (3, Seen::Running), (4, Seen::Answered)]);
+        let check = |xid: u64, waits: &[LockWait]| is_held_up(Some(Xid(xid)), &all, waits);
+        assert!(!check(2, &[]), "it runs");
+        assert!(check(2, &[wait(2, 1)]));
+        assert!(check(2, &[wait(2, 3), wait(3, 4)]), "through another, for one whose answer nobody took");
+        assert!(!check(2, &[wait(2, 9)]), "for a stranger, who will end by itself");
+        assert!(!check(2, &[wait(2, 3), wait(3, 2), wait(2, 1)]), "a deadlock will be ended");
+        assert!(is_held_up(None, &all, &[wait(9, 1)]), "a command of the whole environment");
+    }
+}

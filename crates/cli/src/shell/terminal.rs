@@ -1,0 +1,152 @@
+//! The shell at a terminal: lines edited, kept as history and completed; late answers printed above the prompt.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use rustyline::completion::Completer;
+use rustyline::error::ReadlineError;
+use rustyline::highlight::Highlighter;
+use rustyline::hint::Hinter;
+use rustyline::history::FileHistory;
+use rustyline::validate::Validator;
+use rustyline::{CompletionType, Config, Context, Editor, ExternalPrinter, Helper};
+
+use super::answer::{Answer, Mode};
+use super::command::{COMMANDS, parse};
+use super::session::{Next, Session};
+use super::words::quote;
+use crate::output::Output;
+
+const HISTORY_COUNT_MAX: usize = 10_000;
+
+pub(super) fn run(session: &mut Session, output: &Output) -> anyhow::Result<()> {
+    let config = Config::builder()
+        .completion_type(CompletionType::List)
+        .max_history_size(HISTORY_COUNT_MAX)?
+        .history_ignore_space(true)
+        .auto_add_history(true)
+        .build();
+    let mut editor: Editor<Words, FileHistory> = Editor::with_config(config)?;
+    let history = history_file();
+    if let Some(file) = &history {
+        let _ = editor.load_history(file); // There may be none yet.
+    }
+    let printer = Mutex::new(editor.create_external_printer()?);
+    session.printer = Some(Arc::new(move |name: &str, answer: &Answer| {
+        let mut printer = printer.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let _ = printer.print(format!("{name}: {}\n", answer.show(Mode::Table, None))); // Nobody looks any more.
+    }));
+    output.note("help lists the commands; leave with quit");
+    loop {
+        session.forget_ended();
+        let names = session.names();
+        editor.set_helper(Some(Words { tables: session.tables.iter().cloned().collect(), names }));
+        let prompt = session.current.as_ref().map_or_else(|| "ledgerstone> ".to_owned(), |name| format!("{name}> "));
+        let line = match editor.readline(&prompt) {
+            Ok(line) => line,
+            Err(ReadlineError::Interrupted) => continue,
+            Err(ReadlineError::Eof) => break,
+            Err(error) => return Err(error.into()),
+        };
+        let shown = match parse(&line) {
+            Ok(None) => continue,
+            Ok(Some(line)) => match session.run(line) {
+                Next::Print(shown, _) => shown,
+                Next::Quit => break,
+            },
+            Err(error) => Answer::usage(error).show(session.mode, None),
+        };
+        output.line(shown)?;
+        output.flush()?;
+    }
+    if let Some(file) = &history {
+        if let Some(dir) = file.parent() {
+            let _ = std::fs::create_dir_all(dir);
+        }
+        if let Err(error) = editor.save_history(file) {
+            output.note(format_args!("the history was not kept in {}: {error}", file.display()));
+        }
+    }
+    session.printer = None;
+    Ok(())
+}
+
+/// Where the freedesktop.org specification puts what a program wants to keep.
+fn history_file() -> Option<PathBuf> {
+    let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|dir| dir.is_absolute());
+    let state = state.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".local/state")))?;
+    Some(state.join("ledgerstone").join("history"))
+}
+
+/// What can be completed.
+struct Words {
+    tables: Vec<String>,
+    names: Vec<String>,
+}
+
+impl Words {
+    /// Where the word at `at` begins, and what it could become.
+    fn candidates(&self, line: &str, at: usize) -> (usize, Vec<String>) {
+        let before = line.get(..at).unwrap_or(line);
+        let start = before.rfind(char::is_whitespace).map_or(0, |blank| blank + 1);
+        let (word, earlier) = (&before[start..], before[..start].split_whitespace().collect::<Vec<_>>());
+        let matching =
+            |words: &mut dyn Iterator<Item = String>| words.filter(|known| known.starts_with(word)).collect();
+        let command: Vec<&str> = earlier.into_iter().filter(|word| !word.starts_with('@')).collect();
+        let found = match command.as_slice() {
+            [] if word.starts_with('@') => matching(&mut self.names.iter().map(|name| format!("@{name}"))),
+            [] => matching(&mut COMMANDS.iter().map(|usage| usage.name.to_owned())),
+            ["use" | "commit" | "abort" | "wait"] => matching(&mut self.names.iter().cloned()),
+            ["help"] => matching(&mut COMMANDS.iter().map(|usage| usage.name.to_owned())),
+            [".mode"] => matching(&mut Mode::ALL.iter().map(|mode| mode.name().to_owned())),
+            [_] => matching(&mut self.tables.iter().map(|table| quote(table.as_bytes()))),
+            ["scan", ..] => {
+                let keywords = ["from", "to", "prefix", "reverse", "limit", "keys"];
+                matching(&mut keywords.iter().map(|&word| word.to_owned()))
+            }
+            _ => Vec::new(),
+        };
+        (start, found)
+    }
+}
+
+impl Completer for Words {
+    type Candidate = String;
+
+    fn complete(&self, line: &str, at: usize, _: &Context<'_>) -> rustyline::Result<(usize, Vec<String>)> {
+        Ok(self.candidates(line, at))
+    }
+}
+
+impl Hinter for Words {
+    type Hint = String;
+}
+
+impl Highlighter for Words {}
+impl Validator for Words {}
+impl Helper for Words {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_tables_and_names_are_completed() {
+        let words = Words { tables: vec!["accounts".into(), "two words".into()], names: vec!["a".into(), "b".into()] };
+        let check = |line: &str, start: usize, found: &[&str]| {
+            assert_eq!(
+                words.candidates(line, line.len()),
+                (start, found.iter().map(|&w| w.to_owned()).collect()),
+                "{line}"
+            );
+        };
+        check("sc", 0, &["scan"]);
+        check("get ac", 4, &["accounts"]);
+        check("get \"t", 4, &["\"two words\""]);
+        check("@", 0, &["@a", "@b"]);
+        check("@a del a", 7, &["accounts"]);
+        check("commit ", 7, &["a", "b"]);
+        check("scan accounts r", 14, &["reverse"]);
+        check(".mode j", 6, &["json"]);
+    }
+}

@@ -1,0 +1,235 @@
+//! Words of a command line, and bytes as words.
+//!
+//! ```text
+//! bare        any letters but blanks, not beginning with a quote: text
+//! 'text'      the text between the quotes as it is
+//! "text"      the same, with \n \t \r \0 \\ \" and \xNN for a byte
+//! x'00ff'     bytes in hexadecimal digits
+//! u32:7  u64:7  i64:-7    a number as bytes whose order is the numbers' order, as typed tables store keys
+//! # to the end of the line is a comment, where a word could begin
+//! ```
+//! Q1. What [`quote`] writes, [`split`] reads back as one word with the same bytes.
+//! Q2. A keyword is a bare word: a table named `from` is written `'from'` where a keyword could stand.
+//!
+//! This file knows bytes and no commands.
+
+use std::fmt::Write as _;
+
+use thiserror::Error;
+
+use crate::text::{from_hex, i64_key};
+
+/// A word of a line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Word {
+    /// What it means.
+    pub bytes: Vec<u8>,
+    /// Written without quotes or type, so that it can be a keyword.
+    pub is_bare: bool,
+}
+
+/// Why a line cannot be taken apart.
+#[derive(Debug, Error, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WordError {
+    /// The line ends inside quotes.
+    #[error("the quote opened at letter {0} is never closed")]
+    Open(usize),
+    /// Something other than a blank follows a closing quote.
+    #[error("a blank is wanted after the quote closed at letter {0}")]
+    NoBlank(usize),
+    /// A backslash in double quotes followed by something that has no meaning there.
+    #[error("\\{0} means nothing in double quotes; write \\\\ for a backslash")]
+    Escape(String),
+    /// The text of a hexadecimal or typed word.
+    #[error("{0}")]
+    Typed(String),
+}
+
+/// Takes a line apart.
+///
+/// # Errors
+/// See [`WordError`].
+pub fn split(line: &str) -> Result<Vec<Word>, WordError> {
+    let letters: Vec<char> = line.chars().collect();
+    let (mut words, mut at) = (Vec::new(), 0);
+    loop {
+        while letters.get(at).is_some_and(|c| c.is_whitespace()) {
+            at += 1;
+        }
+        let (quote_at, is_hex) = match letters.get(at..) {
+            None | Some([] | ['#', ..]) => return Ok(words),
+            Some(['x' | 'X', '\'', ..]) => (at + 1, true),
+            _ => (at, false),
+        };
+        match letters[quote_at] {
+            quote @ ('\'' | '"') => {
+                let (bytes, end) = quoted(&letters, quote_at, quote)?;
+                if letters.get(end).is_some_and(|c| !c.is_whitespace()) {
+                    return Err(WordError::NoBlank(end));
+                }
+                let bytes =
+                    if is_hex { from_hex(&String::from_utf8_lossy(&bytes)).map_err(WordError::Typed)? } else { bytes };
+                words.push(Word { bytes, is_bare: false });
+                at = end;
+            }
+            _ => {
+                let end = letters[at..].iter().position(|c| c.is_whitespace()).map_or(letters.len(), |n| at + n);
+                words.push(bare(letters[at..end].iter().collect())?);
+                at = end;
+            }
+        }
+    }
+}
+
+/// What stands between quotes, and where the line goes on.
+fn quoted(letters: &[char], open: usize, quote: char) -> Result<(Vec<u8>, usize), WordError> {
+    let (mut bytes, mut at) = (Vec::new(), open + 1);
+    let next = |at: &mut usize| {
+        *at += 1;
+        letters.get(*at - 1).copied().ok_or(WordError::Open(open + 1))
+    };
+    loop {
+        let letter = next(&mut at)?;
+        if letter == quote {
+            return Ok((bytes, at));
+        }
+        if letter != '\\' || quote == '\'' {
+            bytes.extend_from_slice(letter.encode_utf8(&mut [0; 4]).as_bytes());
+            continue;
+        }
+        match next(&mut at)? {
+            'n' => bytes.push(b'\n'),
+            't' => bytes.push(b'\t'),
+            'r' => bytes.push(b'\r'),
+            '0' => bytes.push(0),
+            '\\' => bytes.push(b'\\'),
+            '"' => bytes.push(b'"'),
+            'x' => {
+                let digits = [next(&mut at)?, next(&mut at)?];
+                match digits.map(|digit| digit.to_digit(16)) {
+                    [Some(high), Some(low)] => bytes.push((high << 4 | low) as u8),
+                    _ => return Err(WordError::Escape(format!("x{}{}", digits[0], digits[1]))),
+                }
+            }
+            other => return Err(WordError::Escape(other.to_string())),
+        }
+    }
+}
+
+fn bare(text: String) -> Result<Word, WordError> {
+    let typed = |what: &str, range: &str| {
+        WordError::Typed(format!("{text:?} is no {what} ({range}); quote it to mean the text"))
+    };
+    let bytes = match text.split_once(':') {
+        Some(("u32", number)) => {
+            number.parse::<u32>().map_err(|_| typed("u32", "0 to 4294967295"))?.to_be_bytes().to_vec()
+        }
+        Some(("u64", number)) => {
+            number.parse::<u64>().map_err(|_| typed("u64", "0 to 18446744073709551615"))?.to_be_bytes().to_vec()
+        }
+        Some(("i64", number)) => {
+            i64_key(number.parse().map_err(|_| typed("i64", "-9223372036854775808 to 9223372036854775807"))?).to_vec()
+        }
+        _ => return Ok(Word { bytes: text.into_bytes(), is_bare: true }),
+    };
+    Ok(Word { bytes, is_bare: false })
+}
+
+/// Bytes as a word: bare where that is possible, otherwise in double quotes (Q1).
+#[must_use]
+pub fn quote(bytes: &[u8]) -> String {
+    if let Ok(text) = str::from_utf8(bytes)
+        && is_bare(text)
+    {
+        return text.to_owned();
+    }
+    let mut word = String::with_capacity(bytes.len() + 2);
+    word.push('"');
+    let push_byte = |word: &mut String, byte: u8| {
+        let _ = write!(word, "\\x{byte:02x}"); // Writing to a string cannot fail.
+    };
+    for chunk in bytes.utf8_chunks() {
+        for letter in chunk.valid().chars() {
+            match letter {
+                '\n' => word.push_str("\\n"),
+                '\t' => word.push_str("\\t"),
+                '\r' => word.push_str("\\r"),
+                '\\' => word.push_str("\\\\"),
+                '"' => word.push_str("\\\""),
+                c if c.is_control() || c != ' ' && c.is_whitespace() => {
+                    c.encode_utf8(&mut [0; 4]).bytes().for_each(|byte| push_byte(&mut word, byte));
+                }
+                c => word.push(c),
+            }
+        }
+        chunk.invalid().iter().for_each(|&byte| push_byte(&mut word, byte));
+    }
+    word.push('"');
+    word
+}
+
+/// Whether a text can stand without quotes, also beside an equals sign.
+fn is_bare(text: &str) -> bool {
+    let is_plain = |c: char| !c.is_whitespace() && !c.is_control() && !matches!(c, '\'' | '"' | '\\' | '=');
+    let is_typed = ["u32:", "u64:", "i64:"].iter().any(|prefix| text.starts_with(prefix));
+    !text.is_empty() && text.chars().all(is_plain) && !text.starts_with('#') && !is_typed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(line: &str, words: &[&[u8]]) {
+        let split = split(line).unwrap();
+        assert_eq!(split.iter().map(|word| word.bytes.as_slice()).collect::<Vec<_>>(), words, "{line}");
+    }
+
+    #[test]
+    fn words_are_bare_quoted_hexadecimal_or_typed() {
+        check("put t  key\tvalue ", &[b"put", b"t", b"key", b"value"]);
+        check(r#"'a b' "say \"no\"\n" "\x00\xff" don't"#, &[b"a b", b"say \"no\"\n", b"\x00\xff", b"don't"]);
+        check("x'00ff' X'' u32:258 u64:1", &[b"\x00\xff", b"", &[0, 0, 1, 2], &[0, 0, 0, 0, 0, 0, 0, 1]]);
+        check("i64:-1 i64:0", &[&[0x7f, 255, 255, 255, 255, 255, 255, 255], &[0x80, 0, 0, 0, 0, 0, 0, 0]]);
+        check("get t a#b # a comment", &[b"get", b"t", b"a#b"]);
+        check("# only a comment", &[]);
+        check("'#' ''", &[b"#", b""]);
+    }
+
+    #[test]
+    fn what_is_no_word_is_named() {
+        let check = |line: &str, said: &str| {
+            let error = split(line).unwrap_err().to_string();
+            assert!(error.contains(said), "{line}: {error}");
+        };
+        check("a 'open", "opened at letter 3 is never closed");
+        check("\"open\\", "never closed");
+        check("'a'b", "a blank is wanted");
+        check(r#""\q""#, r"\q means nothing");
+        check(r#""\xg0""#, r"\xg0 means nothing");
+        check("x'0'", "even number");
+        check("u32:-1", "is no u32");
+        check("i64:", "is no i64");
+    }
+
+    #[test]
+    fn what_is_quoted_reads_back_as_one_word() {
+        let samples: [&[u8]; 12] = [
+            b"",
+            b"plain",
+            b"two words",
+            b"#",
+            b"u32:7",
+            b"x'00'",
+            b"a=b",
+            b"\\",
+            b"\"",
+            b"\x00\xff",
+            "Ä\u{a0}\u{2028}".as_bytes(),
+            b"'",
+        ];
+        for sample in samples {
+            check(&quote(sample), &[sample]);
+        }
+    }
+}

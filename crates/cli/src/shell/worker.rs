@@ -1,0 +1,358 @@
+//! A transaction on a thread of its own, so that one that waits for a lock does not stop the shell.
+//!
+//! ```text
+//!             ask                   the command ends
+//!   Idle ──────────────▶ Running ──────────────────────▶ Answered ──▶ Idle
+//!    ▲                     │ detach                          take
+//!    │   the command ends, ▼ its answer is printed
+//!    └────────────────── Detached
+//! ```
+//! A worker whose transaction has ended says so with its answer, and its thread ends.
+//!
+//! The worker called [`AUTO`] has no transaction of its own: each of its commands is one.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+use ledgerstone::{Environment, Error, Savepoint, Transaction, Xid};
+use parking_lot::{Condvar, Mutex};
+
+use super::answer::Answer;
+use super::command::{Data, Scan};
+
+/// The worker for commands outside of named transactions.
+pub(crate) const AUTO: &str = "auto";
+
+/// Records that a scan shows unless told otherwise.
+const SCAN_COUNT_MAX: u64 = 1000;
+
+/// What a worker is to do.
+#[derive(Debug)]
+pub(crate) enum Job {
+    Data(Data),
+    Commit,
+    Abort,
+    Stat,
+    Checkpoint,
+    Verify,
+}
+
+/// Prints an answer that came late.
+pub(crate) type Printer = Arc<dyn Fn(&str, &Answer) + Send + Sync>;
+
+#[derive(Default)]
+enum Step {
+    #[default]
+    Idle,
+    Running,
+    Detached(Printer),
+    Answered(Answer),
+}
+
+/// One worker, as the shell sees it.
+#[derive(Default)]
+struct Slot {
+    step: Step,
+    /// Its transaction; none between two commands of [`AUTO`], and after the end.
+    xid: Option<Xid>,
+    has_ended: bool,
+}
+
+/// Where workers and shell meet.
+#[derive(Default)]
+pub(crate) struct Board {
+    slots: Mutex<BTreeMap<String, Slot>>,
+    changed: Condvar,
+}
+
+/// What a slot looks like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Seen {
+    Idle,
+    Running,
+    Answered,
+}
+
+impl Board {
+    pub(crate) fn add(&self, name: &str, xid: Option<Xid>) {
+        self.slots.lock().insert(name.to_owned(), Slot { xid, ..Slot::default() });
+    }
+
+    pub(crate) fn remove(&self, name: &str) {
+        self.slots.lock().remove(name);
+    }
+
+    pub(crate) fn has_ended(&self, name: &str) -> bool {
+        self.slots.lock().get(name).is_none_or(|slot| slot.has_ended)
+    }
+
+    /// Every worker with what it does and its transaction.
+    pub(crate) fn look(&self) -> Vec<(String, Seen, Option<Xid>)> {
+        let seen = |slot: &Slot| match slot.step {
+            Step::Idle => Seen::Idle,
+            Step::Running | Step::Detached(_) => Seen::Running,
+            Step::Answered(_) => Seen::Answered,
+        };
+        self.slots.lock().iter().map(|(name, slot)| (name.clone(), seen(slot), slot.xid)).collect()
+    }
+
+    /// Waits until a worker is done, or a moment.
+    pub(crate) fn wait(&self, moment: Duration) {
+        let mut slots = self.slots.lock();
+        if slots.values().any(|slot| matches!(slot.step, Step::Running | Step::Detached(_))) {
+            self.changed.wait_for(&mut slots, moment);
+        }
+    }
+
+    /// The answer of a worker, if it is there.
+    pub(crate) fn take(&self, name: &str) -> Option<Answer> {
+        let mut slots = self.slots.lock();
+        let slot = slots.get_mut(name)?;
+        match std::mem::take(&mut slot.step) {
+            Step::Answered(answer) => Some(answer),
+            other => {
+                slot.step = other;
+                None
+            }
+        }
+    }
+
+    /// From now on the answer is printed when it comes; if it is there already, it is returned.
+    pub(crate) fn detach(&self, name: &str, printer: Printer) -> Option<Answer> {
+        if let Some(slot) = self.slots.lock().get_mut(name)
+            && matches!(slot.step, Step::Running)
+        {
+            slot.step = Step::Detached(printer);
+            return None;
+        }
+        self.take(name)
+    }
+
+    /// The opposite: the answer is to be taken.
+    pub(crate) fn attach(&self, name: &str) {
+        if let Some(slot) = self.slots.lock().get_mut(name)
+            && matches!(slot.step, Step::Detached(_))
+        {
+            slot.step = Step::Running;
+        }
+    }
+
+    fn begin(&self, name: &str) {
+        if let Some(slot) = self.slots.lock().get_mut(name) {
+            slot.step = Step::Running;
+        }
+    }
+
+    fn set_xid(&self, name: &str, xid: Option<Xid>) {
+        if let Some(slot) = self.slots.lock().get_mut(name) {
+            slot.xid = xid;
+        }
+    }
+
+    fn answer(&self, name: &str, answer: Answer, has_ended: bool) {
+        let mut slots = self.slots.lock();
+        let Some(slot) = slots.get_mut(name) else { return };
+        slot.has_ended = has_ended;
+        if has_ended || name == AUTO {
+            slot.xid = None;
+        }
+        match std::mem::take(&mut slot.step) {
+            Step::Detached(printer) => {
+                drop(slots);
+                printer(name, &answer);
+            }
+            _ => slot.step = Step::Answered(answer),
+        }
+        self.changed.notify_all();
+    }
+}
+
+/// A running worker. Dropped: its transaction is rolled back when its last command has ended.
+pub(crate) struct Worker {
+    name: String,
+    board: Arc<Board>,
+    jobs: Option<Sender<Job>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Worker {
+    /// Starts the worker of a transaction, or that of single commands.
+    pub(crate) fn start(
+        name: &str,
+        env: &Environment,
+        txn: Option<Transaction>,
+        board: &Arc<Board>,
+    ) -> std::io::Result<Worker> {
+        let (jobs, inbox) = channel();
+        board.add(name, txn.as_ref().map(Transaction::xid));
+        let hands =
+            Hands { name: name.to_owned(), env: env.clone(), board: Arc::clone(board), txn, savepoints: Vec::new() };
+        let thread =
+            std::thread::Builder::new().name(format!("transaction {name}")).spawn(move || hands.work(&inbox))?;
+        Ok(Worker { name: name.to_owned(), board: Arc::clone(board), jobs: Some(jobs), thread: Some(thread) })
+    }
+
+    pub(crate) fn ask(&self, job: Job) {
+        self.board.begin(&self.name);
+        let is_sent = self.jobs.as_ref().is_some_and(|jobs| jobs.send(job).is_ok());
+        if !is_sent {
+            self.board.answer(&self.name, Answer::of(Err(Error::Finished)), true);
+        }
+    }
+
+    /// Lets it end without waiting for it.
+    pub(crate) fn dismiss(&mut self) {
+        self.jobs = None;
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.dismiss();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join(); // Its panic has been printed.
+        }
+        self.board.remove(&self.name);
+    }
+}
+
+/// The thread's side.
+struct Hands {
+    name: String,
+    env: Environment,
+    board: Arc<Board>,
+    txn: Option<Transaction>,
+    savepoints: Vec<(String, Savepoint)>,
+}
+
+impl Hands {
+    fn work(mut self, inbox: &Receiver<Job>) {
+        for job in inbox {
+            let result = self.job(job);
+            // A deadlock rolls back.
+            let is_lost = matches!(result, Err(Error::Deadlock { .. } | Error::Finished | Error::Failed { .. }));
+            let has_ended = self.name != AUTO && (self.txn.is_none() || is_lost);
+            if has_ended {
+                self.txn = None; // Before the answer: who takes it may rely on the locks being free.
+            }
+            self.board.answer(&self.name, Answer::of(result), has_ended);
+            if has_ended {
+                return;
+            }
+        }
+    }
+
+    fn job(&mut self, job: Job) -> Result<Answer, Error> {
+        match job {
+            Job::Data(data) => match &self.txn {
+                Some(txn) => run(txn, &mut self.savepoints, data),
+                None => {
+                    let txn = self.env.begin()?;
+                    self.board.set_xid(&self.name, Some(txn.xid()));
+                    let answer = run(&txn, &mut self.savepoints, data)?;
+                    self.savepoints.clear();
+                    txn.commit()?;
+                    Ok(answer)
+                }
+            },
+            Job::Commit => match self.txn.take() {
+                Some(txn) => txn.commit().map(|_| Answer::Done),
+                None => Err(Error::Finished),
+            },
+            Job::Abort => match self.txn.take() {
+                Some(txn) => txn.abort().map(|()| Answer::Done),
+                None => Err(Error::Finished),
+            },
+            Job::Stat => {
+                let stat = serde_json::to_value(self.env.stat()?).unwrap_or_default();
+                let serde_json::Value::Object(figures) = stat else { return Ok(Answer::NotThere) };
+                Ok(Answer::Figures(figures))
+            }
+            Job::Checkpoint => self.env.checkpoint().map(|_| Answer::Done),
+            Job::Verify => {
+                let report = self.env.verify(&mut |_| {})?;
+                match report.problems.first() {
+                    None => Ok(Answer::Count(0)),
+                    Some(first) => {
+                        let count = report.problems.len();
+                        let what = format!("{count} problems, the first in {}: {}", first.place, first.what);
+                        Ok(Answer::Failed { kind: "corrupt", message: what })
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn run(txn: &Transaction, savepoints: &mut Vec<(String, Savepoint)>, data: Data) -> Result<Answer, Error> {
+    let there = |is_there: bool| if is_there { Answer::Done } else { Answer::NotThere };
+    match data {
+        Data::Tables => Ok(Answer::Names(txn.table_names()?)),
+        Data::Create(table) => txn.create_table(&table).map(|_| Answer::Done),
+        Data::Drop(table) => txn.drop_table(&table).map(|()| Answer::Done),
+        Data::Put { table, key, value, must_be_new } => {
+            let table = txn.bytes(&table)?;
+            if must_be_new {
+                table.insert_new(&key, &value)?
+            } else {
+                table.put(&key, &value)?
+            }
+            Ok(Answer::Done)
+        }
+        Data::Get { table, key, for_update } => {
+            let table = txn.bytes(&table)?;
+            let value = if for_update { table.get_for_update(&key)? } else { table.get(&key)? };
+            Ok(value.map_or(Answer::NotThere, Answer::Value))
+        }
+        Data::Del { table, key } => Ok(there(txn.bytes(&table)?.delete(&key)?)),
+        Data::Scan(scan) => records(txn, &scan),
+        Data::Count(table) => Ok(Answer::Count(txn.bytes(&table)?.count()?)),
+        Data::Savepoint(name) => {
+            savepoints.push((name, txn.savepoint()?));
+            Ok(Answer::Done)
+        }
+        Data::RollbackTo(name) => {
+            let at = find(savepoints, &name)?;
+            txn.rollback_to(savepoints[at].1)?;
+            savepoints.truncate(at + 1);
+            Ok(Answer::Done)
+        }
+        Data::Release(name) => {
+            let at = find(savepoints, &name)?;
+            txn.release(savepoints[at].1)?;
+            savepoints.truncate(at);
+            Ok(Answer::Done)
+        }
+    }
+}
+
+/// The newest savepoint of that name.
+fn find(savepoints: &[(String, Savepoint)], name: &str) -> Result<usize, Error> {
+    savepoints.iter().rposition(|(known, _)| known == name).ok_or(Error::NoSavepoint)
+}
+
+fn records(txn: &Transaction, scan: &Scan) -> Result<Answer, Error> {
+    let table = txn.bytes(&scan.table)?;
+    let mut range = match &scan.prefix {
+        Some(prefix) => table.prefix(prefix)?,
+        None => {
+            let from = scan.from.as_deref().map_or(Bound::Unbounded, Bound::Included);
+            let to = scan.to.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+            table.range((from, to))?
+        }
+    };
+    let limit = scan.limit.unwrap_or(SCAN_COUNT_MAX);
+    let mut next = || if scan.is_reverse { range.next_back() } else { range.next() };
+    let mut records = Vec::new();
+    while (records.len() as u64) < limit {
+        let Some(record) = next() else { return Ok(Answer::Records { records, has_more: false }) };
+        let (key, value) = record?;
+        records.push((key, (!scan.keys_only).then_some(value)));
+    }
+    // Only a limit that nobody asked for needs to be told.
+    let has_more = scan.limit.is_none() && next().transpose()?.is_some();
+    Ok(Answer::Records { records, has_more })
+}

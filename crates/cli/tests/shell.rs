@@ -1,0 +1,253 @@
+//! The shell from a pipe: one line of answer a command, in order, whatever the timing.
+#![allow(missing_docs)]
+
+use assert_cmd::Command;
+
+struct Said {
+    code: i32,
+    lines: Vec<String>,
+    err: String,
+}
+
+fn run(args: &[&str], script: &str) -> Said {
+    let dir = tempfile::tempdir().unwrap();
+    let env = dir.path().join("env");
+    let ledgerstone = || Command::cargo_bin("ledgerstone").unwrap();
+    ledgerstone().arg("init").arg(&env).assert().success();
+    let output = ledgerstone().arg("shell").arg(&env).args(args).write_stdin(script).output().unwrap();
+    Said {
+        code: output.status.code().unwrap_or(-1),
+        lines: String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect(),
+        err: String::from_utf8_lossy(&output.stderr).into_owned(),
+    }
+}
+
+/// Runs a script of `command => answer` lines; an answer that ends with `*` may go on.
+fn check(code: i32, script: &str) {
+    let pairs: Vec<(&str, &str)> = script
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty())
+        .map(|line| line.split_once(" => ").unwrap_or((line, "")))
+        .collect();
+    let commands: String = pairs.iter().map(|(command, _)| format!("{command}\n")).collect();
+    let said = run(&[], &commands);
+    let wanted: Vec<&str> = pairs.iter().map(|(_, answer)| *answer).filter(|answer| !answer.is_empty()).collect();
+    let is_alike = |line: &String, wanted: &&str| match wanted.strip_suffix('*') {
+        Some(start) => line.starts_with(start),
+        None => line == wanted,
+    };
+    let is_good =
+        said.lines.len() == wanted.len() && said.lines.iter().zip(&wanted).all(|(line, wanted)| is_alike(line, wanted));
+    assert!(is_good, "wanted {wanted:#?}\nfound {:#?}\n{}", said.lines, said.err);
+    assert_eq!(said.code, code, "{}", said.err);
+}
+
+#[test]
+fn each_command_is_answered_by_one_line_in_order() {
+    check(
+        0,
+        r#"
+        # a comment is no command
+        create fruit => ok
+        put fruit apple red => ok
+        put fruit 'two words' "a\nb" => ok
+        put fruit x'00ff' u32:258 => ok
+        get fruit apple => ok red
+        get fruit 'two words' => ok "a\nb"
+        get fruit "\x00\xff" => ok "\x00\x00\x01\x02"
+        get fruit pear => none
+        scan fruit from a limit 1 => ok 1 apple=red
+        scan fruit reverse keys => ok 3 "two words" apple "\x00\xff"
+        scan fruit prefix two => ok 1 "two words"="a\nb"
+        count fruit => ok 3
+        tables => ok 1 fruit
+        del fruit apple => ok
+        del fruit apple => none
+        checkpoint => ok
+        verify => ok 0
+        help get => ok 1 "get TABLE KEY [for-update]"
+        stat => ok *
+        drop fruit => ok
+        tables => ok 0
+        "#,
+    );
+}
+
+#[test]
+fn it_goes_on_after_an_error_and_the_exit_code_says_that_there_was_one() {
+    check(
+        1,
+        r#"
+        create t => ok
+        create t => error table-exists: *
+        get strange k => error no-such-table: *
+        nonsense => error usage: there is no command "nonsense"*
+        put t k => error usage: VALUE is missing*
+        put t 'open => error usage: the quote opened at letter 7*
+        commit => error no-such-transaction: *
+        use a => error no-such-transaction: *
+        wait => error nothing-to-wait-for: *
+        begin auto => error usage: *
+        insert t k 1 => ok
+        insert t k 2 => error key-exists: *
+        get t k => ok 1
+        "#,
+    );
+}
+
+#[test]
+fn transactions_are_isolated_and_a_waiting_one_does_not_stop_the_shell() {
+    check(
+        0,
+        "
+        create t => ok
+        put t k old => ok
+        begin a => ok
+        begin b => ok
+        @a put t k new => ok
+        @b get t k => waiting for a
+        transactions => ok 2 a b
+        @a get t k => ok new
+        @a commit => ok
+        wait b => ok new
+        commit b => ok
+        get t k => ok new
+        ",
+    );
+}
+
+#[test]
+fn one_that_waits_through_another_waits_until_both_have_ended() {
+    check(
+        1,
+        "
+        create t => ok
+        begin a => ok
+        begin b => ok
+        begin c => ok
+        @a put t 1 a => ok
+        @b put t 2 b => ok
+        @b put t 1 b => waiting for a
+        @c put t 2 c => waiting for b
+        @b get t 2 => error busy: *
+        abort b => error busy: *
+        @auto get t 2 => waiting for b*
+        @a abort => ok
+        @b commit => error busy: *
+        wait b => ok
+        @b commit => ok
+        wait c => ok
+        @c commit => ok
+        wait auto => ok c
+        get t 1 => ok b
+        ",
+    );
+}
+
+#[test]
+fn a_deadlock_ends_one_transaction_and_the_other_goes_on() {
+    check(
+        1,
+        "
+        create t => ok
+        begin a => ok
+        begin b => ok
+        @a put t 1 a => ok
+        @b put t 2 b => ok
+        @a put t 2 a => waiting for b
+        @b put t 1 b => error deadlock: *
+        wait a => ok
+        commit b => error no-such-transaction: *
+        commit a => ok
+        scan t => ok 2 1=a 2=a
+        ",
+    );
+}
+
+#[test]
+fn a_lock_timeout_leaves_the_transaction_standing() {
+    check(
+        1,
+        "
+        create t => ok
+        begin a => ok
+        put t k a => ok
+        begin b timeout 20ms => ok
+        put t other b => ok
+        get t k => waiting for a
+        wait => error lock-timeout: *
+        commit => ok
+        @a commit => ok
+        get t other => ok b
+        ",
+    );
+}
+
+#[test]
+fn savepoints_take_back_what_came_after_them() {
+    check(
+        1,
+        "
+        create t => ok
+        begin => ok
+        put t k 1 => ok
+        savepoint s => ok
+        put t k 2 => ok
+        create u => ok
+        rollback to s => ok
+        get t k => ok 1
+        put u k 1 => error no-such-table: *
+        rollback to strange => error no-savepoint: *
+        release s => ok
+        rollback to s => error no-savepoint: *
+        commit => ok
+        get t k => ok 1
+        ",
+    );
+}
+
+#[test]
+fn what_is_open_at_the_end_is_rolled_back_and_named() {
+    let said = run(&[], "create t\nbegin a\nput t k 1\nbegin b\n@b put t k 2\n");
+    assert_eq!(said.lines, ["ok", "ok", "ok", "ok", "waiting for a"]);
+    assert!(
+        said.code == 0 && said.err.contains("rolled back, because they were open at the end: a, b"),
+        "{}",
+        said.err
+    );
+}
+
+#[test]
+fn json_answers_are_an_object_a_line() {
+    let said = run(
+        &["--json"],
+        "create t\nput t k v\nscan t\nget t none\nnonsense\n.mode plain\n.timer on\ncount t\nquit\ncount t\n",
+    );
+    assert_eq!(
+        said.lines[..4],
+        [
+            r#"{"ok":true,"done":true}"#,
+            r#"{"ok":true,"done":true}"#,
+            r#"{"ok":true,"more":false,"records":[{"key":"k","value":"v"}]}"#,
+            r#"{"ok":true,"value":null}"#,
+        ]
+    );
+    assert!(said.lines[4].starts_with(r#"{"ok":false,"message":"#) && said.lines[4].contains(r#""error":"usage""#));
+    assert!(said.lines[5] == "ok" && said.lines[7].starts_with("ok 1 (") && said.lines.len() == 8, "{:?}", said.lines);
+    assert_eq!(said.code, 1);
+}
+
+#[test]
+fn bytes_that_are_no_text_are_answered_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let env = dir.path().join("env");
+    let ledgerstone = || Command::cargo_bin("ledgerstone").unwrap();
+    ledgerstone().arg("init").arg(&env).assert().success();
+    let output = ledgerstone().arg("shell").arg(&env).write_stdin(&b"\xff\xfe\ntables\n"[..]).output().unwrap();
+    let out = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(out.lines().collect::<Vec<_>>(), ["error usage: the line is no UTF-8; write bytes as x'00ff'", "ok 0"]);
+    assert_eq!(output.status.code(), Some(1));
+    let none = ledgerstone().arg("shell").arg(dir.path().join("nowhere")).write_stdin("tables\n").output().unwrap();
+    assert_eq!((none.status.code(), none.stdout.len()), (Some(2), 0));
+}
