@@ -4,7 +4,7 @@
 #   make demo                 the main job: import, TPC-B, SIGKILL, recovery, proof (under two minutes after the build)
 #   make test                 everything CI runs, bounded
 #   make crash ROUNDS=100000  simulated power failures over random transactions
-#   make faults ROUNDS=30000  random transactions on a disk that refuses, lies, or stores other bytes
+#   make faults ROUNDS=30000  random transactions, and every command, on a disk that refuses, lies, or stores other bytes
 #   make histories            serializability of concurrent random transactions
 #   make loom                 models of latches, log buffer and page table, all orders
 #   make fuzz SECONDS=60      each fuzz target for that long
@@ -50,6 +50,7 @@ crash:
 faults:
 	@scripts/need.sh rust
 	@scripts/one.sh "fault campaign, $(ROUNDS) rounds" $(SIM) faults --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED))
+	@FAULT_STEP=$(if $(QUICK),47,5) scripts/one.sh "every command under faults" cargo test --quiet -p ledgerstone-cli --test faults
 
 planted:
 	@scripts/need.sh rust

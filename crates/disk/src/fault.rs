@@ -80,6 +80,43 @@ impl Fault {
     }
 }
 
+/// A fault as text: `CALL:NTH:HARM`, with `+` behind the number for all calls from there on and `@PART` at the end for files whose
+/// path contains that. Calls: `read write sync allocate open name sync-dir any`. Harms: `eio no-space short flip=BIT
+/// misdirect=BYTES lie`. So `write:3+:no-space@log` leaves no space from the third write of a log file on.
+impl std::str::FromStr for Fault {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Fault, String> {
+        let (what, path) = text.split_once('@').unwrap_or((text, ""));
+        let parts: Vec<&str> = what.splitn(3, ':').collect();
+        let &[call, nth, harm] = parts.as_slice() else { return Err("CALL:NTH:HARM is expected".into()) };
+        let call = match call {
+            "read" => Call::Read,
+            "write" => Call::Write,
+            "sync" => Call::Sync,
+            "allocate" => Call::Allocate,
+            "open" => Call::Open,
+            "name" => Call::Name,
+            "sync-dir" => Call::SyncDir,
+            "any" => Call::Any,
+            other => return Err(format!("{other} is no kind of call")),
+        };
+        let number = |text: &str| text.parse::<u64>().map_err(|_| format!("{text} is no number"));
+        let (harm, argument) = harm.split_once('=').unwrap_or((harm, "0"));
+        let harm = match harm {
+            "eio" => Harm::Fail(DiskErrorKind::Io(EIO)),
+            "no-space" => Harm::Fail(DiskErrorKind::NoSpace),
+            "short" => Harm::Short,
+            "flip" => Harm::FlipBit(number(argument)?),
+            "misdirect" => Harm::Misdirect(number(argument)?),
+            "lie" => Harm::Lie,
+            other => return Err(format!("{other} is no harm")),
+        };
+        let fault = Fault::at(call, number(nth.trim_end_matches('+'))?, harm).on(path);
+        Ok(if nth.ends_with('+') { fault.from_then_on() } else { fault })
+    }
+}
+
 /// A disk that does harm on purpose. Clones are the same disk.
 #[derive(Clone)]
 pub struct FaultDisk {
@@ -91,6 +128,8 @@ pub struct FaultDisk {
 struct Plan {
     faults: Mutex<Vec<(Fault, u64)>>,
     hits: Mutex<u64>,
+    /// Called at the first hit.
+    tell: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
 impl Plan {
@@ -110,6 +149,10 @@ impl Plan {
         }
         if found.is_some() {
             *self.hits.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) += 1;
+            let tell = self.tell.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
+            if let Some(tell) = tell {
+                tell();
+            }
         }
         found
     }
@@ -130,6 +173,17 @@ impl FaultDisk {
     /// A disk that behaves until [`FaultDisk::add`] is called.
     pub fn new(inner: Arc<dyn Disk>) -> FaultDisk {
         FaultDisk { inner, plan: Arc::default() }
+    }
+
+    /// The same faults before another disk: calls on both are counted together.
+    pub fn before(&self, inner: Arc<dyn Disk>) -> FaultDisk {
+        FaultDisk { inner, plan: self.plan.clone() }
+    }
+
+    /// Calls `tell` when the first fault is met.
+    pub fn telling(self, tell: impl FnOnce() + Send + 'static) -> FaultDisk {
+        *self.plan.tell.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(Box::new(tell));
+        self
     }
 
     /// Adds a fault; calls count from now on.
@@ -280,5 +334,24 @@ impl DiskFile for FaultFile {
 
     fn name(&self) -> &str {
         self.file.name()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fault_is_read_from_text() {
+        let check = |text: &str, expected: Fault| assert_eq!(text.parse(), Ok(expected), "{text}");
+        check(
+            "write:3+:no-space@log",
+            Fault::at(Call::Write, 3, Harm::Fail(DiskErrorKind::NoSpace)).on("log").from_then_on(),
+        );
+        check("read:1:flip=77", Fault::at(Call::Read, 1, Harm::FlipBit(77)));
+        check("sync:9:lie", Fault::at(Call::Sync, 9, Harm::Lie));
+        for text in ["", "write", "write:x:eio", "write:1:nothing", "grow:1:eio", "write:1:flip=x"] {
+            assert!(text.parse::<Fault>().is_err(), "{text}");
+        }
     }
 }

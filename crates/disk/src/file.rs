@@ -1,4 +1,4 @@
-//! [`FileDisk`]: a directory of the operating system.
+//! [`Directory`]: a directory of the operating system, as [`crate::FileDisk`] uses it.
 //!
 //! A file opened `direct` has a descriptor with `O_DIRECT` when the file system takes it. Such a descriptor wants
 //! offset, length and memory aligned: memory that is not goes through a bounce buffer; a range that is not, or that the
@@ -9,7 +9,7 @@
 
 use std::fs::File;
 use std::io::IoSlice;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -26,25 +26,13 @@ const DIRECT_BYTES: u64 = 512;
 /// Zeros are written in pieces of this size where `fallocate` is not known.
 const ZERO_BYTES: usize = 1 << 16;
 
-/// A directory of the operating system, as a [`Disk`].
-#[derive(Debug, Clone)]
-pub struct FileDisk {
-    dir: PathBuf,
-}
+/// A directory of the operating system.
+#[derive(Debug)]
+pub(crate) struct Directory(pub PathBuf);
 
-impl FileDisk {
-    /// The disk in `dir`. Nothing is touched yet; [`Disk::create_dir`] of `""` makes the directory.
-    pub fn new(dir: impl Into<PathBuf>) -> FileDisk {
-        FileDisk { dir: dir.into() }
-    }
-
-    /// The directory.
-    pub fn dir(&self) -> &Path {
-        &self.dir
-    }
-
+impl Directory {
     fn full(&self, path: &str) -> PathBuf {
-        if path.is_empty() { self.dir.clone() } else { self.dir.join(path) }
+        if path.is_empty() { self.0.clone() } else { self.0.join(path) }
     }
 
     fn name(&self, path: &str) -> String {
@@ -56,7 +44,7 @@ impl FileDisk {
     }
 }
 
-impl Disk for FileDisk {
+impl Disk for Directory {
     fn open(&self, path: &str, how: Open) -> Result<Arc<dyn DiskFile>, DiskError> {
         let full = self.full(path);
         let name = self.name(path);
@@ -122,7 +110,7 @@ impl Disk for FileDisk {
     }
 
     fn describe(&self) -> String {
-        self.dir.display().to_string()
+        self.0.display().to_string()
     }
 }
 

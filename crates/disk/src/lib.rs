@@ -28,6 +28,7 @@ mod disk;
 mod error;
 mod fault;
 mod file;
+mod file_disk;
 mod file_lock;
 mod sim;
 
@@ -35,5 +36,5 @@ pub use aligned::{ALIGNMENT_BYTES, AlignedBuf};
 pub use disk::{Disk, DiskFile, DiskLock, Open};
 pub use error::{DiskError, DiskErrorKind};
 pub use fault::{Call, Fault, FaultDisk, Harm};
-pub use file::FileDisk;
+pub use file_disk::FileDisk;
 pub use sim::{Hook, PIECE_BYTES, SimCounters, SimDisk};
