@@ -23,6 +23,8 @@
 #[cfg(not(loom))]
 mod cache;
 #[cfg(not(loom))]
+mod copy_out;
+#[cfg(not(loom))]
 mod discard;
 #[cfg(any(not(loom), test))]
 #[cfg_attr(loom, expect(dead_code, reason = "a model has no replacement policy"))]

@@ -219,7 +219,7 @@ impl Cache {
     }
 
     /// A frame, whatever it takes: writes pages back if none is clean, sleeps if all are in use (M3).
-    fn wait_frame(&self) -> Result<FrameNo, BufferError> {
+    pub(crate) fn wait_frame(&self) -> Result<FrameNo, BufferError> {
         let began_ns = sync::now_ns();
         loop {
             if self.frames.is_failed() {

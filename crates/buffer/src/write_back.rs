@@ -102,7 +102,7 @@ impl Cache {
     }
 
     /// Writes a page that others have latched or are writing, waiting for them.
-    fn write_back_one(&self, frame: FrameNo, lsn: Lsn) -> Result<usize, BufferError> {
+    pub(crate) fn write_back_one(&self, frame: FrameNo, lsn: Lsn) -> Result<usize, BufferError> {
         loop {
             let seen = self.frames.progress();
             let mut batch = self.batch_begin()?;

@@ -81,6 +81,7 @@ pub(crate) fn keep_house(env: &Arc<Inner>) {
         if asked & RECLAIM != 0 || env.to_free().is_due() {
             let _ = env.reclaim();
         }
+        env.archive_full_segments();
         if env.log_since_checkpoint() >= env.effective.checkpoint_log_bytes {
             let _ = env.checkpoint(false);
         }

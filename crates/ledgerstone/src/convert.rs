@@ -5,6 +5,7 @@ use ledgerstone_disk::{DiskError, DiskErrorKind};
 use ledgerstone_lock::LockError;
 use ledgerstone_log::{ControlError, LogError};
 use ledgerstone_recovery::RecoveryError;
+use ledgerstone_recovery::backup::BackupError;
 use ledgerstone_region::RegionError;
 use ledgerstone_space::SpaceError;
 use ledgerstone_structures::TreeError;
@@ -152,6 +153,25 @@ impl From<RecoveryError> for Error {
             RecoveryError::Txn(error) => error.into(),
             RecoveryError::UnknownOperation { .. } => Error::UnknownOperation { what: error.to_string() },
             RecoveryError::WorkerPanicked => Error::Panicked("redo worker"),
+            _ => Error::Corrupt { what: error.to_string() },
+        }
+    }
+}
+
+impl From<BackupError> for Error {
+    fn from(error: BackupError) -> Error {
+        match error {
+            BackupError::NotABackup { file } => Error::NotABackup { path: file },
+            BackupError::NewerFormat { file, found, supported } => Error::NewerFormat { path: file, found, supported },
+            BackupError::Cancelled => Error::Cancelled,
+            BackupError::Write(error) => match error.downcast::<DiskError>() {
+                Ok(error) => error.into(),
+                Err(error) if error.kind() == std::io::ErrorKind::StorageFull => Error::no_space(&error),
+                Err(error) => Error::Disk(format!("write the backup: {error}")),
+            },
+            BackupError::Buffer(error) => error.into(),
+            BackupError::Log(error) => error.into(),
+            BackupError::Disk(error) => error.into(),
             _ => Error::Corrupt { what: error.to_string() },
         }
     }

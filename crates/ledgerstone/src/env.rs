@@ -13,6 +13,7 @@ use ledgerstone_structures::{ToFree, Tree};
 use ledgerstone_txn::{Durability, Engine, Txn};
 use parking_lot::Mutex;
 
+use crate::archive::Archive;
 use crate::background::Bell;
 use crate::catalog::{Entry, Known, TableInfo};
 use crate::config::Effective;
@@ -75,6 +76,7 @@ pub(crate) struct Inner {
     pub(crate) drops: AtomicU64,
     pub(crate) effective: Effective,
     pub(crate) durability: Durability,
+    pub(crate) environment: ledgerstone_log::EnvironmentId,
     pub(crate) is_read_only: bool,
     pub(crate) report: RecoveryReport,
     /// Held by whoever takes a checkpoint; a latch, because it waits for the disk.
@@ -85,6 +87,7 @@ pub(crate) struct Inner {
     pub(crate) control: Mutex<ControlFile>,
     pub(crate) last_checkpoint: AtomicU64,
     pub(crate) checkpoint_count: AtomicU64,
+    pub(crate) archive: Option<Archive>,
     pub(crate) bell: Bell,
     pub(crate) is_closed: AtomicBool,
 }
@@ -354,6 +357,10 @@ impl Inner {
         }
     }
 
+    pub(crate) fn control_environment(&self) -> ledgerstone_log::EnvironmentId {
+        self.environment
+    }
+
     pub(crate) fn log_since_checkpoint(&self) -> u64 {
         self.engine.log.tail().0.saturating_sub(self.last_checkpoint.load(Acquire))
     }
@@ -361,6 +368,7 @@ impl Inner {
     pub(crate) fn checkpoint(&self, is_clean: bool) -> Result<Lsn, Error> {
         self.check_writable()?;
         self.engine.check()?;
+        self.archive_full_segments();
         let latch = &self.checkpoint_latch[0];
         let thread = self.engine.thread()?;
         // A checkpoint may well take longer than a latch is waited for.

@@ -202,6 +202,38 @@ pub enum Error {
         /// Where the log begins now.
         oldest: Lsn,
     },
+    /// The file or directory holds no backup.
+    #[error("{path} is not a backup")]
+    NotABackup {
+        /// The file or directory.
+        path: String,
+    },
+    /// A restore was to go where something is.
+    #[error("{path} is not empty: restore into a new directory")]
+    TargetNotEmpty {
+        /// The directory.
+        path: String,
+    },
+    /// The moment to restore lies outside of what backup and log hold.
+    #[error("this moment cannot be restored: {what}")]
+    MomentNotInBackup {
+        /// Where it lies.
+        what: String,
+    },
+    /// The environment has no archive.
+    #[error("there is no archive: set archive_dir, or name its directory")]
+    NoArchive,
+    /// The archive holds another log under the same name.
+    #[error(
+        "{path} in the archive is of another log: each environment, and each life of a restored one, needs its own"
+    )]
+    ArchiveOfAnother {
+        /// The file.
+        path: String,
+    },
+    /// Whoever watched the progress has cancelled.
+    #[error("cancelled")]
+    Cancelled,
     /// The log names an operation that this program has not registered.
     #[error("the log needs an extension that is not registered: {what}")]
     UnknownOperation {

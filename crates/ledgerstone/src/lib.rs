@@ -41,6 +41,7 @@
 //! - [`Environment`] is the directory; [`Environment::transact`] and [`Environment::begin`] make transactions.
 //! - [`BytesTable`] stores byte strings, [`Table`] typed keys and values ([`TableDef`]).
 //! - [`Isolation`] is chosen for each transaction; [`Environment::snapshot`] reads without locks and without waiting.
+//! - [`Environment::backup`] copies it while it runs; [`Backup`] restores and repairs.
 //! - [`LogReader`] reads the log: forward, backward, and waiting for what comes.
 //! - [`Durability`] is chosen for each commit; a [`Ticket`] tells when it is durable, and can be awaited.
 //! - No map size, no writer limit, no lock file to clean: see the README for what a crash leaves behind (nothing).
@@ -48,7 +49,9 @@
 //! This crate puts the layers together and translates. Begin reading at `open.rs`.
 #![forbid(unsafe_code)]
 
+mod archive;
 mod background;
+mod backup;
 mod bytes_table;
 mod catalog;
 mod compact;
@@ -62,9 +65,12 @@ mod lock_wait;
 mod locking;
 mod log_reader;
 mod log_record;
+mod log_union;
 mod open;
 mod options;
 mod range;
+mod repair;
+mod restore;
 mod savepoint;
 mod stat;
 mod table;
@@ -73,6 +79,8 @@ mod transaction;
 pub mod typed;
 mod verify;
 
+pub use archive::{ArchiveDirectory, ArchivedSegment};
+pub use backup::{Backup, BackupInfo, BackupOptions, BackupProgress, BackupReport};
 pub use bytes_table::BytesTable;
 pub use compact::{CompactOptions, CompactPhase, CompactProgress, CompactReport};
 pub use config::{Config, Effective};
@@ -86,8 +94,10 @@ pub use log_reader::{LogDirectory, LogReader};
 pub use log_record::{LogChange, LogFilter, LogRecord};
 pub use options::{Durability, Options, Replacement};
 pub use range::{Range, Record};
+pub use repair::{RepairPages, RepairReport};
+pub use restore::{RestoreReport, RestoreTo};
 pub use savepoint::Savepoint;
-pub use stat::{SnapshotStat, Stat};
+pub use stat::{LogPinStat, SnapshotStat, Stat};
 pub use table::{Table, TypedRange};
 pub use ticket::{Committed, Ticket};
 pub use transaction::{Transaction, TransactionOptions};

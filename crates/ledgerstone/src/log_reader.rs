@@ -23,10 +23,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ledgerstone_disk::{Disk, FileDisk};
-use ledgerstone_log::{Beginning, ControlFile, LogError, LogFiles};
+use ledgerstone_log::{Beginning, CONTROL_PATH, ControlFile, LogError, LogFiles};
 use ledgerstone_page::{Lsn, PageId};
 use ledgerstone_region::sync;
 
+use crate::archive::files_of;
 use crate::log_record::Operations;
 use crate::open::{check_control, operations};
 use crate::{Environment, Error, LogFilter, LogRecord};
@@ -166,7 +167,7 @@ pub struct LogDirectory {
 }
 
 impl LogDirectory {
-    /// Looks at the directory of an environment.
+    /// Looks at the directory of an environment, or at that of an archive.
     ///
     /// # Errors
     /// [`Error::NotAnEnvironment`], [`Error::Corrupt`], the disk's.
@@ -179,6 +180,11 @@ impl LogDirectory {
     /// # Errors
     /// As [`LogDirectory::open`].
     pub fn open_on(disk: Arc<dyn Disk>) -> Result<LogDirectory, Error> {
+        if !disk.exists(CONTROL_PATH)?
+            && let Some(files) = files_of(&disk)?
+        {
+            return LogDirectory::of_files(files);
+        }
         let state = ControlFile::open_read_only(&*disk)?.state;
         check_control(&state)?;
         let files = LogFiles {
@@ -188,8 +194,17 @@ impl LogDirectory {
             known: Some(Beginning { lsn: state.scan_lsn, incarnation: state.scan_incarnation }),
             incarnation_max: state.incarnation_max,
             end: None,
+            is_cut: false,
         };
+        LogDirectory::of_files(files)
+    }
+
+    pub(crate) fn of_files(files: LogFiles) -> Result<LogDirectory, Error> {
         Ok(LogDirectory { files, operations: Operations::Own(Arc::new(operations()?)) })
+    }
+
+    pub(crate) fn files(&self) -> &LogFiles {
+        &self.files
     }
 
     /// A reader; see [`Environment::log_reader`]. Reads the log to its end first, from the last checkpoint on.
@@ -197,15 +212,18 @@ impl LogDirectory {
     /// # Errors
     /// As there; damage before the end of the log.
     pub fn log_reader(&self, from: Lsn) -> Result<LogReader, Error> {
+        Ok(LogReader::new(self.reader(from)?, self.operations.clone()))
+    }
+
+    pub(crate) fn reader(&self, from: Lsn) -> Result<ledgerstone_log::LogReader, Error> {
         const TRIES: u32 = 3;
         for _ in 1..TRIES {
             match ledgerstone_log::LogReader::of_files(self.files.clone(), from) {
                 // A program that has the environment open wrote on while we looked.
                 Err(LogError::Corrupt { .. }) => {}
-                other => return Ok(LogReader::new(other?, self.operations.clone())),
+                other => return Ok(other?),
             }
         }
-        let cursor = ledgerstone_log::LogReader::of_files(self.files.clone(), from)?;
-        Ok(LogReader::new(cursor, self.operations.clone()))
+        Ok(ledgerstone_log::LogReader::of_files(self.files.clone(), from)?)
     }
 }

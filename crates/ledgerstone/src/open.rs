@@ -33,6 +33,7 @@ use ledgerstone_structures::{ToFree, Tree};
 use ledgerstone_txn::{Durability, Engine, EngineParts, EngineSettings, TxnTable, VersionStore};
 use parking_lot::Mutex;
 
+use crate::archive::Archive;
 use crate::background::Bell;
 use crate::catalog::Known;
 use crate::config::{self, Effective};
@@ -63,7 +64,7 @@ pub(crate) fn open(options: &Options, disk: Arc<dyn Disk>) -> Result<Inner, Erro
     if disk.exists(CONTROL_PATH)? { recover(options, disk, lock) } else { create(options, disk, lock) }
 }
 
-fn take_lock(disk: &Arc<dyn Disk>) -> Result<Box<dyn DiskLock>, Error> {
+pub(crate) fn take_lock(disk: &Arc<dyn Disk>) -> Result<Box<dyn DiskLock>, Error> {
     disk.lock(LOCK).map_err(|error| {
         if error.kind == DiskErrorKind::Locked { Error::AlreadyOpen { path: disk.describe() } } else { error.into() }
     })
@@ -364,6 +365,12 @@ impl Parts {
         report: RecoveryReport,
     ) -> Result<Inner, Error> {
         let region = self.engine.region.clone();
+        let archive = match &options.archive {
+            Some(place) if !options.read_only => {
+                Some(Archive::begin(Arc::clone(&place.0), control.state.environment, &self.engine.log)?)
+            }
+            _ => None,
+        };
         Ok(Inner {
             disk,
             lock: Mutex::new(Some(lock)),
@@ -378,6 +385,8 @@ impl Parts {
             durability: effective.durability,
             drops: AtomicU64::new(0),
             effective,
+            archive,
+            environment: control.state.environment,
             is_read_only: options.read_only,
             report,
             control: Mutex::new(control),
@@ -389,7 +398,7 @@ impl Parts {
 }
 
 /// A random id.
-fn new_id() -> EnvironmentId {
+pub(crate) fn new_id() -> EnvironmentId {
     let mut id = [0; 16];
     id[..8].copy_from_slice(&sync::random_u64().to_le_bytes());
     id[8..].copy_from_slice(&sync::random_u64().to_le_bytes());

@@ -25,6 +25,16 @@ pub enum Replacement {
     Lru,
 }
 
+/// Where the archive is.
+#[derive(Clone)]
+pub(crate) struct ArchivePlace(pub Arc<dyn Disk>);
+
+impl std::fmt::Debug for ArchivePlace {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0.describe())
+    }
+}
+
 /// How to open an environment. See [`Environment::options`].
 ///
 /// The setters named like settings of `ledgerstone.toml` win over that file.
@@ -39,6 +49,7 @@ pub struct Options {
     pub(crate) has_background_threads: bool,
     /// Instead of the lock manager that the settings name.
     pub(crate) own_locking: Option<OwnLocking>,
+    pub(crate) archive: Option<ArchivePlace>,
 }
 
 impl Default for Options {
@@ -50,6 +61,7 @@ impl Default for Options {
             read_only: false,
             has_background_threads: true,
             own_locking: None,
+            archive: None,
         }
     }
 }
@@ -101,6 +113,10 @@ impl Options {
         }
         let mut options = self;
         options.file = Config::read(path)?;
+        let archive = options.effective(None).map(|effective| effective.archive_dir).unwrap_or_default();
+        if options.archive.is_none() && !archive.is_empty() {
+            options.archive = Some(ArchivePlace(Arc::new(FileDisk::new(path.join(archive)))));
+        }
         options.open_on(Arc::new(FileDisk::new(path)))
     }
 
@@ -121,6 +137,14 @@ impl Options {
             None
         };
         self.effective(fixed)
+    }
+
+    /// Copies segments of the log to the root directory of `disk` before they are given up: as the setting `archive_dir`,
+    /// on any [`Disk`].
+    #[must_use]
+    pub fn archive_on(mut self, disk: Arc<dyn Disk>) -> Self {
+        self.archive = Some(ArchivePlace(disk));
+        self
     }
 
     /// Opens an environment on any [`Disk`]: a simulated one in tests, one of your own.

@@ -48,6 +48,10 @@ pub struct Stat {
     pub deadlock_count: u64,
     /// Lock waits that timed out.
     pub lock_timeout_count: u64,
+    /// Who holds the log back, oldest position first: archive, backups under way, readers that asked for it, feeds.
+    pub log_pins: Vec<LogPinStat>,
+    /// Why the last copy to the archive failed; meanwhile the log is kept.
+    pub archive_trouble: Option<String>,
     /// Checkpoints taken.
     pub checkpoint_count: u64,
     /// Snapshots that are open, the oldest first: for the first one, memory and pages are kept.
@@ -82,6 +86,24 @@ pub struct SnapshotStat {
     pub age_ms: u64,
 }
 
+/// Somebody who keeps the log from being given up.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct LogPinStat {
+    /// Who.
+    pub name: String,
+    /// The log from here on is kept.
+    pub lsn: u64,
+    /// As long as it is not longer than so many bytes; none: always.
+    pub bytes_max: Option<u64>,
+}
+
+impl From<ledgerstone_log::Pinned> for LogPinStat {
+    fn from(pin: ledgerstone_log::Pinned) -> LogPinStat {
+        LogPinStat { name: pin.name, lsn: pin.lsn.0, bytes_max: (pin.bytes_max != u64::MAX).then_some(pin.bytes_max) }
+    }
+}
+
 impl Environment {
     /// Counters and sizes now.
     ///
@@ -112,6 +134,8 @@ impl Environment {
             lock_wait_count: locks.waits,
             deadlock_count: locks.deadlocks,
             lock_timeout_count: locks.timeouts,
+            log_pins: env.engine.log.pinned().into_iter().map(LogPinStat::from).collect(),
+            archive_trouble: env.archive.as_ref().and_then(crate::archive::Archive::trouble),
             checkpoint_count: env.checkpoint_count.load(std::sync::atomic::Ordering::Relaxed),
             snapshots: env.engine.versions.pins().iter().map(SnapshotStat::from).collect(),
             oldest_snapshot_lsn: env.engine.versions.oldest_snapshot().0,

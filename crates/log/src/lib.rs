@@ -72,7 +72,7 @@ mod state;
 pub use crate::{
     append::Claim,
     config::LogConfig,
-    control::{CONTROL_PATH, ControlFile, ControlSlot, ControlState},
+    control::{CONTROL_PATH, CONTROL_SLOT_BYTES, ControlFile, ControlSlot, ControlState},
     error::{ControlError, LogError, Malformed},
     group_commit::{Delay, GroupCommit},
     log::{Log, LogStat},

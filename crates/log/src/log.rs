@@ -206,6 +206,11 @@ impl Log {
         self.eras.iter().rev().find(|(from, _)| *from <= lsn).map(|(_, seal)| *seal)
     }
 
+    /// Bytes of a segment.
+    pub fn segment_bytes(&self) -> u64 {
+        self.segments.segment_bytes()
+    }
+
     /// The longest claim that can be granted.
     pub fn claim_bytes_max(&self) -> u64 {
         self.claim_bytes_max

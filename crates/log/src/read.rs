@@ -33,6 +33,27 @@ impl Log {
         if lsn < oldest { Err(LogError::Recycled { lsn, oldest }) } else { found }
     }
 
+    /// Copies bytes of the durable log from `from` on into `to`, and says how many: fewer only at its end. For copies of
+    /// the log; a record may begin or end anywhere in them.
+    ///
+    /// # Errors
+    /// [`LogError::Recycled`], the disk's.
+    pub fn read_bytes(&self, from: Lsn, to: &mut [u8]) -> Result<usize, LogError> {
+        let block = from.0 & !(BLOCK_BYTES - 1);
+        let skip = (from.0 - block) as usize;
+        let durable = self.durable_lsn().0.saturating_sub(from.0);
+        let wanted = durable.min(to.len() as u64) as usize;
+        let found = (|| {
+            let mut buffer = AlignedBuf::new((skip + wanted).next_multiple_of(BLOCK_BYTES as usize));
+            let have = self.segments.read(block, &mut buffer)?.saturating_sub(skip).min(wanted);
+            to[..have].copy_from_slice(&buffer[skip..skip + have]);
+            Ok(have)
+        })();
+        // Looked at afterwards: the segment may have been used again while we read.
+        let oldest = self.oldest_lsn();
+        if from < oldest { Err(LogError::Recycled { lsn: from, oldest }) } else { found }
+    }
+
     /// `None` if the buffer no longer holds it.
     fn read_ring(&self, lsn: Lsn) -> Option<Result<Record, Malformed>> {
         let ring_bytes = self.ring.len() as u64 * 8;

@@ -17,7 +17,7 @@ use ledgerstone_page::Lsn;
 use ledgerstone_region::sync;
 
 use crate::EnvironmentId;
-use crate::error::LogError;
+use crate::error::{LogError, Malformed};
 use crate::log::Log;
 use crate::probe::{Beginning, first_record};
 use crate::record::{FIRST_LSN, Record};
@@ -42,6 +42,8 @@ pub struct LogFiles {
     pub incarnation_max: u64,
     /// Where the log ends, if that is known; otherwise at the first bytes that are no record.
     pub end: Option<Lsn>,
+    /// The end is that of the bytes that there are: a record may be cut off there, and is left out.
+    pub is_cut: bool,
 }
 
 #[derive(Clone)]
@@ -91,7 +93,42 @@ impl LogReader {
             files.incarnation_max = files.incarnation_max.max(scan.incarnation());
             files.end = Some(scan.end());
         }
-        LogReader::on(Source::Files(files), segments, from)
+        let mut reader = LogReader::on(Source::Files(files), segments, Lsn(u64::MAX))?;
+        reader.leave_out_cut()?;
+        reader.seek(from)?;
+        Ok(reader)
+    }
+
+    /// Moves the end of files that end anywhere to the end of their last whole record.
+    fn leave_out_cut(&mut self) -> Result<(), LogError> {
+        let Source::Files(LogFiles { is_cut: true, end: Some(end), .. }) = self.source else { return Ok(()) };
+        let oldest = self.oldest()?;
+        let mut bytes = BACK_BYTES;
+        let mut whole = oldest;
+        while whole == oldest {
+            let from = Lsn(end.0.saturating_sub(bytes)).max(oldest);
+            if let Some(found) = self.beginning_from(from)? {
+                let mut scan = self.scan(found)?;
+                loop {
+                    match scan.next_view() {
+                        Ok(Some(_)) => {}
+                        Ok(None) | Err(LogError::Invalid { why: Malformed::Short { .. } | Malformed::NoFile, .. }) => {
+                            break;
+                        }
+                        Err(error) => return Err(error),
+                    }
+                }
+                whole = scan.end();
+            }
+            if from == oldest {
+                break;
+            }
+            bytes *= 2;
+        }
+        if let Source::Files(files) = &mut self.source {
+            files.end = Some(whole);
+        }
+        Ok(())
     }
 
     fn on(source: Source, segments: Segments, from: Lsn) -> Result<LogReader, LogError> {
@@ -175,7 +212,7 @@ impl LogReader {
             Some(scan) if scan.end() == self.at => scan,
             _ => match self.beginning_from(self.at)? {
                 Some(found) if found.lsn == self.at => self.scan(found)?,
-                _ => return Err(self.explain(LogError::Invalid { lsn: self.at, why: crate::Malformed::Empty })),
+                _ => return Err(self.explain(LogError::Invalid { lsn: self.at, why: Malformed::Empty })),
             },
         };
         scan.set_limit(end);

@@ -4,7 +4,7 @@ use ledgerstone_buffer::BufferError;
 use ledgerstone_disk::DiskError;
 use ledgerstone_log::{ControlError, LogError, Malformed};
 use ledgerstone_op::{OpError, UnknownOperation};
-use ledgerstone_page::{Lsn, PageId};
+use ledgerstone_page::{Corrupt, Lsn, PageId};
 use ledgerstone_txn::TxnError;
 use thiserror::Error;
 
@@ -52,6 +52,27 @@ pub enum RecoveryError {
         lsn: Lsn,
         /// What is wrong.
         source: Malformed,
+    },
+    /// The image that a repair was to begin with is not the page.
+    #[error("the image to repair from is damaged: {0}")]
+    Image(Corrupt),
+    /// A page that is to be repaired lacks a record between its image and this one.
+    #[error("page {page} cannot be repaired: the record at LSN {lsn} continues {wants}, but the image has {has}")]
+    RepairGap {
+        /// The page.
+        page: PageId,
+        /// The LSN of its image.
+        has: Lsn,
+        /// The record that comes next.
+        lsn: Lsn,
+        /// What that record continues.
+        wants: Lsn,
+    },
+    /// A page that is to be repaired is in no backup, and the first record that changes it does not make it.
+    #[error("page {page} cannot be repaired: the backup does not hold it, and the log changes it without making it")]
+    NoImage {
+        /// The page.
+        page: PageId,
     },
     /// A redo worker ended by a panic: a bug in an operation.
     #[error("a redo worker panicked")]

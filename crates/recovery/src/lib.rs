@@ -6,11 +6,14 @@
 //! ```text
 //!  torn pages restored ─► analysis ─► incarnation raised ─► redo ─► undo ─► checkpoint
 //! ```
+//! [`backup`] copies a running environment and reads such copies; [`PageRepair`] makes single pages whole from one and the log.
 #![forbid(unsafe_code)]
 
 mod analysis;
+pub mod backup;
 mod checkpoint;
 mod error;
+mod page_repair;
 mod redo;
 mod report;
 mod undo;
@@ -18,6 +21,7 @@ mod undo;
 pub use analysis::{Analysis, Loser, analyse};
 pub use checkpoint::{Checkpoint, checkpoint};
 pub use error::RecoveryError;
+pub use page_repair::{PageRepair, Repaired};
 pub use redo::{Redone, redo};
 pub use report::RecoveryReport;
 pub use undo::undo;

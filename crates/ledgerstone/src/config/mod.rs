@@ -425,6 +425,16 @@ settings! {
         setter: replacement(replacement: Replacement) => replacement,
     }
 
+    /// Directory to which segments of the log are copied before they are given up, as seen from the environment's
+    /// directory; empty: none. Each environment needs its own.
+    archive_dir: String {
+        default: String::new(),
+        unit: Count,
+        limits: Limits::Any,
+        effect: Open,
+        setter: archive(directory: impl AsRef<std::path::Path>) => directory.as_ref().to_string_lossy().into_owned(),
+    }
+
     /// Workers that repeat the log at a restart.
     redo_worker_count: u32 {
         default: 2,

@@ -1,0 +1,104 @@
+//! Pages for a backup, and a page that comes from one: past the cache's own ways in and out.
+//!
+//! O1. A copy is whole: of a page in memory under its shared latch, of another from the data file, read again while
+//!     somebody may be writing it.
+//! O2. A copy from memory may be ahead of the log on the device. Whoever keeps it waits for the log first.
+//! O3. A page is put back only where the data file has none that can be read, and nobody has it in memory: then nobody
+//!     can have changed it since it was damaged.
+
+use ledgerstone_page::{Lsn, PageId, checksum, header};
+use ledgerstone_region::{Words, WordsMut, sync};
+
+use crate::cache::Cache;
+use crate::entry::fence_before_fill;
+use crate::error::BufferError;
+use crate::guard::ExclusivePage;
+
+/// How often a page that looks torn is looked at again.
+const TRIES_MAX: u32 = 8;
+
+impl Cache {
+    /// Copies a page, sealed, into `to`, without bringing it into memory; its LSN, or `None` if it was never written.
+    /// Waits for the page's latch and the device.
+    ///
+    /// # Errors
+    /// `Damaged`, `LatchTimeout`, `Disk`, `PageOutOfRange`.
+    pub fn copy_page(&self, id: PageId, to: &mut [u8]) -> Result<Option<Lsn>, BufferError> {
+        let entry = self.entry(id)?;
+        let mut tries = 0;
+        loop {
+            entry.latch.shared().map_err(|timeout| BufferError::LatchTimeout { page: id, timeout })?;
+            if let Some(frame) = entry.frame() {
+                let words = Words::new(self.frames.words(frame));
+                words.copy_to(0, to);
+                let lsn = header::page_lsn(words);
+                entry.latch.unlatch_shared();
+                checksum::seal(to);
+                return Ok(Some(lsn));
+            }
+            entry.latch.unlatch_shared();
+            match self.read_verified(id, |bytes| to.copy_from_slice(bytes)) {
+                Ok(()) => {
+                    let at = header::PAGE_LSN;
+                    return Ok(Some(Lsn(u64::from_le_bytes(std::array::from_fn(|i| to[at + i])))));
+                }
+                Err(BufferError::NeverWritten { .. }) => return Ok(None),
+                // Perhaps it came in, was changed and is just being written (O1).
+                Err(BufferError::Damaged { .. }) if tries < TRIES_MAX => {
+                    tries += 1;
+                    sync::sleep_ns(100_000 << tries);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Puts `image` (all zeros: of a page that was never written) where the data file has a damaged page, and makes it durable. `false`: the page can be read, and was
+    /// left alone (O3). Waits for the log and the device.
+    ///
+    /// # Errors
+    /// `LatchTimeout`, `CacheFull`, `Failed`, `Disk`; an image that is not this page, whole, is `Damaged`.
+    pub fn put_back(&self, id: PageId, image: &[u8]) -> Result<bool, BufferError> {
+        let is_unwritten = image.iter().all(|&byte| byte == 0);
+        let refuse = |corrupt| BufferError::Damaged { page: id, file: "the image to put back".into(), corrupt };
+        if !is_unwritten {
+            checksum::verify(image, id).map_err(refuse)?;
+        }
+        let entry = self.entry(id)?;
+        let frame = self.wait_frame()?;
+        if let Err(error) = self.latch_exclusive(id, entry) {
+            self.frames.give_back(frame);
+            return Err(error);
+        }
+        let damaged = |error| match error {
+            BufferError::Damaged { .. } => true,
+            BufferError::NeverWritten { .. } => !is_unwritten,
+            _ => false,
+        };
+        if entry.frame().is_some() || !self.read_verified(id, |_| ()).is_err_and(damaged) {
+            entry.latch.unlatch_exclusive_unchanged();
+            self.frames.give_back(frame);
+            return Ok(false);
+        }
+        if is_unwritten {
+            let offset = id.0 * self.page_bytes as u64;
+            let written = self.data.write_at(offset, image).and_then(|()| self.data.sync());
+            entry.latch.unlatch_exclusive_unchanged();
+            self.frames.give_back(frame);
+            return Ok(written.map(|()| true)?);
+        }
+        fence_before_fill();
+        WordsMut::new(self.frames.words(frame)).put(0, image);
+        self.frames.descriptor(frame).set_page(Some(id));
+        entry.set_frame(Some(frame));
+        self.policy().loaded(frame);
+        let mut page = ExclusivePage::new(self, entry, id, frame, false);
+        let lsn = page.page_lsn();
+        // Its own changes are below the last checkpoint, or in the log behind it: nothing more needs to be kept for it.
+        page.begin_change(self.log.tail());
+        page.finish_change(lsn);
+        drop(page);
+        self.write_back_one(frame, Lsn(u64::MAX))?;
+        Ok(true)
+    }
+}

@@ -1,0 +1,363 @@
+//! Backups of a running environment: full ones, and incremental ones that hold the log since.
+//!
+//! ```
+//! # fn main() -> Result<(), ledgerstone::Error> {
+//! # let dir = tempfile::tempdir().unwrap();
+//! # let (here, there, again) = (dir.path().join("env"), dir.path().join("backup"), dir.path().join("again"));
+//! use std::ops::ControlFlow;
+//! use ledgerstone::{Backup, BackupOptions, Environment, RestoreTo};
+//!
+//! let env = Environment::options().cache_bytes(16 << 20).open(&here)?;
+//! env.transact(|txn| txn.bytes_or_create("fruit")?.put(b"apple", b"red"))?;
+//! env.backup(&there, BackupOptions::default(), &mut |_| ControlFlow::Continue(()))?;
+//! env.transact(|txn| txn.bytes("fruit")?.put(b"apple", b"green"))?;
+//! env.backup(&there, BackupOptions::default().incremental(true), &mut |_| ControlFlow::Continue(()))?;
+//!
+//! let backup = Backup::open(&there)?;
+//! backup.verify(&mut |_, _| ())?;
+//! backup.restore(&again, RestoreTo::End, &[])?;
+//! let env = Environment::options().cache_bytes(16 << 20).open(&again)?;
+//! assert_eq!(env.transact(|txn| txn.bytes("fruit")?.get(b"apple"))?.as_deref(), Some(&b"green"[..]));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A directory of backups holds files `NNNNNN-full.backup` and `NNNNNN-log.backup`, numbered in the order in which they
+//! were made; each `log` goes on from the file before it. A file is written as `….backup.part` and gets its name when it is
+//! whole and durable.
+
+use std::io::{self, Write};
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+
+use ledgerstone_disk::{Disk, DiskError, DiskFile, FileDisk, Open};
+use ledgerstone_log::{ControlState, LogPin};
+use ledgerstone_page::Lsn;
+use ledgerstone_recovery::backup::{BackupDisk, BackupError, BackupFile, Take, Taken, Verified};
+use serde::Serialize;
+
+use crate::open::new_id;
+use crate::{Environment, Error};
+
+pub use ledgerstone_recovery::backup::BackupProgress;
+
+/// How to take a backup.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct BackupOptions {
+    is_incremental: bool,
+    bytes_per_s: u64,
+}
+
+impl BackupOptions {
+    /// Only the log since the newest backup in the directory. Default false.
+    #[must_use]
+    pub fn incremental(mut self, is_incremental: bool) -> Self {
+        self.is_incremental = is_incremental;
+        self
+    }
+
+    /// Bytes that are copied in a second, at most; 0, the default: as many as can be.
+    #[must_use]
+    pub fn bytes_per_second(mut self, bytes: u64) -> Self {
+        self.bytes_per_s = bytes;
+        self
+    }
+}
+
+/// One backup file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct BackupInfo {
+    /// Its name.
+    pub file: String,
+    /// With the pages; otherwise the log since the one before.
+    pub is_full: bool,
+    /// The environment's id, as hexadecimal digits.
+    pub environment: String,
+    /// Pages in it.
+    pub page_count: u64,
+    /// Where its log begins.
+    pub log_from_lsn: u64,
+    /// Where its log ends: what can be restored of it reaches up to here, and of a full one begins here.
+    pub log_end_lsn: u64,
+    /// When it was begun, in nanoseconds since 1970.
+    pub begun_ns: u64,
+    /// When it was complete.
+    pub ended_ns: u64,
+    /// Bytes of pages and log.
+    pub payload_bytes: u64,
+}
+
+/// What the verification of backups found: they are whole.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct BackupReport {
+    /// Chains of a full backup and those that go on from it.
+    pub chain_count: u64,
+    /// Pages checked.
+    pub page_count: u64,
+    /// Records of the log checked.
+    pub record_count: u64,
+    /// Commits among them.
+    pub commit_count: u64,
+}
+
+impl Environment {
+    /// Takes a backup into a directory of backups, which is made if it is missing, beside everything else that runs.
+    /// `progress` is called after each piece; when it answers `Break`, the backup is given up ([`Error::Cancelled`]).
+    ///
+    /// # Errors
+    /// [`Error::LogGone`] for an incremental one that comes too late: take a full one, more often, or keep an archive.
+    /// [`Error::Corrupt`]: a page is damaged. The disk's. Nothing that failed looks like a backup.
+    pub fn backup(
+        &self,
+        directory: impl AsRef<Path>,
+        options: BackupOptions,
+        progress: &mut dyn FnMut(BackupProgress) -> ControlFlow<()>,
+    ) -> Result<BackupInfo, Error> {
+        self.backup_on(Arc::new(FileDisk::new(directory.as_ref())), options, progress)
+    }
+
+    /// The same, into the root directory of any [`Disk`].
+    ///
+    /// # Errors
+    /// As [`Environment::backup`].
+    pub fn backup_on(
+        &self,
+        disk: Arc<dyn Disk>,
+        options: BackupOptions,
+        progress: &mut dyn FnMut(BackupProgress) -> ControlFlow<()>,
+    ) -> Result<BackupInfo, Error> {
+        disk.create_dir("")?;
+        let names = backup_names(&*disk)?;
+        let number = names.last().map_or(1, |(number, _)| number + 1);
+        let name = format!("{number:06}-{}.backup", if options.is_incremental { "log" } else { "full" });
+        let part = format!("{name}.part");
+        if disk.exists(&part)? {
+            disk.remove(&part)?;
+        }
+        let before = match names.last() {
+            _ if !options.is_incremental => None,
+            Some((_, newest)) => Some(BackupFile::open(disk.open(newest, Open::READ)?)?),
+            None => {
+                let what = "there is none to go on from: take a full backup first".to_string();
+                return Err(BackupError::Chain { what }.into());
+            }
+        };
+        let mut to = Appender { file: disk.open(&part, Open::CREATE_NEW)?, at: 0, buffer: Vec::new() };
+        let taken = self.take(&mut to, before.as_ref(), options, progress).and_then(|taken| {
+            to.flush().map_err(BackupError::from)?;
+            to.file.sync()?;
+            disk.rename(&part, &name)?;
+            disk.sync_dir("")?;
+            Ok(taken)
+        });
+        if taken.is_err() {
+            let _ = disk.remove(&part); // What cannot be removed is still no backup.
+        }
+        taken?;
+        Ok(info_of(&BackupFile::open(disk.open(&name, Open::READ)?)?))
+    }
+
+    /// Takes a full backup as one stream of bytes, into a file or a pipe of the caller's. The stream is a backup only when
+    /// this has returned.
+    ///
+    /// # Errors
+    /// As [`Environment::backup`].
+    pub fn backup_to(
+        &self,
+        to: &mut dyn Write,
+        options: BackupOptions,
+        progress: &mut dyn FnMut(BackupProgress) -> ControlFlow<()>,
+    ) -> Result<u64, Error> {
+        Ok(self.take(to, None, options, progress)?.bytes)
+    }
+
+    fn take(
+        &self,
+        to: &mut dyn Write,
+        before: Option<&BackupFile>,
+        options: BackupOptions,
+        progress: &mut dyn FnMut(BackupProgress) -> ControlFlow<()>,
+    ) -> Result<Taken, Error> {
+        let env = self.inner();
+        env.engine.check()?;
+        if !env.is_read_only && before.is_none() {
+            env.checkpoint(false)?;
+        }
+        let (control, pin) = env.pin_log_of_control("backup")?;
+        let take = Take { engine: &env.engine, to, bytes_per_s: options.bytes_per_s, progress };
+        let Some(before) = before else { return Ok(take.full(control, new_id(), &pin)?) };
+        if before.header.control.environment != control.environment {
+            let what = format!("{} is of another environment", before.name());
+            return Err(BackupError::Chain { what }.into());
+        }
+        if before.end.log_end > env.engine.log.durable_lsn() {
+            let what = format!("{} reaches beyond the log: it is of another life of the environment", before.name());
+            return Err(BackupError::Chain { what }.into());
+        }
+        // Keeps what is there still; what is gone already may be in the archive.
+        let _kept =
+            env.engine.log.pin("incremental backup", before.end.log_end.max(env.engine.log.oldest_lsn()), u64::MAX)?;
+        let older = |lsn: Lsn, buffer: &mut [u8]| match &env.archive {
+            Some(archive) => archive.read_bytes(lsn, buffer),
+            None => Ok(0),
+        };
+        Ok(take.incremental(control, new_id(), (&before.header, &before.end), &older)?)
+    }
+}
+
+impl crate::env::Inner {
+    /// The control file as it is, and the log kept from its scan LSN on.
+    fn pin_log_of_control(&self, name: &str) -> Result<(ControlState, LogPin), Error> {
+        let latch = &self.checkpoint_latch[0];
+        let thread = self.engine.thread()?;
+        while latch.exclusive(thread).is_err() {}
+        let state = self.control.lock().state;
+        // No checkpoint can give the log up meanwhile.
+        let pin = self.engine.log.pin(name, state.scan_lsn.max(self.engine.log.oldest_lsn()), u64::MAX);
+        latch.unlatch_exclusive();
+        Ok((state, pin?))
+    }
+}
+
+/// Backups that can be restored: a directory of them, or one file.
+pub struct Backup {
+    pub(crate) files: Vec<BackupFile>,
+}
+
+impl Backup {
+    /// Looks at a directory of backups, or at one file.
+    ///
+    /// # Errors
+    /// [`Error::NotABackup`]; a file is not complete or damaged ([`Error::Corrupt`]); [`Error::NewerFormat`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Backup, Error> {
+        let path = path.as_ref();
+        if path.is_dir() {
+            return Backup::open_on(&FileDisk::new(path));
+        }
+        let not_found = || Error::NotABackup { path: path.display().to_string() };
+        let name = path.file_name().and_then(|name| name.to_str()).ok_or_else(not_found)?;
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let file = FileDisk::new(parent).open(name, Open::READ)?;
+        Ok(Backup { files: vec![BackupFile::open(file)?] })
+    }
+
+    /// The same in the root directory of any [`Disk`].
+    ///
+    /// # Errors
+    /// As [`Backup::open`].
+    pub fn open_on(disk: &dyn Disk) -> Result<Backup, Error> {
+        let mut files = Vec::new();
+        for (_, name) in backup_names(disk)? {
+            files.push(BackupFile::open(disk.open(&name, Open::READ)?)?);
+        }
+        if files.is_empty() {
+            return Err(Error::NotABackup { path: disk.describe() });
+        }
+        Ok(Backup { files })
+    }
+
+    /// The files, oldest first.
+    #[must_use]
+    pub fn files(&self) -> Vec<BackupInfo> {
+        self.files.iter().map(info_of).collect()
+    }
+
+    /// Checks everything: each frame's checksum, each page's, each record of the log, and that nothing is missing.
+    /// `progress` gets bytes done and bytes in all of the chain it is at.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn verify(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<BackupReport, Error> {
+        let mut report = BackupReport::default();
+        for chain in self.chains()? {
+            let Verified { page_count, record_count, commit_count, .. } =
+                ledgerstone_recovery::backup::verify(&chain, progress)?;
+            report.chain_count += 1;
+            report.page_count += page_count;
+            report.record_count += record_count;
+            report.commit_count += commit_count;
+        }
+        Ok(report)
+    }
+
+    /// The log before which an archive is not needed any more to restore from the newest full backup.
+    #[must_use]
+    pub fn needs_log_from(&self) -> Option<Lsn> {
+        self.files.iter().rev().find(|file| file.header.is_full).map(|file| file.header.log_from)
+    }
+
+    /// Each full backup with those that go on from it, oldest first.
+    pub(crate) fn chains(&self) -> Result<Vec<Arc<BackupDisk>>, Error> {
+        let mut chains: Vec<Vec<BackupFile>> = Vec::new();
+        for file in &self.files {
+            match chains.last_mut() {
+                Some(chain) if !file.header.is_full => chain.push(file.clone()),
+                _ => chains.push(vec![file.clone()]),
+            }
+        }
+        Ok(chains.into_iter().map(BackupDisk::new).collect::<Result<_, _>>()?)
+    }
+}
+
+/// Names of complete backups in a directory, by number.
+fn backup_names(disk: &dyn Disk) -> Result<Vec<(u64, String)>, Error> {
+    let mut names: Vec<(u64, String)> = Vec::new();
+    for name in disk.list("")? {
+        let number = name.strip_suffix("-full.backup").or(name.strip_suffix("-log.backup"));
+        if let Some(number) = number.and_then(|number| number.parse().ok()) {
+            names.push((number, name));
+        }
+    }
+    names.sort_unstable();
+    Ok(names)
+}
+
+fn info_of(file: &BackupFile) -> BackupInfo {
+    let (header, end) = (&file.header, &file.end);
+    BackupInfo {
+        file: file.name().to_string(),
+        is_full: header.is_full,
+        environment: header.control.environment.iter().map(|byte| format!("{byte:02x}")).collect(),
+        page_count: end.stored_count,
+        log_from_lsn: header.log_from.0,
+        log_end_lsn: end.log_end.0,
+        begun_ns: header.begun_ns,
+        ended_ns: end.ended_ns,
+        payload_bytes: file.payload_bytes(),
+    }
+}
+
+/// Writes a file front to back, in large pieces.
+struct Appender {
+    file: Arc<dyn DiskFile>,
+    at: u64,
+    buffer: Vec<u8>,
+}
+
+/// Written at once.
+const PIECE_BYTES: usize = 1 << 20;
+
+impl Write for Appender {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.buffer.extend_from_slice(bytes);
+        if self.buffer.len() >= PIECE_BYTES {
+            self.flush()?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.write_at(self.at, &self.buffer).map_err(io_error)?;
+        self.at += self.buffer.len() as u64;
+        self.buffer.clear();
+        Ok(())
+    }
+}
+
+fn io_error(error: DiskError) -> io::Error {
+    let kind = if error.is_no_space() { io::ErrorKind::StorageFull } else { io::ErrorKind::Other };
+    io::Error::new(kind, error)
+}
