@@ -12,6 +12,7 @@ use crate::bus::Bus;
 use crate::error::{OpenError, SendError};
 use crate::futex;
 use crate::inbox::Losses;
+use crate::net;
 use crate::options::{Wait, WhenFull};
 use crate::port::Port;
 use crate::ring::{Broken, CPU_UNKNOWN, Header};
@@ -21,7 +22,7 @@ use crate::wait::{self, Waiter};
 use rustix::fd::{AsFd, OwnedFd};
 use std::collections::HashSet;
 use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 /// The groups that a port is in, and its reading end of the ring.
@@ -226,7 +227,9 @@ impl Port {
         let options = &self.inbox.shared.options;
         let instance = self.address().instance();
         let bus = Bus::join(self.host(), instance, server_type, options.mode, &options.access)?;
-        GroupSender::new(bus, self.address())
+        let mut sender = GroupSender::new(bus, self.address())?;
+        sender.network = self.host().network();
+        Ok(sender)
     }
 }
 
@@ -236,13 +239,15 @@ pub struct GroupSender {
     writer: broadcast::Writer,
     from: Address,
     waiter: Waiter,
+    /// The way to the other sites, if there is one.
+    network: Option<Weak<net::Inner>>,
 }
 
 impl GroupSender {
-    fn new(bus: Arc<Bus>, from: Address) -> Result<GroupSender, OpenError> {
+    pub(crate) fn new(bus: Arc<Bus>, from: Address) -> Result<GroupSender, OpenError> {
         bus.allocate_ring()?;
         let writer = broadcast::Writer::new(bus.memory.words(), bus.shape, bus.place);
-        Ok(GroupSender { bus, writer, from, waiter: Waiter::new(Wait::Adaptive) })
+        Ok(GroupSender { bus, writer, from, waiter: Waiter::new(Wait::Adaptive), network: None })
     }
 
     /// The longest multicast.
@@ -255,7 +260,8 @@ impl GroupSender {
         Address::group(self.bus.instance, self.bus.server_type, xid)
     }
 
-    /// Sends bytes to all who are in the group of the transaction; waits for room as long as a member is too slow. To
+    /// Sends bytes to all who are in the group of the transaction: with one copy to those of this host, and with a
+    /// message to each other site if the host has a network. Waits for room as long as a member is too slow. To
     /// a group without members it goes nowhere, and that is no error: nobody knows how many there are.
     ///
     /// # Errors
@@ -298,6 +304,31 @@ impl GroupSender {
             let (address, bytes_max) = (self.address(xid), self.bytes_max());
             return Err(SendError::TooLong { address, bytes: bytes.len(), bytes_max });
         }
+        self.send_here(self.from, xid, kind, bytes, patience)?;
+        if let Some(network) = self.network.as_ref().and_then(Weak::upgrade) {
+            network.multicast((self.address(xid), self.from, kind, bytes));
+        }
+        Ok(())
+    }
+
+    /// Sends what came from another site to the members here, if there is room.
+    pub(crate) fn send_carried(&mut self, from: Address, xid: Xid, kind: Kind, bytes: &[u8]) -> Result<(), SendError> {
+        if bytes.len() > self.bytes_max() {
+            let (address, bytes_max) = (self.address(xid), self.bytes_max());
+            return Err(SendError::TooLong { address, bytes: bytes.len(), bytes_max });
+        }
+        self.send_here(from, xid, kind, bytes, Patience::None)
+    }
+
+    #[inline]
+    fn send_here(
+        &mut self,
+        from: Address,
+        xid: Xid,
+        kind: Kind,
+        bytes: &[u8],
+        patience: Patience,
+    ) -> Result<(), SendError> {
         let words = self.bus.memory.words();
         if !self.writer.has_room(words) {
             self.wait_for_room(xid, patience)?;
@@ -305,7 +336,7 @@ impl GroupSender {
         let words = self.bus.memory.words();
         let header =
             Header { len: bytes.len() as u32, kind: kind.id, version: kind.version, cpu: wait::cpu(), flags: 0 };
-        self.writer.publish(words, header, Envelope { xid: xid.0, from: self.from.to_bits() }, bytes);
+        self.writer.publish(words, header, Envelope { xid: xid.0, from: from.to_bits() }, bytes);
         let sleepers = self.writer.sleepers(words, xid.0);
         if sleepers != 0 {
             self.wake(sleepers);

@@ -10,27 +10,29 @@
 
 use crate::address::{Address, Instance, ServerInstance, ServerType, Site};
 use crate::error::{OpenError, SystemError};
+use crate::net;
 use crate::options::PortOptions;
 use crate::port::Port;
 use rustix::fd::OwnedFd;
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 128;
 
 /// One site on this host: where its ports meet. Cheap to clone.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Host {
     inner: Arc<Inner>,
 }
 
-#[derive(Debug)]
 struct Inner {
     directory: PathBuf,
     site: Site,
+    /// The site's network, while it is started in this process.
+    network: Mutex<Option<Weak<net::Inner>>>,
 }
 
 impl Host {
@@ -67,7 +69,7 @@ impl Host {
             // Its owner could put sockets of his own there.
             return Err(error("stat: it belongs to another user", rustix::io::Errno::PERM.into()));
         }
-        Ok(Host { inner: Arc::new(Inner { directory, site }) })
+        Ok(Host { inner: Arc::new(Inner { directory, site, network: Mutex::default() }) })
     }
 
     /// This site.
@@ -118,9 +120,31 @@ impl Host {
         Ok(count)
     }
 
+    /// The network of this site, if it was started in this process.
+    pub(crate) fn network(&self) -> Option<Weak<net::Inner>> {
+        self.inner.network.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Sets or takes away the network; `false` if there is one already.
+    pub(crate) fn set_network(&self, network: Option<Weak<net::Inner>>) -> bool {
+        let mut place = self.inner.network.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_free = place.is_none() || network.is_none();
+        if is_free {
+            *place = network;
+        }
+        is_free
+    }
+
     /// Where the port's socket is.
     pub(crate) fn socket_path(&self, address: Address) -> PathBuf {
         self.directory().join(format!("{:032x}", address.to_bits()))
+    }
+}
+
+impl std::fmt::Debug for Host {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Inner { directory, site, .. } = &*self.inner;
+        f.debug_struct("Host").field("directory", directory).field("site", site).finish_non_exhaustive()
     }
 }
 

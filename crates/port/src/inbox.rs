@@ -9,6 +9,7 @@ use crate::address::{Address, Xid};
 use crate::bytes::load_bytes;
 use crate::credentials::Credentials;
 use crate::group::Membership;
+use crate::lane::CARRIED_BYTES;
 use crate::listener::{Lane, Shared};
 use crate::options::WhenFull;
 use crate::ring::{Broken, CPU_UNKNOWN, Header, Reader};
@@ -178,7 +179,12 @@ impl Inbox {
             load_bytes(&words[reader.payload()..], &mut self.scratch);
             if reader.take_copied(words)? {
                 self.last_cpu = header.cpu;
-                let copied = Copied { header, from: lane.from, peer: Some(lane.peer), group: None };
+                let mut copied = Copied { header, from: lane.from, peer: Some(lane.peer), group: None };
+                if let Some(from) = lane.carried_from(&header, &self.scratch) {
+                    copied.from = from;
+                    copied.header.len -= CARRIED_BYTES as u32;
+                    self.scratch.drain(..CARRIED_BYTES);
+                }
                 return Ok(Some(Found::Copied(copied)));
             }
         }

@@ -23,8 +23,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a port's owner may take to answer a hello.
-const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+/// How long a port's owner may take to answer.
+pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+
+/// The flag of a message that came from another site.
+pub(crate) const FLAG_CARRIED: u8 = 2;
+/// Bytes of the sender's address before such a message.
+pub(crate) const CARRIED_BYTES: usize = 16;
 
 pub(crate) struct LaneSender {
     to: Address,
@@ -86,8 +91,14 @@ impl Watched for Link {
 }
 
 impl LaneSender {
-    pub(crate) fn connect(host: &Host, from: Address, to: Address) -> Result<LaneSender, ConnectError> {
-        let (socket, answer, descriptors) = LaneSender::ask(host, Hello { from }, to)?;
+    /// Waits for the owner's answer for `answer_within` at most.
+    pub(crate) fn connect(
+        host: &Host,
+        from: Address,
+        to: Address,
+        answer_within: Duration,
+    ) -> Result<LaneSender, ConnectError> {
+        let (socket, answer, descriptors) = LaneSender::ask(host, Hello { from }, to, answer_within)?;
         let shape = Shape::new(answer.buffer_count.max(1).next_power_of_two(), answer.buffer_bytes);
         let [lane, control, event] =
             <[OwnedFd; 3]>::try_from(descriptors).map_err(|_| ConnectError::Version { address: to })?;
@@ -114,11 +125,16 @@ impl LaneSender {
     }
 
     /// Connects to the port's socket and asks for its memory.
-    fn ask(host: &Host, hello: Hello, to: Address) -> Result<(OwnedFd, Answer, Vec<OwnedFd>), ConnectError> {
+    fn ask(
+        host: &Host,
+        hello: Hello,
+        to: Address,
+        answer_within: Duration,
+    ) -> Result<(OwnedFd, Answer, Vec<OwnedFd>), ConnectError> {
         let path = host.socket_path(to);
         let socket = seqpacket()?;
         for timeout in [rustix::net::sockopt::Timeout::Send, rustix::net::sockopt::Timeout::Recv] {
-            rustix::net::sockopt::set_socket_timeout(&socket, timeout, Some(ANSWER_WITHIN))
+            rustix::net::sockopt::set_socket_timeout(&socket, timeout, Some(answer_within))
                 .map_err(|error| SystemError::new("setsockopt(SO_RCVTIMEO)", error))?;
         }
         let name = SocketAddrUnix::new(&path).map_err(|error| SystemError::new("socket path", error))?;
@@ -182,6 +198,23 @@ impl LaneSender {
             true => Err(SendError::TimedOut { address: self.to }),
             false => Ok(()),
         }
+    }
+
+    /// Sends what came from another site, with the sender's address before it.
+    pub(crate) fn send_carried(
+        &mut self,
+        from: Address,
+        kind: Kind,
+        bytes: &[u8],
+        patience: Patience,
+    ) -> Result<(), SendError> {
+        let len = bytes.len() + CARRIED_BYTES;
+        self.wait_for_room(len, patience)?;
+        let payload = &self.link.memory.words()[self.writer.payload()..];
+        store_bytes(payload, &from.to_bytes());
+        store_bytes(&payload[CARRIED_BYTES / 8..], bytes);
+        self.publish_flagged(kind, len, FLAG_CARRIED);
+        Ok(())
     }
 
     /// Sends a reference to a page; there is room.

@@ -51,6 +51,8 @@ mod memory;
 #[cfg(not(loom))]
 mod message;
 #[cfg(not(loom))]
+mod net;
+#[cfg(not(loom))]
 mod options;
 #[cfg(not(loom))]
 mod pages;
@@ -72,6 +74,9 @@ mod exports {
     pub use crate::group::GroupSender;
     pub use crate::host::Host;
     pub use crate::message::Message;
+    pub use crate::net::{
+        KeyError, Network, NetworkError, NetworkOptions, NetworkStatistics, SitePublic, SiteSecret, Trust,
+    };
     pub use crate::options::{Access, PortOptions, Wait, WhenFull};
     pub use crate::pages::{Page, PageMut, PageShare, Pages};
     pub use crate::port::Port;

@@ -4,16 +4,17 @@
 //! hostile sender writes can only be in its own lane. All senders of a port share its control file, which holds nothing
 //! but the owner's bell.
 
-use crate::address::Address;
+use crate::address::{Address, ServerType};
 use crate::credentials::Credentials;
 use crate::error::SystemError;
 use crate::futex;
 use crate::keeper::{self, Watch, Watched};
+use crate::lane::{CARRIED_BYTES, FLAG_CARRIED};
 use crate::link::{self, Answer, Hello, PACKET_BYTES, Status};
 use crate::memory::Mapping;
-use crate::options::{PortOptions, WhenFull};
+use crate::options::{Access, PortOptions, WhenFull};
 use crate::pages::{Incoming, Offer};
-use crate::ring::Shape;
+use crate::ring::{Header, Shape};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::net::RecvFlags;
 use std::collections::HashMap;
@@ -55,6 +56,8 @@ pub(crate) struct Lane {
     pub(crate) memory: Mapping,
     pub(crate) from: Address,
     pub(crate) peer: Credentials,
+    /// It may say that a message comes from another site: the network's process, of our own user or root.
+    pub(crate) is_carrier: bool,
     /// The sender is gone; what it published before is still there.
     pub(crate) is_closed: AtomicBool,
     /// Pages that the sender offered.
@@ -247,6 +250,7 @@ impl Connection {
             memory,
             from: hello.from,
             peer,
+            is_carrier: hello.from.server_type() == ServerType::NETWORK && Access::OwnUser.allows(peer),
             is_closed: AtomicBool::new(false),
             pages: Mutex::default(),
             token: AtomicU64::new(self.token.load(Ordering::Relaxed)),
@@ -270,6 +274,12 @@ impl Connection {
 }
 
 impl Lane {
+    /// The address that a message of another site comes from, if it is one and the sender may say so.
+    pub(crate) fn carried_from(&self, header: &Header, payload: &[u8]) -> Option<Address> {
+        let is_carried = header.flags & FLAG_CARRIED != 0 && self.is_carrier;
+        Address::from_bytes(*payload.first_chunk::<CARRIED_BYTES>().filter(|_| is_carried)?).ok()
+    }
+
     /// Tells the sender that there is room, if it sleeps for it.
     pub(crate) fn ring_for_room(&self) {
         if crate::bell::ring(self.memory.bell(LANE_BELL)).is_some() {

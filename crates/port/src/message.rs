@@ -5,6 +5,7 @@ use crate::bytes::load_bytes;
 use crate::credentials::Credentials;
 use crate::error::MessageError;
 use crate::inbox::{Copied, Found, Inbox};
+use crate::lane::{CARRIED_BYTES, FLAG_CARRIED};
 use crate::pages::{FLAG_PAGE, Page};
 use crate::ring::Header;
 use crate::typed::{Kind, Typed};
@@ -19,6 +20,8 @@ pub struct Message<'p> {
     inbox: &'p mut Inbox,
     /// Lane of a message in place; `None` when it was copied to the scratch buffer.
     lane: Option<usize>,
+    /// Words of the payload before the message's bytes: the address of a sender at another site.
+    skipped_words: usize,
     about: Copied,
 }
 
@@ -29,9 +32,26 @@ impl<'p> Message<'p> {
             Found::InPlace(no, header) => {
                 let lane = &inbox.lanes[no].lane;
                 let about = Copied { header, from: lane.from, peer: Some(lane.peer), group: None };
-                Message { inbox, lane: Some(no), about }
+                let mut message = Message { inbox, lane: Some(no), skipped_words: 0, about };
+                if header.flags & FLAG_CARRIED != 0 {
+                    message.unwrap_carried();
+                }
+                message
             }
-            Found::Copied(about) => Message { inbox, lane: None, about },
+            Found::Copied(about) => Message { inbox, lane: None, skipped_words: 0, about },
+        }
+    }
+
+    /// Takes the sender's address off a message of another site.
+    #[cold]
+    fn unwrap_carried(&mut self) {
+        let mut bytes = [0; CARRIED_BYTES];
+        let len = self.copy_to(&mut bytes);
+        let lane = self.lane.map(|no| &self.inbox.lanes[no].lane);
+        if let Some(from) = lane.and_then(|lane| lane.carried_from(&self.about.header, &bytes[..len])) {
+            self.about.from = from;
+            self.about.header.len -= CARRIED_BYTES as u32;
+            self.skipped_words = CARRIED_BYTES / 8;
         }
     }
 
@@ -117,7 +137,7 @@ impl<'p> Message<'p> {
             None => &self.inbox.scratch,
             Some(no) => {
                 let incoming = &self.inbox.lanes[no];
-                let start = incoming.lane.memory.bytes_at(incoming.reader.payload(), self.len());
+                let start = incoming.lane.memory.bytes_at(incoming.reader.payload() + self.skipped_words, self.len());
                 // SAFETY: inside the mapping (asserted there), which lives as long as the lane, which we borrow; not
                 // written meanwhile by the promise of the caller and by N1.
                 unsafe { std::slice::from_raw_parts(start.as_ptr(), self.len()) }
@@ -135,7 +155,7 @@ impl<'p> Message<'p> {
             None => into.copy_from_slice(&self.inbox.scratch[..into.len()]),
             Some(no) => {
                 let incoming = &self.inbox.lanes[no];
-                load_bytes(&incoming.lane.memory.words()[incoming.reader.payload()..], into);
+                load_bytes(&incoming.lane.memory.words()[incoming.reader.payload() + self.skipped_words..], into);
             }
         }
     }

@@ -3,7 +3,8 @@
 use crate::address::Address;
 use crate::error::{ConnectError, SendError};
 use crate::host::Host;
-use crate::lane::LaneSender;
+use crate::lane::{ANSWER_WITHIN, LaneSender};
+use crate::net::RemoteSender;
 use crate::options::Wait;
 use crate::typed::{Kind, Typed};
 use std::time::{Duration, Instant};
@@ -17,6 +18,7 @@ pub struct Sender {
 
 enum Route {
     Lane(LaneSender),
+    Remote(RemoteSender),
 }
 
 /// Until when to wait for room.
@@ -33,15 +35,22 @@ impl Host {
     /// For a port of this site, its socket is found by arithmetic and asked once for the memory; no message goes
     /// through it.
     ///
+    /// For a port of another site, the site is asked for a session, once for all its ports. Whether it has the port
+    /// turns out when something is sent: [`SendError::PortClosed`] comes with one of the next messages.
+    ///
     /// # Errors
-    /// See [`ConnectError`]. Waits for the owner's answer for some seconds at most.
+    /// See [`ConnectError`]. Waits for the owner's answer for some seconds at most, for a site's until it is taken for
+    /// dead.
     pub fn connect(&self, from: Address, to: Address) -> Result<Sender, ConnectError> {
         match to.site() {
             None => Err(ConnectError::IsGroup { address: to }),
             Some(site) if site == self.site() => {
-                Ok(Sender { route: Route::Lane(LaneSender::connect(self, from, to)?) })
+                Ok(Sender { route: Route::Lane(LaneSender::connect(self, from, to, ANSWER_WITHIN)?) })
             }
-            Some(_) => Err(ConnectError::NoNetwork { address: to }),
+            Some(_) => {
+                let network = self.network().ok_or(ConnectError::NoNetwork { address: to })?;
+                Ok(Sender { route: Route::Remote(RemoteSender::connect(network, from, to)?) })
+            }
         }
     }
 }
@@ -51,6 +60,7 @@ impl Sender {
     pub fn to(&self) -> Address {
         match &self.route {
             Route::Lane(lane) => lane.to(),
+            Route::Remote(remote) => remote.to(),
         }
     }
 
@@ -58,13 +68,15 @@ impl Sender {
     pub fn bytes_max(&self) -> usize {
         match &self.route {
             Route::Lane(lane) => lane.bytes_max(),
+            Route::Remote(remote) => remote.bytes_max(),
         }
     }
 
-    /// How this sender waits for room, from now on. [`Wait::Adaptive`] at first.
+    /// How this sender waits for room, from now on. [`Wait::Adaptive`] at first. To other sites it always sleeps.
     pub fn set_wait(&mut self, wait: Wait) {
         match &mut self.route {
             Route::Lane(lane) => lane.set_wait(wait),
+            Route::Remote(_) => {}
         }
     }
 
@@ -125,6 +137,7 @@ impl Sender {
     fn send_kind(&mut self, kind: Kind, bytes: &[u8], patience: Patience) -> Result<(), SendError> {
         match &mut self.route {
             Route::Lane(lane) => lane.send(kind, bytes, patience),
+            Route::Remote(remote) => remote.send(kind, bytes, patience),
         }
     }
 
@@ -148,15 +161,30 @@ impl Sender {
     }
 
     fn loan_with(&mut self, len: usize, patience: Patience) -> Result<Loan<'_>, SendError> {
-        let Route::Lane(lane) = &mut self.route;
-        lane.wait_for_room(len, patience)?;
-        Ok(Loan { lane, len })
+        let buffer = match &mut self.route {
+            Route::Lane(lane) => {
+                lane.wait_for_room(len, patience)?;
+                Buffer::Lane(lane)
+            }
+            Route::Remote(remote) => Buffer::Remote(remote, vec![0; len]),
+        };
+        Ok(Loan { buffer, len })
+    }
+
+    /// Sends what is being gathered for a fuller datagram. To other sites small messages share datagrams: one goes at
+    /// once if none is under way, else with the others when a datagram is full or something was acknowledged. On this
+    /// host nothing is ever gathered.
+    pub fn flush(&mut self) {
+        if let Route::Remote(remote) = &mut self.route {
+            remote.flush();
+        }
     }
 
     /// The lane, if the port is on this host.
     pub(crate) fn lane_mut(&mut self) -> Result<&mut LaneSender, SendError> {
         match &mut self.route {
             Route::Lane(lane) => Ok(lane),
+            Route::Remote(remote) => Err(SendError::NotLocal { address: remote.to() }),
         }
     }
 
@@ -164,6 +192,7 @@ impl Sender {
     pub fn is_closed(&self) -> bool {
         match &self.route {
             Route::Lane(lane) => lane.is_closed(),
+            Route::Remote(remote) => remote.is_closed(),
         }
     }
 
@@ -171,25 +200,43 @@ impl Sender {
     pub fn is_drained(&self) -> bool {
         match &self.route {
             Route::Lane(lane) => lane.is_drained(),
+            Route::Remote(remote) => remote.is_drained(),
         }
     }
 }
 
-/// A buffer of the receiver, lent to be written in place: dereferences to its bytes.
+/// A buffer to be written in place: the receiver's own, or one to be sent to another site. Dereferences to its bytes.
 pub struct Loan<'s> {
-    lane: &'s mut LaneSender,
+    buffer: Buffer<'s>,
     len: usize,
+}
+
+enum Buffer<'s> {
+    Lane(&'s mut LaneSender),
+    Remote(&'s mut RemoteSender, Vec<u8>),
 }
 
 impl Loan<'_> {
     /// Sends the message.
-    pub fn publish(self) {
-        self.publish_as(Kind::default());
+    ///
+    /// # Errors
+    /// To a port of this host none; else as [`Sender::send`].
+    pub fn publish(self) -> Result<(), SendError> {
+        self.publish_as(Kind::default())
     }
 
     /// Sends the message as one of that type.
-    pub fn publish_as(self, kind: Kind) {
-        self.lane.publish(kind, self.len);
+    ///
+    /// # Errors
+    /// As [`publish`](Loan::publish).
+    pub fn publish_as(self, kind: Kind) -> Result<(), SendError> {
+        match self.buffer {
+            Buffer::Lane(lane) => {
+                lane.publish(kind, self.len);
+                Ok(())
+            }
+            Buffer::Remote(remote, bytes) => remote.send(kind, &bytes, Patience::Endless),
+        }
     }
 }
 
@@ -197,13 +244,19 @@ impl std::ops::Deref for Loan<'_> {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        self.lane.buffer(self.len)
+        match &self.buffer {
+            Buffer::Lane(lane) => lane.buffer(self.len),
+            Buffer::Remote(_, bytes) => bytes,
+        }
     }
 }
 
 impl std::ops::DerefMut for Loan<'_> {
     fn deref_mut(&mut self) -> &mut [u8] {
-        self.lane.buffer_mut(self.len)
+        match &mut self.buffer {
+            Buffer::Lane(lane) => lane.buffer_mut(self.len),
+            Buffer::Remote(_, bytes) => bytes,
+        }
     }
 }
 

@@ -30,7 +30,7 @@ fn the_other_process() {
             for i in 0u64.. {
                 let mut loan = sender.loan(96).unwrap();
                 loan.chunks_mut(8).for_each(|chunk| chunk.copy_from_slice(&i.to_le_bytes()));
-                loan.publish();
+                loan.publish().unwrap();
             }
         }
         "hold a loan" => {

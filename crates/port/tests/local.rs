@@ -137,7 +137,7 @@ fn a_loaned_buffer_arrives_when_published_and_never_otherwise() {
     sender.loan(12).unwrap().copy_from_slice(b"not this one");
     let mut loan = sender.try_loan(4).unwrap();
     loan.copy_from_slice(b"this");
-    loan.publish_as(Kind { id: 5, version: 6 });
+    loan.publish_as(Kind { id: 5, version: 6 }).unwrap();
     let message = port.try_receive().unwrap();
     assert_eq!((message.to_vec().as_slice(), message.kind()), (&b"this"[..], Kind { id: 5, version: 6 }));
     // SAFETY: the sender is this thread, which writes nothing meanwhile.
@@ -280,7 +280,7 @@ fn a_typed_message_is_its_value_or_an_error_that_says_why_not() {
     sender.send_typed(&Vote { xid: 1, site: 2, is_yes: 9 }).unwrap();
     sender.send(&[0; 16]).unwrap();
     for (kind, len) in [(Kind { id: 7, version: 1 }, 16), (Vote::KIND, 15)] {
-        sender.loan(len).unwrap().publish_as(kind);
+        sender.loan(len).unwrap().publish_as(kind).unwrap();
     }
     let mut next = || port.try_receive().unwrap().typed::<Vote>();
     assert_eq!(next(), Ok(Vote { xid: 1, site: 2, is_yes: 1 }));

@@ -1,0 +1,356 @@
+//! Another site, as we send to it.
+//!
+//! ```text
+//!   Closed --connect--> Opening --opened--> Open
+//!     ^                    |                 |
+//!     +---- dead_after ----+-----------------+   each such step ends a life: what was sent in it is not sent again
+//! ```
+
+use super::cipher::{self, Cipher};
+use super::keys::SitePublic;
+use super::network::{Inner, random};
+use super::session::{Health, MESSAGE_BYTES_MAX, Outgoing};
+use super::wire::{self, MESSAGE_HEADER_BYTES, PacketHeader, PacketKind, Unit};
+use crate::address::{Address, Site};
+use crate::error::{ConnectError, SendError};
+use crate::sender::Patience;
+use crate::typed::Kind;
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+/// How often to say "open" until there is an answer.
+const OPEN_AGAIN_NS: u64 = 40_000_000;
+
+pub(crate) struct Peer {
+    no: usize,
+    pub(crate) site: Site,
+    address: SocketAddr,
+    pub(crate) key: Option<SitePublic>,
+    state: Mutex<State>,
+    changed: Condvar,
+    /// Senders to each of its ports, to be told when it is refused.
+    senders: Mutex<HashMap<Address, Vec<Weak<AtomicBool>>>>,
+}
+
+struct State {
+    /// Counts the times that the site died.
+    life: u64,
+    phase: Phase,
+}
+
+enum Phase {
+    Closed,
+    Opening(Box<Opening>),
+    Open(Box<Open>),
+}
+
+struct Opening {
+    session: u64,
+    opening: cipher::Opening,
+    packet: Vec<u8>,
+    began_ns: u64,
+    sent_ns: u64,
+    /// Messages that did not wait for the answer, in units.
+    early: Vec<Unit>,
+    early_bytes: usize,
+}
+
+struct Open {
+    ours: u64,
+    theirs: u64,
+    cipher: Cipher,
+    nonce: u64,
+    outgoing: Outgoing,
+}
+
+/// A way to send to one port of another site.
+pub(crate) struct RemoteSender {
+    to: Address,
+    from: Address,
+    peer: Arc<Peer>,
+    network: Weak<Inner>,
+    life: u64,
+    is_refused: Arc<AtomicBool>,
+}
+
+impl Peer {
+    pub(crate) fn new(no: usize, site: Site, address: SocketAddr, key: Option<SitePublic>) -> Peer {
+        let state = Mutex::new(State { life: 0, phase: Phase::Closed });
+        Peer { no, site, address, key, state, changed: Condvar::new(), senders: Mutex::default() }
+    }
+
+    /// The number of the peer that one of our sessions is with.
+    pub(crate) fn no_of(session: u64) -> usize {
+        (session & 0xffff) as usize
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says "open", unless that was said or there is a session.
+    fn begin(&self, network: &Inner, state: &mut State) -> Option<()> {
+        if matches!(state.phase, Phase::Closed) {
+            let (opening, first) = cipher::open(network.keys(self))?;
+            let session = random() & !0xffff | self.no as u64;
+            let mut packet = PacketHeader { kind: PacketKind::Open, session, nonce: 0 }.to_bytes().to_vec();
+            packet.extend_from_slice(&network.site.0.to_le_bytes());
+            packet.extend_from_slice(&self.site.0.to_le_bytes());
+            packet.extend_from_slice(&first);
+            network.send(&[(self.address, packet.clone())]);
+            let now_ns = network.now_ns();
+            let (began_ns, sent_ns) = (now_ns, now_ns);
+            let opening = Opening { session, opening, packet, began_ns, sent_ns, early: Vec::new(), early_bytes: 0 };
+            state.phase = Phase::Opening(Box::new(opening));
+            network.wake_if_idle();
+        }
+        Some(())
+    }
+
+    /// Opens a session, or finds one open; the life that it belongs to.
+    fn connect(&self, network: &Inner, to: Address) -> Result<u64, ConnectError> {
+        let mut state = self.state();
+        self.begin(network, &mut state).ok_or(ConnectError::Unresponsive { address: to })?;
+        let life = state.life;
+        // The carrier ends the wait: with an answer, or with the peer's death.
+        while state.life == life && matches!(state.phase, Phase::Opening(_)) {
+            state = self.changed.wait_timeout(state, Duration::from_secs(1)).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        if state.life == life { Ok(life) } else { Err(ConnectError::Unresponsive { address: to }) }
+    }
+
+    /// "opened" came for one of our sessions.
+    pub(crate) fn opened(&self, network: &Inner, header: PacketHeader, body: &[u8]) {
+        let mut state = self.state();
+        let phase = std::mem::replace(&mut state.phase, Phase::Closed);
+        state.phase = match phase {
+            Phase::Opening(mut waiting) if waiting.session == header.session => match waiting.opening.finish(body) {
+                Ok((cipher, theirs)) => {
+                    let now_ns = network.now_ns();
+                    let outgoing = Outgoing::new(now_ns, network.dead_after_ns, network.body_bytes_max);
+                    let mut open = Open { ours: waiting.session, theirs, cipher, nonce: 0, outgoing };
+                    waiting.early.drain(..).for_each(|unit| open.outgoing.submit(unit));
+                    self.send_due(network, &mut open, now_ns, true);
+                    Phase::Open(Box::new(open))
+                }
+                Err(opening) => Phase::Opening(Box::new(Opening { opening, ..*waiting })),
+            },
+            other => other,
+        };
+        self.changed.notify_all();
+    }
+
+    /// An acknowledgement came. `false` if it is none of this session's.
+    pub(crate) fn acknowledged(&self, network: &Inner, header: PacketHeader, body: &[u8]) -> bool {
+        let mut state = self.state();
+        let Phase::Open(open) = &mut state.phase else { return false };
+        if open.ours != header.session {
+            return false;
+        }
+        let mut space = Vec::new();
+        let now_ns = network.now_ns();
+        let is_good = open
+            .cipher
+            .open(header.nonce, body, &mut space)
+            .is_some_and(|body| open.outgoing.acknowledged(now_ns, body));
+        if is_good {
+            self.send_due(network, open, now_ns, false);
+            self.changed.notify_all();
+        }
+        is_good
+    }
+
+    /// What time brings: asks again, sends again, finds the peer dead. When to look next.
+    pub(crate) fn tick(&self, network: &Inner, now_ns: u64) -> u64 {
+        let mut state = self.state();
+        let is_dead = match &mut state.phase {
+            Phase::Closed => return u64::MAX,
+            Phase::Opening(opening) => {
+                let Opening { packet, began_ns, sent_ns, .. } = &mut **opening;
+                if now_ns.saturating_sub(*sent_ns) >= OPEN_AGAIN_NS {
+                    *sent_ns = now_ns;
+                    network.send(&[(self.address, packet.clone())]);
+                }
+                now_ns.saturating_sub(*began_ns) >= network.dead_after_ns
+            }
+            Phase::Open(open) => {
+                self.send_due(network, open, now_ns, false);
+                open.outgoing.health(now_ns) == Health::Dead
+            }
+        };
+        if is_dead {
+            self.die(&mut state);
+        }
+        match &state.phase {
+            Phase::Closed => u64::MAX,
+            Phase::Opening(opening) => (opening.sent_ns + OPEN_AGAIN_NS).min(opening.began_ns + network.dead_after_ns),
+            Phase::Open(open) => open.outgoing.next_ns(),
+        }
+    }
+
+    fn die(&self, state: &mut State) {
+        state.life += 1;
+        state.phase = Phase::Closed;
+        self.changed.notify_all();
+    }
+
+    /// The network ends.
+    pub(crate) fn end(&self) {
+        self.die(&mut self.state());
+    }
+
+    fn send_due(&self, network: &Inner, open: &mut Open, now_ns: u64, flush: bool) {
+        let bodies = open.outgoing.bodies(now_ns, flush);
+        if bodies.is_empty() {
+            return;
+        }
+        let mut datagrams = Vec::with_capacity(bodies.len());
+        for body in bodies {
+            let header = PacketHeader { kind: PacketKind::Data, session: open.theirs, nonce: open.nonce };
+            open.nonce += 1;
+            let mut packet = Vec::with_capacity(body.len() + 64);
+            packet.extend_from_slice(&header.to_bytes());
+            if open.cipher.seal(header.nonce, &body, &mut packet).is_some() {
+                datagrams.push((self.address, packet));
+            }
+        }
+        network.send(&datagrams);
+    }
+
+    /// Sends a message in a life; `None` for the life that is now, if there is one.
+    pub(crate) fn submit(
+        &self,
+        network: &Inner,
+        life: Option<u64>,
+        message: (Address, Address, Kind, &[u8]),
+        patience: Patience,
+    ) -> Result<(), SendError> {
+        let (to, from, kind, bytes) = message;
+        let bytes_max = MESSAGE_BYTES_MAX - MESSAGE_HEADER_BYTES;
+        if bytes.len() > bytes_max {
+            return Err(SendError::TooLong { address: to, bytes: bytes.len(), bytes_max });
+        }
+        let mut state = self.state();
+        loop {
+            let current = state.life;
+            let Phase::Open(open) = &mut state.phase else { return Err(SendError::PortClosed { address: to }) };
+            if life.is_some_and(|life| life != current) {
+                return Err(SendError::PortClosed { address: to });
+            }
+            if open.outgoing.waiting_bytes() < network.waiting_bytes_max {
+                for unit in wire::cut(to, from, kind, bytes, Outgoing::unit_bytes_of(network.body_bytes_max)) {
+                    open.outgoing.submit(unit);
+                }
+                self.send_due(network, open, network.now_ns(), false);
+                drop(state);
+                network.wake_if_idle();
+                return Ok(());
+            }
+            let wait = match patience {
+                Patience::None => {
+                    let waiting = open.outgoing.waiting_bytes().try_into().unwrap_or(u32::MAX);
+                    return Err(SendError::Full { address: to, waiting });
+                }
+                Patience::Until(deadline) => {
+                    let now = Instant::now();
+                    if now >= deadline {
+                        return Err(SendError::TimedOut { address: to });
+                    }
+                    deadline - now
+                }
+                Patience::Endless => Duration::from_secs(1),
+            };
+            state = self.changed.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Sends a message that waits neither for a session to be open nor for room: without room it is lost.
+    pub(crate) fn submit_opening(&self, network: &Inner, message: (Address, Address, Kind, &[u8])) {
+        let (to, from, kind, bytes) = message;
+        let unit_bytes = Outgoing::unit_bytes_of(network.body_bytes_max);
+        let mut state = self.state();
+        if self.begin(network, &mut state).is_none() {
+            return;
+        }
+        match &mut state.phase {
+            Phase::Closed => {}
+            Phase::Opening(opening) if opening.early_bytes < network.waiting_bytes_max => {
+                opening.early_bytes += bytes.len() + MESSAGE_HEADER_BYTES;
+                opening.early.extend(wire::cut(to, from, kind, bytes, unit_bytes));
+            }
+            Phase::Opening(_) => {}
+            Phase::Open(open) => {
+                if open.outgoing.waiting_bytes() < network.waiting_bytes_max {
+                    wire::cut(to, from, kind, bytes, unit_bytes)
+                        .into_iter()
+                        .for_each(|unit| open.outgoing.submit(unit));
+                    self.send_due(network, open, network.now_ns(), false);
+                    network.wake_if_idle();
+                }
+            }
+        }
+    }
+
+    /// The site says that one of its ports takes nothing.
+    pub(crate) fn refused(&self, to: Address) {
+        let senders = self.senders.lock().unwrap_or_else(PoisonError::into_inner).remove(&to);
+        for sender in senders.into_iter().flatten().filter_map(|sender| sender.upgrade()) {
+            sender.store(true, Ordering::Relaxed); // Nothing is read on the strength of it.
+        }
+    }
+}
+
+impl RemoteSender {
+    /// Waits until the site has answered, or is taken for dead.
+    pub(crate) fn connect(network: Weak<Inner>, from: Address, to: Address) -> Result<RemoteSender, ConnectError> {
+        let inner = network.upgrade().ok_or(ConnectError::NoNetwork { address: to })?;
+        let site = to.site().ok_or(ConnectError::IsGroup { address: to })?;
+        let peer = Arc::clone(inner.peer(site).ok_or(ConnectError::UnknownSite { site })?);
+        let is_refused = Arc::new(AtomicBool::new(false));
+        {
+            let mut senders = peer.senders.lock().unwrap_or_else(PoisonError::into_inner);
+            let known = senders.entry(to).or_default();
+            known.retain(|sender| sender.strong_count() > 0);
+            known.push(Arc::downgrade(&is_refused));
+        }
+        let life = peer.connect(&inner, to)?;
+        Ok(RemoteSender { to, from, peer, network, life, is_refused })
+    }
+
+    pub(crate) fn to(&self) -> Address {
+        self.to
+    }
+
+    pub(crate) fn bytes_max(&self) -> usize {
+        MESSAGE_BYTES_MAX - MESSAGE_HEADER_BYTES
+    }
+
+    pub(crate) fn send(&mut self, kind: Kind, bytes: &[u8], patience: Patience) -> Result<(), SendError> {
+        let closed = SendError::PortClosed { address: self.to };
+        let network = self.network.upgrade().ok_or(closed)?;
+        if self.is_refused.load(Ordering::Relaxed) {
+            return Err(closed);
+        }
+        self.peer.submit(&network, Some(self.life), (self.to, self.from, kind, bytes), patience)
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_refused.load(Ordering::Relaxed) || self.peer.state().life != self.life
+    }
+
+    pub(crate) fn is_drained(&self) -> bool {
+        let state = self.peer.state();
+        state.life == self.life && matches!(&state.phase, Phase::Open(open) if open.outgoing.is_drained())
+    }
+
+    /// Sends what is being gathered for a fuller datagram.
+    pub(crate) fn flush(&mut self) {
+        let Some(network) = self.network.upgrade() else { return };
+        if let Phase::Open(open) = &mut self.peer.state().phase {
+            self.peer.send_due(&network, open, network.now_ns(), true);
+        }
+    }
+}
