@@ -56,6 +56,8 @@ pub enum Command {
     Shell(DirArgs),
     /// Show the settings in force and where each comes from, or check the settings file.
     Config(ConfigArgs),
+    /// List, commit or abort the transactions that were prepared for a two-phase commit and are in doubt.
+    Prepared(PreparedArgs),
     /// Measure.
     Bench(BenchArgs),
     /// Measure what this machine gives a transactional system, and what to set.
@@ -84,6 +86,39 @@ pub struct TableArgs {
     pub at: DirArgs,
     /// Name of the table.
     pub table: String,
+}
+
+/// `prepared`
+#[derive(Clone, Debug, clap::Args)]
+pub struct PreparedArgs {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub at: DirArgs,
+    #[command(subcommand)]
+    #[allow(missing_docs)]
+    pub command: PreparedCommand,
+}
+
+/// What to do with the transactions in doubt.
+#[derive(Clone, Debug, Subcommand)]
+pub enum PreparedCommand {
+    /// Print them, by global id.
+    List,
+    /// Commit one (exit code 1 if none has that id).
+    Commit(PreparedIdArgs),
+    /// Roll one back (exit code 1 if none has that id).
+    Abort(PreparedIdArgs),
+}
+
+/// A transaction in doubt.
+#[derive(Clone, Debug, clap::Args)]
+pub struct PreparedIdArgs {
+    /// The global id that it was prepared under.
+    #[arg(value_name = "GLOBAL_ID")]
+    pub id: String,
+    /// The global id is hexadecimal.
+    #[arg(long)]
+    pub hex: bool,
 }
 
 /// How keys and values are written.

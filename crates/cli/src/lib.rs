@@ -5,7 +5,7 @@
 //! | what can be typed | `args` |
 //! | keys and values as text, hexadecimal, numbers; bytes shown readably | `text` |
 //! | files of rows | `rows` (parsing), `import`, `export` |
-//! | one command each | `commands`, `inspect`, `bench`, `probe` |
+//! | one command each | `commands`, `inspect`, `prepared`, `bench`, `probe` |
 //! | exit codes, and errors that say what to do | `outcome` |
 //! | output for people and for programs | `output`, `progress` |
 //!
@@ -21,6 +21,7 @@ mod import;
 mod inspect;
 mod outcome;
 mod output;
+mod prepared;
 mod probe;
 mod progress;
 pub mod rows;
@@ -56,6 +57,7 @@ fn run(args: &Args, output: &Output) -> anyhow::Result<outcome::Outcome> {
         Command::Compact(args) => inspect::compact(args, output),
         Command::Checkpoint(args) => inspect::checkpoint(args, output),
         Command::Config(args) => config::run(args, output),
+        Command::Prepared(args) => prepared::run(args, output),
         Command::Shell(args) => shell::run(args, output),
         Command::Bench(args) => bench::run(args, output),
         Command::Probe(args) => probe::run(args, output),

@@ -235,3 +235,30 @@ fn settings_are_shown_with_their_source_and_checked() {
     shell.file("env/ledgerstone.toml", &shell.run("config --defaults").out.replace("\n#", "\n").replace("\n ", "\n# "));
     assert_eq!(shell.run("config @ --check").out, "", "the defaults, uncommented, are accepted");
 }
+
+#[test]
+fn transactions_in_doubt_are_listed_and_decided() {
+    let shell = Shell::new();
+    shell.says("put @ fruit apple red", "");
+    shell.says("prepared @ list", "");
+    let dir = shell.0.path().join("env");
+    let env = ledgerstone::Environment::options().cache_bytes(16 << 20).open(&dir).unwrap();
+    for (id, key) in [(&b"order 7"[..], &b"apple"[..]), (b"order 8", b"pear"), (&[0xff, 1], b"plum")] {
+        let txn = env.begin().unwrap();
+        txn.bytes("fruit").unwrap().put(key, b"blue").unwrap();
+        let _ = txn.prepare(id).unwrap();
+    }
+    env.close().unwrap();
+    let listed = shell.run("prepared @ list");
+    let first: Vec<&str> = listed.out.lines().map(|line| line.split('\t').next().unwrap()).collect();
+    assert_eq!((listed.code, first), (0, vec!["order 7", "order 8", "\\xff\\x01"]));
+    let json = shell.run("--json prepared @ list").out;
+    assert!(json.starts_with("{\"global_id\":\"order 7\"") && json.contains("\"global_id_hex\":\"ff01\""), "{json}");
+    shell.says("prepared @ commit order~7", "");
+    shell.says("prepared @ abort order~8", "");
+    shell.says("prepared @ abort ff01 --hex", "");
+    shell.says("scan @ fruit", "apple\tblue\n");
+    let again = shell.run("prepared @ commit order~7");
+    assert_eq!((again.code, again.err.as_str()), (1, "no transaction is in doubt as \"order 7\"\n"));
+    assert_eq!(shell.run("prepared @ abort 0g --hex").code, 2);
+}

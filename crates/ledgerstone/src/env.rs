@@ -17,6 +17,7 @@ use crate::archive::Archive;
 use crate::background::Bell;
 use crate::catalog::{Entry, Known, TableInfo};
 use crate::config::Effective;
+use crate::prepared::Undecided;
 use crate::{Error, Isolation, Options, Transaction, TransactionOptions, background, open};
 
 /// Tries of [`Environment::transact`] before it gives a conflict back to its caller.
@@ -74,6 +75,7 @@ pub(crate) struct Inner {
     pub(crate) known: Known,
     /// Drops of tables that are under way (I3 in `isolation.rs`).
     pub(crate) drops: AtomicU64,
+    pub(crate) in_doubt: Undecided,
     pub(crate) effective: Effective,
     pub(crate) durability: Durability,
     pub(crate) environment: ledgerstone_log::EnvironmentId,
@@ -237,7 +239,8 @@ impl Environment {
         self.inner.handles.env.engine.is_failed()
     }
 
-    /// Closes in order: everything is written, so that the next open needs no recovery.
+    /// Closes in order: everything is written, so that the next open needs no recovery. Prepared transactions stay in doubt;
+    /// the next open finds them in the log.
     ///
     /// # Errors
     /// [`Error::TransactionsOpen`]; a page, the log or the control file cannot be written (the next open recovers).
@@ -287,6 +290,7 @@ impl Handles {
         self.env.engine.clear_undos();
         // Tables and iterators that outlive this handle touch nothing any more; others may open the environment.
         self.env.engine.fail("the environment was closed");
+        self.env.in_doubt.clear();
         self.env.lock.lock().take();
         result
     }

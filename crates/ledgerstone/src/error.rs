@@ -68,6 +68,26 @@ pub enum Error {
         "there is no such savepoint here: it was released, or lies after one that was gone back to, or outside this nested transaction"
     )]
     NoSavepoint,
+    /// A transaction is prepared under this global id and not yet decided.
+    #[error("a transaction is already prepared as {id}: commit or abort it first, or use another id")]
+    AlreadyPrepared {
+        /// The global id.
+        id: String,
+    },
+    /// No transaction is in doubt under this global id: it was decided, or never prepared, or is being decided just now.
+    #[error("no transaction is in doubt as {id}")]
+    NotPrepared {
+        /// The global id.
+        id: String,
+    },
+    /// A global id is empty or too long.
+    #[error("global id of {len} bytes: 1 to {max} bytes are needed")]
+    BadGlobalId {
+        /// Its length in bytes.
+        len: usize,
+        /// The longest allowed.
+        max: usize,
+    },
     /// All transaction slots are in use.
     #[error("{0} transactions are running, which is the most; end one, or raise transaction_count_max")]
     TooManyTransactions(u32),

@@ -34,12 +34,12 @@ impl fmt::Debug for OwnLocking {
     }
 }
 
-/// What the settings say about locks, for so many transactions.
-pub(crate) fn config(effective: &Effective, owner_count: u32) -> LockConfig {
+/// What the settings say about locks, for so many transactions and locks.
+pub(crate) fn config(effective: &Effective, owner_count: u32, lock_count_max: u32) -> LockConfig {
     LockConfig {
         owners: owner_count,
-        locks_max: effective.lock_count_max,
-        buckets: effective.lock_count_max / 4,
+        locks_max: lock_count_max,
+        buckets: lock_count_max / 4,
         conflict: effective.lock_conflict,
         victim: effective.deadlock_victim,
         searches_when_blocked: effective.deadlock_period_ms == 0,

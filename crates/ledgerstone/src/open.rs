@@ -38,6 +38,7 @@ use crate::background::Bell;
 use crate::catalog::Known;
 use crate::config::{self, Effective};
 use crate::env::Inner;
+use crate::prepared::Undecided;
 use crate::{Error, Options, Replacement, locking};
 
 const LOCK: &str = "lock";
@@ -89,7 +90,8 @@ fn create(options: &Options, disk: Arc<dyn Disk>, lock: Box<dyn DiskLock>) -> Re
     disk.sync_dir("")?;
     let control = ControlFile::create(&*disk, state)?;
     let report = RecoveryReport::default();
-    let inner = parts.into_inner(options, effective, disk, lock, space, catalog, to_free, control, report)?;
+    let none = Undecided::default();
+    let inner = parts.into_inner(options, effective, disk, lock, space, catalog, to_free, control, report, none)?;
     registered.keep();
     Ok(inner)
 }
@@ -187,6 +189,7 @@ fn recover(options: &Options, disk: Arc<dyn Disk>, lock: Box<dyn DiskLock>) -> R
     report.record_count = analysis.record_count;
     report.winner_count = analysis.winner_count;
     report.loser_count = analysis.losers.len() as u64;
+    report.in_doubt_count = analysis.in_doubt.len() as u64;
     report.was_clean = state.is_clean && analysis.losers.is_empty() && analysis.ends_with_checkpoint;
 
     // O2
@@ -212,10 +215,12 @@ fn recover(options: &Options, disk: Arc<dyn Disk>, lock: Box<dyn DiskLock>) -> R
 
     let space = Space::open(&engine, Arc::clone(&parts.data), state.environment)?;
     let (catalog, to_free, registered) = trees(&engine, &space);
+    let in_doubt = Undecided::after_restart(ledgerstone_recovery::keep_prepared(&engine, &analysis.in_doubt)?)?;
     report.undone_count = ledgerstone_recovery::undo(&engine, &analysis.losers)?;
     report.undo_ns = timer.lap();
 
-    let mut inner = parts.into_inner(options, effective, disk, lock, space, catalog, to_free, control, report)?;
+    let mut inner =
+        parts.into_inner(options, effective, disk, lock, space, catalog, to_free, control, report, in_doubt)?;
     if !inner.is_read_only {
         inner.checkpoint(false)?;
     }
@@ -288,9 +293,14 @@ impl Parts {
         found: &Analysis,
         next_incarnation: Option<u64>,
     ) -> Result<Parts, Error> {
-        // The losers of a crash need a slot each, however few there may be afterwards.
-        let slot_count = effective.transaction_count_max.max(u32::try_from(found.losers.len()).unwrap_or(u32::MAX));
-        let lock_config = locking::config(effective, slot_count);
+        // The losers of a crash need a slot each, however few there may be afterwards; the prepared keep theirs, and their
+        // locks, and leave the others what was asked for.
+        let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        let kept_count = count(found.in_doubt.len());
+        let slot_count = effective.transaction_count_max.max(count(found.losers.len())).saturating_add(kept_count);
+        let kept_locks = count(found.in_doubt.values().map(|kept| kept.record.locks.len()).sum());
+        let lock_count_max = effective.lock_count_max.saturating_add(kept_locks);
+        let lock_config = locking::config(effective, slot_count, lock_count_max);
         // Each transaction may have one, and ranges that read committed one each.
         let snapshot_count_max = slot_count.saturating_mul(2);
         let parts_bytes = [
@@ -363,6 +373,7 @@ impl Parts {
         to_free: ToFree,
         control: ControlFile,
         report: RecoveryReport,
+        in_doubt: Undecided,
     ) -> Result<Inner, Error> {
         let region = self.engine.region.clone();
         let archive = match &options.archive {
@@ -382,6 +393,7 @@ impl Parts {
             catalog,
             to_free,
             known: Known::default(),
+            in_doubt,
             durability: effective.durability,
             drops: AtomicU64::new(0),
             effective,

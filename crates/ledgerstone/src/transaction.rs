@@ -245,7 +245,7 @@ impl Transaction {
         Ok(self.end()?.abort()?)
     }
 
-    fn end(&mut self) -> Result<Txn, Error> {
+    pub(crate) fn end(&mut self) -> Result<Txn, Error> {
         let txn = self.shared.hold()?.state.txn.take();
         self.has_ended = true;
         txn.ok_or(Error::Finished)

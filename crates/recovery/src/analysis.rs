@@ -5,6 +5,7 @@
 //! each loser's whole chain lies in what is read.
 //!
 //! N1. A transaction is a loser if it has a record and neither `Commit` nor `End` follows.
+//!     A loser that was prepared, and had not begun to abort, is in doubt: it is kept for a decision from outside.
 //! N2. A nested top action is open if its `NtaBegin` has no `NtaEnd`; the outermost open one is kept.
 //! N3. A truncation of the data file ends the history of the pages behind its new end: what stands before it in the log is
 //!     over for them, and what follows begins with a format (`space/shrink.rs`). Redo has to know before it begins.
@@ -12,7 +13,9 @@
 use std::collections::BTreeMap;
 
 use ledgerstone_log::{LogScan, RecordKind};
+use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_page::{Lsn, PageId, Xid};
+use ledgerstone_txn::PrepareRecord;
 
 use crate::RecoveryError;
 
@@ -27,6 +30,17 @@ pub struct Loser {
     pub open_nested: Vec<Lsn>,
 }
 
+/// A transaction that waits for its commit or abort from outside.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InDoubt {
+    /// Its first record in the scan.
+    pub first: Lsn,
+    /// Its newest record, which is the Prepare record.
+    pub last: Lsn,
+    /// What that says.
+    pub record: PrepareRecord,
+}
+
 /// What the analysis found.
 #[derive(Debug, Clone, Default)]
 pub struct Analysis {
@@ -36,8 +50,10 @@ pub struct Analysis {
     pub incarnation: u64,
     /// The incarnations met, each with its first LSN.
     pub incarnations: Vec<(Lsn, u64)>,
-    /// Open transactions (N1).
+    /// Open transactions (N1), to be rolled back.
     pub losers: BTreeMap<Xid, Loser>,
+    /// Prepared transactions, to be kept.
+    pub in_doubt: BTreeMap<Xid, InDoubt>,
     /// Truncations of the data file, each with the first page that went (N3).
     pub truncations: Vec<(Lsn, PageId)>,
     /// Largest transaction id met.
@@ -82,19 +98,28 @@ pub fn analyse(mut scan: LogScan) -> Result<Analysis, RecoveryError> {
         found.max_xid = found.max_xid.max(xid);
         if matches!(record.kind(), RecordKind::Commit | RecordKind::End) {
             found.losers.remove(&xid);
+            found.in_doubt.remove(&xid);
             found.winner_count += u64::from(record.kind() == RecordKind::Commit);
             continue;
         }
         let loser = found.losers.entry(xid).or_insert_with(|| Loser { first: record.lsn(), ..Loser::default() });
         loser.last = record.lsn();
+        // Whatever follows a Prepare record is the beginning of a rollback, or its end.
+        found.in_doubt.remove(&xid);
         match record.kind() {
             RecordKind::NtaBegin => loser.open_nested.push(record.lsn()),
             RecordKind::NtaEnd => {
                 loser.open_nested.pop();
             }
+            RecordKind::Prepare if !planted::is_on(Bug::PreparedIsForgotten) => {
+                let lsn = record.lsn();
+                let said = PrepareRecord::decode(record.body()).map_err(|what| RecoveryError::Prepare { lsn, what })?;
+                found.in_doubt.insert(xid, InDoubt { first: loser.first, last: lsn, record: said });
+            }
             _ => {}
         }
     }
+    found.losers.retain(|xid, _| !found.in_doubt.contains_key(xid));
     found.incarnations = scan.incarnations().to_vec();
     found.end = scan.end();
     found.incarnation = scan.incarnation();

@@ -74,6 +74,14 @@ pub enum RecoveryError {
         /// The page.
         page: PageId,
     },
+    /// A Prepare record cannot be read: its transaction can neither be kept nor rolled back.
+    #[error("prepare record at LSN {lsn} is damaged: {what}")]
+    Prepare {
+        /// The record.
+        lsn: Lsn,
+        /// What is wrong.
+        what: &'static str,
+    },
     /// A redo worker ended by a panic: a bug in an operation.
     #[error("a redo worker panicked")]
     WorkerPanicked,

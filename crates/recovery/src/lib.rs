@@ -4,7 +4,7 @@
 //! which files an environment has or how it is opened; the facade puts the phases together:
 //!
 //! ```text
-//!  torn pages restored ─► analysis ─► incarnation raised ─► redo ─► undo ─► checkpoint
+//!  torn pages restored ─► analysis ─► incarnation raised ─► redo ─► prepared taken over ─► undo ─► checkpoint
 //! ```
 //! [`backup`] copies a running environment and reads such copies; [`PageRepair`] makes single pages whole from one and the log.
 #![forbid(unsafe_code)]
@@ -18,10 +18,10 @@ mod redo;
 mod report;
 mod undo;
 
-pub use analysis::{Analysis, Loser, analyse};
+pub use analysis::{Analysis, InDoubt, Loser, analyse};
 pub use checkpoint::{Checkpoint, checkpoint};
 pub use error::RecoveryError;
 pub use page_repair::{PageRepair, Repaired};
 pub use redo::{Redone, redo};
 pub use report::RecoveryReport;
-pub use undo::undo;
+pub use undo::{keep_prepared, undo};

@@ -21,6 +21,8 @@ pub struct RecoveryReport {
     pub winner_count: u64,
     /// Transactions that were open at the crash and have been rolled back.
     pub loser_count: u64,
+    /// Prepared transactions that wait for their commit or abort.
+    pub in_doubt_count: u64,
     /// Page updates applied by redo.
     pub redo_applied_count: u64,
     /// Page updates that the pages already had.

@@ -4,6 +4,8 @@
 //!     structures whole, and only then may a logical undo walk through them (design 6).
 //! U2. Then all losers are undone together, newest record first.
 //! U3. Whatever is undone leaves compensation records, so that a crash in here costs nothing but time.
+//! U4. Prepared transactions are taken over before that, with their locks: no checkpoint may pass them, and nobody may begin
+//!     before them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +14,22 @@ use ledgerstone_page::{Lsn, Xid};
 use ledgerstone_txn::{Engine, Txn};
 
 use crate::RecoveryError;
-use crate::analysis::Loser;
+use crate::analysis::{InDoubt, Loser};
+
+/// Takes the prepared transactions over, each with its locks (U4).
+///
+/// # Errors
+/// No slot for one of them, or no space for its rollback.
+pub fn keep_prepared(
+    engine: &Arc<Engine>,
+    in_doubt: &BTreeMap<Xid, InDoubt>,
+) -> Result<Vec<(InDoubt, Txn)>, RecoveryError> {
+    let keep = |(&xid, found): (&Xid, &InDoubt)| {
+        let txn = engine.adopt_prepared(xid, found.first, found.last, &found.record)?;
+        Ok((found.clone(), txn))
+    };
+    in_doubt.iter().map(keep).collect()
+}
 
 /// Rolls all losers back and ends them. Returns how many records were visited.
 ///

@@ -50,6 +50,15 @@ impl Chain {
         self.undo_needed
     }
 
+    /// Reserves room for a rollback of `bytes` and the records around it.
+    pub fn reserve_for_undo(&mut self, engine: &Engine, bytes: u64) -> Result<(), TxnError> {
+        let wanted = bytes + 4 * RECORD_OVERHEAD_BYTES as u64;
+        engine.log.reserve_undo(wanted)?;
+        self.undo_reserved += wanted;
+        self.undo_needed += bytes;
+        Ok(())
+    }
+
     #[inline]
     pub fn release_claim(&mut self, engine: &Engine) {
         if let Some(claim) = self.claim.take() {

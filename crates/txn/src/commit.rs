@@ -49,6 +49,10 @@ impl Txn {
     /// No space for the commit record (the transaction is rolled back), or a failed log: then it is unknown whether
     /// the commit will be found after a restart, and the environment has failed.
     pub fn commit(mut self, durability: Durability) -> Result<Committed, TxnError> {
+        self.commit_in_place(durability)
+    }
+
+    pub(crate) fn commit_in_place(&mut self, durability: Durability) -> Result<Committed, TxnError> {
         self.engine.check()?;
         if self.chain.last_lsn == Lsn(0) {
             return self.commit_reader(durability);
@@ -77,7 +81,7 @@ impl Txn {
         Ok(Committed { lsn, depends })
     }
 
-    fn commit_reader(mut self, durability: Durability) -> Result<Committed, TxnError> {
+    fn commit_reader(&mut self, durability: Durability) -> Result<Committed, TxnError> {
         self.end(true, None);
         let depends = self.depends;
         if depends == Lsn(0) || self.engine.log.durable_lsn() > depends {

@@ -87,6 +87,20 @@ pub enum TxnError {
         /// The transaction.
         xid: Xid,
     },
+    /// The global id of a two-phase commit is empty or too long.
+    #[error("global id of {len} bytes: 1 to {max} bytes are needed")]
+    GlobalId {
+        /// Its bytes.
+        len: usize,
+        /// The most.
+        max: usize,
+    },
+    /// Prepare was called inside a nested top action, which is neither done nor undone yet.
+    #[error("transaction {xid} cannot be prepared inside a nested top action")]
+    PreparedInNestedTop {
+        /// The transaction.
+        xid: Xid,
+    },
     /// A record in the chain of a transaction is not what the chain needs.
     #[error("record at LSN {lsn} does not belong to transaction {xid}")]
     BrokenChain {

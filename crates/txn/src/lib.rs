@@ -22,6 +22,8 @@ mod error;
 #[cfg(not(loom))]
 mod locks;
 #[cfg(not(loom))]
+mod prepare;
+#[cfg(not(loom))]
 mod rollback;
 #[cfg(not(loom))]
 mod savepoint;
@@ -47,6 +49,8 @@ pub use engine::{Engine, EngineParts, EngineSettings};
 pub use error::TxnError;
 #[cfg(not(loom))]
 pub use locks::{KeyLock, key_hash, key_name, table_name};
+#[cfg(not(loom))]
+pub use prepare::{GLOBAL_ID_BYTES_MAX, PREPARED_LOCKS_MAX, PrepareRecord};
 #[cfg(not(loom))]
 pub use savepoint::Savepoint;
 #[cfg(not(loom))]

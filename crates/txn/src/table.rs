@@ -19,7 +19,7 @@ use crate::TxnError;
 shared! {
     /// One transaction, as every process sees it.
     pub struct TxnSlot {
-        /// 0 free, 1 running, 2 rolling back, 3 committing.
+        /// See [`state`].
         pub state: AtomicU32,
         /// Open nested top actions.
         pub nesting: AtomicU32,
@@ -47,6 +47,8 @@ pub mod state {
     pub const ABORTING: u32 = 2;
     /// Its commit record is being appended.
     pub const COMMITTING: u32 = 3;
+    /// Waiting for a decision, since a prepare or a restart.
+    pub const PREPARED: u32 = 4;
 }
 
 /// Where beside the next id stands how many slots were ever taken (T2).

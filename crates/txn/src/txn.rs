@@ -4,7 +4,7 @@
 //!             claim            update, group           commit
 //!  begin ──► RUNNING ──────────────────────────────► COMMITTING ──► (slot free)
 //!               │  abort, drop, error in undo = Failed
-//!               ▼
+//!               ▼            (prepared, it ends only when told to: `prepare.rs`)
 //!            ABORTING  read the chain backwards, write compensation records, then End
 //! ```
 //! X1. A page changes only in [`Txn::update`] and [`Txn::group`] (and in redo), through `Operation::redo`, after its
@@ -57,6 +57,8 @@ pub struct Txn {
     pub(crate) compensating: Option<Lsn>,
     pub(crate) rolling_back: bool,
     pub(crate) ended: bool,
+    /// Both commit and abort can be had, and only on request (Y5 in `prepare.rs`).
+    pub(crate) is_prepared: bool,
     pub(crate) nesting: u32,
     pub(crate) marks: Marks,
     pub(crate) hooks: Vec<Hook>,
@@ -79,6 +81,7 @@ impl Txn {
             ended: false,
             writer: Writer::default(),
             view: None,
+            is_prepared: false,
             nesting: 0,
             marks: Marks::default(),
             hooks: Vec::new(),
@@ -117,6 +120,12 @@ impl Txn {
         self.chain.last_lsn
     }
 
+    /// Where its first record lies, or a little before it; none if it has written nothing.
+    #[must_use]
+    pub fn first_lsn(&self) -> Lsn {
+        self.chain.first_lsn
+    }
+
     /// True while it undoes: updates become compensation records and no locks are taken.
     #[must_use]
     pub fn is_rolling_back(&self) -> bool {
@@ -142,7 +151,7 @@ impl Txn {
     /// No space left on the device (nothing has changed), a claim larger than the log buffer, a failed environment.
     pub fn claim(&mut self, bytes: usize) -> Result<(), TxnError> {
         self.engine.check()?;
-        self.chain.claim(&self.engine, bytes, self.rolling_back)
+        self.chain.claim(&self.engine, bytes, self.rolling_back || self.is_prepared)
     }
 
     /// Logs one undoable update of a latched page and applies it; a compensation record while rolling back.
@@ -407,6 +416,9 @@ fn redo(engine: &Engine, page: &mut ExclusivePage<'_>, operation: &dyn Operation
 
 impl Drop for Txn {
     fn drop(&mut self) {
+        if self.is_prepared {
+            return; // Y5
+        }
         if !self.ended && self.engine.thread().is_err() {
             self.engine.fail("a transaction was dropped in a thread that has no slot, and cannot be rolled back there");
         }

@@ -8,7 +8,8 @@
 //! ```
 //! K1. The word lies in the writer's first chunk; every entry names that chunk, so that one store stamps them all.
 //! K2. A transaction that finds no memory for an image becomes *blind*: it notes nothing any more, and no snapshot that does
-//!     not see it can be read until it ends, nor, if it commits, ever (the floor rises above its commit).
+//!     not see it can be read until it ends, nor, if it commits, ever (the floor rises above its commit). So is one that a restart
+//!     has found prepared: its images are gone.
 
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
@@ -68,6 +69,14 @@ impl VersionStore {
             self.chunks.set_entry_count(writer.first, writer.count);
             let words = entry_words(key, before);
             writer.end = (1..words).fold(at, |end, _| self.chunks.after(end));
+        }
+    }
+
+    /// A writer whose first changes were made before a restart, which has taken their images: blind from the beginning (K2).
+    pub(crate) fn begin_blind(&self, writer: &mut Writer) {
+        if !writer.is_blind {
+            writer.is_blind = true;
+            self.state[0].blind_count.fetch_add(1, SeqCst);
         }
     }
 

@@ -1,0 +1,310 @@
+//! Prepare: the first half of a two-phase commit. Afterwards the transaction can do either, commit or abort, whatever crashes
+//! meanwhile, and does neither by itself.
+//!
+//! ```text
+//!                 prepare                    commit
+//!  RUNNING ──────────────────► PREPARED ─────────────────► COMMITTING ──► (slot free)
+//!             Prepare record      │   ▲ crash, restart: locks retaken, still PREPARED
+//!             durable             │
+//!                                 │ abort: Abort record, then as every rollback
+//!                                 ▼
+//!                              ABORTING
+//! ```
+//! Y1. Everything that commit or abort will need is held before the Prepare record is written: the locks, and room in the log.
+//! Y2. The record names the locks that keep others from what the transaction has written: all but S and IS. Those are given up
+//!     when the record is in the log: the transaction reads no more, and what it read it has read. Locks on keys of a table
+//!     that is locked X are not named; above [`PREPARED_LOCKS_MAX`] names tables are locked X until there are few enough.
+//! Y3. A Prepare record that is not followed by Commit, Abort or End is a transaction in doubt. An Abort record comes before the
+//!     first compensation record, so that a crash in the middle of the rollback does not ask again.
+//! Y4. The slot keeps its `first_lsn`, so the log and the scan LSN of checkpoints stay below the transaction's first record.
+//! Y5. Nobody but who calls [`Txn::commit_prepared`] or [`Txn::abort_prepared`] ends it: dropping the handle does nothing.
+//!
+//! Body of a Prepare record (numbers little-endian):
+//! ```text
+//! offset  size  field
+//!      0     1  format, 1
+//!      1     1  bytes g of the global id, 1 to 255
+//!      2     2  zero
+//!      4     4  number n of locks
+//!      8     8  bytes of log that a rollback will take
+//!     16     g  global id
+//!   16+g  17*n  locks, each { mode u8, space u64, item u64 }; modes 1 IS, 2 IX, 3 S, 4 SIX, 5 U, 6 X
+//! ```
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use ledgerstone_lock::{LockName, Mode, OwnerNo, Wait};
+use ledgerstone_log::RecordKind;
+use ledgerstone_page::planted::{self, Bug};
+use ledgerstone_page::{Lsn, TableId, Xid};
+
+use crate::table::state;
+use crate::txn::RECORD_OVERHEAD_BYTES;
+use crate::{Committed, Durability, Engine, Txn, TxnError};
+
+/// Longest global id in bytes; as long as two XA identifiers.
+pub const GLOBAL_ID_BYTES_MAX: usize = 255;
+/// Most lock names in a Prepare record; fewer if the log buffer is small.
+pub const PREPARED_LOCKS_MAX: usize = 4096;
+
+const FORMAT: u8 = 1;
+const HEAD_BYTES: usize = 16;
+const LOCK_BYTES: usize = 17;
+
+/// What a Prepare record says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PrepareRecord {
+    /// The name under which the coordinator knows the transaction.
+    pub global_id: Vec<u8>,
+    /// Bytes of log that a rollback will take.
+    pub undo_bytes: u64,
+    /// The locks to be held until the decision.
+    pub locks: Vec<(LockName, Mode)>,
+}
+
+impl PrepareRecord {
+    /// The body of the record.
+    ///
+    /// # Panics
+    /// If the global id is empty or longer than [`GLOBAL_ID_BYTES_MAX`].
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let len = self.global_id.len();
+        assert!((1..=GLOBAL_ID_BYTES_MAX).contains(&len), "a global id of {len} bytes");
+        let mut body = Vec::with_capacity(HEAD_BYTES + len + LOCK_BYTES * self.locks.len());
+        body.extend_from_slice(&[FORMAT, len as u8, 0, 0]);
+        body.extend_from_slice(&(self.locks.len() as u32).to_le_bytes());
+        body.extend_from_slice(&self.undo_bytes.to_le_bytes());
+        body.extend_from_slice(&self.global_id);
+        for (name, mode) in &self.locks {
+            body.push(*mode as u8);
+            body.extend_from_slice(&name.space.to_le_bytes());
+            body.extend_from_slice(&name.item.to_le_bytes());
+        }
+        body
+    }
+
+    /// Reads the body of a record. Takes any bytes.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub fn decode(body: &[u8]) -> Result<PrepareRecord, &'static str> {
+        let word = |at: usize| -> Option<u64> { Some(u64::from_le_bytes(body.get(at..at + 8)?.try_into().ok()?)) };
+        let (Some(first), Some(undo_bytes)) = (word(0), word(8)) else { return Err("it is too short") };
+        let [format, len, zero, zero_too, ..] = first.to_le_bytes();
+        if format != FORMAT || zero != 0 || zero_too != 0 {
+            return Err("its format is unknown");
+        }
+        let global_end = HEAD_BYTES + usize::from(len);
+        let (Some(global_id), Some(rest)) = (body.get(HEAD_BYTES..global_end), body.get(global_end..)) else {
+            return Err("its global id is cut off");
+        };
+        if len == 0 {
+            return Err("its global id is empty");
+        }
+        let count = (first >> 32) as usize;
+        if rest.len() != count.saturating_mul(LOCK_BYTES) {
+            return Err("its number of locks is wrong");
+        }
+        let mut locks = Vec::with_capacity(count);
+        for lock in rest.chunks_exact(LOCK_BYTES) {
+            let mode = Mode::ALL.into_iter().find(|mode| *mode as u8 == lock[0]).ok_or("a lock mode is unknown")?;
+            let number = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| lock[at + i]));
+            locks.push((LockName { space: number(1), item: number(9) }, mode));
+        }
+        Ok(PrepareRecord { global_id: global_id.to_vec(), undo_bytes, locks })
+    }
+}
+
+/// The locks of a transaction, as prepare sees them.
+#[derive(Default)]
+struct Sorted {
+    /// To be named in the record.
+    kept: Vec<(LockName, Mode)>,
+    /// To be given up, or lowered to IX.
+    read: Vec<(LockName, Mode)>,
+}
+
+impl Txn {
+    /// Prepares: when this returns, the transaction survives any crash, and is committed or aborted by nothing but
+    /// [`Txn::commit_prepared`] and [`Txn::abort_prepared`]. Its S locks are released.
+    ///
+    /// The caller sees to it that global ids are unique. Waits for the device, and for table locks where there are too many
+    /// key locks to write down.
+    ///
+    /// # Errors
+    /// [`TxnError::GlobalId`]; [`TxnError::PreparedInNestedTop`]; a table lock was refused; no space (all: nothing has changed,
+    /// the transaction runs on). A failed log: a restart will tell.
+    pub fn prepare(&mut self, global_id: &[u8]) -> Result<Lsn, TxnError> {
+        self.engine.check()?;
+        if !(1..=GLOBAL_ID_BYTES_MAX).contains(&global_id.len()) {
+            return Err(TxnError::GlobalId { len: global_id.len(), max: GLOBAL_ID_BYTES_MAX });
+        }
+        if self.nesting > 0 {
+            return Err(TxnError::PreparedInNestedTop { xid: self.xid() });
+        }
+        let locks = self.prepare_few_locks()?;
+        let undo_bytes = self.chain.undo_needed();
+        let record = PrepareRecord { global_id: global_id.to_vec(), undo_bytes, locks: locks.kept };
+        let body = record.encode();
+        self.claim(body.len() + 2 * RECORD_OVERHEAD_BYTES)?;
+        let lsn = self.chain.append_plain(&self.engine, RecordKind::Prepare, &[&body])?;
+        self.release_claim();
+        self.is_prepared = true;
+        self.slot().state.store(state::PREPARED, Relaxed);
+        self.marks.truncate(0);
+        self.view = None;
+        for (name, mode) in locks.read {
+            match mode {
+                Mode::SIX => drop(self.engine.locks.downgrade(self.owner(), name, Mode::IX)),
+                _ => drop(self.engine.locks.unlock(self.owner(), name)),
+            }
+        }
+        // What it has read from others is below in the log.
+        self.engine.log.flush_to(lsn)?;
+        Ok(lsn)
+    }
+
+    /// True from [`Txn::prepare`] until it is committed or aborted.
+    #[must_use]
+    pub fn is_prepared(&self) -> bool {
+        self.is_prepared && !self.ended
+    }
+
+    /// Commits a prepared transaction, durably. It needs nothing that could be refused.
+    ///
+    /// # Errors
+    /// A failed log: a restart tells whether the commit was kept or is to be decided again.
+    pub fn commit_prepared(&mut self) -> Result<Committed, TxnError> {
+        self.commit_in_place(Durability::Sync)
+    }
+
+    /// Aborts a prepared transaction; durably, so that it is not in doubt again after a crash.
+    ///
+    /// # Errors
+    /// A rollback that fails fails the environment; a restart finishes it, or asks again.
+    pub fn abort_prepared(&mut self) -> Result<(), TxnError> {
+        self.engine.check()?;
+        self.claim(2 * RECORD_OVERHEAD_BYTES)?;
+        let lsn = self.chain.append_plain(&self.engine, RecordKind::Abort, &[])?; // Y3
+        self.is_prepared = false;
+        self.roll_back_all()?;
+        self.engine.log.flush_to(lsn)?;
+        Ok(())
+    }
+
+    fn prepare_few_locks(&mut self) -> Result<Sorted, TxnError> {
+        let room = (self.engine.log.claim_bytes_max() as usize / 2).saturating_sub(512) / LOCK_BYTES;
+        loop {
+            let locks = self.prepare_sorted_locks();
+            if locks.kept.len() <= room.min(PREPARED_LOCKS_MAX) {
+                return Ok(locks);
+            }
+            let mut counts = BTreeMap::new();
+            for (name, _) in locks.kept.iter().filter(|(name, _)| !name.is_table()) {
+                *counts.entry(name.space >> 2).or_insert(0_usize) += 1;
+            }
+            let Some((&table, _)) = counts.iter().max_by_key(|(_, count)| **count) else { return Ok(locks) };
+            self.lock_table(TableId(table), Mode::X)?;
+        }
+    }
+
+    fn prepare_sorted_locks(&self) -> Sorted {
+        let mut held = Vec::new();
+        self.engine.locks.for_each_held(self.owner(), &mut |name, mode| held.push((name, mode)));
+        let whole: Vec<u64> = held
+            .iter()
+            .filter(|(name, mode)| name.is_table() && *mode == Mode::X)
+            .map(|(name, _)| name.space)
+            .collect();
+        let mut locks = Sorted::default();
+        for (name, mode) in held {
+            let is_covered = !name.is_table() && whole.contains(&(name.space & !3));
+            match mode {
+                Mode::S | Mode::IS => locks.read.push((name, mode)),
+                Mode::SIX => {
+                    locks.read.push((name, mode));
+                    locks.kept.push((name, Mode::IX));
+                }
+                Mode::IX | Mode::U | Mode::X if !is_covered => locks.kept.push((name, mode)),
+                Mode::IX | Mode::U | Mode::X => {}
+            }
+        }
+        locks
+    }
+}
+
+impl Engine {
+    /// Takes over a transaction that was prepared before a restart: with its locks, its room in the log, and its mark that keeps
+    /// the log. Before any other transaction begins.
+    ///
+    /// # Errors
+    /// No slot, no space for its rollback; [`TxnError::Lock`] if its locks are not free, which cannot be.
+    pub fn adopt_prepared(
+        self: &Arc<Engine>,
+        xid: Xid,
+        first: Lsn,
+        last: Lsn,
+        record: &PrepareRecord,
+    ) -> Result<Txn, TxnError> {
+        let mut txn = self.adopt(xid, first, last)?;
+        txn.is_prepared = true; // Y5, should anything below fail.
+        txn.slot().state.store(state::PREPARED, Relaxed);
+        self.versions.begin_blind(&mut txn.writer);
+        if !planted::is_on(Bug::PreparedWithoutLocks) {
+            for &(name, mode) in &record.locks {
+                let _ = self.locks.lock(OwnerNo(txn.chain.no), name, mode, Wait::Try)?;
+            }
+        }
+        txn.chain.reserve_for_undo(self, record.undo_bytes)?;
+        Ok(txn)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record() -> PrepareRecord {
+        let locks = vec![
+            (LockName::table(TableId(0x1122)), Mode::IX),
+            (LockName::key(TableId(0x1122), 0x0102_0304_0506_0708), Mode::X),
+        ];
+        PrepareRecord { global_id: b"gid".to_vec(), undo_bytes: 0x99, locks }
+    }
+
+    #[test]
+    fn golden_bytes_of_a_prepare_record() {
+        let mut expected = vec![1, 3, 0, 0, 2, 0, 0, 0, 0x99, 0, 0, 0, 0, 0, 0, 0];
+        expected.extend_from_slice(b"gid");
+        expected.extend_from_slice(&[2, 0x88, 0x44, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        expected.extend_from_slice(&[6, 0x89, 0x44, 0, 0, 0, 0, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1]);
+        assert_eq!(record().encode(), expected);
+        assert_eq!(PrepareRecord::decode(&expected), Ok(record()));
+    }
+
+    #[test]
+    fn the_names_of_key_locks_are_a_format_too() {
+        // They stand in Prepare records: another hash would retake other locks.
+        assert_eq!(crate::key_hash(b""), 0x2d06_8005_38d3_94c2);
+        assert_eq!(crate::key_hash(b"ledgerstone"), 475_144_449_173_701_498);
+        let supremum = crate::key_name(TableId(5), crate::KeyLock::Supremum);
+        assert_eq!((supremum.space, supremum.item), (5 << 2 | 2, u64::MAX));
+    }
+
+    #[test]
+    fn any_bytes_give_a_record_or_a_reason() {
+        let good = record().encode();
+        for len in 0..good.len() {
+            assert!(PrepareRecord::decode(&good[..len]).is_err(), "{len} bytes");
+        }
+        assert!(PrepareRecord::decode(&[&good[..], &[0]].concat()).is_err());
+        for (at, byte) in [(0, 2), (1, 0), (1, 255), (2, 1), (4, 0xff), (7, 0xff), (19, 0), (19, 7)] {
+            let mut bad = good.clone();
+            bad[at] = byte;
+            assert!(PrepareRecord::decode(&bad).is_err(), "byte {at} is {byte}");
+        }
+    }
+}
