@@ -8,11 +8,11 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-use ledgerstone::{BytesTable, CompactOptions, Environment, Error, Ticket, Transaction, TransactionOptions};
+use ledgerstone::{BytesTable, CompactOptions, Environment, Error, Savepoint, Ticket, Transaction, TransactionOptions};
 use ledgerstone_disk::{FaultDisk, SimDisk};
 use ledgerstone_region::sync;
 
-use super::judge::{Outcome, Record};
+use super::judge::{Outcome, Record, TwoPhase};
 use super::model::{Bytes, Deed, Patch, Seen, patched, value_bytes};
 use super::plan::{Durability, End, JOURNAL, Job, Key, Step, TransactionPlan, key_bytes, table_name};
 use crate::counters::Counters;
@@ -54,6 +54,22 @@ enum Trouble {
     Down,
     /// No excuse.
     Bug(String),
+}
+
+/// Why a nested transaction does not commit.
+enum Stop {
+    /// The plan says so.
+    Planned,
+    /// The whole transaction cannot go on.
+    Trouble(Trouble),
+    /// The nested transaction could not begin or end.
+    Refused(Error),
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Stop {
+        Stop::Refused(error)
+    }
 }
 
 impl Client {
@@ -100,6 +116,14 @@ impl Client {
                         Err(error) => self.goes_on("wait for a ticket", &error, &mut report),
                     }
                 }
+                Job::Decide => {
+                    let is_left = |record: &&mut Record| record.outcome == Outcome::InDoubt;
+                    let Some(record) = report.records.iter_mut().find(is_left) else { continue };
+                    match self.decide(record) {
+                        Ok(()) => true,
+                        Err(error) => self.goes_on("a decision", &error, &mut report),
+                    }
+                }
                 Job::Transaction(plan) => self.transaction(plan, number, &mut report, &mut tickets),
             };
             if !went_on || self.disk.is_crashed() {
@@ -126,8 +150,15 @@ impl Client {
         for attempt in 0..=plan.retries {
             let mark = plan.mark_at.map(|_| format!("{}.{}.{number}.{attempt}", self.life, self.number));
             let mark = mark.map(|mark| Bytes::from(mark.as_bytes()));
-            let mut record =
-                Record { client: self.number, mark, deeds: Vec::new(), asked_at: 0, outcome: Outcome::Ended };
+            let two_phase = match plan.end {
+                End::Prepare { commits, .. } => {
+                    let global_id = format!("two-phase {}.{}.{number}.{attempt}", self.life, self.number).into_bytes();
+                    Some(TwoPhase { global_id, commits, prepared_lsn: 0 })
+                }
+                _ => None,
+            };
+            let (deeds, outcome) = (Vec::new(), Outcome::Ended);
+            let mut record = Record { client: self.number, mark, deeds, asked_at: 0, two_phase, outcome };
             let result = self.attempt(plan, &mut record);
             let index = report.records.len();
             report.records.push(record);
@@ -165,13 +196,8 @@ impl Client {
         };
         let options = with_durability(durability);
         let txn = self.env.begin_with(options).map_err(|error| self.trouble("begin", &error))?;
-        let mut hands = Hands { txn: &txn, tables: BTreeMap::new() };
-        let done = plan.steps.iter().enumerate().try_for_each(|(number, step)| {
-            if plan.mark_at == Some(number) {
-                self.mark(&mut hands, record)?;
-            }
-            self.step(&mut hands, step, record)
-        });
+        let mut hands = Hands { txn: &txn, tables: BTreeMap::new(), savepoints: Vec::new() };
+        let done = self.steps(&mut hands, plan, 0, plan.steps.len(), record);
         let done = done.and_then(|()| {
             if plan.mark_at.is_some_and(|at| at >= plan.steps.len()) { self.mark(&mut hands, record) } else { Ok(()) }
         });
@@ -186,6 +212,7 @@ impl Client {
         }
         match plan.end {
             End::Commit | End::CommitAndWait => self.commit(txn, plan, record),
+            End::Prepare { is_left, .. } => self.prepare(txn, is_left, record).map(|()| None),
             End::Abort => txn.abort().map(|()| None).map_err(|error| self.trouble("abort", &error)),
             End::Drop => {
                 drop(txn);
@@ -222,6 +249,115 @@ impl Client {
             record.outcome = Outcome::Committed { lsn, durable };
         }
         Ok((!durable).then_some(ticket))
+    }
+
+    /// Prepares, and decides if the decision is not left to others.
+    fn prepare(&self, txn: Transaction, is_left: bool, record: &mut Record) -> Result<(), Trouble> {
+        record.asked_at = self.clock.fetch_add(1, SeqCst);
+        record.outcome = Outcome::Preparing;
+        let Some(two_phase) = &mut record.two_phase else { return Ok(()) };
+        let prepared = match txn.prepare(&two_phase.global_id) {
+            Ok(prepared) => prepared,
+            Err(error) => {
+                let trouble = self.trouble("prepare", &error);
+                if !matches!(trouble, Trouble::Down) {
+                    record.outcome = Outcome::Ended;
+                }
+                return Err(trouble);
+            }
+        };
+        two_phase.prepared_lsn = prepared.lsn().0;
+        record.outcome = Outcome::InDoubt;
+        drop(prepared); // Which decides nothing.
+        if is_left { Ok(()) } else { self.decide(record).map_err(|error| self.trouble("a decision", &error)) }
+    }
+
+    /// Carries the decision out.
+    fn decide(&self, record: &mut Record) -> Result<(), Error> {
+        let Some(TwoPhase { global_id, commits, .. }) = &record.two_phase else { return Ok(()) };
+        sync::yield_point("client");
+        record.outcome = Outcome::Deciding;
+        record.outcome = if *commits {
+            Outcome::Committed { lsn: self.env.commit_in_doubt(global_id)?.lsn.0, durable: true }
+        } else {
+            self.env.abort_in_doubt(global_id)?;
+            Outcome::Ended
+        };
+        Ok(())
+    }
+
+    /// Does the steps from one number on to another, and sets the mark where it belongs.
+    fn steps(
+        &self,
+        hands: &mut Hands<'_>,
+        plan: &TransactionPlan,
+        from: usize,
+        to: usize,
+        record: &mut Record,
+    ) -> Result<(), Trouble> {
+        let mut at = from;
+        while at < to {
+            if plan.mark_at == Some(at) {
+                self.mark(hands, record)?;
+            }
+            match plan.steps[at] {
+                Step::Nest { steps, commits } => {
+                    let end = (at + 1 + steps).min(to);
+                    self.nest(hands, plan, at + 1, end, commits, record)?;
+                    at = end;
+                }
+                Step::Savepoint => {
+                    let savepoint = hands.txn.savepoint().map_err(|error| self.trouble("savepoint", &error))?;
+                    hands.savepoints.push(Some(savepoint));
+                    record.deeds.push((Deed::Savepoint, Seen::Done));
+                    at += 1;
+                }
+                Step::RollbackTo(number) | Step::Release(number) => {
+                    if let Some((place, savepoint)) = hands.savepoint(number) {
+                        let goes_back = matches!(plan.steps[at], Step::RollbackTo(_));
+                        let done =
+                            if goes_back { hands.txn.rollback_to(savepoint) } else { hands.txn.release(savepoint) };
+                        done.map_err(|error| self.trouble("rollback to a savepoint", &error))?;
+                        hands.forget(if goes_back { place + 1 } else { place });
+                        let deed = if goes_back { Deed::RollbackTo(place) } else { Deed::Release(place) };
+                        record.deeds.push((deed, Seen::Done));
+                    }
+                    at += 1;
+                }
+                ref step => {
+                    self.step(hands, step, record)?;
+                    at += 1;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn nest(
+        &self,
+        hands: &mut Hands<'_>,
+        plan: &TransactionPlan,
+        from: usize,
+        to: usize,
+        commits: bool,
+        record: &mut Record,
+    ) -> Result<(), Trouble> {
+        let place = hands.savepoints.len();
+        let result = hands.txn.nested(|_| {
+            hands.savepoints.push(None);
+            record.deeds.push((Deed::Savepoint, Seen::Done));
+            self.steps(hands, plan, from, to, record).map_err(Stop::Trouble)?;
+            if commits { Ok(()) } else { Err(Stop::Planned) }
+        });
+        hands.forget(place);
+        match result {
+            Ok(()) => {}
+            Err(Stop::Planned) => record.deeds.push((Deed::RollbackTo(place), Seen::Done)),
+            Err(Stop::Trouble(trouble)) => return Err(trouble),
+            Err(Stop::Refused(error)) => return Err(self.trouble("nested transaction", &error)),
+        }
+        record.deeds.push((Deed::Release(place), Seen::Done));
+        Ok(())
     }
 
     /// Does the deeds of a step.
@@ -277,6 +413,7 @@ impl Client {
                 sync::sleep_ns(us * 1000);
                 Ok(())
             }
+            Step::Savepoint | Step::RollbackTo(_) | Step::Release(_) | Step::Nest { .. } => Ok(()), // See `steps`.
         }
     }
 
@@ -353,9 +490,25 @@ fn acknowledge(record: &mut Record) {
 struct Hands<'a> {
     txn: &'a Transaction,
     tables: BTreeMap<String, BytesTable>,
+    /// Savepoints that stand, and `None` where a nested transaction began.
+    savepoints: Vec<Option<Savepoint>>,
 }
 
 impl Hands<'_> {
+    /// One of the savepoints of the innermost nested transaction, and its place.
+    fn savepoint(&self, number: usize) -> Option<(usize, Savepoint)> {
+        let first = self.savepoints.iter().rposition(Option::is_none).map_or(0, |child| child + 1);
+        let usable = &self.savepoints[first..];
+        let at = number.checked_rem(usable.len())?;
+        usable[at].map(|savepoint| (first + at, savepoint))
+    }
+
+    /// Forgets all savepoints but the first `count`, and the tables, some of which may be gone.
+    fn forget(&mut self, count: usize) {
+        self.savepoints.truncate(count);
+        self.tables.clear();
+    }
+
     fn table(&mut self, name: &str) -> Result<&BytesTable, Error> {
         if !self.tables.contains_key(name) {
             self.tables.insert(name.to_owned(), self.txn.bytes(name)?);
@@ -405,6 +558,7 @@ impl Hands<'_> {
                 Seen::Done
             }
             Deed::List => Seen::Names(self.txn.table_names()?),
+            Deed::Savepoint | Deed::RollbackTo(_) | Deed::Release(_) => Seen::Done, // See `Client::steps`.
             Deed::Mark { key } => {
                 if !self.tables.contains_key(JOURNAL) {
                     self.tables.insert(JOURNAL.to_owned(), self.txn.bytes_or_create(JOURNAL)?);

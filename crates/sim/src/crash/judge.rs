@@ -15,13 +15,17 @@
 //!   the end is, byte for byte, what recovery left.
 //! - J7. The same for readers that were told that what they read is durable.
 //!
+//! - J8. A transaction that was prepared and not decided is in doubt after the crash, with its locks; one that was decided,
+//!   or never prepared, is not ([`super::doubt`]). What was decided for it after the crash is what is found.
+//!
 //! In which order are they run? Under strict two-phase locking with early release, locks go when the commit record is
 //! in the log, so that the order in which *commit was called* agrees with every conflict: whoever met a lock of
 //! another got it after that one's commit call had begun, and before its own. The harness counts events (one baton, so
 //! the count is exact) and so has a serial order for all, those without an answer included. When all present ones have
-//! an LSN, the order of LSNs is tried as well and must do as well: that is the prefix order that a crash cuts.
+//! an LSN, the order of LSNs is tried as well and must do as well: that is the prefix order that a crash cuts. A prepared
+//! transaction gives up what it has read when it is prepared, so that is its place in both orders.
 
-use super::model::{Bytes, Deed, Seen, State};
+use super::model::{Alone, Bytes, Deed, Seen, State};
 
 /// One run of a transaction: what it did and what it was told.
 #[derive(Debug, Clone)]
@@ -32,10 +36,23 @@ pub struct Record {
     pub mark: Option<Bytes>,
     /// What it did, and saw.
     pub deeds: Vec<(Deed, Seen)>,
-    /// When it asked to commit, by the harness's count of events.
+    /// When it asked to commit, or to be prepared, by the harness's count of events.
     pub asked_at: u64,
+    /// What is to become of it if it is prepared.
+    pub two_phase: Option<TwoPhase>,
     /// How it ended.
     pub outcome: Outcome,
+}
+
+/// A transaction in a two-phase commit, as its coordinator knows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TwoPhase {
+    /// Its global id.
+    pub global_id: Vec<u8>,
+    /// What the coordinator has decided.
+    pub commits: bool,
+    /// LSN of its Prepare record; 0 if that was not told.
+    pub prepared_lsn: u64,
 }
 
 /// How a transaction ended, as far as its client knows.
@@ -51,6 +68,17 @@ pub enum Outcome {
         lsn: u64,
         /// Acknowledged as durable, with all it had read.
         durable: bool,
+    },
+    /// It asked to be prepared and the crash came instead of an answer.
+    Preparing,
+    /// It was prepared.
+    InDoubt,
+    /// The decision was under way when the crash came.
+    Deciding,
+    /// Committed after the crash, with an LSN of the next life.
+    Settled {
+        /// LSN of the commit.
+        lsn: u64,
     },
 }
 
@@ -105,6 +133,22 @@ pub fn judge(evidence: &Evidence<'_>) -> Result<Verdict, Vec<String>> {
             }
             Outcome::Ended => {}
             Outcome::Unknown => verdict.unanswered_present += u64::from(present),
+            Outcome::Preparing | Outcome::InDoubt => {
+                return Err(vec![format!("J8: {} was prepared, perhaps, and nobody has decided it", name(record))]);
+            }
+            Outcome::Deciding => {
+                let commits = record.two_phase.as_ref().is_some_and(|two_phase| two_phase.commits);
+                if commits != present {
+                    let found = if present { "there" } else { "missing" };
+                    return Err(vec![format!("J8: {} was decided, commits {commits}, and is {found}", name(record))]);
+                }
+            }
+            Outcome::Settled { lsn } => {
+                if !present {
+                    return Err(vec![format!("J8: {} was committed after the crash, and is missing", name(record))]);
+                }
+                verdict.lsn_max = verdict.lsn_max.max(lsn);
+            }
             Outcome::Committed { lsn, durable } => {
                 if !present && (durable || evidence.closed) {
                     let why = if durable { "acknowledged as durable" } else { "committed before the close" };
@@ -144,8 +188,8 @@ pub fn judge(evidence: &Evidence<'_>) -> Result<Verdict, Vec<String>> {
     let mut serial: Vec<&Record> = records
         .iter()
         .filter(|record| {
-            let sure_reader =
-                record.mark.is_none() && matches!(record.outcome, Outcome::Committed { durable: true, .. });
+            let is_sure = matches!(record.outcome, Outcome::Committed { durable: true, .. } | Outcome::Settled { .. });
+            let sure_reader = record.mark.is_none() && is_sure;
             is_present(record) || sure_reader
         })
         .collect();
@@ -156,8 +200,13 @@ pub fn judge(evidence: &Evidence<'_>) -> Result<Verdict, Vec<String>> {
         return Err(prefixed("J6: the present transactions lead to another state than was found", differences));
     }
 
-    let all_answered = records.iter().all(|record| record.outcome != Outcome::Unknown || record.mark.is_none());
+    let is_answered = |record: &Record| !matches!(record.outcome, Outcome::Unknown | Outcome::Deciding);
+    let all_answered = records.iter().all(|record| is_answered(record) || record.mark.is_none());
     if all_answered {
+        let settled =
+            records.iter().filter(|r| r.mark.is_some() && matches!(r.outcome, Outcome::Settled { .. })).map(|r| (0, r));
+        by_lsn.extend(settled);
+        by_lsn.sort_by_key(|(lsn, record)| record.two_phase.as_ref().map_or(*lsn, |two| two.prepared_lsn));
         let present: Vec<&Record> =
             by_lsn.iter().map(|(_, record)| *record).filter(|record| is_present(record)).collect();
         let end = replay(base, &present).map_err(|why| prefixed("J6: in the order of LSNs", why))?;
@@ -176,8 +225,9 @@ pub fn judge(evidence: &Evidence<'_>) -> Result<Verdict, Vec<String>> {
 fn replay(base: &State, records: &[&Record]) -> Result<State, Vec<String>> {
     let mut state = base.clone();
     for record in records {
+        let mut alone = Alone::new(&mut state);
         for (number, (deed, seen)) in record.deeds.iter().enumerate() {
-            let expected = state.apply(deed);
+            let expected = alone.apply(deed);
             if expected != *seen {
                 return Err(vec![
                     format!("{} saw at its step {number} what it could not see", name(record)),
@@ -220,6 +270,9 @@ pub fn describe(deed: &Deed) -> String {
         Deed::Drop { table } => format!("drop {table}"),
         Deed::List => "list tables".to_owned(),
         Deed::Mark { key } => format!("mark {}", Short(key)),
+        Deed::Savepoint => "savepoint".to_owned(),
+        Deed::RollbackTo(at) => format!("rollback to savepoint {at}"),
+        Deed::Release(at) => format!("release savepoint {at}"),
     }
 }
 
@@ -256,7 +309,7 @@ mod tests {
             (Deed::Put { table, key, value: bytes(mark) }, Seen::Done),
             (Deed::Mark { key: bytes(mark) }, Seen::Done),
         ];
-        Record { client: 0, mark: Some(bytes(mark)), deeds, asked_at, outcome }
+        Record { client: 0, mark: Some(bytes(mark)), deeds, asked_at, two_phase: None, outcome }
     }
 
     fn state(marks: &[&str], value: Option<&str>) -> State {
@@ -325,6 +378,7 @@ mod tests {
             mark: None,
             deeds: deeds.clone(),
             asked_at: 2,
+            two_phase: None,
             outcome: committed(0, durable),
         };
         let writer = record("a", 1, committed(10, false), None);
@@ -338,6 +392,42 @@ mod tests {
         check(&[record("a", 1, committed(5, false), None)], false, &state(&["a"], Some("a")), Err("J2"));
         let records = [record("a", 1, committed(9, false), None), record("b", 2, committed(9, false), Some("a"))];
         check(&records, false, &state(&["a", "b"], Some("b")), Err("J2"));
+    }
+
+    fn prepared(mark: &str, asked_at: u64, commits: bool, prepared_lsn: u64, outcome: Outcome) -> Record {
+        let two_phase = Some(TwoPhase { global_id: mark.as_bytes().to_vec(), commits, prepared_lsn });
+        Record { two_phase, ..record(mark, asked_at, outcome, None) }
+    }
+
+    #[test]
+    fn prepared_transactions_are_what_was_decided() {
+        for outcome in [Outcome::InDoubt, Outcome::Preparing] {
+            check(&[prepared("a", 1, true, 10, outcome)], false, &state(&["a"], Some("a")), Err("J8"));
+        }
+        for (commits, found, expected) in
+            [(true, &["a"][..], Ok(1)), (true, &[], Err("J8")), (false, &[], Ok(0)), (false, &["a"], Err("J8"))]
+        {
+            let found = state(found, found.first().copied());
+            check(&[prepared("a", 1, commits, 10, Outcome::Deciding)], false, &found, expected);
+        }
+        // `b` came after the prepare, over what `a` had read; its LSN is below that of the commit of `a`.
+        let over = Record {
+            deeds: vec![(Deed::Mark { key: bytes("b") }, Seen::Done)],
+            ..record("b", 2, committed(20, false), None)
+        };
+        let settled = prepared("a", 1, true, 10, Outcome::Settled { lsn: 15 });
+        check(&[settled.clone(), over.clone()], false, &state(&["a", "b"], Some("a")), Ok(2));
+        check(&[settled, over], false, &state(&["b"], None), Err("J8"));
+    }
+
+    #[test]
+    fn what_was_taken_back_is_not_there() {
+        let mut wrote = record("a", 1, committed(10, true), None);
+        let place = |value: &str| Deed::Put { table: "t".into(), key: bytes("k"), value: bytes(value) };
+        wrote.deeds.extend([Deed::Savepoint, place("taken back"), Deed::Savepoint].map(|deed| (deed, Seen::Done)));
+        wrote.deeds.extend([place("too"), Deed::RollbackTo(0), Deed::Release(0)].map(|deed| (deed, Seen::Done)));
+        check(&[wrote.clone()], false, &state(&["a"], Some("a")), Ok(1));
+        check(&[wrote], false, &state(&["a"], Some("taken back")), Err("J6"));
     }
 
     #[test]

@@ -6,10 +6,12 @@
 //! | [`client`] | does it, and writes down what it did and saw |
 //! | [`round`] | power on, power off, and what is kept in between |
 //! | [`model`] | the engine as it should be |
+//! | [`doubt`] | transactions in doubt after a restart: are they the right ones, with their locks? Then they are decided |
 //! | [`judge`] | is what recovery left allowed? |
 //! | [`shrink`] | the smallest plan that still fails |
 
 pub mod client;
+pub mod doubt;
 pub mod judge;
 pub mod model;
 pub mod plan;

@@ -66,6 +66,12 @@ pub enum Deed {
     Mark {
         key: Bytes,
     },
+    /// Sets a savepoint, or begins a nested transaction, on top of the stack of both.
+    Savepoint,
+    /// Goes back to the savepoint at this place of the stack, and forgets those above it.
+    RollbackTo(usize),
+    /// Forgets the savepoint at this place of the stack and those above it.
+    Release(usize),
 }
 
 /// How [`Deed::Modify`] changes a value.
@@ -125,6 +131,34 @@ pub fn patched(old: &[u8], patch: Patch) -> Vec<u8> {
     new
 }
 
+/// A transaction that is alone with a state, and its savepoints.
+#[derive(Debug)]
+pub struct Alone<'s> {
+    state: &'s mut State,
+    savepoints: Vec<State>,
+}
+
+impl<'s> Alone<'s> {
+    /// One that begins.
+    pub fn new(state: &'s mut State) -> Alone<'s> {
+        Alone { state, savepoints: Vec::new() }
+    }
+
+    /// As [`State::apply`], and for savepoints too.
+    pub fn apply(&mut self, deed: &Deed) -> Seen {
+        match *deed {
+            Deed::Savepoint => self.savepoints.push(self.state.clone()),
+            Deed::RollbackTo(at) => {
+                self.savepoints.truncate(at + 1);
+                self.state.clone_from(&self.savepoints[at]);
+            }
+            Deed::Release(at) => self.savepoints.truncate(at),
+            _ => return self.state.apply(deed),
+        }
+        Seen::Done
+    }
+}
+
 impl State {
     /// What a transaction that is alone with this state sees of a deed; changes the state as the deed does.
     pub fn apply(&mut self, deed: &Deed) -> Seen {
@@ -150,6 +184,9 @@ impl State {
             | Deed::Delete { table, .. }
             | Deed::Modify { table, .. }
             | Deed::Scan { table, .. } => table,
+            Deed::Savepoint | Deed::RollbackTo(_) | Deed::Release(_) => {
+                unreachable!("savepoints are the business of `Alone`")
+            }
         };
         let Some(records) = self.tables.get_mut(table) else { return Seen::NoTable };
         match deed {

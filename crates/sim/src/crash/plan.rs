@@ -122,6 +122,8 @@ pub enum Job {
     WaitForTicket,
     /// Gives others time, in microseconds.
     Sleep(u64),
+    /// Decides its oldest transaction that it left in doubt.
+    Decide,
 }
 
 /// When a commit returns.
@@ -145,6 +147,13 @@ pub enum End {
     Abort,
     /// The handle is dropped.
     Drop,
+    /// Prepared, and then decided.
+    Prepare {
+        /// The decision, whoever carries it out and how often.
+        commits: bool,
+        /// The handle is dropped first: decided by a later job, or by a later life.
+        is_left: bool,
+    },
 }
 
 /// A transaction.
@@ -209,6 +218,19 @@ pub enum Step {
     List,
     /// Lets time pass, in microseconds, with all its locks held.
     Pause(u64),
+    /// Sets a savepoint.
+    Savepoint,
+    /// Goes back to one of those that stand and may be used here, counted from the oldest, modulo how many there are.
+    RollbackTo(usize),
+    /// Releases one of them.
+    Release(usize),
+    /// Runs as many of the next steps as a nested transaction.
+    Nest {
+        /// How many, at most.
+        steps: usize,
+        /// How it ends.
+        commits: bool,
+    },
 }
 
 /// What can be set from outside.
@@ -327,11 +349,12 @@ fn crash_point(random: &mut Random, scale: u64) -> u64 {
 fn job(random: &mut Random, flavour: Flavour) -> Job {
     let checkpoints = if flavour == Flavour::Log { 10 } else { 4 };
     let compactions = if matches!(flavour, Flavour::Splits | Flavour::Large) { 14 } else { 4 };
-    match random.weighted(&[86, checkpoints, 6, compactions, 4]) {
+    match random.weighted(&[86, checkpoints, 6, compactions, 6, 4]) {
         0 => Job::Transaction(transaction(random, flavour)),
         1 => Job::Checkpoint,
         2 => Job::WaitForTicket,
         3 => Job::Compact,
+        4 => Job::Decide,
         _ => Job::Sleep(random.between(1, 20_000)),
     }
 }
@@ -341,16 +364,46 @@ fn transaction(random: &mut Random, flavour: Flavour) -> TransactionPlan {
         Flavour::Short | Flavour::Crowded => random.between(1, 4),
         _ => random.between(1, 7),
     };
-    let steps: Vec<Step> = (0..step_count).map(|_| step(random, flavour)).collect();
+    let mut steps: Vec<Step> = (0..step_count).map(|_| step(random, flavour)).collect();
+    let goes_back = random.percent(25);
+    if goes_back {
+        add_savepoints(random, &mut steps);
+    }
     let writes =
         steps.iter().any(|step| !matches!(step, Step::Get(_) | Step::Scan { .. } | Step::List | Step::Pause(_)));
+    // A mark that is taken back would tell nothing: with savepoints it is set before or after them all.
+    let mark_at = random.below(step_count + 1) as usize;
+    let mark_at = if goes_back && mark_at > 0 { usize::MAX } else { mark_at };
     TransactionPlan {
         durability: [Durability::Sync, Durability::Pipelined, Durability::Async, Durability::Volatile]
             [random.weighted(&[30, 35, 15, 20])],
-        end: [End::Commit, End::CommitAndWait, End::Abort, End::Drop][random.weighted(&[50, 32, 12, 6])],
+        end: match random.weighted(&[46, 28, 12, 6, 8]) {
+            0 => End::Commit,
+            1 => End::CommitAndWait,
+            2 => End::Abort,
+            3 => End::Drop,
+            _ => End::Prepare { commits: random.percent(60), is_left: random.percent(60) },
+        },
         retries: random.pick(&[0, 1, 3]),
-        mark_at: writes.then(|| random.below(step_count + 1) as usize),
+        mark_at: writes.then_some(mark_at),
         steps,
+    }
+}
+
+/// Puts savepoints, rollbacks to them and nested transactions between the steps.
+fn add_savepoints(random: &mut Random, steps: &mut Vec<Step>) {
+    for _ in 0..random.between(1, 5) {
+        let step = match random.weighted(&[4, 5, 1, 4]) {
+            0 => Step::Savepoint,
+            1 => Step::RollbackTo(random.below(4) as usize),
+            2 => Step::Release(random.below(4) as usize),
+            _ => Step::Nest { steps: random.between(1, 4) as usize, commits: random.percent(50) },
+        };
+        let at = random.below(steps.len() as u64 + 1) as usize;
+        steps.insert(at, step);
+    }
+    if random.percent(50) {
+        steps.insert(0, Step::Savepoint); // So that there is something to go back to.
     }
 }
 

@@ -16,6 +16,7 @@ use ledgerstone_disk::{Disk, SimDisk};
 use ledgerstone_region::sync::{self, Scheduler};
 
 use super::client::Client;
+use super::doubt::{Settled, settle};
 use super::judge::{Evidence, Outcome, Record, describe, describe_seen, judge};
 use super::model::{Bytes, Records, State, value_bytes};
 use super::plan::{JOURNAL, Key, Life, Plan, Settings, Start, TABLE_COUNT, Wishes, key_bytes, table_name};
@@ -257,9 +258,11 @@ fn work(
     counters: &mut Counters,
     talk: Talk,
 ) -> Result<(), Vec<String>> {
-    disk.crash_at(u64::MAX);
     known.exists = true;
-    if disk.is_crashed() {
+    // What is left of the power that fails in the opening may fail here.
+    let settled = settle(env, &mut known.records, true, || disk.is_crashed(), counters);
+    disk.crash_at(u64::MAX);
+    if disk.is_crashed() || settled? == Settled::PowerLost {
         return Ok(());
     }
     let found = look(env).map_err(|error| vec![format!("reading everything back: {error} ({error:?})")])?;

@@ -11,6 +11,7 @@ use ledgerstone_region::sync::{self, Scheduler};
 use super::plan::{Ending, FaultPlan, Promise};
 use crate::counters::Counters;
 use crate::crash::client::Client;
+use crate::crash::doubt::settle;
 use crate::crash::judge::{Evidence, Outcome, Record, judge};
 use crate::crash::model::State;
 use crate::crash::plan::Start;
@@ -167,12 +168,16 @@ fn look_after(plan: &FaultPlan, base: &State, left: &Left) -> Result<Counters, V
         Ok(env) => env,
         Err(error) => return refuse("open", &error),
     };
+    let mut records = left.records.clone();
+    let settled = settle(&env, &mut records, promise == Promise::Kept, || false, &mut Counters::default());
+    if promise != Promise::Answers {
+        settled?;
+    }
     let found = match look(&env) {
         Ok(found) => found,
         Err(error) => return refuse("reading everything back", &error),
     };
     if promise != Promise::Answers {
-        let mut records = left.records.clone();
         let is_whole = promise != Promise::PrefixOrCorrupt;
         for record in records.iter_mut().filter(|_| !is_whole) {
             if let Outcome::Committed { durable, .. } = &mut record.outcome {
