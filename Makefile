@@ -8,6 +8,7 @@
 #   make histories            serializability of concurrent random transactions
 #   make loom                 models of latches, log buffer and page table, all orders
 #   make fuzz SECONDS=60      each fuzz target for that long
+#   make flash-crash ROUNDS=1000000   power cuts over the protocols on raw flash
 #   make bench                every figure of docs/benchmarks.md, measured again
 #   make deny                 licences and advisories of the dependencies
 #   make install PREFIX=/usr/local   the command, its manual pages and completions (needs the right to write there)
@@ -28,7 +29,7 @@ export CARGO_TERM_COLOR ?= never
 SIM := cargo run --quiet --release -p ledgerstone-sim --
 PLANTED := cargo run --quiet --release -p ledgerstone-sim --features planted --
 
-.PHONY: help demo test crash faults planted histories loom fuzz bench deny data release install clean
+.PHONY: help demo test crash faults planted histories loom fuzz bench deny data release install clean flash-crash
 
 help:
 	@sed -n 's/^#   \(make .*\)/\1/p' Makefile
@@ -55,6 +56,10 @@ faults:
 planted:
 	@scripts/need.sh rust
 	@scripts/one.sh "planted bugs" $(PLANTED) planted
+
+flash-crash:
+	@scripts/need.sh rust
+	@scripts/one.sh "power cuts on raw flash, $(ROUNDS)" cargo run --quiet --release -p ledgerstone-flash --example flash_crash -- $(ROUNDS) $(SEED)
 
 histories:
 	@scripts/need.sh rust

@@ -56,12 +56,13 @@ step loom scripts/loom.sh
 step crash sim crash --rounds "${CRASH_ROUNDS:-10000}"
 step faults sim faults --rounds "${FAULT_ROUNDS:-3000}"
 step planted planted
+step flash cargo run --quiet --release -p ledgerstone-flash --example flash_crash -- 5000
 step histories sim histories --rounds "${HISTORY_ROUNDS:-200}"
 step fuzz cargo test --manifest-path fuzz/Cargo.toml --release --target-dir "$target/fuzz"
 step demo env DEMO_SECONDS=5 scripts/demo.sh --build
 
 echo "$passed passed, $failed failed" >"$logs/counts"
-what="format, clippy, docs, tests, loom, crash, faults, planted, histories, fuzz, demo"
+what="format, clippy, docs, tests, loom, crash, faults, planted, flash, histories, fuzz, demo"
 if [ ${#failures[@]} = 0 ]; then
   echo "ran: $what ($((SECONDS - began)) s); $passed passed, nothing failed"
 else
