@@ -53,6 +53,27 @@ pub fn rows(bytes: &[u8]) {
     ledgerstone_cli::rows::exercise(bytes);
 }
 
+/// A line of the shell: taken apart, parsed, and its words quoted and read back.
+pub fn shell(bytes: &[u8]) {
+    ledgerstone_cli::shell::command::exercise(&String::from_utf8_lossy(bytes));
+}
+
+/// A settings file: settings or problems, each with a line of the file.
+pub fn config(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    match ledgerstone::Config::parse(&text) {
+        Ok(config) => assert_eq!(ledgerstone::Config::parse(&text), Ok(config)),
+        Err(problems) => {
+            assert!(!problems.is_empty());
+            let line_count = 1 + text.bytes().filter(|&byte| byte == b'\n').count();
+            for problem in problems {
+                assert!((1..=line_count).contains(&problem.line), "{problem}");
+                assert!(!problem.what.is_empty());
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use ledgerstone_log::{ControlState, NewRecord, RecordKind, group_body};
@@ -139,5 +160,26 @@ mod tests {
             b"{\"a\":1,\"b\":[{}]}\n{}\n".to_vec(),
         ];
         awake(3_000, rows, &good, b"\",;\t\n\r\\{}[]:0a\xff\xef\xbb\xbf");
+    }
+
+    #[test]
+    fn shell_lines_survive_any_bytes() {
+        let good = [
+            b"@a put t 'a b' \"\\x00\\n\"".to_vec(),
+            b"scan t from x'00ff' to u64:7 reverse limit 10 keys".to_vec(),
+            b"begin a snapshot read-only timeout 10ms durability async # why".to_vec(),
+            b"rollback to s".to_vec(),
+        ];
+        awake(5_000, shell, &good, b"'\"\\x0n#@ :u64i32=\t\n\xff\xc2\xa0");
+    }
+
+    #[test]
+    fn settings_files_survive_any_bytes() {
+        let good = [
+            b"# ours\ncache_bytes = \"64M\"\nreplacement = 'lru'\n".to_vec(),
+            b"lock_timeout_ms = 0x10\npage_bytes = 4096\n[a]\nb = [1, {c = 1.5}]\n".to_vec(),
+            b"durability = \"\"\"\nsync\"\"\"\nescalate_after = -1\nd = 2026-01-01\n".to_vec(),
+        ];
+        awake(5_000, config, &good, b"=\"'[]{}#.,\n\r\t0-9_xKMs\xff\xef\xbb\xbf\\");
     }
 }

@@ -52,6 +52,10 @@ pub enum Command {
     Compact(DirArgs),
     /// Take a checkpoint: a restart will begin there.
     Checkpoint(DirArgs),
+    /// Recover after a crash, as every open does, and say what was done.
+    Recover(DirArgs),
+    /// Print the records of the log, also beside a program that has the environment open.
+    Log(LogArgs),
     /// Type commands, or pipe them in: several named transactions at once, one line of answer a command from a pipe.
     Shell(DirArgs),
     /// Show the settings in force and where each comes from, or check the settings file.
@@ -305,6 +309,43 @@ pub struct StatArgs {
     /// Exact numbers instead of readable ones.
     #[arg(long)]
     pub bytes: bool,
+}
+
+/// `log`
+#[derive(Clone, Debug, clap::Args)]
+pub struct LogArgs {
+    /// Directory of the environment, which is not opened.
+    pub dir: PathBuf,
+    /// Only records of the transaction with this number.
+    #[arg(long, value_name = "XID")]
+    pub transaction: Option<u64>,
+    /// Only records that change this page.
+    #[arg(long, value_name = "PAGE")]
+    pub page: Option<u64>,
+    /// Only records that change a page of this table; opens the environment for a moment to look its root page up.
+    #[arg(long, value_name = "TABLE", conflicts_with = "root")]
+    pub table: Option<String>,
+    /// Only records that change a page of the table with this root page.
+    #[arg(long, value_name = "PAGE")]
+    pub root: Option<u64>,
+    /// Only records of this kind: update, group, commit, checkpoint ...; several by commas.
+    #[arg(long, value_name = "KIND", value_delimiter = ',')]
+    pub kind: Vec<String>,
+    /// Only records that begin at this LSN or later.
+    #[arg(long, value_name = "LSN")]
+    pub from: Option<u64>,
+    /// Only records that begin below this LSN.
+    #[arg(long, value_name = "LSN")]
+    pub to: Option<u64>,
+    /// From the newest record to the oldest.
+    #[arg(long, conflicts_with = "follow")]
+    pub reverse: bool,
+    /// At most so many records.
+    #[arg(long, value_name = "COUNT")]
+    pub limit: Option<u64>,
+    /// At the end, wait for more; ends when it is interrupted.
+    #[arg(long)]
+    pub follow: bool,
 }
 
 /// `config`

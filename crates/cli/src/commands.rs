@@ -4,7 +4,7 @@ use std::io::Read;
 use std::ops::Bound;
 
 use anyhow::{Context, anyhow};
-use ledgerstone::{Environment, Error};
+use ledgerstone::{Environment, Error, Options};
 use serde_json::{Map, Value, json};
 
 use crate::args::{DelArgs, DirArgs, GetArgs, PutArgs, ScanArgs, TextArgs};
@@ -12,13 +12,15 @@ use crate::outcome::Outcome;
 use crate::output::Output;
 use crate::text::{readable, to_hex};
 
+/// How to open an environment that must exist.
+pub(crate) fn options(at: &DirArgs) -> Options {
+    let options = Environment::options().create(false);
+    at.cache.into_iter().fold(options, Options::cache_bytes)
+}
+
 /// Opens an environment that must exist.
 pub(crate) fn open(at: &DirArgs) -> Result<Environment, Error> {
-    let mut options = Environment::options().create(false);
-    if let Some(bytes) = at.cache {
-        options = options.cache_bytes(bytes);
-    }
-    options.open(&at.dir)
+    options(at).open(&at.dir)
 }
 
 pub(crate) fn put(args: &PutArgs, output: &Output) -> anyhow::Result<Outcome> {

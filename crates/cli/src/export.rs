@@ -176,8 +176,10 @@ impl<'a> Writer<'a> {
             How::Csv(writer) => writer.write_record(fields)?,
             How::Tsv(out) => {
                 let line: Vec<String> = fields.iter().map(|field| tsv_escape(field)).collect();
-                ensure!(line.iter().any(|field| !field.is_empty()), "an empty line would not read back");
-                writeln!(out, "{}", line.join("\t"))?;
+                let line = line.join("\t");
+                // Only with a single column: an empty line is no row for TSV, as for most who write it.
+                ensure!(!line.is_empty(), "a line of one empty field would not read back; CSV can hold it");
+                writeln!(out, "{line}")?;
             }
             How::Jsonl(_) => {}
         }

@@ -19,11 +19,13 @@ mod config;
 mod export;
 mod import;
 mod inspect;
+mod log;
 mod outcome;
 mod output;
 mod prepared;
 mod probe;
 mod progress;
+mod recover;
 pub mod rows;
 pub mod shell;
 mod text;
@@ -58,6 +60,8 @@ fn run(args: &Args, output: &Output) -> anyhow::Result<outcome::Outcome> {
         Command::Checkpoint(args) => inspect::checkpoint(args, output),
         Command::Config(args) => config::run(args, output),
         Command::Prepared(args) => prepared::run(args, output),
+        Command::Recover(args) => recover::run(args, output),
+        Command::Log(args) => log::run(args, output),
         Command::Shell(args) => shell::run(args, output),
         Command::Bench(args) => bench::run(args, output),
         Command::Probe(args) => probe::run(args, output),

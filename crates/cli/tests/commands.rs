@@ -262,3 +262,71 @@ fn transactions_in_doubt_are_listed_and_decided() {
     assert_eq!((again.code, again.err.as_str()), (1, "no transaction is in doubt as \"order 7\"\n"));
     assert_eq!(shell.run("prepared @ abort 0g --hex").code, 2);
 }
+
+#[test]
+fn the_log_is_printed_and_filtered_without_opening_the_environment() {
+    let shell = Shell::new();
+    shell.says("put @ t k v", "");
+    shell.says("put @ u k v", "");
+    let all = shell.run("log @").out;
+    assert!(all.contains("Commit") && all.contains("Checkpoint"), "{all}");
+    let commits = shell.run("--json log @ --kind commit").out;
+    let lsns: Vec<u64> = commits
+        .lines()
+        .map(|line| {
+            let record: serde_json::Value = serde_json::from_str(line).unwrap();
+            assert_eq!(record["kind"], "commit");
+            record["lsn"].as_u64().unwrap()
+        })
+        .collect();
+    assert!(lsns.len() >= 2 && lsns.is_sorted(), "{commits}");
+    let newest = shell.run("--json log @ --kind commit --reverse --limit 1").out;
+    assert!(newest.contains(&format!("\"lsn\":{}", lsns[lsns.len() - 1])), "{newest}");
+    let between = shell.run(&format!("--json log @ --kind commit --from {} --to {}", lsns[0], lsns[1])).out;
+    assert_eq!(between.lines().count(), 1, "{between}");
+    let of_table = shell.run("--json log @ --table t").out;
+    assert!(!of_table.is_empty() && of_table.lines().count() < shell.run("log @").out.lines().count());
+    let said = shell.run("log @ --kind nonsense");
+    assert!(said.code == 2 && said.err.contains("no kind of record; there are update"), "{}", said.err);
+}
+
+#[test]
+fn recovery_reports_what_it_did() {
+    let shell = Shell::new();
+    let out = shell.run("recover @").out;
+    assert!(out.contains("nothing to recover"), "{out}");
+    // What a crash leaves: the control file of before says that the environment is open.
+    let dir = shell.0.path().join("env");
+    let env = ledgerstone::Environment::options().open(&dir).unwrap();
+    env.transact(|txn| txn.bytes_or_create("t")?.put(b"k", b"v")).unwrap();
+    let copy = shell.0.path().join("copy");
+    std::fs::create_dir_all(copy.join("log")).unwrap();
+    for file in ["control", "data", "double_write"] {
+        std::fs::copy(dir.join(file), copy.join(file)).unwrap();
+    }
+    for segment in std::fs::read_dir(dir.join("log")).unwrap() {
+        let segment = segment.unwrap();
+        std::fs::copy(segment.path(), copy.join("log").join(segment.file_name())).unwrap();
+    }
+    env.close().unwrap();
+    let said = shell.run("recover copy");
+    assert!(
+        said.code == 0 && said.out.contains("commits found") && said.out.contains("redo"),
+        "{}{}",
+        said.out,
+        said.err
+    );
+    assert!(shell.run("--json recover copy").out.contains("\"was_clean\":true"));
+    shell.says("get copy t k", "v\n");
+}
+
+#[test]
+fn rows_of_empty_fields_come_back_from_tsv() {
+    let shell = Shell::new();
+    shell.says("put @ empty k {\"a\":\"\",\"b\":\"\"}", "");
+    shell.says("export @ empty out.tsv --rows --quiet", "");
+    assert_eq!(shell.text("out.tsv"), "a\tb\n\t\n");
+    shell.says("put @ one k {\"a\":\"\"}", "");
+    let said = shell.run("export @ one out.tsv --rows");
+    assert!(said.code == 2 && said.err.contains("CSV can hold it"), "{}", said.err);
+}

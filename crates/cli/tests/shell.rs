@@ -185,6 +185,34 @@ fn a_lock_timeout_leaves_the_transaction_standing() {
 }
 
 #[test]
+fn each_isolation_level_can_be_watched() {
+    check(
+        1,
+        "
+        create t => ok
+        put t k old => ok
+        begin s snapshot => ok
+        begin c read-committed => ok
+        begin u read-uncommitted read-only => ok
+        @s get t k => ok old
+        begin w => ok
+        @w put t k new => ok
+        @s get t k => ok old
+        @c get t k => ok old
+        @u get t k => ok new
+        @u put t k mine => error read-only: *
+        @w commit => ok
+        @s get t k => ok old
+        @c get t k => ok new
+        @s put t k other => error snapshot-conflict: *
+        @s abort => ok
+        @c commit => ok
+        @u commit => ok
+        ",
+    );
+}
+
+#[test]
 fn savepoints_take_back_what_came_after_them() {
     check(
         1,

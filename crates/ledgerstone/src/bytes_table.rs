@@ -4,6 +4,7 @@ use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
 use ledgerstone_lock::Mode;
+use ledgerstone_page::PageId;
 use ledgerstone_structures::{Read, Tree};
 use ledgerstone_txn::Txn;
 
@@ -36,6 +37,12 @@ impl BytesTable {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.info.name
+    }
+
+    /// The page where the table begins; it never moves. For [`crate::LogFilter::root`].
+    #[must_use]
+    pub fn root_page(&self) -> PageId {
+        self.info.entry.root
     }
 
     pub(crate) fn info(&self) -> &Arc<TableInfo> {

@@ -25,7 +25,7 @@ use ledgerstone_log::{
     LogError, LogScan,
 };
 use ledgerstone_op::Registry;
-use ledgerstone_page::{PageId, TableId, Xid};
+use ledgerstone_page::{Lsn, PageId, TableId, Xid};
 use ledgerstone_recovery::{Analysis, RecoveryReport};
 use ledgerstone_region::{Latch, Region, SlotTable, sync};
 use ledgerstone_space::Space;
@@ -39,7 +39,7 @@ use crate::catalog::Known;
 use crate::config::{self, Effective};
 use crate::env::Inner;
 use crate::prepared::Undecided;
-use crate::{Error, Options, Replacement, locking};
+use crate::{Error, Options, RecoveryPhase, Replacement, locking};
 
 const LOCK: &str = "lock";
 const DATA: &str = "data";
@@ -168,6 +168,8 @@ fn recover(options: &Options, disk: Arc<dyn Disk>, lock: Box<dyn DiskLock>) -> R
     let mut report = RecoveryReport { scan_lsn: state.scan_lsn, ..RecoveryReport::default() };
 
     let mut timer = Timer::start();
+    let progress = &options.recovery_progress;
+    progress.enter(RecoveryPhase::TornPages, Lsn(0), Lsn(0));
     // O4
     let data = disk.open(DATA, Open { create: false, ..FILE })?;
     let double_write = disk.open(DOUBLE_WRITE, FILE)?;
@@ -176,8 +178,9 @@ fn recover(options: &Options, disk: Arc<dyn Disk>, lock: Box<dyn DiskLock>) -> R
 
     let scan = || -> Result<LogScan, LogError> {
         LogScan::new(Arc::clone(&disk), state.environment, state.segment_bytes, state.scan_lsn, state.scan_incarnation)
-            .map(|scan| scan.with_incarnation_max(state.incarnation_max))
+            .map(|scan| scan.with_incarnation_max(state.incarnation_max).with_watch(progress.watch()))
     };
+    progress.enter(RecoveryPhase::Analysis, state.scan_lsn, Lsn(0));
     let analysis = Arc::new(ledgerstone_recovery::analyse(scan()?)?);
     if analysis.end <= state.checkpoint_lsn {
         let (end, checkpoint) = (analysis.end, state.checkpoint_lsn);
@@ -207,12 +210,14 @@ fn recover(options: &Options, disk: Arc<dyn Disk>, lock: Box<dyn DiskLock>) -> R
     if let Some(page_count) = analysis.page_count_max() {
         ledgerstone_space::finish_shrink(&*parts.data, state.page_bytes, page_count)?;
     }
+    progress.enter(RecoveryPhase::Redo, state.scan_lsn, analysis.end);
     let redone =
         ledgerstone_recovery::redo(&engine, &analysis, u64::from(effective.redo_worker_count), || Ok(scan()?))?;
     report.redo_applied_count = redone.applied_count;
     report.redo_skipped_count = redone.skipped_count;
     report.redo_ns = timer.lap();
 
+    progress.enter(RecoveryPhase::Undo, Lsn(0), Lsn(0));
     let space = Space::open(&engine, Arc::clone(&parts.data), state.environment)?;
     let (catalog, to_free, registered) = trees(&engine, &space);
     let in_doubt = Undecided::after_restart(ledgerstone_recovery::keep_prepared(&engine, &analysis.in_doubt)?)?;
@@ -221,9 +226,11 @@ fn recover(options: &Options, disk: Arc<dyn Disk>, lock: Box<dyn DiskLock>) -> R
 
     let mut inner =
         parts.into_inner(options, effective, disk, lock, space, catalog, to_free, control, report, in_doubt)?;
+    options.recovery_progress.enter(RecoveryPhase::Checkpoint, Lsn(0), Lsn(0));
     if !inner.is_read_only {
         inner.checkpoint(false)?;
     }
+    options.recovery_progress.enter(RecoveryPhase::Nothing, Lsn(0), Lsn(0));
     inner.report.checkpoint_ns = timer.lap();
     registered.keep();
     Ok(inner)

@@ -11,7 +11,7 @@ use ledgerstone_region::Region;
 
 use crate::config::{Config, Effective};
 use crate::locking::OwnLocking;
-use crate::{Environment, Error};
+use crate::{Environment, Error, RecoveryProgress};
 
 pub use ledgerstone_txn::Durability;
 
@@ -50,6 +50,7 @@ pub struct Options {
     /// Instead of the lock manager that the settings name.
     pub(crate) own_locking: Option<OwnLocking>,
     pub(crate) archive: Option<ArchivePlace>,
+    pub(crate) recovery_progress: Arc<RecoveryProgress>,
 }
 
 impl Default for Options {
@@ -62,6 +63,7 @@ impl Default for Options {
             has_background_threads: true,
             own_locking: None,
             archive: None,
+            recovery_progress: Arc::default(),
         }
     }
 }
@@ -91,6 +93,13 @@ impl Options {
         make: impl Fn(&Region, LockConfig) -> Result<Arc<dyn LockManager>, Error> + Send + Sync + 'static,
     ) -> Self {
         self.own_locking = Some(OwnLocking(Arc::new(make)));
+        self
+    }
+
+    /// Says in `progress` how far an opening has come; look at it from another thread.
+    #[must_use]
+    pub fn recovery_progress(mut self, progress: Arc<RecoveryProgress>) -> Self {
+        self.recovery_progress = progress;
         self
     }
 

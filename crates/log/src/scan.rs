@@ -11,6 +11,7 @@
 //!     that exist are looked through.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use ledgerstone_disk::{AlignedBuf, Disk, DiskError};
 use ledgerstone_page::Lsn;
@@ -41,6 +42,7 @@ pub struct LogScan {
     limit: u64,
     window: Window,
     has_ended: bool,
+    watch: Option<Arc<AtomicU64>>,
 }
 
 impl LogScan {
@@ -80,12 +82,19 @@ impl LogScan {
             limit: u64::MAX,
             window: Window::new(),
             has_ended: false,
+            watch: None,
         })
     }
 
     /// The largest incarnation ever given out, from the control file: bounds what S3 looks for.
     pub fn with_incarnation_max(mut self, incarnation_max: u64) -> LogScan {
         self.incarnation_max = incarnation_max.max(self.seal.incarnation());
+        self
+    }
+
+    /// Says in `watch` how far it has come, for whoever looks on.
+    pub fn with_watch(mut self, watch: Arc<AtomicU64>) -> LogScan {
+        self.watch = Some(watch);
         self
     }
 
@@ -115,6 +124,9 @@ impl LogScan {
         match self.look()? {
             Ok((length, incarnation)) => {
                 self.at += length as u64;
+                if let Some(watch) = &self.watch {
+                    watch.store(self.at, Relaxed);
+                }
                 if let Some(incarnation) = incarnation {
                     self.seal = Seal::new(self.environment, incarnation);
                     self.incarnations.push((Lsn(self.at), incarnation));

@@ -249,6 +249,9 @@ fn kind(error: &Error) -> &'static str {
     match error {
         Error::Deadlock { .. } => "deadlock",
         Error::LockTimeout { .. } => "lock-timeout",
+        Error::LockRefused { .. } => "lock-refused",
+        Error::SnapshotConflict { .. } => "snapshot-conflict",
+        Error::SnapshotTooOld { .. } => "snapshot-too-old",
         Error::LockTableFull => "lock-table-full",
         Error::Finished => "finished",
         Error::KeyTooLarge { .. } | Error::ValueTooLarge { .. } => "too-large",

@@ -7,8 +7,8 @@
 
 use std::time::Duration;
 
-use ledgerstone::Durability;
 use ledgerstone::config::Unit;
+use ledgerstone::{Durability, Isolation};
 use thiserror::Error;
 
 use super::answer::Mode;
@@ -46,8 +46,9 @@ pub const COMMANDS: &[Usage] = &[
     usage("count", "count TABLE", "Count the records."),
     usage(
         "begin",
-        "begin [NAME] [timeout TIME] [durability WHEN]",
-        "Begin a transaction and make it the current one; timeout is how long it waits for a lock.",
+        "begin [NAME] [LEVEL] [read-only] [timeout TIME] [durability WHEN]",
+        "Begin a transaction and make it the current one. LEVEL: serializable, snapshot, read-committed, read-uncommitted; \
+         timeout is how long it waits for a lock; WHEN: sync, pipelined, async, volatile.",
     ),
     usage("commit", "commit [NAME]", "Commit the current transaction, or the named one."),
     usage("abort", "abort [NAME]", "Roll the current transaction back, or the named one."),
@@ -88,8 +89,7 @@ pub enum Command {
     Data(Data),
     Begin {
         name: Option<String>,
-        timeout: Option<Duration>,
-        durability: Option<Durability>,
+        how: Begin,
     },
     Commit(Option<String>),
     Abort(Option<String>),
@@ -121,6 +121,16 @@ pub enum Data {
     Savepoint(String),
     RollbackTo(String),
     Release(String),
+}
+
+/// `begin`
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[allow(missing_docs)] // As above.
+pub struct Begin {
+    pub isolation: Option<Isolation>,
+    pub is_read_only: bool,
+    pub timeout: Option<Duration>,
+    pub durability: Option<Durability>,
 }
 
 /// `scan`
@@ -279,22 +289,26 @@ fn scan(rest: &mut Rest) -> Result<Scan, ParseError> {
 }
 
 fn begin(rest: &mut Rest) -> Result<Command, ParseError> {
-    let (mut name, mut timeout, mut durability) = (None, None, None);
+    let (mut name, mut how) = (None, Begin::default());
     let mut is_first = true;
     while rest.words.peek().is_some() {
         if rest.takes("timeout") {
             let time = rest.text("TIME")?;
             let ms = Unit::Milliseconds.parse(&time).map_err(|what| ParseError::Value { what })?;
-            timeout = Some(Duration::from_millis(ms));
+            how.timeout = Some(Duration::from_millis(ms));
         } else if rest.takes("durability") {
             let word = rest.text("WHEN")?;
-            durability = Some(match word.as_str() {
+            how.durability = Some(match word.as_str() {
                 "sync" => Durability::Sync,
                 "pipelined" => Durability::Pipelined,
                 "async" => Durability::Async,
                 "volatile" => Durability::Volatile,
                 _ => return Err(ParseError::Strange { word, usage: "durability sync|pipelined|async|volatile" }),
             });
+        } else if rest.takes("read-only") {
+            how.is_read_only = true;
+        } else if let Some(level) = rest.isolation() {
+            how.isolation = Some(level);
         } else if is_first {
             name = Some(rest.name()?);
         } else {
@@ -302,7 +316,7 @@ fn begin(rest: &mut Rest) -> Result<Command, ParseError> {
         }
         is_first = false;
     }
-    Ok(Command::Begin { name, timeout, durability })
+    Ok(Command::Begin { name, how })
 }
 
 /// The words after the command.
@@ -336,6 +350,11 @@ impl Rest {
     /// Takes the next word if it is this keyword.
     fn takes(&mut self, keyword: &str) -> bool {
         self.words.next_if(|word| word.is_bare && word.bytes == keyword.as_bytes()).is_some()
+    }
+
+    /// A level's name, with hyphens for the blanks in it.
+    fn isolation(&mut self) -> Option<Isolation> {
+        Isolation::ALL.into_iter().find(|level| self.takes(&level.name().replace(' ', "-")))
     }
 
     fn end(&mut self) -> Result<(), ParseError> {
@@ -394,12 +413,17 @@ mod tests {
         let scan =
             Scan { table: "t".into(), from: Some(b"to".to_vec()), limit: Some(3), is_reverse: true, ..Scan::default() };
         assert_eq!(command_of("scan t from to reverse limit 3"), Command::Data(Data::Scan(scan)));
-        let begin = Command::Begin {
-            name: Some("a".into()),
+        let begin = |name: Option<&str>, how| Command::Begin { name: name.map(str::to_owned), how };
+        let how = Begin {
             timeout: Some(Duration::from_millis(100)),
             durability: Some(Durability::Async),
+            ..Begin::default()
         };
-        assert_eq!(command_of("begin a timeout 100ms durability async"), begin);
+        assert_eq!(command_of("begin a timeout 100ms durability async"), begin(Some("a"), how));
+        let how = Begin { isolation: Some(Isolation::ReadCommitted), is_read_only: true, ..Begin::default() };
+        assert_eq!(command_of("begin a read-committed read-only"), begin(Some("a"), how));
+        let how = Begin { isolation: Some(Isolation::Snapshot), ..Begin::default() };
+        assert_eq!(command_of("begin snapshot"), begin(None, how));
         assert_eq!(command_of("rollback to s1"), Command::Data(Data::RollbackTo("s1".into())));
         assert_eq!(command_of("exit"), Command::Quit);
         assert_eq!(parse("  # nothing"), Ok(None));

@@ -84,13 +84,14 @@ impl Session {
                 self.note_tables(&data, &answer);
                 answer
             }
-            Command::Begin { name, timeout, durability } => {
+            Command::Begin { name, how } => {
                 let name = named(name).unwrap_or_else(|| UNNAMED.to_owned());
-                let mut options = TransactionOptions::default();
-                if timeout.is_some() {
-                    options.lock_timeout = timeout;
-                }
-                options.durability = durability;
+                let options = TransactionOptions {
+                    durability: how.durability,
+                    lock_timeout: how.timeout,
+                    isolation: how.isolation,
+                    read_only: how.is_read_only,
+                };
                 self.begin(&name, options)?
             }
             Command::Commit(name) => self.end(named(name), Job::Commit)?,

@@ -233,7 +233,10 @@ impl Hands {
         for job in inbox {
             let result = self.job(job);
             // A deadlock rolls back.
-            let is_lost = matches!(result, Err(Error::Deadlock { .. } | Error::Finished | Error::Failed { .. }));
+            let is_lost = matches!(
+                result,
+                Err(Error::Deadlock { .. } | Error::LockRefused { .. } | Error::Finished | Error::Failed { .. })
+            );
             let has_ended = self.name != AUTO && (self.txn.is_none() || is_lost);
             if has_ended {
                 self.txn = None; // Before the answer: who takes it may rely on the locks being free.

@@ -1,0 +1,133 @@
+//! `log`: the records of the log, printed. Reads the files and opens no environment, so it works beside a program that has
+//! the environment open, and after a crash before anything is recovered.
+
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use ledgerstone::{Environment, Error, LogDirectory, LogFilter, LogReader, LogRecord, Lsn, PageId, RecordKind, Xid};
+use serde_json::{Map, Value, json};
+
+use crate::args::LogArgs;
+use crate::outcome::Outcome;
+use crate::output::Output;
+use crate::text::to_hex;
+
+/// How often the files are looked at again for what was written meanwhile.
+const FOLLOW_PERIOD: Duration = Duration::from_millis(100);
+
+pub(crate) fn run(args: &LogArgs, output: &Output) -> anyhow::Result<Outcome> {
+    let filter = filter(args)?;
+    let from = Lsn(args.from.unwrap_or(0));
+    let start = if args.reverse { Lsn(args.to.unwrap_or(u64::MAX)) } else { from };
+    let mut left = args.limit.unwrap_or(u64::MAX);
+    let mut reader = open(args, start)?.with_filter(filter.clone());
+    while left > 0 {
+        let record = if args.reverse { reader.prev()? } else { reader.next()? };
+        match record {
+            Some(record) => {
+                print(&record, output)?;
+                left -= 1;
+            }
+            None if args.follow => {
+                output.flush()?;
+                std::thread::sleep(FOLLOW_PERIOD);
+                // What was written since lies behind the end that this reader knows.
+                reader = open(args, reader.position())?.with_filter(filter.clone());
+            }
+            None => break,
+        }
+    }
+    output.flush()?;
+    Ok(Outcome::Done)
+}
+
+fn open(args: &LogArgs, at: Lsn) -> Result<LogReader, Error> {
+    LogDirectory::open(&args.dir)?.log_reader(at)
+}
+
+fn filter(args: &LogArgs) -> anyhow::Result<LogFilter> {
+    let mut filter = LogFilter::default();
+    if let Some(xid) = args.transaction {
+        filter = filter.transaction(Xid(xid));
+    }
+    if let Some(page) = args.page {
+        filter = filter.page(PageId(page));
+    }
+    if let Some(from) = args.from {
+        filter = filter.from(Lsn(from));
+    }
+    if let Some(to) = args.to {
+        filter = filter.below(Lsn(to));
+    }
+    for kind in &args.kind {
+        filter = filter.kind(kind_of(kind)?);
+    }
+    if let Some(table) = &args.table {
+        filter = filter.root(root_of(args, table)?);
+    }
+    if let Some(root) = args.root {
+        filter = filter.root(PageId(root));
+    }
+    Ok(filter)
+}
+
+/// The kind with that name, however it is written.
+fn kind_of(name: &str) -> anyhow::Result<RecordKind> {
+    let plain = |name: &str| name.to_ascii_lowercase().replace(['-', '_'], "");
+    let known = |kind: &RecordKind| format!("{kind:?}");
+    RecordKind::ALL.into_iter().find(|kind| plain(&known(kind)) == plain(name)).ok_or_else(|| {
+        let kinds: Vec<String> = RecordKind::ALL.iter().map(|kind| known(kind).to_ascii_lowercase()).collect();
+        anyhow!("{name:?} is no kind of record; there are {}", kinds.join(", "))
+    })
+}
+
+/// Where the table begins. Only the catalog knows, so the environment is opened for a moment.
+fn root_of(args: &LogArgs, table: &str) -> anyhow::Result<PageId> {
+    let opened = Environment::options().create(false).open(&args.dir);
+    let env = opened.context("the root page of the table cannot be looked up; --root PAGE needs no look")?;
+    let root = env.transact(|txn| Ok::<_, Error>(txn.bytes(table)?.root_page()))?;
+    env.close()?;
+    Ok(root)
+}
+
+fn print(record: &LogRecord, output: &Output) -> std::io::Result<()> {
+    if !output.is_json {
+        return output.line(record.print());
+    }
+    let mut object = Map::new();
+    object.insert("lsn".into(), record.lsn().0.into());
+    object.insert("end".into(), record.end().0.into());
+    object.insert("kind".into(), format!("{:?}", record.kind()).to_ascii_lowercase().into());
+    let mut add = |name: &str, number: u64| {
+        if number != 0 {
+            object.insert(name.into(), number.into());
+        }
+    };
+    add("transaction", record.xid().0);
+    add("prev", record.prev_lsn().0);
+    add("undo_next", record.undo_next().0);
+    add("commit_time_ns", record.commit_time_ns().unwrap_or(0));
+    let changes: Vec<Value> = record
+        .changes()
+        .map(|change| json!({ "page": change.page.0, "op": change.op.0, "args_hex": to_hex(change.args) }))
+        .collect();
+    if !changes.is_empty() {
+        object.insert("changes".into(), changes.into());
+    } else if !record.body().is_empty() {
+        object.insert("body_hex".into(), to_hex(record.body()).into());
+    }
+    object.insert("text".into(), record.print().into());
+    output.json(&object)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_are_known_by_their_names() {
+        assert_eq!(kind_of("commit").unwrap(), RecordKind::Commit);
+        assert_eq!(kind_of("nta-begin").unwrap(), RecordKind::NtaBegin);
+        assert!(kind_of("strange").unwrap_err().to_string().contains("update, compensation"));
+    }
+}

@@ -1,0 +1,111 @@
+//! `recover`: opens the environment, shows how recovery gets on, reports what it did, and closes in order.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+use comfy_table::{Table, presets};
+use ledgerstone::{RecoveryPhase, RecoveryProgress, RecoveryReport};
+use serde_json::json;
+
+use crate::args::DirArgs;
+use crate::commands::options;
+use crate::outcome::Outcome;
+use crate::output::Output;
+use crate::progress::{Progress, Unit};
+
+const SHOW_PERIOD: Duration = Duration::from_millis(100);
+
+pub(crate) fn run(args: &DirArgs, output: &Output) -> anyhow::Result<Outcome> {
+    let progress = Arc::new(RecoveryProgress::default());
+    let env = shown(&progress, output, || options(args).recovery_progress(Arc::clone(&progress)).open(&args.dir))?;
+    let report = env.recovery_report().clone();
+    let in_doubt = env.in_doubt().len();
+    env.close()?;
+    print(&report, in_doubt, output)?;
+    if in_doubt > 0 {
+        output
+            .note("transactions in doubt hold their locks until somebody decides them: ledgerstone prepared DIR list");
+    }
+    Ok(Outcome::Done)
+}
+
+/// Runs `open` while a bar shows what it has come to.
+fn shown<T>(at: &RecoveryProgress, output: &Output, open: impl FnOnce() -> T) -> T {
+    let mut progress = Progress::new(output);
+    let is_done = AtomicBool::new(false);
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            while !is_done.load(Relaxed) {
+                let (phase, done, all) = (at.phase(), at.done_bytes(), at.all_bytes());
+                if phase != RecoveryPhase::Nothing {
+                    progress.show(phase.name(), done, all, Unit::Bytes);
+                }
+                std::thread::sleep(SHOW_PERIOD);
+            }
+        });
+        let opened = open();
+        is_done.store(true, Relaxed);
+        opened
+    })
+}
+
+fn print(report: &RecoveryReport, in_doubt: usize, output: &Output) -> std::io::Result<()> {
+    let ms = |ns: u64| ns as f64 / 1e6;
+    if output.is_json {
+        output.json(&json!({
+            "was_clean": report.was_clean,
+            "scan_lsn": report.scan_lsn.0,
+            "end_lsn": report.end_lsn.0,
+            "incarnation": report.incarnation,
+            "torn_pages": report.torn_pages.iter().map(|page| page.0).collect::<Vec<_>>(),
+            "records": report.record_count,
+            "commits": report.winner_count,
+            "rolled_back": report.loser_count,
+            "in_doubt": in_doubt,
+            "updates_repeated": report.redo_applied_count,
+            "updates_there": report.redo_skipped_count,
+            "updates_undone": report.undone_count,
+            "torn_ms": ms(report.torn_ns),
+            "analysis_ms": ms(report.analysis_ns),
+            "redo_ms": ms(report.redo_ns),
+            "undo_ms": ms(report.undo_ns),
+            "checkpoint_ms": ms(report.checkpoint_ns),
+            "total_ms": ms(report.total_ns()),
+        }))?;
+        return output.flush();
+    }
+    if report.was_clean {
+        output.line("the environment had been closed in order: there was nothing to recover")?;
+        return output.flush();
+    }
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    let mut row = |name: &str, figure: String| {
+        table.add_row([name.to_owned(), figure]);
+    };
+    row("log read", format!("LSN {} to {}", report.scan_lsn, report.end_lsn));
+    row("records", report.record_count.to_string());
+    row("commits found", report.winner_count.to_string());
+    row("transactions rolled back", report.loser_count.to_string());
+    row("transactions in doubt", in_doubt.to_string());
+    row("updates repeated", report.redo_applied_count.to_string());
+    row("updates already there", report.redo_skipped_count.to_string());
+    row("updates undone", report.undone_count.to_string());
+    let torn: Vec<String> = report.torn_pages.iter().map(|page| page.0.to_string()).collect();
+    row("torn pages restored", if torn.is_empty() { "none".to_owned() } else { torn.join(", ") });
+    row(
+        "time",
+        format!(
+            "{:.1} ms: torn pages {:.1}, analysis {:.1}, redo {:.1}, undo {:.1}, checkpoint {:.1}",
+            ms(report.total_ns()),
+            ms(report.torn_ns),
+            ms(report.analysis_ns),
+            ms(report.redo_ns),
+            ms(report.undo_ns),
+            ms(report.checkpoint_ns)
+        ),
+    );
+    output.line(table.trim_fmt())?;
+    output.flush()
+}

@@ -1,0 +1,88 @@
+//! How far a recovery has come, to be looked at from another thread while an environment is opened.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+use ledgerstone_page::Lsn;
+
+/// What a recovery does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RecoveryPhase {
+    /// It has not begun, or is over.
+    Nothing,
+    /// Restores pages that were written half.
+    TornPages,
+    /// Reads the log to find out what was going on.
+    Analysis,
+    /// Repeats what the log says.
+    Redo,
+    /// Rolls back what was open.
+    Undo,
+    /// Writes pages and a checkpoint.
+    Checkpoint,
+}
+
+impl RecoveryPhase {
+    const ALL: [RecoveryPhase; 6] = [
+        RecoveryPhase::Nothing,
+        RecoveryPhase::TornPages,
+        RecoveryPhase::Analysis,
+        RecoveryPhase::Redo,
+        RecoveryPhase::Undo,
+        RecoveryPhase::Checkpoint,
+    ];
+
+    /// For people.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            RecoveryPhase::Nothing => "open",
+            RecoveryPhase::TornPages => "torn pages",
+            RecoveryPhase::Analysis => "analysis",
+            RecoveryPhase::Redo => "redo",
+            RecoveryPhase::Undo => "undo",
+            RecoveryPhase::Checkpoint => "checkpoint",
+        }
+    }
+}
+
+/// Filled by an opening, read by anybody: [`crate::Options::recovery_progress`]. Figures of different moments may meet.
+#[derive(Debug, Default)]
+pub struct RecoveryProgress {
+    phase: AtomicU32,
+    begin: AtomicU64,
+    at: Arc<AtomicU64>,
+    end: AtomicU64,
+}
+
+impl RecoveryProgress {
+    /// What it does now.
+    #[must_use]
+    pub fn phase(&self) -> RecoveryPhase {
+        RecoveryPhase::ALL[self.phase.load(Relaxed) as usize]
+    }
+
+    /// Bytes of the log that this phase has read.
+    #[must_use]
+    pub fn done_bytes(&self) -> u64 {
+        self.at.load(Relaxed).saturating_sub(self.begin.load(Relaxed))
+    }
+
+    /// Bytes of the log that this phase will read; 0 while nobody knows.
+    #[must_use]
+    pub fn all_bytes(&self) -> u64 {
+        self.end.load(Relaxed).saturating_sub(self.begin.load(Relaxed))
+    }
+
+    pub(crate) fn enter(&self, phase: RecoveryPhase, begin: Lsn, end: Lsn) {
+        self.begin.store(begin.0, Relaxed);
+        self.at.store(begin.0, Relaxed);
+        self.end.store(end.0, Relaxed);
+        self.phase.store(phase as u32, Relaxed);
+    }
+
+    /// Where the readers of the log write how far they are; with several, the last one that wrote counts.
+    pub(crate) fn watch(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.at)
+    }
+}
