@@ -16,6 +16,8 @@ pub enum Locking {
     /// Keys and the gaps between them, with intentions on their tables and escalation to them.
     #[default]
     Hierarchical,
+    /// Leaves of trees instead of keys and gaps: fewer locks, less concurrency.
+    Pages,
     /// Nothing at all: for one transaction at a time, or for programs that keep their transactions apart by design. Two that
     /// change one record at the same time may fail the environment when one of them is rolled back.
     None,
@@ -58,7 +60,7 @@ pub(crate) fn make(
         return (own.0)(region, config);
     }
     Ok(match locking {
-        Locking::Hierarchical => Arc::new(LockTable::create(region, config)?),
+        Locking::Hierarchical | Locking::Pages => Arc::new(LockTable::create(region, config)?),
         Locking::None => Arc::new(NoLocks::create(region, config.owners)?),
     })
 }

@@ -39,7 +39,7 @@ use crate::catalog::Known;
 use crate::config::{self, Effective};
 use crate::env::Inner;
 use crate::prepared::Undecided;
-use crate::{Error, Options, RecoveryPhase, Replacement, locking};
+use crate::{Error, Locking, Options, RecoveryPhase, Replacement, locking};
 
 const LOCK: &str = "lock";
 const DATA: &str = "data";
@@ -363,6 +363,7 @@ impl Parts {
             settings: EngineSettings {
                 lock_timeout_ns: effective.lock_timeout_ms.saturating_mul(1_000_000),
                 escalate_after: effective.escalate_after,
+                locks_pages: effective.locking == Locking::Pages,
             },
         });
         Ok(Parts { engine, data })

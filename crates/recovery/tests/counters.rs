@@ -114,7 +114,7 @@ fn build(disk: &Arc<dyn Disk>, found: &Analysis, next: Option<u64>) -> Result<Ar
         log,
         cache,
         ops,
-        settings: EngineSettings { lock_timeout_ns: 1_000_000_000, escalate_after: 1000 },
+        settings: EngineSettings { lock_timeout_ns: 1_000_000_000, escalate_after: 1000, locks_pages: false },
     }))
 }
 

@@ -78,7 +78,7 @@ fn engine(disk: &Arc<dyn Disk>, data: &Arc<dyn DiskFile>, max_pages: u64) -> Arc
         log,
         cache,
         ops,
-        settings: EngineSettings { lock_timeout_ns: 1_000_000_000, escalate_after: 1000 },
+        settings: EngineSettings { lock_timeout_ns: 1_000_000_000, escalate_after: 1000, locks_pages: false },
     })
 }
 

@@ -45,6 +45,8 @@ pub struct EngineSettings {
     pub lock_timeout_ns: u64,
     /// Key locks of one transaction on one table before it tries to lock the table instead.
     pub escalate_after: u32,
+    /// Structures that can lock pages lock them instead of keys.
+    pub locks_pages: bool,
 }
 
 /// Log, cache, locks and operations, shared by all transactions of this process.

@@ -5,7 +5,7 @@
 
 use ledgerstone_lock::{LockName, Mode, OwnerNo, Wait};
 use ledgerstone_page::planted::{self, Bug};
-use ledgerstone_page::{Lsn, TableId};
+use ledgerstone_page::{Lsn, PageId, TableId};
 use ledgerstone_region::sync;
 
 use crate::{Txn, TxnError};
@@ -14,6 +14,7 @@ use crate::{Txn, TxnError};
 const TABLE: u64 = 0;
 const KEY: u64 = 1;
 const GAP: u64 = 2;
+const PAGE: u64 = 3;
 /// Item of the gap above the last key of a table.
 const SUPREMUM: u64 = u64::MAX;
 
@@ -26,6 +27,8 @@ pub enum KeyLock {
     Gap(u64),
     /// The gap above the last key.
     Supremum,
+    /// A leaf with all its keys and gaps, for structures that lock pages.
+    Page(PageId),
 }
 
 /// The hash that names a key in the lock table. Two keys with one hash share a lock: less concurrent, never wrong.
@@ -49,6 +52,7 @@ pub fn key_name(table: TableId, what: KeyLock) -> LockName {
         KeyLock::Key(hash) => LockName { space: table.0 << 2 | KEY, item: hash },
         KeyLock::Gap(hash) => LockName { space: table.0 << 2 | GAP, item: hash },
         KeyLock::Supremum => LockName { space: table.0 << 2 | GAP, item: SUPREMUM },
+        KeyLock::Page(page) => LockName { space: table.0 << 2 | PAGE, item: page.0 },
     }
 }
 

@@ -322,7 +322,8 @@ settings! {
         setter: version_store_bytes(bytes: u64) => bytes,
     }
 
-    /// What is locked: `hierarchical` (keys and gaps, with intentions on tables and escalation to them) or `none` (nothing: for
+    /// What is locked: `hierarchical` (keys and gaps, with intentions on tables and escalation to them), `pages` (leaves instead of keys: fewer
+    /// locks, less concurrency) or `none` (nothing: for
     /// one transaction at a time, or programs that keep their transactions apart by design).
     locking: Locking {
         default: Locking::Hierarchical,

@@ -207,7 +207,7 @@ macro_rules! choices {
 
 choices!(crate::Replacement { Clock = "clock", Lru = "lru" });
 choices!(crate::Durability { Sync = "sync", Pipelined = "pipelined", Async = "async", Volatile = "volatile" });
-choices!(crate::Locking { Hierarchical = "hierarchical", None = "none" });
+choices!(crate::Locking { Hierarchical = "hierarchical", Pages = "pages", None = "none" });
 choices!(crate::Conflict { Wait = "wait", NoWait = "no-wait", WaitDie = "wait-die" });
 choices!(crate::Victim {
     Youngest = "youngest",

@@ -6,6 +6,8 @@
 //!
 //! A plan is plain data. Whatever shrinks a failure takes pieces of it away and runs the rest ([`super::shrink`]).
 
+use ledgerstone::{Conflict, Locking};
+
 use crate::random::Random;
 
 /// How many names tables can have: `t0`, `t1`...
@@ -86,6 +88,8 @@ pub struct Settings {
     pub escalate_after: u32,
     /// LRU instead of clock.
     pub is_lru: bool,
+    /// What is locked, and what becomes of a lock that somebody holds.
+    pub locking: (Locking, Conflict),
 }
 
 /// From power on to power off.
@@ -262,6 +266,10 @@ impl Plan {
             lock_timeout_ms: random.pick(&[1, 5, 10_000]),
             escalate_after: random.pick(&[8, 4096]),
             is_lru: random.percent(30),
+            locking: (
+                [Locking::Hierarchical, Locking::Pages][random.weighted(&[5, 1])],
+                [Conflict::Wait, Conflict::NoWait, Conflict::WaitDie][random.weighted(&[8, 1, 1])],
+            ),
         };
         let mut lives = Vec::new();
         for generation in 0..[1, 2, 3][random.weighted(&[5, 3, 2])] {

@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ledgerstone::{Environment, Error, Replacement};
+use ledgerstone::{Conflict, Environment, Error, Locking, Replacement};
 use ledgerstone_disk::{Disk, SimDisk};
 use ledgerstone_region::sync::{self, Scheduler};
 
@@ -363,6 +363,8 @@ pub(crate) fn open(settings: &Settings, disk: Arc<dyn Disk>, creates: bool) -> R
         .transaction_count_max(64)
         .page_count_max(1 << 16)
         .async_delay(Duration::from_millis(2))
+        .locking(settings.locking.0)
+        .lock_conflict(settings.locking.1)
         .replacement(if settings.is_lru { Replacement::Lru } else { Replacement::Clock })
         .open_on(disk)
 }
@@ -429,6 +431,7 @@ fn prepare(filled: bool, settings: &Settings) -> Result<(SimDisk, State), Vec<St
         lock_timeout_ms: 10_000,
         escalate_after: 4096,
         is_lru: false,
+        locking: (Locking::Hierarchical, Conflict::Wait),
         ..*settings
     };
     let disk = SimDisk::new();

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
-use ledgerstone::{BytesTable, Durability, Environment, Error};
+use ledgerstone::{BytesTable, Durability, Environment, Error, Locking};
 use ledgerstone_disk::{Disk, FileDisk, SimDisk};
 use ledgerstone_region::sync::{self, Scheduler};
 
@@ -53,7 +53,10 @@ pub fn simulate(seed: u64) -> Result<History, Vec<String>> {
     let schedule_seed = random.number();
     let body = || {
         let shared: Arc<dyn Disk> = Arc::new(disk.clone());
-        let env = open(shared, random.pick(&[4, 4096]), 128 * 4096)?;
+        let escalate_after = random.pick(&[4, 4096]);
+        // Every fifth seed locks leaves.
+        let locking = if seed % 5 == 2 { Locking::Pages } else { Locking::Hierarchical };
+        let env = open(shared, locking, escalate_after, 128 * 4096)?;
         // From here on each operation of the disk is a place to lose the baton.
         disk.set_hook(Arc::new(sync::yield_point));
         run(env, random.number(), size)
@@ -75,17 +78,19 @@ pub fn simulate(seed: u64) -> Result<History, Vec<String>> {
 /// What went wrong before there was a history.
 pub fn run_on_threads(dir: &Path, seed: u64, size: Size) -> Result<History, Vec<String>> {
     let disk: Arc<dyn Disk> = Arc::new(FileDisk::new(dir));
-    let env = open(disk, 4096, 8 << 20).map_err(|error| vec![error])?;
+    let locking = if seed % 5 == 2 { Locking::Pages } else { Locking::Hierarchical };
+    let env = open(disk, locking, 4096, 8 << 20).map_err(|error| vec![error])?;
     run(env, seed, size).map_err(|error| vec![error])
 }
 
-fn open(disk: Arc<dyn Disk>, escalate_after: u32, cache_bytes: u64) -> Result<Environment, String> {
+fn open(disk: Arc<dyn Disk>, locking: Locking, escalate_after: u32, cache_bytes: u64) -> Result<Environment, String> {
     let options = Environment::options()
         .cache_bytes(cache_bytes)
         .log_segment_bytes(256 << 10)
         .log_buffer_bytes(128 << 10)
         .checkpoint_log_bytes(128 << 10)
         .lock_timeout(Duration::from_millis(200))
+        .locking(locking)
         .escalate_after(escalate_after)
         .lock_count_max(16384)
         .transaction_count_max(64)

@@ -114,6 +114,9 @@ impl Tree {
         if !matches!(locks.held_by_any(table_name(self.table)), None | Some(Mode::IS | Mode::IX)) {
             return Ok(0);
         }
+        if self.locks_pages() && !self.may_purge_leaf(txn, leaf) {
+            return Ok(0);
+        }
         let (mut ghosts, mut padded) = (Vec::new(), Vec::new());
         for (slot, record) in records() {
             if !record.is_ghost() && record.pad == 0 {

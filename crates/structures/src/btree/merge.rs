@@ -132,6 +132,9 @@ impl Tree {
             // A node that is not posted yet hangs on it.
             return Ok(false);
         }
+        if node.level() == 0 && !self.try_lock_leaves(txn, &[self.root, child])? {
+            return Ok(false);
+        }
         let clear = self.space.args_clear(child, 1);
         let entries = entries_of(&node);
         let format =

@@ -12,6 +12,7 @@
 //! | `split.rs`, `post.rs` | a node becomes two; the parent learns of it |
 //! | `ghost.rs`, `merge.rs` | ghosts are purged; empty and sparse pages leave |
 //! | `pack.rs`, `relocate.rs` | neighbours become full ones; pages move to lower places |
+//! | `page_locks.rs` | leaves locked instead of keys |
 //! | `snapshot.rs` | records as they were |
 //! | `undo.rs` | rollback by key |
 //! | `scan.rs` | ranges, both ways |
@@ -30,6 +31,7 @@ pub mod node;
 pub mod node_check;
 pub mod ops;
 mod pack;
+mod page_locks;
 mod post;
 mod relocate;
 mod scan;

@@ -255,6 +255,9 @@ impl Tree {
         {
             return Ok(PairDone::Changed);
         }
+        if level == 0 && !self.try_lock_leaves(txn, &[pair.left, pair.right])? {
+            return Ok(PairDone::Stays);
+        }
         // What a node has when it is to go: an empty leaf, or a node with a single child.
         let few = usize::from(level > 0);
         if packing == Packing::Few && left.count().min(right.count()) > few {

@@ -159,6 +159,9 @@ impl Tree {
                 return Ok(MoveDone::Changed);
             }
         }
+        if node.level() == 0 && !self.try_lock_leaves(txn, &[child.id, run.first])? {
+            return Ok(MoveDone::Changed);
+        }
         let (low, high) = (node.low(), node.high());
         let (level, link, entries) = (node.level(), node.link(), entries_of(&node));
         let format = FormatArgs { root: self.root, level, link, low: &low, high: &high, entries }.write();
@@ -226,7 +229,12 @@ impl Tree {
             (keys, node.high())
         };
         for key in keys {
-            if !txn.try_lock_key(self.table, KeyLock::Key(key_hash(&key)), Mode::X)? {
+            let is_locked = if self.locks_pages() {
+                self.try_lock_leaf(txn, self.find_key(&key, &mut Descent::default())?.page.id(), Mode::X)?
+            } else {
+                txn.try_lock_key(self.table, KeyLock::Key(key_hash(&key)), Mode::X)?
+            };
+            if !is_locked {
                 moved.stayed_count += 1;
                 continue;
             }

@@ -149,7 +149,7 @@ impl Scan {
             if self.place != Place::InLeaf && !self.settle(txn)? {
                 return Ok(None);
             }
-            let covered = !self.locks || txn.covers(self.tree.table, Mode::S);
+            let covered = !self.locks || self.tree.covers_keys(txn, Mode::S);
             if covered && (self.locks || self.at.is_some()) && txn.last_lsn() != self.copied_at {
                 if !self.is_current() {
                     self.place = Place::Lost;
@@ -350,7 +350,7 @@ impl Scan {
     fn next_leaf(&mut self, txn: &mut Txn) -> Result<bool, TreeError> {
         let node = Node::new(self.page.as_slice());
         let (link, is_rightmost) = (node.link(), node.is_rightmost());
-        let needs_locks = self.locks && !txn.covers(self.tree.table, Mode::S);
+        let needs_locks = self.locks && !self.tree.covers_keys(txn, Mode::S);
         let is_last = is_rightmost || self.is_past_end();
         if !is_last || needs_locks && !is_rightmost && !self.ends_on_last_key() {
             // C6: the gap that reaches over the bound may end at a key further to the right.
@@ -388,7 +388,7 @@ impl Scan {
                 self.slot = 0;
                 Ok(true)
             }
-            Copied::Changed | Copied::Committing => self.lost_by_fence(txn),
+            Copied::Changed | Copied::Committing | Copied::Locked(_) => self.lost_by_fence(txn),
         }
     }
 
@@ -409,7 +409,7 @@ impl Scan {
     fn previous_leaf(&mut self, txn: &mut Txn) -> Result<bool, TreeError> {
         let low = Node::new(self.page.as_slice()).low();
         if low.is_empty() || self.is_before_start(&low) {
-            let needs_locks = self.locks && !txn.covers(self.tree.table, Mode::S);
+            let needs_locks = self.locks && !self.tree.covers_keys(txn, Mode::S);
             if needs_locks && !self.is_all_current() {
                 self.place = Place::Lost;
                 return Ok(true);
@@ -455,6 +455,11 @@ impl Scan {
                 match self.copy_page(txn, &page)? {
                     Copied::Good if held.check().is_ok() => return Ok(()),
                     Copied::Good | Copied::Changed => {}
+                    Copied::Locked(leaf) => {
+                        drop(held);
+                        tree.wait_for_leaf(txn, leaf, Mode::S)?;
+                        continue;
+                    }
                     Copied::Committing => {
                         drop(held);
                         tree.engine.versions.pause(round);
@@ -469,6 +474,9 @@ impl Scan {
 
     /// Copies a leaf that is not latched.
     fn copy_page(&mut self, txn: &mut Txn, page: &ledgerstone_buffer::OptimisticPage<'_>) -> Result<Copied, TreeError> {
+        if self.locks && !self.tree.try_lock_leaf(txn, page.id(), Mode::S)? {
+            return Ok(Copied::Locked(page.id()));
+        }
         self.page.resize(self.tree.page_bytes, 0);
         page.words().copy_to(0, &mut self.page);
         // The last key is still needed to find the way back; only its prefix is no longer the copy's.
@@ -509,7 +517,7 @@ impl Scan {
     /// Backwards: locks the gap of the first key above the range (C6).
     fn lock_above(&mut self, txn: &mut Txn) -> Result<(), TreeError> {
         let table = self.tree.table;
-        if !self.locks || txn.covers(table, Mode::S) {
+        if !self.locks || self.tree.covers_keys(txn, Mode::S) {
             return Ok(());
         }
         let tree = self.tree.clone();
@@ -554,6 +562,8 @@ enum Copied {
     Changed,
     /// A record's writer is committing: pause, and copy again.
     Committing,
+    /// Leaves are locked, and somebody writes in this one: wait, and look again.
+    Locked(PageId),
 }
 
 /// What the locking of a record came to.

@@ -16,6 +16,7 @@
 //! P6. No rollback splits: there may be no space (W4 in `write.rs`).
 
 use ledgerstone_buffer::ExclusivePage;
+use ledgerstone_lock::Mode;
 use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_page::{OpId, PageId};
 use ledgerstone_space::{FreeRun, OP_SPACE_SET};
@@ -93,6 +94,11 @@ impl Tree {
         if need.level() == 0 {
             txn.claim(4 * RECORD_OVERHEAD_BYTES + self.page_bytes / 4)?;
             let mut leaf = self.latch_node(need.key(), 0, &mut Descent::default())?;
+            let id = leaf.id();
+            if !self.try_lock_leaf(txn, id, Mode::X)? {
+                drop(leaf);
+                return self.wait_for_leaf(txn, id, Mode::X); // Whoever needs the room looks again.
+            }
             self.purge_latched(txn, &mut leaf)?;
             if !need.is_lacking(&Node::new(leaf.words())) {
                 return Ok(());
@@ -125,12 +131,30 @@ impl Tree {
             if !need.is_lacking(&node) {
                 return Ok(());
             }
+            if level == 0
+                && let Some(busy) = self.lock_for_split(txn, id, &run)?
+            {
+                drop((page, run));
+                self.wait_for_leaf(txn, busy, Mode::X)?;
+                continue;
+            }
             let unposted = self.split_latched(txn, run, page, need)?;
             return match unposted {
                 Some(unposted) => self.post(txn, unposted),
                 None => Ok(()),
             };
         }
+    }
+
+    /// Locks a leaf that is to be split, and the new ones (H2 in `page_locks.rs`). Returns one that must be waited for.
+    fn lock_for_split(&self, txn: &mut Txn, leaf: PageId, run: &FreeRun<'_>) -> Result<Option<PageId>, TreeError> {
+        let new = (0..u64::from(run.count)).map(|n| PageId(run.first.0 + n));
+        for id in std::iter::once(leaf).chain(new) {
+            if !self.try_lock_leaf(txn, id, Mode::X)? {
+                return Ok(Some(id));
+            }
+        }
+        Ok(None)
     }
 
     /// Splits a latched node into itself and the page of `run` (or, the root, into the two pages of `run`).

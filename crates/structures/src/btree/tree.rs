@@ -148,15 +148,30 @@ impl Tree {
             return self.get_at(txn, key, at, value);
         }
         let mode = read.mode();
-        if let Some(mode) = mode {
+        if let Some(mode) = mode
+            && !self.locks_pages()
+        {
             txn.lock_key(self.table, KeyLock::Key(key_hash(key)), mode)?;
-        }
-        if read == Read::ForUpdateOnly {
-            txn.check_first(self.root, key)?;
+            if read == Read::ForUpdateOnly {
+                txn.check_first(self.root, key)?;
+            }
         }
         let mut descent = Descent::default();
         loop {
             let spot = self.find_key(key, &mut descent)?;
+            if let Some(mode) = mode
+                && self.locks_pages()
+            {
+                let leaf = spot.page.id();
+                if !self.try_lock_leaf(txn, leaf, mode)? {
+                    drop(spot);
+                    self.wait_for_leaf(txn, leaf, mode)?;
+                    continue;
+                }
+                if read == Read::ForUpdateOnly {
+                    txn.check_first(self.root, key)?;
+                }
+            }
             match spot.slot {
                 Ok(slot) => {
                     let node = Node::new(spot.page.words());
@@ -189,7 +204,7 @@ impl Tree {
                     return Ok(!record.is_ghost());
                 }
                 Err(slot) => {
-                    if mode.is_none() || read == Read::ForUpdateOnly || txn.covers(self.table, Mode::S) {
+                    if mode.is_none() || read == Read::ForUpdateOnly || self.covers_keys(txn, Mode::S) {
                         match spot.page.check() {
                             Ok(()) => return Ok(false),
                             Err(_) => {

@@ -16,6 +16,7 @@
 
 use ledgerstone_buffer::ExclusivePage;
 use ledgerstone_lock::Mode;
+use ledgerstone_page::PageId;
 use ledgerstone_txn::{Before, KeyLock, RECORD_OVERHEAD_BYTES, Txn, key_hash};
 
 use super::args::{InsertArgs, PatchArgs, Place, ReplaceArgs, write_place};
@@ -84,6 +85,12 @@ impl Tree {
         let mut old = Vec::new();
         let (spot, slot, is_blob) = loop {
             let spot = self.find_key(key, &mut descent)?;
+            let leaf = spot.page.id();
+            if !self.try_lock_leaf_to_write(txn, leaf, key)? {
+                drop(spot);
+                self.wait_for_leaf(txn, leaf, Mode::X)?;
+                continue;
+            }
             match spot.slot {
                 Ok(slot) => {
                     let node = Node::new(spot.page.words());
@@ -149,6 +156,12 @@ impl Tree {
         let blob = loop {
             txn.claim(2 * RECORD_OVERHEAD_BYTES + key.len())?;
             let Spot { mut page, slot } = self.latch_leaf(key, &mut descent)?;
+            let leaf = page.id();
+            if !self.try_lock_leaf_to_write(txn, leaf, key)? {
+                drop(page);
+                self.wait_for_leaf(txn, leaf, Mode::X)?;
+                continue;
+            }
             match slot {
                 Ok(slot) => {
                     let node = Node::new(page.words());
@@ -200,7 +213,7 @@ impl Tree {
         slot: usize,
         descent: &mut Descent,
     ) -> Result<bool, TreeError> {
-        if txn.covers(self.table, Mode::S) {
+        if self.covers_keys(txn, Mode::S) {
             if leaf.check().is_ok() {
                 return Ok(true);
             }
@@ -266,6 +279,12 @@ impl Tree {
         let met = loop {
             txn.claim(claim)?;
             let Spot { mut page, slot } = self.latch_leaf(key, &mut descent)?;
+            let leaf = page.id();
+            if !self.try_lock_leaf_to_write(txn, leaf, key)? {
+                drop(page);
+                self.wait_for_leaf(txn, leaf, Mode::X)?;
+                continue;
+            }
             let node = Node::new(page.words());
             match slot {
                 Ok(slot) => {
@@ -360,11 +379,32 @@ impl Tree {
     /// Takes the exclusive lock of a key that is to be written; of two writers with snapshots the first to commit wins.
     #[inline]
     fn lock_to_write(&self, txn: &mut Txn, key: &[u8]) -> Result<(), TreeError> {
+        if self.locks_pages() {
+            return Ok(()); // Once it is found.
+        }
         txn.lock_key(self.table, KeyLock::Key(key_hash(key)), Mode::X)?;
+        self.check_first(txn, key)
+    }
+
+    #[inline]
+    fn check_first(&self, txn: &mut Txn, key: &[u8]) -> Result<(), TreeError> {
         if txn.snapshot().is_some() {
             txn.check_first(self.root, key)?;
         }
         Ok(())
+    }
+
+    /// The same where leaves are locked, once the leaf is found. False: it must be waited for.
+    #[inline]
+    fn try_lock_leaf_to_write(&self, txn: &mut Txn, leaf: PageId, key: &[u8]) -> Result<bool, TreeError> {
+        if !self.locks_pages() {
+            return Ok(true);
+        }
+        if !self.try_lock_leaf(txn, leaf, Mode::X)? {
+            return Ok(false);
+        }
+        self.check_first(txn, key)?;
+        Ok(true)
     }
 
     /// Makes sure, under the latch of its leaf, that a new key may go before `slot` (W3).
@@ -375,7 +415,7 @@ impl Tree {
         slot: usize,
         key: &[u8],
     ) -> Result<Entering, TreeError> {
-        if txn.covers(self.table, Mode::X) {
+        if self.covers_keys(txn, Mode::X) {
             return Ok(Entering::Entered);
         }
         let mut behind = Behind::default();

@@ -78,7 +78,7 @@ impl Stack {
             log,
             cache,
             ops,
-            settings: EngineSettings { lock_timeout_ns: 10_000_000_000, escalate_after },
+            settings: EngineSettings { lock_timeout_ns: 10_000_000_000, escalate_after, locks_pages: false },
         });
         let space = Space::format(&engine, data, ENV).unwrap();
         let to_free = ToFree::new(&engine, &space, TO_FREE, PageId(3));

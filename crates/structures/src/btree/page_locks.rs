@@ -1,0 +1,72 @@
+//! Locks on leaves instead of locks on keys and gaps, where the environment is set so (Lemon 4.1).
+//!
+//! Fewer locks and coarser: whoever reads a key, or finds that it is not there, holds its leaf S until its transaction ends;
+//! whoever writes there holds it X. So no gap needs a lock of its own, and a leaf with uncommitted changes is one
+//! transaction's alone.
+//!
+//! H1. A leaf is locked by a try, while its version or its latch is held, and looked at afterwards; when the try fails, the
+//!     lock is waited for with nothing held, and then the leaf is looked for again: it may be another one by then. A lock
+//!     taken in vain is kept and harms nobody.
+//! H2. What a lock protects goes to another page only by who holds both X: a split locks its new pages, which nobody knows
+//!     yet; merges and moves try, and leave everything as it is when they fail.
+//! H3. Ghosts and pads are purged by who holds the leaf X and has not changed it, or when nobody holds it: then all that made
+//!     them has ended.
+//! H4. The tree of deferred frees locks its keys all the same: its reclaimer asks for their locks.
+
+use ledgerstone_buffer::ExclusivePage;
+use ledgerstone_lock::Mode;
+use ledgerstone_page::{Lsn, PageId};
+use ledgerstone_txn::{KeyLock, Txn, key_name};
+
+use super::tree::Tree;
+use crate::TreeError;
+
+impl Tree {
+    /// Whether leaves are locked instead of keys.
+    #[inline]
+    pub(super) fn locks_pages(&self) -> bool {
+        self.engine.settings.locks_pages && self.to_free.is_some() // H4
+    }
+
+    /// True if keys need no lock of their own in this mode.
+    #[inline]
+    pub(super) fn covers_keys(&self, txn: &Txn, mode: Mode) -> bool {
+        self.locks_pages() || txn.covers(self.table, mode)
+    }
+
+    /// Locks a leaf if that needs no waiting; true as well if keys are locked here. May be called under latches (H1).
+    #[inline]
+    pub(super) fn try_lock_leaf(&self, txn: &mut Txn, leaf: PageId, mode: Mode) -> Result<bool, TreeError> {
+        if !self.locks_pages() {
+            return Ok(true);
+        }
+        Ok(txn.try_lock_key(self.table, KeyLock::Page(leaf), mode)?)
+    }
+
+    /// Locks leaves whose content is to move, if that needs no waiting (H2).
+    pub(super) fn try_lock_leaves(&self, txn: &mut Txn, leaves: &[PageId]) -> Result<bool, TreeError> {
+        for &leaf in leaves {
+            if !self.try_lock_leaf(txn, leaf, Mode::X)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Waits for the lock of a leaf. Hold no latch.
+    pub(super) fn wait_for_leaf(&self, txn: &mut Txn, leaf: PageId, mode: Mode) -> Result<(), TreeError> {
+        Ok(txn.lock_key(self.table, KeyLock::Page(leaf), mode)?)
+    }
+
+    /// Whether the ghosts and pads of a latched leaf may go (H3).
+    pub(super) fn may_purge_leaf(&self, txn: &Txn, leaf: &ExclusivePage<'_>) -> bool {
+        match self.engine.locks.held_by_any(key_name(self.table, KeyLock::Page(leaf.id()))) {
+            None => true,
+            Some(_) => {
+                let first = txn.first_lsn();
+                let is_unchanged = first == Lsn::NONE || leaf.page_lsn() < first;
+                is_unchanged && txn.held_key(self.table, KeyLock::Page(leaf.id())) == Some(Mode::X)
+            }
+        }
+    }
+}
