@@ -138,6 +138,7 @@ impl Environment {
     fn begin_aged(&self, options: TransactionOptions, age: Xid) -> Result<Transaction, Error> {
         let env = &self.inner.handles.env;
         let mut txn = env.engine.begin_aged(age)?;
+        txn.avoid_deadlocks();
         if let Some(timeout) = options.lock_timeout {
             txn.set_lock_timeout_ns(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
         }

@@ -192,6 +192,12 @@ pub trait LockManager: Send + Sync {
     /// Takes back [`cancel_all_waits`](LockManager::cancel_all_waits).
     fn allow_waits(&self);
 
+    /// From now on, until its next [`begin`](LockManager::begin), requests of `owner` that might end in a deadlock are refused if
+    /// the manager avoids deadlocks so. Without this call they wait: housekeeping is not refused because users would be.
+    fn avoid_deadlocks(&self, owner: OwnerNo) {
+        let _ = owner;
+    }
+
     /// Says what would be lost if `owner` gave way, in bytes of log; called before it may wait.
     fn set_weight(&self, owner: OwnerNo, weight: u64) {
         let _ = (owner, weight);

@@ -28,7 +28,8 @@ pub enum Victim {
     Random,
 }
 
-/// What becomes of a request that somebody stands in the way of (Lemon 4.1: avoidance instead of detection).
+/// What becomes of a request that somebody stands in the way of (Lemon 4.1: avoidance instead of detection), if its owner
+/// has said [`avoid_deadlocks`](crate::LockManager::avoid_deadlocks).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Conflict {
     /// It waits; deadlocks are found and resolved.

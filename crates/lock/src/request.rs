@@ -77,7 +77,7 @@ impl LockTable {
 
     /// Whether the request in `node_no`, which is in the queue, may wait for those before it ([`Conflict`]).
     fn may_wait(&self, queue: &Queue<'_>, owner_no: OwnerNo, node_no: u32) -> Result<(), LockError> {
-        if self.config.conflict == Conflict::Wait {
+        if self.config.conflict == Conflict::Wait || self.owner(owner_no).is_avoiding.load(Relaxed) == 0 {
             return Ok(());
         }
         let mut blockers = Vec::new();
@@ -145,6 +145,7 @@ impl LockManager for LockTable {
         // Read by others only after they met a node of this owner under a bucket's latch.
         owner.age.store(age.0, Relaxed);
         owner.weight.store(0, Relaxed);
+        owner.is_avoiding.store(0, Relaxed);
         if self.header().owners_used.load(Relaxed) <= owner_no.0 {
             self.header().owners_used.fetch_max(owner_no.0 + 1, SeqCst); // Before the owner's first intention (I1).
         }
@@ -314,6 +315,10 @@ impl LockManager for LockTable {
 
     fn allow_waits(&self) {
         self.header().is_cancelled.store(0, SeqCst);
+    }
+
+    fn avoid_deadlocks(&self, owner_no: OwnerNo) {
+        self.owner(owner_no).is_avoiding.store(1, Relaxed);
     }
 
     fn set_weight(&self, owner_no: OwnerNo, weight: u64) {

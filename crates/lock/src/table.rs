@@ -169,8 +169,8 @@ shared! {
         pub wait_bucket: AtomicU32,
         /// Nodes in its list; written by the owner's thread, read by deadlock searches.
         pub held_count: AtomicU32,
-        /// To a multiple of eight.
-        pub spare: AtomicU32,
+        /// 1: what stands in its way is met as [`LockConfig::conflict`] says; 0: it waits.
+        pub is_avoiding: AtomicU32,
         /// What would be lost if it gave way ([`crate::LockManager::set_weight`]).
         pub weight: AtomicU64,
         /// Intentions on tables without a node (see `intention`).

@@ -125,6 +125,12 @@ impl Txn {
         Ok(())
     }
 
+    /// Lets the lock manager refuse locks to avoid deadlocks, if it does that. For users' transactions, which can be run again;
+    /// without this call locks are waited for.
+    pub fn avoid_deadlocks(&mut self) {
+        self.engine.locks.avoid_deadlocks(OwnerNo(self.chain.no));
+    }
+
     /// Gives up what nobody may hold while it waits for a lock, says what a rollback would cost, and returns the deadline.
     fn prepare_to_wait(&mut self) -> u64 {
         self.release_claim(); // Nobody else may wait for room while we wait for a lock.

@@ -52,6 +52,7 @@ fn transactions(locks: &LockTable, witness: &Witness, owner: OwnerNo, seed: u64,
         let age = Xid(1 + n * 64 + u64::from(owner.0));
         loop {
             locks.begin(owner, age);
+            locks.avoid_deadlocks(owner);
             let result = transaction(locks, witness, owner, &mut dice);
             leave_all(witness, owner);
             locks.unlock_all(owner, Some(Lsn(n)));

@@ -330,3 +330,14 @@ fn who_waits_for_whom_can_be_asked() {
     let _ = second.join().unwrap().unwrap();
     assert_eq!(edges(), []);
 }
+
+#[test]
+fn housekeeping_waits_where_users_are_refused() {
+    let locks = make(LockConfig { owners: 3, locks_max: 64, conflict: Conflict::NoWait, ..LockConfig::default() });
+    locks.begin(B, Xid(200)); // Says nothing about deadlocks.
+    let _ = locks.lock(A, key(1), Mode::X, Wait::Try).unwrap();
+    let waiter = in_the_background(&locks, |locks| locks.lock(B, key(1), Mode::X, patient()));
+    assert!(matches!(locks.lock(C, key(1), Mode::S, patient()), Err(LockError::Refused { .. })));
+    locks.unlock_all(A, None);
+    let _ = waiter.join().unwrap().unwrap();
+}

@@ -388,7 +388,11 @@ impl Scan {
                 self.slot = 0;
                 Ok(true)
             }
-            Copied::Changed | Copied::Committing | Copied::Locked(_) => self.lost_by_fence(txn),
+            Copied::Changed | Copied::Committing => self.lost_by_fence(txn),
+            Copied::Locked(leaf) => {
+                self.tree.wait_for_leaf(txn, leaf, Mode::S)?;
+                self.lost_by_fence(txn)
+            }
         }
     }
 
