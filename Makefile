@@ -10,6 +10,9 @@
 #   make fuzz SECONDS=60      each fuzz target for that long
 #   make flash-crash ROUNDS=1000000   power cuts over the protocols on raw flash
 #   make bench                every figure of docs/benchmarks.md, measured again
+#   make port-kills ROUNDS=1000   processes at ports killed and stopped at random moments
+#   make port-net             two sites between network namespaces with loss, repetition, reordering and delay (as root)
+#   make port-bench           the experiments of docs/ports.md, measured again
 #   make deny                 licences and advisories of the dependencies
 #   make install PREFIX=/usr/local   the command, its manual pages and completions (needs the right to write there)
 #   make data                 the shipped data set, made again from its source (needs Debian's package)
@@ -18,6 +21,8 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
+# Each campaign's own number of rounds, unless one is given.
+PORT_ROUNDS := $(if $(filter command%,$(origin ROUNDS)),$(ROUNDS),1000)
 ROUNDS    ?= 100000
 SECONDS_  := $(if $(filter command%,$(origin SECONDS)),$(SECONDS),60)
 SEED      ?=
@@ -29,7 +34,7 @@ export CARGO_TERM_COLOR ?= never
 SIM := cargo run --quiet --release -p ledgerstone-sim --
 PLANTED := cargo run --quiet --release -p ledgerstone-sim --features planted --
 
-.PHONY: help demo test crash faults planted histories loom fuzz bench deny data release install clean flash-crash
+.PHONY: help demo test crash faults planted histories loom fuzz bench deny data release install clean flash-crash port-kills port-net port-bench
 
 help:
 	@sed -n 's/^#   \(make .*\)/\1/p' Makefile
@@ -78,6 +83,18 @@ bench: release
 
 install: release
 	@scripts/one.sh "install in $(DESTDIR)$(PREFIX)" scripts/install.sh "$(DESTDIR)$(PREFIX)"
+
+port-kills:
+	@scripts/need.sh rust
+	@scripts/one.sh "port kills, $(PORT_ROUNDS) rounds" cargo run --quiet --release -p ledgerstone-port --example kills -- --rounds $(PORT_ROUNDS) $(if $(SEED),--seed $(SEED))
+
+port-net:
+	@scripts/need.sh rust
+	@scripts/one.sh "ports between network namespaces" scripts/port-net.sh
+
+port-bench:
+	@scripts/need.sh rust
+	@scripts/one.sh "experiments of docs/ports.md" scripts/port-bench.sh
 
 deny:
 	@scripts/need.sh rust cargo-deny

@@ -2,7 +2,7 @@
 # Everything CI runs, bounded for two cores and 20 minutes. Each step's output is in target/checks/STEP.log; a step that
 # fails prints its last lines and the others still run. The counts go to target/checks/counts for .ci/run.
 #
-# Bounds, by environment: CRASH_ROUNDS (10000), FAULT_ROUNDS (3000), HISTORY_ROUNDS (200), LOOM_PREEMPTIONS (2), SKIP="loom fuzz ..." by name.
+# Bounds, by environment: CRASH_ROUNDS (10000), FAULT_ROUNDS (3000), HISTORY_ROUNDS (200), PORT_KILL_ROUNDS (50), LOOM_PREEMPTIONS (2), SKIP="loom fuzz ..." by name.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 scripts/need.sh rust fmt clippy || exit 2
@@ -58,6 +58,7 @@ step faults sim faults --rounds "${FAULT_ROUNDS:-3000}"
 step planted planted
 step flash cargo run --quiet --release -p ledgerstone-flash --example flash_crash -- 5000
 step histories sim histories --rounds "${HISTORY_ROUNDS:-200}"
+step port-kills cargo run --quiet --release -p ledgerstone-port --example kills -- --rounds "${PORT_KILL_ROUNDS:-50}"
 step fuzz cargo test --manifest-path fuzz/Cargo.toml --release --target-dir "$target/fuzz"
 step demo env DEMO_SECONDS=5 scripts/demo.sh --build
 

@@ -74,6 +74,11 @@ pub fn config(bytes: &[u8]) {
     }
 }
 
+/// A hostile sender at a port, and what comes from the network.
+pub fn ports(bytes: &[u8]) {
+    ledgerstone_port::hostile::exercise(bytes);
+}
+
 #[cfg(test)]
 mod tests {
     use ledgerstone_log::{ControlState, NewRecord, RecordKind, group_body};
@@ -181,5 +186,10 @@ mod tests {
             b"durability = \"\"\"\nsync\"\"\"\nescalate_after = -1\nd = 2026-01-01\n".to_vec(),
         ];
         awake(5_000, config, &good, b"=\"'[]{}#.,\n\r\t0-9_xKMs\xff\xef\xbb\xbf\\");
+    }
+
+    #[test]
+    fn ports_survive_any_bytes() {
+        awake(200, ports, &[vec![1; 48], (0..=255).collect()], &[0, 1, 2, 3, 4, 5, 6, 7, 8, 0x80, 0xff]);
     }
 }

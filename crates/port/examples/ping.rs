@@ -3,8 +3,12 @@
 //! The parent starts itself once more as the server, sends it 20 bytes, and waits for them to come back.
 
 use anyhow::{Context, bail};
-use ledgerstone_port::{Address, Host, Instance, PortOptions, ServerInstance, ServerType, Site, Wait};
+use ledgerstone_port::{
+    Address, Host, Instance, Network, NetworkOptions, Port, PortOptions, Sender, ServerInstance, ServerType, Site,
+    SiteSecret, Trust, Wait,
+};
 use std::io::{BufRead, BufReader};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -23,7 +27,11 @@ fn main() -> anyhow::Result<()> {
             let cpu = std::env::args().nth(4).context("serve DIRECTORY WAIT CPU")?;
             serve(&directory, parse_wait(&wait)?, &cpu)
         }
-        None => local(),
+        Some("site") => site(&std::env::args().skip(2).collect::<Vec<_>>()),
+        None => {
+            local()?;
+            remote()
+        }
         Some(other) => bail!("unknown: {other}"),
     }
 }
@@ -32,7 +40,11 @@ fn main() -> anyhow::Result<()> {
 fn serve(directory: &str, wait: Wait, cpu: &str) -> anyhow::Result<()> {
     pin(cpu)?;
     let host = Host::at(directory, SITE)?;
-    let mut port = host.open_port(address(1), PortOptions { wait, ..PortOptions::default() })?;
+    echo(host.open_port(address(1), PortOptions { wait, ..PortOptions::default() })?)
+}
+
+/// Sends back what comes, until an empty message comes.
+fn echo(mut port: Port) -> anyhow::Result<()> {
     println!("ready");
     let mut bytes = [0; 1024];
     let mut answer = None;
@@ -69,6 +81,44 @@ fn local() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The same between two sites, each with a network of its own, over loopback.
+fn remote() -> anyhow::Result<()> {
+    println!("round trip of 20 bytes between two sites over loopback, sealed, {ROUND_TRIPS} times");
+    pin("any")?;
+    let [ours, theirs] = [SiteSecret::generate()?, SiteSecret::generate()?];
+    let [listen, other] = [free()?, free()?];
+    let directories = [tempfile::tempdir()?, tempfile::tempdir()?];
+    let text = |path: &std::path::Path| path.to_str().map(str::to_owned).context("temporary directory");
+    let (place, listens, opposite) = (text(directories[1].path())?, other.to_string(), listen.to_string());
+    let mut server = start(&["site", &place, &listens, &opposite, &theirs.to_text(), &ours.public().to_string()])?;
+    let host = Host::at(directories[0].path(), SITE)?;
+    let options = NetworkOptions::new(listen, Trust::Keys(ours)).with_site(Site(2), other, Some(theirs.public()));
+    let _network = Network::start(&host, options)?;
+    let mut port = host.open_port(address(2), PortOptions::default())?;
+    let mut sender = port.connect(Address::port(Instance(0), ServerType(1), ServerInstance(1), Site(2)))?;
+    let mut times = exchange(&mut port, &mut sender)?;
+    times.sort_unstable();
+    let at = |per_mille: usize| times[(times.len() - 1) * per_mille / 1000];
+    println!("{:26} p50 {:>9.2?}  p99 {:>9.2?}", "two sites", at(500), at(990));
+    sender.send(&[])?;
+    server.wait()?;
+    Ok(())
+}
+
+/// The other site: directory, where it listens, where we listen, its secret, our key.
+fn site(arguments: &[String]) -> anyhow::Result<()> {
+    let [directory, listen, other, secret, key] = arguments else { bail!("site DIRECTORY LISTEN OTHER SECRET KEY") };
+    let host = Host::at(directory, Site(2))?;
+    let options = NetworkOptions::new(listen.parse()?, Trust::Keys(secret.parse()?));
+    let _network = Network::start(&host, options.with_site(SITE, other.parse()?, Some(key.parse()?)))?;
+    echo(host.open_port(host.address(Instance(0), ServerType(1), ServerInstance(1)), PortOptions::default())?)
+}
+
+/// A socket address that nobody else has now.
+fn free() -> anyhow::Result<SocketAddr> {
+    Ok(UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
+}
+
 fn round_trips(wait: &str, cpus: [&str; 2]) -> anyhow::Result<Vec<Duration>> {
     let directory = tempfile::tempdir()?;
     let path = directory.path().to_str().context("temporary directory")?;
@@ -77,6 +127,13 @@ fn round_trips(wait: &str, cpus: [&str; 2]) -> anyhow::Result<Vec<Duration>> {
     let host = Host::at(directory.path(), SITE)?;
     let mut port = host.open_port(address(2), PortOptions { wait: parse_wait(wait)?, ..PortOptions::default() })?;
     let mut sender = port.connect(address(1))?;
+    let times = exchange(&mut port, &mut sender)?;
+    sender.send(&[])?;
+    server.wait()?;
+    Ok(times)
+}
+
+fn exchange(port: &mut Port, sender: &mut Sender) -> anyhow::Result<Vec<Duration>> {
     let mut times = Vec::with_capacity(ROUND_TRIPS);
     for round in 0..ROUND_TRIPS + ROUND_TRIPS / 10 {
         let began = Instant::now();
@@ -90,8 +147,6 @@ fn round_trips(wait: &str, cpus: [&str; 2]) -> anyhow::Result<Vec<Duration>> {
             times.push(took);
         }
     }
-    sender.send(&[])?;
-    server.wait()?;
     Ok(times)
 }
 

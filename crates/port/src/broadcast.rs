@@ -117,6 +117,12 @@ impl Writer {
         Writer { place, shape, tail, limit: tail }
     }
 
+    /// First word of the next slot, and the sequence that its message will have.
+    pub(crate) fn next_slot(&self) -> (usize, u64) {
+        let slot = ring_words(self.shape, self.place).start + self.shape.slot(self.tail);
+        (slot, u64::from(self.tail.wrapping_add(1) as u32))
+    }
+
     /// Whether a slot is free (M1).
     #[inline]
     pub(crate) fn has_room(&mut self, words: &[AtomicU64]) -> bool {

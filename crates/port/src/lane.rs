@@ -12,7 +12,7 @@ use crate::listener::{LANE_BELL, OWNER_BELL};
 use crate::memory::Mapping;
 use crate::options::Wait;
 use crate::pages::{FLAG_PAGE, Offer};
-use crate::ring::{Broken, CPU_UNKNOWN, Header, Shape, Writer};
+use crate::ring::{Broken, CPU_UNKNOWN, Header, SLOT_HEADER_WORDS, Shape, Writer};
 use crate::sender::Patience;
 use crate::typed::Kind;
 use crate::wait::{self, Waiter};
@@ -332,5 +332,19 @@ impl LaneSender {
         let start = self.link.memory.bytes_at(self.writer.payload(), len);
         // SAFETY: as in `buffer`, and `&mut self` is the only way to it in this process.
         unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), len) }
+    }
+
+    /// Writes a word of the lane as no sender does.
+    pub(crate) fn scribble(&self, at: usize, value: u64) {
+        let words = self.link.memory.words();
+        words[at % words.len()].store(value, Ordering::Relaxed);
+    }
+
+    /// Writes a word of the slot that is next, its first with the right sequence.
+    pub(crate) fn scribble_next(&self, at: usize, value: u64) {
+        let words = self.link.memory.words();
+        let slot = self.writer.payload() - SLOT_HEADER_WORDS;
+        let sequence = if at == 0 { self.writer.sequence() << 32 } else { 0 };
+        words[(slot + at) % words.len()].store(sequence | value, Ordering::Release);
     }
 }

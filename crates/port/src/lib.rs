@@ -17,6 +17,8 @@
 //!
 //! It does not know transactions beyond their ids, nor what a message means.
 #![warn(missing_docs)]
+// The models use the algorithms only.
+#![cfg_attr(loom, allow(dead_code))]
 
 #[cfg(not(loom))]
 mod address;
@@ -37,6 +39,9 @@ mod group;
 #[cfg(not(loom))]
 mod host;
 #[cfg(not(loom))]
+#[doc(hidden)]
+pub mod hostile;
+#[cfg(not(loom))]
 mod inbox;
 #[cfg(not(loom))]
 mod keeper;
@@ -46,6 +51,8 @@ mod lane;
 mod link;
 #[cfg(not(loom))]
 mod listener;
+#[cfg(all(loom, test))]
+mod loom_ring;
 #[cfg(not(loom))]
 mod memory;
 #[cfg(not(loom))]
@@ -61,6 +68,8 @@ mod port;
 mod ring;
 #[cfg(not(loom))]
 mod sender;
+#[cfg(not(loom))]
+mod stream;
 #[cfg(not(loom))]
 mod typed;
 #[cfg(not(loom))]
@@ -81,6 +90,7 @@ mod exports {
     pub use crate::pages::{Page, PageMut, PageShare, Pages};
     pub use crate::port::Port;
     pub use crate::sender::{Loan, Sender};
+    pub use crate::stream::{Stream, StreamError, StreamListener};
     pub use crate::typed::{Kind, Typed};
 }
 #[cfg(not(loom))]

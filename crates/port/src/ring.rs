@@ -29,6 +29,8 @@ use crate::atomic::{AtomicU64, Ordering};
 pub(crate) const LINE_WORDS: usize = 8;
 const HEAD: usize = 0;
 const SLOTS: usize = LINE_WORDS;
+/// No ring lives long enough to get here.
+const POSITION_END: u64 = 1 << 62;
 /// Words of a slot before its payload.
 pub(crate) const SLOT_HEADER_WORDS: usize = 2;
 
@@ -120,6 +122,11 @@ impl Writer {
 
     pub(crate) fn shape(&self) -> Shape {
         self.shape
+    }
+
+    /// The sequence that the next message will have.
+    pub(crate) fn sequence(&self) -> u64 {
+        u64::from((self.tail + 1) as u32)
     }
 
     /// Whether a slot is free; looks at the reader's head only when the ring seems full.
@@ -246,7 +253,7 @@ impl Reader {
 
     /// Forwards only, whatever is written there: no bits can make the reader go round for ever.
     fn skip_to(&mut self, head: u64) -> Result<u64, Broken> {
-        let lost = head.checked_sub(self.head).ok_or(Broken)?;
+        let lost = head.checked_sub(self.head).filter(|_| head < POSITION_END).ok_or(Broken)?;
         self.head = head;
         Ok(lost)
     }
