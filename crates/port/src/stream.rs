@@ -414,7 +414,10 @@ mod tls {
         let resolver = rustls::server::AlwaysResolvesServerRawPublicKeys::new(ours);
         let builder =
             ServerConfig::builder_with_provider(provider).with_protocol_versions(&[&rustls::version::TLS13])?;
-        Ok(Arc::new(builder.with_client_cert_verifier(known).with_cert_resolver(Arc::new(resolver))))
+        let mut config = builder.with_client_cert_verifier(known).with_cert_resolver(Arc::new(resolver));
+        // A ticket that nobody reads would reset the connection when its other side has sent all and closes.
+        config.send_tls13_tickets = 0;
+        Ok(Arc::new(config))
     }
 }
 
