@@ -263,6 +263,7 @@ impl<N: Nand> Transactions for FlagStore<N> {
         } else {
             self.set_heads_true(txn)?;
         }
+        self.core.nand.sync()?;
         self.finish_commit(txn)
     }
 

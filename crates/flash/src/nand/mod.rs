@@ -10,6 +10,7 @@
 //! This module knows no logical pages, transactions or protocols.
 
 pub mod ecc;
+pub mod file;
 pub mod memory;
 
 use crate::error::{FlashError, Result};
