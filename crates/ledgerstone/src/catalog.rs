@@ -5,8 +5,9 @@
 //! ```text
 //! offset size field
 //!   0     1   format    1
-//!   1     1   kind      1 B-link tree
-//!   2     6   zero
+//!   1     1   kind      1 B-link tree, 2 a user's structure
+//!   2     2   structure which one, for kind 2 (`extend/structure.rs`); else zero
+//!   4     4   zero
 //!   8     8   table id  never reused: LSN of a record of its creation
 //!  16     8   root      page id; roots never move
 //! ```
@@ -30,6 +31,7 @@ use crate::Error;
 const VALUE_BYTES: usize = 24;
 const FORMAT: u8 = 1;
 const KIND_BTREE: u8 = 1;
+const KIND_STRUCTURE: u8 = 2;
 
 /// Where a table is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,7 +50,32 @@ impl Entry {
         bytes
     }
 
+    /// The value for an instance of a user's structure.
+    pub(crate) fn encode_structure(self, structure: u16) -> [u8; VALUE_BYTES] {
+        let mut bytes = self.encode();
+        bytes[1] = KIND_STRUCTURE;
+        bytes[2..4].copy_from_slice(&structure.to_le_bytes());
+        bytes
+    }
+
+    /// The number of the user's structure that a value is about, if it is about one.
+    pub(crate) fn structure_of(bytes: &[u8]) -> Option<u16> {
+        let is_structure = bytes.len() == VALUE_BYTES && bytes[0] == FORMAT && bytes[1] == KIND_STRUCTURE;
+        is_structure.then(|| u16::from_le_bytes([bytes[2], bytes[3]]))
+    }
+
+    /// An instance of a user's structure.
+    pub(crate) fn decode_structure(name: &str, bytes: &[u8]) -> Result<(u16, Entry), Error> {
+        let structure = Entry::structure_of(bytes).ok_or_else(|| Error::NotAStructure { name: name.to_string() })?;
+        let mut tree = bytes.to_vec();
+        tree[1] = KIND_BTREE;
+        Ok((structure, Entry::decode(name, &tree)?))
+    }
+
     pub(crate) fn decode(name: &str, bytes: &[u8]) -> Result<Entry, Error> {
+        if Entry::structure_of(bytes).is_some() {
+            return Err(Error::NotATable { name: name.to_string() });
+        }
         let damaged = |what| Error::Corrupt { what: format!("catalog entry of table {name:?}: {what}") };
         let bytes: &[u8; VALUE_BYTES] = bytes.try_into().map_err(|_| damaged("wrong length"))?;
         if bytes[0] != FORMAT || bytes[1] != KIND_BTREE {
@@ -131,6 +158,16 @@ mod tests {
     fn golden_bytes_of_an_entry() {
         let bytes = Entry { table: TableId(0x1122), root: PageId(0x33) }.encode();
         assert_eq!(bytes, [1, 1, 0, 0, 0, 0, 0, 0, 0x22, 0x11, 0, 0, 0, 0, 0, 0, 0x33, 0, 0, 0, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn golden_bytes_of_a_structure() {
+        let entry = Entry { table: TableId(0x1122), root: PageId(0x33) };
+        let bytes = entry.encode_structure(0x0405);
+        assert_eq!(bytes, [1, 2, 5, 4, 0, 0, 0, 0, 0x22, 0x11, 0, 0, 0, 0, 0, 0, 0x33, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(Entry::decode_structure("s", &bytes).ok(), Some((0x0405, entry)));
+        assert!(matches!(Entry::decode("s", &bytes), Err(Error::NotATable { .. })));
+        assert!(matches!(Entry::decode_structure("t", &entry.encode()), Err(Error::NotAStructure { .. })));
     }
 
     #[test]

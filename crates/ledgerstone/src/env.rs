@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Rela
 
 use ledgerstone_disk::{Disk, DiskLock};
 use ledgerstone_log::ControlFile;
-use ledgerstone_page::{Lsn, Xid};
+use ledgerstone_page::{Layouts, Lsn, Xid};
 use ledgerstone_recovery::RecoveryReport;
 use ledgerstone_region::{Handle, Latch, sync};
 use ledgerstone_space::Space;
@@ -17,6 +17,7 @@ use crate::archive::Archive;
 use crate::background::Bell;
 use crate::catalog::{Entry, Known, TableInfo};
 use crate::config::Effective;
+use crate::extend::Extensions;
 use crate::prepared::Undecided;
 use crate::{Error, Isolation, Options, Transaction, TransactionOptions, background, open};
 
@@ -76,6 +77,9 @@ pub(crate) struct Inner {
     /// Drops of tables that are under way (I3 in `isolation.rs`).
     pub(crate) drops: AtomicU64,
     pub(crate) in_doubt: Undecided,
+    pub(crate) extensions: Extensions,
+    /// Of users' pages.
+    pub(crate) layouts: Layouts,
     pub(crate) effective: Effective,
     pub(crate) durability: Durability,
     pub(crate) environment: ledgerstone_log::EnvironmentId,

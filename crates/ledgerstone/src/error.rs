@@ -125,6 +125,34 @@ pub enum Error {
     /// A table of that name exists already.
     #[error("a table named {0:?} exists already")]
     TableExists(String),
+    /// The name is that of a user's structure, and was used as a table.
+    #[error("{name:?} is a structure, not a table")]
+    NotATable {
+        /// The name.
+        name: String,
+    },
+    /// The name is that of a table, and was used as a structure, or as another structure than it is.
+    #[error("{name:?} is not a structure of this kind")]
+    NotAStructure {
+        /// The name.
+        name: String,
+    },
+    /// A user's structure was used in a transaction that reads without locks.
+    #[error("structure {name:?} keeps no versions: use it in a serializable transaction, not at {isolation}")]
+    StructureNeedsLocks {
+        /// The structure's name.
+        name: String,
+        /// The transaction's level.
+        isolation: crate::Isolation,
+    },
+    /// What a program registers contradicts itself or the engine: an id below the users' range, or one used twice.
+    #[error("structure {structure:?} cannot be registered: {what}")]
+    BadStructure {
+        /// Its name.
+        structure: &'static str,
+        /// What is wrong.
+        what: String,
+    },
     /// The key exists already (`insert_new`).
     #[error("the key exists already")]
     KeyExists,

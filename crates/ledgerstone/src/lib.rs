@@ -60,6 +60,7 @@ mod convert;
 mod entry;
 mod env;
 mod error;
+pub mod extend;
 mod isolation;
 mod lock_wait;
 mod locking;

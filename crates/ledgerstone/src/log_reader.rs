@@ -28,6 +28,7 @@ use ledgerstone_page::{Lsn, PageId};
 use ledgerstone_region::sync;
 
 use crate::archive::files_of;
+use crate::extend::Extensions;
 use crate::log_record::Operations;
 use crate::open::{check_control, operations};
 use crate::{Environment, Error, LogFilter, LogRecord};
@@ -200,7 +201,7 @@ impl LogDirectory {
     }
 
     pub(crate) fn of_files(files: LogFiles) -> Result<LogDirectory, Error> {
-        Ok(LogDirectory { files, operations: Operations::Own(Arc::new(operations()?)) })
+        Ok(LogDirectory { files, operations: Operations::Own(Arc::new(operations(&Extensions::default())?)) })
     }
 
     pub(crate) fn files(&self) -> &LogFiles {

@@ -15,6 +15,7 @@
 //! O3. Nobody else has the environment while we are here: the lock is taken first and released last.
 //! O4. A data file that is missing is not made anew: nothing but a backup could fill it.
 
+use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
@@ -29,15 +30,16 @@ use ledgerstone_page::{Lsn, PageId, TableId, Xid};
 use ledgerstone_recovery::{Analysis, RecoveryReport};
 use ledgerstone_region::{Latch, Region, SlotTable, sync};
 use ledgerstone_space::Space;
-use ledgerstone_structures::{ToFree, Tree};
+use ledgerstone_structures::{Direction, ToFree, Tree};
 use ledgerstone_txn::{Durability, Engine, EngineParts, EngineSettings, TxnTable, VersionStore};
 use parking_lot::Mutex;
 
 use crate::archive::Archive;
 use crate::background::Bell;
-use crate::catalog::Known;
+use crate::catalog::{Entry, Known};
 use crate::config::{self, Effective};
 use crate::env::Inner;
+use crate::extend::{self, Extensions, StructureId};
 use crate::prepared::Undecided;
 use crate::{Error, Locking, Options, RecoveryPhase, Replacement, locking};
 
@@ -81,7 +83,7 @@ fn create(options: &Options, disk: Arc<dyn Disk>, lock: Box<dyn DiskLock>) -> Re
 
     let space = Space::format(engine, Arc::clone(&parts.data), state.environment)?;
     let mut txn = engine.begin()?;
-    let (catalog, to_free, registered) = trees(engine, &space);
+    let (catalog, to_free, registered) = trees(engine, &space, &options.extensions);
     Tree::format_root(&mut txn, &space, &catalog)?;
     Tree::format_root(&mut txn, &space, to_free.tree())?;
     txn.commit(Durability::Sync)?;
@@ -219,10 +221,11 @@ fn recover(options: &Options, disk: Arc<dyn Disk>, lock: Box<dyn DiskLock>) -> R
 
     progress.enter(RecoveryPhase::Undo, Lsn(0), Lsn(0));
     let space = Space::open(&engine, Arc::clone(&parts.data), state.environment)?;
-    let (catalog, to_free, registered) = trees(&engine, &space);
+    let (catalog, to_free, registered) = trees(&engine, &space, &options.extensions);
     let in_doubt = Undecided::after_restart(ledgerstone_recovery::keep_prepared(&engine, &analysis.in_doubt)?)?;
     report.undone_count = ledgerstone_recovery::undo(&engine, &analysis.losers)?;
     report.undo_ns = timer.lap();
+    refuse_unknown_structures(&engine, &catalog, &options.extensions)?;
 
     let mut inner =
         parts.into_inner(options, effective, disk, lock, space, catalog, to_free, control, report, in_doubt)?;
@@ -257,11 +260,27 @@ impl Drop for Registered {
     }
 }
 
-fn trees(engine: &Arc<Engine>, space: &Arc<Space>) -> (Tree, ToFree, Registered) {
-    let to_free = ToFree::new(engine, space, TO_FREE_TABLE, TO_FREE_ROOT);
+fn trees(engine: &Arc<Engine>, space: &Arc<Space>, extensions: &Extensions) -> (Tree, ToFree, Registered) {
+    let to_free = ToFree::new(engine, space, TO_FREE_TABLE, TO_FREE_ROOT).with_structures(Arc::new(extensions.clone()));
     let catalog = Tree::new(engine, space, &to_free, CATALOG_TABLE, CATALOG_ROOT);
     ledgerstone_structures::register_undos(engine, space, &to_free);
+    extensions.register_undos(engine);
     (catalog, to_free, Registered(Some(Arc::clone(engine))))
+}
+
+/// What the data holds can be verified and freed only by a program that knows it.
+fn refuse_unknown_structures(engine: &Arc<Engine>, catalog: &Tree, extensions: &Extensions) -> Result<(), Error> {
+    let mut txn = engine.begin()?;
+    let mut scan = catalog.scan_unlocked(Bound::Unbounded, Bound::Unbounded, Direction::Forward);
+    while let Some((name, value)) = scan.next(&mut txn)? {
+        if let Some(structure) = Entry::structure_of(value).map(StructureId)
+            && extensions.get(structure).is_none()
+        {
+            return Err(extend::unknown(&String::from_utf8_lossy(name), structure));
+        }
+    }
+    txn.commit(Durability::Volatile)?;
+    Ok(())
 }
 
 /// LIBTP's thresholds (4.2).
@@ -277,11 +296,12 @@ fn group_commit(effective: &Effective) -> GroupCommit {
     }
 }
 
-/// All operations of this version.
-pub(crate) fn operations() -> Result<Registry, Error> {
+/// All operations of this version and of the program's structures.
+pub(crate) fn operations(extensions: &Extensions) -> Result<Registry, Error> {
     let mut ops = Registry::new();
     ledgerstone_space::register(&mut ops).map_err(|e| Error::UnknownOperation { what: e.to_string() })?;
     ledgerstone_structures::register(&mut ops).map_err(|e| Error::UnknownOperation { what: e.to_string() })?;
+    extensions.register_operations(&mut ops)?;
     Ok(ops)
 }
 
@@ -357,7 +377,7 @@ impl Parts {
             log,
             cache,
             locks,
-            ops: operations()?,
+            ops: operations(&options.extensions)?,
             table,
             versions,
             settings: EngineSettings {
@@ -402,6 +422,8 @@ impl Parts {
             to_free,
             known: Known::default(),
             in_doubt,
+            layouts: options.extensions.layouts()?,
+            extensions: options.extensions.clone(),
             durability: effective.durability,
             drops: AtomicU64::new(0),
             effective,

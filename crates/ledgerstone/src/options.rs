@@ -10,6 +10,7 @@ use ledgerstone_log::{CONTROL_PATH, ControlFile};
 use ledgerstone_region::Region;
 
 use crate::config::{Config, Effective};
+use crate::extend::{Extensions, Structure};
 use crate::locking::OwnLocking;
 use crate::{Environment, Error, RecoveryProgress};
 
@@ -51,6 +52,8 @@ pub struct Options {
     pub(crate) own_locking: Option<OwnLocking>,
     pub(crate) archive: Option<ArchivePlace>,
     pub(crate) recovery_progress: Arc<RecoveryProgress>,
+    /// Users' structures.
+    pub(crate) extensions: Extensions,
 }
 
 impl Default for Options {
@@ -64,6 +67,7 @@ impl Default for Options {
             own_locking: None,
             archive: None,
             recovery_progress: Arc::default(),
+            extensions: Extensions::default(),
         }
     }
 }
@@ -100,6 +104,14 @@ impl Options {
     #[must_use]
     pub fn recovery_progress(mut self, progress: Arc<RecoveryProgress>) -> Self {
         self.recovery_progress = progress;
+        self
+    }
+
+    /// Registers a structure of the program's own: its operations, layouts and undo. An environment whose log or data need a
+    /// structure that is not registered is refused with [`Error::UnknownOperation`]; nothing is lost by trying.
+    #[must_use]
+    pub fn structure(mut self, structure: Arc<dyn Structure>) -> Self {
+        self.extensions.add(structure);
         self
     }
 

@@ -20,6 +20,7 @@ use ledgerstone_recovery::{PageRepair, Repaired};
 use serde::Serialize;
 
 use crate::archive::Archive;
+use crate::extend::Extensions;
 use crate::log_union::LogUnion;
 use crate::open::{operations, take_lock};
 use crate::{Backup, Environment, Error, LogDirectory};
@@ -179,7 +180,7 @@ impl Backup {
         if damaged.is_empty() {
             return Ok(report);
         }
-        let ops = operations()?;
+        let ops = operations(&Extensions::default())?;
         let mut repair = begin(&ops, &chain, &damaged)?;
         let mut own = directory.reader(Lsn(u64::MAX))?;
         let end = own.end();

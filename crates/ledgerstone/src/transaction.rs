@@ -293,7 +293,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// The names of all tables, sorted, as the transaction's [`Isolation`] sees them; a serializable one locks the list against
+    /// The names of all tables, sorted, without users' structures, as the transaction's [`Isolation`] sees them; a serializable one locks the list against
     /// change.
     ///
     /// # Errors
@@ -304,7 +304,10 @@ impl Transaction {
             let mut names = Vec::new();
             let (sight, _view) = self.shared.sight(txn, Horizon::None)?;
             let mut scan = sight.scan(env.catalog(), Bound::Unbounded, Bound::Unbounded, Direction::Forward);
-            while let Some((name, _)) = scan.next(txn)? {
+            while let Some((name, value)) = scan.next(txn)? {
+                if Entry::structure_of(value).is_some() {
+                    continue;
+                }
                 names.push(String::from_utf8_lossy(name).into_owned());
             }
             Ok(names)
@@ -456,7 +459,7 @@ enum Missing {
     Create,
 }
 
-fn check_name(name: &str) -> Result<(), Error> {
+pub(crate) fn check_name(name: &str) -> Result<(), Error> {
     if name.is_empty() || name.len() > 255 {
         return Err(Error::BadTableName { name: name.chars().take(64).collect() });
     }

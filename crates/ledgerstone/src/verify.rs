@@ -11,6 +11,7 @@ use ledgerstone_structures::{Direction, TreeReport};
 use serde::Serialize;
 
 use crate::catalog::Entry;
+use crate::extend::{self, StructureId};
 use crate::{Environment, Error};
 
 /// How far a verification is.
@@ -41,8 +42,10 @@ pub struct Problem {
 pub struct VerifyReport {
     /// Tables verified.
     pub table_count: u64,
-    /// Records in them.
+    /// Records in the tables.
     pub record_count: u64,
+    /// Users' structures verified.
+    pub structure_count: u64,
     /// Deleted records that are still keys.
     pub ghost_count: u64,
     /// Large values.
@@ -70,14 +73,22 @@ impl Environment {
 
         let mut tables = vec![("catalog".to_string(), env.catalog().clone())];
         txn.lock_table(env.catalog().table(), Mode::S)?;
+        let mut structures = Vec::new();
         let mut scan = env.catalog().scan(Bound::Unbounded, Bound::Unbounded, Direction::Forward);
         while let Some((name, value)) = scan.next(&mut txn)? {
             let name = String::from_utf8_lossy(name).into_owned();
+            if Entry::structure_of(value).is_some() {
+                structures.push((Entry::decode_structure(&name, value)?, name));
+                continue;
+            }
             let entry = Entry::decode(&name, value)?;
             tables.push((name.clone(), env.table_info(&name, entry).tree.clone()));
         }
         for (_, tree) in &tables {
             txn.lock_table(tree.table(), Mode::S)?;
+        }
+        for ((_, entry), _) in &structures {
+            txn.lock_table(entry.table, Mode::S)?;
         }
         // Last, since those who free pages lock tables after it never, and it after tables.
         txn.lock_table(env.to_free().tree().table(), Mode::S)?;
@@ -91,6 +102,9 @@ impl Environment {
                 Err(error) => report.problems.push(problem(name, &error)),
             }
         }
+        for ((structure, entry), name) in &structures {
+            self.verify_structure(&mut report, &mut used, name, StructureId(*structure), entry.root);
+        }
         progress(VerifyProgress { done: total - 1, total, what: "pages".into() });
         match env.to_free().pages() {
             Ok(pages) => {
@@ -102,6 +116,45 @@ impl Environment {
         self.verify_pages(&mut report, &mut used);
         txn.commit(ledgerstone_txn::Durability::Volatile)?;
         Ok(report)
+    }
+
+    /// A user's structure: its pages by their layouts, and the whole by its own check.
+    fn verify_structure(
+        &self,
+        report: &mut VerifyReport,
+        used: &mut BTreeSet<PageId>,
+        name: &str,
+        structure: StructureId,
+        root: PageId,
+    ) {
+        let env = self.inner();
+        let Some(kind) = env.extensions.get(structure) else {
+            report.problems.push(problem(name, &extend::unknown(name, structure)));
+            return;
+        };
+        report.structure_count += 1;
+        let pages = match kind.pages(&env.engine, root) {
+            Ok(pages) => pages,
+            Err(error) => {
+                report.problems.push(problem(name, &error));
+                vec![root]
+            }
+        };
+        for &page in &pages {
+            let wrong = match env.engine.cache.shared(page) {
+                Ok(latched) => env.layouts.check(latched.words()).err().map(|corrupt| corrupt.to_string()),
+                Err(error) => Some(error.to_string()),
+            };
+            report.problems.extend(wrong.map(|what| Problem { place: name.to_string(), page: Some(page.0), what }));
+        }
+        claim(report, used, name, pages.into_iter().collect());
+        match kind.check(&env.engine, root) {
+            Ok(wrong) => {
+                let problems = wrong.into_iter().map(|what| Problem { place: name.to_string(), page: None, what });
+                report.problems.extend(problems);
+            }
+            Err(error) => report.problems.push(problem(name, &error)),
+        }
     }
 
     /// Checksums of all pages in use, and that exactly those are in use that something refers to.

@@ -25,7 +25,7 @@ use ledgerstone_txn::Engine;
 
 pub use btree::{Direction, Moved, Packed, Purged, Read, Scan, Tree, TreeReport};
 pub use error::TreeError;
-pub use to_free::ToFree;
+pub use to_free::{PagesOf, ToFree};
 
 /// Registers the operations of this crate.
 ///

@@ -1,7 +1,7 @@
 //! What is to be freed once it is certain that nobody will want it: a tree in which an entry stands for a structure.
 //!
 //! ```text
-//! key     kind u8 (1 a tree, 2 a blob), root page u64 big-endian
+//! key     kind u8 (1 a tree, 2 a blob; 3 and 4: `own.rs`), root page u64 big-endian
 //! value   empty, or one byte: 1 = taking it apart has begun
 //! ```
 //! F1. Whoever makes a structure makes its entry in the same group as its root page: whatever happens, either something
@@ -19,6 +19,7 @@
 //! emptied (`emptied.rs`).
 
 mod emptied;
+mod own;
 mod reclaim;
 
 use std::collections::BTreeMap;
@@ -30,6 +31,10 @@ use ledgerstone_page::{Lsn, OpId, PageId, TableId};
 use ledgerstone_space::{OP_SPACE_SET, Space};
 use ledgerstone_txn::{Engine, KeyLock, Part, RECORD_OVERHEAD_BYTES, Txn, key_hash};
 use parking_lot::Mutex;
+
+use own::Owners;
+
+pub use own::PagesOf;
 
 use crate::TreeError;
 use crate::blob::BlobRef;
@@ -46,6 +51,10 @@ use crate::btree::tree::{Tree, empty_root_args};
 pub(crate) enum Kind {
     Tree,
     Blob,
+    /// A user's structure, by its number.
+    Own(u16),
+    /// A page of a user's structure that was dropped.
+    Page,
 }
 
 /// An entry.
@@ -56,24 +65,34 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    pub(crate) fn key(self) -> [u8; 9] {
-        let mut key = [0; 9];
-        key[0] = match self.kind {
+    pub(crate) fn key(self) -> Vec<u8> {
+        let mut key = Vec::with_capacity(11);
+        key.push(match self.kind {
             Kind::Tree => 1,
             Kind::Blob => 2,
-        };
-        key[1..].copy_from_slice(&self.root.0.to_be_bytes());
+            Kind::Own(_) => 3,
+            Kind::Page => 4,
+        });
+        if let Kind::Own(structure) = self.kind {
+            key.extend_from_slice(&structure.to_be_bytes());
+        }
+        key.extend_from_slice(&self.root.0.to_be_bytes());
         key
     }
 
     pub(crate) fn decode(key: &[u8]) -> Option<Entry> {
-        let (kind, root) = key.split_first()?;
-        let root = PageId(u64::from_be_bytes(root.try_into().ok()?));
-        let kind = match kind {
-            1 => Kind::Tree,
-            2 => Kind::Blob,
+        let (kind, rest) = key.split_first()?;
+        let (kind, root) = match kind {
+            1 => (Kind::Tree, rest),
+            2 => (Kind::Blob, rest),
+            3 => {
+                let (structure, root) = rest.split_first_chunk()?;
+                (Kind::Own(u16::from_be_bytes(*structure)), root)
+            }
+            4 => (Kind::Page, rest),
             _ => return None,
         };
+        let root = PageId(u64::from_be_bytes(root.try_into().ok()?));
         (!root.is_none() && root <= PageId::MAX).then_some(Entry { kind, root })
     }
 }
@@ -83,6 +102,7 @@ impl Entry {
 pub struct ToFree {
     tree: Tree,
     notes: Arc<Notes>,
+    owners: Owners,
 }
 
 /// What this process knows to be due; a crash takes it, and the entries remain.
@@ -99,7 +119,11 @@ impl ToFree {
     /// The tree with this root, whose entries are locked under `table`. Nothing is read.
     #[must_use]
     pub fn new(engine: &Arc<Engine>, space: &Arc<Space>, table: TableId, root: PageId) -> ToFree {
-        ToFree { tree: Tree::without_blobs(engine, space, table, root), notes: Arc::default() }
+        ToFree {
+            tree: Tree::without_blobs(engine, space, table, root),
+            notes: Arc::default(),
+            owners: Owners::default(),
+        }
     }
 
     /// The entries, as a tree.
@@ -185,8 +209,8 @@ impl ToFree {
         loop {
             txn.claim(8 * RECORD_OVERHEAD_BYTES)?;
             let mut run = match kind {
-                Kind::Tree => tree.space.latch_for_root()?,
-                Kind::Blob => tree.space.latch_free(1)?,
+                Kind::Tree | Kind::Own(_) => tree.space.latch_for_root()?,
+                Kind::Blob | Kind::Page => tree.space.latch_free(1)?,
             };
             let root = run.first;
             let key = Entry { kind, root }.key();

@@ -62,18 +62,29 @@ impl ToFree {
 
     fn reclaim_entries(&self) -> Result<(), TreeError> {
         let entries = self.entries()?;
+        self.reclaim_all(&entries)?;
         let is_any = !entries.is_empty();
-        for entry in entries {
+        if entries.iter().any(|entry| matches!(entry.kind, Kind::Own(_))) {
+            // The pages that it was taken apart into (O1 in `own.rs`).
+            let mut pages = self.entries()?;
+            pages.retain(|entry| entry.kind == Kind::Page);
+            self.reclaim_all(&pages)?;
+        }
+        if is_any {
+            let mut txn = self.tree.engine.begin()?;
+            self.tree.purge(&mut txn)?;
+            txn.commit(Durability::Volatile)?;
+        }
+        Ok(())
+    }
+
+    fn reclaim_all(&self, entries: &[Entry]) -> Result<(), TreeError> {
+        for &entry in entries {
             if !self.is_behind_snapshots(entry) {
                 continue;
             }
             let mut txn = self.begin_turn()?;
             self.reclaim_entry(&mut txn, entry)?;
-            txn.commit(Durability::Volatile)?;
-        }
-        if is_any {
-            let mut txn = self.tree.engine.begin()?;
-            self.tree.purge(&mut txn)?;
             txn.commit(Durability::Volatile)?;
         }
         Ok(())
@@ -134,6 +145,10 @@ impl ToFree {
         let mut pages = BTreeSet::new();
         for entry in self.entries()? {
             match entry.kind {
+                Kind::Page => drop(pages.insert(entry.root)),
+                Kind::Own(structure) => {
+                    pages.extend(self.own_pages(structure, entry.root)?.unwrap_or_else(|| vec![entry.root]));
+                }
                 Kind::Blob => pages.extend(blob::pages(&self.tree.engine.cache, entry.root, None)?),
                 Kind::Tree => {
                     let tree = self.tree_of(entry);
@@ -205,6 +220,8 @@ impl ToFree {
         }
         self.notes.ended.lock().remove(&entry);
         match entry.kind {
+            Kind::Own(structure) => self.take_own_apart(txn, entry, structure),
+            Kind::Page => self.free_page(txn, entry),
             Kind::Blob => {
                 blob::free_content(txn, &self.tree.space, entry.root)?;
                 self.free_root(txn, entry, OP_BLOB_FREE)

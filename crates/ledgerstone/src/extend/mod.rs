@@ -1,0 +1,38 @@
+//! For authors of structures: page layouts, operations and logical undos of your own, beside ours (Lemon, sections 3 and 4).
+//!
+//! A [`Structure`] brings its operations and layouts, is registered with [`Options::structure`](crate::Options::structure) before
+//! the environment is opened, and lives under a name in the catalog:
+//! [`Transaction::create_structure`](crate::Transaction::create_structure) makes an instance,
+//! [`Transaction::structure`](crate::Transaction::structure) opens it, and [`StructureHandle::enter`] lends the running
+//! [`Txn`] to change it with. From then on it is like a table: it commits and aborts with the transaction, survives crashes, is
+//! verified and freed. `docs/operations.md` is the guide; two structures that use all of it are in `examples/`.
+//!
+//! What is here are the engine's own parts: the B-link tree is written with nothing else.
+//!
+//! | to | there is |
+//! | --- | --- |
+//! | change a page | [`Operation`], [`PageMut`], [`Undo`], [`Txn::update`] |
+//! | change several at once, for good | [`Txn::group`], [`Part`], [`Txn::nested_top`] |
+//! | take back what has moved | [`Structure::undo`] |
+//! | lock | [`Txn::lock_table`], [`Txn::lock_key`], [`KeyLock`], [`Mode`] |
+//! | get pages | [`Instance::cache`], [`Instance::space`], [`OP_SPACE_SET`], [`OP_SPACE_CLEAR`] |
+//! | describe bytes | [`Layout`], [`header`], [`Corrupt`] |
+//! | test an operation | [`kit`] |
+
+mod handle;
+mod registered;
+mod structure;
+
+pub(crate) use handle::unknown;
+pub use handle::{Instance, StructureHandle};
+pub(crate) use registered::Extensions;
+pub use structure::{Structure, StructureId};
+
+pub use ledgerstone_buffer::{BufferError, Cache, ExclusivePage, OptimisticPage, SharedPage};
+pub use ledgerstone_lock::{LockName, Mode};
+pub use ledgerstone_op::{OpError, Operation, PageMut, Registry, Undo, kit};
+pub use ledgerstone_page::{Corrupt, HEADER_BYTES, LayoutId, OpId, PageId, TableId, header};
+pub use ledgerstone_page::{Layout, Layouts, raw, slotted};
+pub use ledgerstone_region::{Handle, Latch, PageBuf, Region, Words, WordsMut};
+pub use ledgerstone_space::{OP_SPACE_CLEAR, OP_SPACE_SET, Space, SpaceError};
+pub use ledgerstone_txn::{Engine, KeyLock, Part, RECORD_OVERHEAD_BYTES, Txn, TxnError, key_hash};

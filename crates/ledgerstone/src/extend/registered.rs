@@ -1,0 +1,94 @@
+//! The structures that a program has registered, checked and put beside our own.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use ledgerstone_op::Registry;
+use ledgerstone_page::{LayoutId, Layouts, OpId, PageId};
+use ledgerstone_structures::PagesOf;
+use ledgerstone_txn::{Engine, LogicalUndo, Txn, TxnError};
+
+use super::{Structure, StructureId};
+use crate::Error;
+
+/// Structures by number. Cheap to clone.
+#[derive(Clone, Default)]
+pub(crate) struct Extensions {
+    structures: Vec<Arc<dyn Structure>>,
+}
+
+impl fmt::Debug for Extensions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.structures.iter().map(|structure| structure.name())).finish()
+    }
+}
+
+impl Extensions {
+    pub(crate) fn add(&mut self, structure: Arc<dyn Structure>) {
+        self.structures.push(structure);
+    }
+
+    pub(crate) fn get(&self, id: StructureId) -> Option<&Arc<dyn Structure>> {
+        self.structures.iter().find(|structure| structure.id() == id)
+    }
+
+    /// Adds their operations to ours.
+    pub(crate) fn register_operations(&self, ops: &mut Registry) -> Result<(), Error> {
+        let mut names = BTreeMap::new();
+        for structure in &self.structures {
+            let bad = |what| Error::BadStructure { structure: structure.name(), what };
+            if let Some(other) = names.insert(structure.id(), structure.name()) {
+                return Err(bad(format!("its number {} is that of {other:?}", structure.id().0)));
+            }
+            for operation in structure.operations() {
+                let (op, first) = (operation.id(), OpId::USERS_FIRST);
+                if op < first {
+                    return Err(bad(format!("{op} ({}) is ours: users' begin at {first}", operation.name())));
+                }
+                ops.register(operation).map_err(|taken| bad(taken.to_string()))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Their layouts.
+    pub(crate) fn layouts(&self) -> Result<Layouts, Error> {
+        let mut layouts = Layouts::basic();
+        for structure in &self.structures {
+            let bad = |what| Error::BadStructure { structure: structure.name(), what };
+            for layout in structure.layouts() {
+                let (id, first) = (layout.id(), LayoutId::USERS_FIRST);
+                if id < first {
+                    return Err(bad(format!("{id} ({}) is ours: users' begin at {first}", layout.name())));
+                }
+                layouts.register(layout).map_err(|taken| bad(taken.to_string()))?;
+            }
+        }
+        Ok(layouts)
+    }
+
+    /// Registers who undoes what. Before the first rollback.
+    pub(crate) fn register_undos(&self, engine: &Engine) {
+        for structure in &self.structures {
+            let undo: Arc<dyn LogicalUndo> = Arc::new(UndoBy(Arc::clone(structure)));
+            for operation in structure.operations() {
+                engine.register_undo(operation.id(), Arc::clone(&undo));
+            }
+        }
+    }
+}
+
+impl PagesOf for Extensions {
+    fn pages_of(&self, engine: &Arc<Engine>, structure: u16, root: PageId) -> Result<Option<Vec<PageId>>, TxnError> {
+        self.get(StructureId(structure)).map(|structure| structure.pages(engine, root)).transpose()
+    }
+}
+
+struct UndoBy(Arc<dyn Structure>);
+
+impl LogicalUndo for UndoBy {
+    fn undo(&self, txn: &mut Txn, op: OpId, args: &[u8]) -> Result<(), TxnError> {
+        self.0.undo(txn, op, args)
+    }
+}

@@ -1,0 +1,61 @@
+//! What a structure says about itself.
+
+use std::sync::Arc;
+
+use ledgerstone_op::Operation;
+use ledgerstone_page::{Layout, Lsn, OpId, PageId};
+use ledgerstone_txn::{Engine, Txn, TxnError};
+
+/// Number of a structure, in the catalog of every environment that has an instance of it. It never changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StructureId(pub u16);
+
+/// A kind of structure, such as "counters": its operations, its layouts, and what the engine has to know of its instances.
+///
+/// Ids are on disk: those of structures are the author's to choose, operations begin at [`OpId::USERS_FIRST`] (1024), layouts
+/// at `LayoutId::USERS_FIRST` (256). What they mean never changes; something better gets another id.
+///
+/// The methods are called from any thread, also during recovery, when there is no transaction but the one being rolled back.
+pub trait Structure: Send + Sync + 'static {
+    /// Its number.
+    fn id(&self) -> StructureId;
+
+    /// A word for messages.
+    fn name(&self) -> &'static str;
+
+    /// Its operations. Asked for once, when the environment is opened.
+    fn operations(&self) -> Vec<Box<dyn Operation>>;
+
+    /// Its page layouts, by which `verify` checks its pages.
+    fn layouts(&self) -> Vec<Box<dyn Layout>>;
+
+    /// The operation (one that formats), and its arguments, that make page `root` the root of a new instance. `options` are
+    /// those of [`Transaction::create_structure`](crate::Transaction::create_structure).
+    fn format_root(&self, root: PageId, options: &[u8]) -> (OpId, Vec<u8>);
+
+    /// Takes back one update whose operation has a logical undo ([`Undo::Logical`](super::Undo::Logical)), and whose place may
+    /// have moved since. Exactly one [`Txn::update`], which becomes the compensation record; it takes no locks.
+    ///
+    /// # Errors
+    /// Any error fails the environment.
+    fn undo(&self, txn: &mut Txn, op: OpId, args: &[u8]) -> Result<(), TxnError> {
+        let _ = (txn, args);
+        Err(TxnError::NoLogicalUndo { op, lsn: Lsn::NONE })
+    }
+
+    /// All pages of the instance with this root, the root included. To verify it, and to free it when it was dropped; nobody
+    /// changes it meanwhile.
+    ///
+    /// # Errors
+    /// A page cannot be read, or is not what it must be.
+    fn pages(&self, engine: &Arc<Engine>, root: PageId) -> Result<Vec<PageId>, TxnError>;
+
+    /// What is wrong with the instance beyond what its layouts see on single pages; for `verify`, while nobody changes it.
+    ///
+    /// # Errors
+    /// A page cannot be read.
+    fn check(&self, engine: &Arc<Engine>, root: PageId) -> Result<Vec<String>, TxnError> {
+        let _ = (engine, root);
+        Ok(Vec::new())
+    }
+}
