@@ -9,6 +9,7 @@ use ledgerstone_port::{
     Address, Host, Instance, Network, NetworkOptions, PortOptions, SendError, ServerInstance, ServerType, Site,
     SiteSecret, Trust,
 };
+use std::net::{SocketAddr, UdpSocket};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -22,7 +23,10 @@ fn main() -> anyhow::Result<()> {
         ["keys", directory] => keys(directory.as_ref()),
         ["receive", directory, listen, other, count] => receive(directory.as_ref(), listen, other, count.parse()?),
         ["send", directory, listen, other, count] => send(directory.as_ref(), listen, other, count.parse()?),
-        _ => bail!("keys DIR | receive DIR LISTEN OTHER COUNT | send DIR LISTEN OTHER COUNT"),
+        ["relay", near, far, beyond, percent] => relay(near, far, beyond.parse()?, percent.parse()?),
+        _ => bail!(
+            "keys DIR | receive DIR LISTEN OTHER COUNT | send DIR LISTEN OTHER COUNT | relay NEAR FAR BEYOND PERCENT"
+        ),
     }
 }
 
@@ -50,6 +54,53 @@ fn network(directory: &Path, site: u32, listen: &str, other: &str) -> anyhow::Re
     let host = Host::at(directory.join(format!("ports-{site}")), Site(site))?;
     let network = Network::start(&host, options)?;
     Ok((host, network))
+}
+
+/// A bad link, where the kernel has none: what comes to `near` goes to `beyond` from `far`, and what comes to `far` goes to
+/// who sent to `near` last. So many in a hundred are lost, as many repeated, and as many held back for up to 20 ms.
+fn relay(near: &str, far: &str, beyond: SocketAddr, percent: u64) -> anyhow::Result<()> {
+    let sockets = [UdpSocket::bind(near)?, UdpSocket::bind(far)?];
+    for socket in &sockets {
+        socket.set_nonblocking(true)?;
+    }
+    let mut targets = [None, Some(beyond)];
+    let mut held: Vec<(Instant, usize, Vec<u8>)> = Vec::new();
+    let mut random = percent;
+    let mut below = |bound: u64| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) % bound
+    };
+    let mut space = [0; 9216];
+    println!("ready");
+    loop {
+        let mut is_idle = true;
+        for (from, socket) in sockets.iter().enumerate() {
+            while let Ok((len, source)) = socket.recv_from(&mut space) {
+                is_idle = false;
+                if from == 0 {
+                    targets[0] = Some(source);
+                }
+                let copies = match below(100) {
+                    roll if roll < percent => 0,
+                    roll if roll < 2 * percent => 2,
+                    _ => 1,
+                };
+                for _ in 0..copies {
+                    let delay_us = if below(100) < percent { below(20_000) } else { 0 };
+                    held.push((Instant::now() + Duration::from_micros(delay_us), 1 - from, space[..len].to_vec()));
+                }
+            }
+        }
+        let now = Instant::now();
+        for (_, to, bytes) in held.extract_if(.., |(due, _, _)| *due <= now) {
+            if let Some(target) = targets[to] {
+                let _ = sockets[to].send_to(&bytes, target); // A link that is cut loses all.
+            }
+        }
+        if is_idle {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
 }
 
 /// Messages of all lengths, one to five datagrams long.

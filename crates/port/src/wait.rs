@@ -4,9 +4,10 @@
 //! sleeper costs 50; on one processor who keeps looking only keeps the other from running. No setting is right for both, so
 //! [`Wait::Adaptive`](crate::Wait::Adaptive) decides each time from what it can know for nothing:
 //!
-//! - *free processors*: may this process run on one only, it sleeps;
+//! - *free processors*: has the machine one only, looking is useless;
 //! - *placement*: each message says on which processor it was sent. Was the last one sent where we run now, its sender
-//!   cannot be running, and we sleep;
+//!   cannot be running: we give the processor away once or twice, and sleep if nothing came of it. Giving it away lets
+//!   the sender finish what it has to say before anybody sleeps or is woken;
 //! - *load*: whether looking has paid lately. It has if the message came while looking; if it did not, several times,
 //!   the other side is slow, stopped or without a processor, for whatever reason, and we sleep at once from then on.
 //!   Now and then a longer look checks whether that is still so; the less often, the more often it failed.
@@ -26,10 +27,19 @@ const PROBE_GAP_MIN: u32 = 64;
 const PROBE_GAP_MAX: u32 = 8192;
 /// Looks in a row that must fail before looking is given up.
 const FAILURES_MAX: u32 = 4;
-/// Looks without reading the clock; they are worth some 0.2 us.
+/// Looks without a pause and without reading the clock; they are worth some 0.2 us.
 const LOOKS_UNTIMED: u32 = 64;
-/// Waits after which the set of processors that we may use is asked for again.
-const PROCESSORS_KNOWN_FOR: u32 = 4096;
+
+/// How often the processor is given away before we sleep.
+const GIVE_WAY_COUNT: u32 = 2;
+
+/// What a wait begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Choice {
+    Look(Duration),
+    GiveWay,
+    Sleep,
+}
 
 /// One side's memory of how waiting went.
 #[derive(Debug)]
@@ -40,19 +50,11 @@ pub(crate) struct Waiter {
     until_probe: u32,
     probe_gap: u32,
     processors: usize,
-    processors_age: u32,
 }
 
 impl Waiter {
     pub(crate) fn new(wait: Wait) -> Waiter {
-        Waiter {
-            wait,
-            failures: 0,
-            until_probe: PROBE_GAP_MIN,
-            probe_gap: PROBE_GAP_MIN,
-            processors: processors(),
-            processors_age: 0,
-        }
+        Waiter { wait, failures: 0, until_probe: PROBE_GAP_MIN, probe_gap: PROBE_GAP_MIN, processors: processors() }
     }
 
     /// Looks for as long as it is worth it, or until the deadline. `None`: sleep now.
@@ -69,14 +71,22 @@ impl Waiter {
             Wait::Spin => Duration::MAX,
             Wait::SpinFor(budget) => budget,
             Wait::Sleep => return None,
-            Wait::Adaptive => self.budget(peer_cpu)?,
+            Wait::Adaptive => match self.choose(peer_cpu) {
+                Choice::Look(budget) => budget,
+                Choice::GiveWay => {
+                    return (0..GIVE_WAY_COUNT).find_map(|_| {
+                        std::thread::yield_now();
+                        look()
+                    });
+                }
+                Choice::Sleep => return None,
+            },
         };
         for _ in 0..LOOKS_UNTIMED {
             if let Some(found) = look() {
                 self.paid();
                 return Some(found);
             }
-            std::hint::spin_loop();
         }
         let began = Instant::now();
         loop {
@@ -98,25 +108,19 @@ impl Waiter {
         }
     }
 
-    /// How long to look; `None` for not at all.
-    fn budget(&mut self, peer_cpu: u16) -> Option<Duration> {
-        self.processors_age += 1;
-        if self.processors_age == PROCESSORS_KNOWN_FOR {
-            self.processors_age = 0;
-            self.processors = processors();
-        }
+    fn choose(&mut self, peer_cpu: u16) -> Choice {
         if self.processors < 2 || (peer_cpu != CPU_UNKNOWN && peer_cpu == cpu()) {
-            return None;
+            return Choice::GiveWay;
         }
         if self.failures < FAILURES_MAX {
-            return Some(LOOK);
+            return Choice::Look(LOOK);
         }
         self.until_probe -= 1;
         if self.until_probe > 0 {
-            return None;
+            return Choice::Sleep;
         }
         self.until_probe = self.probe_gap;
-        Some(PROBE)
+        Choice::Look(PROBE)
     }
 
     #[inline]
@@ -143,9 +147,10 @@ pub(crate) fn cpu() -> u16 {
     u16::try_from(cpu).map_or(CPU_UNKNOWN, |cpu| cpu.min(CPU_UNKNOWN))
 }
 
-/// How many processors we may run on.
+/// How many processors the machine has. Not on how many we may run: pinned to one, we still wait for others elsewhere.
 fn processors() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
+    // SAFETY: no memory of ours is touched.
+    usize::try_from(unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) }).unwrap_or(1)
 }
 
 #[cfg(all(test, not(loom)))]
@@ -157,9 +162,9 @@ mod tests {
     }
 
     #[test]
-    fn with_one_processor_it_sleeps_at_once() {
+    fn with_one_processor_it_never_keeps_looking() {
         let mut waiter = Waiter { processors: 1, ..waiter() };
-        assert_eq!(waiter.budget(CPU_UNKNOWN), None);
+        assert_eq!(waiter.choose(CPU_UNKNOWN), Choice::GiveWay);
     }
 
     #[test]
@@ -167,7 +172,7 @@ mod tests {
         let mut waiter = waiter();
         let mut looked = 0;
         for _ in 0..20_000 {
-            if waiter.budget(CPU_UNKNOWN).is_some() {
+            if waiter.choose(CPU_UNKNOWN) != Choice::Sleep {
                 looked += 1;
                 waiter.failed();
             }
@@ -181,15 +186,15 @@ mod tests {
         for _ in 0..FAILURES_MAX {
             waiter.failed();
         }
-        assert_eq!(waiter.budget(CPU_UNKNOWN), None);
-        while waiter.budget(CPU_UNKNOWN).is_none() {}
+        assert_eq!(waiter.choose(CPU_UNKNOWN), Choice::Sleep);
+        while waiter.choose(CPU_UNKNOWN) == Choice::Sleep {}
         waiter.paid();
-        assert_eq!(waiter.budget(CPU_UNKNOWN), Some(LOOK));
+        assert_eq!(waiter.choose(CPU_UNKNOWN), Choice::Look(LOOK));
     }
 
     #[test]
-    fn a_peer_that_was_last_seen_on_our_processor_is_slept_for() {
+    fn to_a_peer_that_was_last_seen_on_our_processor_it_is_given_away() {
         // Our processor can change between two lines, so one of many tries is enough.
-        assert!((0..1000).any(|_| waiter().budget(cpu()).is_none()));
+        assert!((0..1000).any(|_| waiter().choose(cpu()) == Choice::GiveWay));
     }
 }

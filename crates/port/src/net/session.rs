@@ -52,6 +52,10 @@ pub(crate) struct Outgoing {
     variation_ns: u64,
     heard_ns: u64,
     asked_ns: u64,
+    /// No unit is due to be sent again before this; found by looking at all of them, so it is kept.
+    resend_ns: u64,
+    /// The last acknowledgement had gaps: units may have been overtaken.
+    has_gaps: bool,
 }
 
 /// How an outgoing session is.
@@ -78,6 +82,8 @@ impl Outgoing {
             variation_ns: 0,
             heard_ns: now_ns,
             asked_ns: now_ns,
+            resend_ns: u64::MAX,
+            has_gaps: false,
         }
     }
 
@@ -118,6 +124,7 @@ impl Outgoing {
             }
         }
         self.arrived_end = self.arrived_end.max(below);
+        self.has_gaps = bits != 0;
         for bit in (0..64).filter(|bit| bits >> bit & 1 == 1) {
             let number = below + 1 + bit;
             let Some(flying) = self.flying.get_mut((number - self.first) as usize) else { break };
@@ -159,7 +166,9 @@ impl Outgoing {
     /// has arrived, unless `flush`: so a lone message is not delayed, and many share one datagram.
     pub(crate) fn bodies(&mut self, now_ns: u64, flush: bool) -> Vec<Vec<u8>> {
         let mut bodies = Bodies { bytes_max: self.body_bytes_max, done: Vec::new(), open: None };
-        self.bodies_again(now_ns, &mut bodies);
+        if self.has_gaps || now_ns >= self.resend_ns {
+            self.bodies_again(now_ns, &mut bodies);
+        }
         while (self.flying.len() as u64) < self.congestion.min(WINDOW) {
             let is_worth_it = flush
                 || self.flying.is_empty()
@@ -173,6 +182,7 @@ impl Outgoing {
             let number = self.first + self.flying.len() as u64;
             bodies.put(number, &unit);
             self.flying.push_back(Flying { unit, sent_ns: now_ns, sent_count: 1, has_arrived: false });
+            self.resend_ns = self.resend_ns.min(now_ns + self.resend_after_ns(1));
         }
         if bodies.has_any() {
             self.asked_ns = now_ns;
@@ -188,6 +198,8 @@ impl Outgoing {
     /// Units that seem lost.
     fn bodies_again(&mut self, now_ns: u64, bodies: &mut Bodies) {
         let mut is_loss = false;
+        self.has_gaps = false;
+        self.resend_ns = u64::MAX;
         // So many at a time that repair cannot itself flood the network.
         let mut budget = self.congestion;
         for index in 0..self.flying.len() {
@@ -207,6 +219,9 @@ impl Outgoing {
                 is_loss |= number >= self.loss_answered_to;
                 bodies.put(number, &flying.unit);
             }
+            let sent_ns = flying.sent_ns;
+            let due_ns = sent_ns + self.resend_after_ns(self.flying[index].sent_count);
+            self.resend_ns = self.resend_ns.min(due_ns);
         }
         if is_loss {
             self.congestion = (self.congestion / 2).max(CONGESTION_MIN);
@@ -222,9 +237,7 @@ impl Outgoing {
     /// When to look again, if nothing happens before.
     pub(crate) fn next_ns(&self) -> u64 {
         let ask = self.asked_ns + self.dead_after_ns / 4;
-        let oldest = self.flying.iter().filter(|flying| !flying.has_arrived).take(WINDOW as usize);
-        let resend = oldest.map(|flying| flying.sent_ns + self.resend_after_ns(flying.sent_count)).min();
-        resend.unwrap_or(ask).min(ask).min(self.heard_ns + self.dead_after_ns)
+        self.resend_ns.min(ask).min(self.heard_ns + self.dead_after_ns)
     }
 }
 
