@@ -12,7 +12,7 @@ use crate::group::Membership;
 use crate::lane::CARRIED_BYTES;
 use crate::listener::{Lane, Shared};
 use crate::options::WhenFull;
-use crate::ring::{Broken, CPU_UNKNOWN, Header, Reader};
+use crate::ring::{Broken, CPU_UNKNOWN, Header, Reader, Take};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -172,21 +172,28 @@ impl Inbox {
                 Ok(Some(header)) => header,
                 Ok(None) => break,
                 // What looks impossible may be a message being overwritten; it is not if the step succeeds.
-                Err(Broken) if reader.take_copied(words)? => return Err(Broken),
-                Err(Broken) => continue,
+                Err(Broken) => match reader.take_copied(words)? {
+                    Take::Taken => return Err(Broken),
+                    Take::Lost(count) => {
+                        self.losses.dropped += count;
+                        continue;
+                    }
+                },
             };
             self.scratch.resize(header.len as usize, 0);
             load_bytes(&words[reader.payload()..], &mut self.scratch);
-            if reader.take_copied(words)? {
-                self.last_cpu = header.cpu;
-                let mut copied = Copied { header, from: lane.from, peer: Some(lane.peer), group: None };
-                if let Some(from) = lane.carried_from(&header, &self.scratch) {
-                    copied.from = from;
-                    copied.header.len -= CARRIED_BYTES as u32;
-                    self.scratch.drain(..CARRIED_BYTES);
-                }
-                return Ok(Some(Found::Copied(copied)));
+            if let Take::Lost(count) = reader.take_copied(words)? {
+                self.losses.dropped += count;
+                continue;
             }
+            self.last_cpu = header.cpu;
+            let mut copied = Copied { header, from: lane.from, peer: Some(lane.peer), group: None };
+            if let Some(from) = lane.carried_from(&header, &self.scratch) {
+                copied.from = from;
+                copied.header.len -= CARRIED_BYTES as u32;
+                self.scratch.drain(..CARRIED_BYTES);
+            }
+            return Ok(Some(Found::Copied(copied)));
         }
         if is_closed && reader.peek(words) == Ok(None) {
             self.lanes.swap_remove(no);

@@ -26,6 +26,8 @@ use std::time::{Duration, Instant};
 /// How long a port's owner may take to answer.
 pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
+/// Messages after which we ask again on which processor we are.
+const CPU_KNOWN_FOR: u8 = 16;
 /// The flag of a message that came from another site.
 pub(crate) const FLAG_CARRIED: u8 = 2;
 /// Bytes of the sender's address before such a message.
@@ -41,6 +43,8 @@ pub(crate) struct LaneSender {
     event: OwnedFd,
     may_drop: bool,
     waiter: Waiter,
+    cpu: u16,
+    cpu_age: u8,
     _watch: Watch,
 }
 
@@ -120,6 +124,8 @@ impl LaneSender {
             event,
             may_drop: answer.may_drop,
             waiter: Waiter::new(Wait::Adaptive),
+            cpu: CPU_UNKNOWN,
+            cpu_age: 0,
             _watch: watch,
         })
     }
@@ -243,11 +249,21 @@ impl LaneSender {
 
     #[inline]
     fn publish_flagged(&mut self, kind: Kind, len: usize, flags: u8) {
-        let header = Header { len: len as u32, kind: kind.id, version: kind.version, cpu: wait::cpu(), flags };
+        let header = Header { len: len as u32, kind: kind.id, version: kind.version, cpu: self.cpu(), flags };
         self.writer.publish(self.link.memory.words(), header);
         if let Some(waking) = bell::ring(self.control.bell(OWNER_BELL)) {
             self.wake(waking);
         }
+    }
+
+    /// The processor that we run on, or did some messages ago: a wait that is misled by it is soon put right.
+    #[inline]
+    fn cpu(&mut self) -> u16 {
+        if self.cpu_age.is_multiple_of(CPU_KNOWN_FOR) {
+            self.cpu = wait::cpu();
+        }
+        self.cpu_age = self.cpu_age.wrapping_add(1);
+        self.cpu
     }
 
     #[cold]

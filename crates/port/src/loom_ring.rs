@@ -4,7 +4,7 @@ use crate::atomic::{AtomicU32, AtomicU64};
 use crate::bell::{self, Waking};
 use crate::broadcast::{self, Envelope, Look};
 use crate::bytes::{load_bytes, store_bytes};
-use crate::ring::{CPU_UNKNOWN, Header, Reader, Shape, Writer};
+use crate::ring::{CPU_UNKNOWN, Header, Reader, Shape, Take, Writer};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 
@@ -120,7 +120,7 @@ fn loom_a_message_that_is_dropped_while_it_is_copied_is_not_taken() {
             if reader.peek(&ring).unwrap().is_some() {
                 let mut bytes = [0; 16];
                 load_bytes(&ring[reader.payload()..], &mut bytes);
-                if reader.take_copied(&ring).unwrap() {
+                if reader.take_copied(&ring).unwrap() == Take::Taken {
                     let no = number(&bytes);
                     assert!(no > last);
                     last = no;

@@ -181,6 +181,13 @@ fn publication() -> Ordering {
     if cfg!(feature = "planted-early-publication") { Ordering::Relaxed } else { Ordering::Release }
 }
 
+/// Whether a message that was copied is ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Take {
+    Taken,
+    Lost(u64),
+}
+
 /// The reading end: the next position and the shape, which only this process knows (N3).
 #[derive(Debug)]
 pub(crate) struct Reader {
@@ -233,16 +240,16 @@ impl Reader {
         ring[HEAD].store(self.head, Ordering::Release); // Pairs with the Acquire in `Writer::has_room` (N1).
     }
 
-    /// Takes the message that was copied, if the writer has not dropped it meanwhile (N4). `Ok(false)`: the copy is
-    /// worthless, look again.
-    pub(crate) fn take_copied(&mut self, ring: &[AtomicU64]) -> Result<bool, Broken> {
+    /// Takes the message that was copied, if the writer has not dropped it meanwhile (N4). Else the copy is worthless, and
+    /// so many messages are lost, this one among them: look again.
+    pub(crate) fn take_copied(&mut self, ring: &[AtomicU64]) -> Result<Take, Broken> {
         let head = self.head;
         match ring[HEAD].compare_exchange(head, head + 1, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => {
                 self.head += 1;
-                Ok(true)
+                Ok(Take::Taken)
             }
-            Err(now) => self.skip_to(now).map(|_| false),
+            Err(now) => self.skip_to(now).map(Take::Lost),
         }
     }
 
@@ -330,7 +337,7 @@ mod tests {
         assert_eq!(reader.skip_dropped(&words), Ok(3));
         for i in 3..7 {
             assert_eq!(reader.peek(&words), Ok(Some(header(i))));
-            assert_eq!(reader.take_copied(&words), Ok(true));
+            assert_eq!(reader.take_copied(&words), Ok(Take::Taken));
         }
         assert_eq!(reader.peek(&words), Ok(None));
     }
@@ -343,7 +350,7 @@ mod tests {
         assert!(reader.peek(&words).unwrap().is_some());
         assert!(!writer.has_room(&words).unwrap() && writer.drop_oldest(&words));
         writer.publish(&words, header(2));
-        assert_eq!(reader.take_copied(&words), Ok(false));
+        assert_eq!(reader.take_copied(&words), Ok(Take::Lost(1)));
         assert_eq!(reader.peek(&words), Ok(Some(header(1))));
     }
 }
