@@ -27,7 +27,7 @@ use ledgerstone_log::{
 };
 use ledgerstone_op::Registry;
 use ledgerstone_page::{Lsn, PageId, TableId, Xid};
-use ledgerstone_recovery::{Analysis, RecoveryReport};
+use ledgerstone_recovery::{Analysis, InDoubt, RecoveryReport};
 use ledgerstone_region::{Latch, Region, SlotTable, sync};
 use ledgerstone_space::Space;
 use ledgerstone_structures::{Direction, ToFree, Tree};
@@ -40,7 +40,7 @@ use crate::catalog::{Entry, Known};
 use crate::config::{self, Effective};
 use crate::env::Inner;
 use crate::extend::{self, Extensions, StructureId};
-use crate::prepared::Undecided;
+use crate::prepared::{self, Undecided};
 use crate::{Error, Locking, Options, RecoveryPhase, Replacement, locking};
 
 const LOCK: &str = "lock";
@@ -189,6 +189,7 @@ fn recover(options: &Options, disk: Arc<dyn Disk>, lock: Box<dyn DiskLock>) -> R
         let what = format!("the log ends at LSN {end}, before its last checkpoint at {checkpoint}: its end is damaged");
         return Err(Error::Corrupt { what });
     }
+    refuse_other_locks(&effective, &analysis)?;
     report.analysis_ns = timer.lap();
     report.end_lsn = analysis.end;
     report.record_count = analysis.record_count;
@@ -266,6 +267,23 @@ fn trees(engine: &Arc<Engine>, space: &Arc<Space>, extensions: &Extensions) -> (
     ledgerstone_structures::register_undos(engine, space, &to_free);
     extensions.register_undos(engine);
     (catalog, to_free, Registered(Some(Arc::clone(engine))))
+}
+
+/// Locks that a transaction in doubt holds on keys keep nobody out who locks pages, and the other way round.
+fn refuse_other_locks(effective: &Effective, found: &Analysis) -> Result<(), Error> {
+    let locks_pages = effective.locking == Locking::Pages;
+    let is_other = |kept: &&InDoubt| kept.record.locks_pages != locks_pages;
+    match found.in_doubt.values().find(is_other) {
+        Some(kept) => {
+            let id = prepared::printable(&kept.record.global_id);
+            let before = if locks_pages { "hierarchical" } else { "pages" };
+            let what = format!(
+                "transaction {id} was prepared with \"{before}\" and is in doubt: open with that and decide it"
+            );
+            Err(Error::Setting { name: "locking".into(), what })
+        }
+        None => Ok(()),
+    }
 }
 
 /// What the data holds can be verified and freed only by a program that knows it.

@@ -121,6 +121,10 @@ impl Undecided {
         }
     }
 
+    pub(crate) fn count(&self) -> u64 {
+        self.by_id.lock().len() as u64
+    }
+
     fn list(&self) -> Vec<InDoubt> {
         let by_id = self.by_id.lock();
         let tell = |(global_id, place): (&Vec<u8>, &Option<Box<Waiting>>)| {
@@ -272,7 +276,7 @@ impl Inner {
 }
 
 /// Bytes for a message: as text if they are some, else hexadecimal.
-fn printable(id: &[u8]) -> String {
+pub(crate) fn printable(id: &[u8]) -> String {
     match std::str::from_utf8(id) {
         Ok(text) if !text.chars().any(char::is_control) => format!("{text:?}"),
         _ => id.iter().fold("0x".to_string(), |hex, byte| hex + &format!("{byte:02x}")),

@@ -4,7 +4,7 @@ use ledgerstone_txn::SnapshotPin;
 use serde::Serialize;
 
 use crate::config::Effective;
-use crate::{Environment, Error};
+use crate::{Environment, Error, Isolation, TransactionOptions};
 
 /// A snapshot of counters and sizes. Counters count since the environment was opened.
 #[derive(Debug, Clone, Serialize)]
@@ -38,7 +38,9 @@ pub struct Stat {
     pub log_append_count: u64,
     /// Flushes of the log, each a durable write.
     pub log_flush_count: u64,
-    /// Transactions running now.
+    /// Transactions that were prepared and wait for their decision.
+    pub in_doubt_count: u64,
+    /// Transactions running now, those in doubt included.
     pub transaction_count: u32,
     /// The oldest LSN that a running transaction may need to roll back; 0 if none wrote. The log from here on is kept.
     pub oldest_transaction_lsn: u64,
@@ -110,7 +112,10 @@ impl Environment {
     /// # Errors
     /// The list of tables or the space maps cannot be read.
     pub fn stat(&self) -> Result<Stat, Error> {
-        let tables = self.transact(|txn| txn.table_names())?;
+        // Without locks: a transaction in doubt may hold the list for days, and figures need no isolation.
+        let isolation = Some(Isolation::ReadUncommitted);
+        let options = TransactionOptions { isolation, read_only: true, ..TransactionOptions::default() };
+        let tables = self.transact_with(options, |txn| txn.table_names())?;
         let env = self.inner();
         let (log, cache, locks) = (env.engine.log.stat(), env.engine.cache.stats(), env.engine.locks.stats());
         let versions = env.engine.versions.stat();
@@ -129,6 +134,7 @@ impl Environment {
             log_append_bytes: log.appended_bytes,
             log_append_count: log.record_count,
             log_flush_count: log.flush_count,
+            in_doubt_count: env.in_doubt.count(),
             transaction_count: env.engine.table.active_count(),
             oldest_transaction_lsn: env.engine.table.first_lsn_low().map_or(0, |l| l.0),
             lock_wait_count: locks.waits,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{assert_sound, key, open, read, tiny};
-use ledgerstone::{Environment, Error, Transaction, TransactionOptions};
+use ledgerstone::{Environment, Error, Locking, Transaction, TransactionOptions};
 use ledgerstone_disk::SimDisk;
 
 fn environment() -> (SimDisk, Environment) {
@@ -305,4 +305,55 @@ fn a_crash_at_any_write_of_prepare_and_decision_leaves_one_of_the_two() {
         }
         assert!(seen[0] > 2 && seen[1] > 2, "commits {commits}: {seen:?}");
     }
+}
+
+#[test]
+fn figures_are_told_although_the_list_of_tables_is_locked() {
+    let (mut disk, env) = environment();
+    prepare(&env, "one");
+    let env = restart(&mut disk, env);
+    let stat = env.stat().unwrap();
+    assert_eq!((stat.in_doubt_count, stat.transaction_count), (1, 1));
+    assert!(stat.oldest_transaction_lsn > 0 && stat.oldest_transaction_lsn <= env.in_doubt()[0].first_lsn.0);
+}
+
+#[test]
+fn a_snapshot_never_shows_what_is_in_doubt() {
+    let (mut disk, mut env) = environment();
+    let txn = env.begin().unwrap();
+    txn.bytes("t").unwrap().put(&key(1), b"prepared").unwrap();
+    let _ = txn.prepare(b"id").unwrap();
+    for is_restarted in [false, true] {
+        if is_restarted {
+            env = restart(&mut disk, env);
+        }
+        let got = env.snapshot().and_then(|txn| txn.bytes("t")?.get(&key(1)));
+        match got {
+            Ok(value) => assert_eq!(value.as_deref(), Some(&b"before"[..])),
+            Err(error) => assert!(is_restarted && matches!(error, Error::SnapshotTooOld { .. }), "{error}"),
+        }
+    }
+    let _ = env.commit_in_doubt(b"id").unwrap();
+    let after = env.snapshot().unwrap().bytes("t").unwrap().get(&key(1)).unwrap();
+    assert_eq!(after.as_deref(), Some(&b"prepared"[..]));
+}
+
+#[test]
+fn locks_on_pages_survive_too_and_only_who_locks_pages_gets_them() {
+    let disk = SimDisk::new();
+    let open = |locking| tiny().locking(locking).open_on(Arc::new(disk.clone()));
+    let env = open(Locking::Pages).unwrap();
+    env.transact(|txn| txn.create_table("t")?.put(&key(1), b"before")).unwrap();
+    let txn = env.begin().unwrap();
+    txn.bytes("t").unwrap().put(&key(1), b"prepared").unwrap();
+    let _ = txn.prepare(b"id").unwrap();
+    env.close().unwrap();
+    let refused = open(Locking::Hierarchical).unwrap_err();
+    assert!(matches!(&refused, Error::Setting { name, .. } if name == "locking"), "{refused}");
+    let env = open(Locking::Pages).unwrap();
+    assert!(is_refused(impatient(&env).bytes("t").unwrap().get(&key(1))));
+    env.abort_in_doubt(b"id").unwrap();
+    env.close().unwrap();
+    let env = open(Locking::Hierarchical).unwrap();
+    assert_eq!(read(&env).unwrap()["t"][&key(1)], b"before");
 }

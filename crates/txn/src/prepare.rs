@@ -24,7 +24,8 @@
 //! offset  size  field
 //!      0     1  format, 1
 //!      1     1  bytes g of the global id, 1 to 255
-//!      2     2  zero
+//!      2     1  1 if trees were locked by pages, 0 if by keys and gaps
+//!      3     1  zero
 //!      4     4  number n of locks
 //!      8     8  bytes of log that a rollback will take
 //!     16     g  global id
@@ -60,6 +61,8 @@ pub struct PrepareRecord {
     pub global_id: Vec<u8>,
     /// Bytes of log that a rollback will take.
     pub undo_bytes: u64,
+    /// Trees were locked by pages, not by keys and gaps: the names mean nothing to who locks the other way.
+    pub locks_pages: bool,
     /// The locks to be held until the decision.
     pub locks: Vec<(LockName, Mode)>,
 }
@@ -74,7 +77,7 @@ impl PrepareRecord {
         let len = self.global_id.len();
         assert!((1..=GLOBAL_ID_BYTES_MAX).contains(&len), "a global id of {len} bytes");
         let mut body = Vec::with_capacity(HEAD_BYTES + len + LOCK_BYTES * self.locks.len());
-        body.extend_from_slice(&[FORMAT, len as u8, 0, 0]);
+        body.extend_from_slice(&[FORMAT, len as u8, u8::from(self.locks_pages), 0]);
         body.extend_from_slice(&(self.locks.len() as u32).to_le_bytes());
         body.extend_from_slice(&self.undo_bytes.to_le_bytes());
         body.extend_from_slice(&self.global_id);
@@ -93,8 +96,8 @@ impl PrepareRecord {
     pub fn decode(body: &[u8]) -> Result<PrepareRecord, &'static str> {
         let word = |at: usize| -> Option<u64> { Some(u64::from_le_bytes(body.get(at..at + 8)?.try_into().ok()?)) };
         let (Some(first), Some(undo_bytes)) = (word(0), word(8)) else { return Err("it is too short") };
-        let [format, len, zero, zero_too, ..] = first.to_le_bytes();
-        if format != FORMAT || zero != 0 || zero_too != 0 {
+        let [format, len, locks_pages, zero, ..] = first.to_le_bytes();
+        if format != FORMAT || locks_pages > 1 || zero != 0 {
             return Err("its format is unknown");
         }
         let global_end = HEAD_BYTES + usize::from(len);
@@ -114,7 +117,7 @@ impl PrepareRecord {
             let number = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| lock[at + i]));
             locks.push((LockName { space: number(1), item: number(9) }, mode));
         }
-        Ok(PrepareRecord { global_id: global_id.to_vec(), undo_bytes, locks })
+        Ok(PrepareRecord { global_id: global_id.to_vec(), undo_bytes, locks_pages: locks_pages == 1, locks })
     }
 }
 
@@ -147,7 +150,8 @@ impl Txn {
         }
         let locks = self.prepare_few_locks()?;
         let undo_bytes = self.chain.undo_needed();
-        let record = PrepareRecord { global_id: global_id.to_vec(), undo_bytes, locks: locks.kept };
+        let locks_pages = self.engine.settings.locks_pages;
+        let record = PrepareRecord { global_id: global_id.to_vec(), undo_bytes, locks_pages, locks: locks.kept };
         let body = record.encode();
         self.claim(body.len() + 2 * RECORD_OVERHEAD_BYTES)?;
         let lsn = self.chain.append_plain(&self.engine, RecordKind::Prepare, &[&body])?;
@@ -272,7 +276,7 @@ mod tests {
             (LockName::table(TableId(0x1122)), Mode::IX),
             (LockName::key(TableId(0x1122), 0x0102_0304_0506_0708), Mode::X),
         ];
-        PrepareRecord { global_id: b"gid".to_vec(), undo_bytes: 0x99, locks }
+        PrepareRecord { global_id: b"gid".to_vec(), undo_bytes: 0x99, locks_pages: false, locks }
     }
 
     #[test]
@@ -283,6 +287,10 @@ mod tests {
         expected.extend_from_slice(&[6, 0x89, 0x44, 0, 0, 0, 0, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1]);
         assert_eq!(record().encode(), expected);
         assert_eq!(PrepareRecord::decode(&expected), Ok(record()));
+        let by_pages = PrepareRecord { locks_pages: true, ..record() };
+        expected[2] = 1;
+        assert_eq!(by_pages.encode(), expected);
+        assert_eq!(PrepareRecord::decode(&expected), Ok(by_pages));
     }
 
     #[test]
@@ -301,7 +309,7 @@ mod tests {
             assert!(PrepareRecord::decode(&good[..len]).is_err(), "{len} bytes");
         }
         assert!(PrepareRecord::decode(&[&good[..], &[0]].concat()).is_err());
-        for (at, byte) in [(0, 2), (1, 0), (1, 255), (2, 1), (4, 0xff), (7, 0xff), (19, 0), (19, 7)] {
+        for (at, byte) in [(0, 2), (1, 0), (1, 255), (2, 2), (3, 1), (4, 0xff), (7, 0xff), (19, 0), (19, 7)] {
             let mut bad = good.clone();
             bad[at] = byte;
             assert!(PrepareRecord::decode(&bad).is_err(), "byte {at} is {byte}");
