@@ -5,7 +5,7 @@
 //!
 //! The invariants that the unsafe code of this crate stands on:
 //!
-//! P1. A [memory file](memory) never shrinks (it is sealed, and that is checked before it is mapped), and a mapping
+//! P1. A memory file never shrinks (it is sealed, and that is checked before it is mapped), and a mapping
 //!     stays while the value exists that made it. So an address inside it is good however the other process behaves.
 //! P2. Shared memory is reached by atomics only, each place by one size only: bells as `AtomicU32`, all else as
 //!     `AtomicU64`; or by assembly, which the compiler does not look into.

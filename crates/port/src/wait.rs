@@ -2,7 +2,7 @@
 //!
 //! On processors of their own, two processes that keep looking hand a message over in some 0.15 us, and waking a
 //! sleeper costs 50; on one processor who keeps looking only keeps the other from running. No setting is right for both, so
-//! [`Wait::Adaptive`](crate::Wait::Adaptive) decides each time from what it can know for nothing:
+//! [`crate::Wait::Adaptive`] decides each time from what it can know for nothing:
 //!
 //! - *free processors*: has the machine one only, looking is useless;
 //! - *placement*: each message says on which processor it was sent. Was the last one sent where we run now, its sender
