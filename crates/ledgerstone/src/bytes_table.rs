@@ -19,7 +19,7 @@ use crate::{Entry, Error, Isolation, Range, Record};
 #[derive(Clone)]
 pub struct BytesTable {
     pub(crate) shared: Arc<Shared>,
-    info: Arc<TableInfo>,
+    pub(crate) info: Arc<TableInfo>,
 }
 
 impl std::fmt::Debug for BytesTable {
@@ -128,6 +128,23 @@ impl BytesTable {
         self.enter(Mode::IX, |txn| Ok(self.tree().delete(txn, key)?))
     }
 
+    /// Removes all records whose keys lie in `keys`, and says how many there were. Until the transaction ends nobody can put one
+    /// there. Much cheaper than one by one.
+    ///
+    /// # Errors
+    /// As [`BytesTable::put`].
+    pub fn delete_range<'k>(&self, keys: impl RangeBounds<&'k [u8]>) -> Result<u64, Error> {
+        let (start, end) = (own_bound(keys.start_bound()), own_bound(keys.end_bound()));
+        self.delete_between(start, end)
+    }
+
+    pub(crate) fn delete_between(&self, start: Bound<Vec<u8>>, end: Bound<Vec<u8>>) -> Result<u64, Error> {
+        if crate::range::is_empty(&start, &end) {
+            return Ok(0);
+        }
+        self.enter(Mode::IX, |txn| Ok(self.tree().delete_range(txn, start, end)?))
+    }
+
     /// Reads the value of `key` and replaces it by what `change` makes of it, in one descent; `None` leaves it as it is.
     /// Says whether the key had a value. Only the bytes that differ are logged.
     ///
@@ -151,12 +168,7 @@ impl BytesTable {
     /// # Errors
     /// As [`BytesTable::get`].
     pub fn range<'k>(&self, keys: impl RangeBounds<&'k [u8]>) -> Result<Range, Error> {
-        let own = |b: Bound<&&[u8]>| match b {
-            Bound::Included(k) => Bound::Included(k.to_vec()),
-            Bound::Excluded(k) => Bound::Excluded(k.to_vec()),
-            Bound::Unbounded => Bound::Unbounded,
-        };
-        Range::new(self.clone(), own(keys.start_bound()), own(keys.end_bound()))
+        Range::new(self.clone(), own_bound(keys.start_bound()), own_bound(keys.end_bound()))
     }
 
     /// The records whose keys begin with `prefix`.
@@ -199,6 +211,10 @@ impl BytesTable {
         })?;
         Ok(count)
     }
+}
+
+fn own_bound(bound: Bound<&&[u8]>) -> Bound<Vec<u8>> {
+    bound.map(|key| key.to_vec())
 }
 
 /// The smallest byte string above all that begin with `prefix`; none if there is no such string.

@@ -156,6 +156,12 @@ pub enum Error {
     /// The key exists already (`insert_new`).
     #[error("the key exists already")]
     KeyExists,
+    /// Records that are loaded in order are not in order. Nothing is left of the load if the transaction is rolled back.
+    #[error("record {record} of a sorted load is not above the one before; sort the records by key, each key once")]
+    NotSorted {
+        /// Which one, from 0.
+        record: u64,
+    },
     /// Stored bytes are no value of the type asked for: opened with another type, or damaged.
     #[error("stored bytes of table {table:?} are not a valid {what}")]
     WrongType {

@@ -52,6 +52,7 @@
 mod archive;
 mod background;
 mod backup;
+mod bulk;
 mod bytes_table;
 mod catalog;
 mod compact;
@@ -84,6 +85,7 @@ mod verify;
 
 pub use archive::{ArchiveDirectory, ArchivedSegment};
 pub use backup::{Backup, BackupInfo, BackupOptions, BackupProgress, BackupReport};
+pub use bulk::SortedLoader;
 pub use bytes_table::BytesTable;
 pub use compact::{CompactOptions, CompactPhase, CompactProgress, CompactReport};
 pub use config::{Config, Effective};

@@ -157,7 +157,7 @@ impl DoubleEndedIterator for Range {
 impl std::iter::FusedIterator for Range {}
 
 /// True if no key can lie between the bounds.
-fn is_empty(start: &Bound<Vec<u8>>, end: &Bound<Vec<u8>>) -> bool {
+pub(crate) fn is_empty(start: &Bound<Vec<u8>>, end: &Bound<Vec<u8>>) -> bool {
     match (start, end) {
         (Bound::Unbounded, _) | (_, Bound::Unbounded) => false,
         (Bound::Included(a), Bound::Included(b)) => a > b,

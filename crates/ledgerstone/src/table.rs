@@ -75,6 +75,26 @@ impl<K: Key, V: Value> Table<K, V> {
         self.bytes.delete(&encode_key(key))
     }
 
+    /// Removes all records whose keys lie in `keys`, and says how many there were.
+    ///
+    /// # Errors
+    /// As [`BytesTable::delete_range`].
+    pub fn delete_range(&self, keys: impl RangeBounds<K>) -> Result<u64, Error> {
+        let (start, end) = (keys.start_bound().map(encode_key), keys.end_bound().map(encode_key));
+        self.bytes.delete_between(start, end)
+    }
+
+    /// Fills a new or empty table with records that come in the order of their keys, or appends to one; see
+    /// [`BytesTable::sorted_loader`]. Says how many there were. Other handles of this transaction to the table have to be
+    /// opened again.
+    ///
+    /// # Errors
+    /// [`Error::NotSorted`], and as [`BytesTable::put`].
+    pub fn load_sorted(&mut self, records: impl IntoIterator<Item = (K, V)>) -> Result<u64, Error> {
+        let records = records.into_iter().map(|(key, value)| (encode_key(&key), encode_value(&value)));
+        self.bytes.load_sorted(records)
+    }
+
     /// Replaces the value of `key` by what `change` makes of it, in one descent; says whether there was one. `None`
     /// leaves it as it is.
     ///

@@ -171,6 +171,44 @@ impl Shared {
     }
 }
 
+impl Shared {
+    /// What is known of a table is over for this transaction, and, if it commits, for everybody; the table is locked
+    /// exclusively (G2).
+    pub(crate) fn replace_table(
+        &self,
+        info: &Arc<TableInfo>,
+        name: &str,
+        by: Option<Arc<TableInfo>>,
+    ) -> Result<(), Error> {
+        let mut held = self.hold()?;
+        let state = &mut *held.state;
+        let txn = state.txn.as_mut().ok_or(Error::Finished)?;
+        let (env, old) = (Arc::clone(&self.env), Arc::clone(info));
+        env.drops.fetch_add(1, SeqCst); // I3 in `isolation.rs`.
+        info.set_dropped(true);
+        txn.on_end(move |committed| {
+            old.set_dropped(committed);
+            if committed {
+                env.known.remove(&old.name);
+                env.nudge_reclaim();
+            }
+            env.drops.fetch_sub(1, SeqCst);
+        });
+        state.own.insert(name.to_string(), None);
+        drop(held);
+        by.map_or(Ok(()), |info| self.own_table(name, info))
+    }
+
+    /// A table that others do not know before this transaction commits.
+    pub(crate) fn own_table(&self, name: &str, info: Arc<TableInfo>) -> Result<(), Error> {
+        let mut held = self.hold()?;
+        let made = Arc::clone(&info);
+        held.state.txn.as_mut().ok_or(Error::Finished)?.on_end(move |stays| made.set_dropped(!stays));
+        held.state.own.insert(name.to_string(), Some(info));
+        Ok(())
+    }
+}
+
 impl Transaction {
     pub(crate) fn new(env: Arc<Inner>, txn: Txn, options: TransactionOptions, handles: Arc<Handles>) -> Transaction {
         let xid = txn.xid();
@@ -291,6 +329,37 @@ impl Transaction {
         })?;
         self.shared.hold()?.state.own.insert(name.to_string(), None);
         Ok(())
+    }
+
+    /// Gives a table another name. Handles that this transaction has opened under the old name answer
+    /// [`Error::NoSuchTable`] from then on: open the table by its new name. Waits for everybody who uses the table.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchTable`], [`Error::TableExists`], [`Error::BadTableName`], conflicts.
+    pub fn rename_table(&self, from: &str, to: &str) -> Result<(), Error> {
+        check_name(from)?;
+        check_name(to)?;
+        self.shared.check_writable()?;
+        let table = self.find_locked(from, Missing::Refuse, false)?;
+        let (env, info) = (Arc::clone(&self.shared.env), Arc::clone(table.info()));
+        if from == to {
+            return Ok(());
+        }
+        table.enter(Mode::IX, |txn| {
+            txn.lock_table(info.entry.table, Mode::X)?;
+            if env.catalog().get(txn, to.as_bytes(), Read::ForUpdate)?.is_some() {
+                return Err(Error::TableExists(to.to_string()));
+            }
+            let Some(entry) = env.catalog().get(txn, from.as_bytes(), Read::ForUpdate)? else {
+                return Err(Error::NoSuchTable(from.to_string()));
+            };
+            env.catalog().delete(txn, from.as_bytes())?;
+            env.catalog().put(txn, to.as_bytes(), &entry)?;
+            Ok(())
+        })?;
+        self.shared.replace_table(&info, from, None)?;
+        let renamed = env.table_info(to, info.entry);
+        self.shared.own_table(to, renamed)
     }
 
     /// The names of all tables, sorted, without users' structures, as the transaction's [`Isolation`] sees them; a serializable one locks the list against

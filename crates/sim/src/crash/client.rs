@@ -406,6 +406,16 @@ impl Client {
                 let (table, key) = place(key);
                 act(Deed::Delete { table, key })
             }),
+            Step::ClearRange(first, count) => {
+                let (table, from) = place(first);
+                let (_, to) = place(Key { number: first.number + count, ..first });
+                act(Deed::DeleteRange { table, from, to })
+            }
+            Step::Load(first, count, length) => {
+                let rows = run(first, count).map(|key| (place(key).1, value(length))).collect();
+                act(Deed::Load { table: table_name(first.table), rows })
+            }
+            Step::Rename(from, to) => act(Deed::Rename { table: table_name(from), to: table_name(to) }),
             Step::Create(table) => act(Deed::Create { table: table_name(table) }),
             Step::Drop(table) => act(Deed::Drop { table: table_name(table) }),
             Step::List => act(Deed::List),
@@ -550,6 +560,25 @@ impl Hands<'_> {
             Deed::Create { table } => {
                 self.tables.remove(table);
                 self.txn.create_table(table)?;
+                Seen::Done
+            }
+            Deed::DeleteRange { table, from, to } => {
+                let range = (Bound::Included(&from[..]), Bound::Excluded(&to[..]));
+                Seen::Count(self.table(table)?.delete_range(range)?)
+            }
+            Deed::Load { table, rows } => {
+                self.table(table)?;
+                let Some(handle) = self.tables.get_mut(table) else { return Ok(Seen::NoTable) };
+                Seen::Flag(match handle.load_sorted(rows.iter().map(|(key, value)| (key, value))) {
+                    Ok(_) => true,
+                    Err(Error::NotSorted { record: 0 }) => false,
+                    Err(error) => return Err(error),
+                })
+            }
+            Deed::Rename { table, to } => {
+                self.tables.remove(table);
+                self.tables.remove(to);
+                self.txn.rename_table(table, to)?;
                 Seen::Done
             }
             Deed::Drop { table } => {

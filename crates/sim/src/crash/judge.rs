@@ -266,6 +266,12 @@ pub fn describe(deed: &Deed) -> String {
             let how = if *backward { "backward" } else { "forward" };
             format!("scan {table} {}..{} {how}, at most {limit}", Short(from), Short(to))
         }
+        Deed::DeleteRange { table, from, to } => format!("delete {table} {}..{}", Short(from), Short(to)),
+        Deed::Load { table, rows } => {
+            let first = rows.first().map_or(String::new(), |(key, _)| Short(key).to_string());
+            format!("load {table} with {} records from {first} on", rows.len())
+        }
+        Deed::Rename { table, to } => format!("rename {table} to {to}"),
         Deed::Create { table } => format!("create {table}"),
         Deed::Drop { table } => format!("drop {table}"),
         Deed::List => "list tables".to_owned(),

@@ -55,6 +55,20 @@ pub enum Deed {
         backward: bool,
         limit: usize,
     },
+    DeleteRange {
+        table: String,
+        from: Bytes,
+        to: Bytes,
+    },
+    /// Records in order; refused if the table has one at or above the first.
+    Load {
+        table: String,
+        rows: Vec<(Bytes, Bytes)>,
+    },
+    Rename {
+        table: String,
+        to: String,
+    },
     Create {
         table: String,
     },
@@ -94,6 +108,8 @@ pub enum Seen {
     Flag(bool),
     /// What was scanned.
     Rows(Vec<(Bytes, Bytes)>),
+    /// How many there were.
+    Count(u64),
     /// Names of tables.
     Names(Vec<String>),
     /// It was done, with nothing to see.
@@ -173,6 +189,20 @@ impl State {
             Deed::Drop { table } => {
                 return if self.tables.remove(table).is_some() { Seen::Done } else { Seen::NoTable };
             }
+            Deed::Rename { table, to } => {
+                if !self.tables.contains_key(table) {
+                    return Seen::NoTable;
+                }
+                if table == to {
+                    return Seen::Done;
+                }
+                if self.tables.contains_key(to) {
+                    return Seen::TableExists;
+                }
+                let records = self.tables.remove(table).unwrap_or_default();
+                self.tables.insert(to.clone(), records);
+                return Seen::Done;
+            }
             Deed::List => return Seen::Names(self.tables.keys().cloned().collect()),
             Deed::Mark { key } => {
                 self.tables.entry(JOURNAL.to_owned()).or_default().insert(key.clone(), Arc::from(&b""[..]));
@@ -183,6 +213,8 @@ impl State {
             | Deed::Insert { table, .. }
             | Deed::Delete { table, .. }
             | Deed::Modify { table, .. }
+            | Deed::DeleteRange { table, .. }
+            | Deed::Load { table, .. }
             | Deed::Scan { table, .. } => table,
             Deed::Savepoint | Deed::RollbackTo(_) | Deed::Release(_) => {
                 unreachable!("savepoints are the business of `Alone`")
@@ -203,6 +235,21 @@ impl State {
                 Seen::Flag(is_new)
             }
             Deed::Delete { key, .. } => Seen::Flag(records.remove(key).is_some()),
+            Deed::DeleteRange { from, to, .. } => {
+                let before = records.len();
+                records.retain(|key, _| key < from || key >= to);
+                Seen::Count((before - records.len()) as u64)
+            }
+            Deed::Load { rows, .. } => {
+                let is_above = match (rows.first(), records.last_key_value()) {
+                    (Some((first, _)), Some((last, _))) => first > last,
+                    _ => true,
+                };
+                if is_above {
+                    records.extend(rows.iter().cloned());
+                }
+                Seen::Flag(is_above)
+            }
             Deed::Modify { key, patch, .. } => {
                 let Some(value) = records.get_mut(key) else { return Seen::Flag(false) };
                 if let Some(patch) = patch {

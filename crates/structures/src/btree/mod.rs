@@ -14,6 +14,7 @@
 //! | `pack.rs`, `relocate.rs` | neighbours become full ones; pages move to lower places |
 //! | `page_locks.rs` | leaves locked instead of keys |
 //! | `snapshot.rs` | records as they were |
+//! | `bulk.rs`, `range_delete.rs` | many records at once: full leaves, emptied leaves |
 //! | `undo.rs` | rollback by key |
 //! | `scan.rs` | ranges, both ways |
 //! | `check.rs` | a whole tree, proved |
@@ -22,6 +23,7 @@
 //! the cache on purpose while one is held.
 
 pub(crate) mod args;
+pub(crate) mod bulk;
 pub mod bytes;
 mod check;
 pub mod edit;
@@ -33,6 +35,7 @@ pub mod ops;
 mod pack;
 mod page_locks;
 mod post;
+mod range_delete;
 mod relocate;
 mod scan;
 pub(crate) mod search;
@@ -45,6 +48,7 @@ mod write;
 #[cfg(test)]
 mod node_tests;
 
+pub use bulk::Loader;
 pub use check::TreeReport;
 pub use ghost::Purged;
 pub use pack::Packed;

@@ -54,6 +54,10 @@ pub struct Scan {
     /// The snapshot that is read, if one is.
     at: Option<At>,
     images: Images,
+    /// How keys are locked.
+    key_mode: Mode,
+    /// Large values are read.
+    reads_blobs: bool,
     place: Place,
     /// The leaf's copy, and what it is a copy of.
     page: Vec<u8>,
@@ -110,6 +114,8 @@ impl Tree {
             locks: true,
             at: None,
             images: Images::default(),
+            key_mode: Mode::S,
+            reads_blobs: true,
             place: Place::Start,
             page: Vec::new(),
             leaf: PageId(0),
@@ -139,6 +145,11 @@ impl Tree {
 }
 
 impl Scan {
+    /// Locks keys exclusively, and gives references of large values as they stand.
+    pub(super) fn for_deletion(self) -> Scan {
+        Scan { key_mode: Mode::X, reads_blobs: false, ..self }
+    }
+
     /// The next record; `None` at the end of the range.
     ///
     /// # Errors
@@ -199,7 +210,7 @@ impl Scan {
                 None if record.is_ghost() => continue,
                 None => record.is_blob(),
             };
-            if is_blob {
+            if is_blob && self.reads_blobs {
                 let reference = match image {
                     Some(image) => BlobRef::decode(&image.value)?,
                     None => BlobRef::decode(clamped(&self.page, at, len))?,
@@ -271,7 +282,7 @@ impl Scan {
         }
         let hash = super::search::hash_of(&Node::new(self.page.as_slice()), slot);
         if is_within {
-            txn.lock_key(table, KeyLock::Key(hash), Mode::S)?;
+            txn.lock_key(table, KeyLock::Key(hash), self.key_mode)?;
         }
         txn.lock_key(table, KeyLock::Gap(hash), Mode::S)?;
         if !self.is_all_current() {

@@ -169,18 +169,7 @@ impl Tree {
                     if record.is_ghost() {
                         return Ok(false);
                     }
-                    let blob = if record.is_blob() { Some(BlobRef::decode(&node.value(slot))?) } else { None };
-                    self.note(txn, key, Before::Record(record.header & !PADDED, &node.value(slot)));
-                    let args = write_place(Place { root: self.root, slot, key });
-                    txn.update(&mut page, OP_NODE_DELETE, &args)?;
-                    let node = Node::new(page.words());
-                    if has_become_sparse(node.count(), node.ghosts())
-                        && page.id() != self.root
-                        && let Some(to_free) = &self.to_free
-                    {
-                        to_free.note_emptied(self, node.low());
-                    }
-                    break blob;
+                    break self.ghost_record(txn, &mut page, slot, key)?.flatten();
                 }
                 Err(_) => {
                     // The rare case; not worth locking under the latch.
@@ -197,6 +186,34 @@ impl Tree {
         self.post_missing(txn, descent)?;
         self.defer_blob(txn, blob)?;
         Ok(true)
+    }
+
+    /// Makes a record of a latched leaf, whose key is locked exclusively, a ghost; gives its blob, which is nobody's now. None if
+    /// it was a ghost already.
+    pub(super) fn ghost_record(
+        &self,
+        txn: &mut Txn,
+        page: &mut ExclusivePage<'_>,
+        slot: usize,
+        key: &[u8],
+    ) -> Result<Option<Option<BlobRef>>, TreeError> {
+        let node = Node::new(page.words());
+        let record = node.record(slot);
+        if record.is_ghost() {
+            return Ok(None);
+        }
+        let blob = if record.is_blob() { Some(BlobRef::decode(&node.value(slot))?) } else { None };
+        self.note(txn, key, Before::Record(record.header & !PADDED, &node.value(slot)));
+        let args = write_place(Place { root: self.root, slot, key });
+        txn.update(page, OP_NODE_DELETE, &args)?;
+        let node = Node::new(page.words());
+        if has_become_sparse(node.count(), node.ghosts())
+            && page.id() != self.root
+            && let Some(to_free) = &self.to_free
+        {
+            to_free.note_emptied(self, node.low());
+        }
+        Ok(Some(blob))
     }
 
     pub(crate) fn check_sizes(&self, key: &[u8], value: &[u8]) -> Result<(), TreeError> {
@@ -258,7 +275,7 @@ impl Tree {
         Ok(met)
     }
 
-    fn defer_blob(&self, txn: &mut Txn, blob: Option<BlobRef>) -> Result<(), TreeError> {
+    pub(super) fn defer_blob(&self, txn: &mut Txn, blob: Option<BlobRef>) -> Result<(), TreeError> {
         if let (Some(blob), Some(to_free)) = (blob, &self.to_free) {
             to_free.defer_blob(txn, blob)?;
         }
@@ -378,7 +395,7 @@ impl Tree {
 
     /// Takes the exclusive lock of a key that is to be written; of two writers with snapshots the first to commit wins.
     #[inline]
-    fn lock_to_write(&self, txn: &mut Txn, key: &[u8]) -> Result<(), TreeError> {
+    pub(super) fn lock_to_write(&self, txn: &mut Txn, key: &[u8]) -> Result<(), TreeError> {
         if self.locks_pages() {
             return Ok(()); // Once it is found.
         }

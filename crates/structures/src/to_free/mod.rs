@@ -143,6 +143,23 @@ impl ToFree {
         Ok(root)
     }
 
+    /// Makes the empty root of a new tree that is freed when the transaction ends, however it ends, unless
+    /// [`ToFree::keep_tree`] is called first.
+    ///
+    /// # Errors
+    /// As [`Tree::create`].
+    pub fn create_tree_for_now(&self, txn: &mut Txn) -> Result<PageId, TreeError> {
+        self.create(txn, Kind::Tree, OP_NODE_FORMAT, empty_root_args)
+    }
+
+    /// Something refers now to a tree that was made by [`ToFree::create_tree_for_now`]: it stays if the transaction commits.
+    ///
+    /// # Errors
+    /// A refused lock, a page that cannot be read.
+    pub fn keep_tree(&self, txn: &mut Txn, root: PageId) -> Result<(), TreeError> {
+        self.settle(txn, Entry { kind: Kind::Tree, root })
+    }
+
     /// The tree with this root is no longer wanted when the transaction commits.
     ///
     /// # Errors

@@ -1,0 +1,229 @@
+//! Many records at once: sorted loads, range deletes; and tables that get another name.
+
+use std::time::Duration;
+
+use ledgerstone::{Environment, Error, Options, TableDef, TransactionOptions};
+use ledgerstone_disk::SimDisk;
+
+fn small() -> Options {
+    Environment::options().cache_bytes(2 << 20).page_count_max(1 << 18).log_segment_bytes(1 << 20)
+}
+
+fn key(n: u64) -> Vec<u8> {
+    n.to_be_bytes().to_vec()
+}
+
+fn assert_sound(env: &Environment) -> Result<(), Error> {
+    let report = env.verify(&mut |_| {})?;
+    assert!(report.problems.is_empty(), "{:?}", report.problems);
+    Ok(())
+}
+
+fn records(count: u64) -> impl Iterator<Item = (Vec<u8>, Vec<u8>)> {
+    // Small ones, some that fill a quarter of a page, some that do not fit into a leaf.
+    (0..count).map(|n| (key(n), vec![n as u8; if n % 400 == 7 { 9_000 } else { (n * 37 % 300) as usize }]))
+}
+
+#[test]
+fn a_sorted_load_fills_a_table_with_full_pages_and_little_log() -> Result<(), Error> {
+    let dir = tempfile::tempdir().unwrap();
+    let env = small().open(dir.path())?;
+    let value = [7u8; 100];
+    let log_of = |f: &dyn Fn() -> Result<(), Error>| -> Result<u64, Error> {
+        let before = env.stat()?.log_append_bytes;
+        f()?;
+        Ok(env.stat()?.log_append_bytes - before)
+    };
+    let loaded = log_of(&|| {
+        env.transact(|txn| {
+            let mut table = txn.create_table("loaded")?;
+            assert_eq!(table.load_sorted((0..20_000).map(|n| (key(n), value)))?, 20_000);
+            assert_eq!(table.get(&key(777))?.as_deref(), Some(&value[..]));
+            Ok(())
+        })
+    })?;
+    let put = log_of(&|| {
+        env.transact(|txn| {
+            let table = txn.create_table("put")?;
+            (0..20_000).try_for_each(|n| table.put(&key(n), &value))
+        })
+    })?;
+    let content = 20_000 * 108;
+    assert!(
+        loaded < content * 5 / 4 && loaded * 10 < put * 7,
+        "{loaded} bytes of log, {put} by puts, {content} of content"
+    );
+    let txn = env.begin()?;
+    assert!(txn.bytes("loaded")?.range(..)?.map(Result::unwrap).eq((0..20_000).map(|n| (key(n), value.to_vec()))));
+    txn.commit()?;
+    assert_sound(&env)
+}
+
+#[test]
+fn records_of_all_sizes_are_loaded_and_the_table_goes_on_as_any_other() -> Result<(), Error> {
+    let dir = tempfile::tempdir().unwrap();
+    let env = small().open(dir.path())?;
+    env.transact(|txn| {
+        let mut table = txn.bytes_or_create("t")?;
+        table.load_sorted(records(5_000))?;
+        table.put(&key(2), b"changed")?;
+        table.delete(&key(4_000)).map(drop)
+    })?;
+    assert_sound(&env)?;
+    // It has records now: a second load appends.
+    env.transact(|txn| txn.bytes("t")?.load_sorted((5_000..6_000).map(|n| (key(n), b"more"))).map(drop))?;
+    let failed = env.transact(|txn| txn.bytes("t")?.load_sorted([(key(17), b"below the last")]).map(drop));
+    assert!(matches!(failed, Err(Error::NotSorted { record: 0 })), "{failed:?}");
+    env.close()?;
+    let env = small().open(dir.path())?;
+    assert_sound(&env)?;
+    let txn = env.begin()?;
+    let table = txn.bytes("t")?;
+    assert_eq!(table.count()?, 5_999);
+    assert_eq!(table.get(&key(2))?.as_deref(), Some(&b"changed"[..]));
+    for (key, value) in records(5_000).filter(|(k, _)| *k != key(2) && *k != key(4_000)) {
+        assert!(table.get(&key)?.as_ref() == Some(&value));
+    }
+    Ok(())
+}
+
+#[test]
+fn an_aborted_load_and_one_out_of_order_leave_nothing() -> Result<(), Error> {
+    let dir = tempfile::tempdir().unwrap();
+    let env = small().open(dir.path())?;
+    env.transact(|txn| txn.create_table("t").map(drop))?;
+    let pages = |env: &Environment| -> Result<u64, Error> {
+        env.reclaim()?;
+        Ok(env.stat()?.allocated_page_count)
+    };
+    let before = pages(&env)?;
+    let txn = env.begin()?;
+    let mut table = txn.bytes("t")?;
+    table.load_sorted(records(3_000))?;
+    table.put(b"\xff", b"x")?;
+    txn.abort()?;
+    assert_eq!(pages(&env)?, before);
+    let failed = env.transact(|txn| {
+        let shuffled = records(900).chain([(key(5), Vec::new())]);
+        txn.bytes("t")?.load_sorted(shuffled).map(drop)
+    });
+    assert!(matches!(failed, Err(Error::NotSorted { record: 900 })), "{failed:?}");
+    assert_eq!(pages(&env)?, before);
+    // A loader that is never finished, in a transaction that commits.
+    env.transact(|txn| {
+        let mut loader = txn.bytes("t")?.sorted_loader()?;
+        records(900).try_for_each(|(key, value)| loader.push(&key, &value))
+    })?;
+    assert_eq!(pages(&env)?, before);
+    // Back to a savepoint from before the load.
+    env.transact(|txn| {
+        let point = txn.savepoint()?;
+        txn.bytes("t")?.load_sorted(records(900))?;
+        txn.rollback_to(point)?;
+        txn.bytes("t")?.put(b"a", b"b")
+    })?;
+    assert_sound(&env)?;
+    let txn = env.begin()?;
+    assert_eq!(txn.bytes("t")?.count()?, 1);
+    Ok(())
+}
+
+#[test]
+fn a_crash_in_a_load_leaves_nothing() {
+    let disk = SimDisk::new();
+    let env = small().open_on(std::sync::Arc::new(disk.clone())).unwrap();
+    env.transact(|txn| txn.create_table("t").map(drop)).unwrap();
+    let before = env.stat().unwrap().allocated_page_count;
+    let txn = env.begin().unwrap();
+    let mut loader = txn.bytes("t").unwrap().sorted_loader().unwrap();
+    records(2_000).try_for_each(|(key, value)| loader.push(&key, &value)).unwrap();
+    env.checkpoint().unwrap();
+    disk.crash_now();
+    drop((loader, txn, env));
+    let env = small().open_on(std::sync::Arc::new(disk.after_crash(1))).unwrap();
+    env.reclaim().unwrap();
+    assert_eq!(env.stat().unwrap().allocated_page_count, before);
+    assert_sound(&env).unwrap();
+    assert_eq!(env.transact(|txn| txn.bytes("t")?.count()).unwrap(), 0);
+}
+
+#[test]
+fn a_range_is_deleted_and_closed_to_others_until_the_end() -> Result<(), Error> {
+    let dir = tempfile::tempdir().unwrap();
+    // No lock of the whole table: the gaps themselves are to keep others out.
+    let env = small().escalate_after(100_000).open(dir.path())?;
+    env.transact(|txn| records(3_000).try_for_each(|(key, value)| txn.bytes_or_create("t")?.put(&key, &value)))?;
+    let txn = env.begin()?;
+    let table = txn.bytes("t")?;
+    assert_eq!(table.delete_range(&key(100)[..]..&key(2_500)[..])?, 2_400);
+    assert_eq!(table.delete_range(&key(100)[..]..&key(2_500)[..])?, 0);
+    assert_eq!(table.delete_range(&key(9)[..]..&key(2)[..])?, 0);
+    assert_eq!(table.count()?, 600);
+    for inside in [key(100), [key(100), vec![0]].concat(), key(1_234), [key(2_499), vec![9]].concat()] {
+        let mut options = TransactionOptions::default();
+        options.lock_timeout = Some(Duration::from_millis(1));
+        let other = env.begin_with(options)?;
+        let put = other.bytes("t")?.put(&inside, b"phantom");
+        assert!(matches!(put, Err(Error::LockTimeout { .. })), "{inside:?}: {put:?}");
+    }
+    env.transact(|txn| txn.bytes("t")?.put(&key(50), b"outside"))?;
+    txn.abort()?;
+    env.transact(|txn| {
+        let table = txn.bytes("t")?;
+        assert_eq!(table.count()?, 3_000);
+        assert_eq!(table.delete_range(..)?, 3_000);
+        Ok::<_, Error>(())
+    })?;
+    env.reclaim()?;
+    assert_sound(&env)?;
+    assert_eq!(env.transact(|txn| txn.bytes("t")?.count())?, 0);
+    Ok(())
+}
+
+#[test]
+fn typed_tables_load_and_delete_ranges_too() -> Result<(), Error> {
+    const SQUARES: TableDef<u64, u64> = TableDef::new("squares");
+    let dir = tempfile::tempdir().unwrap();
+    let env = small().open(dir.path())?;
+    env.transact(|txn| {
+        let mut squares = txn.open(SQUARES)?;
+        assert_eq!(squares.load_sorted((0..1_000).map(|n| (n, n * n)))?, 1_000);
+        assert_eq!(squares.delete_range(10..=19)?, 10);
+        assert_eq!(squares.get(&20)?, Some(400));
+        assert_eq!(squares.get(&19)?, None);
+        Ok::<_, Error>(())
+    })
+}
+
+#[test]
+fn a_renamed_table_has_its_records_under_the_new_name_only() -> Result<(), Error> {
+    let dir = tempfile::tempdir().unwrap();
+    let env = small().open(dir.path())?;
+    env.transact(|txn| {
+        txn.bytes_or_create("old")?.put(b"k", b"v")?;
+        txn.create_table("other").map(drop)
+    })?;
+    let txn = env.begin()?;
+    let handle = txn.bytes("old")?;
+    assert!(matches!(txn.rename_table("old", "other"), Err(Error::TableExists(_))));
+    assert!(matches!(txn.rename_table("none", "new"), Err(Error::NoSuchTable(_))));
+    txn.rename_table("old", "new")?;
+    assert!(matches!(handle.get(b"k"), Err(Error::NoSuchTable(_))));
+    assert!(matches!(txn.bytes("old"), Err(Error::NoSuchTable(_))));
+    txn.bytes("new")?.put(b"k2", b"v2")?;
+    txn.abort()?;
+    assert_eq!(env.transact(|txn| txn.bytes("old")?.get(b"k"))?.as_deref(), Some(&b"v"[..]));
+    env.transact(|txn| {
+        txn.rename_table("old", "new")?;
+        txn.bytes_or_create("old")?.put(b"k", b"another table")
+    })?;
+    env.close()?;
+    let env = small().open(dir.path())?;
+    let txn = env.begin()?;
+    assert_eq!(txn.table_names()?, ["new", "old", "other"]);
+    assert_eq!(txn.bytes("new")?.get(b"k")?.as_deref(), Some(&b"v"[..]));
+    assert_eq!(txn.bytes("new")?.get(b"k2")?, None);
+    assert_eq!(txn.bytes("old")?.get(b"k")?.as_deref(), Some(&b"another table"[..]));
+    txn.commit()?;
+    assert_sound(&env)
+}

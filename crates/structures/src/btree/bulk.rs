@@ -1,0 +1,186 @@
+//! Records in order become full leaves, one after the other, at the right end of a tree that nobody else sees.
+//!
+//! ```text
+//!  records ─► leaf in memory ─► one group: map bit, the new leaf with all its content, fence and link of the one before
+//!                               ─► its separator in the parent, as after a split (`post.rs`)
+//! ```
+//! B1. The content is in the log once, as a part of the page that it makes, and no record has an undo: the tree is new, and
+//!     the entry in the tree of deferred frees stands for it until it is wanted (F1 in `to_free`). Abort and crash leave
+//!     nothing.
+//! B2. After each group the tree is whole: every page is reached by links from the first leaf.
+//! B3. What does not fit into a leaf is put as usual, in its turn; and so are the few small records before it, so that no
+//!     sparse leaves are left behind.
+
+use ledgerstone_page::{OpId, PageId};
+use ledgerstone_space::OP_SPACE_SET;
+use ledgerstone_txn::{Part, RECORD_OVERHEAD_BYTES, Txn};
+
+use super::args::{FenceArgs, FormatArgs};
+use super::edit::{Entry, child_value, common, entries_of, separator_between, size_of};
+use super::node::{CHILD_BYTES, FENCES_AT, Node, RECORD_HEADER_BYTES, SLOT_BYTES, value_bytes_max};
+use super::ops::{OP_NODE_FENCE, OP_NODE_FORMAT};
+use super::search::{Aim, Descent, Unposted};
+use super::tree::Tree;
+use crate::TreeError;
+
+/// Fills a new tree with records in order. Made by [`Loader::new`].
+#[derive(Debug)]
+pub struct Loader {
+    tree: Tree,
+    /// The leaf to come.
+    records: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Bytes of its records with whole keys.
+    body_bytes: usize,
+    /// The last key of the leaves that are there.
+    last_key: Option<Vec<u8>>,
+}
+
+impl Loader {
+    /// A loader for a tree that is empty, whose table the transaction has locked exclusively.
+    #[must_use]
+    pub fn new(tree: &Tree) -> Loader {
+        Loader { tree: tree.clone(), records: Vec::new(), body_bytes: 0, last_key: None }
+    }
+
+    /// The next record. The caller has seen to it that its key is larger than the one before.
+    ///
+    /// # Errors
+    /// A key or value too large, no space, a failed environment.
+    pub fn push(&mut self, txn: &mut Txn, key: &[u8], value: &[u8]) -> Result<(), TreeError> {
+        self.tree.check_sizes(key, value)?;
+        if value.len() > value_bytes_max(self.tree.page_bytes) {
+            // B3
+            if self.body_bytes > self.tree.page_bytes / 2 {
+                self.flush(txn)?;
+            }
+            self.put_all(txn)?;
+            self.tree.put(txn, key, value)?;
+            self.last_key = Some(key.to_vec());
+            return Ok(());
+        }
+        let bytes = RECORD_HEADER_BYTES + key.len() + value.len();
+        if !self.records.is_empty() && self.bytes_with(key, bytes) > self.tree.page_bytes {
+            self.flush(txn)?;
+        }
+        self.records.push((key.to_vec(), value.to_vec()));
+        self.body_bytes += bytes;
+        Ok(())
+    }
+
+    /// All records are there.
+    ///
+    /// # Errors
+    /// As [`Loader::push`].
+    pub fn finish(mut self, txn: &mut Txn) -> Result<(), TreeError> {
+        if self.last_key.is_some() || self.bytes_with(&[], 0) > self.tree.page_bytes / 4 {
+            return self.flush(txn);
+        }
+        self.put_all(txn)
+    }
+
+    /// An upper bound of the leaf's size with one record more; the high fence is no longer than its last key and one byte.
+    fn bytes_with(&self, key: &[u8], bytes: usize) -> usize {
+        let (Some((first, _)), Some((last, _))) = (self.records.first(), self.records.last()) else {
+            return FENCES_AT + SLOT_BYTES + bytes;
+        };
+        let last = if key.is_empty() { last } else { key };
+        let (count, prefix) = (self.records.len() + 1, common(first, last));
+        let fences = first.len() + last.len() + 1 + prefix;
+        FENCES_AT + fences.next_multiple_of(8) + count * SLOT_BYTES + self.body_bytes + bytes - (count - 1) * prefix
+    }
+
+    /// Puts what is left of a leaf as usual.
+    fn put_all(&mut self, txn: &mut Txn) -> Result<(), TreeError> {
+        for (key, value) in std::mem::take(&mut self.records) {
+            self.tree.put(txn, &key, &value)?;
+            self.last_key = Some(key);
+        }
+        self.body_bytes = 0;
+        Ok(())
+    }
+
+    /// Makes a leaf of the records.
+    fn flush(&mut self, txn: &mut Txn) -> Result<(), TreeError> {
+        let Some((last, _)) = self.records.last() else { return Ok(()) };
+        let last = last.clone();
+        let is_made = match &self.last_key {
+            None => self.make_first(txn)?,
+            Some(before) => {
+                let separator = separator_between(before, &self.records[0].0);
+                self.make_next(txn, separator)?
+            }
+        };
+        if !is_made {
+            return self.put_all(txn);
+        }
+        self.records.clear();
+        self.body_bytes = 0;
+        self.last_key = Some(last);
+        Ok(())
+    }
+
+    fn entries(&self) -> Vec<Entry<'_>> {
+        self.records
+            .iter()
+            .map(|(key, value)| Entry { prefix: &[], suffix: key, header: value.len() as u16, value })
+            .collect()
+    }
+
+    /// The first leaf, and the root above it. False: it cannot be made.
+    fn make_first(&self, txn: &mut Txn) -> Result<bool, TreeError> {
+        let tree = &self.tree;
+        txn.claim(tree.page_bytes + tree.page_bytes / 2 + 8 * RECORD_OVERHEAD_BYTES)?;
+        let mut run = tree.space.latch_free(1)?;
+        let mut root = tree.engine.cache.exclusive(tree.root)?;
+        let node = Node::new(root.words());
+        if !node.is_of(tree.root) || node.level() > 0 || node.count() > 0 {
+            return Err(Tree::corrupt(tree.root, "records of a tree to be filled", 0, node.count() as u64));
+        }
+        let mut page = tree.engine.cache.exclusive_new(run.first)?;
+        let set = run.args_set();
+        let none = PageId(0);
+        let leaf = FormatArgs { root: tree.root, level: 0, link: none, low: &[], high: &[], entries: self.entries() };
+        let child = child_value(run.first);
+        let entries = vec![Entry { prefix: &[], suffix: &[], header: CHILD_BYTES as u16, value: &child }];
+        let above = FormatArgs { root: tree.root, level: 1, link: none, low: &[], high: &[], entries };
+        let (leaf, above) = (leaf.write(), above.write());
+        let parts: [(usize, OpId, &[u8]); 3] =
+            [(0, OP_SPACE_SET, &set), (2, OP_NODE_FORMAT, &leaf), (1, OP_NODE_FORMAT, &above)];
+        txn.group(&mut [&mut run.map, &mut root, &mut page], &parts.map(|(page, op, args)| Part { page, op, args }))?;
+        Ok(true)
+    }
+
+    /// The next leaf, to the right of all. False: the one before has no room for its fence.
+    fn make_next(&self, txn: &mut Txn, separator: Vec<u8>) -> Result<bool, TreeError> {
+        let tree = &self.tree;
+        txn.claim(tree.page_bytes + tree.page_bytes / 2 + 8 * RECORD_OVERHEAD_BYTES)?;
+        let before = tree.find(Aim::Last, 0, &mut Descent::default())?.id();
+        if before == tree.root {
+            return Ok(false);
+        }
+        let mut run = tree.space.latch_free(1)?;
+        let mut before = tree.engine.cache.exclusive(before)?;
+        let copy = before.words().to_vec(0, tree.page_bytes);
+        let node = Node::new(copy.as_slice());
+        let entries = entries_of(&node);
+        if !node.is_of(tree.root)
+            || !node.is_rightmost()
+            || size_of(0, &node.low(), &separator, &entries) > tree.page_bytes
+        {
+            return Ok(false);
+        }
+        let new = run.first;
+        let mut page = tree.engine.cache.exclusive_new(new)?;
+        let set = run.args_set();
+        let entries = self.entries();
+        let leaf =
+            FormatArgs { root: tree.root, level: 0, link: PageId(0), low: &separator, high: &[], entries }.write();
+        let fence = FenceArgs { keep: node.count(), link: new, high: &separator }.write();
+        let parts: [(usize, OpId, &[u8]); 3] =
+            [(0, OP_SPACE_SET, &set), (2, OP_NODE_FORMAT, &leaf), (1, OP_NODE_FENCE, &fence)];
+        txn.group(&mut [&mut run.map, &mut before, &mut page], &parts.map(|(page, op, args)| Part { page, op, args }))?;
+        drop((run, before, page));
+        tree.post(txn, Unposted { level: 1, separator, child: new })?;
+        Ok(true)
+    }
+}

@@ -1,0 +1,90 @@
+//! All records of a range go.
+//!
+//! Y1. The range is read as a scan reads it, but keys are locked exclusively: when the call returns, every key of the range
+//!     is a ghost of this transaction, and every gap of the range is locked against new ones.
+//! Y2. Records are deleted leaf by leaf, each leaf under one latch: one descent a leaf, one small record of the log a record,
+//!     which the rollback takes back by its key.
+
+use std::ops::Bound;
+
+use ledgerstone_txn::{RECORD_OVERHEAD_BYTES, Txn};
+
+use super::search::{Descent, Spot};
+use super::tree::Tree;
+use super::{Direction, node::Node};
+use crate::TreeError;
+use crate::blob::BlobRef;
+
+/// Records that are read before they are deleted.
+const BATCH_COUNT_MAX: usize = 256;
+
+impl Tree {
+    /// Deletes the records whose keys lie between the bounds, and says how many there were. Nobody can put one there until
+    /// the transaction ends.
+    ///
+    /// # Errors
+    /// As [`Tree::delete`]; what was deleted until then stays deleted, for the caller to roll back.
+    pub fn delete_range(&self, txn: &mut Txn, start: Bound<Vec<u8>>, end: Bound<Vec<u8>>) -> Result<u64, TreeError> {
+        let mut scan = self.scan(start, end, Direction::Forward).for_deletion();
+        let mut count = 0;
+        loop {
+            let mut keys: Vec<Vec<u8>> = Vec::new();
+            while keys.len() < BATCH_COUNT_MAX
+                && let Some((key, _)) = scan.next(txn)?
+            {
+                keys.push(key.to_vec());
+            }
+            if keys.is_empty() {
+                return Ok(count);
+            }
+            for key in &keys {
+                // A lock on the table that covers reading need not cover writing.
+                self.lock_to_write(txn, key)?;
+            }
+            if self.locks_pages() {
+                // Each leaf is locked when it is found.
+                for key in &keys {
+                    count += u64::from(self.delete(txn, key)?);
+                }
+                continue;
+            }
+            count += self.delete_keys(txn, &keys)?;
+        }
+    }
+
+    /// Deletes records whose keys are locked exclusively, in rising order (Y2).
+    fn delete_keys(&self, txn: &mut Txn, keys: &[Vec<u8>]) -> Result<u64, TreeError> {
+        let (mut count, mut next) = (0, 0);
+        while next < keys.len() {
+            // As many as a claim takes; a leaf seldom has more.
+            let part = keys[next..].len().min(32);
+            let bytes = keys[next..next + part].iter().map(|key| 2 * RECORD_OVERHEAD_BYTES + key.len()).sum();
+            txn.claim(bytes)?;
+            let mut descent = Descent::of_writer();
+            let mut blobs: Vec<BlobRef> = Vec::new();
+            let Spot { mut page, slot } = self.latch_leaf(&keys[next], &mut descent)?;
+            let mut found = slot.ok();
+            for key in &keys[next..next + part] {
+                if let Some(slot) = found
+                    && let Some(blob) = self.ghost_record(txn, &mut page, slot, key)?
+                {
+                    count += 1;
+                    blobs.extend(blob);
+                }
+                next += 1;
+                let Some(key) = keys.get(next) else { break };
+                let node = Node::new(page.words());
+                if node.is_beyond(key) {
+                    break;
+                }
+                found = node.search(key).ok();
+            }
+            drop(page);
+            self.post_missing(txn, descent)?;
+            for blob in blobs {
+                self.defer_blob(txn, Some(blob))?;
+            }
+        }
+        Ok(count)
+    }
+}
