@@ -15,7 +15,8 @@ use crate::{Entry, Error, Isolation, Range, Record};
 /// A table whose keys and values are byte strings, ordered by key.
 ///
 /// Owned: it keeps its transaction's state alive, but not the transaction running. Keys may be empty and are at most an
-/// eighth of a page; values are at most 64 MiB.
+/// eighth of a page; values are at most 1 GiB, and large ones can be read and written in parts
+/// ([`BytesTable::value_reader`], [`BytesTable::value_writer`]).
 #[derive(Clone)]
 pub struct BytesTable {
     pub(crate) shared: Arc<Shared>,

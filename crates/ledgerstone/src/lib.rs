@@ -81,6 +81,7 @@ mod table;
 mod ticket;
 mod transaction;
 pub mod typed;
+mod value_io;
 mod verify;
 
 pub use archive::{ArchiveDirectory, ArchivedSegment};
@@ -109,6 +110,7 @@ pub use table::{Table, TypedRange};
 pub use ticket::{Committed, Ticket};
 pub use transaction::{Transaction, TransactionOptions};
 pub use typed::{Key, TableDef, Value};
+pub use value_io::{ValueReader, ValueWriter};
 pub use verify::{Problem, VerifyProgress, VerifyReport};
 
 pub use ledgerstone_lock as lock;

@@ -1,9 +1,10 @@
 //! A typed table: [`BytesTable`] with keys and values of Rust types.
 
+use std::borrow::Borrow;
 use std::marker::PhantomData;
 use std::ops::{Bound, RangeBounds};
 
-use crate::typed::{DecodeError, Key, Value};
+use crate::typed::{DecodeError, Key, KeyRef, Value};
 use crate::{BytesTable, Error, Range};
 
 /// A table with keys of type `K` and values of type `V` in a transaction. Made by [`crate::Transaction::open`].
@@ -39,7 +40,10 @@ impl<K: Key, V: Value> Table<K, V> {
     ///
     /// # Errors
     /// As [`BytesTable::get`]; [`Error::WrongType`].
-    pub fn get(&self, key: &K) -> Result<Option<V>, Error> {
+    pub fn get<Q: KeyRef + ?Sized>(&self, key: &Q) -> Result<Option<V>, Error>
+    where
+        K: Borrow<Q>,
+    {
         self.bytes.get(&encode_key(key))?.map(|bytes| self.value(&bytes)).transpose()
     }
 
@@ -47,7 +51,10 @@ impl<K: Key, V: Value> Table<K, V> {
     ///
     /// # Errors
     /// As [`Table::get`].
-    pub fn get_for_update(&self, key: &K) -> Result<Option<V>, Error> {
+    pub fn get_for_update<Q: KeyRef + ?Sized>(&self, key: &Q) -> Result<Option<V>, Error>
+    where
+        K: Borrow<Q>,
+    {
         self.bytes.get_for_update(&encode_key(key))?.map(|bytes| self.value(&bytes)).transpose()
     }
 
@@ -55,7 +62,10 @@ impl<K: Key, V: Value> Table<K, V> {
     ///
     /// # Errors
     /// As [`BytesTable::put`].
-    pub fn put(&self, key: &K, value: &V) -> Result<(), Error> {
+    pub fn put<Q: KeyRef + ?Sized>(&self, key: &Q, value: &V) -> Result<(), Error>
+    where
+        K: Borrow<Q>,
+    {
         self.bytes.put(&encode_key(key), &encode_value(value))
     }
 
@@ -63,7 +73,10 @@ impl<K: Key, V: Value> Table<K, V> {
     ///
     /// # Errors
     /// As [`BytesTable::insert_new`].
-    pub fn insert_new(&self, key: &K, value: &V) -> Result<(), Error> {
+    pub fn insert_new<Q: KeyRef + ?Sized>(&self, key: &Q, value: &V) -> Result<(), Error>
+    where
+        K: Borrow<Q>,
+    {
         self.bytes.insert_new(&encode_key(key), &encode_value(value))
     }
 
@@ -71,7 +84,10 @@ impl<K: Key, V: Value> Table<K, V> {
     ///
     /// # Errors
     /// As [`BytesTable::delete`].
-    pub fn delete(&self, key: &K) -> Result<bool, Error> {
+    pub fn delete<Q: KeyRef + ?Sized>(&self, key: &Q) -> Result<bool, Error>
+    where
+        K: Borrow<Q>,
+    {
         self.bytes.delete(&encode_key(key))
     }
 
@@ -100,7 +116,10 @@ impl<K: Key, V: Value> Table<K, V> {
     ///
     /// # Errors
     /// As [`BytesTable::modify`]; [`Error::WrongType`], with nothing changed.
-    pub fn modify(&self, key: &K, change: impl FnOnce(V) -> Option<V>) -> Result<bool, Error> {
+    pub fn modify<Q: KeyRef + ?Sized>(&self, key: &Q, change: impl FnOnce(V) -> Option<V>) -> Result<bool, Error>
+    where
+        K: Borrow<Q>,
+    {
         let mut failed = None;
         let found = self.bytes.modify(&encode_key(key), |bytes| match V::decode(bytes) {
             Ok(value) => change(value).map(|value| encode_value(&value)),
@@ -177,9 +196,9 @@ impl<K: Key, V: Value> Table<K, V> {
     }
 }
 
-fn encode_key<K: Key>(key: &K) -> Vec<u8> {
+fn encode_key<Q: KeyRef + ?Sized>(key: &Q) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(16);
-    key.encode(&mut bytes);
+    key.encode_ref(&mut bytes);
     bytes
 }
 

@@ -71,6 +71,41 @@ pub struct LayoutTaken {
     pub second: &'static str,
 }
 
+/// Why a fixed page did not take a change. Nothing was changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum FixedError {
+    /// A record of this length does not fit the page's records, or no page.
+    #[error("a record of {record_bytes} bytes does not fit")]
+    RecordBytes {
+        /// The length, or where the change would end.
+        record_bytes: usize,
+    },
+    /// The page has no such slot.
+    #[error("slot {slot} of {slot_count}")]
+    NoSuchSlot {
+        /// The slot asked for.
+        slot: u16,
+        /// Slots of the page.
+        slot_count: u16,
+    },
+    /// The slot has no record.
+    #[error("slot {slot} is free")]
+    SlotFree {
+        /// The slot asked for.
+        slot: u16,
+    },
+    /// The slot has a record already.
+    #[error("slot {slot} is used")]
+    SlotUsed {
+        /// The slot asked for.
+        slot: u16,
+    },
+    /// The page is damaged.
+    #[error(transparent)]
+    Corrupt(#[from] Corrupt),
+}
+
 /// Why a slotted page did not take a change. Nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

@@ -113,6 +113,10 @@ impl LayoutId {
     pub const BLOB_INDEX: LayoutId = LayoutId(6);
     /// A piece of a large value, see the crate `structures`.
     pub const BLOB_DATA: LayoutId = LayoutId(7);
+    /// Records of one length, see [`fixed`](crate::fixed).
+    pub const FIXED: LayoutId = LayoutId(16);
+    /// Records of any length, each with a version, see [`versioned`](crate::versioned).
+    pub const VERSIONED: LayoutId = LayoutId(17);
     /// The first number that users may give their layouts.
     pub const USERS_FIRST: LayoutId = LayoutId(256);
 }

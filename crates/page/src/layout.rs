@@ -4,7 +4,7 @@
 //! somebody meets a page and has only its header to go by. Users register theirs beside ours and are checked and printed
 //! in the same way.
 
-use crate::{Corrupt, LayoutId, LayoutTaken, header, raw, slotted};
+use crate::{Corrupt, LayoutId, LayoutTaken, fixed, header, raw, slotted, versioned};
 use ledgerstone_region::Words;
 use std::collections::BTreeMap;
 
@@ -41,12 +41,14 @@ impl Layouts {
         Layouts::default()
     }
 
-    /// The layouts of this crate: raw and slotted.
+    /// The layouts of this crate: raw, fixed, slotted and versioned.
     #[must_use]
     pub fn basic() -> Layouts {
         let mut layouts = Layouts::new();
         layouts.by_id.insert(LayoutId::RAW, Box::new(raw::Raw));
         layouts.by_id.insert(LayoutId::SLOTTED, Box::new(slotted::Slotted));
+        layouts.by_id.insert(LayoutId::FIXED, Box::new(fixed::Fixed));
+        layouts.by_id.insert(LayoutId::VERSIONED, Box::new(versioned::Versioned));
         layouts
     }
 

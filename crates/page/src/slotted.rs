@@ -104,7 +104,12 @@ fn slot_at(slot: u16) -> usize {
 
 /// Makes the page an empty slotted one.
 pub fn format(page: &mut WordsMut<'_>, id: PageId, kind: u8, owner: PageId) {
-    header::format(page, id, LayoutId::SLOTTED, kind, owner);
+    format_as(page, id, LayoutId::SLOTTED, kind, owner);
+}
+
+/// The same for a layout that is a slotted one with rules of its own.
+pub(crate) fn format_as(page: &mut WordsMut<'_>, id: PageId, layout: LayoutId, kind: u8, owner: PageId) {
+    header::format(page, id, layout, kind, owner);
     let page_bytes = page.len_bytes();
     Shape { page_bytes, slot_count: 0, records_start: page_bytes, garbage_bytes: 0 }.write(page);
 }
@@ -362,7 +367,11 @@ impl Layout for Slotted {
 /// # Errors
 /// The first thing found wrong.
 pub fn check(page: Words<'_>) -> Result<(), Corrupt> {
-    header::check(page, LayoutId::SLOTTED)?;
+    check_as(page, LayoutId::SLOTTED)
+}
+
+pub(crate) fn check_as(page: Words<'_>, layout: LayoutId) -> Result<(), Corrupt> {
+    header::check(page, layout)?;
     let shape = Shape::read(page)?;
     let id = header::page_id(page);
     if page.u16(ZERO) != 0 {

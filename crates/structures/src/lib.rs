@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `btree` | keys and values in order, serializable |
 //! | `blob` | values larger than a leaf takes |
+//! | `layouts` | operations on fixed and versioned pages |
 //! | `to_free` | what is to be freed once a transaction has ended, or a crash has ended it |
 //!
 //! This crate does not know what a table is called or where its root is written down.
@@ -12,6 +13,7 @@
 pub mod blob;
 pub mod btree;
 mod error;
+pub mod layouts;
 #[cfg(test)]
 mod op_cases;
 mod to_free;
@@ -33,7 +35,8 @@ pub use to_free::{PagesOf, ToFree};
 /// An id is taken.
 pub fn register(ops: &mut Registry) -> Result<(), DuplicateOperation> {
     btree::ops::register(ops)?;
-    blob::register(ops)
+    blob::register(ops)?;
+    layouts::register(ops)
 }
 
 /// Registers the layouts of this crate, for checks and printing.

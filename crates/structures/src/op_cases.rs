@@ -87,5 +87,6 @@ fn every_operation_keeps_the_rules_of_operations() {
         kit::Case::new(OP_NODE_FREE, leaf, Vec::new()),
     ];
     cases.extend(blob_cases(|steps| page(&ops, steps)));
+    cases.extend(crate::layouts::op_cases(|steps| page(&ops, steps)));
     kit::check_registry_with(&ops, &layouts, &cases).unwrap();
 }

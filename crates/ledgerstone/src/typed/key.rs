@@ -39,6 +39,30 @@ pub trait Key: Sized {
     fn decode_part(bytes: &mut &[u8]) -> Result<Self, DecodeError>;
 }
 
+/// What a key can be looked up by: the key itself, or what it lends, such as `str` for `String`. Both have the same bytes.
+pub trait KeyRef {
+    /// Appends the bytes of the whole key.
+    fn encode_ref(&self, out: &mut Vec<u8>);
+}
+
+impl<K: Key> KeyRef for K {
+    fn encode_ref(&self, out: &mut Vec<u8>) {
+        self.encode(out);
+    }
+}
+
+impl KeyRef for str {
+    fn encode_ref(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(self.as_bytes());
+    }
+}
+
+impl KeyRef for [u8] {
+    fn encode_ref(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(self);
+    }
+}
+
 fn split<'a, T>(bytes: &mut &'a [u8], len: usize) -> Result<&'a [u8], DecodeError> {
     let (part, rest) = bytes.split_at_checked(len).ok_or(DecodeError::of::<T>(bytes))?;
     *bytes = rest;

@@ -6,7 +6,7 @@
 mod key;
 mod value;
 
-pub use key::Key;
+pub use key::{Key, KeyRef};
 pub use value::Value;
 
 use std::marker::PhantomData;

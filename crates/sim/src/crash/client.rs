@@ -4,6 +4,7 @@
 //! engine answers is a bug that the client reports.
 
 use std::collections::BTreeMap;
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -406,6 +407,18 @@ impl Client {
                 let (table, key) = place(key);
                 act(Deed::Delete { table, key })
             }),
+            Step::WritePart(key, at, length) => {
+                let (table, key) = place(key);
+                act(Deed::WritePart { table, key, at, part: value(length) })
+            }
+            Step::SetLen(key, len) => {
+                let (table, key) = place(key);
+                act(Deed::SetLen { table, key, len })
+            }
+            Step::ReadPart(key, at, len) => {
+                let (table, key) = place(key);
+                act(Deed::ReadPart { table, key, at, len })
+            }
             Step::ClearRange(first, count) => {
                 let (table, from) = place(first);
                 let (_, to) = place(Key { number: first.number + count, ..first });
@@ -490,6 +503,14 @@ pub fn with_durability(durability: ledgerstone::Durability) -> TransactionOption
     options
 }
 
+/// What the engine said under the error of the standard library's traits.
+fn engine_error(error: std::io::Error) -> Error {
+    match error.downcast::<Error>() {
+        Ok(error) => error,
+        Err(error) => Error::Corrupt { what: format!("an answer that is not the engine's: {error}") },
+    }
+}
+
 fn acknowledge(record: &mut Record) {
     if let Outcome::Committed { durable, .. } = &mut record.outcome {
         *durable = true;
@@ -562,6 +583,25 @@ impl Hands<'_> {
                 self.txn.create_table(table)?;
                 Seen::Done
             }
+            Deed::WritePart { table, key, at, part } => {
+                let mut writer = self.table(table)?.value_writer(key)?;
+                writer.seek(SeekFrom::Start(*at as u64)).map_err(engine_error)?;
+                writer.write_all(part).map_err(engine_error)?;
+                Seen::Done
+            }
+            Deed::SetLen { table, key, len } => {
+                self.table(table)?.value_writer(key)?.set_len(*len as u64)?;
+                Seen::Done
+            }
+            Deed::ReadPart { table, key, at, len } => Seen::Value(match self.table(table)?.value_reader(key)? {
+                None => None,
+                Some(mut reader) => {
+                    reader.seek(SeekFrom::Start(*at as u64)).map_err(engine_error)?;
+                    let mut part = Vec::new();
+                    reader.take(*len as u64).read_to_end(&mut part).map_err(engine_error)?;
+                    Some(Bytes::from(part))
+                }
+            }),
             Deed::DeleteRange { table, from, to } => {
                 let range = (Bound::Included(&from[..]), Bound::Excluded(&to[..]));
                 Seen::Count(self.table(table)?.delete_range(range)?)

@@ -266,6 +266,9 @@ pub fn describe(deed: &Deed) -> String {
             let how = if *backward { "backward" } else { "forward" };
             format!("scan {table} {}..{} {how}, at most {limit}", Short(from), Short(to))
         }
+        Deed::WritePart { table, key, at, part } => format!("write {table} {} at {at}: {}", Short(key), Short(part)),
+        Deed::SetLen { table, key, len } => format!("cut {table} {} to {len}", Short(key)),
+        Deed::ReadPart { table, key, at, len } => format!("read {table} {} at {at}, {len} bytes", Short(key)),
         Deed::DeleteRange { table, from, to } => format!("delete {table} {}..{}", Short(from), Short(to)),
         Deed::Load { table, rows } => {
             let first = rows.first().map_or(String::new(), |(key, _)| Short(key).to_string());

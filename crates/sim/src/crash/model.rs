@@ -55,6 +55,26 @@ pub enum Deed {
         backward: bool,
         limit: usize,
     },
+    /// Writes a part of a value, over what is there, with zeros in a gap; makes the value if there is none.
+    WritePart {
+        table: String,
+        key: Bytes,
+        at: usize,
+        part: Bytes,
+    },
+    /// Cuts a value off, or adds zeros; makes it if there is none.
+    SetLen {
+        table: String,
+        key: Bytes,
+        len: usize,
+    },
+    /// Reads a part of a value.
+    ReadPart {
+        table: String,
+        key: Bytes,
+        at: usize,
+        len: usize,
+    },
     DeleteRange {
         table: String,
         from: Bytes,
@@ -213,6 +233,9 @@ impl State {
             | Deed::Insert { table, .. }
             | Deed::Delete { table, .. }
             | Deed::Modify { table, .. }
+            | Deed::WritePart { table, .. }
+            | Deed::SetLen { table, .. }
+            | Deed::ReadPart { table, .. }
             | Deed::DeleteRange { table, .. }
             | Deed::Load { table, .. }
             | Deed::Scan { table, .. } => table,
@@ -235,6 +258,25 @@ impl State {
                 Seen::Flag(is_new)
             }
             Deed::Delete { key, .. } => Seen::Flag(records.remove(key).is_some()),
+            Deed::WritePart { key, at, part, .. } => {
+                let mut value = records.get(key).map_or_else(Vec::new, |value| value.to_vec());
+                if !part.is_empty() {
+                    value.resize(value.len().max(at + part.len()), 0);
+                    value[*at..at + part.len()].copy_from_slice(part);
+                }
+                records.insert(key.clone(), Arc::from(value));
+                Seen::Done
+            }
+            Deed::SetLen { key, len, .. } => {
+                let mut value = records.get(key).map_or_else(Vec::new, |value| value.to_vec());
+                value.resize(*len, 0);
+                records.insert(key.clone(), Arc::from(value));
+                Seen::Done
+            }
+            Deed::ReadPart { key, at, len, .. } => Seen::Value(records.get(key).map(|value| {
+                let from = (*at).min(value.len());
+                Arc::from(&value[from..(from + len).min(value.len())])
+            })),
             Deed::DeleteRange { from, to, .. } => {
                 let before = records.len();
                 records.retain(|key, _| key < from || key >= to);

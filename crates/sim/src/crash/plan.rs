@@ -214,6 +214,12 @@ pub enum Step {
     Fill(Key, u64, usize),
     /// Deletes a run of keys.
     Clear(Key, u64),
+    /// Writes a part of a value at a place.
+    WritePart(Key, usize, usize),
+    /// Gives a value another length.
+    SetLen(Key, usize),
+    /// Reads a part of a value.
+    ReadPart(Key, usize, usize),
     /// Deletes the keys from one on to another, in one call.
     ClearRange(Key, u64),
     /// Loads a run of keys, in order, with values of one length.
@@ -424,14 +430,14 @@ fn add_savepoints(random: &mut Random, steps: &mut Vec<Step>) {
 fn step(random: &mut Random, flavour: Flavour) -> Step {
     let key = key(random, flavour);
     let length = value_length(random, flavour);
-    //            get upd put ins del mod scan fill clear create drop list pause range load rename
+    //            get upd put ins del mod scan fill clear create drop list pause range load rename part
     let weights = match flavour {
-        Flavour::Mixed | Flavour::Short => [10, 6, 30, 8, 12, 14, 8, 4, 3, 2, 1, 1, 2, 2, 2, 1],
-        Flavour::Splits => [5, 3, 10, 10, 10, 5, 6, 30, 20, 1, 1, 0, 2, 8, 10, 0],
-        Flavour::Large => [8, 3, 34, 10, 12, 20, 4, 2, 3, 1, 3, 0, 2, 3, 4, 1],
-        Flavour::Catalog => [5, 2, 20, 6, 6, 5, 4, 10, 2, 18, 18, 4, 2, 2, 8, 10],
-        Flavour::Crowded => [20, 10, 24, 8, 10, 14, 12, 0, 1, 1, 0, 0, 5, 2, 0, 0],
-        Flavour::Log => [4, 2, 40, 8, 8, 20, 2, 12, 3, 1, 1, 0, 2, 2, 3, 0],
+        Flavour::Mixed | Flavour::Short => [10, 6, 30, 8, 12, 14, 8, 4, 3, 2, 1, 1, 2, 2, 2, 1, 3],
+        Flavour::Splits => [5, 3, 10, 10, 10, 5, 6, 30, 20, 1, 1, 0, 2, 8, 10, 0, 1],
+        Flavour::Large => [8, 3, 34, 10, 12, 20, 4, 2, 3, 1, 3, 0, 2, 3, 4, 1, 16],
+        Flavour::Catalog => [5, 2, 20, 6, 6, 5, 4, 10, 2, 18, 18, 4, 2, 2, 8, 10, 1],
+        Flavour::Crowded => [20, 10, 24, 8, 10, 14, 12, 0, 1, 1, 0, 0, 5, 2, 0, 0, 3],
+        Flavour::Log => [4, 2, 40, 8, 8, 20, 2, 12, 3, 1, 1, 0, 2, 2, 3, 0, 3],
     };
     match random.weighted(&weights) {
         0 => Step::Get(key),
@@ -457,6 +463,15 @@ fn step(random: &mut Random, flavour: Flavour) -> Step {
         13 => Step::ClearRange(key, random.between(1, 200)),
         14 => Step::Load(key, random.between(1, 150), length.min(5000)),
         15 => Step::Rename(key.table, random.below(TABLE_COUNT)),
+        16 => {
+            let bound = random.pick(&[600, 20_000]);
+            let at = random.below(bound) as usize;
+            match random.below(5) {
+                0 => Step::SetLen(key, at),
+                1 => Step::ReadPart(key, at, length),
+                _ => Step::WritePart(key, at, length.min(9000)),
+            }
+        }
         _ => Step::Pause(random.between(1, 8000)),
     }
 }

@@ -4,8 +4,9 @@
 //! | --- | --- |
 //! | `index.rs` | layout 6: which pages a blob has |
 //! | `data.rs` | layout 7: a page of content |
-//! | `ops.rs` | operations 64 to 69 |
+//! | `ops.rs` | operations 64 to 71 |
 //! | `store.rs` | create, read, free |
+//! | `edit.rs` | change in place |
 //!
 //! ```text
 //!  record in a leaf            index page (root of the blob)         index page
@@ -14,10 +15,11 @@
 //!  └─────────────────┘         │          3 pages from 200 … ├──────►│
 //!                              └────────────────────────────┘        └──────────
 //! ```
-//! A blob never changes: another value is another blob. It is made by groups, so that it is there whether its transaction
-//! commits or not; until a record refers to it, an entry in the tree of deferred frees does.
+//! Another value is another blob. It is made by groups, so that it is there whether its transaction commits or not; until a
+//! record refers to it, an entry in the tree of deferred frees does. Only who writes a value in parts changes a blob in place.
 
 mod data;
+mod edit;
 mod index;
 mod ops;
 mod store;
@@ -28,15 +30,16 @@ use crate::TreeError;
 use crate::btree::node::{BLOB, BLOB_REF_BYTES};
 
 pub use data::BlobDataLayout;
+pub(crate) use edit::write_at;
 pub use index::BlobIndexLayout;
 #[cfg(test)]
 pub(crate) use ops::op_cases;
 pub(crate) use ops::{OP_BLOB_FREE, register};
 pub use store::read_range;
-pub(crate) use store::{create, free_content, pages, read};
+pub(crate) use store::{create, free_content, pages, read, read_at};
 
 /// The largest value.
-pub const BLOB_BYTES_MAX: usize = 64 << 20;
+pub const BLOB_BYTES_MAX: usize = 1 << 30;
 
 /// Header of a leaf's record that refers to a blob.
 pub(crate) const REF_HEADER: u16 = BLOB | BLOB_REF_BYTES as u16;

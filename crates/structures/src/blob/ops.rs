@@ -1,4 +1,5 @@
-//! Operations of blobs. All are parts of groups: redone, never undone.
+//! Operations of blobs. All but the patch are parts of groups: redone, never undone. The patch is undone on its page, which
+//! stays the blob's as long as its transaction has the key locked.
 //!
 //! | id | name | arguments |
 //! | --- | --- | --- |
@@ -8,9 +9,11 @@
 //! | 67 | blob link: the next index page | page u48, 0 = none |
 //! | 68 | blob data format | root u48, length u32, content |
 //! | 69 | blob free: no index page any more | |
+//! | 70 | blob patch: bytes of a data page change | offset in the content u16, len u16, old bytes, new bytes |
+//! | 71 | blob full: a data page counts as full, its content continued by zeros | |
 
-use ledgerstone_op::{DuplicateOperation, OpError, Operation, PageMut, Registry};
-use ledgerstone_page::{LayoutId, OpId, PageId};
+use ledgerstone_op::{DuplicateOperation, OpError, Operation, PageMut, Registry, Undo};
+use ledgerstone_page::{LayoutId, OpId, PageId, header};
 
 use super::data::{CONTENT_AT, LENGTH_AT, content_bytes_max};
 use super::index::{self, COUNT_AT, EXTENT_BYTES, EXTENTS_AT, Extent, NEXT_AT, extent_count_max};
@@ -22,6 +25,8 @@ pub(crate) const OP_BLOB_SHRINK: OpId = OpId(66);
 pub(crate) const OP_BLOB_LINK: OpId = OpId(67);
 pub(crate) const OP_BLOB_DATA_FORMAT: OpId = OpId(68);
 pub(crate) const OP_BLOB_FREE: OpId = OpId(69);
+pub(crate) const OP_BLOB_PATCH: OpId = OpId(70);
+pub(crate) const OP_BLOB_FULL: OpId = OpId(71);
 
 /// What an operation says when its page does not fit.
 struct Unfit(&'static str);
@@ -58,12 +63,21 @@ impl Operation for BlobOperation {
         }
     }
 
+    fn undo(&self, args: &[u8]) -> Undo {
+        match read_patch(args) {
+            Some((offset, old, new)) if self.id == OP_BLOB_PATCH => {
+                Undo::Page { op: OP_BLOB_PATCH, args: patch_args(offset, new, old) }
+            }
+            _ => Undo::Nothing,
+        }
+    }
+
     fn print(&self, args: &[u8]) -> String {
         (self.print)(args).unwrap_or_else(|| format!("unreadable arguments of {} bytes", args.len()))
     }
 }
 
-const OPERATIONS: [BlobOperation; 6] = [
+const OPERATIONS: [BlobOperation; 8] = [
     BlobOperation {
         id: OP_BLOB_INDEX_FORMAT,
         name: "blob index format",
@@ -125,6 +139,39 @@ const OPERATIONS: [BlobOperation; 6] = [
         },
         print: |_| Some(String::new()),
     },
+    BlobOperation {
+        id: OP_BLOB_PATCH,
+        name: "blob patch",
+        formats: false,
+        redo: |page, args| {
+            let (offset, old, new) = read_patch(args)?;
+            let words = page.words();
+            let at = CONTENT_AT + offset;
+            if header::layout(words) != LayoutId::BLOB_DATA || at + old.len() > words.len_bytes() {
+                return Some(Err(Unfit("patch beyond the page")));
+            }
+            if words.to_vec(at, old.len()) != old {
+                return Some(Err(Unfit("patch of other bytes")));
+            }
+            page.put(at, new);
+            Some(Ok(()))
+        },
+        print: |args| read_patch(args).map(|(offset, old, _)| format!("{} bytes at {offset}", old.len())),
+    },
+    BlobOperation {
+        id: OP_BLOB_FULL,
+        name: "blob full",
+        formats: false,
+        redo: |page, _| {
+            if header::layout(page.words()) != LayoutId::BLOB_DATA {
+                return Some(Err(Unfit("no page of content")));
+            }
+            let full = content_bytes_max(page.words().len_bytes()) as u32;
+            page.put_u32(LENGTH_AT, full);
+            Some(Ok(()))
+        },
+        print: |_| Some(String::new()),
+    },
 ];
 
 pub(super) fn page_args(page: PageId) -> Vec<u8> {
@@ -169,6 +216,18 @@ fn read_data(args: &[u8]) -> Option<(PageId, &[u8])> {
     let len = u32::from_le_bytes([len[0], len[1], len[2], len[3]]) as usize;
     let content = args.bytes(len)?;
     args.end((root, content))
+}
+
+/// Arguments of a patch; `old` and `new` have one length.
+pub(super) fn patch_args(offset: usize, old: &[u8], new: &[u8]) -> Vec<u8> {
+    Writer::new(4 + 2 * new.len()).u16(offset).u16(new.len()).bytes(old).bytes(new).done()
+}
+
+fn read_patch(args: &[u8]) -> Option<(usize, &[u8], &[u8])> {
+    let mut args = Reader::new(args);
+    let (offset, len) = (args.size()?, args.size()?);
+    let (old, new) = (args.bytes(len)?, args.bytes(len)?);
+    args.end((offset, old, new))
 }
 
 /// Pages that continue the last extent become a part of it.
@@ -235,6 +294,7 @@ pub(crate) fn op_cases(
     let root = PageId(7);
     let extent = |first, count| append_args(Extent { first: PageId(first), count });
     let empty = || vec![(OP_BLOB_INDEX_FORMAT, page_args(root))];
+    let content = || vec![(OP_BLOB_DATA_FORMAT, data_args(root, b"content"))];
     let index = || [empty(), vec![(OP_BLOB_APPEND, extent(20, 8)), (OP_BLOB_APPEND, extent(40, 2))]].concat();
     vec![
         Case::new(OP_BLOB_INDEX_FORMAT, page(&index()), page_args(root)),
@@ -246,5 +306,7 @@ pub(crate) fn op_cases(
         Case::new(OP_BLOB_LINK, page(&index()), page_args(PageId(99))),
         Case::new(OP_BLOB_DATA_FORMAT, page(&index()), data_args(root, b"content")),
         Case::new(OP_BLOB_FREE, page(&index()), Vec::new()),
+        Case::new(OP_BLOB_PATCH, page(&content()), patch_args(2, b"nte", b"ffe")),
+        Case::new(OP_BLOB_FULL, page(&content()), Vec::new()),
     ]
 }

@@ -8,7 +8,7 @@
 use ledgerstone_buffer::{Cache, SharedPage};
 use ledgerstone_page::{Corrupt, LayoutId, PageId, header};
 use ledgerstone_space::{OP_SPACE_CLEAR, OP_SPACE_SET, Space, map_of};
-use ledgerstone_txn::{Part, RECORD_OVERHEAD_BYTES, Txn};
+use ledgerstone_txn::{At, Image, Look, Part, RECORD_OVERHEAD_BYTES, Txn};
 
 use super::data::{CONTENT_AT, LENGTH_AT, content_bytes_max};
 use super::index::{self, Extent, extent_count_max};
@@ -29,11 +29,18 @@ const INDEX_PAGES_MAX: usize = BLOB_BYTES_MAX / 1024;
 
 /// Writes a blob. It is permanent, and has an entry in the tree of deferred frees, locked by this transaction.
 pub(crate) fn create(txn: &mut Txn, to_free: &ToFree, content: &[u8]) -> Result<BlobRef, TreeError> {
-    let engine = std::sync::Arc::clone(txn.engine());
-    let (cache, space) = (&engine.cache, to_free.space());
-    let page_bytes = cache.page_bytes();
+    let space = to_free.space();
     let root = to_free.create(txn, Kind::Blob, OP_BLOB_INDEX_FORMAT, page_args)?;
-    let mut last = root;
+    append_content(txn, space, root, content)?;
+    Ok(BlobRef { page: root, len: content.len() as u64 })
+}
+
+/// Adds pages with this content behind those that a blob has.
+pub(super) fn append_content(txn: &mut Txn, space: &Space, root: PageId, content: &[u8]) -> Result<(), TreeError> {
+    let engine = std::sync::Arc::clone(txn.engine());
+    let cache = &engine.cache;
+    let page_bytes = cache.page_bytes();
+    let mut last = last_index(cache, root)?;
     // A group must fit into the log's buffer, too.
     let log_pages = engine.log.claim_bytes_max() as usize / 2 / (page_bytes + RECORD_OVERHEAD_BYTES);
     let group_pages = log_pages.clamp(1, GROUP_PAGES_MAX);
@@ -63,7 +70,13 @@ pub(crate) fn create(txn: &mut Txn, to_free: &ToFree, content: &[u8]) -> Result<
         latched.extend(data.iter_mut());
         txn.group(&mut latched, &parts)?;
     }
-    Ok(BlobRef { page: root, len: content.len() as u64 })
+    Ok(())
+}
+
+/// The last index page of a blob.
+fn last_index(cache: &Cache, root: PageId) -> Result<PageId, TreeError> {
+    let (indexes, _) = layout_of(cache, root)?;
+    Ok(indexes.last().copied().unwrap_or(root))
 }
 
 fn add_index_page(
@@ -104,7 +117,7 @@ fn page_of(cache: &Cache, id: PageId, layout: LayoutId, root: PageId) -> Result<
 }
 
 /// Index pages and extents of a blob.
-fn layout_of(cache: &Cache, root: PageId) -> Result<(Vec<PageId>, Vec<Extent>), TreeError> {
+pub(super) fn layout_of(cache: &Cache, root: PageId) -> Result<(Vec<PageId>, Vec<Extent>), TreeError> {
     let (mut indexes, mut extents) = (Vec::new(), Vec::new());
     let mut id = root;
     while id != PageId::NONE {
@@ -131,28 +144,35 @@ pub(crate) fn read(cache: &Cache, blob: BlobRef, out: &mut Vec<u8>) -> Result<()
 /// # Errors
 /// A page cannot be read, or is not the blob's.
 pub fn read_range(cache: &Cache, blob: BlobRef, offset: u64, len: u64, out: &mut Vec<u8>) -> Result<(), TreeError> {
+    read_at(cache, blob, (offset, len), None, out)
+}
+
+/// The same, as a snapshot sees it if there is one (E2 in `edit.rs`).
+pub(crate) fn read_at(
+    cache: &Cache,
+    blob: BlobRef,
+    (offset, len): (u64, u64),
+    view: Option<(&Txn, At)>,
+    out: &mut Vec<u8>,
+) -> Result<(), TreeError> {
     let per_page = content_bytes_max(cache.page_bytes()) as u64;
     let end = offset.saturating_add(len).min(blob.len);
     let (_, extents) = layout_of(cache, blob.page)?;
     let mut at = 0;
     for extent in extents {
-        for no in 0..u64::from(extent.count) {
-            let (from, to) = (at, at + per_page);
-            at = to;
-            if to <= offset || from >= end {
-                continue;
+        let all = u64::from(extent.count) * per_page;
+        // Extents before and behind the range are passed over.
+        let first_no = if offset > at { ((offset - at) / per_page).min(u64::from(extent.count)) } else { 0 };
+        for no in first_no..u64::from(extent.count) {
+            let from = at + no * per_page;
+            if from >= end {
+                break;
             }
             let id = PageId(extent.first.0 + no);
-            let page = page_of(cache, id, LayoutId::BLOB_DATA, blob.page)?;
-            let there = u64::from(page.words().u32(LENGTH_AT)).min(per_page);
-            let (first, last) = (offset.max(from) - from, end.min(to) - from);
-            if last > there {
-                return Err(Corrupt::new("length of a blob's page", LENGTH_AT as _, last, there).on(id).into());
-            }
-            let old = out.len();
-            out.resize(old + (last - first) as usize, 0);
-            page.words().copy_to(CONTENT_AT + first as usize, &mut out[old..]);
+            let (first, last) = (offset.max(from) - from, end.min(from + per_page) - from);
+            read_page(cache, blob.page, (id, from / per_page), (first, last), view, out)?;
         }
+        at += all;
     }
     if at < end {
         return Err(Corrupt::new("bytes of a blob", 0, end, at).on(blob.page).into());
@@ -160,13 +180,59 @@ pub fn read_range(cache: &Cache, blob: BlobRef, offset: u64, len: u64, out: &mut
     Ok(())
 }
 
-/// All pages of a blob; with `len`, checks that they are as many as its length needs.
+/// Appends bytes `first..last` of a data page's content.
+fn read_page(
+    cache: &Cache,
+    root: PageId,
+    (id, no): (PageId, u64),
+    (first, last): (u64, u64),
+    view: Option<(&Txn, At)>,
+    out: &mut Vec<u8>,
+) -> Result<(), TreeError> {
+    let mut round = 0;
+    loop {
+        let page = page_of(cache, id, LayoutId::BLOB_DATA, root)?;
+        // Under the page's latch, page and image belong together.
+        if let Some((txn, at)) = view
+            && page.page_lsn() >= at.horizon
+        {
+            let mut image = Image::default();
+            match txn.look(at, root, &no.to_be_bytes(), &mut image) {
+                Look::Page => {}
+                Look::Image => {
+                    let there = image.value.get(first as usize..last as usize);
+                    out.extend_from_slice(there.ok_or_else(|| {
+                        Corrupt::new("length of a blob's page", LENGTH_AT as _, last, image.value.len() as u64).on(id)
+                    })?);
+                    return Ok(());
+                }
+                Look::Committing => {
+                    drop(page);
+                    txn.engine().versions.pause(round);
+                    round += 1;
+                    continue;
+                }
+            }
+        }
+        let per_page = content_bytes_max(cache.page_bytes()) as u64;
+        let there = u64::from(page.words().u32(LENGTH_AT)).min(per_page);
+        if last > there {
+            return Err(Corrupt::new("length of a blob's page", LENGTH_AT as _, last, there).on(id).into());
+        }
+        let old = out.len();
+        out.resize(old + (last - first) as usize, 0);
+        page.words().copy_to(CONTENT_AT + first as usize, &mut out[old..]);
+        return Ok(());
+    }
+}
+
+/// All pages of a blob; with `len`, checks that they are at least as many as its length needs (more: E3 and E4 in `edit.rs`).
 pub(crate) fn pages(cache: &Cache, root: PageId, len: Option<u64>) -> Result<Vec<PageId>, TreeError> {
     let (mut all, extents) = layout_of(cache, root)?;
     let count: u64 = extents.iter().map(|e| u64::from(e.count)).sum();
     let per_page = content_bytes_max(cache.page_bytes()) as u64;
     if let Some(len) = len
-        && len.div_ceil(per_page) != count
+        && len.div_ceil(per_page) > count
     {
         return Err(Corrupt::new("pages of a blob", 0, len.div_ceil(per_page), count).on(root).into());
     }

@@ -15,6 +15,7 @@
 //! | `page_locks.rs` | leaves locked instead of keys |
 //! | `snapshot.rs` | records as they were |
 //! | `bulk.rs`, `range_delete.rs` | many records at once: full leaves, emptied leaves |
+//! | `long_value.rs` | parts of large values |
 //! | `undo.rs` | rollback by key |
 //! | `scan.rs` | ranges, both ways |
 //! | `check.rs` | a whole tree, proved |
@@ -28,6 +29,7 @@ pub mod bytes;
 mod check;
 pub mod edit;
 mod ghost;
+mod long_value;
 mod merge;
 pub mod node;
 pub mod node_check;

@@ -47,6 +47,9 @@ enum MoveDone {
     NoPlace,
 }
 
+/// Bytes of a large value that are copied at a time.
+const PIECE_BYTES: u64 = 1 << 20;
+
 /// Tries of a node that others change all the time.
 const TRY_COUNT_MAX: u32 = 8;
 
@@ -241,19 +244,31 @@ impl Tree {
             let Some(reference) = self.blob_of(&key)? else { continue };
             let pages = blob::pages(&self.engine.cache, reference.page, Some(reference.len))?;
             let above = pages.iter().filter(|&&page| page >= limit).count() as u64;
-            if above == 0 {
-                continue;
+            if above > 0 {
+                self.rewrite_blob(txn, &key, reference)?;
+                moved.moved_count += above;
             }
-            let mut content = Vec::new();
-            blob::read(&self.engine.cache, reference, &mut content)?;
-            self.put(txn, &key, &content)?;
-            moved.moved_count += above;
         }
         Ok((!high.is_empty()).then_some(high))
     }
 
+    /// Writes a blob anew, piece by piece, so that no more than a piece is in memory.
+    fn rewrite_blob(&self, txn: &mut Txn, key: &[u8], old: BlobRef) -> Result<(), TreeError> {
+        let mut piece = Vec::new();
+        blob::read_range(&self.engine.cache, old, 0, PIECE_BYTES, &mut piece)?;
+        self.put_as_blob(txn, key, &piece)?;
+        let mut at = piece.len() as u64;
+        while at < old.len {
+            piece.clear();
+            blob::read_range(&self.engine.cache, old, at, PIECE_BYTES, &mut piece)?;
+            self.write_part(txn, key, at, &piece)?;
+            at += piece.len() as u64;
+        }
+        Ok(())
+    }
+
     /// The reference of a key that is locked, if it has a large value.
-    fn blob_of(&self, key: &[u8]) -> Result<Option<BlobRef>, TreeError> {
+    pub(super) fn blob_of(&self, key: &[u8]) -> Result<Option<BlobRef>, TreeError> {
         let mut descent = Descent::default();
         loop {
             let spot = self.find_key(key, &mut descent)?;

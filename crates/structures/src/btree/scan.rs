@@ -216,7 +216,9 @@ impl Scan {
                     None => BlobRef::decode(clamped(&self.page, at, len))?,
                 };
                 self.value.clear();
-                blob::read(&self.tree.engine.cache, reference, &mut self.value)?;
+                let view = self.at.map(|at| (&*txn, at));
+                let all = (0, reference.len);
+                blob::read_at(&self.tree.engine.cache, reference, all, view, &mut self.value)?;
                 return Ok(Some((&self.key, &self.value)));
             }
             if image.is_some() {

@@ -66,6 +66,25 @@ impl Images {
 impl Tree {
     /// The value of `key` at a snapshot, into `value`; says whether there is one.
     pub(super) fn get_at(&self, txn: &mut Txn, key: &[u8], at: At, value: &mut Vec<u8>) -> Result<bool, TreeError> {
+        let Some(is_blob) = self.get_stored_at(txn, key, at, value)? else { return Ok(false) };
+        if is_blob {
+            let reference = BlobRef::decode(value)?;
+            value.clear();
+            let view = Some((&*txn, at));
+            blob::read_at(&self.engine.cache, reference, (0, reference.len), view, value)?; // S4
+            self.engine.versions.check(at)?; // S5
+        }
+        Ok(true)
+    }
+
+    /// The same, but a large value's reference as it stands; says whether it is one.
+    pub(super) fn get_stored_at(
+        &self,
+        txn: &mut Txn,
+        key: &[u8],
+        at: At,
+        value: &mut Vec<u8>,
+    ) -> Result<Option<bool>, TreeError> {
         let versions = &self.engine.versions;
         versions.check(at)?;
         txn.depend_on_commits_below(at.lsn);
@@ -108,14 +127,9 @@ impl Tree {
             drop(spot);
             let Some(header) = header else {
                 value.clear();
-                return Ok(false);
+                return Ok(None);
             };
-            if header & BLOB != 0 {
-                let reference = BlobRef::decode(value)?;
-                value.clear();
-                blob::read(&self.engine.cache, reference, value)?; // S4
-            }
-            return Ok(true);
+            return Ok(Some(header & BLOB != 0));
         }
     }
 }

@@ -45,6 +45,13 @@ impl Read {
     }
 }
 
+/// What is read of a large value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Large {
+    Whole,
+    Reference,
+}
+
 /// A B-link tree. Cheap to clone: a few references and numbers.
 #[derive(Clone)]
 pub struct Tree {
@@ -142,11 +149,41 @@ impl Tree {
     /// # Errors
     /// As [`Tree::get`].
     pub fn get_into(&self, txn: &mut Txn, key: &[u8], read: Read, value: &mut Vec<u8>) -> Result<bool, TreeError> {
-        self.check_key(key)?;
-        value.clear();
         if let Read::At(at) = read {
+            self.check_key(key)?;
+            value.clear();
             return self.get_at(txn, key, at, value);
         }
+        Ok(self.get_as(txn, key, read, Large::Whole, value)?.is_some())
+    }
+
+    /// What the record of `key` holds: its value, or the reference of a large one; says which.
+    pub(super) fn get_stored(
+        &self,
+        txn: &mut Txn,
+        key: &[u8],
+        read: Read,
+        value: &mut Vec<u8>,
+    ) -> Result<Option<bool>, TreeError> {
+        if let Read::At(at) = read {
+            self.check_key(key)?;
+            value.clear();
+            return self.get_stored_at(txn, key, at, value);
+        }
+        self.get_as(txn, key, read, Large::Reference, value)
+    }
+
+    #[inline]
+    fn get_as(
+        &self,
+        txn: &mut Txn,
+        key: &[u8],
+        read: Read,
+        large: Large,
+        value: &mut Vec<u8>,
+    ) -> Result<Option<bool>, TreeError> {
+        self.check_key(key)?;
+        value.clear();
         let mode = read.mode();
         if let Some(mode) = mode
             && !self.locks_pages()
@@ -184,7 +221,8 @@ impl Tree {
                         descent.restarted();
                         continue;
                     }
-                    if record.is_blob() && !record.is_ghost() {
+                    let is_blob = record.is_blob() && !record.is_ghost();
+                    if is_blob && large == Large::Whole {
                         let reference = blob::BlobRef::decode(value)?;
                         value.clear();
                         if mode.is_some() {
@@ -201,12 +239,12 @@ impl Tree {
                             was_read?;
                         }
                     }
-                    return Ok(!record.is_ghost());
+                    return Ok((!record.is_ghost()).then_some(is_blob));
                 }
                 Err(slot) => {
                     if mode.is_none() || read == Read::ForUpdateOnly || self.covers_keys(txn, Mode::S) {
                         match spot.page.check() {
-                            Ok(()) => return Ok(false),
+                            Ok(()) => return Ok(None),
                             Err(_) => {
                                 descent.restarted();
                                 continue;
@@ -214,7 +252,7 @@ impl Tree {
                         }
                     }
                     match self.try_lock_gap(txn, &spot.page, slot)? {
-                        Gap::Locked => return Ok(false),
+                        Gap::Locked => return Ok(None),
                         Gap::Changed => descent.restarted(),
                         Gap::Held(gap) => {
                             drop(spot);

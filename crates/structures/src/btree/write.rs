@@ -275,6 +275,20 @@ impl Tree {
         Ok(met)
     }
 
+    /// Writes a value as a blob, whatever its length, under a key that is locked.
+    pub(super) fn put_as_blob(&self, txn: &mut Txn, key: &[u8], value: &[u8]) -> Result<(), TreeError> {
+        let Some(to_free) = self.to_free.clone() else {
+            return Err(TreeError::ValueTooLarge { len: value.len(), max: value_bytes_max(self.page_bytes) });
+        };
+        let blob = blob::create(txn, &to_free, value)?; // W6
+        let met = self.write_record(txn, key, blob::REF_HEADER, &blob.encode(), Existing::Replace)?;
+        to_free.settle_blob(txn, blob)?;
+        if let Met::Value(old) = met {
+            self.defer_blob(txn, old)?;
+        }
+        Ok(())
+    }
+
     pub(super) fn defer_blob(&self, txn: &mut Txn, blob: Option<BlobRef>) -> Result<(), TreeError> {
         if let (Some(blob), Some(to_free)) = (blob, &self.to_free) {
             to_free.defer_blob(txn, blob)?;
@@ -387,7 +401,7 @@ impl Tree {
 
     /// W7.
     #[inline]
-    fn note(&self, txn: &mut Txn, key: &[u8], before: Before<'_>) {
+    pub(super) fn note(&self, txn: &mut Txn, key: &[u8], before: Before<'_>) {
         if self.to_free.is_some() {
             txn.note(self.root, key, before);
         }

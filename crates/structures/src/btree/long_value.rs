@@ -1,0 +1,155 @@
+//! Parts of large values: read and written without the rest.
+//!
+//! L1. The key is locked as for the whole value. Each call finds the record anew, so that several handles of a transaction
+//!     agree, and a reader at a snapshot sees what the snapshot sees.
+//! L2. Who writes a part makes the value a blob, if it was none, whatever its length.
+//! L3. The first part that a transaction writes notes the record itself for snapshots too, although it may not change: of two
+//!     writers with snapshots the first to commit wins.
+
+use ledgerstone_txn::{Before, RECORD_OVERHEAD_BYTES, Txn};
+
+use super::node::{Node, PADDED};
+use super::search::{Descent, Spot};
+use super::tree::{Read, Tree};
+use crate::TreeError;
+use crate::blob::{self, BLOB_BYTES_MAX, BlobRef, REF_HEADER};
+
+/// Bytes that are zeroed at a time.
+const ZEROS_COUNT_MAX: u64 = 32 << 10;
+
+impl Tree {
+    /// The length of the value of `key`; none if it has none.
+    ///
+    /// # Errors
+    /// As [`Tree::get`].
+    pub fn value_len(&self, txn: &mut Txn, key: &[u8], read: Read) -> Result<Option<u64>, TreeError> {
+        let mut stored = Vec::new();
+        Ok(match self.get_stored(txn, key, read, &mut stored)? {
+            None => None,
+            Some(false) => Some(stored.len() as u64),
+            Some(true) => Some(BlobRef::decode(&stored)?.len),
+        })
+    }
+
+    /// Appends up to `len` bytes of the value of `key` from `offset` on to `out`; says whether there is a value.
+    ///
+    /// # Errors
+    /// As [`Tree::get`].
+    pub fn read_part(
+        &self,
+        txn: &mut Txn,
+        key: &[u8],
+        read: Read,
+        (offset, len): (u64, u64),
+        out: &mut Vec<u8>,
+    ) -> Result<bool, TreeError> {
+        let mut stored = Vec::new();
+        match self.get_stored(txn, key, read, &mut stored)? {
+            None => return Ok(false),
+            Some(false) => {
+                let from = usize::try_from(offset).unwrap_or(usize::MAX).min(stored.len());
+                let to = from.saturating_add(usize::try_from(len).unwrap_or(usize::MAX)).min(stored.len());
+                out.extend_from_slice(&stored[from..to]);
+            }
+            Some(true) => {
+                let view = match read {
+                    Read::At(at) => Some((&*txn, at)),
+                    _ => None,
+                };
+                blob::read_at(&self.engine.cache, BlobRef::decode(&stored)?, (offset, len), view, out)?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Makes the value of `key` one of which parts can be written, an empty one if there is none; gives its length.
+    ///
+    /// # Errors
+    /// As [`Tree::put`].
+    pub fn open_value(&self, txn: &mut Txn, key: &[u8]) -> Result<u64, TreeError> {
+        self.check_key(key)?;
+        self.lock_to_write(txn, key)?;
+        let mut stored = Vec::new();
+        match self.get_stored(txn, key, Read::Unlocked, &mut stored)? {
+            Some(true) => {
+                self.note_record(txn, key)?; // L3
+                Ok(BlobRef::decode(&stored)?.len)
+            }
+            Some(false) | None => {
+                self.put_as_blob(txn, key, &stored)?; // L2
+                Ok(stored.len() as u64)
+            }
+        }
+    }
+
+    /// Writes `bytes` at `offset` of a value that was opened by [`Tree::open_value`] in this transaction; a gap before it is
+    /// zeros.
+    ///
+    /// # Errors
+    /// [`TreeError::ValueTooLarge`]; the value was deleted meanwhile; as [`Tree::put`].
+    pub fn write_part(&self, txn: &mut Txn, key: &[u8], offset: u64, bytes: &[u8]) -> Result<(), TreeError> {
+        let end = offset.saturating_add(bytes.len() as u64);
+        if end > BLOB_BYTES_MAX as u64 {
+            let len = usize::try_from(end).unwrap_or(usize::MAX);
+            return Err(TreeError::ValueTooLarge { len, max: BLOB_BYTES_MAX });
+        }
+        let blob = self.open_blob(txn, key)?;
+        let mut at = blob.len;
+        while at < offset {
+            let count = (offset - at).min(ZEROS_COUNT_MAX);
+            blob::write_at(txn, &self.space, blob.page, at, &vec![0; count as usize])?;
+            at += count;
+        }
+        blob::write_at(txn, &self.space, blob.page, offset, bytes)?;
+        if end > blob.len { self.set_blob_len(txn, key, BlobRef { len: end, ..blob }) } else { Ok(()) }
+    }
+
+    /// Makes a value that was opened by [`Tree::open_value`] shorter, or longer by zeros.
+    ///
+    /// # Errors
+    /// As [`Tree::write_part`].
+    pub fn set_value_len(&self, txn: &mut Txn, key: &[u8], len: u64) -> Result<(), TreeError> {
+        let blob = self.open_blob(txn, key)?;
+        if len > blob.len {
+            return self.write_part(txn, key, len - 1, &[0]);
+        }
+        if len == blob.len { Ok(()) } else { self.set_blob_len(txn, key, BlobRef { len, ..blob }) }
+    }
+
+    /// The blob of a key; if it is none any more, since the transaction has put another value there, it becomes one again.
+    fn open_blob(&self, txn: &mut Txn, key: &[u8]) -> Result<BlobRef, TreeError> {
+        self.open_value(txn, key)?;
+        match self.blob_of(key)? {
+            Some(blob) => Ok(blob),
+            None => Err(Self::corrupt(self.root, "large value of a key", 1, 0)),
+        }
+    }
+
+    /// Latches the leaf of a key that is there and locked exclusively.
+    fn latch_record(
+        &self,
+        txn: &mut Txn,
+        key: &[u8],
+    ) -> Result<(ledgerstone_buffer::ExclusivePage<'_>, usize), TreeError> {
+        txn.claim(4 * RECORD_OVERHEAD_BYTES + key.len())?;
+        let Spot { page, slot } = self.latch_leaf(key, &mut Descent::default())?;
+        match slot {
+            Ok(slot) => Ok((page, slot)),
+            Err(_) => Err(Self::corrupt(page.id(), "record of a large value", 1, 0)),
+        }
+    }
+
+    fn note_record(&self, txn: &mut Txn, key: &[u8]) -> Result<(), TreeError> {
+        let (page, slot) = self.latch_record(txn, key)?;
+        let node = Node::new(page.words());
+        self.note(txn, key, Before::Record(node.record(slot).header & !PADDED, &node.value(slot)));
+        Ok(())
+    }
+
+    fn set_blob_len(&self, txn: &mut Txn, key: &[u8], blob: BlobRef) -> Result<(), TreeError> {
+        let (mut page, slot) = self.latch_record(txn, key)?;
+        let node = Node::new(page.words());
+        let (header, old) = (node.record(slot).header, node.value(slot));
+        self.log_value(txn, &mut page, slot, key, (header, &old), (REF_HEADER, &blob.encode()))
+    }
+}
