@@ -49,6 +49,8 @@ fn a_value_larger_than_the_cache_is_written_and_read_in_parts() -> Result<(), Er
         assert!(found == part);
     }
     assert_eq!(reader.read(&mut found).unwrap(), 0);
+    reader.seek(SeekFrom::Start(6_000_001)).unwrap();
+    assert_eq!(reader.read(&mut found).unwrap(), 0);
     reader.seek(SeekFrom::End(-5)).unwrap();
     assert_eq!(reader.read(&mut found).unwrap(), 5);
     assert_eq!(found[..5], part[299_995..]);

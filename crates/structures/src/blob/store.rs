@@ -157,6 +157,9 @@ pub(crate) fn read_at(
 ) -> Result<(), TreeError> {
     let per_page = content_bytes_max(cache.page_bytes()) as u64;
     let end = offset.saturating_add(len).min(blob.len);
+    if offset >= end {
+        return Ok(());
+    }
     let (_, extents) = layout_of(cache, blob.page)?;
     let mut at = 0;
     for extent in extents {

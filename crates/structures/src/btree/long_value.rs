@@ -6,6 +6,7 @@
 //! L3. The first part that a transaction writes notes the record itself for snapshots too, although it may not change: of two
 //!     writers with snapshots the first to commit wins.
 
+use ledgerstone_lock::Mode;
 use ledgerstone_txn::{Before, RECORD_OVERHEAD_BYTES, Txn};
 
 use super::node::{Node, PADDED};
@@ -69,6 +70,7 @@ impl Tree {
     pub fn open_value(&self, txn: &mut Txn, key: &[u8]) -> Result<u64, TreeError> {
         self.check_key(key)?;
         self.lock_to_write(txn, key)?;
+        self.lock_leaf_to_write(txn, key)?;
         let mut stored = Vec::new();
         match self.get_stored(txn, key, Read::Unlocked, &mut stored)? {
             Some(true) => {
@@ -125,17 +127,39 @@ impl Tree {
         }
     }
 
+    /// Where leaves are locked: locks the one of a key exclusively.
+    fn lock_leaf_to_write(&self, txn: &mut Txn, key: &[u8]) -> Result<(), TreeError> {
+        while self.locks_pages() {
+            let page = self.latch_leaf(key, &mut Descent::default())?.page;
+            let leaf = page.id();
+            if self.try_lock_leaf_to_write(txn, leaf, key)? {
+                return Ok(());
+            }
+            drop(page);
+            self.wait_for_leaf(txn, leaf, Mode::X)?;
+        }
+        Ok(())
+    }
+
     /// Latches the leaf of a key that is there and locked exclusively.
     fn latch_record(
         &self,
         txn: &mut Txn,
         key: &[u8],
     ) -> Result<(ledgerstone_buffer::ExclusivePage<'_>, usize), TreeError> {
-        txn.claim(4 * RECORD_OVERHEAD_BYTES + key.len())?;
-        let Spot { page, slot } = self.latch_leaf(key, &mut Descent::default())?;
-        match slot {
-            Ok(slot) => Ok((page, slot)),
-            Err(_) => Err(Self::corrupt(page.id(), "record of a large value", 1, 0)),
+        loop {
+            txn.claim(4 * RECORD_OVERHEAD_BYTES + key.len())?;
+            let Spot { page, slot } = self.latch_leaf(key, &mut Descent::default())?;
+            let leaf = page.id();
+            if !self.try_lock_leaf_to_write(txn, leaf, key)? {
+                drop(page);
+                self.wait_for_leaf(txn, leaf, Mode::X)?;
+                continue;
+            }
+            return match slot {
+                Ok(slot) => Ok((page, slot)),
+                Err(_) => Err(Self::corrupt(leaf, "record of a large value", 1, 0)),
+            };
         }
     }
 

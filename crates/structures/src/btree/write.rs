@@ -427,7 +427,7 @@ impl Tree {
 
     /// The same where leaves are locked, once the leaf is found. False: it must be waited for.
     #[inline]
-    fn try_lock_leaf_to_write(&self, txn: &mut Txn, leaf: PageId, key: &[u8]) -> Result<bool, TreeError> {
+    pub(super) fn try_lock_leaf_to_write(&self, txn: &mut Txn, leaf: PageId, key: &[u8]) -> Result<bool, TreeError> {
         if !self.locks_pages() {
             return Ok(true);
         }
