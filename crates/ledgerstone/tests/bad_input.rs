@@ -34,11 +34,11 @@ fn keys_and_values_at_their_limits() {
             assert!(matches!(table.get(&key), Err(Error::KeyTooLarge { .. })));
             assert!(matches!(table.delete(&key), Err(Error::KeyTooLarge { .. })));
         }
-        let value = vec![0; (64 << 20) + 1];
-        assert!(matches!(table.put(b"k", &value), Err(Error::ValueTooLarge { max, .. }) if max == 64 << 20));
+        let value = vec![0; (1 << 30) + 1];
+        assert!(matches!(table.put(b"k", &value), Err(Error::ValueTooLarge { max, .. }) if max == 1 << 30));
         assert!(matches!(table.insert_new(b"k", &value), Err(Error::ValueTooLarge { .. })));
         table.put(b"k", b"v").unwrap();
-        assert!(matches!(table.modify(b"k", |_| Some(value.clone())), Err(Error::ValueTooLarge { .. })));
+        assert!(matches!(table.modify(b"k", |_| Some(vec![0; (1 << 30) + 1])), Err(Error::ValueTooLarge { .. })));
         assert_eq!(table.get(b"k").unwrap().unwrap(), b"v", "refused, and nothing changed");
         txn.commit().unwrap();
         assert_sound(&env, "limits");

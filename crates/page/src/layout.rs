@@ -139,7 +139,7 @@ mod tests {
         assert_eq!(layouts.check(buf.words()).unwrap_err().what, "sum");
         assert!(layouts.print(buf.words()).starts_with("even page 9"));
         let ids: Vec<u16> = layouts.iter().map(|layout| layout.id().0).collect();
-        assert_eq!(ids, [1, 2, 300]);
+        assert_eq!(ids, [1, 2, 16, 17, 300]);
     }
 
     #[test]

@@ -330,8 +330,8 @@ fn sizes_beyond_the_limits_are_refused_and_say_so() {
     let mut txn = stack.begin();
     assert!(matches!(tree.put(&mut txn, &[1; 513], b""), Err(TreeError::KeyTooLarge { len: 513, max: 512 })));
     assert!(matches!(tree.get(&mut txn, &[1; 600], Read::Locked), Err(TreeError::KeyTooLarge { len: 600, .. })));
-    let large = vec![0; (64 << 20) + 1];
-    assert!(matches!(tree.put(&mut txn, b"k", &large), Err(TreeError::ValueTooLarge { max: 67_108_864, .. })));
+    let large = vec![0; (1 << 30) + 1];
+    assert!(matches!(tree.put(&mut txn, b"k", &large), Err(TreeError::ValueTooLarge { max: 1_073_741_824, .. })));
     for len in [0, 1, 895, 896, 897, 4048, 4049, 100_000] {
         tree.put(&mut txn, &[2; 512], &vec![7; len]).unwrap();
         assert_eq!(tree.get(&mut txn, &[2; 512], Read::Locked).unwrap().unwrap().len(), len);
