@@ -9,6 +9,10 @@
 #   make loom                 models of latches, log buffer and page table, all orders
 #   make fuzz SECONDS=60      each fuzz target for that long
 #   make flash-crash ROUNDS=1000000   power cuts over the protocols on raw flash
+#   make flash-models         every short script with every power cut on raw flash
+#   make flash-demo           a bank on a flash image, killed and audited; then CFC beside AFC
+#   make flash-bench          CFC and AFC over the share of aborts, on a 32nd of the paper's device
+#   make flash-bench-full     the same on all 32 GB
 #   make bench                every figure of docs/benchmarks.md, measured again
 #   make port-kills ROUNDS=1000   processes at ports killed and stopped at random moments
 #   make port-net             two sites between network namespaces with loss, repetition, reordering and delay (as root)
@@ -65,6 +69,23 @@ planted:
 flash-crash:
 	@scripts/need.sh rust
 	@scripts/one.sh "power cuts on raw flash, $(ROUNDS)" cargo run --quiet --release -p ledgerstone-flash --example flash_crash -- $(ROUNDS) $(SEED)
+
+flash-models:
+	@scripts/need.sh rust
+	@FLASH_DEPTH=5 scripts/one.sh "bounded models of flag commit" cargo test --quiet --release -p ledgerstone-flash --test exhaustive -- --nocapture
+
+flash-demo:
+	@scripts/need.sh rust
+	@scripts/one.sh "flash demo: bank" cargo run --quiet --release -p ledgerstone-flash --example flash_demo
+	@scripts/one.sh "flash demo: CFC beside AFC" cargo run --quiet --release -p ledgerstone-flash --example flash_bench -- 512
+
+flash-bench:
+	@scripts/need.sh rust
+	@scripts/one.sh "flash bench" cargo run --quiet --release -p ledgerstone-flash --example flash_bench -- 32
+
+flash-bench-full:
+	@scripts/need.sh rust
+	@scripts/one.sh "flash bench, 32 GB" cargo run --quiet --release -p ledgerstone-flash --example flash_bench -- 1
 
 histories:
 	@scripts/need.sh rust

@@ -309,6 +309,15 @@ mod tests {
         check(Mode::Cfc, 250);
     }
 
+    /// Found by a campaign: two sub-chains, power failed between their TRUE flags, and the one that had its TRUE was
+    /// collected first.
+    #[test]
+    fn a_commit_cut_between_two_sub_chains_is_completed() {
+        if let Err(broken) = round(Mode::Cfc, Rules::corrected(), 106_785, &mut Report::default()) {
+            panic!("{broken}");
+        }
+    }
+
     #[test]
     fn afc_keeps_its_promises_through_random_power_cuts() {
         check(Mode::Afc, 250);

@@ -124,7 +124,7 @@ impl Tables {
     }
 
     /// A flag that was cut once cannot be programmed again within the device's limit: the page is written again.
-    fn write_true<N: Nand>(&mut self, core: &mut Core<N>, pba: Pba) -> Result<()> {
+    pub(super) fn write_true<N: Nand>(&mut self, core: &mut Core<N>, pba: Pba) -> Result<()> {
         let Some(meta) = core.read_meta(pba)? else { return Ok(()) };
         let meta = Meta { flag: Flag::Set, ..meta };
         if let Some(copy) = rewrite(core, pba, &meta)? {

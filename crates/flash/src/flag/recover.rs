@@ -43,7 +43,7 @@ pub(super) fn open<N: Nand>(nand: N, config: FlagConfig) -> Result<FlagStore<N>>
 
     core.adopt(&mounted.pages);
     core.adopt(&mounted.verdicts);
-    let signs = read_signs(&mut core, &mut mounted, &config)?;
+    let (signs, false_heads) = read_signs(&mut core, &mut mounted, &config)?;
     let is_committed = |xid: Xid| {
         let Signs { has_true, has_false } = signs.get(&xid).copied().unwrap_or_default();
         let by_flags = match config.mode {
@@ -109,6 +109,12 @@ pub(super) fn open<N: Nand>(nand: N, config: FlagConfig) -> Result<FlagStore<N>>
         }
     }
     finish_aborted(&mut core, &mut tables)?;
+    // A commit that was cut between two sub-chains is completed (C1): each gets its TRUE before any is collected.
+    for Found { pba, meta } in &false_heads {
+        if meta.xid >= low && is_committed(meta.xid) && core.is_link_good(link_to(*pba, meta.sequence)) {
+            tables.write_true(&mut core, *pba)?;
+        }
+    }
     mounted.seal_blocks(&mut core, &mut tables)?;
     if config.rules.unstable_is_hardened {
         for found in recent {
@@ -135,9 +141,14 @@ fn finish_aborted<N: Nand>(core: &mut Core<N>, tables: &mut Tables) -> Result<()
 }
 
 /// Reads the flags that decide; pages that turn out unreadable are dropped from `mounted`.
-fn read_signs<N: Nand>(core: &mut Core<N>, mounted: &mut Mounted, config: &FlagConfig) -> Result<IntMap<Xid, Signs>> {
+fn read_signs<N: Nand>(
+    core: &mut Core<N>,
+    mounted: &mut Mounted,
+    config: &FlagConfig,
+) -> Result<(IntMap<Xid, Signs>, Vec<Found>)> {
     let mut signs: IntMap<Xid, Signs> = IntMap::default();
     let mut gone: Vec<u32> = Vec::new();
+    let mut false_heads = Vec::new();
     let pages = &mounted.pages;
     match config.mode {
         Mode::Afc => {
@@ -162,7 +173,10 @@ fn read_signs<N: Nand>(core: &mut Core<N>, mounted: &mut Mounted, config: &FlagC
                         add_sign(&mut signs, found.meta.xid, true);
                         continue;
                     }
-                    Some(_) => add_sign(&mut signs, found.meta.xid, false),
+                    Some(_) => {
+                        add_sign(&mut signs, found.meta.xid, false);
+                        false_heads.push(*found);
+                    }
                     None => gone.push(found.pba),
                 }
                 if let Some(target) = links.target(pages, index) {
@@ -178,7 +192,7 @@ fn read_signs<N: Nand>(core: &mut Core<N>, mounted: &mut Mounted, config: &FlagC
         gone.sort_unstable();
         mounted.pages.retain(|f| gone.binary_search(&f.pba).is_err());
     }
-    Ok(signs)
+    Ok((signs, false_heads))
 }
 
 fn add_sign(signs: &mut IntMap<Xid, Signs>, xid: Xid, is_true: bool) {

@@ -114,8 +114,6 @@ pub struct FtlStats {
     pub flags_moved: u64,
     /// Data pages written for a client.
     pub pages_written: u64,
-    /// Log pages written.
-    pub log_pages: u64,
     /// Summaries written.
     pub summaries: u64,
     /// Pages read for clients.
@@ -265,6 +263,11 @@ impl<N: Nand> Core<N> {
     /// Whether a block may be collected out of turn.
     pub(crate) fn is_collectable(&self, block: u32) -> bool {
         block < self.geometry.blocks && self.is_sealed(block) && self.free_blocks(self.geometry.unit_of(block)) > 0
+    }
+
+    /// Whether a block is sealed and can be collected out of turn: experiments ask.
+    pub fn holds_pages(&self, block: u32) -> bool {
+        self.is_collectable(block)
     }
 
     /// Reads a logical page for a client: as much as asked for, 0xFF where nothing was written.
@@ -514,7 +517,7 @@ impl<N: Nand> Core<N> {
     /// Bytes of data that pages of a kind are written with.
     pub(crate) fn payload_bytes(&self, kind: Kind) -> usize {
         match kind {
-            Kind::Data | Kind::Log => self.nand.payload_bytes(),
+            Kind::Data => self.nand.payload_bytes(),
             Kind::Summary | Kind::Verdict => self.geometry.page_bytes as usize,
         }
     }

@@ -1,0 +1,222 @@
+//! Bounded checks of CFC and AFC: every script of a few steps over two transactions, two logical pages and all blocks in
+//! use, with the power cut at every operation of its last step, in every way that a cut can go; then restarts with all pages
+//! compared after each, since what is unstable reads differently from one to the next.
+//!
+//! The steps run on the real store. Because a script's beginnings are scripts themselves, cutting in the last step cuts
+//! everywhere.
+
+use ledgerstone_flash::flag::{FlagConfig, FlagStore, Mode};
+use ledgerstone_flash::nand::memory::{Content, CutShape, MemoryNand};
+use ledgerstone_flash::nand::{Geometry, Timing};
+use ledgerstone_flash::transact::Transactions;
+use ledgerstone_flash::{FlashError, Xid};
+
+const PAGES: usize = 2;
+const EMPTY: u64 = u64::MAX;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Step {
+    Write { txn: usize, page: usize },
+    Commit { txn: usize, with_page: Option<usize> },
+    Abort { txn: usize },
+    Collect { block: u32 },
+}
+
+/// A store with what it must contain.
+#[derive(Clone)]
+struct World {
+    store: FlagStore<MemoryNand>,
+    committed: [u64; PAGES],
+    running: [Option<(Xid, [Option<u64>; PAGES])>; 2],
+    next_value: u64,
+}
+
+impl World {
+    fn new(mode: Mode) -> Self {
+        let geometry = Geometry { pages_per_block: 4, page_bytes: 128, ..Geometry::small(12) };
+        let nand = MemoryNand::new(geometry, Timing::paper(), Content::Fingerprint).unwrap();
+        let store = FlagStore::open(nand, FlagConfig::new(mode)).unwrap();
+        let mut world = Self { store, committed: [EMPTY; PAGES], running: [None; 2], next_value: 1 };
+        for page in 0..PAGES {
+            world.act(Step::Commit { txn: 0, with_page: Some(page) }).unwrap();
+        }
+        world
+    }
+
+    fn is_possible(&self, step: Step) -> bool {
+        let holds = |txn: usize, page: usize| self.running[txn].is_some_and(|(_, writes)| writes[page].is_some());
+        match step {
+            Step::Write { txn, page } | Step::Commit { txn, with_page: Some(page) } => !holds(1 - txn, page),
+            Step::Commit { txn, with_page: None } | Step::Abort { txn } => self.running[txn].is_some(),
+            Step::Collect { .. } => true,
+        }
+    }
+
+    fn act(&mut self, step: Step) -> Result<(), FlashError> {
+        match step {
+            Step::Write { txn, page } => {
+                let (xid, value) = (self.begin(txn), self.value());
+                self.store.write(xid, page as u32, &value.to_le_bytes())?;
+                self.note(txn, page, value);
+            }
+            Step::Commit { txn, with_page } => {
+                let xid = self.begin(txn);
+                let value = self.value();
+                let bytes = value.to_le_bytes();
+                let last: Vec<(u32, &[u8])> = with_page.iter().map(|&page| (page as u32, &bytes[..])).collect();
+                if let Some(page) = with_page {
+                    self.note(txn, page, value);
+                }
+                self.store.commit_with(xid, &last)?;
+                self.committed = self.after_commit(txn);
+                self.running[txn] = None;
+            }
+            Step::Abort { txn } => {
+                let xid = self.begin(txn);
+                self.running[txn] = None;
+                self.store.abort(xid)?;
+            }
+            Step::Collect { block } => self.store.collect_block(block)?,
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, txn: usize) -> Xid {
+        let store = &mut self.store;
+        self.running[txn].get_or_insert_with(|| (store.begin(), [None; PAGES])).0
+    }
+
+    fn value(&mut self) -> u64 {
+        self.next_value += 1;
+        self.next_value
+    }
+
+    fn note(&mut self, txn: usize, page: usize, value: u64) {
+        if let Some((_, writes)) = &mut self.running[txn] {
+            writes[page] = Some(value);
+        }
+    }
+
+    fn after_commit(&self, txn: usize) -> [u64; PAGES] {
+        let mut pages = self.committed;
+        if let Some((_, writes)) = self.running[txn] {
+            for (page, value) in writes.iter().enumerate() {
+                pages[page] = value.unwrap_or(pages[page]);
+            }
+        }
+        pages
+    }
+}
+
+fn contents(store: &mut FlagStore<MemoryNand>) -> [u64; PAGES] {
+    std::array::from_fn(|page| {
+        let mut bytes = [0; 8];
+        store.read(None, page as u32, &mut bytes).unwrap();
+        u64::from_le_bytes(bytes)
+    })
+}
+
+struct Search {
+    mode: Mode,
+    cuts: u64,
+    scripts: u64,
+}
+
+impl Search {
+    fn explore(&mut self, world: &World, script: &mut Vec<Step>, depth: usize) {
+        if depth == 0 {
+            return;
+        }
+        for step in steps(world) {
+            if !world.is_possible(step) {
+                continue;
+            }
+            script.push(step);
+            self.cut_everywhere(world, step, script);
+            let mut next = world.clone();
+            next.act(step).unwrap();
+            assert_eq!(contents(&mut next.store), next.committed, "{:?} {script:?}", self.mode);
+            self.scripts += 1;
+            self.explore(&next, script, depth - 1);
+            script.pop();
+        }
+    }
+
+    fn cut_everywhere(&mut self, world: &World, step: Step, script: &[Step]) {
+        use CutShape::{Garbage, Nothing, Subset, UnstableNew, UnstableOld, Whole};
+        // Four pages a block: every subset of the three with data, with and without the summary.
+        let subsets = (0..16).map(Subset);
+        for shape in [Nothing, Garbage, Whole, UnstableNew, UnstableOld].into_iter().chain(subsets) {
+            for after in 0.. {
+                let mut world = world.clone();
+                let old = world.committed;
+                world.store.core_mut().nand.cut_power_after(after, shape);
+                let mut new = old;
+                if let Step::Commit { txn, with_page } = step {
+                    new = world.after_commit(txn);
+                    if let Some(page) = with_page {
+                        new[page] = world.next_value + 1;
+                    }
+                }
+                match world.act(step) {
+                    Ok(()) => break, // The step has fewer operations.
+                    Err(FlashError::PowerCut) => {}
+                    Err(error) => panic!("{:?} {script:?}: {error}", self.mode),
+                }
+                self.cuts += 1;
+                self.restart(world, [old, new], &format!("{:?} {script:?} cut after {after} {shape:?}", self.mode));
+            }
+        }
+    }
+
+    /// Restarts three times; whichever of the two outcomes the first shows must stay.
+    fn restart(&self, world: World, outcomes: [[u64; PAGES]; 2], what: &str) {
+        let mut nand = world.store.into_device();
+        let mut first = None;
+        for _ in 0..3 {
+            nand.restore_power();
+            let mut store = FlagStore::open(nand, FlagConfig::new(self.mode)).unwrap_or_else(|e| panic!("{what}: {e}"));
+            let found = contents(&mut store);
+            assert!(outcomes.contains(&found), "{what}: {found:?}, expected one of {outcomes:?}");
+            assert_eq!(*first.get_or_insert(found), found, "{what}: a restart changed its mind");
+            nand = store.into_device();
+        }
+    }
+}
+
+fn steps(world: &World) -> Vec<Step> {
+    let mut steps = Vec::new();
+    for txn in 0..2 {
+        for page in 0..PAGES {
+            steps.push(Step::Write { txn, page });
+        }
+        steps.push(Step::Commit { txn, with_page: None });
+        steps.push(Step::Commit { txn, with_page: Some(0) });
+        steps.push(Step::Abort { txn });
+    }
+    // Others are empty: collecting them does nothing.
+    steps.extend((0..12).filter(|&b| world.store.core().holds_pages(b)).map(|block| Step::Collect { block }));
+    steps
+}
+
+fn check(mode: Mode, depth: usize) {
+    let mut search = Search { mode, cuts: 0, scripts: 0 };
+    search.explore(&World::new(mode), &mut Vec::new(), depth);
+    assert!(search.cuts > 1000 && search.scripts > 100, "{} cuts in {} scripts", search.cuts, search.scripts);
+    println!("{mode:?}: {} scripts, {} cuts", search.scripts, search.cuts);
+}
+
+/// Steps in a script; `FLASH_DEPTH` for longer ones (`make flash-models`).
+fn depth() -> usize {
+    std::env::var("FLASH_DEPTH").ok().and_then(|d| d.parse().ok()).unwrap_or(3)
+}
+
+#[test]
+fn every_short_script_of_cfc_survives_every_cut() {
+    check(Mode::Cfc, depth());
+}
+
+#[test]
+fn every_short_script_of_afc_survives_every_cut() {
+    check(Mode::Afc, depth());
+}
