@@ -7,6 +7,7 @@ use anyhow::{Context, bail};
 use ledgerstone_port::{
     Address, Host, Instance, Kind, Port, PortOptions, ServerInstance, ServerType, Site, Typed, Xid,
 };
+use std::collections::HashMap;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -27,6 +28,18 @@ struct Prepare {
 
 impl Typed for Prepare {
     const KIND: Kind = Kind { id: 1, version: 1 };
+}
+
+/// A participant has joined the transaction's group. Only this example says so; a real one joins because it was asked to
+/// do something for the transaction.
+#[derive(FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+struct Joined {
+    xid: u64,
+}
+
+impl Typed for Joined {
+    const KIND: Kind = Kind { id: 3, version: 1 };
 }
 
 /// A participant's answer.
@@ -67,9 +80,8 @@ fn participant(directory: &str, no: u32) -> anyhow::Result<()> {
         port.join(Xid(xid))?;
         if xid == 1 {
             println!("ready");
-        } else {
-            coordinator.send_typed(&Vote { xid, is_yes: 1 })?; // "I have joined", for the example's sake.
         }
+        coordinator.send_typed(&Joined { xid })?;
         let prepare: Prepare = port.receive().typed()?;
         coordinator.send_typed(&Vote { xid: prepare.xid, is_yes: 1 })?;
         port.leave(Xid(xid));
@@ -84,15 +96,14 @@ fn coordinator() -> anyhow::Result<()> {
     let mut participants =
         (1..=PARTICIPANTS).map(|no| start(directory.path(), no)).collect::<anyhow::Result<Vec<_>>>()?;
     let mut group = port.group_sender(AC)?;
+    let mut heard = Heard::default();
     let (mut sending, mut voting) = (Duration::ZERO, Duration::ZERO);
     for xid in 1..=TRANSACTIONS {
-        if xid > 1 {
-            count(&mut port, xid)?;
-        }
+        heard.wait(&mut port, xid, Joined::KIND)?;
         let began = Instant::now();
         group.send_typed(Xid(xid), &Prepare { xid })?;
         sending += began.elapsed();
-        count(&mut port, xid)?;
+        heard.wait(&mut port, xid, Vote::KIND)?;
         voting += began.elapsed();
     }
     for participant in &mut participants {
@@ -118,15 +129,24 @@ fn joining(port: &mut Port) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Waits for a vote of each participant.
-fn count(port: &mut Port, xid: u64) -> anyhow::Result<()> {
-    for _ in 0..PARTICIPANTS {
-        let vote: Vote = port.receive().typed()?;
-        if vote.xid != xid {
-            bail!("a vote on transaction {} came in transaction {xid}", vote.xid);
+/// How many participants said what about which transaction. A fast one is in the next already.
+#[derive(Default)]
+struct Heard(HashMap<(u64, Kind), u32>);
+
+impl Heard {
+    /// Waits until all participants have said it.
+    fn wait(&mut self, port: &mut Port, xid: u64, kind: Kind) -> anyhow::Result<()> {
+        while self.0.get(&(xid, kind)) != Some(&PARTICIPANTS) {
+            let message = port.receive();
+            let about = match message.typed::<Vote>() {
+                Ok(vote) => vote.xid,
+                Err(_) => message.typed::<Joined>()?.xid,
+            };
+            *self.0.entry((about, message.kind())).or_default() += 1;
         }
+        self.0.remove(&(xid, kind));
+        Ok(())
     }
-    Ok(())
 }
 
 /// Starts this program once more as a participant, and waits until it is in the first group.
