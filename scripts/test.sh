@@ -55,6 +55,7 @@ step tests cargo test --workspace --no-fail-fast
 step loom scripts/loom.sh
 step crash sim crash --rounds "${CRASH_ROUNDS:-10000}"
 step faults sim faults --rounds "${FAULT_ROUNDS:-3000}"
+step media sim media --rounds "${MEDIA_ROUNDS:-3000}"
 step planted planted
 step flash cargo run --quiet --release -p ledgerstone-flash --example flash_crash -- 5000
 step histories sim histories --rounds "${HISTORY_ROUNDS:-200}"

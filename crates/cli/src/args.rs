@@ -62,6 +62,20 @@ pub enum Command {
     Config(ConfigArgs),
     /// List, commit or abort the transactions that were prepared for a two-phase commit and are in doubt.
     Prepared(PreparedArgs),
+    /// Copy the environment while it can be used, wholly or the log since; check such copies.
+    Backup(crate::media::BackupArgs),
+    /// Make an environment anew from backups and log: to the end, a time or an LSN.
+    Restore(crate::media::RestoreArgs),
+    /// Make damaged pages whole again from a backup and the log.
+    Repair(crate::media::RepairArgs),
+    /// Show, fill, check and trim the archive of the log.
+    Archive(crate::media::ArchiveArgs),
+    /// Write tables as text that load and Berkeley DB's db_load read.
+    Dump(crate::dump::DumpArgs),
+    /// Read tables from a dump, ours or one of Berkeley DB's db_dump.
+    Load(crate::dump::LoadArgs),
+    /// Print what committed transactions changed, in their order.
+    Changes(crate::changes::ChangesArgs),
     /// Measure.
     Bench(BenchArgs),
     /// Measure what this machine gives a transactional system, and what to set.

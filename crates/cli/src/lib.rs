@@ -6,6 +6,7 @@
 //! | keys and values as text, hexadecimal, numbers; bytes shown readably | `text` |
 //! | files of rows | `rows` (parsing), `import`, `export` |
 //! | one command each | `commands`, `inspect`, `prepared`, `bench`, `probe` |
+//! | backup, restore, repair, archive; dump, load; changes | `media`, `dump`, `changes`; times in `time` |
 //! | exit codes, and errors that say what to do | `outcome` |
 //! | output for people and for programs | `output`, `progress` |
 //!
@@ -14,12 +15,15 @@
 
 pub mod args;
 mod bench;
+mod changes;
 mod commands;
 mod config;
+mod dump;
 mod export;
 mod import;
 mod inspect;
 mod log;
+mod media;
 mod outcome;
 mod output;
 mod prepared;
@@ -29,6 +33,7 @@ mod recover;
 pub mod rows;
 pub mod shell;
 mod text;
+mod time;
 
 use std::process::ExitCode;
 
@@ -63,6 +68,13 @@ fn run(args: &Args, output: &Output) -> anyhow::Result<outcome::Outcome> {
         Command::Recover(args) => recover::run(args, output),
         Command::Log(args) => log::run(args, output),
         Command::Shell(args) => shell::run(args, output),
+        Command::Backup(args) => media::backup(args, output),
+        Command::Restore(args) => media::restore(args, output),
+        Command::Repair(args) => media::repair(args, output),
+        Command::Archive(args) => media::archive(args, output),
+        Command::Dump(args) => dump::dump(args, output),
+        Command::Load(args) => dump::load(args, output),
+        Command::Changes(args) => changes::run(args, output),
         Command::Bench(args) => bench::run(args, output),
         Command::Probe(args) => probe::run(args, output),
         Command::Man(args) => {

@@ -86,6 +86,12 @@ impl Entry {
     }
 }
 
+/// The root page that a value of the catalog names, if it is one.
+pub(crate) fn root_of(value: &[u8]) -> Option<PageId> {
+    let root = value.get(16..VALUE_BYTES)?.try_into().ok()?;
+    (value[0] == FORMAT).then(|| PageId(u64::from_le_bytes(root)))
+}
+
 /// A table that was found: all that a handle needs, made once and shared.
 pub(crate) struct TableInfo {
     pub name: String,

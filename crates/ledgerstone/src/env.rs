@@ -18,6 +18,7 @@ use crate::background::Bell;
 use crate::catalog::{Entry, Known, TableInfo};
 use crate::config::Effective;
 use crate::extend::Extensions;
+use crate::feed_names::Feeds;
 use crate::prepared::Undecided;
 use crate::{Error, Isolation, Options, Transaction, TransactionOptions, background, open};
 
@@ -94,6 +95,7 @@ pub(crate) struct Inner {
     pub(crate) last_checkpoint: AtomicU64,
     pub(crate) checkpoint_count: AtomicU64,
     pub(crate) archive: Option<Archive>,
+    pub(crate) feeds: Feeds,
     pub(crate) bell: Bell,
     pub(crate) is_closed: AtomicBool,
 }
@@ -326,7 +328,8 @@ impl Inner {
     }
 
     pub(crate) fn table_info(&self, name: &str, entry: Entry) -> Arc<TableInfo> {
-        let tree = Tree::new(&self.engine, &self.space, &self.to_free, entry.table, entry.root);
+        let tree = Tree::new(&self.engine, &self.space, &self.to_free, entry.table, entry.root)
+            .logging_whole_values(self.effective.log_values == crate::LogValues::Whole);
         TableInfo::new(name, entry, tree)
     }
 
@@ -364,6 +367,11 @@ impl Inner {
             Error::ReadOnly { .. } if self.engine.is_failed() => Error::Failed { why: self.engine.why_failed() },
             other => other,
         }
+    }
+
+    /// Whether this is the root of a tree of the library's own.
+    pub(crate) fn is_internal(&self, root: ledgerstone_page::PageId) -> bool {
+        root == open::CATALOG_ROOT || root == open::TO_FREE_ROOT
     }
 
     pub(crate) fn control_environment(&self) -> ledgerstone_log::EnvironmentId {

@@ -274,6 +274,14 @@ pub enum Error {
         /// Where it lies.
         what: String,
     },
+    /// A text to load is no dump, or holds what cannot be loaded.
+    #[error("line {line} of the dump: {what}")]
+    BadDump {
+        /// The line, from 1.
+        line: u64,
+        /// What is wrong with it.
+        what: String,
+    },
     /// The environment has no archive.
     #[error("there is no archive: set archive_dir, or name its directory")]
     NoArchive,

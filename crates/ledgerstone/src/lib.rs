@@ -42,6 +42,8 @@
 //! - [`BytesTable`] stores byte strings, [`Table`] typed keys and values ([`TableDef`]).
 //! - [`Isolation`] is chosen for each transaction; [`Environment::snapshot`] reads without locks and without waiting.
 //! - [`Environment::backup`] copies it while it runs; [`Backup`] restores and repairs.
+//! - [`Environment::changes`] follows what transactions commit; [`Environment::dump`] and [`Environment::load`] write and
+//!   read tables as text.
 //! - [`LogReader`] reads the log: forward, backward, and waiting for what comes.
 //! - [`Durability`] is chosen for each commit; a [`Ticket`] tells when it is durable, and can be awaited.
 //! - No map size, no writer limit, no lock file to clean: see the README for what a crash leaves behind (nothing).
@@ -58,10 +60,13 @@ mod catalog;
 mod compact;
 pub mod config;
 mod convert;
+mod dump;
 mod entry;
 mod env;
 mod error;
 pub mod extend;
+mod feed;
+mod feed_names;
 mod isolation;
 mod lock_wait;
 mod locking;
@@ -90,15 +95,20 @@ pub use bulk::SortedLoader;
 pub use bytes_table::BytesTable;
 pub use compact::{CompactOptions, CompactPhase, CompactProgress, CompactReport};
 pub use config::{Config, Effective};
+pub use dump::{
+    DumpFormat, DumpHeader, DumpItem, DumpOptions, DumpProgress, DumpReader, DumpType, Duplicates, LoadOptions,
+    LoadReport,
+};
 pub use entry::Entry;
 pub use env::Environment;
 pub use error::Error;
+pub use feed::{Change, ChangeFeed, ChangeValue, CommittedChanges};
 pub use isolation::Isolation;
 pub use lock_wait::LockWait;
 pub use locking::Locking;
 pub use log_reader::{LogDirectory, LogReader};
 pub use log_record::{LogChange, LogFilter, LogRecord};
-pub use options::{Durability, Options, Replacement};
+pub use options::{Durability, LogValues, Options, Replacement};
 pub use prepared::{InDoubt, Prepared};
 pub use range::{Range, Record};
 pub use recovery_progress::{RecoveryPhase, RecoveryProgress};

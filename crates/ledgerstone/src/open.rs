@@ -40,6 +40,7 @@ use crate::catalog::{Entry, Known};
 use crate::config::{self, Effective};
 use crate::env::Inner;
 use crate::extend::{self, Extensions, StructureId};
+use crate::feed_names::Feeds;
 use crate::prepared::{self, Undecided};
 use crate::{Error, Locking, Options, RecoveryPhase, Replacement, locking};
 
@@ -48,9 +49,9 @@ const DATA: &str = "data";
 const DOUBLE_WRITE: &str = "double_write";
 
 /// The catalog's root page, fixed at creation.
-const CATALOG_ROOT: PageId = PageId(2);
+pub(crate) const CATALOG_ROOT: PageId = PageId(2);
 /// The root page of the tree of deferred frees.
-const TO_FREE_ROOT: PageId = PageId(3);
+pub(crate) const TO_FREE_ROOT: PageId = PageId(3);
 const CATALOG_TABLE: TableId = TableId(1);
 const TO_FREE_TABLE: TableId = TableId(2);
 
@@ -263,7 +264,7 @@ impl Drop for Registered {
 
 fn trees(engine: &Arc<Engine>, space: &Arc<Space>, extensions: &Extensions) -> (Tree, ToFree, Registered) {
     let to_free = ToFree::new(engine, space, TO_FREE_TABLE, TO_FREE_ROOT).with_structures(Arc::new(extensions.clone()));
-    let catalog = Tree::new(engine, space, &to_free, CATALOG_TABLE, CATALOG_ROOT);
+    let catalog = Tree::new(engine, space, &to_free, CATALOG_TABLE, CATALOG_ROOT).logging_whole_values(true);
     ledgerstone_structures::register_undos(engine, space, &to_free);
     extensions.register_undos(engine);
     (catalog, to_free, Registered(Some(Arc::clone(engine))))
@@ -422,6 +423,7 @@ impl Parts {
         in_doubt: Undecided,
     ) -> Result<Inner, Error> {
         let region = self.engine.region.clone();
+        let feeds = Feeds::open(&*disk, &self.engine.log, effective.feed_log_bytes_max)?;
         let archive = match &options.archive {
             Some(place) if !options.read_only => {
                 Some(Archive::begin(Arc::clone(&place.0), control.state.environment, &self.engine.log)?)
@@ -446,6 +448,7 @@ impl Parts {
             drops: AtomicU64::new(0),
             effective,
             archive,
+            feeds,
             environment: control.state.environment,
             is_read_only: options.read_only,
             report,

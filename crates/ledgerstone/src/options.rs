@@ -26,6 +26,16 @@ pub enum Replacement {
     Lru,
 }
 
+/// What a change of a record puts into the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LogValues {
+    /// The bytes that differ, and of a deleted record nothing: the least that recovery needs.
+    #[default]
+    Changed,
+    /// The old and the new value whole, for those who follow changes.
+    Whole,
+}
+
 /// Where the archive is.
 #[derive(Clone)]
 pub(crate) struct ArchivePlace(pub Arc<dyn Disk>);

@@ -33,9 +33,11 @@ enum Command {
     Crash(CrashArgs),
     /// Random transactions on a disk that fails, lies or stores other bytes at one call, and a comparison with a model.
     Faults(FaultArgs),
+    /// Backups beside random transactions and power failures; restores to a moment and repairs, and a comparison with a model.
+    Media(FaultArgs),
     /// Serializability of concurrent random transactions, simulated and on real threads.
     Histories(HistoryArgs),
-    /// Switches on each planted bug in turn and fails if neither crashes, faults nor histories find it.
+    /// Switches on each planted bug in turn and fails if neither crashes, faults, media nor histories find it.
     Planted(PlantedArgs),
     /// A share of the work, for a parent process.
     #[command(hide = true)]
@@ -143,6 +145,8 @@ struct WorkerArgs {
     #[arg(long)]
     faults: bool,
     #[arg(long)]
+    media: bool,
+    #[arg(long)]
     clients: Option<u64>,
     #[arg(long)]
     without: Vec<String>,
@@ -164,6 +168,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Crash(args) => crash(args),
         Command::Faults(args) => find_faults(&args),
+        Command::Media(args) => media(&args),
         Command::Histories(args) => histories(args),
         Command::Planted(args) => find_planted(&args),
         Command::Worker(args) => worker(&args),
@@ -352,6 +357,37 @@ fn find_faults(args: &FaultArgs) -> anyhow::Result<bool> {
     Ok(tally.failures.is_empty() && tally.counters.get("rounds") == args.rounds)
 }
 
+fn media(args: &FaultArgs) -> anyhow::Result<bool> {
+    if let Some(seed) = args.one_seed {
+        round::collect_panics();
+        let result = ledgerstone_sim::media::run(seed);
+        match &result {
+            Ok(counters) => println!("{counters}"),
+            Err(lines) => lines.iter().for_each(|line| println!("{line}")),
+        }
+        println!("media: seed {seed} {}", if result.is_ok() { "passed" } else { "failed" });
+        return Ok(result.is_ok());
+    }
+    let workers = worker_count(args.workers);
+    println!("media: {} rounds from seed {} on {workers} processes", args.rounds, args.seed);
+    let start = Instant::now();
+    let tally = run_workers(&["--media".to_owned()], args.seed, args.rounds, workers, 3, progress(args.rounds))?;
+    print_failures("media", &tally);
+    println!("{}", tally.counters);
+    println!(
+        "media: {} rounds from seed {}, {} backups, {} restores, {} pages repaired, in {:.0} s, {} failed{}",
+        tally.counters.get("rounds"),
+        args.seed,
+        tally.counters.get("backups"),
+        tally.counters.get("restores"),
+        tally.counters.get("repaired_pages"),
+        start.elapsed().as_secs_f64(),
+        tally.failures.len(),
+        seeds_of(&tally)
+    );
+    Ok(tally.failures.is_empty() && tally.counters.get("rounds") == args.rounds)
+}
+
 fn history_round(seed: u64) -> Result<Counters, Vec<String>> {
     let history = workload::simulate(seed)?;
     let findings = check(&history);
@@ -432,9 +468,10 @@ fn find_planted(args: &PlantedArgs) -> anyhow::Result<bool> {
         let mut arguments = vec!["--planted".to_owned(), bug.name().to_owned()];
         // The harness that is likeliest to find it goes first; each has all the rounds.
         let harnesses = match bug {
-            Bug::NoGapLocks => ["histories", "crash", "faults"],
-            Bug::ChecksumUnread | Bug::WriteErrorForgotten => ["faults", "crash", "histories"],
-            _ => ["crash", "faults", "histories"],
+            Bug::NoGapLocks => ["histories", "crash", "faults", "media"],
+            Bug::ChecksumUnread | Bug::WriteErrorForgotten => ["faults", "crash", "histories", "media"],
+            Bug::BackupAheadOfLog | Bug::RepairSkipsRecord => ["media", "crash", "faults", "histories"],
+            _ => ["crash", "faults", "histories", "media"],
         };
         let (mut by, mut tally) = ("", Tally::default());
         for harness in harnesses {
@@ -482,6 +519,10 @@ fn worker(args: &WorkerArgs) -> anyhow::Result<bool> {
     };
     if args.histories {
         work(share, history_round);
+        return Ok(true);
+    }
+    if args.media {
+        work(share, ledgerstone_sim::media::run);
         return Ok(true);
     }
     let mut prepared = Prepared::default();

@@ -25,7 +25,9 @@ use ledgerstone_page::{LayoutTaken, Layouts};
 use ledgerstone_space::Space;
 use ledgerstone_txn::Engine;
 
-pub use btree::{Direction, Loader, Moved, Packed, Purged, Read, Scan, Tree, TreeReport};
+pub use btree::{
+    Direction, Loader, Moved, Packed, Purged, Read, RecordChange, Scan, Side, Tree, TreeReport, record_change,
+};
 pub use error::TreeError;
 pub use to_free::{PagesOf, ToFree};
 

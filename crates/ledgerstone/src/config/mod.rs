@@ -23,7 +23,7 @@ pub use file::{CONFIG_FILE, ConfigProblem};
 pub use setting::{Effect, Limits, Setting, Value};
 pub use unit::Unit;
 
-use crate::{Conflict, Durability, Error, Locking, Options, Replacement, Victim};
+use crate::{Conflict, Durability, Error, Locking, LogValues, Options, Replacement, Victim};
 use setting::SettingType;
 
 /// Where the value of a setting comes from.
@@ -424,6 +424,25 @@ settings! {
         limits: Limits::Any,
         effect: Open,
         setter: replacement(replacement: Replacement) => replacement,
+    }
+
+    /// What a change of a record puts into the log: `changed` (the bytes that differ; the least that recovery needs) or `whole`
+    /// (old and new value, so that the change feed can tell them; large values stay out).
+    log_values: LogValues {
+        default: LogValues::Changed,
+        unit: Count,
+        limits: Limits::Any,
+        effect: Open,
+        setter: log_values(values: LogValues) => values,
+    }
+
+    /// Log that a reader of changes, named or open, may hold back; what lies further behind is lost to it, and it is told.
+    feed_log_bytes_max: u64 {
+        default: 1 << 30,
+        unit: Bytes,
+        limits: Limits::Any,
+        effect: Open,
+        setter: feed_log_bytes_max(bytes: u64) => bytes,
     }
 
     /// Directory to which segments of the log are copied before they are given up, as seen from the environment's

@@ -56,7 +56,7 @@ fn with_nth(plan: &FaultPlan, mut lines: Vec<String>) -> Vec<String> {
 }
 
 /// Runs `body` under the scheduler; panics and hangs are failures.
-fn simulate<T>(seed: u64, disk: &SimDisk, body: impl FnOnce() -> T + Send) -> Result<T, Vec<String>> {
+pub(crate) fn simulate<T>(seed: u64, disk: &SimDisk, body: impl FnOnce() -> T + Send) -> Result<T, Vec<String>> {
     disk.set_hook(Arc::new(|what| {
         sync::yield_point(what);
         if what == "crash" {

@@ -16,6 +16,7 @@
 //! | `snapshot.rs` | records as they were |
 //! | `bulk.rs`, `range_delete.rs` | many records at once: full leaves, emptied leaves |
 //! | `long_value.rs` | parts of large values |
+//! | `change.rs` | what a log record says about a record, for readers of the log |
 //! | `undo.rs` | rollback by key |
 //! | `scan.rs` | ranges, both ways |
 //! | `check.rs` | a whole tree, proved |
@@ -26,6 +27,7 @@
 pub(crate) mod args;
 pub(crate) mod bulk;
 pub mod bytes;
+mod change;
 mod check;
 pub mod edit;
 mod ghost;
@@ -51,6 +53,7 @@ mod write;
 mod node_tests;
 
 pub use bulk::Loader;
+pub use change::{RecordChange, Side, record_change};
 pub use check::TreeReport;
 pub use ghost::Purged;
 pub use pack::Packed;

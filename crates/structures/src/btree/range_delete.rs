@@ -58,7 +58,8 @@ impl Tree {
         while next < keys.len() {
             // As many as a claim takes; a leaf seldom has more.
             let part = keys[next..].len().min(32);
-            let bytes = keys[next..next + part].iter().map(|key| 2 * RECORD_OVERHEAD_BYTES + key.len()).sum();
+            let record = 2 * RECORD_OVERHEAD_BYTES + self.ghost_bytes();
+            let bytes = keys[next..next + part].iter().map(|key| record + key.len()).sum();
             txn.claim(bytes)?;
             let mut descent = Descent::of_writer();
             let mut blobs: Vec<BlobRef> = Vec::new();

@@ -61,6 +61,8 @@ pub struct Tree {
     pub(crate) table: TableId,
     pub(crate) root: PageId,
     pub(crate) page_bytes: usize,
+    /// Old and new values go to the log whole (W8 in `write.rs`).
+    pub(crate) logs_whole: bool,
 }
 
 impl std::fmt::Debug for Tree {
@@ -80,7 +82,21 @@ impl Tree {
     /// A tree whose values always stay in the leaves: the tree of deferred frees itself, which blobs stand on.
     pub(crate) fn without_blobs(engine: &Arc<Engine>, space: &Arc<Space>, table: TableId, root: PageId) -> Tree {
         let page_bytes = engine.cache.page_bytes();
-        Tree { engine: Arc::clone(engine), space: Arc::clone(space), to_free: None, table, root, page_bytes }
+        Tree {
+            engine: Arc::clone(engine),
+            space: Arc::clone(space),
+            to_free: None,
+            table,
+            root,
+            page_bytes,
+            logs_whole: false,
+        }
+    }
+
+    /// The same tree; its changes log old and new values whole, for readers of the log who follow changes.
+    #[must_use]
+    pub fn logging_whole_values(self, logs_whole: bool) -> Tree {
+        Tree { logs_whole, ..self }
     }
 
     /// Its root page.

@@ -13,6 +13,8 @@
 //!     in the tree of deferred frees stands for it whenever no record does.
 //! W7. What a record was is noted for snapshots before its first change, under the leaf's latch (V1 of the version store): a ghost
 //!     was no record. The tree of deferred frees is nobody's to read and notes nothing.
+//! W8. A tree whose values are logged whole patches nothing, and a deletion replaces the value by an empty ghost: both values
+//!     are in the record, as readers of changes want them.
 
 use ledgerstone_buffer::ExclusivePage;
 use ledgerstone_lock::Mode;
@@ -154,7 +156,7 @@ impl Tree {
         self.lock_to_write(txn, key)?;
         let mut descent = Descent::of_writer();
         let blob = loop {
-            txn.claim(2 * RECORD_OVERHEAD_BYTES + key.len())?;
+            txn.claim(2 * RECORD_OVERHEAD_BYTES + key.len() + self.ghost_bytes())?;
             let Spot { mut page, slot } = self.latch_leaf(key, &mut descent)?;
             let leaf = page.id();
             if !self.try_lock_leaf_to_write(txn, leaf, key)? {
@@ -188,6 +190,11 @@ impl Tree {
         Ok(true)
     }
 
+    /// Bytes of the log that a deletion takes for the old value (W8).
+    pub(super) fn ghost_bytes(&self) -> usize {
+        if self.logs_whole { value_bytes_max(self.page_bytes) } else { 0 }
+    }
+
     /// Makes a record of a latched leaf, whose key is locked exclusively, a ghost; gives its blob, which is nobody's now. None if
     /// it was a ghost already.
     pub(super) fn ghost_record(
@@ -204,8 +211,14 @@ impl Tree {
         }
         let blob = if record.is_blob() { Some(BlobRef::decode(&node.value(slot))?) } else { None };
         self.note(txn, key, Before::Record(record.header & !PADDED, &node.value(slot)));
-        let args = write_place(Place { root: self.root, slot, key });
-        txn.update(page, OP_NODE_DELETE, &args)?;
+        let place = Place { root: self.root, slot, key };
+        if self.logs_whole {
+            let (old_header, old) = (record.header & !PADDED, &node.value(slot)[..]);
+            let args = ReplaceArgs { place, old_header, old, new_header: GHOST, new: &[] };
+            txn.update(page, OP_NODE_REPLACE, &args.write())?; // W8
+        } else {
+            txn.update(page, OP_NODE_DELETE, &write_place(place))?;
+        }
         let node = Node::new(page.words());
         if has_become_sparse(node.count(), node.ghosts())
             && page.id() != self.root
@@ -382,7 +395,7 @@ impl Tree {
     ) -> Result<(), TreeError> {
         let place = Place { root: self.root, slot, key };
         let old = (old.0 & !PADDED, old.1);
-        if old.0 == new.0 && new.0 & (GHOST | BLOB) == 0 {
+        if old.0 == new.0 && new.0 & (GHOST | BLOB) == 0 && (!self.logs_whole || old.1 == new.1) {
             // W5. The lengths are equal, since they are in the headers.
             let differs = |(a, b): (&u8, &u8)| a != b;
             let Some(from) = old.1.iter().zip(new.1).position(differs) else { return Ok(()) };

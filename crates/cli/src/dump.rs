@@ -1,0 +1,108 @@
+//! Tables as text, and back: dump, load.
+
+use std::fs::File;
+use std::io::{BufReader, BufWriter, Write};
+use std::ops::ControlFlow;
+
+use anyhow::Context;
+use ledgerstone::{DumpFormat, DumpOptions, DumpProgress, Duplicates, LoadOptions};
+
+use crate::args::DirArgs;
+use crate::commands::open;
+use crate::outcome::Outcome;
+use crate::output::Output;
+use crate::progress::{Progress, Unit};
+
+/// `dump`
+#[derive(Clone, Debug, clap::Args)]
+pub struct DumpArgs {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub at: DirArgs,
+    /// The file, which is replaced; `-` for standard output.
+    #[arg(default_value = "-")]
+    pub file: String,
+    /// Only this table; several times for several.
+    #[arg(long, value_name = "TABLE")]
+    pub table: Vec<String>,
+    /// Readable characters as they are, instead of hexadecimal digits.
+    #[arg(long, short)]
+    pub print: bool,
+}
+
+/// `load`
+#[derive(Clone, Debug, clap::Args)]
+pub struct LoadArgs {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub at: DirArgs,
+    /// The file; `-` for standard input. A dump of ours, or one of db_dump of Berkeley DB.
+    #[arg(default_value = "-")]
+    pub file: String,
+    /// The table for a database that has no name in the dump.
+    #[arg(long, value_name = "TABLE")]
+    pub table: Option<String>,
+    /// Records of a transaction.
+    #[arg(long, value_name = "RECORDS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub batch: u64,
+    /// One transaction for each database.
+    #[arg(long, conflicts_with = "batch")]
+    pub one_transaction: bool,
+    /// Where a key may come several times, put its place among its equals behind it: 4 bytes, from 0 on.
+    #[arg(long)]
+    pub number_duplicates: bool,
+}
+
+pub(crate) fn dump(args: &DumpArgs, output: &Output) -> anyhow::Result<Outcome> {
+    let env = open(&args.at)?;
+    let format = if args.print { DumpFormat::Print } else { DumpFormat::ByteValue };
+    let options = args.table.iter().fold(DumpOptions::default().format(format), |options, table| options.table(table));
+    let mut bar = Progress::new(output);
+    let mut progress = |at: DumpProgress| {
+        bar.show("dump", at.record_count, 0, Unit::Count);
+        ControlFlow::Continue(())
+    };
+    if args.file == "-" {
+        env.dump(&mut BufWriter::with_capacity(1 << 16, std::io::stdout().lock()), &options, &mut progress)?;
+    } else {
+        let cannot = || format!("cannot write {}", args.file);
+        let mut to = BufWriter::with_capacity(1 << 16, File::create(&args.file).with_context(cannot)?);
+        env.dump(&mut to, &options, &mut progress)?;
+        to.flush().with_context(cannot)?;
+        to.get_ref().sync_all().with_context(cannot)?;
+    }
+    env.close()?;
+    Ok(Outcome::Done)
+}
+
+pub(crate) fn load(args: &LoadArgs, output: &Output) -> anyhow::Result<Outcome> {
+    let mut options = LoadOptions::default().batch(if args.one_transaction { 0 } else { args.batch });
+    if args.number_duplicates {
+        options = options.duplicates(Duplicates::Number);
+    }
+    if let Some(table) = &args.table {
+        options = options.table(table);
+    }
+    let env = open(&args.at)?;
+    let mut bar = Progress::new(output);
+    let file = (args.file != "-").then(|| File::open(&args.file)).transpose();
+    let file = file.with_context(|| format!("cannot read {}", args.file))?;
+    let all = file.as_ref().and_then(|file| file.metadata().ok()).map_or(0, |about| about.len());
+    let mut progress = |at: DumpProgress| {
+        bar.show("load", at.bytes, all, Unit::Bytes);
+        ControlFlow::Continue(())
+    };
+    let report = match file {
+        Some(file) => env.load(&mut BufReader::with_capacity(1 << 16, file), &options, &mut progress)?,
+        None => env.load(&mut std::io::stdin().lock(), &options, &mut progress)?,
+    };
+    env.close()?;
+    drop(bar);
+    if output.is_json {
+        output.json(&report)?;
+    } else {
+        output.note(format_args!("{} records loaded into {}", report.record_count, report.tables.join(", ")));
+    }
+    output.flush()?;
+    Ok(Outcome::Done)
+}

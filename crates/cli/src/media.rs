@@ -1,0 +1,313 @@
+//! What outlives a disk: backup, restore, repair, archive.
+
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use ledgerstone::{
+    ArchiveDirectory, Backup, BackupInfo, BackupOptions, BackupProgress, Environment, Error, LogDirectory, Lsn, PageId,
+    RepairPages, RestoreTo,
+};
+use ledgerstone_bench as bench;
+use serde_json::json;
+
+use crate::args::DirArgs;
+use crate::commands::open;
+use crate::outcome::Outcome;
+use crate::output::{Output, bytes_readable};
+use crate::progress::{Progress, Unit};
+use crate::time::{parse_time, time_text};
+
+/// `backup`
+#[derive(Clone, Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub struct BackupArgs {
+    #[command(subcommand)]
+    #[allow(missing_docs)]
+    pub what: Option<BackupCommand>,
+    /// Directory of the environment.
+    #[arg(required = true)]
+    pub dir: Option<PathBuf>,
+    /// Directory of backups, made if it is missing; with --file the file; `-` writes one stream to standard output.
+    #[arg(required = true)]
+    pub target: Option<String>,
+    /// Only the log since the newest backup in the directory.
+    #[arg(long)]
+    pub incremental: bool,
+    /// The target is one file.
+    #[arg(long, conflicts_with = "incremental")]
+    pub file: bool,
+    /// Copy at most so many bytes a second.
+    #[arg(long, value_name = "BYTES", value_parser = bench::parse_bytes)]
+    pub rate: Option<u64>,
+}
+
+/// What to do with backups that are there.
+#[derive(Clone, Debug, clap::Subcommand)]
+pub enum BackupCommand {
+    /// Check everything: each checksum, each page, each record of the log, and that nothing is missing.
+    Verify(BackupPlace),
+    /// Show the backups of a directory.
+    List(BackupPlace),
+}
+
+/// Where backups are.
+#[derive(Clone, Debug, clap::Args)]
+pub struct BackupPlace {
+    /// Directory of backups, or one file.
+    pub backup: PathBuf,
+}
+
+/// `restore`
+#[derive(Clone, Debug, clap::Args)]
+pub struct RestoreArgs {
+    /// Directory of backups, or one file.
+    pub backup: PathBuf,
+    /// Directory of the new environment; missing or empty.
+    pub dir: PathBuf,
+    /// The commits up to this LSN; otherwise all.
+    #[arg(long, value_name = "LSN", conflicts_with = "to_time")]
+    pub to_lsn: Option<u64>,
+    /// The commits up to this time: 2026-11-21T12:00:00Z, or seconds since 1970.
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub to_time: Option<u64>,
+    /// Go on with the log behind the backup from here: an archive, or the directory of the lost environment. Several times for several.
+    #[arg(long, value_name = "DIR")]
+    pub log: Vec<PathBuf>,
+}
+
+/// `repair`
+#[derive(Clone, Debug, clap::Args)]
+pub struct RepairArgs {
+    /// Directory of the environment; nobody may have it open.
+    pub dir: PathBuf,
+    /// Directory of backups, or one file.
+    #[arg(long, value_name = "BACKUP")]
+    pub from: PathBuf,
+    /// A page to repair, if it is damaged; several times for several. Otherwise all that are damaged.
+    #[arg(long, value_name = "NUMBER", conflicts_with = "all")]
+    pub page: Vec<u64>,
+    /// All pages that are damaged.
+    #[arg(long)]
+    pub all: bool,
+    /// An archive, for the log that the environment does not hold any more.
+    #[arg(long, value_name = "DIR")]
+    pub log: Option<PathBuf>,
+}
+
+/// `archive`
+#[derive(Clone, Debug, clap::Args)]
+pub struct ArchiveArgs {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub at: DirArgs,
+    /// The archive; otherwise the one that the settings name.
+    #[arg(long, value_name = "DIR")]
+    pub archive: Option<PathBuf>,
+    /// Copy the log up to its end first.
+    #[arg(long)]
+    pub now: bool,
+    /// Compare the contents with their checksums (exit code 1 if something is wrong).
+    #[arg(long)]
+    pub verify: bool,
+    /// Remove what is not needed to restore from the newest full backup there.
+    #[arg(long, value_name = "BACKUP")]
+    pub remove_before: Option<PathBuf>,
+}
+
+pub(crate) fn backup(args: &BackupArgs, output: &Output) -> anyhow::Result<Outcome> {
+    match (&args.what, &args.dir, &args.target) {
+        (Some(BackupCommand::Verify(place)), ..) => backup_verify(place, output),
+        (Some(BackupCommand::List(place)), ..) => {
+            Backup::open(&place.backup)?.files().iter().try_for_each(|info| show(info, output))?;
+            output.flush()?;
+            Ok(Outcome::Done)
+        }
+        (None, Some(dir), Some(target)) => backup_take(args, dir, target, output),
+        _ => Ok(Outcome::Not), // clap asks for both.
+    }
+}
+
+fn backup_take(args: &BackupArgs, dir: &Path, target: &str, output: &Output) -> anyhow::Result<Outcome> {
+    let env = open(&DirArgs { dir: dir.to_path_buf(), cache: None })?;
+    let options = BackupOptions::default().incremental(args.incremental).bytes_per_second(args.rate.unwrap_or(0));
+    let mut bar = Progress::new(output);
+    let mut progress = |at: BackupProgress| {
+        bar.show("backup", at.done_bytes, at.total_bytes, Unit::Bytes);
+        ControlFlow::Continue(())
+    };
+    if target == "-" {
+        env.backup_to(&mut std::io::stdout().lock(), options, &mut progress)?;
+    } else if args.file {
+        backup_file(&env, target, options, &mut progress)?;
+    } else {
+        let info = env.backup(target, options, &mut progress)?;
+        show(&info, output)?;
+    }
+    env.close()?;
+    output.flush()?;
+    Ok(Outcome::Done)
+}
+
+/// Writes beside the target, which gets its name when it is whole and durable.
+fn backup_file(
+    env: &Environment,
+    target: &str,
+    options: BackupOptions,
+    progress: &mut dyn FnMut(BackupProgress) -> ControlFlow<()>,
+) -> anyhow::Result<()> {
+    let part = format!("{target}.part");
+    let cannot = || format!("cannot write {part}");
+    let file = std::fs::File::create(&part).with_context(cannot)?;
+    let mut to = std::io::BufWriter::with_capacity(1 << 20, file);
+    let done = env.backup_to(&mut to, options, progress).map_err(anyhow::Error::from).and_then(|_| {
+        to.into_inner()
+            .map_err(std::io::IntoInnerError::into_error)
+            .with_context(cannot)?
+            .sync_all()
+            .with_context(cannot)
+    });
+    if let Err(error) = done {
+        let _ = std::fs::remove_file(&part);
+        return Err(error);
+    }
+    std::fs::rename(&part, target).with_context(|| format!("cannot rename {part}"))
+}
+
+fn show(info: &BackupInfo, output: &Output) -> std::io::Result<()> {
+    if output.is_json {
+        return output.json(info);
+    }
+    let kind = if info.is_full { "full" } else { "log" };
+    output.line(format_args!(
+        "{}: {kind}, {} pages, log {} to {}, {}, complete at {}",
+        info.file,
+        info.page_count,
+        info.log_from_lsn,
+        info.log_end_lsn,
+        bytes_readable(info.payload_bytes),
+        time_text(info.ended_ns)
+    ))
+}
+
+fn backup_verify(place: &BackupPlace, output: &Output) -> anyhow::Result<Outcome> {
+    let mut bar = Progress::new(output);
+    let found =
+        Backup::open(&place.backup).and_then(|b| b.verify(&mut |done, all| bar.show("verify", done, all, Unit::Bytes)));
+    drop(bar);
+    let report = match found {
+        Ok(report) => report,
+        Err(error @ (Error::Corrupt { .. } | Error::NotABackup { .. })) => {
+            if output.is_json {
+                output.json(&json!({ "problem": error.to_string() }))?;
+            } else {
+                output.line(error)?;
+            }
+            output.flush()?;
+            return Ok(Outcome::Not);
+        }
+        Err(error) => return Err(error.into()),
+    };
+    if output.is_json {
+        output.json(&report)?;
+    } else {
+        output.line(format_args!(
+            "{} chains, {} pages, {} records of the log, {} commits: no problems found",
+            report.chain_count, report.page_count, report.record_count, report.commit_count
+        ))?;
+    }
+    output.flush()?;
+    Ok(Outcome::Done)
+}
+
+pub(crate) fn restore(args: &RestoreArgs, output: &Output) -> anyhow::Result<Outcome> {
+    let to = match (args.to_lsn, args.to_time) {
+        (Some(lsn), _) => RestoreTo::Lsn(Lsn(lsn)),
+        (_, Some(ns)) => RestoreTo::TimeNs(ns),
+        _ => RestoreTo::End,
+    };
+    let logs = args.log.iter().map(LogDirectory::open).collect::<Result<Vec<_>, _>>()?;
+    let report = Backup::open(&args.backup)?.restore(&args.dir, to, &logs)?;
+    // The first open recovers: done here, so that what is said to be restored can be used.
+    let env = open(&DirArgs { dir: args.dir.clone(), cache: None })?;
+    let undone = env.recovery_report().loser_count;
+    env.close()?;
+    if output.is_json {
+        output.json(&json!({ "restored": report, "open_transactions_undone": undone }))?;
+    } else {
+        output.line(format_args!(
+            "{} pages of {}, log to LSN {}, last commit {}; {undone} open transactions were undone",
+            report.page_count,
+            report.backup,
+            report.end_lsn,
+            if report.last_commit_ns == 0 { "unknown".into() } else { time_text(report.last_commit_ns) }
+        ))?;
+    }
+    output.flush()?;
+    Ok(Outcome::Done)
+}
+
+pub(crate) fn repair(args: &RepairArgs, output: &Output) -> anyhow::Result<Outcome> {
+    let pages = match args.page.is_empty() {
+        true => RepairPages::AllDamaged,
+        false => RepairPages::Only(args.page.iter().map(|page| PageId(*page)).collect()),
+    };
+    let backup = Backup::open(&args.from)?;
+    backup.verify(&mut |_, _| ())?;
+    let log = args.log.as_ref().map(LogDirectory::open).transpose()?;
+    let report = backup.repair(&args.dir, &pages, log.as_ref())?;
+    if output.is_json {
+        output.json(&report)?;
+    } else {
+        for page in &report.sound {
+            output.note(format_args!("page {page} is not damaged"));
+        }
+        let pages: Vec<String> = report.repaired.iter().map(u64::to_string).collect();
+        match pages.len() {
+            0 => output.line("no damaged pages")?,
+            count => output.line(format_args!(
+                "{count} pages repaired with {} records of the log: {}",
+                report.applied_count,
+                pages.join(", ")
+            ))?,
+        }
+    }
+    output.flush()?;
+    Ok(Outcome::Done)
+}
+
+pub(crate) fn archive(args: &ArchiveArgs, output: &Output) -> anyhow::Result<Outcome> {
+    let place = match &args.archive {
+        Some(place) => place.clone(),
+        None => {
+            let named = Environment::options().settings_in(&args.at.dir)?.archive_dir;
+            anyhow::ensure!(!named.is_empty(), Error::NoArchive);
+            args.at.dir.join(named)
+        }
+    };
+    if args.now {
+        // Seen from the environment's directory.
+        let absolute = std::path::absolute(&place).with_context(|| format!("{}", place.display()))?;
+        let env = Environment::options().create(false).archive(absolute).open(&args.at.dir)?;
+        env.archive_now()?;
+        env.close()?;
+    }
+    let directory = ArchiveDirectory::open(&place)?;
+    if let Some(backup) = &args.remove_before {
+        let needed = Backup::open(backup)?.needs_log_from().unwrap_or(Lsn(0));
+        let count = directory.remove_before(needed)?;
+        output.note(format_args!("{count} segments before LSN {needed} removed"));
+    }
+    let segments = directory.segments(args.verify)?;
+    let is_good = segments.iter().all(|segment| segment.problem.is_none());
+    for segment in &segments {
+        if output.is_json {
+            output.json(segment)?;
+        } else {
+            let problem = segment.problem.as_ref().map_or(String::new(), |problem| format!(": {problem}"));
+            output.line(format_args!("{} LSN {} to {}{problem}", segment.file, segment.start_lsn, segment.end_lsn))?;
+        }
+    }
+    output.flush()?;
+    Ok(if is_good { Outcome::Done } else { Outcome::Not })
+}

@@ -1,0 +1,117 @@
+//! Backup, restore, repair, archive, dump, load and changes from the command line.
+
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::Output;
+
+use assert_cmd::Command;
+
+fn run(args: &[&str], at: &Path) -> Output {
+    Command::cargo_bin("ledgerstone").unwrap().args(args).current_dir(at).output().unwrap()
+}
+
+fn ok(args: &[&str], at: &Path) -> String {
+    let output = run(args, at);
+    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn code(args: &[&str], at: &Path) -> i32 {
+    run(args, at).status.code().unwrap()
+}
+
+#[test]
+fn what_was_backed_up_is_restored_at_the_moment_that_was_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path();
+    ok(&["init", "env", "--segment", "64K"], at);
+    std::fs::write(at.join("env/ledgerstone.toml"), "archive_dir = \"../archive\"\n").unwrap();
+    ok(&["put", "env", "fruit", "apple", "red"], at);
+    ok(&["backup", "env", "saved"], at);
+    ok(&["put", "env", "fruit", "apple", "green"], at);
+    let changes = ok(&["--json", "changes", "env"], at);
+    let last: serde_json::Value = serde_json::from_str(changes.lines().last().unwrap()).unwrap();
+    assert_eq!((last["table"].as_str(), last["key_hex"].as_str()), (Some("fruit"), Some("6170706c65")));
+    ok(&["put", "env", "fruit", "apple", "brown"], at);
+    ok(&["backup", "env", "saved", "--incremental"], at);
+    ok(&["backup", "env", "one.backup", "--file"], at);
+    std::fs::write(at.join("stream.backup"), run(&["backup", "env", "-"], at).stdout).unwrap();
+    assert_eq!(ok(&["backup", "list", "saved"], at).lines().count(), 2);
+    for place in ["saved", "one.backup", "stream.backup"] {
+        assert!(ok(&["backup", "verify", place], at).contains("no problems"));
+    }
+
+    ok(&["restore", "saved", "end"], at);
+    assert_eq!(ok(&["get", "end", "fruit", "apple"], at), "brown\n");
+    let lsn = last["lsn"].to_string();
+    ok(&["restore", "saved", "then", "--to-lsn", &lsn], at);
+    assert_eq!(ok(&["get", "then", "fruit", "apple"], at), "green\n");
+    let ns = last["time_ns"].as_u64().unwrap();
+    let time = format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000);
+    ok(&["restore", "saved", "timed", "--to-time", &time], at);
+    assert_eq!(ok(&["get", "timed", "fruit", "apple"], at), "green\n");
+    for place in ["one.backup", "stream.backup"] {
+        let target = format!("of {place}");
+        ok(&["restore", place, &target], at);
+        assert_eq!(ok(&["get", &target, "fruit", "apple"], at), "brown\n");
+    }
+    assert_eq!(code(&["restore", "saved", "end"], at), 2, "not empty");
+    assert_eq!(code(&["restore", "saved", "early", "--to-time", "1970-01-02T00:00:00Z"], at), 2);
+
+    ok(&["put", "env", "fruit", "apple", "gone"], at);
+    ok(&["archive", "env", "--now"], at);
+    assert!(ok(&["archive", "env", "--verify"], at).contains(".seg LSN 0"));
+    ok(&["restore", "saved", "newest", "--log", "archive"], at);
+    assert_eq!(ok(&["get", "newest", "fruit", "apple"], at), "gone\n");
+    ok(&["archive", "env", "--remove-before", "saved"], at);
+
+    // A flipped byte in the environment is mended; without the double-write file, which would mend it first.
+    std::fs::remove_file(at.join("env/double_write")).unwrap();
+    let file = std::fs::OpenOptions::new().read(true).write(true).open(at.join("env/data")).unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, 2 * 4096 + 500).unwrap();
+    file.write_all_at(&[byte[0] ^ 1], 2 * 4096 + 500).unwrap();
+    assert_ne!(code(&["get", "env", "fruit", "apple"], at), 0);
+    let mended = ok(&["repair", "env", "--from", "saved", "--all", "--log", "archive"], at);
+    assert!(mended.starts_with("1 pages repaired") && mended.ends_with(": 2\n"), "{mended}");
+    assert_eq!(ok(&["get", "env", "fruit", "apple"], at), "gone\n");
+    assert!(ok(&["repair", "env", "--from", "saved", "--log", "archive"], at).contains("no damaged pages"));
+    let bytes = std::fs::read(at.join("one.backup")).unwrap();
+    let mut bad = bytes.clone();
+    bad[9000] ^= 1;
+    std::fs::write(at.join("bad.backup"), bad).unwrap();
+    assert_eq!(code(&["backup", "verify", "bad.backup"], at), 1);
+    std::fs::write(at.join("bad.backup"), &bytes[..bytes.len() - 1]).unwrap();
+    assert_eq!(code(&["backup", "verify", "bad.backup"], at), 1);
+}
+
+#[test]
+fn dumps_load_and_named_changes_go_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path();
+    ok(&["init", "env"], at);
+    for (key, value) in [("apple", "red"), ("pear", "green\n")] {
+        ok(&["put", "env", "fruit", key, value], at);
+    }
+    let text = ok(&["dump", "env", "--print"], at);
+    assert_eq!(
+        text,
+        "VERSION=3\nformat=print\ndatabase=fruit\ntype=btree\nHEADER=END\n apple\n red\n pear\n green\\0a\nDATA=END\n"
+    );
+    ok(&["dump", "env", "file.dump"], at);
+    ok(&["init", "other"], at);
+    ok(&["load", "other", "file.dump"], at);
+    assert_eq!(ok(&["dump", "other", "--print"], at), text);
+    std::fs::write(at.join("bad.dump"), "VERSION=3\nformat=print\ntype=btree\nHEADER=END\n k\n").unwrap();
+    let output = run(&["load", "other", "bad.dump", "--table", "t"], at);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("line 5"));
+
+    assert_eq!(ok(&["changes", "env", "--name", "search"], at), "", "a new name begins now");
+    ok(&["put", "env", "fruit", "plum", "blue"], at);
+    let told = ok(&["changes", "env", "--name", "search"], at);
+    assert!(told.contains("\tfruit\tplum\t(none)\t\"blue\""), "{told}");
+    assert_eq!(ok(&["changes", "env", "--name", "search"], at), "", "each once");
+    assert_eq!(code(&["changes", "env", "--forget", "search"], at), 0);
+    assert_eq!(code(&["changes", "env", "--forget", "search"], at), 1);
+}

@@ -1,0 +1,150 @@
+//! Loading a dump into tables.
+
+use std::io::BufRead;
+use std::ops::ControlFlow;
+
+use serde::Serialize;
+
+use super::reader::{DumpHeader, DumpItem, DumpReader, bad};
+use super::{DumpProgress, PROGRESS_RECORDS};
+use crate::{Environment, Error};
+
+/// What becomes of a key that a dump holds several times. A table holds a key once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Duplicates {
+    /// The load of the database is refused.
+    #[default]
+    Refuse,
+    /// Each key of that database gets its place among its equals as a suffix, from 0 on: 4 bytes, big-endian. A search by
+    /// prefix finds them in the order of the dump.
+    Number,
+}
+
+/// How to load.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LoadOptions {
+    table: Option<String>,
+    batch: u64,
+    duplicates: Duplicates,
+}
+
+impl Default for LoadOptions {
+    fn default() -> LoadOptions {
+        LoadOptions { table: None, batch: 1000, duplicates: Duplicates::Refuse }
+    }
+}
+
+impl LoadOptions {
+    /// The table for a database without a name, such as a file of Berkeley DB that holds one database only.
+    #[must_use]
+    pub fn table(mut self, name: impl Into<String>) -> Self {
+        self.table = Some(name.into());
+        self
+    }
+
+    /// Records of a transaction. Default 1000; 0: one transaction for each database, which is there wholly or not at all.
+    #[must_use]
+    pub fn batch(mut self, records: u64) -> Self {
+        self.batch = records;
+        self
+    }
+
+    /// What becomes of duplicates. Default [`Duplicates::Refuse`].
+    #[must_use]
+    pub fn duplicates(mut self, duplicates: Duplicates) -> Self {
+        self.duplicates = duplicates;
+        self
+    }
+}
+
+/// What was loaded.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct LoadReport {
+    /// Tables, in the order of the dump.
+    pub tables: Vec<String>,
+    /// Records.
+    pub record_count: u64,
+}
+
+/// Longest batch, in bytes of keys and values: a transaction's log must fit.
+const BATCH_BYTES: u64 = 16 << 20;
+
+impl Environment {
+    /// Reads a dump, ours or one of `db_dump`, into tables of the databases' names. Tables are made if they are missing;
+    /// records that are there under the same key get the value of the dump. Streams.
+    ///
+    /// # Errors
+    /// [`Error::BadDump`] with the line; a key or value that is too large; what transactions meet. Batches that were
+    /// committed before stay.
+    pub fn load(
+        &self,
+        from: &mut dyn BufRead,
+        options: &LoadOptions,
+        progress: &mut dyn FnMut(DumpProgress) -> ControlFlow<()>,
+    ) -> Result<LoadReport, Error> {
+        let mut reader = DumpReader::new(from);
+        let mut report = LoadReport::default();
+        while let Some(item) = reader.next()? {
+            let DumpItem::Database(header) = item else { continue };
+            let table = match (&header.database, &options.table) {
+                (Some(name), _) => name.clone(),
+                (None, Some(name)) => name.clone(),
+                (None, None) => {
+                    return Err(bad(header.line, "this database has no name: say which table it goes into"));
+                }
+            };
+            if header.has_duplicates && options.duplicates == Duplicates::Refuse {
+                let what =
+                    "this database may hold a key several times, a table cannot: load it with numbered duplicates";
+                return Err(bad(header.line, what));
+            }
+            report.tables.push(table.clone());
+            self.transact(|txn| txn.bytes_or_create(&table).map(drop))?;
+            self.load_records(&mut reader, &header, &table, options, &mut report, progress)?;
+        }
+        Ok(report)
+    }
+
+    fn load_records(
+        &self,
+        reader: &mut DumpReader<&mut dyn BufRead>,
+        header: &DumpHeader,
+        table: &str,
+        options: &LoadOptions,
+        report: &mut LoadReport,
+        progress: &mut dyn FnMut(DumpProgress) -> ControlFlow<()>,
+    ) -> Result<(), Error> {
+        let mut numbering = header.has_duplicates.then_some((None, 0u32));
+        let mut is_over = false;
+        while !is_over {
+            let mut batch: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
+            let mut bytes = 0;
+            while options.batch == 0 || (batch.len() as u64) < options.batch && bytes < BATCH_BYTES {
+                let Some(DumpItem::Record { mut key, value }) = reader.next()? else {
+                    is_over = true;
+                    break;
+                };
+                if let Some((last, number)) = &mut numbering {
+                    *number = if last.as_ref() == Some(&key) { *number + 1 } else { 0 };
+                    *last = Some(key.clone());
+                    key.extend_from_slice(&number.to_be_bytes());
+                }
+                bytes += (key.len() + value.len()) as u64;
+                batch.push((key, value));
+                report.record_count += 1;
+                let table_count = report.tables.len() as u64;
+                let now = DumpProgress { table_count, record_count: report.record_count, bytes: reader.bytes_read() };
+                if report.record_count.is_multiple_of(PROGRESS_RECORDS) && progress(now).is_break() {
+                    return Err(Error::Cancelled);
+                }
+            }
+            // As a batch, so that a transaction that meets a conflict can run again.
+            self.transact(|txn| {
+                let records = txn.bytes(table)?;
+                batch.iter().try_for_each(|(key, value)| records.put(key, value))
+            })?;
+        }
+        Ok(())
+    }
+}

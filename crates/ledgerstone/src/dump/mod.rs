@@ -1,0 +1,134 @@
+//! Tables as text, and back: for moving between versions, pages sizes and systems. The format is that of Berkeley DB's
+//! `db_dump`, so that its dumps load here and ours load there.
+//!
+//! ```
+//! # fn main() -> Result<(), ledgerstone::Error> {
+//! # let dir = tempfile::tempdir().unwrap();
+//! # let env = ledgerstone::Environment::options().cache_bytes(16 << 20).open(dir.path())?;
+//! use std::ops::ControlFlow;
+//! use ledgerstone::{DumpOptions, LoadOptions};
+//!
+//! env.transact(|txn| txn.bytes_or_create("fruit")?.put(b"apple", b"red"))?;
+//! let mut text = Vec::new();
+//! env.dump(&mut text, &DumpOptions::default(), &mut |_| ControlFlow::Continue(()))?;
+//! env.transact(|txn| txn.drop_table("fruit"))?;
+//! env.load(&mut &text[..], &LoadOptions::default(), &mut |_| ControlFlow::Continue(()))?;
+//! assert_eq!(env.transact(|txn| txn.bytes("fruit")?.get(b"apple"))?.as_deref(), Some(&b"red"[..]));
+//! # Ok(())
+//! # }
+//! ```
+
+mod load;
+mod reader;
+mod text;
+
+use std::io::Write;
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use serde::Serialize;
+
+pub use load::{Duplicates, LoadOptions, LoadReport};
+pub use reader::{DumpHeader, DumpItem, DumpReader, DumpType};
+pub use text::DumpFormat;
+
+use crate::{Environment, Error, Transaction};
+
+/// What to dump, and how.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DumpOptions {
+    tables: Vec<String>,
+    format: DumpFormat,
+}
+
+impl DumpOptions {
+    /// Only this table; called again, these. All by default.
+    #[must_use]
+    pub fn table(mut self, name: impl Into<String>) -> Self {
+        self.tables.push(name.into());
+        self
+    }
+
+    /// How bytes are written. Default [`DumpFormat::ByteValue`].
+    #[must_use]
+    pub fn format(mut self, format: DumpFormat) -> Self {
+        self.format = format;
+        self
+    }
+}
+
+/// How far a dump or a load is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct DumpProgress {
+    /// Tables begun.
+    pub table_count: u64,
+    /// Records written or read.
+    pub record_count: u64,
+    /// Bytes of text read, by a load; bytes of keys and values written, by a dump.
+    pub bytes: u64,
+}
+
+/// Records between two calls of the progress.
+const PROGRESS_RECORDS: u64 = 1000;
+
+impl Environment {
+    /// Writes tables as text: all as of one moment. Streams: takes the memory of a record. Writers wait where they would
+    /// change what is being read.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchTable`], [`Error::Cancelled`], conflicts, [`Error::Disk`] when `to` cannot be written.
+    pub fn dump(
+        &self,
+        to: &mut dyn Write,
+        options: &DumpOptions,
+        progress: &mut dyn FnMut(DumpProgress) -> ControlFlow<()>,
+    ) -> Result<DumpProgress, Error> {
+        let txn = self.begin()?;
+        let done = dump_tables(&txn, to, options, progress)?;
+        txn.abort()?; // It only read.
+        Ok(done)
+    }
+}
+
+fn dump_tables(
+    txn: &Transaction,
+    to: &mut dyn Write,
+    options: &DumpOptions,
+    progress: &mut dyn FnMut(DumpProgress) -> ControlFlow<()>,
+) -> Result<DumpProgress, Error> {
+    let cannot_write = |error: std::io::Error| Error::from_io("write", Path::new("the dump"), &error);
+    let tables = if options.tables.is_empty() { txn.table_names()? } else { options.tables.clone() };
+    let format = options.format;
+    let mut done = DumpProgress::default();
+    for name in tables {
+        let table = txn.bytes(&name)?;
+        done.table_count += 1;
+        write_header(to, &name, format).map_err(cannot_write)?;
+        for record in table.range(..)? {
+            let (key, value) = record?;
+            for bytes in [&key, &value] {
+                to.write_all(b" ").map_err(cannot_write)?;
+                format.write(bytes, to).map_err(cannot_write)?;
+                to.write_all(b"\n").map_err(cannot_write)?;
+            }
+            done.record_count += 1;
+            done.bytes += (key.len() + value.len()) as u64;
+            if done.record_count.is_multiple_of(PROGRESS_RECORDS) && progress(done).is_break() {
+                return Err(Error::Cancelled);
+            }
+        }
+        to.write_all(b"DATA=END\n").map_err(cannot_write)?;
+    }
+    to.flush().map_err(cannot_write)?;
+    if progress(done).is_break() { Err(Error::Cancelled) } else { Ok(done) }
+}
+
+fn write_header(to: &mut dyn Write, name: &str, format: DumpFormat) -> std::io::Result<()> {
+    let word = match format {
+        DumpFormat::ByteValue => "bytevalue",
+        DumpFormat::Print => "print",
+    };
+    write!(to, "VERSION=3\nformat={word}\ndatabase=")?;
+    DumpFormat::Print.write(name.as_bytes(), to)?;
+    to.write_all(b"\ntype=btree\nHEADER=END\n")
+}

@@ -1,0 +1,424 @@
+//! The change feed: what committed transactions changed, in the order of their commits.
+//!
+//! ```
+//! # fn main() -> Result<(), ledgerstone::Error> {
+//! # let dir = tempfile::tempdir().unwrap();
+//! # let env = ledgerstone::Environment::options().cache_bytes(16 << 20).open(dir.path())?;
+//! use ledgerstone::{ChangeValue, Lsn};
+//!
+//! let mut changes = env.changes(Lsn(u64::MAX))?;
+//! env.transact(|txn| txn.bytes_or_create("fruit")?.put(b"apple", b"red"))?;
+//! let commit = changes.next()?.expect("a commit");
+//! assert_eq!(commit.changes[0].table.as_deref(), Some("fruit"));
+//! assert_eq!(commit.changes[0].new, ChangeValue::Whole(b"red".to_vec()));
+//! // Another feed can go on from here, after a crash too.
+//! let mut later = env.changes(changes.position())?;
+//! assert!(later.next()?.is_none());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! C1. Only changes of transactions that committed durably are shown, each once, all of a transaction together, and nothing
+//!     that it took back itself (to a savepoint, in a nested transaction).
+//! C2. The position is behind a commit. Of the transactions that were open there the records before it are found by their
+//!     chains, so the log is needed from their first records on: that is what the feed's pin keeps.
+//!     Records of a bulk load come as pages, and are not shown: read the new table when it appears.
+//! C3. A table has the name that it had when the transaction committed.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ledgerstone_lock::Mode;
+use ledgerstone_log::{LogPin, LogReader, Record, RecordKind};
+use ledgerstone_page::{Lsn, PageId, Xid};
+use ledgerstone_region::sync;
+use ledgerstone_structures::{Direction, Side, record_change};
+use ledgerstone_txn::Durability;
+
+use crate::env::Inner;
+use crate::log_reader::nanoseconds;
+use crate::open::CATALOG_ROOT;
+use crate::{Environment, Error};
+
+/// A value before or after a change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ChangeValue {
+    /// The key had, or has, no value.
+    Absent,
+    /// All of it.
+    Whole(Vec<u8>),
+    /// It is so many bytes long and not in the log; read the table.
+    Large(u64),
+    /// These bytes at this offset; the others did not change and are not in the log. With the setting
+    /// `log_values` = `whole` the log has all of them.
+    Part {
+        /// Where they begin.
+        offset: usize,
+        /// The bytes.
+        bytes: Vec<u8>,
+    },
+    /// There was one, and the log does not say which. With the setting `log_values` = `whole` it does.
+    Unknown,
+}
+
+/// One change of one key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Change {
+    /// The table's name at the time; `None` if the table was dropped since and the log does not know its name.
+    pub table: Option<String>,
+    /// The table's root page, which tells it from another of the same name.
+    pub root: PageId,
+    /// The key.
+    pub key: Vec<u8>,
+    /// Its value before.
+    pub old: ChangeValue,
+    /// Its value after.
+    pub new: ChangeValue,
+}
+
+/// What a transaction changed, in the order in which it did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CommittedChanges {
+    /// Its commit.
+    pub lsn: Lsn,
+    /// The transaction.
+    pub xid: Xid,
+    /// When it committed, by the machine's clock, in nanoseconds since 1970.
+    pub time_ns: Option<u64>,
+    /// Its changes of tables; never empty.
+    pub changes: Vec<Change>,
+    /// Where a feed goes on behind it.
+    pub position: Lsn,
+}
+
+/// A transaction whose end was not met yet.
+#[derive(Default)]
+struct Open {
+    first: Lsn,
+    changes: Vec<(Lsn, Raw)>,
+}
+
+/// A change as the log has it.
+struct Raw {
+    root: PageId,
+    key: Vec<u8>,
+    old: ChangeValue,
+    new: ChangeValue,
+}
+
+/// A feed. Owned.
+pub struct ChangeFeed {
+    env: Arc<Inner>,
+    cursor: LogReader,
+    /// Behind the last commit that was shown or passed over.
+    position: Lsn,
+    open: BTreeMap<Xid, Open>,
+    names: BTreeMap<PageId, String>,
+    /// Transactions that began before this, where the log is gone, are passed over.
+    whole_from: Lsn,
+    pin: LogPin,
+    name: Option<String>,
+}
+
+impl Environment {
+    /// The changes of the commits behind `from`: the [`ChangeFeed::position`] of an earlier feed, or the LSN of any record.
+    /// `Lsn(0)`: from the oldest transaction whose records are all there; `Lsn(u64::MAX)`: from now on.
+    ///
+    /// While the feed lives, the log is kept from its position on, up to `feed_log_bytes_max` bytes.
+    ///
+    /// # Errors
+    /// [`Error::LogGone`]; conflicts while the names of the tables are read.
+    pub fn changes(&self, from: Lsn) -> Result<ChangeFeed, Error> {
+        ChangeFeed::open(self.inner(), from, None)
+    }
+
+    /// The feed of this name, behind the position that it acknowledged last ([`ChangeFeed::acknowledge`]); a new name begins
+    /// now. Until the name is forgotten, the log is kept from there on, whether the feed is open or not, up to
+    /// `feed_log_bytes_max` bytes; `stat` says how far each has come.
+    ///
+    /// # Errors
+    /// As [`Environment::changes`]; the disk's.
+    pub fn named_changes(&self, name: &str) -> Result<ChangeFeed, Error> {
+        let env = self.inner();
+        env.check_writable()?;
+        if name.is_empty() || name.len() > 255 {
+            return Err(Error::BadTableName { name: name.to_string() });
+        }
+        let position = env.feeds.position(name);
+        let feed = ChangeFeed::open(env, position.unwrap_or(Lsn(u64::MAX)), Some(name.to_string()))?;
+        if position.is_none() {
+            feed.acknowledge(feed.position)?;
+        }
+        Ok(feed)
+    }
+
+    /// Forgets a named feed: it keeps no log any more. False: there is none of that name.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn forget_changes(&self, name: &str) -> Result<bool, Error> {
+        let env = self.inner();
+        env.check_writable()?;
+        env.feeds.forget(&*env.disk, name)
+    }
+}
+
+impl ChangeFeed {
+    fn open(env: &Arc<Inner>, from: Lsn, name: Option<String>) -> Result<ChangeFeed, Error> {
+        env.engine.check()?;
+        let log = &env.engine.log;
+        // What is open now may have begun before `from`.
+        let oldest_open = env.engine.table.first_lsn_low().unwrap_or(Lsn(u64::MAX));
+        let mut cursor = LogReader::new(log, from)?;
+        let position = cursor.position();
+        let low = if from == Lsn(u64::MAX) { position.min(oldest_open) } else { position };
+        let label = name.as_deref().map_or("a reader of changes".to_string(), |name| format!("feed {name}"));
+        let pin = log.pin(&label, low, env.effective.feed_log_bytes_max)?;
+        let (names, upto) = names_now(env)?;
+        let mut feed = ChangeFeed {
+            env: Arc::clone(env),
+            cursor: LogReader::new(log, position)?,
+            position,
+            open: BTreeMap::new(),
+            names,
+            whole_from: Lsn(0),
+            pin,
+            name,
+        };
+        if from == Lsn(0) {
+            feed.whole_from = cursor.oldest()?;
+        }
+        feed.rewind_names(&mut cursor, upto)?;
+        Ok(feed)
+    }
+
+    /// The next transaction that committed and changed something. `None`: none did that is durable now.
+    ///
+    /// # Errors
+    /// [`Error::LogGone`]: the log was not kept; the changes are lost to this feed. [`Error::Corrupt`], the disk's.
+    #[allow(clippy::should_implement_trait)] // Not an iterator: it fails, and can go on after its end.
+    pub fn next(&mut self) -> Result<Option<CommittedChanges>, Error> {
+        while let Some(record) = self.cursor.next()? {
+            let end = record.end();
+            let committed = self.take(&record)?;
+            if matches!(record.kind(), RecordKind::Commit | RecordKind::End) || self.open.is_empty() {
+                self.position = end;
+            }
+            if let Some(changes) = committed {
+                let view = record.view();
+                return Ok(Some(CommittedChanges {
+                    lsn: record.lsn(),
+                    xid: view.xid(),
+                    time_ns: view.commit_time_ns(),
+                    changes,
+                    position: end,
+                }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The same, waiting for one. `None`: `timeout` went by.
+    ///
+    /// # Errors
+    /// As [`ChangeFeed::next`]; [`Error::Failed`] when the environment has failed or was closed.
+    pub fn follow(&mut self, timeout: Option<Duration>) -> Result<Option<CommittedChanges>, Error> {
+        let until = timeout.map(|timeout| sync::now_ns().saturating_add(nanoseconds(timeout)));
+        loop {
+            if let Some(changes) = self.next()? {
+                return Ok(Some(changes));
+            }
+            let left = until.map(|until| until.saturating_sub(sync::now_ns()));
+            if !self.cursor.wait(left)? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Where another feed goes on behind everything that this one has shown.
+    #[must_use]
+    pub fn position(&self) -> Lsn {
+        self.position
+    }
+
+    /// Makes known, durably for a named feed, that everything up to `position` (of the feed, or of a commit it has shown)
+    /// was taken care of: a feed of this name begins behind it, and the log before is not kept for it any more.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn acknowledge(&self, position: Lsn) -> Result<(), Error> {
+        // C2: what is open here began before.
+        let low = self.open.values().map(|open| open.first).min().unwrap_or(position).min(position);
+        let low = match self.env.engine.table.first_lsn_low() {
+            Some(open) => low.min(open),
+            None => low,
+        };
+        if let Some(name) = &self.name {
+            self.env.feeds.set(&self.env, name, position, low)?;
+        }
+        self.pin.advance(low);
+        Ok(())
+    }
+
+    /// Takes a record in; the changes of a transaction that commits with it.
+    fn take(&mut self, record: &Record) -> Result<Option<Vec<Change>>, Error> {
+        let view = record.view();
+        let xid = view.xid();
+        if xid == Xid(0) {
+            return Ok(None);
+        }
+        if !self.open.contains_key(&xid) {
+            let open = self.begin(record)?;
+            self.open.insert(xid, open);
+        }
+        match record.kind() {
+            RecordKind::Commit => {
+                let open = self.open.remove(&xid).unwrap_or_default();
+                let changes = if open.first == Lsn(0) { Vec::new() } else { self.name_all(open) };
+                return Ok(Some(changes).filter(|changes| !changes.is_empty()));
+            }
+            RecordKind::End => drop(self.open.remove(&xid)),
+            _ => {
+                if let Some(open) = self.open.get_mut(&xid) {
+                    open.take(record);
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// A transaction that is met for the first time: with what its records before said, if it has any (C2).
+    fn begin(&self, record: &Record) -> Result<Open, Error> {
+        let mut before = Vec::new();
+        let mut at = record.view().prev_lsn();
+        while at != Lsn(0) {
+            if at < self.whole_from {
+                return Ok(Open::default()); // Its beginning is gone: it is passed over.
+            }
+            let earlier = self.env.engine.log.read(at)?;
+            at = earlier.view().prev_lsn();
+            before.push(earlier);
+        }
+        let first = before.last().map_or(record.lsn(), Record::lsn);
+        let mut open = Open { first, changes: Vec::new() };
+        before.iter().rev().for_each(|earlier| open.take(earlier));
+        Ok(open)
+    }
+
+    /// The changes of a transaction that commits, with names; changes of the catalog change the names (C3).
+    fn name_all(&mut self, open: Open) -> Vec<Change> {
+        let mut changes = Vec::new();
+        for (_, raw) in open.changes {
+            if raw.root == CATALOG_ROOT {
+                self.rename(&raw, true);
+            } else if !self.env.is_internal(raw.root) {
+                let table = self.names.get(&raw.root).cloned();
+                changes.push(Change { table, root: raw.root, key: raw.key, old: raw.old, new: raw.new });
+            }
+        }
+        changes
+    }
+
+    /// Makes, or takes back, a change of the catalog.
+    fn rename(&mut self, raw: &Raw, is_forward: bool) {
+        let (gone, come) = if is_forward { (&raw.old, &raw.new) } else { (&raw.new, &raw.old) };
+        let name = String::from_utf8_lossy(&raw.key).into_owned();
+        // A rename takes the old name away and sets the new one, in either order.
+        match root_of(gone) {
+            Some(root) if self.names.get(&root) == Some(&name) => drop(self.names.remove(&root)),
+            _ => {}
+        }
+        if let Some(root) = root_of(come) {
+            self.names.insert(root, name);
+        }
+    }
+
+    /// Takes back the committed changes of the catalog from `upto` to the position: the names there.
+    fn rewind_names(&mut self, cursor: &mut LogReader, upto: Lsn) -> Result<(), Error> {
+        let mut open: BTreeMap<Xid, Open> = BTreeMap::new();
+        let mut committed: Vec<Open> = Vec::new();
+        while cursor.position() < upto
+            && let Some(record) = cursor.next()?
+        {
+            let xid = record.view().xid();
+            match record.kind() {
+                RecordKind::Commit => committed.extend(open.remove(&xid)),
+                RecordKind::End => drop(open.remove(&xid)),
+                _ if xid != Xid(0) => {
+                    let there = open.entry(xid).or_default();
+                    there.take(&record);
+                    there.changes.retain(|(_, raw)| raw.root == CATALOG_ROOT);
+                }
+                _ => {}
+            }
+        }
+        for transaction in committed.iter().rev() {
+            for (_, raw) in transaction.changes.iter().rev() {
+                self.rename(raw, false);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Open {
+    fn take(&mut self, record: &Record) {
+        let view = record.view();
+        match view.kind() {
+            RecordKind::Update => {
+                if let Some(change) = record_change(view.op(), view.args()) {
+                    let raw = Raw {
+                        root: change.root,
+                        key: change.key.to_vec(),
+                        old: value_of(change.old),
+                        new: value_of(change.new),
+                    };
+                    self.changes.push((view.lsn(), raw));
+                }
+            }
+            // What it undoes lies behind where the rollback goes on.
+            RecordKind::Compensation => {
+                let keep = view.undo_next();
+                self.changes.retain(|(lsn, _)| *lsn <= keep);
+            }
+            _ => {}
+        }
+    }
+}
+
+fn value_of(side: Side<'_>) -> ChangeValue {
+    match side {
+        Side::Absent => ChangeValue::Absent,
+        Side::Value(bytes) => ChangeValue::Whole(bytes.to_vec()),
+        Side::Large(bytes) => ChangeValue::Large(bytes),
+        Side::Part(offset, bytes) => ChangeValue::Part { offset, bytes: bytes.to_vec() },
+        _ => ChangeValue::Unknown,
+    }
+}
+
+/// The root page in a value of the catalog.
+fn root_of(value: &ChangeValue) -> Option<PageId> {
+    let ChangeValue::Whole(bytes) = value else { return None };
+    crate::catalog::root_of(bytes)
+}
+
+/// The names of all tables, and an LSN behind the commits that made them and before all others that change names.
+fn names_now(env: &Arc<Inner>) -> Result<(BTreeMap<PageId, String>, Lsn), Error> {
+    let mut txn = env.begin()?;
+    txn.lock_table(env.catalog().table(), Mode::S)?;
+    let upto = env.engine.log.tail();
+    let mut names = BTreeMap::new();
+    let mut scan = env.catalog().scan(Bound::Unbounded, Bound::Unbounded, Direction::Forward);
+    while let Some((name, value)) = scan.next(&mut txn)? {
+        if let Some(root) = crate::catalog::root_of(value) {
+            names.insert(root, String::from_utf8_lossy(name).into_owned());
+        }
+    }
+    txn.commit(Durability::Volatile)?;
+    Ok((names, upto))
+}

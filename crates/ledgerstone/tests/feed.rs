@@ -1,0 +1,222 @@
+//! The change feed: committed changes, in order, once, and after crashes too.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::*;
+use ledgerstone::{ChangeFeed, ChangeValue, CommittedChanges, Environment, Error, LogValues, Lsn};
+use ledgerstone_disk::SimDisk;
+
+fn all(feed: &mut ChangeFeed) -> Vec<CommittedChanges> {
+    std::iter::from_fn(|| feed.next().unwrap()).collect()
+}
+
+/// Tables as the feed tells them.
+#[derive(Default, PartialEq, Debug)]
+struct Replica(BTreeMap<String, BTreeMap<Vec<u8>, Vec<u8>>>);
+
+impl Replica {
+    /// Applies changes, and fails where what was before is not what the replica has.
+    fn apply(&mut self, commits: &[CommittedChanges]) {
+        for change in commits.iter().flat_map(|commit| &commit.changes) {
+            let records = self.0.entry(change.table.clone().expect("a name")).or_default();
+            let old = records.get(&change.key).cloned();
+            match &change.old {
+                ChangeValue::Absent => assert_eq!(old, None, "{change:?}"),
+                ChangeValue::Whole(bytes) => assert_eq!(old.as_ref(), Some(bytes), "{change:?}"),
+                ChangeValue::Large(_) => {}
+                other => panic!("{other:?}"),
+            }
+            match &change.new {
+                ChangeValue::Absent => drop(records.remove(&change.key)),
+                ChangeValue::Whole(bytes) => drop(records.insert(change.key.clone(), bytes.clone())),
+                ChangeValue::Large(bytes) => drop(records.insert(change.key.clone(), vec![7; *bytes as usize])),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}
+
+fn whole(disk: &SimDisk) -> Environment {
+    tiny().log_values(LogValues::Whole).open_on(Arc::new(disk.clone())).unwrap()
+}
+
+fn put(env: &Environment, table: &str, n: u64, value: &[u8]) {
+    env.transact(|txn| txn.bytes_or_create(table)?.put(&key(n), value)).unwrap();
+}
+
+#[test]
+fn a_replica_made_of_the_changes_equals_the_tables() {
+    let disk = SimDisk::new();
+    let env = whole(&disk);
+    let mut feed = env.changes(Lsn(u64::MAX)).unwrap();
+    let mut replica = Replica::default();
+    let mut random = 1u64;
+    let mut next = move |below: u64| {
+        random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (random >> 33) % below
+    };
+    for round in 0..200u64 {
+        let txn = env.begin().unwrap();
+        {
+            let table = txn.bytes_or_create(&format!("t{}", next(3))).unwrap();
+            for _ in 0..=next(4) {
+                let (k, kind) = (key(next(30)), next(6));
+                match kind {
+                    0 | 1 => drop(table.delete(&k).unwrap()),
+                    2 => table.put(&k, &vec![7; 5000 + next(100) as usize]).unwrap(),
+                    _ => table.put(&k, &vec![next(3) as u8; 20 + next(2) as usize]).unwrap(),
+                }
+            }
+            if next(5) == 0 {
+                // What is taken back is not shown.
+                let savepoint = txn.savepoint().unwrap();
+                table.put(&key(1), b"taken back").unwrap();
+                table.delete(&key(2)).unwrap();
+                txn.rollback_to(savepoint).unwrap();
+                table.put(&key(3), b"after").unwrap();
+            }
+        }
+        if next(6) == 0 {
+            txn.abort().unwrap()
+        } else {
+            drop(txn.commit().unwrap())
+        }
+        if round % 7 == 0 {
+            replica.apply(&all(&mut feed));
+        }
+    }
+    replica.apply(&all(&mut feed));
+    assert!(replica.0 == read(&env).unwrap(), "the replica differs");
+}
+
+#[test]
+fn every_position_is_one_to_go_on_from_after_a_crash_too() {
+    let disk = SimDisk::new();
+    let env = whole(&disk);
+    put(&env, "t", 0, b"0");
+    // Transactions that are open for long, around the others' commits.
+    let long = env.begin().unwrap();
+    long.bytes_or_create("long").unwrap().put(&key(1), b"early").unwrap();
+    for n in 1..10 {
+        put(&env, "t", n, &n.to_be_bytes());
+    }
+    long.bytes("long").unwrap().put(&key(2), b"late").unwrap();
+    long.commit().unwrap();
+    for n in 10..15 {
+        put(&env, "t", n, &n.to_be_bytes());
+    }
+    let open = env.begin().unwrap();
+    open.bytes("t").unwrap().put(&key(99), b"never").unwrap();
+    put(&env, "u", 1, b"one");
+    let mut feed = env.changes(Lsn(0)).unwrap();
+    let there = all(&mut feed);
+    assert!(there.len() >= 17, "{}", there.len());
+    assert!(there.windows(2).all(|pair| pair[0].lsn < pair[1].lsn));
+    assert!(there.iter().flat_map(|commit| &commit.changes).all(|change| change.key != key(99)));
+    let of_long = there.iter().find(|c| c.changes[0].table.as_deref() == Some("long")).unwrap();
+    assert_eq!(of_long.changes.len(), 2);
+    for (no, commit) in there.iter().enumerate() {
+        assert_eq!(all(&mut env.changes(commit.position).unwrap()), there[no + 1..], "behind commit {no}");
+    }
+    let crashed = disk.after_crash(4);
+    drop(feed);
+    drop(open);
+    let env = whole(&crashed);
+    for (no, commit) in there.iter().enumerate().step_by(3) {
+        assert_eq!(all(&mut env.changes(commit.position).unwrap()), there[no + 1..], "after the crash");
+    }
+}
+
+#[test]
+fn tables_have_the_names_they_had() {
+    let disk = SimDisk::new();
+    let env = tiny().open_on(Arc::new(disk)).unwrap();
+    let from = env.changes(Lsn(u64::MAX)).unwrap().position();
+    put(&env, "a", 1, b"x");
+    put(&env, "b", 1, b"y");
+    env.transact(|txn| txn.drop_table("a")).unwrap();
+    env.reclaim().unwrap();
+    put(&env, "c", 1, b"z");
+    env.transact(|txn| {
+        txn.bytes("b")?.delete(&key(1))?;
+        txn.drop_table("b")
+    })
+    .unwrap();
+    put(&env, "a", 2, b"again");
+    let told: Vec<(String, Vec<u8>)> = all(&mut env.changes(from).unwrap())
+        .into_iter()
+        .flat_map(|commit| commit.changes)
+        .map(|change| (change.table.unwrap_or_default(), change.key))
+        .collect();
+    let expected = [("a", 1), ("b", 1), ("c", 1), ("b", 1), ("a", 2)];
+    assert_eq!(told, expected.map(|(table, n)| (table.to_string(), key(n))));
+}
+
+#[test]
+fn a_follower_waits_and_sees_only_what_is_durable() {
+    let disk = SimDisk::new();
+    let env = open(&disk).unwrap();
+    put(&env, "t", 0, b"x");
+    let mut feed = env.changes(Lsn(u64::MAX)).unwrap();
+    assert!(feed.follow(Some(Duration::from_millis(1))).unwrap().is_none());
+    let writer = env.clone();
+    let thread = std::thread::spawn(move || (0..40).for_each(|n| put(&writer, "t", n, b"y")));
+    for n in 0..40 {
+        let commit = feed.follow(Some(Duration::from_secs(60))).unwrap().expect("a commit");
+        assert_eq!(commit.changes[0].key, key(n));
+    }
+    thread.join().unwrap();
+    let follower = std::thread::spawn(move || feed.follow(None).map(|_| ()));
+    env.close().unwrap();
+    let ended = within(60, "the follower", move || follower.join().unwrap());
+    assert!(matches!(ended, Err(Error::Failed { .. })), "{ended:?}");
+}
+
+#[test]
+fn a_named_feed_keeps_its_log_over_restarts_up_to_its_bound() {
+    let disk = SimDisk::new();
+    let options = || tiny().feed_log_bytes_max(700 << 10);
+    let env = options().open_on(Arc::new(disk.clone())).unwrap();
+    let feed = env.named_changes("search").unwrap();
+    let begin = feed.position();
+    drop(feed);
+    put(&env, "t", 1, b"first");
+    for round in 0..3u64 {
+        (0..80).for_each(|n| put(&env, "t", 100 * round + n, &[3; 500]));
+        env.checkpoint().unwrap();
+    }
+    let pin = env.stat().unwrap().log_pins.into_iter().find(|pin| pin.name == "feed search").unwrap();
+    assert!(pin.lsn <= begin.0 && pin.bytes_max == Some(700 << 10));
+    env.close().unwrap();
+
+    let env = options().open_on(Arc::new(disk.clone())).unwrap();
+    let mut feed = env.named_changes("search").unwrap();
+    let first = feed.next().unwrap().unwrap();
+    assert_eq!(first.changes[0].key, key(1), "nothing was lost over the restart");
+    feed.acknowledge(first.position).unwrap();
+    drop(feed);
+    let env = {
+        let crashed = disk.after_crash(9);
+        drop(env);
+        options().open_on(Arc::new(crashed)).unwrap()
+    };
+    let mut feed = env.named_changes("search").unwrap();
+    assert_eq!(feed.next().unwrap().unwrap().changes[0].key, key(0), "behind what was acknowledged");
+    let rest = all(&mut feed);
+    assert_eq!(rest.len(), 239);
+    drop(feed);
+    // Beyond the bound the log goes, and the feed is told.
+    for round in 0..12u64 {
+        (0..100).for_each(|n| put(&env, "t", 1000 * round + n, &[3; 700]));
+        env.checkpoint().unwrap();
+    }
+    let late = env.named_changes("search").map(|mut feed| feed.next().map(|_| ()));
+    assert!(matches!(late, Err(Error::LogGone { .. }) | Ok(Err(Error::LogGone { .. }))), "lost in silence");
+    assert!(env.forget_changes("search").unwrap() && !env.forget_changes("search").unwrap());
+    assert!(env.stat().unwrap().log_pins.is_empty());
+    assert!(env.named_changes("search").unwrap().next().unwrap().is_none(), "a new name begins now");
+}

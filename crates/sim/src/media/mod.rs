@@ -1,0 +1,55 @@
+//! The media harness: backups taken at random beside random transactions, power failures, and what can be made of them.
+//!
+//! A round is one life of an environment with clients and a keeper, who takes full and incremental backups and
+//! checkpoints. The life ends in order or by a power failure; the disks of backups and archive stay. Then:
+//!
+//! - M1. The backups that say that they are complete are proved by verification.
+//! - M2. Restored to the end or to the LSN of a commit, an environment holds exactly the transactions whose commits lie at
+//!   or before that moment: every one that was acknowledged with such an LSN, none with a later one, and no part of
+//!   any other. Each transaction leaves its mark in a journal, so that what is there says which those are.
+//! - M3. Pages damaged at random places are repaired from backup and log, and everything is as it was; without the log
+//!   since the backup the repair is refused.
+//! - M4. In no case a panic or a hang.
+
+mod life;
+mod proof;
+
+use ledgerstone::Options;
+use ledgerstone_disk::SimDisk;
+
+use crate::counters::Counters;
+use crate::random::Random;
+
+/// The disks of a round.
+struct Disks {
+    env: SimDisk,
+    backups: SimDisk,
+    archive: Option<SimDisk>,
+}
+
+/// Runs the round of a seed.
+///
+/// # Errors
+/// What the engine did that it must not do.
+pub fn run(seed: u64) -> Result<Counters, Vec<String>> {
+    let mut random = Random::new(seed);
+    let archive = random.percent(70).then(SimDisk::new);
+    let disks = Disks { env: SimDisk::new(), backups: SimDisk::new(), archive };
+    let mut counters = Counters::default();
+    let told = life::live(&disks, &mut random, &mut counters)?;
+    proof::prove(&disks, &told, &mut random, &mut counters)?;
+    counters.add("rounds", 1);
+    Ok(counters)
+}
+
+/// Settings with which much happens in little time.
+fn options() -> Options {
+    ledgerstone::Environment::options()
+        .cache_bytes(64 * 4096)
+        .page_count_max(1 << 14)
+        .log_segment_bytes(64 << 10)
+        .log_buffer_bytes(128 << 10)
+        .checkpoint_log_bytes(96 << 10)
+        .lock_count_max(4096)
+        .transaction_count_max(16)
+}

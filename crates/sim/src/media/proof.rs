@@ -1,0 +1,212 @@
+//! What must hold afterwards: M1 to M3.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use ledgerstone::{ArchiveDirectory, Backup, Environment, Error, LogDirectory, Lsn, RepairPages, RestoreTo};
+use ledgerstone_disk::{Disk, Open, SimDisk};
+
+use super::life::{Attempt, JOURNAL, TABLES, Told};
+use super::{Disks, options};
+use crate::counters::Counters;
+use crate::faults::round::simulate;
+use crate::random::Random;
+
+/// Records by table.
+type State = BTreeMap<String, BTreeMap<Vec<u8>, Vec<u8>>>;
+
+fn fail<T>(what: impl Into<String>) -> Result<T, Vec<String>> {
+    Err(vec![what.into()])
+}
+
+pub(super) fn prove(
+    disks: &Disks,
+    told: &Told,
+    random: &mut Random,
+    counters: &mut Counters,
+) -> Result<(), Vec<String>> {
+    let set = match Backup::open_on(&disks.backups) {
+        Ok(set) => set,
+        Err(Error::NotABackup { .. }) => return Ok(()), // The power failed first.
+        Err(error) => return fail(format!("the backups: {error}")),
+    };
+    let files = set.files();
+    counters.add("backups", files.len() as u64);
+    if let Err(error) = set.verify(&mut |_, _| ()) {
+        return fail(format!("verify the backups: {error}"));
+    }
+    let log = archive_log(disks)?;
+    let newest_full = files.iter().rev().find(|file| file.is_full).map_or(0, |file| file.log_end_lsn);
+    let end = files.last().map_or(0, |file| file.log_end_lsn);
+    let lsns: Vec<Lsn> = told.attempts.iter().filter_map(|attempt| attempt.lsn).collect();
+    let within: Vec<Lsn> = lsns.iter().copied().filter(|lsn| (newest_full..end).contains(&lsn.0)).collect();
+    let mut moments = vec![RestoreTo::End];
+    for _ in 0..2 {
+        if !within.is_empty() {
+            moments.push(RestoreTo::Lsn(random.pick(&within)));
+        }
+    }
+    for to in moments {
+        restore(&set, to, Lsn(end), &[], told, random, counters)?;
+    }
+    if let Some(log) = log {
+        // Everything that the archive has, which is what was in full segments.
+        restore(&set, RestoreTo::End, Lsn(u64::MAX), std::slice::from_ref(&log), told, random, counters)?;
+        repair(disks, &set, Some(&log), told, random, counters)
+    } else {
+        repair(disks, &set, None, told, random, counters)
+    }
+}
+
+fn archive_log(disks: &Disks) -> Result<Option<LogDirectory>, Vec<String>> {
+    let Some(archive) = &disks.archive else { return Ok(None) };
+    match ArchiveDirectory::open_on(Arc::new(archive.clone())).and_then(|archive| {
+        let problem = archive.segments(true)?.into_iter().find_map(|segment| segment.problem);
+        Ok((archive, problem))
+    }) {
+        Ok((_, Some(problem))) => fail(format!("the archive: {problem}")),
+        Ok((archive, None)) => match archive.log() {
+            Ok(log) => Ok(Some(log)),
+            Err(Error::NoArchive) => Ok(None), // Nothing was given up yet.
+            Err(error) => fail(format!("the archive's log: {error}")),
+        },
+        Err(error) => fail(format!("the archive: {error}")),
+    }
+}
+
+/// M2. `end`: of what is restored at most; unknown: `u64::MAX`.
+fn restore(
+    set: &Backup,
+    to: RestoreTo,
+    end: Lsn,
+    logs: &[LogDirectory],
+    told: &Told,
+    random: &mut Random,
+    counters: &mut Counters,
+) -> Result<(), Vec<String>> {
+    let target = SimDisk::new();
+    let what = format!("restore to {to:?}{}", if logs.is_empty() { "" } else { " with the archive" });
+    let report = match set.restore_on(Arc::new(target.clone()), to, logs) {
+        Ok(report) => report,
+        Err(Error::LogGone { .. }) if !logs.is_empty() => return Ok(()), // The archive begins behind the backup.
+        Err(error) => return fail(format!("{what}: {error}")),
+    };
+    counters.add("restores", 1);
+    let state = look(&target, random.number(), &what)?;
+    let moment = match to {
+        RestoreTo::Lsn(lsn) => lsn,
+        _ => Lsn(report.end_lsn.saturating_sub(1)),
+    };
+    if report.end_lsn > end.0 {
+        return fail(format!("{what}: ends at {} behind {end}", report.end_lsn));
+    }
+    compare(&state, told, moment, &what)
+}
+
+/// Opens, verifies and reads what is on a disk.
+fn look(disk: &SimDisk, seed: u64, what: &str) -> Result<State, Vec<String>> {
+    let found = simulate(seed, disk, || -> Result<State, Error> {
+        let env = options().open_on(Arc::new(disk.clone()))?;
+        let report = env.verify(&mut |_| {})?;
+        if let Some(problem) = report.problems.first() {
+            return Err(Error::Corrupt { what: format!("{}: {}", problem.place, problem.what) });
+        }
+        let state = read(&env)?;
+        env.close()?;
+        Ok(state)
+    })?;
+    found.map_err(|error| vec![format!("{what}: {error}")])
+}
+
+fn read(env: &Environment) -> Result<State, Error> {
+    let txn = env.begin()?;
+    let mut state = State::new();
+    for name in TABLES.iter().chain([&JOURNAL]) {
+        let records = match txn.bytes(name) {
+            Err(Error::NoSuchTable(_)) => continue, // A moment before it was made.
+            other => other?.range(..)?.collect::<Result<_, _>>()?,
+        };
+        state.insert((*name).to_string(), records);
+    }
+    txn.abort()?;
+    Ok(state)
+}
+
+/// What is there is what the transactions of the journal made, and these are the right ones.
+fn compare(found: &State, told: &Told, moment: Lsn, what: &str) -> Result<(), Vec<String>> {
+    let empty = BTreeMap::new();
+    let journal: BTreeSet<&Vec<u8>> = found.get(JOURNAL).unwrap_or(&empty).keys().collect();
+    let mut there: Vec<&Attempt> = Vec::new();
+    for attempt in &told.attempts {
+        let is_there = journal.contains(&attempt.mark);
+        match attempt.lsn {
+            Some(lsn) if (lsn <= moment) != is_there => {
+                let word = if is_there { "there" } else { "missing" };
+                return fail(format!("{what}: the transaction with commit {lsn} is {word} at {moment}"));
+            }
+            _ if is_there => there.push(attempt),
+            _ => {}
+        }
+    }
+    if there.len() != journal.len() {
+        return fail(format!("{what}: {} marks of {} transactions", journal.len(), there.len()));
+    }
+    there.sort_by_key(|attempt| attempt.order);
+    let mut expected: BTreeMap<&str, BTreeMap<&[u8], &[u8]>> = BTreeMap::new();
+    for write in there.iter().flat_map(|attempt| &attempt.writes) {
+        let records = expected.entry(write.table).or_default();
+        match &write.value {
+            Some(value) => drop(records.insert(&write.key, value)),
+            None => drop(records.remove(&write.key[..])),
+        }
+    }
+    for table in TABLES {
+        let there = found.get(table).unwrap_or(&empty);
+        let wanted = expected.remove(table).unwrap_or_default();
+        let same = there.len() == wanted.len()
+            && there.iter().zip(&wanted).all(|((a, b), (c, d))| a.as_slice() == *c && b.as_slice() == *d);
+        if !same {
+            return fail(format!("{what}: table {table} at {moment} differs from {} transactions", journal.len()));
+        }
+    }
+    Ok(())
+}
+
+/// M3.
+fn repair(
+    disks: &Disks,
+    set: &Backup,
+    log: Option<&LogDirectory>,
+    told: &Told,
+    random: &mut Random,
+    counters: &mut Counters,
+) -> Result<(), Vec<String>> {
+    let disk = if told.crashed { disks.env.after_crash(random.number()) } else { disks.env.snapshot() };
+    // A recovery first, which is not what is tested here.
+    let before = look(&disk, random.number(), "open again")?;
+    damage(&disk, random).map_err(|error| vec![format!("damage: {error}")])?;
+    match set.repair_on(Arc::new(disk.clone()), &RepairPages::AllDamaged, log) {
+        Ok(report) => counters.add("repaired_pages", report.repaired.len() as u64),
+        // The recovery's own log is not in the archive, and without one the log since the backup may be gone.
+        Err(Error::LogGone { .. }) => {
+            counters.add("repairs_without_log", 1);
+            return Ok(());
+        }
+        Err(error) => return fail(format!("repair: {error}")),
+    }
+    let after = look(&disk, random.number(), "after the repair")?;
+    if after == before { Ok(()) } else { fail("after the repair: other records than before the damage") }
+}
+
+/// Changes bytes of some pages.
+fn damage(disk: &SimDisk, random: &mut Random) -> Result<(), ledgerstone_disk::DiskError> {
+    let file = disk.open("data", Open::EXISTING)?;
+    let len = file.len()?;
+    for _ in 0..random.between(1, 6) {
+        let at = random.below(len);
+        let mut byte = [0];
+        file.read_at(at, &mut byte)?;
+        file.write_at(at, &[byte[0] ^ (1 << random.below(8))])?;
+    }
+    file.sync()
+}

@@ -1,0 +1,70 @@
+//! What an operation's arguments say about a record: for readers of the log who want changes of tables, not of pages.
+
+use ledgerstone_page::{OpId, PageId};
+
+use super::args::{InsertArgs, PatchArgs, ReplaceArgs, read_place};
+use super::node::{BLOB, GHOST};
+use super::ops::{OP_NODE_DELETE, OP_NODE_INSERT, OP_NODE_PATCH, OP_NODE_REPLACE, OP_NODE_REVIVE};
+use crate::blob::BlobRef;
+
+/// A record's value on one side of a change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Side<'a> {
+    /// There was none, or is none any more.
+    Absent,
+    /// These bytes.
+    Value(&'a [u8]),
+    /// So many bytes, which lie outside of the tree.
+    Large(u64),
+    /// These bytes at this offset; the others are the same on both sides and not in the log.
+    Part(usize, &'a [u8]),
+    /// There was one, which is not in the log.
+    Unknown,
+}
+
+/// The change of one record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RecordChange<'a> {
+    /// Root page of the tree.
+    pub root: PageId,
+    /// Its key.
+    pub key: &'a [u8],
+    /// Before.
+    pub old: Side<'a>,
+    /// After.
+    pub new: Side<'a>,
+}
+
+/// What an operation does to a record; `None` if it changes none, or the arguments cannot be read. For any bytes.
+#[must_use]
+pub fn record_change(op: OpId, args: &[u8]) -> Option<RecordChange<'_>> {
+    let (place, old, new) = match op {
+        OP_NODE_INSERT => {
+            let a = InsertArgs::read(args)?;
+            (a.place, Side::Absent, side(a.header, a.value))
+        }
+        OP_NODE_DELETE => (read_place(args)?, Side::Unknown, Side::Absent),
+        OP_NODE_REVIVE => (read_place(args)?, Side::Absent, Side::Unknown),
+        OP_NODE_PATCH => {
+            let a = PatchArgs::read(args)?;
+            (a.place, Side::Part(a.offset, a.old), Side::Part(a.offset, a.new))
+        }
+        OP_NODE_REPLACE => {
+            let a = ReplaceArgs::read(args)?;
+            (a.place, side(a.old_header, a.old), side(a.new_header, a.new))
+        }
+        _ => return None,
+    };
+    Some(RecordChange { root: place.root, key: place.key, old, new })
+}
+
+fn side(header: u16, value: &[u8]) -> Side<'_> {
+    if header & GHOST != 0 {
+        Side::Absent
+    } else if header & BLOB != 0 {
+        BlobRef::decode(value).map_or(Side::Unknown, |blob| Side::Large(blob.len))
+    } else {
+        Side::Value(value)
+    }
+}
