@@ -5,6 +5,7 @@
 #   make test                 everything CI runs, bounded
 #   make crash ROUNDS=100000  simulated power failures over random transactions
 #   make faults ROUNDS=30000  random transactions, and every command, on a disk that refuses, lies, or stores other bytes
+#   make media ROUNDS=30000   backups beside random transactions and power failures; restores and repairs compared with a model
 #   make histories            serializability of concurrent random transactions
 #   make loom                 models of latches, log buffer and page table, all orders
 #   make fuzz SECONDS=60      each fuzz target for that long
@@ -38,7 +39,7 @@ export CARGO_TERM_COLOR ?= never
 SIM := cargo run --quiet --release -p ledgerstone-sim --
 PLANTED := cargo run --quiet --release -p ledgerstone-sim --features planted --
 
-.PHONY: help demo test crash faults planted histories loom fuzz bench deny data release install clean flash-crash port-kills port-net port-bench
+.PHONY: help demo test crash faults media planted histories loom fuzz bench deny data release install clean flash-crash port-kills port-net port-bench
 
 help:
 	@sed -n 's/^#   \(make .*\)/\1/p' Makefile
@@ -61,6 +62,10 @@ faults:
 	@scripts/need.sh rust
 	@scripts/one.sh "fault campaign, $(ROUNDS) rounds" $(SIM) faults --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED))
 	@FAULT_STEP=$(if $(QUICK),47,5) scripts/one.sh "every command under faults" cargo test --quiet -p ledgerstone-cli --test faults
+
+media:
+	@scripts/need.sh rust
+	@scripts/one.sh "media campaign, $(ROUNDS) rounds" $(SIM) media --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED))
 
 planted:
 	@scripts/need.sh rust
