@@ -1,0 +1,108 @@
+//! Devices that fill up, wear out and forget bits: refusals are clear, and nothing committed is lost.
+
+use ledgerstone_flash::FlashError;
+use ledgerstone_flash::flag::{FlagConfig, FlagStore, Mode};
+use ledgerstone_flash::nand::memory::{Content, MemoryNand};
+use ledgerstone_flash::nand::{Geometry, Timing};
+use ledgerstone_flash::rng::Rng;
+use ledgerstone_flash::transact::Transactions;
+
+fn store(mode: Mode, content: Content, endurance: Option<u32>) -> FlagStore<MemoryNand> {
+    let geometry = Geometry { pages_per_block: 8, page_bytes: 1024, ..Geometry::small(32) };
+    let mut nand = MemoryNand::new(geometry, Timing::paper(), content).unwrap();
+    nand.set_bad(5);
+    nand.set_endurance(endurance);
+    FlagStore::open(nand, FlagConfig::new(mode)).unwrap()
+}
+
+fn read(store: &mut FlagStore<MemoryNand>, lba: u32) -> u64 {
+    let mut bytes = [0; 8];
+    store.read(None, lba, &mut bytes).unwrap();
+    u64::from_le_bytes(bytes)
+}
+
+#[test]
+fn a_full_device_refuses_stays_readable_and_recovers_by_an_abort() {
+    for mode in [Mode::Cfc, Mode::Afc] {
+        let mut store = store(mode, Content::Fingerprint, None);
+        let txn = store.begin();
+        for lba in 0..store.page_count() {
+            store.write(txn, lba, &u64::from(lba).to_le_bytes()).unwrap();
+        }
+        store.commit(txn).unwrap();
+        // Second versions of everything do not fit beside the first.
+        let txn = store.begin();
+        let refused = (0..store.page_count()).find_map(|lba| store.write(txn, lba, &[7; 8]).err());
+        assert!(matches!(refused, Some(FlashError::Full { .. })), "{refused:?}");
+        for lba in 0..store.page_count() {
+            assert_eq!(read(&mut store, lba), u64::from(lba));
+        }
+        store.abort(txn).unwrap();
+        let txn = store.begin();
+        store.write(txn, 3, &33u64.to_le_bytes()).unwrap();
+        store.commit(txn).unwrap();
+        assert_eq!((read(&mut store, 3), read(&mut store, 4)), (33, 4));
+    }
+}
+
+#[test]
+fn worn_out_blocks_leave_service_without_losing_anything() {
+    for mode in [Mode::Cfc, Mode::Afc] {
+        let mut store = store(mode, Content::Fingerprint, Some(12));
+        let mut model = vec![u64::MAX; 16];
+        let mut rng = Rng::new(3);
+        let end = loop {
+            let txn = store.begin();
+            let (lba, value) = (rng.below(16) as u32, rng.next_u64());
+            match store.write(txn, lba, &value.to_le_bytes()).and_then(|()| store.commit(txn)) {
+                Ok(()) => model[lba as usize] = value,
+                Err(error) => break error,
+            }
+            for (lba, value) in model.iter().enumerate() {
+                assert_eq!(read(&mut store, lba as u32), *value);
+            }
+        };
+        assert!(matches!(end, FlashError::Full { .. }), "{end}");
+        assert!(store.core().stats.blocks_lost > 5, "{:?}", store.core().stats);
+        for (lba, value) in model.iter().enumerate() {
+            assert_eq!(read(&mut store, lba as u32), *value);
+        }
+    }
+}
+
+#[test]
+fn one_flipped_bit_a_sector_is_put_right_and_two_are_reported() {
+    let mut store = store(Mode::Cfc, Content::Full, None);
+    let data: Vec<u8> = (0..1024u32).map(|i| i as u8).collect();
+    let txn = store.begin();
+    store.write(txn, 0, &data).unwrap();
+    store.commit(txn).unwrap();
+    // The first page that is written on an empty device is the first of its first block.
+    let nand = &mut store.core_mut().nand;
+    nand.flip_data_bit(0, 77);
+    nand.flip_data_bit(0, 4096 + 5);
+    nand.flip_spare_bit(0, 70);
+    let mut found = vec![0; 1024];
+    store.read(None, 0, &mut found).unwrap();
+    assert_eq!(found, data);
+    assert_eq!(store.core().stats.bits_corrected, 2);
+    store.core_mut().nand.flip_data_bit(0, 78);
+    assert!(matches!(store.read(None, 0, &mut found), Err(FlashError::Unreadable(0))));
+}
+
+#[test]
+fn wear_is_spread_over_blocks_whose_data_never_moves() {
+    let mut store = store(Mode::Cfc, Content::Fingerprint, None);
+    let txn = store.begin();
+    for lba in 0..store.page_count() {
+        store.write(txn, lba, &[1; 8]).unwrap();
+    }
+    store.commit(txn).unwrap();
+    for round in 0..60_000u32 {
+        let txn = store.begin();
+        store.write(txn, round % 4, &round.to_le_bytes()).unwrap();
+        store.commit(txn).unwrap();
+    }
+    let (least, most, _) = store.core().wear();
+    assert!(least > 0 && most - least <= 64 + 64, "erases between {least} and {most}");
+}
