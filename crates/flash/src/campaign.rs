@@ -318,6 +318,14 @@ mod tests {
         }
     }
 
+    /// Found by a campaign: each cut recovery copied all recent pages again, until no block was free.
+    #[test]
+    fn recoveries_cut_again_and_again_do_not_fill_the_device() {
+        if let Err(broken) = round(Mode::Cfc, Rules::corrected(), 107_735, &mut Report::default()) {
+            panic!("{broken}");
+        }
+    }
+
     #[test]
     fn afc_keeps_its_promises_through_random_power_cuts() {
         check(Mode::Afc, 250);

@@ -49,7 +49,7 @@ fn a_full_device_refuses_stays_readable_and_recovers_by_an_abort() {
 fn worn_out_blocks_leave_service_without_losing_anything() {
     for mode in [Mode::Cfc, Mode::Afc] {
         let mut store = store(mode, Content::Fingerprint, Some(12));
-        let mut model = vec![u64::MAX; 16];
+        let mut model = [u64::MAX; 16];
         let mut rng = Rng::new(3);
         let end = loop {
             let txn = store.begin();

@@ -29,7 +29,7 @@ impl<N: Nand> Protocol<N> for Tables {
         }
         // Running: the copy joins the end of the chain, and so holds together what its going would tear (A2).
         copy.flag = Flag::Unset;
-        copy.back = u64::from(self.mode == Mode::Afc);
+        copy.back = 1;
         if let Some(last) = last.filter(|last| last.pba != from) {
             copy.link = last.as_link();
         }
@@ -126,7 +126,7 @@ impl Tables {
     /// A flag that was cut once cannot be programmed again within the device's limit: the page is written again.
     pub(super) fn write_true<N: Nand>(&mut self, core: &mut Core<N>, pba: Pba) -> Result<()> {
         let Some(meta) = core.read_meta(pba)? else { return Ok(()) };
-        let meta = Meta { flag: Flag::Set, ..meta };
+        let meta = Meta { flag: Flag::Set, back: 0, ..meta };
         if let Some(copy) = rewrite(core, pba, &meta)? {
             if core.map[meta.lba as usize] == pba {
                 core.map[meta.lba as usize] = copy.pba;

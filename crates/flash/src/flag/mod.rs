@@ -164,7 +164,7 @@ impl<N: Nand> FlagStore<N> {
             Mode::Afc if txn.chain.0.is_empty() => Flag::Unset,
             Mode::Afc => Flag::Cleared,
         };
-        meta.back = u64::from(mode == Mode::Afc && meta.flag == Flag::Unset);
+        meta.back = u64::from(meta.flag == Flag::Unset);
         let pba = self.core.write(None, &mut meta, data, &[])?;
         self.core.stats.pages_written += 1;
         let txn = self.tables.running_txn(xid)?;

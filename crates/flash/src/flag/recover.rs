@@ -84,7 +84,8 @@ pub(super) fn open<N: Nand>(nand: N, config: FlagConfig) -> Result<FlagStore<N>>
                 core.kill(older);
             }
             core.set_current(meta.lba, pba);
-            if meta.xid >= low && (config.mode == Mode::Cfc || meta.back == 1) {
+            // Only a flag that was programmed later than its page can have been cut.
+            if meta.xid >= low && meta.back == 1 {
                 recent.push(*found);
             }
         } else {

@@ -173,7 +173,7 @@ impl Mounted {
             return Ok(()); // There is a newer copy, or it is a verdict, which every recovery writes anew.
         };
         let copy = match decide(&found.meta) {
-            Some(flag) => rewrite(core, suspect, &Meta { flag, ..found.meta })?,
+            Some(flag) => rewrite(core, suspect, &Meta { flag, back: 0, ..found.meta })?,
             None => None,
         };
         if let Some(copy) = copy {

@@ -10,9 +10,9 @@
 //!      8     4  xid       transaction that wrote it; 0 none
 //!     12     6  version   of the logical page; a number from the device's one counter, higher is newer
 //!     18     6  sequence  number of this physical write, from the same counter; never used twice
-//!     24     4  link page      CFC, AFC: physical page before it in its transaction; SCC, BPCC: next logical page
-//!     28     6  link number    CFC, AFC: that page's sequence (rule 1); SCC, BPCC: that page's version
-//!     34     6  back      BPCC: last committed version of the logical page; AFC: 1 if the flag was FALSE at first
+//!     24     4  link page      physical page before it in its transaction
+//!     28     6  link number    that page's sequence (rule 1)
+//!     34     6  back      1 if the flag was FALSE when the page was programmed, else 0
 //!     40     4  low       lowest transaction that was running when this page was written
 //!     44     4  CRC-32C of bytes 1 and 4..44
 //!     48     4  CRC-32C of the data area as it was given
@@ -88,12 +88,12 @@ impl Flag {
     }
 }
 
-/// A reference to another page, by place and number (rule 1) or by name and version.
+/// A reference to another page, by place and number (rule 1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Link {
-    /// CFC, AFC: physical page. SCC, BPCC: logical page. `u32::MAX`: none.
+    /// Physical page; `u32::MAX`: none.
     pub page: u32,
-    /// CFC, AFC: its sequence number. SCC, BPCC: its version.
+    /// Its sequence number.
     pub number: u64,
 }
 
@@ -124,7 +124,7 @@ pub struct Meta {
     pub sequence: u64,
     /// The link.
     pub link: Link,
-    /// The back pointer.
+    /// 1 if the flag was FALSE when the page was programmed.
     pub back: u64,
     /// Lowest transaction running at the time.
     pub low: Xid,
