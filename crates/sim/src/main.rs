@@ -35,7 +35,7 @@ enum Command {
     Faults(FaultArgs),
     /// Backups beside random transactions and power failures; restores to a moment and repairs, and a comparison with a model.
     Media(FaultArgs),
-    /// Serializability of concurrent random transactions, simulated and on real threads.
+    /// What the isolation levels promise to concurrent random transactions, simulated and on real threads.
     Histories(HistoryArgs),
     /// Switches on each planted bug in turn and fails if neither crashes, faults, media nor histories find it.
     Planted(PlantedArgs),
@@ -425,7 +425,10 @@ fn histories(args: HistoryArgs) -> anyhow::Result<bool> {
         let size = Size {
             client_count: args.threads,
             transaction_count: args.transactions,
-            key_count: [4, 16, 64][(number % 3) as usize],
+            key_count: [4, 16, 64][(number / 5 % 3) as usize],
+            isolation: Size::level_of(number),
+            value_bytes: [8, 700][(number / 5 % 2) as usize],
+            version_store_bytes: 4 << 20,
         };
         let problems = match workload::run_on_threads(dir.path(), seed, size) {
             Ok(history) => {
@@ -468,7 +471,11 @@ fn find_planted(args: &PlantedArgs) -> anyhow::Result<bool> {
         let mut arguments = vec!["--planted".to_owned(), bug.name().to_owned()];
         // The harness that is likeliest to find it goes first; each has all the rounds.
         let harnesses = match bug {
-            Bug::NoGapLocks => ["histories", "crash", "faults", "media"],
+            Bug::NoGapLocks
+            | Bug::CommitStampLate
+            | Bug::FloorIgnored
+            | Bug::GhostPurgedEarly
+            | Bug::LastCommitterWins => ["histories", "crash", "faults", "media"],
             Bug::ChecksumUnread | Bug::WriteErrorForgotten => ["faults", "crash", "histories", "media"],
             Bug::BackupAheadOfLog | Bug::RepairSkipsRecord => ["media", "crash", "faults", "histories"],
             _ => ["crash", "faults", "histories", "media"],

@@ -317,7 +317,7 @@ settings! {
     version_store_bytes: u64 {
         default: 16 << 20,
         unit: Bytes,
-        limits: Limits::Range(64 << 10, 1 << 38),
+        limits: Limits::Range(16 << 10, 1 << 38),
         effect: Open,
         setter: version_store_bytes(bytes: u64) => bytes,
     }

@@ -16,13 +16,19 @@
 //! reader comes after the writer of the first and before the one who overwrote the last: edges that hold whichever
 //! it was.
 //!
+//! Transactions of weaker levels are checked against what those promise (`levels.rs`). In the graph they have the edges of what
+//! they wrote and of what they surely read, but none for what others overwrote later: that is what their levels allow.
+//!
 //! Besides cycles: reads of values that were never written, were rolled back (G1a), or were not the last of their
 //! transaction (G1b); a transaction that does not see its own writes.
 
 use std::collections::BTreeMap;
 
+use ledgerstone::Isolation;
+
 use super::graph::Graph;
 use super::history::{Access, Act, History, Item, Seen, Transaction};
+use super::levels;
 
 /// Why one transaction comes before another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,9 +55,9 @@ pub struct Findings {
 }
 
 /// A version of an item. `writer` is none for the initial one.
-struct Version {
-    value: Option<u64>,
-    writer: Option<usize>,
+pub(super) struct Version {
+    pub(super) value: Option<u64>,
+    pub(super) writer: Option<usize>,
 }
 
 /// Checks a history.
@@ -69,8 +75,11 @@ pub fn check(history: &History) -> Findings {
             }
         }
     }
+    problems.extend(levels::check_dirty_writes(history));
+    problems.extend(levels::check_first_committers(&versions, &committed));
     for (reader, transaction) in committed.iter().enumerate() {
         let mut own: BTreeMap<Item, Option<u64>> = BTreeMap::new();
+        let mut unlocked: Vec<(Access, Seen)> = Vec::new();
         for access in &transaction.accesses {
             match access.act {
                 Act::Write(value) => {
@@ -82,6 +91,7 @@ pub fn check(history: &History) -> Findings {
                         "{} saw {seen:?} of {:?} after it had written {value:?} itself",
                         transaction.name, access.item
                     )),
+                    None if transaction.isolation != Isolation::Serializable => unlocked.push((*access, seen)),
                     None => {
                         let versions = versions.get(&access.item).map_or(&[][..], |versions| &versions[..]);
                         match place(access, seen, versions, reader, &committed) {
@@ -97,6 +107,12 @@ pub fn check(history: &History) -> Findings {
                         }
                     }
                 },
+            }
+        }
+        if !unlocked.is_empty() {
+            match levels::check_reads(transaction, &unlocked, &versions, &committed, history) {
+                Ok(sources) => sources.into_iter().for_each(|(writer, item)| graph.add(writer, reader, Why::Wr(item))),
+                Err(problem) => problems.push(problem),
             }
         }
     }
@@ -132,7 +148,7 @@ fn versions(history: &History, committed: &[&Transaction]) -> BTreeMap<Item, Vec
     versions
 }
 
-fn matches(seen: Seen, value: Option<u64>) -> bool {
+pub(super) fn matches(seen: Seen, value: Option<u64>) -> bool {
     match seen {
         Seen::Absent => value.is_none(),
         Seen::Present => value.is_some(),
@@ -271,7 +287,11 @@ mod tests {
     fn transaction(name: &str, lsn: Option<u64>, accesses: &[(Item, Act)]) -> Transaction {
         Transaction {
             name: name.into(),
+            isolation: Isolation::Serializable,
+            snapshot: None,
             began: 1,
+            begun: 1,
+            ending: 5,
             accesses: accesses.iter().map(|&(item, act)| Access { item, act, began: 2, ended: 9 }).collect(),
             commit: lsn.map(|lsn| Commit { asked: 5, answered: 10, lsn }),
         }
@@ -372,5 +392,62 @@ mod tests {
             late,
         ];
         assert_eq!(problems(history), Vec::<String>::new(), "the later absence explains it");
+    }
+
+    fn at(isolation: Isolation, snapshot: Option<u64>, transaction: Transaction) -> Transaction {
+        Transaction { isolation, snapshot, ..transaction }
+    }
+
+    #[test]
+    fn snapshots_may_skew_writes_and_nothing_else() {
+        let snapshot = |name, lsn, accesses: &[(Item, Act)]| {
+            at(Isolation::Snapshot, Some(1), transaction(name, Some(lsn), accesses))
+        };
+        let skew = vec![
+            snapshot("a", 1, &[read(X, 100), read(Y, 200), write(X, 1)]),
+            snapshot("b", 2, &[read(X, 100), read(Y, 200), write(Y, 2)]),
+        ];
+        assert_eq!(problems(skew), Vec::<String>::new());
+        let lost = vec![snapshot("a", 1, &[read(X, 100), write(X, 1)]), snapshot("b", 2, &[read(X, 100), write(X, 2)])];
+        found(lost, "lost update");
+        let later = vec![transaction("a", Some(1), &[write(X, 1)]), snapshot("b", 0, &[read(X, 1)])];
+        found(later, "saw Value(1)");
+        let split = vec![
+            transaction("a", Some(1), &[write(X, 1), write(Y, 1)]),
+            at(Isolation::Snapshot, Some(1), transaction("b", Some(0), &[read(X, 100), read(Y, 1)])),
+        ];
+        found(split, "has its snapshot at 1");
+        let mut stale = snapshot("b", 0, &[read(X, 100)]);
+        stale.began = 20;
+        found(vec![transaction("a", Some(1), &[write(X, 1)]), stale], "does not see a");
+    }
+
+    #[test]
+    fn read_committed_may_change_between_calls_but_not_in_one() {
+        let both = [transaction("a", Some(1), &[write(X, 1), write(Y, 1)])];
+        let reader = |second| {
+            let mut reader = at(Isolation::ReadCommitted, None, transaction("r", Some(0), &[read(X, 100), read(Y, 1)]));
+            reader.accesses[1].began += second;
+            reader
+        };
+        let with = |reader: Transaction| both.iter().cloned().chain([reader]).collect::<Vec<_>>();
+        assert_eq!(problems(with(reader(1))), Vec::<String>::new(), "two calls");
+        found(with(reader(0)), "at no moment");
+        let dirty = at(Isolation::ReadCommitted, None, transaction("r", Some(0), &[read(X, 7)]));
+        found(vec![transaction("a", None, &[write(X, 7)]), dirty], "at no moment");
+    }
+
+    #[test]
+    fn read_uncommitted_reads_what_somebody_wrote_and_never_writes_over_it() {
+        let reader = |value| at(Isolation::ReadUncommitted, None, transaction("r", Some(0), &[read(X, value)]));
+        assert_eq!(problems(vec![transaction("a", None, &[write(X, 7)]), reader(7)]), Vec::<String>::new());
+        found(vec![transaction("a", None, &[write(X, 7)]), reader(8)], "nobody had written");
+        let writer = |name, lsn, answered, ending| {
+            let mut writer = at(Isolation::ReadUncommitted, None, transaction(name, Some(lsn), &[write(X, lsn)]));
+            (writer.accesses[0].ended, writer.ending) = (answered, ending);
+            writer
+        };
+        assert_eq!(problems(vec![writer("a", 1, 3, 5), writer("b", 2, 6, 8)]), Vec::<String>::new());
+        found(vec![writer("a", 1, 3, 5), writer("b", 2, 4, 8)], "a dirty write");
     }
 }

@@ -5,6 +5,8 @@
 //!
 //! Times are ticks of one counter, taken before and after each call. They say only what certainly came before what.
 
+use ledgerstone::Isolation;
+
 /// A key of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Item {
@@ -52,8 +54,16 @@ pub struct Access {
 pub struct Transaction {
     /// For reports: client and number.
     pub name: String,
+    /// What it was promised.
+    pub isolation: Isolation,
+    /// The LSN of its snapshot, if it had one.
+    pub snapshot: Option<u64>,
     /// Tick before it began.
     pub began: u64,
+    /// Tick after it began.
+    pub begun: u64,
+    /// Tick before the call that ended it, by a commit, an abort or an error: until then it has its locks.
+    pub ending: u64,
     /// Its accesses in order.
     pub accesses: Vec<Access>,
     /// If it committed.

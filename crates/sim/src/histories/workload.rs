@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
-use ledgerstone::{BytesTable, Durability, Environment, Error, Locking};
+use ledgerstone::{BytesTable, Durability, Environment, Error, Isolation, Locking, TransactionOptions};
 use ledgerstone_disk::{Disk, FileDisk, SimDisk};
 use ledgerstone_region::sync::{self, Scheduler};
 
@@ -29,6 +29,12 @@ pub struct Size {
     pub transaction_count: u64,
     /// Keys of each table.
     pub key_count: u32,
+    /// Level of all transactions; `None`: each draws one.
+    pub isolation: Option<Isolation>,
+    /// Bytes of a value: small ones share a leaf, large ones make leaves split and ghosts be purged.
+    pub value_bytes: usize,
+    /// Memory of the version store.
+    pub version_store_bytes: u64,
 }
 
 impl Size {
@@ -38,7 +44,15 @@ impl Size {
             client_count: random.between(2, 6),
             transaction_count: random.between(4, 14),
             key_count: random.pick(&[3, 6, 12, 40]),
+            isolation: None,
+            value_bytes: random.pick(&[8, 8, 700]),
+            version_store_bytes: random.pick(&[16 << 10, 1 << 20, 1 << 20]),
         }
+    }
+
+    /// The level of the n-th run: each in turn, and all of them together.
+    pub fn level_of(number: u64) -> Option<Isolation> {
+        Isolation::ALL.get((number % 5) as usize).copied()
     }
 }
 
@@ -48,15 +62,15 @@ impl Size {
 /// What went wrong before there was a history: an error, a panic, a hang.
 pub fn simulate(seed: u64) -> Result<History, Vec<String>> {
     let mut random = Random::new(seed ^ 0x6869_7374);
-    let size = Size::small(&mut random);
+    let size = Size { isolation: Size::level_of(seed), ..Size::small(&mut random) };
     let disk = SimDisk::new();
     let schedule_seed = random.number();
     let body = || {
         let shared: Arc<dyn Disk> = Arc::new(disk.clone());
         let escalate_after = random.pick(&[4, 4096]);
-        // Every fifth seed locks leaves.
-        let locking = if seed % 5 == 2 { Locking::Pages } else { Locking::Hierarchical };
-        let env = open(shared, locking, escalate_after, 128 * 4096)?;
+        // Some seeds, at each level, lock leaves.
+        let locking = if seed % 7 == 2 { Locking::Pages } else { Locking::Hierarchical };
+        let env = open(shared, locking, escalate_after, 128 * 4096, size)?;
         // From here on each operation of the disk is a place to lose the baton.
         disk.set_hook(Arc::new(sync::yield_point));
         run(env, random.number(), size)
@@ -78,12 +92,12 @@ pub fn simulate(seed: u64) -> Result<History, Vec<String>> {
 /// What went wrong before there was a history.
 pub fn run_on_threads(dir: &Path, seed: u64, size: Size) -> Result<History, Vec<String>> {
     let disk: Arc<dyn Disk> = Arc::new(FileDisk::new(dir));
-    let locking = if seed % 5 == 2 { Locking::Pages } else { Locking::Hierarchical };
-    let env = open(disk, locking, 4096, 8 << 20).map_err(|error| vec![error])?;
+    let locking = if seed % 7 == 2 { Locking::Pages } else { Locking::Hierarchical };
+    let env = open(disk, locking, 4096, 8 << 20, size).map_err(|error| vec![error])?;
     run(env, seed, size).map_err(|error| vec![error])
 }
 
-fn open(disk: Arc<dyn Disk>, locking: Locking, escalate_after: u32, cache_bytes: u64) -> Result<Environment, String> {
+fn open(disk: Arc<dyn Disk>, locking: Locking, escalate_after: u32, cache_bytes: u64, size: Size) -> Result<Environment, String> {
     let options = Environment::options()
         .cache_bytes(cache_bytes)
         .log_segment_bytes(256 << 10)
@@ -94,6 +108,7 @@ fn open(disk: Arc<dyn Disk>, locking: Locking, escalate_after: u32, cache_bytes:
         .escalate_after(escalate_after)
         .lock_count_max(16384)
         .transaction_count_max(64)
+        .version_store_bytes(size.version_store_bytes)
         .page_count_max(1 << 16);
     options.open_on(disk).map_err(|error| format!("open: {error}"))
 }
@@ -116,7 +131,7 @@ fn run(env: Environment, seed: u64, size: Size) -> Result<History, String> {
             let records = txn.create_table(&table_name(table))?;
             for key in (0..size.key_count).filter(|key| key % 2 == 0) {
                 let value = clock.fetch_add(1, SeqCst);
-                records.put(&key_bytes(key), &value.to_le_bytes())?;
+                records.put(&key_bytes(key), &value_of(value, size))?;
                 history.initial.push((Item { table, key }, value));
             }
         }
@@ -159,13 +174,19 @@ impl Client {
         for number in 0..self.size.transaction_count {
             let mut transaction = Transaction {
                 name: format!("T{}.{number}", self.number),
+                isolation: self.size.isolation.unwrap_or_else(|| self.random.pick(&Isolation::ALL)),
+                snapshot: None,
                 began: self.tick(),
+                begun: 0,
+                ending: 0,
                 accesses: Vec::new(),
                 commit: None,
             };
             match self.transaction(&mut transaction) {
                 Ok(()) => {}
-                Err(error) if error.is_retryable() || matches!(error, Error::LockTableFull) => {}
+                Err(error)
+                    if error.is_retryable() || matches!(error, Error::LockTableFull | Error::SnapshotTooOld { .. }) => {
+                }
                 Err(error) => return Err(format!("{}: {error} ({error:?})", transaction.name)),
             }
             done.push(transaction);
@@ -176,13 +197,22 @@ impl Client {
     fn transaction(&mut self, transaction: &mut Transaction) -> Result<(), Error> {
         let durabilities =
             [Durability::Volatile, Durability::Volatile, Durability::Async, Durability::Pipelined, Durability::Sync];
-        let txn = self.env.begin_with(with_durability(self.random.pick(&durabilities)))?;
-        let tables = [txn.bytes(&table_name(0))?, txn.bytes(&table_name(1))?];
+        let options = with_durability(self.random.pick(&durabilities));
         let only_reads = self.random.percent(20);
-        for _ in 0..self.random.between(1, 5) {
+        let isolation = Some(transaction.isolation);
+        let txn = self.env.begin_with(TransactionOptions { isolation, read_only: only_reads, ..options })?;
+        transaction.begun = self.tick();
+        transaction.ending = transaction.begun;
+        transaction.snapshot = txn.snapshot_lsn().map(|lsn| lsn.0);
+        let tables = [txn.bytes(&table_name(0))?, txn.bytes(&table_name(1))?];
+        // Who only reads without locks may well take long.
+        let is_long = only_reads && transaction.isolation != Isolation::Serializable && self.random.percent(30);
+        for _ in 0..self.random.between(1, if is_long { 30 } else { 5 }) {
             sync::yield_point("client");
+            transaction.ending = self.tick();
             self.step(&tables, only_reads, transaction)?;
         }
+        transaction.ending = self.tick();
         if self.random.percent(10) {
             return txn.abort();
         }
@@ -199,16 +229,17 @@ impl Client {
         let number = self.tick();
         let began = self.tick();
         let mut acts: Vec<(Item, Act)> = Vec::new();
+        let value = value_of(number, self.size);
         let kind = self.random.weighted(if only_reads { &[6, 0, 4] } else { &[6, 3, 5, 8, 4, 5, 5] });
         match kind {
             0 => acts.push((item, Act::Read(seen(records.get(&key)?)))),
             1 => acts.push((item, Act::Read(seen(records.get_for_update(&key)?)))),
             2 => self.scan(records, item, &mut acts)?,
             3 => {
-                records.put(&key, &number.to_le_bytes())?;
+                records.put(&key, &value)?;
                 acts.push((item, Act::Write(Some(number))));
             }
-            4 => match records.insert_new(&key, &number.to_le_bytes()) {
+            4 => match records.insert_new(&key, &value) {
                 Ok(()) => acts.extend([(item, Act::Read(Seen::Absent)), (item, Act::Write(Some(number)))]),
                 Err(Error::KeyExists) => acts.push((item, Act::Read(Seen::Present))),
                 Err(error) => return Err(error),
@@ -222,9 +253,9 @@ impl Client {
             }
             _ => {
                 let mut old = None;
-                let there = records.modify(&key, |value| {
-                    old = Some(value.to_vec());
-                    Some(number.to_le_bytes().to_vec())
+                let there = records.modify(&key, |before| {
+                    old = Some(before.to_vec());
+                    Some(value.clone())
                 })?;
                 acts.push((item, Act::Read(seen(old))));
                 if there {
@@ -279,6 +310,13 @@ impl Client {
 fn seen(value: Option<Vec<u8>>) -> Seen {
     match value {
         None => Seen::Absent,
-        Some(value) => Seen::Value(value.try_into().map_or(0, u64::from_le_bytes)),
+        Some(value) => Seen::Value(value.first_chunk().map_or(0, |number| u64::from_le_bytes(*number))),
     }
+}
+
+/// A value that tells its number, and is as long as the run wants it.
+fn value_of(number: u64, size: Size) -> Vec<u8> {
+    let mut value = number.to_le_bytes().to_vec();
+    value.resize(size.value_bytes.max(8), number as u8);
+    value
 }

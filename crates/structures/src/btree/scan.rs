@@ -387,11 +387,11 @@ impl Scan {
         let engine = Arc::clone(&self.tree.engine);
         let target = match engine.cache.optimistic(link) {
             Ok(target) => target,
-            Err(_) if !self.is_current() => return self.lost_by_fence(txn),
+            Err(_) if !self.is_current() => return Ok(self.lost()),
             Err(error) => return Err(error.into()),
         };
         if !self.is_current() {
-            return self.lost_by_fence(txn);
+            return Ok(self.lost());
         }
         if needs_locks && let Some(version) = version {
             self.behind.push((leaf, version));
@@ -401,25 +401,23 @@ impl Scan {
                 self.slot = 0;
                 Ok(true)
             }
-            Copied::Changed | Copied::Committing => self.lost_by_fence(txn),
+            Copied::Changed => Ok(self.lost()),
+            Copied::Committing => {
+                engine.versions.pause(0);
+                Ok(self.lost())
+            }
             Copied::Locked(leaf) => {
                 self.tree.wait_for_leaf(txn, leaf, Mode::S)?;
-                self.lost_by_fence(txn)
+                Ok(self.lost())
             }
         }
     }
 
-    /// The leaf changed while the scan was leaving it.
-    fn lost_by_fence(&mut self, txn: &mut Txn) -> Result<bool, TreeError> {
-        if self.locks {
-            self.place = Place::Lost;
-            return Ok(true);
-        }
-        // Without locks the place is not kept by the last key alone: it may have been purged, which does not matter.
-        let high = Node::new(self.page.as_slice()).high();
-        self.copy_leaf(txn, Aim::Key(&high))?;
-        self.slot = Node::new(self.page.as_slice()).search(&high).unwrap_or_else(|slot| slot);
-        Ok(true)
+    /// The leaf changed while the scan was leaving it, or the next one while it was copied (which has spoilt the copy): the last
+    /// key given is what tells the place. True, for the callers: there is more to do.
+    fn lost(&mut self) -> bool {
+        self.place = Place::Lost;
+        true
     }
 
     /// Goes to the leaf on the left, from above. False: there is none.

@@ -1,0 +1,155 @@
+//! Snapshot readers beside writers: what each costs the other.
+//!
+//! A reader opens a snapshot, reads all of a table in order, and begins again. A writer changes random records of the same table,
+//! one transaction each, without waiting for the device. Each is measured alone beside a thread that is busy and does not
+//! touch the store, and then the two beside each other; three measurements a round, many short rounds, so that whatever else
+//! happens to the machine happens to all three. The figures are medians of the rounds.
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use ledgerstone::{Durability, Environment, Error, TransactionOptions};
+
+use crate::points::{TABLE, fill};
+use crate::random::Random;
+use crate::{Machine, Place, Report, Workdir};
+
+/// `bench snapshots`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct SnapshotsArgs {
+    /// Records of the table.
+    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub records: u64,
+    /// Seconds of all measurements together.
+    #[arg(long, default_value_t = 12.0)]
+    pub seconds: f64,
+    /// Rounds of three measurements.
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    pub rounds: u64,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub place: Place,
+}
+
+/// What runs beside what is measured.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Work {
+    /// Arithmetic, in registers.
+    Busy,
+    Reader,
+    Writer,
+}
+
+/// Measures.
+///
+/// # Errors
+/// The environment's.
+pub fn run(args: &SnapshotsArgs, progress: &mut dyn FnMut(&str, u64, u64)) -> anyhow::Result<Report> {
+    let dir = Workdir::new(&args.place)?;
+    let env = Environment::options().cache_bytes(args.place.cache.unwrap_or(1 << 30)).open(dir.path())?;
+    fill(&env, args.records, &mut |done, all| progress("load", done, all))?;
+    let each = Duration::from_secs_f64(args.seconds / args.rounds as f64 / 3.0);
+    let pairs = [(Work::Reader, Work::Busy), (Work::Writer, Work::Busy), (Work::Reader, Work::Writer)];
+    let mut rates: [Vec<f64>; 4] = Default::default();
+    for round in 0..=args.rounds {
+        let mut now = Vec::new();
+        for (first, second) in pairs {
+            let (a, b) = side_by_side(&env, args.records, round, first, second, each)?;
+            now.push(a);
+            now.push(b);
+        }
+        // The first round warms up.
+        if round > 0 {
+            for (rates, rate) in rates.iter_mut().zip([now[0], now[4], now[2], now[5]]) {
+                rates.push(rate);
+            }
+        }
+        progress("measure", round, args.rounds);
+    }
+    let stat = env.stat()?;
+    let [reader, reader_beside, writer, writer_beside] = rates.map(median);
+    let mut report = Report::new("snapshots", Machine::here(dir.path()));
+    report.add("snapshot reader beside a busy thread (records/s)", reader);
+    report.add("snapshot reader beside a writer (records/s)", reader_beside);
+    report.add("  of its speed beside a busy thread (%)", reader_beside / reader * 100.0);
+    report.add("writer beside a busy thread (transactions/s)", writer);
+    report.add("writer beside a snapshot reader (transactions/s)", writer_beside);
+    report.add("  of the writer's speed beside a busy thread (%)", writer_beside / writer * 100.0);
+    report.add("times that the version store was full", stat.version_floor_count as f64);
+    env.close()?;
+    Ok(report)
+}
+
+fn median(mut rates: Vec<f64>) -> f64 {
+    rates.sort_by(f64::total_cmp);
+    rates.get(rates.len() / 2).copied().unwrap_or(0.0)
+}
+
+/// Two threads for so long: what each did, a second.
+fn side_by_side(
+    env: &Environment,
+    records: u64,
+    seed: u64,
+    first: Work,
+    second: Work,
+    time: Duration,
+) -> anyhow::Result<(f64, f64)> {
+    let stop = AtomicBool::new(false);
+    let (a, b) = std::thread::scope(|scope| {
+        let other = scope.spawn(|| work(env, records, seed + 1, second, &stop));
+        let own = scope.spawn(|| work(env, records, seed + 1_000_001, first, &stop));
+        std::thread::sleep(time);
+        stop.store(true, Relaxed); // Nothing is handed over with it.
+        let join = |thread: std::thread::ScopedJoinHandle<'_, Result<f64, Error>>| {
+            thread.join().unwrap_or(Err(Error::Panicked("a thread of the benchmark")))
+        };
+        (join(own), join(other))
+    });
+    Ok((a?, b?))
+}
+
+fn work(env: &Environment, records: u64, seed: u64, work: Work, stop: &AtomicBool) -> Result<f64, Error> {
+    let began = Instant::now();
+    let mut count = 0u64;
+    let mut random = Random::new(seed);
+    while !stop.load(Relaxed) {
+        count += match work {
+            Work::Busy => {
+                let sum = (0..10_000u64).fold(seed, |sum, n| sum.rotate_left(5) ^ n);
+                u64::from(std::hint::black_box(sum) != 1)
+            }
+            Work::Reader => read_all(env, stop)?,
+            Work::Writer => write_one(env, random.below(records), &mut random)?,
+        };
+    }
+    Ok(count as f64 / began.elapsed().as_secs_f64())
+}
+
+/// Reads the table at one snapshot, and checks that it is whole.
+fn read_all(env: &Environment, stop: &AtomicBool) -> Result<u64, Error> {
+    let txn = env.snapshot()?;
+    let mut count = 0u64;
+    let mut is_whole = true;
+    txn.bytes(TABLE)?.range(..)?.for_each_ref(|key, value| {
+        is_whole &= key == count.to_be_bytes() && value.len() == 100;
+        count += 1;
+        !count.is_multiple_of(1024) || !stop.load(Relaxed)
+    })?;
+    if !is_whole {
+        return Err(Error::Corrupt { what: "a snapshot does not see all records".into() });
+    }
+    let _ = txn.commit_with(Durability::Volatile)?;
+    Ok(count)
+}
+
+fn write_one(env: &Environment, number: u64, random: &mut Random) -> Result<u64, Error> {
+    let options = TransactionOptions { durability: Some(Durability::Volatile), ..TransactionOptions::default() };
+    env.transact_with(options, |txn| {
+        txn.bytes(TABLE)?.modify(&number.to_be_bytes(), |value| {
+            let mut value = value.to_vec();
+            value[8..16].copy_from_slice(&random.below(u64::MAX).to_le_bytes());
+            Some(value)
+        })
+    })?;
+    Ok(1)
+}
