@@ -50,7 +50,7 @@ pub(super) fn check_reads(
                 None => Ok(sources(reads, snapshot, versions, committed)),
                 Some((access, seen)) => {
                     let state = state_at(&access.item, snapshot, versions, committed);
-                    let should = state.map_or(None, |version| version.value);
+                    let should = state.and_then(|version| version.value);
                     Err(format!(
                         "{} has its snapshot at {snapshot} and saw {seen:?} of {:?}, which is {should:?} there",
                         transaction.name, access.item
