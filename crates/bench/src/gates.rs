@@ -85,6 +85,7 @@ pub fn run(args: &GatesArgs, say: &mut dyn FnMut(&str)) -> anyhow::Result<GatesR
     let mut all = All { args, say, gates: Vec::new(), failures: Vec::new(), also: Vec::new() };
     all.tpcb();
     all.reads();
+    all.snapshots();
     all.memory();
     all.recovery();
     let All { gates, failures, also, .. } = all;
@@ -250,6 +251,36 @@ impl All<'_> {
             self.gate("scan", &command, rate, true, 20_000_000.0, "records/s", "median of 10, in the cache".into());
             self.others("scan", &report, &["scan, owned, median", "scan, owned, backward, median"]);
         }
+    }
+
+    fn snapshots(&mut self) {
+        let seconds = self.args.seconds;
+        let Some((command, report)) = self.measure(&format!("snapshots --seconds {seconds}")) else { return };
+        let made_of = |beside: &str, alone: &str, unit: &str| {
+            let rate = |name| number(figure(&report, name).round());
+            format!("{} / {} {unit}, medians", rate(beside), rate(alone))
+        };
+        let readers = made_of("snapshot reader beside a writer", "snapshot reader beside a busy thread", "records/s");
+        let writers = made_of("writer beside a snapshot reader", "writer beside a busy thread", "transactions/s");
+        let (reader, writer) = (figure(&report, "  of its speed"), figure(&report, "  of the writer's speed"));
+        self.gate(
+            "snapshot readers beside a writer, of their speed beside a busy thread",
+            &command,
+            reader,
+            true,
+            80.0,
+            "%",
+            readers,
+        );
+        self.gate(
+            "writers beside a snapshot reader, of their speed beside a busy thread",
+            &command,
+            writer,
+            true,
+            80.0,
+            "%",
+            writers,
+        );
     }
 
     fn memory(&mut self) {

@@ -393,6 +393,8 @@ pub enum Bench {
     Points(bench::points::PointsArgs),
     /// Scans of a whole table in the cache.
     Scan(bench::scan::ScanArgs),
+    /// Snapshot readers beside writers, and what each costs the other.
+    Snapshots(bench::snapshots::SnapshotsArgs),
     /// The device alone: durable overwrites, random reads.
     Device(bench::device::DeviceArgs),
     /// Kill a process that ran TPC-B and measure the restart.

@@ -144,6 +144,7 @@ impl Shared {
     }
 
     /// As [`Shared::run`], with the tables that were found to be there after they were locked for writing.
+    #[inline]
     pub(crate) fn run_in<T>(
         &self,
         f: impl FnOnce(&mut Txn, &mut Vec<TableId>) -> Result<T, Error>,

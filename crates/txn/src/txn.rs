@@ -268,7 +268,7 @@ impl Txn {
     #[inline]
     pub fn note(&mut self, space: PageId, key: &[u8], before: Before<'_>) {
         if !self.rolling_back {
-            self.engine.versions.note(&mut self.writer, self.chain.xid, space, key, before);
+            self.engine.versions.note(&mut self.writer, self.chain.no, space, key, before);
         }
     }
 

@@ -9,7 +9,9 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-use ledgerstone::{BytesTable, CompactOptions, Environment, Error, Savepoint, Ticket, Transaction, TransactionOptions};
+use ledgerstone::{
+    BytesTable, CompactOptions, Environment, Error, Isolation, Savepoint, Ticket, Transaction, TransactionOptions,
+};
 use ledgerstone_disk::{FaultDisk, SimDisk};
 use ledgerstone_region::sync;
 
@@ -159,7 +161,8 @@ impl Client {
                 _ => None,
             };
             let (deeds, outcome) = (Vec::new(), Outcome::Ended);
-            let mut record = Record { client: self.number, mark, deeds, asked_at: 0, two_phase, outcome };
+            let mut record =
+                Record { client: self.number, mark, deeds, asked_at: 0, snapshot: None, two_phase, outcome };
             let result = self.attempt(plan, &mut record);
             let index = report.records.len();
             report.records.push(record);
@@ -195,8 +198,13 @@ impl Client {
             Durability::Async => ledgerstone::Durability::Async,
             Durability::Volatile => ledgerstone::Durability::Volatile,
         };
-        let options = with_durability(durability);
+        let mut options = with_durability(durability);
+        if plan.is_snapshot {
+            options.isolation = Some(Isolation::Snapshot);
+            options.read_only = true;
+        }
         let txn = self.env.begin_with(options).map_err(|error| self.trouble("begin", &error))?;
+        record.snapshot = txn.snapshot_lsn().map(|lsn| lsn.0);
         let mut hands = Hands { txn: &txn, tables: BTreeMap::new(), savepoints: Vec::new() };
         let done = self.steps(&mut hands, plan, 0, plan.steps.len(), record);
         let done = done.and_then(|()| {
@@ -466,6 +474,7 @@ impl Client {
             Error::Deadlock { .. } => Trouble::Conflict("deadlocks"),
             Error::LockRefused { .. } => Trouble::Conflict("refusals"),
             Error::LockTimeout { .. } => Trouble::Conflict("timeouts"),
+            Error::SnapshotTooOld { .. } => Trouble::Conflict("too_old"),
             Error::LockTableFull | Error::ReadOnly { .. } => Trouble::Refused,
             Error::Panicked(_) => self.bug(what, error),
             _ if self.faults.as_ref().is_some_and(|faults| faults.hits() > 0) => {

@@ -17,6 +17,8 @@
 //!
 //! - J8. A transaction that was prepared and not decided is in doubt after the crash, with its locks; one that was decided,
 //!   or never prepared, is not ([`super::doubt`]). What was decided for it after the crash is what is found.
+//! - J9. A reader of a snapshot sees the state that the commits with LSNs below it make, those that the crash took included;
+//!   and if it was told that what it read is durable, the crash took none of them.
 //!
 //! In which order are they run? Under strict two-phase locking with early release, locks go when the commit record is
 //! in the log, so that the order in which *commit was called* agrees with every conflict: whoever met a lock of
@@ -38,6 +40,8 @@ pub struct Record {
     pub deeds: Vec<(Deed, Seen)>,
     /// When it asked to commit, or to be prepared, by the harness's count of events.
     pub asked_at: u64,
+    /// The LSN of its snapshot, if it read one.
+    pub snapshot: Option<u64>,
     /// What is to become of it if it is prepared.
     pub two_phase: Option<TwoPhase>,
     /// How it ended.
@@ -190,7 +194,7 @@ pub fn judge(evidence: &Evidence<'_>) -> Result<Verdict, Vec<String>> {
         .filter(|record| {
             let is_sure = matches!(record.outcome, Outcome::Committed { durable: true, .. } | Outcome::Settled { .. });
             let sure_reader = record.mark.is_none() && is_sure;
-            is_present(record) || sure_reader
+            is_present(record) || sure_reader && record.snapshot.is_none()
         })
         .collect();
     serial.sort_by_key(|record| record.asked_at);
@@ -200,8 +204,29 @@ pub fn judge(evidence: &Evidence<'_>) -> Result<Verdict, Vec<String>> {
         return Err(prefixed("J6: the present transactions lead to another state than was found", differences));
     }
 
+    for reader in records {
+        let Some(snapshot) = reader.snapshot else { continue };
+        let is_sure = matches!(reader.outcome, Outcome::Committed { durable: true, .. });
+        let lost = by_lsn.iter().find(|(lsn, record)| *lsn < snapshot && !is_present(record));
+        if let (true, Some((lsn, record))) = (is_sure, lost) {
+            let (reader, record) = (name(reader), name(record));
+            return Err(vec![format!(
+                "J9: {reader} was told that its snapshot at {snapshot} is durable; {record} at {lsn} is lost"
+            )]);
+        }
+    }
+
     let is_answered = |record: &Record| !matches!(record.outcome, Outcome::Unknown | Outcome::Deciding);
     let all_answered = records.iter().all(|record| is_answered(record) || record.mark.is_none());
+    // Who was prepared reads at one place in the order and writes at another: no order of LSNs is a serial one then.
+    if all_answered && records.iter().all(|record| record.two_phase.is_none()) {
+        let readers = records.iter().filter_map(|reader| Some((reader.snapshot?, reader)));
+        let mut order: Vec<(u64, &Record)> = by_lsn.iter().copied().chain(readers).collect();
+        // A snapshot sees what lies below it: at the same number the reader comes first.
+        order.sort_by_key(|(lsn, record)| (*lsn, record.snapshot.is_none()));
+        let order: Vec<&Record> = order.into_iter().map(|(_, record)| record).collect();
+        replay(base, &order).map_err(|why| prefixed("J9: commits and snapshots in the order of LSNs", why))?;
+    }
     if all_answered {
         let settled =
             records.iter().filter(|r| r.mark.is_some() && matches!(r.outcome, Outcome::Settled { .. })).map(|r| (0, r));
@@ -318,7 +343,7 @@ mod tests {
             (Deed::Put { table, key, value: bytes(mark) }, Seen::Done),
             (Deed::Mark { key: bytes(mark) }, Seen::Done),
         ];
-        Record { client: 0, mark: Some(bytes(mark)), deeds, asked_at, two_phase: None, outcome }
+        Record { client: 0, mark: Some(bytes(mark)), deeds, asked_at, snapshot: None, two_phase: None, outcome }
     }
 
     fn state(marks: &[&str], value: Option<&str>) -> State {
@@ -387,6 +412,7 @@ mod tests {
             mark: None,
             deeds: deeds.clone(),
             asked_at: 2,
+            snapshot: None,
             two_phase: None,
             outcome: committed(0, durable),
         };
@@ -394,6 +420,26 @@ mod tests {
         check(&[writer.clone(), reader(false)], false, &state(&[], None), Ok(0));
         check(&[writer.clone(), reader(true)], false, &state(&[], None), Err("J6"));
         check(&[writer, reader(true)], false, &state(&["a"], Some("a")), Ok(1));
+    }
+
+    #[test]
+    fn a_reader_of_a_snapshot_sees_the_commits_below_it() {
+        let reader = |snapshot, saw: Option<&str>, durable| {
+            let get = Deed::Get { table: "t".into(), key: bytes("k"), for_update: false };
+            let deeds = vec![(get, Seen::Value(saw.map(bytes)))];
+            Record { mark: None, deeds, snapshot: Some(snapshot), ..record("", 9, committed(0, durable), None) }
+        };
+        let writers = [record("a", 1, committed(10, false), None), record("b", 2, committed(20, false), Some("a"))];
+        let with = |reader: Record| [writers[0].clone(), writers[1].clone(), reader];
+        let both = state(&["a", "b"], Some("b"));
+        check(&with(reader(20, Some("a"), true)), false, &both, Ok(2));
+        check(&with(reader(21, Some("b"), true)), false, &both, Ok(2));
+        check(&with(reader(20, Some("b"), true)), false, &both, Err("J9"));
+        check(&with(reader(10, Some("a"), false)), false, &both, Err("J9"));
+        let first = state(&["a"], Some("a"));
+        check(&with(reader(20, Some("a"), true)), false, &first, Ok(1));
+        check(&with(reader(21, Some("b"), false)), false, &first, Ok(1));
+        check(&with(reader(21, Some("b"), true)), false, &first, Err("J9"));
     }
 
     #[test]

@@ -169,6 +169,8 @@ pub struct TransactionPlan {
     pub end: End,
     /// How often it is run again after a conflict.
     pub retries: u32,
+    /// It reads at a snapshot, and nothing else.
+    pub is_snapshot: bool,
     /// Where among its steps the journal is written; none: it writes nothing.
     pub mark_at: Option<usize>,
     /// What it does.
@@ -394,7 +396,9 @@ fn transaction(random: &mut Random, flavour: Flavour) -> TransactionPlan {
     // A mark that is taken back would tell nothing: with savepoints it is set before or after them all.
     let mark_at = random.below(step_count + 1) as usize;
     let mark_at = if goes_back && mark_at > 0 { usize::MAX } else { mark_at };
+    let is_snapshot = !writes && random.percent(60);
     TransactionPlan {
+        is_snapshot,
         durability: [Durability::Sync, Durability::Pipelined, Durability::Async, Durability::Volatile]
             [random.weighted(&[30, 35, 15, 20])],
         end: match random.weighted(&[46, 28, 12, 6, 8]) {
@@ -402,6 +406,7 @@ fn transaction(random: &mut Random, flavour: Flavour) -> TransactionPlan {
             1 => End::CommitAndWait,
             2 => End::Abort,
             3 => End::Drop,
+            _ if is_snapshot => End::Commit,
             _ => End::Prepare { commits: random.percent(60), is_left: random.percent(60) },
         },
         retries: random.pick(&[0, 1, 3]),

@@ -97,7 +97,13 @@ pub fn run_on_threads(dir: &Path, seed: u64, size: Size) -> Result<History, Vec<
     run(env, seed, size).map_err(|error| vec![error])
 }
 
-fn open(disk: Arc<dyn Disk>, locking: Locking, escalate_after: u32, cache_bytes: u64, size: Size) -> Result<Environment, String> {
+fn open(
+    disk: Arc<dyn Disk>,
+    locking: Locking,
+    escalate_after: u32,
+    cache_bytes: u64,
+    size: Size,
+) -> Result<Environment, String> {
     let options = Environment::options()
         .cache_bytes(cache_bytes)
         .log_segment_bytes(256 << 10)

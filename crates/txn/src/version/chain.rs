@@ -13,30 +13,24 @@
 //!    3   hash, 32 bits; header of the record, 16 bits (all ones: there was none); length of the value, 16 bits
 //!    4   key, then value, each from a word of its own on
 //! ```
-//! H1. Links change under the bucket's latch, exclusive. Readers read under its version, and if that fails too often, shared.
+//! H1. Links change under the bucket's latch (`bucket.rs`). Readers read under its version, and if that fails too often, under
+//!     the latch.
 //! H2. Entries of a key are ordered as their writers changed it, since a writer has the key locked until it ends: at most the
 //!     newest one's writer is open.
 //! H3. The first four words of an entry lie in one chunk.
 
-use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_page::{Lsn, PageId};
-use ledgerstone_region::{Latch, shared, sync};
+use ledgerstone_region::sync;
 
 use super::VersionStore;
+use super::bucket::Bucket;
 use super::chunk::{CHUNK_WORDS, Chunks};
 use super::view::At;
 use super::writer::{COMMITTED, COMMITTING, STATE_BITS};
 use crate::locks::key_hash;
-
-shared! {
-    /// Head of some keys' chains.
-    pub(crate) struct Bucket {
-        latch: Latch,
-        first: AtomicU64,
-    } size 16
-}
 
 /// Words of an entry before its key.
 pub(super) const ENTRY_WORDS: u32 = 4;
@@ -164,7 +158,11 @@ impl Entry {
     }
 }
 
+#[inline]
 fn word_of(bytes: &[u8]) -> u64 {
+    if let Some(eight) = bytes.first_chunk() {
+        return u64::from_le_bytes(*eight);
+    }
     let mut eight = [0; 8];
     eight[..bytes.len()].copy_from_slice(bytes);
     u64::from_le_bytes(eight)
@@ -227,19 +225,19 @@ impl VersionStore {
     fn walk(&self, name: Name<'_>, wanted: Wanted<'_>, image: &mut Image) -> Look {
         let bucket = self.bucket(name);
         for _ in 0..LOOKS_MAX {
-            if let Some(version) = bucket.latch.optimistic() {
-                let found = self.walk_once(bucket, name, wanted, image, &|| bucket.latch.is_still(version));
+            if let Some(version) = bucket.optimistic() {
+                let found = self.walk_once(bucket, name, wanted, image, &|| bucket.is_still(version));
                 if let Some(look) = found
-                    && bucket.latch.is_still(version)
+                    && bucket.is_still(version)
                 {
                     return look;
                 }
             }
             sync::yield_point("version chain changed");
         }
-        while bucket.latch.shared().is_err() {}
+        let latched = bucket.latch();
         let found = self.walk_once(bucket, name, wanted, image, &|| true);
-        bucket.latch.unlatch_shared();
+        latched.unlatch_unchanged();
         found.unwrap_or(Look::Page)
     }
 
@@ -316,14 +314,14 @@ impl VersionStore {
     /// false. The caller holds the page's latch (V1).
     pub(super) fn push(&self, name: Name<'_>, before: Before<'_>, at: u32, writer: u32) -> bool {
         let (bucket, chunks) = (self.bucket(name), &self.chunks);
-        while bucket.latch.exclusive(self.threads.current()).is_err() {}
+        let latched = bucket.latch();
         let (mut predecessor, mut same) = (0, 0);
         let mut look_at = bucket.first.load(Relaxed) as u32;
         while look_at != 0 {
             let entry = Entry::read(chunks, look_at);
             if entry.is_of(chunks, name) {
                 if entry.writer() == writer {
-                    bucket.latch.unlatch_exclusive_unchanged();
+                    latched.unlatch_unchanged();
                     return false;
                 }
                 same = look_at;
@@ -348,7 +346,7 @@ impl VersionStore {
         } else {
             bucket.first.store(u64::from(at), Release); // For those who look at it alone.
         }
-        bucket.latch.unlatch_exclusive();
+        latched.unlatch();
         true
     }
 
@@ -362,8 +360,14 @@ impl VersionStore {
         chunks.set(at + 2, name.space.0 & ((1 << 48) - 1) | (name.key.len() as u64) << 48);
         let lens = u64::from(header) << 32 | (value.len() as u64) << 48;
         chunks.set(at + 3, u64::from(name.hash as u32) | lens);
+        let bytes = name.key.chunks(8).chain(value.chunks(8));
+        let words = (name.key.len().div_ceil(8) + value.len().div_ceil(8)) as u32;
+        if let Some(room) = chunks.words_in_chunk(at + ENTRY_WORDS, words) {
+            room.iter().zip(bytes).for_each(|(word, eight)| word.store(word_of(eight), Relaxed)); // As `Chunks::set`.
+            return;
+        }
         let mut to = at + ENTRY_WORDS - 1;
-        for eight in name.key.chunks(8).chain(value.chunks(8)) {
+        for eight in bytes {
             to = chunks.after(to);
             chunks.set(to, word_of(eight));
         }
@@ -375,7 +379,7 @@ impl VersionStore {
         // Hash, lengths and writer stand still while the entry is its writer's.
         let fixed = Entry::read(chunks, at);
         let bucket = &self.buckets[fixed.hash() as usize & (self.buckets.len() - 1)];
-        while bucket.latch.exclusive(self.threads.current()).is_err() {}
+        let latched = bucket.latch();
         let entry = Entry::read(chunks, at);
         let (newer, older) = (entry.newer(), entry.older());
         if newer != 0 {
@@ -404,12 +408,9 @@ impl VersionStore {
                 }
             }
         }
-        bucket.latch.unlatch_exclusive();
-        let mut end = at + ENTRY_WORDS - 1;
-        for _ in 0..fixed.key_len().div_ceil(8) + fixed.value_len().div_ceil(8) {
-            end = chunks.after(end);
-        }
-        self.entry_place(chunks.after(end))
+        latched.unlatch();
+        let words = ENTRY_WORDS + (fixed.key_len().div_ceil(8) + fixed.value_len().div_ceil(8)) as u32;
+        self.entry_place(chunks.after(chunks.end_of(at, words)))
     }
 
     /// Where an entry begins that may begin at `at` (H3).

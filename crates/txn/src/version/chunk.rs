@@ -5,9 +5,8 @@
 //!    0   status       in a writer's first chunk, see `writer.rs`
 //!    1   next         next chunk of the same writer, or of the list of free ones; 0 none
 //!    2   queue_next   in a writer's first chunk: the next writer in the queue of committed ones
-//!    3   xid          in a writer's first chunk
-//!    4   count        in a writer's first chunk: how many entries
-//!    5   :            entries; what does not fit goes on in the next chunk's word 5
+//!    3   count        in a writer's first chunk: how many entries
+//!    4   :            entries; what does not fit goes on in the next chunk's word 4
 //! ```
 //! M1. A chunk belongs to one writer or to the list. It changes hands through the list's head, whose upper half counts, so that a
 //!     head that was taken off and put back is another (no ABA).
@@ -24,13 +23,12 @@ pub(super) const CHUNK_WORDS: u32 = 128;
 /// Bytes of a chunk.
 pub(super) const CHUNK_BYTES: u64 = CHUNK_WORDS as u64 * 8;
 /// First word of a chunk that holds entries.
-pub(super) const FIRST_WORD: u32 = 5;
+pub(super) const FIRST_WORD: u32 = 4;
 
 const STATUS: u32 = 0;
 const NEXT: u32 = 1;
 const QUEUE_NEXT: u32 = 2;
-const XID: u32 = 3;
-const COUNT: u32 = 4;
+const COUNT: u32 = 3;
 
 /// All chunks. Chunk 0 is nobody's, so that 0 is no chunk and no address.
 pub(super) struct Chunks {
@@ -38,15 +36,19 @@ pub(super) struct Chunks {
     /// Head of the list: count of changes in the upper half, chunk in the lower. Then: chunks never used begin here. Then:
     /// how many are in use.
     list: Handle<[AtomicU64]>,
+    /// For each transaction slot a chunk that its last writer has left for the next one; 0 none. Taken by a swap, by whoever
+    /// needs one; left by who has the slot.
+    left: Handle<[AtomicU64]>,
 }
 
 impl Chunks {
-    pub(super) fn create(region: &Region, bytes: u64) -> Result<Chunks, RegionError> {
+    pub(super) fn create(region: &Region, bytes: u64, slot_count: u32) -> Result<Chunks, RegionError> {
         let count = (bytes / CHUNK_BYTES).clamp(2, u64::from(u32::MAX / CHUNK_WORDS)) + 1;
         let words = region.handle_slice(region.alloc::<AtomicU64>(count * u64::from(CHUNK_WORDS), 64)?)?;
         let list: Handle<[AtomicU64]> = region.handle_slice(region.alloc::<AtomicU64>(24, 64)?)?;
         list[8].store(1, Relaxed); // Nobody else knows the store yet.
-        Ok(Chunks { words, list })
+        let left = region.handle_slice(region.alloc::<AtomicU64>(u64::from(slot_count), 64)?)?;
+        Ok(Chunks { words, list, left })
     }
 
     /// How many chunks can be in use.
@@ -55,7 +57,48 @@ impl Chunks {
     }
 
     pub(super) fn used_count(&self) -> u64 {
-        self.list[16].load(Relaxed) // A figure to print.
+        // A figure to print.
+        let left = self.left.iter().filter(|left| left.load(Relaxed) != 0).count();
+        self.list[16].load(Relaxed).saturating_sub(left as u64)
+    }
+
+    /// The chunk that the last writer of a transaction slot has left, or another.
+    #[inline]
+    pub(super) fn take_for(&self, slot: u32) -> Option<u32> {
+        if let Some(left) = self.left.get(slot as usize)
+            && left.load(Relaxed) != 0
+        {
+            let chunk = left.swap(0, Acquire) as u32; // Pairs with the Release in `leave`.
+            if chunk != 0 {
+                fence(Release); // M2
+                self.set_next(chunk, 0);
+                return Some(chunk);
+            }
+        }
+        self.take()
+    }
+
+    /// Gives back a writer's chunks; a single one stays for the slot's next writer.
+    #[inline]
+    pub(super) fn leave(&self, slot: u32, first: u32) {
+        match self.left.get(slot as usize) {
+            // Only who has the slot leaves one: it does not become another's between the two.
+            Some(left) if self.next(first) == 0 && left.load(Relaxed) == 0 => left.store(u64::from(first), Release),
+            _ => self.give_back(first),
+        }
+    }
+
+    /// Takes one that was left, of any slot: there are no others.
+    pub(super) fn take_left(&self) -> Option<u32> {
+        let chunk = self
+            .left
+            .iter()
+            .filter(|left| left.load(Relaxed) != 0)
+            .map(|left| left.swap(0, Acquire))
+            .find(|&c| c != 0)?;
+        fence(Release); // M2
+        self.set_next(chunk as u32, 0);
+        Some(chunk as u32)
     }
 
     /// A word; 0 past the end (M3). What a reader without a latch gets counts after its check.
@@ -74,6 +117,26 @@ impl Chunks {
     pub(super) fn after(&self, at: u32) -> u32 {
         let next = at.wrapping_add(1);
         if !next.is_multiple_of(CHUNK_WORDS) { next } else { self.first_word(self.next(at / CHUNK_WORDS)) }
+    }
+
+    /// The last word of so many that begin at `at`.
+    #[inline]
+    pub(super) fn end_of(&self, at: u32, words: u32) -> u32 {
+        if at % CHUNK_WORDS + words <= CHUNK_WORDS {
+            return at + words - 1;
+        }
+        (1..words).fold(at, |end, _| self.after(end))
+    }
+
+    /// The words from `at` on, if the chunk has so many.
+    #[inline]
+    pub(super) fn words_in_chunk(&self, at: u32, words: u32) -> Option<&[AtomicU64]> {
+        let left = CHUNK_WORDS - at % CHUNK_WORDS;
+        // An address at the end of a chunk is the next chunk's first: what begins there goes on elsewhere.
+        if at.is_multiple_of(CHUNK_WORDS) || words > left {
+            return None;
+        }
+        self.words.get(at as usize..(at + words) as usize)
     }
 
     #[inline]
@@ -101,10 +164,6 @@ impl Chunks {
 
     pub(super) fn set_queue_next(&self, writer: u32, next: u32) {
         self.set(writer * CHUNK_WORDS + QUEUE_NEXT, u64::from(next));
-    }
-
-    pub(super) fn set_xid(&self, writer: u32, xid: u64) {
-        self.set(writer * CHUNK_WORDS + XID, xid);
     }
 
     pub(super) fn entry_count(&self, writer: u32) -> u64 {

@@ -3,6 +3,7 @@
 //! | file | its idea |
 //! | --- | --- |
 //! | `chunk.rs` | memory of a bounded size, in chunks that writers own |
+//! | `bucket.rs` | the head of a chain, and who may change it |
 //! | `chain.rs` | a key's before-images, newest first, found by hash |
 //! | `writer.rs` | one transaction's images and its status |
 //! | `registry.rs` | which snapshots are open, and how old the oldest is |
@@ -15,8 +16,8 @@
 //! V1. A writer notes a record's state before its first change of it, under the exclusive latch of the record's page and
 //!     before the page changes. Its images stand together in chunks of its own, and one word says what became of it.
 //! V2. A writer says COMMITTING before its commit record is reserved, and COMMITTED with the record's LSN after. A reader takes
-//!     S from the log's tail and looks at the word afterwards (both sequentially consistent): if it reads OPEN, the record will
-//!     be reserved at S or above. If it reads COMMITTING it cannot tell, and waits for the stamp: that writer waits for nobody.
+//!     S from the log's tail and looks at the word afterwards: if the record lies below S, the reader has acquired its
+//!     reservation, and with it the word; so if it reads OPEN, the record will be reserved at S or above. If it reads COMMITTING it cannot tell, and waits for the stamp: that writer waits for nobody.
 //! V3. A reader looks at the page, then at the chain, then at the page's version: because of V1, page and chain belong together
 //!     if the version still stands.
 //! V4. Images go when the commit is below every snapshot that is open or can be opened ([`VersionStore::oldest_snapshot`]); when
@@ -29,6 +30,7 @@
 //!
 //! This folder does not know pages, trees or what a record's header means: a record is a key of a space, two bytes and some more.
 
+mod bucket;
 mod chain;
 mod chunk;
 mod reclaim;
@@ -49,7 +51,7 @@ pub use chain::{Before, Image, Look};
 pub use view::{At, Horizon, SnapshotPin, View};
 pub(crate) use writer::Writer;
 
-use chain::Bucket;
+use bucket::Bucket;
 use chunk::Chunks;
 use registry::SnapshotSlot;
 
@@ -110,8 +112,9 @@ impl VersionStore {
         bytes: u64,
         snapshot_count_max: u32,
     ) -> Result<Arc<VersionStore>, RegionError> {
-        let chunks = Chunks::create(region, bytes)?;
-        let bucket_count = (u64::from(chunks.count()) * 2).next_power_of_two();
+        let chunks = Chunks::create(region, bytes, snapshot_count_max)?;
+        // Few, so that they stay near the processor: most of the time only open transactions have entries.
+        let bucket_count = (u64::from(chunks.count()) / 2).next_power_of_two().max(64);
         Ok(Arc::new(VersionStore {
             log: Arc::clone(log),
             threads: Arc::clone(threads),
@@ -126,7 +129,7 @@ impl VersionStore {
     #[must_use]
     pub fn region_bytes(bytes: u64, snapshot_count_max: u32) -> u64 {
         // Chunks, two to four buckets of 16 bytes for each, slots, and some room to align.
-        bytes + bytes / chunk::CHUNK_BYTES * 64 + u64::from(snapshot_count_max) * 64 + 65_536
+        bytes + bytes / chunk::CHUNK_BYTES * 64 + u64::from(snapshot_count_max) * 128 + 65_536
     }
 
     /// Figures.

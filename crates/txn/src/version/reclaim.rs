@@ -98,12 +98,12 @@ pub(super) fn reclaim_some(store: &VersionStore, count_max: u32) -> bool {
 pub(super) fn make_free(store: &VersionStore) -> Option<u32> {
     reclaim_some(store, DROP_COUNT_MAX);
     for _ in 0..DROP_COUNT_MAX {
-        if let Some(chunk) = store.chunks.take() {
+        if let Some(chunk) = store.chunks.take().or_else(|| store.chunks.take_left()) {
             return Some(chunk);
         }
         let (writer, lsn) = store.take_first(|_| true)?;
         store.raise_floor(Lsn(lsn)); // R3
         store.discard(writer);
     }
-    store.chunks.take()
+    store.chunks.take().or_else(|| store.chunks.take_left())
 }

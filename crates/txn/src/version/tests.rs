@@ -47,7 +47,7 @@ impl World {
     fn write(&mut self, writer: &mut Writer, key: u8, value: Option<Vec<u8>>) {
         let name = key_bytes(key);
         let before = self.page.get(&key).map_or(Before::Absent, |value| Before::Record(value.len() as u16, value));
-        self.store.note(writer, Xid(7), SPACE, &name, before);
+        self.store.note(writer, 0, SPACE, &name, before);
         match value {
             Some(value) => self.page.insert(key, value),
             None => self.page.remove(&key),

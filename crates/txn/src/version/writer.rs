@@ -11,9 +11,9 @@
 //!     not see it can be read until it ends, nor, if it commits, ever (the floor rises above its commit). So is one that a restart
 //!     has found prepared: its images are gone.
 
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 
-use ledgerstone_page::{Lsn, PageId, Xid};
+use ledgerstone_page::{Lsn, PageId};
 
 use super::VersionStore;
 use super::chain::{Before, Name, entry_words};
@@ -34,6 +34,8 @@ pub(crate) struct Writer {
     /// Last word in use.
     end: u32,
     count: u64,
+    /// The transaction's number in the transaction table.
+    slot: u32,
     /// K2
     is_blind: bool,
 }
@@ -54,11 +56,14 @@ impl Writer {
 
 impl VersionStore {
     /// Notes what `key` of `space` was, if `writer` has not done so before. The caller holds the record's page exclusively.
-    pub(crate) fn note(&self, writer: &mut Writer, xid: Xid, space: PageId, key: &[u8], before: Before<'_>) {
+    /// `slot` is its number in the transaction table.
+    #[inline]
+    pub(crate) fn note(&self, writer: &mut Writer, slot: u32, space: PageId, key: &[u8], before: Before<'_>) {
         if writer.is_blind {
             return;
         }
-        let Some(at) = self.make_room(writer, xid, entry_words(key, before)) else {
+        let words = entry_words(key, before);
+        let Some(at) = self.make_room(writer, slot, words) else {
             // K2: said before the page changes, so that a reader who sees the change sees this.
             writer.is_blind = true;
             self.state[0].blind_count.fetch_add(1, SeqCst);
@@ -67,8 +72,7 @@ impl VersionStore {
         if self.push(Name::new(space, key), before, at, writer.first) {
             writer.count += 1;
             self.chunks.set_entry_count(writer.first, writer.count);
-            let words = entry_words(key, before);
-            writer.end = (1..words).fold(at, |end, _| self.chunks.after(end));
+            writer.end = self.chunks.end_of(at, words);
         }
     }
 
@@ -82,19 +86,18 @@ impl VersionStore {
 
     /// Chunks for an entry of so many words, and where it begins; none if there is no memory.
     #[inline]
-    fn make_room(&self, writer: &mut Writer, xid: Xid, words: u32) -> Option<u32> {
+    fn make_room(&self, writer: &mut Writer, slot: u32, words: u32) -> Option<u32> {
         if writer.first == 0 {
-            let first = self.take_chunk()?;
-            self.chunks.set_xid(first, xid.0);
+            let first = self.chunks.take_for(slot).or_else(|| reclaim::make_free(self))?;
             self.chunks.set_queue_next(first, 0);
             self.chunks.set_entry_count(first, 0);
             self.chunks.status(first)?.store(OPEN, Relaxed); // Published with the first entry.
-            *writer = Writer { first, last: first, end: self.chunks.first_word(first) - 1, count: 0, is_blind: false };
+            *writer = Writer { first, last: first, end: self.chunks.first_word(first) - 1, slot, ..Writer::default() };
         }
         // As if each chunk lost what is too short for an entry's head.
         let mut room = self.room_from(writer.end);
         while room < words {
-            let chunk = self.take_chunk()?;
+            let chunk = self.chunks.take().or_else(|| reclaim::make_free(self))?;
             self.chunks.set_next(writer.last, chunk);
             writer.last = chunk;
             room = self.room_from(writer.end);
@@ -115,25 +118,19 @@ impl VersionStore {
         room
     }
 
-    fn take_chunk(&self) -> Option<u32> {
-        match self.chunks.take() {
-            Some(chunk) => Some(chunk),
-            None => reclaim::make_free(self),
-        }
-    }
-
-    /// The commit record is about to be reserved (V2).
+    /// The commit record is about to be reserved (V2). Release is enough: whoever finds the record below the tail has acquired
+    /// its reservation, which comes after.
     #[inline]
     pub(crate) fn begin_commit(&self, writer: &Writer) {
         if let Some(status) = self.status_of(writer) {
-            status.store(COMMITTING, SeqCst);
+            status.store(COMMITTING, Release);
         }
     }
 
     /// The commit record could not be appended: the writer goes on.
     pub(crate) fn take_back_commit(&self, writer: &Writer) {
         if let Some(status) = self.status_of(writer) {
-            status.store(OPEN, SeqCst);
+            status.store(OPEN, Release);
         }
     }
 
@@ -142,7 +139,7 @@ impl VersionStore {
     pub(crate) fn end_commit(&self, writer: &mut Writer, lsn: Lsn) {
         let writer = std::mem::take(writer);
         if let Some(status) = self.status_of(&writer) {
-            status.store(lsn.0 << 2 | COMMITTED, SeqCst);
+            status.store(lsn.0 << 2 | COMMITTED, Release); // Who still reads COMMITTING looks again.
         }
         if writer.is_blind {
             self.raise_floor(lsn);
@@ -152,7 +149,8 @@ impl VersionStore {
             return;
         }
         if registry::is_none_open(&self.state[0].open_count) {
-            self.discard(writer.first);
+            self.unlink_all(writer.first);
+            self.chunks.leave(writer.slot, writer.first);
         } else {
             self.queue(writer.first);
             reclaim::reclaim_some(self, 4);
@@ -166,7 +164,8 @@ impl VersionStore {
             self.state[0].blind_count.fetch_sub(1, SeqCst);
         }
         if writer.first != 0 {
-            self.discard(writer.first);
+            self.unlink_all(writer.first);
+            self.chunks.leave(writer.slot, writer.first);
         }
     }
 
@@ -176,10 +175,15 @@ impl VersionStore {
 
     /// Unlinks a writer's entries and gives its chunks back.
     pub(super) fn discard(&self, first: u32) {
+        self.unlink_all(first);
+        self.chunks.give_back(first);
+    }
+
+    #[inline]
+    fn unlink_all(&self, first: u32) {
         let mut at = self.chunks.first_word(first);
         for _ in 0..self.chunks.entry_count(first) {
             at = self.unlink(at);
         }
-        self.chunks.give_back(first);
     }
 }
