@@ -87,7 +87,7 @@ fn is_locked(env: &Environment, record: &Record) -> Result<bool, Vec<String>> {
     let options = TransactionOptions { lock_timeout: Some(Duration::ZERO), ..TransactionOptions::default() };
     let look = || env.begin_with(options)?.bytes(JOURNAL)?.get(mark);
     match look() {
-        Err(Error::LockTimeout { .. }) => Ok(true),
+        Err(Error::LockTimeout { .. } | Error::LockRefused { .. }) => Ok(true),
         Err(Error::Failed { .. }) | Ok(_) | Err(Error::NoSuchTable(_)) => Ok(false),
         Err(error) => Err(vec![format!("looking at the lock of a transaction in doubt: {error} ({error:?})")]),
     }
