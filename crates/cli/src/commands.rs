@@ -18,6 +18,11 @@ pub(crate) fn options(at: &DirArgs) -> Options {
     at.cache.into_iter().fold(options, Options::cache_bytes)
 }
 
+/// Opens an environment to read it: as it is if it was closed in order, so that nothing is written and others may read beside.
+pub(crate) fn open_to_read(at: &DirArgs) -> Result<Environment, Error> {
+    options(at).read_only(true).open(&at.dir)
+}
+
 /// Opens an environment that must exist.
 pub(crate) fn open(at: &DirArgs) -> Result<Environment, Error> {
     options(at).open(&at.dir)
@@ -51,7 +56,7 @@ pub(crate) fn put(args: &PutArgs, output: &Output) -> anyhow::Result<Outcome> {
 
 pub(crate) fn get(args: &GetArgs, output: &Output) -> anyhow::Result<Outcome> {
     let key = key(&args.text, &args.key)?;
-    let env = open(&args.table.at)?;
+    let env = open_to_read(&args.table.at)?;
     let value = env.transact(|txn| txn.bytes(&args.table.table)?.get(&key))?;
     env.close()?;
     let Some(value) = value else {
@@ -85,7 +90,7 @@ pub(crate) fn del(args: &DelArgs, output: &Output) -> anyhow::Result<Outcome> {
 pub(crate) fn scan(args: &ScanArgs, output: &Output) -> anyhow::Result<Outcome> {
     let bound = |text: &Option<String>| text.as_ref().map(|text| key(&args.text, text)).transpose();
     let (from, to, prefix) = (bound(&args.from)?, bound(&args.to)?, bound(&args.prefix)?);
-    let env = open(&args.table.at)?;
+    let env = open_to_read(&args.table.at)?;
     let txn = env.begin()?;
     let table = txn.bytes(&args.table.table)?;
     let range = match &prefix {

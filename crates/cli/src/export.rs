@@ -12,7 +12,7 @@ use ledgerstone::Error;
 use serde_json::{Map, Value};
 
 use crate::args::ExportArgs;
-use crate::commands::{open, record_json};
+use crate::commands::{open_to_read, record_json};
 use crate::outcome::Outcome;
 use crate::output::Output;
 use crate::progress::{Progress, Unit};
@@ -20,7 +20,7 @@ use crate::rows::{Format, tsv_escape};
 
 pub(crate) fn run(args: &ExportArgs, output: &Output) -> anyhow::Result<Outcome> {
     let format = args.format.or_else(|| Format::of_name(&args.file)).unwrap_or(Format::Jsonl);
-    let env = open(&args.table.at)?;
+    let env = open_to_read(&args.table.at)?;
     let txn = env.begin()?;
     let range = txn.bytes(&args.table.table)?.range(..)?; // Before the file is touched: the table may not exist.
 

@@ -8,7 +8,7 @@ use ledgerstone_bench::Recovery;
 use serde_json::{Value, json};
 
 use crate::args::{DirArgs, InitArgs, StatArgs, TablesArgs};
-use crate::commands::open;
+use crate::commands::{open, open_to_read};
 use crate::outcome::Outcome;
 use crate::output::{Output, bytes_readable};
 use crate::progress::{Progress, Unit};
@@ -32,7 +32,7 @@ pub(crate) fn init(args: &InitArgs, output: &Output) -> anyhow::Result<Outcome> 
 }
 
 pub(crate) fn tables(args: &TablesArgs, output: &Output) -> anyhow::Result<Outcome> {
-    let env = open(&args.at)?;
+    let env = open_to_read(&args.at)?;
     let txn = env.begin()?;
     for name in txn.table_names()? {
         let count = if args.count { Some(txn.bytes(&name)?.count()?) } else { None };
@@ -50,7 +50,7 @@ pub(crate) fn tables(args: &TablesArgs, output: &Output) -> anyhow::Result<Outco
 }
 
 pub(crate) fn stat(args: &StatArgs, output: &Output) -> anyhow::Result<Outcome> {
-    let env = open(&args.at)?;
+    let env = open_to_read(&args.at)?;
     let recovery = Recovery::from(env.recovery_report());
     let stat = serde_json::to_value(env.stat()?)?;
     env.close()?;
@@ -94,7 +94,7 @@ fn plain(value: &Value) -> String {
 }
 
 pub(crate) fn verify(args: &DirArgs, output: &Output) -> anyhow::Result<Outcome> {
-    let env = open(args)?;
+    let env = open_to_read(args)?;
     let mut progress = Progress::new(output);
     let report = env.verify(&mut |at| progress.show(&format!("verify {}", at.what), at.done, at.total, Unit::Count))?;
     drop(progress);

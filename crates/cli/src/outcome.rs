@@ -47,7 +47,9 @@ fn advice(error: &anyhow::Error) -> Option<&'static str> {
     Some(match error {
         Error::NotAnEnvironment { .. } => "make one there with: ledgerstone init DIR",
         Error::NoSuchTable { .. } => "list the tables with: ledgerstone tables DIR; put and import make a new one",
-        Error::Permission { .. } => "every user of an environment needs to write in its directory, readers too",
+        Error::Permission { .. } => {
+            "who changes an environment, or recovers it after a crash, needs to write in its directory; reading one that was closed in order does not"
+        }
         Error::Corrupt { .. } => "look at all of the damage with: ledgerstone verify DIR",
         Error::Failed { .. } => "run the command again: opening recovers",
         _ => return None,

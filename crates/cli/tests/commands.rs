@@ -291,6 +291,20 @@ fn the_log_is_printed_and_filtered_without_opening_the_environment() {
 }
 
 #[test]
+fn several_processes_may_read_at_once_and_none_writes_meanwhile() {
+    let shell = Shell::new();
+    shell.says("put @ t k v", "");
+    let reader = ledgerstone::Environment::options().read_only(true).open(shell.0.path().join("env")).unwrap();
+    shell.says("get @ t k", "v\n");
+    shell.says("scan @ t", "k\tv\n");
+    let said = shell.run("put @ t k w");
+    assert!(said.code == 2 && said.err.contains("is open already"), "{}", said.err);
+    reader.close().unwrap();
+    shell.says("put @ t k w", "");
+    shell.says("get @ t k", "w\n");
+}
+
+#[test]
 fn recovery_reports_what_it_did() {
     let shell = Shell::new();
     let out = shell.run("recover @").out;

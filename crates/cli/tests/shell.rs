@@ -213,6 +213,28 @@ fn each_isolation_level_can_be_watched() {
 }
 
 #[test]
+fn prepared_transactions_keep_their_locks_until_they_are_decided() {
+    check(
+        1,
+        "
+        create t => ok
+        begin a => ok
+        put t k a => ok
+        prepare 'order 7' => ok
+        commit => error no-such-transaction: *
+        in-doubt => ok 1 \"order 7\"
+        begin b timeout 5min => ok
+        get t k => waiting for \"order 7\"
+        decide commit 'order 7' => ok
+        wait b => ok a
+        decide abort 'order 7' => error not-prepared: *
+        in-doubt => ok 0
+        commit => ok
+        ",
+    );
+}
+
+#[test]
 fn savepoints_take_back_what_came_after_them() {
     check(
         1,

@@ -36,6 +36,15 @@ pub trait Disk: Send + Sync {
     /// `Locked` at once when anybody has it, this process included. Never waits.
     fn lock(&self, path: &str) -> Result<Box<dyn DiskLock>, DiskError>;
 
+    /// Locks a file that is there against [`Disk::lock`], but not against others who lock it so. A disk that cannot do that
+    /// locks it alone.
+    ///
+    /// # Errors
+    /// As [`Disk::lock`].
+    fn lock_shared(&self, path: &str) -> Result<Box<dyn DiskLock>, DiskError> {
+        self.lock(path)
+    }
+
     /// Where the disk is, for messages.
     fn describe(&self) -> String;
 }

@@ -244,6 +244,10 @@ impl Disk for FaultDisk {
         self.inner.lock(path)
     }
 
+    fn lock_shared(&self, path: &str) -> Result<Box<dyn DiskLock>, DiskError> {
+        self.inner.lock_shared(path)
+    }
+
     fn describe(&self) -> String {
         self.inner.describe()
     }

@@ -19,6 +19,7 @@ use rustix::io::{Errno, ReadWriteFlags};
 use crate::aligned::AlignedBuf;
 use crate::disk::{Disk, DiskFile, DiskLock, Open};
 use crate::error::{DiskError, DiskErrorKind};
+use crate::file_lock::Kind;
 
 /// Offset, length and memory of direct I/O are multiples of this; devices with larger blocks answer `EINVAL`, and the
 /// ordinary descriptor takes over.
@@ -106,7 +107,11 @@ impl Disk for Directory {
     }
 
     fn lock(&self, path: &str) -> Result<Box<dyn DiskLock>, DiskError> {
-        crate::file_lock::lock(&self.full(path), &self.name(path))
+        crate::file_lock::lock(&self.full(path), &self.name(path), Kind::Exclusive)
+    }
+
+    fn lock_shared(&self, path: &str) -> Result<Box<dyn DiskLock>, DiskError> {
+        crate::file_lock::lock(&self.full(path), &self.name(path), Kind::Shared)
     }
 
     fn describe(&self) -> String {

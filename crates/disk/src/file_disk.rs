@@ -103,6 +103,10 @@ impl Disk for FileDisk {
         self.disk.lock(path)
     }
 
+    fn lock_shared(&self, path: &str) -> Result<Box<dyn DiskLock>, DiskError> {
+        self.disk.lock_shared(path)
+    }
+
     fn describe(&self) -> String {
         self.disk.describe()
     }

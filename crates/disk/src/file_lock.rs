@@ -18,6 +18,15 @@ use crate::error::{DiskError, DiskErrorKind};
 
 type FileId = (u64, u64);
 
+/// Whom a lock keeps out. Within the process it keeps everybody out, since its two locks would be one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Everybody.
+    Exclusive,
+    /// Those who want it exclusively. The file is only read, and must be there.
+    Shared,
+}
+
 static HELD: Mutex<BTreeSet<FileId>> = Mutex::new(BTreeSet::new());
 
 /// A held lock. The descriptor is closed, and with it the lock given back, when this is dropped.
@@ -27,7 +36,7 @@ struct FileLock {
     file: Option<File>,
 }
 
-pub(crate) fn lock(path: &Path, name: &str) -> Result<Box<dyn DiskLock>, DiskError> {
+pub(crate) fn lock(path: &Path, name: &str, kind: Kind) -> Result<Box<dyn DiskLock>, DiskError> {
     let refused = || DiskError::new(name, "lock", DiskErrorKind::Locked);
     let mut held = HELD.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     if let Ok(there) = std::fs::metadata(path)
@@ -35,7 +44,11 @@ pub(crate) fn lock(path: &Path, name: &str) -> Result<Box<dyn DiskLock>, DiskErr
     {
         return Err(refused());
     }
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
+    let (access, operation) = match kind {
+        Kind::Exclusive => (OFlags::RDWR | OFlags::CREATE, FlockOperation::NonBlockingLockExclusive),
+        Kind::Shared => (OFlags::RDONLY, FlockOperation::NonBlockingLockShared),
+    };
+    let flags = access | OFlags::CLOEXEC;
     let fd = rustix::fs::open(path, flags, Mode::from_raw_mode(0o666)).map_err(|e| DiskError::os(name, "lock", e))?;
     let file = File::from(fd);
     let there = file.metadata().map_err(|e| {
@@ -47,7 +60,7 @@ pub(crate) fn lock(path: &Path, name: &str) -> Result<Box<dyn DiskLock>, DiskErr
         std::mem::forget(file);
         return Err(refused());
     }
-    match rustix::fs::fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive) {
+    match rustix::fs::fcntl_lock(&file, operation) {
         Ok(()) => {}
         Err(Errno::AGAIN | Errno::ACCESS) => return Err(refused()),
         Err(other) => return Err(DiskError::os(name, "lock", other)),

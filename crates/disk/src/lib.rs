@@ -30,6 +30,7 @@ mod fault;
 mod file;
 mod file_disk;
 mod file_lock;
+mod read_only;
 mod sim;
 
 pub use aligned::{ALIGNMENT_BYTES, AlignedBuf};
@@ -37,4 +38,5 @@ pub use disk::{Disk, DiskFile, DiskLock, Open};
 pub use error::{DiskError, DiskErrorKind};
 pub use fault::{Call, Fault, FaultDisk, Harm};
 pub use file_disk::FileDisk;
+pub use read_only::ReadOnlyDisk;
 pub use sim::{Hook, PIECE_BYTES, SimCounters, SimDisk};

@@ -14,13 +14,15 @@
 //! O2. Recovery raises the incarnation durably in `control` before the log is written at all.
 //! O3. Nobody else has the environment while we are here: the lock is taken first and released last.
 //! O4. A data file that is missing is not made anew: nothing but a backup could fill it.
+//! O5. An environment that was closed in order is opened for reading without a byte written, beside others that read it: the
+//!     disk itself refuses to change anything. One that was not is first opened for writing, recovered and closed.
 
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use ledgerstone_buffer::{Cache, CacheConfig, Policy};
-use ledgerstone_disk::{Disk, DiskErrorKind, DiskFile, DiskLock, Open};
+use ledgerstone_disk::{Disk, DiskErrorKind, DiskFile, DiskLock, Open, ReadOnlyDisk};
 use ledgerstone_log::{
     CONTROL_PATH, ControlFile, ControlState, Delay, EnvironmentId, FIRST_LSN, GroupCommit, LOG_DIR, Log, LogConfig,
     LogError, LogScan,
@@ -42,7 +44,7 @@ use crate::env::Inner;
 use crate::extend::{self, Extensions, StructureId};
 use crate::feed_names::Feeds;
 use crate::prepared::{self, Undecided};
-use crate::{Error, Locking, Options, RecoveryPhase, Replacement, locking};
+use crate::{Environment, Error, Locking, Options, RecoveryPhase, Replacement, locking};
 
 const LOCK: &str = "lock";
 const DATA: &str = "data";
@@ -64,8 +66,49 @@ pub(crate) fn open(options: &Options, disk: Arc<dyn Disk>) -> Result<Inner, Erro
     if !exists {
         refuse_strangers(&disk)?; // Before anything is made there.
     }
+    if exists
+        && options.read_only
+        && let Some(inner) = open_to_read(options, &disk)?
+    {
+        return Ok(inner);
+    }
     let lock = take_lock(&disk)?;
-    if disk.exists(CONTROL_PATH)? { recover(options, disk, lock) } else { create(options, disk, lock) }
+    if disk.exists(CONTROL_PATH)? { recover(options, disk, lock, true) } else { create(options, disk, lock) }
+}
+
+/// O5. `None`: what is there cannot be closed in order, because a transaction is in doubt.
+fn open_to_read(options: &Options, disk: &Arc<dyn Disk>) -> Result<Option<Inner>, Error> {
+    if let Some(inner) = open_as_it_is(options, disk)? {
+        return Ok(Some(inner));
+    }
+    let mut writing = options.clone();
+    writing.read_only = false;
+    let recovered = Environment::open_with(&writing, Arc::clone(disk)).map_err(|error| match error {
+        Error::Permission { what } => Error::ReadOnly {
+            why: format!("it was not closed in order, and recovering it needs to write ({what}); run ledgerstone recover as a user who may"),
+        },
+        other => other,
+    })?;
+    let report = recovered.recovery_report().clone();
+    recovered.close()?;
+    let inner = open_as_it_is(options, disk)?;
+    Ok(inner.map(|inner| Inner { report, ..inner }))
+}
+
+/// O5. `None` if opening would have to write.
+fn open_as_it_is(options: &Options, disk: &Arc<dyn Disk>) -> Result<Option<Inner>, Error> {
+    let disk: Arc<dyn Disk> = Arc::new(ReadOnlyDisk::new(Arc::clone(disk)));
+    if !disk.exists(LOCK)? {
+        return Ok(None);
+    }
+    let lock = take_lock(&disk)?;
+    if !ControlFile::open_read_only(&*disk)?.state.is_clean {
+        return Ok(None);
+    }
+    match recover(options, disk, lock, false) {
+        Err(Error::ReadOnly { .. } | Error::Permission { .. }) => Ok(None),
+        opened => opened.map(Some),
+    }
 }
 
 pub(crate) fn take_lock(disk: &Arc<dyn Disk>) -> Result<Box<dyn DiskLock>, Error> {
@@ -163,8 +206,9 @@ pub(crate) fn check_control(state: &ControlState) -> Result<(), Error> {
     }
 }
 
-fn recover(options: &Options, disk: Arc<dyn Disk>, lock: Box<dyn DiskLock>) -> Result<Inner, Error> {
-    let mut control = ControlFile::open(&*disk)?;
+/// Opens what is there; without `may_write` only if nothing needs to be done (O5).
+fn recover(options: &Options, disk: Arc<dyn Disk>, lock: Box<dyn DiskLock>, may_write: bool) -> Result<Inner, Error> {
+    let mut control = if may_write { ControlFile::open(&*disk)? } else { ControlFile::open_read_only(&*disk)? };
     let state = control.state;
     check_control(&state)?;
     let effective = options.effective(Some((state.page_bytes, state.segment_bytes)))?;
@@ -201,13 +245,20 @@ fn recover(options: &Options, disk: Arc<dyn Disk>, lock: Box<dyn DiskLock>) -> R
 
     // O2
     // The log knows better than a control file whose newest slot was lost.
-    let incarnation = state.incarnation_max.max(analysis.incarnation) + 1;
-    control.state.incarnation_max = incarnation;
-    control.state.is_clean = false;
-    control.write()?;
-    report.incarnation = incarnation;
+    let next_incarnation = if may_write {
+        let incarnation = state.incarnation_max.max(analysis.incarnation) + 1;
+        control.state.incarnation_max = incarnation;
+        control.state.is_clean = false;
+        control.write()?;
+        Some(incarnation)
+    } else if report.was_clean && analysis.in_doubt.is_empty() {
+        None
+    } else {
+        return Err(Error::ReadOnly { why: "the environment has to be recovered".into() });
+    };
+    report.incarnation = next_incarnation.unwrap_or(analysis.incarnation);
 
-    let parts = Parts::build(options, &effective, &disk, &state, &analysis, Some(incarnation))?;
+    let parts = Parts::build(options, &effective, &disk, &state, &analysis, next_incarnation)?;
     let engine = Arc::clone(&parts.engine);
     engine.table.raise_next_xid(Xid(state.xid_floor.0.max(analysis.max_xid.0 + 1)));
 

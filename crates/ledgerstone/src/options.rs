@@ -90,8 +90,11 @@ impl Options {
         self
     }
 
-    /// Open for reading only: every write is refused with [`Error::ReadOnly`]. The directory must be writable all the
-    /// same: opening takes the lock there and raises the log's incarnation, and recovers after a crash. Default false.
+    /// Open for reading only: every write is refused with [`Error::ReadOnly`]. Default false.
+    ///
+    /// An environment that was closed in order is read as it is: no byte is written, so the directory need not be writable, and
+    /// several processes may read it at once (none may write meanwhile). One that was not closed in order is recovered first, which
+    /// writes, by this call; without the right to write there it is refused with [`Error::ReadOnly`].
     #[must_use]
     pub fn read_only(mut self, read_only: bool) -> Self {
         self.read_only = read_only;

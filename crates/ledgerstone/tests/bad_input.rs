@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use common::*;
 use ledgerstone::{BytesTable, Durability, Environment, Error, TransactionOptions};
-use ledgerstone_disk::{Call, DiskErrorKind, Fault, FaultDisk, Harm, SimDisk};
+use ledgerstone_disk::{Call, DiskErrorKind, Fault, FaultDisk, Harm, ReadOnlyDisk, SimDisk};
 
 #[test]
 fn keys_and_values_at_their_limits() {
@@ -185,6 +185,49 @@ fn permission_denied_is_said() {
     // A directory where nobody may write.
     let refused = tiny().open("/proc/ledgerstone");
     assert!(matches!(refused, Err(Error::Permission { .. } | Error::Disk(_) | Error::NotAnEnvironment { .. })));
+}
+
+#[test]
+fn reading_what_was_closed_in_order_writes_not_a_byte() {
+    let dir = tempfile::tempdir().unwrap();
+    let env = tiny().open(dir.path()).unwrap();
+    env.transact(|txn| txn.bytes_or_create("t")?.put(b"k", b"v")).unwrap();
+    env.close().unwrap();
+    let before = tree_of(dir.path());
+    for _ in 0..2 {
+        let env = tiny().read_only(true).open(dir.path()).unwrap();
+        assert!(env.recovery_report().was_clean);
+        assert_eq!(env.transact(|txn| txn.bytes("t")?.get(b"k")).unwrap().as_deref(), Some(&b"v"[..]));
+        assert!(env.verify(&mut |_| {}).unwrap().problems.is_empty());
+        assert!(matches!(tiny().open(dir.path()), Err(Error::AlreadyOpen { .. })));
+        env.close().unwrap();
+        assert!(tree_of(dir.path()) == before, "an opening for reading changed a file");
+    }
+}
+
+#[test]
+fn reading_what_was_not_closed_in_order_recovers_it_for_good() {
+    let disk = SimDisk::new();
+    let env = open(&disk).unwrap();
+    env.transact(|txn| txn.bytes_or_create("t")?.put(b"k", b"v")).unwrap();
+    let disk = disk.after_crash(3);
+    let first = tiny().read_only(true).open_on(Arc::new(disk.clone())).unwrap();
+    assert!(!first.recovery_report().was_clean);
+    assert_eq!(first.transact(|txn| txn.bytes("t")?.get(b"k")).unwrap().as_deref(), Some(&b"v"[..]));
+    first.close().unwrap();
+    let again = tiny().read_only(true).open_on(Arc::new(disk.clone())).unwrap();
+    assert!(again.recovery_report().was_clean);
+    // A directory where nobody may write, in the middle of things.
+    let disk = {
+        again.close().unwrap();
+        let env = open(&disk).unwrap();
+        let torn = disk.after_crash(3);
+        drop(env);
+        torn
+    };
+    let refused = tiny().read_only(true).open_on(Arc::new(ReadOnlyDisk::new(Arc::new(disk))));
+    let why = refused.unwrap_err().to_string();
+    assert!(why.contains("not closed in order") && why.contains("ledgerstone recover"), "{why}");
 }
 
 #[test]

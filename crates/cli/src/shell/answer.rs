@@ -12,7 +12,7 @@ use comfy_table::{Table, presets};
 use ledgerstone::Error;
 use serde_json::{Map, Value, json};
 
-use super::words::quote;
+use super::words::{quote, split};
 use crate::args::TextArgs;
 use crate::commands::record_json;
 use crate::text::{KeyType, readable};
@@ -127,7 +127,7 @@ impl Answer {
                     figures.iter().map(|(name, figure)| format!("{name}={}", quote(plain(figure).as_bytes())));
                 words(figures.len(), &mut figures)
             }
-            Answer::Lines(lines) => words(lines.len(), &mut lines.iter().map(|(name, _)| quote(name.as_bytes()))),
+            Answer::Lines(lines) => words(lines.len(), &mut lines.iter().map(|(name, _)| word(name))),
             Answer::Waiting { waits_for, .. } => format!("waiting for {}", waits_for.join(" ")),
             Answer::Failed { kind, message } => format!("error {kind}: {}", readable(message.as_bytes())),
         }
@@ -236,6 +236,14 @@ impl Answer {
     }
 }
 
+/// A text as a word, unless it is one already.
+fn word(text: &str) -> String {
+    match split(text).as_deref() {
+        Ok([_]) => text.to_owned(),
+        _ => quote(text.as_bytes()),
+    }
+}
+
 fn counted(count: usize, has_more: bool) -> String {
     format!("({count}{})", if has_more { ", and more: say limit N" } else { "" })
 }
@@ -259,6 +267,7 @@ fn kind(error: &Error) -> &'static str {
         Error::NoSuchTable(_) => "no-such-table",
         Error::TableExists(_) => "table-exists",
         Error::KeyExists => "key-exists",
+        Error::NotPrepared { .. } => "not-prepared",
         Error::NoSavepoint => "no-savepoint",
         Error::ReadOnly { .. } => "read-only",
         Error::Permission { .. } => "permission",

@@ -16,6 +16,7 @@ use ledgerstone::{Environment, Error, LockWait, TransactionOptions, Xid};
 
 use super::answer::{Answer, Mode};
 use super::command::{COMMANDS, Command, Data, Line, Usage};
+use super::words::quote;
 use super::worker::{AUTO, Board, Job, Printer, Seen, Worker};
 
 /// How long the board is waited for before the waits are looked at.
@@ -96,6 +97,9 @@ impl Session {
             }
             Command::Commit(name) => self.end(named(name), Job::Commit)?,
             Command::Abort(name) => self.end(named(name), Job::Abort)?,
+            Command::Prepare(id) => self.end(at, Job::Prepare(id))?,
+            Command::InDoubt => self.ask(Some(AUTO.into()), Job::InDoubt)?,
+            Command::Decide { id, commits } => self.ask(Some(AUTO.into()), Job::Decide { id, commits })?,
             Command::Use(name) => {
                 if let Some(name) = &name {
                     self.worker(name)?;
@@ -237,15 +241,22 @@ impl Session {
             }
             self.board.wait(MOMENT);
             let waits = self.env.lock_waits();
-            let seen = self.board.look();
+            let seen = self.look();
             if seen.iter().all(|(_, step, xid)| *step != Seen::Running || is_held_up(*xid, &seen, &waits)) {
                 return;
             }
         }
     }
 
+    /// The workers, and the transactions in doubt: they hold their locks until somebody decides them.
+    fn look(&self) -> Vec<(String, Seen, Option<Xid>)> {
+        let in_doubt = self.env.in_doubt();
+        let in_doubt = in_doubt.iter().map(|found| (quote(&found.global_id), Seen::Idle, Some(found.xid)));
+        self.board.look().into_iter().chain(in_doubt).collect()
+    }
+
     fn waiting(&self, name: &str) -> Answer {
-        let (seen, waits) = (self.board.look(), self.env.lock_waits());
+        let (seen, waits) = (self.look(), self.env.lock_waits());
         let xid = seen.iter().find(|(other, ..)| other == name).and_then(|(.., xid)| *xid);
         let own: Vec<&LockWait> = waits.iter().filter(|wait| Some(wait.waiter) == xid).collect();
         let mut waits_for: Vec<String> = own.iter().map(|wait| name_of(wait.waits_for, &seen)).collect();
@@ -258,7 +269,7 @@ impl Session {
     }
 
     fn transactions(&self) -> Answer {
-        let (seen, waits) = (self.board.look(), self.env.lock_waits());
+        let (seen, waits) = (self.look(), self.env.lock_waits());
         let line = |(name, step, xid): &(String, Seen, Option<Xid>)| {
             let blockers: Vec<String> = waits
                 .iter()
@@ -274,7 +285,9 @@ impl Session {
             };
             (name.clone(), text)
         };
-        Answer::Lines(seen.iter().filter(|(name, step, _)| name != AUTO || *step != Seen::Idle).map(line).collect())
+        let is_open =
+            |(name, step, _): &&(String, Seen, Option<Xid>)| *step != Seen::Idle || self.names().contains(name);
+        Answer::Lines(seen.iter().filter(is_open).map(line).collect())
     }
 
     fn change(&mut self, dir: &str) -> Result<Answer, Answer> {

@@ -17,11 +17,12 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use ledgerstone::{Environment, Error, Savepoint, Transaction, Xid};
+use ledgerstone::{Environment, Error, InDoubt, Savepoint, Transaction, Xid};
 use parking_lot::{Condvar, Mutex};
 
 use super::answer::Answer;
 use super::command::{Data, Scan};
+use super::words::quote;
 
 /// The worker for commands outside of named transactions.
 pub(crate) const AUTO: &str = "auto";
@@ -35,6 +36,9 @@ pub(crate) enum Job {
     Data(Data),
     Commit,
     Abort,
+    Prepare(Vec<u8>),
+    InDoubt,
+    Decide { id: Vec<u8>, commits: bool },
     Stat,
     Checkpoint,
     Verify,
@@ -269,6 +273,19 @@ impl Hands {
                 Some(txn) => txn.abort().map(|()| Answer::Done),
                 None => Err(Error::Finished),
             },
+            Job::Prepare(id) => match self.txn.take() {
+                Some(txn) => txn.prepare(&id).map(|_| Answer::Done), // It stays in doubt without its handle.
+                None => Err(Error::Finished),
+            },
+            Job::InDoubt => {
+                let found = self.env.in_doubt();
+                let line = |found: &InDoubt| {
+                    (quote(&found.global_id), format!("transaction {}, {} locks", found.xid, found.lock_count))
+                };
+                Ok(Answer::Lines(found.iter().map(line).collect()))
+            }
+            Job::Decide { id, commits: true } => self.env.commit_in_doubt(&id).map(|_| Answer::Done),
+            Job::Decide { id, commits: false } => self.env.abort_in_doubt(&id).map(|()| Answer::Done),
             Job::Stat => {
                 let stat = serde_json::to_value(self.env.stat()?).unwrap_or_default();
                 let serde_json::Value::Object(figures) = stat else { return Ok(Answer::NotThere) };
