@@ -18,6 +18,7 @@
 #   make port-kills ROUNDS=1000   processes at ports killed and stopped at random moments
 #   make port-net             two sites between network namespaces with loss, repetition, reordering and delay (as root)
 #   make port-bench           the experiments of docs/ports.md, measured again
+#   make probe DIR=.          what this machine gives, measured on DIR's file system (under three minutes)
 #   make deny                 licences and advisories of the dependencies
 #   make install PREFIX=/usr/local   the command, its manual pages and completions (needs the right to write there)
 #   make data                 the shipped data set, made again from its source (needs Debian's package)
@@ -39,7 +40,7 @@ export CARGO_TERM_COLOR ?= never
 SIM := cargo run --quiet --release -p ledgerstone-sim --
 PLANTED := cargo run --quiet --release -p ledgerstone-sim --features planted --
 
-.PHONY: help demo test crash faults media planted histories loom fuzz bench deny data release install clean flash-crash port-kills port-net port-bench
+.PHONY: help demo test crash faults media planted histories loom fuzz bench probe deny data release install clean flash-crash port-kills port-net port-bench
 
 help:
 	@sed -n 's/^#   \(make .*\)/\1/p' Makefile
@@ -121,6 +122,9 @@ port-net:
 port-bench:
 	@scripts/need.sh rust
 	@scripts/one.sh "experiments of docs/ports.md" scripts/port-bench.sh
+
+probe: release
+	@scripts/one.sh "probe of $(or $(DIR),.)" "$${CARGO_TARGET_DIR:-target}/release/ledgerstone" probe --dir "$(or $(DIR),.)" --html target/probe.html --out target/probe.json
 
 deny:
 	@scripts/need.sh rust cargo-deny

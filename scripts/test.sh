@@ -61,10 +61,11 @@ step flash cargo run --quiet --release -p ledgerstone-flash --example flash_cras
 step histories sim histories --rounds "${HISTORY_ROUNDS:-200}"
 step port-kills cargo run --quiet --release -p ledgerstone-port --example kills -- --rounds "${PORT_KILL_ROUNDS:-50}"
 step fuzz cargo test --manifest-path fuzz/Cargo.toml --release --target-dir "$target/fuzz"
+step probe cargo run --quiet --release -p ledgerstone-cli -- probe --quick --dir "$target" --out "$logs/probe.json" --html "$logs/probe.html"
 step demo env DEMO_SECONDS=5 scripts/demo.sh --build
 
 echo "$passed passed, $failed failed" >"$logs/counts"
-what="format, clippy, docs, tests, loom, crash, faults, planted, flash, histories, fuzz, demo"
+what="format, clippy, docs, tests, loom, crash, faults, planted, flash, histories, fuzz, probe, demo"
 if [ ${#failures[@]} = 0 ]; then
   echo "ran: $what ($((SECONDS - began)) s); $passed passed, nothing failed"
 else

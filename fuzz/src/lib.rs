@@ -79,6 +79,20 @@ pub fn ports(bytes: &[u8]) {
     ledgerstone_port::hostile::exercise(bytes);
 }
 
+/// Results of a probe, as `probe compare` reads them: everything that is made of them.
+pub fn probe(bytes: &[u8]) {
+    use ledgerstone_probe::{Report, advice, claims, show, verdict};
+    let Ok(report) = Report::read("any", bytes) else { return };
+    let _ = (show::terminal(&report), show::compare(&report, &report));
+    let page = show::html(&report);
+    assert!(!page.contains("<script"), "names are shown as text");
+    assert_eq!(claims::judge(&report).len(), 22);
+    assert_eq!(verdict::rate(&report).len(), 7);
+    let settings = advice::fragment(&report, &advice::advise(&report));
+    let taken = ledgerstone::config::Config::parse(&settings);
+    assert!(taken.is_ok(), "an environment refuses what is advised: {taken:?} in {settings}");
+}
+
 #[cfg(test)]
 mod tests {
     use ledgerstone_log::{ControlState, NewRecord, RecordKind, group_body};
@@ -191,5 +205,11 @@ mod tests {
     #[test]
     fn ports_survive_any_bytes() {
         awake(200, ports, &[vec![1; 48], (0..=255).collect()], &[0, 1, 2, 3, 4, 5, 6, 7, 8, 0x80, 0xff]);
+    }
+
+    #[test]
+    fn probe_results_survive_any_bytes() {
+        let good = [include_bytes!("../../crates/probe/tests/report.json").to_vec()];
+        awake(1_500, probe, &good, b"\",:{}[]-+.eE019ntf\\\x00\xff");
     }
 }

@@ -1,18 +1,25 @@
 //! `probe`: the experiments of the probe crate, with a progress bar, Ctrl-C heeded, and the report where it is wanted.
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::{ErrorKind, IsTerminal, Read, Write};
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use ledgerstone::config::{CONFIG_FILE, Config};
+use ledgerstone_probe::advice::fragment;
 use ledgerstone_probe::{Plan, Progress, Report, Stop, show};
-use std::io::IsTerminal;
 
 use crate::outcome::Outcome;
 use crate::output::Output;
 
 /// `probe`
 #[derive(Clone, Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct ProbeArgs {
+    #[command(subcommand)]
+    #[allow(missing_docs)]
+    pub what: Option<ProbeCommand>,
     /// Only these experiments; all of them otherwise.
     #[arg(value_parser = known_experiments(), value_name = "EXPERIMENT")]
     pub experiments: Vec<String>,
@@ -31,6 +38,24 @@ pub struct ProbeArgs {
     /// Write the results there, as JSON.
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
+    /// Write the report there, as one page with plots.
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// Write the recommended settings into this environment's directory, which is made if it is missing.
+    #[arg(long, value_name = "DIR")]
+    pub write_config: Option<PathBuf>,
+}
+
+/// What to do instead of measuring.
+#[derive(Clone, Debug, clap::Subcommand)]
+pub enum ProbeCommand {
+    /// Show two results side by side: two machines, or two file systems.
+    Compare {
+        /// Results of one run.
+        a: PathBuf,
+        /// Results of another.
+        b: PathBuf,
+    },
 }
 
 fn known_experiments() -> clap::builder::PossibleValuesParser {
@@ -40,7 +65,31 @@ fn known_experiments() -> clap::builder::PossibleValuesParser {
 }
 
 pub(crate) fn run(args: &ProbeArgs, output: &Output) -> anyhow::Result<Outcome> {
-    measure(args, output)
+    match &args.what {
+        None => measure(args, output),
+        Some(ProbeCommand::Compare { a, b }) => {
+            let (a, b) = (read_report(a)?, read_report(b)?);
+            if output.is_json {
+                output.json(&[a, b])?;
+            } else {
+                output.bytes(show::compare(&a, &b).as_bytes())?;
+            }
+            output.flush()?;
+            Ok(Outcome::Done)
+        }
+    }
+}
+
+/// Larger files are no reports.
+const REPORT_BYTES_MAX: u64 = 64 << 20;
+
+fn read_report(path: &Path) -> anyhow::Result<Report> {
+    let name = path.display().to_string();
+    let file = File::open(path).with_context(|| format!("open {name}"))?;
+    let mut bytes = Vec::new();
+    file.take(REPORT_BYTES_MAX + 1).read_to_end(&mut bytes).with_context(|| format!("read {name}"))?;
+    anyhow::ensure!(bytes.len() as u64 <= REPORT_BYTES_MAX, "{name}: too large for the report of a probe");
+    Ok(Report::read(&name, &bytes)?)
 }
 
 fn measure(args: &ProbeArgs, output: &Output) -> anyhow::Result<Outcome> {
@@ -67,12 +116,45 @@ fn hand_out(args: &ProbeArgs, output: &Output, report: &Report) -> anyhow::Resul
         text.push('\n');
         std::fs::write(path, text).with_context(|| format!("write {}", path.display()))?;
     }
+    if let Some(path) = &args.html {
+        std::fs::write(path, show::html(report)).with_context(|| format!("write {}", path.display()))?;
+    }
+    if let Some(dir) = &args.write_config {
+        write_config(dir, report, output)?;
+    }
     if output.is_json {
         output.json(report)?;
     } else {
         output.bytes(show::terminal(report).as_bytes())?;
     }
     output.flush()?;
+    Ok(())
+}
+
+/// Writes the settings where an environment reads them; beside them, where somebody has made settings already.
+fn write_config(dir: &Path, report: &Report, output: &Output) -> anyhow::Result<()> {
+    let text = fragment(report, &report.advice);
+    if let Err(problems) = Config::parse(&text) {
+        let problems: Vec<_> = problems.iter().map(ToString::to_string).collect();
+        anyhow::bail!("the recommended settings are none that an environment takes: {}", problems.join("; "));
+    }
+    std::fs::create_dir_all(dir).with_context(|| format!("create directory {}", dir.display()))?;
+    let path = dir.join(CONFIG_FILE);
+    match File::options().write(true).create_new(true).open(&path) {
+        Ok(mut file) => {
+            file.write_all(text.as_bytes()).with_context(|| format!("write {}", path.display()))?;
+            output.note(format!("settings written to {}", path.display()));
+        }
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            let beside = dir.join("ledgerstone.probe.toml");
+            std::fs::write(&beside, text).with_context(|| format!("write {}", beside.display()))?;
+            let (path, beside) = (path.display(), beside.display());
+            output.note(format!(
+                "{path} exists and was left alone; the settings are in {beside}: take over what you want"
+            ));
+        }
+        Err(error) => return Err(error).with_context(|| format!("write {}", path.display())),
+    }
     Ok(())
 }
 

@@ -4,8 +4,8 @@
 //! offset, length and memory aligned: memory that is not goes through a bounce buffer; a range that is not, or that the
 //! device refuses, goes through a second, ordinary descriptor of the same file, which the kernel keeps coherent.
 //!
-//! Durable writes are `pwritev2` with `RWF_DSYNC`; a kernel or file system that does not know it gets a write and an
-//! `fdatasync`. Interrupted and short calls are continued until all bytes are through.
+//! Durable writes are `pwritev2` with `RWF_DSYNC`, unless [`SyncMethod`] says otherwise; a kernel or file system that does
+//! not know it gets a write and an `fdatasync`. Interrupted and short calls are continued until all bytes are through.
 
 use std::fs::File;
 use std::io::IoSlice;
@@ -27,9 +27,19 @@ const DIRECT_BYTES: u64 = 512;
 /// Zeros are written in pieces of this size where `fallocate` is not known.
 const ZERO_BYTES: usize = 1 << 16;
 
-/// A directory of the operating system.
+/// How a durable write is made durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SyncMethod {
+    /// One call that returns when its bytes are durable (`RWF_DSYNC`); other dirty bytes of the file are left alone.
+    #[default]
+    Dsync,
+    /// A write, then `fdatasync`: all dirty bytes of the file go with it. Faster on some devices and file systems.
+    Fdatasync,
+}
+
+/// A directory of the operating system, and how durable writes to its files are made durable.
 #[derive(Debug)]
-pub(crate) struct Directory(pub PathBuf);
+pub(crate) struct Directory(pub PathBuf, pub SyncMethod);
 
 impl Directory {
     fn full(&self, path: &str) -> PathBuf {
@@ -68,7 +78,8 @@ impl Disk for Directory {
             Err(other) => Err(other),
         };
         let (file, direct) = opened.map_err(|e| DiskError::os(&name, "open", e))?;
-        Ok(Arc::new(OsFile { name, file, direct, ordinary: OnceLock::new(), no_dsync: AtomicBool::new(false) }))
+        let no_dsync = AtomicBool::new(self.1 == SyncMethod::Fdatasync);
+        Ok(Arc::new(OsFile { name, file, direct, ordinary: OnceLock::new(), no_dsync }))
     }
 
     fn exists(&self, path: &str) -> Result<bool, DiskError> {
@@ -126,7 +137,7 @@ struct OsFile {
     direct: bool,
     /// The second descriptor of a direct file, for ranges that are not aligned. Opened when first needed.
     ordinary: OnceLock<File>,
-    /// The file system does not know `RWF_DSYNC`.
+    /// The file system does not know `RWF_DSYNC`, or it is not wanted.
     no_dsync: AtomicBool,
 }
 

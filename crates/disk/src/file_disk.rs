@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use crate::disk::{Disk, DiskFile, DiskLock, Open};
 use crate::error::DiskError;
-use crate::file::Directory;
+use crate::file::{Directory, SyncMethod};
 
 /// A directory of the operating system, as a [`Disk`].
 #[derive(Clone)]
@@ -29,8 +29,13 @@ impl std::fmt::Debug for FileDisk {
 impl FileDisk {
     /// The disk in `dir`. Nothing is touched yet; [`Disk::create_dir`] of `""` makes the directory.
     pub fn new(dir: impl Into<PathBuf>) -> FileDisk {
+        FileDisk::synced_by(dir, SyncMethod::default())
+    }
+
+    /// The same, with another way to make durable writes durable.
+    pub fn synced_by(dir: impl Into<PathBuf>, method: SyncMethod) -> FileDisk {
         let dir = dir.into();
-        let disk = with_faults(Arc::new(Directory(dir.clone())));
+        let disk = with_faults(Arc::new(Directory(dir.clone(), method)));
         FileDisk { dir, disk }
     }
 
@@ -56,7 +61,7 @@ fn with_faults(disk: Arc<dyn Disk>) -> Arc<dyn Disk> {
         let text = std::env::var("LEDGERSTONE_FAULT").ok()?;
         // Who misspells a fault wants to know, and nobody else has set the variable.
         let fault: Fault = text.parse().unwrap_or_else(|what| panic!("LEDGERSTONE_FAULT={text}: {what}"));
-        let faults = FaultDisk::new(Arc::new(Directory(PathBuf::new()))).telling(|| {
+        let faults = FaultDisk::new(Arc::new(Directory(PathBuf::new(), SyncMethod::default()))).telling(|| {
             if let Some(path) = std::env::var_os("LEDGERSTONE_FAULT_MET") {
                 let _ = std::fs::write(path, b"");
             }

@@ -37,6 +37,7 @@ pub use aligned::{ALIGNMENT_BYTES, AlignedBuf};
 pub use disk::{Disk, DiskFile, DiskLock, Open};
 pub use error::{DiskError, DiskErrorKind};
 pub use fault::{Call, Fault, FaultDisk, Harm};
+pub use file::SyncMethod;
 pub use file_disk::FileDisk;
 pub use read_only::ReadOnlyDisk;
 pub use sim::{Hook, PIECE_BYTES, SimCounters, SimDisk};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ledgerstone_disk::{
-    AlignedBuf, Call, Disk, DiskErrorKind, DiskFile, Fault, FaultDisk, FileDisk, Harm, Open, SimDisk,
+    AlignedBuf, Call, Disk, DiskErrorKind, DiskFile, Fault, FaultDisk, FileDisk, Harm, Open, SimDisk, SyncMethod,
 };
 
 /// Runs `check` on every kind of disk.
@@ -12,6 +12,9 @@ fn on_every_disk(check: impl Fn(&dyn Disk)) {
     let file_disk = FileDisk::new(dir.path().join("disk"));
     file_disk.create_dir("").unwrap();
     check(&file_disk);
+    let synced = FileDisk::synced_by(dir.path().join("synced"), SyncMethod::Fdatasync);
+    synced.create_dir("").unwrap();
+    check(&synced);
     check(&SimDisk::new());
     check(&FaultDisk::new(Arc::new(SimDisk::new())));
 }

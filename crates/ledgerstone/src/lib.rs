@@ -104,6 +104,7 @@ pub use env::Environment;
 pub use error::Error;
 pub use feed::{Change, ChangeFeed, ChangeValue, CommittedChanges};
 pub use isolation::Isolation;
+pub use ledgerstone_disk::SyncMethod;
 pub use lock_wait::LockWait;
 pub use locking::Locking;
 pub use log_reader::{LogDirectory, LogReader};

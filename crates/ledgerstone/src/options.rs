@@ -151,7 +151,8 @@ impl Options {
         if options.archive.is_none() && !archive.is_empty() {
             options.archive = Some(ArchivePlace(Arc::new(FileDisk::new(path.join(archive)))));
         }
-        options.open_on(Arc::new(FileDisk::new(path)))
+        let sync_method = options.config.sync_method.or(options.file.sync_method).unwrap_or_default();
+        options.open_on(Arc::new(FileDisk::synced_by(path, sync_method)))
     }
 
     /// The settings that would be in force in directory `path`, read without opening the environment there; if there is

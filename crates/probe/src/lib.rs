@@ -24,7 +24,9 @@
 //! ```
 #![deny(unsafe_code)]
 
+pub mod advice;
 mod budget;
+pub mod claims;
 mod clock;
 mod context;
 mod error;
@@ -41,6 +43,7 @@ pub mod show;
 mod stats;
 mod stop;
 mod sys;
+pub mod verdict;
 mod workdir;
 
 pub use clock::Clock;

@@ -5,9 +5,13 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::advice::{self, Advice};
+use crate::claims::{self, Finding};
 use crate::clock::Clock;
+use crate::error::ProbeError;
 use crate::machine::Machine;
 use crate::plan::Effort;
+use crate::verdict::{self, Service};
 
 /// A whole run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -30,11 +34,46 @@ pub struct Report {
     pub clock: Clock,
     /// The results, an experiment each.
     pub experiments: Vec<Outcome>,
+    /// The paper's claims, judged by the results.
+    #[serde(default)]
+    pub claims: Vec<Finding>,
+    /// The verdict: each service rated.
+    #[serde(default)]
+    pub services: Vec<Service>,
+    /// What to set, and why.
+    #[serde(default)]
+    pub advice: Vec<Advice>,
 }
 
 impl Report {
     /// The version of the format that this program writes and reads.
     pub const FORMAT: u32 = 1;
+
+    /// Reads a report that a run has written.
+    ///
+    /// # Errors
+    /// [`ProbeError::Report`] for any other bytes; `name` is what they came from.
+    pub fn read(name: &str, bytes: &[u8]) -> Result<Report, ProbeError> {
+        let refuse = |why: String| ProbeError::Report { path: name.into(), why };
+        // The format first: another one may have other fields.
+        #[derive(Deserialize)]
+        struct Format {
+            format: u32,
+        }
+        let Format { format } =
+            serde_json::from_slice(bytes).map_err(|e| refuse(format!("no report of a probe: {e}")))?;
+        if format != Report::FORMAT {
+            return Err(refuse(format!("a report of format {format}; this program reads {}", Report::FORMAT)));
+        }
+        serde_json::from_slice(bytes).map_err(|e| refuse(e.to_string()))
+    }
+
+    /// Draws the conclusions from the experiments: claims, verdict, advice.
+    pub(crate) fn conclude(&mut self) {
+        self.claims = claims::judge(self);
+        self.services = verdict::rate(self);
+        self.advice = advice::advise(self);
+    }
 
     /// An experiment's result.
     #[must_use]
@@ -228,4 +267,107 @@ pub struct Skip {
     pub what: String,
     /// Why not, and what it would need.
     pub why: String,
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::machine::Mount;
+
+    /// A run in which nothing was measured.
+    pub(crate) fn empty_report() -> Report {
+        Report {
+            format: Report::FORMAT,
+            version: "0".into(),
+            started_unix_s: 0,
+            seconds: 1.0,
+            effort: Effort::Quick,
+            stopped: None,
+            machine: Machine {
+                processor: "test".into(),
+                processor_count: 2,
+                is_virtual: false,
+                governor: "unknown".into(),
+                memory_bytes: 1 << 30,
+                memory_limit_bytes: None,
+                kernel: "6.0".into(),
+                mount: Mount { kind: "ext4".into(), ..Mount::default() },
+                device: None,
+            },
+            clock: Clock { source: "test".into(), resolution_ns: 1, null_ns: 1.0, is_coarse: false },
+            experiments: Vec::new(),
+            claims: Vec::new(),
+            services: Vec::new(),
+            advice: Vec::new(),
+        }
+    }
+
+    /// Puts a quiet value into a report.
+    pub(crate) fn put(report: &mut Report, group: &str, series: &str, x: Option<f64>, median: f64) {
+        let experiment = group.split_once('/').map_or(group, |(experiment, _)| experiment);
+        if report.experiment(experiment).is_none() {
+            report.experiments.push(Outcome {
+                id: experiment.into(),
+                title: "test".into(),
+                section: "0".into(),
+                status: Status::Whole,
+                seconds: 1.0,
+                groups: Vec::new(),
+                facts: Vec::new(),
+                skipped: Vec::new(),
+            });
+        }
+        for outcome in report.experiments.iter_mut().filter(|e| e.id == experiment) {
+            if !outcome.groups.iter().any(|g| g.id == group) {
+                outcome.groups.push(Group {
+                    id: group.into(),
+                    title: "test".into(),
+                    x: x.map(|_| Axis { label: "x".into(), unit: Unit::Bytes }),
+                    unit: Unit::Nanoseconds,
+                    better: Better::Lower,
+                    says: String::new(),
+                    points: Vec::new(),
+                });
+            }
+            let value = Value {
+                median: Some(median),
+                low: median,
+                high: median,
+                p10: median,
+                p90: median,
+                min: median,
+                max: median,
+                run_count: 9,
+                noisy: None,
+                usage: Usage::default(),
+            };
+            for group in outcome.groups.iter_mut().filter(|g| g.id == group) {
+                group.points.push(Point { series: series.into(), x, value: value.clone() });
+            }
+        }
+    }
+
+    #[test]
+    fn a_report_survives_being_written_and_read() {
+        let mut report = empty_report();
+        put(&mut report, "force/method", "x", Some(4096.0), 100.5);
+        report.conclude();
+        let text = serde_json::to_vec(&report).expect("JSON");
+        let read = Report::read("test", &text).expect("a report");
+        assert_eq!(serde_json::to_vec(&read).expect("JSON"), text);
+        assert_eq!(read.median("force/method", "x", Some(4096.0)), Some(100.5));
+    }
+
+    #[test]
+    fn other_files_and_other_formats_are_refused_by_name() {
+        for (bytes, words) in [
+            (&b"not JSON"[..], "no report of a probe"),
+            (b"{}", "format"),
+            (b"{\"format\": 7}", "format 7"),
+            (b"{\"format\": 1}", "missing field"),
+        ] {
+            let said = Report::read("a.json", bytes).expect_err("refused").to_string();
+            assert!(said.starts_with("a.json: ") && said.contains(words), "{said}");
+        }
+    }
 }

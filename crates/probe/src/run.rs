@@ -38,6 +38,9 @@ pub fn run(plan: &Plan, stop: &Stop, progress: &mut dyn FnMut(&Progress)) -> Res
         machine: Machine::look(work.path(), places.count()),
         clock,
         experiments: Vec::new(),
+        claims: Vec::new(),
+        services: Vec::new(),
+        advice: Vec::new(),
     };
     let mut weight_left: u32 = plan.experiments.iter().map(|e| e.weight()).sum();
     for experiment in &plan.experiments {
@@ -87,6 +90,7 @@ pub fn run(plan: &Plan, stop: &Stop, progress: &mut dyn FnMut(&Progress)) -> Res
         report.stopped = Some("somebody asked to stop".into());
     }
     drop(work);
+    report.conclude();
     report.seconds = Duration::as_secs_f64(&began.elapsed());
     Ok(report)
 }

@@ -23,16 +23,10 @@ pub(crate) struct WorkDir {
 }
 
 impl WorkDir {
-    /// Makes it, after looking whether there is room for `disk_bytes`.
+    /// Makes it, if there is room for `disk_bytes`.
     pub(crate) fn make(dir: &Path, disk_bytes: u64) -> Result<WorkDir, ProbeError> {
         let dir = &dir.canonicalize().map_err(|e| ProbeError::directory(dir, e))?;
         remove_leftovers(dir);
-        let stat = rustix::fs::statvfs(dir).map_err(|e| ProbeError::directory(dir, e))?;
-        let free_bytes = stat.f_bavail.saturating_mul(stat.f_frsize);
-        let need_bytes = disk_bytes.saturating_add(RESERVE_BYTES);
-        if free_bytes < need_bytes {
-            return Err(ProbeError::NoSpace { dir: dir.to_owned(), free_bytes, need_bytes });
-        }
         let mut no = 0;
         let path = loop {
             let path = dir.join(format!("{PREFIX}{}-{no}", std::process::id()));
@@ -46,11 +40,13 @@ impl WorkDir {
             flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
             Ok(lock)
         });
+        let lock =
+            lock.map_err(|e| ProbeError::directory(dir, e)).and_then(|lock| check_room(dir, disk_bytes).map(|()| lock));
         match lock {
             Ok(lock) => Ok(WorkDir { path, budget: Budget::new(disk_bytes), _lock: lock }),
             Err(e) => {
                 let _ = std::fs::remove_dir(&path);
-                Err(ProbeError::directory(dir, e))
+                Err(e)
             }
         }
     }
@@ -76,6 +72,16 @@ impl Drop for WorkDir {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.path); // Nobody is left to be told; the next run tries again.
     }
+}
+
+fn check_room(dir: &Path, disk_bytes: u64) -> Result<(), ProbeError> {
+    let stat = rustix::fs::statvfs(dir).map_err(|e| ProbeError::directory(dir, e))?;
+    let free_bytes = stat.f_bavail.saturating_mul(stat.f_frsize);
+    let need_bytes = disk_bytes.saturating_add(RESERVE_BYTES);
+    if free_bytes >= need_bytes {
+        return Ok(());
+    }
+    Err(ProbeError::NoSpace { dir: dir.to_owned(), free_bytes, need_bytes })
 }
 
 /// A file of an experiment, removed when this is dropped.

@@ -23,7 +23,7 @@ pub use file::{CONFIG_FILE, ConfigProblem};
 pub use setting::{Effect, Limits, Setting, Value};
 pub use unit::Unit;
 
-use crate::{Conflict, Durability, Error, Locking, LogValues, Options, Replacement, Victim};
+use crate::{Conflict, Durability, Error, Locking, LogValues, Options, Replacement, SyncMethod, Victim};
 use setting::SettingType;
 
 /// Where the value of a setting comes from.
@@ -274,6 +274,16 @@ settings! {
         limits: Limits::Any,
         effect: Open,
         setter: durability(durability: Durability) => durability,
+    }
+
+    /// How writes of the log are made durable: `dsync` (one call that writes durably) or `fdatasync` (a write, then a sync of
+    /// the file). `ledgerstone probe` measures which is faster. Of no effect on disks that a program brings itself.
+    sync_method: SyncMethod {
+        default: SyncMethod::Dsync,
+        unit: Count,
+        limits: Limits::Any,
+        effect: Open,
+        setter: sync_method(method: SyncMethod) => method,
     }
 
     /// How long an `async` commit may stay in memory only.

@@ -208,6 +208,7 @@ macro_rules! choices {
 choices!(crate::Replacement { Clock = "clock", Lru = "lru" });
 choices!(crate::LogValues { Changed = "changed", Whole = "whole" });
 choices!(crate::Durability { Sync = "sync", Pipelined = "pipelined", Async = "async", Volatile = "volatile" });
+choices!(crate::SyncMethod { Dsync = "dsync", Fdatasync = "fdatasync" });
 choices!(crate::Locking { Hierarchical = "hierarchical", Pages = "pages", None = "none" });
 choices!(crate::Conflict { Wait = "wait", NoWait = "no-wait", WaitDie = "wait-die" });
 choices!(crate::Victim {

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{Shutdown, shutdown};
+use rustix::thread::futex;
 
 use super::baton::{Baton, Kind};
 use super::channel::{self, Channel, Mechanism};
@@ -198,8 +199,9 @@ fn fifo_steps(context: &mut Context<'_>, size: usize, cpu: usize) -> Result<(), 
     };
     let open = |path: &std::path::Path, how| rustix::fs::open(path, how, Mode::empty()).on("open");
     let mut theirs = vec![0; size];
-    // How many conversations the other side has closed: otherwise two of them could meet in one FIFO.
-    let closed = Map::anonymous(4096)?;
+    // Conversations that we have begun and that the other side has closed: otherwise two could meet in one FIFO.
+    let counts = Map::anonymous(4096)?;
+    let (begun, closed) = (counts.word(0), counts.word(256));
     let child = Child::run(|| {
         let _ = place::pin(cpu);
         let mut once = || -> Result<(), ProbeError> {
@@ -209,21 +211,25 @@ fn fifo_steps(context: &mut Context<'_>, size: usize, cpu: usize) -> Result<(), 
         };
         // Until it is killed: a conversation that failed must not leave the next one waiting.
         loop {
+            let done = closed.load(Ordering::Relaxed);
+            while begun.load(Ordering::Acquire) == done {
+                let _ = futex::wait(begun, futex::Flags::empty(), done, None); // Woken, or begun already.
+            }
             let _ = once();
-            closed.word(0).fetch_add(1, Ordering::Release);
+            closed.fetch_add(1, Ordering::Release);
         }
     })?;
     let mut ours = vec![1; size];
-    let mut begun = 0;
     let result = note_steps(context, "FIFO", size, || {
         let wait_from = Instant::now();
-        while closed.word(0).load(Ordering::Acquire) < begun {
+        while closed.load(Ordering::Acquire) < begun.load(Ordering::Relaxed) {
             if wait_from.elapsed() > Duration::from_secs(2) {
                 return Err(ProbeError::Missing("the other side of the FIFO does not answer".into()));
             }
             std::thread::yield_now();
         }
-        begun += 1;
+        begun.fetch_add(1, Ordering::Release);
+        let _ = futex::wake(begun, futex::Flags::empty(), 1); // Cannot fail: the word is mapped.
         let mut steps = Steps::begin();
         let (writes, reads) = (open(&to, OFlags::WRONLY)?, open(&from, OFlags::RDONLY)?);
         steps.step();

@@ -55,6 +55,39 @@ fn write_report(text: &mut String, report: &Report) -> std::fmt::Result {
     for outcome in &report.experiments {
         write_outcome(text, outcome)?;
     }
+    write_claims(text, report)?;
+    write_verdict(text, report)?;
+    write_advice(text, report)
+}
+
+fn write_claims(text: &mut String, report: &Report) -> std::fmt::Result {
+    writeln!(text, "\nThe paper's claims")?;
+    for finding in &report.claims {
+        writeln!(text, "  {:<4} {} ({})", finding.id, finding.paper, finding.section)?;
+        writeln!(text, "       {}: {}", finding.standing.words(), finding.here)?;
+    }
+    Ok(())
+}
+
+fn write_verdict(text: &mut String, report: &Report) -> std::fmt::Result {
+    writeln!(text, "\nVerdict")?;
+    for service in &report.services {
+        writeln!(text, "  {}: {} (the paper: {})", service.name, service.rating.words(), service.paper)?;
+        for (mark, lines) in [("+", &service.good), ("-", &service.lacking), ("?", &service.unknown)] {
+            for line in lines {
+                writeln!(text, "    {mark} {line}")?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn write_advice(text: &mut String, report: &Report) -> std::fmt::Result {
+    writeln!(text, "\nRecommended")?;
+    for advice in &report.advice {
+        writeln!(text, "  {}: {}", advice.setting, advice.value)?;
+        writeln!(text, "    {}", advice.because)?;
+    }
     Ok(())
 }
 

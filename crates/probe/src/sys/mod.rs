@@ -11,6 +11,7 @@
 //! | `file` | extents, dirty and cached pages, ranges, atomic writes, allocation |
 //! | `pthread` | the C library's locks in shared memory |
 //! | `file_lock` | byte-range locks |
+//! | `loop_device` | a block device over a file |
 //! | `fiber` | a stack switch in user mode |
 //! | `dynamic` | a call into a dynamic library |
 //! | `queue` | POSIX and System V message queues |
@@ -26,6 +27,7 @@ pub(crate) mod dynamic;
 pub(crate) mod fiber;
 pub(crate) mod file;
 pub(crate) mod file_lock;
+pub(crate) mod loop_device;
 pub(crate) mod map;
 pub(crate) mod pthread;
 pub(crate) mod queue;

@@ -12,8 +12,11 @@ extern "C" fn remember(_signal: libc::c_int) {
     }
 }
 
-/// From now on SIGINT, SIGTERM and SIGHUP are remembered instead of ending the process.
+/// From now on SIGINT, SIGTERM and SIGHUP are remembered instead of ending the process, and a file that reaches the limit on
+/// files is an error of the call, as a full disk is.
 pub(crate) fn catch() {
+    // SAFETY: ignoring a signal runs no code.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
         // SAFETY: the handler touches one atomic and calls `_exit` only; the zeroed action is a valid one. SA_RESTART
         // keeps system calls of the experiments from failing with EINTR.
