@@ -24,6 +24,6 @@ pub trait Experiment: Sync {
     ///
     /// # Errors
     /// What keeps it from going on. Everything measured until then stays in the report. A refused measurement is not an
-    /// error: [`Context::measure`] notes it and goes on.
+    /// error: `Context::measure` notes it and goes on.
     fn run(&self, context: &mut Context<'_>) -> Result<(), ProbeError>;
 }
