@@ -5,7 +5,7 @@
 //! | [`history`] | what is written down: reads, writes, commits, with the times of each |
 //! | [`workload`] | random transactions on a real engine that write it down |
 //! | [`check`] | from a history to a graph, and from a cycle to an explanation |
-//! | [`levels`] | what the weaker levels promise |
+//! | `levels` | what the weaker levels promise |
 //! | [`graph`] | strongly connected components (Tarjan 1972), shortest cycles |
 
 pub mod check;
