@@ -287,7 +287,7 @@ fn in_namespace(script: &str, program: &Path) -> Option<Output> {
 #[test]
 fn a_disk_that_fills_up_ends_experiments_and_not_the_run() {
     let script = "d=$(mktemp -d); trap 'rmdir $d' EXIT; mount -t tmpfs -o size=48m none $d; \
-                  (sleep 0.3; head -c 40m /dev/zero > $d/other) & \
+                  (sleep 0.3; head -c 40m /dev/zero > $d/other 2>/dev/null) 2>/dev/null & \
                   \"$1\" --json probe --quick --disk 24M --dir $d device bind force domains; \
                   wait; rm $d/other; ls -A $d >&2; umount $d";
     let program = assert_cmd::cargo::cargo_bin!("ledgerstone");

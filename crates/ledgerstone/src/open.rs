@@ -219,6 +219,9 @@ fn recover(options: &Options, disk: Arc<dyn Disk>, lock: Box<dyn DiskLock>, may_
     progress.enter(RecoveryPhase::TornPages, Lsn(0), Lsn(0));
     // O4
     let data = disk.open(DATA, Open { create: false, ..FILE })?;
+    if !may_write && !disk.exists(DOUBLE_WRITE)? {
+        return Err(Error::ReadOnly { why: "the environment has to be recovered".into() }); // It was just restored.
+    }
     let double_write = disk.open(DOUBLE_WRITE, FILE)?;
     report.torn_pages = Cache::repair_torn(&*data, &*double_write, state.page_bytes)?;
     report.torn_ns = timer.lap();

@@ -489,6 +489,6 @@ mod tests {
     fn transactions_that_lost_an_update_are_found() {
         let records = [record("a", 1, committed(10, false), None), record("b", 2, committed(20, false), None)];
         check(&records, false, &state(&["a", "b"], Some("b")), Err("J6"));
-        check(&records, false, &state(&["a"], Some("a")), Err("all commits"));
+        check(&records, false, &state(&["a"], Some("a")), Err("J9"));
     }
 }
