@@ -208,7 +208,8 @@ pub fn judge(evidence: &Evidence<'_>) -> Result<Verdict, Vec<String>> {
         let Some(snapshot) = reader.snapshot else { continue };
         let is_sure = matches!(reader.outcome, Outcome::Committed { durable: true, .. });
         let lost = by_lsn.iter().find(|(lsn, record)| *lsn < snapshot && !is_present(record));
-        if let (true, Some((lsn, record))) = (is_sure, lost) {
+        // One that read nothing was told nothing.
+        if let (true, false, Some((lsn, record))) = (is_sure, reader.deeds.is_empty(), lost) {
             let (reader, record) = (name(reader), name(record));
             return Err(vec![format!(
                 "J9: {reader} was told that its snapshot at {snapshot} is durable; {record} at {lsn} is lost"
