@@ -135,4 +135,4 @@ data:
 
 clean:
 	cargo clean
-	rm -rf fuzz/target fuzz/corpus fuzz/artifacts
+	rm -rf fuzz/corpus fuzz/artifacts

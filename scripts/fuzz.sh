@@ -12,10 +12,10 @@ target_dir=${CARGO_TARGET_DIR:-$PWD/../target}/fuzz
 # What cargo-fuzz passes, without the sanitizers that need a nightly compiler: counters for each edge, traced compares.
 export RUSTFLAGS="--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
--Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1"
+-Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1 -Cdebug-assertions=on -Coverflow-checks=on"
 host=$(rustc -vV | sed -n 's/^host: //p')
 # A named target keeps these flags away from build scripts.
-cargo build --quiet --release --features libfuzzer --target "$host" --target-dir "$target_dir"
+cargo build --quiet --release -p ledgerstone-fuzz --features libfuzzer --target "$host" --target-dir "$target_dir"
 failed=()
 for target in "${targets[@]}"; do
   mkdir -p "corpus/$target" "artifacts/$target"

@@ -114,11 +114,11 @@ pub fn run(plan: &Plan, prepared: &mut Prepared, talk: Talk) -> Result<Counters,
 }
 
 /// Loses the power at each change of the disk that the first life of a seed's plan makes, one after the other, and
-/// recovers each time with several choices of what survives.
+/// recovers each time with several choices of what survives. `None` if there are more than `changes_max` of them.
 ///
 /// # Errors
 /// As [`run`]; the last line says where the power was lost.
-pub fn run_every_write(seed: u64, prepared: &mut Prepared) -> Result<Counters, Failure> {
+pub fn run_every_write(seed: u64, changes_max: u64, prepared: &mut Prepared) -> Result<Option<Counters>, Failure> {
     let mut counters = Counters::default();
     let mut plan = Plan::new(seed, Wishes { no_space_trouble: true, ..Wishes::default() });
     let last = plan.lives.pop();
@@ -128,7 +128,7 @@ pub fn run_every_write(seed: u64, prepared: &mut Prepared) -> Result<Counters, F
     plan.lives[0].closes = true;
     let in_creation = plan.start == Start::Nothing;
     plan.lives[0].crash_in_open = None;
-    for n in 1.. {
+    let mut lose_power_at = |n: u64| {
         let mut crashes = 0;
         for survival in 0..3 {
             let point = if in_creation { &mut plan.lives[0].crash_in_open } else { &mut plan.lives[0].crash_after };
@@ -141,11 +141,17 @@ pub fn run_every_write(seed: u64, prepared: &mut Prepared) -> Result<Counters, F
             crashes += more.get("crashes");
             counters.merge(&more);
         }
-        if crashes == 0 {
+        Ok(crashes > 0)
+    };
+    if changes_max < u64::MAX && lose_power_at(changes_max + 1)? {
+        return Ok(None);
+    }
+    for n in 1..=changes_max {
+        if !lose_power_at(n)? {
             break;
         }
     }
-    Ok(counters)
+    Ok(Some(counters))
 }
 
 /// Runs a life under the scheduler; panics and hangs are failures.
