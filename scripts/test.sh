@@ -60,14 +60,15 @@ step format 60 cargo fmt --all --check
 step clippy 900 cargo clippy --quiet --workspace --all-targets -- -D warnings
 step docs 300 env RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --no-deps
 step tests 1800 cargo test --workspace --no-fail-fast
+# Built by now, with the tests.
+step flash 300 cargo run --quiet -p ledgerstone-flash --example flash_crash -- 5000
+step port-kills 300 cargo run --quiet -p ledgerstone-port --example kills -- --rounds "${PORT_KILL_ROUNDS:-50}"
 step loom 600 scripts/loom.sh
 step crash 900 "${sim[@]}" crash --rounds "${CRASH_ROUNDS:-10000}"
 step faults 300 "${sim[@]}" faults --rounds "${FAULT_ROUNDS:-3000}"
 step media 300 "${sim[@]}" media --rounds "${MEDIA_ROUNDS:-3000}"
 step planted 600 "${sim[@]}" planted
 step histories 300 "${sim[@]}" histories --rounds "${HISTORY_ROUNDS:-200}"
-step flash 300 cargo run --quiet --release -p ledgerstone-flash --example flash_crash -- 5000
-step port-kills 300 cargo run --quiet --release -p ledgerstone-port --example kills -- --rounds "${PORT_KILL_ROUNDS:-50}"
 step probe 600 cargo run --quiet --release -p ledgerstone-cli -- probe --quick --dir "$target" --out "$logs/probe.json" --html "$logs/probe.html"
 step demo 300 env DEMO_SECONDS=5 scripts/demo.sh --build
 

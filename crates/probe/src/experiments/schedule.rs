@@ -289,6 +289,10 @@ impl Tasks {
     }
 }
 
+/// The address space that idle threads leave to the rest of the process: a thread that finds no room for its own start
+/// ends the process, so none is started that might not.
+const ADDRESS_SPACE_LEFT_MIN: u64 = 32 << 20;
+
 fn idle_threads(context: &mut Context<'_>, counts: &[usize]) -> Result<(), ProbeError> {
     context.group(
         "idle",
@@ -299,19 +303,29 @@ fn idle_threads(context: &mut Context<'_>, counts: &[usize]) -> Result<(), Probe
     );
     let here = context.places.here();
     for count in counts {
-        let over = (Mutex::new(false), Condvar::new());
+        let (state, begun, over) = (Mutex::new((0, false)), Condvar::new(), Condvar::new());
         let started = std::thread::scope(|scope| {
             let mut started = 0;
             for _ in 0..*count {
+                if usage::address_space_left().is_some_and(|left| left < ADDRESS_SPACE_LEFT_MIN) {
+                    break;
+                }
                 let idle = std::thread::Builder::new().stack_size(64 << 10).spawn_scoped(scope, || {
-                    let mut is_over = over.0.lock().unwrap_or_else(PoisonError::into_inner);
-                    while !*is_over {
-                        is_over = over.1.wait(is_over).unwrap_or_else(PoisonError::into_inner);
+                    let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+                    state.0 += 1;
+                    begun.notify_one();
+                    while !state.1 {
+                        state = over.wait(state).unwrap_or_else(PoisonError::into_inner);
                     }
                 });
-                match idle {
-                    Ok(_) => started += 1,
-                    Err(_) => break, // A limit on threads: measured with what there are.
+                if idle.is_err() {
+                    break; // A limit on threads: measured with what there are.
+                }
+                started += 1;
+                // Each has taken all that it needs before the next is asked for.
+                let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+                while state.0 < started {
+                    state = begun.wait(state).unwrap_or_else(PoisonError::into_inner);
                 }
             }
             let baton = Baton::new(Kind::Futex);
@@ -335,8 +349,8 @@ fn idle_threads(context: &mut Context<'_>, counts: &[usize]) -> Result<(), Probe
                     },
                 )
             });
-            *over.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
-            over.1.notify_all();
+            state.lock().unwrap_or_else(PoisonError::into_inner).1 = true;
+            over.notify_all();
             result.and_then(|r| r).map(|_| started)
         })?;
         if started < *count {

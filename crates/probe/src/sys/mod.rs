@@ -5,7 +5,7 @@
 //! | file | what |
 //! | --- | --- |
 //! | `signal` | heeding SIGINT and its like |
-//! | `usage` | processor time and context switches |
+//! | `usage` | processor time, context switches, address space left |
 //! | `map` | memory mappings whose bytes others may change |
 //! | `child` | a forked process that only makes system calls |
 //! | `file` | extents, dirty and cached pages, ranges, atomic writes, allocation |

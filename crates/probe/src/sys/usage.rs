@@ -1,4 +1,4 @@
-//! Processor time and context switches of this process and its children.
+//! Processor time and context switches of this process and its children, and the address space that it may still take.
 
 /// Since the process began; children count once they were waited for.
 #[derive(Clone, Copy, Debug, Default)]
@@ -44,4 +44,11 @@ pub(crate) fn ticks_per_second() -> u64 {
     // SAFETY: asks for a constant.
     let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
     u64::try_from(ticks).ok().filter(|t| *t > 0).unwrap_or(100)
+}
+
+/// Bytes of address space below the limit (`ulimit -v`); `None` without a limit.
+pub(crate) fn address_space_left() -> Option<u64> {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::As).current?;
+    let taken_pages: u64 = std::fs::read_to_string("/proc/self/statm").ok()?.split(' ').next()?.parse().ok()?;
+    Some(limit.saturating_sub(taken_pages * rustix::param::page_size() as u64))
 }
