@@ -56,9 +56,11 @@ mod error;
 pub mod kit;
 mod operation;
 mod page_mut;
+mod page_operation;
 mod registry;
 
 pub use error::{DuplicateOperation, OpError, UnknownOperation};
 pub use operation::{Operation, Undo};
 pub use page_mut::PageMut;
+pub use page_operation::{PageOperation, Redo, Unfit};
 pub use registry::Registry;

@@ -15,7 +15,7 @@
 //!     others from the room that a rollback needs, until the transaction has ended.
 //! Y2. What is removed or overwritten is compared with what the arguments say: page and log must not contradict each other.
 
-use ledgerstone_op::{DuplicateOperation, OpError, Operation, PageMut, Registry, Undo};
+use ledgerstone_op::{DuplicateOperation, PageMut, PageOperation, Registry, Undo, Unfit};
 use ledgerstone_page::{Lsn, OpId, PageId, fixed, versioned};
 
 use crate::btree::args::{Reader, Writer};
@@ -37,53 +37,8 @@ pub const OP_VERSIONED_REMOVE: OpId = OpId(106);
 /// A record gets another version and content.
 pub const OP_VERSIONED_UPDATE: OpId = OpId(107);
 
-/// What an operation does with arguments that it can read.
-type Redo = fn(&mut PageMut<'_>, &[u8]) -> Option<Result<(), &'static str>>;
-
-struct LayoutOperation {
-    id: OpId,
-    name: &'static str,
-    formats: bool,
-    redo: Redo,
-    undo: fn(&[u8]) -> Undo,
-}
-
-impl Operation for LayoutOperation {
-    fn id(&self) -> OpId {
-        self.id
-    }
-
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
-    fn formats(&self) -> bool {
-        self.formats
-    }
-
-    fn redo(&self, page: &mut PageMut<'_>, args: &[u8]) -> Result<(), OpError> {
-        match (self.redo)(page, args) {
-            None => Err(OpError::BadArgs { op: self.id, len: args.len(), what: "not what the operation writes" }),
-            Some(Err(what)) => Err(OpError::Unfit { op: self.id, what }),
-            Some(Ok(())) => Ok(()),
-        }
-    }
-
-    fn undo(&self, args: &[u8]) -> Undo {
-        (self.undo)(args)
-    }
-
-    fn print(&self, args: &[u8]) -> String {
-        let mut reader = Reader::new(args);
-        match (self.formats, reader.u16()) {
-            (false, Some(slot)) => format!("slot {slot}, {} bytes", args.len()),
-            _ => format!("{} bytes", args.len()),
-        }
-    }
-}
-
-const OPERATIONS: [LayoutOperation; 8] = [
-    LayoutOperation {
+const OPERATIONS: [PageOperation; 8] = [
+    PageOperation {
         id: OP_FIXED_FORMAT,
         name: "fixed format",
         formats: true,
@@ -92,47 +47,49 @@ const OPERATIONS: [LayoutOperation; 8] = [
             let (owner, record_bytes) = (args.page()?, args.u16()?);
             args.end(())?;
             let id = page.id();
-            Some(fixed::format(page.words_mut(), id, 0, owner, record_bytes).map_err(|_| "no such record fits"))
+            Some(fixed::format(page.words_mut(), id, 0, owner, record_bytes).map_err(|_| Unfit("no such record fits")))
         },
-        undo: |_| Undo::Nothing,
+        ..PageOperation::PLAIN
     },
-    LayoutOperation {
+    PageOperation {
         id: OP_FIXED_INSERT,
         name: "fixed insert",
-        formats: false,
         redo: |page, args| {
             let (slot, record) = read_fixed(args)?;
-            Some(fixed::insert_at(page.words_mut(), slot, record).map_err(|_| "no free slot for such a record"))
+            Some(fixed::insert_at(page.words_mut(), slot, record).map_err(|_| Unfit("no free slot for such a record")))
         },
         undo: |args| Undo::Page { op: OP_FIXED_REMOVE, args: args.to_vec() },
+        print: print_slot,
+        ..PageOperation::PLAIN
     },
-    LayoutOperation {
+    PageOperation {
         id: OP_FIXED_REMOVE,
         name: "fixed remove",
-        formats: false,
         redo: |page, args| {
             let (slot, record) = read_fixed(args)?;
             Some(match fixed::get(page.words(), slot) {
                 Ok(Some(found)) if found == record => {
-                    fixed::remove(page.words_mut(), slot).map_err(|_| "no record to remove")
+                    fixed::remove(page.words_mut(), slot).map_err(|_| Unfit("no record to remove"))
                 }
-                _ => Err("not the record to remove"),
+                _ => Err(Unfit("not the record to remove")),
             })
         },
         undo: |args| Undo::Page { op: OP_FIXED_INSERT, args: args.to_vec() },
+        print: print_slot,
+        ..PageOperation::PLAIN
     },
-    LayoutOperation {
+    PageOperation {
         id: OP_FIXED_PATCH,
         name: "fixed patch",
-        formats: false,
         redo: |page, args| {
             let patch = FixedPatch::read(args)?;
             let to = patch.offset + patch.old.len();
             Some(match fixed::get(page.words(), patch.slot) {
                 Ok(Some(found)) if found.get(patch.offset..to) == Some(patch.old) => {
-                    fixed::patch(page.words_mut(), patch.slot, patch.offset, patch.new).map_err(|_| "no such bytes")
+                    fixed::patch(page.words_mut(), patch.slot, patch.offset, patch.new)
+                        .map_err(|_| Unfit("no such bytes"))
                 }
-                _ => Err("patch of other bytes"),
+                _ => Err(Unfit("patch of other bytes")),
             })
         },
         undo: |args| match FixedPatch::read(args) {
@@ -142,8 +99,10 @@ const OPERATIONS: [LayoutOperation; 8] = [
             }
             None => Undo::Nothing,
         },
+        print: print_slot,
+        ..PageOperation::PLAIN
     },
-    LayoutOperation {
+    PageOperation {
         id: OP_VERSIONED_FORMAT,
         name: "versioned format",
         formats: true,
@@ -155,42 +114,43 @@ const OPERATIONS: [LayoutOperation; 8] = [
             versioned::format(page.words_mut(), id, 0, owner);
             Some(Ok(()))
         },
-        undo: |_| Undo::Nothing,
+        ..PageOperation::PLAIN
     },
-    LayoutOperation {
+    PageOperation {
         id: OP_VERSIONED_INSERT,
         name: "versioned insert",
-        formats: false,
         redo: |page, args| {
             let (slot, record) = read_versioned(args)?;
             let done = versioned::insert_at(page.words_mut(), slot, record.version, record.content);
-            Some(done.map_err(|_| "no room for the record"))
+            Some(done.map_err(|_| Unfit("no room for the record")))
         },
         undo: |args| Undo::Page { op: OP_VERSIONED_REMOVE, args: args.to_vec() },
+        print: print_slot,
+        ..PageOperation::PLAIN
     },
-    LayoutOperation {
+    PageOperation {
         id: OP_VERSIONED_REMOVE,
         name: "versioned remove",
-        formats: false,
         redo: |page, args| {
             let (slot, record) = read_versioned(args)?;
             Some(match holds(page, slot, record) {
-                true => versioned::delete(page.words_mut(), slot).map_err(|_| "no record to remove"),
-                false => Err("not the record to remove"),
+                true => versioned::delete(page.words_mut(), slot).map_err(|_| Unfit("no record to remove")),
+                false => Err(Unfit("not the record to remove")),
             })
         },
         undo: |args| Undo::Page { op: OP_VERSIONED_INSERT, args: args.to_vec() },
+        print: print_slot,
+        ..PageOperation::PLAIN
     },
-    LayoutOperation {
+    PageOperation {
         id: OP_VERSIONED_UPDATE,
         name: "versioned update",
-        formats: false,
         redo: |page, args| {
             let (slot, old, new) = read_update(args)?;
             Some(match holds(page, slot, old) {
                 true => versioned::update(page.words_mut(), slot, new.version, new.content)
-                    .map_err(|_| "no room for the record"),
-                false => Err("not the record to update"),
+                    .map_err(|_| Unfit("no room for the record")),
+                false => Err(Unfit("not the record to update")),
             })
         },
         undo: |args| match read_update(args) {
@@ -199,8 +159,15 @@ const OPERATIONS: [LayoutOperation; 8] = [
             }
             None => Undo::Nothing,
         },
+        print: print_slot,
+        ..PageOperation::PLAIN
     },
 ];
+
+fn print_slot(args: &[u8]) -> Option<String> {
+    let slot = Reader::new(args).u16()?;
+    Some(format!("slot {slot}, {} bytes", args.len()))
+}
 
 fn holds(page: &PageMut<'_>, slot: u16, record: VersionedRecord<'_>) -> bool {
     matches!(versioned::get(page.words(), slot), Ok(Some((version, content)))
@@ -309,10 +276,7 @@ fn read_update(args: &[u8]) -> Option<(u16, VersionedRecord<'_>, VersionedRecord
 /// # Errors
 /// An id is taken.
 pub(crate) fn register(ops: &mut Registry) -> Result<(), DuplicateOperation> {
-    for operation in OPERATIONS {
-        ops.register(Box::new(operation))?;
-    }
-    Ok(())
+    PageOperation::register(&OPERATIONS, ops)
 }
 
 /// A case for every operation, for the authors' kit.

@@ -30,7 +30,7 @@ pub use structure::{Structure, StructureId};
 
 pub use ledgerstone_buffer::{BufferError, Cache, ExclusivePage, OptimisticPage, SharedPage};
 pub use ledgerstone_lock::{LockName, Mode};
-pub use ledgerstone_op::{OpError, Operation, PageMut, Registry, Undo, kit};
+pub use ledgerstone_op::{OpError, Operation, PageMut, PageOperation, Redo, Registry, Undo, Unfit, kit};
 pub use ledgerstone_page::{Corrupt, HEADER_BYTES, LayoutId, OpId, PageId, TableId, header};
 pub use ledgerstone_page::{Layout, Layouts, raw, slotted};
 pub use ledgerstone_region::{Handle, Latch, PageBuf, Region, Words, WordsMut};

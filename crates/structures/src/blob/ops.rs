@@ -12,7 +12,7 @@
 //! | 70 | blob patch: bytes of a data page change | offset in the content u16, len u16, old bytes, new bytes |
 //! | 71 | blob full: a data page counts as full, its content continued by zeros | |
 
-use ledgerstone_op::{DuplicateOperation, OpError, Operation, PageMut, Registry, Undo};
+use ledgerstone_op::{DuplicateOperation, PageMut, PageOperation, Registry, Undo, Unfit};
 use ledgerstone_page::{LayoutId, OpId, PageId, header};
 
 use super::data::{CONTENT_AT, LENGTH_AT, content_bytes_max};
@@ -28,57 +28,8 @@ pub(crate) const OP_BLOB_FREE: OpId = OpId(69);
 pub(crate) const OP_BLOB_PATCH: OpId = OpId(70);
 pub(crate) const OP_BLOB_FULL: OpId = OpId(71);
 
-/// What an operation says when its page does not fit.
-struct Unfit(&'static str);
-
-type Redo = fn(&mut PageMut<'_>, &[u8]) -> Option<Result<(), Unfit>>;
-
-struct BlobOperation {
-    id: OpId,
-    name: &'static str,
-    formats: bool,
-    /// `None`: the arguments cannot be read.
-    redo: Redo,
-    print: fn(&[u8]) -> Option<String>,
-}
-
-impl Operation for BlobOperation {
-    fn id(&self) -> OpId {
-        self.id
-    }
-
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
-    fn formats(&self) -> bool {
-        self.formats
-    }
-
-    fn redo(&self, page: &mut PageMut<'_>, args: &[u8]) -> Result<(), OpError> {
-        match (self.redo)(page, args) {
-            None => Err(OpError::BadArgs { op: self.id, len: args.len(), what: "not what the operation writes" }),
-            Some(Err(Unfit(what))) => Err(OpError::Unfit { op: self.id, what }),
-            Some(Ok(())) => Ok(()),
-        }
-    }
-
-    fn undo(&self, args: &[u8]) -> Undo {
-        match read_patch(args) {
-            Some((offset, old, new)) if self.id == OP_BLOB_PATCH => {
-                Undo::Page { op: OP_BLOB_PATCH, args: patch_args(offset, new, old) }
-            }
-            _ => Undo::Nothing,
-        }
-    }
-
-    fn print(&self, args: &[u8]) -> String {
-        (self.print)(args).unwrap_or_else(|| format!("unreadable arguments of {} bytes", args.len()))
-    }
-}
-
-const OPERATIONS: [BlobOperation; 8] = [
-    BlobOperation {
+const OPERATIONS: [PageOperation; 8] = [
+    PageOperation {
         id: OP_BLOB_INDEX_FORMAT,
         name: "blob index format",
         formats: true,
@@ -88,32 +39,33 @@ const OPERATIONS: [BlobOperation; 8] = [
             Some(Ok(()))
         },
         print: |args| read_page(args).map(|root| format!("blob {root}")),
+        ..PageOperation::PLAIN
     },
-    BlobOperation {
+    PageOperation {
         id: OP_BLOB_APPEND,
         name: "blob append",
-        formats: false,
         redo: |page, args| Some(append(page, read_append(args)?)),
         print: |args| read_append(args).map(|e| format!("{} pages from {}", e.count, e.first)),
+        ..PageOperation::PLAIN
     },
-    BlobOperation {
+    PageOperation {
         id: OP_BLOB_SHRINK,
         name: "blob shrink",
-        formats: false,
         redo: |page, args| Some(shrink(page, read_shrink(args)?)),
         print: |args| read_shrink(args).map(|count| format!("{count} pages")),
+        ..PageOperation::PLAIN
     },
-    BlobOperation {
+    PageOperation {
         id: OP_BLOB_LINK,
         name: "blob link",
-        formats: false,
         redo: |page, args| {
             page.put_u64(NEXT_AT, read_page(args)?.0);
             Some(Ok(()))
         },
         print: |args| read_page(args).map(|next| next.to_string()),
+        ..PageOperation::PLAIN
     },
-    BlobOperation {
+    PageOperation {
         id: OP_BLOB_DATA_FORMAT,
         name: "blob data format",
         formats: true,
@@ -128,8 +80,9 @@ const OPERATIONS: [BlobOperation; 8] = [
             Some(Ok(()))
         },
         print: |args| read_data(args).map(|(root, content)| format!("blob {root} {} bytes", content.len())),
+        ..PageOperation::PLAIN
     },
-    BlobOperation {
+    PageOperation {
         id: OP_BLOB_FREE,
         name: "blob free",
         formats: true,
@@ -138,11 +91,11 @@ const OPERATIONS: [BlobOperation; 8] = [
             Some(Ok(()))
         },
         print: |_| Some(String::new()),
+        ..PageOperation::PLAIN
     },
-    BlobOperation {
+    PageOperation {
         id: OP_BLOB_PATCH,
         name: "blob patch",
-        formats: false,
         redo: |page, args| {
             let (offset, old, new) = read_patch(args)?;
             let words = page.words();
@@ -156,12 +109,16 @@ const OPERATIONS: [BlobOperation; 8] = [
             page.put(at, new);
             Some(Ok(()))
         },
+        undo: |args| match read_patch(args) {
+            Some((offset, old, new)) => Undo::Page { op: OP_BLOB_PATCH, args: patch_args(offset, new, old) },
+            None => Undo::Nothing,
+        },
         print: |args| read_patch(args).map(|(offset, old, _)| format!("{} bytes at {offset}", old.len())),
+        ..PageOperation::PLAIN
     },
-    BlobOperation {
+    PageOperation {
         id: OP_BLOB_FULL,
         name: "blob full",
-        formats: false,
         redo: |page, _| {
             if header::layout(page.words()) != LayoutId::BLOB_DATA {
                 return Some(Err(Unfit("no page of content")));
@@ -171,6 +128,7 @@ const OPERATIONS: [BlobOperation; 8] = [
             Some(Ok(()))
         },
         print: |_| Some(String::new()),
+        ..PageOperation::PLAIN
     },
 ];
 
@@ -279,10 +237,7 @@ fn shrink(page: &mut PageMut<'_>, by: u16) -> Result<(), Unfit> {
 /// # Errors
 /// An id is taken.
 pub(crate) fn register(ops: &mut Registry) -> Result<(), DuplicateOperation> {
-    for operation in OPERATIONS {
-        ops.register(Box::new(operation))?;
-    }
-    Ok(())
+    PageOperation::register(&OPERATIONS, ops)
 }
 
 /// A case for every operation, for the authors' kit.

@@ -11,7 +11,7 @@
 
 use std::cmp::Ordering;
 
-use ledgerstone_op::PageMut;
+use ledgerstone_op::{PageMut, Unfit};
 use ledgerstone_page::PageId;
 use ledgerstone_region::Words;
 
@@ -32,10 +32,6 @@ pub enum Plan {
     /// There is none: split.
     Full,
 }
-
-/// The page is not what the change expects; says what is wrong.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Unfit(pub &'static str);
 
 /// One record, its key in two parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

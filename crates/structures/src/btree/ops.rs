@@ -22,14 +22,14 @@
 //!     by root and key.
 //! O2. A group's operations are never undone; their `undo` is nothing.
 
-use ledgerstone_op::{DuplicateOperation, OpError, Operation, PageMut, Registry, Undo};
+use ledgerstone_op::{DuplicateOperation, PageMut, PageOperation, Registry, Undo, Unfit};
 use ledgerstone_page::{LayoutId, OpId, PageId};
 
 use super::args::{
     FenceArgs, FormatArgs, InsertArgs, PatchArgs, Place, PostArgs, ReplaceArgs, TakeArgs, read_cut_low, read_place,
     read_relink, read_remove, read_repoint,
 };
-use super::edit::{self, Unfit};
+use super::edit;
 use super::node::{CHILD_BYTES, LAYOUT_NODE, LINK_AT};
 
 /// Makes a page a node, with content.
@@ -64,75 +64,25 @@ pub const OP_NODE_TAKE: OpId = OpId(45);
 /// The first slots go to the left sibling.
 pub const OP_NODE_CUT_LOW: OpId = OpId(46);
 
-type Redo = fn(&mut PageMut<'_>, &[u8]) -> Option<Result<(), Unfit>>;
-
-/// One operation: all of them look alike, so they are values of one type.
-struct NodeOperation {
-    id: OpId,
-    name: &'static str,
-    formats: bool,
-    is_undoable: bool,
-    /// `None`: the arguments cannot be read.
-    redo: Redo,
-    print: fn(&[u8]) -> Option<String>,
-}
-
-impl Operation for NodeOperation {
-    fn id(&self) -> OpId {
-        self.id
-    }
-
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
-    fn formats(&self) -> bool {
-        self.formats
-    }
-
-    fn redo(&self, page: &mut PageMut<'_>, args: &[u8]) -> Result<(), OpError> {
-        match (self.redo)(page, args) {
-            None => Err(OpError::BadArgs { op: self.id, len: args.len(), what: "not what the operation writes" }),
-            Some(Err(Unfit(what))) => Err(OpError::Unfit { op: self.id, what }),
-            Some(Ok(())) => Ok(()),
-        }
-    }
-
-    fn undo(&self, _args: &[u8]) -> Undo {
-        if self.is_undoable { Undo::Logical } else { Undo::Nothing }
-    }
-
-    fn root(&self, args: &[u8]) -> Option<PageId> {
-        match self.id {
-            OP_NODE_FORMAT => FormatArgs::root(args),
-            _ if self.is_undoable => Place::of(args).map(|place| place.root),
-            _ => None,
-        }
-    }
-
-    fn print(&self, args: &[u8]) -> String {
-        (self.print)(args).unwrap_or_else(|| format!("unreadable arguments of {} bytes", args.len()))
-    }
-}
-
-const OPERATIONS: [NodeOperation; 15] = [
-    NodeOperation {
+const OPERATIONS: [PageOperation; 15] = [
+    PageOperation {
         id: OP_NODE_FORMAT,
         name: "node format",
         formats: true,
-        is_undoable: false,
         redo: redo_format,
+        root: FormatArgs::root,
         print: |args| {
             let a = FormatArgs::read(args)?;
             let (count, low, high) = (a.entries.len(), Bytes(a.low), Bytes(a.high));
             Some(format!("tree {} level {} slots {count} low {low} high {high} link {}", a.root, a.level, a.link))
         },
+        ..PageOperation::PLAIN
     },
-    NodeOperation {
+    PageOperation {
         id: OP_NODE_INSERT,
         name: "node insert",
-        formats: false,
-        is_undoable: true,
+        undo: |_| Undo::Logical,
+        root: place_root,
         redo: |page, args| {
             let a = InsertArgs::read(args)?;
             Some(edit::insert(page, a.place.slot, a.place.key, a.header, a.value))
@@ -141,28 +91,31 @@ const OPERATIONS: [NodeOperation; 15] = [
             let a = InsertArgs::read(args)?;
             Some(format!("{} value {} bytes", print_place(a.place), a.value.len()))
         },
+        ..PageOperation::PLAIN
     },
-    NodeOperation {
+    PageOperation {
         id: OP_NODE_DELETE,
         name: "node delete",
-        formats: false,
-        is_undoable: true,
+        undo: |_| Undo::Logical,
+        root: place_root,
         redo: |page, args| Some(edit::set_ghost(page, read_place(args)?.slot, true)),
         print: |args| read_place(args).map(print_place),
+        ..PageOperation::PLAIN
     },
-    NodeOperation {
+    PageOperation {
         id: OP_NODE_REVIVE,
         name: "node revive",
-        formats: false,
-        is_undoable: true,
+        undo: |_| Undo::Logical,
+        root: place_root,
         redo: |page, args| Some(edit::set_ghost(page, read_place(args)?.slot, false)),
         print: |args| read_place(args).map(print_place),
+        ..PageOperation::PLAIN
     },
-    NodeOperation {
+    PageOperation {
         id: OP_NODE_PATCH,
         name: "node patch",
-        formats: false,
-        is_undoable: true,
+        undo: |_| Undo::Logical,
+        root: place_root,
         redo: |page, args| {
             let a = PatchArgs::read(args)?;
             Some(edit::patch(page, a.place.slot, a.offset, a.old, a.new))
@@ -171,12 +124,13 @@ const OPERATIONS: [NodeOperation; 15] = [
             let a = PatchArgs::read(args)?;
             Some(format!("{} at {}: {} to {}", print_place(a.place), a.offset, Bytes(a.old), Bytes(a.new)))
         },
+        ..PageOperation::PLAIN
     },
-    NodeOperation {
+    PageOperation {
         id: OP_NODE_REPLACE,
         name: "node replace",
-        formats: false,
-        is_undoable: true,
+        undo: |_| Undo::Logical,
+        root: place_root,
         redo: |page, args| {
             let a = ReplaceArgs::read(args)?;
             Some(edit::replace(page, a.place.slot, a.new_header, a.new))
@@ -186,31 +140,28 @@ const OPERATIONS: [NodeOperation; 15] = [
             let (place, old, new) = (print_place(a.place), a.old.len(), a.new.len());
             Some(format!("{place} flags {:#06x} to {:#06x}, {old} to {new} bytes", a.old_header, a.new_header))
         },
+        ..PageOperation::PLAIN
     },
-    NodeOperation {
+    PageOperation {
         id: OP_NODE_FENCE,
         name: "node fence",
-        formats: false,
-        is_undoable: false,
         redo: redo_fence,
         print: |args| {
             let a = FenceArgs::read(args)?;
             Some(format!("keeps {} slots, high {}, link {}", a.keep, Bytes(a.high), a.link))
         },
+        ..PageOperation::PLAIN
     },
-    NodeOperation {
+    PageOperation {
         id: OP_NODE_REMOVE,
         name: "node remove",
-        formats: false,
-        is_undoable: false,
         redo: |page, args| Some(edit::remove(page, &read_remove(args)?)),
         print: |args| read_remove(args).map(|slots| format!("slots {slots:?}")),
+        ..PageOperation::PLAIN
     },
-    NodeOperation {
+    PageOperation {
         id: OP_NODE_POST,
         name: "node post",
-        formats: false,
-        is_undoable: false,
         redo: |page, args| {
             let a = PostArgs::read(args)?;
             Some(edit::insert(page, a.slot, a.key, CHILD_BYTES as u16, &edit::child_value(a.child)))
@@ -219,50 +170,46 @@ const OPERATIONS: [NodeOperation; 15] = [
             let a = PostArgs::read(args)?;
             Some(format!("slot {} child {} from {}", a.slot, a.child, Bytes(a.key)))
         },
+        ..PageOperation::PLAIN
     },
-    NodeOperation {
+    PageOperation {
         id: OP_NODE_FREE,
         name: "node free",
         formats: true,
-        is_undoable: false,
         redo: |page, _| {
             page.format(LayoutId::ZERO, 0, PageId::NONE);
             Some(Ok(()))
         },
         print: |_| Some(String::new()),
+        ..PageOperation::PLAIN
     },
-    NodeOperation {
+    PageOperation {
         id: OP_NODE_TRIM,
         name: "node trim",
-        formats: false,
-        is_undoable: false,
         redo: |page, args| Some(edit::trim(page, &read_remove(args)?)),
         print: |args| read_remove(args).map(|slots| format!("slots {slots:?}")),
+        ..PageOperation::PLAIN
     },
-    NodeOperation {
+    PageOperation {
         id: OP_NODE_REPOINT,
         name: "node repoint",
-        formats: false,
-        is_undoable: false,
         redo: |page, args| {
             let (slot, child) = read_repoint(args)?;
             Some(edit::repoint(page, slot, child))
         },
         print: |args| read_repoint(args).map(|(slot, child)| format!("slot {slot} child {child}")),
+        ..PageOperation::PLAIN
     },
-    NodeOperation {
+    PageOperation {
         id: OP_NODE_RELINK,
         name: "node relink",
-        formats: false,
-        is_undoable: false,
         redo: |page, args| Some(edit::relink(page, read_relink(args)?)),
         print: |args| read_relink(args).map(|link| format!("link {link}")),
+        ..PageOperation::PLAIN
     },
-    NodeOperation {
+    PageOperation {
         id: OP_NODE_TAKE,
         name: "node take",
-        formats: false,
-        is_undoable: false,
         redo: |page, args| {
             let a = TakeArgs::read(args)?;
             Some(edit::take(page, a.link, a.high, &a.entries))
@@ -271,17 +218,17 @@ const OPERATIONS: [NodeOperation; 15] = [
             let a = TakeArgs::read(args)?;
             Some(format!("{} slots more, high {}, link {}", a.entries.len(), Bytes(a.high), a.link))
         },
+        ..PageOperation::PLAIN
     },
-    NodeOperation {
+    PageOperation {
         id: OP_NODE_CUT_LOW,
         name: "node cut low",
-        formats: false,
-        is_undoable: false,
         redo: |page, args| {
             let (drop, low) = read_cut_low(args)?;
             Some(edit::cut_low(page, drop, low))
         },
         print: |args| read_cut_low(args).map(|(drop, low)| format!("{drop} slots less, low {}", Bytes(low))),
+        ..PageOperation::PLAIN
     },
 ];
 
@@ -310,6 +257,10 @@ impl std::fmt::Display for Bytes<'_> {
     }
 }
 
+fn place_root(args: &[u8]) -> Option<PageId> {
+    Place::of(args).map(|place| place.root)
+}
+
 fn print_place(place: Place<'_>) -> String {
     format!("tree {} slot {} key {}", place.root, place.slot, Bytes(place.key))
 }
@@ -319,8 +270,5 @@ fn print_place(place: Place<'_>) -> String {
 /// # Errors
 /// An id is taken.
 pub fn register(ops: &mut Registry) -> Result<(), DuplicateOperation> {
-    for operation in OPERATIONS {
-        ops.register(Box::new(operation))?;
-    }
-    Ok(())
+    PageOperation::register(&OPERATIONS, ops)
 }
