@@ -11,8 +11,8 @@
 #   make fuzz SECONDS=60      each fuzz target for that long
 #   make flash-crash ROUNDS=1000000   power cuts over the protocols on raw flash
 #   make flash-models         every short script with every power cut on raw flash
-#   make flash-demo           a bank on a flash image, killed and audited; then CFC beside AFC
-#   make flash-bench          CFC and AFC over the share of aborts, on a 32nd of the paper's device
+#   make flash-demo           a bank on a flash image, killed and audited, under each protocol; then all beside each other, with plots
+#   make flash-bench          the paper's figures from TPC-C with 20 warehouses, on an eighth of its device
 #   make flash-bench-full     the same on all 32 GB
 #   make bench                every figure of docs/benchmarks.md, measured again
 #   make port-kills ROUNDS=1000   processes at ports killed and stopped at random moments
@@ -78,20 +78,20 @@ flash-crash:
 
 flash-models:
 	@scripts/need.sh rust
-	@FLASH_DEPTH=5 scripts/one.sh "bounded models of flag commit" cargo test --quiet --release -p ledgerstone-flash --test exhaustive -- --nocapture
+	@FLASH_DEPTH=5 scripts/one.sh "bounded models of the flash protocols" cargo test --quiet --release -p ledgerstone-flash --test exhaustive -- --nocapture
 
 flash-demo:
 	@scripts/need.sh rust
 	@scripts/one.sh "flash demo: bank" cargo run --quiet --release -p ledgerstone-flash --example flash_demo
-	@scripts/one.sh "flash demo: CFC beside AFC" cargo run --quiet --release -p ledgerstone-flash --example flash_bench -- 512
+	@scripts/one.sh "flash demo: the protocols beside each other (plots in target/flash)" cargo run --quiet --release -p ledgerstone-flash --example flash_bench -- small comparison target/flash
 
 flash-bench:
 	@scripts/need.sh rust
-	@scripts/one.sh "flash bench" cargo run --quiet --release -p ledgerstone-flash --example flash_bench -- 32
+	@scripts/one.sh "flash bench" cargo run --quiet --release -p ledgerstone-flash --example flash_bench -- medium all target/flash
 
 flash-bench-full:
 	@scripts/need.sh rust
-	@scripts/one.sh "flash bench, 32 GB" cargo run --quiet --release -p ledgerstone-flash --example flash_bench -- 1
+	@scripts/one.sh "flash bench, 32 GB" cargo run --quiet --release -p ledgerstone-flash --example flash_bench -- full all target/flash
 
 histories:
 	@scripts/need.sh rust

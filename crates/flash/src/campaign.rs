@@ -8,41 +8,22 @@
 use std::collections::HashMap;
 
 use crate::error::{FlashError, Result};
-use crate::flag::{FlagConfig, FlagStore, Mode};
 use crate::ftl::FtlConfig;
 use crate::nand::memory::{Content, CutShape, MemoryNand};
 use crate::nand::{Geometry, Nand, Timing};
+use crate::protocol::{AnyStore, Config, Protocol};
 use crate::rng::Rng;
 use crate::transact::{Rules, Transactions};
 use crate::{Lba, Xid};
 
-/// A store under experiment: the device underneath can be reached.
-pub trait Experiment: Transactions {
-    /// The device.
-    fn nand(&mut self) -> &mut MemoryNand;
-    /// Collects a block out of turn if that is allowed.
-    ///
-    /// # Errors
-    /// Those of the device.
-    fn collect_block(&mut self, block: u32) -> Result<()>;
-}
-
-impl Experiment for FlagStore<&mut MemoryNand> {
-    fn nand(&mut self) -> &mut MemoryNand {
-        self.core_mut().nand
-    }
-    fn collect_block(&mut self, block: u32) -> Result<()> {
-        FlagStore::collect_block(self, block)
-    }
-}
-
-/// Opens a store of the wanted protocol on a device.
+/// Opens a store of the wanted protocol on a device, with levelling that a small device needs.
 ///
 /// # Errors
-/// Those of the protocol's `open`.
-pub fn open(mode: Mode, rules: Rules, nand: &mut MemoryNand) -> Result<Box<dyn Experiment + '_>> {
+/// Those of [`AnyStore::open`].
+pub fn open(protocol: Protocol, rules: Rules, nand: &mut MemoryNand) -> Result<AnyStore<&mut MemoryNand>> {
     let ftl = FtlConfig { wear_spread_max: 8, ..FtlConfig::default() };
-    Ok(Box::new(FlagStore::open(nand, FlagConfig { ftl, rules, ..FlagConfig::new(mode) })?))
+    // A buffer and a log so small that pages leave it and checkpoints come while transactions run.
+    AnyStore::open(nand, Config { ftl, rules, buffer_pages: 6, checkpoint_pages: 8, ..Config::new(protocol) })
 }
 
 /// What a campaign did.
@@ -58,6 +39,16 @@ pub struct Report {
     pub pages_checked: u64,
 }
 
+impl std::fmt::Display for Report {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { cuts, cuts_in_recovery, commits, pages_checked } = self;
+        write!(
+            f,
+            "{cuts} power cuts ({cuts_in_recovery} during recovery), {commits} commits, {pages_checked} pages compared"
+        )
+    }
+}
+
 /// A promise that was broken.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{protocol}, seed {seed}: {what}")]
@@ -70,12 +61,29 @@ pub struct Broken {
     pub what: String,
 }
 
+/// Rounds over all protocols until so many cuts were made. `progress` is told how many there were.
+///
+/// # Errors
+/// [`Broken`] if a promise does not hold.
+pub fn run(cuts: u64, seed: u64, progress: &mut dyn FnMut(u64)) -> Result<Report, Broken> {
+    let mut report = Report::default();
+    let mut seed = seed;
+    while report.cuts < cuts {
+        for protocol in Protocol::ALL {
+            round(protocol, Rules::corrected(), seed, &mut report)?;
+        }
+        seed += 1;
+        progress(report.cuts);
+    }
+    Ok(report)
+}
+
 /// One round; everything random comes from `seed`.
 ///
 /// # Errors
 /// [`Broken`] if a promise does not hold.
-pub fn round(mode: Mode, rules: Rules, seed: u64, report: &mut Report) -> Result<(), Broken> {
-    let broken = |what: String| Broken { protocol: mode.name(), seed, what };
+pub fn round(protocol: Protocol, rules: Rules, seed: u64, report: &mut Report) -> Result<(), Broken> {
+    let broken = |what: String| Broken { protocol: protocol.name(), seed, what };
     let mut rng = Rng::new(seed);
     let geometry = Geometry {
         units: rng.between(1, 2) as u32,
@@ -83,16 +91,15 @@ pub fn round(mode: Mode, rules: Rules, seed: u64, report: &mut Report) -> Result
         blocks: 2 * rng.between(12, 15) as u32,
         pages_per_block: 8,
         page_bytes: 512,
-        spare_bytes: 64,
-        programs_max: 2,
-        is_in_order: false,
+        ..Geometry::small(24)
     };
+    let geometry = Config::new(protocol).suitable(geometry);
     let mut nand =
         MemoryNand::new(geometry, Timing::paper(), Content::Fingerprint).map_err(|e| broken(e.to_string()))?;
     let mut model = Model::default();
     for _ in 0..6 {
-        run_until_cut(mode, rules, &mut nand, &mut rng, &mut model, report).map_err(broken)?;
-        recover(mode, rules, &mut nand, &mut rng, &mut model, report).map_err(broken)?;
+        run_until_cut(protocol, rules, &mut nand, &mut rng, &mut model, report).map_err(broken)?;
+        recover(protocol, rules, &mut nand, &mut rng, &mut model, report).map_err(broken)?;
     }
     Ok(())
 }
@@ -131,7 +138,7 @@ fn random_shape(rng: &mut Rng) -> CutShape {
 
 /// Random transactions until the power fails.
 fn run_until_cut(
-    mode: Mode,
+    protocol: Protocol,
     rules: Rules,
     nand: &mut MemoryNand,
     rng: &mut Rng,
@@ -139,12 +146,12 @@ fn run_until_cut(
     report: &mut Report,
 ) -> Result<(), String> {
     nand.cancel_cut();
-    let mut store = open(mode, rules, nand).map_err(|e| format!("opening: {e}"))?;
-    store.nand().cut_power_after(rng.between(1, 300), random_shape(rng));
+    let mut store = open(protocol, rules, nand).map_err(|e| format!("opening: {e}"))?;
+    store.core_mut().nand.cut_power_after(rng.between(1, 300), random_shape(rng));
     report.cuts += 1;
     let pages = u64::from(store.page_count().min(24));
     loop {
-        match step(&mut *store, rng, model, pages, report) {
+        match step(&mut store, rng, model, pages, report) {
             Ok(()) => {}
             Err(FlashError::PowerCut) => break,
             Err(error) => return Err(format!("an operation was refused: {error}")),
@@ -154,7 +161,13 @@ fn run_until_cut(
     Ok(())
 }
 
-fn step(store: &mut dyn Experiment, rng: &mut Rng, model: &mut Model, pages: u64, report: &mut Report) -> Result<()> {
+fn step(
+    store: &mut AnyStore<&mut MemoryNand>,
+    rng: &mut Rng,
+    model: &mut Model,
+    pages: u64,
+    report: &mut Report,
+) -> Result<()> {
     let mut running: Vec<Xid> = model.running.keys().copied().collect();
     running.sort_unstable();
     let pick = |rng: &mut Rng| running[rng.below(running.len() as u64) as usize];
@@ -219,7 +232,7 @@ fn step(store: &mut dyn Experiment, rng: &mut Rng, model: &mut Model, pages: u64
             store.abort(xid)?;
         }
         _ => {
-            let blocks = u64::from(store.nand().geometry().blocks);
+            let blocks = u64::from(store.core_mut().nand.geometry().blocks);
             store.collect_block(rng.below(blocks) as u32)?;
         }
     }
@@ -228,7 +241,7 @@ fn step(store: &mut dyn Experiment, rng: &mut Rng, model: &mut Model, pages: u64
 
 /// Restarts, perhaps with further cuts on the way, and compares; then restarts and compares again.
 fn recover(
-    mode: Mode,
+    protocol: Protocol,
     rules: Rules,
     nand: &mut MemoryNand,
     rng: &mut Rng,
@@ -240,7 +253,7 @@ fn recover(
         if attempt < 3 && rng.chance(400) {
             nand.cut_power_after(rng.below(12), random_shape(rng));
         }
-        match open(mode, rules, nand) {
+        match open(protocol, rules, nand) {
             Ok(_) => break,
             Err(FlashError::PowerCut) => {
                 report.cuts += 1;
@@ -251,15 +264,15 @@ fn recover(
     }
     for _ in 0..2 {
         nand.cancel_cut();
-        let mut store = open(mode, rules, nand).map_err(|e| format!("opening again: {e}"))?;
-        compare(&mut *store, model, report)?;
+        let mut store = open(protocol, rules, nand).map_err(|e| format!("opening again: {e}"))?;
+        compare(&mut store, model, report)?;
         drop(store);
         nand.restore_power();
     }
     Ok(())
 }
 
-fn compare(store: &mut dyn Experiment, model: &mut Model, report: &mut Report) -> Result<(), String> {
+fn compare(store: &mut AnyStore<&mut MemoryNand>, model: &mut Model, report: &mut Report) -> Result<(), String> {
     let store_pages = store.page_count().min(24);
     let mut read = |lba: Lba| -> Result<u64, String> {
         let mut bytes = [0; 8];
@@ -287,10 +300,10 @@ fn compare(store: &mut dyn Experiment, model: &mut Model, report: &mut Report) -
 mod tests {
     use super::*;
 
-    fn check(mode: Mode, rounds: u64) {
+    fn check(protocol: Protocol, rounds: u64) {
         let mut report = Report::default();
         for seed in 0..rounds {
-            if let Err(broken) = round(mode, Rules::corrected(), seed, &mut report) {
+            if let Err(broken) = round(protocol, Rules::corrected(), seed, &mut report) {
                 panic!("{broken}");
             }
         }
@@ -298,22 +311,22 @@ mod tests {
     }
 
     /// Without a rule the same campaign must find a loss: it shows that the rule is needed and that the campaign is awake.
-    fn check_needed(mode: Mode, rules: Rules, rounds: u64) {
+    fn check_needed(protocol: Protocol, rules: Rules, rounds: u64) {
         let mut report = Report::default();
-        let found = (0..rounds).any(|seed| round(mode, rules, seed, &mut report).is_err());
+        let found = (0..rounds).any(|seed| round(protocol, rules, seed, &mut report).is_err());
         assert!(found, "no loss in {rounds} rounds without the rule: {report:?}");
     }
 
     #[test]
     fn cfc_keeps_its_promises_through_random_power_cuts() {
-        check(Mode::Cfc, 250);
+        check(Protocol::Cfc, 250);
     }
 
     /// Found by a campaign: two sub-chains, power failed between their TRUE flags, and the one that had its TRUE was
     /// collected first.
     #[test]
     fn a_commit_cut_between_two_sub_chains_is_completed() {
-        if let Err(broken) = round(Mode::Cfc, Rules::corrected(), 106_785, &mut Report::default()) {
+        if let Err(broken) = round(Protocol::Cfc, Rules::corrected(), 106_785, &mut Report::default()) {
             panic!("{broken}");
         }
     }
@@ -321,40 +334,75 @@ mod tests {
     /// Found by a campaign: each cut recovery copied all recent pages again, until no block was free.
     #[test]
     fn recoveries_cut_again_and_again_do_not_fill_the_device() {
-        if let Err(broken) = round(Mode::Cfc, Rules::corrected(), 107_735, &mut Report::default()) {
+        if let Err(broken) = round(Protocol::Cfc, Rules::corrected(), 107_735, &mut Report::default()) {
             panic!("{broken}");
         }
     }
 
     #[test]
     fn afc_keeps_its_promises_through_random_power_cuts() {
-        check(Mode::Afc, 250);
+        check(Protocol::Afc, 250);
+    }
+
+    #[test]
+    fn scc_keeps_its_promises_through_random_power_cuts() {
+        check(Protocol::Scc, 250);
+    }
+
+    #[test]
+    fn bpcc_keeps_its_promises_through_random_power_cuts() {
+        check(Protocol::Bpcc, 250);
+    }
+
+    #[test]
+    fn wal_keeps_its_promises_through_random_power_cuts() {
+        check(Protocol::Wal, 250);
+    }
+
+    #[test]
+    fn extended_cfc_keeps_its_promises_through_random_power_cuts() {
+        check(Protocol::CfcEx, 250);
+    }
+
+    #[test]
+    fn extended_afc_keeps_its_promises_through_random_power_cuts() {
+        check(Protocol::AfcEx, 250);
+    }
+
+    #[test]
+    fn scc_loses_if_records_that_name_a_page_outlive_its_next_version() {
+        check_needed(Protocol::Scc, Rules { uncommitted_names_are_erased: false, ..Rules::corrected() }, 3000);
+    }
+
+    #[test]
+    fn bpcc_loses_if_the_last_witness_goes() {
+        check_needed(Protocol::Bpcc, Rules { witnesses_are_kept: false, ..Rules::corrected() }, 3000);
     }
 
     #[test]
     fn links_without_numbers_lose_commits() {
-        check_needed(Mode::Cfc, Rules { links_are_numbered: false, ..Rules::corrected() }, 3000);
+        check_needed(Protocol::Cfc, Rules { links_are_numbered: false, ..Rules::corrected() }, 3000);
     }
 
     #[test]
     fn without_verdicts_aborted_work_comes_back() {
-        check_needed(Mode::Cfc, Rules { verdicts_are_kept: false, ..Rules::corrected() }, 3000);
-        check_needed(Mode::Afc, Rules { verdicts_are_kept: false, ..Rules::corrected() }, 3000);
+        check_needed(Protocol::Cfc, Rules { verdicts_are_kept: false, ..Rules::corrected() }, 3000);
+        check_needed(Protocol::Afc, Rules { verdicts_are_kept: false, ..Rules::corrected() }, 3000);
     }
 
     #[test]
     fn programming_false_into_a_running_transaction_breaks_afc() {
-        check_needed(Mode::Afc, Rules { running_chains_stay_false: false, ..Rules::corrected() }, 3000);
+        check_needed(Protocol::Afc, Rules { running_chains_stay_false: false, ..Rules::corrected() }, 3000);
     }
 
     #[test]
     fn relying_on_unstable_bits_loses_commits() {
-        check_needed(Mode::Cfc, Rules { unstable_is_hardened: false, ..Rules::corrected() }, 3000);
-        check_needed(Mode::Afc, Rules { unstable_is_hardened: false, ..Rules::corrected() }, 3000);
+        check_needed(Protocol::Cfc, Rules { unstable_is_hardened: false, ..Rules::corrected() }, 3000);
+        check_needed(Protocol::Afc, Rules { unstable_is_hardened: false, ..Rules::corrected() }, 3000);
     }
 
     #[test]
     fn an_interrupted_erase_breaks_afc_unless_all_that_goes_is_false() {
-        check_needed(Mode::Afc, Rules { erases_may_be_cut: false, ..Rules::corrected() }, 3000);
+        check_needed(Protocol::Afc, Rules { erases_may_be_cut: false, ..Rules::corrected() }, 3000);
     }
 }

@@ -36,6 +36,12 @@ pub enum FlashError {
         /// Who has written it.
         holder: Xid,
     },
+    /// There is no such protocol.
+    #[error("no protocol {0:?}: take CFC, AFC, SCC, BPCC, WAL, CFC_ex or AFC_ex")]
+    UnknownProtocol(String),
+    /// A change of part of a page under a protocol that locks whole pages.
+    #[error("this protocol changes whole pages: write the page, or open the device with WAL, CFC_ex or AFC_ex")]
+    RecordsUnsupported,
     /// More bytes than a page holds.
     #[error("{len} bytes do not fit into a page of {max}")]
     TooLong {

@@ -5,23 +5,45 @@
 //! | `nand` | chips: program, clear bits, erase; in memory with a clock and power cuts, in a file |
 //! | `ftl` | where logical pages lie; collecting, wear, mounting |
 //! | `flag` | CFC and AFC: commit flags in spare areas |
+//! | `cyclic` | SCC and BPCC: circles of links |
+//! | `extended` | CFC_ex and AFC_ex: no force, records |
+//! | `wal` | write-ahead logging on the same device |
+//! | `log` | records in log pages |
+//! | `buffer` | pages in memory |
+//! | `protocol` | any of them, by name |
 //! | `campaign` | random power cuts against a model |
-//! | `experiment` | measured runs on the simulated device
-//! | `store` | records in pages, for programs
+//! | `replay` | traces on the simulated device, with clients, locks and a clock |
+//! | `store` | records in pages, for programs |
+//! | `trace` | page accesses: recorded, saved, imported |
+//! | `tpcc` | the benchmark that makes them |
+//! | `evaluate` | the paper's figures |
+//! | `plot` | drawing them |
+//! | `demo` | a bank that is killed |
 //! | `transact` | the one interface of all protocols |
 
 #![forbid(unsafe_code)]
 
+mod buffer;
 pub mod campaign;
+pub mod cyclic;
+pub mod demo;
 pub mod error;
-pub mod experiment;
+pub mod evaluate;
+pub mod extended;
 pub mod flag;
 pub mod ftl;
 mod hash;
+mod log;
 pub mod nand;
+pub mod plot;
+pub mod protocol;
+pub mod replay;
 pub mod rng;
 pub mod store;
+pub mod tpcc;
+pub mod trace;
 pub mod transact;
+pub mod wal;
 
 pub use error::{FlashError, Result};
 pub use nand::Pba;

@@ -168,9 +168,9 @@ fn decode(bytes: &[u8]) -> Option<Vec<(u32, Vec<u8>)>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flag::{FlagConfig, FlagStore, Mode};
     use crate::nand::memory::{Content, CutShape, MemoryNand};
     use crate::nand::{Geometry, Timing};
+    use crate::protocol::{AnyStore, Config, Protocol};
     use crate::rng::Rng;
 
     #[test]
@@ -188,10 +188,11 @@ mod tests {
 
     #[test]
     fn committed_records_survive_a_power_cut_and_others_do_not() {
-        for mode in [Mode::Cfc, Mode::Afc] {
+        for protocol in Protocol::ALL {
             let geometry = Geometry { pages_per_block: 8, page_bytes: 1024, spare_bytes: 64, ..Geometry::small(32) };
+            let geometry = Config::new(protocol).suitable(geometry);
             let mut nand = MemoryNand::new(geometry, Timing::paper(), Content::Full).unwrap();
-            let mut store = Store::new(FlagStore::open(&mut nand, FlagConfig::new(mode)).unwrap());
+            let mut store = Store::new(AnyStore::open(&mut nand, Config::new(protocol)).unwrap());
             let txn = store.begin();
             store.put(txn, 3, 7, b"seven").unwrap();
             store.put(txn, 4, 1, b"one").unwrap();
@@ -204,7 +205,7 @@ mod tests {
             assert!(matches!(store.commit(txn), Err(FlashError::PowerCut)));
             drop(store);
             nand.restore_power();
-            let mut store = Store::new(FlagStore::open(&mut nand, FlagConfig::new(mode)).unwrap());
+            let mut store = Store::new(AnyStore::open(&mut nand, Config::new(protocol)).unwrap());
             assert_eq!(store.records(None, 3).unwrap(), [(5, b"five".to_vec()), (7, b"seven".to_vec())]);
             assert_eq!(store.get(None, 4, 1).unwrap().unwrap(), b"one");
             assert_eq!(store.get(None, 9, 1).unwrap(), None);
@@ -215,7 +216,7 @@ mod tests {
     fn a_record_that_does_not_fit_is_refused_and_nothing_changes() {
         let geometry = Geometry { page_bytes: 1024, pages_per_block: 8, ..Geometry::small(32) };
         let nand = MemoryNand::new(geometry, Timing::paper(), Content::Full).unwrap();
-        let mut store = Store::new(FlagStore::open(nand, FlagConfig::new(Mode::Cfc)).unwrap());
+        let mut store = Store::new(AnyStore::open(nand, Config::new(Protocol::Cfc)).unwrap());
         let txn = store.begin();
         assert!(matches!(store.put(txn, 0, 1, &[0; 1024]), Err(FlashError::TooLong { .. })));
         store.put(txn, 0, 1, &[1; 1000]).unwrap();

@@ -72,6 +72,10 @@ pub struct Rules {
     pub unstable_is_hardened: bool,
     /// AFC: an interrupted erase may leave any page of its block, so pages that go together are all FALSE.
     pub erases_may_be_cut: bool,
+    /// SCC: before a page is written, uncommitted records that name it are erased as well as those of it.
+    pub uncommitted_names_are_erased: bool,
+    /// BPCC: an obsolete record stays while it is the only witness against an uncommitted one.
+    pub witnesses_are_kept: bool,
 }
 
 impl Rules {
@@ -83,6 +87,8 @@ impl Rules {
             running_chains_stay_false: true,
             unstable_is_hardened: true,
             erases_may_be_cut: true,
+            uncommitted_names_are_erased: true,
+            witnesses_are_kept: true,
         }
     }
 }

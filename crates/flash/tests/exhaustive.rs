@@ -1,13 +1,13 @@
-//! Bounded checks of CFC and AFC: every script of a few steps over two transactions, two logical pages and all blocks in
+//! Bounded checks of every protocol: every script of a few steps over two transactions, two logical pages and all blocks in
 //! use, with the power cut at every operation of its last step, in every way that a cut can go; then restarts with all pages
 //! compared after each, since what is unstable reads differently from one to the next.
 //!
 //! The steps run on the real store. Because a script's beginnings are scripts themselves, cutting in the last step cuts
 //! everywhere.
 
-use ledgerstone_flash::flag::{FlagConfig, FlagStore, Mode};
 use ledgerstone_flash::nand::memory::{Content, CutShape, MemoryNand};
 use ledgerstone_flash::nand::{Geometry, Timing};
+use ledgerstone_flash::protocol::{AnyStore, Config, Protocol};
 use ledgerstone_flash::transact::Transactions;
 use ledgerstone_flash::{FlashError, Xid};
 
@@ -25,17 +25,17 @@ enum Step {
 /// A store with what it must contain.
 #[derive(Clone)]
 struct World {
-    store: FlagStore<MemoryNand>,
+    store: AnyStore<MemoryNand>,
     committed: [u64; PAGES],
     running: [Option<(Xid, [Option<u64>; PAGES])>; 2],
     next_value: u64,
 }
 
 impl World {
-    fn new(mode: Mode) -> Self {
+    fn new(config: Config) -> Self {
         let geometry = Geometry { pages_per_block: 4, page_bytes: 128, ..Geometry::small(12) };
-        let nand = MemoryNand::new(geometry, Timing::paper(), Content::Fingerprint).unwrap();
-        let store = FlagStore::open(nand, FlagConfig::new(mode)).unwrap();
+        let nand = MemoryNand::new(config.suitable(geometry), Timing::paper(), Content::Fingerprint).unwrap();
+        let store = AnyStore::open(nand, config).unwrap();
         let mut world = Self { store, committed: [EMPTY; PAGES], running: [None; 2], next_value: 1 };
         for page in 0..PAGES {
             world.act(Step::Commit { txn: 0, with_page: Some(page) }).unwrap();
@@ -108,41 +108,47 @@ impl World {
     }
 }
 
-fn contents(store: &mut FlagStore<MemoryNand>) -> [u64; PAGES] {
-    std::array::from_fn(|page| {
+fn contents(store: &mut AnyStore<MemoryNand>) -> Result<[u64; PAGES], FlashError> {
+    let mut pages = [0; PAGES];
+    for (lba, page) in pages.iter_mut().enumerate() {
         let mut bytes = [0; 8];
-        store.read(None, page as u32, &mut bytes).unwrap();
-        u64::from_le_bytes(bytes)
-    })
+        store.read(None, lba as u32, &mut bytes)?;
+        *page = u64::from_le_bytes(bytes);
+    }
+    Ok(pages)
 }
 
 struct Search {
-    mode: Mode,
+    config: Config,
     cuts: u64,
     scripts: u64,
 }
 
 impl Search {
-    fn explore(&mut self, world: &World, script: &mut Vec<Step>, depth: usize) {
+    /// Runs every script; the first broken promise, in words.
+    fn explore(&mut self, world: &World, script: &mut Vec<Step>, depth: usize) -> Result<(), String> {
         if depth == 0 {
-            return;
+            return Ok(());
         }
         for step in steps(world) {
             if !world.is_possible(step) {
                 continue;
             }
             script.push(step);
-            self.cut_everywhere(world, step, script);
+            self.cut_everywhere(world, step, script)?;
             let mut next = world.clone();
-            next.act(step).unwrap();
-            assert_eq!(contents(&mut next.store), next.committed, "{:?} {script:?}", self.mode);
+            let found = next.act(step).and_then(|()| contents(&mut next.store));
+            if !found.as_ref().is_ok_and(|pages| *pages == next.committed) {
+                return Err(format!("{script:?}: {found:?}, expected {:?}", next.committed));
+            }
             self.scripts += 1;
-            self.explore(&next, script, depth - 1);
+            self.explore(&next, script, depth - 1)?;
             script.pop();
         }
+        Ok(())
     }
 
-    fn cut_everywhere(&mut self, world: &World, step: Step, script: &[Step]) {
+    fn cut_everywhere(&mut self, world: &World, step: Step, script: &[Step]) -> Result<(), String> {
         use CutShape::{Garbage, Nothing, Subset, UnstableNew, UnstableOld, Whole};
         // Four pages a block: every subset of the three with data, with and without the summary.
         let subsets = (0..16).map(Subset);
@@ -161,26 +167,33 @@ impl Search {
                 match world.act(step) {
                     Ok(()) => break, // The step has fewer operations.
                     Err(FlashError::PowerCut) => {}
-                    Err(error) => panic!("{:?} {script:?}: {error}", self.mode),
+                    Err(error) => return Err(format!("{script:?}: {error}")),
                 }
                 self.cuts += 1;
-                self.restart(world, [old, new], &format!("{:?} {script:?} cut after {after} {shape:?}", self.mode));
+                let what = || format!("{script:?} cut after {after} operations of the last step, {shape:?}");
+                self.restart(world, [old, new]).map_err(|why| format!("{}: {why}", what()))?;
             }
         }
+        Ok(())
     }
 
     /// Restarts three times; whichever of the two outcomes the first shows must stay.
-    fn restart(&self, world: World, outcomes: [[u64; PAGES]; 2], what: &str) {
+    fn restart(&self, world: World, outcomes: [[u64; PAGES]; 2]) -> Result<(), String> {
         let mut nand = world.store.into_device();
         let mut first = None;
         for _ in 0..3 {
             nand.restore_power();
-            let mut store = FlagStore::open(nand, FlagConfig::new(self.mode)).unwrap_or_else(|e| panic!("{what}: {e}"));
-            let found = contents(&mut store);
-            assert!(outcomes.contains(&found), "{what}: {found:?}, expected one of {outcomes:?}");
-            assert_eq!(*first.get_or_insert(found), found, "{what}: a restart changed its mind");
+            let mut store = AnyStore::open(nand, self.config).map_err(|e| e.to_string())?;
+            let found = contents(&mut store).map_err(|e| e.to_string())?;
+            if !outcomes.contains(&found) {
+                return Err(format!("{found:?}, expected one of {outcomes:?}"));
+            }
+            if *first.get_or_insert(found) != found {
+                return Err(format!("a restart changed its mind to {found:?}"));
+            }
             nand = store.into_device();
         }
+        Ok(())
     }
 }
 
@@ -199,11 +212,19 @@ fn steps(world: &World) -> Vec<Step> {
     steps
 }
 
-fn check(mode: Mode, depth: usize) {
-    let mut search = Search { mode, cuts: 0, scripts: 0 };
-    search.explore(&World::new(mode), &mut Vec::new(), depth);
+fn check(protocol: Protocol, depth: usize) {
+    let config = config(protocol);
+    let mut search = Search { config, cuts: 0, scripts: 0 };
+    if let Err(broken) = search.explore(&World::new(config), &mut Vec::new(), depth) {
+        panic!("{}: {broken}", protocol.name());
+    }
     assert!(search.cuts > 1000 && search.scripts > 100, "{} cuts in {} scripts", search.cuts, search.scripts);
-    println!("{mode:?}: {} scripts, {} cuts", search.scripts, search.cuts);
+    println!("{}: {} scripts, {} cuts", protocol.name(), search.scripts, search.cuts);
+}
+
+/// A buffer so small that WAL writes pages out while transactions run.
+fn config(protocol: Protocol) -> Config {
+    Config { buffer_pages: 1, checkpoint_pages: 2, ..Config::new(protocol) }
 }
 
 /// Steps in a script; `FLASH_DEPTH` for longer ones (`make flash-models`).
@@ -213,10 +234,35 @@ fn depth() -> usize {
 
 #[test]
 fn every_short_script_of_cfc_survives_every_cut() {
-    check(Mode::Cfc, depth());
+    check(Protocol::Cfc, depth());
 }
 
 #[test]
 fn every_short_script_of_afc_survives_every_cut() {
-    check(Mode::Afc, depth());
+    check(Protocol::Afc, depth());
+}
+
+#[test]
+fn every_short_script_of_scc_survives_every_cut() {
+    check(Protocol::Scc, depth());
+}
+
+#[test]
+fn every_short_script_of_bpcc_survives_every_cut() {
+    check(Protocol::Bpcc, depth());
+}
+
+#[test]
+fn every_short_script_of_wal_survives_every_cut() {
+    check(Protocol::Wal, depth());
+}
+
+#[test]
+fn every_short_script_of_extended_cfc_survives_every_cut() {
+    check(Protocol::CfcEx, depth());
+}
+
+#[test]
+fn every_short_script_of_extended_afc_survives_every_cut() {
+    check(Protocol::AfcEx, depth());
 }

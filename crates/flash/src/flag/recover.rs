@@ -69,7 +69,7 @@ pub(super) fn open<N: Nand>(nand: N, config: FlagConfig) -> Result<FlagStore<N>>
     }
     if config.rules.unstable_is_hardened {
         let flag = if config.mode == Mode::Cfc { Flag::Set } else { Flag::Cleared };
-        mounted.harden_suspects(&mut core, |meta| is_committed(meta.xid).then_some(flag))?;
+        mounted.harden_suspects(&mut core, |meta| is_committed(meta.xid).then_some(Meta { flag, back: 0, ..*meta }))?;
     }
     let mut recent: Vec<Found> = Vec::new();
     for found in &mounted.pages {

@@ -97,8 +97,40 @@ fn choose_for_wear<N: Nand>(core: &mut Core<N>, unit: u32) -> Option<u32> {
 /// # Errors
 /// Those of the device. A live page that cannot be read is lost and the error names it.
 pub(crate) fn collect<N: Nand, P: Protocol<N>>(core: &mut Core<N>, protocol: &mut P, block: u32) -> Result<()> {
+    let began_ns = core.nand.now_ns();
     let mut pages = Vec::with_capacity(core.data_pages() as usize);
     core.block_pages(block, &mut pages)?;
+    let reading_ns = core.nand.now_ns() - began_ns;
+    core.stats.collection_ns += reading_ns;
+    collect_listed(core, protocol, block, &pages)
+}
+
+/// Collects a block now, even if it is the open one of its unit, which is then given up.
+///
+/// # Errors
+/// As [`collect`]; [`FlashError::Full`] if its unit has no free block to copy to.
+pub(crate) fn collect_out_of_turn<N: Nand, P: Protocol<N>>(
+    core: &mut Core<N>,
+    protocol: &mut P,
+    block: u32,
+) -> Result<()> {
+    let unit = core.geometry.unit_of(block);
+    if core.free_blocks(unit) == 0 {
+        return Err(core.full());
+    }
+    match core.open[unit as usize].take_if(|open| open.block == block) {
+        Some(open) => collect_listed(core, protocol, block, &open.pages),
+        None => collect(core, protocol, block),
+    }
+}
+
+fn collect_listed<N: Nand, P: Protocol<N>>(
+    core: &mut Core<N>,
+    protocol: &mut P,
+    block: u32,
+    pages: &[Option<Meta>],
+) -> Result<()> {
+    let began_ns = core.nand.now_ns();
     let first = block * core.geometry.pages_per_block;
     let mut data = std::mem::take(&mut core.copy_buffer);
     for (index, meta) in pages.iter().enumerate() {
@@ -114,15 +146,16 @@ pub(crate) fn collect<N: Nand, P: Protocol<N>>(core: &mut Core<N>, protocol: &mu
         }
     }
     core.copy_buffer = data;
-    protocol.before_erase(core, block, &pages)?;
+    protocol.before_erase(core, block, pages)?;
     let was_failing = core.state[block as usize] == BlockState::Failing;
     if was_failing {
         core.retire_block(block)?;
     } else if core.erase_block(block)? {
         core.give_free(block);
     }
-    protocol.erased(core, block, &pages);
+    protocol.erased(core, block, pages);
     core.stats.collections += 1;
+    core.stats.collection_ns += core.nand.now_ns() - began_ns;
     Ok(())
 }
 

@@ -120,6 +120,8 @@ pub struct FtlStats {
     pub pages_read: u64,
     /// Bits that error correction has put right.
     pub bits_corrected: u64,
+    /// Time spent collecting, by the device's clock.
+    pub collection_ns: u64,
     /// Blocks that went bad in use.
     pub blocks_lost: u64,
 }
@@ -219,6 +221,11 @@ impl<N: Nand> Core<N> {
     /// Bytes of a logical page.
     pub fn page_bytes(&self) -> usize {
         self.geometry.page_bytes as usize
+    }
+
+    /// Pages that the device has beside the logical ones.
+    pub(crate) fn reserve_pages(&self) -> u32 {
+        (self.geometry.blocks * self.data_pages()).saturating_sub(self.page_count())
     }
 
     /// Pages of a block that hold data.
@@ -518,7 +525,7 @@ impl<N: Nand> Core<N> {
     pub(crate) fn payload_bytes(&self, kind: Kind) -> usize {
         match kind {
             Kind::Data => self.nand.payload_bytes(),
-            Kind::Summary | Kind::Verdict => self.geometry.page_bytes as usize,
+            Kind::Summary | Kind::Verdict | Kind::Log => self.geometry.page_bytes as usize,
         }
     }
 
@@ -559,6 +566,13 @@ impl<N: Nand> Core<N> {
             *state = (*state & PAGE_KIND) | (meta.flag as u8) << 2 | FLAG_KNOWN;
         }
         Ok(meta)
+    }
+
+    /// The end of a page's spare area that the protocol uses; `None` if the page is erased or unreadable.
+    pub(crate) fn read_extra(&mut self, pba: Pba) -> Result<Option<Vec<u8>>> {
+        self.nand.read_spare(pba, &mut self.spare)?;
+        let is_whole = Meta::decode(&self.spare).is_some();
+        Ok(is_whole.then(|| self.spare[self.spare.len() - self.extra_bytes..].to_vec()))
     }
 
     /// The flag of a page: from memory if it is known, else from flash; `None` if the page has become unreadable.

@@ -14,8 +14,8 @@
 //!     whose summary leaves pages out and may itself have been cut.
 //! M4. Of two copies with the same number of the same logical page the one written later counts; the other is as if absent.
 
-use super::collect::{collect, make_room_in};
-use super::spare::{Flag, Kind, Meta, is_erased};
+use super::collect::{collect, collect_out_of_turn, make_room_in};
+use super::spare::{Kind, Meta, is_erased};
 use super::{BlockState, Core, FtlConfig, PAGE_DEAD, Protocol};
 use crate::error::Result;
 use crate::nand::{NO_PBA, Nand, Pba};
@@ -136,12 +136,12 @@ pub(crate) fn mount<N: Nand>(nand: N, config: FtlConfig) -> Result<(Core<N>, Mou
 }
 
 impl Mounted {
-    /// M2: copies the pages that may be unstable to places where they are stable, with the flag that `decide` gives them;
-    /// without one they count no longer.
+    /// M2: copies the pages that may be unstable to places where they are stable, with the meta data that `decide` gives them;
+    /// without any they count no longer.
     pub(crate) fn harden_suspects<N: Nand>(
         &mut self,
         core: &mut Core<N>,
-        decide: impl Fn(&Meta) -> Option<Flag>,
+        decide: impl Fn(&Meta) -> Option<Meta>,
     ) -> Result<()> {
         core.low = self.low;
         core.holds_seals = true;
@@ -167,13 +167,13 @@ impl Mounted {
         &mut self,
         core: &mut Core<N>,
         suspect: Pba,
-        decide: &impl Fn(&Meta) -> Option<Flag>,
+        decide: &impl Fn(&Meta) -> Option<Meta>,
     ) -> Result<()> {
         let Some(found) = self.pages.iter().find(|f| f.pba == suspect).copied() else {
             return Ok(()); // There is a newer copy, or it is a verdict, which every recovery writes anew.
         };
         let copy = match decide(&found.meta) {
-            Some(flag) => rewrite(core, suspect, &Meta { flag, back: 0, ..found.meta })?,
+            Some(meta) => rewrite(core, suspect, &meta)?,
             None => None,
         };
         if let Some(copy) = copy {
@@ -198,6 +198,21 @@ impl Mounted {
                 core.state[block as usize] = BlockState::Sealed; // Complete, but for its summary.
             }
         }
+        self.erase_garbage(core)
+    }
+
+    /// Instead of [`Mounted::seal_blocks`]: copies what is live in blocks that were not sealed elsewhere and erases them, so that
+    /// nothing that could not be read comes back by an interrupted erase later.
+    pub(crate) fn empty_blocks<N: Nand, P: Protocol<N>>(&mut self, core: &mut Core<N>, protocol: &mut P) -> Result<()> {
+        let mut blocks: Vec<u32> = self.unsealed.drain(..).map(|(block, _)| block).collect();
+        blocks.extend(core.open.iter().flatten().map(|open| open.block));
+        for block in blocks {
+            collect_out_of_turn(core, protocol, block)?;
+        }
+        self.erase_garbage(core)
+    }
+
+    fn erase_garbage<N: Nand>(&mut self, core: &mut Core<N>) -> Result<()> {
         for block in std::mem::take(&mut self.garbage) {
             if core.state[block as usize] == BlockState::Suspect {
                 core.erase_block(block)?; // It stays in the list of free blocks.
@@ -320,7 +335,7 @@ fn collect_pages<N: Nand>(core: &Core<N>, block: u32, metas: &[Option<Meta>], pa
 
 /// M4, and the order that [`Mounted::pages`] promises.
 fn deduplicate(pages: &mut Vec<Found>) -> Vec<Found> {
-    pages.sort_unstable_by_key(|f| (f.meta.lba, f.meta.version, std::cmp::Reverse(f.meta.sequence)));
+    pages.sort_unstable_by_key(|f| (f.meta.lba, f.meta.version, f.meta.kind as u8, std::cmp::Reverse(f.meta.sequence)));
     let mut losers = Vec::new();
     pages.dedup_by(|later, first| {
         let is_copy = (later.meta.lba, later.meta.version, later.meta.kind)

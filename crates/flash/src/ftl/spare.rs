@@ -3,7 +3,7 @@
 //! ```text
 //! offset  size  field
 //!      0     1  bad-block marker of the maker; 0xFF, never programmed by us
-//!      1     1  kind: 0xD1 data, 0x53 summary, 0x56 verdict
+//!      1     1  kind: 0xD1 data, 0x53 summary, 0x56 verdict, 0x4C log
 //!      2     1  flag, programmed again later (see below)
 //!      3     1  0xFF
 //!      4     4  lba       logical page; for a summary the number of its block
@@ -42,6 +42,8 @@ pub enum Kind {
     Summary = 0x53,
     /// Transactions that a recovery has declared aborted.
     Verdict = 0x56,
+    /// Records of a log; `lba` is the running number of the page.
+    Log = 0x4c,
 }
 
 impl Kind {
@@ -50,6 +52,7 @@ impl Kind {
             0xd1 => Self::Data,
             0x53 => Self::Summary,
             0x56 => Self::Verdict,
+            0x4c => Self::Log,
             _ => return None,
         })
     }

@@ -339,6 +339,10 @@ impl Nand for MemoryNand {
         &self.geometry
     }
 
+    fn now_ns(&self) -> u64 {
+        self.now_ns
+    }
+
     fn payload_bytes(&self) -> usize {
         if self.content == Content::Fingerprint { 8 } else { self.geometry.page_bytes as usize }
     }

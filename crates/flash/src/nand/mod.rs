@@ -173,6 +173,11 @@ pub trait Nand {
         self.geometry().page_bytes as usize
     }
 
+    /// The device's clock, in nanoseconds; stands still where time is real.
+    fn now_ns(&self) -> u64 {
+        0
+    }
+
     /// Reads the data and the spare area of a page; bytes that were never programmed are 0xFF.
     ///
     /// # Errors
@@ -230,6 +235,9 @@ impl<N: Nand + ?Sized> Nand for &mut N {
     }
     fn payload_bytes(&self) -> usize {
         (**self).payload_bytes()
+    }
+    fn now_ns(&self) -> u64 {
+        (**self).now_ns()
     }
     fn read(&mut self, pba: Pba, data: &mut [u8], spare: &mut [u8]) -> Result<()> {
         (**self).read(pba, data, spare)

@@ -1,0 +1,261 @@
+//! Restart of an extended store (algorithm 3).
+//!
+//! Flags that were being programmed when power failed may read one way now and the other way next time. So what this restart decides
+//! about transactions that may have been running is written into an *outcome page* before anything else, and then every page with
+//! pending records of theirs is written again without any. The blocks that were open are emptied and erased last.
+//!
+//! An outcome page holds a count (4 bytes), then by transaction its number and 1 if it is committed, else 0 (4 bytes each).
+
+use super::slots::{Shape, Slot};
+use super::{ExtendedConfig, ExtendedStore, Own, Tables};
+use crate::Xid;
+use crate::buffer::Buffer;
+use crate::error::{FlashError, Result};
+use crate::flag::Mode;
+use crate::ftl::Core;
+use crate::ftl::mount::{Found, Mounted, finish, mount};
+use crate::ftl::spare::{Flag, Kind, Meta};
+use crate::hash::IntMap;
+use crate::log::{Log, LogRecord, RecordKind};
+use crate::nand::{NO_PBA, Nand, Pba};
+use crate::transact::Transactions;
+
+pub(super) fn open<N: Nand>(nand: N, config: ExtendedConfig) -> Result<ExtendedStore<N>> {
+    let shape = Shape::new(config.max_c);
+    check_geometry(&nand, &config)?;
+    let (mut core, mut mounted) = mount(nand, config.ftl)?;
+    core.extra_bytes = shape.bytes();
+    core.adopt(&mounted.pages);
+    core.adopt(&mounted.verdicts);
+    mounted.harden_suspects(&mut core, |meta| Some(*meta))?;
+    let mut tables = Tables {
+        config,
+        shape,
+        log: Log::default(),
+        txns: IntMap::default(),
+        slots: IntMap::default(),
+        older: IntMap::default(),
+        stable: IntMap::default(),
+        outcomes: Vec::new(),
+        just_copied: Vec::new(),
+    };
+    let records = tables.log.read(&mut core, &mounted)?;
+    read_slots(&mut core, &mut tables, &mut mounted)?;
+    let told = read_outcomes(&mut core, &mut tables, &mounted)?;
+    let fates = judge(&tables, &records, &told);
+    let highest = fates.keys().chain(told.keys()).copied().chain(records.iter().map(|r| r.xid)).max().unwrap_or(0);
+    let low = mounted.low;
+    let is_recent = |xid: Xid| xid >= low || told.contains_key(&xid);
+    core.low = low.min(highest + 1);
+    write_outcomes(
+        &mut core,
+        &mut tables,
+        fates.iter().filter(|(xid, _)| is_recent(**xid)).map(|(x, f)| (*x, *f)).collect(),
+    )?;
+    let settle = place(&mut core, &mut tables, &mounted, &fates, is_recent);
+    let mut store = ExtendedStore {
+        core,
+        tables,
+        buffer: Buffer::new(config.buffer_pages),
+        holders: IntMap::default(),
+        noted: Vec::new(),
+        next_xid: highest + 1,
+    };
+    let had_work = !records.is_empty() || !settle.is_empty();
+    store.redo(&records, &fates)?;
+    for lba in settle {
+        store.load(lba)?;
+        let lsn = store.core.next_number();
+        if let Some(frame) = store.buffer.peek(lba) {
+            frame.state.rec_lsn.get_or_insert(lsn);
+        }
+    }
+    if had_work {
+        for lba in store.buffer.lbas() {
+            store.write_back(lba)?;
+        }
+        store.checkpoint()?;
+        store.noted.clear();
+    }
+    for pba in std::mem::take(&mut store.tables.outcomes) {
+        store.core.kill(pba);
+    }
+    store.core.low = store.next_xid;
+    mounted.empty_blocks(&mut store.core, &mut store.tables)?;
+    finish(&mut store.core, &mut store.tables)?;
+    Ok(store)
+}
+
+fn check_geometry<N: Nand>(nand: &N, config: &ExtendedConfig) -> Result<()> {
+    let geometry = nand.geometry();
+    let (spare_bytes, programs) = ExtendedConfig::needs(config.max_c, geometry.page_bytes);
+    if geometry.spare_bytes < spare_bytes || geometry.programs_max < programs {
+        let (max_c, has_bytes, has_programs) = (config.max_c, geometry.spare_bytes, geometry.programs_max);
+        return Err(FlashError::Geometry(format!(
+            "{max_c} transactions a page need {spare_bytes} bytes of spare area and {programs} programs a page, not {has_bytes} and {has_programs}"
+        )));
+    }
+    Ok(())
+}
+
+fn read_slots<N: Nand>(core: &mut Core<N>, tables: &mut Tables, mounted: &mut Mounted) -> Result<()> {
+    let mut gone: Vec<Pba> = Vec::new();
+    for found in mounted.pages.iter().chain(&mounted.losers) {
+        if found.meta.kind != Kind::Data || found.meta.xid == 0 {
+            continue;
+        }
+        match core.read_extra(found.pba)? {
+            None => gone.push(found.pba),
+            Some(extra) => {
+                let corrupt = || FlashError::Corrupt(format!("pending records of flash page {}", found.pba));
+                tables.slots.insert(found.pba, tables.shape.decode(&extra).ok_or_else(corrupt)?);
+            }
+        }
+    }
+    mounted.pages.retain(|found| !gone.contains(&found.pba));
+    Ok(())
+}
+
+/// E1, where no restart has decided before.
+fn judge(tables: &Tables, records: &[LogRecord], told: &IntMap<Xid, bool>) -> IntMap<Xid, bool> {
+    let mut fates: IntMap<Xid, bool> = IntMap::default();
+    for slot in tables.slots.values().flatten() {
+        let is_true = match tables.config.mode {
+            Mode::Cfc => slot.flag == Flag::Set,
+            Mode::Afc => slot.flag == Flag::Cleared,
+        };
+        let fate = fates.entry(slot.xid).or_insert(tables.config.mode == Mode::Afc);
+        match tables.config.mode {
+            Mode::Cfc => *fate |= is_true,
+            Mode::Afc => *fate &= is_true,
+        }
+    }
+    for record in records.iter().filter(|record| record.kind == RecordKind::Commit) {
+        fates.insert(record.xid, true);
+    }
+    for (xid, fate) in told {
+        if let Some(own) = fates.get_mut(xid) {
+            *own = *fate;
+        }
+    }
+    fates
+}
+
+fn read_outcomes<N: Nand>(core: &mut Core<N>, tables: &mut Tables, mounted: &Mounted) -> Result<IntMap<Xid, bool>> {
+    let mut told = IntMap::default();
+    let mut data = vec![0; core.page_bytes()];
+    // The newest come last and win.
+    for found in &mounted.verdicts {
+        match core.read(found.pba, &mut data) {
+            Ok(_) => {}
+            Err(FlashError::Unreadable(_)) => continue,
+            Err(error) => return Err(error),
+        }
+        core.revive(found.pba);
+        tables.outcomes.push(found.pba);
+        let word = |at: usize| u32::from_le_bytes([data[at], data[at + 1], data[at + 2], data[at + 3]]);
+        let count = word(0) as usize;
+        if count > (data.len() - 4) / 8 {
+            return Err(FlashError::Corrupt(format!("outcome page {} claims {count} transactions", found.pba)));
+        }
+        for index in 0..count {
+            told.insert(word(4 + index * 8), word(8 + index * 8) == 1);
+        }
+    }
+    Ok(told)
+}
+
+fn write_outcomes<N: Nand>(core: &mut Core<N>, tables: &mut Tables, mut fates: Vec<(Xid, bool)>) -> Result<()> {
+    fates.sort_unstable();
+    let old = std::mem::take(&mut tables.outcomes);
+    for chunk in fates.chunks((core.page_bytes() - 4) / 8) {
+        let mut data = vec![0xff; core.page_bytes()];
+        data[..4].copy_from_slice(&(chunk.len() as u32).to_le_bytes());
+        for ((xid, fate), out) in chunk.iter().zip(data[4..].chunks_exact_mut(8)) {
+            out[..4].copy_from_slice(&xid.to_le_bytes());
+            out[4..].copy_from_slice(&u32::from(*fate).to_le_bytes());
+        }
+        let mut meta = Meta { kind: Kind::Verdict, ..Meta::data(u32::MAX, 0, 0) };
+        let pba = core.write(None, &mut meta, &data, &[])?;
+        tables.outcomes.push(pba);
+    }
+    for pba in old {
+        core.kill(pba);
+    }
+    Ok(())
+}
+
+/// Lines 2 to 5 of algorithm 3: the newest version of each page, and those below that it needs. Returns the pages to be settled.
+fn place<N: Nand>(
+    core: &mut Core<N>,
+    tables: &mut Tables,
+    mounted: &Mounted,
+    fates: &IntMap<Xid, bool>,
+    is_recent: impl Fn(Xid) -> bool,
+) -> Vec<u32> {
+    let is_committed = |slot: &Slot| fates.get(&slot.xid).copied().unwrap_or(false);
+    let data = |found: &&Found| found.meta.kind == Kind::Data && found.meta.lba < core.page_count();
+    let pages: Vec<Found> = mounted.pages.iter().filter(data).copied().collect();
+    let mut settle = Vec::new();
+    for versions in pages.chunk_by(|a, b| a.meta.lba == b.meta.lba) {
+        let lba = versions[0].meta.lba;
+        for (index, found) in versions.iter().rev().enumerate() {
+            let slots = tables.slots.get(&found.pba).map(Vec::as_slice).unwrap_or_default();
+            if index == 0 {
+                core.set_current(lba, found.pba);
+                if slots.iter().any(|slot| is_recent(slot.xid)) {
+                    settle.push(lba);
+                }
+            } else {
+                core.revive(found.pba);
+                tables.older.entry(lba).or_default().push(found.pba);
+            }
+            if slots.iter().all(is_committed) {
+                break;
+            }
+        }
+        for found in versions {
+            for slot in tables.slots.get(&found.pba).cloned().unwrap_or_default() {
+                if !is_committed(&slot) {
+                    let own = Own { pba: found.pba, sequence: found.meta.sequence, link: slot.link, flag: slot.flag };
+                    tables.txns.entry(slot.xid).or_default().own.push(own);
+                }
+            }
+        }
+    }
+    for txn in tables.txns.values_mut() {
+        txn.own.sort_unstable_by_key(|own| own.sequence);
+    }
+    settle
+}
+
+impl<N: Nand> ExtendedStore<N> {
+    /// Line 6 of algorithm 3.
+    fn redo(&mut self, records: &[LogRecord], fates: &IntMap<Xid, bool>) -> Result<()> {
+        let mut versions: IntMap<u32, u64> = IntMap::default();
+        for record in records.iter().filter(|record| record.kind == RecordKind::Redo) {
+            if !fates.get(&record.xid).copied().unwrap_or(false) || record.lba >= self.page_count() {
+                continue;
+            }
+            let pba = self.core.lookup(record.lba)?;
+            let version = match versions.get(&record.lba) {
+                Some(&version) => version,
+                None if pba == NO_PBA => 0,
+                None => self.core.read_meta(pba)?.map_or(0, |meta| meta.version),
+            };
+            versions.insert(record.lba, version);
+            if record.lsn <= version {
+                continue;
+            }
+            self.load(record.lba)?;
+            if let Some(frame) = self.buffer.get(record.lba) {
+                let place = frame.data.get_mut(usize::from(record.offset)..).unwrap_or_default();
+                let len = place.len().min(record.after.len());
+                place[..len].copy_from_slice(&record.after[..len]);
+                frame.state.rec_lsn.get_or_insert(record.lsn);
+                frame.state.redo_lsn = Some(record.lsn);
+            }
+        }
+        Ok(())
+    }
+}
