@@ -11,8 +11,10 @@ use crate::broadcast::{self, Envelope, Look, bits, filter_bit};
 use crate::bus::Bus;
 use crate::error::{OpenError, SendError};
 use crate::futex;
+use crate::host::Host;
 use crate::inbox::Losses;
-use crate::net;
+use crate::lane::ANSWER_WITHIN;
+use crate::net::{self, PassageSender};
 use crate::options::{Wait, WhenFull};
 use crate::port::Port;
 use crate::ring::{Broken, CPU_UNKNOWN, Header};
@@ -228,7 +230,10 @@ impl Port {
         let instance = self.address().instance();
         let bus = Bus::join(self.host(), instance, server_type, options.mode, &options.access)?;
         let mut sender = GroupSender::new(bus, self.address())?;
-        sender.network = self.host().network();
+        sender.abroad = match self.host().network() {
+            Some(network) => Abroad::Network(network),
+            None => Abroad::through_gateway(self.host(), self.address(), sender.address(Xid(0))),
+        };
         Ok(sender)
     }
 }
@@ -239,15 +244,73 @@ pub struct GroupSender {
     writer: broadcast::Writer,
     from: Address,
     waiter: Waiter,
-    /// The way to the other sites, if there is one.
-    network: Option<Weak<net::Inner>>,
+    abroad: Abroad,
+}
+
+/// The way to the other sites.
+enum Abroad {
+    /// The site has no network, or had none when the sender was made.
+    None,
+    /// This process started it.
+    Network(Weak<net::Inner>),
+    /// Another process did.
+    Gateway { host: Host, to: Address, passage: Option<Box<PassageSender>>, asked: Instant },
+}
+
+/// How often to look whether the process that carries for others is back, and how long it may take to answer then.
+const ASK_AGAIN: Duration = Duration::from_millis(100);
+
+impl Abroad {
+    fn through_gateway(host: &Host, from: Address, to: Address) -> Abroad {
+        match PassageSender::connect(host, from, to, ANSWER_WITHIN) {
+            Ok(passage) => {
+                let (host, asked) = (host.clone(), Instant::now());
+                Abroad::Gateway { host, to, passage: Some(Box::new(passage)), asked }
+            }
+            Err(_) => Abroad::None,
+        }
+    }
+
+    /// Waits for room in a passage; a network that is gone is asked for again.
+    fn wait_for_room(&mut self, from: Address, bytes: usize, patience: Patience) -> Result<(), SendError> {
+        let Abroad::Gateway { host, to, passage, asked } = self else { return Ok(()) };
+        if passage.is_none() && asked.elapsed() >= ASK_AGAIN {
+            *passage = PassageSender::connect(host, from, *to, ASK_AGAIN).ok().map(Box::new);
+            *asked = Instant::now();
+        }
+        match passage.as_mut().map(|passage| passage.wait_for_room(bytes, patience)) {
+            Some(Err(SendError::PortClosed { .. })) => *passage = None,
+            Some(result) => return result,
+            None => {}
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, message: (Address, Address, Kind, &[u8])) {
+        match self {
+            Abroad::None => {}
+            Abroad::Network(network) => {
+                if let Some(network) = network.upgrade() {
+                    network.multicast(message);
+                }
+            }
+            Abroad::Gateway { passage, .. } => {
+                let (to, _, kind, bytes) = message;
+                // There was room; a network that has died since loses it, as one does that dies just after.
+                let sent = passage.as_mut().map(|passage| passage.send_to(to, kind, bytes, Patience::None));
+                if matches!(sent, Some(Err(_))) {
+                    *passage = None;
+                }
+            }
+        }
+    }
 }
 
 impl GroupSender {
     pub(crate) fn new(bus: Arc<Bus>, from: Address) -> Result<GroupSender, OpenError> {
         bus.allocate_ring()?;
         let writer = broadcast::Writer::new(bus.memory.words(), bus.shape, bus.place);
-        Ok(GroupSender { bus, writer, from, waiter: Waiter::new(Wait::Adaptive), network: None })
+        Ok(GroupSender { bus, writer, from, waiter: Waiter::new(Wait::Adaptive), abroad: Abroad::None })
     }
 
     /// The longest multicast.
@@ -262,7 +325,9 @@ impl GroupSender {
 
     /// Sends bytes to all who are in the group of the transaction: with one copy to those of this host, and with a
     /// message to each other site if the host has a network. Waits for room as long as a member is too slow. To
-    /// a group without members it goes nowhere, and that is no error: nobody knows how many there are.
+    /// a group without members it goes nowhere, and that is no error: nobody knows how many there are. The network
+    /// is the one that the site had when the sender was made; if another process started it and ends, it is looked for
+    /// again.
     ///
     /// # Errors
     /// [`SendError::TooLong`].
@@ -304,10 +369,12 @@ impl GroupSender {
             let (address, bytes_max) = (self.address(xid), self.bytes_max());
             return Err(SendError::TooLong { address, bytes: bytes.len(), bytes_max });
         }
-        self.send_here(self.from, xid, kind, bytes, patience)?;
-        if let Some(network) = self.network.as_ref().and_then(Weak::upgrade) {
-            network.multicast((self.address(xid), self.from, kind, bytes));
+        if matches!(self.abroad, Abroad::None) {
+            return self.send_here(self.from, xid, kind, bytes, patience);
         }
+        self.abroad.wait_for_room(self.from, bytes.len(), patience)?;
+        self.send_here(self.from, xid, kind, bytes, patience)?;
+        self.abroad.send((self.address(xid), self.from, kind, bytes));
         Ok(())
     }
 

@@ -12,7 +12,7 @@ use crate::group::Membership;
 use crate::lane::CARRIED_BYTES;
 use crate::listener::{Lane, Shared};
 use crate::options::WhenFull;
-use crate::ring::{Broken, CPU_UNKNOWN, Header, Reader, Take};
+use crate::ring::{Broken, CPU_UNKNOWN, Header, Reader, Shape, Take};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -40,6 +40,25 @@ pub(crate) struct Incoming {
     pub(crate) reader: Reader,
     /// Messages since the sender was last told of room.
     untold: u32,
+}
+
+impl Incoming {
+    pub(crate) fn new(lane: Arc<Lane>, shape: Shape) -> Incoming {
+        Incoming { lane, reader: Reader::new(shape), untold: 0 }
+    }
+
+    /// Done with the message: its buffer is the sender's again.
+    #[inline]
+    pub(crate) fn advance(&mut self) {
+        self.reader.advance(self.lane.memory.words());
+        self.untold += 1;
+        // A sender that saw a full ring after it set its bell leaves at least three quarters of the ring to be taken
+        // after that, so telling it at each quarter never leaves it asleep; and it wakes to more than one buffer.
+        if self.untold >= (self.reader.shape().slot_count() / 4).max(1) {
+            self.untold = 0;
+            self.lane.ring_for_room();
+        }
+    }
 }
 
 /// Counters of what went wrong.
@@ -205,14 +224,8 @@ impl Inbox {
     /// Done with the message in place: its buffer is the sender's again.
     #[inline]
     pub(crate) fn advance(&mut self, no: usize) {
-        let Some(incoming) = self.lanes.get_mut(no) else { return };
-        incoming.reader.advance(incoming.lane.memory.words());
-        incoming.untold += 1;
-        // A sender that saw a full ring after it set its bell leaves at least three quarters of the ring to be taken
-        // after that, so telling it at each quarter never leaves it asleep; and it wakes to more than one buffer.
-        if incoming.untold >= (incoming.reader.shape().slot_count() / 4).max(1) {
-            incoming.untold = 0;
-            incoming.lane.ring_for_room();
+        if let Some(incoming) = self.lanes.get_mut(no) {
+            incoming.advance();
         }
     }
 
@@ -223,7 +236,7 @@ impl Inbox {
             self.arrivals_seen = arrivals;
             let shape = self.shared.shape;
             let arrived = self.shared.take_arrived().into_iter();
-            self.lanes.extend(arrived.map(|lane| Incoming { lane, reader: Reader::new(shape), untold: 0 }));
+            self.lanes.extend(arrived.map(|lane| Incoming::new(lane, shape)));
         }
     }
 

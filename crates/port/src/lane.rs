@@ -12,13 +12,14 @@ use crate::listener::{LANE_BELL, OWNER_BELL};
 use crate::memory::Mapping;
 use crate::options::Wait;
 use crate::pages::{FLAG_PAGE, Offer};
-use crate::ring::{Broken, CPU_UNKNOWN, Header, SLOT_HEADER_WORDS, Shape, Writer};
+use crate::ring::{Broken, CPU_UNKNOWN, Header, SETTLED, SLOT_HEADER_WORDS, STATE, Shape, Writer};
 use crate::sender::Patience;
 use crate::typed::Kind;
 use crate::wait::{self, Waiter};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SocketAddrUnix};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -102,7 +103,17 @@ impl LaneSender {
         to: Address,
         answer_within: Duration,
     ) -> Result<LaneSender, ConnectError> {
-        let (socket, answer, descriptors) = LaneSender::ask(host, Hello { from }, to, answer_within)?;
+        LaneSender::connect_at(from, to, &host.socket_path(to), answer_within)
+    }
+
+    /// As [`connect`](LaneSender::connect), to a port whose socket is at `path` and which will pass messages on to `to`.
+    pub(crate) fn connect_at(
+        from: Address,
+        to: Address,
+        path: &Path,
+        answer_within: Duration,
+    ) -> Result<LaneSender, ConnectError> {
+        let (socket, answer, descriptors) = LaneSender::ask(path, Hello { from }, to, answer_within)?;
         let shape = Shape::new(answer.buffer_count.max(1).next_power_of_two(), answer.buffer_bytes);
         let [lane, control, event] =
             <[OwnedFd; 3]>::try_from(descriptors).map_err(|_| ConnectError::Version { address: to })?;
@@ -132,21 +143,22 @@ impl LaneSender {
 
     /// Connects to the port's socket and asks for its memory.
     fn ask(
-        host: &Host,
+        path: &Path,
         hello: Hello,
         to: Address,
         answer_within: Duration,
     ) -> Result<(OwnedFd, Answer, Vec<OwnedFd>), ConnectError> {
-        let path = host.socket_path(to);
         let socket = seqpacket()?;
         for timeout in [rustix::net::sockopt::Timeout::Send, rustix::net::sockopt::Timeout::Recv] {
             rustix::net::sockopt::set_socket_timeout(&socket, timeout, Some(answer_within))
                 .map_err(|error| SystemError::new("setsockopt(SO_RCVTIMEO)", error))?;
         }
-        let name = SocketAddrUnix::new(&path).map_err(|error| SystemError::new("socket path", error))?;
+        let name = SocketAddrUnix::new(path).map_err(|error| SystemError::new("socket path", error))?;
         match rustix::net::connect(&socket, &name) {
             Ok(()) => {}
-            Err(Errno::NOENT | Errno::CONNREFUSED) => return Err(ConnectError::NoSuchPort { address: to, path }),
+            Err(Errno::NOENT | Errno::CONNREFUSED) => {
+                return Err(ConnectError::NoSuchPort { address: to, path: path.to_owned() });
+            }
             Err(Errno::ACCESS | Errno::PERM) => return Err(ConnectError::Refused { address: to }),
             Err(Errno::AGAIN) => return Err(ConnectError::Unresponsive { address: to }),
             Err(error) => return Err(SystemError::new("connect", error).into()),
@@ -154,10 +166,10 @@ impl LaneSender {
         link::send(&socket, &hello.to_bytes(), &[])?;
         let mut bytes = [0; PACKET_BYTES];
         let (len, descriptors) = match link::receive(&socket, &mut bytes, RecvFlags::empty()) {
-            Ok((0, _)) => return Err(ConnectError::NoSuchPort { address: to, path }),
+            Ok((0, _)) => return Err(ConnectError::NoSuchPort { address: to, path: path.to_owned() }),
             Ok(received) => received,
             Err(Errno::AGAIN) => return Err(ConnectError::Unresponsive { address: to }),
-            Err(Errno::CONNRESET) => return Err(ConnectError::NoSuchPort { address: to, path }),
+            Err(Errno::CONNRESET) => return Err(ConnectError::NoSuchPort { address: to, path: path.to_owned() }),
             Err(error) => return Err(SystemError::new("recvmsg", error).into()),
         };
         let answer = Answer::from_bytes(&bytes[..len]).ok_or(ConnectError::Version { address: to })?;
@@ -214,13 +226,79 @@ impl LaneSender {
         bytes: &[u8],
         patience: Patience,
     ) -> Result<(), SendError> {
+        self.send_with_address(from, kind, bytes, FLAG_CARRIED, patience)
+    }
+
+    /// Sends an address and bytes behind it.
+    pub(crate) fn send_with_address(
+        &mut self,
+        address: Address,
+        kind: Kind,
+        bytes: &[u8],
+        flags: u8,
+        patience: Patience,
+    ) -> Result<(), SendError> {
         let len = bytes.len() + CARRIED_BYTES;
         self.wait_for_room(len, patience)?;
         let payload = &self.link.memory.words()[self.writer.payload()..];
-        store_bytes(payload, &from.to_bytes());
+        store_bytes(payload, &address.to_bytes());
         store_bytes(&payload[CARRIED_BYTES / 8..], bytes);
-        self.publish_flagged(kind, len, FLAG_CARRIED);
+        self.publish_flagged(kind, len, flags);
         Ok(())
+    }
+
+    /// Sends bytes with flags that mean something to the port's owner.
+    pub(crate) fn send_part(
+        &mut self,
+        kind: Kind,
+        bytes: &[u8],
+        flags: u8,
+        patience: Patience,
+    ) -> Result<(), SendError> {
+        self.wait_for_room(bytes.len(), patience)?;
+        store_bytes(&self.link.memory.words()[self.writer.payload()..], bytes);
+        self.publish_flagged(kind, bytes.len(), flags);
+        Ok(())
+    }
+
+    /// Buffers that are free now.
+    pub(crate) fn room(&mut self) -> u32 {
+        self.writer.room(self.link.memory.words()).unwrap_or(0) // A ring that is broken shows when it is used.
+    }
+
+    pub(crate) fn buffer_count(&self) -> u32 {
+        self.writer.shape().slot_count()
+    }
+
+    /// What the network says about the passage.
+    pub(crate) fn state(&self) -> u64 {
+        self.link.memory.words()[STATE].load(Ordering::Acquire) // Pairs with the Release in `Passage::say`.
+    }
+
+    /// Messages sent so far.
+    pub(crate) fn sent_count(&self) -> u64 {
+        self.writer.tail()
+    }
+
+    /// Whether the network says that everything sent so far was acknowledged.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.link.memory.words()[SETTLED].load(Ordering::Relaxed) == self.writer.tail() // Nothing is read after it.
+    }
+
+    /// Waits until the state is another than `known`, the port is closed, or the deadline has passed.
+    pub(crate) fn wait_for_state(&mut self, known: u64, deadline: Instant) {
+        let bell = self.link.memory.bell(LANE_BELL);
+        while self.state() == known && !self.is_closed() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            bell::prepare(bell, Waking::Futex);
+            if self.state() == known && !self.is_closed() {
+                futex::sleep(bell, left.min(Duration::from_nanos(NAP_NS_MAX)));
+            }
+            bell::awake(bell);
+        }
     }
 
     /// Sends a reference to a page; there is room.

@@ -145,6 +145,11 @@ impl<'p> Message<'p> {
         }
     }
 
+    #[cfg(test)]
+    pub(crate) fn flags(&self) -> u8 {
+        self.header().flags
+    }
+
     fn header(&self) -> &Header {
         &self.about.header
     }

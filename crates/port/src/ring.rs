@@ -3,6 +3,7 @@
 //! ```text
 //! word  field
 //!    0  head           messages that the reader is done with; written by the reader
+//!    1  state, 2 settled   left alone by the ring: what a network says about a passage (`net/gateway.rs`)
 //!    8  slots, each `slot_words` long, a multiple of a line:
 //!       0  bits 63..32  sequence: position of the message + 1, low 32 bits; what is not the expected one is no message
 //!          bits 31..0   length in bytes
@@ -28,6 +29,9 @@ use crate::atomic::{AtomicU64, Ordering};
 /// Words of 8 bytes in a cache line.
 pub(crate) const LINE_WORDS: usize = 8;
 const HEAD: usize = 0;
+/// Words of the head's line that the ring leaves alone.
+pub(crate) const STATE: usize = 1;
+pub(crate) const SETTLED: usize = 2;
 const SLOTS: usize = LINE_WORDS;
 /// No ring lives long enough to get here.
 const POSITION_END: u64 = 1 << 62;
@@ -144,6 +148,17 @@ impl Writer {
         Ok(used < u64::from(self.shape.slot_count))
     }
 
+    /// Messages written so far.
+    pub(crate) fn tail(&self) -> u64 {
+        self.tail
+    }
+
+    /// Slots that are free for certain.
+    pub(crate) fn room(&mut self, ring: &[AtomicU64]) -> Result<u32, Broken> {
+        let used = self.tail.wrapping_sub(ring[HEAD].load(Ordering::Acquire)); // As in `has_room`.
+        u32::try_from(used).ok().and_then(|used| self.shape.slot_count.checked_sub(used)).ok_or(Broken)
+    }
+
     /// Whether everything written was taken.
     pub(crate) fn is_drained(&self, ring: &[AtomicU64]) -> bool {
         ring[HEAD].load(Ordering::Acquire) == self.tail // As in `has_room`.
@@ -225,6 +240,11 @@ impl Reader {
                 (first >> 32) as u32 == (position + 1) as u32
             })
             .count()
+    }
+
+    /// Messages that were taken so far.
+    pub(crate) fn head(&self) -> u64 {
+        self.head
     }
 
     /// First payload word of the next message.

@@ -4,7 +4,7 @@ use crate::address::Address;
 use crate::error::{ConnectError, SendError};
 use crate::host::Host;
 use crate::lane::{ANSWER_WITHIN, LaneSender};
-use crate::net::RemoteSender;
+use crate::net::{PassageSender, RemoteSender};
 use crate::options::Wait;
 use crate::typed::{Kind, Typed};
 use std::time::{Duration, Instant};
@@ -19,6 +19,8 @@ pub struct Sender {
 enum Route {
     Lane(LaneSender),
     Remote(RemoteSender),
+    /// To another site, through the process that started the network.
+    Passage(PassageSender),
 }
 
 /// Until when to wait for room.
@@ -36,7 +38,9 @@ impl Host {
     /// through it.
     ///
     /// For a port of another site, the site is asked for a session, once for all its ports. Whether it has the port
-    /// turns out when something is sent: [`SendError::PortClosed`] comes with one of the next messages.
+    /// turns out when something is sent: [`SendError::PortClosed`] comes with one of the next messages. If another
+    /// process of this site started the network, messages go through it, which is one copy and one thread more; when
+    /// it ends, so do these senders.
     ///
     /// # Errors
     /// See [`ConnectError`]. Waits for the owner's answer for some seconds at most, for a site's until it is taken for
@@ -47,10 +51,12 @@ impl Host {
             Some(site) if site == self.site() => {
                 Ok(Sender { route: Route::Lane(LaneSender::connect(self, from, to, ANSWER_WITHIN)?) })
             }
-            Some(_) => {
-                let network = self.network().ok_or(ConnectError::NoNetwork { address: to })?;
-                Ok(Sender { route: Route::Remote(RemoteSender::connect(network, from, to)?) })
-            }
+            Some(_) => Ok(Sender {
+                route: match self.network() {
+                    Some(network) => Route::Remote(RemoteSender::connect(network, from, to)?),
+                    None => Route::Passage(PassageSender::connect(self, from, to, ANSWER_WITHIN)?),
+                },
+            }),
         }
     }
 }
@@ -61,6 +67,7 @@ impl Sender {
         match &self.route {
             Route::Lane(lane) => lane.to(),
             Route::Remote(remote) => remote.to(),
+            Route::Passage(passage) => passage.to(),
         }
     }
 
@@ -69,14 +76,17 @@ impl Sender {
         match &self.route {
             Route::Lane(lane) => lane.bytes_max(),
             Route::Remote(remote) => remote.bytes_max(),
+            Route::Passage(passage) => passage.bytes_max(),
         }
     }
 
-    /// How this sender waits for room, from now on. [`Wait::Adaptive`] at first. To other sites it always sleeps.
+    /// How this sender waits for room, from now on. [`Wait::Adaptive`] at first. To other sites it always sleeps, or waits
+    /// so for the process of this site that carries its messages.
     pub fn set_wait(&mut self, wait: Wait) {
         match &mut self.route {
             Route::Lane(lane) => lane.set_wait(wait),
             Route::Remote(_) => {}
+            Route::Passage(passage) => passage.set_wait(wait),
         }
     }
 
@@ -138,6 +148,7 @@ impl Sender {
         match &mut self.route {
             Route::Lane(lane) => lane.send(kind, bytes, patience),
             Route::Remote(remote) => remote.send(kind, bytes, patience),
+            Route::Passage(passage) => passage.send(kind, bytes, patience),
         }
     }
 
@@ -167,6 +178,7 @@ impl Sender {
                 Buffer::Lane(lane)
             }
             Route::Remote(remote) => Buffer::Remote(remote, vec![0; len]),
+            Route::Passage(passage) => Buffer::Passage(passage, vec![0; len]),
         };
         Ok(Loan { buffer, len })
     }
@@ -175,8 +187,10 @@ impl Sender {
     /// once if none is under way, else with the others when a datagram is full or something was acknowledged. On this
     /// host nothing is ever gathered.
     pub fn flush(&mut self) {
-        if let Route::Remote(remote) = &mut self.route {
-            remote.flush();
+        match &mut self.route {
+            Route::Lane(_) => {}
+            Route::Remote(remote) => remote.flush(),
+            Route::Passage(passage) => passage.flush(),
         }
     }
 
@@ -185,6 +199,7 @@ impl Sender {
         match &mut self.route {
             Route::Lane(lane) => Ok(lane),
             Route::Remote(remote) => Err(SendError::NotLocal { address: remote.to() }),
+            Route::Passage(passage) => Err(SendError::NotLocal { address: passage.to() }),
         }
     }
 
@@ -193,6 +208,7 @@ impl Sender {
         match &self.route {
             Route::Lane(lane) => lane.is_closed(),
             Route::Remote(remote) => remote.is_closed(),
+            Route::Passage(passage) => passage.is_closed(),
         }
     }
 
@@ -201,6 +217,7 @@ impl Sender {
         match &self.route {
             Route::Lane(lane) => lane.is_drained(),
             Route::Remote(remote) => remote.is_drained(),
+            Route::Passage(passage) => passage.is_drained(),
         }
     }
 }
@@ -214,6 +231,7 @@ pub struct Loan<'s> {
 enum Buffer<'s> {
     Lane(&'s mut LaneSender),
     Remote(&'s mut RemoteSender, Vec<u8>),
+    Passage(&'s mut PassageSender, Vec<u8>),
 }
 
 impl Loan<'_> {
@@ -236,6 +254,7 @@ impl Loan<'_> {
                 Ok(())
             }
             Buffer::Remote(remote, bytes) => remote.send(kind, &bytes, Patience::Endless),
+            Buffer::Passage(passage, bytes) => passage.send(kind, &bytes, Patience::Endless),
         }
     }
 }
@@ -246,7 +265,7 @@ impl std::ops::Deref for Loan<'_> {
     fn deref(&self) -> &[u8] {
         match &self.buffer {
             Buffer::Lane(lane) => lane.buffer(self.len),
-            Buffer::Remote(_, bytes) => bytes,
+            Buffer::Remote(_, bytes) | Buffer::Passage(_, bytes) => bytes,
         }
     }
 }
@@ -255,7 +274,7 @@ impl std::ops::DerefMut for Loan<'_> {
     fn deref_mut(&mut self) -> &mut [u8] {
         match &mut self.buffer {
             Buffer::Lane(lane) => lane.buffer_mut(self.len),
-            Buffer::Remote(_, bytes) => bytes,
+            Buffer::Remote(_, bytes) | Buffer::Passage(_, bytes) => bytes,
         }
     }
 }

@@ -3,6 +3,7 @@
 use super::batch::Inlet;
 use super::cipher::{self, Cipher};
 use super::delivery::Delivery;
+use super::gateway::Gateway;
 use super::network::{Inner, random};
 use super::peer::Peer;
 use super::session::Incoming;
@@ -25,6 +26,7 @@ const BUSY_FOR_NS: u64 = 1_000_000_000;
 pub(crate) struct Carrier {
     network: Arc<Inner>,
     delivery: Delivery,
+    gateway: Gateway,
     inlet: Inlet,
     sessions: HashMap<u64, Session>,
     heard_ns: u64,
@@ -48,13 +50,14 @@ struct Session {
 }
 
 impl Carrier {
-    pub(crate) fn new(network: Arc<Inner>, host: Host) -> Carrier {
+    pub(crate) fn new(network: Arc<Inner>, host: Host, gateway: Gateway) -> Carrier {
         let delivery = Delivery::new(host, Arc::clone(&network));
-        Carrier { network, delivery, inlet: Inlet::new(), sessions: HashMap::new(), heard_ns: 0 }
+        Carrier { network, delivery, gateway, inlet: Inlet::new(), sessions: HashMap::new(), heard_ns: 0 }
     }
 
     pub(crate) fn run(mut self) {
         while !self.network.is_ended.load(Ordering::Relaxed) {
+            self.gateway.turn(&self.network);
             let now_ns = self.network.now_ns();
             let mut next_ns = self.network.peers.iter().map(|peer| peer.tick(&self.network, now_ns)).min();
             if self.delivery.is_waiting() {
@@ -82,17 +85,25 @@ impl Carrier {
         let is_idle = now_ns.saturating_sub(self.heard_ns) > BUSY_FOR_NS;
         let limit_ns = if is_idle { 1_000_000_000 } else { BUSY_NS };
         self.network.is_idle.store(is_idle, Ordering::Relaxed);
-        let sleep_ns = next_ns.saturating_sub(now_ns).min(limit_ns);
+        // B1: what other processes sent meanwhile is seen here, or rings.
+        self.gateway.prepare();
+        let has_carried = self.gateway.turn(&self.network) > 0;
+        let sleep_ns = if has_carried { 0 } else { next_ns.saturating_sub(now_ns).min(limit_ns) };
         let timeout =
             Timespec { tv_sec: (sleep_ns / 1_000_000_000) as i64, tv_nsec: (sleep_ns % 1_000_000_000) as i64 };
-        let mut polled =
-            [PollFd::new(&self.network.socket, PollFlags::IN), PollFd::new(&self.network.event, PollFlags::IN)];
+        let gateway = self.gateway.descriptor();
+        let mut polled = [
+            PollFd::new(&self.network.socket, PollFlags::IN),
+            PollFd::new(&self.network.event, PollFlags::IN),
+            PollFd::new(&gateway, PollFlags::IN),
+        ];
         let _ = rustix::event::poll(&mut polled, Some(&timeout)); // Whatever ends it, we look.
         if !polled[1].revents().is_empty() {
             let mut count = [0; 8];
             let _ = rustix::io::read(&self.network.event, &mut count);
             self.heard_ns = self.network.now_ns();
         }
+        self.gateway.awake();
         self.network.is_idle.store(false, Ordering::Relaxed);
     }
 

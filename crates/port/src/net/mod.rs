@@ -1,14 +1,16 @@
 //! The network between sites: the same calls as on one host, over datagrams (paper 002, 4.1).
 //!
-//! One process of a site starts the [`Network`]; it sends for itself and, since its socket is found by arithmetic like
-//! any other, for the other processes of the site. Sites are in a table, so nothing is resolved.
+//! One process of a site starts the [`Network`]; it sends for itself and, through a port that is found by arithmetic like
+//! any other, for the other processes of the site ([`gateway`]). Sites are in a table, so nothing is resolved.
 
 mod batch;
 mod carrier;
 mod cipher;
 mod delivery;
+mod gateway;
 mod keys;
 mod network;
+mod passage;
 mod peer;
 mod session;
 mod wire;
@@ -16,6 +18,7 @@ mod wire;
 pub use keys::{KeyError, SitePublic, SiteSecret};
 pub(crate) use network::Inner;
 pub use network::{Network, NetworkError, NetworkOptions, NetworkStatistics, Trust};
+pub(crate) use passage::PassageSender;
 pub(crate) use peer::RemoteSender;
 
 /// What comes from the network before anybody is believed, and from a peer that is: any bytes.

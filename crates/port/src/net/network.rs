@@ -2,12 +2,14 @@
 
 use super::carrier::Carrier;
 use super::cipher::SEAL_BYTES;
+use super::gateway::Gateway;
 use super::keys::{SitePublic, SiteSecret};
 use super::peer::Peer;
 use super::wire::HEADER_BYTES;
 use crate::address::{Address, Site};
-use crate::error::SystemError;
+use crate::error::{OpenError, SystemError};
 use crate::host::Host;
+use crate::options::Access;
 use crate::typed::Kind;
 use rustix::fd::OwnedFd;
 use std::net::{SocketAddr, UdpSocket};
@@ -42,6 +44,11 @@ pub struct NetworkOptions {
     pub dead_after: Duration,
     /// Bytes that may wait for one site before senders wait: 4 MiB by default.
     pub waiting_bytes_max: usize,
+    /// Permissions of the gateway's socket file: which of the other processes of this site may send to other sites. 0o600 by
+    /// default.
+    pub mode: u32,
+    /// Who of those may send.
+    pub access: Access,
 }
 
 impl NetworkOptions {
@@ -54,6 +61,8 @@ impl NetworkOptions {
             datagram_bytes: 1400,
             dead_after: Duration::from_secs(3),
             waiting_bytes_max: 4 << 20,
+            mode: 0o600,
+            access: Access::OwnUser,
         }
     }
 
@@ -111,9 +120,12 @@ pub enum NetworkError {
         /// The site.
         site: Site,
     },
-    /// A network is started for this host already.
-    #[error("this host has a network already")]
+    /// A network is started for this site already, by this process or another one of this host.
+    #[error("this site has a network on this host already")]
     StartedTwice,
+    /// The gateway for the other processes of the site cannot be opened.
+    #[error("the gateway for the other processes of this site cannot be opened: {0}")]
+    Gateway(#[from] OpenError),
     /// The socket cannot be had.
     #[error("cannot listen at {address}: {source}")]
     Listen {
@@ -148,6 +160,8 @@ pub struct NetworkStatistics {
     pub messages_delivered: u64,
     /// Messages for ports that are closed, or shorter than the message.
     pub messages_refused: u64,
+    /// Messages taken over from other processes of this site, in parts of 4 KiB.
+    pub messages_carried: u64,
 }
 
 #[derive(Default)]
@@ -157,6 +171,7 @@ pub(crate) struct Counters {
     pub(crate) refused: AtomicU64,
     pub(crate) delivered: AtomicU64,
     pub(crate) undelivered: AtomicU64,
+    pub(crate) carried: AtomicU64,
 }
 
 /// What senders and the carrier's thread share.
@@ -178,12 +193,14 @@ pub(crate) struct Inner {
 }
 
 impl Network {
-    /// Starts the network of a host's site. From now on [`Host::connect`] reaches the ports of the other sites.
+    /// Starts the network of a host's site. From now on [`Host::connect`] reaches the ports of the other sites, in this
+    /// process and in all others of the site that the options let send.
     ///
     /// # Errors
     /// See [`NetworkError`].
     pub fn start(host: &Host, options: NetworkOptions) -> Result<Network, NetworkError> {
         options.check(host.site())?;
+        let gateway = Gateway::open(host, options.mode, options.access.clone())?.ok_or(NetworkError::StartedTwice)?;
         let listen = |source| NetworkError::Listen { address: options.listen, source };
         let socket = UdpSocket::bind(options.listen).map_err(listen)?;
         // As large as the system lets us; less is slower, not wrong.
@@ -212,7 +229,7 @@ impl Network {
             return Err(NetworkError::StartedTwice);
         }
         let mut network = Network { inner: Arc::clone(&inner), host: host.clone(), thread: None };
-        let carrier = Carrier::new(inner, host.clone());
+        let carrier = Carrier::new(inner, host.clone(), gateway);
         let thread = std::thread::Builder::new().name("port-network".into()).spawn(move || carrier.run());
         network.thread = Some(thread.map_err(|error| SystemError::new("clone", error))?);
         Ok(network)
@@ -233,6 +250,7 @@ impl Network {
             datagrams_refused: read(&counters.refused),
             messages_delivered: read(&counters.delivered),
             messages_refused: read(&counters.undelivered),
+            messages_carried: read(&counters.carried),
         }
     }
 }

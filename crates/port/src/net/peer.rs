@@ -38,13 +38,22 @@ pub(crate) struct Peer {
 struct State {
     /// Counts the times that the site died.
     life: u64,
-    phase: Phase,
+    link: Link,
 }
 
-enum Phase {
+enum Link {
     Closed,
     Opening(Box<Opening>),
     Open(Box<Open>),
+}
+
+/// How far the session is that a sender belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    Opening,
+    Open,
+    /// The site did not answer, or died.
+    Over,
 }
 
 struct Opening {
@@ -78,7 +87,7 @@ pub(crate) struct RemoteSender {
 
 impl Peer {
     pub(crate) fn new(no: usize, site: Site, address: SocketAddr, key: Option<SitePublic>) -> Peer {
-        let state = Mutex::new(State { life: 0, phase: Phase::Closed });
+        let state = Mutex::new(State { life: 0, link: Link::Closed });
         Peer { no, site, address, key, state, changed: Condvar::new(), senders: Mutex::default() }
     }
 
@@ -93,7 +102,7 @@ impl Peer {
 
     /// Says "open", unless that was said or there is a session.
     fn begin(&self, network: &Inner, state: &mut State) -> Option<()> {
-        if matches!(state.phase, Phase::Closed) {
+        if matches!(state.link, Link::Closed) {
             let (opening, first) = cipher::open(network.keys(self))?;
             let session = random() & !0xffff | self.no as u64;
             let mut packet = PacketHeader { kind: PacketKind::Open, session, nonce: 0 }.to_bytes().to_vec();
@@ -104,39 +113,44 @@ impl Peer {
             let now_ns = network.now_ns();
             let (began_ns, sent_ns) = (now_ns, now_ns);
             let opening = Opening { session, opening, packet, began_ns, sent_ns, early: Vec::new(), early_bytes: 0 };
-            state.phase = Phase::Opening(Box::new(opening));
+            state.link = Link::Opening(Box::new(opening));
             network.wake_if_idle();
         }
         Some(())
     }
 
-    /// Opens a session, or finds one open; the life that it belongs to.
-    fn connect(&self, network: &Inner, to: Address) -> Result<u64, ConnectError> {
+    /// Opens a session, or finds one; the life that it belongs to.
+    fn ask(&self, network: &Inner, to: Address) -> Result<u64, ConnectError> {
         let mut state = self.state();
         self.begin(network, &mut state).ok_or(ConnectError::Unresponsive { address: to })?;
-        let life = state.life;
+        Ok(state.life)
+    }
+
+    /// Waits while a session is being opened.
+    fn wait_until_open(&self, life: u64, to: Address) -> Result<(), ConnectError> {
+        let mut state = self.state();
         // The carrier ends the wait: with an answer, or with the peer's death.
-        while state.life == life && matches!(state.phase, Phase::Opening(_)) {
+        while state.life == life && matches!(state.link, Link::Opening(_)) {
             state = self.changed.wait_timeout(state, Duration::from_secs(1)).unwrap_or_else(PoisonError::into_inner).0;
         }
-        if state.life == life { Ok(life) } else { Err(ConnectError::Unresponsive { address: to }) }
+        if state.life == life { Ok(()) } else { Err(ConnectError::Unresponsive { address: to }) }
     }
 
     /// "opened" came for one of our sessions.
     pub(crate) fn opened(&self, network: &Inner, header: PacketHeader, body: &[u8]) {
         let mut state = self.state();
-        let phase = std::mem::replace(&mut state.phase, Phase::Closed);
-        state.phase = match phase {
-            Phase::Opening(mut waiting) if waiting.session == header.session => match waiting.opening.finish(body) {
+        let link = std::mem::replace(&mut state.link, Link::Closed);
+        state.link = match link {
+            Link::Opening(mut waiting) if waiting.session == header.session => match waiting.opening.finish(body) {
                 Ok((cipher, theirs)) => {
                     let now_ns = network.now_ns();
                     let outgoing = Outgoing::new(now_ns, network.dead_after_ns, network.body_bytes_max);
                     let mut open = Open { ours: waiting.session, theirs, cipher, nonce: 0, outgoing };
                     waiting.early.drain(..).for_each(|unit| open.outgoing.submit(unit));
                     self.send_due(network, &mut open, now_ns, true);
-                    Phase::Open(Box::new(open))
+                    Link::Open(Box::new(open))
                 }
-                Err(opening) => Phase::Opening(Box::new(Opening { opening, ..*waiting })),
+                Err(opening) => Link::Opening(Box::new(Opening { opening, ..*waiting })),
             },
             other => other,
         };
@@ -146,7 +160,7 @@ impl Peer {
     /// An acknowledgement came. `false` if it is none of this session's.
     pub(crate) fn acknowledged(&self, network: &Inner, header: PacketHeader, body: &[u8]) -> bool {
         let mut state = self.state();
-        let Phase::Open(open) = &mut state.phase else { return false };
+        let Link::Open(open) = &mut state.link else { return false };
         if open.ours != header.session {
             return false;
         }
@@ -166,9 +180,9 @@ impl Peer {
     /// What time brings: asks again, sends again, finds the peer dead. When to look next.
     pub(crate) fn tick(&self, network: &Inner, now_ns: u64) -> u64 {
         let mut state = self.state();
-        let is_dead = match &mut state.phase {
-            Phase::Closed => return u64::MAX,
-            Phase::Opening(opening) => {
+        let is_dead = match &mut state.link {
+            Link::Closed => return u64::MAX,
+            Link::Opening(opening) => {
                 let Opening { packet, began_ns, sent_ns, .. } = &mut **opening;
                 if now_ns.saturating_sub(*sent_ns) >= OPEN_AGAIN_NS {
                     *sent_ns = now_ns;
@@ -176,7 +190,7 @@ impl Peer {
                 }
                 now_ns.saturating_sub(*began_ns) >= network.dead_after_ns
             }
-            Phase::Open(open) => {
+            Link::Open(open) => {
                 self.send_due(network, open, now_ns, false);
                 open.outgoing.health(now_ns) == Health::Dead
             }
@@ -184,16 +198,16 @@ impl Peer {
         if is_dead {
             self.die(&mut state);
         }
-        match &state.phase {
-            Phase::Closed => u64::MAX,
-            Phase::Opening(opening) => (opening.sent_ns + OPEN_AGAIN_NS).min(opening.began_ns + network.dead_after_ns),
-            Phase::Open(open) => open.outgoing.next_ns(),
+        match &state.link {
+            Link::Closed => u64::MAX,
+            Link::Opening(opening) => (opening.sent_ns + OPEN_AGAIN_NS).min(opening.began_ns + network.dead_after_ns),
+            Link::Open(open) => open.outgoing.next_ns(),
         }
     }
 
     fn die(&self, state: &mut State) {
         state.life += 1;
-        state.phase = Phase::Closed;
+        state.link = Link::Closed;
         self.changed.notify_all();
     }
 
@@ -236,7 +250,7 @@ impl Peer {
         let mut state = self.state();
         loop {
             let current = state.life;
-            let Phase::Open(open) = &mut state.phase else { return Err(SendError::PortClosed { address: to }) };
+            let Link::Open(open) = &mut state.link else { return Err(SendError::PortClosed { address: to }) };
             if life.is_some_and(|life| life != current) {
                 return Err(SendError::PortClosed { address: to });
             }
@@ -275,14 +289,14 @@ impl Peer {
         if self.begin(network, &mut state).is_none() {
             return;
         }
-        match &mut state.phase {
-            Phase::Closed => {}
-            Phase::Opening(opening) if opening.early_bytes < network.waiting_bytes_max => {
+        match &mut state.link {
+            Link::Closed => {}
+            Link::Opening(opening) if opening.early_bytes < network.waiting_bytes_max => {
                 opening.early_bytes += bytes.len() + MESSAGE_HEADER_BYTES;
                 opening.early.extend(wire::cut(to, from, kind, bytes, unit_bytes));
             }
-            Phase::Opening(_) => {}
-            Phase::Open(open) => {
+            Link::Opening(_) => {}
+            Link::Open(open) => {
                 if open.outgoing.waiting_bytes() < network.waiting_bytes_max {
                     wire::cut(to, from, kind, bytes, unit_bytes)
                         .into_iter()
@@ -307,8 +321,15 @@ impl RemoteSender {
     /// Waits until the site has answered, or is taken for dead.
     pub(crate) fn connect(network: Weak<Inner>, from: Address, to: Address) -> Result<RemoteSender, ConnectError> {
         let inner = network.upgrade().ok_or(ConnectError::NoNetwork { address: to })?;
+        let sender = RemoteSender::begin(&inner, from, to)?;
+        sender.peer.wait_until_open(sender.life, to)?;
+        Ok(sender)
+    }
+
+    /// Asks the site, unless there is a session, and waits for nothing: [`phase`](RemoteSender::phase) tells.
+    pub(crate) fn begin(network: &Arc<Inner>, from: Address, to: Address) -> Result<RemoteSender, ConnectError> {
         let site = to.site().ok_or(ConnectError::IsGroup { address: to })?;
-        let peer = Arc::clone(inner.peer(site).ok_or(ConnectError::UnknownSite { site })?);
+        let peer = Arc::clone(network.peer(site).ok_or(ConnectError::UnknownSite { site })?);
         let is_refused = Arc::new(AtomicBool::new(false));
         {
             let mut senders = peer.senders.lock().unwrap_or_else(PoisonError::into_inner);
@@ -316,8 +337,18 @@ impl RemoteSender {
             known.retain(|sender| sender.strong_count() > 0);
             known.push(Arc::downgrade(&is_refused));
         }
-        let life = peer.connect(&inner, to)?;
-        Ok(RemoteSender { to, from, peer, network, life, is_refused })
+        let life = peer.ask(network, to)?;
+        Ok(RemoteSender { to, from, peer, network: Arc::downgrade(network), life, is_refused })
+    }
+
+    pub(crate) fn phase(&self) -> Phase {
+        let state = self.peer.state();
+        match state.link {
+            _ if state.life != self.life => Phase::Over,
+            Link::Closed => Phase::Over,
+            Link::Opening(_) => Phase::Opening,
+            Link::Open(_) => Phase::Open,
+        }
     }
 
     pub(crate) fn to(&self) -> Address {
@@ -343,13 +374,13 @@ impl RemoteSender {
 
     pub(crate) fn is_drained(&self) -> bool {
         let state = self.peer.state();
-        state.life == self.life && matches!(&state.phase, Phase::Open(open) if open.outgoing.is_drained())
+        state.life == self.life && matches!(&state.link, Link::Open(open) if open.outgoing.is_drained())
     }
 
     /// Sends what is being gathered for a fuller datagram.
     pub(crate) fn flush(&mut self) {
         let Some(network) = self.network.upgrade() else { return };
-        if let Phase::Open(open) = &mut self.peer.state().phase {
+        if let Link::Open(open) = &mut self.peer.state().link {
             self.peer.send_due(&network, open, network.now_ns(), true);
         }
     }
