@@ -1,6 +1,6 @@
 //! `make flash-bench`: the paper's figures from a TPC-C trace; tables in Markdown, and drawings.
 //!
-//! `cargo run --release -p ledgerstone-flash --example flash_bench -- small|medium|full [comparison|aborts|max-c|sizes|buffers] [DIR]`
+//! `cargo run --release -p ledgerstone-flash --example flash_bench -- small|medium|full [comparison|aborts|max-c|sizes|buffers|write-through] [DIR]`
 
 use std::path::Path;
 
@@ -20,7 +20,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         Some("max-c") => vec![Figure::MaxC],
         Some("sizes") => vec![Figure::Sizes],
         Some("buffers") => vec![Figure::Buffers],
-        _ => vec![Figure::Comparison, Figure::Aborts, Figure::MaxC, Figure::Sizes, Figure::Buffers],
+        Some("write-through") => vec![Figure::WriteThrough],
+        _ => {
+            vec![Figure::Comparison, Figure::Aborts, Figure::MaxC, Figure::Sizes, Figure::Buffers, Figure::WriteThrough]
+        }
     };
     let trace = evaluate::record(&size, 1)?;
     for figure in figures {

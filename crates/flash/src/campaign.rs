@@ -5,6 +5,8 @@
 //! middle of an operation, or again during the recovery, in every way that the device knows. After each recovery all
 //! pages are compared with the model, and once more after another restart: what was unstable then reads differently.
 
+pub mod records;
+
 use std::collections::HashMap;
 
 use crate::error::{FlashError, Result};
@@ -71,6 +73,9 @@ pub fn run(cuts: u64, seed: u64, progress: &mut dyn FnMut(u64)) -> Result<Report
     while report.cuts < cuts {
         for protocol in Protocol::ALL {
             round(protocol, Rules::corrected(), seed, &mut report)?;
+            if protocol.is_no_force() {
+                records::round(protocol, seed, &mut report)?;
+            }
         }
         seed += 1;
         progress(report.cuts);

@@ -8,7 +8,7 @@
 use ledgerstone_flash::nand::memory::{Content, CutShape, MemoryNand};
 use ledgerstone_flash::nand::{Geometry, Timing};
 use ledgerstone_flash::protocol::{AnyStore, Config, Protocol};
-use ledgerstone_flash::transact::Transactions;
+use ledgerstone_flash::transact::{Rules, Transactions};
 use ledgerstone_flash::{FlashError, Xid};
 
 const PAGES: usize = 2;
@@ -265,4 +265,44 @@ fn every_short_script_of_extended_cfc_survives_every_cut() {
 #[test]
 fn every_short_script_of_extended_afc_survives_every_cut() {
     check(Protocol::AfcEx, depth());
+}
+
+/// The paper's rules taken literally: within a few steps some script with some cut breaks a promise. Prints the first.
+fn check_literal(protocol: Protocol, rules: Rules, depth: usize) {
+    let config = Config { rules, ..config(protocol) };
+    let mut search = Search { config, cuts: 0, scripts: 0 };
+    match search.explore(&World::new(config), &mut Vec::new(), depth) {
+        Ok(()) => panic!("{}: nothing broke in {} scripts with {} cuts", protocol.name(), search.scripts, search.cuts),
+        Err(broken) => println!("{}: {broken}", protocol.name()),
+    }
+}
+
+/// No correction at all.
+fn literal() -> Rules {
+    Rules {
+        links_are_numbered: false,
+        verdicts_are_kept: false,
+        running_chains_stay_false: false,
+        unstable_is_hardened: false,
+        erases_may_be_cut: false,
+        uncommitted_names_are_erased: false,
+        witnesses_are_kept: false,
+    }
+}
+
+#[test]
+fn the_papers_rules_for_cfc_break_within_three_steps() {
+    check_literal(Protocol::Cfc, literal(), 3);
+}
+
+#[test]
+fn the_papers_rules_for_afc_break_within_three_steps() {
+    check_literal(Protocol::Afc, literal(), 3);
+}
+
+#[test]
+fn flags_that_a_power_cut_left_unstable_break_cfc_and_afc_within_three_steps() {
+    for protocol in [Protocol::Cfc, Protocol::Afc] {
+        check_literal(protocol, Rules { unstable_is_hardened: false, ..Rules::corrected() }, 3);
+    }
 }

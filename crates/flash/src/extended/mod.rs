@@ -43,7 +43,7 @@ pub struct ExtendedConfig {
     pub ftl: FtlConfig,
     /// Logical pages in the buffer.
     pub buffer_pages: usize,
-    /// Log pages between two checkpoints, at most: a quarter of the device's reserve is the other bound.
+    /// Log pages between two checkpoints, at most: a 32nd of the device's reserve is the other bound.
     pub checkpoint_pages: u32,
     /// Transactions that may have changes in one page at the same time (5.3.1).
     pub max_c: u8,
@@ -395,7 +395,7 @@ impl<N: Nand> ExtendedStore<N> {
             return self.write_back(lba);
         }
         if self.tables.log.pages_since_checkpoint
-            >= self.tables.config.checkpoint_pages.min(self.core.reserve_pages() / 4)
+            >= self.tables.config.checkpoint_pages.min(self.core.reserve_pages() / 32)
         {
             self.checkpoint()?;
         }

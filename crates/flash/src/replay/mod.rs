@@ -41,6 +41,8 @@ pub struct Setup {
     pub geometry: Geometry,
     /// What locks are on.
     pub granularity: Granularity,
+    /// Basic protocols: every change goes to flash at once, as section 3 assumes; the buffer then only saves reads.
+    pub is_write_through: bool,
     /// Clients; each has one transaction at a time (table 2: 50).
     pub clients: u32,
     /// Transactions that end with an abort instead of what the trace says, in thousandths; `None`: as in the trace.
@@ -62,6 +64,7 @@ impl Setup {
             config: Config::new(protocol),
             geometry,
             granularity: if protocol.is_no_force() { Granularity::Record } else { Granularity::Page },
+            is_write_through: false,
             clients: 50,
             abort_per_mille: Some(50),
             backoff_ns_max: 20_000_000,
@@ -283,7 +286,7 @@ impl<'a> Run<'a> {
         Self {
             setup,
             trace,
-            pages: BufferedStore::new(store, setup.config.buffer_pages),
+            pages: BufferedStore::new(store, setup.config.buffer_pages, setup.is_write_through),
             locks: Locks::default(),
             clients,
             ready,

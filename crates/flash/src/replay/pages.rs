@@ -12,6 +12,7 @@ use crate::{Lba, Xid};
 #[derive(Clone, Debug)]
 pub(super) struct BufferedStore {
     pub store: AnyStore<MemoryNand>,
+    is_write_through: bool,
     /// WAL and the extended protocols buffer for themselves.
     has_own_buffer: bool,
     /// Who has changed the page since it was written out.
@@ -22,9 +23,16 @@ pub(super) struct BufferedStore {
 }
 
 impl BufferedStore {
-    pub fn new(store: AnyStore<MemoryNand>, buffer_pages: usize) -> Self {
+    pub fn new(store: AnyStore<MemoryNand>, buffer_pages: usize, is_write_through: bool) -> Self {
         let has_own_buffer = matches!(store, AnyStore::Wal(_) | AnyStore::Extended(_));
-        Self { store, has_own_buffer, buffer: Buffer::new(buffer_pages), changed: IntMap::default(), next_value: 0 }
+        Self {
+            store,
+            is_write_through,
+            has_own_buffer,
+            buffer: Buffer::new(buffer_pages),
+            changed: IntMap::default(),
+            next_value: 0,
+        }
     }
 
     pub fn begin(&mut self) -> Xid {
@@ -48,7 +56,10 @@ impl BufferedStore {
         self.load(xid, lba)?;
         if let Some(frame) = self.buffer.get(lba) {
             frame.data.copy_from_slice(&value);
-            frame.state = Some(xid);
+            frame.state = if self.is_write_through { None } else { Some(xid) };
+        }
+        if self.is_write_through {
+            self.store.write(xid, lba, &value)?;
         }
         let changed = self.changed.entry(xid).or_default();
         if !changed.contains(&lba) {

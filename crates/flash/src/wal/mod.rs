@@ -31,7 +31,7 @@ pub struct WalConfig {
     pub ftl: FtlConfig,
     /// Logical pages in the buffer (table 2: 512).
     pub buffer_pages: usize,
-    /// Log pages between two checkpoints, at most: a quarter of the device's reserve is the other bound.
+    /// Log pages between two checkpoints, at most: a 32nd of the device's reserve is the other bound.
     pub checkpoint_pages: u32,
 }
 
@@ -286,7 +286,7 @@ impl<N: Nand> WalStore<N> {
         if let Some(lba) = self.noted.pop() {
             return self.write_back(lba);
         }
-        if self.owner.log.pages_since_checkpoint >= self.config.checkpoint_pages.min(self.core.reserve_pages() / 4) {
+        if self.owner.log.pages_since_checkpoint >= self.config.checkpoint_pages.min(self.core.reserve_pages() / 32) {
             self.checkpoint()?;
         }
         Ok(())

@@ -1,0 +1,223 @@
+//! Rounds for the protocols with record-level concurrency: several transactions change bytes of the same pages at the same time.
+//!
+//! A page has eight records of one byte. What the model says is compared byte by byte after each recovery.
+
+use std::collections::HashMap;
+
+use super::{Broken, Report, open, random_shape};
+use crate::error::{FlashError, Result};
+use crate::nand::memory::{Content, MemoryNand};
+use crate::nand::{Geometry, Nand, Timing};
+use crate::protocol::{AnyStore, Config, Protocol};
+use crate::rng::Rng;
+use crate::transact::{Rules, Transactions};
+use crate::{Lba, Xid};
+
+type Record = (Lba, usize);
+type Writes = HashMap<Record, u8>;
+
+const PAGES: u64 = 12;
+const RECORDS: u64 = 8;
+
+/// What the records must say.
+#[derive(Clone, Debug, Default)]
+struct Model {
+    committed: Writes,
+    running: HashMap<Xid, Writes>,
+    in_doubt: Option<Writes>,
+}
+
+/// One round; everything random comes from `seed`.
+///
+/// # Errors
+/// [`Broken`] if a promise does not hold.
+pub fn round(protocol: Protocol, seed: u64, report: &mut Report) -> std::result::Result<(), Broken> {
+    let broken = |what: String| Broken { protocol: protocol.name(), seed, what: format!("records: {what}") };
+    let mut rng = Rng::new(seed ^ 0x5eed_0000_0000);
+    let blocks = 2 * rng.between(12, 15) as u32;
+    let geometry = Geometry { pages_per_block: 8, page_bytes: 512, ..Geometry::small(blocks) };
+    let geometry = Config::new(protocol).suitable(geometry);
+    let nand = MemoryNand::new(geometry, Timing::paper(), Content::Fingerprint);
+    let mut nand = nand.map_err(|e| broken(e.to_string()))?;
+    let mut model = Model::default();
+    for _ in 0..6 {
+        run_until_cut(protocol, &mut nand, &mut rng, &mut model, report).map_err(broken)?;
+        recover(protocol, &mut nand, &mut rng, &mut model, report).map_err(broken)?;
+    }
+    Ok(())
+}
+
+fn run_until_cut(
+    protocol: Protocol,
+    nand: &mut MemoryNand,
+    rng: &mut Rng,
+    model: &mut Model,
+    report: &mut Report,
+) -> std::result::Result<(), String> {
+    nand.cancel_cut();
+    let mut store = open(protocol, Rules::corrected(), nand).map_err(|e| format!("opening: {e}"))?;
+    store.core_mut().nand.cut_power_after(rng.between(1, 200), random_shape(rng));
+    report.cuts += 1;
+    loop {
+        match step(protocol, &mut store, rng, model, report) {
+            Ok(()) => {}
+            Err(FlashError::PowerCut) => break,
+            Err(error) => return Err(format!("an operation was refused: {error}")),
+        }
+    }
+    model.running.clear();
+    Ok(())
+}
+
+fn step(
+    protocol: Protocol,
+    store: &mut AnyStore<&mut MemoryNand>,
+    rng: &mut Rng,
+    model: &mut Model,
+    report: &mut Report,
+) -> Result<()> {
+    let mut running: Vec<Xid> = model.running.keys().copied().collect();
+    running.sort_unstable();
+    if running.is_empty() || (running.len() < 6 && rng.chance(200)) {
+        model.running.insert(store.begin(), HashMap::new());
+        return Ok(());
+    }
+    let xid = running[rng.below(running.len() as u64) as usize];
+    match rng.below(100) {
+        0..70 => {
+            let record = (rng.below(PAGES) as Lba, rng.below(RECORDS) as usize);
+            let value = rng.below(255) as u8;
+            let others = || model.running.iter().filter(|(other, _)| **other != xid);
+            if others().any(|(_, writes)| writes.contains_key(&record)) {
+                return Ok(()); // Callers lock records.
+            }
+            match store.update(xid, record.0, record.1, &[value]) {
+                Ok(()) => {}
+                Err(FlashError::Conflict { holder, .. }) => {
+                    // Only somebody who is running and has changes in this page may be in the way.
+                    let is_there = |writes: &Writes| writes.keys().any(|(lba, _)| *lba == record.0);
+                    return match model.running.get(&holder).filter(|writes| is_there(writes)) {
+                        Some(_) => Ok(()),
+                        None => {
+                            Err(FlashError::Corrupt(format!("transaction {holder} is not in the way of {record:?}")))
+                        }
+                    };
+                }
+                Err(error) => return Err(error),
+            }
+            if let Some(writes) = model.running.get_mut(&xid) {
+                writes.insert(record, value);
+            }
+        }
+        // Reading what others are changing is a matter of locks under WAL.
+        70..78 if protocol != Protocol::Wal => {
+            let lba = rng.below(PAGES) as Lba;
+            let mut bytes = [0; RECORDS as usize];
+            store.read(Some(xid), lba, &mut bytes)?;
+            for (at, found) in bytes.iter().enumerate() {
+                let own = model.running[&xid].get(&(lba, at)).or_else(|| model.committed.get(&(lba, at)));
+                let expected = own.copied().unwrap_or(0xff);
+                if expected != *found {
+                    let what = format!("record {at} of page {lba} reads {found} to {xid}, expected {expected}");
+                    return Err(FlashError::Corrupt(what));
+                }
+            }
+        }
+        70..86 => {
+            model.in_doubt = model.running.remove(&xid);
+            store.commit(xid)?;
+            model.committed.extend(model.in_doubt.take().unwrap_or_default());
+            report.commits += 1;
+        }
+        86..95 => {
+            model.running.remove(&xid);
+            store.abort(xid)?;
+        }
+        _ => {
+            let blocks = u64::from(store.core().nand.geometry().blocks);
+            store.collect_block(rng.below(blocks) as u32)?;
+        }
+    }
+    Ok(())
+}
+
+fn recover(
+    protocol: Protocol,
+    nand: &mut MemoryNand,
+    rng: &mut Rng,
+    model: &mut Model,
+    report: &mut Report,
+) -> std::result::Result<(), String> {
+    for attempt in 0..4 {
+        nand.restore_power();
+        if attempt < 3 && rng.chance(400) {
+            nand.cut_power_after(rng.below(20), random_shape(rng));
+        }
+        match open(protocol, Rules::corrected(), nand) {
+            Ok(_) => break,
+            Err(FlashError::PowerCut) => {
+                report.cuts += 1;
+                report.cuts_in_recovery += 1;
+            }
+            Err(error) => return Err(format!("recovery was refused: {error}")),
+        }
+    }
+    for _ in 0..2 {
+        nand.cancel_cut();
+        let mut store = open(protocol, Rules::corrected(), nand).map_err(|e| format!("opening again: {e}"))?;
+        compare(&mut store, model, report)?;
+        drop(store);
+        nand.restore_power();
+    }
+    Ok(())
+}
+
+fn compare(
+    store: &mut AnyStore<&mut MemoryNand>,
+    model: &mut Model,
+    report: &mut Report,
+) -> std::result::Result<(), String> {
+    let mut found: Writes = HashMap::new();
+    for lba in 0..PAGES as Lba {
+        let mut bytes = [0; RECORDS as usize];
+        store.read(None, lba, &mut bytes).map_err(|e| format!("page {lba}: {e}"))?;
+        report.pages_checked += 1;
+        found.extend(bytes.iter().enumerate().map(|(at, byte)| ((lba, at), *byte)));
+    }
+    let differs = |expected: &Writes| {
+        found
+            .iter()
+            .find(|(record, byte)| expected.get(*record).copied().unwrap_or(0xff) != **byte)
+            .map(|(r, b)| (*r, *b))
+    };
+    let without = model.committed.clone();
+    let Some((record, byte)) = differs(&without) else {
+        model.in_doubt = None;
+        return Ok(());
+    };
+    if let Some(doubt) = model.in_doubt.take() {
+        model.committed.extend(doubt);
+        if differs(&model.committed).is_none() {
+            return Ok(()); // It became durable, all of it.
+        }
+    }
+    Err(format!("record {record:?} reads {byte}, expected {:?}", without.get(&record)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_of_several_transactions_in_one_page_survive_random_power_cuts() {
+        for protocol in [Protocol::Wal, Protocol::CfcEx, Protocol::AfcEx] {
+            let mut report = Report::default();
+            for seed in 0..150 {
+                if let Err(broken) = round(protocol, seed, &mut report) {
+                    panic!("{broken}");
+                }
+            }
+            assert!(report.commits > 1000 && report.cuts_in_recovery > 100, "{protocol:?}: {report:?}");
+        }
+    }
+}
