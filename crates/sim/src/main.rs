@@ -329,59 +329,45 @@ fn fault_round(seed: u64, prepared: &mut Prepared) -> Result<Counters, Vec<Strin
 }
 
 fn find_faults(args: &FaultArgs) -> anyhow::Result<bool> {
-    if let Some(seed) = args.one_seed {
-        round::collect_panics();
-        let result = fault_round(seed, &mut Prepared::default());
-        match &result {
-            Ok(counters) => println!("{counters}"),
-            Err(lines) => lines.iter().for_each(|line| println!("{line}")),
-        }
-        println!("faults: seed {seed} {}", if result.is_ok() { "passed" } else { "failed" });
-        return Ok(result.is_ok());
-    }
-    let workers = worker_count(args.workers);
-    println!("faults: {} rounds from seed {} on {workers} processes", args.rounds, args.seed);
-    let start = Instant::now();
-    let tally = run_workers(&["--faults".to_owned()], args.seed, args.rounds, workers, 3, progress(args.rounds))?;
-    print_failures("faults", &tally);
-    println!("{}", tally.counters);
-    println!(
-        "faults: {} rounds from seed {}, {} faults met, damage found {} times, in {:.0} s, {} failed{}",
-        tally.counters.get("rounds"),
-        args.seed,
-        tally.counters.get("faults_met"),
-        tally.counters.get("damage_found"),
-        start.elapsed().as_secs_f64(),
-        tally.failures.len(),
-        seeds_of(&tally)
-    );
-    Ok(tally.failures.is_empty() && tally.counters.get("rounds") == args.rounds)
+    let mut prepared = Prepared::default();
+    let counted = [("faults met", "faults_met"), ("times damage found", "damage_found")];
+    campaign("faults", args, &counted, |seed| fault_round(seed, &mut prepared))
 }
 
 fn media(args: &FaultArgs) -> anyhow::Result<bool> {
+    let counted = [("backups", "backups"), ("restores", "restores"), ("pages repaired", "repaired_pages")];
+    campaign("media", args, &counted, ledgerstone_sim::media::run)
+}
+
+/// Runs one seed here, or many in workers that are told which harness by its name; `counted` goes into the last line.
+fn campaign(
+    name: &str,
+    args: &FaultArgs,
+    counted: &[(&str, &str)],
+    mut round: impl FnMut(u64) -> Result<Counters, Vec<String>>,
+) -> anyhow::Result<bool> {
     if let Some(seed) = args.one_seed {
         round::collect_panics();
-        let result = ledgerstone_sim::media::run(seed);
+        let result = round(seed);
         match &result {
             Ok(counters) => println!("{counters}"),
             Err(lines) => lines.iter().for_each(|line| println!("{line}")),
         }
-        println!("media: seed {seed} {}", if result.is_ok() { "passed" } else { "failed" });
+        println!("{name}: seed {seed} {}", if result.is_ok() { "passed" } else { "failed" });
         return Ok(result.is_ok());
     }
     let workers = worker_count(args.workers);
-    println!("media: {} rounds from seed {} on {workers} processes", args.rounds, args.seed);
+    println!("{name}: {} rounds from seed {} on {workers} processes", args.rounds, args.seed);
     let start = Instant::now();
-    let tally = run_workers(&["--media".to_owned()], args.seed, args.rounds, workers, 3, progress(args.rounds))?;
-    print_failures("media", &tally);
+    let tally = run_workers(&[format!("--{name}")], args.seed, args.rounds, workers, 3, progress(args.rounds))?;
+    print_failures(name, &tally);
     println!("{}", tally.counters);
+    let counts = counted.iter().map(|(what, counter)| format!(", {} {what}", tally.counters.get(counter)));
     println!(
-        "media: {} rounds from seed {}, {} backups, {} restores, {} pages repaired, in {:.0} s, {} failed{}",
+        "{name}: {} rounds from seed {}{}, in {:.0} s, {} failed{}",
         tally.counters.get("rounds"),
         args.seed,
-        tally.counters.get("backups"),
-        tally.counters.get("restores"),
-        tally.counters.get("repaired_pages"),
+        counts.collect::<String>(),
         start.elapsed().as_secs_f64(),
         tally.failures.len(),
         seeds_of(&tally)
