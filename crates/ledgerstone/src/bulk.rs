@@ -7,6 +7,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use ledgerstone_lock::Mode;
+use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_structures::{Direction, Loader, Tree};
 
 use crate::catalog::Entry;
@@ -72,7 +73,9 @@ impl SortedLoader {
             loader.finish(txn)?;
             env.catalog().put(txn, old.name.as_bytes(), &entry.encode())?;
             env.to_free().keep_tree(txn, tree.root())?;
-            env.to_free().defer_tree(txn, old.entry.root)?;
+            if !planted::is_on(Bug::LoadLeaksTree) {
+                env.to_free().defer_tree(txn, old.entry.root)?;
+            }
             Ok(())
         })?;
         let info = env.table_info(&old.name, entry);

@@ -64,6 +64,16 @@ bugs! {
     BackupAheadOfLog "backup-ahead-of-log",
     /// The repair of a page leaves one of its records out.
     RepairSkipsRecord "repair-skips-record",
+    /// The rollback of a transaction takes its ended nested top actions back, too.
+    TopActionTakenBack "top-action-taken-back",
+    /// Where leaves are to be locked, nothing is.
+    NoLeafLocks "no-leaf-locks",
+    /// A sorted load forgets to free the tree that its own replaces.
+    LoadLeaksTree "load-leaks-tree",
+    /// A range delete leaves the last record of what it has read.
+    RangeDeleteStopsEarly "range-delete-stops-early",
+    /// What was written over a part of a large value is not taken back.
+    PartStays "part-stays",
 }
 
 #[cfg(feature = "planted")]

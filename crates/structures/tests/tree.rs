@@ -8,9 +8,9 @@ use std::ops::Bound;
 use ledgerstone_lock::Mode;
 use ledgerstone_page::PageId;
 use ledgerstone_structures::{Direction, Read, TreeError};
-use ledgerstone_txn::Durability;
+use ledgerstone_txn::{Durability, KeyLock, key_hash};
 use proptest::prelude::*;
-use stack::{Stack, TABLE, read};
+use stack::{Stack, TABLE, TO_FREE, read};
 
 #[test]
 fn what_was_put_can_be_read_after_many_splits() {
@@ -193,6 +193,40 @@ fn emptied_leaves_are_reclaimed_without_being_looked_for() {
         assert!(!stack.to_free.is_due());
         assert!(stack.check(&[&tree]).pages.len() <= 3);
         assert_eq!(stack.read_all(&tree, Direction::Forward).len(), 10);
+    }
+}
+
+#[test]
+fn what_a_rollback_needs_of_locked_leaves_is_not_reclaimed() {
+    for stack in [Stack::new(), Stack::locking_pages()] {
+        let tree = stack.tree();
+        let key = |n: u64| n.to_be_bytes();
+        stack.run(|txn| {
+            for n in 0..400 {
+                tree.put(txn, &key(n), &[1; 200]).unwrap();
+            }
+        });
+        let before = stack.check(&[&tree]);
+        // Each leaf becomes sparse, of ghosts and of records that are shorter for now.
+        let mut txn = stack.begin();
+        for n in 0..400 {
+            match n % 8 {
+                0 => drop(tree.put(&mut txn, &key(n), &[2; 3]).unwrap()),
+                _ => drop(tree.delete(&mut txn, &key(n)).unwrap()),
+            }
+        }
+        stack.to_free.reclaim().unwrap();
+        let held = stack.check(&[&tree]);
+        assert_eq!((held.ghost_count, held.pages.len()), (350, before.pages.len()));
+        txn.abort().unwrap();
+        stack.run(|txn| {
+            for n in 0..400 {
+                assert_eq!(tree.get(txn, &key(n), Read::Locked).unwrap(), Some(vec![1; 200]), "{n}");
+            }
+        });
+        stack.to_free.reclaim().unwrap();
+        assert!(!stack.to_free.is_due());
+        assert_eq!(stack.check(&[&tree]).record_count, 400);
     }
 }
 
@@ -384,6 +418,27 @@ fn a_tree_of_an_aborted_transaction_is_freed() {
     stack.check(&[]);
     stack.to_free.reclaim().unwrap();
     assert_eq!(stack.space.allocated_count().unwrap(), free);
+    stack.check(&[]);
+}
+
+#[test]
+fn a_tree_on_a_page_that_was_a_root_before_is_not_taken_for_half_dismantled() {
+    let stack = Stack::new();
+    let mut txn = stack.begin();
+    let root = stack.to_free.create_tree_for_now(&mut txn).unwrap();
+    txn.abort().unwrap();
+    // Somebody keeps the ghost of the entry from being purged.
+    let key = [&[1][..], &root.0.to_be_bytes()].concat();
+    let mut reader = stack.begin();
+    reader.lock_key(TO_FREE, KeyLock::Gap(key_hash(&key)), Mode::S).unwrap();
+    stack.to_free.reclaim().unwrap();
+    let mut txn = stack.begin();
+    assert_eq!(stack.to_free.create_tree_for_now(&mut txn).unwrap(), root);
+    let entry = stack.to_free.tree().get(&mut txn, &key, Read::Unlocked).unwrap();
+    assert_eq!(entry, Some(Vec::new()), "nothing says that all its nodes are named");
+    txn.abort().unwrap();
+    reader.commit(Durability::Volatile).unwrap();
+    stack.to_free.reclaim().unwrap();
     stack.check(&[]);
 }
 

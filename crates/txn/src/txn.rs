@@ -242,6 +242,7 @@ impl Txn {
             self.undo_back_to(begin)?;
         }
         self.claim(2 * RECORD_OVERHEAD_BYTES)?;
+        let before = if planted::is_on(Bug::TopActionTakenBack) { self.chain.last_lsn } else { before };
         self.chain.append_plain(&self.engine, RecordKind::NtaEnd, &[&before.0.to_le_bytes()])?;
         result
     }

@@ -9,6 +9,7 @@
 //! E4. A blob that becomes shorter keeps its pages until it is replaced, deleted or compacted: snapshots may read them.
 
 use ledgerstone_buffer::{Cache, ExclusivePage};
+use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_page::{Corrupt, LayoutId, PageId, header};
 use ledgerstone_space::Space;
 use ledgerstone_txn::{Before, Part, RECORD_OVERHEAD_BYTES, Txn};
@@ -87,6 +88,10 @@ fn overwrite(
         let content = page.words().to_vec(CONTENT_AT, per_page);
         txn.note(root, &no.to_be_bytes(), Before::Record(0, &content)); // E2
         let args = patch_args(at + first, &old[first..=last], &piece[first..=last]);
+        if planted::is_on(Bug::PartStays) {
+            txn.group(&mut [&mut page], &[Part { page: 0, op: OP_BLOB_PATCH, args: &args }])?;
+            continue;
+        }
         txn.update(&mut page, OP_BLOB_PATCH, &args)?;
     }
     Ok(())

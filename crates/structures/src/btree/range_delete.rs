@@ -7,6 +7,7 @@
 
 use std::ops::Bound;
 
+use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_txn::{RECORD_OVERHEAD_BYTES, Txn};
 
 use super::search::{Descent, Spot};
@@ -36,6 +37,9 @@ impl Tree {
             }
             if keys.is_empty() {
                 return Ok(count);
+            }
+            if planted::is_on(Bug::RangeDeleteStopsEarly) {
+                keys.pop();
             }
             for key in &keys {
                 // A lock on the table that covers reading need not cover writing.

@@ -79,7 +79,8 @@ impl Tree {
         Tree { to_free, ..Tree::without_blobs(engine, space, table, root) }
     }
 
-    /// A tree whose values always stay in the leaves: the tree of deferred frees itself, which blobs stand on.
+    /// A tree whose values always stay in the leaves, and which locks keys whatever the setting: the tree of deferred frees
+    /// itself, which blobs stand on; and one that nobody else looks at, or whose locks are not asked for (rollback).
     pub(crate) fn without_blobs(engine: &Arc<Engine>, space: &Arc<Space>, table: TableId, root: PageId) -> Tree {
         let page_bytes = engine.cache.page_bytes();
         Tree {

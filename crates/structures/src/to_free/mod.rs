@@ -14,6 +14,8 @@
 //!
 //! F4. It waits until no snapshot is older than the end of that transaction: the log's tail when its lock was first found free
 //!     is above the commit, and every snapshot at or above that tail sees that the structure is gone.
+//! F5. An entry begins without a value, whatever the ghost of an earlier entry of the same page has left: that one's structure
+//!     was taken apart, this one's was not.
 //!
 //! F1 and F2 are one transaction's business, F3 another's: `reclaim.rs`, which also unlinks the leaves that deletions have
 //! emptied (`emptied.rs`).
@@ -38,10 +40,10 @@ pub use own::PagesOf;
 
 use crate::TreeError;
 use crate::blob::BlobRef;
-use crate::btree::args::{InsertArgs, Place, write_place};
+use crate::btree::args::{InsertArgs, Place, ReplaceArgs, write_place};
 use crate::btree::edit::{Plan, plan_insert};
-use crate::btree::node::Node;
-use crate::btree::ops::{OP_NODE_FORMAT, OP_NODE_INSERT, OP_NODE_REVIVE};
+use crate::btree::node::{Node, PADDED};
+use crate::btree::ops::{OP_NODE_FORMAT, OP_NODE_INSERT, OP_NODE_REPLACE, OP_NODE_REVIVE};
 use crate::btree::search::{Descent, Spot};
 use crate::btree::split::Need;
 use crate::btree::tree::{Tree, empty_root_args};
@@ -242,7 +244,15 @@ impl ToFree {
             let node = Node::new(leaf.words());
             let (entry_op, entry) = match slot {
                 Ok(slot) if node.record(slot).is_ghost() => {
-                    (OP_NODE_REVIVE, write_place(Place { root: tree.root, slot, key: &key }))
+                    let (place, old) = (Place { root: tree.root, slot, key: &key }, node.value(slot));
+                    if old.is_empty() {
+                        (OP_NODE_REVIVE, write_place(place))
+                    } else {
+                        // F5.
+                        let old_header = node.record(slot).header & !PADDED;
+                        let args = ReplaceArgs { place, old_header, old: &old, new_header: 0, new: &[] };
+                        (OP_NODE_REPLACE, args.write())
+                    }
                 }
                 Ok(_) => return Err(Tree::corrupt(root, "free page that is still to be freed", 0, 1)),
                 Err(_) if plan_insert(&node, &key, 0) == Plan::Full => {

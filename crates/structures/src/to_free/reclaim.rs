@@ -121,7 +121,8 @@ impl ToFree {
         if !txn.try_lock_table(table, Mode::IX)? {
             return Ok(noted); // Locked as a whole: another time.
         }
-        let tree = Tree::without_blobs(&self.tree.engine, &self.tree.space, table, root);
+        // With deferred frees: it locks what the table's users lock (H4 in `page_locks.rs`).
+        let tree = Tree::new(&self.tree.engine, &self.tree.space, self, table, root);
         match noted {
             Where::Everywhere if tree.purge(txn)?.held_count > 0 => Ok(Where::Everywhere),
             Where::Everywhere => Ok(Where::nowhere()),

@@ -41,6 +41,15 @@ impl Stack {
     }
 
     pub fn with(page_bytes: usize, frames: u64, escalate_after: u32) -> Stack {
+        Stack::build(page_bytes, frames, escalate_after, false)
+    }
+
+    /// One whose trees lock leaves.
+    pub fn locking_pages() -> Stack {
+        Stack::build(4096, 2048, 1000, true)
+    }
+
+    fn build(page_bytes: usize, frames: u64, escalate_after: u32, locks_pages: bool) -> Stack {
         let sim = Arc::new(SimDisk::new());
         let disk: Arc<dyn Disk> = Arc::clone(&sim) as _;
         let cache_bytes = frames * (page_bytes as u64 + 200);
@@ -78,7 +87,7 @@ impl Stack {
             log,
             cache,
             ops,
-            settings: EngineSettings { lock_timeout_ns: 10_000_000_000, escalate_after, locks_pages: false },
+            settings: EngineSettings { lock_timeout_ns: 10_000_000_000, escalate_after, locks_pages },
         });
         let space = Space::format(&engine, data, ENV).unwrap();
         let to_free = ToFree::new(&engine, &space, TO_FREE, PageId(3));
