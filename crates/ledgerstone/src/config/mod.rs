@@ -65,6 +65,8 @@ pub struct SettingInForce {
 
 /// Page sizes that work.
 pub(crate) const PAGE_BYTES: Limits = Limits::PowerOfTwo(4096, 32768);
+/// An hour, in milliseconds.
+const HOUR_MS: u64 = 3_600_000;
 /// Segment sizes that work.
 pub(crate) const LOG_SEGMENT_BYTES: Limits = Limits::PowerOfTwo(64 << 10, 1 << 32);
 
@@ -261,7 +263,7 @@ settings! {
     checkpoint_log_bytes: u64 {
         default: 64 << 20,
         unit: Bytes,
-        limits: Limits::Any,
+        limits: Limits::Range(4 << 10, 1 << 40),
         effect: Open,
         setter: checkpoint_log_bytes(bytes: u64) => bytes,
     }
@@ -290,16 +292,16 @@ settings! {
     async_delay_ms: u64 {
         default: 10,
         unit: Milliseconds,
-        limits: Limits::Any,
+        limits: Limits::Range(1, HOUR_MS),
         effect: Open,
         setter: async_delay(delay: Duration) => milliseconds(delay),
     }
 
-    /// How long a lock is waited for before the call gives up with a lock time-out.
+    /// How long a lock is waited for before the call gives up with a lock time-out. With 0 it gives up at once.
     lock_timeout_ms: u64 {
         default: 10_000,
         unit: Milliseconds,
-        limits: Limits::Any,
+        limits: Limits::Range(0, 365 * 24 * HOUR_MS),
         effect: Open,
         setter: lock_timeout(timeout: Duration) => milliseconds(timeout),
     }
@@ -308,7 +310,7 @@ settings! {
     escalate_after: u32 {
         default: 4096,
         unit: Count,
-        limits: Limits::Range(0, u32::MAX as u64),
+        limits: Limits::Range(1, u32::MAX as u64),
         effect: Open,
         setter: escalate_after(lock_count: u32) => lock_count,
     }
@@ -333,8 +335,8 @@ settings! {
     }
 
     /// What is locked: `hierarchical` (keys and gaps, with intentions on tables and escalation to them), `pages` (leaves instead of keys: fewer
-    /// locks, less concurrency; on trial, not for data that is needed) or `none` (nothing: for
-    /// one transaction at a time, or programs that keep their transactions apart by design).
+    /// locks, less concurrency) or `none` (nothing: for one transaction at a time, or programs that keep their transactions
+    /// apart by design).
     locking: Locking {
         default: Locking::Hierarchical,
         unit: Count,
@@ -367,7 +369,7 @@ settings! {
     deadlock_period_ms: u64 {
         default: 0,
         unit: Milliseconds,
-        limits: Limits::Any,
+        limits: Limits::Range(0, HOUR_MS),
         effect: Open,
         setter: deadlock_period(period: Duration) => milliseconds(period),
     }
@@ -376,12 +378,13 @@ settings! {
     commit_group_min: u32 {
         default: 4,
         unit: Count,
-        limits: Limits::Any,
+        limits: Limits::Range(1, 16_000),
         effect: Open,
         setter: commit_group_min(thread_count: u32) => thread_count,
     }
 
     /// Group commit, wait threshold: the log is flushed once this share of the threads that commit is waiting, in percent.
+    /// With 0 nobody waits for company.
     commit_wait_percent: u32 {
         default: 90,
         unit: Count,
@@ -394,7 +397,7 @@ settings! {
     commit_log_delay_bytes: u64 {
         default: 256 << 10,
         unit: Bytes,
-        limits: Limits::Any,
+        limits: Limits::Range(1, 1 << 32),
         effect: Open,
         setter: commit_log_delay_bytes(bytes: u64) => bytes,
     }
@@ -403,7 +406,7 @@ settings! {
     commit_delay_us: u64 {
         default: 0,
         unit: Microseconds,
-        limits: Limits::Any,
+        limits: Limits::Range(0, 10_000_000),
         effect: Open,
         setter: commit_delay(delay: Duration) => u64::try_from(delay.as_micros()).unwrap_or(u64::MAX),
     }
@@ -450,7 +453,7 @@ settings! {
     feed_log_bytes_max: u64 {
         default: 1 << 30,
         unit: Bytes,
-        limits: Limits::Any,
+        limits: Limits::Range(64 << 10, 1 << 50),
         effect: Open,
         setter: feed_log_bytes_max(bytes: u64) => bytes,
     }
@@ -478,7 +481,7 @@ settings! {
     page_count_max: u64 {
         default: 1 << 31,
         unit: Count,
-        limits: Limits::Any,
+        limits: Limits::Range(1 << 10, 1 << 40),
         effect: Open,
         setter: page_count_max(count: u64) => count,
     }
@@ -527,6 +530,20 @@ mod tests {
                 assert!(setting.choices.is_empty() || setting.choices.contains(&&**word), "{}", setting.name);
             }
         }
+    }
+
+    #[test]
+    fn every_number_has_limits_and_a_zero_that_is_allowed_is_explained() {
+        for setting in Setting::all() {
+            let Value::Number(_) = setting.default_value() else { continue };
+            assert_ne!(setting.limits, Limits::Any, "{}", setting.name);
+            let is_zero_allowed = setting.check(&Value::Number(0)).is_ok();
+            assert_eq!(is_zero_allowed, setting.about.contains("With 0 "), "{}", setting.name);
+            assert!(setting.limits.allow(u64::MAX) == matches!(setting.limits, Limits::AtLeast(_)), "{}", setting.name);
+        }
+        let nonsense = Config { checkpoint_log_bytes: Some(0), ..Config::default() };
+        let refused = Effective::resolve(&nonsense, &Config::default(), None).unwrap_err().to_string();
+        assert!(refused.contains("checkpoint_log_bytes") && refused.contains("4 KiB to 1 TiB"), "{refused}");
     }
 
     #[test]
