@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use comfy_table::{Table, presets};
-use ledgerstone::{CompactOptions, CompactPhase, Environment, Error, Problem};
+use ledgerstone::{CompactOptions, CompactPhase, Environment, Error, Problem, Skipped};
 use ledgerstone_bench::Recovery;
 use serde_json::{Value, json};
 
@@ -106,6 +106,9 @@ pub(crate) fn verify(args: &DirArgs, output: &Output) -> anyhow::Result<Outcome>
         for Problem { place, page, what } in &report.problems {
             let page = page.map_or(String::new(), |page| format!(", page {page}"));
             output.line(format_args!("{place}{page}: {what}"))?;
+        }
+        for Skipped { place, why } in &report.skipped {
+            output.line(format_args!("{place}: not verified; {why}"))?;
         }
         output.line(format_args!(
             "{} tables, {} records, {} large values, {} pages in use: {}",

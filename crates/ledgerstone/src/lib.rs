@@ -122,7 +122,7 @@ pub use ticket::{Committed, Ticket};
 pub use transaction::{Transaction, TransactionOptions};
 pub use typed::{Key, TableDef, Value};
 pub use value_io::{ValueReader, ValueWriter};
-pub use verify::{Problem, VerifyProgress, VerifyReport};
+pub use verify::{Problem, Skipped, VerifyProgress, VerifyReport};
 
 pub use ledgerstone_lock as lock;
 pub use ledgerstone_lock::{Conflict, Victim};

@@ -15,7 +15,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ledgerstone_page::{Lsn, Xid};
+use ledgerstone_lock::Mode;
+use ledgerstone_page::{Lsn, TableId, Xid};
 use ledgerstone_recovery::InDoubt as Found;
 use ledgerstone_txn::{GLOBAL_ID_BYTES_MAX, Txn};
 use parking_lot::Mutex;
@@ -123,6 +124,20 @@ impl Undecided {
 
     pub(crate) fn count(&self) -> u64 {
         self.by_id.lock().len() as u64
+    }
+
+    /// One of the transactions that keep others from locking the whole table for reading.
+    pub(crate) fn holder_of(&self, table: TableId) -> Option<String> {
+        let by_id = self.by_id.lock();
+        let holds = |waiting: &Waiting| {
+            let mut holds = false;
+            waiting.txn.engine().locks.for_each_held(waiting.txn.owner(), &mut |name, mode| {
+                holds |= name.is_table() && name.table_id() == table && !matches!(mode, Mode::IS | Mode::S);
+            });
+            holds
+        };
+        let mut all = by_id.iter();
+        all.find(|(_, place)| place.as_deref().is_some_and(holds)).map(|(id, _)| printable(id))
     }
 
     fn list(&self) -> Vec<InDoubt> {

@@ -1,18 +1,24 @@
 //! Verification: every page's checksum, every structure's invariants, and that each page in use is used exactly once.
 //!
-//! Tables are locked for reading while they are verified, all at once, so that what is counted stands still.
+//! Tables are locked for reading while they are verified, all at once, so that what is counted stands still. What a
+//! transaction in doubt keeps locked is not waited for, since nobody knows for how long: it is left out, and the report says so.
+//! Checksums need no locks, so every page's is verified.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
 
 use ledgerstone_lock::Mode;
 use ledgerstone_page::{PageId, TableId};
-use ledgerstone_structures::{Direction, TreeReport};
+use ledgerstone_structures::{Direction, Read, TreeReport};
+use ledgerstone_txn::Txn;
 use serde::Serialize;
 
 use crate::catalog::Entry;
+use crate::env::Inner;
 use crate::extend::{self, StructureId};
 use crate::{Environment, Error};
+
+const DEFERRED_FREES: &str = "deferred frees";
 
 /// How far a verification is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,6 +42,15 @@ pub struct Problem {
     pub what: String,
 }
 
+/// Something that was not verified.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Skipped {
+    /// The table, or the part of the environment.
+    pub place: String,
+    /// Why not, and what to do about it.
+    pub why: String,
+}
+
 /// What a verification found.
 #[derive(Debug, Clone, Default, Serialize)]
 #[non_exhaustive]
@@ -56,6 +71,8 @@ pub struct VerifyReport {
     pub to_free_page_count: u64,
     /// What is wrong; empty if nothing is.
     pub problems: Vec<Problem>,
+    /// What was left out, because transactions in doubt keep it locked; empty if everything was verified.
+    pub skipped: Vec<Skipped>,
 }
 
 impl Environment {
@@ -71,28 +88,45 @@ impl Environment {
         let mut report = VerifyReport::default();
         let mut used: BTreeSet<PageId> = BTreeSet::new();
 
-        let mut tables = vec![("catalog".to_string(), env.catalog().clone())];
-        txn.lock_table(env.catalog().table(), Mode::S)?;
-        let mut structures = Vec::new();
-        let mut scan = env.catalog().scan(Bound::Unbounded, Bound::Unbounded, Direction::Forward);
+        let mut tables = Vec::new();
+        let catalog = env.catalog();
+        let is_catalog_locked = lock(env, &mut txn, &mut report, "catalog", catalog.table())?;
+        if is_catalog_locked {
+            tables.push(("catalog".to_string(), catalog.clone()));
+        }
+        let mut entries = Vec::new();
+        let mut scan = if is_catalog_locked {
+            catalog.scan(Bound::Unbounded, Bound::Unbounded, Direction::Forward)
+        } else {
+            catalog.scan_unlocked(Bound::Unbounded, Bound::Unbounded, Direction::Forward)
+        };
         while let Some((name, value)) = scan.next(&mut txn)? {
-            let name = String::from_utf8_lossy(name).into_owned();
-            if Entry::structure_of(value).is_some() {
-                structures.push((Entry::decode_structure(&name, value)?, name));
+            entries.push((name.to_vec(), value.to_vec()));
+        }
+        let mut structures = Vec::new();
+        for (key, value) in entries {
+            let name = String::from_utf8_lossy(&key).into_owned();
+            let structure = Entry::structure_of(&value).is_some();
+            let (number, entry) =
+                if structure { Entry::decode_structure(&name, &value)? } else { (0, Entry::decode(&name, &value)?) };
+            if !lock(env, &mut txn, &mut report, &name, entry.table)? {
                 continue;
             }
-            let entry = Entry::decode(&name, value)?;
-            tables.push((name.clone(), env.table_info(&name, entry).tree.clone()));
-        }
-        for (_, tree) in &tables {
-            txn.lock_table(tree.table(), Mode::S)?;
-        }
-        for ((_, entry), _) in &structures {
-            txn.lock_table(entry.table, Mode::S)?;
+            // Read without a lock, it may have been of a transaction that has come to nothing.
+            if !is_catalog_locked && catalog.get(&mut txn, &key, Read::Unlocked)?.as_ref() != Some(&value) {
+                continue;
+            }
+            match structure {
+                true => structures.push(((number, entry), name)),
+                false => tables.push((name.clone(), env.table_info(&name, entry).tree.clone())),
+            }
         }
         // Last, since those who free pages lock tables after it never, and it after tables.
-        txn.lock_table(env.to_free().tree().table(), Mode::S)?;
-        tables.push(("deferred frees".to_string(), env.to_free().tree().clone()));
+        let to_free = env.to_free().tree();
+        let is_to_free_locked = lock(env, &mut txn, &mut report, DEFERRED_FREES, to_free.table())?;
+        if is_to_free_locked {
+            tables.push((DEFERRED_FREES.to_string(), to_free.clone()));
+        }
 
         let total = tables.len() as u64 + 1;
         for (done, (name, tree)) in tables.iter().enumerate() {
@@ -106,12 +140,14 @@ impl Environment {
             self.verify_structure(&mut report, &mut used, name, StructureId(*structure), entry.root);
         }
         progress(VerifyProgress { done: total - 1, total, what: "pages".into() });
-        match env.to_free().pages() {
-            Ok(pages) => {
-                report.to_free_page_count = pages.len() as u64;
-                claim(&mut report, &mut used, "deferred frees", pages);
+        if is_to_free_locked {
+            match env.to_free().pages() {
+                Ok(pages) => {
+                    report.to_free_page_count = pages.len() as u64;
+                    claim(&mut report, &mut used, DEFERRED_FREES, pages);
+                }
+                Err(error) => report.problems.push(problem(DEFERRED_FREES, &error)),
             }
-            Err(error) => report.problems.push(problem("deferred frees", &error)),
         }
         self.verify_pages(&mut report, &mut used);
         txn.commit(ledgerstone_txn::Durability::Volatile)?;
@@ -169,6 +205,11 @@ impl Environment {
         };
         report.page_count = allocated.len() as u64;
         let page_bytes = env.engine.cache.page_bytes();
+        let is_all_claimed = report.skipped.is_empty();
+        if !is_all_claimed {
+            let why = "pages that nothing refers to cannot be told while other parts are left out".to_string();
+            report.skipped.push(Skipped { place: "space maps".into(), why });
+        }
         for &page in &allocated {
             // A page in the cache was verified when it came in, and is sealed anew when it goes out.
             if let Err(error) = env.engine.cache.shared(page).map(|_| ()) {
@@ -179,7 +220,7 @@ impl Environment {
                 });
             }
             let is_ours = page.0 == 0 || ledgerstone_space::map_of(page, page_bytes) == page;
-            if !used.remove(&page) && !is_ours {
+            if !used.remove(&page) && !is_ours && is_all_claimed {
                 let what = "in use, but nothing refers to it".to_string();
                 report.problems.push(Problem { place: "space maps".into(), page: Some(page.0), what });
             }
@@ -189,6 +230,20 @@ impl Environment {
             report.problems.push(Problem { place: "space maps".into(), page: Some(page.0), what });
         }
     }
+}
+
+/// Locks a table for reading; false, with a line in the report, if a transaction in doubt keeps it.
+fn lock(env: &Inner, txn: &mut Txn, report: &mut VerifyReport, place: &str, table: TableId) -> Result<bool, Error> {
+    let Some(holder) = env.in_doubt.holder_of(table) else {
+        txn.lock_table(table, Mode::S)?;
+        return Ok(true);
+    };
+    if txn.try_lock_table(table, Mode::S)? {
+        return Ok(true);
+    }
+    let why = format!("transaction {holder} is in doubt and keeps it locked: commit or abort it first");
+    report.skipped.push(Skipped { place: place.to_string(), why });
+    Ok(false)
 }
 
 fn add(report: &mut VerifyReport, used: &mut BTreeSet<PageId>, name: &str, table: TableId, found: TreeReport) {

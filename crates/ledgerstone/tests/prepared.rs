@@ -357,3 +357,31 @@ fn locks_on_pages_survive_too_and_only_who_locks_pages_gets_them() {
     let env = open(Locking::Hierarchical).unwrap();
     assert_eq!(read(&env).unwrap()["t"][&key(1)], b"before");
 }
+
+#[test]
+fn verification_leaves_out_what_is_in_doubt_and_says_so() {
+    let (mut disk, env) = environment();
+    env.transact(|txn| txn.create_table("v")?.put(&key(1), b"before")).unwrap();
+    let txn = env.begin().unwrap();
+    txn.bytes("t").unwrap().put(&key(1), b"BEFORE").unwrap();
+    drop(txn.prepare(b"first").unwrap());
+    let env = restart(&mut disk, env);
+    let verify = |env: &Environment| {
+        let report = env.verify(&mut |_| {}).unwrap();
+        assert_eq!(report.problems, []);
+        let places: Vec<String> = report.skipped.iter().map(|skipped| skipped.place.clone()).collect();
+        (report.table_count, places.join(", "), report.skipped.first().map(|skipped| skipped.why.clone()))
+    };
+    let (table_count, places, why) = verify(&env);
+    assert_eq!((table_count, &*places), (2, "t, space maps"));
+    assert!(why.unwrap().contains("\"first\" is in doubt"));
+    env.abort_in_doubt(b"first").unwrap();
+    assert_eq!(verify(&env), (3, String::new(), None));
+    prepare(&env, "second");
+    let env = restart(&mut disk, env);
+    let (table_count, places, _) = verify(&env);
+    assert_eq!((table_count, &*places), (1, "catalog, made, t, deferred frees, space maps"));
+    env.commit_in_doubt(b"second").unwrap();
+    assert_eq!(verify(&env), (3, String::new(), None));
+    env.close().unwrap();
+}

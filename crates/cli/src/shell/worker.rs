@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use ledgerstone::{Environment, Error, InDoubt, Savepoint, Transaction, Xid};
+use ledgerstone::{Environment, Error, InDoubt, Savepoint, Skipped, Transaction, Xid};
 use parking_lot::{Condvar, Mutex};
 
 use super::answer::Answer;
@@ -295,7 +295,12 @@ impl Hands {
             Job::Verify => {
                 let report = self.env.verify(&mut |_| {})?;
                 match report.problems.first() {
-                    None => Ok(Answer::Count(0)),
+                    None if report.skipped.is_empty() => Ok(Answer::Count(0)),
+                    None => {
+                        let line =
+                            |skipped: &Skipped| (skipped.place.clone(), format!("not verified; {}", skipped.why));
+                        Ok(Answer::Lines(report.skipped.iter().map(line).collect()))
+                    }
                     Some(first) => {
                         let count = report.problems.len();
                         let what = format!("{count} problems, the first in {}: {}", first.place, first.what);
