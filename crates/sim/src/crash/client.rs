@@ -13,11 +13,14 @@ use ledgerstone::{
     BytesTable, CompactOptions, Environment, Error, Isolation, Savepoint, Ticket, Transaction, TransactionOptions,
 };
 use ledgerstone_disk::{FaultDisk, SimDisk};
+use ledgerstone_examples::counter_list::{CounterList, ListStructure};
 use ledgerstone_region::sync;
 
 use super::judge::{Outcome, Record, TwoPhase};
-use super::model::{Bytes, Deed, Patch, Seen, patched, value_bytes};
-use super::plan::{Durability, End, JOURNAL, Job, Key, Step, TransactionPlan, key_bytes, table_name};
+use super::model::{Bytes, Deed, Patch, Seen, counter_bytes, patched, value_bytes};
+use super::plan::{
+    COUNTER_COUNT, Durability, End, JOURNAL, Job, Key, Step, TransactionPlan, key_bytes, list_name, table_name,
+};
 use crate::counters::Counters;
 
 /// What a client has to tell when it is done.
@@ -35,6 +38,8 @@ pub struct Report {
 pub struct Client {
     /// The environment.
     pub env: Environment,
+    /// What it knows of counter lists.
+    pub lists: Arc<ListStructure>,
     /// Tells whether the power is off, which excuses any error.
     pub disk: SimDisk,
     /// The disk that does harm, if one does: from then on every typed error is an answer.
@@ -205,7 +210,8 @@ impl Client {
         }
         let txn = self.env.begin_with(options).map_err(|error| self.trouble("begin", &error))?;
         record.snapshot = txn.snapshot_lsn().map(|lsn| lsn.0);
-        let mut hands = Hands { txn: &txn, tables: BTreeMap::new(), savepoints: Vec::new() };
+        let (tables, lists) = (BTreeMap::new(), BTreeMap::new());
+        let mut hands = Hands { txn: &txn, structure: &self.lists, tables, lists, savepoints: Vec::new() };
         let done = self.steps(&mut hands, plan, 0, plan.steps.len(), record);
         let done = done.and_then(|()| {
             if plan.mark_at.is_some_and(|at| at >= plan.steps.len()) { self.mark(&mut hands, record) } else { Ok(()) }
@@ -440,6 +446,15 @@ impl Client {
             Step::Create(table) => act(Deed::Create { table: table_name(table) }),
             Step::Drop(table) => act(Deed::Drop { table: table_name(table) }),
             Step::List => act(Deed::List),
+            Step::CreateList(list) => act(Deed::CreateList { list: list_name(list) }),
+            Step::DropList(list) => act(Deed::DropList { list: list_name(list) }),
+            Step::Count { list, from, count, delta } => {
+                // Every seventh, so that one page does not get them all.
+                let mut keys = (0..count).map(|n| (from + 7 * n) % COUNTER_COUNT);
+                keys.try_for_each(|key| act(Deed::Count { list: list_name(list), key, delta }))
+            }
+            Step::Total(list, key) => act(Deed::Total { list: list_name(list), key }),
+            Step::Tally(list) => act(Deed::Tally { list: list_name(list) }),
             Step::Pause(us) => {
                 sync::sleep_ns(us * 1000);
                 Ok(())
@@ -529,7 +544,9 @@ fn acknowledge(record: &mut Record) {
 /// A transaction and the tables that it has opened.
 struct Hands<'a> {
     txn: &'a Transaction,
+    structure: &'a Arc<ListStructure>,
     tables: BTreeMap<String, BytesTable>,
+    lists: BTreeMap<String, CounterList>,
     /// Savepoints that stand, and `None` where a nested transaction began.
     savepoints: Vec<Option<Savepoint>>,
 }
@@ -543,10 +560,18 @@ impl Hands<'_> {
         usable[at].map(|savepoint| (first + at, savepoint))
     }
 
-    /// Forgets all savepoints but the first `count`, and the tables, some of which may be gone.
+    /// Forgets all savepoints but the first `count`, and the tables and lists, some of which may be gone.
     fn forget(&mut self, count: usize) {
         self.savepoints.truncate(count);
         self.tables.clear();
+        self.lists.clear();
+    }
+
+    fn list(&mut self, name: &str) -> Result<&CounterList, Error> {
+        if !self.lists.contains_key(name) {
+            self.lists.insert(name.to_owned(), CounterList::open(self.txn, self.structure, name)?);
+        }
+        Ok(&self.lists[name])
     }
 
     fn table(&mut self, name: &str) -> Result<&BytesTable, Error> {
@@ -636,6 +661,25 @@ impl Hands<'_> {
                 Seen::Done
             }
             Deed::List => Seen::Names(self.txn.table_names()?),
+            Deed::CreateList { list } => {
+                self.lists.remove(list);
+                let _ = CounterList::create(self.txn, self.structure, list)?;
+                Seen::Done
+            }
+            Deed::DropList { list } => {
+                self.lists.remove(list);
+                self.txn.drop_structure(list)?;
+                Seen::Done
+            }
+            Deed::Count { list, key, delta } => {
+                self.list(list)?.add(*key, *delta)?;
+                Seen::Done
+            }
+            Deed::Total { list, key } => Seen::Value(self.list(list)?.get(*key)?.map(counter_bytes)),
+            Deed::Tally { list } => {
+                let all = self.list(list)?.all()?;
+                Seen::Rows(all.into_iter().map(|(key, n)| (Bytes::from(key.to_be_bytes()), counter_bytes(n))).collect())
+            }
             Deed::Savepoint | Deed::RollbackTo(_) | Deed::Release(_) => Seen::Done, // See `Client::steps`.
             Deed::Mark { key } => {
                 if !self.tables.contains_key(JOURNAL) {

@@ -5,14 +5,14 @@ use std::fmt;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use super::plan::JOURNAL;
+use super::plan::{JOURNAL, is_list};
 
 /// Bytes shared between records, states and reports.
 pub type Bytes = Arc<[u8]>;
 /// One table.
 pub type Records = BTreeMap<Bytes, Bytes>;
 
-/// All tables.
+/// All tables; a counter list is here as a table, too, of keys and numbers in eight bytes each.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct State {
     /// By name.
@@ -96,6 +96,28 @@ pub enum Deed {
         table: String,
     },
     List,
+    /// Makes an empty counter list: a structure of a user's ([`ledgerstone_examples`]).
+    CreateList {
+        list: String,
+    },
+    DropList {
+        list: String,
+    },
+    /// Adds to a counter, beside others who do.
+    Count {
+        list: String,
+        key: u64,
+        delta: i64,
+    },
+    /// Reads a counter.
+    Total {
+        list: String,
+        key: u64,
+    },
+    /// Reads all counters of a list.
+    Tally {
+        list: String,
+    },
     /// Writes the transaction's mark; makes the journal if it is missing.
     Mark {
         key: Bytes,
@@ -167,6 +189,15 @@ pub fn patched(old: &[u8], patch: Patch) -> Vec<u8> {
     new
 }
 
+/// A counter as the state has it.
+pub fn counter_bytes(counter: i64) -> Bytes {
+    Arc::from(counter.to_le_bytes())
+}
+
+fn counter_of(bytes: &[u8]) -> i64 {
+    bytes.try_into().map_or(0, i64::from_le_bytes)
+}
+
 /// A transaction that is alone with a state, and its savepoints.
 #[derive(Debug)]
 pub struct Alone<'s> {
@@ -199,14 +230,14 @@ impl State {
     /// What a transaction that is alone with this state sees of a deed; changes the state as the deed does.
     pub fn apply(&mut self, deed: &Deed) -> Seen {
         let table = match deed {
-            Deed::Create { table } => {
+            Deed::Create { table } | Deed::CreateList { list: table } => {
                 if self.tables.contains_key(table) {
                     return Seen::TableExists;
                 }
                 self.tables.insert(table.clone(), Records::new());
                 return Seen::Done;
             }
-            Deed::Drop { table } => {
+            Deed::Drop { table } | Deed::DropList { list: table } => {
                 return if self.tables.remove(table).is_some() { Seen::Done } else { Seen::NoTable };
             }
             Deed::Rename { table, to } => {
@@ -223,7 +254,7 @@ impl State {
                 self.tables.insert(to.clone(), records);
                 return Seen::Done;
             }
-            Deed::List => return Seen::Names(self.tables.keys().cloned().collect()),
+            Deed::List => return Seen::Names(self.tables.keys().filter(|name| !is_list(name)).cloned().collect()),
             Deed::Mark { key } => {
                 self.tables.entry(JOURNAL.to_owned()).or_default().insert(key.clone(), Arc::from(&b""[..]));
                 return Seen::Done;
@@ -238,7 +269,10 @@ impl State {
             | Deed::ReadPart { table, .. }
             | Deed::DeleteRange { table, .. }
             | Deed::Load { table, .. }
-            | Deed::Scan { table, .. } => table,
+            | Deed::Scan { table, .. }
+            | Deed::Count { list: table, .. }
+            | Deed::Total { list: table, .. }
+            | Deed::Tally { list: table } => table,
             Deed::Savepoint | Deed::RollbackTo(_) | Deed::Release(_) => {
                 unreachable!("savepoints are the business of `Alone`")
             }
@@ -311,6 +345,13 @@ impl State {
                     range.take(*limit).map(copy).collect()
                 })
             }
+            Deed::Count { key, delta, .. } => {
+                let counter = records.entry(Arc::from(key.to_be_bytes())).or_insert_with(|| counter_bytes(0));
+                *counter = counter_bytes(counter_of(counter).wrapping_add(*delta));
+                Seen::Done
+            }
+            Deed::Total { key, .. } => Seen::Value(records.get(&key.to_be_bytes()[..]).cloned()),
+            Deed::Tally { .. } => Seen::Rows(records.iter().map(|(key, value)| (key.clone(), value.clone())).collect()),
             _ => unreachable!("deeds without a table are done above"),
         }
     }

@@ -6,12 +6,16 @@
 //!
 //! A plan is plain data. Whatever shrinks a failure takes pieces of it away and runs the rest ([`super::shrink`]).
 
-use ledgerstone::{Conflict, Locking};
+use ledgerstone::{Conflict, Locking, Victim};
 
 use crate::random::Random;
 
 /// How many names tables can have: `t0`, `t1`...
 pub const TABLE_COUNT: u64 = 4;
+/// How many names counter lists can have: `c0`, `c1`.
+pub const LIST_COUNT: u64 = 2;
+/// Counters that a list can have: more than one page does.
+pub const COUNTER_COUNT: u64 = 600;
 /// The table that every writing transaction leaves its mark in.
 pub const JOURNAL: &str = "journal";
 
@@ -90,6 +94,14 @@ pub struct Settings {
     pub is_lru: bool,
     /// What is locked, and what becomes of a lock that somebody holds.
     pub locking: (Locking, Conflict),
+    /// Who gives way in a deadlock.
+    pub victim: Victim,
+    /// How often a detector looks for deadlocks; 0: whoever waits looks.
+    pub deadlock_period_ms: u64,
+    /// The thresholds of group commit: threads, percent of them, bytes, microseconds.
+    pub commit: (u32, u32, u64, u64),
+    /// Old and new values go to the log whole.
+    pub logs_whole: bool,
 }
 
 /// From power on to power off.
@@ -234,6 +246,25 @@ pub enum Step {
     Drop(u64),
     /// Names of all tables.
     List,
+    /// Creates a counter list.
+    CreateList(u64),
+    /// Drops a counter list.
+    DropList(u64),
+    /// Adds to a run of counters of a list.
+    Count {
+        /// The list.
+        list: u64,
+        /// The first counter.
+        from: u64,
+        /// How many.
+        count: u64,
+        /// What is added.
+        delta: i64,
+    },
+    /// Reads a counter of a list.
+    Total(u64, u64),
+    /// Reads all counters of a list.
+    Tally(u64),
     /// Lets time pass, in microseconds, with all its locks held.
     Pause(u64),
     /// Sets a savepoint.
@@ -281,9 +312,20 @@ impl Plan {
             escalate_after: random.pick(&[8, 4096]),
             is_lru: random.percent(30),
             locking: (
-                Locking::Hierarchical, // Page locks are on trial: docs/faults.md.
+                [Locking::Hierarchical, Locking::Pages][random.weighted(&[5, 1])],
                 [Conflict::Wait, Conflict::NoWait, Conflict::WaitDie][random.weighted(&[8, 1, 1])],
             ),
+            victim: random.pick(&[
+                Victim::Youngest,
+                Victim::Youngest,
+                Victim::Oldest,
+                Victim::FewestLocks,
+                Victim::LeastLog,
+                Victim::Random,
+            ]),
+            deadlock_period_ms: random.pick(&[0, 0, 0, 3]),
+            commit: random.pick(&[(4, 90, 256 << 10, 0), (4, 90, 256 << 10, 0), (1, 100, 512, 300), (2, 0, 1, 0)]),
+            logs_whole: random.percent(15),
         };
         let mut lives = Vec::new();
         for generation in 0..[1, 2, 3][random.weighted(&[5, 3, 2])] {
@@ -298,7 +340,7 @@ impl Plan {
         lives.push(Life { crash_in_open: None, verifies: true, closes: true, ..Life::recovery(&mut random) });
         let mut plan = Plan { seed, flavour, start, settings, lives };
         if wishes.no_drops {
-            plan.keep_steps(|step| !matches!(step, Step::Drop(_)));
+            plan.keep_steps(|step| !matches!(step, Step::Drop(_) | Step::DropList(_)));
         }
         plan
     }
@@ -435,14 +477,14 @@ fn add_savepoints(random: &mut Random, steps: &mut Vec<Step>) {
 fn step(random: &mut Random, flavour: Flavour) -> Step {
     let key = key(random, flavour);
     let length = value_length(random, flavour);
-    //            get upd put ins del mod scan fill clear create drop list pause range load rename part
+    //            get upd put ins del mod scan fill clear create drop list pause range load rename part counters
     let weights = match flavour {
-        Flavour::Mixed | Flavour::Short => [10, 6, 30, 8, 12, 14, 8, 4, 3, 2, 1, 1, 2, 2, 2, 1, 3],
-        Flavour::Splits => [5, 3, 10, 10, 10, 5, 6, 30, 20, 1, 1, 0, 2, 8, 10, 0, 1],
-        Flavour::Large => [8, 3, 34, 10, 12, 20, 4, 2, 3, 1, 3, 0, 2, 3, 4, 1, 16],
-        Flavour::Catalog => [5, 2, 20, 6, 6, 5, 4, 10, 2, 18, 18, 4, 2, 2, 8, 10, 1],
-        Flavour::Crowded => [20, 10, 24, 8, 10, 14, 12, 0, 1, 1, 0, 0, 5, 2, 0, 0, 3],
-        Flavour::Log => [4, 2, 40, 8, 8, 20, 2, 12, 3, 1, 1, 0, 2, 2, 3, 0, 3],
+        Flavour::Mixed | Flavour::Short => [10, 6, 30, 8, 12, 14, 8, 4, 3, 2, 1, 1, 2, 2, 2, 1, 3, 6],
+        Flavour::Splits => [5, 3, 10, 10, 10, 5, 6, 30, 20, 1, 1, 0, 2, 8, 10, 0, 1, 10],
+        Flavour::Large => [8, 3, 34, 10, 12, 20, 4, 2, 3, 1, 3, 0, 2, 3, 4, 1, 16, 0],
+        Flavour::Catalog => [5, 2, 20, 6, 6, 5, 4, 10, 2, 18, 18, 4, 2, 2, 8, 10, 1, 12],
+        Flavour::Crowded => [20, 10, 24, 8, 10, 14, 12, 0, 1, 1, 0, 0, 5, 2, 0, 0, 3, 10],
+        Flavour::Log => [4, 2, 40, 8, 8, 20, 2, 12, 3, 1, 1, 0, 2, 2, 3, 0, 3, 4],
     };
     match random.weighted(&weights) {
         0 => Step::Get(key),
@@ -477,7 +519,26 @@ fn step(random: &mut Random, flavour: Flavour) -> Step {
                 _ => Step::WritePart(key, at, length.min(9000)),
             }
         }
+        17 => counters_step(random, flavour),
         _ => Step::Pause(random.between(1, 8000)),
+    }
+}
+
+fn counters_step(random: &mut Random, flavour: Flavour) -> Step {
+    let list = random.below(if flavour == Flavour::Catalog { LIST_COUNT } else { 1 });
+    let key = random.below(if flavour == Flavour::Crowded { 8 } else { COUNTER_COUNT });
+    let comes_and_goes = if flavour == Flavour::Catalog { 4 } else { 1 };
+    match random.weighted(&[10, 4, 1, comes_and_goes, comes_and_goes]) {
+        0 => Step::Count {
+            list,
+            from: key,
+            count: random.pick(&[1, 1, 1, 5, 60]),
+            delta: random.pick(&[1, -1, 1000, i64::MAX]),
+        },
+        1 => Step::Total(list, key),
+        2 => Step::Tally(list),
+        3 => Step::CreateList(list),
+        _ => Step::DropList(list),
     }
 }
 
@@ -515,6 +576,16 @@ pub fn key_bytes(key: Key) -> Vec<u8> {
         _ if number % 7 == 3 => format!("k{number:05}{}", "-long".repeat(20 + (number % 30) as usize)).into_bytes(),
         _ => format!("k{number:05}").into_bytes(),
     }
+}
+
+/// The name of a counter list.
+pub fn list_name(list: u64) -> String {
+    format!("c{list}")
+}
+
+/// Whether this is the name of a counter list, not of a table.
+pub fn is_list(name: &str) -> bool {
+    name.starts_with('c')
 }
 
 /// The name of a table.

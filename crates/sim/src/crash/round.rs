@@ -11,15 +11,16 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ledgerstone::{Conflict, Environment, Error, Locking, Replacement};
+use ledgerstone::{Conflict, Environment, Error, Locking, LogValues, Replacement, Victim};
 use ledgerstone_disk::{Disk, SimDisk};
+use ledgerstone_examples::counter_list::{CounterList, ListStructure};
 use ledgerstone_region::sync::{self, Scheduler};
 
 use super::client::Client;
 use super::doubt::{Settled, settle};
 use super::judge::{Evidence, Outcome, Record, describe, describe_seen, judge};
-use super::model::{Bytes, Records, State, value_bytes};
-use super::plan::{JOURNAL, Key, Life, Plan, Settings, Start, TABLE_COUNT, Wishes, key_bytes, table_name};
+use super::model::{Bytes, Records, State, counter_bytes, value_bytes};
+use super::plan::{JOURNAL, Key, Life, Plan, Settings, Start, TABLE_COUNT, key_bytes, list_name, table_name};
 use crate::counters::Counters;
 
 /// What was wrong.
@@ -113,14 +114,13 @@ pub fn run(plan: &Plan, prepared: &mut Prepared, talk: Talk) -> Result<Counters,
     Ok(counters)
 }
 
-/// Loses the power at each change of the disk that the first life of a seed's plan makes, one after the other, and
-/// recovers each time with several choices of what survives. `None` if there are more than `changes_max` of them.
+/// Loses the power at each change of the disk that the first life of a plan makes, one after the other, and recovers each
+/// time with so many choices of what survives.
 ///
 /// # Errors
 /// As [`run`]; the last line says where the power was lost.
-pub fn run_every_write(seed: u64, changes_max: u64, prepared: &mut Prepared) -> Result<Option<Counters>, Failure> {
-    let mut counters = Counters::default();
-    let mut plan = Plan::new(seed, Wishes { no_space_trouble: true, ..Wishes::default() });
+pub fn run_every_write(mut plan: Plan, survivals: u64, prepared: &mut Prepared) -> Result<Counters, Failure> {
+    let (seed, mut counters) = (plan.seed, Counters::default());
     let last = plan.lives.pop();
     plan.lives.truncate(1);
     // The last life only looks: that no power failure is left to come tells that the script is through.
@@ -128,9 +128,9 @@ pub fn run_every_write(seed: u64, changes_max: u64, prepared: &mut Prepared) -> 
     plan.lives[0].closes = true;
     let in_creation = plan.start == Start::Nothing;
     plan.lives[0].crash_in_open = None;
-    let mut lose_power_at = |n: u64| {
+    for n in 1.. {
         let mut crashes = 0;
-        for survival in 0..3 {
+        for survival in 0..survivals {
             let point = if in_creation { &mut plan.lives[0].crash_in_open } else { &mut plan.lives[0].crash_after };
             *point = Some(n);
             plan.lives[0].survival_seed = seed ^ n << 8 ^ survival;
@@ -141,17 +141,11 @@ pub fn run_every_write(seed: u64, changes_max: u64, prepared: &mut Prepared) -> 
             crashes += more.get("crashes");
             counters.merge(&more);
         }
-        Ok(crashes > 0)
-    };
-    if changes_max < u64::MAX && lose_power_at(changes_max + 1)? {
-        return Ok(None);
-    }
-    for n in 1..=changes_max {
-        if !lose_power_at(n)? {
+        if crashes == 0 {
             break;
         }
     }
-    Ok(Some(counters))
+    Ok(counters)
 }
 
 /// Runs a life under the scheduler; panics and hangs are failures.
@@ -207,8 +201,8 @@ fn live_or_fail(
     if let Some(n) = life.crash_in_open {
         disk.crash_at(n);
     }
-    let env = match open(&plan.settings, Arc::new(disk.clone()), !known.exists) {
-        Ok(env) => env,
+    let (env, lists) = match open(&plan.settings, Arc::new(disk.clone()), !known.exists) {
+        Ok(opened) => opened,
         Err(_) if disk.is_crashed() => {
             say("power lost while opening".to_owned());
             counters.add("crashes", 1);
@@ -218,7 +212,7 @@ fn live_or_fail(
         Err(error) => return Err(vec![format!("open: {error} ({error:?})")]),
     };
     // A failure from here on pulls the plug first: nothing may wait for a disk that the harness has given up.
-    let result = work(number, life, disk, &env, known, counters, talk);
+    let result = work(number, life, disk, &env, &lists, known, counters, talk);
     if result.is_err() {
         disk.crash_now();
     }
@@ -260,6 +254,7 @@ fn work(
     life: &Life,
     disk: &SimDisk,
     env: &Environment,
+    lists: &Arc<ListStructure>,
     known: &mut Known,
     counters: &mut Counters,
     talk: Talk,
@@ -271,7 +266,7 @@ fn work(
     if disk.is_crashed() || settled? == Settled::PowerLost {
         return Ok(());
     }
-    let found = look(env).map_err(|error| vec![format!("reading everything back: {error} ({error:?})")])?;
+    let found = look(env, lists).map_err(|error| vec![format!("reading everything back: {error} ({error:?})")])?;
     let evidence = Evidence {
         base: &known.base,
         records: &known.records,
@@ -309,7 +304,8 @@ fn work(
         .enumerate()
         .map(|(client_number, jobs)| {
             let (env, disk, clock, jobs) = (env.clone(), disk.clone(), clock.clone(), jobs.clone());
-            let client = Client { env, disk, faults: None, number: client_number, life: number, clock };
+            let lists = Arc::clone(lists);
+            let client = Client { env, lists, disk, faults: None, number: client_number, life: number, clock };
             sync::spawn(&format!("client {client_number}"), move || client.run(&jobs))
         })
         .collect();
@@ -354,9 +350,15 @@ fn print_records(life: usize, records: &[Record]) {
     }
 }
 
-/// Opens an environment with the settings of a plan.
-pub(crate) fn open(settings: &Settings, disk: Arc<dyn Disk>, creates: bool) -> Result<Environment, Error> {
-    Environment::options()
+/// Opens an environment with the settings of a plan, and with the structures of users that the plans use.
+pub(crate) fn open(
+    settings: &Settings,
+    disk: Arc<dyn Disk>,
+    creates: bool,
+) -> Result<(Environment, Arc<ListStructure>), Error> {
+    let lists = Arc::new(ListStructure::default());
+    let env = Environment::options()
+        .structure(Arc::clone(&lists) as _)
         .create(creates)
         .page_bytes(4096)
         .cache_bytes(settings.cache_frames * 4096)
@@ -371,15 +373,23 @@ pub(crate) fn open(settings: &Settings, disk: Arc<dyn Disk>, creates: bool) -> R
         .async_delay(Duration::from_millis(2))
         .locking(settings.locking.0)
         .lock_conflict(settings.locking.1)
+        .deadlock_victim(settings.victim)
+        .deadlock_period(Duration::from_millis(settings.deadlock_period_ms))
+        .commit_group_min(settings.commit.0)
+        .commit_wait_percent(settings.commit.1)
+        .commit_log_delay_bytes(settings.commit.2)
+        .commit_delay(Duration::from_micros(settings.commit.3))
+        .log_values(if settings.logs_whole { LogValues::Whole } else { LogValues::Changed })
         .replacement(if settings.is_lru { Replacement::Lru } else { Replacement::Clock })
-        .open_on(disk)
+        .open_on(disk)?;
+    Ok((env, lists))
 }
 
 /// Everything in an environment.
-pub(crate) fn look(env: &Environment) -> Result<State, Error> {
+pub(crate) fn look(env: &Environment, lists: &Arc<ListStructure>) -> Result<State, Error> {
     let mut tries = 0;
     loop {
-        match look_once(env) {
+        match look_once(env, lists) {
             // The reclaimer may be in the way.
             Err(error) if error.is_retryable() && tries < 50 => tries += 1,
             other => return other,
@@ -388,7 +398,7 @@ pub(crate) fn look(env: &Environment) -> Result<State, Error> {
     }
 }
 
-fn look_once(env: &Environment) -> Result<State, Error> {
+fn look_once(env: &Environment, lists: &Arc<ListStructure>) -> Result<State, Error> {
     let txn = env.begin()?;
     let mut state = State::default();
     for name in txn.table_names()? {
@@ -399,6 +409,11 @@ fn look_once(env: &Environment) -> Result<State, Error> {
         })?;
         state.tables.insert(name, records);
     }
+    for (name, _) in txn.structure_names()? {
+        let all = CounterList::open(&txn, lists, &name)?.all()?;
+        let records = all.into_iter().map(|(key, counter)| (Bytes::from(key.to_be_bytes()), counter_bytes(counter)));
+        state.tables.insert(name, records.collect());
+    }
     let _ = txn.commit()?;
     Ok(state)
 }
@@ -406,6 +421,9 @@ fn look_once(env: &Environment) -> Result<State, Error> {
 /// Checks the structure.
 pub(crate) fn verify(env: &Environment) -> Result<(), Vec<String>> {
     let report = env.verify(&mut |_| {}).map_err(|error| vec![format!("verification could not be done: {error}")])?;
+    if let Some(skipped) = report.skipped.first() {
+        return Err(vec![format!("verification left out {skipped:?} with nothing in doubt")]);
+    }
     if report.problems.is_empty() {
         return Ok(());
     }
@@ -438,11 +456,21 @@ fn prepare(filled: bool, settings: &Settings) -> Result<(SimDisk, State), Vec<St
         escalate_after: 4096,
         is_lru: false,
         locking: (Locking::Hierarchical, Conflict::Wait),
+        victim: Victim::Youngest,
+        deadlock_period_ms: 0,
+        commit: (4, 90, 256 << 10, 0),
+        logs_whole: false,
         ..*settings
     };
     let disk = SimDisk::new();
     let body = || -> Result<State, Error> {
-        let env = open(&settings, Arc::new(disk.clone()), true)?;
+        let (env, lists) = open(&settings, Arc::new(disk.clone()), true)?;
+        let txn = env.begin()?;
+        let list = CounterList::create(&txn, &lists, &list_name(0))?;
+        for key in 0..if filled { 240 } else { 0 } {
+            list.add(2 * key, 1 << (key % 63))?; // A page has room for a dozen more.
+        }
+        let _ = txn.commit()?;
         for table in 0..TABLE_COUNT {
             let txn = env.begin()?;
             let _ = txn.bytes_or_create(JOURNAL)?;
@@ -453,7 +481,7 @@ fn prepare(filled: bool, settings: &Settings) -> Result<(SimDisk, State), Vec<St
             }
             let _ = txn.commit()?;
         }
-        let state = look(&env)?;
+        let state = look(&env, &lists)?;
         env.close()?;
         Ok(state)
     };

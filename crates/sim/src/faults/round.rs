@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicU64;
 
 use ledgerstone::{Environment, Error};
 use ledgerstone_disk::{Disk, FaultDisk, SimDisk};
+use ledgerstone_examples::counter_list::ListStructure;
 use ledgerstone_region::sync::{self, Scheduler};
 
 use super::plan::{Ending, FaultPlan, Promise};
@@ -87,11 +88,11 @@ fn live(plan: &FaultPlan, disk: &SimDisk) -> Left {
     }
     let shared: Arc<dyn Disk> = Arc::new(faulty.clone());
     match open(&plan.plan.settings, shared, plan.plan.start == Start::Nothing) {
-        Ok(env) => {
+        Ok((env, lists)) => {
             if !plan.in_open {
                 faulty.add(plan.fault.clone());
             }
-            work(plan, env, disk, &faulty, &mut left);
+            work(plan, env, &lists, disk, &faulty, &mut left);
         }
         Err(error) if faulty.hits() > 0 && !matches!(error, Error::Panicked(_)) => left.counters.add("open_refused", 1),
         Err(error) => left.bugs.push(format!("open, with no fault met: {error} ({error:?})")),
@@ -106,7 +107,14 @@ fn live(plan: &FaultPlan, disk: &SimDisk) -> Left {
 }
 
 /// Clients, and the end.
-fn work(plan: &FaultPlan, env: Environment, disk: &SimDisk, faulty: &FaultDisk, left: &mut Left) {
+fn work(
+    plan: &FaultPlan,
+    env: Environment,
+    lists: &Arc<ListStructure>,
+    disk: &SimDisk,
+    faulty: &FaultDisk,
+    left: &mut Left,
+) {
     let clock = Arc::new(AtomicU64::new(1 << 32 | 1));
     let jobs = plan.plan.lives.first().map(|life| life.clients.clone()).unwrap_or_default();
     let clients: Vec<_> = jobs
@@ -114,7 +122,8 @@ fn work(plan: &FaultPlan, env: Environment, disk: &SimDisk, faulty: &FaultDisk, 
         .enumerate()
         .map(|(number, jobs)| {
             let (env, disk, clock) = (env.clone(), disk.clone(), clock.clone());
-            let client = Client { env, disk, faults: Some(faulty.clone()), number, life: 0, clock };
+            let (lists, faults) = (Arc::clone(lists), Some(faulty.clone()));
+            let client = Client { env, lists, disk, faults, number, life: 0, clock };
             sync::spawn(&format!("client {number}"), move || client.run(&jobs))
         })
         .collect();
@@ -164,8 +173,8 @@ fn look_after(plan: &FaultPlan, base: &State, left: &Left) -> Result<Counters, V
         Ok(counters.clone())
     };
     let disk: Arc<dyn Disk> = Arc::new(left.disk.clone());
-    let env = match open(&plan.plan.settings, disk, plan.plan.start == Start::Nothing) {
-        Ok(env) => env,
+    let (env, lists) = match open(&plan.plan.settings, disk, plan.plan.start == Start::Nothing) {
+        Ok(opened) => opened,
         Err(error) => return refuse("open", &error),
     };
     let mut records = left.records.clone();
@@ -173,7 +182,7 @@ fn look_after(plan: &FaultPlan, base: &State, left: &Left) -> Result<Counters, V
     if promise != Promise::Answers {
         settled?;
     }
-    let found = match look(&env) {
+    let found = match look(&env, &lists) {
         Ok(found) => found,
         Err(error) => return refuse("reading everything back", &error),
     };
