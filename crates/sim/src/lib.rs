@@ -21,6 +21,7 @@ pub mod counters;
 pub mod crash;
 pub mod faults;
 pub mod histories;
+pub mod log_end;
 pub mod media;
 pub mod planted;
 pub mod random;

@@ -16,6 +16,7 @@ use ledgerstone_sim::faults::plan::FaultPlan;
 use ledgerstone_sim::faults::round as faults;
 use ledgerstone_sim::histories::check::check;
 use ledgerstone_sim::histories::workload::{self, Size};
+use ledgerstone_sim::log_end;
 use ledgerstone_sim::planted::{self, Bug};
 use ledgerstone_sim::worker::{Share, Tally, run_workers, work};
 
@@ -35,9 +36,11 @@ enum Command {
     Faults(FaultArgs),
     /// Backups beside random transactions and power failures; restores to a moment and repairs, and a comparison with a model.
     Media(FaultArgs),
+    /// One log over several power failures, and what a recovery reads of its end.
+    LogEnd(FaultArgs),
     /// What the isolation levels promise to concurrent random transactions, simulated and on real threads.
     Histories(HistoryArgs),
-    /// Switches on each planted bug in turn and fails if neither crashes, faults, media nor histories find it.
+    /// Switches on each planted bug in turn and fails if no harness finds it.
     Planted(PlantedArgs),
     /// A share of the work, for a parent process.
     #[command(hide = true)]
@@ -147,6 +150,8 @@ struct WorkerArgs {
     #[arg(long)]
     media: bool,
     #[arg(long)]
+    log_end: bool,
+    #[arg(long)]
     clients: Option<u64>,
     #[arg(long)]
     without: Vec<String>,
@@ -169,6 +174,7 @@ fn main() -> ExitCode {
         Command::Crash(args) => crash(args),
         Command::Faults(args) => find_faults(&args),
         Command::Media(args) => media(&args),
+        Command::LogEnd(args) => campaign("log-end", &args, &[("power failures", "crashes")], log_end::run),
         Command::Histories(args) => histories(args),
         Command::Planted(args) => find_planted(&args),
         Command::Worker(args) => worker(&args),
@@ -464,6 +470,7 @@ fn find_planted(args: &PlantedArgs) -> anyhow::Result<bool> {
             | Bug::GhostPurgedEarly
             | Bug::LastCommitterWins => ["histories", "crash", "faults", "media"],
             Bug::ChecksumUnread | Bug::WriteErrorForgotten => ["faults", "crash", "histories", "media"],
+            Bug::StaleLogTail => ["log-end", "crash", "faults", "histories"],
             Bug::BackupAheadOfLog | Bug::RepairSkipsRecord => ["media", "crash", "faults", "histories"],
             _ => ["crash", "faults", "histories", "media"],
         };
@@ -517,6 +524,10 @@ fn worker(args: &WorkerArgs) -> anyhow::Result<bool> {
     }
     if args.media {
         work(share, ledgerstone_sim::media::run);
+        return Ok(true);
+    }
+    if args.log_end {
+        work(share, log_end::run);
         return Ok(true);
     }
     let mut prepared = Prepared::default();

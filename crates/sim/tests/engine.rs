@@ -6,6 +6,7 @@ use ledgerstone_sim::crash::plan::{Durability, End, Job, Key, Life, Plan, Start,
 use ledgerstone_sim::crash::round::{self, Failure, Prepared, Talk};
 use ledgerstone_sim::histories::check::check;
 use ledgerstone_sim::histories::workload::{self, Size};
+use ledgerstone_sim::log_end;
 
 fn unwrap(result: Result<Counters, Failure>) -> Counters {
     result.unwrap_or_else(|failure| {
@@ -22,6 +23,13 @@ fn what_survives_a_crash_is_a_prefix_of_the_commits() {
     }
     for name in ["crashes", "crashes_in_recovery", "present", "lost", "closes"] {
         assert!(counters.get(name) > 0, "no {name} in {counters}");
+    }
+}
+
+#[test]
+fn no_record_of_another_life_is_read_at_the_end_of_a_log() {
+    for seed in 1..=60 {
+        log_end::run(seed).unwrap_or_else(|lines| panic!("seed {seed}: {}", lines.join("\n")));
     }
 }
 
