@@ -182,7 +182,7 @@ fn setup(size: &Size, protocol: Protocol) -> Setup {
 pub enum Figure {
     /// All protocols under table 2: 12, 13, 16, 17, table 3.
     Comparison,
-    /// The basic protocols over the share of aborted transactions: 14.
+    /// The basic protocols over the share of aborted transactions, every change written at once: 14.
     Aborts,
     /// The extended protocols over `max_c`: 15.
     MaxC,
@@ -220,7 +220,8 @@ impl Figure {
             Self::Aborts => {
                 for percent in [1, 5, 15, 20, 50] {
                     for protocol in BASIC {
-                        let setup = Setup { abort_per_mille: Some(percent * 10), ..setup(size, protocol) };
+                        let abort_per_mille = Some(percent * 10);
+                        let setup = Setup { abort_per_mille, is_write_through: true, ..setup(size, protocol) };
                         experiment.run(percent as f64, &setup, trace, progress)?;
                     }
                 }
