@@ -80,6 +80,8 @@ pub enum Command {
     Bench(BenchArgs),
     /// Measure what this machine gives a transactional system, and what to set.
     Probe(crate::probe::ProbeArgs),
+    /// Transactions on raw flash: demonstration, power cuts, benchmark, traces, TPC-C.
+    Flash(crate::flash::FlashArgs),
     /// Print a completion script for a shell.
     Completions(CompletionsArgs),
     /// Write the manual pages, one for each command.

@@ -5,7 +5,7 @@
 //! | what can be typed | `args` |
 //! | keys and values as text, hexadecimal, numbers; bytes shown readably | `text` |
 //! | files of rows | `rows` (parsing), `import`, `export` |
-//! | one command each | `commands`, `inspect`, `prepared`, `bench`, `probe` |
+//! | one command each | `commands`, `inspect`, `prepared`, `bench`, `probe`, `flash` |
 //! | backup, restore, repair, archive; dump, load; changes | `media`, `dump`, `changes`; times in `time` |
 //! | exit codes, and errors that say what to do | `outcome` |
 //! | output for people and for programs | `output`, `progress` |
@@ -20,6 +20,7 @@ mod commands;
 mod config;
 mod dump;
 mod export;
+mod flash;
 mod import;
 mod inspect;
 mod log;
@@ -77,6 +78,7 @@ fn run(args: &Args, output: &Output) -> anyhow::Result<outcome::Outcome> {
         Command::Changes(args) => changes::run(args, output),
         Command::Bench(args) => bench::run(args, output),
         Command::Probe(args) => probe::run(args, output),
+        Command::Flash(args) => flash::run(args, output),
         Command::Man(args) => {
             std::fs::create_dir_all(&args.dir)?;
             clap_mangen::generate_to(Args::command().disable_help_subcommand(true), &args.dir)?;

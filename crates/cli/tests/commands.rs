@@ -344,3 +344,20 @@ fn rows_of_empty_fields_come_back_from_tsv() {
     let said = shell.run("export @ one out.tsv --rows");
     assert!(said.code == 2 && said.err.contains("CSV can hold it"), "{}", said.err);
 }
+
+#[test]
+fn flash_runs_tpcc_through_power_cuts_and_reads_traces() {
+    let shell = Shell::new();
+    let said = shell.run("flash tpcc --protocol scc --transactions 20 --cuts 1 --warehouses 1");
+    assert!(said.code == 0 && said.out.starts_with("SCC: ") && said.out.contains("checked 3 times"), "{}", said.out);
+    let said = shell.run("flash crash --cuts 30");
+    assert!(said.code == 0 && said.out.contains("nothing lost"), "{}{}", said.out, said.err);
+    let trace = shell.0.path().join("trace");
+    std::fs::write(&trace, "W 1 7 0\nC 1\nR 2 9 3\n").unwrap();
+    let said = shell.run("flash trace show trace");
+    assert_eq!(said.out, "2 transactions (1 without an end), 3 operations, highest page 9\n", "{}", said.err);
+    std::fs::write(&trace, "W 1 7 0\nX 1\n").unwrap();
+    let said = shell.run("flash trace show trace");
+    assert!(said.code == 2 && said.err.contains("trace line 2"), "{}", said.err);
+    assert_eq!(shell.run("flash tpcc --protocol none").code, 2);
+}
