@@ -35,11 +35,12 @@ sites=${CARGO_TARGET_DIR:-target}/release/examples/sites
 "$sites" keys "$work"
 
 run() { # title netem...
-  local title=$1 receiver sender code towards=10.77.0.2:7000 back=10.77.0.1:7000 relay=
+  local title=$1 receiver sender code towards=10.77.0.2:7000 back=10.77.0.1:7000 interface=10.77.0.2 relay=
   shift
   rm -rf "$work"/ports-* "$work/cut"
   if [ "${1:-}" = relay ]; then
-    towards=10.77.0.2:7001 back=10.77.0.2:7002
+    # Multicasts come to the relay, which sends them on over the loopback interface.
+    towards=10.77.0.2:7001 back=10.77.0.2:7002 interface=127.0.0.1
     ip netns exec "$two" "$sites" relay "$towards" "$back" 10.77.0.2:7000 "$2" >"$work/relay" 2>&1 &
     relay=$!
     until grep -q ready "$work/relay"; do sleep 0.05; done
@@ -50,10 +51,10 @@ run() { # title netem...
     echo "skipped: $title: no netem here ($(head -n 1 "$work/tc"))"
     return
   fi
-  ip netns exec "$two" "$sites" receive "$work" 10.77.0.2:7000 "$back" "$count" >"$work/received" 2>&1 &
+  ip netns exec "$two" "$sites" receive "$work" 10.77.0.2:7000 "$back" "$interface" "$count" >"$work/received" 2>&1 &
   receiver=$!
   until grep -q ready "$work/received"; do sleep 0.05; done
-  ip netns exec "$one" "$sites" send "$work" 10.77.0.1:7000 "$towards" "$count" >"$work/sent" 2>&1 &
+  ip netns exec "$one" "$sites" send "$work" 10.77.0.1:7000 "$towards" 10.77.0.1 "$count" >"$work/sent" 2>&1 &
   sender=$!
   while ! grep -q drained "$work/sent"; do
     kill -0 $sender 2>/dev/null || { cat "$work/sent" "$work/received"; echo "FAILED: $title"; exit 1; }
@@ -71,7 +72,7 @@ run() { # title netem...
   wait $receiver 2>/dev/null || true
   if [ -n "$relay" ]; then kill $relay; wait $relay 2>/dev/null || true; fi
   ip -n "$two" link set v2 up
-  echo "$title: $(grep drained "$work/sent"); $(tail -n 1 "$work/sent")"
+  echo "$title: $(grep "each once" "$work/received"); $(grep drained "$work/sent"); $(tail -n 1 "$work/sent")"
   [ $code = 0 ] || { cat "$work/received"; echo "FAILED: $title"; exit 1; }
 }
 

@@ -1,31 +1,40 @@
 //! One of two sites of the network campaign (`make port-net`); the script runs each in a network namespace.
 //!
-//! `sites keys DIR` makes keys; `sites receive DIR LISTEN OTHER COUNT` is site 2, `sites send DIR LISTEN OTHER COUNT` site 1.
-//! The sender numbers its messages; the receiver ends with an error if one is missing, damaged, repeated or out of order.
-//! Then the script cuts the link, and the sender says when it found the other site dead.
+//! `sites keys DIR` makes keys; `sites receive DIR LISTEN OTHER INTERFACE COUNT` is site 2, `sites send` with the same
+//! arguments site 1. The sender numbers its messages and, for each hundred of them, a multicast to the group of a transaction,
+//! which goes by IP multicast at the interface; the receiver ends with an error if one is missing, damaged, repeated or out
+//! of order. Then the script cuts the link, and the sender says when it found the other site dead.
 
 use anyhow::{Context, bail, ensure};
 use ledgerstone_port::{
-    Address, Host, Instance, Network, NetworkOptions, PortOptions, SendError, ServerInstance, ServerType, Site,
-    SiteSecret, Trust,
+    Address, Host, Instance, Multicast, Network, NetworkOptions, PortOptions, SendError, ServerInstance, ServerType,
+    Site, SiteSecret, Trust, Xid,
 };
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// After this silence a site is dead.
 const DEAD_AFTER: Duration = Duration::from_secs(2);
+/// The IP group of the campaign: one, so that the relay knows which.
+const GROUP: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(239, 255, 77, 1), 7003);
+const XID: Xid = Xid(1);
+const MESSAGES_A_MULTICAST: u64 = 100;
 
 fn main() -> anyhow::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words[..] {
         ["keys", directory] => keys(directory.as_ref()),
-        ["receive", directory, listen, other, count] => receive(directory.as_ref(), listen, other, count.parse()?),
-        ["send", directory, listen, other, count] => send(directory.as_ref(), listen, other, count.parse()?),
-        ["relay", near, far, beyond, percent] => relay(near, far, beyond.parse()?, percent.parse()?),
+        ["receive", directory, listen, other, interface, count] => {
+            receive(directory.as_ref(), listen, other, interface.parse()?, count.parse()?)
+        }
+        ["send", directory, listen, other, interface, count] => {
+            send(directory.as_ref(), listen, other, interface.parse()?, count.parse()?)
+        }
+        ["relay", near, far, beyond, percent] => relay(near.parse()?, far, beyond.parse()?, percent.parse()?),
         _ => bail!(
-            "keys DIR | receive DIR LISTEN OTHER COUNT | send DIR LISTEN OTHER COUNT | relay NEAR FAR BEYOND PERCENT"
+            "keys DIR | receive DIR LISTEN OTHER INTERFACE COUNT | send DIR LISTEN OTHER INTERFACE COUNT | relay NEAR FAR BEYOND PERCENT"
         ),
     }
 }
@@ -43,12 +52,19 @@ fn name(site: u32) -> Address {
     Address::port(Instance(0), ServerType(1), ServerInstance(0), Site(site))
 }
 
-fn network(directory: &Path, site: u32, listen: &str, other: &str) -> anyhow::Result<(Host, Network)> {
+fn network(
+    directory: &Path,
+    site: u32,
+    listen: &str,
+    other: &str,
+    interface: Ipv4Addr,
+) -> anyhow::Result<(Host, Network)> {
     let read = |name: String| std::fs::read_to_string(directory.join(&name)).with_context(|| name);
     let opposite = 3 - site;
     let secret: SiteSecret = read(format!("{site}.secret"))?.parse()?;
     let mut options = NetworkOptions::new(listen.parse()?, Trust::Keys(secret));
     options.dead_after = DEAD_AFTER;
+    options.multicast = Some(Multicast { group_count: 1, ..Multicast::new(GROUP, interface) });
     let key = read(format!("{opposite}.public"))?.parse()?;
     let options = options.with_site(Site(opposite), other.parse()?, Some(key));
     let host = Host::at(directory.join(format!("ports-{site}")), Site(site))?;
@@ -57,13 +73,14 @@ fn network(directory: &Path, site: u32, listen: &str, other: &str) -> anyhow::Re
 }
 
 /// A bad link, where the kernel has none: what comes to `near` goes to `beyond` from `far`, and what comes to `far` goes to
-/// who sent to `near` last. So many in a hundred are lost, as many repeated, and as many held back for up to 20 ms.
-fn relay(near: &str, far: &str, beyond: SocketAddr, percent: u64) -> anyhow::Result<()> {
-    let sockets = [UdpSocket::bind(near)?, UdpSocket::bind(far)?];
+/// who sent to `near` last. What comes to the IP group at the interface of `near` goes to the same group on the loopback
+/// interface. So many in a hundred are lost, as many repeated, and as many held back for up to 20 ms.
+fn relay(near: SocketAddrV4, far: &str, beyond: SocketAddr, percent: u64) -> anyhow::Result<()> {
+    let sockets = [UdpSocket::bind(near)?, UdpSocket::bind(far)?, group_socket(*near.ip())?];
     for socket in &sockets {
         socket.set_nonblocking(true)?;
     }
-    let mut targets = [None, Some(beyond)];
+    let mut targets = [None, Some(beyond), Some(GROUP.into())];
     let mut held: Vec<(Instant, usize, Vec<u8>)> = Vec::new();
     let mut random = percent;
     let mut below = |bound: u64| {
@@ -87,7 +104,8 @@ fn relay(near: &str, far: &str, beyond: SocketAddr, percent: u64) -> anyhow::Res
                 };
                 for _ in 0..copies {
                     let delay_us = if below(100) < percent { below(20_000) } else { 0 };
-                    held.push((Instant::now() + Duration::from_micros(delay_us), 1 - from, space[..len].to_vec()));
+                    let to = [1, 0, 2][from];
+                    held.push((Instant::now() + Duration::from_micros(delay_us), to, space[..len].to_vec()));
                 }
             }
         }
@@ -103,6 +121,18 @@ fn relay(near: &str, far: &str, beyond: SocketAddr, percent: u64) -> anyhow::Res
     }
 }
 
+/// Hears the group at an interface and sends to it on the loopback interface.
+fn group_socket(interface: Ipv4Addr) -> anyhow::Result<UdpSocket> {
+    use socket2::{Domain, Socket, Type};
+    let socket = Socket::new(Domain::IPV4, Type::DGRAM, None)?;
+    socket.set_reuse_address(true)?;
+    socket.bind(&SocketAddr::from((Ipv4Addr::UNSPECIFIED, GROUP.port())).into())?;
+    socket.set_multicast_all_v4(false)?;
+    socket.set_multicast_if_v4(&Ipv4Addr::LOCALHOST)?;
+    socket.join_multicast_v4(GROUP.ip(), &interface)?;
+    Ok(socket.into())
+}
+
 /// Messages of all lengths, one to five datagrams long.
 fn message(number: u64) -> Vec<u8> {
     let mut bytes = number.to_le_bytes().to_vec();
@@ -110,16 +140,26 @@ fn message(number: u64) -> Vec<u8> {
     bytes
 }
 
-fn receive(directory: &Path, listen: &str, other: &str, count: u64) -> anyhow::Result<()> {
-    let (host, _network) = network(directory, 2, listen, other)?;
+fn receive(directory: &Path, listen: &str, other: &str, interface: Ipv4Addr, count: u64) -> anyhow::Result<()> {
+    let (host, network) = network(directory, 2, listen, other, interface)?;
     let options = PortOptions { buffer_bytes: 8192, ..PortOptions::default() };
     let mut port = host.open_port(name(2), options)?;
+    port.join(XID)?;
     println!("ready");
-    for number in 0..count {
+    let (mut number, mut multicast) = (0, 0);
+    while number < count || multicast < count / MESSAGES_A_MULTICAST {
         let received = port.receive_within(Duration::from_secs(60)).with_context(|| format!("message {number}"))?;
-        ensure!(received.to_vec() == message(number), "message {number} is damaged, repeated or out of order");
+        if received.group().is_some() {
+            ensure!(received.to_vec() == multicast.to_le_bytes(), "multicast {multicast} is repeated or out of order");
+            multicast += 1;
+        } else {
+            ensure!(received.to_vec() == message(number), "message {number} is damaged, repeated or out of order");
+            number += 1;
+        }
     }
-    println!("received {count} messages, each once and in order");
+    let by_ip = network.statistics().multicasts_received;
+    ensure!(by_ip > 0, "no datagram came by IP multicast");
+    println!("received {number} messages and {multicast} multicasts ({by_ip} by IP multicast), each once and in order");
     // What the network still repeats must not come again.
     if let Some(more) = port.receive_within(Duration::from_secs(3600)) {
         bail!("{} bytes came after the last message", more.len());
@@ -127,12 +167,22 @@ fn receive(directory: &Path, listen: &str, other: &str, count: u64) -> anyhow::R
     Ok(())
 }
 
-fn send(directory: &Path, listen: &str, other: &str, count: u64) -> anyhow::Result<()> {
-    let (host, network) = network(directory, 1, listen, other)?;
-    let mut sender = host.connect(name(1), name(2))?;
+fn send(directory: &Path, listen: &str, other: &str, interface: Ipv4Addr, count: u64) -> anyhow::Result<()> {
+    let (host, network) = network(directory, 1, listen, other, interface)?;
+    let port = host.open_port(name(1), PortOptions::default())?;
+    let mut sender = port.connect(name(2))?;
+    let mut group = port.group_sender(ServerType(1))?;
     let began = Instant::now();
     for number in 0..count {
         sender.send(&message(number))?;
+        if number % MESSAGES_A_MULTICAST == 0 {
+            // A multicast waits for no site: without room it would be lost.
+            while !sender.is_drained() {
+                sender.flush();
+                std::thread::sleep(Duration::from_micros(50));
+            }
+            group.send(XID, &(number / MESSAGES_A_MULTICAST).to_le_bytes())?;
+        }
     }
     sender.flush();
     while !sender.is_drained() {

@@ -58,6 +58,11 @@ impl Address {
         Address::new(instance, server_type, SCOPE_GROUP, 0, xid.0)
     }
 
+    /// The network of a site itself: its gateway, and what networks say to each other.
+    pub(crate) const fn network(site: Site) -> Address {
+        Address::port(Instance(0), ServerType::NETWORK, ServerInstance(0), site)
+    }
+
     const fn new(instance: Instance, server_type: ServerType, scope: u8, server: u32, place: u64) -> Address {
         Address(
             (instance.0 as u128) << 112

@@ -291,7 +291,7 @@ impl Abroad {
             Abroad::None => {}
             Abroad::Network(network) => {
                 if let Some(network) = network.upgrade() {
-                    network.multicast(message);
+                    network.send_to_all(message);
                 }
             }
             Abroad::Gateway { passage, .. } => {

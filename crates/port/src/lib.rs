@@ -84,7 +84,7 @@ mod exports {
     pub use crate::host::Host;
     pub use crate::message::Message;
     pub use crate::net::{
-        KeyError, Network, NetworkError, NetworkOptions, NetworkStatistics, SitePublic, SiteSecret, Trust,
+        KeyError, Multicast, Network, NetworkError, NetworkOptions, NetworkStatistics, SitePublic, SiteSecret, Trust,
     };
     pub use crate::options::{Access, PortOptions, Wait, WhenFull};
     pub use crate::pages::{Page, PageMut, PageShare, Pages};

@@ -1,7 +1,7 @@
 //! The promises of the network between sites, over loopback.
 
 use ledgerstone_port::*;
-use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::time::{Duration, Instant};
 
 const WATCHDOG: Duration = Duration::from_secs(60);
@@ -24,6 +24,11 @@ fn free() -> SocketAddr {
 
 /// Sites that know each other.
 fn sites(count: u32, is_trusted: bool) -> Vec<TestSite> {
+    sites_with(count, is_trusted, |_| None)
+}
+
+/// Sites that know each other, with IP multicast as `multicast` says for each.
+fn sites_with(count: u32, is_trusted: bool, multicast: impl Fn(u32) -> Option<Multicast>) -> Vec<TestSite> {
     let addresses: Vec<_> = (0..count).map(|_| free()).collect();
     let secrets: Vec<_> = (0..count).map(|_| SiteSecret::generate().unwrap()).collect();
     (0..count as usize)
@@ -34,9 +39,36 @@ fn sites(count: u32, is_trusted: bool) -> Vec<TestSite> {
             for other in (0..count as usize).filter(|other| *other != no) {
                 options = options.with_site(Site(other as u32 + 1), addresses[other], Some(secrets[other].public()));
             }
+            options.multicast = multicast(no as u32 + 1);
             start(no as u32 + 1, options)
         })
         .collect()
+}
+
+/// IP groups on the loopback interface that nobody else has now.
+fn groups() -> Multicast {
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
+    let first = SocketAddrV4::new(Ipv4Addr::new(239, 255, 77, 0), socket.local_addr().unwrap().port());
+    Multicast::new(first, Ipv4Addr::LOCALHOST)
+}
+
+/// Ports of all sites in the group of transaction 1, and a sender at site 1 whose site has sessions with the others.
+fn members(sites: &[TestSite]) -> (Vec<Port>, GroupSender) {
+    let members = |site: &TestSite| {
+        let mut port = site.host.open_port(name(0, site.host.site().0), PortOptions::default()).unwrap();
+        port.join(Xid(1)).unwrap();
+        port
+    };
+    let ports: Vec<_> = sites.iter().map(members).collect();
+    for other in 1..sites.len() as u32 {
+        ports[0].connect(name(0, other + 1)).unwrap();
+    }
+    let sender = ports[0].group_sender(AC).unwrap();
+    (ports, sender)
+}
+
+fn statistics(site: &TestSite) -> NetworkStatistics {
+    site.network.as_ref().unwrap().statistics()
 }
 
 fn start(site: u32, options: NetworkOptions) -> TestSite {
@@ -195,16 +227,61 @@ fn a_multicast_reaches_the_members_of_all_sites_once() {
 }
 
 #[test]
+fn with_ip_multicast_one_datagram_brings_a_message_to_all_sites() {
+    for is_trusted in [false, true] {
+        let groups = groups();
+        let sites = sites_with(4, is_trusted, |_| Some(groups));
+        let (mut ports, mut sender) = members(&sites);
+        let before = statistics(&sites[0]);
+        for round in 0..100u8 {
+            sender.send(Xid(1), &[round]).unwrap();
+            for port in &mut ports {
+                let message = port.receive_within(WATCHDOG).expect("the multicast");
+                assert_eq!((message.to_vec(), message.group()), (vec![round], Some(Xid(1))));
+            }
+        }
+        assert!(ports.iter_mut().all(|port| port.try_receive().is_none()), "something came twice");
+        // A busy machine may lose some of them or hear them late; the sessions have repaired that.
+        let after = statistics(&sites[0]);
+        assert!(after.multicasts_sent - before.multicasts_sent > 50, "{after:?}");
+        for site in &sites[1..] {
+            assert!(statistics(site).multicasts_received > 50, "{:?}", statistics(site));
+        }
+    }
+}
+
+#[test]
+fn a_site_that_hears_no_ip_multicast_gets_every_message_once_and_in_order() {
+    let (heard, not_heard) = (groups(), groups());
+    let sites = sites_with(3, false, |site| if site == 3 { Some(not_heard) } else { Some(heard) });
+    let (mut ports, mut sender) = members(&sites);
+    let mut single = ports[0].connect(name(0, 3)).unwrap();
+    for round in 0..200u8 {
+        sender.send(Xid(1), &[round]).unwrap();
+        single.send(&[round]).unwrap();
+        for port in &mut ports {
+            assert_eq!(port.receive_within(WATCHDOG).expect("the multicast").to_vec(), [round]);
+        }
+        assert_eq!(ports[2].receive_within(WATCHDOG).expect("the message").to_vec(), [round]);
+    }
+    assert!(ports.iter_mut().all(|port| port.try_receive().is_none()), "something came twice");
+    assert_eq!(statistics(&sites[2]).multicasts_received, 0);
+}
+
+#[test]
 fn datagrams_of_strangers_do_no_harm() {
-    let sites = sites(2, false);
+    let groups = groups();
+    let sites = sites_with(2, false, |_| Some(groups));
     let mut port = sites[1].host.open_port(name(0, 2), PortOptions::default()).unwrap();
     let mut sender = sites[0].host.connect(name(0, 1), name(0, 2)).unwrap();
     let stranger = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let targets: Vec<_> = sites.iter().map(|site| site.network.as_ref().unwrap().local_address().unwrap()).collect();
+    let mut targets: Vec<_> =
+        sites.iter().map(|site| site.network.as_ref().unwrap().local_address().unwrap()).collect();
+    targets.push((Ipv4Addr::LOCALHOST, groups.first.port()).into());
     let mut random = 1u64;
     for round in 0..200u32 {
         sender.send(&round.to_le_bytes()).unwrap();
-        for kind in 0..6 {
+        for kind in 0..7 {
             let mut bytes = b"LP\x01".to_vec();
             bytes.push(kind);
             for _ in 0..round {
@@ -228,6 +305,7 @@ fn options_that_no_network_can_have_are_refused() {
     for options in [
         NetworkOptions { datagram_bytes: 100, ..good() },
         NetworkOptions { dead_after: Duration::ZERO, ..good() },
+        NetworkOptions { multicast: Some(Multicast { group_count: 21, ..groups() }), ..good() },
         good().with_site(Site(1), free(), None),
         good().with_site(Site(2), free(), None).with_site(Site(2), free(), None),
         NetworkOptions { trust: Trust::Keys(secret), ..good() }.with_site(Site(2), free(), None),

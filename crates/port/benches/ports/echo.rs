@@ -66,6 +66,7 @@ pub fn two_processors() -> Vec<Figure> {
             add("Unix datagram", &mechanisms::unix_datagram);
             add("UDP", &mechanisms::udp);
         }
+        figures.extend(crate::aeron::round_trip(bytes).map(|value| figure("Aeron IPC", bytes, value)));
     }
     figures
 }

@@ -4,15 +4,16 @@ use super::batch::Inlet;
 use super::cipher::{self, Cipher};
 use super::delivery::Delivery;
 use super::gateway::Gateway;
+use super::multicast;
 use super::network::{Inner, random};
 use super::peer::Peer;
 use super::session::Incoming;
-use super::wire::{PacketHeader, PacketKind, RemoteMessage, take_u32};
+use super::wire::{self, PacketHeader, PacketKind, RemoteMessage, Unit, take_u32};
 use crate::address::Site;
 use crate::host::Host;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::collections::HashMap;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -66,16 +67,8 @@ impl Carrier {
             }
             self.forget_silent(now_ns);
             self.sleep(now_ns, next_ns.unwrap_or(u64::MAX));
-            for _ in 0..BATCHES_MAX {
-                let count = self.inlet.receive(&self.network.socket);
-                self.network.counters.received.fetch_add(count as u64, Ordering::Relaxed);
-                for no in 0..count {
-                    self.take(no);
-                }
-                if count < super::batch::BATCH {
-                    break;
-                }
-            }
+            self.take_from(|network| Some(&network.socket));
+            self.take_from(|network| network.multicast.as_ref().map(|channel| &channel.socket));
             self.delivery.deliver();
             self.acknowledge();
         }
@@ -92,10 +85,12 @@ impl Carrier {
         let timeout =
             Timespec { tv_sec: (sleep_ns / 1_000_000_000) as i64, tv_nsec: (sleep_ns % 1_000_000_000) as i64 };
         let gateway = self.gateway.descriptor();
+        let multicast = self.network.multicast.as_ref().map_or(&self.network.socket, |channel| &channel.socket);
         let mut polled = [
             PollFd::new(&self.network.socket, PollFlags::IN),
             PollFd::new(&self.network.event, PollFlags::IN),
             PollFd::new(&gateway, PollFlags::IN),
+            PollFd::new(multicast, PollFlags::IN),
         ];
         let _ = rustix::event::poll(&mut polled, Some(&timeout)); // Whatever ends it, we look.
         if !polled[1].revents().is_empty() {
@@ -105,6 +100,21 @@ impl Carrier {
         }
         self.gateway.awake();
         self.network.is_idle.store(false, Ordering::Relaxed);
+    }
+
+    /// Takes what has come to a socket, up to some batches.
+    fn take_from(&mut self, socket: impl Fn(&Inner) -> Option<&UdpSocket>) {
+        for _ in 0..BATCHES_MAX {
+            let Some(socket) = socket(&self.network) else { return };
+            let count = self.inlet.receive(socket);
+            self.network.counters.received.fetch_add(count as u64, Ordering::Relaxed);
+            for no in 0..count {
+                self.take(no);
+            }
+            if count < super::batch::BATCH {
+                return;
+            }
+        }
     }
 
     fn take(&mut self, no: usize) {
@@ -126,6 +136,7 @@ impl Carrier {
                     network.peers.get(Peer::no_of(header.session))?.opened(network, header, body);
                     Some(())
                 }
+                PacketKind::Multicast => multicast(network, &mut self.sessions, &mut self.delivery, header, body),
                 PacketKind::Acknowledgement => {
                     network.peers.get(Peer::no_of(header.session))?.acknowledged(network, header, body).then_some(())
                 }
@@ -154,6 +165,34 @@ impl Carrier {
         let limit_ns = 2 * self.network.dead_after_ns;
         self.sessions.retain(|_, session| now_ns.saturating_sub(session.heard_ns) < limit_ns);
     }
+}
+
+/// A datagram for many sites came: takes what is in it for us.
+fn multicast(
+    network: &Inner,
+    sessions: &mut HashMap<u64, Session>,
+    delivery: &mut Delivery,
+    header: PacketHeader,
+    body: &[u8],
+) -> Option<()> {
+    if network.multicast.as_ref().is_some_and(|channel| channel.session == header.session) {
+        return Some(()); // Our own, heard by ourselves.
+    }
+    // Of a site that has not introduced itself yet: its session repairs it.
+    let body = network.peers.iter().find_map(|peer| peer.open_multicast(header, body))?;
+    let (entries, message) = multicast::parse(&body, network.is_trusted())?;
+    let Some(entry) = entries.iter().find(|entry| sessions.contains_key(&entry.session)) else {
+        return Some(()); // For other sites.
+    };
+    let session = sessions.get_mut(&entry.session)?;
+    let mut space = Vec::new();
+    let number = multicast::proven(session.cipher.open(entry.nonce, entry.sealed, &mut space)?, message)?;
+    (session.heard_ns, session.is_to_acknowledge) = (network.now_ns(), true);
+    let mut body = number.to_le_bytes().to_vec();
+    wire::put_unit(&mut body, 0, &Unit { flags: wire::FIRST | wire::LAST, bytes: message.to_vec() });
+    let count = session.take_units(delivery, &body)?;
+    network.counters.multicasts_received.fetch_add(u64::from(count > 0), Ordering::Relaxed);
+    Some(())
 }
 
 /// A site opens a session.
@@ -212,13 +251,22 @@ impl Session {
         let body = self.cipher.open(header.nonce, body, &mut space)?;
         (self.source, self.heard_ns, self.is_to_acknowledge) = (source, network.now_ns(), true);
         let is_first = !std::mem::replace(&mut self.is_confirmed, true);
-        // While ports here are full, what comes is as good as lost: it will be sent again.
-        if !delivery.is_full() {
-            for message in self.incoming.receive(body).ok()? {
-                delivery.push(&self.peer, RemoteMessage::from_bytes(message)?);
-            }
-        }
+        self.take_units(delivery, body)?;
         Some(is_first)
+    }
+
+    /// Takes the units of a data body; how many messages have become whole.
+    fn take_units(&mut self, delivery: &mut Delivery, body: &[u8]) -> Option<usize> {
+        // While ports here are full, what comes is as good as lost: it will be sent again.
+        if delivery.is_full() {
+            return Some(0);
+        }
+        let messages = self.incoming.receive(body).ok()?;
+        let count = messages.len();
+        for message in messages {
+            delivery.push(&self.peer, RemoteMessage::from_bytes(message)?);
+        }
+        Some(count)
     }
 
     fn acknowledgement(&mut self) -> Option<(SocketAddr, Vec<u8>)> {

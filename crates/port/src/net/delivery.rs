@@ -3,6 +3,7 @@
 //! A port that is full keeps its messages waiting here, up to a bound for all of them together; beyond it the network
 //! takes nothing more, and the other sites wait. A port that is closed or too small refuses, and its senders are told.
 
+use super::multicast::Introduction;
 use super::network::Inner;
 use super::peer::Peer;
 use super::wire::RemoteMessage;
@@ -26,6 +27,8 @@ const WAITING_BYTES_MAX: usize = 8 << 20;
 const ANSWER_WITHIN: Duration = Duration::from_millis(200);
 /// The message by which a site says that a port takes nothing; its bytes are the port's address.
 pub(crate) const REFUSAL: Kind = Kind { id: 1, version: 1 };
+/// The message by which a site says what its multicasts are known by: its multicast session and key.
+pub(crate) const INTRODUCTION: Kind = Kind { id: 2, version: 1 };
 
 pub(crate) struct Delivery {
     host: Host,
@@ -56,7 +59,9 @@ impl Delivery {
 
     pub(crate) fn push(&mut self, peer: &Arc<Peer>, message: RemoteMessage) {
         if message.to.server_type() == ServerType::NETWORK {
-            if message.kind == REFUSAL
+            if message.kind == INTRODUCTION {
+                peer.introduced(Introduction::from_bytes(&message.bytes, self.network.is_trusted()));
+            } else if message.kind == REFUSAL
                 && let Some(port) = message.bytes.try_into().ok().and_then(|bytes| Address::from_bytes(bytes).ok())
             {
                 peer.refused(port);

@@ -28,7 +28,7 @@ use super::network::Inner;
 use super::peer::{Phase, RemoteSender};
 use super::session::MESSAGE_BYTES_MAX;
 use super::wire::MESSAGE_HEADER_BYTES;
-use crate::address::{Address, Instance, ServerInstance, ServerType, Site};
+use crate::address::{Address, Instance, ServerType};
 use crate::bell::{self, Waking};
 use crate::bytes::load_bytes;
 use crate::error::{ConnectError, OpenError, SendError};
@@ -66,11 +66,7 @@ const PASSAGES_MAX: u32 = 1024;
 
 /// Where the gateway of a site is.
 pub(crate) fn path(host: &Host) -> PathBuf {
-    host.socket_path(address(host.site()))
-}
-
-fn address(site: Site) -> Address {
-    Address::port(Instance(0), ServerType::NETWORK, ServerInstance(0), site)
+    host.socket_path(Address::network(host.site()))
 }
 
 pub(crate) struct Gateway {
@@ -120,7 +116,7 @@ impl Gateway {
         };
         options.check()?;
         let Some(lease) = Lease::take(&path(host))? else { return Ok(None) };
-        let shared = Shared::new(address(host.site()), options)?;
+        let shared = Shared::new(Address::network(host.site()), options)?;
         shared.accept_on(lease.listen(mode)?)?;
         Ok(Some(Gateway { shared, arrivals_seen: 0, passages: Vec::new(), _lease: lease }))
     }
@@ -276,7 +272,7 @@ impl Passage {
                 if (*instance, *server_type) == (whole.to.instance(), whole.to.server_type())
                     && whole.to.xid().is_some() =>
             {
-                network.multicast((whole.to, self.incoming.lane.from, whole.kind, &whole.bytes));
+                network.send_to_all((whole.to, self.incoming.lane.from, whole.kind, &whole.bytes));
                 Ok(())
             }
             _ => Err(Ended),
@@ -343,7 +339,7 @@ fn split_address(payload: &[u8]) -> Option<(Address, &[u8])> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::address::Xid;
+    use crate::address::{ServerInstance, Site, Xid};
     use crate::lane::LaneSender;
     use crate::net::{Network, NetworkOptions, Trust};
     use std::net::{Ipv4Addr, UdpSocket};
@@ -356,7 +352,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let host = Host::at(directory.path(), Site(1)).unwrap();
         // A port in the gateway's place, which says nothing.
-        let mut port = host.open_port(address(Site(1)), PortOptions::default()).unwrap();
+        let mut port = host.open_port(Address::network(Site(1)), PortOptions::default()).unwrap();
         assert_eq!(path(&host), directory.path().join("0000ff00000000000000000000000001"));
         let to = Address::port(Instance(1), ServerType(2), ServerInstance(3), Site(4));
         let silent = crate::net::PassageSender::connect(&host, to, to, Duration::from_millis(20));

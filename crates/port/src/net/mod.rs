@@ -9,6 +9,7 @@ mod cipher;
 mod delivery;
 mod gateway;
 mod keys;
+mod multicast;
 mod network;
 mod passage;
 mod peer;
@@ -16,6 +17,7 @@ mod session;
 mod wire;
 
 pub use keys::{KeyError, SitePublic, SiteSecret};
+pub use multicast::Multicast;
 pub(crate) use network::Inner;
 pub use network::{Network, NetworkError, NetworkOptions, NetworkStatistics, Trust};
 pub(crate) use passage::PassageSender;
@@ -24,6 +26,11 @@ pub(crate) use peer::RemoteSender;
 /// What comes from the network before anybody is believed, and from a peer that is: any bytes.
 pub(crate) fn exercise(bytes: &[u8]) {
     let _ = wire::PacketHeader::from_bytes(bytes);
+    if let Some((entries, message)) = multicast::parse(bytes, bytes.len().is_multiple_of(2)) {
+        for entry in entries {
+            let _ = multicast::proven(entry.sealed, message);
+        }
+    }
     let mut incoming = session::Incoming::default();
     for body in bytes.chunks(64) {
         if let Ok(messages) = incoming.receive(body) {

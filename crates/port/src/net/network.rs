@@ -4,6 +4,7 @@ use super::carrier::Carrier;
 use super::cipher::SEAL_BYTES;
 use super::gateway::Gateway;
 use super::keys::{SitePublic, SiteSecret};
+use super::multicast::{Channel, Multicast};
 use super::peer::Peer;
 use super::wire::HEADER_BYTES;
 use crate::address::{Address, Site};
@@ -44,6 +45,10 @@ pub struct NetworkOptions {
     pub dead_after: Duration,
     /// Bytes that may wait for one site before senders wait: 4 MiB by default.
     pub waiting_bytes_max: usize,
+    /// IP multicast, if the network between the sites carries it: a message to the group of a transaction is then one
+    /// datagram for all sites. Without it, which is the default, it is one for each. All sites or none should have it; one
+    /// that does not hear is sent datagrams of its own.
+    pub multicast: Option<Multicast>,
     /// Permissions of the gateway's socket file: which of the other processes of this site may send to other sites. 0o600 by
     /// default.
     pub mode: u32,
@@ -61,6 +66,7 @@ impl NetworkOptions {
             datagram_bytes: 1400,
             dead_after: Duration::from_secs(3),
             waiting_bytes_max: 4 << 20,
+            multicast: None,
             mode: 0o600,
             access: Access::OwnUser,
         }
@@ -79,6 +85,9 @@ impl NetworkOptions {
         }
         if !(Duration::from_millis(10)..=Duration::from_secs(3600)).contains(&self.dead_after) {
             return Err(NetworkError::DeadAfter { dead_after: self.dead_after });
+        }
+        if let Some(multicast) = self.multicast.filter(|multicast| !multicast.is_possible()) {
+            return Err(NetworkError::NoGroups { multicast });
         }
         for (no, (site, _, key)) in self.sites.iter().enumerate() {
             if *site == ours || self.sites[..no].iter().any(|(other, _, _)| other == site) {
@@ -120,6 +129,20 @@ pub enum NetworkError {
         /// The site.
         site: Site,
     },
+    /// IP groups that cannot be.
+    #[error("{} IP groups from {} on are not possible: 1 to 20, all of them multicast addresses", multicast.group_count, multicast.first.ip())]
+    NoGroups {
+        /// What was asked for.
+        multicast: Multicast,
+    },
+    /// The IP groups cannot be joined.
+    #[error("cannot join the IP groups from {} on at the interface {}: {source}", multicast.first, multicast.interface)]
+    Join {
+        /// What was asked for.
+        multicast: Multicast,
+        /// What the kernel said.
+        source: std::io::Error,
+    },
     /// A network is started for this site already, by this process or another one of this host.
     #[error("this site has a network on this host already")]
     StartedTwice,
@@ -160,6 +183,10 @@ pub struct NetworkStatistics {
     pub messages_delivered: u64,
     /// Messages for ports that are closed, or shorter than the message.
     pub messages_refused: u64,
+    /// Datagrams sent to IP groups, each to many sites.
+    pub multicasts_sent: u64,
+    /// Messages that came in such datagrams and not by way of repair.
+    pub multicasts_received: u64,
     /// Messages taken over from other processes of this site, in parts of 4 KiB.
     pub messages_carried: u64,
 }
@@ -172,6 +199,8 @@ pub(crate) struct Counters {
     pub(crate) delivered: AtomicU64,
     pub(crate) undelivered: AtomicU64,
     pub(crate) carried: AtomicU64,
+    pub(crate) multicasts_sent: AtomicU64,
+    pub(crate) multicasts_received: AtomicU64,
 }
 
 /// What senders and the carrier's thread share.
@@ -180,6 +209,8 @@ pub(crate) struct Inner {
     pub(crate) socket: UdpSocket,
     pub(crate) peers: Vec<Arc<Peer>>,
     secret: Option<SiteSecret>,
+    pub(crate) multicast: Option<Channel>,
+    datagram_bytes: usize,
     pub(crate) body_bytes_max: usize,
     pub(crate) dead_after_ns: u64,
     pub(crate) waiting_bytes_max: usize,
@@ -210,12 +241,21 @@ impl Network {
         let flags = rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK;
         let event = rustix::event::eventfd(0, flags).map_err(|error| SystemError::new("eventfd", error))?;
         let secret = if let Trust::Keys(secret) = &options.trust { Some(secret.clone()) } else { None };
+        let multicast = match options.multicast {
+            Some(multicast) => Some(
+                Channel::open(&multicast, secret.is_none())
+                    .map_err(|source| NetworkError::Join { multicast, source })?,
+            ),
+            None => None,
+        };
         let peers = options.sites.iter().enumerate();
         let inner = Arc::new(Inner {
             site: host.site(),
             socket,
             peers: peers.map(|(no, (site, address, key))| Arc::new(Peer::new(no, *site, *address, *key))).collect(),
             body_bytes_max: options.datagram_bytes - HEADER_BYTES - if secret.is_some() { SEAL_BYTES } else { 0 },
+            datagram_bytes: options.datagram_bytes,
+            multicast,
             secret,
             dead_after_ns: options.dead_after.as_nanos() as u64,
             waiting_bytes_max: options.waiting_bytes_max,
@@ -251,6 +291,8 @@ impl Network {
             messages_delivered: read(&counters.delivered),
             messages_refused: read(&counters.undelivered),
             messages_carried: read(&counters.carried),
+            multicasts_sent: read(&counters.multicasts_sent),
+            multicasts_received: read(&counters.multicasts_received),
         }
     }
 }
@@ -281,9 +323,36 @@ impl Inner {
         self.secret.as_ref().zip(peer.key.as_ref())
     }
 
+    pub(crate) fn is_trusted(&self) -> bool {
+        self.secret.is_none()
+    }
+
     /// Sends a message to all sites, waiting for none.
-    pub(crate) fn multicast(&self, message: (Address, Address, Kind, &[u8])) {
-        self.peers.iter().for_each(|peer| peer.submit_opening(self, message));
+    pub(crate) fn send_to_all(&self, message: (Address, Address, Kind, &[u8])) {
+        let Some(channel) = &self.multicast else {
+            return self.peers.iter().for_each(|peer| peer.submit_opening(self, message));
+        };
+        let (to, from, kind, bytes) = message;
+        let whole = super::wire::message(to, from, kind, bytes);
+        let entries_max = channel.entries_max(self.datagram_bytes, whole.len());
+        let mut entries = Vec::new();
+        let send = |entries: &mut Vec<Vec<u8>>| {
+            self.counters.multicasts_sent.fetch_add(1, Ordering::Relaxed);
+            channel.send(to, entries, &whole);
+            entries.clear();
+        };
+        for peer in &self.peers {
+            match (entries_max > 0).then(|| peer.entry(self, &whole)).flatten() {
+                Some(entry) => entries.push(entry),
+                None => peer.submit_opening(self, message),
+            }
+            if !entries.is_empty() && entries.len() >= entries_max {
+                send(&mut entries);
+            }
+        }
+        if !entries.is_empty() {
+            send(&mut entries);
+        }
     }
 
     pub(crate) fn send(&self, datagrams: &[(SocketAddr, Vec<u8>)]) {

@@ -7,7 +7,9 @@
 //! ```
 
 use super::cipher::{self, Cipher};
+use super::delivery::INTRODUCTION;
 use super::keys::SitePublic;
+use super::multicast::{self, Introduction};
 use super::network::{Inner, random};
 use super::session::{Health, MESSAGE_BYTES_MAX, Outgoing};
 use super::wire::{self, MESSAGE_HEADER_BYTES, PacketHeader, PacketKind, Unit};
@@ -33,6 +35,8 @@ pub(crate) struct Peer {
     changed: Condvar,
     /// Senders to each of its ports, to be told when it is refused.
     senders: Mutex<HashMap<Address, Vec<Weak<AtomicBool>>>>,
+    /// What its multicasts are known by.
+    introduction: Mutex<Option<Introduction>>,
 }
 
 struct State {
@@ -88,7 +92,16 @@ pub(crate) struct RemoteSender {
 impl Peer {
     pub(crate) fn new(no: usize, site: Site, address: SocketAddr, key: Option<SitePublic>) -> Peer {
         let state = Mutex::new(State { life: 0, link: Link::Closed });
-        Peer { no, site, address, key, state, changed: Condvar::new(), senders: Mutex::default() }
+        Peer {
+            no,
+            site,
+            address,
+            key,
+            state,
+            changed: Condvar::new(),
+            senders: Mutex::default(),
+            introduction: Mutex::default(),
+        }
     }
 
     /// The number of the peer that one of our sessions is with.
@@ -146,6 +159,11 @@ impl Peer {
                     let now_ns = network.now_ns();
                     let outgoing = Outgoing::new(now_ns, network.dead_after_ns, network.body_bytes_max);
                     let mut open = Open { ours: waiting.session, theirs, cipher, nonce: 0, outgoing };
+                    if let Some(channel) = &network.multicast {
+                        let (to, from) = (Address::network(self.site), Address::network(network.site));
+                        let bytes = wire::message(to, from, INTRODUCTION, &channel.introduction());
+                        open.outgoing.submit(Unit { flags: wire::FIRST | wire::LAST, bytes });
+                    }
                     waiting.early.drain(..).for_each(|unit| open.outgoing.submit(unit));
                     self.send_due(network, &mut open, now_ns, true);
                     Link::Open(Box::new(open))
@@ -306,6 +324,38 @@ impl Peer {
                 }
             }
         }
+    }
+
+    /// Takes a message that a multicast will bring to the site: what the datagram is to have for it. `None`: the message is
+    /// to be submitted.
+    pub(crate) fn entry(&self, network: &Inner, message: &[u8]) -> Option<Vec<u8>> {
+        let mut state = self.state();
+        let Link::Open(open) = &mut state.link else { return None };
+        if message.len() > Outgoing::unit_bytes_of(network.body_bytes_max) {
+            return None; // It could not be repaired as one unit.
+        }
+        let now_ns = network.now_ns();
+        self.send_due(network, open, now_ns, true); // What was gathered comes first.
+        let unit = Unit { flags: wire::FIRST | wire::LAST, bytes: message.to_vec() };
+        let number = open.outgoing.multicast(now_ns, unit)?;
+        let mut entry = [open.theirs.to_le_bytes(), open.nonce.to_le_bytes()].concat();
+        // If it cannot be sealed, it is lost and repaired, as others are.
+        let _ = open.cipher.seal(open.nonce, &multicast::proof(number, message), &mut entry);
+        open.nonce += 1;
+        drop(state);
+        network.wake_if_idle();
+        Some(entry)
+    }
+
+    /// The site has said what its multicasts are known by.
+    pub(crate) fn introduced(&self, introduction: Option<Introduction>) {
+        *self.introduction.lock().unwrap_or_else(PoisonError::into_inner) = introduction;
+    }
+
+    /// Opens a multicast datagram, if it is this site's.
+    pub(crate) fn open_multicast(&self, header: PacketHeader, body: &[u8]) -> Option<Vec<u8>> {
+        let introduction = self.introduction.lock().unwrap_or_else(PoisonError::into_inner);
+        introduction.as_ref().filter(|known| known.session == header.session)?.open(header, body)
     }
 
     /// The site says that one of its ports takes nothing.

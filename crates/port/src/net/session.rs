@@ -31,7 +31,14 @@ struct Flying {
     sent_ns: u64,
     sent_count: u32,
     has_arrived: bool,
+    /// Its first sending was a multicast's.
+    by_multicast: bool,
 }
+
+/// Multicasts in a row that did not reach a site before it is sent datagrams of its own, and how many of those go before
+/// a multicast is tried again.
+const MULTICASTS_LOST_MAX: u32 = 8;
+const MULTICAST_AGAIN_AFTER: u32 = 1024;
 
 /// The sending end.
 pub(crate) struct Outgoing {
@@ -56,6 +63,9 @@ pub(crate) struct Outgoing {
     resend_ns: u64,
     /// The last acknowledgement had gaps: units may have been overtaken.
     has_gaps: bool,
+    /// Multicasts that had to be sent again, in a row, and messages since that were not multicast therefore.
+    multicasts_lost: u32,
+    multicasts_omitted: u32,
 }
 
 /// How an outgoing session is.
@@ -84,6 +94,8 @@ impl Outgoing {
             asked_ns: now_ns,
             resend_ns: u64::MAX,
             has_gaps: false,
+            multicasts_lost: 0,
+            multicasts_omitted: 0,
         }
     }
 
@@ -120,7 +132,7 @@ impl Outgoing {
             let Some(flying) = self.flying.pop_front() else { break };
             self.first += 1;
             if !flying.has_arrived {
-                self.arrived(now_ns, flying.sent_ns, flying.sent_count);
+                self.arrived(now_ns, &flying);
             }
         }
         self.arrived_end = self.arrived_end.max(below);
@@ -130,17 +142,20 @@ impl Outgoing {
             let Some(flying) = self.flying.get_mut((number - self.first) as usize) else { break };
             if !flying.has_arrived {
                 flying.has_arrived = true;
-                let (sent_ns, sent_count) = (flying.sent_ns, flying.sent_count);
-                self.arrived(now_ns, sent_ns, sent_count);
+                let flying = Flying { unit: Unit { flags: 0, bytes: Vec::new() }, ..*flying };
+                self.arrived(now_ns, &flying);
                 self.arrived_end = self.arrived_end.max(number + 1);
             }
         }
         true
     }
 
-    fn arrived(&mut self, now_ns: u64, sent_ns: u64, sent_count: u32) {
-        if sent_count == 1 {
-            let sample = now_ns.saturating_sub(sent_ns);
+    fn arrived(&mut self, now_ns: u64, flying: &Flying) {
+        if flying.sent_count == 1 {
+            if flying.by_multicast {
+                self.multicasts_lost = 0;
+            }
+            let sample = now_ns.saturating_sub(flying.sent_ns);
             if self.round_trip_ns == 0 {
                 (self.round_trip_ns, self.variation_ns) = (sample, sample / 2);
             } else {
@@ -181,8 +196,7 @@ impl Outgoing {
             self.waiting_bytes -= unit.bytes.len() + UNIT_HEADER_BYTES;
             let number = self.first + self.flying.len() as u64;
             bodies.put(number, &unit);
-            self.flying.push_back(Flying { unit, sent_ns: now_ns, sent_count: 1, has_arrived: false });
-            self.resend_ns = self.resend_ns.min(now_ns + self.resend_after_ns(1));
+            self.fly(now_ns, unit, false);
         }
         if bodies.has_any() {
             self.asked_ns = now_ns;
@@ -193,6 +207,29 @@ impl Outgoing {
             return vec![number.to_le_bytes().to_vec()];
         }
         bodies.finish()
+    }
+
+    fn fly(&mut self, now_ns: u64, unit: Unit, by_multicast: bool) {
+        self.flying.push_back(Flying { unit, sent_ns: now_ns, sent_count: 1, has_arrived: false, by_multicast });
+        self.resend_ns = self.resend_ns.min(now_ns + self.resend_after_ns(1));
+    }
+
+    /// Takes a unit that a multicast brings to the site now, and gives it its number. `None`: the unit is to be
+    /// submitted, because others wait before it, or because multicasts do not get there.
+    pub(crate) fn multicast(&mut self, now_ns: u64, unit: Unit) -> Option<u64> {
+        if !self.waiting.is_empty() || self.flying.len() as u64 >= self.congestion.min(WINDOW) {
+            return None;
+        }
+        if self.multicasts_lost >= MULTICASTS_LOST_MAX {
+            self.multicasts_omitted += 1;
+            if self.multicasts_omitted < MULTICAST_AGAIN_AFTER {
+                return None;
+            }
+            (self.multicasts_omitted, self.multicasts_lost) = (0, MULTICASTS_LOST_MAX - 1);
+        }
+        let number = self.first + self.flying.len() as u64;
+        self.fly(now_ns, unit, true);
+        Some(number)
     }
 
     /// Units that seem lost.
@@ -214,6 +251,7 @@ impl Outgoing {
             let is_overtaken = number + OVERTAKEN_BY < self.arrived_end && age > smoothed.max(RESEND_NS_MIN / 4);
             if (is_overtaken || age >= after) && budget > 0 {
                 budget -= 1;
+                self.multicasts_lost += u32::from(flying.by_multicast && flying.sent_count == 1);
                 flying.sent_ns = now_ns;
                 flying.sent_count += 1;
                 is_loss |= number >= self.loss_answered_to;
@@ -426,6 +464,37 @@ mod tests {
         assert_eq!(sender.bodies(0, false).len(), 0);
         (0..10).for_each(|_| sender.submit(unit()));
         assert_eq!(sender.bodies(0, false).len(), 2);
+    }
+
+    #[test]
+    fn what_a_multicast_does_not_bring_the_session_does_and_then_multicasts_are_left() {
+        let mut sender = Outgoing::new(0, u64::MAX / 4, 200);
+        let mut receiver = Incoming::default();
+        let (mut now, mut tried) = (0, 0);
+        for no in 0..2 * u64::from(MULTICAST_AGAIN_AFTER) {
+            let unit = Unit { flags: FIRST | LAST, bytes: no.to_le_bytes().to_vec() };
+            match sender.multicast(now, unit.clone()) {
+                Some(_) => tried += 1, // It is lost.
+                None => sender.submit(unit),
+            }
+            let mut arrived = Vec::new();
+            while arrived.is_empty() {
+                for body in sender.bodies(now, true) {
+                    arrived.extend(receiver.receive(&body).unwrap());
+                }
+                now += RESEND_NS_MIN;
+            }
+            assert_eq!(arrived, [no.to_le_bytes().to_vec()]);
+            assert!(sender.acknowledged(now, &receiver.acknowledgement()));
+        }
+        // Eight, and another one each time that it might have become better.
+        assert_eq!(tried, MULTICASTS_LOST_MAX + 1);
+        // It has: what the multicast brings is a unit as any other.
+        sender.multicasts_lost = 0;
+        let number = sender.multicast(now, Unit { flags: FIRST | LAST, bytes: vec![1] }).expect("a number");
+        let body = [&number.to_le_bytes()[..], &[0, 0, 3, 1, 0, 1]].concat();
+        assert_eq!(receiver.receive(&body).unwrap(), [vec![1]]);
+        assert!(sender.acknowledged(now, &receiver.acknowledgement()) && sender.is_drained());
     }
 
     #[test]

@@ -4,16 +4,18 @@
 //! offset  size  field
 //!      0     2  magic, "LP"
 //!      2     1  version, 1
-//!      3     1  kind: 1 open, 2 opened, 3 data, 4 acknowledgement
+//!      3     1  kind: 1 open, 2 opened, 3 data, 4 acknowledgement, 5 multicast
 //!      4     8  session: of who receives it; in "open" of who sends it
 //!     12     8  nonce: counts the datagrams of this session and direction
-//!     20        body; sealed for kinds 3 and 4 unless the network is trusted
+//!     20        body; sealed for kinds 3 to 5 unless the network is trusted
 //!
 //! open             0 site of who opens u32, 4 site that it is for u32, 8 first message of the handshake
 //! opened           0 second message of the handshake; what it carries: session of who answers u64
 //! data             0 number of the first unit u64, then units: 0 number - first u16, 2 flags u8 (1 first of a message,
 //!                  2 last), 3 length u16, 5 bytes. Without units it only asks for an acknowledgement
 //! acknowledgement  0 all units below this were received u64, 8 bit i: unit (that + 1 + i) was too u64
+//!
+//! multicast        see `multicast.rs`
 //!
 //! message, cut into units: 0 address u128, 16 sender's address u128, 32 type u32, 36 version u16, 38 bytes
 //! ```
@@ -45,6 +47,7 @@ pub(crate) enum PacketKind {
     Opened = 2,
     Data = 3,
     Acknowledgement = 4,
+    Multicast = 5,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +79,7 @@ impl PacketHeader {
             2 => PacketKind::Opened,
             3 => PacketKind::Data,
             4 => PacketKind::Acknowledgement,
+            5 => PacketKind::Multicast,
             _ => return None,
         };
         let mut rest = &header[4..];
@@ -91,14 +95,20 @@ pub(crate) struct Unit {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// Cuts a message into units of at most `unit_bytes`.
-pub(crate) fn cut(to: Address, from: Address, kind: Kind, bytes: &[u8], unit_bytes: usize) -> Vec<Unit> {
+/// A message as it is cut into units.
+pub(crate) fn message(to: Address, from: Address, kind: Kind, bytes: &[u8]) -> Vec<u8> {
     let mut message = Vec::with_capacity(MESSAGE_HEADER_BYTES + bytes.len());
     message.extend_from_slice(&to.to_bytes());
     message.extend_from_slice(&from.to_bytes());
     message.extend_from_slice(&kind.id.to_le_bytes());
     message.extend_from_slice(&kind.version.to_le_bytes());
     message.extend_from_slice(bytes);
+    message
+}
+
+/// Cuts a message into units of at most `unit_bytes`.
+pub(crate) fn cut(to: Address, from: Address, kind: Kind, bytes: &[u8], unit_bytes: usize) -> Vec<Unit> {
+    let message = message(to, from, kind, bytes);
     let count = message.len().div_ceil(unit_bytes);
     if count == 1 {
         return vec![Unit { flags: FIRST | LAST, bytes: message }];
@@ -201,7 +211,7 @@ mod tests {
             b"LP",
             b"XP\x01\x03aaaaaaaabbbbbbbb",
             b"LP\x02\x03aaaaaaaabbbbbbbb",
-            b"LP\x01\x05aaaaaaaabbbbbbbb",
+            b"LP\x01\x06aaaaaaaabbbbbbbb",
         ] {
             assert_eq!(PacketHeader::from_bytes(bytes), None, "{bytes:?}");
         }
