@@ -208,6 +208,15 @@ fn compare(
 mod tests {
     use super::*;
 
+    /// Found by a campaign: a restart could not read the log page with a commit, wrote a page of that transaction anew, and was cut; the
+    /// next could read it, and took the page for newer than the commit's change.
+    #[test]
+    fn a_log_page_that_can_be_read_again_finds_no_newer_versions() {
+        if let Err(broken) = round(Protocol::CfcEx, 285, &mut Report::default()) {
+            panic!("{broken}");
+        }
+    }
+
     #[test]
     fn records_of_several_transactions_in_one_page_survive_random_power_cuts() {
         for protocol in [Protocol::Wal, Protocol::CfcEx, Protocol::AfcEx] {

@@ -2,7 +2,8 @@
 //!
 //! Flags that were being programmed when power failed may read one way now and the other way next time. So what this restart decides
 //! about transactions that may have been running is written into an *outcome page* before anything else, and then every page with
-//! pending records of theirs is written again without any. The blocks that were open are emptied and erased last.
+//! pending records of theirs is written again without any. In between, the blocks
+//! that were open are emptied and erased.
 //!
 //! An outcome page holds a count (4 bytes), then by transaction its number and 1 if it is committed, else 0 (4 bytes each).
 
@@ -53,6 +54,9 @@ pub(super) fn open<N: Nand>(nand: N, config: ExtendedConfig) -> Result<ExtendedS
         fates.iter().filter(|(xid, _)| is_recent(**xid)).map(|(x, f)| (*x, *f)).collect(),
     )?;
     let settle = place(&mut core, &mut tables, &mounted, &fates, is_recent);
+    // Only now is it certain what was committed: a log page that could not be read is gone for good. What follows writes versions that
+    // are newer than the changes which such a page might have told of (E4).
+    mounted.empty_blocks(&mut core, &mut tables)?;
     let mut store = ExtendedStore {
         core,
         tables,
@@ -81,7 +85,6 @@ pub(super) fn open<N: Nand>(nand: N, config: ExtendedConfig) -> Result<ExtendedS
         store.core.kill(pba);
     }
     store.core.low = store.next_xid;
-    mounted.empty_blocks(&mut store.core, &mut store.tables)?;
     finish(&mut store.core, &mut store.tables)?;
     Ok(store)
 }
