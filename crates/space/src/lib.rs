@@ -200,7 +200,8 @@ impl Space {
                 return Ok(run);
             }
             self.grow(count, page_count)?;
-            self.words[HINT].store(page_count, Relaxed);
+            // From the last map's beginning on: free pages at the old end are the first of the run, wherever the end was.
+            self.words[HINT].store(page_count - page_count % bits, Relaxed);
         }
     }
 
