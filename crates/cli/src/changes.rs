@@ -1,6 +1,7 @@
-//! What committed transactions changed, as lines: `changes`.
+//! What committed transactions changed, as lines: `changes`. It does not wait for more: while it has the environment open, nobody
+//! else can commit.
 
-use ledgerstone::{Change, ChangeFeed, ChangeValue, CommittedChanges, Lsn};
+use ledgerstone::{Change, ChangeValue, CommittedChanges, Lsn};
 use serde_json::{Value, json};
 
 use crate::args::DirArgs;
@@ -22,14 +23,11 @@ pub struct ChangesArgs {
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
     /// Forget the feed of this name instead: the log is not kept for it any more (exit code 1 if there is none).
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["name", "from", "follow"])]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["name", "from"])]
     pub forget: Option<String>,
     /// Only changes of this table.
     #[arg(long, value_name = "TABLE")]
     pub table: Option<String>,
-    /// Wait for more.
-    #[arg(long)]
-    pub follow: bool,
 }
 
 pub(crate) fn run(args: &ChangesArgs, output: &Output) -> anyhow::Result<Outcome> {
@@ -43,7 +41,7 @@ pub(crate) fn run(args: &ChangesArgs, output: &Output) -> anyhow::Result<Outcome
         Some(name) => env.named_changes(name)?,
         None => env.changes(Lsn(args.from))?,
     };
-    while let Some(commit) = next(&mut feed, args.follow)? {
+    while let Some(commit) = feed.next()? {
         for change in &commit.changes {
             if args.table.is_none() || args.table == change.table {
                 show(&commit, change, output)?;
@@ -58,10 +56,6 @@ pub(crate) fn run(args: &ChangesArgs, output: &Output) -> anyhow::Result<Outcome
     drop(feed);
     env.close()?;
     Ok(Outcome::Done)
-}
-
-fn next(feed: &mut ChangeFeed, follow: bool) -> Result<Option<CommittedChanges>, ledgerstone::Error> {
-    if follow { feed.follow(None) } else { feed.next() }
 }
 
 fn show(commit: &CommittedChanges, change: &Change, output: &Output) -> std::io::Result<()> {

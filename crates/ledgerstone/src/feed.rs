@@ -22,19 +22,22 @@
 //!     that it took back itself (to a savepoint, in a nested transaction).
 //! C2. The position is behind a commit. Of the transactions that were open there the records before it are found by their
 //!     chains, so the log is needed from their first records on: that is what the feed's pin keeps.
-//!     Records of a bulk load come as pages, and are not shown: read the new table when it appears.
-//! C3. A table has the name that it had when the transaction committed.
+//! C3. A table has the name that it has when the transaction commits, or had before if the transaction drops it.
+//! C4. A bulk load fills a new tree with whole leaves. A leaf of a tree that its transaction made shows the keys that no record
+//!     before it named; the others were moved there by a split.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ledgerstone_lock::Mode;
-use ledgerstone_log::{LogPin, LogReader, Record, RecordKind};
+use ledgerstone_log::{LogPin, LogReader, Record, RecordKind, RecordView};
 use ledgerstone_page::{Lsn, PageId, Xid};
 use ledgerstone_region::sync;
-use ledgerstone_structures::{Direction, Side, record_change};
+use ledgerstone_space::OP_SPACE_SET;
+use ledgerstone_structures::{Direction, Side, leaf_change, record_change};
 use ledgerstone_txn::Durability;
 
 use crate::env::Inner;
@@ -101,6 +104,8 @@ pub struct CommittedChanges {
 struct Open {
     first: Lsn,
     changes: Vec<(Lsn, Raw)>,
+    /// The trees that it made, by their roots, and the records that named each of their keys first (C4).
+    made: BTreeMap<PageId, BTreeMap<Vec<u8>, Lsn>>,
 }
 
 /// A change as the log has it.
@@ -305,37 +310,38 @@ impl ChangeFeed {
             before.push(earlier);
         }
         let first = before.last().map_or(record.lsn(), Record::lsn);
-        let mut open = Open { first, changes: Vec::new() };
+        let mut open = Open { first, ..Open::default() };
         before.iter().rev().for_each(|earlier| open.take(earlier));
         Ok(open)
     }
 
     /// The changes of a transaction that commits, with names; changes of the catalog change the names (C3).
     fn name_all(&mut self, open: Open) -> Vec<Change> {
+        let mut dropped = BTreeMap::new();
+        for (_, raw) in open.changes.iter().filter(|(_, raw)| raw.root == CATALOG_ROOT) {
+            dropped.extend(self.rename(raw, true));
+        }
         let mut changes = Vec::new();
         for (_, raw) in open.changes {
-            if raw.root == CATALOG_ROOT {
-                self.rename(&raw, true);
-            } else if !self.env.is_internal(raw.root) {
-                let table = self.names.get(&raw.root).cloned();
+            if raw.root != CATALOG_ROOT && !self.env.is_internal(raw.root) {
+                let table = self.names.get(&raw.root).or_else(|| dropped.get(&raw.root)).cloned();
                 changes.push(Change { table, root: raw.root, key: raw.key, old: raw.old, new: raw.new });
             }
         }
         changes
     }
 
-    /// Makes, or takes back, a change of the catalog.
-    fn rename(&mut self, raw: &Raw, is_forward: bool) {
+    /// Makes, or takes back, a change of the catalog; says which tree has lost its name by it.
+    fn rename(&mut self, raw: &Raw, is_forward: bool) -> Option<(PageId, String)> {
         let (gone, come) = if is_forward { (&raw.old, &raw.new) } else { (&raw.new, &raw.old) };
         let name = String::from_utf8_lossy(&raw.key).into_owned();
         // A rename takes the old name away and sets the new one, in either order.
-        match root_of(gone) {
-            Some(root) if self.names.get(&root) == Some(&name) => drop(self.names.remove(&root)),
-            _ => {}
-        }
+        let lost = root_of(gone).filter(|root| self.names.get(root) == Some(&name));
+        let lost = lost.and_then(|root| Some((root, self.names.remove(&root)?)));
         if let Some(root) = root_of(come) {
             self.names.insert(root, name);
         }
+        lost
     }
 
     /// Takes back the committed changes of the catalog from `upto` to the position: the names there.
@@ -378,15 +384,43 @@ impl Open {
                         old: value_of(change.old),
                         new: value_of(change.new),
                     };
+                    if let Some(keys) = self.made.get_mut(&raw.root) {
+                        keys.entry(raw.key.clone()).or_insert(view.lsn());
+                    }
                     self.changes.push((view.lsn(), raw));
                 }
             }
+            RecordKind::Group => self.take_group(&view),
             // What it undoes lies behind where the rollback goes on.
             RecordKind::Compensation => {
-                let keep = view.undo_next();
-                self.changes.retain(|(lsn, _)| *lsn <= keep);
+                while let Some((lsn, raw)) = self.changes.pop_if(|(lsn, _)| *lsn > view.undo_next()) {
+                    if let Some(keys) = self.made.get_mut(&raw.root)
+                        && keys.get(&raw.key) == Some(&lsn)
+                    {
+                        keys.remove(&raw.key);
+                    }
+                }
             }
             _ => {}
+        }
+    }
+
+    /// C4.
+    fn take_group(&mut self, group: &RecordView<'_>) {
+        let lsn = group.lsn();
+        let takes_pages = group.parts().flatten().any(|part| part.op == OP_SPACE_SET);
+        for part in group.parts().flatten() {
+            let Some(leaf) = leaf_change(part.op, part.args) else { continue };
+            if takes_pages && part.page == leaf.root && leaf.records.is_empty() {
+                self.made.insert(leaf.root, BTreeMap::new());
+            } else if let Some(keys) = self.made.get_mut(&leaf.root) {
+                for (key, value) in leaf.records {
+                    let Entry::Vacant(place) = keys.entry(key.clone()) else { continue };
+                    place.insert(lsn);
+                    let raw = Raw { root: leaf.root, key, old: ChangeValue::Absent, new: value_of(value) };
+                    self.changes.push((lsn, raw));
+                }
+            }
         }
     }
 }

@@ -157,6 +157,101 @@ fn tables_have_the_names_they_had() {
 }
 
 #[test]
+fn renames_are_followed_forward_and_back() {
+    let disk = SimDisk::new();
+    let env = tiny().open_on(Arc::new(disk.clone())).unwrap();
+    let from = env.changes(Lsn(u64::MAX)).unwrap().position();
+    put(&env, "a", 1, b"1");
+    put(&env, "b", 2, b"2");
+    // Names swapped in one transaction, with changes around: they have the name of the commit.
+    env.transact(|txn| {
+        txn.bytes("a")?.put(&key(3), b"3")?;
+        txn.rename_table("a", "c")?;
+        txn.rename_table("b", "a")?;
+        txn.rename_table("c", "b")?;
+        txn.bytes("a")?.put(&key(4), b"4")
+    })
+    .unwrap();
+    put(&env, "a", 5, b"5");
+    put(&env, "b", 6, b"6");
+    let not_kept = env.begin().unwrap();
+    not_kept.rename_table("a", "gone").unwrap();
+    not_kept.abort().unwrap();
+    put(&env, "a", 7, b"7");
+    env.transact(|txn| {
+        txn.bytes("a")?.put(&key(8), b"8")?;
+        txn.rename_table("a", "z")?;
+        txn.drop_table("z")
+    })
+    .unwrap();
+    let expected = [("a", 1), ("b", 2), ("b", 3), ("a", 4), ("a", 5), ("b", 6), ("a", 7)];
+    let check = |env: &Environment| {
+        let commits = all(&mut env.changes(from).unwrap());
+        let told: Vec<_> = commits.iter().flat_map(|commit| &commit.changes).collect();
+        let (last, others) = told.split_last().unwrap();
+        let names: Vec<_> = others.iter().map(|c| (c.table.clone().unwrap(), c.key.clone())).collect();
+        assert_eq!(names, expected.map(|(table, n)| (table.to_string(), key(n))));
+        assert_eq!((last.key.clone(), last.table.is_some()), (key(8), true));
+        // From every position on, the same names: those before the newest are found by taking renames back.
+        for (no, commit) in commits.iter().enumerate() {
+            assert_eq!(all(&mut env.changes(commit.position).unwrap()), commits[no + 1..], "behind commit {no}");
+        }
+    };
+    check(&env);
+    let crashed = disk.after_crash(1);
+    drop(env);
+    check(&tiny().open_on(Arc::new(crashed)).unwrap());
+}
+
+#[test]
+fn records_of_a_bulk_load_are_shown_each_once() {
+    let disk = SimDisk::new();
+    let env = whole(&disk);
+    let mut feed = env.changes(Lsn(u64::MAX)).unwrap();
+    let mut replica = Replica::default();
+    let load = |txn: &ledgerstone::Transaction, name: &str, count: u64, large: u64| {
+        let mut table = txn.bytes_or_create(name)?;
+        table.load_sorted((0..count).map(|n| {
+            // Every so often one that lies outside of the leaves, with which those before it are put one by one.
+            let len = if large > 0 && n % large == large - 1 { 5000 } else { n % 50 };
+            (key(n), vec![7; len as usize])
+        }))
+    };
+    env.transact(|txn| load(txn, "plain", 500, 0)).unwrap();
+    env.transact(|txn| load(txn, "large", 500, 60)).unwrap();
+    env.transact(|txn| load(txn, "few", 3, 0)).unwrap();
+    env.transact(|txn| txn.bytes_or_create("there before").map(drop)).unwrap();
+    env.transact(|txn| {
+        load(txn, "there before", 300, 0)?;
+        // Changes of what was loaded, and splits of its leaves; some of it taken back.
+        let table = txn.bytes("there before")?;
+        (0..300).step_by(3).try_for_each(|n| table.put(&key(n), &[1; 100]))?;
+        let savepoint = txn.savepoint()?;
+        (0..300).step_by(2).try_for_each(|n| table.put(&[key(n), vec![0]].concat(), &[2; 90]))?;
+        txn.rollback_to(savepoint)?;
+        table.delete(&key(7))?;
+        table.put(&[key(4), vec![0]].concat(), &[3; 90])
+    })
+    .unwrap();
+    let lost = env.begin().unwrap();
+    load(&lost, "lost", 400, 0).unwrap();
+    lost.abort().unwrap();
+    env.transact(|txn| {
+        let savepoint = txn.savepoint()?;
+        load(txn, "taken back", 400, 0)?;
+        txn.rollback_to(savepoint)?;
+        load(txn, "loaded again", 200, 0).map(drop)
+    })
+    .unwrap();
+    let commits = all(&mut feed);
+    let loaded = &commits[0].changes;
+    assert_eq!(loaded.len(), 500);
+    assert!(loaded.iter().all(|change| change.table.as_deref() == Some("plain") && change.old == ChangeValue::Absent));
+    replica.apply(&commits);
+    assert!(replica.0 == read(&env).unwrap(), "the replica differs");
+}
+
+#[test]
 fn a_follower_waits_and_sees_only_what_is_durable() {
     let disk = SimDisk::new();
     let env = open(&disk).unwrap();

@@ -26,7 +26,8 @@ use ledgerstone_space::Space;
 use ledgerstone_txn::Engine;
 
 pub use btree::{
-    Direction, Loader, Moved, Packed, Purged, Read, RecordChange, Scan, Side, Tree, TreeReport, record_change,
+    Direction, LeafChange, Loader, Moved, Packed, Purged, Read, RecordChange, Scan, Side, Tree, TreeReport,
+    leaf_change, record_change,
 };
 pub use error::TreeError;
 pub use to_free::{PagesOf, ToFree};

@@ -2,9 +2,9 @@
 
 use ledgerstone_page::{OpId, PageId};
 
-use super::args::{InsertArgs, PatchArgs, ReplaceArgs, read_place};
-use super::node::{BLOB, GHOST};
-use super::ops::{OP_NODE_DELETE, OP_NODE_INSERT, OP_NODE_PATCH, OP_NODE_REPLACE, OP_NODE_REVIVE};
+use super::args::{FormatArgs, InsertArgs, PatchArgs, ReplaceArgs, read_place};
+use super::node::{BLOB, GHOST, VALUE_LEN};
+use super::ops::{OP_NODE_DELETE, OP_NODE_FORMAT, OP_NODE_INSERT, OP_NODE_PATCH, OP_NODE_REPLACE, OP_NODE_REVIVE};
 use crate::blob::BlobRef;
 
 /// A record's value on one side of a change.
@@ -57,6 +57,32 @@ pub fn record_change(op: OpId, args: &[u8]) -> Option<RecordChange<'_>> {
         _ => return None,
     };
     Some(RecordChange { root: place.root, key: place.key, old, new })
+}
+
+/// A leaf as an operation makes it, whole.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeafChange<'a> {
+    /// Root page of the tree.
+    pub root: PageId,
+    /// Its records, ghosts left out, in the order of their keys.
+    pub records: Vec<(Vec<u8>, Side<'a>)>,
+}
+
+/// The leaf that an operation makes: of a bulk load, of a split, or the only leaf of a new tree, which is empty and its root.
+/// `None` if it makes none, or the arguments cannot be read. For any bytes.
+#[must_use]
+pub fn leaf_change(op: OpId, args: &[u8]) -> Option<LeafChange<'_>> {
+    if op != OP_NODE_FORMAT {
+        return None;
+    }
+    let a = FormatArgs::read(args).filter(|a| a.level == 0)?;
+    let mut records = Vec::new();
+    for entry in a.entries.iter().filter(|entry| entry.header & GHOST == 0) {
+        // Without the pad behind it.
+        let value = entry.value.get(..usize::from(entry.header & VALUE_LEN))?;
+        records.push((entry.key(), side(entry.header, value)));
+    }
+    Some(LeafChange { root: a.root, records })
 }
 
 fn side(header: u16, value: &[u8]) -> Side<'_> {

@@ -53,7 +53,7 @@ mod write;
 mod node_tests;
 
 pub use bulk::Loader;
-pub use change::{RecordChange, Side, record_change};
+pub use change::{LeafChange, RecordChange, Side, leaf_change, record_change};
 pub use check::TreeReport;
 pub use ghost::Purged;
 pub use pack::Packed;
