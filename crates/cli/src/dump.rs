@@ -5,10 +5,10 @@ use std::io::{BufReader, BufWriter, Write};
 use std::ops::ControlFlow;
 
 use anyhow::Context;
-use ledgerstone::{DumpFormat, DumpOptions, DumpProgress, Duplicates, LoadOptions};
+use ledgerstone::{DumpFormat, DumpOptions, DumpProgress, Duplicates, Environment, Error, LoadOptions};
 
 use crate::args::DirArgs;
-use crate::commands::open;
+use crate::commands::{open, open_to_read};
 use crate::outcome::Outcome;
 use crate::output::Output;
 use crate::progress::{Progress, Unit};
@@ -54,7 +54,7 @@ pub struct LoadArgs {
 }
 
 pub(crate) fn dump(args: &DumpArgs, output: &Output) -> anyhow::Result<Outcome> {
-    let env = open(&args.at)?;
+    let env = open_to_read(&args.at)?;
     let format = if args.print { DumpFormat::Print } else { DumpFormat::ByteValue };
     let options = args.table.iter().fold(DumpOptions::default().format(format), |options, table| options.table(table));
     let mut bar = Progress::new(output);
@@ -62,17 +62,27 @@ pub(crate) fn dump(args: &DumpArgs, output: &Output) -> anyhow::Result<Outcome> 
         bar.show("dump", at.record_count, 0, Unit::Count);
         ControlFlow::Continue(())
     };
+    let mut dump = |to: &mut dyn Write| env.dump(to, &options, &mut progress).map_err(|error| explain(&env, error));
     if args.file == "-" {
-        env.dump(&mut BufWriter::with_capacity(1 << 16, std::io::stdout().lock()), &options, &mut progress)?;
+        dump(&mut BufWriter::with_capacity(1 << 16, std::io::stdout().lock()))?;
     } else {
         let cannot = || format!("cannot write {}", args.file);
         let mut to = BufWriter::with_capacity(1 << 16, File::create(&args.file).with_context(cannot)?);
-        env.dump(&mut to, &options, &mut progress)?;
+        dump(&mut to)?;
         to.flush().with_context(cannot)?;
         to.get_ref().sync_all().with_context(cannot)?;
     }
     env.close()?;
     Ok(Outcome::Done)
+}
+
+/// Nobody writes beside this command: a snapshot is too old only while it is not known what it would have to show.
+fn explain(env: &Environment, error: Error) -> anyhow::Error {
+    let doubt_count = env.in_doubt().len();
+    if doubt_count == 0 || !matches!(error, Error::SnapshotTooOld { .. }) {
+        return error.into();
+    }
+    anyhow::anyhow!("{doubt_count} transactions are in doubt: decide them first (ledgerstone prepared DIR list)")
 }
 
 pub(crate) fn load(args: &LoadArgs, output: &Output) -> anyhow::Result<Outcome> {

@@ -3,6 +3,7 @@
 mod common;
 
 use std::ops::ControlFlow;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
@@ -86,6 +87,92 @@ fn chosen_tables_are_dumped_and_a_missing_one_is_named() {
     assert!(matches!(cancelled, Err(Error::Cancelled)));
 }
 
+/// Gives the text on to `then`, once, when the first records have been written.
+struct Midway<F: FnMut()> {
+    text: Vec<u8>,
+    then: Option<F>,
+}
+
+impl<F: FnMut()> std::io::Write for Midway<F> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.text.extend_from_slice(bytes);
+        if self.text.len() > 2000
+            && let Some(mut then) = self.then.take()
+        {
+            then();
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_dump_is_of_one_moment_and_neither_waits_nor_keeps_waiting() {
+    let mut state = State::new();
+    for table in ["a", "b"] {
+        state.insert(table.to_string(), (0..400).map(|n| (key(n), vec![n as u8; 40])).collect());
+    }
+    let env = with(&state);
+    let waiting = env.begin().unwrap();
+    waiting.bytes("b").unwrap().put(&key(5), b"not committed").unwrap();
+    let writer = env.clone();
+    // On the dump's own thread: a lock between the two would never be given.
+    let then = || {
+        for (table, n) in [("a", 399), ("b", 0), ("b", 399)] {
+            writer.transact(|txn| txn.bytes(table)?.put(&key(n), b"later")).unwrap();
+        }
+        writer.transact(|txn| txn.drop_table("a")).unwrap();
+        writer.reclaim().unwrap();
+    };
+    let mut midway = Midway { text: Vec::new(), then: Some(then) };
+    env.dump(&mut midway, &DumpOptions::default(), &mut |_| ControlFlow::Continue(())).unwrap();
+    assert!(midway.then.is_none());
+    waiting.abort().unwrap();
+    let again = open(&SimDisk::new()).unwrap();
+    load(&again, &midway.text, &LoadOptions::default()).unwrap();
+    assert!(read(&again).unwrap() == state, "not the moment at which the dump began");
+}
+
+#[test]
+fn a_dump_that_is_too_old_says_what_to_do_and_a_locked_one_ends() {
+    let state: State = [("a".to_string(), (0..600).map(|n| (key(n), vec![n as u8; 40])).collect())].into();
+    let disk = SimDisk::new();
+    let env = tiny().version_store_bytes(16 << 10).open_on(Arc::new(disk)).unwrap();
+    env.load(&mut &dump(&with(&state), &DumpOptions::default())[..], &LoadOptions::default(), &mut |_| {
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    let writer = env.clone();
+    let busy = || {
+        writer
+            .transact(|txn| {
+                let other = txn.bytes_or_create("other")?;
+                (0..2000).try_for_each(|n| other.put(&key(n), &[1; 60]))
+            })
+            .unwrap();
+        writer
+            .transact(|txn| {
+                let other = txn.bytes("other")?;
+                (0..2000).try_for_each(|n| other.put(&key(n), &[2; 60]))
+            })
+            .unwrap();
+    };
+    let mut midway = Midway { text: Vec::new(), then: Some(busy) };
+    let refused = env.dump(&mut midway, &DumpOptions::default(), &mut |_| ControlFlow::Continue(()));
+    let error = refused.expect_err("16 KiB cannot hold what was written");
+    assert!(matches!(error, Error::SnapshotTooOld { .. }), "{error}");
+    assert!(error.to_string().contains("version_store_bytes"), "{error}");
+    let mut midway = Midway { text: Vec::new(), then: Some(busy) };
+    let options = DumpOptions::default().table("a").locked(true);
+    env.dump(&mut midway, &options, &mut |_| ControlFlow::Continue(())).unwrap();
+    let again = open(&SimDisk::new()).unwrap();
+    load(&again, &midway.text, &LoadOptions::default()).unwrap();
+    assert!(read(&again).unwrap() == state);
+}
+
 #[test]
 fn duplicates_are_refused_or_numbered() {
     let text = b"VERSION=3\nformat=print\ntype=btree\nduplicates=1\nHEADER=END\n k\n a\n k\n b\n l\n c\nDATA=END\n";
@@ -111,54 +198,104 @@ fn a_damaged_dump_is_refused_with_its_line_and_whole_transactions_stay() {
     assert!(read(&env).unwrap()["t"].is_empty(), "one transaction: nothing");
 }
 
-/// What Debian's tools make of this input, or what they made when the golden files were written.
-fn berkeley(kind: &str, dump_args: &[&str], golden: &str) -> String {
+/// Runs one of Berkeley DB's tools as Debian calls them, with `input`; `None` if it is not installed.
+fn berkeley(tool: &str, args: &[&str], file: &Path, input: &str) -> Option<String> {
+    let is_there = |program: &String| Command::new(program).arg("-V").output().is_ok_and(|out| out.status.success());
+    let program = ["db5.3_", "db_"].map(|prefix| format!("{prefix}{tool}")).into_iter().find(is_there)?;
+    let mut command = Command::new(program);
+    command.args(args).arg(file).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    std::io::Write::write_all(&mut child.stdin.take().unwrap(), input.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{tool} {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    Some(String::from_utf8(output.stdout).unwrap())
+}
+
+/// Dumps to read: what the golden file holds and, where Berkeley DB's tools are installed, what they make now.
+fn dumps_of(input: &str, load: &[&str], dump: &[&str], golden: &str) -> Vec<String> {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("x.db");
-    let tool = |name: &str| ["db5.3_", "db_"].map(|prefix| format!("{prefix}{name}"));
-    let run = |name: &str, args: &[&str], input: &str| -> Option<String> {
-        let program =
-            tool(name).into_iter().find(|p| Command::new(p).arg("-V").output().is_ok_and(|o| o.status.success()))?;
-        let mut child =
-            Command::new(program).args(args).arg(&file).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().ok()?;
-        std::io::Write::write_all(&mut child.stdin.take()?, input.as_bytes()).ok()?;
-        let output = child.wait_with_output().ok()?;
-        output.status.success().then(|| String::from_utf8(output.stdout).ok())?
-    };
-    let input = match kind {
-        "recno" => "one\nback\\\\slash\nthree\n".to_string(),
-        _ => "apple\nred\npear\n\\00\\ff\nempty\n\n".to_string(),
-    };
-    if run("load", &["-T", "-t", kind], &input).is_some() {
-        return run("dump", dump_args, "").expect("a file that was loaded can be dumped");
-    }
-    golden.to_string()
+    let made = berkeley("load", load, &file, input).and_then(|_| berkeley("dump", dump, &file, ""));
+    std::iter::once(golden.to_string()).chain(made).collect()
+}
+
+fn loaded(text: &str, options: &LoadOptions) -> State {
+    let env = open(&SimDisk::new()).unwrap();
+    load(&env, text.as_bytes(), options).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    read(&env).unwrap()
+}
+
+fn table<K: AsRef<[u8]>, V: AsRef<[u8]>>(name: &str, records: impl IntoIterator<Item = (K, V)>) -> State {
+    let records = records.into_iter().map(|(key, value)| (key.as_ref().to_vec(), value.as_ref().to_vec())).collect();
+    [(name.to_string(), records)].into()
 }
 
 #[test]
 fn what_berkeley_db_dumps_loads() {
-    let expected: [(&[u8], &[u8]); 3] = [(b"apple", b"red"), (b"empty", b""), (b"pear", b"\x00\xff")];
-    for (kind, args, golden) in [
+    let options = LoadOptions::default().table("t");
+    let pairs = "apple\nred\npear\n\\00\\ff\nempty\n\n";
+    let expected = table("t", [(&b"apple"[..], &b"red"[..]), (b"empty", b""), (b"pear", b"\x00\xff")]);
+    for (kind, dump, golden) in [
         ("btree", &[][..], include_str!("golden/db_dump_btree.txt")),
         ("btree", &["-p"], include_str!("golden/db_dump_btree_print.txt")),
+        ("btree", &["-r"], include_str!("golden/db_dump_btree.txt")),
         ("hash", &[], include_str!("golden/db_dump_hash.txt")),
     ] {
-        let env = open(&SimDisk::new()).unwrap();
-        for text in [golden.to_string(), berkeley(kind, args, golden)] {
-            load(&env, text.as_bytes(), &LoadOptions::default().table("t")).unwrap_or_else(|e| panic!("{e}\n{text}"));
-            let found = read(&env).unwrap().remove("t").unwrap();
-            assert_eq!(found, expected.map(|(key, value)| (key.to_vec(), value.to_vec())).into(), "{kind} {args:?}");
+        for text in dumps_of(pairs, &["-T", "-t", kind, "-c", "chksum=1"], dump, golden) {
+            assert_eq!(loaded(&text, &options), expected, "{kind} {dump:?}\n{text}");
         }
     }
-    let numbered: [(u32, &[u8]); 3] = [(1, b"one"), (2, b"back\\slash"), (3, b"three")];
-    for (args, golden) in
-        [(&[][..], include_str!("golden/db_dump_recno.txt")), (&["-k"], include_str!("golden/db_dump_recno_keys.txt"))]
-    {
-        for text in [golden.to_string(), berkeley("recno", args, golden)] {
-            let env = Arc::new(open(&SimDisk::new()).unwrap());
-            load(&env, text.as_bytes(), &LoadOptions::default().table("t")).unwrap_or_else(|e| panic!("{e}\n{text}"));
-            let found = read(&env).unwrap().remove("t").unwrap();
-            assert_eq!(found, numbered.map(|(n, value)| (n.to_be_bytes().to_vec(), value.to_vec())).into(), "{text}");
+    let lines = "one\nback\\\\slash\nthree\n";
+    let values: [&[u8]; 3] = [b"one", b"back\\slash", b"three"];
+    let numbered = |width: usize| {
+        let padded = values.map(|value| [value, &vec![b' '; width.saturating_sub(value.len())]].concat());
+        table("t", (1u32..).map(u32::to_be_bytes).zip(padded))
+    };
+    for (kind, load, dump, golden, width) in [
+        ("recno", &[][..], &[][..], include_str!("golden/db_dump_recno.txt"), 0),
+        ("recno", &[], &["-k"], include_str!("golden/db_dump_recno_keys.txt"), 0),
+        ("queue", &["-c", "re_len=12"], &["-k"], include_str!("golden/db_dump_queue.txt"), 12),
+    ] {
+        for text in dumps_of(lines, &[&["-T", "-t", kind], load].concat(), dump, golden) {
+            assert_eq!(loaded(&text, &options), numbered(width), "{kind} {dump:?}\n{text}");
         }
+    }
+}
+
+#[test]
+fn a_berkeley_db_file_of_several_databases_becomes_as_many_tables() {
+    let text = "VERSION=3\nformat=print\ndatabase=one\ntype=btree\nHEADER=END\n k\n v\nDATA=END\n\
+                VERSION=3\nformat=print\ndatabase=a b\\0a\\\\\ntype=hash\nHEADER=END\n \n \\00\nDATA=END\n";
+    let expected: State = [table("one", [("k", "v")]), table("a b\n\\", [("", "\0")])].into_iter().flatten().collect();
+    for text in dumps_of(text, &[], &[], text) {
+        assert_eq!(loaded(&text, &LoadOptions::default()), expected, "{text}");
+    }
+    let text = "VERSION=3\nformat=print\ntype=btree\nduplicates=1\nHEADER=END\n k\n b\n k\n a\n l\n c\nDATA=END\n";
+    let options = LoadOptions::default().table("t").duplicates(Duplicates::Number);
+    let expected = table("t", [(b"k\0\0\0\0", b"b"), (b"k\0\0\0\x01", b"a"), (b"l\0\0\0\0", b"c")]);
+    for text in dumps_of(text, &[], &[], text) {
+        assert_eq!(loaded(&text, &options), expected, "{text}");
+    }
+}
+
+/// Only where Berkeley DB's tools are installed.
+#[test]
+fn what_is_dumped_loads_into_berkeley_db_and_comes_back() {
+    let mut state: State =
+        [table("plain", [("a", "1"), ("b", "")]), table("odd \\ \n name", [("", "x")])].into_iter().flatten().collect();
+    state.insert("empty".into(), Default::default());
+    let records = state.entry("binary".into()).or_default();
+    (0..=255u8).for_each(|byte| drop(records.insert(vec![byte; 3], vec![byte.wrapping_mul(7); 5000])));
+    let env = with(&state);
+    for format in [DumpFormat::ByteValue, DumpFormat::Print] {
+        let text = String::from_utf8(dump(&env, &DumpOptions::default().format(format))).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("x.db");
+        if berkeley("load", &[], &file, &text).is_none() {
+            println!("Berkeley DB's tools are not installed (package db5.3-util): nothing was tested");
+            return;
+        }
+        let text = berkeley("dump", &[], &file, "").unwrap();
+        assert!(loaded(&text, &LoadOptions::default()) == state, "{format:?}");
     }
 }

@@ -39,6 +39,7 @@ use crate::{Environment, Error, Transaction};
 pub struct DumpOptions {
     tables: Vec<String>,
     format: DumpFormat,
+    locked: bool,
 }
 
 impl DumpOptions {
@@ -53,6 +54,14 @@ impl DumpOptions {
     #[must_use]
     pub fn format(mut self, format: DumpFormat) -> Self {
         self.format = format;
+        self
+    }
+
+    /// Reads under locks instead of at a snapshot: writers wait where they would change what was read, and the dump ends
+    /// however much is written elsewhere. Default: no.
+    #[must_use]
+    pub fn locked(mut self, locked: bool) -> Self {
+        self.locked = locked;
         self
     }
 }
@@ -72,18 +81,20 @@ pub struct DumpProgress {
 const PROGRESS_RECORDS: u64 = 1000;
 
 impl Environment {
-    /// Writes tables as text: all as of one moment. Streams: takes the memory of a record. Writers wait where they would
-    /// change what is being read.
+    /// Writes tables as text: all as of one moment, a snapshot ([`Environment::snapshot`]). Streams: takes the memory of a
+    /// record. It waits for nobody and keeps nobody waiting.
     ///
     /// # Errors
-    /// [`Error::NoSuchTable`], [`Error::Cancelled`], conflicts, [`Error::Disk`] when `to` cannot be written.
+    /// [`Error::NoSuchTable`], [`Error::Cancelled`], [`Error::Disk`] when `to` cannot be written.
+    /// [`Error::SnapshotTooOld`]: more was written meanwhile than `version_store_bytes` holds, and the text that was written
+    /// ends in the middle: dump again with a larger one, or [`DumpOptions::locked`]. With that, conflicts.
     pub fn dump(
         &self,
         to: &mut dyn Write,
         options: &DumpOptions,
         progress: &mut dyn FnMut(DumpProgress) -> ControlFlow<()>,
     ) -> Result<DumpProgress, Error> {
-        let txn = self.begin()?;
+        let txn = if options.locked { self.begin()? } else { self.snapshot()? };
         let done = dump_tables(&txn, to, options, progress)?;
         txn.abort()?; // It only read.
         Ok(done)
