@@ -1,9 +1,11 @@
 //! What compaction promises: the file becomes short while everything goes on, and nothing is lost.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use ledgerstone::{CompactOptions, Durability, Environment, Error, Options, TransactionOptions};
+use ledgerstone_disk::SimDisk;
 
 fn small() -> Options {
     Environment::options().cache_bytes(4 << 20).page_count_max(1 << 20).log_segment_bytes(4 << 20)
@@ -223,4 +225,59 @@ fn deletions_that_leave_little_in_each_page_merge_pages_in_ordinary_life() -> Re
     let left = env.stat()?.allocated_page_count;
     assert!(left * 2 < full, "{full} pages before, {left} after");
     assert_sound(&env)
+}
+
+/// `CRASH_STEP` says how many writes lie between two tries: 1 tries them all.
+#[test]
+fn power_lost_at_any_write_of_a_compaction_loses_nothing() -> Result<(), Error> {
+    const COUNT: u64 = 2_000;
+    const LARGE: u64 = 30;
+    let tiny = || {
+        let options = Environment::options().cache_bytes(64 * 4096).page_count_max(1 << 14).lock_count_max(4096);
+        options.log_segment_bytes(64 << 10).log_buffer_bytes(128 << 10).transaction_count_max(16)
+    };
+    let thin = SimDisk::new();
+    let env = tiny().open_on(Arc::new(thin.clone()))?;
+    fill(&env, "records", COUNT, 100)?;
+    fill(&env, "large", LARGE, 9_000)?;
+    thin_out(&env, "records", COUNT)?;
+    thin_out(&env, "large", LARGE)?;
+    env.close()?;
+    let undisturbed = {
+        let env = tiny().open_on(Arc::new(thin.snapshot()))?;
+        env.compact(CompactOptions::default())?
+    };
+    assert!(undisturbed.page_count_after * 10 <= undisturbed.page_count_before * 7, "{undisturbed:?}");
+    let step = std::env::var("CRASH_STEP").map_or(5, |step| step.parse().expect("CRASH_STEP is a number"));
+    let (mut tries, mut at) = (0, 1);
+    loop {
+        let disk = thin.snapshot();
+        let env = tiny().open_on(Arc::new(disk.clone()))?;
+        disk.crash_at(disk.counters().mutations + at);
+        let done = env.transact(|txn| txn.bytes_or_create("kept")?.put(b"k", b"v"));
+        let done = done.and_then(|()| env.compact(CompactOptions::default()));
+        let crashed = disk.after_crash(at);
+        drop(env);
+        let env =
+            tiny().open_on(Arc::new(crashed)).unwrap_or_else(|error| panic!("power lost at change {at}: {error}"));
+        let look = || {
+            assert_sound(&env)?;
+            assert_thinned(&env, "records", COUNT, 100)?;
+            assert_thinned(&env, "large", LARGE, 9_000)
+        };
+        look()?;
+        // Another one ends the work, and the file is about as short as without the crash.
+        let report = env.compact(CompactOptions::default())?;
+        let is_short = report.page_count_after * 10 <= undisturbed.page_count_after * 11;
+        assert!(is_short, "change {at}: {report:?}, undisturbed {undisturbed:?}");
+        look()?;
+        tries += 1;
+        if done.is_ok() {
+            break;
+        }
+        at += step;
+    }
+    println!("{tries} crashes within {at} changes of the disk");
+    assert!(tries > 10, "only {tries} crashes");
+    Ok(())
 }
