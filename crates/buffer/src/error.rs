@@ -16,7 +16,7 @@ pub enum BufferError {
         page: PageId,
     },
     /// The page's bytes on the device are not what was written there.
-    #[error("{page} is damaged in {file}: {corrupt}")]
+    #[error("page {page} is damaged in {file}: {corrupt}")]
     Damaged {
         /// The page.
         page: PageId,

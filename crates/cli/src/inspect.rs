@@ -94,11 +94,18 @@ fn plain(value: &Value) -> String {
 }
 
 pub(crate) fn verify(args: &DirArgs, output: &Output) -> anyhow::Result<Outcome> {
-    let env = open_to_read(args)?;
     let mut progress = Progress::new(output);
-    let report = env.verify(&mut |at| progress.show(&format!("verify {}", at.what), at.done, at.total, Unit::Count))?;
+    let report = open_to_read(args).and_then(|env| {
+        let report =
+            env.verify(&mut |at| progress.show(&format!("verify {}", at.what), at.done, at.total, Unit::Count))?;
+        env.close()?;
+        Ok(report)
+    });
     drop(progress);
-    env.close()?;
+    let report = match report {
+        Err(error @ Error::Corrupt { .. }) => return verify_pages(args, error, output),
+        other => other?,
+    };
     let is_good = report.problems.is_empty();
     if output.is_json {
         output.json(&report)?;
@@ -125,6 +132,29 @@ pub(crate) fn verify(args: &DirArgs, output: &Output) -> anyhow::Result<Outcome>
     }
     output.flush()?;
     Ok(if is_good { Outcome::Done } else { Outcome::Not })
+}
+
+/// Where the damage hides everything else: which pages it is in.
+fn verify_pages(args: &DirArgs, error: Error, output: &Output) -> anyhow::Result<Outcome> {
+    let damaged = Environment::damaged_pages_in(&args.dir)?;
+    if damaged.is_empty() {
+        return Err(error.into());
+    }
+    if output.is_json {
+        let pages: Vec<u64> = damaged.iter().map(|page| page.0).collect();
+        output.json(&json!({ "problem": error.to_string(), "damaged_pages": pages }))?;
+    } else {
+        output.line(&error)?;
+        for page in &damaged {
+            output.line(format_args!("data file, page {page}: damaged"))?;
+        }
+        let count = damaged.len();
+        output.line(format_args!(
+            "{count} damaged pages found; the tables cannot be verified before they are repaired"
+        ))?;
+    }
+    output.flush()?;
+    Ok(Outcome::Not)
 }
 
 pub(crate) fn compact(args: &DirArgs, output: &Output) -> anyhow::Result<Outcome> {

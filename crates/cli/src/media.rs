@@ -61,7 +61,7 @@ pub struct BackupPlace {
 /// `restore`
 #[derive(Clone, Debug, clap::Args)]
 pub struct RestoreArgs {
-    /// Directory of backups, or one file.
+    /// Directory of backups, or one file; `-` reads one from standard input, and keeps it beside the new directory meanwhile.
     pub backup: PathBuf,
     /// Directory of the new environment; missing or empty.
     pub dir: PathBuf,
@@ -227,7 +227,15 @@ pub(crate) fn restore(args: &RestoreArgs, output: &Output) -> anyhow::Result<Out
         _ => RestoreTo::End,
     };
     let logs = args.log.iter().map(LogDirectory::open).collect::<Result<Vec<_>, _>>()?;
-    let report = Backup::open(&args.backup)?.restore(&args.dir, to, &logs)?;
+    let backup = if args.backup.as_os_str() == "-" {
+        let beside = std::path::absolute(&args.dir).with_context(|| format!("{}", args.dir.display()))?;
+        let beside = beside.parent().map_or(PathBuf::from("/"), Path::to_path_buf);
+        Backup::open_stream(&mut std::io::stdin().lock(), beside)?
+    } else {
+        Backup::open(&args.backup)?
+    };
+    let report = backup.restore(&args.dir, to, &logs)?;
+    drop(backup);
     // The first open recovers: done here, so that what is said to be restored can be used.
     let env = open(&DirArgs { dir: args.dir.clone(), cache: None })?;
     let undone = env.recovery_report().loser_count;

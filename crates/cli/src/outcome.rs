@@ -50,7 +50,9 @@ fn advice(error: &anyhow::Error) -> Option<&'static str> {
         Error::Permission { .. } => {
             "who changes an environment, or recovers it after a crash, needs to write in its directory; reading one that was closed in order does not"
         }
-        Error::Corrupt { .. } => "look at all of the damage with: ledgerstone verify DIR",
+        Error::Corrupt { .. } => {
+            "look at all of the damage with: ledgerstone verify DIR; mend pages with: ledgerstone repair DIR --from BACKUP"
+        }
         Error::Failed { .. } => "run the command again: opening recovers",
         _ => return None,
     })

@@ -55,6 +55,17 @@ fn what_was_backed_up_is_restored_at_the_moment_that_was_asked_for() {
         ok(&["restore", place, &target], at);
         assert_eq!(ok(&["get", &target, "fruit", "apple"], at), "brown\n");
     }
+    let stream = std::fs::read(at.join("stream.backup")).unwrap();
+    let piped = |bytes: &[u8], target: &str| {
+        let mut restore = Command::cargo_bin("ledgerstone").unwrap();
+        restore.args(["restore", "-", target]).current_dir(at).write_stdin(bytes.to_vec()).output().unwrap()
+    };
+    assert!(piped(&stream, "piped").status.success());
+    assert_eq!(ok(&["get", "piped", "fruit", "apple"], at), "brown\n");
+    assert_eq!(piped(&stream[..stream.len() - 1], "cut").status.code(), Some(2), "the pipe broke");
+    assert!(!at.join("cut").exists());
+    let left: Vec<_> = std::fs::read_dir(at).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(!left.iter().any(|name| name.to_string_lossy().ends_with(".part")), "{left:?}");
     assert_eq!(code(&["restore", "saved", "end"], at), 2, "not empty");
     assert_eq!(code(&["restore", "saved", "early", "--to-time", "1970-01-02T00:00:00Z"], at), 2);
 
@@ -72,6 +83,9 @@ fn what_was_backed_up_is_restored_at_the_moment_that_was_asked_for() {
     file.read_exact_at(&mut byte, 2 * 4096 + 500).unwrap();
     file.write_all_at(&[byte[0] ^ 1], 2 * 4096 + 500).unwrap();
     assert_ne!(code(&["get", "env", "fruit", "apple"], at), 0);
+    let found = run(&["verify", "env"], at);
+    let told = String::from_utf8(found.stdout).unwrap();
+    assert!(found.status.code() == Some(1) && told.contains("\ndata file, page 2: damaged\n1 damaged pages"), "{told}");
     let mended = ok(&["repair", "env", "--from", "saved", "--all", "--log", "archive"], at);
     assert!(mended.starts_with("1 pages repaired") && mended.ends_with(": 2\n"), "{mended}");
     assert_eq!(ok(&["get", "env", "fruit", "apple"], at), "gone\n");

@@ -26,7 +26,7 @@
 //! were made; each `log` goes on from the file before it. A file is written as `….backup.part` and gets its name when it is
 //! whole and durable.
 
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
@@ -244,7 +244,25 @@ impl Backup {
         Ok(Backup { files: vec![BackupFile::open(file)?] })
     }
 
-    /// The same in the root directory of any [`Disk`].
+    /// Reads a backup that comes as one stream ([`Environment::backup_to`]), from a pipe for instance. What is restored is read
+    /// twice, once to prove it, so the stream is kept in a file of `directory` as long as this value lives; the file has no
+    /// name, and leaves nothing behind however the process ends.
+    ///
+    /// # Errors
+    /// As [`Backup::open`]; [`Error::Disk`] when the stream cannot be read, or the file not be written.
+    pub fn open_stream(from: &mut dyn Read, directory: impl AsRef<Path>) -> Result<Backup, Error> {
+        let disk = FileDisk::new(directory.as_ref());
+        let id: String = new_id().iter().map(|byte| format!("{byte:02x}")).collect();
+        let name = format!("stream-{id}.backup.part");
+        let file = disk.open(&name, Open::CREATE_NEW)?;
+        disk.remove(&name)?;
+        let mut to = Appender { file, at: 0, buffer: Vec::new() };
+        let copied = io::copy(from, &mut to).and_then(|_| to.flush());
+        copied.map_err(|error| Error::from_io("read", Path::new("the stream of a backup"), &error))?;
+        Ok(Backup { files: vec![BackupFile::open(to.file)?] })
+    }
+
+    /// The same as [`Backup::open`] in the root directory of any [`Disk`].
     ///
     /// # Errors
     /// As [`Backup::open`].

@@ -11,8 +11,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use ledgerstone_disk::{Disk, DiskErrorKind, FileDisk, Open};
-use ledgerstone_log::{Log, LogFiles, LogPin, LogReader};
+use ledgerstone_disk::{Disk, DiskErrorKind, DiskFile, FileDisk, Open};
+use ledgerstone_log::{ControlFile, Log, LogFiles, LogPin, LogReader};
 use ledgerstone_op::Registry;
 use ledgerstone_page::{Lsn, PageId, checksum};
 use ledgerstone_recovery::backup::{BackupDisk, BackupView, log_reader};
@@ -22,8 +22,11 @@ use serde::Serialize;
 use crate::archive::Archive;
 use crate::extend::Extensions;
 use crate::log_union::LogUnion;
-use crate::open::{operations, take_lock};
+use crate::open::{check_control, operations, take_lock};
 use crate::{Backup, Environment, Error, LogDirectory};
+
+/// Bytes of the data file that are looked at in one go: a whole number of pages of any size.
+const PIECE_BYTES: usize = 1 << 20;
 
 /// Which pages to repair.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,6 +66,19 @@ impl Environment {
             }
         }
         Ok(damaged)
+    }
+
+    /// The same in the directory of an environment that nobody has open, and that may be too damaged to be opened. Changes
+    /// nothing. After a crash it also finds pages that the loss of power has torn, which opening mends by itself.
+    ///
+    /// # Errors
+    /// [`Error::NotAnEnvironment`], [`Error::AlreadyOpen`], a control file that cannot be read, the disk's.
+    pub fn damaged_pages_in(directory: impl AsRef<Path>) -> Result<Vec<PageId>, Error> {
+        let disk: Arc<dyn Disk> = Arc::new(FileDisk::new(directory.as_ref()));
+        let state = ControlFile::open_read_only(&*disk)?.state;
+        check_control(&state)?;
+        let _lock = take_lock(&disk)?;
+        damaged_in(&*disk.open("data", Open::READ)?, state.page_bytes as usize)
     }
 
     /// Repairs damaged pages from the newest full backup and the log since, while everything else runs. Pages that can be
@@ -153,27 +169,17 @@ impl Backup {
         let page_bytes = chain.state().page_bytes as usize;
         let data = disk.open("data", Open::EXISTING)?;
         let mut report = RepairReport::default();
-        let mut bytes = vec![0; page_bytes];
-        let mut is_damaged = |page: u64, asked: bool| -> Result<bool, Error> {
-            match data.read_at(page * page_bytes as u64, &mut bytes) {
-                Err(error) if error.kind == DiskErrorKind::ShortRead => return Ok(asked),
-                other => other?,
-            }
-            let verified = checksum::verify(&bytes, PageId(page));
-            Ok(verified.is_err_and(|corrupt| asked || !corrupt.is_never_written()))
-        };
         let mut damaged = Vec::new();
         match pages {
-            RepairPages::AllDamaged => {
-                for page in 0..data.len()? / page_bytes as u64 {
-                    if is_damaged(page, false)? {
-                        damaged.push(PageId(page));
-                    }
-                }
-            }
+            RepairPages::AllDamaged => damaged = damaged_in(&*data, page_bytes)?,
             RepairPages::Only(pages) => {
+                let mut bytes = vec![0; page_bytes];
                 for page in pages {
-                    if is_damaged(page.0, true)? { damaged.push(*page) } else { report.sound.push(page.0) }
+                    let is_sound = match data.read_at(page.0.saturating_mul(page_bytes as u64), &mut bytes) {
+                        Err(error) if error.kind == DiskErrorKind::ShortRead => false,
+                        read => read.map(|()| is_sound(&bytes, *page) == Some(true))?,
+                    };
+                    if is_sound { report.sound.push(page.0) } else { damaged.push(*page) }
                 }
             }
         }
@@ -202,6 +208,27 @@ impl Backup {
         }
         data.sync()?;
         Ok(report)
+    }
+}
+
+fn damaged_in(data: &dyn DiskFile, page_bytes: usize) -> Result<Vec<PageId>, Error> {
+    let mut buffer = vec![0; PIECE_BYTES];
+    let mut damaged = Vec::new();
+    let end = data.len()? / page_bytes as u64 * page_bytes as u64;
+    for at in (0..end).step_by(PIECE_BYTES) {
+        let piece = &mut buffer[..PIECE_BYTES.min((end - at) as usize)];
+        data.read_at(at, piece)?;
+        let pages = piece.chunks(page_bytes).zip((at / page_bytes as u64..).map(PageId));
+        damaged.extend(pages.filter(|(bytes, page)| is_sound(bytes, *page) == Some(false)).map(|(_, page)| page));
+    }
+    Ok(damaged)
+}
+
+/// `None`: the page was never written.
+fn is_sound(bytes: &[u8], page: PageId) -> Option<bool> {
+    match checksum::verify(bytes, page) {
+        Err(corrupt) if corrupt.is_never_written() => None,
+        verified => Some(verified.is_ok()),
     }
 }
 
