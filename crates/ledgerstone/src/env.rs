@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use std::time::Duration;
 
 use ledgerstone_disk::{Disk, DiskLock};
 use ledgerstone_log::ControlFile;
@@ -19,11 +20,14 @@ use crate::catalog::{Entry, Known, TableInfo};
 use crate::config::Effective;
 use crate::extend::Extensions;
 use crate::feed_names::Feeds;
+use crate::log_reader::nanoseconds;
 use crate::prepared::Undecided;
 use crate::{Error, Isolation, Options, Transaction, TransactionOptions, background, open};
 
 /// Tries of [`Environment::transact`] before it gives a conflict back to its caller.
 const TRY_COUNT_MAX: u32 = 200;
+/// How long it tries at least to get a lock that is not given in time.
+const PATIENCE_MIN: Duration = Duration::from_secs(1);
 
 /// An open environment. Cheap to clone; closed in order when the last clone and transaction are gone.
 ///
@@ -173,7 +177,8 @@ impl Environment {
     /// A repeated transaction keeps its age, so that it wins against younger ones in the end.
     ///
     /// # Errors
-    /// What `f` returns; a conflict that has been met 200 times; a failed commit.
+    /// What `f` returns; a conflict that has been met 200 times; a lock that was not given although three times its
+    /// timeout, and a second, have gone by: who holds it does not end, a transaction in doubt perhaps; a failed commit.
     pub fn transact<T, E: From<Error>>(&self, f: impl FnMut(&Transaction) -> Result<T, E>) -> Result<T, E> {
         self.transact_with(TransactionOptions::default(), f)
     }
@@ -188,6 +193,9 @@ impl Environment {
         mut f: impl FnMut(&Transaction) -> Result<T, E>,
     ) -> Result<T, E> {
         let (mut tries, mut age) = (0, Xid::NONE);
+        let timeout = options.lock_timeout.unwrap_or(Duration::from_millis(self.effective().lock_timeout_ms));
+        let patience = timeout.saturating_mul(3).max(PATIENCE_MIN);
+        let give_up_ns = sync::now_ns().saturating_add(nanoseconds(patience));
         loop {
             let txn = self.begin_aged(options, age)?;
             let xid = txn.xid();
@@ -202,10 +210,10 @@ impl Environment {
                 }
                 Err(error) => error,
             };
-            let had_conflict = txn.had_conflict();
+            let (had_conflict, had_timeout) = (txn.had_conflict(), txn.had_timeout());
             drop(txn); // Rolled back before the pause.
             tries += 1;
-            if !had_conflict || tries == TRY_COUNT_MAX {
+            if !had_conflict || tries == TRY_COUNT_MAX || had_timeout && sync::now_ns() >= give_up_ns {
                 return Err(error);
             }
             pause(tries, xid);

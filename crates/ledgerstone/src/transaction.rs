@@ -47,6 +47,8 @@ pub(crate) struct Shared {
     is_dropped: AtomicBool,
     /// Set when a call failed in a way that another try may mend.
     had_conflict: AtomicBool,
+    /// Set when a lock was not given in time.
+    had_timeout: AtomicBool,
     pub(crate) isolation: Isolation,
     is_read_only: bool,
 }
@@ -161,6 +163,7 @@ impl Shared {
         if let Err(error) = &result {
             if error.is_retryable() {
                 self.had_conflict.store(true, Relaxed);
+                self.had_timeout.fetch_or(matches!(error, Error::LockTimeout { .. }), Relaxed);
             }
             if let Error::Deadlock { .. } | Error::LockRefused { .. } = error
                 && let Some(txn) = state.txn.take()
@@ -224,6 +227,7 @@ impl Transaction {
             holder: AtomicU32::new(0),
             is_dropped: no(),
             had_conflict: no(),
+            had_timeout: no(),
             isolation: options.isolation.unwrap_or_default(),
             is_read_only: options.read_only,
         };
@@ -253,6 +257,10 @@ impl Transaction {
     /// True if a call met a deadlock or a lock time-out: run again, the transaction may well succeed.
     pub(crate) fn had_conflict(&self) -> bool {
         self.shared.had_conflict.load(Relaxed)
+    }
+
+    pub(crate) fn had_timeout(&self) -> bool {
+        self.shared.had_timeout.load(Relaxed)
     }
 
     /// Commits with the transaction's durability.

@@ -245,3 +245,16 @@ fn commits_are_durable_under_every_threshold() {
         });
     }
 }
+
+#[test]
+fn who_waits_for_a_transaction_in_doubt_is_told_in_the_end() {
+    let disk = SimDisk::new();
+    let env = tiny().lock_timeout(Duration::from_millis(20)).open_on(Arc::new(disk)).unwrap();
+    let txn = env.begin().unwrap();
+    txn.bytes_or_create("t").unwrap().put(b"k", b"prepared").unwrap();
+    let _ = txn.prepare(b"id").unwrap();
+    let waiting = env.clone();
+    let told = within(60, "transact", move || waiting.transact(|txn| txn.bytes("t")?.put(b"k", b"never")));
+    assert!(matches!(told, Err(Error::LockTimeout { .. })), "{told:?}");
+    env.abort_in_doubt(b"id").unwrap();
+}
