@@ -211,10 +211,9 @@ impl Archive {
         Ok(have)
     }
 
-    /// The archive as a log of files.
-    pub(crate) fn files(&self) -> Result<LogFiles, Error> {
-        let files = files_of(&self.disk)?;
-        files.ok_or(Error::NotAnEnvironment { path: self.disk.describe(), why: "the archive is empty" })
+    /// The archive as a log of files; `None` while it is empty.
+    pub(crate) fn files(&self) -> Result<Option<LogFiles>, Error> {
+        files_of(&self.disk)
     }
 
     pub(crate) fn disk(&self) -> Arc<dyn Disk> {

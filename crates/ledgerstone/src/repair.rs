@@ -287,10 +287,13 @@ fn check_reached(reached: Lsn, end: Lsn) -> Result<(), Error> {
 /// Used by [`Environment::repair`] when there is an archive.
 impl Archive {
     /// The log that is durable now, from `from` on: of the environment's own segments, and of the archive before them.
-    fn reader_with(&self, own: &Arc<dyn Disk>, log: &Log, from: Lsn) -> Result<LogReader, Error> {
+    fn reader_with(&self, own: &Arc<dyn Disk>, log: &Arc<Log>, from: Lsn) -> Result<LogReader, Error> {
+        let Some(files) = self.files()? else {
+            return Ok(LogReader::new(log, from)?); // Nothing has come here yet: the log says where it begins.
+        };
         let disk = Arc::new(LogUnion(vec![Arc::clone(own), self.disk()]));
         let (end, incarnation_max) = (Some(log.durable_lsn()), log.incarnation());
-        let files = LogFiles { disk, end, incarnation_max, is_cut: false, ..self.files()? };
+        let files = LogFiles { disk, end, incarnation_max, is_cut: false, ..files };
         Ok(LogReader::of_files(files, from)?)
     }
 }

@@ -447,4 +447,10 @@ fn a_repair_that_lacks_records_is_refused() {
     let backup = Backup::open_on(&backups).unwrap();
     let refused = env.repair(&backup, &RepairPages::Only(vec![PageId(9)]));
     assert!(matches!(refused, Err(Error::LogGone { .. })), "no archive: {refused:?}");
+    env.close().unwrap();
+    // Nor does an archive help that was begun too late. It cannot be opened without page 2.
+    flip(&disk, "data", 2 * 4096 + 3000);
+    let env = archived(&disk, &SimDisk::new());
+    let refused = env.repair(&backup, &RepairPages::Only(vec![PageId(9)]));
+    assert!(matches!(refused, Err(Error::LogGone { .. })), "an empty archive: {refused:?}");
 }

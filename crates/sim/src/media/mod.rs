@@ -7,9 +7,10 @@
 //! - M2. Restored to the end or to the LSN of a commit, an environment holds exactly the transactions whose commits lie at
 //!   or before that moment: every one that was acknowledged with such an LSN, none with a later one, and no part of
 //!   any other. Each transaction leaves its mark in a journal, so that what is there says which those are.
-//! - M3. Pages damaged at random places are repaired from backup and log, and everything is as it was; without the log
-//!   since the backup the repair is refused.
+//! - M3. Pages damaged at random places are repaired from backup and log, closed or beside a writer, and everything is as it
+//!   was; without the log since the backup the repair is refused.
 //! - M4. In no case a panic or a hang.
+//! - M5. Damage at random places of the backups is found out by verification, and nothing is restored from what it hit.
 
 mod life;
 mod proof;

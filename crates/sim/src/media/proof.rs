@@ -1,16 +1,20 @@
-//! What must hold afterwards: M1 to M3.
+//! What must hold afterwards: M1 to M3, and M5.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ledgerstone::{ArchiveDirectory, Backup, Environment, Error, LogDirectory, Lsn, RepairPages, RestoreTo};
 use ledgerstone_disk::{Disk, Open, SimDisk};
+use ledgerstone_region::sync;
 
 use super::life::{Attempt, JOURNAL, TABLES, Told};
 use super::{Disks, options};
 use crate::counters::Counters;
 use crate::faults::round::simulate;
 use crate::random::Random;
+
+/// The table of who writes while pages are repaired.
+const BESIDE: &str = "beside";
 
 /// Records by table.
 type State = BTreeMap<String, BTreeMap<Vec<u8>, Vec<u8>>>;
@@ -46,6 +50,7 @@ pub(super) fn prove(
             moments.push(RestoreTo::Lsn(random.pick(&within)));
         }
     }
+    distrust(disks, random, counters)?;
     for to in moments {
         restore(&set, to, Lsn(end), &[], told, random, counters)?;
     }
@@ -184,7 +189,10 @@ fn repair(
     let disk = if told.crashed { disks.env.after_crash(random.number()) } else { disks.env.snapshot() };
     // A recovery first, which is not what is tested here.
     let before = look(&disk, random.number(), "open again")?;
-    damage(&disk, random).map_err(|error| vec![format!("damage: {error}")])?;
+    damage(&disk, "data", random).map_err(|error| vec![format!("damage: {error}")])?;
+    if random.percent(50) {
+        return repair_running(disks, &disk, set, &before, random, counters);
+    }
     match set.repair_on(Arc::new(disk.clone()), &RepairPages::AllDamaged, log) {
         Ok(report) => counters.add("repaired_pages", report.repaired.len() as u64),
         // The recovery's own log is not in the archive, and without one the log since the backup may be gone.
@@ -198,12 +206,103 @@ fn repair(
     if after == before { Ok(()) } else { fail("after the repair: other records than before the damage") }
 }
 
-/// Changes bytes of some pages.
-fn damage(disk: &SimDisk, random: &mut Random) -> Result<(), ledgerstone_disk::DiskError> {
-    let file = disk.open("data", Open::EXISTING)?;
+/// M3 in an environment that is open, beside a writer.
+fn repair_running(
+    disks: &Disks,
+    disk: &SimDisk,
+    set: &Backup,
+    before: &State,
+    random: &mut Random,
+    counters: &mut Counters,
+) -> Result<(), Vec<String>> {
+    let rounds = random.between(3, 30);
+    let done = simulate(random.number(), disk, || -> Result<Option<(u64, State)>, Error> {
+        let mut options = options();
+        if let Some(archive) = &disks.archive {
+            options = options.archive_on(Arc::new(archive.clone()));
+        }
+        let env = match options.open_on(Arc::new(disk.clone())) {
+            Ok(env) => env,
+            Err(Error::Corrupt { .. }) => return Ok(None), // What it needs to be open at all: repaired closed.
+            Err(error) => return Err(error),
+        };
+        let writer = env.clone();
+        let beside = sync::spawn("beside", move || -> Result<(), Error> {
+            for n in 0..rounds {
+                let put = writer.transact(|txn| txn.bytes_or_create(BESIDE)?.put(&n.to_be_bytes(), &[7; 500]));
+                match put {
+                    Err(Error::Corrupt { .. }) => {} // It has met a page before it was repaired.
+                    other => other?,
+                }
+            }
+            Ok(())
+        });
+        let repaired = env.repair(set, &RepairPages::AllDamaged);
+        if let Ok(Err(error)) = beside.join() {
+            return Err(error);
+        }
+        let repaired = match repaired {
+            Ok(report) => report.repaired.len() as u64,
+            Err(Error::LogGone { .. }) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let report = env.verify(&mut |_| {})?;
+        if let Some(problem) = report.problems.first() {
+            return Err(Error::Corrupt { what: format!("{}: {}", problem.place, problem.what) });
+        }
+        let state = read(&env)?;
+        env.close()?;
+        Ok(Some((repaired, state)))
+    })?;
+    match done {
+        Ok(None) => counters.add("repairs_without_log", 1),
+        Ok(Some((repaired, state))) if state == *before => counters.add("pages_repaired_running", repaired),
+        Ok(Some(_)) => return fail("after the repair beside a writer: other records than before the damage"),
+        Err(error) => return fail(format!("repair beside a writer: {error}")),
+    }
+    Ok(())
+}
+
+/// M5. Bytes of one of the files of backups and archive are changed: it is found out, and nothing is restored from it.
+fn distrust(disks: &Disks, random: &mut Random, counters: &mut Counters) -> Result<(), Vec<String>> {
+    let damaged = disks.backups.snapshot();
+    let names: Vec<String> = damaged.list("").map_err(|error| vec![error.to_string()])?;
+    let whole: Vec<String> = names.into_iter().filter(|name| name.ends_with(".backup")).collect();
+    let name = &whole[random.below(whole.len() as u64) as usize];
+    damage(&damaged, name, random).map_err(|error| vec![format!("damage: {error}")])?;
+    let set = match Backup::open_on(&damaged) {
+        Ok(set) => set,
+        Err(error) if is_refusal(&error) => {
+            counters.add("distrusted", 1);
+            return Ok(());
+        }
+        Err(error) => return fail(format!("damaged {name}: {error}")),
+    };
+    match set.verify(&mut |_, _| ()) {
+        Err(error) if is_refusal(&error) => counters.add("distrusted", 1),
+        other => return fail(format!("{name} was damaged, and verification says {other:?}")),
+    }
+    let target = SimDisk::new();
+    // The newest chain may be whole, and is enough.
+    match set.restore_on(Arc::new(target.clone()), RestoreTo::End, &[]) {
+        Err(error) if is_refusal(&error) => {}
+        Ok(_) => drop(look(&target, random.number(), "restored beside a damaged backup")?),
+        Err(error) => return fail(format!("restore beside damaged {name}: {error}")),
+    }
+    Ok(())
+}
+
+fn is_refusal(error: &Error) -> bool {
+    matches!(error, Error::Corrupt { .. } | Error::NotABackup { .. } | Error::NewerFormat { .. })
+}
+
+/// Flips some bits of a file.
+fn damage(disk: &SimDisk, name: &str, random: &mut Random) -> Result<(), ledgerstone_disk::DiskError> {
+    let file = disk.open(name, Open::EXISTING)?;
     let len = file.len()?;
-    for _ in 0..random.between(1, 6) {
-        let at = random.below(len);
+    // At different places, so that none is flipped back.
+    let places: BTreeSet<u64> = (0..random.between(1, 6)).map(|_| random.below(len)).collect();
+    for at in places {
         let mut byte = [0];
         file.read_at(at, &mut byte)?;
         file.write_at(at, &[byte[0] ^ (1 << random.below(8))])?;
