@@ -7,7 +7,7 @@ cd "$(dirname "$0")/../fuzz"
 seconds=${1:-60}
 shift || true
 targets=("$@")
-[ ${#targets[@]} -gt 0 ] || targets=(records pages control rows shell config ports probe)
+[ ${#targets[@]} -gt 0 ] || targets=(records pages control rows shell config ports probe dumps log_reader backups)
 target_dir=${CARGO_TARGET_DIR:-$PWD/../target}/fuzz
 # What cargo-fuzz passes, without the sanitizers that need a nightly compiler: counters for each edge, traced compares.
 export RUSTFLAGS="--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \

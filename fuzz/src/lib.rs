@@ -4,8 +4,12 @@
 //!
 //! Each must end, and panic on nothing; and whatever it accepts must be consistent.
 
-use ledgerstone_log::{ControlSlot, Seal, decode, print};
+use std::sync::Arc;
+
+use ledgerstone_disk::{Disk, Open, SimDisk};
+use ledgerstone_log::{Beginning, ControlSlot, LogFiles, LogReader, Seal, decode, print, segment_name};
 use ledgerstone_page::{Layouts, Lsn, PageId, checksum};
+use ledgerstone_recovery::backup::{BackupDisk, BackupFile};
 use ledgerstone_region::PageBuf;
 
 /// A log record: decoded, checked, printed, and taken apart.
@@ -91,6 +95,74 @@ pub fn probe(bytes: &[u8]) {
     let settings = advice::fragment(&report, &advice::advise(&report));
     let taken = ledgerstone::config::Config::parse(&settings);
     assert!(taken.is_ok(), "an environment refuses what is advised: {taken:?} in {settings}");
+}
+
+/// A dump: read to its end or to what is wrong with it.
+pub fn dumps(bytes: &[u8]) {
+    let mut reader = ledgerstone::DumpReader::new(bytes);
+    let mut inside = false;
+    while let Ok(Some(item)) = reader.next() {
+        match item {
+            ledgerstone::DumpItem::Database(_) => {
+                assert!(!inside, "a database within another");
+                inside = true;
+            }
+            ledgerstone::DumpItem::Record { key, value } => {
+                assert!(inside && key.len() + value.len() <= bytes.len() + 4);
+            }
+            ledgerstone::DumpItem::End => inside = false,
+        }
+    }
+}
+
+/// The log as files: read forward to its end or to what is wrong, and back again; and what each record says of tables.
+pub fn log_reader(bytes: &[u8]) {
+    const SEGMENT_BYTES: usize = 16 << 10;
+    let disk = SimDisk::new();
+    let file = |no: usize| format!("log/{}", segment_name((no * SEGMENT_BYTES) as u64));
+    let mut log = vec![0; 4096];
+    log.extend_from_slice(&bytes[..bytes.len().min(4 * SEGMENT_BYTES)]);
+    disk.create_dir("log").expect("an empty disk");
+    for (no, piece) in log.chunks(SEGMENT_BYTES).enumerate() {
+        disk.open(&file(no), Open::CREATE).and_then(|file| file.write_at(0, piece)).expect("an empty disk");
+    }
+    let (end, is_cut) = (Some(Lsn(log.len() as u64 & !7)), bytes.len() % 2 == 0);
+    let files = LogFiles {
+        disk: Arc::new(disk),
+        environment: [7; 16],
+        segment_bytes: SEGMENT_BYTES as u64,
+        known: Some(Beginning { lsn: Lsn(4096), incarnation: 1 }),
+        incarnation_max: 3,
+        end: end.filter(|_| bytes.len() % 3 > 0),
+        is_cut,
+    };
+    let Ok(mut reader) = LogReader::of_files(files, Lsn(0)) else { return };
+    let mut forward = Vec::new();
+    while let Ok(Some(record)) = reader.next() {
+        let _ = ledgerstone_structures::record_change(record.view().op(), record.view().args());
+        for part in record.view().parts().flatten() {
+            let _ = ledgerstone_structures::leaf_change(part.op, part.args);
+        }
+        forward.push(record.lsn());
+    }
+    let mut backward = Vec::new();
+    while let Ok(Some(record)) = reader.prev() {
+        backward.push(record.lsn());
+    }
+    backward.reverse();
+    assert!(backward.is_empty() || backward == forward, "{forward:?} forward, {backward:?} back");
+}
+
+/// A backup file: opened, checked, and read as a disk.
+pub fn backups(bytes: &[u8]) {
+    let disk = SimDisk::new();
+    let file = disk.open("x", Open::CREATE).expect("an empty disk");
+    file.write_at(0, bytes).expect("an empty disk");
+    let Ok(backup) = BackupFile::open(file) else { return };
+    let _ = backup.check_frames(&mut |_| ());
+    if let Ok(chain) = BackupDisk::new(vec![backup]) {
+        let _ = ledgerstone_recovery::backup::verify(&chain, &mut |_, _| ());
+    }
 }
 
 #[cfg(test)]
@@ -211,5 +283,48 @@ mod tests {
     fn probe_results_survive_any_bytes() {
         let good = [include_bytes!("../../crates/probe/tests/report.json").to_vec()];
         awake(1_500, probe, &good, b"\",:{}[]-+.eE019ntf\\\x00\xff");
+    }
+
+    #[test]
+    fn dumps_survive_any_bytes() {
+        let good = [
+            b"VERSION=3\nformat=print\ndatabase=a\ntype=btree\nHEADER=END\n k\\00\n v\n \n \nDATA=END\n".to_vec(),
+            b"VERSION=3\nformat=bytevalue\ntype=recno\nkeys=1\nHEADER=END\n 31\n 61\nDATA=END\n".to_vec(),
+            b"VERSION=2\nformat=bytevalue\ntype=queue\nre_len=3\nHEADER=END\n 616263\nDATA=END\n".to_vec(),
+        ];
+        awake(3_000, dumps, &good, b"=\n \\09afVERSIONDATAEND\xff\0");
+    }
+
+    #[test]
+    fn the_log_reader_survives_any_bytes() {
+        let mut log = Vec::new();
+        let mut seal = Seal::new([7; 16], 1);
+        for no in 0..200_u64 {
+            let kind = if no == 90 { RecordKind::Incarnation } else { RecordKind::ALL[no as usize % 6] };
+            let page = kind.has_page().then_some((PageId(9), Lsn(4096)));
+            let mut body = vec![no as u8; 24 + no as usize];
+            body[..8].copy_from_slice(&2_u64.to_le_bytes());
+            let body = if kind == RecordKind::Group { &[][..] } else { &body };
+            let record = NewRecord { kind, xid: Xid(5), prev_lsn: Lsn(0), op: OpId(33), flags: 0, page, body: &[body] };
+            log.extend(record.encode(Lsn(4096 + log.len() as u64), &seal));
+            if kind == RecordKind::Incarnation {
+                seal = Seal::new([7; 16], 2);
+            }
+        }
+        log_reader(&log);
+        awake(100, log_reader, &[log.clone(), log[..1000].to_vec(), Vec::new()], &[0, 1, 4, 7, 10, 0x80, 0xff]);
+    }
+
+    #[test]
+    fn backups_survive_any_bytes() {
+        let disk = SimDisk::new();
+        let env = ledgerstone::Environment::options().cache_bytes(1 << 20).log_segment_bytes(64 << 10);
+        let env = env.page_count_max(1 << 14).open_on(Arc::new(disk)).expect("an empty disk");
+        env.transact(|txn| txn.bytes_or_create("t")?.put(b"k", &[1; 5000])).expect("an empty disk");
+        let mut good = Vec::new();
+        let go_on = &mut |_| std::ops::ControlFlow::Continue(());
+        env.backup_to(&mut good, ledgerstone::BackupOptions::default(), go_on).expect("an empty disk");
+        backups(&good);
+        awake(200, backups, &[good.clone(), good[..4200].to_vec()], &[0, 1, 2, 3, 4, 16, 0x80, 0xff]);
     }
 }
