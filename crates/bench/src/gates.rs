@@ -255,14 +255,21 @@ impl All<'_> {
 
     fn snapshots(&mut self) {
         let seconds = self.args.seconds;
-        let Some((command, report)) = self.measure(&format!("snapshots --seconds {seconds}")) else { return };
+        let records = self.args.records;
+        let Some((command, report)) = self.measure(&format!("snapshots --records {records} --seconds {seconds}"))
+        else {
+            return;
+        };
         let made_of = |beside: &str, alone: &str, unit: &str| {
             let rate = |name| number(figure(&report, name).round());
             format!("{} / {} {unit}, medians", rate(beside), rate(alone))
         };
         let readers = made_of("snapshot reader beside a writer", "snapshot reader beside a busy thread", "records/s");
         let writers = made_of("writer beside a snapshot reader", "writer beside a busy thread", "transactions/s");
-        let (reader, writer) = (figure(&report, "  of its speed"), figure(&report, "  of the writer's speed"));
+        let look_ups =
+            made_of("snapshot look-ups beside a writer", "snapshot look-ups beside a busy thread", "records/s");
+        let look_up = figure(&report, "  of their speed");
+        let (reader, writer) = (figure(&report, "  of its speed"), figure(&report, "  of the writer's speed beside"));
         self.gate(
             "snapshot readers beside a writer, of their speed beside a busy thread",
             &command,
@@ -271,6 +278,15 @@ impl All<'_> {
             80.0,
             "%",
             readers,
+        );
+        self.gate(
+            "snapshot look-ups beside a writer, of their speed beside a busy thread",
+            &command,
+            look_up,
+            true,
+            80.0,
+            "%",
+            look_ups,
         );
         self.gate(
             "writers beside a snapshot reader, of their speed beside a busy thread",

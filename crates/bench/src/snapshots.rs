@@ -1,9 +1,12 @@
 //! Snapshot readers beside writers: what each costs the other.
 //!
-//! A reader opens a snapshot, reads all of a table in order, and begins again. A writer changes random records of the same table,
-//! one transaction each, without waiting for the device. Each is measured alone beside a thread that is busy and does not
-//! touch the store, and then the two beside each other; three measurements a round, many short rounds, so that whatever else
-//! happens to the machine happens to all three. The figures are medians of the rounds.
+//! A reader opens a snapshot, reads all of a table in order, and begins again; one that looks up opens a snapshot for a thousand random
+//! records. A writer changes random records of the same table, one transaction each, without waiting for the device. Each is
+//! measured beside a thread that is busy and does not touch the store, and then a reader and the writer beside each other; five
+//! measurements a round, many short rounds, so that whatever else happens to the machine happens to all of them. The figures are medians
+//! of the rounds.
+//!
+//! How often the version store was full is a figure of its own. A reader that becomes too old begins again.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -18,12 +21,15 @@ use crate::{Machine, Place, Report, Workdir};
 #[derive(Clone, Debug, clap::Args)]
 pub struct SnapshotsArgs {
     /// Records of the table.
-    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub records: u64,
     /// Seconds of all measurements together.
-    #[arg(long, default_value_t = 12.0)]
+    #[arg(long, default_value_t = 20.0)]
     pub seconds: f64,
-    /// Rounds of three measurements.
+    /// Memory of the version store: bytes, or with K, M or G.
+    #[arg(long, value_name = "BYTES", default_value = "16M", value_parser = crate::parse_bytes)]
+    pub version_store: u64,
+    /// Rounds of five measurements.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub rounds: u64,
     #[command(flatten)]
@@ -37,8 +43,21 @@ enum Work {
     /// Arithmetic, in registers.
     Busy,
     Reader,
+    LookUp,
     Writer,
 }
+
+/// What is measured beside what, in one round.
+const PAIRS: [(Work, Work); 5] = [
+    (Work::Reader, Work::Busy),
+    (Work::LookUp, Work::Busy),
+    (Work::Writer, Work::Busy),
+    (Work::Reader, Work::Writer),
+    (Work::LookUp, Work::Writer),
+];
+
+/// Records that are looked up in one snapshot.
+const LOOK_UPS: u64 = 1000;
 
 /// Measures.
 ///
@@ -46,35 +65,49 @@ enum Work {
 /// The environment's.
 pub fn run(args: &SnapshotsArgs, progress: &mut dyn FnMut(&str, u64, u64)) -> anyhow::Result<Report> {
     let dir = Workdir::new(&args.place)?;
-    let env = Environment::options().cache_bytes(args.place.cache.unwrap_or(1 << 30)).open(dir.path())?;
+    let env = Environment::options()
+        .cache_bytes(args.place.cache.unwrap_or(1 << 30))
+        .version_store_bytes(args.version_store)
+        .open(dir.path())?;
     fill(&env, args.records, &mut |done, all| progress("load", done, all))?;
-    let each = Duration::from_secs_f64(args.seconds / args.rounds as f64 / 3.0);
-    let pairs = [(Work::Reader, Work::Busy), (Work::Writer, Work::Busy), (Work::Reader, Work::Writer)];
-    let mut rates: [Vec<f64>; 4] = Default::default();
+    let each = Duration::from_secs_f64(args.seconds / args.rounds as f64 / PAIRS.len() as f64);
+    let mut rates: [[Vec<f64>; 2]; 5] = Default::default();
     for round in 0..=args.rounds {
-        let mut now = Vec::new();
-        for (first, second) in pairs {
+        for (rates, (first, second)) in rates.iter_mut().zip(PAIRS) {
             let (a, b) = side_by_side(&env, args.records, round, first, second, each)?;
-            now.push(a);
-            now.push(b);
-        }
-        // The first round warms up.
-        if round > 0 {
-            for (rates, rate) in rates.iter_mut().zip([now[0], now[4], now[2], now[5]]) {
-                rates.push(rate);
+            // The first round warms up.
+            if round > 0 {
+                rates[0].push(a);
+                rates[1].push(b);
             }
         }
         progress("measure", round, args.rounds);
     }
     let stat = env.stat()?;
-    let [reader, reader_beside, writer, writer_beside] = rates.map(median);
+    let [reader, look_up, writer, beside_reader, beside_look_up] = rates.map(|pair| pair.map(median));
     let mut report = Report::new("snapshots", Machine::here(dir.path()));
-    report.add("snapshot reader beside a busy thread (records/s)", reader);
-    report.add("snapshot reader beside a writer (records/s)", reader_beside);
-    report.add("  of its speed beside a busy thread (%)", reader_beside / reader * 100.0);
-    report.add("writer beside a busy thread (transactions/s)", writer);
-    report.add("writer beside a snapshot reader (transactions/s)", writer_beside);
-    report.add("  of the writer's speed beside a busy thread (%)", writer_beside / writer * 100.0);
+    let mut compare = |alone: (&str, f64), beside: (&str, f64), ratio: &str| {
+        report.add(alone.0, alone.1);
+        report.add(beside.0, beside.1);
+        report.add(ratio, beside.1 / alone.1 * 100.0);
+    };
+    compare(
+        ("snapshot reader beside a busy thread (records/s)", reader[0]),
+        ("snapshot reader beside a writer (records/s)", beside_reader[0]),
+        "  of its speed beside a busy thread (%)",
+    );
+    compare(
+        ("snapshot look-ups beside a busy thread (records/s)", look_up[0]),
+        ("snapshot look-ups beside a writer (records/s)", beside_look_up[0]),
+        "  of their speed beside a busy thread (%)",
+    );
+    compare(
+        ("writer beside a busy thread (transactions/s)", writer[0]),
+        ("writer beside a snapshot reader (transactions/s)", beside_reader[1]),
+        "  of the writer's speed beside a busy thread (%)",
+    );
+    report.add("writer beside snapshot look-ups (transactions/s)", beside_look_up[1]);
+    report.add("  of the writer's speed so (%)", beside_look_up[1] / writer[0] * 100.0);
     report.add("times that the version store was full", stat.version_floor_count as f64);
     env.close()?;
     Ok(report)
@@ -119,6 +152,7 @@ fn work(env: &Environment, records: u64, seed: u64, work: Work, stop: &AtomicBoo
                 u64::from(std::hint::black_box(sum) != 1)
             }
             Work::Reader => read_all(env, stop)?,
+            Work::LookUp => look_up(env, records, &mut random)?,
             Work::Writer => write_one(env, random.below(records), &mut random)?,
         };
     }
@@ -130,16 +164,36 @@ fn read_all(env: &Environment, stop: &AtomicBool) -> Result<u64, Error> {
     let txn = env.snapshot()?;
     let mut count = 0u64;
     let mut is_whole = true;
-    txn.bytes(TABLE)?.range(..)?.for_each_ref(|key, value| {
+    let read = txn.bytes(TABLE)?.range(..)?.for_each_ref(|key, value| {
         is_whole &= key == count.to_be_bytes() && value.len() == 100;
         count += 1;
         !count.is_multiple_of(1024) || !stop.load(Relaxed)
-    })?;
+    });
+    match read {
+        Ok(()) | Err(Error::SnapshotTooOld { .. }) => {}
+        Err(error) => return Err(error),
+    }
     if !is_whole {
         return Err(Error::Corrupt { what: "a snapshot does not see all records".into() });
     }
     let _ = txn.commit_with(Durability::Volatile)?;
     Ok(count)
+}
+
+/// Looks some records up at one snapshot.
+fn look_up(env: &Environment, records: u64, random: &mut Random) -> Result<u64, Error> {
+    let txn = env.snapshot()?;
+    let table = txn.bytes(TABLE)?;
+    for done in 0..LOOK_UPS {
+        match table.get(&random.below(records).to_be_bytes()) {
+            Ok(Some(value)) if value.len() == 100 => {}
+            Ok(_) => return Err(Error::Corrupt { what: "a snapshot does not see a record".into() }),
+            Err(Error::SnapshotTooOld { .. }) => return Ok(done),
+            Err(error) => return Err(error),
+        }
+    }
+    let _ = txn.commit_with(Durability::Volatile)?;
+    Ok(LOOK_UPS)
 }
 
 fn write_one(env: &Environment, number: u64, random: &mut Random) -> Result<u64, Error> {
