@@ -68,6 +68,11 @@ pub struct Stat {
     pub version_floor_count: u64,
     /// Snapshots below this LSN are too old.
     pub version_floor_lsn: u64,
+    /// Transactions whose changes are taken back by the log for snapshots: they changed more than the version store has room for, or
+    /// were in doubt after a restart.
+    pub version_spilled_count: u64,
+    /// For that, the log is kept from here on; 0: for nobody.
+    pub version_log_low_lsn: u64,
     /// Dropped tables and replaced large values whose pages are kept for a snapshot.
     pub held_back_free_count: u64,
     /// True once the environment has failed.
@@ -86,6 +91,8 @@ pub struct SnapshotStat {
     pub thread: u32,
     /// For how long it has been open, in milliseconds.
     pub age_ms: u64,
+    /// Bytes of the version store that are kept for it, alone or for others, too.
+    pub held_bytes: u64,
 }
 
 /// Somebody who keeps the log from being given up.
@@ -149,6 +156,8 @@ impl Environment {
             version_store_used_bytes: versions.used_bytes,
             version_floor_count: versions.floor_count,
             version_floor_lsn: versions.floor.0,
+            version_spilled_count: versions.spilled_count,
+            version_log_low_lsn: versions.log_low.map_or(0, |low| low.0),
             held_back_free_count: env.to_free.held_back_count(),
             is_failed: env.engine.is_failed(),
         })
@@ -157,6 +166,12 @@ impl Environment {
 
 impl From<&SnapshotPin> for SnapshotStat {
     fn from(pin: &SnapshotPin) -> SnapshotStat {
-        SnapshotStat { lsn: pin.lsn.0, xid: pin.xid.0, thread: pin.thread, age_ms: pin.age_ns / 1_000_000 }
+        SnapshotStat {
+            lsn: pin.lsn.0,
+            xid: pin.xid.0,
+            thread: pin.thread,
+            age_ms: pin.age_ns / 1_000_000,
+            held_bytes: pin.held_bytes,
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! Snapshots and isolation levels, as users see them.
 
+use std::io::{Seek, SeekFrom, Write};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -173,6 +174,135 @@ fn a_snapshot_that_is_too_old_says_so() {
     assert!(matches!(read, Err(Error::SnapshotTooOld { .. })), "{read:?}");
     // Another is not.
     assert_eq!(all(&env.snapshot().unwrap()).len(), 100);
+}
+
+/// Reads all of it in every way there is.
+fn assert_sees(txn: &Transaction, expected: &[(Vec<u8>, Vec<u8>)], what: &str) {
+    assert_eq!(all(txn), expected, "{what}");
+    let t = txn.bytes("t").unwrap();
+    let mut back: Vec<_> = t.range(..).unwrap().rev().collect::<Result<_, _>>().unwrap();
+    back.reverse();
+    assert_eq!(back, expected, "{what}, backwards");
+    for n in 0..900u32 {
+        let key = number(n);
+        let at = expected.binary_search_by(|(k, _)| k.as_slice().cmp(&key));
+        assert_eq!(t.get(&key).unwrap(), at.ok().map(|at| expected[at].1.clone()), "{what}, key {n}");
+    }
+}
+
+#[test]
+fn a_transaction_larger_than_the_version_store_makes_no_snapshot_too_old() {
+    for commits in [true, false] {
+        let env = open_with(64 << 10);
+        env.transact(|txn| {
+            let t = txn.create_table("t")?;
+            (0..600u32).step_by(2).try_for_each(|n| t.put(&number(n), &[n as u8; 150]))?;
+            t.put(&number(7), &[7; 30_000])
+        })
+        .unwrap();
+        // Commits that a snapshot does not see, below and above the changes of the large one.
+        let oldest = env.snapshot().unwrap();
+        let first = all(&oldest);
+        put(&env, &number(0), b"between");
+        delete(&env, &number(2));
+        let before = env.snapshot().unwrap();
+        let seen = all(&before);
+        let txn = env.begin().unwrap();
+        let t = txn.bytes("t").unwrap();
+        for n in 0..600u32 {
+            match n % 5 {
+                0 => t.put(&number(n), &[1; 333]).unwrap(),
+                1 => drop(t.delete(&number(n)).unwrap()),
+                2 => drop(t.modify(&number(n), |old| Some([&[9; 4], &old[4..]].concat())).unwrap()),
+                3 => t.put(&number(n), &[3; 150]).unwrap(),
+                _ => {}
+            }
+        }
+        let mut writer = t.value_writer(&number(7)).unwrap();
+        writer.seek(SeekFrom::Start(12_000)).unwrap();
+        writer.write_all(&[8; 9000]).unwrap();
+        drop(writer);
+        let mark = txn.savepoint().unwrap();
+        for n in 0..900u32 {
+            let _ = t.delete(&number(n)).unwrap();
+        }
+        let during = env.snapshot().unwrap();
+        assert_sees(&before, &seen, "before, at the savepoint");
+        assert_sees(&during, &seen, "during, at the savepoint");
+        txn.rollback_to(mark).unwrap();
+        for n in (0..900u32).step_by(3) {
+            t.put(&number(n), &[n as u8; 40]).unwrap();
+        }
+        env.checkpoint().unwrap();
+        let stat = env.stat().unwrap();
+        assert_eq!(stat.version_spilled_count, 1, "{stat:?}");
+        assert!(stat.version_log_low_lsn > 0 && stat.version_log_low_lsn <= before.snapshot_lsn().unwrap().0 + 4096);
+        for (view, expected) in [(&oldest, &first), (&before, &seen), (&during, &seen)] {
+            assert_sees(view, expected, "open");
+        }
+        let own = all(&txn);
+        if commits {
+            txn.commit().unwrap();
+        } else {
+            txn.abort().unwrap();
+        }
+        // Others change the same records again.
+        for n in (0..600u32).step_by(70) {
+            put(&env, &number(n), b"after");
+            delete(&env, &number(n + 1));
+        }
+        env.checkpoint().unwrap();
+        env.reclaim().unwrap();
+        for (view, expected) in [(&oldest, &first), (&before, &seen), (&during, &seen)] {
+            assert_sees(view, expected, "ended");
+        }
+        drop((oldest, before, during));
+        let mut expected = if commits { own } else { seen };
+        expected.retain(|(key, _)| {
+            let n = u32::from_be_bytes(key.as_slice().try_into().unwrap());
+            n >= 602 || !(n % 70 == 0 || n % 70 == 1)
+        });
+        expected.extend((0..600u32).step_by(70).map(|n| (number(n).to_vec(), b"after".to_vec())));
+        expected.sort();
+        assert_sees(&env.snapshot().unwrap(), &expected, "new");
+        let stat = env.stat().unwrap();
+        assert_eq!((stat.version_spilled_count, stat.version_floor_count, stat.version_log_low_lsn), (0, 0, 0));
+        assert!(env.verify(&mut |_| {}).unwrap().problems.is_empty());
+    }
+}
+
+#[test]
+fn a_table_filled_by_one_large_transaction_is_empty_to_older_snapshots() {
+    let env = open_with(64 << 10);
+    env.transact(|txn| txn.create_table("t").map(drop)).unwrap();
+    let before = env.snapshot().unwrap();
+    let txn = env.begin().unwrap();
+    let t = txn.bytes("t").unwrap();
+    for n in 0..5000u32 {
+        t.put(&number(n), &[n as u8; 60]).unwrap();
+    }
+    assert!(all(&before).is_empty() && all(&env.snapshot().unwrap()).is_empty());
+    txn.commit().unwrap();
+    assert!(all(&before).is_empty());
+    assert_eq!(all(&env.snapshot().unwrap()).len(), 5000);
+}
+
+#[test]
+fn a_writer_whose_snapshot_is_older_than_a_large_commit_tries_again() {
+    let env = open_with(64 << 10);
+    put(&env, b"k", b"old");
+    let writer = begin(&env, Isolation::Snapshot);
+    env.transact(|txn| {
+        let t = txn.bytes("t")?;
+        (0..2000u32).try_for_each(|n| t.put(&number(n), &[1; 100]))
+    })
+    .unwrap();
+    let wrote = writer.bytes("t").unwrap().put(&number(5), b"mine");
+    assert!(matches!(wrote, Err(Error::SnapshotConflict { .. })), "{wrote:?}");
+    drop(writer);
+    let isolation = Some(Isolation::Snapshot);
+    let options = TransactionOptions { isolation, ..TransactionOptions::default() };
+    env.transact_with(options, |txn| txn.bytes("t")?.put(&number(5), b"mine")).unwrap();
 }
 
 #[test]
@@ -370,6 +500,7 @@ fn stat_says_who_holds_what_back() {
     let held: Vec<_> = stat.snapshots.iter().map(|held| (held.lsn, held.xid)).collect();
     assert_eq!(held, [(snapshot.snapshot_lsn().unwrap().0, snapshot.xid().0)]);
     assert_eq!(stat.oldest_snapshot_lsn, held[0].0);
+    assert!(stat.snapshots[0].held_bytes > 3000 && stat.snapshots[0].held_bytes <= stat.version_store_used_bytes);
     assert!(stat.version_store_used_bytes > 3000 && stat.held_back_free_count == 1, "{stat:?}");
     drop(snapshot);
     env.reclaim().unwrap();

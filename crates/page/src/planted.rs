@@ -56,6 +56,10 @@ bugs! {
     CommitStampLate "commit-stamp-late",
     /// Images that a snapshot needs are dropped for lack of memory, and it is not told.
     FloorIgnored "floor-ignored",
+    /// Who opens a snapshot leaves the images of small writers where no reader looks.
+    StagedUnlinked "staged-unlinked",
+    /// A reader of a snapshot does not ask for writers whose images are in the log.
+    SpilledForgotten "spilled-forgotten",
     /// A ghost is purged although a snapshot still sees the record that it was.
     GhostPurgedEarly "ghost-purged-early",
     /// A writer does not ask whether another has committed a change of the record since its snapshot.

@@ -75,6 +75,8 @@ pub fn checkpoint(
     control.state.xid_floor = engine.table.next_xid();
     control.state.is_clean = is_clean;
     control.write()?;
-    engine.log.recycle_before(low)?;
+    // After the marks (L3 of the version store): who was open then stands there now, if a reader needs its records.
+    let kept = engine.versions.log_low().map_or(low, |kept| low.min(kept));
+    engine.log.recycle_before(kept)?;
     Ok(Checkpoint { lsn, scan_lsn: low, written_count })
 }

@@ -468,6 +468,8 @@ fn find_planted(args: &PlantedArgs) -> anyhow::Result<bool> {
             | Bug::CommitStampLate
             | Bug::FloorIgnored
             | Bug::GhostPurgedEarly
+            | Bug::SpilledForgotten
+            | Bug::StagedUnlinked
             | Bug::LastCommitterWins => ["histories", "crash", "faults", "media"],
             Bug::ChecksumUnread | Bug::WriteErrorForgotten => ["faults", "crash", "histories", "media"],
             Bug::StaleLogTail => ["log-end", "crash", "faults", "histories"],

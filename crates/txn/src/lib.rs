@@ -60,4 +60,4 @@ pub use txn::{Part, RECORD_OVERHEAD_BYTES, Txn};
 #[cfg(not(loom))]
 pub use undo::LogicalUndo;
 #[cfg(not(loom))]
-pub use version::{At, Before, Horizon, Image, Look, SnapshotPin, VersionStat, VersionStore, View};
+pub use version::{At, Before, Horizon, Image, Look, SnapshotPin, Unseen, VersionStat, VersionStore, View};

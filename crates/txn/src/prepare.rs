@@ -43,6 +43,7 @@ use ledgerstone_page::{Lsn, TableId, Xid};
 
 use crate::table::state;
 use crate::txn::RECORD_OVERHEAD_BYTES;
+use crate::version::Who;
 use crate::{Committed, Durability, Engine, Txn, TxnError};
 
 /// Longest global id in bytes; as long as two XA identifiers.
@@ -256,7 +257,8 @@ impl Engine {
         let mut txn = self.adopt(xid, first, last)?;
         txn.is_prepared = true; // Y5, should anything below fail.
         txn.slot().state.store(state::PREPARED, Relaxed);
-        self.versions.begin_blind(&mut txn.writer);
+        let who = Who { slot: txn.chain.no, xid, first_lsn: first };
+        self.versions.begin_spilled(&mut txn.writer, who);
         if !planted::is_on(Bug::PreparedWithoutLocks) {
             for &(name, mode) in &record.locks {
                 let _ = self.locks.lock(OwnerNo(txn.chain.no), name, mode, Wait::Try)?;

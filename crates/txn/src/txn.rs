@@ -26,7 +26,7 @@ use ledgerstone_page::{Lsn, OpId, PageId, Xid};
 use crate::chain::Chain;
 use crate::locks::HeldTables;
 use crate::savepoint::Marks;
-use crate::version::{At, Before, Horizon, View, Writer};
+use crate::version::{At, Before, Horizon, Unseen, View, Who, Writer};
 use crate::{Engine, TxnError};
 
 /// Bytes that a record costs beside its arguments: header, page part, `undo_next`, padding.
@@ -151,6 +151,7 @@ impl Txn {
     /// No space left on the device (nothing has changed), a claim larger than the log buffer, a failed environment.
     pub fn claim(&mut self, bytes: usize) -> Result<(), TxnError> {
         self.engine.check()?;
+        self.engine.versions.drop_spilled_images(&mut self.writer);
         self.chain.claim(&self.engine, bytes, self.rolling_back || self.is_prepared)
     }
 
@@ -188,6 +189,7 @@ impl Txn {
         } else {
             chain.count_undo(args.len());
         }
+        engine.versions.before_change(&mut self.writer);
         apply(engine, page, operation, args, lsn)?;
         Ok(lsn)
     }
@@ -218,6 +220,7 @@ impl Txn {
             page.begin_change(engine.log.tail());
         }
         let lsn = chain.append(engine, &record)?;
+        engine.versions.before_change(&mut self.writer);
         apply_parts(engine, pages, parts, lsn)?;
         Ok(lsn)
     }
@@ -269,7 +272,8 @@ impl Txn {
     #[inline]
     pub fn note(&mut self, space: PageId, key: &[u8], before: Before<'_>) {
         if !self.rolling_back {
-            self.engine.versions.note(&mut self.writer, self.chain.no, space, key, before);
+            let who = Who { slot: self.chain.no, xid: self.chain.xid, first_lsn: self.chain.first_lsn };
+            self.engine.versions.note(&mut self.writer, who, space, key, before);
         }
     }
 
@@ -304,6 +308,14 @@ impl Txn {
         self.engine.versions.look(at, self.writer.name(), space, key, image)
     }
 
+    /// The spilled writers, this transaction left out, that a snapshot does not see: what they did to a page that was read before
+    /// is to be taken back by the log.
+    #[inline]
+    #[must_use]
+    pub fn unseen(&self, at: At) -> Unseen {
+        self.engine.versions.unseen(at, self.chain.xid)
+    }
+
     /// What this transaction was told rests on commits below `lsn`: it is not durable before they are.
     #[inline]
     pub fn depend_on_commits_below(&mut self, lsn: Lsn) {
@@ -320,8 +332,9 @@ impl Txn {
     /// [`TxnError::SnapshotConflict`]; [`TxnError::SnapshotTooOld`] if that cannot be known any more.
     pub fn check_first(&self, space: PageId, key: &[u8]) -> Result<(), TxnError> {
         let Some(at) = self.snapshot() else { return Ok(()) };
-        let newer = self.engine.versions.newest_commit(space, key);
-        self.engine.versions.check(at)?;
+        let versions = &self.engine.versions;
+        let newer = versions.newest_commit(space, key).max(versions.newest_spilled_commit()); // L4
+        versions.check(at)?;
         if newer >= at.lsn && !planted::is_on(Bug::LastCommitterWins) {
             return Err(TxnError::SnapshotConflict { snapshot: at.lsn, newer });
         }

@@ -90,6 +90,8 @@ pub struct Settings {
     pub lock_timeout_ms: u64,
     /// Key locks before escalation.
     pub escalate_after: u32,
+    /// Memory of the version store: small ones, and one that is never full.
+    pub version_store_bytes: u64,
     /// LRU instead of clock.
     pub is_lru: bool,
     /// What is locked, and what becomes of a lock that somebody holds.
@@ -310,6 +312,7 @@ impl Plan {
             },
             lock_timeout_ms: random.pick(&[1, 5, 10_000]),
             escalate_after: random.pick(&[8, 4096]),
+            version_store_bytes: random.pick(&[16 << 10, 64 << 10, 16 << 20]),
             is_lru: random.percent(30),
             locking: (
                 [Locking::Hierarchical, Locking::Pages][random.weighted(&[5, 1])],

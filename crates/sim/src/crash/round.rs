@@ -371,6 +371,7 @@ pub(crate) fn open(
         .transaction_count_max(64)
         .page_count_max(1 << 16)
         .async_delay(Duration::from_millis(2))
+        .version_store_bytes(settings.version_store_bytes)
         .locking(settings.locking.0)
         .lock_conflict(settings.locking.1)
         .deadlock_victim(settings.victim)

@@ -20,6 +20,7 @@
 
 mod data;
 mod edit;
+mod history;
 mod index;
 mod ops;
 mod store;

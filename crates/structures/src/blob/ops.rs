@@ -181,7 +181,7 @@ pub(super) fn patch_args(offset: usize, old: &[u8], new: &[u8]) -> Vec<u8> {
     Writer::new(4 + 2 * new.len()).u16(offset).u16(new.len()).bytes(old).bytes(new).done()
 }
 
-fn read_patch(args: &[u8]) -> Option<(usize, &[u8], &[u8])> {
+pub(super) fn read_patch(args: &[u8]) -> Option<(usize, &[u8], &[u8])> {
     let mut args = Reader::new(args);
     let (offset, len) = (args.size()?, args.size()?);
     let (old, new) = (args.bytes(len)?, args.bytes(len)?);

@@ -11,6 +11,7 @@ use ledgerstone_space::{OP_SPACE_CLEAR, OP_SPACE_SET, Space, map_of};
 use ledgerstone_txn::{At, Image, Look, Part, RECORD_OVERHEAD_BYTES, Txn};
 
 use super::data::{CONTENT_AT, LENGTH_AT, content_bytes_max};
+use super::history::content_before;
 use super::index::{self, Extent, extent_count_max};
 use super::ops::{
     OP_BLOB_APPEND, OP_BLOB_DATA_FORMAT, OP_BLOB_FREE, OP_BLOB_INDEX_FORMAT, OP_BLOB_LINK, OP_BLOB_SHRINK, append_args,
@@ -192,6 +193,9 @@ fn read_page(
     view: Option<(&Txn, At)>,
     out: &mut Vec<u8>,
 ) -> Result<(), TreeError> {
+    let per_page = content_bytes_max(cache.page_bytes()) as u64;
+    let too_short = |there| Corrupt::new("length of a blob's page", LENGTH_AT as _, last, there).on(id);
+    let range = first as usize..last as usize;
     let mut round = 0;
     loop {
         let page = page_of(cache, id, LayoutId::BLOB_DATA, root)?;
@@ -200,27 +204,37 @@ fn read_page(
             && page.page_lsn() >= at.horizon
         {
             let mut image = Image::default();
-            match txn.look(at, root, &no.to_be_bytes(), &mut image) {
-                Look::Page => {}
-                Look::Image => {
-                    let there = image.value.get(first as usize..last as usize);
-                    out.extend_from_slice(there.ok_or_else(|| {
-                        Corrupt::new("length of a blob's page", LENGTH_AT as _, last, image.value.len() as u64).on(id)
-                    })?);
-                    return Ok(());
-                }
-                Look::Committing => {
-                    drop(page);
-                    txn.engine().versions.pause(round);
-                    round += 1;
-                    continue;
-                }
+            let look = txn.look(at, root, &no.to_be_bytes(), &mut image);
+            let unseen = txn.unseen(at);
+            if look == Look::Committing || unseen.is_committing {
+                drop(page);
+                txn.engine().versions.pause(round);
+                round += 1;
+                continue;
+            }
+            let copied = (id, page.page_lsn());
+            if copied.1 >= unseen.first_lsn() {
+                let content = page.words().to_vec(CONTENT_AT, per_page as usize);
+                drop(page);
+                let found = (look == Look::Image).then_some(&image);
+                let log = &txn.engine().log;
+                let before = match content_before(log, copied, &unseen, content.clone(), found)? {
+                    Some(before) => before,
+                    None if look == Look::Image => image.value,
+                    None => content,
+                };
+                out.extend_from_slice(before.get(range).ok_or_else(|| too_short(before.len() as u64))?);
+                return Ok(());
+            }
+            if look == Look::Image {
+                let there = image.value.get(range);
+                out.extend_from_slice(there.ok_or_else(|| too_short(image.value.len() as u64))?);
+                return Ok(());
             }
         }
-        let per_page = content_bytes_max(cache.page_bytes()) as u64;
         let there = u64::from(page.words().u32(LENGTH_AT)).min(per_page);
         if last > there {
-            return Err(Corrupt::new("length of a blob's page", LENGTH_AT as _, last, there).on(id).into());
+            return Err(too_short(there).into());
         }
         let old = out.len();
         out.resize(old + (last - first) as usize, 0);

@@ -31,6 +31,7 @@ mod change;
 mod check;
 pub mod edit;
 mod ghost;
+mod history;
 mod long_value;
 mod merge;
 pub mod node;

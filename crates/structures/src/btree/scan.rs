@@ -25,6 +25,7 @@ use ledgerstone_region::Version;
 use ledgerstone_txn::{At, KeyLock, Txn, key_hash};
 
 use super::bytes::clamped;
+use super::history::CopiedPage;
 use super::node::{BLOB, Node};
 use super::search::{Aim, Descent, Gap};
 use super::snapshot::{Images, Resolved};
@@ -398,6 +399,7 @@ impl Scan {
         }
         match self.copy_page(txn, &target)? {
             Copied::Good => {
+                self.take_back()?;
                 self.slot = 0;
                 Ok(true)
             }
@@ -468,7 +470,10 @@ impl Scan {
             let page = tree.engine.cache.optimistic(held.id())?;
             if held.check().is_ok() {
                 match self.copy_page(txn, &page)? {
-                    Copied::Good if held.check().is_ok() => return Ok(()),
+                    Copied::Good if held.check().is_ok() => {
+                        drop(held);
+                        return self.take_back();
+                    }
                     Copied::Good | Copied::Changed => {}
                     Copied::Locked(leaf) => {
                         drop(held);
@@ -485,6 +490,14 @@ impl Scan {
             }
             descent.restarted();
         }
+    }
+
+    /// S6 of `snapshot.rs`, for the leaf that was copied. Nothing is latched.
+    #[inline]
+    fn take_back(&mut self) -> Result<(), TreeError> {
+        let Some(at) = self.at else { return Ok(()) };
+        self.images.take_back(&self.tree, &self.page)?;
+        Ok(self.tree.engine.versions.check(at)?)
     }
 
     /// Copies a leaf that is not latched.
@@ -507,14 +520,18 @@ impl Scan {
             let versions = &self.tree.engine.versions;
             versions.check(at)?;
             txn.depend_on_commits_below(at.lsn);
-            let page_lsn = header::page_lsn(page.words());
-            if self.images.resolve(&self.tree, txn, at, page_lsn, &self.page) == Resolved::Committing {
+            let copied = CopiedPage { id: page.id(), lsn: header::page_lsn(page.words()) };
+            if self.images.resolve(&self.tree, txn, at, copied, &self.page) == Resolved::Committing {
                 return Ok(Copied::Committing);
             }
             if page.check().is_err() {
                 return Ok(Copied::Changed);
             }
             versions.check(at)?;
+        }
+        if self.direction == Direction::Forward {
+            // While the records of this one are read. What another processor has changed of it is far away.
+            self.tree.engine.cache.prefetch(node.link());
         }
         self.leaf = page.id();
         self.version = Some(page.version());

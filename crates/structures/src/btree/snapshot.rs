@@ -6,11 +6,15 @@
 //! S3. What a snapshot can see is on the page, if only as a ghost (G6 in `ghost.rs`): who looks at all records misses none.
 //! S4. A blob that a snapshot sees is still there: it is freed behind the oldest snapshot only (F3 in `to_free`).
 //! S5. The floor is looked at before and after (V4).
+//! S6. What writers did whose images are in the log is taken back last, when nothing is latched any more: the copy, its LSN and
+//!     the list of those writers belong to one moment, and the log does not change (`history.rs`).
 
-use ledgerstone_page::{Lsn, header};
-use ledgerstone_txn::{At, Image, Look, Txn};
+use ledgerstone_page::header;
+use ledgerstone_txn::{At, Image, Look, Txn, Unseen};
 
-use super::node::{BLOB, Node};
+use super::bytes::clamped;
+use super::history::{CopiedPage, History};
+use super::node::{BLOB, GHOST, Node, PADDED};
 use super::search::Descent;
 use super::tree::Tree;
 use crate::TreeError;
@@ -21,6 +25,12 @@ use crate::blob::{self, BlobRef};
 pub(super) struct Images {
     /// By rising slot.
     list: Vec<(usize, Image)>,
+    /// S6, to be done: of which copy, and whose changes.
+    copied: Option<CopiedPage>,
+    unseen: Unseen,
+    /// Memory to be used again.
+    spare: Vec<Image>,
+    key: Vec<u8>,
 }
 
 /// What the resolving of a leaf came to.
@@ -42,24 +52,76 @@ impl Images {
     }
 
     /// Looks up all records of a leaf's copy. Counts if the leaf is found unchanged afterwards (S1).
-    pub(super) fn resolve(&mut self, tree: &Tree, txn: &Txn, at: At, page_lsn: Lsn, leaf: &[u8]) -> Resolved {
-        self.list.clear();
+    pub(super) fn resolve(&mut self, tree: &Tree, txn: &Txn, at: At, copied: CopiedPage, leaf: &[u8]) -> Resolved {
+        self.spare.extend(self.list.drain(..).map(|(_, image)| image));
+        self.copied = None;
         let node = Node::new(leaf);
-        if page_lsn < at.horizon {
+        if copied.lsn < at.horizon {
             return Resolved::Done; // S2
         }
-        let mut key = Vec::new();
-        let mut image = Image::default();
+        let versions = &tree.engine.versions;
+        let key = &mut self.key;
+        // Neighbours are asked for together (H4 of the chains): what their keys have in common, and of which there are images.
+        let (mut stem, mut near) = (None, 0u16);
         for slot in 0..node.count() {
+            let record = node.record(slot);
+            let suffix = clamped(leaf, record.key_at(), record.key_len);
+            let last = suffix.last().copied();
+            let of_slot = last.map(|last| (&suffix[..suffix.len() - 1], last >> 4));
+            if of_slot.is_none() || of_slot != stem {
+                key.clear();
+                node.key_to(slot, key);
+                (stem, near) = (of_slot, versions.images_near(tree.root, key));
+            }
+            // Without a byte of its own, a key's last one is the prefix's.
+            if near == 0 || last.is_some_and(|last| near >> (last & 15) & 1 == 0) {
+                continue;
+            }
             key.clear();
-            node.key_to(slot, &mut key);
-            match txn.look(at, tree.root, &key, &mut image) {
-                Look::Page => {}
-                Look::Image => self.list.push((slot, std::mem::take(&mut image))),
+            node.key_to(slot, key);
+            let mut image = self.spare.pop().unwrap_or_default();
+            match txn.look(at, tree.root, key, &mut image) {
+                Look::Page => self.spare.push(image),
+                Look::Image => self.list.push((slot, image)),
                 Look::Committing => return Resolved::Committing,
             }
         }
+        self.unseen = txn.unseen(at);
+        if self.unseen.is_committing {
+            return Resolved::Committing;
+        }
+        if copied.lsn >= self.unseen.first_lsn() {
+            self.copied = Some(copied);
+        }
         Resolved::Done
+    }
+
+    /// Takes back what is to be taken back by the log (S6). Nothing is latched. May read from the device.
+    #[inline]
+    pub(super) fn take_back(&mut self, tree: &Tree, leaf: &[u8]) -> Result<(), TreeError> {
+        match self.copied.take() {
+            None => Ok(()),
+            Some(copied) => self.take_back_all(tree, copied, leaf),
+        }
+    }
+
+    #[cold]
+    fn take_back_all(&mut self, tree: &Tree, copied: CopiedPage, leaf: &[u8]) -> Result<(), TreeError> {
+        let node = Node::new(leaf);
+        let is_wanted = |key: &[u8]| !node.is_before(key) && !node.is_beyond(key);
+        let history = History::read(&tree.engine.log, tree.root, copied, &self.unseen, &is_wanted)?;
+        for slot in 0..node.count() {
+            let at = self.list.binary_search_by_key(&slot, |(slot, _)| *slot);
+            let image = at.ok().map(|at| &self.list[at].1);
+            let on_page = (node.record(slot).header & !PADDED, node.value(slot).to_vec());
+            if let Some(before) = history.before(&node.key(slot), Some(on_page), image)? {
+                match at {
+                    Ok(at) => self.list[at].1 = before,
+                    Err(at) => self.list.insert(at, (slot, before)),
+                }
+            }
+        }
+        Ok(())
     }
 }
 
@@ -95,28 +157,22 @@ impl Tree {
             value.clear();
             let spot = self.find_key(key, &mut descent)?;
             let words = spot.page.words();
-            let mut header = None;
+            let mut on_page = None;
             if let Ok(slot) = spot.slot {
                 let node = Node::new(words);
-                let record = node.record(slot);
-                if !record.is_ghost() {
-                    header = Some(record.header);
-                    node.value_to(slot, value);
-                }
+                on_page = Some(node.record(slot).header & !PADDED);
+                node.value_to(slot, value);
             }
-            if header::page_lsn(words) >= at.horizon {
-                match txn.look(at, self.root, key, &mut image) {
-                    Look::Page => {}
-                    Look::Image => {
-                        header = image.header;
-                        std::mem::swap(value, &mut image.value);
-                    }
-                    Look::Committing => {
-                        drop(spot);
-                        versions.pause(round);
-                        round += 1;
-                        continue;
-                    }
+            let copied = CopiedPage { id: spot.page.id(), lsn: header::page_lsn(words) };
+            let (mut look, mut unseen) = (Look::Page, Unseen::default());
+            if copied.lsn >= at.horizon {
+                look = txn.look(at, self.root, key, &mut image);
+                unseen = txn.unseen(at);
+                if look == Look::Committing || unseen.is_committing {
+                    drop(spot);
+                    versions.pause(round);
+                    round += 1;
+                    continue;
                 }
             }
             if spot.page.check().is_err() {
@@ -125,6 +181,21 @@ impl Tree {
             }
             versions.check(at)?; // S5
             drop(spot);
+            if copied.lsn >= unseen.first_lsn() {
+                let history = History::read(&self.engine.log, self.root, copied, &unseen, &|other| other == key)?; // S6
+                let on_page = on_page.map(|header| (header, value.clone()));
+                let found = (look == Look::Image).then_some(&image);
+                if let Some(before) = history.before(key, on_page, found)? {
+                    (look, image) = (Look::Image, before);
+                }
+                versions.check(at)?;
+            }
+            let header = if look == Look::Image {
+                std::mem::swap(value, &mut image.value);
+                image.header
+            } else {
+                on_page.filter(|header| header & GHOST == 0)
+            };
             let Some(header) = header else {
                 value.clear();
                 return Ok(None);

@@ -18,19 +18,21 @@
 //! H2. Entries of a key are ordered as their writers changed it, since a writer has the key locked until it ends: at most the
 //!     newest one's writer is open.
 //! H3. The first four words of an entry lie in one chunk.
+//! H4. Keys that differ in the last four bits of their last byte only have one hash, and so one bucket: neighbours on a leaf, as a
+//!     rule, so that who reads a whole leaf looks at a few buckets ([`VersionStore::images_near`]).
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_page::{Lsn, PageId};
 use ledgerstone_region::sync;
+use xxhash_rust::xxh3::xxh3_64;
 
 use super::VersionStore;
 use super::bucket::Bucket;
 use super::chunk::{CHUNK_WORDS, Chunks};
 use super::view::At;
 use super::writer::{COMMITTED, COMMITTING, STATE_BITS};
-use crate::locks::key_hash;
 
 /// Words of an entry before its key.
 pub(super) const ENTRY_WORDS: u32 = 4;
@@ -56,6 +58,8 @@ pub struct Image {
     pub header: Option<u16>,
     /// Its value.
     pub value: Vec<u8>,
+    /// The commit of who changed it then; `Lsn(u64::MAX)`: it has not committed.
+    pub until: Lsn,
 }
 
 /// What a look at a chain came to.
@@ -80,8 +84,16 @@ pub(super) struct Name<'k> {
 impl<'k> Name<'k> {
     #[inline]
     pub(super) fn new(space: PageId, key: &'k [u8]) -> Name<'k> {
-        // Spread: tables of one shape hold the same keys.
-        Name { space, key, hash: key_hash(key) ^ space.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) }
+        let spread = |number: u64| number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let (last, stem) = key.split_last().unwrap_or((&0, key));
+        // H4. Spread: tables of one shape hold the same keys.
+        Name { space, key, hash: xxh3_64(stem) ^ spread(u64::from(last >> 4)) ^ spread(space.0).rotate_left(32) }
+    }
+
+    /// What an entry of it has in its third word.
+    #[inline]
+    fn head(&self) -> u64 {
+        self.space.0 & ((1 << 48) - 1) | (self.key.len() as u64) << 48
     }
 }
 
@@ -131,8 +143,7 @@ impl Entry {
     /// True if this is an entry of that key.
     #[inline]
     fn is_of(&self, chunks: &Chunks, name: Name<'_>) -> bool {
-        let head = name.space.0 & ((1 << 48) - 1) | (name.key.len() as u64) << 48;
-        if self.words[2] != head || self.hash() != name.hash as u32 {
+        if self.words[2] != name.head() || self.hash() != name.hash as u32 {
             return false;
         }
         let mut at = self.at + ENTRY_WORDS - 1;
@@ -140,6 +151,28 @@ impl Entry {
             at = chunks.after(at);
             chunks.word(at) == word_of(eight)
         })
+    }
+
+    /// True if both are entries of one key; `other` stands in one chunk.
+    fn is_alike(&self, chunks: &Chunks, other: &Entry) -> bool {
+        if self.words[2] != other.words[2] || self.hash() != other.hash() {
+            return false;
+        }
+        let mut at = self.at + ENTRY_WORDS - 1;
+        (0..self.key_len().div_ceil(8) as u32).all(|no| {
+            at = chunks.after(at);
+            chunks.word(at) == chunks.word(other.at + ENTRY_WORDS + no)
+        })
+    }
+
+    /// The last byte of the key; 0 of an empty one.
+    fn last_byte(&self, chunks: &Chunks) -> u8 {
+        let Some(last) = self.key_len().checked_sub(1) else { return 0 };
+        let mut at = self.at + ENTRY_WORDS - 1;
+        for _ in 0..=last / 8 {
+            at = chunks.after(at);
+        }
+        chunks.word(at).to_le_bytes()[last % 8]
     }
 
     /// Copies the record out.
@@ -216,8 +249,40 @@ impl VersionStore {
     /// True if a snapshot may still ask for what `key` was. Counts under the exclusive latch of its page.
     #[must_use]
     pub fn has_images(&self, space: PageId, key: &[u8]) -> bool {
+        if self.has_spilled() {
+            return true; // L4
+        }
         let name = Name::new(space, key);
         self.bucket(name).first.load(Acquire) != 0 && self.walk(name, Wanted::Any, &mut Image::default()) != Look::Page
+    }
+
+    /// Of which keys that are like `key` but for the last four bits of its last byte there are images: bit n stands for those
+    /// four bits n. Counts as a look does. Nothing of a key whose bit is not set need be looked for.
+    #[inline]
+    #[must_use]
+    pub fn images_near(&self, space: PageId, key: &[u8]) -> u16 {
+        let name = Name::new(space, key);
+        let bucket = self.bucket(name);
+        if bucket.first.load(Acquire) == 0 { 0 } else { self.images_near_in(bucket, name) }
+    }
+
+    #[inline(never)]
+    fn images_near_in(&self, bucket: &Bucket, name: Name<'_>) -> u16 {
+        let chunks = &self.chunks;
+        let Some(version) = bucket.optimistic() else { return u16::MAX };
+        let mut near = 0;
+        let mut at = bucket.first.load(Relaxed) as u32;
+        for _ in 0..STEPS_MAX {
+            if at == 0 {
+                return if bucket.is_still(version) { near } else { u16::MAX };
+            }
+            let entry = Entry::read(chunks, at);
+            if entry.words[2] == name.head() && entry.hash() == name.hash as u32 {
+                near |= 1 << (entry.last_byte(chunks) & 15);
+            }
+            at = entry.next();
+        }
+        u16::MAX
     }
 
     /// One look at a bucket: under its version, after some tries under its latch (H1).
@@ -281,6 +346,7 @@ impl VersionStore {
             Wanted::State(snapshot, own) => (snapshot, own),
         };
         let mut oldest_unseen = None;
+        image.until = Lsn(u64::MAX);
         loop {
             if entry.writer() == own && own != 0 {
                 break;
@@ -291,6 +357,9 @@ impl VersionStore {
             }
             if status & STATE_BITS == COMMITTING && !planted::is_on(Bug::CommitStampLate) {
                 return Some(Look::Committing);
+            }
+            if status & STATE_BITS == COMMITTED {
+                image.until = Lsn(status >> 2);
             }
             oldest_unseen = Some(entry);
             if entry.older() == 0 {
@@ -313,13 +382,38 @@ impl VersionStore {
     /// Puts an entry at the head of its key's chain, at an address with room for it (H3), unless `writer` has one there: then
     /// false. The caller holds the page's latch (V1).
     pub(super) fn push(&self, name: Name<'_>, before: Before<'_>, at: u32, writer: u32) -> bool {
-        let (bucket, chunks) = (self.bucket(name), &self.chunks);
+        let bucket = self.bucket(name);
+        let is_same = |entry: &Entry| entry.is_of(&self.chunks, name);
+        self.hang(bucket, at, writer, is_same, |older| self.write_entry(name, before, at, writer, older))
+    }
+
+    /// The same with a staged entry, which is written already. Says where its writer's next one begins.
+    pub(super) fn link(&self, at: u32, writer: u32) -> u32 {
+        let entry = Entry::read(&self.chunks, at);
+        if entry.writer() == 0 {
+            let bucket = &self.buckets[entry.hash() as usize & (self.buckets.len() - 1)];
+            let is_same = |other: &Entry| other.is_alike(&self.chunks, &entry);
+            let name_writer = |older| self.chunks.set(at + 1, u64::from(writer) << 32 | u64::from(older));
+            self.hang(bucket, at, writer, is_same, name_writer);
+        }
+        self.after_entry(&entry)
+    }
+
+    fn hang(
+        &self,
+        bucket: &Bucket,
+        at: u32,
+        writer: u32,
+        is_same: impl Fn(&Entry) -> bool,
+        write: impl FnOnce(u32),
+    ) -> bool {
+        let chunks = &self.chunks;
         let latched = bucket.latch();
         let (mut predecessor, mut same) = (0, 0);
         let mut look_at = bucket.first.load(Relaxed) as u32;
         while look_at != 0 {
             let entry = Entry::read(chunks, look_at);
-            if entry.is_of(chunks, name) {
+            if is_same(&entry) {
                 if entry.writer() == writer {
                     latched.unlatch_unchanged();
                     return false;
@@ -330,7 +424,7 @@ impl VersionStore {
             predecessor = look_at;
             look_at = entry.next();
         }
-        self.write_entry(name, before, at, writer, same);
+        write(same);
         let next = if same == 0 {
             bucket.first.load(Relaxed) as u32
         } else {
@@ -350,7 +444,9 @@ impl VersionStore {
         true
     }
 
-    fn write_entry(&self, name: Name<'_>, before: Before<'_>, at: u32, writer: u32, older: u32) {
+    /// Writes all of an entry but its first word.
+    #[inline]
+    pub(super) fn write_entry(&self, name: Name<'_>, before: Before<'_>, at: u32, writer: u32, older: u32) {
         let chunks = &self.chunks;
         let (header, value) = match before {
             Before::Absent => (NO_RECORD, &[][..]),
@@ -378,6 +474,9 @@ impl VersionStore {
         let chunks = &self.chunks;
         // Hash, lengths and writer stand still while the entry is its writer's.
         let fixed = Entry::read(chunks, at);
+        if fixed.writer() == 0 {
+            return self.after_entry(&fixed); // Z3
+        }
         let bucket = &self.buckets[fixed.hash() as usize & (self.buckets.len() - 1)];
         let latched = bucket.latch();
         let entry = Entry::read(chunks, at);
@@ -409,8 +508,13 @@ impl VersionStore {
             }
         }
         latched.unlatch();
-        let words = ENTRY_WORDS + (fixed.key_len().div_ceil(8) + fixed.value_len().div_ceil(8)) as u32;
-        self.entry_place(chunks.after(chunks.end_of(at, words)))
+        self.after_entry(&fixed)
+    }
+
+    /// Where the next entry of its writer begins.
+    fn after_entry(&self, entry: &Entry) -> u32 {
+        let words = ENTRY_WORDS + (entry.key_len().div_ceil(8) + entry.value_len().div_ceil(8)) as u32;
+        self.entry_place(self.chunks.after(self.chunks.end_of(entry.at, words)))
     }
 
     /// Where an entry begins that may begin at `at` (H3).

@@ -15,11 +15,12 @@
 //!     was raised before the chunk was given back. So no reader believes what it read of another's.
 //! M3. Reading never leaves the memory: an address past its end reads as zero.
 
+use super::staged::WriterSlot;
 use ledgerstone_region::{Handle, Region, RegionError};
 use std::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, fence};
 
-/// Words of a chunk.
-pub(super) const CHUNK_WORDS: u32 = 128;
+/// Words of a chunk: the images of a small transaction, of some records of 100 bytes, fit into one.
+pub(super) const CHUNK_WORDS: u32 = 64;
 /// Bytes of a chunk.
 pub(super) const CHUNK_BYTES: u64 = CHUNK_WORDS as u64 * 8;
 /// First word of a chunk that holds entries.
@@ -36,19 +37,15 @@ pub(super) struct Chunks {
     /// Head of the list: count of changes in the upper half, chunk in the lower. Then: chunks never used begin here. Then:
     /// how many are in use.
     list: Handle<[AtomicU64]>,
-    /// For each transaction slot a chunk that its last writer has left for the next one; 0 none. Taken by a swap, by whoever
-    /// needs one; left by who has the slot.
-    left: Handle<[AtomicU64]>,
 }
 
 impl Chunks {
-    pub(super) fn create(region: &Region, bytes: u64, slot_count: u32) -> Result<Chunks, RegionError> {
+    pub(super) fn create(region: &Region, bytes: u64) -> Result<Chunks, RegionError> {
         let count = (bytes / CHUNK_BYTES).clamp(2, u64::from(u32::MAX / CHUNK_WORDS)) + 1;
         let words = region.handle_slice(region.alloc::<AtomicU64>(count * u64::from(CHUNK_WORDS), 64)?)?;
         let list: Handle<[AtomicU64]> = region.handle_slice(region.alloc::<AtomicU64>(24, 64)?)?;
         list[8].store(1, Relaxed); // Nobody else knows the store yet.
-        let left = region.handle_slice(region.alloc::<AtomicU64>(u64::from(slot_count), 64)?)?;
-        Ok(Chunks { words, list, left })
+        Ok(Chunks { words, list })
     }
 
     /// How many chunks can be in use.
@@ -56,49 +53,42 @@ impl Chunks {
         self.words.len() as u32 / CHUNK_WORDS - 1
     }
 
+    /// How many are, those included that were left for a slot's next writer.
     pub(super) fn used_count(&self) -> u64 {
-        // A figure to print.
-        let left = self.left.iter().filter(|left| left.load(Relaxed) != 0).count();
-        self.list[16].load(Relaxed).saturating_sub(left as u64)
+        self.list[16].load(Relaxed) // A figure to print.
     }
 
     /// The chunk that the last writer of a transaction slot has left, or another.
     #[inline]
-    pub(super) fn take_for(&self, slot: u32) -> Option<u32> {
-        if let Some(left) = self.left.get(slot as usize)
-            && left.load(Relaxed) != 0
-        {
-            let chunk = left.swap(0, Acquire) as u32; // Pairs with the Release in `leave`.
-            if chunk != 0 {
-                fence(Release); // M2
-                self.set_next(chunk, 0);
-                return Some(chunk);
-            }
-        }
-        self.take()
+    pub(super) fn take_for(&self, slot: Option<&WriterSlot>) -> Option<u32> {
+        if let Some(chunk) = slot.and_then(|slot| self.take_left(slot)) { Some(chunk) } else { self.take() }
     }
 
     /// Gives back a writer's chunks; a single one stays for the slot's next writer.
     #[inline]
-    pub(super) fn leave(&self, slot: u32, first: u32) {
-        match self.left.get(slot as usize) {
+    pub(super) fn leave(&self, slot: Option<&WriterSlot>, first: u32) {
+        match slot {
             // Only who has the slot leaves one: it does not become another's between the two.
-            Some(left) if self.next(first) == 0 && left.load(Relaxed) == 0 => left.store(u64::from(first), Release),
+            Some(slot) if self.next(first) == 0 && slot.left.load(Relaxed) == 0 => {
+                slot.left.store(u64::from(first), Release);
+            }
             _ => self.give_back(first),
         }
     }
 
-    /// Takes one that was left, of any slot: there are no others.
-    pub(super) fn take_left(&self) -> Option<u32> {
-        let chunk = self
-            .left
-            .iter()
-            .filter(|left| left.load(Relaxed) != 0)
-            .map(|left| left.swap(0, Acquire))
-            .find(|&c| c != 0)?;
+    /// Takes the one that was left with a slot.
+    #[inline]
+    pub(super) fn take_left(&self, slot: &WriterSlot) -> Option<u32> {
+        if slot.left.load(Relaxed) == 0 {
+            return None;
+        }
+        let chunk = slot.left.swap(0, Acquire) as u32; // Pairs with the Release in `leave`.
+        if chunk == 0 {
+            return None;
+        }
         fence(Release); // M2
-        self.set_next(chunk as u32, 0);
-        Some(chunk as u32)
+        self.set_next(chunk, 0);
+        Some(chunk)
     }
 
     /// A word; 0 past the end (M3). What a reader without a latch gets counts after its check.
@@ -166,12 +156,14 @@ impl Chunks {
         self.set(writer * CHUNK_WORDS + QUEUE_NEXT, u64::from(next));
     }
 
+    /// Who reads it finds as many entries.
     pub(super) fn entry_count(&self, writer: u32) -> u64 {
-        self.word(writer * CHUNK_WORDS + COUNT)
+        self.words[(writer * CHUNK_WORDS + COUNT) as usize].load(Acquire) // Pairs with the Release below.
     }
 
+    #[inline]
     pub(super) fn set_entry_count(&self, writer: u32, count: u64) {
-        self.set(writer * CHUNK_WORDS + COUNT, count);
+        self.words[(writer * CHUNK_WORDS + COUNT) as usize].store(count, Release);
     }
 
     /// Takes a free chunk, with no next one; none if all are in use.
@@ -214,6 +206,16 @@ impl Chunks {
             }
         }
         None
+    }
+
+    /// How many chunks a writer has.
+    pub(super) fn count_of(&self, first: u32) -> u64 {
+        let (mut chunk, mut count) = (first, 1);
+        while self.next(chunk) != 0 {
+            chunk = self.next(chunk);
+            count += 1;
+        }
+        count
     }
 
     /// Gives back a writer's chunks, all of them, beginning with `first`.

@@ -5,7 +5,9 @@
 //! orders that the engine has from elsewhere (the page's latch, the stamp before the locks go) are plain here: the reader looks
 //! at the stamp as V2 says.
 
-use ledgerstone_region::atomic::{AtomicU64, Ordering::SeqCst, fence};
+use ledgerstone_region::atomic::{
+    AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Release, Ordering::SeqCst, fence,
+};
 use loom::sync::Arc;
 use loom::thread;
 
@@ -23,6 +25,12 @@ struct World {
     status: AtomicU64,
     /// 1 while the image is there.
     image: AtomicU64,
+    /// 1 while the image is staged: there, and in no chain (Q3).
+    staged: AtomicU64,
+    /// 1 while it is in its chain.
+    linked: AtomicU64,
+    /// What the page says of the record.
+    page: AtomicU64,
 }
 
 impl World {
@@ -33,6 +41,9 @@ impl World {
             slot: SnapshotSlot::default(),
             status: AtomicU64::new(OPEN),
             image: AtomicU64::new(1),
+            staged: AtomicU64::new(0),
+            linked: AtomicU64::new(0),
+            page: AtomicU64::new(1),
         })
     }
 
@@ -51,6 +62,41 @@ impl World {
         };
         if is_free {
             self.image.store(0, SeqCst);
+        }
+    }
+
+    /// Changes the record as a writer does that stages its image.
+    fn update(&self) {
+        self.staged.store(1, Release);
+        self.tail.fetch_add(1, SeqCst);
+        if !is_none_open(&self.count) {
+            self.link();
+        }
+        self.page.store(2, Release); // As a page's latch does.
+    }
+
+    fn link(&self) {
+        if self.staged.swap(0, AcqRel) == 1 {
+            self.linked.store(1, Release);
+        } else {
+            // Whoever was first puts the image there before anybody believes the page.
+            while self.linked.load(Acquire) == 0 {
+                thread::yield_now();
+            }
+        }
+    }
+
+    /// Opens a snapshot, puts what is staged into its chain, and reads the record.
+    fn read_staged(&self) {
+        announce(&self.count);
+        let tail = || self.tail.load(SeqCst);
+        publish_bound(&self.slot, tail);
+        take_snapshot(&self.slot, tail);
+        if self.staged.load(Acquire) == 1 {
+            self.link();
+        }
+        if self.page.load(Acquire) == 2 {
+            assert_eq!(self.linked.load(Acquire), 1, "a change is seen, and its image is in no chain");
         }
     }
 
@@ -96,6 +142,17 @@ fn loom_the_oldest_snapshot_is_at_or_below_every_open_one() {
         let writer = Arc::clone(&world);
         let writing = thread::spawn(move || writer.commit(false));
         world.read();
+        writing.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_a_staged_image_is_in_its_chain_before_a_snapshot_sees_the_change() {
+    loom::model(|| {
+        let world = World::new();
+        let writer = Arc::clone(&world);
+        let writing = thread::spawn(move || writer.update());
+        world.read_staged();
         writing.join().unwrap();
     });
 }

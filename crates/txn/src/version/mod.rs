@@ -6,6 +6,8 @@
 //! | `bucket.rs` | the head of a chain, and who may change it |
 //! | `chain.rs` | a key's before-images, newest first, found by hash |
 //! | `writer.rs` | one transaction's images and its status |
+//! | `staged.rs` | small writers while no snapshot is open: images in no chain |
+//! | `spilled.rs` | writers whose images are in the log |
 //! | `registry.rs` | which snapshots are open, and how old the oldest is |
 //! | `view.rs` | a snapshot: opened, asked, closed |
 //! | `reclaim.rs` | images that nobody needs go; when memory runs out, the oldest that somebody needs |
@@ -20,6 +22,7 @@
 //!     reservation, and with it the word; so if it reads OPEN, the record will be reserved at S or above. If it reads COMMITTING it cannot tell, and waits for the stamp: that writer waits for nobody.
 //! V3. A reader looks at the page, then at the chain, then at the page's version: because of V1, page and chain belong together
 //!     if the version still stands.
+//!     A writer that notes nothing any more is known by its name: its records in the log take it back (L1 to L4 in `spilled.rs`).
 //! V4. Images go when the commit is below every snapshot that is open or can be opened ([`VersionStore::oldest_snapshot`]); when
 //!     a rollback has put the page right; and, when memory runs out, the oldest of commits, which raises `floor` first. A reader
 //!     below the floor is told so, before and after it looks: it may have missed what went.
@@ -35,6 +38,8 @@ mod chain;
 mod chunk;
 mod reclaim;
 mod registry;
+mod spilled;
+mod staged;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -48,33 +53,42 @@ use ledgerstone_page::Lsn;
 use ledgerstone_region::{Handle, Latch, Region, RegionError, SlotTable, shared};
 
 pub use chain::{Before, Image, Look};
+pub use spilled::Unseen;
 pub use view::{At, Horizon, SnapshotPin, View};
-pub(crate) use writer::Writer;
+pub(crate) use writer::{Who, Writer};
 
 use bucket::Bucket;
 use chunk::Chunks;
 use registry::SnapshotSlot;
+use spilled::SpilledSlot;
+use staged::WriterSlot;
 
 shared! {
     /// What all processes share besides chunks, chains and slots.
     pub(crate) struct StoreState {
         /// Snapshots below it may miss images (V4).
         floor: AtomicU64,
-        /// Open transactions whose first changes are not all noted.
-        blind_count: AtomicU64,
+        /// Writers whose images are in the log: slots of `spilled` in use.
+        spilled_count: AtomicU64,
+        /// Snapshots that are open or being opened.
+        open_count: AtomicU64,
+        /// Slots of snapshots that were ever taken: those below this number.
+        slots_used: AtomicU64,
+        /// Slots of writers that ever staged anything: those below this number.
+        writers_used: AtomicU64,
+        /// How often the floor was raised.
+        floor_count: AtomicU64,
+        /// Room to a cache line: what comes next is written with every commit that a snapshot does not see.
+        spare: [AtomicU64; 2],
         /// Guards the queue of committed writers.
         queue_latch: Latch,
         /// First chunk of the oldest committed writer in the queue; 0 none.
         queue_first: AtomicU64,
         /// First chunk of the newest.
         queue_last: AtomicU64,
-        /// How often the floor was raised.
-        floor_count: AtomicU64,
-        /// Snapshots that are open or being opened.
-        open_count: AtomicU64,
-        /// Slots of snapshots that were ever taken: those below this number.
-        slots_used: AtomicU64,
-    } size 64
+        /// Room to a cache line.
+        spare_end: [AtomicU64; 5],
+    } size 128
 }
 
 /// Before-images of records, and the snapshots that need them.
@@ -85,6 +99,8 @@ pub struct VersionStore {
     buckets: Handle<[Bucket]>,
     state: Handle<[StoreState]>,
     snapshots: Handle<[SnapshotSlot]>,
+    writers: Handle<[WriterSlot]>,
+    spilled: Handle<[SpilledSlot]>,
 }
 
 /// Figures of the version store.
@@ -98,6 +114,10 @@ pub struct VersionStat {
     pub floor_count: u64,
     /// Snapshots below this LSN are too old.
     pub floor: Lsn,
+    /// Transactions, open or committed, whose images are in the log.
+    pub spilled_count: u64,
+    /// For their readers the log is kept from here on; none: for nobody.
+    pub log_low: Option<Lsn>,
 }
 
 impl VersionStore {
@@ -112,9 +132,9 @@ impl VersionStore {
         bytes: u64,
         snapshot_count_max: u32,
     ) -> Result<Arc<VersionStore>, RegionError> {
-        let chunks = Chunks::create(region, bytes, snapshot_count_max)?;
+        let chunks = Chunks::create(region, bytes)?;
         // Few, so that they stay near the processor: most of the time only open transactions have entries.
-        let bucket_count = (u64::from(chunks.count()) / 2).next_power_of_two().max(64);
+        let bucket_count = (u64::from(chunks.count()) / 4).next_power_of_two().max(64);
         Ok(Arc::new(VersionStore {
             log: Arc::clone(log),
             threads: Arc::clone(threads),
@@ -122,25 +142,30 @@ impl VersionStore {
             buckets: region.handle_slice(region.alloc(bucket_count, 64)?)?,
             state: region.handle_slice(region.alloc(1, 64)?)?,
             snapshots: region.handle_slice(region.alloc(u64::from(snapshot_count_max.max(1)), 64)?)?,
+            spilled: region.handle_slice(region.alloc(u64::from(snapshot_count_max.max(1)), 64)?)?,
+            writers: region.handle_slice(region.alloc(u64::from(snapshot_count_max.max(1)), 64)?)?,
         }))
     }
 
     /// Bytes of a region that a store takes.
     #[must_use]
     pub fn region_bytes(bytes: u64, snapshot_count_max: u32) -> u64 {
-        // Chunks, two to four buckets of 16 bytes for each, slots, and some room to align.
-        bytes + bytes / chunk::CHUNK_BYTES * 64 + u64::from(snapshot_count_max) * 128 + 65_536
+        // Chunks, half a bucket of 16 bytes for each, slots, and some room to align.
+        bytes + bytes / chunk::CHUNK_BYTES * 8 + u64::from(snapshot_count_max) * 224 + 65_536
     }
 
     /// Figures.
     #[must_use]
     pub fn stat(&self) -> VersionStat {
         let state = &self.state[0];
+        let left = self.writers.iter().filter(|slot| slot.left.load(Relaxed) != 0).count();
         VersionStat {
             bytes_max: u64::from(self.chunks.count()) * chunk::CHUNK_BYTES,
-            used_bytes: self.chunks.used_count() * chunk::CHUNK_BYTES,
+            used_bytes: self.chunks.used_count().saturating_sub(left as u64) * chunk::CHUNK_BYTES,
             floor_count: state.floor_count.load(Relaxed),
             floor: Lsn(state.floor.load(SeqCst)),
+            spilled_count: self.spilled_count(),
+            log_low: self.log_low(),
         }
     }
 }

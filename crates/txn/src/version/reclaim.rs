@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use ledgerstone_page::Lsn;
 use ledgerstone_page::planted::{self, Bug};
 
+use super::chunk::CHUNK_BYTES;
 use super::registry;
 use super::{StoreState, VersionStore};
 
@@ -71,6 +72,36 @@ impl VersionStore {
         taken
     }
 
+    /// For each snapshot, given by rising LSNs, the bytes of the images that it may still ask for.
+    pub(super) fn held_bytes(&self, snapshots: &[u64]) -> Vec<u64> {
+        let mut held = vec![0; snapshots.len()];
+        if snapshots.is_empty() {
+            return held;
+        }
+        let state = self.queue_state();
+        while state.queue_latch.exclusive(self.threads.current()).is_err() {}
+        let mut writer = state.queue_first.load(Relaxed) as u32; // The latch orders it.
+        while writer != 0 {
+            let commit = self.chunks.status(writer).map_or(0, |status| status.load(SeqCst)) >> 2;
+            // Those do not see it.
+            if let Some(last) = snapshots.partition_point(|&lsn| lsn <= commit).checked_sub(1) {
+                held[last] += self.chunks.count_of(writer) * CHUNK_BYTES;
+            }
+            writer = self.chunks.queue_next(writer);
+        }
+        state.queue_latch.unlatch_exclusive();
+        // What a younger one holds, the older ones hold as well.
+        for no in (1..held.len()).rev() {
+            held[no - 1] += held[no];
+        }
+        held
+    }
+
+    /// A chunk that was left with any slot: there are no others.
+    fn take_left(&self) -> Option<u32> {
+        self.writers.iter().find_map(|slot| self.chunks.take_left(slot))
+    }
+
     /// Snapshots that do not see the commit at `lsn` cannot be read any more.
     pub(super) fn raise_floor(&self, lsn: Lsn) {
         let state = self.queue_state();
@@ -84,6 +115,7 @@ impl VersionStore {
 /// Discards up to `count_max` writers that nobody needs. True: there may be more.
 pub(super) fn reclaim_some(store: &VersionStore, count_max: u32) -> bool {
     let oldest = store.oldest_snapshot().0;
+    store.reclaim_spilled(oldest);
     for _ in 0..count_max {
         match store.take_first(|lsn| lsn < oldest) {
             Some((writer, _)) => store.discard(writer),
@@ -98,12 +130,12 @@ pub(super) fn reclaim_some(store: &VersionStore, count_max: u32) -> bool {
 pub(super) fn make_free(store: &VersionStore) -> Option<u32> {
     reclaim_some(store, DROP_COUNT_MAX);
     for _ in 0..DROP_COUNT_MAX {
-        if let Some(chunk) = store.chunks.take().or_else(|| store.chunks.take_left()) {
+        if let Some(chunk) = store.chunks.take().or_else(|| store.take_left()) {
             return Some(chunk);
         }
         let (writer, lsn) = store.take_first(|_| true)?;
         store.raise_floor(Lsn(lsn)); // R3
         store.discard(writer);
     }
-    store.chunks.take().or_else(|| store.chunks.take_left())
+    store.chunks.take().or_else(|| store.take_left())
 }

@@ -13,6 +13,9 @@
 //! Q2. `oldest` is at or below every snapshot's S: if the slot was seen empty, the snapshot published its bound after that look
 //!     and so took S after T was taken; if the bound was seen, it is at or below S.
 //!
+//! Q3. Likewise a writer that asks after it has reserved the record of an update: if it reads 0, the snapshot's look at the tail
+//!     acquires the reservation, and finds what the writer has staged (Z1 in `staged.rs`).
+//!
 //! Modelled under loom, which knows no sequentially consistent accesses: there, a fence stands for each (`order`).
 
 use ledgerstone_region::atomic::{AtomicU64, Ordering::SeqCst};
@@ -40,7 +43,6 @@ ledgerstone_region::shared! {
 #[derive(Default)]
 pub(crate) struct SnapshotSlot {
     pub lsn: AtomicU64,
-    pub taken: AtomicU64,
 }
 
 /// Puts what is before and what is after into the one order that everybody sees.
@@ -61,7 +63,9 @@ pub(super) fn announce(count: &AtomicU64) {
 #[inline]
 pub(super) fn publish_bound(slot: &SnapshotSlot, tail: impl Fn() -> u64) -> u64 {
     let bound = tail();
-    slot.lsn.store(bound, SeqCst);
+    if !cfg!(feature = "planted-bound-unpublished") {
+        slot.lsn.store(bound, SeqCst);
+    }
     order();
     bound
 }

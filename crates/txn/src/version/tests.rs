@@ -7,15 +7,34 @@ use ledgerstone_page::{Lsn, OpId, PageId, Xid};
 use ledgerstone_region::{Region, SlotTable};
 use proptest::prelude::*;
 
-use super::{Before, Horizon, Image, Look, VersionStore, View, Writer};
+use super::{Before, Horizon, Image, Look, VersionStore, View, Who, Writer};
 use crate::TxnTable;
 
 const SPACE: PageId = PageId(9);
 
 type State = BTreeMap<u8, Vec<u8>>;
 
+/// A change, as the log has it.
+struct Change {
+    lsn: Lsn,
+    xid: Xid,
+    key: u8,
+    before: Option<Vec<u8>>,
+}
+
+/// A transaction.
+#[derive(Default)]
+struct Open {
+    writer: Writer,
+    slot: u32,
+    xid: Xid,
+    first_lsn: Lsn,
+}
+
 /// A store, and pages that are plain maps: what the store's users must do is done here by hand.
 struct World {
+    xid: u64,
+    changes: Vec<Change>,
     log: Arc<Log>,
     table: TxnTable,
     store: Arc<VersionStore>,
@@ -37,17 +56,35 @@ impl World {
         let log = Log::open(config).unwrap();
         let store = VersionStore::create(&region, &log, &threads, bytes, 16).unwrap();
         let table = TxnTable::create(&region, 8).unwrap();
-        World { log, table, store, page: State::new(), committed: State::new() }
+        World { xid: 0, changes: Vec::new(), log, table, store, page: State::new(), committed: State::new() }
     }
 
     fn open(&self) -> View {
         self.store.open(&self.table, Xid(1), Horizon::None).unwrap()
     }
 
-    fn write(&mut self, writer: &mut Writer, key: u8, value: Option<Vec<u8>>) {
+    fn begin(&mut self) -> Open {
+        self.begin_in(0)
+    }
+
+    fn begin_in(&mut self, slot: u32) -> Open {
+        self.xid += 1;
+        Open { slot, xid: Xid(self.xid), ..Open::default() }
+    }
+
+    fn write(&mut self, open: &mut Open, key: u8, value: Option<Vec<u8>>) {
         let name = key_bytes(key);
-        let before = self.page.get(&key).map_or(Before::Absent, |value| Before::Record(value.len() as u16, value));
-        self.store.note(writer, 0, SPACE, &name, before);
+        let old = self.page.get(&key).cloned();
+        let before = old.as_ref().map_or(Before::Absent, |value| Before::Record(value.len() as u16, value));
+        let who = Who { slot: open.slot, xid: open.xid, first_lsn: open.first_lsn };
+        self.store.drop_spilled_images(&mut open.writer);
+        self.store.note(&mut open.writer, who, SPACE, &name, before);
+        let lsn = self.append(RecordKind::End);
+        if open.first_lsn == Lsn(0) {
+            open.first_lsn = lsn;
+        }
+        self.changes.push(Change { lsn, xid: open.xid, key, before: old });
+        self.store.before_change(&mut open.writer);
         match value {
             Some(value) => self.page.insert(key, value),
             None => self.page.remove(&key),
@@ -55,26 +92,23 @@ impl World {
     }
 
     fn append_commit(&self) -> Lsn {
+        self.append(RecordKind::Commit)
+    }
+
+    fn append(&self, kind: RecordKind) -> Lsn {
         let mut claim = self.log.claim(256).unwrap();
-        let record = NewRecord {
-            kind: RecordKind::Commit,
-            xid: Xid(7),
-            prev_lsn: Lsn(0),
-            op: OpId(0),
-            flags: 0,
-            page: None,
-            body: &[&[0; 8]],
-        };
+        let record =
+            NewRecord { kind, xid: Xid(7), prev_lsn: Lsn(0), op: OpId(0), flags: 0, page: None, body: &[&[0; 8]] };
         let lsn = self.log.append(&mut claim, &record);
         self.log.give_back(claim);
         lsn
     }
 
-    fn commit(&mut self, mut writer: Writer, keys: impl IntoIterator<Item = u8>) {
-        self.store.begin_commit(&writer);
+    fn commit(&mut self, mut open: Open, keys: impl IntoIterator<Item = u8>) {
+        self.store.begin_commit(&open.writer);
         let lsn = self.append_commit();
-        if !writer.is_empty() {
-            self.store.end_commit(&mut writer, lsn);
+        if !open.writer.is_empty() {
+            self.store.end_commit(&mut open.writer, lsn);
         }
         for key in keys {
             match self.page.get(&key) {
@@ -84,21 +118,30 @@ impl World {
         }
     }
 
-    fn abort(&mut self, mut writer: Writer, keys: impl IntoIterator<Item = u8>) {
+    fn abort(&mut self, mut open: Open, keys: impl IntoIterator<Item = u8>) {
         for key in keys {
             match self.committed.get(&key) {
                 Some(value) => self.page.insert(key, value.clone()),
                 None => self.page.remove(&key),
             };
         }
-        self.store.end_abort(&mut writer);
+        self.store.end_abort(&mut open.writer);
     }
 
     /// What a snapshot sees of a key; `None`: it is too old.
     fn read(&self, view: &View, own: u32, key: u8) -> Option<Option<Vec<u8>>> {
         self.store.check(view.at()).ok()?;
         let mut image = Image::default();
-        let seen = match self.store.look(view.at(), own, SPACE, &key_bytes(key), &mut image) {
+        let look = self.store.look(view.at(), own, SPACE, &key_bytes(key), &mut image);
+        let unseen = self.store.unseen(view.at(), Xid(0));
+        let is_theirs = |change: &&Change| change.key == key && unseen.contains(change.xid);
+        if let Some(first) = self.changes.iter().find(is_theirs) {
+            assert!(first.lsn >= unseen.first_lsn());
+            if look != Look::Image || image.until >= first.lsn {
+                return Some(first.before.clone());
+            }
+        }
+        let seen = match look {
             Look::Page => self.page.get(&key).cloned(),
             Look::Image => image.header.map(|header| {
                 assert_eq!(usize::from(header), image.value.len());
@@ -119,11 +162,11 @@ fn key_bytes(key: u8) -> Vec<u8> {
 #[test]
 fn a_snapshot_sees_what_was_committed_when_it_was_opened() {
     let mut world = World::new(1 << 20);
-    let mut first = Writer::default();
+    let mut first = world.begin();
     world.write(&mut first, 1, Some(vec![1; 100]));
     world.commit(first, [1]);
     let old = world.open();
-    let mut second = Writer::default();
+    let mut second = world.begin();
     world.write(&mut second, 1, None);
     world.write(&mut second, 2, Some(vec![2]));
     let during = world.open();
@@ -131,7 +174,7 @@ fn a_snapshot_sees_what_was_committed_when_it_was_opened() {
         assert_eq!(world.read(view, 0, 1), Some(Some(vec![1; 100])));
         assert_eq!(world.read(view, 0, 2), Some(None));
     }
-    assert_eq!(world.read(&during, second.name(), 2), Some(Some(vec![2])), "a writer sees its own changes");
+    assert_eq!(world.read(&during, second.writer.name(), 2), Some(Some(vec![2])), "a writer sees its own changes");
     world.commit(second, [1, 2]);
     let new = world.open();
     assert_eq!(world.read(&old, 0, 1), Some(Some(vec![1; 100])));
@@ -145,15 +188,79 @@ fn a_snapshot_sees_what_was_committed_when_it_was_opened() {
 }
 
 #[test]
+fn a_snapshot_finds_what_a_small_writer_had_changed_before_it_was_opened() {
+    for ends_by_commit in [true, false] {
+        let mut world = World::new(1 << 20);
+        let mut first = world.begin();
+        world.write(&mut first, 1, Some(vec![1; 9]));
+        world.commit(first, [1]);
+        assert!(!world.store.has_images(SPACE, &key_bytes(1)), "nobody asks");
+        let mut writer = world.begin();
+        world.write(&mut writer, 1, Some(vec![2]));
+        world.write(&mut writer, 2, Some(vec![2]));
+        world.write(&mut writer, 1, Some(vec![3]));
+        assert!(!world.store.has_images(SPACE, &key_bytes(1)), "nobody asks yet");
+        let view = world.open();
+        world.write(&mut writer, 3, Some(vec![2]));
+        world.write(&mut writer, 1, Some(vec![4]));
+        let check = |world: &World| {
+            assert_eq!(world.read(&view, 0, 1), Some(Some(vec![1; 9])), "the first image is the one");
+            assert_eq!(world.read(&view, 0, 2), Some(None));
+            assert_eq!(world.read(&view, 0, 3), Some(None));
+        };
+        check(&world);
+        assert_eq!(world.read(&view, writer.writer.name(), 1), Some(Some(vec![4])), "its own changes");
+        if ends_by_commit {
+            world.commit(writer, [1, 2, 3]);
+        } else {
+            world.abort(writer, [1, 2, 3]);
+        }
+        check(&world);
+        drop(view);
+        assert_eq!(world.store.stat().used_bytes, 0);
+        assert!((1..4).all(|key| !world.store.has_images(SPACE, &key_bytes(key))));
+    }
+}
+
+#[test]
+fn a_snapshot_finds_what_was_changed_after_an_earlier_one_was_closed() {
+    let mut world = World::new(1 << 20);
+    let mut writer = world.begin();
+    world.write(&mut writer, 1, Some(vec![1]));
+    drop(world.open());
+    world.write(&mut writer, 2, Some(vec![2]));
+    let view = world.open();
+    assert_eq!((world.read(&view, 0, 1), world.read(&view, 0, 2)), (Some(None), Some(None)));
+    world.commit(writer, [1, 2]);
+    assert_eq!((world.read(&view, 0, 1), world.read(&view, 0, 2)), (Some(None), Some(None)));
+}
+
+#[test]
+fn a_writer_that_stages_more_than_a_chunk_goes_on_in_the_chains() {
+    let mut world = World::new(1 << 20);
+    let mut writer = world.begin();
+    for key in 0..40 {
+        world.write(&mut writer, key, Some(vec![key; 50]));
+        world.write(&mut writer, key, Some(vec![key; 60]));
+    }
+    let view = world.open();
+    assert!((0..40).all(|key| world.read(&view, 0, key) == Some(None)));
+    world.commit(writer, 0..40);
+    assert!((0..40).all(|key| world.read(&view, 0, key) == Some(None)));
+    drop(view);
+    assert_eq!(world.store.stat().used_bytes, 0);
+}
+
+#[test]
 fn only_the_first_change_of_a_record_is_kept() {
     let mut world = World::new(1 << 20);
     let view = world.open();
-    let mut writer = Writer::default();
+    let mut writer = world.begin();
     for n in 0..10_000u32 {
         world.write(&mut writer, 5, Some(n.to_le_bytes().to_vec()));
     }
     assert_eq!(world.read(&view, 0, 5), Some(None));
-    assert_eq!(world.store.stat().used_bytes, 1024);
+    assert_eq!(world.store.stat().used_bytes, 512);
     world.abort(writer, [5]);
     assert_eq!(world.store.stat().used_bytes, 0);
 }
@@ -163,7 +270,7 @@ fn a_full_store_drops_the_oldest_commits_and_says_so() {
     let mut world = World::new(64 << 10);
     let view = world.open();
     for n in 0..200u8 {
-        let mut writer = Writer::default();
+        let mut writer = world.begin();
         world.write(&mut writer, n % 8, Some(vec![n; 300]));
         world.commit(writer, [n % 8]);
     }
@@ -174,40 +281,45 @@ fn a_full_store_drops_the_oldest_commits_and_says_so() {
 }
 
 #[test]
-fn what_an_open_writer_changed_without_memory_for_it_is_not_read_by_snapshots() {
+fn a_writer_that_changes_more_than_there_is_room_for_is_known_by_its_records() {
     let mut world = World::new(64 << 10);
     for key in 0..200 {
-        let mut writer = Writer::default();
+        let mut writer = world.begin();
         world.write(&mut writer, key, Some(vec![0; 1000]));
         world.commit(writer, [key]);
     }
     let before = world.open();
-    let mut writer = Writer::default();
+    let mut writer = world.begin();
     for key in 0..200 {
         world.write(&mut writer, key, Some(vec![key; 1000]));
     }
-    assert!(world.store.check(before.at()).is_err());
     let during = world.open();
-    assert!(world.store.check(during.at()).is_err(), "the writer is still open");
+    assert_eq!(world.store.stat().spilled_count, 1);
+    assert_eq!(world.store.stat().used_bytes, 0, "its images went when it was spilled");
+    assert_eq!(world.store.stat().log_low, Some(writer.first_lsn));
+    let old = |key: u8| Some(Some(vec![0; 1000])).filter(|_| key < 200);
+    assert!((0..200).all(|key| world.read(&before, 0, key) == old(key) && world.read(&during, 0, key) == old(key)));
     world.commit(writer, 0..200);
-    assert!(world.store.check(during.at()).is_err(), "it does not see the commit");
+    assert!((0..200).all(|key| world.read(&during, 0, key) == old(key)), "it does not see the commit");
     let after = world.open();
     assert_eq!(world.read(&after, 0, 100), Some(Some(vec![100; 1000])));
-    drop((before, during, after));
-    assert_eq!(world.store.stat().used_bytes, 0);
+    drop((before, during));
+    assert_eq!(world.store.stat().spilled_count, 0, "nobody is older than the commit");
+    drop(after);
+    assert_eq!(world.store.stat().floor_count, 0, "nobody was too old");
 }
 
 #[test]
 fn a_reader_is_told_that_a_writer_is_committing() {
     let mut world = World::new(1 << 20);
-    let mut writer = Writer::default();
+    let mut writer = world.begin();
     world.write(&mut writer, 1, Some(vec![1]));
-    world.store.begin_commit(&writer);
+    world.store.begin_commit(&writer.writer);
     let lsn = world.append_commit();
     let view = world.open();
     let look = |image: &mut Image| world.store.look(view.at(), 0, SPACE, &key_bytes(1), image);
     assert_eq!(look(&mut Image::default()), Look::Committing);
-    world.store.end_commit(&mut writer, lsn);
+    world.store.end_commit(&mut writer.writer, lsn);
     assert_eq!(world.store.look(view.at(), 0, SPACE, &key_bytes(1), &mut Image::default()), Look::Page);
 }
 
@@ -217,7 +329,7 @@ fn the_newest_commit_of_a_key_is_known_while_a_snapshot_may_ask() {
     let view = world.open();
     assert_eq!(world.store.newest_commit(SPACE, &key_bytes(1)), Lsn(0));
     for n in 0..3 {
-        let mut writer = Writer::default();
+        let mut writer = world.begin();
         world.write(&mut writer, 1, Some(vec![n]));
         world.commit(writer, [1]);
     }
@@ -255,7 +367,7 @@ fn step() -> impl Strategy<Value = Step> {
 /// Runs a script; a snapshot may be too old only if the store is small.
 fn run(steps: &[Step], bytes: u64, is_small: bool) {
     let mut world = World::new(bytes);
-    let mut writers: Vec<(Writer, State)> = (0..4).map(|_| (Writer::default(), State::new())).collect();
+    let mut writers: Vec<(Open, State)> = (0..4).map(|slot| (world.begin_in(slot), State::new())).collect();
     let mut views: Vec<(View, State)> = Vec::new();
     let mut next = 0u8;
     for step in steps {
@@ -269,11 +381,13 @@ fn run(steps: &[Step], bytes: u64, is_small: bool) {
                 writers[writer].1.insert(key, Vec::new());
             }
             Step::Commit(no) => {
-                let (writer, keys) = std::mem::take(&mut writers[no]);
+                let fresh = (world.begin_in(no as u32), State::new());
+                let (writer, keys) = std::mem::replace(&mut writers[no], fresh);
                 world.commit(writer, keys.into_keys());
             }
             Step::Abort(no) => {
-                let (writer, keys) = std::mem::take(&mut writers[no]);
+                let fresh = (world.begin_in(no as u32), State::new());
+                let (writer, keys) = std::mem::replace(&mut writers[no], fresh);
                 world.abort(writer, keys.into_keys());
             }
             Step::Open if views.len() < 8 => views.push((world.open(), world.committed.clone())),

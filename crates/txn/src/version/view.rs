@@ -37,6 +37,8 @@ pub struct SnapshotPin {
     pub thread: u32,
     /// For how long it has been open, in nanoseconds.
     pub age_ns: u64,
+    /// Bytes of the images that it holds, alone or with others.
+    pub held_bytes: u64,
 }
 
 /// How much of a page a snapshot may take without a look at the store.
@@ -94,6 +96,7 @@ impl VersionStore {
             Horizon::Marks => table.first_lsn_low().map_or(bound, |low| low.0.min(bound)),
         };
         let lsn = registry::take_snapshot(entry, tail);
+        self.link_all_staged(); // Z1
         Ok(View { store: Arc::clone(self), slot, at: At { lsn: Lsn(lsn), horizon: Lsn(horizon) } })
     }
 
@@ -120,8 +123,9 @@ impl VersionStore {
     #[inline]
     pub fn check(&self, at: At) -> Result<(), TxnError> {
         let state = &self.state[0];
-        if state.floor.load(SeqCst) > at.lsn.0 || state.blind_count.load(SeqCst) != 0 {
-            return Err(TxnError::SnapshotTooOld { snapshot: at.lsn, floor: Lsn(state.floor.load(SeqCst)) });
+        let floor = state.floor.load(SeqCst);
+        if floor > at.lsn.0 {
+            return Err(TxnError::SnapshotTooOld { snapshot: at.lsn, floor: Lsn(floor) });
         }
         Ok(())
     }
@@ -146,9 +150,14 @@ impl VersionStore {
                 xid: Xid(slot.xid.load(Relaxed)),
                 thread: slot.thread.load(Relaxed) as u32,
                 age_ns: now.saturating_sub(slot.opened_ns.load(Relaxed)),
+                held_bytes: 0,
             })
             .collect();
         pins.sort_by_key(|pin| pin.lsn);
+        let lsns: Vec<u64> = pins.iter().map(|pin| pin.lsn.0).collect();
+        for (pin, held) in pins.iter_mut().zip(self.held_bytes(&lsns)) {
+            pin.held_bytes = held;
+        }
         pins
     }
 }

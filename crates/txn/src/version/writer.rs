@@ -7,13 +7,12 @@
 //! status word: bits 1..0 state (1 OPEN, 2 COMMITTING, 3 COMMITTED), bits 63..2 the LSN of a COMMITTED one
 //! ```
 //! K1. The word lies in the writer's first chunk; every entry names that chunk, so that one store stamps them all.
-//! K2. A transaction that finds no memory for an image becomes *blind*: it notes nothing any more, and no snapshot that does
-//!     not see it can be read until it ends, nor, if it commits, ever (the floor rises above its commit). So is one that a restart
-//!     has found prepared: its images are gone.
+//! K2. A transaction that finds no memory for an image, or has taken a quarter of all for itself, is spilled (`spilled.rs`): it notes
+//!     nothing any more, and what it had noted goes when it holds no latch. So is one that a restart has found prepared.
 
-use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::Release};
 
-use ledgerstone_page::{Lsn, PageId};
+use ledgerstone_page::{Lsn, PageId, Xid};
 
 use super::VersionStore;
 use super::chain::{Before, Name, entry_words};
@@ -32,12 +31,27 @@ pub(crate) struct Writer {
     first: u32,
     last: u32,
     /// Last word in use.
-    end: u32,
-    count: u64,
+    pub(super) end: u32,
+    pub(super) count: u64,
     /// The transaction's number in the transaction table.
-    slot: u32,
-    /// K2
-    is_blind: bool,
+    pub(super) slot: u32,
+    /// Its images are in no chain, unless somebody has put them there (`staged.rs`).
+    pub(super) is_staged: bool,
+    /// Chunks in use.
+    chunk_count: u32,
+    /// K2: its name among the spilled ones; 0: it is none.
+    spilled: u32,
+}
+
+/// Whose image is noted.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Who {
+    /// Number in the transaction table.
+    pub slot: u32,
+    /// The transaction.
+    pub xid: Xid,
+    /// At or below its first record; 0: it has none yet.
+    pub first_lsn: Lsn,
 }
 
 impl Writer {
@@ -50,56 +64,82 @@ impl Writer {
     /// True if it has nothing in the store.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.first == 0 && !self.is_blind
+        self.first == 0 && self.spilled == 0
     }
 }
 
 impl VersionStore {
     /// Notes what `key` of `space` was, if `writer` has not done so before. The caller holds the record's page exclusively.
-    /// `slot` is its number in the transaction table.
     #[inline]
-    pub(crate) fn note(&self, writer: &mut Writer, slot: u32, space: PageId, key: &[u8], before: Before<'_>) {
-        if writer.is_blind {
+    pub(crate) fn note(&self, writer: &mut Writer, who: Who, space: PageId, key: &[u8], before: Before<'_>) {
+        if writer.spilled != 0 {
             return;
         }
+        let name = Name::new(space, key);
+        if writer.first == 0 && self.begin(writer, who.slot).is_none() {
+            return self.begin_spilled(writer, who);
+        }
+        if writer.is_staged {
+            if self.stage(writer, name, before) {
+                return;
+            }
+            self.link_staged(writer); // Z4
+        }
         let words = entry_words(key, before);
-        let Some(at) = self.make_room(writer, slot, words) else {
-            // K2: said before the page changes, so that a reader who sees the change sees this.
-            writer.is_blind = true;
-            self.state[0].blind_count.fetch_add(1, SeqCst);
-            return;
+        let Some(at) = self.make_room(writer, words) else {
+            return self.begin_spilled(writer, who);
         };
-        if self.push(Name::new(space, key), before, at, writer.first) {
+        if self.push(name, before, at, writer.first) {
             writer.count += 1;
             self.chunks.set_entry_count(writer.first, writer.count);
             writer.end = self.chunks.end_of(at, words);
         }
     }
 
-    /// A writer whose first changes were made before a restart, which has taken their images: blind from the beginning (K2).
-    pub(crate) fn begin_blind(&self, writer: &mut Writer) {
-        if !writer.is_blind {
-            writer.is_blind = true;
-            self.state[0].blind_count.fetch_add(1, SeqCst);
+    /// K2. Before the page changes, so that a reader who sees the change sees this.
+    #[cold]
+    pub(crate) fn begin_spilled(&self, writer: &mut Writer, who: Who) {
+        // No record of its own: its first one will be reserved at the tail or above.
+        let first_lsn = if who.first_lsn == Lsn(0) { self.log.tail() } else { who.first_lsn };
+        writer.spilled = self.spill(who.xid, first_lsn);
+    }
+
+    /// Drops what a spilled writer had noted before (L1). Takes a while: hold no latch.
+    #[inline]
+    pub(crate) fn drop_spilled_images(&self, writer: &mut Writer) {
+        if writer.spilled != 0 && writer.first != 0 {
+            let spilled = std::mem::take(writer);
+            self.drop_images(&spilled);
+            writer.spilled = spilled.spilled;
         }
+    }
+
+    /// Its first chunk; none if there is no memory.
+    #[inline]
+    fn begin(&self, writer: &mut Writer, slot: u32) -> Option<()> {
+        let first = self.chunks.take_for(self.writers.get(slot as usize)).or_else(|| reclaim::make_free(self))?;
+        self.chunks.set_queue_next(first, 0);
+        self.chunks.set_entry_count(first, 0);
+        self.chunks.status(first)?.store(OPEN, Relaxed); // Published with the first entry, or as staged.
+        let end = self.chunks.first_word(first) - 1;
+        *writer = Writer { first, last: first, end, slot, chunk_count: 1, ..Writer::default() };
+        self.begin_staging(writer);
+        Some(())
     }
 
     /// Chunks for an entry of so many words, and where it begins; none if there is no memory.
     #[inline]
-    fn make_room(&self, writer: &mut Writer, slot: u32, words: u32) -> Option<u32> {
-        if writer.first == 0 {
-            let first = self.chunks.take_for(slot).or_else(|| reclaim::make_free(self))?;
-            self.chunks.set_queue_next(first, 0);
-            self.chunks.set_entry_count(first, 0);
-            self.chunks.status(first)?.store(OPEN, Relaxed); // Published with the first entry.
-            *writer = Writer { first, last: first, end: self.chunks.first_word(first) - 1, slot, ..Writer::default() };
-        }
+    fn make_room(&self, writer: &mut Writer, words: u32) -> Option<u32> {
         // As if each chunk lost what is too short for an entry's head.
         let mut room = self.room_from(writer.end);
         while room < words {
+            if writer.chunk_count > self.chunks.count() / 4 {
+                return None; // K2
+            }
             let chunk = self.chunks.take().or_else(|| reclaim::make_free(self))?;
             self.chunks.set_next(writer.last, chunk);
             writer.last = chunk;
+            writer.chunk_count += 1;
             room = self.room_from(writer.end);
         }
         Some(self.entry_place(self.chunks.after(writer.end)))
@@ -122,14 +162,14 @@ impl VersionStore {
     /// its reservation, which comes after.
     #[inline]
     pub(crate) fn begin_commit(&self, writer: &Writer) {
-        if let Some(status) = self.status_of(writer) {
+        for status in self.status_of(writer) {
             status.store(COMMITTING, Release);
         }
     }
 
     /// The commit record could not be appended: the writer goes on.
     pub(crate) fn take_back_commit(&self, writer: &Writer) {
-        if let Some(status) = self.status_of(writer) {
+        for status in self.status_of(writer) {
             status.store(OPEN, Release);
         }
     }
@@ -137,21 +177,26 @@ impl VersionStore {
     /// The commit record has its place. Before locks are released. The images go at once if nobody needs them.
     #[inline]
     pub(crate) fn end_commit(&self, writer: &mut Writer, lsn: Lsn) {
-        let writer = std::mem::take(writer);
-        if let Some(status) = self.status_of(&writer) {
+        let mut writer = std::mem::take(writer);
+        if let Some(status) = self.images_status_of(&writer) {
             status.store(lsn.0 << 2 | COMMITTED, Release); // Who still reads COMMITTING looks again.
         }
-        if writer.is_blind {
-            self.raise_floor(lsn);
-            self.state[0].blind_count.fetch_sub(1, SeqCst);
+        if writer.spilled != 0 {
+            self.commit_spilled(writer.spilled, lsn);
+            if writer.first != 0 {
+                self.drop_images(&writer);
+            }
+            return;
         }
         if writer.first == 0 {
             return;
         }
         if registry::is_none_open(&self.state[0].open_count) {
-            self.unlink_all(writer.first);
-            self.chunks.leave(writer.slot, writer.first);
+            self.drop_images(&writer);
         } else {
+            if writer.is_staged {
+                self.link_staged(&mut writer);
+            }
             self.queue(writer.first);
             reclaim::reclaim_some(self, 4);
         }
@@ -160,16 +205,33 @@ impl VersionStore {
     /// The transaction was rolled back: its pages are what they were.
     pub(crate) fn end_abort(&self, writer: &mut Writer) {
         let writer = std::mem::take(writer);
-        if writer.is_blind {
-            self.state[0].blind_count.fetch_sub(1, SeqCst);
+        if writer.spilled != 0 {
+            self.abort_spilled(writer.spilled);
         }
         if writer.first != 0 {
-            self.unlink_all(writer.first);
-            self.chunks.leave(writer.slot, writer.first);
+            self.drop_images(&writer);
         }
     }
 
-    fn status_of(&self, writer: &Writer) -> Option<&std::sync::atomic::AtomicU64> {
+    /// Nobody needs its images.
+    #[inline]
+    fn drop_images(&self, writer: &Writer) {
+        let is_unlinked = writer.is_staged && self.end_staging(writer);
+        if !is_unlinked {
+            self.unlink_all(writer.first);
+        }
+        self.chunks.leave(self.writers.get(writer.slot as usize), writer.first);
+    }
+
+    /// The words that say what became of it: of its images, and of itself as a spilled one.
+    #[inline]
+    fn status_of(&self, writer: &Writer) -> impl Iterator<Item = &AtomicU64> {
+        let spilled = (writer.spilled != 0).then(|| self.spilled_status(writer.spilled));
+        self.images_status_of(writer).into_iter().chain(spilled)
+    }
+
+    #[inline]
+    fn images_status_of(&self, writer: &Writer) -> Option<&AtomicU64> {
         if writer.first == 0 { None } else { self.chunks.status(writer.first) }
     }
 

@@ -1,0 +1,187 @@
+//! What a page's records were before a transaction changed them, read from the log: for snapshots that do not see a writer whose
+//! images are not in memory (`version/spilled.rs` of the transactions' crate).
+//!
+//! H1. A record of the log names the LSN that its page had before; so from a page's LSN on backwards there is all that was ever done
+//!     to it. A leaf that was made of another's records (a split, a merge, a move) has its older history there: the group that
+//!     made it names both.
+//! H2. What a leaf's history says of a key is undone from the newest record on, down to the oldest of a writer that the snapshot
+//!     does not see, whoever wrote the records between: from its first change on until its end the key was that writer's, and
+//!     whoever came after it the snapshot does not see either.
+//! H3. A compensation record is a change like any other, and is undone like one.
+//! H4. An image in memory of a writer that committed before that oldest record is older, and is what the snapshot sees.
+//! H5. Of a group that made a leaf, the others' history is read only if one of the wanted keys came with it: otherwise a table filled in
+//!     order would be read from its beginning for each leaf.
+//!
+//! Nothing here may be called under a latch: the log may have to be read from the device.
+
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+
+use ledgerstone_log::{Log, Record, RecordKind};
+use ledgerstone_page::{Corrupt, Lsn, OpId, PageId};
+use ledgerstone_txn::{Image, TxnError, Unseen};
+
+use super::args::{FormatArgs, PatchArgs, Place, ReplaceArgs, TakeArgs};
+use super::edit::Entry;
+use super::node::{GHOST, PADDED};
+use super::ops::{
+    OP_NODE_CUT_LOW, OP_NODE_DELETE, OP_NODE_FENCE, OP_NODE_FORMAT, OP_NODE_FREE, OP_NODE_INSERT, OP_NODE_PATCH,
+    OP_NODE_REPLACE, OP_NODE_REVIVE, OP_NODE_TAKE,
+};
+use crate::TreeError;
+
+/// A page as it was copied: its number and its LSN then.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CopiedPage {
+    pub id: PageId,
+    pub lsn: Lsn,
+}
+
+/// Changes of the records of a leaf, each key's newest first.
+pub(super) struct History<'u> {
+    unseen: &'u Unseen,
+    changes: BTreeMap<Vec<u8>, Vec<Record>>,
+}
+
+impl<'u> History<'u> {
+    /// Reads what was done to the wanted keys of a leaf since the first of the unseen writers began. May read from the device.
+    ///
+    /// # Errors
+    /// The log cannot be read, or is not what this crate writes.
+    pub(super) fn read(
+        log: &Log,
+        root: PageId,
+        leaf: CopiedPage,
+        unseen: &'u Unseen,
+        is_wanted: &dyn Fn(&[u8]) -> bool,
+    ) -> Result<History<'u>, TreeError> {
+        let low = unseen.first_lsn();
+        let mut changes: BTreeMap<Vec<u8>, Vec<Record>> = BTreeMap::new();
+        // The newest first; each place once.
+        let (mut ahead, mut seen) = (BinaryHeap::new(), BTreeSet::new());
+        ahead.push((leaf.lsn, leaf.id));
+        while let Some((lsn, page)) = ahead.pop() {
+            if lsn < low || !seen.insert((lsn, page)) {
+                continue;
+            }
+            let record = log.read(lsn).map_err(TxnError::from)?;
+            if record.kind() == RecordKind::Group {
+                follow_group(&record, page, is_wanted, &mut |lsn, page| ahead.push((lsn, page)))?;
+                continue;
+            }
+            if record.page() != page {
+                return Err(Corrupt::new("page of a log record", 0, page.0, record.page().0).on(page).into());
+            }
+            ahead.push((record.prev_page_lsn(), page));
+            if let Some(place) = place_of(&record)
+                && place.root == root
+                && is_wanted(place.key)
+            {
+                changes.entry(place.key.to_vec()).or_default().push(record);
+            }
+        }
+        Ok(History { unseen, changes })
+    }
+
+    /// What a snapshot sees of a record, if it is not what the page, or the image in memory, says. `on_page` is what the page
+    /// says: header and value, a ghost's too; `None`: there is none.
+    ///
+    /// # Errors
+    /// The log is not what this crate writes.
+    pub(super) fn before(
+        &self,
+        key: &[u8],
+        on_page: Option<(u16, Vec<u8>)>,
+        image: Option<&Image>,
+    ) -> Result<Option<Image>, TreeError> {
+        let Some(changes) = self.changes.get(key) else { return Ok(None) };
+        let oldest = changes.iter().filter(|record| self.unseen.contains(record.xid())).map(Record::lsn).min();
+        let Some(oldest) = oldest else { return Ok(None) };
+        if image.is_some_and(|image| image.until < oldest) {
+            return Ok(None); // H4
+        }
+        let mut state = on_page;
+        for record in changes.iter().filter(|record| record.lsn() >= oldest) {
+            state = undone(record, state)
+                .ok_or_else(|| Corrupt::new("log record of a value", record.lsn().0, 1, 0).on(record.page()))?;
+        }
+        let mut before = Image::default();
+        if let Some((header, value)) = state
+            && header & GHOST == 0
+        {
+            before.header = Some(header);
+            before.value = value;
+        }
+        Ok(Some(before))
+    }
+}
+
+fn is_of_record(op: OpId) -> bool {
+    [OP_NODE_INSERT, OP_NODE_DELETE, OP_NODE_REVIVE, OP_NODE_PATCH, OP_NODE_REPLACE].contains(&op)
+}
+
+fn place_of(record: &Record) -> Option<Place<'_>> {
+    if is_of_record(record.op()) { Place::of(record.args()) } else { None }
+}
+
+/// Where the history of `page` goes on before a group (H1).
+fn follow_group(
+    record: &Record,
+    page: PageId,
+    is_wanted: &dyn Fn(&[u8]) -> bool,
+    follow: &mut dyn FnMut(Lsn, PageId),
+) -> Result<(), TreeError> {
+    let unreadable = || Corrupt::new("log record of a group", record.lsn().0, 1, 0).on(page);
+    let has_wanted = |entries: &[Entry<'_>]| entries.iter().any(|entry| is_wanted(&entry.key()));
+    let (mut is_formatted, mut has_taken) = (false, false);
+    let mut prev = None;
+    for part in record.parts() {
+        let part = part.map_err(|_| unreadable())?;
+        if part.page != page {
+            continue;
+        }
+        prev = Some(part.prev_page_lsn);
+        match part.op {
+            OP_NODE_FORMAT => {
+                is_formatted = true;
+                let format = FormatArgs::read(part.args).ok_or_else(unreadable)?;
+                has_taken |= format.level == 0 && has_wanted(&format.entries);
+            }
+            OP_NODE_TAKE => has_taken |= has_wanted(&TakeArgs::read(part.args).ok_or_else(unreadable)?.entries),
+            _ => {}
+        }
+    }
+    if !is_formatted {
+        follow(prev.ok_or_else(unreadable)?, page);
+    }
+    if has_taken {
+        for part in record.parts() {
+            let part = part.map_err(|_| unreadable())?;
+            let gives = [OP_NODE_FORMAT, OP_NODE_FENCE, OP_NODE_FREE, OP_NODE_CUT_LOW].contains(&part.op);
+            // A root that becomes a parent is formatted in the same group.
+            if gives && part.page != page {
+                follow(part.prev_page_lsn, part.page);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A record's state before a change of it.
+fn undone(record: &Record, state: Option<(u16, Vec<u8>)>) -> Option<Option<(u16, Vec<u8>)>> {
+    match record.op() {
+        OP_NODE_INSERT => Some(None),
+        OP_NODE_DELETE => state.map(|(header, value)| Some((header & !GHOST, value))),
+        OP_NODE_REVIVE => state.map(|(header, value)| Some((header | GHOST, value))),
+        OP_NODE_PATCH => {
+            let done = PatchArgs::read(record.args())?;
+            let (header, mut value) = state?;
+            value.get_mut(done.offset..done.offset + done.old.len())?.copy_from_slice(done.old);
+            Some(Some((header, value)))
+        }
+        OP_NODE_REPLACE => {
+            let done = ReplaceArgs::read(record.args())?;
+            Some(Some((done.old_header & !PADDED, done.old.to_vec())))
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,202 @@
+//! Writers whose images are in the log: those that changed more than the store has room for, and those that a restart has found
+//! prepared (design 5: "they become LSNs of log records when the store is full").
+//!
+//! Everything that takes a change back is in its log record, and every record names the LSN that its page had before. So no image of
+//! such a writer is kept in memory, however large it is: who reads a page at a snapshot that does not see it goes back from the page's LSN
+//! to the writer's first record, and takes back what he finds (`structures/btree/history.rs`).
+//!
+//! ```text
+//!        spill                begin_commit            stamp(L)            no snapshot is at or below L
+//!   0 ──────────► OPEN, xid, first_lsn ──► COMMITTING ──► COMMITTED, L ──────────────────────────────► 0
+//!                  └──── rolled back, pages put right ────────────────────────────────────────────────►
+//! status word as in `writer.rs`; FILLING, which is none of those, while xid and first_lsn are written
+//! ```
+//! L1. A writer is spilled as a whole and for good, before the page changes whose record it has no room for. Its images in memory, if it
+//!     had any, go afterwards: who misses one there finds the writer here.
+//! L2. A reader looks here after it has looked at the page and at the chain, and checks the page's version afterwards: as V3.
+//! L3. The log is kept from `first_lsn` on while the writer stands here: by the transaction's own mark while it is open, then by
+//!     [`VersionStore::log_low`], which checkpoints read after the marks.
+//! L4. While a spilled writer stands here, ghosts stay ([`VersionStore::has_images`] says so of every key), and a snapshot that
+//!     does not see its commit writes nothing: what it has changed is known only by looking.
+
+use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst};
+
+use ledgerstone_page::planted::{self, Bug};
+use ledgerstone_page::{Lsn, Xid};
+use ledgerstone_region::shared;
+
+use super::view::At;
+use super::writer::{COMMITTED, COMMITTING, STATE_BITS};
+use super::{VersionStore, registry};
+
+shared! {
+    /// A spilled writer.
+    pub(crate) struct SpilledSlot {
+        /// See the file's beginning; 0: nobody's.
+        status: AtomicU64,
+        xid: AtomicU64,
+        first_lsn: AtomicU64,
+        /// Room to half a cache line.
+        spare: AtomicU64,
+    } size 32
+}
+
+const OPEN: u64 = 1;
+/// Not a state of a writer: no state bits, and not free.
+const FILLING: u64 = 4;
+
+/// Spilled writers that a snapshot does not see. Empty, most of the time.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Unseen {
+    /// Each with an LSN at or below its first record.
+    pub writers: Vec<(Xid, Lsn)>,
+    /// One of all is committing: look again, at the page too.
+    pub is_committing: bool,
+}
+
+impl Unseen {
+    /// Records below it are none of theirs.
+    #[must_use]
+    pub fn first_lsn(&self) -> Lsn {
+        self.writers.iter().map(|(_, first)| *first).min().unwrap_or(Lsn(u64::MAX))
+    }
+
+    /// True if the transaction is one of them.
+    #[must_use]
+    pub fn contains(&self, xid: Xid) -> bool {
+        self.writers.iter().any(|(writer, _)| *writer == xid)
+    }
+}
+
+impl VersionStore {
+    /// Makes `xid` a spilled writer, all of whose records are at or above `first_lsn`; gives its name here.
+    #[cold]
+    pub(super) fn spill(&self, xid: Xid, first_lsn: Lsn) -> u32 {
+        loop {
+            let free = |slot: &&SpilledSlot| {
+                slot.status.load(Relaxed) == 0 && slot.status.compare_exchange(0, FILLING, Acquire, Relaxed).is_ok()
+            };
+            if let Some(no) = self.spilled.iter().position(|slot| free(&slot)) {
+                let slot = &self.spilled[no];
+                slot.xid.store(xid.0, Relaxed); // Published by the status.
+                slot.first_lsn.store(first_lsn.0, Relaxed);
+                slot.status.store(OPEN, Release);
+                self.state[0].spilled_count.fetch_add(1, SeqCst); // L1: the page changes after it.
+                return no as u32 + 1;
+            }
+            // There are more slots than transactions: some are of commits.
+            self.drop_oldest_spilled();
+        }
+    }
+
+    /// The oldest commit goes, at the cost of the snapshots that do not see it.
+    #[cold]
+    fn drop_oldest_spilled(&self) {
+        let commits = self.spilled.iter().map(|slot| (slot.status.load(Acquire), slot));
+        let oldest = commits.filter(|(status, _)| status & STATE_BITS == COMMITTED).min_by_key(|(status, _)| *status);
+        if let Some((status, slot)) = oldest {
+            self.raise_floor(Lsn(status >> 2));
+            self.free_spilled(slot, status);
+        }
+    }
+
+    fn free_spilled(&self, slot: &SpilledSlot, status: u64) {
+        if slot.status.compare_exchange(status, 0, SeqCst, Relaxed).is_ok() {
+            self.state[0].spilled_count.fetch_sub(1, SeqCst);
+        }
+    }
+
+    /// The word that says what became of a spilled writer.
+    pub(super) fn spilled_status(&self, name: u32) -> &AtomicU64 {
+        &self.spilled[name as usize - 1].status
+    }
+
+    /// A spilled writer's commit record has its place at `lsn`.
+    pub(super) fn commit_spilled(&self, name: u32, lsn: Lsn) {
+        let slot = &self.spilled[name as usize - 1];
+        let status = lsn.0 << 2 | COMMITTED;
+        slot.status.store(status, Release); // From here on it may be anybody's.
+        if registry::is_none_open(&self.state[0].open_count) {
+            self.free_spilled(slot, status);
+        }
+    }
+
+    /// A spilled writer was rolled back.
+    pub(super) fn abort_spilled(&self, name: u32) {
+        let slot = &self.spilled[name as usize - 1];
+        self.free_spilled(slot, slot.status.load(Relaxed));
+    }
+
+    /// Forgets spilled writers whose commits lie below every snapshot.
+    pub(super) fn reclaim_spilled(&self, oldest: u64) {
+        if !self.has_spilled() {
+            return;
+        }
+        for slot in self.spilled.iter() {
+            let status = slot.status.load(Acquire);
+            if status & STATE_BITS == COMMITTED && status >> 2 < oldest {
+                self.free_spilled(slot, status);
+            }
+        }
+    }
+
+    /// True if there may be any (L4).
+    #[inline]
+    pub(super) fn has_spilled(&self) -> bool {
+        self.state[0].spilled_count.load(SeqCst) != 0
+    }
+
+    /// The spilled writers that a snapshot does not see, the reader's own transaction left out. To be asked after the page and its
+    /// chains were read (L2).
+    #[inline]
+    #[must_use]
+    pub fn unseen(&self, at: At, own: Xid) -> Unseen {
+        if self.has_spilled() { self.unseen_of_all(at, own) } else { Unseen::default() }
+    }
+
+    #[cold]
+    fn unseen_of_all(&self, at: At, own: Xid) -> Unseen {
+        let mut unseen = Unseen::default();
+        if planted::is_on(Bug::SpilledForgotten) {
+            return unseen;
+        }
+        for slot in self.spilled.iter() {
+            let status = slot.status.load(Acquire); // Pairs with the Release of who filled it.
+            let writer = (Xid(slot.xid.load(Relaxed)), Lsn(slot.first_lsn.load(Relaxed)));
+            match status & STATE_BITS {
+                0 => {}
+                COMMITTED if status >> 2 < at.lsn.0 => {}
+                _ if writer.0 == own => {}
+                COMMITTING => unseen.is_committing = true,
+                _ => unseen.writers.push(writer),
+            }
+        }
+        unseen
+    }
+
+    /// The newest commit of a spilled writer that stands here; 0: none.
+    #[must_use]
+    pub(crate) fn newest_spilled_commit(&self) -> Lsn {
+        if !self.has_spilled() {
+            return Lsn(0);
+        }
+        let commits = self.spilled.iter().map(|slot| slot.status.load(SeqCst));
+        Lsn(commits.filter(|status| status & STATE_BITS == COMMITTED).map(|status| status >> 2).max().unwrap_or(0))
+    }
+
+    /// The oldest record that the reader of a snapshot may still need to take a change back (L3). To be asked after the marks of the
+    /// transaction table.
+    #[must_use]
+    pub fn log_low(&self) -> Option<Lsn> {
+        if !self.has_spilled() {
+            return None;
+        }
+        let filled = self.spilled.iter().filter(|slot| slot.status.load(Acquire) & STATE_BITS != 0);
+        filled.map(|slot| Lsn(slot.first_lsn.load(Relaxed))).min()
+    }
+
+    /// How many stand here.
+    pub(super) fn spilled_count(&self) -> u64 {
+        self.state[0].spilled_count.load(Relaxed) // A figure.
+    }
+}
