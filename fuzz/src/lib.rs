@@ -126,14 +126,14 @@ pub fn log_reader(bytes: &[u8]) {
     for (no, piece) in log.chunks(SEGMENT_BYTES).enumerate() {
         disk.open(&file(no), Open::CREATE).and_then(|file| file.write_at(0, piece)).expect("an empty disk");
     }
-    let (end, is_cut) = (Some(Lsn(log.len() as u64 & !7)), bytes.len() % 2 == 0);
+    let (end, is_cut) = (Some(Lsn(log.len() as u64 & !7)), bytes.len().is_multiple_of(2));
     let files = LogFiles {
         disk: Arc::new(disk),
         environment: [7; 16],
         segment_bytes: SEGMENT_BYTES as u64,
         known: Some(Beginning { lsn: Lsn(4096), incarnation: 1 }),
         incarnation_max: 3,
-        end: end.filter(|_| bytes.len() % 3 > 0),
+        end: end.filter(|_| !bytes.len().is_multiple_of(3)),
         is_cut,
     };
     let Ok(mut reader) = LogReader::of_files(files, Lsn(0)) else { return };
