@@ -200,7 +200,7 @@ fn emptied_leaves_are_reclaimed_without_being_looked_for() {
 fn what_a_rollback_needs_of_locked_leaves_is_not_reclaimed() {
     for stack in [Stack::new(), Stack::locking_pages()] {
         let tree = stack.tree();
-        let key = |n: u64| n.to_be_bytes();
+        let key = |n: u64| (n * 100).to_be_bytes();
         stack.run(|txn| {
             for n in 0..400 {
                 tree.put(txn, &key(n), &[1; 200]).unwrap();
@@ -218,6 +218,12 @@ fn what_a_rollback_needs_of_locked_leaves_is_not_reclaimed() {
         stack.to_free.reclaim().unwrap();
         let held = stack.check(&[&tree]);
         assert_eq!((held.ghost_count, held.pages.len()), (350, before.pages.len()));
+        // The transaction itself uses what room there is, in each leaf another part of it.
+        for n in 0..400u64 {
+            for more in 1..=n / 18 % 12 {
+                tree.put(&mut txn, &(n * 100 + more).to_be_bytes(), &[3; 10]).unwrap();
+            }
+        }
         txn.abort().unwrap();
         stack.run(|txn| {
             for n in 0..400 {
@@ -225,8 +231,23 @@ fn what_a_rollback_needs_of_locked_leaves_is_not_reclaimed() {
             }
         });
         stack.to_free.reclaim().unwrap();
-        assert!(!stack.to_free.is_due());
         assert_eq!(stack.check(&[&tree]).record_count, 400);
+    }
+}
+
+#[test]
+fn an_insert_of_a_large_value_waits_for_who_has_the_key() {
+    for stack in [Stack::new(), Stack::locking_pages()] {
+        let tree = stack.tree();
+        let mut first = stack.begin();
+        tree.insert(&mut first, b"k", &[1; 10]).unwrap();
+        let mut second = stack.begin();
+        second.set_lock_timeout_ns(1_000_000);
+        let refused = tree.insert(&mut second, b"k", &[2; 5000]);
+        assert!(refused.is_err(), "it was told of a record that may never be: {refused:?}");
+        second.abort().unwrap();
+        first.abort().unwrap();
+        assert!(stack.run(|txn| tree.insert(txn, b"k", &[2; 5000]).unwrap()));
     }
 }
 

@@ -128,7 +128,7 @@ impl Tree {
     }
 
     /// Where leaves are locked: locks the one of a key exclusively.
-    fn lock_leaf_to_write(&self, txn: &mut Txn, key: &[u8]) -> Result<(), TreeError> {
+    pub(super) fn lock_leaf_to_write(&self, txn: &mut Txn, key: &[u8]) -> Result<(), TreeError> {
         while self.locks_pages() {
             let page = self.latch_leaf(key, &mut Descent::default())?.page;
             let leaf = page.id();

@@ -273,6 +273,7 @@ impl Tree {
         let Some(to_free) = self.to_free.clone() else {
             return Err(TreeError::ValueTooLarge { len: value.len(), max: value_bytes_max(self.page_bytes) });
         };
+        self.lock_leaf_to_write(txn, key)?; // W1, where leaves are locked: before anything is looked at.
         if existing == Existing::Keep && self.get(txn, key, super::tree::Read::Unlocked)?.is_some() {
             return Ok(Met::Kept);
         }
