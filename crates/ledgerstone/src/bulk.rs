@@ -8,9 +8,10 @@ use std::sync::Arc;
 
 use ledgerstone_lock::Mode;
 use ledgerstone_page::planted::{self, Bug};
-use ledgerstone_structures::{Direction, Loader, Tree};
+use ledgerstone_structures::{Direction, Loader};
 
-use crate::catalog::Entry;
+use crate::catalog::{Definition, Entry};
+use crate::index::Builders;
 use crate::{BytesTable, Error};
 
 /// Takes records in the order of their keys. Made by [`BytesTable::sorted_loader`]; nothing of it stays without
@@ -21,12 +22,14 @@ pub struct SortedLoader {
     filling: Filling,
     count: u64,
     last_key: Option<Vec<u8>>,
+    /// A record came only half in.
+    is_broken: bool,
 }
 
 #[derive(Debug)]
 enum Filling {
-    /// A new tree, for a table that was empty.
-    New { tree: Tree, loader: Loader },
+    /// A new tree, for a table that was empty; and new ones for its indexes.
+    New { loader: Loader, indexes: Builders },
     /// The table itself.
     Append,
 }
@@ -36,13 +39,26 @@ impl SortedLoader {
     ///
     /// # Errors
     /// [`Error::NotSorted`] if its key is not above the one before, or above the last of the table; as
-    /// [`BytesTable::put`].
+    /// [`BytesTable::put`]. A record that is refused for what it is can be left out; after any other error, such as a key
+    /// that comes twice in a unique index, the load cannot go on: [`Error::LoadIncomplete`].
     pub fn push(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
         if self.last_key.as_ref().is_some_and(|last| key <= last.as_slice()) {
             return Err(Error::NotSorted { record: self.count });
         }
         match &mut self.filling {
-            Filling::New { loader, .. } => self.table.shared.run(|txn| Ok(loader.push(txn, key, value)?))?,
+            Filling::New { loader, indexes } => {
+                if self.is_broken {
+                    return Err(Error::LoadIncomplete);
+                }
+                let entries = indexes.entries(key, value)?;
+                indexes.table().tree.check_sizes(key, value)?;
+                self.is_broken = true; // Unless all of it is done.
+                self.table.shared.run(|txn| {
+                    loader.push(txn, key, value)?;
+                    indexes.add(txn, entries)
+                })?;
+                self.is_broken = false;
+            }
             Filling::Append => self.table.put(key, value)?,
         }
         self.count += 1;
@@ -64,21 +80,30 @@ impl SortedLoader {
     /// # Errors
     /// Conflicts, no space.
     pub fn finish(self) -> Result<BytesTable, Error> {
+        if self.is_broken {
+            return Err(Error::LoadIncomplete);
+        }
         let SortedLoader { table, filling, .. } = self;
-        let Filling::New { tree, loader } = filling else { return Ok(table) };
+        let Filling::New { loader, indexes } = filling else { return Ok(table) };
         let (shared, old) = (Arc::clone(&table.shared), Arc::clone(table.info()));
-        let entry = Entry { root: tree.root(), ..old.entry };
-        let env = &shared.env;
+        let (env, info) = (&shared.env, Arc::clone(indexes.table()));
         table.enter(Mode::IX, |txn| {
-            loader.finish(txn)?;
-            env.catalog().put(txn, old.name.as_bytes(), &entry.encode())?;
-            env.to_free().keep_tree(txn, tree.root())?;
-            if !planted::is_on(Bug::LoadLeaksTree) {
-                env.to_free().defer_tree(txn, old.entry.root)?;
-            }
-            Ok(())
+            old.in_one_step(txn, |txn| {
+                loader.finish(txn)?;
+                indexes.finish(txn)?;
+                let definition = info.definition();
+                env.put_definition(txn, &old.name, &definition)?;
+                for root in definition.roots() {
+                    env.to_free().keep_tree(txn, root)?;
+                }
+                if !planted::is_on(Bug::LoadLeaksTree) {
+                    for root in old.definition().roots() {
+                        env.to_free().defer_tree(txn, root)?;
+                    }
+                }
+                Ok(())
+            })
         })?;
-        let info = env.table_info(&old.name, entry);
         shared.replace_table(&old, &old.name, Some(Arc::clone(&info)))?;
         Ok(BytesTable::new(&shared, info))
     }
@@ -94,17 +119,24 @@ impl BytesTable {
         let env = &self.shared.env;
         let info = self.info();
         let (filling, last_key) = self.enter(Mode::IX, |txn| {
-            txn.lock_table(info.entry.table, Mode::X)?;
+            info.lock_whole(txn)?;
             let mut scan = self.tree().scan(Bound::Unbounded, Bound::Unbounded, Direction::Backward);
             if let Some((key, _)) = scan.next(txn)? {
                 return Ok((Filling::Append, Some(key.to_vec())));
             }
-            let root = env.to_free().create_tree_for_now(txn)?;
-            let tree = env.table_info(&info.name, Entry { root, ..info.entry }).tree.clone();
-            let loader = Loader::new(&tree);
-            Ok((Filling::New { tree, loader }, None))
+            let mut make = |entry: Entry| -> Result<Entry, Error> {
+                Ok(Entry { root: env.to_free().create_tree_for_now(txn)?, ..entry })
+            };
+            let Definition { entry, mut indexes } = info.definition();
+            let entry = make(entry)?;
+            for index in &mut indexes {
+                index.entry = make(index.entry)?;
+            }
+            let new = env.table_info(&info.name, Definition { entry, indexes });
+            let (loader, indexes) = (Loader::new(&new.tree), Builders::new(env, &new, 0));
+            Ok((Filling::New { loader, indexes }, None))
         })?;
-        Ok(SortedLoader { table: self.clone(), filling, count: 0, last_key })
+        Ok(SortedLoader { table: self.clone(), filling, count: 0, last_key, is_broken: false })
     }
 
     /// Loads records that come in the order of their keys ([`BytesTable::sorted_loader`]), and says how many there were. This

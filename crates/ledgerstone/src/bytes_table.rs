@@ -9,6 +9,7 @@ use ledgerstone_structures::{Read, Tree};
 use ledgerstone_txn::Txn;
 
 use crate::catalog::TableInfo;
+use crate::range::prefix_end;
 use crate::transaction::Shared;
 use crate::{Entry, Error, Isolation, Range, Record};
 
@@ -105,12 +106,11 @@ impl BytesTable {
     ///
     /// # Errors
     /// [`Error::KeyTooLarge`], [`Error::ValueTooLarge`], [`Error::ReadOnly`] without space or in a transaction for reading only,
-    /// conflicts ([`Error::SnapshotConflict`] too).
+    /// conflicts ([`Error::SnapshotConflict`] too). Of a table with indexes: [`Error::IndexKeyExists`],
+    /// [`Error::IndexKeyTooLarge`], [`Error::NotIndexable`], [`Error::NoIndexExtractor`]; nothing has changed then, and the
+    /// transaction goes on.
     pub fn put(&self, key: &[u8], value: &[u8]) -> Result<(), Error> {
-        self.enter(Mode::IX, |txn| {
-            self.tree().put(txn, key, value)?;
-            Ok(())
-        })
+        self.enter(Mode::IX, |txn| self.info.put(txn, key, value))
     }
 
     /// Sets the value of a key that has none.
@@ -118,7 +118,7 @@ impl BytesTable {
     /// # Errors
     /// [`Error::KeyExists`], and as [`BytesTable::put`].
     pub fn insert_new(&self, key: &[u8], value: &[u8]) -> Result<(), Error> {
-        self.enter(Mode::IX, |txn| if self.tree().insert(txn, key, value)? { Ok(()) } else { Err(Error::KeyExists) })
+        self.enter(Mode::IX, |txn| if self.info.insert(txn, key, value)? { Ok(()) } else { Err(Error::KeyExists) })
     }
 
     /// Removes `key`; says whether it had a value.
@@ -126,7 +126,7 @@ impl BytesTable {
     /// # Errors
     /// As [`BytesTable::put`].
     pub fn delete(&self, key: &[u8]) -> Result<bool, Error> {
-        self.enter(Mode::IX, |txn| Ok(self.tree().delete(txn, key)?))
+        self.enter(Mode::IX, |txn| self.info.delete(txn, key))
     }
 
     /// Removes all records whose keys lie in `keys`, and says how many there were. Until the transaction ends nobody can put one
@@ -143,7 +143,7 @@ impl BytesTable {
         if crate::range::is_empty(&start, &end) {
             return Ok(0);
         }
-        self.enter(Mode::IX, |txn| Ok(self.tree().delete_range(txn, start, end)?))
+        self.enter(Mode::IX, |txn| self.info.delete_range(txn, start, end))
     }
 
     /// Reads the value of `key` and replaces it by what `change` makes of it, in one descent; `None` leaves it as it is.
@@ -152,7 +152,7 @@ impl BytesTable {
     /// # Errors
     /// As [`BytesTable::put`].
     pub fn modify(&self, key: &[u8], change: impl FnOnce(&[u8]) -> Option<Vec<u8>>) -> Result<bool, Error> {
-        self.enter(Mode::IX, |txn| Ok(self.tree().modify(txn, key, change)?))
+        self.enter(Mode::IX, |txn| self.info.modify(txn, key, change))
     }
 
     /// The place of `key`, to look at and to fill.
@@ -216,25 +216,4 @@ impl BytesTable {
 
 fn own_bound(bound: Bound<&&[u8]>) -> Bound<Vec<u8>> {
     bound.map(|key| key.to_vec())
-}
-
-/// The smallest byte string above all that begin with `prefix`; none if there is no such string.
-fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
-    let last = prefix.iter().rposition(|&b| b != 0xff)?;
-    let mut end = prefix[..=last].to_vec();
-    end[last] += 1;
-    Some(end)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::prefix_end;
-
-    #[test]
-    fn the_end_of_a_prefix_is_the_next_string_that_does_not_begin_with_it() {
-        assert_eq!(prefix_end(b"ab"), Some(b"ac".to_vec()));
-        assert_eq!(prefix_end(b"a\xff\xff"), Some(b"b".to_vec()));
-        assert_eq!(prefix_end(b"\xff"), None);
-        assert_eq!(prefix_end(b""), None);
-    }
 }

@@ -4,12 +4,19 @@
 //!
 //! ```text
 //! offset size field
-//!   0     1   format    1
+//!   0     1   format    1; 2 for a table with indexes
 //!   1     1   kind      1 B-link tree, 2 a user's structure
 //!   2     2   structure which one, for kind 2 (`extend/structure.rs`); else zero
-//!   4     4   zero
+//!   4     4   format 1: zero; format 2: how many indexes follow
 //!   8     8   table id  never reused: LSN of a record of its creation
 //!  16     8   root      page id; roots never move
+//!  24        indexes   format 2; each:
+//!   0     8   table id
+//!   8     8   root
+//!  16     1   flags     bit 0: unique
+//!  17     1   length of the name
+//!  18     2   length of the keys
+//!  20         name, then where the keys come from, both UTF-8
 //! ```
 //! G1. A name is locked like any key: X to create or drop, S to look up. A drop also locks the table itself X, so that
 //!     it waits for everyone who uses the table.
@@ -25,11 +32,16 @@ use ledgerstone_page::{PageId, TableId};
 use ledgerstone_structures::Tree;
 use parking_lot::RwLock;
 
-use crate::Error;
+use crate::index::IndexTree;
+use crate::{Error, IndexDef};
 
-/// Bytes of a catalog value.
+/// Bytes of a catalog value without indexes.
 const VALUE_BYTES: usize = 24;
 const FORMAT: u8 = 1;
+const FORMAT_INDEXED: u8 = 2;
+/// Bytes of an index in it, without the texts.
+const INDEX_BYTES: usize = 20;
+const FLAG_UNIQUE: u8 = 1;
 const KIND_BTREE: u8 = 1;
 const KIND_STRUCTURE: u8 = 2;
 
@@ -72,24 +84,120 @@ impl Entry {
         Ok((structure, Entry::decode(name, &tree)?))
     }
 
-    pub(crate) fn decode(name: &str, bytes: &[u8]) -> Result<Entry, Error> {
+    fn decode(name: &str, bytes: &[u8]) -> Result<Entry, Error> {
         if Entry::structure_of(bytes).is_some() {
             return Err(Error::NotATable { name: name.to_string() });
         }
-        let damaged = |what| Error::Corrupt { what: format!("catalog entry of table {name:?}: {what}") };
-        let bytes: &[u8; VALUE_BYTES] = bytes.try_into().map_err(|_| damaged("wrong length"))?;
+        let bytes: &[u8; VALUE_BYTES] = bytes.try_into().map_err(|_| damaged(name, "wrong length"))?;
         if bytes[0] != FORMAT || bytes[1] != KIND_BTREE {
-            return Err(damaged("unknown format or kind"));
+            return Err(damaged(name, "unknown format or kind"));
         }
-        let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
-        Ok(Entry { table: TableId(word(8)), root: PageId(word(16)) })
+        Ok(Entry { table: TableId(word(bytes, 8)), root: PageId(word(bytes, 16)) })
     }
 }
 
-/// The root page that a value of the catalog names, if it is one.
-pub(crate) fn root_of(value: &[u8]) -> Option<PageId> {
-    let root = value.get(16..VALUE_BYTES)?.try_into().ok()?;
-    (value[0] == FORMAT).then(|| PageId(u64::from_le_bytes(root)))
+fn damaged(name: &str, what: &str) -> Error {
+    Error::Corrupt { what: format!("catalog entry of table {name:?}: {what}") }
+}
+
+/// Eight bytes that are known to be there.
+fn word(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]))
+}
+
+/// An index of a table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct IndexEntry {
+    pub entry: Entry,
+    pub def: IndexDef,
+}
+
+/// All that the catalog says of a table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Definition {
+    pub entry: Entry,
+    pub indexes: Vec<IndexEntry>,
+}
+
+impl From<Entry> for Definition {
+    fn from(entry: Entry) -> Definition {
+        Definition { entry, indexes: Vec::new() }
+    }
+}
+
+impl Definition {
+    /// Where the table is, then where its indexes are.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = &Entry> {
+        std::iter::once(&self.entry).chain(self.indexes.iter().map(|index| &index.entry))
+    }
+
+    /// The root pages of all of them.
+    pub(crate) fn roots(&self) -> Vec<PageId> {
+        self.entries().map(|entry| entry.root).collect()
+    }
+
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut bytes = self.entry.encode().to_vec();
+        if self.indexes.is_empty() {
+            return bytes;
+        }
+        bytes[0] = FORMAT_INDEXED;
+        bytes[4..8].copy_from_slice(&(self.indexes.len() as u32).to_le_bytes());
+        for index in &self.indexes {
+            let (name, keys) = (index.def.name(), index.def.keys().to_string());
+            bytes.extend_from_slice(&index.entry.table.0.to_le_bytes());
+            bytes.extend_from_slice(&index.entry.root.0.to_le_bytes());
+            bytes.push(if index.def.is_unique() { FLAG_UNIQUE } else { 0 });
+            bytes.push(name.len() as u8); // Checked when it was made: at most 255.
+            bytes.extend_from_slice(&(keys.len() as u16).to_le_bytes());
+            bytes.extend_from_slice(name.as_bytes());
+            bytes.extend_from_slice(keys.as_bytes());
+        }
+        bytes
+    }
+
+    pub(crate) fn decode(name: &str, bytes: &[u8]) -> Result<Definition, Error> {
+        let Some((head, mut rest)) = bytes.split_at_checked(VALUE_BYTES) else {
+            return Err(damaged(name, "wrong length"));
+        };
+        if head[0] != FORMAT_INDEXED {
+            return Ok(Entry::decode(name, bytes)?.into());
+        }
+        let mut plain = head.to_vec();
+        plain[0] = FORMAT;
+        let mut definition = Definition::from(Entry::decode(name, &plain)?);
+        let count = u32::from_le_bytes(std::array::from_fn(|i| head[4 + i]));
+        for _ in 0..count {
+            let (index, more) = decode_index(rest).ok_or_else(|| damaged(name, "a damaged index"))?;
+            definition.indexes.push(index);
+            rest = more;
+        }
+        if rest.is_empty() && count > 0 { Ok(definition) } else { Err(damaged(name, "wrong number of indexes")) }
+    }
+}
+
+/// An index at the beginning of `bytes`, and what is behind it.
+fn decode_index(bytes: &[u8]) -> Option<(IndexEntry, &[u8])> {
+    let (head, rest) = bytes.split_at_checked(INDEX_BYTES)?;
+    let (name, rest) = rest.split_at_checked(usize::from(head[17]))?;
+    let (keys, rest) = rest.split_at_checked(usize::from(u16::from_le_bytes([head[18], head[19]])))?;
+    let (name, keys) = (std::str::from_utf8(name).ok()?, std::str::from_utf8(keys).ok()?);
+    if head[16] & !FLAG_UNIQUE != 0 {
+        return None;
+    }
+    let def = IndexDef { name: name.to_string(), keys: keys.parse().ok()?, is_unique: head[16] & FLAG_UNIQUE != 0 };
+    let entry = Entry { table: TableId(word(head, 0)), root: PageId(word(head, 8)) };
+    Some((IndexEntry { entry, def }, rest))
+}
+
+/// The root pages that a value of the catalog names: that of the table first, then those of its indexes.
+pub(crate) fn roots_of(value: &[u8]) -> Vec<PageId> {
+    let Some(head) = value.get(..VALUE_BYTES) else { return Vec::new() };
+    match head[0] {
+        FORMAT => vec![PageId(word(head, 16))],
+        FORMAT_INDEXED => Definition::decode("", value).map(|found| found.roots()).unwrap_or_default(),
+        _ => Vec::new(),
+    }
 }
 
 /// A table that was found: all that a handle needs, made once and shared.
@@ -97,14 +205,27 @@ pub(crate) struct TableInfo {
     pub name: String,
     pub entry: Entry,
     pub tree: Tree,
+    /// In the order of their creation.
+    pub indexes: Vec<IndexTree>,
     /// Set by the transaction that drops the table, while it has the table locked X; taken back if it aborts. So whoever
     /// has any lock on the table sees the truth (the lock orders the two).
     is_dropped: AtomicBool,
 }
 
 impl TableInfo {
-    pub(crate) fn new(name: &str, entry: Entry, tree: Tree) -> Arc<TableInfo> {
-        Arc::new(TableInfo { name: name.to_string(), entry, tree, is_dropped: AtomicBool::new(false) })
+    pub(crate) fn new(name: &str, entry: Entry, tree: Tree, indexes: Vec<IndexTree>) -> Arc<TableInfo> {
+        Arc::new(TableInfo { name: name.to_string(), entry, tree, indexes, is_dropped: AtomicBool::new(false) })
+    }
+
+    /// What the catalog says of it.
+    pub(crate) fn definition(&self) -> Definition {
+        let indexes = self.indexes.iter().map(|index| index.entry.clone()).collect();
+        Definition { entry: self.entry, indexes }
+    }
+
+    /// True if it is as defined so, indexes included.
+    pub(crate) fn is_as(&self, definition: &Definition) -> bool {
+        self.entry == definition.entry && self.indexes.iter().map(|index| &index.entry).eq(&definition.indexes)
     }
 
     pub(crate) fn set_dropped(&self, is_dropped: bool) {
@@ -133,7 +254,7 @@ impl Known {
     pub(crate) fn insert(&self, info: Arc<TableInfo>) -> Arc<TableInfo> {
         let mut tables = self.tables.write();
         match tables.get(&info.name) {
-            Some(known) if known.entry == info.entry => Arc::clone(known),
+            Some(known) if known.is_as(&info.definition()) => Arc::clone(known),
             _ => {
                 tables.insert(info.name.clone(), Arc::clone(&info));
                 info
@@ -153,6 +274,7 @@ impl Known {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::IndexKeys;
 
     #[test]
     fn an_entry_survives_its_encoding() {
@@ -174,6 +296,31 @@ mod tests {
         assert_eq!(Entry::decode_structure("s", &bytes).ok(), Some((0x0405, entry)));
         assert!(matches!(Entry::decode("s", &bytes), Err(Error::NotATable { .. })));
         assert!(matches!(Entry::decode_structure("t", &entry.encode()), Err(Error::NotAStructure { .. })));
+    }
+
+    #[test]
+    fn golden_bytes_of_a_table_with_indexes() {
+        let index =
+            |table, root, def: IndexDef| IndexEntry { entry: Entry { table: TableId(table), root: PageId(root) }, def };
+        let definition = Definition {
+            entry: Entry { table: TableId(0x1122), root: PageId(0x33) },
+            indexes: vec![
+                index(0x4455, 0x66, IndexDef::new("a", IndexKeys::Value)),
+                index(0x77, 0x88, IndexDef::new("b", IndexKeys::Json("c".into())).unique()),
+            ],
+        };
+        let bytes = definition.encode();
+        let mut expected = vec![2, 1, 0, 0, 2, 0, 0, 0, 0x22, 0x11, 0, 0, 0, 0, 0, 0, 0x33, 0, 0, 0, 0, 0, 0, 0];
+        expected.extend([0x55, 0x44, 0, 0, 0, 0, 0, 0, 0x66, 0, 0, 0, 0, 0, 0, 0, 0, 1, 5, 0]);
+        expected.extend(b"avalue");
+        expected.extend([0x77, 0, 0, 0, 0, 0, 0, 0, 0x88, 0, 0, 0, 0, 0, 0, 0, 1, 1, 6, 0]);
+        expected.extend(b"bjson:c");
+        assert_eq!(bytes, expected);
+        assert_eq!(Definition::decode("t", &bytes).ok(), Some(definition));
+        assert_eq!(roots_of(&bytes), [PageId(0x33), PageId(0x66), PageId(0x88)]);
+        for len in 0..bytes.len() {
+            assert!(Definition::decode("t", &bytes[..len]).is_err(), "cut off at {len}");
+        }
     }
 
     #[test]

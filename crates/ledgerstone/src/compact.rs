@@ -22,7 +22,7 @@ use ledgerstone_structures::{Direction, Moved, Packed, Read, Tree};
 use ledgerstone_txn::{Durability, Txn};
 use serde::Serialize;
 
-use crate::catalog::Entry;
+use crate::catalog::{Definition, Entry};
 use crate::env::Inner;
 use crate::{Environment, Error};
 
@@ -111,10 +111,11 @@ pub struct CompactReport {
 
 /// A table to compact.
 struct Target {
+    /// What it is called in reports.
     name: String,
     tree: Tree,
-    /// Its catalog entry must still be this; none for the trees that are always there.
-    entry: Option<Entry>,
+    /// The table's catalog entry must still name this tree; none for the trees that are always there.
+    entry: Option<(String, Entry)>,
     has_blobs: bool,
 }
 
@@ -222,9 +223,15 @@ impl Compaction<'_, '_> {
             if Entry::structure_of(value).is_some() {
                 continue; // Only its author could move its pages.
             }
-            let entry = Entry::decode(&name, value)?;
-            let tree = env.table_info(&name, entry).tree.clone();
-            targets.push(Target { name, tree, entry: Some(entry), has_blobs: false });
+            let info = env.table_info(&name, Definition::decode(&name, value)?);
+            let mut add = |name: String, tree: &Tree, entry: Entry| {
+                let entry = Some((info.name.clone(), entry));
+                targets.push(Target { name, tree: tree.clone(), entry, has_blobs: false });
+            };
+            add(name, &info.tree, info.entry);
+            for index in &info.indexes {
+                add(index.place(&info.name), &index.tree, index.entry.entry);
+            }
         }
         txn.commit(Durability::Volatile)?;
         Ok(targets)
@@ -328,10 +335,12 @@ impl Compaction<'_, '_> {
         if !txn.try_lock_table(table, Mode::IX)? {
             return Ok(Stepped::Locked);
         }
-        if let Some(entry) = target.entry {
+        if let Some((table, entry)) = &target.entry {
             // A drop that has committed had the table locked exclusively: now that we have it, the catalog tells the truth.
-            let found = self.env.catalog().get(&mut txn, target.name.as_bytes(), Read::Unlocked)?;
-            let is_there = found.is_some_and(|bytes| Entry::decode(&target.name, &bytes).is_ok_and(|e| e == entry));
+            let found = self.env.catalog().get(&mut txn, table.as_bytes(), Read::Unlocked)?;
+            let is_there = found
+                .and_then(|bytes| Definition::decode(table, &bytes).ok())
+                .is_some_and(|found| found.entries().any(|found| found == entry));
             if !is_there {
                 return Ok(Stepped::Gone);
             }

@@ -16,10 +16,11 @@ use parking_lot::Mutex;
 
 use crate::archive::Archive;
 use crate::background::Bell;
-use crate::catalog::{Entry, Known, TableInfo};
+use crate::catalog::{Definition, Entry, IndexEntry, Known, TableInfo};
 use crate::config::Effective;
 use crate::extend::Extensions;
 use crate::feed_names::Feeds;
+use crate::index::{Extractors, IndexTree};
 use crate::log_reader::nanoseconds;
 use crate::prepared::Undecided;
 use crate::{Error, Isolation, Options, Transaction, TransactionOptions, background, open};
@@ -83,6 +84,7 @@ pub(crate) struct Inner {
     pub(crate) drops: AtomicU64,
     pub(crate) in_doubt: Undecided,
     pub(crate) extensions: Extensions,
+    pub(crate) extractors: Extractors,
     /// Of users' pages.
     pub(crate) layouts: Layouts,
     pub(crate) effective: Effective,
@@ -335,10 +337,18 @@ impl Inner {
         &self.bell
     }
 
-    pub(crate) fn table_info(&self, name: &str, entry: Entry) -> Arc<TableInfo> {
-        let tree = Tree::new(&self.engine, &self.space, &self.to_free, entry.table, entry.root)
-            .logging_whole_values(self.effective.log_values == crate::LogValues::Whole);
-        TableInfo::new(name, entry, tree)
+    pub(crate) fn table_info(&self, name: &str, definition: impl Into<Definition>) -> Arc<TableInfo> {
+        let Definition { entry, indexes } = definition.into();
+        let tree = self.tree(entry).logging_whole_values(self.effective.log_values == crate::LogValues::Whole);
+        let index = |index: IndexEntry| {
+            let tree = self.tree(index.entry);
+            IndexTree::new(index, tree, &self.extractors)
+        };
+        TableInfo::new(name, entry, tree, indexes.into_iter().map(index).collect())
+    }
+
+    fn tree(&self, entry: Entry) -> Tree {
+        Tree::new(&self.engine, &self.space, &self.to_free, entry.table, entry.root)
     }
 
     pub(crate) fn check_writable(&self) -> Result<(), Error> {

@@ -3,7 +3,7 @@
 //! | kind | variants | what to do |
 //! | --- | --- | --- |
 //! | refusal | most | nothing has changed; the message says what to do |
-//! | conflict | `Deadlock`, `LockRefused`, `LockTimeout`, `SnapshotConflict` | the transaction was (or should be) rolled back; try it again ([`Error::is_retryable`]) |
+//! | conflict | `Deadlock`, `LockRefused`, `LockTimeout`, `SnapshotConflict`, `IndexesChanged` | the transaction was (or should be) rolled back; try it again ([`Error::is_retryable`]) |
 //! | damage and device | `Corrupt`, `Disk` | restore, repair, look at the device |
 //! | failed environment | `Failed` | every call says so until the environment is opened again |
 
@@ -153,6 +153,101 @@ pub enum Error {
         /// What is wrong.
         what: String,
     },
+    /// The table has an index of that name already.
+    #[error("table {table:?} has an index named {index:?} already")]
+    IndexExists {
+        /// The table.
+        table: String,
+        /// The index.
+        index: String,
+    },
+    /// The table has no index of that name.
+    #[error("table {table:?} has no index named {index:?}")]
+    NoSuchIndex {
+        /// The table.
+        table: String,
+        /// The index.
+        index: String,
+    },
+    /// An index cannot be made so.
+    #[error("no such index can be made: {what}")]
+    BadIndex {
+        /// What is wrong with it.
+        what: String,
+    },
+    /// The catalog's entry of the table has no room for another index.
+    #[error("the catalog has no room for another index of table {table:?}: drop one, or use shorter names")]
+    TooManyIndexes {
+        /// The table.
+        table: String,
+    },
+    /// Another record has the same key in a unique index. Nothing has changed, and the transaction goes on.
+    #[error("unique index {index:?} of table {table:?} has the key {:?} already: use another, or change that record first",
+        crate::index::shown(.key))]
+    IndexKeyExists {
+        /// The table.
+        table: String,
+        /// The index.
+        index: String,
+        /// The index key.
+        key: Vec<u8>,
+    },
+    /// A record's entry in an index would be longer than a page of this environment allows. Nothing has changed.
+    #[error("the record's entry in index {index:?} of table {table:?} has {len} bytes; at most {max} bytes fit")]
+    IndexKeyTooLarge {
+        /// The table.
+        table: String,
+        /// The index.
+        index: String,
+        /// Length of the entry in bytes: index key and primary key.
+        len: usize,
+        /// The longest allowed.
+        max: usize,
+    },
+    /// The index's function refuses the record. Nothing has changed.
+    #[error("index {index:?} of table {table:?} refuses the record: {what}")]
+    NotIndexable {
+        /// The table.
+        table: String,
+        /// The index.
+        index: String,
+        /// Why.
+        what: String,
+    },
+    /// The table has an index whose function this program has not registered: it can be read, but not changed.
+    #[error(
+        "index {index:?} of table {table:?} needs the function {extractor:?}: register it with Options::index_extractor, or drop the index"
+    )]
+    NoIndexExtractor {
+        /// The table.
+        table: String,
+        /// The index.
+        index: String,
+        /// The function's name.
+        extractor: String,
+    },
+    /// An index is not what its table says: its function gave other keys once, or a page is damaged.
+    #[error("index {index:?} of table {table:?} differs from the table: {what}; drop it and create it anew")]
+    IndexDiffers {
+        /// The table.
+        table: String,
+        /// The index.
+        index: String,
+        /// The difference.
+        what: String,
+    },
+    /// Indexes of the table were created or dropped since this transaction opened it. Run it again.
+    #[error("the indexes of table {table:?} were changed since this transaction opened it; run it again")]
+    IndexesChanged {
+        /// The table.
+        table: String,
+    },
+    /// Indexes cannot be created or dropped in a snapshot.
+    #[error("indexes of table {table:?} are created and dropped under locks: use a serializable transaction")]
+    IndexNeedsLocks {
+        /// The table.
+        table: String,
+    },
     /// The key exists already (`insert_new`).
     #[error("the key exists already")]
     KeyExists,
@@ -162,6 +257,9 @@ pub enum Error {
         /// Which one, from 0.
         record: u64,
     },
+    /// A sorted load met an error in the middle of a record. Roll the transaction back, or back to before the load.
+    #[error("an earlier record of this sorted load came only half in; roll back and load again")]
+    LoadIncomplete,
     /// Stored bytes are no value of the type asked for: opened with another type, or damaged.
     #[error("stored bytes of table {table:?} are not a valid {what}")]
     WrongType {
@@ -323,6 +421,7 @@ impl Error {
                 | Error::LockRefused { .. }
                 | Error::LockTimeout { .. }
                 | Error::SnapshotConflict { .. }
+                | Error::IndexesChanged { .. }
         )
     }
 

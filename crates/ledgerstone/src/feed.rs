@@ -123,7 +123,7 @@ pub struct ChangeFeed {
     /// Behind the last commit that was shown or passed over.
     position: Lsn,
     open: BTreeMap<Xid, Open>,
-    names: BTreeMap<PageId, String>,
+    names: BTreeMap<PageId, Named>,
     /// Transactions that began before this, where the log is gone, are passed over.
     whole_from: Lsn,
     pin: LogPin,
@@ -317,31 +317,36 @@ impl ChangeFeed {
 
     /// The changes of a transaction that commits, with names; changes of the catalog change the names (C3).
     fn name_all(&mut self, open: Open) -> Vec<Change> {
-        let mut dropped = BTreeMap::new();
-        for (_, raw) in open.changes.iter().filter(|(_, raw)| raw.root == CATALOG_ROOT) {
-            dropped.extend(self.rename(raw, true));
-        }
+        let (of_catalog, of_tables): (Vec<Raw>, Vec<Raw>) =
+            open.changes.into_iter().map(|(_, raw)| raw).partition(|raw| raw.root == CATALOG_ROOT);
+        // What it dropped has its last name.
+        let before = if of_catalog.is_empty() { BTreeMap::new() } else { self.names.clone() };
+        of_catalog.iter().for_each(|raw| self.rename(raw, true));
         let mut changes = Vec::new();
-        for (_, raw) in open.changes {
-            if raw.root != CATALOG_ROOT && !self.env.is_internal(raw.root) {
-                let table = self.names.get(&raw.root).or_else(|| dropped.get(&raw.root)).cloned();
+        for raw in of_tables {
+            if !self.env.is_internal(raw.root) {
+                let table = match self.names.get(&raw.root).or_else(|| before.get(&raw.root)) {
+                    Some(Named { is_index: true, .. }) => continue, // It follows from the table's change.
+                    Some(named) => Some(named.table.clone()),
+                    None => None,
+                };
                 changes.push(Change { table, root: raw.root, key: raw.key, old: raw.old, new: raw.new });
             }
         }
         changes
     }
 
-    /// Makes, or takes back, a change of the catalog; says which tree has lost its name by it.
-    fn rename(&mut self, raw: &Raw, is_forward: bool) -> Option<(PageId, String)> {
+    /// Makes, or takes back, a change of the catalog.
+    fn rename(&mut self, raw: &Raw, is_forward: bool) {
         let (gone, come) = if is_forward { (&raw.old, &raw.new) } else { (&raw.new, &raw.old) };
         let name = String::from_utf8_lossy(&raw.key).into_owned();
         // A rename takes the old name away and sets the new one, in either order.
-        let lost = root_of(gone).filter(|root| self.names.get(root) == Some(&name));
-        let lost = lost.and_then(|root| Some((root, self.names.remove(&root)?)));
-        if let Some(root) = root_of(come) {
-            self.names.insert(root, name);
+        for root in roots_of(gone) {
+            if self.names.get(&root).is_some_and(|named| named.table == name) {
+                self.names.remove(&root);
+            }
         }
-        lost
+        self.names.extend(named(&name, roots_of(come)));
     }
 
     /// Takes back the committed changes of the catalog from `upto` to the position: the names there.
@@ -435,23 +440,35 @@ fn value_of(side: Side<'_>) -> ChangeValue {
     }
 }
 
-/// The root page in a value of the catalog.
-fn root_of(value: &ChangeValue) -> Option<PageId> {
-    let ChangeValue::Whole(bytes) = value else { return None };
-    crate::catalog::root_of(bytes)
+/// What a root page belongs to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Named {
+    table: String,
+    /// It is an index of the table.
+    is_index: bool,
+}
+
+/// The root pages of a table, the table's own first.
+fn named(table: &str, roots: Vec<PageId>) -> impl Iterator<Item = (PageId, Named)> {
+    let table = table.to_string();
+    roots.into_iter().enumerate().map(move |(no, root)| (root, Named { table: table.clone(), is_index: no > 0 }))
+}
+
+/// The root pages in a value of the catalog.
+fn roots_of(value: &ChangeValue) -> Vec<PageId> {
+    let ChangeValue::Whole(bytes) = value else { return Vec::new() };
+    crate::catalog::roots_of(bytes)
 }
 
 /// The names of all tables, and an LSN behind the commits that made them and before all others that change names.
-fn names_now(env: &Arc<Inner>) -> Result<(BTreeMap<PageId, String>, Lsn), Error> {
+fn names_now(env: &Arc<Inner>) -> Result<(BTreeMap<PageId, Named>, Lsn), Error> {
     let mut txn = env.begin()?;
     txn.lock_table(env.catalog().table(), Mode::S)?;
     let upto = env.engine.log.tail();
     let mut names = BTreeMap::new();
     let mut scan = env.catalog().scan(Bound::Unbounded, Bound::Unbounded, Direction::Forward);
     while let Some((name, value)) = scan.next(&mut txn)? {
-        if let Some(root) = crate::catalog::root_of(value) {
-            names.insert(root, String::from_utf8_lossy(name).into_owned());
-        }
+        names.extend(named(&String::from_utf8_lossy(name), crate::catalog::roots_of(value)));
     }
     txn.commit(Durability::Volatile)?;
     Ok((names, upto))

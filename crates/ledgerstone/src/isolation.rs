@@ -23,7 +23,7 @@ use ledgerstone_lock::Mode;
 use ledgerstone_structures::{Direction, Read, Scan, Tree};
 use ledgerstone_txn::{At, Horizon, Txn, View};
 
-use crate::catalog::TableInfo;
+use crate::catalog::{Definition, TableInfo};
 use crate::env::Inner;
 use crate::transaction::Shared;
 use crate::{BytesTable, Error};
@@ -140,22 +140,35 @@ impl Shared {
         }
     }
 
-    /// I3: makes sure that the table is there at the snapshot of a call.
-    fn check_table_at(&self, txn: &mut Txn, info: &TableInfo, at: At) -> Result<(), Error> {
+    /// I3: makes sure that the table, or one of its indexes, is there at the snapshot of a call.
+    fn check_table_at(&self, txn: &mut Txn, info: &TableInfo, index: Option<usize>, at: At) -> Result<(), Error> {
+        let index = index.map(|index| &info.indexes[index].entry);
         if self.env.drops.load(SeqCst) == 0
-            && self.env.known.get(&info.name).is_some_and(|known| known.entry == info.entry)
+            && let Some(known) = self.env.known.get(&info.name)
+            && known.entry == info.entry
+            && index.is_none_or(|index| known.indexes.iter().any(|known| &known.entry == index))
         {
             return Ok(());
         }
-        if self.env.is_named(txn, info, at)? { Ok(()) } else { Err(Error::NoSuchTable(info.name.clone())) }
+        match (self.env.named_at(txn, &info.name, at)?, index) {
+            (Some(found), _) if found.entry != info.entry => Err(Error::NoSuchTable(info.name.clone())),
+            (Some(found), Some(index)) if !found.indexes.contains(index) => {
+                Err(Error::NoSuchIndex { table: info.name.clone(), index: index.def.name().to_string() })
+            }
+            (Some(_), _) => Ok(()),
+            (None, _) => Err(Error::NoSuchTable(info.name.clone())),
+        }
     }
 }
 
 impl Inner {
-    /// True if the catalog, as the snapshot and this transaction see it, has this table under its name.
-    fn is_named(&self, txn: &mut Txn, info: &TableInfo, at: At) -> Result<bool, Error> {
-        let found = self.catalog.get(txn, info.name.as_bytes(), Read::At(at))?;
-        Ok(found.is_some_and(|bytes| bytes == info.entry.encode()))
+    /// The table that the catalog, as the snapshot and this transaction see it, has under this name.
+    fn named_at(&self, txn: &mut Txn, name: &str, at: At) -> Result<Option<Definition>, Error> {
+        let found = self.catalog.get(txn, name.as_bytes(), Read::At(at))?;
+        match found.map(|bytes| Definition::decode(name, &bytes)).transpose() {
+            Err(Error::NotATable { .. }) => Ok(None),
+            found => found,
+        }
     }
 }
 
@@ -174,14 +187,25 @@ impl BytesTable {
 
     /// As [`Shared::sight`], with the table found there.
     pub(crate) fn sight(&self, txn: &mut Txn, horizon: Horizon) -> Result<(Sight, Option<View>), Error> {
+        self.sight_of(txn, horizon, None)
+    }
+
+    /// The same, with one of its indexes, too.
+    pub(crate) fn sight_of(
+        &self,
+        txn: &mut Txn,
+        horizon: Horizon,
+        index: Option<usize>,
+    ) -> Result<(Sight, Option<View>), Error> {
         let (sight, view) = self.shared.sight(txn, horizon)?;
         if let Some(view) = &view {
-            self.shared.check_table_at(txn, self.info(), view.at())?;
+            self.shared.check_table_at(txn, self.info(), index, view.at())?;
         }
         Ok((sight, view))
     }
 
-    /// I4: the table is locked with the intention to write; is it still there? Once for each transaction and table.
+    /// I4: the table is locked with the intention to write; is it still there, with the indexes that are known here? Once for
+    /// each transaction and table.
     pub(crate) fn check_written(
         &self,
         txn: &mut Txn,
@@ -192,15 +216,17 @@ impl BytesTable {
             return Ok(());
         }
         let view = txn.open_view(Horizon::None)?;
-        if !self.shared.env.is_named(txn, info, view.at())? {
-            return Err(match self.shared.isolation {
-                Isolation::Snapshot => {
-                    Error::SnapshotConflict { what: format!("table {:?} was dropped or made anew", info.name) }
-                }
-                _ => Error::NoSuchTable(info.name.clone()),
-            });
+        match self.shared.env.named_at(txn, &info.name, view.at())? {
+            Some(found) if info.is_as(&found) => {
+                entered.push(info.entry.table);
+                Ok(())
+            }
+            _ if self.shared.isolation == Isolation::Snapshot => {
+                let what = format!("table {:?} was dropped or made anew, or its indexes were changed", info.name);
+                Err(Error::SnapshotConflict { what })
+            }
+            Some(found) if found.entry == info.entry => Err(Error::IndexesChanged { table: info.name.clone() }),
+            _ => Err(Error::NoSuchTable(info.name.clone())),
         }
-        entered.push(info.entry.table);
-        Ok(())
     }
 }

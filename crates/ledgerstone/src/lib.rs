@@ -40,6 +40,7 @@
 //!
 //! - [`Environment`] is the directory; [`Environment::transact`] and [`Environment::begin`] make transactions.
 //! - [`BytesTable`] stores byte strings, [`Table`] typed keys and values ([`TableDef`]).
+//! - [`Transaction::create_index`] makes other ways to find records, kept with them ([`Index`]).
 //! - [`Isolation`] is chosen for each transaction; [`Environment::snapshot`] reads without locks and without waiting.
 //! - [`Environment::backup`] copies it while it runs; [`Backup`] restores and repairs.
 //! - [`Environment::changes`] follows what transactions commit; [`Environment::dump`] and [`Environment::load`] write and
@@ -67,6 +68,7 @@ mod error;
 pub mod extend;
 mod feed;
 mod feed_names;
+mod index;
 mod isolation;
 mod lock_wait;
 mod locking;
@@ -103,6 +105,7 @@ pub use entry::Entry;
 pub use env::Environment;
 pub use error::Error;
 pub use feed::{Change, ChangeFeed, ChangeValue, CommittedChanges};
+pub use index::{Index, IndexDef, IndexKeys, IndexRange, IndexedRecord, IndexedRecords, TypedIndex, TypedIndexRange};
 pub use isolation::Isolation;
 pub use ledgerstone_disk::SyncMethod;
 pub use lock_wait::LockWait;
@@ -116,7 +119,7 @@ pub use recovery_progress::{RecoveryPhase, RecoveryProgress};
 pub use repair::{RepairPages, RepairReport};
 pub use restore::{RestoreReport, RestoreTo};
 pub use savepoint::Savepoint;
-pub use stat::{LogPinStat, SnapshotStat, Stat};
+pub use stat::{IndexStat, LogPinStat, SnapshotStat, Stat};
 pub use table::{Table, TypedRange};
 pub use ticket::{Committed, Ticket};
 pub use transaction::{Transaction, TransactionOptions};

@@ -498,6 +498,7 @@ impl Parts {
             in_doubt,
             layouts: options.extensions.layouts()?,
             extensions: options.extensions.clone(),
+            extractors: options.extractors.clone(),
             durability: effective.durability,
             drops: AtomicU64::new(0),
             effective,

@@ -11,7 +11,9 @@ use ledgerstone_region::Region;
 
 use crate::config::{Config, Effective};
 use crate::extend::{Extensions, Structure};
+use crate::index::Extractors;
 use crate::locking::OwnLocking;
+use crate::typed::{Key, Value};
 use crate::{Environment, Error, RecoveryProgress};
 
 pub use ledgerstone_txn::Durability;
@@ -64,6 +66,8 @@ pub struct Options {
     pub(crate) recovery_progress: Arc<RecoveryProgress>,
     /// Users' structures.
     pub(crate) extensions: Extensions,
+    /// Users' functions for indexes.
+    pub(crate) extractors: Extractors,
 }
 
 impl Default for Options {
@@ -78,6 +82,7 @@ impl Default for Options {
             archive: None,
             recovery_progress: Arc::default(),
             extensions: Extensions::default(),
+            extractors: Extractors::default(),
         }
     }
 }
@@ -126,6 +131,41 @@ impl Options {
     pub fn structure(mut self, structure: Arc<dyn Structure>) -> Self {
         self.extensions.add(structure);
         self
+    }
+
+    /// Registers a function that says the index keys of a record, for indexes with
+    /// [`IndexKeys::Extractor`](crate::IndexKeys::Extractor) of this name: from the record's key and value, by calling its third
+    /// argument with each. `Err`: there can be no such record, which is refused with [`Error::NotIndexable`].
+    ///
+    /// What it says may depend on nothing else, in no process and at no time: another function gets another name. Where it is not
+    /// registered, tables with such indexes can be read but not changed ([`Error::NoIndexExtractor`]).
+    #[must_use]
+    pub fn index_extractor(
+        mut self,
+        name: impl Into<String>,
+        extract: impl Fn(&[u8], &[u8], &mut dyn FnMut(&[u8])) -> Result<(), String> + Send + Sync + 'static,
+    ) -> Self {
+        self.extractors.add(name.into(), Arc::new(extract));
+        self
+    }
+
+    /// The same for typed tables: the index keys of a record as values of a type, ordered as they are.
+    #[must_use]
+    pub fn typed_index_extractor<K: Key, V: Value, I: Key>(
+        self,
+        name: impl Into<String>,
+        extract: impl Fn(&K, &V) -> Vec<I> + Send + Sync + 'static,
+    ) -> Self {
+        self.index_extractor(name, move |key, value, emit| {
+            let key = K::decode(key).map_err(|error| format!("its key: {error}"))?;
+            let value = V::decode(value).map_err(|error| format!("its value: {error}"))?;
+            for index_key in extract(&key, &value) {
+                let mut bytes = Vec::with_capacity(16);
+                index_key.encode(&mut bytes);
+                emit(&bytes);
+            }
+            Ok(())
+        })
     }
 
     /// Opens the environment in directory `path`, recovering it if it was not closed in order.

@@ -3,7 +3,7 @@
 use std::ops::Bound;
 
 use ledgerstone_lock::Mode;
-use ledgerstone_structures::{Direction, Scan};
+use ledgerstone_structures::{Direction, Scan, Tree};
 use ledgerstone_txn::{Horizon, View};
 
 use crate::isolation::Sight;
@@ -17,6 +17,8 @@ use crate::{BytesTable, Error, Isolation};
 /// by the same transaction while it runs are seen if they lie ahead. After an error it ends.
 pub struct Range {
     table: BytesTable,
+    /// The table's index of this number is read, not the table.
+    index: Option<usize>,
     start: Bound<Vec<u8>>,
     end: Bound<Vec<u8>>,
     front: Option<Scan>,
@@ -41,13 +43,32 @@ pub type Record = (Vec<u8>, Vec<u8>);
 
 impl Range {
     pub(crate) fn new(table: BytesTable, start: Bound<Vec<u8>>, end: Bound<Vec<u8>>) -> Result<Range, Error> {
+        Range::of(table, None, start, end)
+    }
+
+    /// The same over one of the table's indexes.
+    pub(crate) fn of(
+        table: BytesTable,
+        index: Option<usize>,
+        start: Bound<Vec<u8>>,
+        end: Bound<Vec<u8>>,
+    ) -> Result<Range, Error> {
         let (sight, view) = match table.shared.isolation {
-            Isolation::Serializable => table.enter(Mode::IS, |_| Ok((Sight::Locked, None)))?,
-            _ => table.shared.run(|txn| table.sight(txn, Horizon::Marks))?,
+            Isolation::Serializable => table.enter(Mode::IS, |txn| {
+                if let Some(index) = index {
+                    txn.lock_table(table.info().indexes[index].entry.entry.table, Mode::IS)?;
+                }
+                Ok((Sight::Locked, None))
+            })?,
+            _ => table.shared.run(|txn| table.sight_of(txn, Horizon::Marks, index))?,
         };
         let is_done = is_empty(&start, &end);
         let (front, back) = (None, None);
-        Ok(Range { table, start, end, front, back, front_key: None, back_key: None, is_done, sight, view })
+        Ok(Range { table, index, start, end, front, back, front_key: None, back_key: None, is_done, sight, view })
+    }
+
+    pub(crate) fn sight(&self) -> Sight {
+        self.sight
     }
 
     /// Calls `f` with each remaining record, without copying it out, until `f` says false.
@@ -70,7 +91,12 @@ impl Range {
         }
         let mut scan = match self.front.take() {
             Some(scan) => scan,
-            None => self.sight.scan(self.table.tree(), self.start.clone(), self.end.clone(), Direction::Forward),
+            None => self.sight.scan(
+                tree_of(&self.table, self.index),
+                self.start.clone(),
+                self.end.clone(),
+                Direction::Forward,
+            ),
         };
         let (shared, sight) = (&self.table.shared, self.sight);
         shared.run(|txn| {
@@ -98,7 +124,7 @@ impl Range {
             Direction::Backward => &mut self.back,
         };
         let sight = self.sight;
-        let tree = self.table.tree();
+        let tree = tree_of(&self.table, self.index);
         let scan = scan.get_or_insert_with(|| sight.scan(tree, self.start.clone(), self.end.clone(), direction));
         let shared = &self.table.shared;
         let read = shared.run(|txn| {
@@ -134,6 +160,10 @@ impl Range {
     }
 }
 
+fn tree_of(table: &BytesTable, index: Option<usize>) -> &Tree {
+    index.map_or(table.tree(), |index| &table.info().indexes[index].tree)
+}
+
 fn keep(kept: &mut Option<Vec<u8>>, key: &[u8]) {
     let kept = kept.get_or_insert_default();
     kept.clear();
@@ -162,5 +192,26 @@ pub(crate) fn is_empty(start: &Bound<Vec<u8>>, end: &Bound<Vec<u8>>) -> bool {
         (Bound::Unbounded, _) | (_, Bound::Unbounded) => false,
         (Bound::Included(a), Bound::Included(b)) => a > b,
         (Bound::Included(a) | Bound::Excluded(a), Bound::Included(b) | Bound::Excluded(b)) => a >= b,
+    }
+}
+
+/// The smallest byte string above all that begin with `prefix`; none if there is no such string.
+pub(crate) fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
+    let last = prefix.iter().rposition(|&b| b != 0xff)?;
+    let mut end = prefix[..=last].to_vec();
+    end[last] += 1;
+    Some(end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::prefix_end;
+
+    #[test]
+    fn the_end_of_a_prefix_is_the_next_string_that_does_not_begin_with_it() {
+        assert_eq!(prefix_end(b"ab"), Some(b"ac".to_vec()));
+        assert_eq!(prefix_end(b"a\xff\xff"), Some(b"b".to_vec()));
+        assert_eq!(prefix_end(b"\xff"), None);
+        assert_eq!(prefix_end(b""), None);
     }
 }

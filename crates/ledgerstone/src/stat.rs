@@ -1,10 +1,15 @@
 //! Figures of a running environment, as one plain value.
 
-use ledgerstone_txn::SnapshotPin;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use ledgerstone_structures::Direction;
+use ledgerstone_txn::{Horizon, SnapshotPin};
 use serde::Serialize;
 
+use crate::catalog::{Definition, Entry};
 use crate::config::Effective;
-use crate::{Environment, Error, Isolation, TransactionOptions};
+use crate::{Environment, Error, Isolation, Transaction, TransactionOptions};
 
 /// A snapshot of counters and sizes. Counters count since the environment was opened.
 #[derive(Debug, Clone, Serialize)]
@@ -12,6 +17,8 @@ use crate::{Environment, Error, Isolation, TransactionOptions};
 pub struct Stat {
     /// Tables by name.
     pub tables: Vec<String>,
+    /// Their indexes.
+    pub indexes: Vec<IndexStat>,
     /// Settings in force.
     pub settings: Effective,
     /// Pages that the data file holds, used or not.
@@ -79,6 +86,20 @@ pub struct Stat {
     pub is_failed: bool,
 }
 
+/// An index of a table.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct IndexStat {
+    /// The table.
+    pub table: String,
+    /// The index's name.
+    pub name: String,
+    /// Where its keys come from, as [`crate::IndexKeys`] is written.
+    pub keys: String,
+    /// An index key stands for one record only.
+    pub is_unique: bool,
+}
+
 /// An open snapshot: who holds it, since when, and what it holds back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
@@ -122,12 +143,13 @@ impl Environment {
         // Without locks: a transaction in doubt may hold the list for days, and figures need no isolation.
         let isolation = Some(Isolation::ReadUncommitted);
         let options = TransactionOptions { isolation, read_only: true, ..TransactionOptions::default() };
-        let tables = self.transact_with(options, |txn| txn.table_names())?;
+        let (tables, indexes) = self.transact_with(options, tables_and_indexes)?;
         let env = self.inner();
         let (log, cache, locks) = (env.engine.log.stat(), env.engine.cache.stats(), env.engine.locks.stats());
         let versions = env.engine.versions.stat();
         Ok(Stat {
             tables,
+            indexes,
             settings: env.effective.clone(),
             page_count: env.space.page_count(),
             allocated_page_count: env.space.allocated_count()?,
@@ -162,6 +184,30 @@ impl Environment {
             is_failed: env.engine.is_failed(),
         })
     }
+}
+
+/// As the catalog has them, without looking at each table.
+fn tables_and_indexes(txn: &Transaction) -> Result<(Vec<String>, Vec<IndexStat>), Error> {
+    let (shared, env) = (&txn.shared, Arc::clone(&txn.shared.env));
+    shared.run(|txn| {
+        let (mut tables, mut indexes) = (Vec::new(), Vec::new());
+        let (sight, _view) = shared.sight(txn, Horizon::None)?;
+        let mut scan = sight.scan(env.catalog(), Bound::Unbounded, Bound::Unbounded, Direction::Forward);
+        while let Some((name, value)) = scan.next(txn)? {
+            if Entry::structure_of(value).is_some() {
+                continue;
+            }
+            let table = String::from_utf8_lossy(name).into_owned();
+            indexes.extend(Definition::decode(&table, value)?.indexes.iter().map(|index| IndexStat {
+                table: table.clone(),
+                name: index.def.name().to_string(),
+                keys: index.def.keys().to_string(),
+                is_unique: index.def.is_unique(),
+            }));
+            tables.push(table);
+        }
+        Ok((tables, indexes))
+    })
 }
 
 impl From<&SnapshotPin> for SnapshotStat {

@@ -187,16 +187,16 @@ impl<K: Key, V: Value> Table<K, V> {
         self.bytes.count()
     }
 
-    fn value(&self, bytes: &[u8]) -> Result<V, Error> {
+    pub(crate) fn value(&self, bytes: &[u8]) -> Result<V, Error> {
         V::decode(bytes).map_err(|error| self.wrong("value", error))
     }
 
-    fn wrong(&self, what: &str, error: DecodeError) -> Error {
+    pub(crate) fn wrong(&self, what: &str, error: DecodeError) -> Error {
         Error::WrongType { table: self.bytes.name().to_string(), what: format!("{what}: {error}") }
     }
 }
 
-fn encode_key<Q: KeyRef + ?Sized>(key: &Q) -> Vec<u8> {
+pub(crate) fn encode_key<Q: KeyRef + ?Sized>(key: &Q) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(16);
     key.encode_ref(&mut bytes);
     bytes

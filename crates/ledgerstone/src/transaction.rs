@@ -16,7 +16,7 @@ use ledgerstone_structures::{Direction, Read, Tree};
 use ledgerstone_txn::{Durability, Horizon, Txn};
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::catalog::{Entry, TableInfo};
+use crate::catalog::{Definition, Entry, TableInfo};
 use crate::env::{Handles, Inner};
 use crate::savepoint::{OwnTables, Point};
 use crate::typed::{Key, TableDef, Value};
@@ -316,7 +316,7 @@ impl Transaction {
         let table = self.find_locked(name, Missing::Refuse, false)?;
         let (env, info) = (Arc::clone(&self.shared.env), Arc::clone(table.info()));
         table.enter(Mode::IX, |txn| {
-            txn.lock_table(info.entry.table, Mode::X)?;
+            info.lock_whole(txn)?;
             if !env.catalog().delete(txn, name.as_bytes())? {
                 return Err(Error::NoSuchTable(name.to_string()));
             }
@@ -334,6 +334,9 @@ impl Transaction {
                 ended_env.drops.fetch_sub(1, SeqCst);
             });
             env.to_free().defer_tree(txn, info.entry.root)?;
+            for index in &info.indexes {
+                env.to_free().defer_tree(txn, index.entry.entry.root)?;
+            }
             Ok(())
         })?;
         self.shared.hold()?.state.own.insert(name.to_string(), None);
@@ -367,7 +370,7 @@ impl Transaction {
             Ok(())
         })?;
         self.shared.replace_table(&info, from, None)?;
-        let renamed = env.table_info(to, info.entry);
+        let renamed = env.table_info(to, info.definition());
         self.shared.own_table(to, renamed)
     }
 
@@ -442,11 +445,16 @@ impl Transaction {
             // There are no uncommitted tables to be seen, at no level: nobody could be sure that their pages stay.
             let read = view.as_ref().map_or(sight.read(), |view| Read::At(view.at()));
             let Some(bytes) = env.catalog().get(txn, name.as_bytes(), read)? else { return Ok(None) };
-            let entry = Entry::decode(name, &bytes)?;
-            let known = env.known.get(name).filter(|known| known.entry == entry);
-            let info = known.unwrap_or_else(|| env.table_info(name, entry));
+            let definition = Definition::decode(name, &bytes)?;
+            let known = env.known.get(name).filter(|known| known.is_as(&definition));
+            let info = known.unwrap_or_else(|| env.table_info(name, definition));
             Ok(Some(BytesTable::new(&self.shared, info)))
         })
+    }
+
+    /// The table as it is now, locked with the weakest intention, at any level: for who is about to change what it is.
+    pub(crate) fn table_to_change(&self, name: &str) -> Result<BytesTable, Error> {
+        self.find_locked(name, Missing::Refuse, false)
     }
 
     /// Finds the table and locks it with the weakest intention, so that it stays what it is until this transaction ends.
@@ -497,7 +505,7 @@ impl Transaction {
         let env = &self.shared.env;
         self.shared.run(|txn| {
             let Some(bytes) = env.catalog().get(txn, name.as_bytes(), Read::Locked)? else { return Ok(None) };
-            let info = env.table_info(name, Entry::decode(name, &bytes)?);
+            let info = env.table_info(name, Definition::decode(name, &bytes)?);
             Ok(Some(env.known.insert(info))) // G2: the name is locked S now.
         })
     }
@@ -505,10 +513,10 @@ impl Transaction {
     /// Creates the table; another transaction may have been faster while the lock on the name was waited for.
     fn create(&self, name: &str) -> Result<Arc<TableInfo>, Error> {
         let env = &self.shared.env;
-        let (entry, is_own) = self.shared.run(|txn| {
+        let (definition, is_own) = self.shared.run(|txn| {
             self.shared.check_writable()?;
             if let Some(bytes) = env.catalog().get(txn, name.as_bytes(), Read::ForUpdate)? {
-                return Ok((Entry::decode(name, &bytes)?, false));
+                return Ok((Definition::decode(name, &bytes)?, false));
             }
             let root = Tree::create(txn, env.to_free())?;
             // Unique for ever: the LSN of a record that making the root has just written.
@@ -516,9 +524,9 @@ impl Transaction {
             txn.lock_table(table, Mode::X)?;
             let entry = Entry { table, root };
             env.catalog().put(txn, name.as_bytes(), &entry.encode())?;
-            Ok((entry, true))
+            Ok((entry.into(), true))
         })?;
-        let info = env.table_info(name, entry);
+        let info = env.table_info(name, definition);
         if !is_own {
             return Ok(env.known.insert(info)); // G2: the name is locked U.
         }

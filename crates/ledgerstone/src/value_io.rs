@@ -3,6 +3,8 @@
 use std::io::{self, Read, Seek, SeekFrom, Write};
 
 use ledgerstone_lock::Mode;
+use ledgerstone_structures::VALUE_BYTES_MAX;
+use ledgerstone_txn::Txn;
 
 use crate::{BytesTable, Error};
 
@@ -67,7 +69,7 @@ impl BytesTable {
     /// # Errors
     /// As [`BytesTable::put`].
     pub fn value_writer(&self, key: &[u8]) -> Result<ValueWriter, Error> {
-        self.enter(Mode::IX, |txn| Ok(self.tree().open_value(txn, key)?))?;
+        self.open_value(key)?;
         Ok(ValueWriter { table: self.clone(), key: key.to_vec(), position: 0 })
     }
 
@@ -77,6 +79,16 @@ impl BytesTable {
     /// As [`BytesTable::get`].
     pub fn value_len(&self, key: &[u8]) -> Result<Option<u64>, Error> {
         self.look(|txn, sight| Ok(self.tree().value_len(txn, key, sight.read())?))
+    }
+}
+
+impl BytesTable {
+    /// Makes an empty value if there is none; gives its length.
+    fn open_value(&self, key: &[u8]) -> Result<u64, Error> {
+        self.enter(Mode::IX, |txn| {
+            let open = |txn: &mut Txn| Ok(self.tree().open_value(txn, key)?);
+            self.info().edit_value(txn, key, |_| (), open)
+        })
     }
 }
 
@@ -126,8 +138,7 @@ impl ValueWriter {
     /// # Errors
     /// As [`BytesTable::get`].
     pub fn len(&self) -> Result<u64, Error> {
-        let (table, key) = (&self.table, &self.key);
-        table.enter(Mode::IX, |txn| Ok(table.tree().open_value(txn, key)?))
+        self.table.open_value(&self.key)
     }
 
     /// True if the value has no bytes.
@@ -145,7 +156,10 @@ impl ValueWriter {
     /// As [`BytesTable::put`].
     pub fn set_len(&mut self, len: u64) -> Result<(), Error> {
         let (table, key) = (&self.table, &self.key);
-        table.enter(Mode::IX, |txn| Ok(table.tree().set_value_len(txn, key, len)?))
+        table.enter(Mode::IX, |txn| {
+            let set = |txn: &mut Txn| Ok(table.tree().set_value_len(txn, key, len)?);
+            table.info().edit_value(txn, key, |value| resize(value, len), set)
+        })
     }
 }
 
@@ -156,7 +170,10 @@ impl Write for ValueWriter {
         let (table, key, position) = (&self.table, &self.key, self.position);
         if !part.is_empty() {
             table
-                .enter(Mode::IX, |txn| Ok(table.tree().write_part(txn, key, position, part)?))
+                .enter(Mode::IX, |txn| {
+                    let write = |txn: &mut Txn| Ok(table.tree().write_part(txn, key, position, part)?);
+                    table.info().edit_value(txn, key, |value| overwrite(value, position, part), write)
+                })
                 .map_err(io::Error::other)?;
         }
         self.position += part.len() as u64;
@@ -173,6 +190,22 @@ impl Seek for ValueWriter {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         self.position = sought(to, self.position, || self.len())?;
         Ok(self.position)
+    }
+}
+
+/// What another length makes of a value. One that cannot be is refused by the tree afterwards.
+fn resize(value: &mut Vec<u8>, len: u64) {
+    if len <= VALUE_BYTES_MAX as u64 {
+        value.resize(len as usize, 0);
+    }
+}
+
+/// What a write of `part` makes of a value; likewise.
+fn overwrite(value: &mut Vec<u8>, position: u64, part: &[u8]) {
+    let end = position.saturating_add(part.len() as u64);
+    if end <= VALUE_BYTES_MAX as u64 {
+        resize(value, end.max(value.len() as u64));
+        value[position as usize..end as usize].copy_from_slice(part);
     }
 }
 

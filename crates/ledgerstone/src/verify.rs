@@ -1,4 +1,4 @@
-//! Verification: every page's checksum, every structure's invariants, and that each page in use is used exactly once.
+//! Verification: every page's checksum, every structure's invariants, each index against its table, and that each page in use is used exactly once.
 //!
 //! Tables are locked for reading while they are verified, all at once, so that what is counted stands still. What a
 //! transaction in doubt keeps locked is not waited for, since nobody knows for how long: it is left out, and the report says so.
@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
+use std::sync::Arc;
 
 use ledgerstone_lock::Mode;
 use ledgerstone_page::{PageId, TableId};
@@ -13,7 +14,7 @@ use ledgerstone_structures::{Direction, Read, TreeReport};
 use ledgerstone_txn::Txn;
 use serde::Serialize;
 
-use crate::catalog::Entry;
+use crate::catalog::{Definition, Entry, TableInfo};
 use crate::env::Inner;
 use crate::extend::{self, StructureId};
 use crate::{Environment, Error};
@@ -57,6 +58,10 @@ pub struct Skipped {
 pub struct VerifyReport {
     /// Tables verified.
     pub table_count: u64,
+    /// Indexes verified.
+    pub index_count: u64,
+    /// Indexes whose function is not registered here, so that only entries without a record would be seen.
+    pub unchecked_indexes: Vec<String>,
     /// Records in the tables.
     pub record_count: u64,
     /// Users' structures verified.
@@ -76,7 +81,7 @@ pub struct VerifyReport {
 }
 
 impl Environment {
-    /// Verifies the whole environment: checksums, structures, reachability, space. Writers wait meanwhile.
+    /// Verifies the whole environment: checksums, structures, indexes against their tables, reachability, space. Writers wait meanwhile.
     ///
     /// `progress` is called before each step.
     ///
@@ -88,11 +93,11 @@ impl Environment {
         let mut report = VerifyReport::default();
         let mut used: BTreeSet<PageId> = BTreeSet::new();
 
-        let mut tables = Vec::new();
+        let (mut trees, mut tables) = (Vec::new(), Vec::new());
         let catalog = env.catalog();
         let is_catalog_locked = lock(env, &mut txn, &mut report, "catalog", catalog.table())?;
         if is_catalog_locked {
-            tables.push(("catalog".to_string(), catalog.clone()));
+            trees.push(("catalog".to_string(), catalog.clone()));
         }
         let mut entries = Vec::new();
         let mut scan = if is_catalog_locked {
@@ -107,35 +112,57 @@ impl Environment {
         for (key, value) in entries {
             let name = String::from_utf8_lossy(&key).into_owned();
             let structure = Entry::structure_of(&value).is_some();
-            let (number, entry) =
-                if structure { Entry::decode_structure(&name, &value)? } else { (0, Entry::decode(&name, &value)?) };
-            if !lock(env, &mut txn, &mut report, &name, entry.table)? {
+            let (number, definition) = if structure {
+                let (number, entry) = Entry::decode_structure(&name, &value)?;
+                (number, Definition::from(entry))
+            } else {
+                (0, Definition::decode(&name, &value)?)
+            };
+            if !lock(env, &mut txn, &mut report, &name, definition.entry.table)? {
                 continue;
             }
             // Read without a lock, it may have been of a transaction that has come to nothing.
             if !is_catalog_locked && catalog.get(&mut txn, &key, Read::Unlocked)?.as_ref() != Some(&value) {
                 continue;
             }
-            match structure {
-                true => structures.push(((number, entry), name)),
-                false => tables.push((name.clone(), env.table_info(&name, entry).tree.clone())),
+            if structure {
+                structures.push(((number, definition.entry), name));
+                continue;
             }
+            let info = env.table_info(&name, definition);
+            trees.push((name, info.tree.clone()));
+            for index in &info.indexes {
+                let place = index.place(&info.name);
+                if lock(env, &mut txn, &mut report, &place, index.entry.entry.table)? {
+                    trees.push((place, index.tree.clone()));
+                }
+            }
+            tables.push(info);
         }
         // Last, since those who free pages lock tables after it never, and it after tables.
         let to_free = env.to_free().tree();
         let is_to_free_locked = lock(env, &mut txn, &mut report, DEFERRED_FREES, to_free.table())?;
         if is_to_free_locked {
-            tables.push((DEFERRED_FREES.to_string(), to_free.clone()));
+            trees.push((DEFERRED_FREES.to_string(), to_free.clone()));
         }
 
-        let total = tables.len() as u64 + 1;
-        for (done, (name, tree)) in tables.iter().enumerate() {
+        let index_count = tables.iter().map(|table| table.indexes.len()).sum::<usize>();
+        let total = (trees.len() + index_count) as u64 + 1;
+        for (done, (name, tree)) in trees.iter().enumerate() {
             progress(VerifyProgress { done: done as u64, total, what: name.clone() });
             match tree.check() {
-                Ok(found) => add(&mut report, &mut used, name, tree.table(), found),
+                Ok(found) => {
+                    if let Some(info) = tables.iter().find(|info| info.entry.root == tree.root()) {
+                        report.table_count += 1;
+                        report.index_count += info.indexes.len() as u64;
+                        report.record_count += found.record_count;
+                    }
+                    add(&mut report, &mut used, name, found);
+                }
                 Err(error) => report.problems.push(problem(name, &error)),
             }
         }
+        self.verify_indexes(&mut txn, &mut report, &tables, total, progress);
         for ((structure, entry), name) in &structures {
             self.verify_structure(&mut report, &mut used, name, StructureId(*structure), entry.root);
         }
@@ -152,6 +179,35 @@ impl Environment {
         self.verify_pages(&mut report, &mut used);
         txn.commit(ledgerstone_txn::Durability::Volatile)?;
         Ok(report)
+    }
+
+    /// Each index with its table, both ways; unless their trees are damaged.
+    fn verify_indexes(
+        &self,
+        txn: &mut Txn,
+        report: &mut VerifyReport,
+        tables: &[Arc<TableInfo>],
+        total: u64,
+        progress: &mut dyn FnMut(VerifyProgress),
+    ) {
+        let index_count = tables.iter().map(|table| table.indexes.len() as u64).sum::<u64>();
+        let indexes = tables.iter().flat_map(|info| info.indexes.iter().map(move |index| (info, index)));
+        for (done, (info, index)) in (total - 1 - index_count..).zip(indexes) {
+            let place = index.place(&info.name);
+            progress(VerifyProgress { done, total, what: place.clone() });
+            let is_damaged = report.problems.iter().any(|found| found.place == place || found.place == info.name);
+            if is_damaged || report.skipped.iter().any(|skipped| skipped.place == place) {
+                continue;
+            }
+            let mut problems = Vec::new();
+            let mut differ = |what| problems.push(Problem { place: place.clone(), page: None, what });
+            match info.compare_with(txn, index, &mut differ) {
+                Ok(true) => {}
+                Ok(false) => report.unchecked_indexes.push(place.clone()),
+                Err(error) => differ(error.to_string()),
+            }
+            report.problems.append(&mut problems);
+        }
     }
 
     /// A user's structure: its pages by their layouts, and the whole by its own check.
@@ -246,11 +302,7 @@ fn lock(env: &Inner, txn: &mut Txn, report: &mut VerifyReport, place: &str, tabl
     Ok(false)
 }
 
-fn add(report: &mut VerifyReport, used: &mut BTreeSet<PageId>, name: &str, table: TableId, found: TreeReport) {
-    if table.0 > 2 {
-        report.table_count += 1;
-        report.record_count += found.record_count;
-    }
+fn add(report: &mut VerifyReport, used: &mut BTreeSet<PageId>, name: &str, found: TreeReport) {
     report.ghost_count += found.ghost_count;
     report.blob_count += found.blob_count;
     for corrupt in &found.problems {

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ledgerstone::{Durability, Environment, Error, Isolation, Transaction, TransactionOptions};
+use ledgerstone::{Durability, Environment, Error, IndexDef, IndexKeys, Isolation, Transaction, TransactionOptions};
 use ledgerstone_disk::SimDisk;
 
 const TABLE: &str = include_str!("../../../docs/isolation.md");
@@ -15,12 +15,13 @@ const TABLE: &str = include_str!("../../../docs/isolation.md");
 /// Plays an anomaly; true if it appeared. A refused call means that it did not.
 type Play = fn(&Scene) -> Result<bool, Error>;
 
-const PLAYS: [(&str, Play); 7] = [
+const PLAYS: [(&str, Play); 8] = [
     ("dirty write", dirty_write),
     ("dirty read", dirty_read),
     ("lost update", lost_update),
     ("fuzzy read", fuzzy_read),
     ("phantom", phantom),
+    ("phantom by index", phantom_by_index),
     ("read skew", read_skew),
     ("write skew", write_skew),
 ];
@@ -122,6 +123,19 @@ fn phantom(scene: &Scene) -> Result<bool, Error> {
     Ok(a.count()? != before)
 }
 
+fn phantom_by_index(scene: &Scene) -> Result<bool, Error> {
+    scene.env.transact(|txn| txn.create_index("t", &IndexDef::new("value", IndexKeys::Value)))?;
+    let (a, b) = (scene.begin()?, scene.begin()?);
+    let count = |actor: &Actor| -> Result<usize, Error> {
+        let found: Vec<_> = actor.0.bytes("t")?.index("value")?.lookup(b"b")?.collect::<Result<_, _>>()?;
+        Ok(found.len())
+    };
+    let before = count(&a)?;
+    b.put(b"x", b'b')?; // A record that was there comes to match.
+    b.commit()?;
+    Ok(count(&a)? != before)
+}
+
 fn read_skew(scene: &Scene) -> Result<bool, Error> {
     let (a, b) = (scene.begin()?, scene.begin()?);
     let x = a.get(b"x")?;
@@ -211,6 +225,10 @@ anomaly!(a_phantom_can_appear_at_read_uncommitted, phantom, ReadUncommitted, tru
 anomaly!(a_phantom_can_appear_at_read_committed, phantom, ReadCommitted, true);
 anomaly!(a_phantom_cannot_appear_at_snapshot, phantom, Snapshot, false);
 anomaly!(a_phantom_cannot_appear_at_serializable, phantom, Serializable, false);
+anomaly!(a_phantom_by_index_can_appear_at_read_uncommitted, phantom_by_index, ReadUncommitted, true);
+anomaly!(a_phantom_by_index_can_appear_at_read_committed, phantom_by_index, ReadCommitted, true);
+anomaly!(a_phantom_by_index_cannot_appear_at_snapshot, phantom_by_index, Snapshot, false);
+anomaly!(a_phantom_by_index_cannot_appear_at_serializable, phantom_by_index, Serializable, false);
 anomaly!(a_read_skew_can_appear_at_read_uncommitted, read_skew, ReadUncommitted, true);
 anomaly!(a_read_skew_can_appear_at_read_committed, read_skew, ReadCommitted, true);
 anomaly!(a_read_skew_cannot_appear_at_snapshot, read_skew, Snapshot, false);

@@ -64,6 +64,8 @@ bugs! {
     GhostPurgedEarly "ghost-purged-early",
     /// A writer does not ask whether another has committed a change of the record since its snapshot.
     LastCommitterWins "last-committer-wins",
+    /// A record that is deleted or changed leaves its entry in an index.
+    IndexEntryStays "index-entry-stays",
     /// A backup copies pages and does not wait for their log.
     BackupAheadOfLog "backup-ahead-of-log",
     /// The repair of a page leaves one of its records out.

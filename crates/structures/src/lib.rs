@@ -25,6 +25,7 @@ use ledgerstone_page::{LayoutTaken, Layouts};
 use ledgerstone_space::Space;
 use ledgerstone_txn::Engine;
 
+pub use blob::BLOB_BYTES_MAX as VALUE_BYTES_MAX;
 pub use btree::{
     Direction, LeafChange, Loader, Moved, Packed, Purged, Read, RecordChange, Scan, Side, Tree, TreeReport,
     leaf_change, record_change,

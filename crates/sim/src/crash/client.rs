@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use ledgerstone::{
-    BytesTable, CompactOptions, Environment, Error, Isolation, Savepoint, Ticket, Transaction, TransactionOptions,
+    BytesTable, CompactOptions, Environment, Error, IndexDef, IndexKeys, Isolation, Savepoint, Ticket, Transaction,
+    TransactionOptions,
 };
 use ledgerstone_disk::{FaultDisk, SimDisk};
 use ledgerstone_examples::counter_list::{CounterList, ListStructure};
@@ -48,6 +49,8 @@ pub struct Client {
     pub number: usize,
     /// The number of the life, for marks.
     pub life: usize,
+    /// Tables get an index when they are made.
+    pub is_indexed: bool,
     /// Counts events over all clients, and makes values unique.
     pub clock: Arc<AtomicU64>,
 }
@@ -210,8 +213,8 @@ impl Client {
         }
         let txn = self.env.begin_with(options).map_err(|error| self.trouble("begin", &error))?;
         record.snapshot = txn.snapshot_lsn().map(|lsn| lsn.0);
-        let (tables, lists) = (BTreeMap::new(), BTreeMap::new());
-        let mut hands = Hands { txn: &txn, structure: &self.lists, tables, lists, savepoints: Vec::new() };
+        let (tables, lists, is_indexed) = (BTreeMap::new(), BTreeMap::new(), self.is_indexed);
+        let mut hands = Hands { txn: &txn, structure: &self.lists, tables, lists, savepoints: Vec::new(), is_indexed };
         let done = self.steps(&mut hands, plan, 0, plan.steps.len(), record);
         let done = done.and_then(|()| {
             if plan.mark_at.is_some_and(|at| at >= plan.steps.len()) { self.mark(&mut hands, record) } else { Ok(()) }
@@ -413,6 +416,10 @@ impl Client {
                 let (_, to) = place(Key { number: to, ..from });
                 act(Deed::Scan { table, from: from_key, to, backward, limit })
             }
+            Step::Lookup { table, from, to, backward } => {
+                act(Deed::Lookup { table: table_name(table), from, to, backward })
+            }
+            Step::Reindex(table) => act(Deed::Reindex { table: table_name(table) }),
             Step::Fill(first, count, length) => run(first, count).try_for_each(|key| {
                 let (table, key) = place(key);
                 act(Deed::Put { table, key, value: value(length) })
@@ -549,7 +556,15 @@ struct Hands<'a> {
     lists: BTreeMap<String, CounterList>,
     /// Savepoints that stand, and `None` where a nested transaction began.
     savepoints: Vec<Option<Savepoint>>,
+    is_indexed: bool,
 }
+
+/// The index that tables have: by the first byte of the value.
+pub(crate) fn index() -> IndexDef {
+    IndexDef::new(INDEX, IndexKeys::Bytes { from: 0, to: Some(1) })
+}
+
+const INDEX: &str = "first";
 
 impl Hands<'_> {
     /// One of the savepoints of the innermost nested transaction, and its place.
@@ -615,6 +630,24 @@ impl Hands<'_> {
             Deed::Create { table } => {
                 self.tables.remove(table);
                 self.txn.create_table(table)?;
+                if self.is_indexed {
+                    self.txn.create_index(table, &index())?;
+                }
+                Seen::Done
+            }
+            Deed::Lookup { table, from, to, backward } => {
+                let (from, to) = ([*from], [*to]);
+                let range = (Bound::Included(&from[..]), Bound::Included(&to[..]));
+                let found = self.table(table)?.index(INDEX)?.range(range)?.records();
+                let found: Vec<_> =
+                    if *backward { found.rev().collect::<Result<_, _>>()? } else { found.collect::<Result<_, _>>()? };
+                Seen::Rows(found.into_iter().map(|(_, key, value)| (Bytes::from(key), Bytes::from(value))).collect())
+            }
+            Deed::Reindex { table } => {
+                self.table(table)?;
+                self.tables.remove(table);
+                self.txn.drop_index(table, INDEX)?;
+                self.txn.create_index(table, &index())?;
                 Seen::Done
             }
             Deed::WritePart { table, key, at, part } => {

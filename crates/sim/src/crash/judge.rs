@@ -301,6 +301,10 @@ pub fn describe(deed: &Deed) -> String {
             format!("load {table} with {} records from {first} on", rows.len())
         }
         Deed::Rename { table, to } => format!("rename {table} to {to}"),
+        Deed::Lookup { table, from, to, backward } => {
+            format!("look up {table} from {from} to {to}{}", if *backward { " backward" } else { "" })
+        }
+        Deed::Reindex { table } => format!("make the index of {table} anew"),
         Deed::Create { table } => format!("create {table}"),
         Deed::Drop { table } => format!("drop {table}"),
         Deed::List => "list tables".to_owned(),

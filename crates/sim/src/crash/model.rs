@@ -55,6 +55,17 @@ pub enum Deed {
         backward: bool,
         limit: usize,
     },
+    /// Finds records by the first bytes of their values, in the order of those, then of their keys.
+    Lookup {
+        table: String,
+        from: u8,
+        to: u8,
+        backward: bool,
+    },
+    /// Drops the table's index and makes it anew.
+    Reindex {
+        table: String,
+    },
     /// Writes a part of a value, over what is there, with zeros in a gap; makes the value if there is none.
     WritePart {
         table: String,
@@ -269,6 +280,8 @@ impl State {
             | Deed::ReadPart { table, .. }
             | Deed::DeleteRange { table, .. }
             | Deed::Load { table, .. }
+            | Deed::Lookup { table, .. }
+            | Deed::Reindex { table }
             | Deed::Scan { table, .. }
             | Deed::Count { list: table, .. }
             | Deed::Total { list: table, .. }
@@ -332,6 +345,16 @@ impl State {
                     *value = Arc::from(patched(value, *patch));
                 }
                 Seen::Flag(true)
+            }
+            Deed::Reindex { .. } => Seen::Done,
+            Deed::Lookup { from, to, backward, .. } => {
+                let is_found = |value: &Bytes| value.first().is_some_and(|first| (from..=to).contains(&first));
+                let mut found: Vec<_> = records.iter().filter(|(_, value)| is_found(value)).collect();
+                found.sort_by_key(|(key, value)| (value[0], *key));
+                if *backward {
+                    found.reverse();
+                }
+                Seen::Rows(found.into_iter().map(|(key, value)| (key.clone(), value.clone())).collect())
             }
             Deed::Scan { from, to, backward, limit, .. } => {
                 if from >= to {

@@ -94,6 +94,8 @@ pub struct Settings {
     pub version_store_bytes: u64,
     /// LRU instead of clock.
     pub is_lru: bool,
+    /// Tables have an index.
+    pub is_indexed: bool,
     /// What is locked, and what becomes of a lock that somebody holds.
     pub locking: (Locking, Conflict),
     /// Who gives way in a deadlock.
@@ -226,6 +228,19 @@ pub enum Step {
         /// At most.
         limit: usize,
     },
+    /// Finds records by the first bytes of their values, with the index.
+    Lookup {
+        /// Its number.
+        table: u64,
+        /// From this byte on.
+        from: u8,
+        /// To this one, inclusive.
+        to: u8,
+        /// From the end.
+        backward: bool,
+    },
+    /// Drops the index of a table and makes it anew.
+    Reindex(u64),
     /// Writes values of one length to a run of keys.
     Fill(Key, u64, usize),
     /// Deletes a run of keys.
@@ -314,6 +329,7 @@ impl Plan {
             escalate_after: random.pick(&[8, 4096]),
             version_store_bytes: random.pick(&[16 << 10, 64 << 10, 16 << 20]),
             is_lru: random.percent(30),
+            is_indexed: random.percent(40),
             locking: (
                 [Locking::Hierarchical, Locking::Pages][random.weighted(&[5, 1])],
                 [Conflict::Wait, Conflict::NoWait, Conflict::WaitDie][random.weighted(&[8, 1, 1])],
@@ -342,6 +358,9 @@ impl Plan {
         }
         lives.push(Life { crash_in_open: None, verifies: true, closes: true, ..Life::recovery(&mut random) });
         let mut plan = Plan { seed, flavour, start, settings, lives };
+        if !settings.is_indexed {
+            plan.keep_steps(|step| !matches!(step, Step::Lookup { .. } | Step::Reindex(_)));
+        }
         if wishes.no_drops {
             plan.keep_steps(|step| !matches!(step, Step::Drop(_) | Step::DropList(_)));
         }
@@ -436,8 +455,7 @@ fn transaction(random: &mut Random, flavour: Flavour) -> TransactionPlan {
     if goes_back {
         add_savepoints(random, &mut steps);
     }
-    let writes =
-        steps.iter().any(|step| !matches!(step, Step::Get(_) | Step::Scan { .. } | Step::List | Step::Pause(_)));
+    let writes = steps.iter().any(|step| !is_reading(step));
     // A mark that is taken back would tell nothing: with savepoints it is set before or after them all.
     let mark_at = random.below(step_count + 1) as usize;
     let mark_at = if goes_back && mark_at > 0 { usize::MAX } else { mark_at };
@@ -460,6 +478,11 @@ fn transaction(random: &mut Random, flavour: Flavour) -> TransactionPlan {
     }
 }
 
+/// True if the step changes nothing.
+fn is_reading(step: &Step) -> bool {
+    matches!(step, Step::Get(_) | Step::Scan { .. } | Step::Lookup { .. } | Step::List | Step::Pause(_))
+}
+
 /// Puts savepoints, rollbacks to them and nested transactions between the steps.
 fn add_savepoints(random: &mut Random, steps: &mut Vec<Step>) {
     for _ in 0..random.between(1, 5) {
@@ -480,14 +503,14 @@ fn add_savepoints(random: &mut Random, steps: &mut Vec<Step>) {
 fn step(random: &mut Random, flavour: Flavour) -> Step {
     let key = key(random, flavour);
     let length = value_length(random, flavour);
-    //            get upd put ins del mod scan fill clear create drop list pause range load rename part counters
+    //            get upd put ins del mod scan fill clear create drop list pause range load rename part counters lookup reindex
     let weights = match flavour {
-        Flavour::Mixed | Flavour::Short => [10, 6, 30, 8, 12, 14, 8, 4, 3, 2, 1, 1, 2, 2, 2, 1, 3, 6],
-        Flavour::Splits => [5, 3, 10, 10, 10, 5, 6, 30, 20, 1, 1, 0, 2, 8, 10, 0, 1, 10],
-        Flavour::Large => [8, 3, 34, 10, 12, 20, 4, 2, 3, 1, 3, 0, 2, 3, 4, 1, 16, 0],
-        Flavour::Catalog => [5, 2, 20, 6, 6, 5, 4, 10, 2, 18, 18, 4, 2, 2, 8, 10, 1, 12],
-        Flavour::Crowded => [20, 10, 24, 8, 10, 14, 12, 0, 1, 1, 0, 0, 5, 2, 0, 0, 3, 10],
-        Flavour::Log => [4, 2, 40, 8, 8, 20, 2, 12, 3, 1, 1, 0, 2, 2, 3, 0, 3, 4],
+        Flavour::Mixed | Flavour::Short => [10, 6, 30, 8, 12, 14, 8, 4, 3, 2, 1, 1, 2, 2, 2, 1, 3, 6, 8, 1],
+        Flavour::Splits => [5, 3, 10, 10, 10, 5, 6, 30, 20, 1, 1, 0, 2, 8, 10, 0, 1, 10, 5, 2],
+        Flavour::Large => [8, 3, 34, 10, 12, 20, 4, 2, 3, 1, 3, 0, 2, 3, 4, 1, 16, 0, 4, 1],
+        Flavour::Catalog => [5, 2, 20, 6, 6, 5, 4, 10, 2, 18, 18, 4, 2, 2, 8, 10, 1, 12, 6, 8],
+        Flavour::Crowded => [20, 10, 24, 8, 10, 14, 12, 0, 1, 1, 0, 0, 5, 2, 0, 0, 3, 10, 12, 0],
+        Flavour::Log => [4, 2, 40, 8, 8, 20, 2, 12, 3, 1, 1, 0, 2, 2, 3, 0, 3, 4, 4, 1],
     };
     match random.weighted(&weights) {
         0 => Step::Get(key),
@@ -523,6 +546,12 @@ fn step(random: &mut Random, flavour: Flavour) -> Step {
             }
         }
         17 => counters_step(random, flavour),
+        18 => {
+            let from = random.below(256) as u8;
+            let to = from.saturating_add(random.pick(&[0, 3, 40]));
+            Step::Lookup { table: key.table, from, to, backward: random.percent(40) }
+        }
+        19 => Step::Reindex(key.table),
         _ => Step::Pause(random.between(1, 8000)),
     }
 }

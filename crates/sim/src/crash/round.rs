@@ -36,7 +36,7 @@ pub struct Failure {
 
 /// Environments to begin with, made once and copied for each round.
 #[derive(Default)]
-pub struct Prepared(BTreeMap<(Start, u64), (SimDisk, State)>);
+pub struct Prepared(BTreeMap<(Start, u64, bool), (SimDisk, State)>);
 
 /// How much a round tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -212,7 +212,7 @@ fn live_or_fail(
         Err(error) => return Err(vec![format!("open: {error} ({error:?})")]),
     };
     // A failure from here on pulls the plug first: nothing may wait for a disk that the harness has given up.
-    let result = work(number, life, disk, &env, &lists, known, counters, talk);
+    let result = work(plan.settings.is_indexed, number, life, disk, &env, &lists, known, counters, talk);
     if result.is_err() {
         disk.crash_now();
     }
@@ -250,6 +250,7 @@ fn live_or_fail(
 
 #[allow(clippy::too_many_arguments)] // One caller; the life's whole context.
 fn work(
+    is_indexed: bool,
     number: usize,
     life: &Life,
     disk: &SimDisk,
@@ -305,7 +306,8 @@ fn work(
         .map(|(client_number, jobs)| {
             let (env, disk, clock, jobs) = (env.clone(), disk.clone(), clock.clone(), jobs.clone());
             let lists = Arc::clone(lists);
-            let client = Client { env, lists, disk, faults: None, number: client_number, life: number, clock };
+            let client =
+                Client { env, lists, disk, faults: None, number: client_number, life: number, is_indexed, clock };
             sync::spawn(&format!("client {client_number}"), move || client.run(&jobs))
         })
         .collect();
@@ -438,7 +440,7 @@ impl Prepared {
         if plan.start == Start::Nothing {
             return Ok((SimDisk::new(), State::default()));
         }
-        let key = (plan.start, plan.settings.segment_bytes);
+        let key = (plan.start, plan.settings.segment_bytes, plan.settings.is_indexed);
         let (disk, state) = match self.0.entry(key) {
             Entry::Occupied(made) => made.into_mut(),
             Entry::Vacant(place) => place.insert(prepare(plan.start == Start::Filled, &plan.settings)?),
@@ -475,7 +477,11 @@ fn prepare(filled: bool, settings: &Settings) -> Result<(SimDisk, State), Vec<St
         for table in 0..TABLE_COUNT {
             let txn = env.begin()?;
             let _ = txn.bytes_or_create(JOURNAL)?;
-            let records = txn.create_table(&table_name(table))?;
+            let _ = txn.create_table(&table_name(table))?;
+            if settings.is_indexed {
+                txn.create_index(&table_name(table), &super::client::index())?;
+            }
+            let records = txn.bytes(&table_name(table))?;
             for number in (0..if filled { 120 } else { 0 }).filter(|number| number % 3 != 1) {
                 let length = if number % 40 == 0 { 6000 } else { (number * 37 % 300) as usize };
                 records.put(&key_bytes(Key { table, number }), &value_bytes(1 << 20 | table << 10 | number, length))?;

@@ -116,6 +116,7 @@ fn work(
     left: &mut Left,
 ) {
     let clock = Arc::new(AtomicU64::new(1 << 32 | 1));
+    let is_indexed = plan.plan.settings.is_indexed;
     let jobs = plan.plan.lives.first().map(|life| life.clients.clone()).unwrap_or_default();
     let clients: Vec<_> = jobs
         .into_iter()
@@ -123,7 +124,7 @@ fn work(
         .map(|(number, jobs)| {
             let (env, disk, clock) = (env.clone(), disk.clone(), clock.clone());
             let (lists, faults) = (Arc::clone(lists), Some(faulty.clone()));
-            let client = Client { env, lists, disk, faults, number, life: 0, clock };
+            let client = Client { env, lists, disk, faults, number, life: 0, is_indexed, clock };
             sync::spawn(&format!("client {number}"), move || client.run(&jobs))
         })
         .collect();

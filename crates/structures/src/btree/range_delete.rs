@@ -56,6 +56,31 @@ impl Tree {
         }
     }
 
+    /// The same, and tells `gone` of each record after it was deleted, with its value. One by one: for tables that have to do
+    /// something about each.
+    ///
+    /// # Errors
+    /// As [`Tree::delete_range`], and what `gone` returns.
+    pub fn delete_range_telling<E: From<TreeError>>(
+        &self,
+        txn: &mut Txn,
+        start: Bound<Vec<u8>>,
+        end: Bound<Vec<u8>>,
+        mut gone: impl FnMut(&mut Txn, &[u8], &[u8]) -> Result<(), E>,
+    ) -> Result<u64, E> {
+        let mut scan = self.scan(start, end, Direction::Forward).for_change();
+        let mut count = 0;
+        while let Some((key, value)) = scan.next(txn)? {
+            // The scan's copy of the leaf is read from anew once something has changed in it.
+            let (key, value) = (key.to_vec(), value.to_vec());
+            if self.delete(txn, &key)? {
+                gone(txn, &key, &value)?;
+                count += 1;
+            }
+        }
+        Ok(count)
+    }
+
     /// Deletes records whose keys are locked exclusively, in rising order (Y2).
     fn delete_keys(&self, txn: &mut Txn, keys: &[Vec<u8>]) -> Result<u64, TreeError> {
         let (mut count, mut next) = (0, 0);

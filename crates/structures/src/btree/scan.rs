@@ -148,7 +148,12 @@ impl Tree {
 impl Scan {
     /// Locks keys exclusively, and gives references of large values as they stand.
     pub(super) fn for_deletion(self) -> Scan {
-        Scan { key_mode: Mode::X, reads_blobs: false, ..self }
+        Scan { reads_blobs: false, ..self.for_change() }
+    }
+
+    /// Locks keys exclusively.
+    pub(super) fn for_change(self) -> Scan {
+        Scan { key_mode: Mode::X, ..self }
     }
 
     /// The next record; `None` at the end of the range.

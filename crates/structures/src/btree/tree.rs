@@ -15,7 +15,7 @@ use ledgerstone_space::{OP_SPACE_SET, Space};
 use ledgerstone_txn::{At, Engine, KeyLock, Part, RECORD_OVERHEAD_BYTES, Txn, key_hash};
 
 use super::args::FormatArgs;
-use super::node::{Node, key_bytes_max};
+use super::node::{Node, key_bytes_max, value_bytes_max};
 use super::ops::OP_NODE_FORMAT;
 use super::search::{Descent, Gap};
 use crate::{ToFree, TreeError, blob};
@@ -279,6 +279,12 @@ impl Tree {
                 }
             }
         }
+    }
+
+    /// The longest value that stays with its key in a page; longer ones lie outside.
+    #[must_use]
+    pub fn short_value_bytes_max(&self) -> usize {
+        value_bytes_max(self.page_bytes)
     }
 
     pub(crate) fn check_key(&self, key: &[u8]) -> Result<(), TreeError> {

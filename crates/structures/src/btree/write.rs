@@ -229,7 +229,11 @@ impl Tree {
         Ok(Some(blob))
     }
 
-    pub(crate) fn check_sizes(&self, key: &[u8], value: &[u8]) -> Result<(), TreeError> {
+    /// Refuses a record that is too large.
+    ///
+    /// # Errors
+    /// A key or value too large.
+    pub fn check_sizes(&self, key: &[u8], value: &[u8]) -> Result<(), TreeError> {
         self.check_key(key)?;
         let max = if self.to_free.is_some() { BLOB_BYTES_MAX } else { value_bytes_max(self.page_bytes) };
         if value.len() > max { Err(TreeError::ValueTooLarge { len: value.len(), max }) } else { Ok(()) }

@@ -1,0 +1,88 @@
+//! An index compared with its table, in both directions; for `verify`, with both locked for reading.
+
+use std::ops::Bound;
+
+use ledgerstone_structures::{Direction, Read};
+use ledgerstone_txn::Txn;
+
+use super::{IndexTree, shown};
+use crate::Error;
+use crate::catalog::TableInfo;
+
+impl TableInfo {
+    /// Tells `differ` of each difference between an index and the table, in words, and says whether all of them could be
+    /// seen: without its function, only entries without a record are.
+    pub(crate) fn compare_with(
+        &self,
+        txn: &mut Txn,
+        index: &IndexTree,
+        differ: &mut dyn FnMut(String),
+    ) -> Result<bool, Error> {
+        let knows_keys = index.is_computable();
+        if knows_keys {
+            self.each_record_has_its_entries(txn, index, differ)?;
+        }
+        self.each_entry_has_its_record(txn, index, knows_keys, differ)?;
+        Ok(knows_keys)
+    }
+
+    fn each_record_has_its_entries(
+        &self,
+        txn: &mut Txn,
+        index: &IndexTree,
+        differ: &mut dyn FnMut(String),
+    ) -> Result<(), Error> {
+        let mut scan = self.tree.scan(Bound::Unbounded, Bound::Unbounded, Direction::Forward);
+        while let Some((key, value)) = scan.next(txn)? {
+            let entries = match index.entries(&self.name, key, value) {
+                Ok(entries) => entries,
+                Err(error) => {
+                    differ(format!("record {:?}: {error}", shown(key)));
+                    continue;
+                }
+            };
+            for (entry, expected) in entries {
+                match index.tree.get(txn, &entry, Read::Unlocked)? {
+                    Some(found) if found == expected => {}
+                    Some(found) => differ(format!(
+                        "entry {:?} is of record {:?}, and should be of {:?}",
+                        shown(&entry),
+                        shown(&found),
+                        shown(&expected)
+                    )),
+                    None => differ(format!("record {:?} has no entry {:?}", shown(key), shown(&entry))),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn each_entry_has_its_record(
+        &self,
+        txn: &mut Txn,
+        index: &IndexTree,
+        knows_keys: bool,
+        differ: &mut dyn FnMut(String),
+    ) -> Result<(), Error> {
+        let mut scan = index.tree.scan(Bound::Unbounded, Bound::Unbounded, Direction::Forward);
+        while let Some((entry, value)) = scan.next(txn)? {
+            let Some((_, primary_key)) = index.shape().parts(entry, value) else {
+                differ(format!("{:?} is no entry", shown(entry)));
+                continue;
+            };
+            let Some(record) = self.tree.get(txn, &primary_key, Read::Unlocked)? else {
+                differ(format!("entry {:?} is of record {:?}, which is not there", shown(entry), shown(&primary_key)));
+                continue;
+            };
+            if !knows_keys {
+                continue;
+            }
+            // A record that cannot be indexed was told of already.
+            let Ok(entries) = index.entries(&self.name, &primary_key, &record) else { continue };
+            if !entries.iter().any(|(key, _)| key == entry) {
+                differ(format!("entry {:?} is not one of record {:?}", shown(entry), shown(&primary_key)));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,156 @@
+//! Secondary indexes: other ways to find a table's records, kept in the transaction that changes them.
+//!
+//! ```
+//! # fn main() -> Result<(), ledgerstone::Error> {
+//! # let dir = tempfile::tempdir().unwrap();
+//! use ledgerstone::{IndexDef, IndexKeys};
+//!
+//! let env = ledgerstone::Environment::options().cache_bytes(16 << 20).open(dir.path())?;
+//! env.transact(|txn| {
+//!     txn.create_table("people")?;
+//!     txn.create_index("people", &IndexDef::new("by_city", IndexKeys::Json("city".into())))?;
+//!     let people = txn.bytes("people")?;
+//!     people.put(b"1", br#"{"name":"Ada","city":"London"}"#)?;
+//!     people.put(b"2", br#"{"name":"Max","city":"Bern"}"#)?;
+//!     let in_bern = people.index("by_city")?.lookup(b"Bern")?.collect::<Result<Vec<_>, _>>()?;
+//!     assert_eq!(in_bern, [(b"Bern".to_vec(), b"2".to_vec())]);
+//!     Ok(())
+//! })
+//! # }
+//! ```
+//!
+//! An index is a tree of its own, named in the catalog entry of its table (`catalog.rs`); its entries hold index key and primary
+//! key (`entry.rs`).
+//!
+//! X1. A table and its indexes change together: each change of a record is one step of its transaction, with a savepoint before
+//!     it, and taken back whole when any part of it is refused. From there on logging, rollback, restart and snapshots need
+//!     know nothing of indexes: an index is a tree like any other.
+//! X2. What a record's entries are follows from its key and value alone. So the entries to remove are computed from the value
+//!     that is replaced, which is locked for update before it is read.
+//! X3. Nobody changes records with an old list of indexes: to create or drop one, the table is locked exclusively, and who
+//!     writes has locked it and then compares what it knows with the catalog (G2, I4).
+//! X4. Whoever reads an index locks its entries and the gaps between them, as of any tree: a record cannot come to match, or
+//!     cease to, what was looked up. The index has a table id of its own for that; whoever locks the table exclusively locks
+//!     its indexes, too.
+//! X5. An index whose function is not registered in this process is read, dropped, moved and freed like any other; a change
+//!     of a record, which would need the function, is refused.
+
+mod build;
+mod check;
+mod definition;
+mod entry;
+mod keep;
+mod read;
+mod typed;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use ledgerstone_structures::Tree;
+
+pub(crate) use build::Builders;
+pub use definition::{IndexDef, IndexKeys};
+pub(crate) use entry::Stored;
+pub use read::{Index, IndexRange, IndexedRecord, IndexedRecords};
+pub use typed::{TypedIndex, TypedIndexRange};
+
+use self::definition::IndexKeys as Keys;
+use self::entry::Shape;
+use crate::Error;
+use crate::catalog::IndexEntry;
+
+/// Says the index keys of a record, from its key and value; or why there can be no such record.
+type Extract = dyn Fn(&[u8], &[u8], &mut dyn FnMut(&[u8])) -> Result<(), String> + Send + Sync;
+
+/// The functions that the program has registered, by name.
+#[derive(Clone, Default)]
+pub(crate) struct Extractors {
+    by_name: BTreeMap<String, Arc<Extract>>,
+}
+
+impl fmt::Debug for Extractors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.by_name.keys()).finish()
+    }
+}
+
+impl Extractors {
+    pub(crate) fn add(&mut self, name: String, extract: Arc<Extract>) {
+        self.by_name.insert(name, extract);
+    }
+}
+
+/// An index, with all that is needed to keep it and to read it.
+pub(crate) struct IndexTree {
+    pub entry: IndexEntry,
+    pub tree: Tree,
+    /// For [`Keys::Extractor`], if it is registered.
+    extract: Option<Arc<Extract>>,
+}
+
+impl IndexTree {
+    pub(crate) fn new(entry: IndexEntry, tree: Tree, extractors: &Extractors) -> IndexTree {
+        let extract = match entry.def.keys() {
+            Keys::Extractor(name) => extractors.by_name.get(name).cloned(),
+            _ => None,
+        };
+        IndexTree { entry, tree, extract }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        self.entry.def.name()
+    }
+
+    /// What it is called in reports.
+    pub(crate) fn place(&self, table: &str) -> String {
+        format!("index {} of {table}", self.name())
+    }
+
+    fn shape(&self) -> Shape {
+        Shape { is_unique: self.entry.def.is_unique() }
+    }
+
+    /// X5.
+    fn is_computable(&self) -> bool {
+        self.extract.is_some() || !matches!(self.entry.def.keys(), Keys::Extractor(_))
+    }
+
+    /// The entries of a record of `table`, in order, each once.
+    fn entries(&self, table: &str, key: &[u8], value: &[u8]) -> Result<Vec<Stored>, Error> {
+        let (shape, mut entries) = (self.shape(), Vec::new());
+        let mut emit = |index_key: &[u8]| entries.push(shape.entry(index_key, key));
+        match (self.entry.def.keys(), &self.extract) {
+            (Keys::Extractor(_), Some(extract)) => extract(key, value, &mut emit).map_err(|what| {
+                Error::NotIndexable { table: table.to_string(), index: self.name().to_string(), what }
+            })?,
+            (Keys::Extractor(extractor), None) => {
+                return Err(Error::NoIndexExtractor {
+                    table: table.to_string(),
+                    index: self.name().to_string(),
+                    extractor: extractor.clone(),
+                });
+            }
+            (keys, _) => keys.built_in(value, &mut emit),
+        }
+        entries.sort_unstable();
+        entries.dedup();
+        let max = self.tree.key_bytes_max();
+        match entries.iter().map(|(key, _)| key.len()).max() {
+            Some(len) if len > max => {
+                Err(Error::IndexKeyTooLarge { table: table.to_string(), index: self.name().to_string(), len, max })
+            }
+            _ => Ok(entries),
+        }
+    }
+
+    fn differs(&self, table: &str, what: String) -> Error {
+        Error::IndexDiffers { table: table.to_string(), index: self.name().to_string(), what }
+    }
+}
+
+/// A key for a message: as text if it is some, and not too much of it.
+pub(crate) fn shown(key: &[u8]) -> String {
+    let text = key.iter().take(64).map(|&byte| std::ascii::escape_default(byte).to_string()).collect::<String>();
+    if key.len() > 64 { format!("{text}... ({} bytes)", key.len()) } else { text }
+}

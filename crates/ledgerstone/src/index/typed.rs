@@ -1,0 +1,118 @@
+//! An index of a typed table: [`Index`] with keys and values of Rust types.
+
+use std::borrow::Borrow;
+use std::marker::PhantomData;
+use std::ops::RangeBounds;
+
+use super::read::{Index, IndexRange, IndexedRecord, IndexedRecords};
+use crate::table::encode_key;
+use crate::typed::{Key, KeyRef, Value};
+use crate::{Error, IndexDef, Table};
+
+/// An index with keys of type `I` of a table with keys of type `K` and values of type `V`. Made by [`Table::index`].
+pub struct TypedIndex<I, K, V> {
+    index: Index,
+    table: Table<K, V>,
+    types: PhantomData<fn() -> I>,
+}
+
+impl<I, K, V> Clone for TypedIndex<I, K, V> {
+    fn clone(&self) -> Self {
+        TypedIndex { index: self.index.clone(), table: self.table.clone(), types: PhantomData }
+    }
+}
+
+impl<I, K, V> std::fmt::Debug for TypedIndex<I, K, V> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("TypedIndex").field(&self.index).finish()
+    }
+}
+
+impl<K: Key, V: Value> Table<K, V> {
+    /// The index of this name; its keys are of type `I`, as
+    /// [`Options::typed_index_extractor`](crate::Options::typed_index_extractor) says them.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchIndex`].
+    pub fn index<I: Key>(&self, name: &str) -> Result<TypedIndex<I, K, V>, Error> {
+        Ok(TypedIndex { index: self.as_bytes().index(name)?, table: self.clone(), types: PhantomData })
+    }
+}
+
+impl<I: Key, K: Key, V: Value> TypedIndex<I, K, V> {
+    /// What it is.
+    #[must_use]
+    pub fn definition(&self) -> &IndexDef {
+        self.index.definition()
+    }
+
+    /// The records with this index key, in the order of their primary keys; see [`Index::lookup`].
+    ///
+    /// # Errors
+    /// As [`Index::lookup`].
+    pub fn lookup<Q: KeyRef + ?Sized>(&self, index_key: &Q) -> Result<TypedIndexRange<I, K, V>, Error>
+    where
+        I: Borrow<Q>,
+    {
+        Ok(self.typed(self.index.lookup(&encode_key(index_key))?))
+    }
+
+    /// The first record with this index key; of a unique index, the one.
+    ///
+    /// # Errors
+    /// As [`Index::get`]; [`Error::WrongType`].
+    pub fn get<Q: KeyRef + ?Sized>(&self, index_key: &Q) -> Result<Option<(K, V)>, Error>
+    where
+        I: Borrow<Q>,
+    {
+        let first = self.lookup(index_key)?.next().transpose()?;
+        Ok(first.map(|(_, key, value)| (key, value)))
+    }
+
+    /// The records whose index keys lie in `index_keys`, in order; from the back too.
+    ///
+    /// # Errors
+    /// As [`Index::range`].
+    pub fn range(&self, index_keys: impl RangeBounds<I>) -> Result<TypedIndexRange<I, K, V>, Error> {
+        let (start, end) = (index_keys.start_bound().map(encode_key), index_keys.end_bound().map(encode_key));
+        let range = self.index.range((start.as_ref().map(|key| &key[..]), end.as_ref().map(|key| &key[..])))?;
+        Ok(self.typed(range))
+    }
+
+    fn typed(&self, range: IndexRange) -> TypedIndexRange<I, K, V> {
+        TypedIndexRange { records: range.records(), table: self.table.clone(), types: PhantomData }
+    }
+}
+
+/// An owned iterator over typed records by an index: index key, primary key, value.
+#[derive(Debug)]
+pub struct TypedIndexRange<I, K, V> {
+    records: IndexedRecords,
+    table: Table<K, V>,
+    types: PhantomData<fn() -> I>,
+}
+
+impl<I: Key, K: Key, V: Value> TypedIndexRange<I, K, V> {
+    fn record(&self, record: Result<IndexedRecord, Error>) -> Result<(I, K, V), Error> {
+        let (index_key, key, value) = record?;
+        let index_key = I::decode(&index_key).map_err(|error| self.table.wrong("index key", error))?;
+        let key = K::decode(&key).map_err(|error| self.table.wrong("key", error))?;
+        Ok((index_key, key, self.table.value(&value)?))
+    }
+}
+
+impl<I: Key, K: Key, V: Value> Iterator for TypedIndexRange<I, K, V> {
+    type Item = Result<(I, K, V), Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let record = self.records.next()?;
+        Some(self.record(record))
+    }
+}
+
+impl<I: Key, K: Key, V: Value> DoubleEndedIterator for TypedIndexRange<I, K, V> {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        let record = self.records.next_back()?;
+        Some(self.record(record))
+    }
+}
