@@ -105,6 +105,8 @@ pub struct CompactReport {
     pub skipped_tables: Vec<String>,
     /// Tables whose root page, which cannot move, keeps the file from being as short as its content.
     pub roots_in_the_way: Vec<String>,
+    /// Users' structures, whose pages stay where they are: only their authors' code could move them.
+    pub unmoved_structures: Vec<String>,
     /// It was ended by its progress callback.
     pub was_cancelled: bool,
 }
@@ -207,7 +209,7 @@ impl Compaction<'_, '_> {
     }
 
     /// Catalog, deferred frees, and all tables that are committed.
-    fn targets(&self) -> Result<Vec<Target>, Error> {
+    fn targets(&mut self) -> Result<Vec<Target>, Error> {
         let env = self.env;
         let always = |name: &str, tree: &Tree| Target {
             name: name.to_string(),
@@ -221,7 +223,8 @@ impl Compaction<'_, '_> {
         while let Some((name, value)) = scan.next(&mut txn)? {
             let name = String::from_utf8_lossy(name).into_owned();
             if Entry::structure_of(value).is_some() {
-                continue; // Only its author could move its pages.
+                self.report.unmoved_structures.push(name);
+                continue;
             }
             let info = env.table_info(&name, Definition::decode(&name, value)?);
             let mut add = |name: String, tree: &Tree, entry: Entry| {

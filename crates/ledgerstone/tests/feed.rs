@@ -252,6 +252,32 @@ fn records_of_a_bulk_load_are_shown_each_once() {
 }
 
 #[test]
+fn changes_have_the_name_that_their_table_had_at_the_commit() {
+    let disk = SimDisk::new();
+    let env = whole(&disk);
+    put(&env, "old", 1, b"one");
+    let mut feed = env.changes(Lsn(0)).unwrap();
+    env.transact(|txn| {
+        txn.bytes("old")?.put(&key(2), b"two")?;
+        txn.rename_table("old", "new")?;
+        txn.bytes("new")?.put(&key(3), b"three")?;
+        // Few records, which a sorted load puts one by one into a tree that has no name yet.
+        txn.create_table("loaded")?.load_sorted([(key(4), b"four"), (key(5), b"five")])?;
+        txn.bytes("new")?.put(&key(6), b"six")
+    })
+    .unwrap();
+    let seen: Vec<_> = all(&mut feed)
+        .iter()
+        .map(|commit| {
+            commit.changes.iter().map(|change| (change.table.clone(), change.key.clone())).collect::<Vec<_>>()
+        })
+        .collect();
+    let of = |table: &str, n: u64| (Some(table.to_string()), key(n));
+    let second = vec![of("new", 2), of("new", 3), of("loaded", 4), of("loaded", 5), of("new", 6)];
+    assert_eq!(seen, [vec![of("old", 1)], second]);
+}
+
+#[test]
 fn a_follower_waits_and_sees_only_what_is_durable() {
     let disk = SimDisk::new();
     let env = open(&disk).unwrap();
