@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
+use ledgerstone::IndexKeys;
 use ledgerstone_bench as bench;
 
 use crate::rows::Format;
@@ -40,6 +41,14 @@ pub enum Command {
     Scan(ScanArgs),
     /// List the tables.
     Tables(TablesArgs),
+    /// Give a table another name.
+    Rename(RenameArgs),
+    /// Make, drop, list indexes, and find records by them.
+    Index {
+        #[command(subcommand)]
+        #[allow(missing_docs)]
+        command: IndexCommand,
+    },
     /// Read rows of a file into a table.
     Import(ImportArgs),
     /// Write a table to a file.
@@ -256,6 +265,99 @@ pub struct TablesArgs {
     pub count: bool,
 }
 
+/// `rename`
+#[derive(Clone, Debug, clap::Args)]
+pub struct RenameArgs {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub table: TableArgs,
+    /// The name that it gets.
+    pub new: String,
+}
+
+/// What to do with indexes.
+#[derive(Clone, Debug, Subcommand)]
+pub enum IndexCommand {
+    /// Make an index of a table; its records are in it at once, and every change of them from then on.
+    Create(IndexCreateArgs),
+    /// Drop an index (exit code 1 if there is none of that name).
+    Drop(IndexNameArgs),
+    /// Print the indexes of a table, or of all.
+    List(IndexListArgs),
+    /// Print records in the order of their index keys: index key, key, value (exit code 1 if a KEY is not there).
+    Lookup(IndexLookupArgs),
+}
+
+/// `index create`
+#[derive(Clone, Debug, clap::Args)]
+pub struct IndexCreateArgs {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub table: TableArgs,
+    /// Name of the index.
+    #[arg(value_name = "INDEX")]
+    pub name: String,
+    /// Where its keys come from: value, bytes:FROM..TO, field:NUMBER (tabs), field:NUMBER:SEPARATOR, json:MEMBER (as import
+    /// stores rows) or json:/POINTER.
+    pub keys: IndexKeys,
+    /// Refuse a record whose index key another one has.
+    #[arg(long)]
+    pub unique: bool,
+}
+
+/// An index of a table.
+#[derive(Clone, Debug, clap::Args)]
+pub struct IndexNameArgs {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub table: TableArgs,
+    /// Name of the index.
+    #[arg(value_name = "INDEX")]
+    pub name: String,
+}
+
+/// `index list`
+#[derive(Clone, Debug, clap::Args)]
+pub struct IndexListArgs {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub at: DirArgs,
+    /// Name of the table; otherwise all.
+    pub table: Option<String>,
+}
+
+/// `index lookup`
+#[derive(Clone, Debug, clap::Args)]
+pub struct IndexLookupArgs {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub index: IndexNameArgs,
+    /// The index key; otherwise all, or those that the options choose.
+    #[arg(allow_negative_numbers = true, conflicts_with_all = ["from", "to", "prefix"])]
+    pub key: Option<String>,
+    /// The first index key.
+    #[arg(long, value_name = "KEY", allow_negative_numbers = true)]
+    pub from: Option<String>,
+    /// The end: index keys below this one.
+    #[arg(long, value_name = "KEY", allow_negative_numbers = true)]
+    pub to: Option<String>,
+    /// Index keys that begin so.
+    #[arg(long, value_name = "KEY", conflicts_with_all = ["from", "to"])]
+    pub prefix: Option<String>,
+    /// From the last index key to the first.
+    #[arg(long)]
+    pub reverse: bool,
+    /// At most so many records.
+    #[arg(long, value_name = "COUNT")]
+    pub limit: Option<u64>,
+    /// Print no values, and do not read them.
+    #[arg(long)]
+    pub keys_only: bool,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub text: TextArgs,
+}
+
 /// `import`
 #[derive(Clone, Debug, clap::Args)]
 pub struct ImportArgs {
@@ -285,6 +387,10 @@ pub struct ImportArgs {
     /// All or nothing: one transaction for the whole file.
     #[arg(long, conflicts_with = "batch")]
     pub one_transaction: bool,
+    /// The rows come in the order of their keys, as bytes, each key once: full pages and less log, in one transaction. The
+    /// table is new, or empty, or all its keys are below.
+    #[arg(long, conflicts_with_all = ["batch", "one_transaction"])]
+    pub sorted: bool,
     /// Rows of a transaction.
     #[arg(long, value_name = "ROWS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
     pub batch: u64,

@@ -72,10 +72,14 @@ fn show(commit: &CommittedChanges, change: &Change, output: &Output) -> std::io:
             "new": value_json(&change.new),
         }));
     }
+    output.line(format_args!("{}\t{}", commit.lsn, change_text(change, "\t")))
+}
+
+/// Table, key, value before, value after.
+pub(crate) fn change_text(change: &Change, separator: &str) -> String {
     let table =
         change.table.as_ref().map_or_else(|| format!("(root {})", change.root), |name| readable(name.as_bytes()));
-    let (old, new) = (value_text(&change.old), value_text(&change.new));
-    output.line(format_args!("{}\t{table}\t{}\t{old}\t{new}", commit.lsn, readable(&change.key)))
+    [table, readable(&change.key), value_text(&change.old), value_text(&change.new)].join(separator)
 }
 
 fn value_json(value: &ChangeValue) -> Value {

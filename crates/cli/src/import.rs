@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 use anyhow::{Context, anyhow, bail};
-use ledgerstone::{Environment, Error, Transaction};
+use ledgerstone::{Environment, Error, SortedLoader, Transaction};
 use serde_json::Value;
 
 use crate::args::ImportArgs;
@@ -35,7 +35,7 @@ pub(crate) fn run(args: &ImportArgs, output: &Output) -> anyhow::Result<Outcome>
     let env = open(&args.table.at)?;
     let began = Instant::now();
     let mut progress = Progress::new(output);
-    let mut import = Import { env: &env, args, txn: None, row_count: 0, uncommitted: 0, bad_count: 0 };
+    let mut import = Import { env: &env, args, txn: None, loader: None, row_count: 0, uncommitted: 0, bad_count: 0 };
     while let Some(row) = next_row(&mut rows, &import)? {
         match row.and_then(|(line, row)| Ok((line, import.record(line, &row)?))) {
             Ok((line, (key, value))) => {
@@ -118,6 +118,8 @@ struct Import<'a> {
     env: &'a Environment,
     args: &'a ImportArgs,
     txn: Option<Transaction>,
+    /// With `--sorted`.
+    loader: Option<SortedLoader>,
     row_count: u64,
     /// Rows of the running transaction.
     uncommitted: u64,
@@ -160,17 +162,21 @@ impl Import<'_> {
             self.txn = Some(self.env.begin()?);
         }
         let Some(txn) = &self.txn else { return Ok(None) };
-        let done = txn.bytes_or_create(&self.args.table.table).and_then(|table| table.put(key, value));
+        let done = if self.args.sorted {
+            put_sorted(&mut self.loader, txn, &self.args.table.table, key, value)
+        } else {
+            txn.bytes_or_create(&self.args.table.table).and_then(|table| table.put(key, value))
+        };
         match done {
             Ok(()) => {
                 self.row_count += 1;
                 self.uncommitted += 1;
-                if !self.args.one_transaction && self.uncommitted >= self.args.batch {
+                if !self.args.one_transaction && !self.args.sorted && self.uncommitted >= self.args.batch {
                     self.commit()?;
                 }
                 Ok(None)
             }
-            Err(error @ (Error::KeyTooLarge { .. } | Error::ValueTooLarge { .. })) => {
+            Err(error) if is_of_this_row(&error) => {
                 Ok(Some(BadLine { line, reason: Reason::Refused { what: error.to_string() } }))
             }
             Err(error) => Err(anyhow!(error).context(format!("line {line}; {}", self.what_stays()))),
@@ -194,6 +200,9 @@ impl Import<'_> {
     fn commit(&mut self) -> anyhow::Result<()> {
         if let Some(txn) = self.txn.take() {
             let stays = self.what_stays();
+            if let Some(loader) = self.loader.take() {
+                let _ = loader.finish().map_err(|error| anyhow!(error).context(stays.clone()))?;
+            }
             let _ = txn.commit().map_err(|error| anyhow!(error).context(stays))?;
             self.uncommitted = 0;
         } else if self.row_count == 0 {
@@ -210,6 +219,33 @@ impl Import<'_> {
             count => format!("{count} rows before it were imported and stay"),
         }
     }
+}
+
+/// The next row of a sorted load, which begins with the first.
+fn put_sorted(
+    loader: &mut Option<SortedLoader>,
+    txn: &Transaction,
+    table: &str,
+    key: &[u8],
+    value: &[u8],
+) -> Result<(), Error> {
+    let loader = match loader {
+        Some(loader) => loader,
+        None => loader.insert(txn.bytes_or_create(table)?.sorted_loader()?),
+    };
+    loader.push(key, value)
+}
+
+/// True if the table refuses the row for what it is, and took no harm.
+fn is_of_this_row(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::KeyTooLarge { .. }
+            | Error::ValueTooLarge { .. }
+            | Error::IndexKeyExists { .. }
+            | Error::IndexKeyTooLarge { .. }
+            | Error::NotIndexable { .. }
+    )
 }
 
 /// The text of a column that is to be a key, or a part of one.

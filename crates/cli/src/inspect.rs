@@ -35,12 +35,22 @@ pub(crate) fn tables(args: &TablesArgs, output: &Output) -> anyhow::Result<Outco
     let env = open_to_read(&args.at)?;
     let txn = env.begin()?;
     for name in txn.table_names()? {
-        let count = if args.count { Some(txn.bytes(&name)?.count()?) } else { None };
-        match (output.is_json, count) {
-            (true, None) => output.json(&json!({ "table": name }))?,
-            (true, Some(count)) => output.json(&json!({ "table": name, "records": count }))?,
-            (false, None) => output.line(name)?,
-            (false, Some(count)) => output.line(format_args!("{name}\t{count}"))?,
+        let table = txn.bytes(&name)?;
+        let count = if args.count { Some(table.count()?) } else { None };
+        let indexes: Vec<String> = table.indexes().iter().map(|index| index.name().to_owned()).collect();
+        if output.is_json {
+            let mut about = json!({ "table": name });
+            if !indexes.is_empty() {
+                about["indexes"] = indexes.into();
+            }
+            if let Some(count) = count {
+                about["records"] = count.into();
+            }
+            output.json(&about)?;
+        } else {
+            let count = count.map_or(String::new(), |count| format!("\t{count}"));
+            let indexes = if indexes.is_empty() { String::new() } else { format!("\tindexes: {}", indexes.join(", ")) };
+            output.line(format_args!("{name}{count}{indexes}"))?;
         }
     }
     output.flush()?;
@@ -117,9 +127,13 @@ pub(crate) fn verify(args: &DirArgs, output: &Output) -> anyhow::Result<Outcome>
         for Skipped { place, why } in &report.skipped {
             output.line(format_args!("{place}: not verified; {why}"))?;
         }
+        for index in &report.unchecked_indexes {
+            output.note(format_args!("{index}: its function is not registered here, so its keys were not compared"));
+        }
         output.line(format_args!(
-            "{} tables, {} records, {} large values, {} pages in use: {}",
+            "{} tables, {} indexes, {} records, {} large values, {} pages in use: {}",
             report.table_count,
+            report.index_count,
             report.record_count,
             report.blob_count,
             report.page_count,
@@ -185,6 +199,9 @@ pub(crate) fn compact(args: &DirArgs, output: &Output) -> anyhow::Result<Outcome
         ))?;
         for table in &report.skipped_tables {
             output.note(format_args!("table {table} was locked and passed over; compact again"));
+        }
+        for structure in &report.unmoved_structures {
+            output.note(format_args!("the pages of structure {structure} stay where they are"));
         }
         for table in &report.roots_in_the_way {
             output.note(format_args!("the root page of table {table} cannot move and keeps the file longer"));

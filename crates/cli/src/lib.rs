@@ -5,7 +5,7 @@
 //! | what can be typed | `args` |
 //! | keys and values as text, hexadecimal, numbers; bytes shown readably | `text` |
 //! | files of rows | `rows` (parsing), `import`, `export` |
-//! | one command each | `commands`, `inspect`, `prepared`, `bench`, `probe`, `flash` |
+//! | one command each | `commands`, `index`, `inspect`, `prepared`, `bench`, `probe`, `flash` |
 //! | backup, restore, repair, archive; dump, load; changes | `media`, `dump`, `changes`; times in `time` |
 //! | exit codes, and errors that say what to do | `outcome` |
 //! | output for people and for programs | `output`, `progress` |
@@ -22,6 +22,7 @@ mod dump;
 mod export;
 mod flash;
 mod import;
+mod index;
 mod inspect;
 mod log;
 mod media;
@@ -58,6 +59,8 @@ fn run(args: &Args, output: &Output) -> anyhow::Result<outcome::Outcome> {
         Command::Del(args) => commands::del(args, output),
         Command::Scan(args) => commands::scan(args, output),
         Command::Tables(args) => inspect::tables(args, output),
+        Command::Rename(args) => index::rename(args, output),
+        Command::Index { command } => index::run(command, output),
         Command::Import(args) => import::run(args, output),
         Command::Export(args) => export::run(args, output),
         Command::Stat(args) => inspect::stat(args, output),

@@ -151,6 +151,40 @@ fn a_malformed_line_stops_the_import_or_is_left_out() {
 }
 
 #[test]
+fn indexes_find_rows_by_their_columns() {
+    let shell = Shell::new();
+    shell.file("people.csv", "id,name,city\n1,Ada,London\n2,Max,Bern\n3,Eve,Bern\n");
+    assert_eq!(shell.run("import @ people people.csv --key id --sorted").code, 0);
+    shell.says("index create @ people by_city json:city", "");
+    shell.says("index create @ people by_name json:name --unique", "");
+    shell.says("index list @", "people\tby_city\tjson:city\npeople\tby_name\tjson:name\tunique\n");
+    shell.says("tables @ --count", "people\t3\tindexes: by_city, by_name\n");
+    shell.says("index lookup @ people by_city Bern --keys-only", "Bern\t2\nBern\t3\n");
+    shell.says("index lookup @ people by_city --from C --reverse --keys-only", "London\t1\n");
+    let max = r#"{"id":"2","name":"Max","city":"Bern"}"#;
+    shell.says("index lookup @ people by_name Max", &format!("Max\t2\t{max}\n"));
+    shell
+        .says("--json index lookup @ people by_name --prefix A --keys-only", "{\"key\":\"1\",\"index_key\":\"Ada\"}\n");
+    assert_eq!(shell.run("index lookup @ people by_name Nobody").code, 1);
+
+    // A row that the unique index refuses is one row's matter.
+    shell.file("more.csv", "id,name,city\n4,Ada,Rome\n5,Una,Rome\n");
+    let said = shell.run("import @ people more.csv --key id --keep-going");
+    assert!(said.code == 1 && said.err.contains("line 2") && said.err.contains("by_name"), "{}", said.err);
+    shell.says("index lookup @ people by_city Rome --keys-only", "Rome\t5\n");
+    shell.file("unsorted.csv", "id,name,city\n9,Tim,Oslo\n8,Tom,Oslo\n");
+    let said = shell.run("import @ people unsorted.csv --key id --sorted");
+    assert!(said.code == 2 && said.err.contains("sort") && said.err.contains("nothing was imported"), "{}", said.err);
+
+    assert_eq!(shell.run("rename @ people folk").code, 0);
+    assert_eq!(shell.run("index lookup @ folk by_city Oslo").code, 1);
+    assert_eq!(shell.run("index drop @ folk by_city").code, 0);
+    assert_eq!(shell.run("index drop @ folk by_city").code, 1);
+    assert_eq!(shell.run("index create @ folk odd somewhere").code, 2);
+    assert_eq!(shell.run("verify @").code, 0);
+}
+
+#[test]
 fn errors_name_the_thing_and_say_what_to_do() {
     let shell = Shell::new();
     let check = |line: &str, words: &[&str]| {

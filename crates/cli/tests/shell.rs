@@ -75,6 +75,39 @@ fn each_command_is_answered_by_one_line_in_order() {
 }
 
 #[test]
+fn tables_are_indexed_renamed_followed_and_compacted() {
+    check(
+        1,
+        r#"
+        create people => ok
+        index people by_city field:2:; => ok
+        index people by_name field:1:; unique => ok
+        indexes people => ok 2 by_city=field:2:; by_name="field:1:; unique"
+        put people 1 Ada;Bern => ok
+        put people 2 Max;Bern => ok
+        put people 3 Ada;Rome => error index-key-exists: *
+        lookup people by_city is Bern => ok 2 1=Ada;Bern 2=Max;Bern
+        lookup people by_city is Bern reverse limit 1 => ok 1 2=Max;Bern
+        lookup people by_name keys => ok 2 Ada=1 Max=2
+        lookup people by_name prefix M => ok 1 2=Max;Bern
+        lookup people by_name from Max => ok 1 2=Max;Bern
+        lookup people by_street is Bern => error no-such-index: *
+        begin a => ok
+        del people 1 => ok
+        lookup people by_city is Bern keys => ok 1 Bern=2
+        abort => ok
+        lookup people by_city is Bern keys => ok 2 Bern=1 Bern=2
+        changes limit 1 => ok 1 *
+        rename people folk => ok
+        unindex folk by_name => ok
+        put folk 3 Ada;Rome => ok
+        compact => ok *
+        verify => ok 0
+        "#,
+    );
+}
+
+#[test]
 fn it_goes_on_after_an_error_and_the_exit_code_says_that_there_was_one() {
     check(
         1,

@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use ledgerstone::config::Unit;
-use ledgerstone::{Durability, Isolation};
+use ledgerstone::{Durability, IndexKeys, Isolation};
 use thiserror::Error;
 
 use super::answer::Mode;
@@ -34,6 +34,19 @@ pub const COMMANDS: &[Usage] = &[
     usage("tables", "tables", "List the tables."),
     usage("create", "create TABLE", "Make a table."),
     usage("drop", "drop TABLE", "Drop a table and all that is in it."),
+    usage("rename", "rename TABLE NEW", "Give a table another name."),
+    usage("indexes", "indexes TABLE", "List the indexes of a table."),
+    usage(
+        "index",
+        "index TABLE INDEX KEYS [unique]",
+        "Make an index of a table. KEYS: value, bytes:FROM..TO, field:NUMBER, field:NUMBER:SEPARATOR, json:MEMBER.",
+    ),
+    usage("unindex", "unindex TABLE INDEX", "Drop an index."),
+    usage(
+        "lookup",
+        "lookup TABLE INDEX [is KEY] [from KEY] [to KEY] [prefix KEY] [reverse] [limit N] [keys]",
+        "Show records by an index, in the order of their index keys, as scan does; keys shows index keys and keys only.",
+    ),
     usage("put", "put TABLE KEY VALUE", "Set the value of a key."),
     usage("insert", "insert TABLE KEY VALUE", "Set the value of a key that has none."),
     usage("get", "get TABLE KEY [for-update]", "Show the value of a key; for-update locks it for a change."),
@@ -70,7 +83,13 @@ pub const COMMANDS: &[Usage] = &[
     usage("transactions", "transactions", "List the open transactions and what each waits for."),
     usage("wait", "wait [NAME]", "Wait for the answer of a command that was waiting."),
     usage("stat", "stat", "Show counters and sizes."),
+    usage(
+        "changes",
+        "changes [from LSN] [limit N]",
+        "Show what was committed, the oldest first, from the log that is there.",
+    ),
     usage("checkpoint", "checkpoint", "Take a checkpoint."),
+    usage("compact", "compact", "Shorten the data file to what its records need."),
     usage("verify", "verify", "Check every page and every table."),
     usage("open", "open DIR", "Close this environment and open another."),
     usage(".mode", ".mode table|plain|json|csv", "How answers are shown; plain and json are one line each."),
@@ -110,7 +129,12 @@ pub enum Command {
     Transactions,
     Wait(Option<String>),
     Stat,
+    Changes {
+        from: u64,
+        limit: Option<u64>,
+    },
     Checkpoint,
+    Compact,
     Verify,
     Open(String),
     Mode(Mode),
@@ -126,6 +150,11 @@ pub enum Data {
     Tables,
     Create(String),
     Drop(String),
+    Rename { table: String, new: String },
+    Indexes(String),
+    Index { table: String, index: String, keys: IndexKeys, is_unique: bool },
+    Unindex { table: String, index: String },
+    Lookup { index: String, scan: Scan },
     Put { table: String, key: Vec<u8>, value: Vec<u8>, must_be_new: bool },
     Get { table: String, key: Vec<u8>, for_update: bool },
     Del { table: String, key: Vec<u8> },
@@ -154,6 +183,8 @@ pub struct Scan {
     pub from: Option<Vec<u8>>,
     pub to: Option<Vec<u8>>,
     pub prefix: Option<Vec<u8>>,
+    /// For `lookup`: this index key only.
+    pub is: Option<Vec<u8>>,
     pub is_reverse: bool,
     pub limit: Option<u64>,
     pub keys_only: bool,
@@ -226,6 +257,25 @@ fn command(name: &str, rest: &mut Rest) -> Result<Command, ParseError> {
         "tables" => data(Data::Tables),
         "create" => data(Data::Create(rest.table()?)),
         "drop" => data(Data::Drop(rest.table()?)),
+        "rename" => data(Data::Rename { table: rest.table()?, new: rest.text("NEW")? }),
+        "indexes" => data(Data::Indexes(rest.table()?)),
+        "index" => {
+            let (table, index, keys) = (rest.table()?, rest.text("INDEX")?, rest.text("KEYS")?);
+            let keys =
+                keys.parse().map_err(|error: ledgerstone::Error| ParseError::Value { what: error.to_string() })?;
+            data(Data::Index { table, index, keys, is_unique: rest.takes("unique") })
+        }
+        "unindex" => data(Data::Unindex { table: rest.table()?, index: rest.text("INDEX")? }),
+        "lookup" => {
+            let table = rest.table()?;
+            let index = rest.text("INDEX")?;
+            let is = if rest.takes("is") { Some(rest.bytes("KEY")?) } else { None };
+            let scan = scan(rest, table)?;
+            if is.is_some() && (scan.from.is_some() || scan.to.is_some() || scan.prefix.is_some()) {
+                return Err(ParseError::Value { what: "is goes without from, to and prefix".into() });
+            }
+            data(Data::Lookup { index, scan: Scan { is, ..scan } })
+        }
         "put" | "insert" => {
             let (table, key, value) = (rest.table()?, rest.bytes("KEY")?, rest.bytes("VALUE")?);
             data(Data::Put { table, key, value, must_be_new: name == "insert" })
@@ -235,7 +285,10 @@ fn command(name: &str, rest: &mut Rest) -> Result<Command, ParseError> {
             data(Data::Get { table, key, for_update: rest.takes("for-update") })
         }
         "del" => data(Data::Del { table: rest.table()?, key: rest.bytes("KEY")? }),
-        "scan" => data(Data::Scan(scan(rest)?)),
+        "scan" => {
+            let table = rest.table()?;
+            data(Data::Scan(scan(rest, table)?))
+        }
         "count" => data(Data::Count(rest.table()?)),
         "savepoint" => data(Data::Savepoint(rest.name()?)),
         "rollback" if rest.takes("to") => data(Data::RollbackTo(rest.name()?)),
@@ -253,7 +306,13 @@ fn command(name: &str, rest: &mut Rest) -> Result<Command, ParseError> {
         "transactions" => Ok(Command::Transactions),
         "wait" => Ok(Command::Wait(rest.optional_name()?)),
         "stat" => Ok(Command::Stat),
+        "changes" => {
+            let from = if rest.takes("from") { rest.number("LSN", "bytes of the log")? } else { 0 };
+            let limit = if rest.takes("limit") { Some(rest.number("N", "commits")?) } else { None };
+            Ok(Command::Changes { from, limit })
+        }
         "checkpoint" => Ok(Command::Checkpoint),
+        "compact" => Ok(Command::Compact),
         "verify" => Ok(Command::Verify),
         "open" => Ok(Command::Open(rest.text("DIR")?)),
         ".mode" => {
@@ -277,8 +336,8 @@ fn command(name: &str, rest: &mut Rest) -> Result<Command, ParseError> {
     }
 }
 
-fn scan(rest: &mut Rest) -> Result<Scan, ParseError> {
-    let mut scan = Scan { table: rest.table()?, ..Scan::default() };
+fn scan(rest: &mut Rest, table: String) -> Result<Scan, ParseError> {
+    let mut scan = Scan { table, ..Scan::default() };
     while rest.words.peek().is_some() {
         if rest.takes("from") {
             scan.from = Some(rest.bytes("KEY")?);
@@ -291,11 +350,7 @@ fn scan(rest: &mut Rest) -> Result<Scan, ParseError> {
         } else if rest.takes("keys") {
             scan.keys_only = true;
         } else if rest.takes("limit") {
-            let number = rest.text("N")?;
-            let limit = number
-                .parse()
-                .map_err(|_| ParseError::Value { what: format!("{number:?} is no number of records") })?;
-            scan.limit = Some(limit);
+            scan.limit = Some(rest.number("N", "records")?);
         } else {
             break;
         }
@@ -351,6 +406,11 @@ impl Rest {
     fn text(&mut self, what: &'static str) -> Result<String, ParseError> {
         let word = self.words.next().ok_or(ParseError::Missing { what, usage: self.usage })?;
         text(&word)
+    }
+
+    fn number(&mut self, what: &'static str, of: &str) -> Result<u64, ParseError> {
+        let number = self.text(what)?;
+        number.parse().map_err(|_| ParseError::Value { what: format!("{number:?} is no number of {of}") })
     }
 
     fn table(&mut self) -> Result<String, ParseError> {
@@ -443,6 +503,15 @@ mod tests {
         let how = Begin { isolation: Some(Isolation::Snapshot), ..Begin::default() };
         assert_eq!(command_of("begin snapshot"), begin(None, how));
         assert_eq!(command_of("rollback to s1"), Command::Data(Data::RollbackTo("s1".into())));
+        let lookup = Data::Lookup {
+            index: "by_city".into(),
+            scan: Scan { table: "t".into(), is: Some(b"Bern".to_vec()), keys_only: true, ..Scan::default() },
+        };
+        assert_eq!(command_of("lookup t by_city is Bern keys"), Command::Data(lookup));
+        let keys = IndexKeys::Field { number: 2, separator: b';' };
+        let index = Data::Index { table: "t".into(), index: "i".into(), keys, is_unique: true };
+        assert_eq!(command_of("index t i field:2:; unique"), Command::Data(index));
+        assert_eq!(command_of("changes limit 3"), Command::Changes { from: 0, limit: Some(3) });
         assert_eq!(command_of("exit"), Command::Quit);
         assert_eq!(parse("  # nothing"), Ok(None));
         assert_eq!(parse(""), Ok(None));
@@ -459,6 +528,9 @@ mod tests {
         check("get t k k", "\"k\" is not understood");
         check("scan t limit many", "no number");
         check("scan t prefix a from b", "prefix goes without");
+        check("index t i somewhere", "says no index keys");
+        check("lookup t i is a from b", "is goes without");
+        check("changes from now", "no number of bytes of the log");
         check("begin a timeout soon", "is no time");
         check("begin a b", "\"b\" is not understood");
         check("use a/b", "is no name");

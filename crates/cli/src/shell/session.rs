@@ -110,6 +110,8 @@ impl Session {
             Command::Transactions => self.transactions(),
             Command::Wait(name) => self.wait(named(name))?,
             Command::Stat => self.ask(Some(AUTO.into()), Job::Stat)?,
+            Command::Changes { from, limit } => self.ask(Some(AUTO.into()), Job::Changes { from, limit })?,
+            Command::Compact => self.ask(Some(AUTO.into()), Job::Compact)?,
             Command::Checkpoint => self.ask(Some(AUTO.into()), Job::Checkpoint)?,
             Command::Verify => self.ask(Some(AUTO.into()), Job::Verify)?,
             Command::Open(dir) => self.change(&dir)?,

@@ -17,12 +17,13 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use ledgerstone::{Environment, Error, InDoubt, Savepoint, Skipped, Transaction, Xid};
+use ledgerstone::{CompactOptions, Environment, Error, InDoubt, IndexDef, Lsn, Savepoint, Skipped, Transaction, Xid};
 use parking_lot::{Condvar, Mutex};
 
 use super::answer::Answer;
 use super::command::{Data, Scan};
 use super::words::quote;
+use crate::changes::change_text;
 
 /// The worker for commands outside of named transactions.
 pub(crate) const AUTO: &str = "auto";
@@ -40,7 +41,9 @@ pub(crate) enum Job {
     InDoubt,
     Decide { id: Vec<u8>, commits: bool },
     Stat,
+    Changes { from: u64, limit: Option<u64> },
     Checkpoint,
+    Compact,
     Verify,
 }
 
@@ -291,6 +294,13 @@ impl Hands {
                 let serde_json::Value::Object(figures) = stat else { return Ok(Answer::NotThere) };
                 Ok(Answer::Figures(figures))
             }
+            Job::Changes { from, limit } => changes(&self.env, from, limit),
+            Job::Compact => {
+                let report = self.env.compact(CompactOptions::default())?;
+                let figures = serde_json::to_value(report).unwrap_or_default();
+                let serde_json::Value::Object(figures) = figures else { return Ok(Answer::NotThere) };
+                Ok(Answer::Figures(figures))
+            }
             Job::Checkpoint => self.env.checkpoint().map(|_| Answer::Done),
             Job::Verify => {
                 let report = self.env.verify(&mut |_| {})?;
@@ -318,6 +328,21 @@ fn run(txn: &Transaction, savepoints: &mut Vec<(String, Savepoint)>, data: Data)
         Data::Tables => Ok(Answer::Names(txn.table_names()?)),
         Data::Create(table) => txn.create_table(&table).map(|_| Answer::Done),
         Data::Drop(table) => txn.drop_table(&table).map(|()| Answer::Done),
+        Data::Rename { table, new } => txn.rename_table(&table, &new).map(|()| Answer::Done),
+        Data::Indexes(table) => {
+            let shown = |index: &IndexDef| {
+                let keys = format!("{}{}", index.keys(), if index.is_unique() { " unique" } else { "" });
+                (index.name().as_bytes().to_vec(), Some(keys.into_bytes()))
+            };
+            let records = txn.bytes(&table)?.indexes().iter().map(shown).collect();
+            Ok(Answer::Records { records, has_more: false })
+        }
+        Data::Index { table, index, keys, is_unique } => {
+            let index = IndexDef::new(index, keys);
+            txn.create_index(&table, &if is_unique { index.unique() } else { index }).map(|()| Answer::Done)
+        }
+        Data::Unindex { table, index } => txn.drop_index(&table, &index).map(|()| Answer::Done),
+        Data::Lookup { index, scan } => lookup(txn, &index, &scan),
         Data::Put { table, key, value, must_be_new } => {
             let table = txn.bytes(&table)?;
             if must_be_new {
@@ -354,9 +379,44 @@ fn run(txn: &Transaction, savepoints: &mut Vec<(String, Savepoint)>, data: Data)
     }
 }
 
+/// The changes of the commits behind an LSN, a record each: the commit's LSN, and what changed.
+fn changes(env: &Environment, from: u64, limit: Option<u64>) -> Result<Answer, Error> {
+    let mut feed = env.changes(Lsn(from))?;
+    let (mut records, mut count) = (Vec::new(), 0);
+    while let Some(commit) = feed.next()? {
+        if count == limit.unwrap_or(SCAN_COUNT_MAX) {
+            return Ok(Answer::Records { records, has_more: limit.is_none() });
+        }
+        count += 1;
+        let shown = |change| (commit.lsn.to_string().into_bytes(), Some(change_text(change, " ").into_bytes()));
+        records.extend(commit.changes.iter().map(shown));
+    }
+    Ok(Answer::Records { records, has_more: false })
+}
+
 /// The newest savepoint of that name.
 fn find(savepoints: &[(String, Savepoint)], name: &str) -> Result<usize, Error> {
     savepoints.iter().rposition(|(known, _)| known == name).ok_or(Error::NoSavepoint)
+}
+
+/// Records by an index: with `keys` index keys and keys, otherwise keys and values.
+fn lookup(txn: &Transaction, index: &str, scan: &Scan) -> Result<Answer, Error> {
+    let index = txn.bytes(&scan.table)?.index(index)?;
+    let range = match (&scan.is, &scan.prefix) {
+        (Some(key), _) => index.lookup(key)?,
+        (None, Some(prefix)) => index.prefix(prefix)?,
+        (None, None) => {
+            let from = scan.from.as_deref().map_or(Bound::Unbounded, Bound::Included);
+            let to = scan.to.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+            index.range((from, to))?
+        }
+    };
+    if scan.keys_only {
+        let mut range = range.map(|entry| entry.map(|(index_key, key)| (index_key, Some(key))));
+        return limited(scan, |is_reverse| if is_reverse { range.next_back() } else { range.next() });
+    }
+    let mut records = range.records().map(|record| record.map(|(_, key, value)| (key, Some(value))));
+    limited(scan, |is_reverse| if is_reverse { records.next_back() } else { records.next() })
 }
 
 fn records(txn: &Transaction, scan: &Scan) -> Result<Answer, Error> {
@@ -369,15 +429,24 @@ fn records(txn: &Transaction, scan: &Scan) -> Result<Answer, Error> {
             table.range((from, to))?
         }
     };
+    let shown = |record: Result<(Vec<u8>, Vec<u8>), Error>| {
+        record.map(|(key, value)| (key, (!scan.keys_only).then_some(value)))
+    };
+    limited(scan, |is_reverse| if is_reverse { range.next_back() } else { range.next() }.map(shown))
+}
+
+/// As many as the command asks for.
+fn limited(
+    scan: &Scan,
+    mut next: impl FnMut(bool) -> Option<Result<(Vec<u8>, Option<Vec<u8>>), Error>>,
+) -> Result<Answer, Error> {
     let limit = scan.limit.unwrap_or(SCAN_COUNT_MAX);
-    let mut next = || if scan.is_reverse { range.next_back() } else { range.next() };
     let mut records = Vec::new();
     while (records.len() as u64) < limit {
-        let Some(record) = next() else { return Ok(Answer::Records { records, has_more: false }) };
-        let (key, value) = record?;
-        records.push((key, (!scan.keys_only).then_some(value)));
+        let Some(record) = next(scan.is_reverse) else { return Ok(Answer::Records { records, has_more: false }) };
+        records.push(record?);
     }
     // Only a limit that nobody asked for needs to be told.
-    let has_more = scan.limit.is_none() && next().transpose()?.is_some();
+    let has_more = scan.limit.is_none() && next(scan.is_reverse).transpose()?.is_some();
     Ok(Answer::Records { records, has_more })
 }

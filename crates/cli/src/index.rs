@@ -1,0 +1,158 @@
+//! Indexes: made, dropped, listed, and records found by them; and tables that get another name.
+
+use std::ops::Bound;
+
+use anyhow::{anyhow, bail};
+use ledgerstone::{Error, IndexDef, IndexRange, IndexedRecord};
+use serde_json::{Value, json};
+
+use crate::args::{IndexCommand, IndexCreateArgs, IndexListArgs, IndexLookupArgs, IndexNameArgs, RenameArgs};
+use crate::commands::{open, open_to_read, record_json};
+use crate::outcome::Outcome;
+use crate::output::Output;
+use crate::text::{readable, to_hex};
+
+pub(crate) fn run(command: &IndexCommand, output: &Output) -> anyhow::Result<Outcome> {
+    match command {
+        IndexCommand::Create(args) => create(args, output),
+        IndexCommand::Drop(args) => drop_index(args, output),
+        IndexCommand::List(args) => list(args, output),
+        IndexCommand::Lookup(args) => lookup(args, output),
+    }
+}
+
+fn create(args: &IndexCreateArgs, output: &Output) -> anyhow::Result<Outcome> {
+    let table = &args.table.table;
+    let index = IndexDef::new(&args.name, args.keys.clone());
+    let index = if args.unique { index.unique() } else { index };
+    let env = open(&args.table.at)?;
+    env.transact(|txn| txn.create_index(table, &index))?;
+    env.close()?;
+    output.note(format_args!("index {} of table {table} made by {}", args.name, args.keys));
+    Ok(Outcome::Done)
+}
+
+fn drop_index(args: &IndexNameArgs, output: &Output) -> anyhow::Result<Outcome> {
+    let env = open(&args.table.at)?;
+    let done = env.transact(|txn| txn.drop_index(&args.table.table, &args.name));
+    if let Err(error @ Error::NoSuchIndex { .. }) = done {
+        output.note(error);
+        env.close()?;
+        return Ok(Outcome::Not);
+    }
+    done?;
+    env.close()?;
+    Ok(Outcome::Done)
+}
+
+fn list(args: &IndexListArgs, output: &Output) -> anyhow::Result<Outcome> {
+    let env = open_to_read(&args.at)?;
+    let txn = env.begin()?;
+    let tables = match &args.table {
+        Some(table) => vec![table.clone()],
+        None => txn.table_names()?,
+    };
+    for table in tables {
+        for index in txn.bytes(&table)?.indexes() {
+            let (name, keys, is_unique) = (index.name(), index.keys().to_string(), index.is_unique());
+            if output.is_json {
+                output.json(&json!({ "table": table, "index": name, "keys": keys, "unique": is_unique }))?;
+            } else {
+                let unique = if is_unique { "\tunique" } else { "" };
+                output.line(format_args!("{table}\t{name}\t{keys}{unique}"))?;
+            }
+        }
+    }
+    output.flush()?;
+    txn.abort()?; // It only read.
+    env.close()?;
+    Ok(Outcome::Done)
+}
+
+fn lookup(args: &IndexLookupArgs, output: &Output) -> anyhow::Result<Outcome> {
+    let bytes = |text: &Option<String>| -> anyhow::Result<Option<Vec<u8>>> {
+        let value = |text| args.text.value(text).map_err(|what| anyhow!("the index key: {what}"));
+        text.as_deref().map(value).transpose()
+    };
+    let (key, from, to, prefix) = (bytes(&args.key)?, bytes(&args.from)?, bytes(&args.to)?, bytes(&args.prefix)?);
+    let env = open_to_read(&args.index.table.at)?;
+    let txn = env.begin()?;
+    let index = txn.bytes(&args.index.table.table)?.index(&args.index.name)?;
+    let range = match (&key, &prefix) {
+        (Some(key), _) => index.lookup(key)?,
+        (None, Some(prefix)) => index.prefix(prefix)?,
+        (None, None) => {
+            let from = from.as_deref().map_or(Bound::Unbounded, Bound::Included);
+            let to = to.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+            index.range((from, to))?
+        }
+    };
+    let count = print_all(args, range, output)?;
+    output.flush()?;
+    drop(index);
+    txn.abort()?; // It only read.
+    env.close()?;
+    match &args.key {
+        Some(key) if count == 0 => {
+            output.note(format_args!("no index key {key} in index {}", args.index.name));
+            Ok(Outcome::Not)
+        }
+        _ => Ok(Outcome::Done),
+    }
+}
+
+/// Prints the entries, with the records' values if they are wanted, and says how many there were.
+fn print_all(args: &IndexLookupArgs, range: IndexRange, output: &Output) -> anyhow::Result<u64> {
+    let limit = usize::try_from(args.limit.unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
+    let mut count = 0;
+    let mut print = |index_key: &[u8], key: &[u8], value: Option<&[u8]>| -> anyhow::Result<()> {
+        count += 1;
+        if output.is_json {
+            let Value::Object(mut object) = record_json(&args.text, key, value) else { bail!("a record is an object") };
+            match args.text.value_text(index_key) {
+                Some(text) if !args.text.hex => object.insert("index_key".into(), text.into()),
+                _ => object.insert("index_key_hex".into(), to_hex(index_key).into()),
+            };
+            output.json(&Value::from(object))?;
+            return Ok(());
+        }
+        let shown = |bytes: &[u8]| if args.text.hex { to_hex(bytes) } else { readable(bytes) };
+        let key = args.text.key_text(key).map_or_else(|| readable(key), |key| readable(key.as_bytes()));
+        match value {
+            None => output.line(format_args!("{}\t{key}", shown(index_key)))?,
+            Some(value) => output.line(format_args!("{}\t{key}\t{}", shown(index_key), shown(value)))?,
+        }
+        Ok(())
+    };
+    if args.keys_only {
+        let mut entry = |entry: Result<(Vec<u8>, Vec<u8>), Error>| {
+            let (index_key, key) = entry?;
+            print(&index_key, &key, None)
+        };
+        if args.reverse {
+            range.rev().take(limit).try_for_each(&mut entry)?;
+        } else {
+            range.take(limit).try_for_each(&mut entry)?;
+        }
+    } else {
+        let mut record = |record: Result<IndexedRecord, Error>| {
+            let (index_key, key, value) = record?;
+            print(&index_key, &key, Some(&value))
+        };
+        let records = range.records();
+        if args.reverse {
+            records.rev().take(limit).try_for_each(&mut record)?;
+        } else {
+            records.take(limit).try_for_each(&mut record)?;
+        }
+    }
+    Ok(count)
+}
+
+pub(crate) fn rename(args: &RenameArgs, output: &Output) -> anyhow::Result<Outcome> {
+    let env = open(&args.table.at)?;
+    env.transact(|txn| txn.rename_table(&args.table.table, &args.new))?;
+    env.close()?;
+    output.note(format_args!("table {} is named {} now", args.table.table, args.new));
+    Ok(Outcome::Done)
+}
