@@ -10,6 +10,10 @@
 //! This crate does not know what a table is called or where its root is written down.
 #![forbid(unsafe_code)]
 
+// The tests' stack of layers names this crate as its users do.
+#[cfg(test)]
+extern crate self as ledgerstone_structures;
+
 pub mod blob;
 pub mod btree;
 mod error;

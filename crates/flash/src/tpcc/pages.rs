@@ -61,7 +61,7 @@ impl Pages for MemoryPages {
     }
 }
 
-/// Pages of a store within a transaction, that of the last [`StorePages::begin`].
+/// Pages of a store within a transaction, the one begun last.
 #[derive(Debug)]
 pub struct StorePages<T> {
     /// The store.

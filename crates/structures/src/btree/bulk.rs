@@ -154,7 +154,7 @@ impl Loader {
     fn make_next(&self, txn: &mut Txn, separator: Vec<u8>) -> Result<bool, TreeError> {
         let tree = &self.tree;
         txn.claim(tree.page_bytes + tree.page_bytes / 2 + 8 * RECORD_OVERHEAD_BYTES)?;
-        let before = tree.find(Aim::Last, 0, &mut Descent::default())?.id();
+        let before = tree.find_leaf(Aim::Last, &mut Descent::default())?.id();
         if before == tree.root {
             return Ok(false);
         }

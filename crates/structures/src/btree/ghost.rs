@@ -50,7 +50,7 @@ impl Tree {
         let mut key = Vec::new();
         let mut descent = Descent::default();
         loop {
-            let page = self.find(Aim::Key(&key), 0, &mut descent)?;
+            let page = self.find_leaf(Aim::Key(&key), &mut descent)?;
             let node = Node::new(page.words());
             let (ghosts, count, is_rightmost, high) = (node.ghosts(), node.count(), node.is_rightmost(), node.high());
             if page.check().is_err() {
@@ -79,7 +79,7 @@ impl Tree {
     /// Purges the leaf whose range holds `key`, and unlinks it if it is empty then, or merges it if little is left.
     pub(super) fn purge_leaf(&self, txn: &mut Txn, key: &[u8], purged: &mut Purged) -> Result<(), TreeError> {
         txn.claim(4 * RECORD_OVERHEAD_BYTES + self.page_bytes / 4)?;
-        let mut leaf = self.latch_node(key, 0, &mut Descent::default())?;
+        let mut leaf = self.latch_leaf_of(key, &mut Descent::default())?;
         let ghosts = Node::new(leaf.words()).ghosts() as u64;
         let gone = self.purge_latched(txn, &mut leaf)?;
         purged.ghost_count += gone;

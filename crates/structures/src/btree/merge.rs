@@ -72,7 +72,7 @@ impl Tree {
 
     /// Looks at the way from the leaf of `low` up to the first node that has a neighbour.
     fn unlink_chance(&self, txn: &mut Txn, low: &[u8]) -> Result<Chance<'_>, TreeError> {
-        let Held::Optimistic(leaf) = self.find(Aim::Key(low), 0, &mut Descent::default())? else {
+        let Held::Optimistic(leaf) = self.find_leaf(Aim::Key(low), &mut Descent::default())? else {
             return Ok(Chance::No);
         };
         let is_empty = Node::new(leaf.words()).count() == 0;
@@ -85,7 +85,7 @@ impl Tree {
             if below.check().is_err() {
                 return Ok(Chance::No);
             }
-            let Held::Optimistic(parent) = self.find(Aim::Key(low), level, &mut Descent::default())? else {
+            let Some(Held::Optimistic(parent)) = self.find_at(Aim::Key(low), level, &mut Descent::default())? else {
                 return Ok(Chance::No);
             };
             let node = Node::new(parent.words());

@@ -51,6 +51,8 @@ mod undo;
 mod write;
 
 #[cfg(test)]
+mod level_tests;
+#[cfg(test)]
 mod node_tests;
 
 pub use bulk::Loader;

@@ -174,18 +174,15 @@ impl Tree {
 
     /// The node of `level` that holds `key`; none if the tree is not so high, or too much is going on.
     pub(super) fn find_parent(&self, key: &[u8], level: u8) -> Result<Option<OptimisticPage<'_>>, TreeError> {
-        if self.height()? < level {
-            return Ok(None);
-        }
-        match self.find(Aim::Key(key), level, &mut Descent::default())? {
-            Held::Optimistic(page) => Ok(Some(page)),
-            Held::Shared(_) => Ok(None),
+        match self.find_at(Aim::Key(key), level, &mut Descent::default())? {
+            Some(Held::Optimistic(page)) => Ok(Some(page)),
+            Some(Held::Shared(_)) | None => Ok(None),
         }
     }
 
     fn purge_for_packing(&self, txn: &mut Txn, key: &[u8], packed: &mut Packed) -> Result<(), TreeError> {
         let mut purged = Purged::default();
-        let leaf = self.find(Aim::Key(key), 0, &mut Descent::default())?;
+        let leaf = self.find_leaf(Aim::Key(key), &mut Descent::default())?;
         let node = Node::new(leaf.words());
         let records = || (0..node.count()).map(|slot| node.record(slot));
         let is_due = node.count() == 0 || records().any(|record| record.is_ghost() || record.pad > 0);

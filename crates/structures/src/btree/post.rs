@@ -49,8 +49,10 @@ impl Tree {
         let mut descent = Descent::default();
         loop {
             txn.claim(2 * RECORD_OVERHEAD_BYTES + separator.len())?;
-            let Held::Optimistic(parent) = self.find(Aim::Key(separator), unposted.level, &mut descent)? else {
-                // So much is going on here that somebody else will post it.
+            let Some(Held::Optimistic(parent)) = self.find_at(Aim::Key(separator), unposted.level, &mut descent)?
+            else {
+                // So much is going on here that somebody else will post it; or the tree has become lower, and the node has
+                // long been posted and unlinked.
                 return Ok(());
             };
             let node = Node::new(parent.words());

@@ -122,7 +122,12 @@ impl Tree {
             return Ok(None);
         }
         let left = match left {
-            None if !low.is_empty() => Some(self.find(Aim::Below(low), level - 1, &mut Descent::default())?.id()),
+            None if !low.is_empty() => {
+                let Some(left) = self.find_at(Aim::Below(low), level - 1, &mut Descent::default())? else {
+                    return Ok(None);
+                };
+                Some(left.id())
+            }
             left => left,
         };
         Ok(Some(self.move_named(txn, Child { parent, slot, id, left }, limit)?))
@@ -217,7 +222,7 @@ impl Tree {
         moved: &mut Moved,
     ) -> Result<Option<Vec<u8>>, TreeError> {
         let (keys, high) = {
-            let leaf = self.engine.cache.shared(self.find(Aim::Key(key), 0, &mut Descent::default())?.id());
+            let leaf = self.engine.cache.shared(self.find_leaf(Aim::Key(key), &mut Descent::default())?.id());
             let leaf = match leaf {
                 Ok(leaf) => leaf,
                 Err(error) if error.is_never_written() => return Ok(Some(key.to_vec())),

@@ -470,7 +470,7 @@ impl Scan {
         let mut descent = Descent::default();
         let mut round = 0;
         loop {
-            let held = tree.find(aim, 0, &mut descent)?;
+            let held = tree.find_leaf(aim, &mut descent)?;
             // A shared latch keeps the version, so that the optimistic view of the page is good under it.
             let page = tree.engine.cache.optimistic(held.id())?;
             if held.check().is_ok() {

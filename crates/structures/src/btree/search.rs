@@ -5,6 +5,8 @@
 //! D2. A page whose high fence is not above the key was split: the key lies to the right, by the link (Lehman & Yao).
 //! D3. Every restart is counted. After a few, the descent latches its way down, shared, parent before child, and so ends.
 //! D4. What a descent returns counts only after another check of the page, unless it is latched.
+//! D5. Leaves are always there; a level above them may go while somebody is on the way to it, since the root may take the
+//!     content of its only child.
 //!
 //! Writers that moved right remember the link, and post the missing child when they are done (`post.rs`).
 
@@ -152,6 +154,14 @@ pub(crate) enum Gap {
     Held(KeyLock),
 }
 
+/// Why a descent did not arrive.
+pub(crate) enum Miss {
+    /// A page changed on the way.
+    Changed,
+    /// The tree is lower than the level that was the aim (D5).
+    Lower,
+}
+
 /// One step of a descent.
 enum Step {
     /// This is the node; with a key as aim, this is its slot.
@@ -164,26 +174,42 @@ impl Tree {
     /// The leaf of `key`, and its slot there.
     #[inline]
     pub(crate) fn find_key(&self, key: &[u8], descent: &mut Descent) -> Result<Spot<Held<'_>>, TreeError> {
-        self.find_spot(Aim::Key(key), 0, descent)
+        self.find_spot(Aim::Key(key), 0, descent)?.ok_or_else(|| self.no_leaf())
     }
 
-    /// The node of `level` at the aim. What is read of it counts after a check (D4).
-    pub(crate) fn find(&self, aim: Aim<'_>, level: u8, descent: &mut Descent) -> Result<Held<'_>, TreeError> {
-        Ok(self.find_spot(aim, level, descent)?.page)
+    /// The leaf at the aim. What is read of it counts after a check (D4).
+    pub(crate) fn find_leaf(&self, aim: Aim<'_>, descent: &mut Descent) -> Result<Held<'_>, TreeError> {
+        self.find_at(aim, 0, descent)?.ok_or_else(|| self.no_leaf())
+    }
+
+    /// The node of `level` at the aim; none if the tree is lower (D5). What is read of it counts after a check (D4).
+    pub(crate) fn find_at(
+        &self,
+        aim: Aim<'_>,
+        level: u8,
+        descent: &mut Descent,
+    ) -> Result<Option<Held<'_>>, TreeError> {
+        Ok(self.find_spot(aim, level, descent)?.map(|spot| spot.page))
     }
 
     #[inline]
-    fn find_spot(&self, aim: Aim<'_>, level: u8, descent: &mut Descent) -> Result<Spot<Held<'_>>, TreeError> {
+    fn find_spot(&self, aim: Aim<'_>, level: u8, descent: &mut Descent) -> Result<Option<Spot<Held<'_>>>, TreeError> {
         loop {
             if descent.is_latching() {
-                let Spot { page, slot } = self.find_latched(aim, level, descent)?;
-                return Ok(Spot { page: Held::Shared(page), slot });
+                let found = self.find_latched(aim, level, descent)?;
+                return Ok(found.map(|Spot { page, slot }| Spot { page: Held::Shared(page), slot }));
             }
             match self.try_find(aim, level, descent)? {
-                Ok(Spot { page, slot }) => return Ok(Spot { page: Held::Optimistic(page), slot }),
-                Err(Restart) => descent.restarted(),
+                Ok(Spot { page, slot }) => return Ok(Some(Spot { page: Held::Optimistic(page), slot })),
+                Err(Miss::Lower) => return Ok(None),
+                Err(Miss::Changed) => descent.restarted(),
             }
         }
+    }
+
+    /// What no level below the leaves' can be.
+    fn no_leaf(&self) -> TreeError {
+        Self::corrupt(self.root, "leaves of a b-tree", 1, 0)
     }
 
     /// One optimistic descent.
@@ -193,16 +219,18 @@ impl Tree {
         aim: Aim<'_>,
         level: u8,
         descent: &mut Descent,
-    ) -> Result<Result<Spot<OptimisticPage<'_>>, Restart>, TreeError> {
+    ) -> Result<Result<Spot<OptimisticPage<'_>>, Miss>, TreeError> {
         let cache = &self.engine.cache;
         let mut page = cache.optimistic(self.root)?;
         for _ in 0..STEPS_MAX {
             let node = Node::new(page.words());
             if !node.is_of(self.root) || node.level() < level {
-                if page.check().is_err() {
-                    return Ok(Err(Restart));
-                }
-                return Err(self.not_a_node(page.id(), &node, level));
+                let is_lower = page.id() == self.root && node.is_of(self.root);
+                return match page.check() {
+                    Err(Restart) => Ok(Err(Miss::Changed)),
+                    Ok(()) if is_lower => Ok(Err(Miss::Lower)),
+                    Ok(()) => Err(self.not_a_node(page.id(), &node, level)),
+                };
             }
             let next = match self.step(aim, level, &node, descent) {
                 Step::Here(slot) => return Ok(Ok(Spot { page, slot })),
@@ -210,18 +238,18 @@ impl Tree {
             };
             // D1: the id is real.
             if page.check().is_err() {
-                return Ok(Err(Restart));
+                return Ok(Err(Miss::Changed));
             }
             let target = match cache.optimistic(next) {
                 Ok(target) => target,
                 // A page that was freed meanwhile may be unreadable; one that is still named may not.
-                Err(_) if page.check().is_err() => return Ok(Err(Restart)),
+                Err(_) if page.check().is_err() => return Ok(Err(Miss::Changed)),
                 Err(error) => return Err(error.into()),
             };
             touch_slots(target.words());
             // D1: it still stands after the target's version was read.
             if page.check().is_err() {
-                return Ok(Err(Restart));
+                return Ok(Err(Miss::Changed));
             }
             page = target;
         }
@@ -259,16 +287,24 @@ impl Tree {
     }
 
     /// The descent that always ends: shared latches, parent before child, left before right (D3).
-    fn find_latched(&self, aim: Aim<'_>, level: u8, descent: &mut Descent) -> Result<Spot<SharedPage<'_>>, TreeError> {
+    fn find_latched(
+        &self,
+        aim: Aim<'_>,
+        level: u8,
+        descent: &mut Descent,
+    ) -> Result<Option<Spot<SharedPage<'_>>>, TreeError> {
         let cache = &self.engine.cache;
         let mut page = cache.shared(self.root)?;
         for _ in 0..STEPS_MAX {
             let node = Node::new(page.words());
             if !node.is_of(self.root) || node.level() < level {
+                if page.id() == self.root && node.is_of(self.root) {
+                    return Ok(None);
+                }
                 return Err(self.not_a_node(page.id(), &node, level));
             }
             match self.step(aim, level, &node, descent) {
-                Step::Here(slot) => return Ok(Spot { page, slot }),
+                Step::Here(slot) => return Ok(Some(Spot { page, slot })),
                 Step::Go(next) => page = cache.shared(next)?,
             }
         }
@@ -291,23 +327,18 @@ impl Tree {
             }
             descent.restarted();
         }
-        let page = self.latch_node_waiting(key, 0, descent)?;
+        let page = self.latch_leaf_waiting(key, descent)?;
         let slot = Node::new(page.words()).search(key);
         Ok(Spot { page, slot })
     }
 
-    /// The node of `level` whose range holds `key`, latched exclusively.
-    pub(crate) fn latch_node(
-        &self,
-        key: &[u8],
-        level: u8,
-        descent: &mut Descent,
-    ) -> Result<ExclusivePage<'_>, TreeError> {
+    /// The leaf whose range holds `key`, latched exclusively, and nothing said of the key.
+    pub(crate) fn latch_leaf_of(&self, key: &[u8], descent: &mut Descent) -> Result<ExclusivePage<'_>, TreeError> {
         loop {
             if descent.is_latching() {
-                return self.latch_node_waiting(key, level, descent);
+                return self.latch_leaf_waiting(key, descent);
             }
-            if let Ok(spot) = self.try_find(Aim::Key(key), level, descent)?
+            if let Ok(spot) = self.try_find(Aim::Key(key), 0, descent)?
                 && let Ok(page) = spot.page.try_upgrade()
             {
                 return Ok(page);
@@ -325,14 +356,16 @@ impl Tree {
         }
     }
 
-    /// As [`Tree::latch_node`], waiting for the node's latch. The node is found under shared latches, given up, and
+    /// As [`Tree::latch_leaf_of`], waiting for the leaf's latch. The leaf is found under shared latches, given up, and
     /// latched anew: whatever happened to it meanwhile shows in its fences, and a key that moved right is followed.
-    fn latch_node_waiting(&self, key: &[u8], level: u8, descent: &mut Descent) -> Result<ExclusivePage<'_>, TreeError> {
+    fn latch_leaf_waiting(&self, key: &[u8], descent: &mut Descent) -> Result<ExclusivePage<'_>, TreeError> {
         loop {
-            let id = self.find_latched(Aim::Key(key), level, descent)?.page.id();
+            let found = self.find_latched(Aim::Key(key), 0, descent)?.ok_or_else(|| self.no_leaf())?;
+            let id = found.page.id();
+            drop(found);
             if let Some(page) = self.exclusive_if_there(id)? {
                 let node = Node::new(page.words());
-                if node.is_of(self.root) && node.level() == level && !node.is_before(key) && !node.is_beyond(key) {
+                if node.is_of(self.root) && node.level() == 0 && !node.is_before(key) && !node.is_beyond(key) {
                     return Ok(page);
                 }
             }

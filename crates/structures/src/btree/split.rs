@@ -93,7 +93,7 @@ impl Tree {
     pub(crate) fn make_room(&self, txn: &mut Txn, need: &Need<'_>) -> Result<(), TreeError> {
         if need.level() == 0 {
             txn.claim(4 * RECORD_OVERHEAD_BYTES + self.page_bytes / 4)?;
-            let mut leaf = self.latch_node(need.key(), 0, &mut Descent::default())?;
+            let mut leaf = self.latch_leaf_of(need.key(), &mut Descent::default())?;
             let id = leaf.id();
             if !self.try_lock_leaf(txn, id, Mode::X)? {
                 drop(leaf);
@@ -114,7 +114,11 @@ impl Tree {
         loop {
             // The content once, in one half or shared by two, with their fences, and the new root.
             txn.claim(self.page_bytes + self.page_bytes / 2 + 8 * RECORD_OVERHEAD_BYTES)?;
-            let id = self.find(super::search::Aim::Key(key), level, &mut descent)?.id();
+            let Some(found) = self.find_at(super::search::Aim::Key(key), level, &mut descent)? else {
+                return Ok(()); // The level has gone, and the need with it.
+            };
+            let id = found.id();
+            drop(found);
             let is_root = id == self.root;
             let run = self.space.latch_free(if is_root { 2 } else { 1 })?;
             let Some(page) = self.exclusive_if_there(id)? else {

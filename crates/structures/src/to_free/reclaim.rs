@@ -304,7 +304,9 @@ fn post_all(txn: &mut Txn, tree: &Tree) -> Result<(), TreeError> {
         if level >= height {
             return Ok(());
         }
-        let mut id = tree.find(Aim::Key(&[]), level, &mut Descent::default())?.id();
+        let Some(first) = tree.find_at(Aim::Key(&[]), level, &mut Descent::default())? else { return Ok(()) };
+        let mut id = first.id();
+        drop(first);
         while id != PageId::NONE {
             let copy = copy_of(tree, id)?;
             let node = Node::new(copy.as_slice());
