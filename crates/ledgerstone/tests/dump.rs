@@ -146,19 +146,16 @@ fn a_dump_that_is_too_old_says_what_to_do_and_a_locked_one_ends() {
     })
     .unwrap();
     let writer = env.clone();
+    // Small transactions: the images of a large one would be left to the log.
     let busy = || {
-        writer
-            .transact(|txn| {
-                let other = txn.bytes_or_create("other")?;
-                (0..2000).try_for_each(|n| other.put(&key(n), &[1; 60]))
-            })
-            .unwrap();
-        writer
-            .transact(|txn| {
-                let other = txn.bytes("other")?;
-                (0..2000).try_for_each(|n| other.put(&key(n), &[2; 60]))
-            })
-            .unwrap();
+        for round in 0..400 {
+            writer
+                .transact(|txn| {
+                    let other = txn.bytes_or_create("other")?;
+                    (0..10).try_for_each(|n| other.put(&key(round % 200 * 10 + n), &[round as u8; 60]))
+                })
+                .unwrap();
+        }
     };
     let mut midway = Midway { text: Vec::new(), then: Some(busy) };
     let refused = env.dump(&mut midway, &DumpOptions::default(), &mut |_| ControlFlow::Continue(()));
