@@ -1,9 +1,16 @@
-//! Levels that go while somebody is on the way to them (D5).
+//! Levels that go while somebody is on the way to them (D5), and links that lead out of the tree.
+
+use std::ops::Bound;
 
 use ledgerstone_page::PageId;
+use ledgerstone_txn::Part;
 
+use super::node::Node;
+use super::ops::OP_NODE_FREE;
+use super::scan::Direction;
 use super::search::{Aim, Descent, Unposted};
 use super::split::Need;
+use crate::TreeError;
 
 #[path = "../../tests/stack/mod.rs"]
 mod stack;
@@ -32,4 +39,33 @@ fn who_comes_to_post_in_a_tree_that_became_lower_has_nothing_to_do() {
         assert!(tree.find_at(Aim::Key(&key(20)), 1, descent).unwrap().is_none());
     }
     stack.check(&[&tree]);
+}
+
+#[test]
+fn a_link_that_leads_out_of_the_tree_ends_a_scan_with_an_error() {
+    let stack = stack::Stack::new();
+    let tree = stack.tree();
+    stack.run(|txn| (0..40u64).for_each(|n| tree.put(txn, &n.to_be_bytes(), &[1; 400]).map(drop).unwrap()));
+    let first = tree.find_leaf(Aim::Key(&[]), &mut Descent::default()).unwrap();
+    let second = Node::new(first.words()).link();
+    drop(first);
+    // As after a write of the second leaf that was lost.
+    stack.run(|txn| {
+        txn.claim(1000).unwrap();
+        let mut page = stack.engine.cache.exclusive(second).unwrap();
+        txn.group(&mut [&mut page], &[Part { page: 0, op: OP_NODE_FREE, args: &[] }]).unwrap();
+    });
+    stack.run(|txn| {
+        let mut scan = tree.scan(Bound::Unbounded, Bound::Unbounded, Direction::Forward);
+        let mut count = 0;
+        let error = loop {
+            match scan.next(txn) {
+                Ok(Some(_)) => count += 1,
+                Ok(None) => panic!("the end after {count} records"),
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(error, TreeError::Corrupt(_)), "{error}");
+        assert!(count > 0 && count < 40);
+    });
 }

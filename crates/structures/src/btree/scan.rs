@@ -408,7 +408,8 @@ impl Scan {
                 self.slot = 0;
                 Ok(true)
             }
-            Copied::Changed => Ok(self.lost()),
+            Copied::Stranger if self.is_current() => Err(Tree::corrupt(link, "leaf of a b-tree", 1, 0)),
+            Copied::Changed | Copied::Stranger => Ok(self.lost()),
             Copied::Committing => {
                 engine.versions.pause(0);
                 Ok(self.lost())
@@ -479,7 +480,7 @@ impl Scan {
                         drop(held);
                         return self.take_back();
                     }
-                    Copied::Good | Copied::Changed => {}
+                    Copied::Good | Copied::Changed | Copied::Stranger => {}
                     Copied::Locked(leaf) => {
                         drop(held);
                         tree.wait_for_leaf(txn, leaf, Mode::S)?;
@@ -519,7 +520,7 @@ impl Scan {
         }
         let node = Node::new(self.page.as_slice());
         if !node.is_of(self.tree.root) || node.level() != 0 {
-            return Ok(Copied::Changed);
+            return Ok(Copied::Stranger);
         }
         if let Some(at) = self.at {
             let versions = &self.tree.engine.versions;
@@ -597,6 +598,8 @@ enum Copied {
     Good,
     /// It changed meanwhile.
     Changed,
+    /// It is no leaf of this tree. Whoever followed a link that is still there has found damage.
+    Stranger,
     /// A record's writer is committing: pause, and copy again.
     Committing,
     /// Leaves are locked, and somebody writes in this one: wait, and look again.
