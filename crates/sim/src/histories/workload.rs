@@ -46,7 +46,7 @@ impl Size {
             key_count: random.pick(&[3, 6, 12, 40]),
             isolation: None,
             value_bytes: random.pick(&[8, 8, 700]),
-            version_store_bytes: random.pick(&[16 << 10, 1 << 20, 1 << 20]),
+            version_store_bytes: random.pick(&[16 << 10, 1 << 20]),
         }
     }
 
@@ -211,8 +211,11 @@ impl Client {
         transaction.ending = transaction.begun;
         transaction.snapshot = txn.snapshot_lsn().map(|lsn| lsn.0);
         let tables = [txn.bytes(&table_name(0))?, txn.bytes(&table_name(1))?];
-        // Who only reads without locks may well take long.
-        let is_long = only_reads && transaction.isolation != Isolation::Serializable && self.random.percent(30);
+        // Who only reads without locks may well take long; and some who write have more images than a small version store takes.
+        let is_long = match only_reads {
+            true => transaction.isolation != Isolation::Serializable && self.random.percent(30),
+            false => self.size.value_bytes > 8 && self.random.percent(15),
+        };
         for _ in 0..self.random.between(1, if is_long { 30 } else { 5 }) {
             sync::yield_point("client");
             transaction.ending = self.tick();
