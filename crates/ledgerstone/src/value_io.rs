@@ -23,7 +23,8 @@ pub struct ValueReader {
 
 /// Writes parts of a value: overwrites, appends, cuts off. Made by [`BytesTable::value_writer`]; owned, and can be sent.
 ///
-/// What is written belongs to the transaction at once; there is nothing to flush. Only what changes is logged.
+/// What is written belongs to the transaction at once; there is nothing to flush. Only what changes is logged. In a table with
+/// indexes each call reads the whole value, to know its index keys before and after: put large values there in one go.
 #[derive(Debug)]
 pub struct ValueWriter {
     table: BytesTable,
