@@ -11,6 +11,7 @@
 //! | `frame.rs` | frames, their descriptors, the list of free frames, sleeping for progress |
 //! | `guard.rs` | [`OptimisticPage`], [`SharedPage`], [`ExclusivePage`] |
 //! | `miss.rs` | reading in, evicting, getting a frame |
+//! | `read_ahead.rs` | runs of pages in one read, for who will want them soon |
 //! | `replace/` | which frame to take next: a trait and its policies |
 //! | `write_back.rs` | the only way out for a page, and the write-ahead rule |
 //! | `torn.rs` | the double-write area, and the repair of torn pages at open |
@@ -41,6 +42,8 @@ mod loom_entry;
 #[cfg(not(loom))]
 mod miss;
 #[cfg(not(loom))]
+mod read_ahead;
+#[cfg(not(loom))]
 pub mod replace;
 #[cfg(not(loom))]
 mod stats;
@@ -62,6 +65,7 @@ pub use {
     cache::{Cache, CacheConfig, TornPages, Tuning},
     error::BufferError,
     guard::{ExclusivePage, OptimisticPage, Restart, SharedPage},
+    read_ahead::{READ_AHEAD_PAGES_MAX, ReadAhead},
     replace::{Policy, Replacement},
     stats::CacheStats,
     write_ahead::WriteAhead,

@@ -133,10 +133,7 @@ impl Cache {
                 }
             }
         };
-        self.frames.descriptor(frame).set_page(Some(id));
-        entry.set_frame(Some(frame));
-        self.policy().loaded(frame);
-        Ok(ExclusivePage::new(self, entry, id, frame, is_new))
+        Ok(self.give_frame(id, entry, frame, is_new))
     }
 
     /// Reads a page into this thread's buffer, verifies it, and hands the bytes to `take`.
@@ -160,12 +157,21 @@ impl Cache {
             Err(error) if error.kind == DiskErrorKind::ShortRead => return Err(BufferError::NeverWritten { page: id }),
             Err(error) => return Err(error.into()),
         }
-        let whole = if planted::is_on(Bug::ChecksumUnread) { Ok(()) } else { checksum::verify(buffer, id) };
-        match whole.and_then(|()| self.check_not_ahead(id, buffer)) {
+        match self.verify(id, buffer) {
             Ok(()) => Ok(()),
             Err(corrupt) if corrupt.is_never_written() => Err(BufferError::NeverWritten { page: id }),
             Err(corrupt) => Err(BufferError::Damaged { page: id, file: self.data.name().to_owned(), corrupt }),
         }
+    }
+
+    fn verify(&self, id: PageId, bytes: &[u8]) -> Result<(), Corrupt> {
+        let whole = if planted::is_on(Bug::ChecksumUnread) { Ok(()) } else { checksum::verify(bytes, id) };
+        whole.and_then(|()| self.check_not_ahead(id, bytes))
+    }
+
+    /// Whether these bytes are the page, and the one that left (M4 to M6).
+    pub(crate) fn may_come_in(&self, id: PageId, entry: &PageEntry, bytes: &[u8]) -> bool {
+        self.verify(id, bytes).is_ok() && entry.may_have_evicted(page_lsn(bytes))
     }
 
     /// Reads a page into the frame's words, if it is the one that left (M6).

@@ -121,7 +121,7 @@ fn create(options: &Options, disk: Arc<dyn Disk>, lock: Box<dyn DiskLock>) -> Re
     let effective = options.effective(None)?;
     clear_interrupted_creation(&disk)?;
     let state = ControlState::new(new_id(), effective.page_bytes, effective.log_segment_bytes);
-    let found = Analysis { end: FIRST_LSN, incarnation: state.incarnation_max, ..Analysis::default() };
+    let found = Analysis::of_new(FIRST_LSN, state.incarnation_max);
     let parts = Parts::build(options, &effective, &disk, &state, &found, None)?;
     let engine = &parts.engine;
 
@@ -231,7 +231,8 @@ fn recover(options: &Options, disk: Arc<dyn Disk>, lock: Box<dyn DiskLock>, may_
             .map(|scan| scan.with_incarnation_max(state.incarnation_max).with_watch(progress.watch()))
     };
     progress.enter(RecoveryPhase::Analysis, state.scan_lsn, Lsn(0));
-    let analysis = Arc::new(ledgerstone_recovery::analyse(scan()?)?);
+    let page_count = data.len()? / u64::from(state.page_bytes);
+    let analysis = Arc::new(ledgerstone_recovery::analyse(scan()?, page_count)?);
     if analysis.end <= state.checkpoint_lsn {
         let (end, checkpoint) = (analysis.end, state.checkpoint_lsn);
         let what = format!("the log ends at LSN {end}, before its last checkpoint at {checkpoint}: its end is damaged");

@@ -9,6 +9,8 @@
 //! N2. A nested top action is open if its `NtaBegin` has no `NtaEnd`; the outermost open one is kept.
 //! N3. A truncation of the data file ends the history of the pages behind its new end: what stands before it in the log is
 //!     over for them, and what follows begins with a format (`space/shrink.rs`). Redo has to know before it begins.
+//! N4. The pages that redo will want are noted, for it to read ahead: those in the data file of which the first record in the scan
+//!     does not say that they had never been written.
 
 use std::collections::BTreeMap;
 
@@ -18,6 +20,7 @@ use ledgerstone_page::{Lsn, PageId, Xid};
 use ledgerstone_txn::PrepareRecord;
 
 use crate::RecoveryError;
+use crate::touched::Touched;
 
 /// A transaction that was open at the crash.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -56,6 +59,8 @@ pub struct Analysis {
     pub in_doubt: BTreeMap<Xid, InDoubt>,
     /// Truncations of the data file, each with the first page that went (N3).
     pub truncations: Vec<(Lsn, PageId)>,
+    /// Pages of the data file that redo will read (N4).
+    pub(crate) touched: Touched,
     /// Largest transaction id met.
     pub max_xid: Xid,
     /// Records read.
@@ -67,6 +72,12 @@ pub struct Analysis {
 }
 
 impl Analysis {
+    /// What stands for the analysis of an environment that is just being made: a log that ends at `end`, nobody open.
+    #[must_use]
+    pub fn of_new(end: Lsn, incarnation: u64) -> Analysis {
+        Analysis { end, incarnation, ..Analysis::default() }
+    }
+
     /// Pages that the data file may keep before redo begins; none if it was not truncated. What later records put behind
     /// them comes back by redo, whole.
     #[must_use]
@@ -81,15 +92,23 @@ impl Analysis {
     }
 }
 
-/// Reads `scan` to its end.
+/// Reads `scan` to its end. `page_count` is how many pages the data file has.
 ///
 /// # Errors
 /// The log cannot be read, or is damaged below an LSN that a later record calls durable.
-pub fn analyse(mut scan: LogScan) -> Result<Analysis, RecoveryError> {
-    let mut found = Analysis::default();
+pub fn analyse(mut scan: LogScan, page_count: u64) -> Result<Analysis, RecoveryError> {
+    let mut found = Analysis { touched: Touched::of(page_count), ..Analysis::default() };
     while let Some(record) = scan.next_view()? {
         found.record_count += 1;
         found.ends_with_checkpoint = record.kind() == RecordKind::Checkpoint;
+        match record.kind() {
+            RecordKind::Update | RecordKind::Compensation => found.touched.note(record.page(), record.prev_page_lsn()),
+            RecordKind::Group => {
+                // A part that cannot be read is redo's to report.
+                record.parts().map_while(Result::ok).for_each(|part| found.touched.note(part.page, part.prev_page_lsn));
+            }
+            _ => {}
+        }
         found.truncations.extend(record.truncated_from().map(|first| (record.lsn(), first)));
         let xid = record.xid();
         if xid == Xid(0) {

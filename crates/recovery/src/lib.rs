@@ -16,6 +16,7 @@ mod error;
 mod page_repair;
 mod redo;
 mod report;
+mod touched;
 mod undo;
 
 pub use analysis::{Analysis, InDoubt, Loser, analyse};

@@ -120,7 +120,7 @@ fn build(disk: &Arc<dyn Disk>, found: &Analysis, next: Option<u64>) -> Result<Ar
 
 fn create(disk: &Arc<dyn Disk>) -> Result<(Arc<Engine>, ControlFile)> {
     let state = ControlState::new(ENV, PAGE_BYTES, 64 << 10);
-    let found = Analysis { end: FIRST_LSN, incarnation: 1, ..Analysis::default() };
+    let found = Analysis::of_new(FIRST_LSN, 1);
     let engine = build(disk, &found, None)?;
     let mut txn = engine.begin()?;
     for no in 1..=PAGES {
@@ -144,7 +144,7 @@ fn recover(disk: &Arc<dyn Disk>) -> Result<(Arc<Engine>, ControlFile)> {
         Ok(LogScan::new(Arc::clone(disk), ENV, state.segment_bytes, state.scan_lsn, state.scan_incarnation)?
             .with_incarnation_max(state.incarnation_max))
     };
-    let found = Arc::new(analyse(scan()?)?);
+    let found = Arc::new(analyse(scan()?, data.len()? / u64::from(PAGE_BYTES))?);
     control.state.incarnation_max += 1;
     control.write()?;
     let engine = build(disk, &found, Some(control.state.incarnation_max))?;

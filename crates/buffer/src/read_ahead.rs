@@ -1,0 +1,121 @@
+//! Pages that will be wanted soon come in many at a time, by one read of the file.
+//!
+//! ```text
+//! entries that are absent: latched exclusively without waiting, a free frame for each
+//!   -> one read of the run, from the first such page to the last
+//!   -> each page verified and copied into its frame; what is not as it must be stays absent
+//! ```
+//!
+//! H1. A page is latched before the run is read, so that nobody brings it in, changes it and writes it back in between.
+//! H2. Nothing is waited for but the one read: no latch that somebody holds, and no frame; no page goes for another that is only
+//!     expected. So holding many latches cannot take part in a deadlock.
+//! H3. Nothing is reported. Whoever wants a page that did not come in reads it himself, and learns why.
+//!
+//! This file does not know which pages will be wanted.
+
+use ledgerstone_disk::AlignedBuf;
+use ledgerstone_page::PageId;
+use ledgerstone_region::WordsMut;
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::cache::Cache;
+use crate::entry::{PageEntry, fence_before_fill};
+use crate::frame_no::FrameNo;
+use crate::guard::ExclusivePage;
+
+/// Pages of one read at most.
+pub const READ_AHEAD_PAGES_MAX: usize = 16;
+
+/// Reads runs of pages into a cache; keeps the buffer between them.
+pub struct ReadAhead<'c> {
+    cache: &'c Cache,
+    buffer: AlignedBuf,
+    wanted: Vec<Wanted<'c>>,
+}
+
+/// A page that is absent, latched, with the frame it will get (H1).
+struct Wanted<'c> {
+    entry: &'c PageEntry,
+    id: PageId,
+    frame: FrameNo,
+}
+
+impl Cache {
+    /// For who knows which pages will be wanted.
+    #[must_use]
+    pub fn read_ahead(&self) -> ReadAhead<'_> {
+        ReadAhead { cache: self, buffer: AlignedBuf::new(READ_AHEAD_PAGES_MAX * self.page_bytes), wanted: Vec::new() }
+    }
+}
+
+impl ReadAhead<'_> {
+    /// Reads in those of the `count` pages from `first` on that are absent, as far as frames are free; of more than
+    /// [`READ_AHEAD_PAGES_MAX`] pages the first ones. Says how many came in. Waits for the disk once.
+    pub fn run(&mut self, first: PageId, count: u64) -> u64 {
+        for no in 0..count.min(READ_AHEAD_PAGES_MAX as u64) {
+            if !self.want(PageId(first.0 + no)) {
+                break;
+            }
+        }
+        let (Some(from), Some(to)) = (self.wanted.first().map(|p| p.id.0), self.wanted.last().map(|p| p.id.0)) else {
+            return 0;
+        };
+        let page_bytes = self.cache.page_bytes;
+        let bytes = &mut self.buffer[..(to - from + 1) as usize * page_bytes];
+        let was_read =
+            from.checked_mul(page_bytes as u64).is_some_and(|offset| self.cache.data.read_at(offset, bytes).is_ok());
+        self.cache.frames.control().reads.fetch_add(to - from + 1, Relaxed);
+        let mut count = 0;
+        for Wanted { entry, id, frame } in self.wanted.drain(..) {
+            let page = &self.buffer[(id.0 - from) as usize * page_bytes..][..page_bytes];
+            if !was_read || !self.cache.may_come_in(id, entry, page) {
+                entry.latch.unlatch_exclusive_unchanged();
+                self.cache.frames.give_back(frame);
+                continue;
+            }
+            fence_before_fill();
+            WordsMut::new(self.cache.frames.words(frame)).put(0, page);
+            drop(self.cache.give_frame(id, entry, frame, false));
+            count += 1;
+        }
+        count
+    }
+
+    /// Latches the page and finds it a frame, if it is absent and nobody has it latched. False if no frame is free.
+    fn want(&mut self, id: PageId) -> bool {
+        let cache = self.cache;
+        let Ok(entry) = cache.entry(id) else { return false };
+        if cache.is_failed() || entry.frame().is_some() || !entry.latch.try_exclusive(cache.slot()) {
+            return true;
+        }
+        let frame = if entry.frame().is_none() { cache.frames.take_free() } else { None };
+        if let Some(frame) = frame {
+            self.wanted.push(Wanted { entry, id, frame });
+            return true;
+        }
+        entry.latch.unlatch_exclusive_unchanged();
+        entry.frame().is_some()
+    }
+}
+
+impl std::fmt::Debug for ReadAhead<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ReadAhead").finish_non_exhaustive()
+    }
+}
+
+impl Cache {
+    /// Gives a frame that holds its bytes to the page, which is latched exclusively.
+    pub(crate) fn give_frame<'a>(
+        &'a self,
+        id: PageId,
+        entry: &'a PageEntry,
+        frame: FrameNo,
+        is_new: bool,
+    ) -> ExclusivePage<'a> {
+        self.frames.descriptor(frame).set_page(Some(id));
+        entry.set_frame(Some(frame));
+        self.policy().loaded(frame);
+        ExclusivePage::new(self, entry, id, frame, is_new)
+    }
+}
