@@ -161,16 +161,22 @@ impl Cache {
     /// `NeverWritten`, `Damaged`, `Disk`, `CacheFull`, `LatchTimeout`, `PageOutOfRange`, `Failed`.
     #[inline]
     pub fn optimistic(&self, id: PageId) -> Result<OptimisticPage<'_>, BufferError> {
-        if let Some(entry) = self.table.get(id.0 as usize)
-            && let Some(version) = entry.latch.optimistic()
-            && let Some(frame) = entry.frame_used()
-        {
-            let page = OptimisticPage::new(self, entry, id, version, frame);
-            // Who reads a page looks up and down its first lines; fetched one by one they cost a wait each.
-            page.words().prefetch_beginning(PREFETCH_LINES);
-            return Ok(page);
+        match self.optimistic_if_here(id) {
+            Some(page) => Ok(page),
+            None => self.optimistic_slow(id),
         }
-        self.optimistic_slow(id)
+    }
+
+    /// The same if the page is in memory and nobody changes it just now. Waits for nothing.
+    #[inline]
+    pub fn optimistic_if_here(&self, id: PageId) -> Option<OptimisticPage<'_>> {
+        let entry = self.table.get(id.0 as usize)?;
+        let version = entry.latch.optimistic()?;
+        let frame = entry.frame_used()?;
+        let page = OptimisticPage::new(self, entry, id, version, frame);
+        // Who reads a page looks up and down its first lines; fetched one by one they cost a wait each.
+        page.words().prefetch_beginning(PREFETCH_LINES);
+        Some(page)
     }
 
     /// Asks the processor to fetch all of a page that is in memory, for who will read it soon. Waits for nothing.

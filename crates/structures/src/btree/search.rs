@@ -177,6 +177,46 @@ impl Tree {
         self.find_spot(Aim::Key(key), 0, descent)?.ok_or_else(|| self.no_leaf())
     }
 
+    /// The leaf of `key` if all pages on the way are in memory and stand still, on its way from memory to the processor and not
+    /// looked at yet: whoever takes a lock first spares one of two waits. No promise: see [`Tree::key_in`].
+    #[inline]
+    pub(crate) fn leaf_ahead(&self, key: &[u8]) -> Option<OptimisticPage<'_>> {
+        const LEVELS_MAX: usize = 16;
+        let cache = &self.engine.cache;
+        let mut page = cache.optimistic_if_here(self.root)?;
+        for _ in 0..LEVELS_MAX {
+            let node = Node::new(page.words());
+            if !node.is_of(self.root) || node.level() == 0 {
+                return None;
+            }
+            let slot = node.child_slot(key);
+            if slot + 1 >= node.count() && node.is_beyond(key) {
+                return None;
+            }
+            let (child, is_leaf) = (node.child(slot), node.level() == 1);
+            page.check().ok()?; // D1
+            let target = cache.optimistic_if_here(child)?;
+            page.check().ok()?; // D1
+            if is_leaf {
+                return Some(target);
+            }
+            page = target;
+        }
+        None
+    }
+
+    /// The slot of `key` in what [`Tree::leaf_ahead`] found, or none if that is not its leaf. Counts after a check (D4).
+    #[inline]
+    pub(crate) fn key_in<'a>(&self, leaf: OptimisticPage<'a>, key: &[u8]) -> Option<Spot<Held<'a>>> {
+        let node = Node::new(leaf.words());
+        if !node.is_of(self.root) || node.level() != 0 {
+            return None;
+        }
+        let slot = node.search(key);
+        let is_here = slot != Err(node.count()) || !node.is_beyond(key);
+        is_here.then_some(Spot { page: Held::Optimistic(leaf), slot })
+    }
+
     /// The leaf at the aim. What is read of it counts after a check (D4).
     pub(crate) fn find_leaf(&self, aim: Aim<'_>, descent: &mut Descent) -> Result<Held<'_>, TreeError> {
         self.find_at(aim, 0, descent)?.ok_or_else(|| self.no_leaf())

@@ -202,9 +202,11 @@ impl Tree {
         self.check_key(key)?;
         value.clear();
         let mode = read.mode();
+        let mut ahead = None;
         if let Some(mode) = mode
             && !self.locks_pages()
         {
+            ahead = self.leaf_ahead(key);
             txn.lock_key(self.table, KeyLock::Key(key_hash(key)), mode)?;
             if read == Read::ForUpdateOnly {
                 txn.check_first(self.root, key)?;
@@ -212,7 +214,10 @@ impl Tree {
         }
         let mut descent = Descent::default();
         loop {
-            let spot = self.find_key(key, &mut descent)?;
+            let spot = match ahead.take().and_then(|leaf| self.key_in(leaf, key)) {
+                Some(spot) => spot,
+                None => self.find_key(key, &mut descent)?,
+            };
             if let Some(mode) = mode
                 && self.locks_pages()
             {

@@ -82,11 +82,15 @@ impl Tree {
         change: impl FnOnce(&[u8]) -> Option<Vec<u8>>,
     ) -> Result<bool, TreeError> {
         self.check_key(key)?;
+        let mut ahead = self.leaf_ahead(key);
         self.lock_to_write(txn, key)?;
         let mut descent = Descent::of_writer();
         let mut old = Vec::new();
         let (spot, slot, is_blob) = loop {
-            let spot = self.find_key(key, &mut descent)?;
+            let spot = match ahead.take().and_then(|leaf| self.key_in(leaf, key)) {
+                Some(spot) => spot,
+                None => self.find_key(key, &mut descent)?,
+            };
             let leaf = spot.page.id();
             if !self.try_lock_leaf_to_write(txn, leaf, key)? {
                 drop(spot);
