@@ -16,6 +16,7 @@ extern crate self as ledgerstone_structures;
 
 pub mod blob;
 pub mod btree;
+mod difference;
 mod error;
 pub mod layouts;
 #[cfg(test)]

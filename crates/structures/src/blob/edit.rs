@@ -19,6 +19,7 @@ use super::index::Extent;
 use super::ops::{OP_BLOB_FULL, OP_BLOB_PATCH, patch_args};
 use super::store::{append_content, layout_of};
 use crate::TreeError;
+use crate::difference::difference;
 
 /// Bytes of one patch, at most: its record holds them twice.
 const PATCH_BYTES_MAX: usize = 4096;
@@ -82,12 +83,10 @@ fn overwrite(
             txn.group(&mut [&mut page], &[Part { page: 0, op: OP_BLOB_FULL, args: &[] }])?;
         }
         let old = page.words().to_vec(CONTENT_AT + at, piece.len());
-        let differs = |(a, b): (&u8, &u8)| a != b;
-        let Some(first) = old.iter().zip(piece).position(differs) else { continue };
-        let last = old.iter().zip(piece).rposition(differs).unwrap_or(first);
+        let Some(range) = difference(&old, piece) else { continue };
         let content = page.words().to_vec(CONTENT_AT, per_page);
         txn.note(root, &no.to_be_bytes(), Before::Record(0, &content)); // E2
-        let args = patch_args(at + first, &old[first..=last], &piece[first..=last]);
+        let args = patch_args(at + range.start, &old[range.clone()], &piece[range]);
         if planted::is_on(Bug::PartStays) {
             txn.group(&mut [&mut page], &[Part { page: 0, op: OP_BLOB_PATCH, args: &args }])?;
             continue;

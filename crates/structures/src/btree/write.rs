@@ -30,6 +30,7 @@ use super::split::Need;
 use super::tree::Tree;
 use crate::TreeError;
 use crate::blob::{self, BLOB_BYTES_MAX, BlobRef};
+use crate::difference::difference;
 
 /// What to do when the key has a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -406,10 +407,8 @@ impl Tree {
         let old = (old.0 & !PADDED, old.1);
         if old.0 == new.0 && new.0 & (GHOST | BLOB) == 0 && (!self.logs_whole || old.1 == new.1) {
             // W5. The lengths are equal, since they are in the headers.
-            let differs = |(a, b): (&u8, &u8)| a != b;
-            let Some(from) = old.1.iter().zip(new.1).position(differs) else { return Ok(()) };
-            let to = old.1.iter().zip(new.1).rposition(differs).map_or(from, |last| last + 1);
-            let args = PatchArgs { place, offset: from, old: &old.1[from..to], new: &new.1[from..to] };
+            let Some(range) = difference(old.1, new.1) else { return Ok(()) };
+            let args = PatchArgs { place, offset: range.start, old: &old.1[range.clone()], new: &new.1[range] };
             self.note(txn, key, Before::Record(old.0, old.1));
             txn.update(page, OP_NODE_PATCH, &args.write())?;
         } else {
