@@ -55,7 +55,7 @@ step() { # name limit-in-seconds command...
 }
 
 # The campaigns and the planted bugs share one build: with the feature `planted`, and no bug chosen.
-sim=(cargo run --quiet --release -p ledgerstone-sim --features planted --)
+sim=(cargo run --quiet --profile campaign -p ledgerstone-sim --features planted --)
 
 step format 60 cargo fmt --all --check
 step clippy 900 cargo clippy --quiet --workspace --all-targets -- -D warnings
