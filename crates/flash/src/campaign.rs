@@ -359,6 +359,19 @@ mod tests {
         check(Protocol::Bpcc, 250);
     }
 
+    /// Found by a campaign: the page that closed a circle could not be read, the transaction was found uncommitted, and the erase of its
+    /// pages was cut; the next recovery read that page, and took what was left for the whole circle.
+    #[test]
+    fn a_circle_whose_erase_was_cut_does_not_close_again() {
+        for (protocol, seed) in
+            [(Protocol::Bpcc, 585), (Protocol::Bpcc, 10_208), (Protocol::Scc, 6507), (Protocol::Scc, 6763)]
+        {
+            if let Err(broken) = round(protocol, Rules::corrected(), seed, &mut Report::default()) {
+                panic!("{broken}");
+            }
+        }
+    }
+
     #[test]
     fn wal_keeps_its_promises_through_random_power_cuts() {
         check(Protocol::Wal, 250);

@@ -13,6 +13,7 @@ impl<N: Nand> Protocol<N> for Tables {
     }
 
     fn copied(&mut self, _core: &mut Core<N>, from: Pba, to: Pba, meta: &Meta) {
+        self.outcomes.moved(from, to);
         if let Some(txn) = self.txns.get_mut(&meta.xid) {
             for record in txn.records.iter_mut().filter(|r| r.pba == from) {
                 record.pba = to;

@@ -16,12 +16,16 @@
 //!     dead transaction mentions.
 //! Y2. A transaction may write a page twice: its later record stands for the earlier one. Records of the same transaction are
 //!     told by the transaction number in the spare area; they neither straddle nor vouch for each other.
+//! Y3. A restart writes its decisions into an outcome page before it erases anything: an interrupted erase may leave the record that
+//!     closes a circle, and by Y2 that circle can look whole without the records between. The closing record may have been unreadable
+//!     when the erase began.
 
 mod collect;
 mod recover;
 
 use crate::error::{FlashError, Result};
 use crate::ftl::collect::{collect_out_of_turn, make_room, make_room_in};
+use crate::ftl::outcome::Outcomes;
 use crate::ftl::spare::{Link, Meta};
 use crate::ftl::{Core, FtlConfig};
 use crate::hash::IntMap;
@@ -112,6 +116,7 @@ struct Tables {
     witnesses: IntMap<Lba, Vec<Witness>>,
     /// BPCC: the committed version of each logical page; empty for SCC.
     committed: Vec<u64>,
+    outcomes: Outcomes,
     next_xid: Xid,
 }
 

@@ -6,7 +6,9 @@
 
 use super::{Cycle, CyclicConfig, CyclicStore, Record, Tables};
 use crate::error::Result;
+use crate::ftl::Core;
 use crate::ftl::mount::{Found, finish, mount};
+use crate::ftl::outcome::Outcomes;
 use crate::ftl::spare::Kind;
 use crate::hash::IntMap;
 use crate::nand::{NO_PBA, Nand};
@@ -14,11 +16,19 @@ use crate::{Lba, Xid};
 
 pub(super) fn open<N: Nand>(nand: N, config: CyclicConfig) -> Result<CyclicStore<N>> {
     let (mut core, mut mounted) = mount(nand, config.ftl)?;
-    core.low = mounted.highest_xid + 1;
     core.adopt(&mounted.pages);
+    core.adopt(&mounted.verdicts);
     mounted.pages.retain(|f| f.meta.kind == Kind::Data && f.meta.lba < core.page_count());
-    let fates = Fates::judge(&mounted.pages, config.cycle);
+    let (mut outcomes, told) = Outcomes::read(&mut core, &mounted)?;
+    let highest_xid = told.keys().copied().max().unwrap_or(0).max(mounted.highest_xid);
+    // A transaction that is younger than what a restart has told of began after the end of that restart, which left nothing in doubt.
+    let is_told_over = highest_xid > told.keys().copied().max().unwrap_or(0);
+    let told_dead: Vec<Xid> = told.iter().filter(|(_, is_committed)| !**is_committed).map(|(xid, _)| *xid).collect();
+    let fates = Fates::judge(&mounted.pages, config.cycle, told);
+    core.low = highest_xid + 1;
+    let doubtful = fates.doubtful(&core, &mounted.pages, if is_told_over { &[] } else { &told_dead });
     mounted.harden_suspects(&mut core, |meta| fates.is_committed(meta.xid).then_some(*meta))?;
+    outcomes.write(&mut core, doubtful)?;
     let mut tables = Tables {
         config,
         txns: IntMap::default(),
@@ -28,7 +38,8 @@ pub(super) fn open<N: Nand>(nand: N, config: CyclicConfig) -> Result<CyclicStore
         naming: IntMap::default(),
         witnesses: IntMap::default(),
         committed: if config.cycle == Cycle::Bpcc { vec![0; core.page_count() as usize] } else { Vec::new() },
-        next_xid: mounted.highest_xid + 1,
+        outcomes,
+        next_xid: highest_xid + 1,
     };
     core.adopt(&mounted.losers);
     for Found { pba, meta } in mounted.pages.iter().chain(&mounted.losers) {
@@ -48,6 +59,7 @@ pub(super) fn open<N: Nand>(nand: N, config: CyclicConfig) -> Result<CyclicStore
         }
     }
     mounted.empty_blocks(&mut core, &mut tables)?;
+    tables.outcomes.drop_all(&mut core);
     finish(&mut core, &mut tables)?;
     Ok(CyclicStore { core, tables })
 }
@@ -60,9 +72,21 @@ impl Fates {
         self.0.get(&xid).copied().unwrap_or(false)
     }
 
-    /// `pages`: by logical page, then version.
-    fn judge(pages: &[Found], cycle: Cycle) -> Self {
-        let mut fates = Self(IntMap::default());
+    /// Y3: those that a later restart might judge otherwise, because a record of theirs is in a block that was open, or is missing;
+    /// `dead` are such of an earlier restart, of which nothing may be readable now.
+    fn doubtful<N: Nand>(&self, core: &Core<N>, pages: &[Found], dead: &[Xid]) -> Vec<(Xid, bool)> {
+        let is_in_doubt =
+            |found: &&Found| !core.is_sealed(core.geometry.block_of(found.pba)) || !self.is_committed(found.meta.xid);
+        let mut xids: Vec<Xid> = pages.iter().filter(is_in_doubt).map(|found| found.meta.xid).collect();
+        xids.extend_from_slice(dead);
+        xids.sort_unstable();
+        xids.dedup();
+        xids.into_iter().map(|xid| (xid, self.is_committed(xid))).collect()
+    }
+
+    /// `pages`: by logical page, then version. `told`: what an earlier restart has decided.
+    fn judge(pages: &[Found], cycle: Cycle, told: IntMap<Xid, bool>) -> Self {
+        let mut fates = Self(told);
         for versions in pages.chunk_by(|a, b| a.meta.lba == b.meta.lba) {
             match cycle {
                 Cycle::Scc => {

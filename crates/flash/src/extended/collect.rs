@@ -38,9 +38,7 @@ impl<N: Nand> Protocol<N> for Tables {
                 return;
             }
             Kind::Verdict => {
-                for pba in self.outcomes.iter_mut().filter(|pba| **pba == from) {
-                    *pba = to;
-                }
+                self.outcomes.moved(from, to);
                 return;
             }
             Kind::Data | Kind::Summary => {}

@@ -26,6 +26,7 @@ use slots::{Range, Shape, Slot};
 use crate::buffer::Buffer;
 use crate::error::{FlashError, Result};
 use crate::flag::Mode;
+use crate::ftl::outcome::Outcomes;
 use crate::ftl::spare::{Flag, Kind, Link, META_BYTES};
 use crate::ftl::{Core, FtlConfig};
 use crate::hash::IntMap;
@@ -120,7 +121,7 @@ struct Tables {
     older: IntMap<Lba, Vec<Pba>>,
     /// Flags programmed since the mount, which no power cut can have left unstable.
     stable: IntMap<Pba, ()>,
-    outcomes: Vec<Pba>,
+    outcomes: Outcomes,
     just_copied: Vec<Pba>,
 }
 

@@ -1,11 +1,9 @@
 //! Restart of an extended store (algorithm 3).
 //!
 //! Flags that were being programmed when power failed may read one way now and the other way next time. So what this restart decides
-//! about transactions that may have been running is written into an *outcome page* before anything else, and then every page with
-//! pending records of theirs is written again without any. In between, the blocks
-//! that were open are emptied and erased.
-//!
-//! An outcome page holds a count (4 bytes), then by transaction its number and 1 if it is committed, else 0 (4 bytes each).
+//! about transactions that may have been running is written into an outcome page before anything else (see [`crate::ftl::outcome`]), and
+//! then every page with pending records of theirs is written again without any. In between, the blocks that were open are emptied and
+//! erased.
 
 use super::slots::{Shape, Slot};
 use super::{ExtendedConfig, ExtendedStore, Own, Tables};
@@ -15,7 +13,8 @@ use crate::error::{FlashError, Result};
 use crate::flag::Mode;
 use crate::ftl::Core;
 use crate::ftl::mount::{Found, Mounted, finish, mount};
-use crate::ftl::spare::{Flag, Kind, Meta};
+use crate::ftl::outcome::Outcomes;
+use crate::ftl::spare::{Flag, Kind};
 use crate::hash::IntMap;
 use crate::log::{Log, LogRecord, RecordKind};
 use crate::nand::{NO_PBA, Nand, Pba};
@@ -37,22 +36,20 @@ pub(super) fn open<N: Nand>(nand: N, config: ExtendedConfig) -> Result<ExtendedS
         slots: IntMap::default(),
         older: IntMap::default(),
         stable: IntMap::default(),
-        outcomes: Vec::new(),
+        outcomes: Outcomes::default(),
         just_copied: Vec::new(),
     };
     let records = tables.log.read(&mut core, &mounted)?;
     read_slots(&mut core, &mut tables, &mut mounted)?;
-    let told = read_outcomes(&mut core, &mut tables, &mounted)?;
+    let (outcomes, told) = Outcomes::read(&mut core, &mounted)?;
+    tables.outcomes = outcomes;
     let fates = judge(&tables, &records, &told);
     let highest = fates.keys().chain(told.keys()).copied().chain(records.iter().map(|r| r.xid)).max().unwrap_or(0);
     let low = mounted.low;
     let is_recent = |xid: Xid| xid >= low || told.contains_key(&xid);
     core.low = low.min(highest + 1);
-    write_outcomes(
-        &mut core,
-        &mut tables,
-        fates.iter().filter(|(xid, _)| is_recent(**xid)).map(|(x, f)| (*x, *f)).collect(),
-    )?;
+    let recent = fates.iter().filter(|(xid, _)| is_recent(**xid)).map(|(xid, fate)| (*xid, *fate)).collect();
+    tables.outcomes.write(&mut core, recent)?;
     let settle = place(&mut core, &mut tables, &mounted, &fates, is_recent);
     // Only now is it certain what was committed: a log page that could not be read is gone for good. What follows writes versions that
     // are newer than the changes which such a page might have told of (E4).
@@ -81,9 +78,7 @@ pub(super) fn open<N: Nand>(nand: N, config: ExtendedConfig) -> Result<ExtendedS
         store.checkpoint()?;
         store.noted.clear();
     }
-    for pba in std::mem::take(&mut store.tables.outcomes) {
-        store.core.kill(pba);
-    }
+    store.tables.outcomes.drop_all(&mut store.core);
     store.core.low = store.next_xid;
     finish(&mut store.core, &mut store.tables)?;
     Ok(store)
@@ -142,50 +137,6 @@ fn judge(tables: &Tables, records: &[LogRecord], told: &IntMap<Xid, bool>) -> In
         }
     }
     fates
-}
-
-fn read_outcomes<N: Nand>(core: &mut Core<N>, tables: &mut Tables, mounted: &Mounted) -> Result<IntMap<Xid, bool>> {
-    let mut told = IntMap::default();
-    let mut data = vec![0; core.page_bytes()];
-    // The newest come last and win.
-    for found in &mounted.verdicts {
-        match core.read(found.pba, &mut data) {
-            Ok(_) => {}
-            Err(FlashError::Unreadable(_)) => continue,
-            Err(error) => return Err(error),
-        }
-        core.revive(found.pba);
-        tables.outcomes.push(found.pba);
-        let word = |at: usize| u32::from_le_bytes([data[at], data[at + 1], data[at + 2], data[at + 3]]);
-        let count = word(0) as usize;
-        if count > (data.len() - 4) / 8 {
-            return Err(FlashError::Corrupt(format!("outcome page {} claims {count} transactions", found.pba)));
-        }
-        for index in 0..count {
-            told.insert(word(4 + index * 8), word(8 + index * 8) == 1);
-        }
-    }
-    Ok(told)
-}
-
-fn write_outcomes<N: Nand>(core: &mut Core<N>, tables: &mut Tables, mut fates: Vec<(Xid, bool)>) -> Result<()> {
-    fates.sort_unstable();
-    let old = std::mem::take(&mut tables.outcomes);
-    for chunk in fates.chunks((core.page_bytes() - 4) / 8) {
-        let mut data = vec![0xff; core.page_bytes()];
-        data[..4].copy_from_slice(&(chunk.len() as u32).to_le_bytes());
-        for ((xid, fate), out) in chunk.iter().zip(data[4..].chunks_exact_mut(8)) {
-            out[..4].copy_from_slice(&xid.to_le_bytes());
-            out[4..].copy_from_slice(&u32::from(*fate).to_le_bytes());
-        }
-        let mut meta = Meta { kind: Kind::Verdict, ..Meta::data(u32::MAX, 0, 0) };
-        let pba = core.write(None, &mut meta, &data, &[])?;
-        tables.outcomes.push(pba);
-    }
-    for pba in old {
-        core.kill(pba);
-    }
-    Ok(())
 }
 
 /// Lines 2 to 5 of algorithm 3: the newest version of each page, and those below that it needs. Returns the pages to be settled.

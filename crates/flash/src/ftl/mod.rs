@@ -12,6 +12,7 @@
 
 pub mod collect;
 pub mod mount;
+pub(crate) mod outcome;
 pub mod spare;
 
 use std::collections::VecDeque;
