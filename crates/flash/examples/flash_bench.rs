@@ -1,8 +1,9 @@
 //! `make flash-bench`: the paper's figures from a TPC-C trace; tables in Markdown, and drawings.
 //!
-//! `cargo run --release -p ledgerstone-flash --example flash_bench -- small|medium|full [comparison|aborts|max-c|sizes|buffers|write-through] [DIR]`
+//! `cargo run --release -p ledgerstone-flash --example flash_bench -- small|medium|full [all|plain|comparison|aborts|max-c|sizes|buffers|write-through] [DIR]`
 
 use std::path::Path;
+use std::time::Instant;
 
 use ledgerstone_flash::evaluate::{self, Figure, Size};
 
@@ -15,6 +16,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         _ => Size::small(),
     };
     let figures = match argument(1) {
+        Some("plain") => Vec::new(),
         Some("comparison") => vec![Figure::Comparison],
         Some("aborts") => vec![Figure::Aborts],
         Some("max-c") => vec![Figure::MaxC],
@@ -26,8 +28,19 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     };
     let trace = evaluate::record(&size, 1)?;
+    if matches!(argument(1), None | Some("all" | "plain")) {
+        println!("{}", evaluate::plain_layer(&size, &trace)?);
+    }
     for figure in figures {
-        let experiment = figure.run(&size, &trace, &mut |_, _, _| {})?;
+        let began = Instant::now();
+        let mut last = String::new();
+        let experiment = figure.run(&size, &trace, &mut |what, done, of| {
+            let tenth = format!("{what}: {} of 10", done * 10 / of.max(1));
+            if tenth != last {
+                eprintln!("{:6.0} s  {tenth}", began.elapsed().as_secs_f64());
+                last = tenth;
+            }
+        })?;
         println!("{}", experiment.table());
         if let Some(dir) = argument(2) {
             std::fs::create_dir_all(dir)?;

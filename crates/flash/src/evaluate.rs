@@ -7,13 +7,13 @@ use std::path::Path;
 
 use crate::error::Result;
 use crate::nand::Geometry;
-use crate::plot;
-use crate::protocol::Protocol;
+use crate::protocol::{Config, Protocol};
 use crate::replay::{Measured, Setup, paper_device, replay};
 use crate::rng::Rng;
 use crate::tpcc::pages::{MemoryPages, Recorder};
 use crate::tpcc::{self, Layout, Mix, Outcome, Scale};
 use crate::trace::Trace;
+use crate::{plain, plot};
 
 /// How large an evaluation is.
 #[derive(Clone, Copy, Debug)]
@@ -102,6 +102,30 @@ pub fn record(size: &Size, seed: u64) -> Result<Trace> {
     Ok(trace)
 }
 
+/// The plain translation layer under a trace, pass by pass, as a table in Markdown.
+///
+/// # Errors
+/// Those of [`plain::passes`].
+pub fn plain_layer(size: &Size, trace: &Trace) -> Result<String> {
+    let config = Config::new(Protocol::Wal);
+    let passes = plain::passes(size.geometry, config.ftl, config.buffer_pages, trace, 3)?;
+    let mut text =
+        "| pass | pages written | different pages | copied/block | collection share | of writes alone |\n".to_string();
+    text.push_str("| --- | --- | --- | --- | --- | --- |\n");
+    for (index, pass) in passes.iter().enumerate() {
+        text.push_str(&format!(
+            "| {} | {} | {} | {:.1} | {:.3} | {:.3} |\n",
+            index + 1,
+            pass.pages_written,
+            pass.pages_touched,
+            pass.copied_per_block,
+            pass.collection_share,
+            pass.collection_share_of_writes
+        ));
+    }
+    Ok(text)
+}
+
 /// Runs of one experiment: by protocol and by the value on the horizontal axis.
 #[derive(Clone, Debug, Default)]
 pub struct Experiment {
@@ -144,14 +168,14 @@ impl Experiment {
     /// Everything as a table in Markdown.
     pub fn table(&self) -> String {
         let mut text = format!(
-            "| {} | protocol | committed/s | execution ms | commit ms | restarts | collection share | collection ms/commit | copied/block | late | pages written | flags moved | log pages | recovery ms | tables MB | chip op/s |\n",
+            "| {} | protocol | committed/s | execution ms | commit ms | restarts | collection share | collection ms/commit | copied/block | late | pages written | flags moved | log pages | recovery ms | tables MB | pages read | busy | chip op/s |\n",
             self.axis
         );
-        text.push_str(&"| --- ".repeat(16));
+        text.push_str(&"| --- ".repeat(18));
         text.push_str("|\n");
         for (x, protocol, m) in &self.runs {
             text.push_str(&format!(
-                "| {x} | {} | {:.1} | {:.2} | {:.2} | {:.3} | {:.3} | {:.3} | {:.2} | {:.2} | {} | {} | {} | {:.1} | {:.2} | {:.1} M |\n",
+                "| {x} | {} | {:.1} | {:.2} | {:.2} | {:.3} | {:.3} | {:.3} | {:.2} | {:.2} | {} | {} | {} | {:.1} | {:.2} | {} | {:.2} | {:.1} M |\n",
                 protocol.name(),
                 m.throughput(),
                 m.execution_ms,
@@ -166,6 +190,8 @@ impl Experiment {
                 m.log_pages,
                 m.recovery_ms,
                 m.table_bytes as f64 / 1e6,
+                m.pages_read,
+                m.busy_share,
                 m.chip_operations as f64 / m.real_seconds.max(1e-9) / 1e6,
             ));
         }

@@ -216,6 +216,7 @@ impl MemoryNand {
         let busy = &mut self.busy_until[first..first + lanes];
         let start = busy.iter().copied().fold(self.now_ns, u64::max);
         busy.fill(start + duration_ns);
+        self.stats.busy_ns += duration_ns * lanes as u64;
         self.now_ns = start + duration_ns;
     }
 
@@ -227,6 +228,7 @@ impl MemoryNand {
         let busy = &mut self.busy_until[(unit * lanes + pba % lanes) as usize];
         let start = self.now_ns.max(*busy);
         *busy = start + duration_ns;
+        self.stats.busy_ns += duration_ns;
         self.now_ns = start + duration_ns;
     }
 

@@ -10,8 +10,11 @@
 //! This module knows no logical pages, transactions or protocols.
 
 pub mod ecc;
+pub mod exercise;
 pub mod file;
 pub mod memory;
+#[cfg(target_os = "linux")]
+pub mod mtd;
 
 use crate::error::{FlashError, Result};
 
@@ -151,6 +154,8 @@ pub struct NandStats {
     pub partials: u64,
     /// Blocks erased.
     pub erases: u64,
+    /// Time that chips were busy, all of them added up; stands still where time is real.
+    pub busy_ns: u64,
 }
 
 impl NandStats {

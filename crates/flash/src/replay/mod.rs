@@ -110,6 +110,10 @@ pub struct Measured {
     pub recovery_ms: f64,
     /// Tables beside the buffer, in bytes (table 3).
     pub table_bytes: u64,
+    /// Pages read for clients.
+    pub pages_read: u64,
+    /// Of the time measured, the part that a chip was busy, on average.
+    pub busy_share: f64,
     /// Operations of single chips.
     pub chip_operations: u64,
     /// Seconds of real time that it took, filling the device not counted.
@@ -214,6 +218,9 @@ pub fn replay(setup: &Setup, trace: &Trace, progress: &mut dyn FnMut(u64, u64)) 
         log_pages: end.log_pages - start.log_pages,
         recovery_ms,
         table_bytes,
+        pages_read: end.ftl.pages_read - start.ftl.pages_read,
+        busy_share: (end.busy_ns - start.busy_ns) as f64
+            / ((end.now_ns - start.now_ns).max(1) * u64::from(setup.geometry.units * lanes)) as f64,
         chip_operations,
         real_seconds,
     })
@@ -241,6 +248,7 @@ struct Totals {
 
 struct Mark {
     now_ns: u64,
+    busy_ns: u64,
     totals: Totals,
     ftl: FtlStats,
     log_pages: u64,
@@ -299,8 +307,9 @@ impl<'a> Run<'a> {
     }
 
     fn mark(&self) -> Mark {
-        let log_pages = self.pages.store.log_pages();
-        Mark { now_ns: self.latest_ns, totals: self.totals, ftl: self.pages.store.core().stats, log_pages }
+        let core = self.pages.store.core();
+        let (busy_ns, log_pages) = (core.nand.stats().busy_ns, self.pages.store.log_pages());
+        Mark { now_ns: self.latest_ns, busy_ns, totals: self.totals, ftl: core.stats, log_pages }
     }
 
     /// One step of the client whose time is earliest.

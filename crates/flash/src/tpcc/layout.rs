@@ -1,8 +1,8 @@
 //! Where each row lies: every table is a range of pages with rows of one size, ordered by key.
 //!
 //! Y1. A row never crosses a page; a page holds rows of one table only.
-//! Y2. The rows that every transaction of a warehouse or district changes have a page each, so that locks on pages do not make all
-//!     transactions wait for one page.
+//! Y2. Rows are packed, as a database's heap does: all warehouses of a small database share a page, and locks on pages make their
+//!     transactions wait for each other.
 
 use super::Pages;
 use crate::error::{FlashError, Result};
@@ -101,13 +101,11 @@ impl Layout {
         ];
         let mut regions = Vec::new();
         let mut first = 0;
-        let alone = [Table::Warehouse, Table::District, Table::NewOrderHead];
-        for (index, (row_bytes, rows)) in tables.into_iter().enumerate() {
-            let fit = page_bytes as u32 / row_bytes;
-            if fit == 0 {
+        for (row_bytes, rows) in tables {
+            let rows_per_page = page_bytes as u32 / row_bytes;
+            if rows_per_page == 0 {
                 return Err(FlashError::TooLong { len: row_bytes as usize, max: page_bytes });
             }
-            let rows_per_page = if alone.iter().any(|table| *table as usize == index) { 1 } else { fit };
             let pages = rows.div_ceil(rows_per_page);
             regions.push(Region { first, row_bytes, rows_per_page, pages });
             first += pages;
