@@ -12,6 +12,7 @@
 #   make flash-crash ROUNDS=1000000   power cuts over the protocols on raw flash
 #   make flash-models         every short script with every power cut on raw flash
 #   make flash-demo           a bank on a flash image, killed and audited, under each protocol; then all beside each other, with plots
+#   make flash-nandsim        the MTD back end on the kernel's NAND simulator in an emulated machine; skipped where that cannot be had
 #   make flash-bench          the paper's figures from TPC-C with 20 warehouses, on an eighth of its device
 #   make flash-bench-full     the same on all 32 GB
 #   make bench                every figure of docs/benchmarks.md, measured again
@@ -40,7 +41,7 @@ export CARGO_TERM_COLOR ?= never
 # With the bugs that can be planted, and none of them planted unless it is asked for: one build for all campaigns.
 SIM := cargo run --quiet --profile campaign -p ledgerstone-sim --features planted --
 
-.PHONY: help demo test crash faults media planted histories loom fuzz bench probe deny data release install clean flash-crash port-kills port-net port-bench
+.PHONY: help demo test crash faults media planted histories loom fuzz bench probe deny data release install clean flash-crash flash-models flash-demo flash-nandsim flash-bench flash-bench-full port-kills port-net port-bench
 
 help:
 	@sed -n 's/^#   \(make .*\)/\1/p' Makefile
@@ -84,6 +85,10 @@ flash-demo:
 	@scripts/need.sh rust
 	@scripts/one.sh "flash demo: bank" cargo run --quiet --release -p ledgerstone-flash --example flash_demo
 	@scripts/one.sh "flash demo: the protocols beside each other (plots in target/flash)" cargo run --quiet --release -p ledgerstone-flash --example flash_bench -- small comparison target/flash
+
+flash-nandsim:
+	@scripts/need.sh rust
+	@scripts/one.sh "flash on nandsim" scripts/flash-nandsim.sh
 
 flash-bench:
 	@scripts/need.sh rust
