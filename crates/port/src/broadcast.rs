@@ -12,7 +12,8 @@
 //!    :  of each reader r, a word for each writer w: cursor, the messages of w that r is done with
 //!    :  rings, one for each writer:
 //!       0  tail       messages written
-//!       8  slots:     0  sequence and length, 1  type, version, processor, flags: as in a lane (`ring.rs`)
+//!       8  slots:     0  sequence and length; 2^32 - 1 while it is written
+//!                     1  type, version, processor, flags: as in a lane (`ring.rs`)
 //!                     2  xid     3, 4  address of the sender     5  payload
 //! ```
 //!
@@ -44,6 +45,9 @@ const CURSORS: usize = ABOUT + PLACES * LINE_WORDS;
 const RINGS: usize = CURSORS + PLACES * PLACES;
 /// Xid and address, before the payload proper.
 const ENVELOPE_WORDS: usize = 3;
+
+/// First word of a slot while it is written: what no message has, whatever its sequence.
+const BEING_WRITTEN: u64 = u32::MAX as u64;
 
 const GROUPS: usize = 0;
 const FILTER: usize = 1;
@@ -107,7 +111,7 @@ impl Writer {
         let mut tail = ring[0].load(Ordering::Acquire); // Pairs with the Release in `publish` of who was here before.
         for _ in 0..shape.slot_count() {
             let first = ring[shape.slot(tail)].load(Ordering::Acquire); // As above.
-            if (first >> 32) as u32 != tail.wrapping_add(1) as u32 {
+            if (first >> 32) as u32 != tail.wrapping_add(1) as u32 || first == BEING_WRITTEN {
                 break;
             }
             tail = tail.wrapping_add(1);
@@ -157,11 +161,9 @@ impl Writer {
     /// Writes a message into the free slot and shows it to all readers.
     #[inline]
     pub(crate) fn publish(&mut self, words: &[AtomicU64], header: Header, envelope: Envelope, bytes: &[u8]) {
+        self.begin(words);
         let ring = &words[ring_words(self.shape, self.place)];
         let slot = self.shape.slot(self.tail);
-        // Nobody takes half of the old message with half of the new one for whole (M3).
-        ring[slot].store(0, Ordering::Relaxed);
-        fence(Ordering::Release); // Pairs with the fence(Acquire) in `Reader::peek`.
         ring[slot + 1].store(header.second_word(), Ordering::Relaxed); // Released, with all below, by the last store.
         ring[slot + SLOT_HEADER_WORDS].store(envelope.xid, Ordering::Relaxed);
         ring[slot + SLOT_HEADER_WORDS + 1].store(envelope.from as u64, Ordering::Relaxed);
@@ -171,6 +173,14 @@ impl Writer {
         let first = u64::from(self.tail as u32) << 32 | u64::from(header.len);
         ring[slot].store(first, Ordering::Release); // Pairs with the Acquire in `Reader::peek`.
         ring[0].store(self.tail, Ordering::Release); // Pairs with the Acquire in `Reader::enter`.
+    }
+
+    /// From now on nobody takes half of the old message with half of the new one for whole (M3).
+    #[inline]
+    fn begin(&self, words: &[AtomicU64]) {
+        let slot = ring_words(self.shape, self.place).start + self.shape.slot(self.tail);
+        words[slot].store(BEING_WRITTEN, Ordering::Relaxed);
+        fence(Ordering::Release); // Pairs with the fence(Acquire) in `Reader::peek`.
     }
 
     /// After publishing: the sleeping readers that may be in the group, as bits; they are to be woken.
@@ -272,7 +282,7 @@ impl Reader {
         let slot = self.shape.slot(position);
         let first = ring[slot].load(Ordering::Acquire); // Pairs with the Release in `Writer::publish`.
         let ahead = ((first >> 32) as u32).wrapping_sub(position.wrapping_add(1) as u32);
-        if ahead != 0 {
+        if ahead != 0 || first == BEING_WRITTEN {
             return self.peek_elsewhere(words, writer, first, ahead);
         }
         let header = Header::from_words(first, ring[slot + 1].load(Ordering::Relaxed)); // Acquired above, as all below.
@@ -303,9 +313,8 @@ impl Reader {
     /// Not the expected message: none yet, or later ones already.
     #[inline]
     fn peek_elsewhere(&mut self, words: &[AtomicU64], writer: usize, first: u64, ahead: u32) -> Result<Look, Broken> {
-        // A slot holds 0 while it is written, and until it is written first; and else, if nothing was lost, what was
-        // written one round ago.
-        if first == 0 || ahead == self.shape.slot_count().wrapping_neg() {
+        // A slot holds 0 until it is written first; and else, if nothing was lost, what was written one round ago.
+        if first == 0 || first == BEING_WRITTEN || ahead == self.shape.slot_count().wrapping_neg() {
             return Ok(Look::Nothing);
         }
         let position = self.positions[writer];
@@ -333,7 +342,7 @@ impl Reader {
             let position = self.positions[*writer];
             let slot = ring_words(self.shape, *writer).start + self.shape.slot(position);
             let first = words[slot].load(Ordering::Relaxed); // Only counted, not read.
-            (first >> 32) as u32 == position.wrapping_add(1) as u32
+            (first >> 32) as u32 == position.wrapping_add(1) as u32 && first != BEING_WRITTEN
         };
         self.writers(words).filter(is_waiting).count()
     }
@@ -433,6 +442,24 @@ mod tests {
             assert_eq!(take(&words, &mut reader, 0).as_deref(), Some("after"), "{round}");
             assert_eq!(take(&words, &mut reader, 0), None, "{round}");
             reader.enter(&words, 0, 0);
+        }
+    }
+
+    #[test]
+    fn a_message_is_no_message_while_it_is_written_though_sequences_begin_again() {
+        let (words, shape) = ground(4);
+        words[ring_words(shape, 0).start].store((1 << 32) - 3, Ordering::Relaxed);
+        let mut writer = Writer::new(&words, shape, 0);
+        let mut reader = Reader::new(&words, shape, 1, false);
+        reader.enter(&words, 1, u64::MAX);
+        // Empty ones: their first word is the sequence alone, and one of these is 0.
+        for round in 0..10 {
+            assert!(writer.has_room(&words));
+            writer.begin(&words);
+            assert_eq!((take(&words, &mut reader, 0), reader.waiting(&words)), (None, 0), "{round}");
+            publish(&words, &mut writer, 7, "");
+            assert_eq!(reader.waiting(&words), 1, "{round}");
+            assert_eq!(take(&words, &mut reader, 0).as_deref(), Some(""), "{round}");
         }
     }
 

@@ -11,7 +11,7 @@ use crate::address::{Address, Instance, ServerType, Xid};
 use crate::broadcast::{self, PLACES};
 use crate::credentials::Credentials;
 use crate::error::{OpenError, SystemError};
-use crate::host::{Host, Lease, seqpacket};
+use crate::host::{BACKLOG, Host, Lease, seqpacket};
 use crate::keeper::{self, Watch, Watched};
 use crate::link::{self, Answer, PACKET_BYTES, Status};
 use crate::memory::Mapping;
@@ -163,11 +163,11 @@ fn ask(path: &Path) -> Result<Option<(OwnedFd, Mapping, Shape)>, OpenError> {
     let mut bytes = [0; PACKET_BYTES];
     let Ok((len, mut descriptors)) = link::receive(&socket, &mut bytes, RecvFlags::empty()) else { return Ok(None) };
     let (Some(answer), Some(file)) = (Answer::from_bytes(&bytes[..len]), descriptors.pop()) else { return Ok(None) };
-    let payload_max = 1 << 20;
-    if answer.status != Status::Yes || !answer.buffer_count.is_power_of_two() || answer.buffer_bytes > payload_max {
+    let Some(shape) =
+        Shape::of_stranger(answer.buffer_count, answer.buffer_bytes).filter(|_| answer.status == Status::Yes)
+    else {
         return Ok(None);
-    }
-    let shape = Shape::new(answer.buffer_count, answer.buffer_bytes);
+    };
     let memory = Mapping::attach(&file, PLACES, broadcast::words(shape), true)?;
     Ok(Some((file, memory, shape)))
 }
@@ -187,7 +187,9 @@ impl Watched for Doorman {
 
     fn ready(&self) -> bool {
         use rustix::net::SocketFlags;
-        while let Ok(peer) = rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+        for _ in 0..BACKLOG {
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            let Ok(peer) = rustix::net::accept_with(&self.socket, flags) else { break };
             let may_have = Credentials::of_peer(&peer).is_ok_and(|peer| self.access.allows(peer));
             let answer = Answer {
                 status: if may_have { Status::Yes } else { Status::Refused },

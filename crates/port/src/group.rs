@@ -16,6 +16,7 @@ use crate::inbox::Losses;
 use crate::lane::ANSWER_WITHIN;
 use crate::net::{self, PassageSender};
 use crate::options::{Wait, WhenFull};
+use crate::poller;
 use crate::port::Port;
 use crate::ring::{Broken, CPU_UNKNOWN, Header};
 use crate::sender::Patience;
@@ -183,7 +184,7 @@ impl Relay {
                 while bell.load(Ordering::Relaxed) == bell::ASLEEP {
                     futex::sleep(bell, Duration::from_nanos(NAP_NS_MAX));
                 }
-                let _ = rustix::io::write(&event, &1u64.to_ne_bytes()); // Full is readable too.
+                poller::signal(&event);
             }
         };
         std::thread::Builder::new().name("port-group-relay".into()).spawn(body).ok()?;

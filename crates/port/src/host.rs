@@ -19,8 +19,8 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// Connections that may wait to be accepted.
-const BACKLOG: i32 = 128;
+/// Connections that may wait to be accepted, and are accepted before others have their turn.
+pub(crate) const BACKLOG: i32 = 128;
 
 /// One site on this host: where its ports meet. Cheap to clone.
 #[derive(Clone)]

@@ -12,6 +12,7 @@ use crate::listener::{LANE_BELL, OWNER_BELL};
 use crate::memory::Mapping;
 use crate::options::Wait;
 use crate::pages::{FLAG_PAGE, Offer};
+use crate::poller;
 use crate::ring::{Broken, CPU_UNKNOWN, Header, SETTLED, SLOT_HEADER_WORDS, STATE, Shape, Writer};
 use crate::sender::Patience;
 use crate::typed::Kind;
@@ -114,9 +115,9 @@ impl LaneSender {
         answer_within: Duration,
     ) -> Result<LaneSender, ConnectError> {
         let (socket, answer, descriptors) = LaneSender::ask(path, Hello { from }, to, answer_within)?;
-        let shape = Shape::new(answer.buffer_count.max(1).next_power_of_two(), answer.buffer_bytes);
-        let [lane, control, event] =
-            <[OwnedFd; 3]>::try_from(descriptors).map_err(|_| ConnectError::Version { address: to })?;
+        let strange = ConnectError::Version { address: to };
+        let Some(shape) = Shape::of_stranger(answer.buffer_count, answer.buffer_bytes) else { return Err(strange) };
+        let Ok([lane, control, event]) = <[OwnedFd; 3]>::try_from(descriptors) else { return Err(strange) };
         let memory = Mapping::attach(&lane, 1, shape.words(), true)?;
         let control = Mapping::attach(&control, 1, 0, true)?;
         let link = Arc::new(Link {
@@ -348,9 +349,7 @@ impl LaneSender {
     fn wake(&self, waking: Waking) {
         match waking {
             Waking::Futex => futex::wake(self.control.bell(OWNER_BELL)),
-            Waking::Descriptor => {
-                let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes()); // Full is readable too.
-            }
+            Waking::Descriptor => poller::signal(&self.event),
         }
     }
 
@@ -440,5 +439,52 @@ impl LaneSender {
         let slot = self.writer.payload() - SLOT_HEADER_WORDS;
         let sequence = if at == 0 { self.writer.sequence() << 32 } else { 0 };
         words[(slot + at) % words.len()].store(sequence | value, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::address::{Instance, ServerInstance, ServerType, Site};
+    use crate::link::Status;
+    use crate::options::PortOptions;
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+    #[test]
+    fn who_silences_the_bell_delays_an_event_loop_no_longer_than_a_sleep() {
+        let directory = tempfile::tempdir().unwrap();
+        let host = Host::at(directory.path(), Site(1)).unwrap();
+        let name = host.address(Instance(0), ServerType(1), ServerInstance(0));
+        let mut port = host.open_port(name, PortOptions::default()).unwrap();
+        let mut sender = LaneSender::connect(&host, name, name, ANSWER_WITHIN).unwrap();
+        assert!(port.prepare_poll());
+        bell::awake(sender.control.bell(OWNER_BELL));
+        sender.send(Kind::default(), b"x", Patience::None).unwrap();
+        let mut fds = [PollFd::new(&port, PollFlags::IN)];
+        assert_eq!(poll(&mut fds, Some(&Timespec { tv_sec: 60, tv_nsec: 0 })), Ok(1));
+        assert!(port.try_receive().is_some());
+    }
+
+    #[test]
+    fn an_owner_that_answers_what_none_answers_is_another_version() {
+        let directory = tempfile::tempdir().unwrap();
+        let to = Address::port(Instance(0), ServerType(1), ServerInstance(0), Site(1));
+        let answers = [(0, 48), (3, 48), (1 << 31, 48), (u32::MAX, 48), (4, 0), (4, u32::MAX)];
+        for (no, (buffer_count, buffer_bytes)) in answers.into_iter().enumerate() {
+            let path = directory.path().join(no.to_string());
+            let listener = seqpacket().unwrap();
+            rustix::net::bind(&listener, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+            rustix::net::listen(&listener, 1).unwrap();
+            let owner = std::thread::spawn(move || {
+                let socket = rustix::net::accept(&listener).unwrap();
+                link::receive(&socket, &mut [0; PACKET_BYTES], RecvFlags::empty()).unwrap();
+                let (file, _memory) = Mapping::create("test", 1, 8).unwrap();
+                let answer = Answer { status: Status::Yes, buffer_count, buffer_bytes, may_drop: false };
+                link::send(&socket, &answer.to_bytes(), &[file.as_fd(); 3]).unwrap();
+            });
+            let answer = LaneSender::connect_at(to, to, &path, ANSWER_WITHIN);
+            assert!(matches!(answer, Err(ConnectError::Version { .. })), "{buffer_count} {buffer_bytes}");
+            owner.join().unwrap();
+        }
     }
 }

@@ -8,23 +8,26 @@ use crate::address::{Address, ServerType};
 use crate::credentials::Credentials;
 use crate::error::SystemError;
 use crate::futex;
+use crate::host::BACKLOG;
 use crate::keeper::{self, Watch, Watched};
 use crate::lane::{CARRIED_BYTES, FLAG_CARRIED};
 use crate::link::{self, Answer, Hello, PACKET_BYTES, Status};
 use crate::memory::Mapping;
 use crate::options::{Access, PortOptions, WhenFull};
 use crate::pages::{Incoming, Offer};
+use crate::poller::Poller;
 use crate::ring::{Header, Shape};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::net::RecvFlags;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The bell in a lane: its sender sleeps on it for room.
 pub(crate) const LANE_BELL: usize = 0;
-/// How many different pages one sender may offer.
+/// How many different pages one sender may offer, and their bytes together: addresses of ours are a thing to run out of.
 const PAGES_MAX: usize = 64;
+const PAGES_BYTES_MAX: u64 = 1 << 40;
 /// The bell in a port's control file: its owner sleeps on it for messages.
 pub(crate) const OWNER_BELL: usize = 0;
 
@@ -36,10 +39,12 @@ pub(crate) struct Shared {
     pub(crate) control: Mapping,
     control_file: OwnedFd,
     /// Readable when the owner, having said that it polls, has something to look at.
-    pub(crate) event: OwnedFd,
+    pub(crate) poller: Arc<Poller>,
     /// Lanes that the owner has not fetched yet, and how many there ever were.
     arrived: Mutex<Vec<Arc<Lane>>>,
     pub(crate) arrivals: AtomicU32,
+    /// Lanes that are still there, of senders that are too and of those that left messages.
+    lane_count: Arc<AtomicUsize>,
     /// Everything the keeper watches for this port.
     connections: Mutex<Connections>,
 }
@@ -54,6 +59,10 @@ struct Connections {
 /// One sender's buffers, as the receiver sees them.
 pub(crate) struct Lane {
     pub(crate) memory: Mapping,
+    /// What the sender makes readable for an owner that polls.
+    event: OwnedFd,
+    poller: Arc<Poller>,
+    lane_count: Arc<AtomicUsize>,
     pub(crate) from: Address,
     pub(crate) peer: Credentials,
     /// It may say that a message comes from another site: the network's process, of our own user or root.
@@ -69,8 +78,6 @@ pub(crate) struct Lane {
 impl Shared {
     pub(crate) fn new(address: Address, options: PortOptions) -> Result<Arc<Shared>, SystemError> {
         let (control_file, control) = Mapping::create("ledgerstone-port", 1, 0)?;
-        let flags = rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK;
-        let event = rustix::event::eventfd(0, flags).map_err(|error| SystemError::new("eventfd", error))?;
         let shape = Shape::new(options.buffer_count, options.buffer_bytes);
         Ok(Arc::new(Shared {
             address,
@@ -78,9 +85,10 @@ impl Shared {
             shape,
             control,
             control_file,
-            event,
+            poller: Arc::new(Poller::new()?),
             arrived: Mutex::default(),
             arrivals: AtomicU32::new(0),
+            lane_count: Arc::default(),
             connections: Mutex::default(),
         }))
     }
@@ -146,7 +154,9 @@ impl Watched for Listener {
 
     fn ready(&self) -> bool {
         use rustix::net::SocketFlags;
-        while let Ok(socket) = rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+        for _ in 0..BACKLOG {
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            let Ok(socket) = rustix::net::accept_with(&self.socket, flags) else { break };
             // Who connects and says nothing takes a place too, so that there is a bound on all of them.
             if self.port.connection_count() > 2 * self.port.options.senders_max as usize {
                 continue;
@@ -219,12 +229,12 @@ impl Connection {
     fn accept_pages(&self, lane: &Lane, bytes: &[u8], files: &[OwnedFd]) -> Option<()> {
         let offer = Offer::from_bytes(bytes)?;
         let [pages, holders] = files else { return None };
-        let incoming = Arc::new(Incoming::map(offer, pages, holders).ok()?);
         let mut known = lane.pages.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= PAGES_MAX {
+        let bytes: u64 = known.iter().map(|pages| pages.bytes()).sum();
+        if known.len() >= PAGES_MAX || bytes + offer.bytes() > PAGES_BYTES_MAX {
             return None;
         }
-        known.push(incoming);
+        known.push(Arc::new(Incoming::map(offer, pages, holders).ok()?));
         link::send(&self.socket, &Answer::no(Status::Yes).to_bytes(), &[]).ok()
     }
 
@@ -233,10 +243,14 @@ impl Connection {
         let hello = Hello::from_bytes(bytes)?;
         let peer = Credentials::of_peer(&self.socket).ok()?;
         let port = &self.port;
+        let senders_max = port.options.senders_max as usize;
+        // Who is gone and has left messages does not count, but there is a bound on them too: a hostile one could hang up
+        // and go on writing, again and again.
+        let has_many_lanes = port.lane_count.load(Ordering::Relaxed) >= 2 * senders_max;
         // This connection and the listener are in the map too.
         let status = if !port.options.access.allows(peer) {
             Status::Refused
-        } else if port.connection_count() > port.options.senders_max as usize + 1 {
+        } else if port.connection_count() > senders_max + 1 || has_many_lanes {
             Status::SendersExhausted
         } else {
             Status::Yes
@@ -246,8 +260,13 @@ impl Connection {
             return None;
         }
         let (file, memory) = Mapping::create("ledgerstone-lane", 1, port.shape.words()).ok()?;
+        let event = port.poller.add_sender().ok()?;
+        port.lane_count.fetch_add(1, Ordering::Relaxed); // Changed by this thread; the owner only takes away.
         let lane = Arc::new(Lane {
             memory,
+            event,
+            poller: Arc::clone(&port.poller),
+            lane_count: Arc::clone(&port.lane_count),
             from: hello.from,
             peer,
             is_carrier: hello.from.server_type() == ServerType::NETWORK && Access::OwnUser.allows(peer),
@@ -264,12 +283,19 @@ impl Connection {
             buffer_bytes: port.options.buffer_bytes,
             may_drop: port.options.when_full == WhenFull::DropOldest,
         };
-        let descriptors = [file.as_fd(), port.control_file.as_fd(), port.event.as_fd()];
+        let descriptors = [file.as_fd(), port.control_file.as_fd(), lane.event.as_fd()];
         if link::send(&self.socket, &answer.to_bytes(), &descriptors).is_err() {
             lane.is_closed.store(true, Ordering::Release); // As in `ready`.
             return None;
         }
         Some(lane)
+    }
+}
+
+impl Drop for Lane {
+    fn drop(&mut self) {
+        self.poller.forget(&self.event);
+        self.lane_count.fetch_sub(1, Ordering::Relaxed); // As in `Connection::greet`.
     }
 }
 

@@ -10,6 +10,8 @@ use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use std::ptr::NonNull;
 
+/// What the kernel says of files that are in memory only, page by page.
+const MEMORY_FILES: rustix::fs::FsWord = 0x0102_1994;
 /// A cache line; also what one bell occupies.
 pub(crate) const LINE_BYTES: usize = 64;
 
@@ -35,7 +37,8 @@ impl Mapping {
     /// Makes a zeroed memory file of fixed size and maps it.
     ///
     /// The file is sealed against shrinking and growing, so that nobody who is handed it can take the memory away
-    /// from under the others (P1), and its memory is allocated now, so that a full machine says so here.
+    /// from under the others (P1), and against more seals, so that nobody can keep those who come later from writing. Its
+    /// memory is allocated now, so that a full machine says so here.
     pub(crate) fn create(name: &str, bell_count: usize, word_count: usize) -> Result<(OwnedFd, Mapping), SystemError> {
         Mapping::create_partly(name, bell_count, word_count, word_count)
     }
@@ -47,6 +50,21 @@ impl Mapping {
         word_count: usize,
         allocated_words: usize,
     ) -> Result<(OwnedFd, Mapping), SystemError> {
+        Mapping::create_sealed(name, bell_count, word_count, allocated_words, SealFlags::empty())
+    }
+
+    /// As [`create`](Mapping::create), for words that nobody can write who maps them later.
+    pub(crate) fn create_ours(name: &str, word_count: usize) -> Result<(OwnedFd, Mapping), SystemError> {
+        Mapping::create_sealed(name, 0, word_count, word_count, SealFlags::FUTURE_WRITE)
+    }
+
+    fn create_sealed(
+        name: &str,
+        bell_count: usize,
+        word_count: usize,
+        allocated_words: usize,
+        seals: SealFlags,
+    ) -> Result<(OwnedFd, Mapping), SystemError> {
         let bytes = mapping_bytes(bell_count, word_count);
         let system = |call: &'static str| move |error: rustix::io::Errno| SystemError::new(call, error);
         let fd = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
@@ -54,9 +72,9 @@ impl Mapping {
         rustix::fs::ftruncate(&fd, bytes as u64).map_err(system("ftruncate"))?;
         let allocated = mapping_bytes(bell_count, allocated_words) as u64;
         rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, allocated).map_err(system("fallocate"))?;
-        let seals = SealFlags::SHRINK | SealFlags::GROW;
-        rustix::fs::fcntl_add_seals(&fd, seals).map_err(system("fcntl(F_ADD_SEALS)"))?;
         let mapping = Mapping::map(&fd, bytes, bell_count, true)?;
+        let seals = seals | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+        rustix::fs::fcntl_add_seals(&fd, seals).map_err(system("fcntl(F_ADD_SEALS)"))?;
         Ok((fd, mapping))
     }
 
@@ -69,6 +87,10 @@ impl Mapping {
 
     /// Maps a memory file that another process made, after checking that it has the size it should have and can never
     /// lose it (P1).
+    ///
+    /// The seal is looked at first: before it the size could be changed between two looks. Only files whose pages
+    /// come from ordinary memory are taken: huge pages can be taken back from a sealed file too, and reading such a place
+    /// kills the reader if the system has no other for it.
     pub(crate) fn attach(
         fd: &OwnedFd,
         bell_count: usize,
@@ -76,9 +98,13 @@ impl Mapping {
         is_writable: bool,
     ) -> Result<Mapping, SystemError> {
         let bytes = mapping_bytes(bell_count, word_count);
-        let stat = rustix::fs::fstat(fd).map_err(|error| SystemError::new("fstat", error))?;
         let seals = rustix::fs::fcntl_get_seals(fd).map_err(|error| SystemError::new("fcntl(F_GET_SEALS)", error))?;
-        if stat.st_size as u64 != bytes as u64 || !seals.contains(SealFlags::SHRINK) {
+        let system = rustix::fs::fstatfs(fd).map_err(|error| SystemError::new("fstatfs", error))?;
+        let stat = rustix::fs::fstat(fd).map_err(|error| SystemError::new("fstat", error))?;
+        let is_good = seals.contains(SealFlags::SHRINK)
+            && system.f_type == MEMORY_FILES
+            && u64::try_from(stat.st_size) == Ok(bytes as u64);
+        if !is_good {
             return Err(SystemError::new("attach", rustix::io::Errno::INVAL));
         }
         Mapping::map(fd, bytes, bell_count, is_writable)
@@ -134,5 +160,46 @@ impl Drop for Mapping {
         // SAFETY: the mapping is ours, and nothing borrows from it any more.
         let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) };
         debug_assert!(unmapped.is_ok(), "munmap: {unmapped:?}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(flags: MemfdFlags, bytes: u64, seals: SealFlags) -> Option<OwnedFd> {
+        let fd = rustix::fs::memfd_create("test", flags | MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).ok()?;
+        rustix::fs::ftruncate(&fd, bytes).ok()?;
+        rustix::fs::fcntl_add_seals(&fd, seals).ok()?;
+        Some(fd)
+    }
+
+    fn refusal(fd: &OwnedFd, word_count: usize) -> Option<String> {
+        Mapping::attach(fd, 0, word_count, false).err().map(|error| error.to_string())
+    }
+
+    #[test]
+    fn only_memory_that_cannot_be_taken_away_is_mapped() {
+        let good = file(MemfdFlags::empty(), 4096, SealFlags::SHRINK).unwrap();
+        assert_eq!(refusal(&good, 512), None);
+        assert!(refusal(&good, 513).is_some_and(|error| error.contains("attach")), "another size");
+        let open = file(MemfdFlags::empty(), 4096, SealFlags::GROW).unwrap();
+        assert!(refusal(&open, 512).is_some_and(|error| error.contains("attach")), "it can be made shorter");
+        // Where the kernel has such files at all.
+        if let Some(huge) = file(MemfdFlags::HUGETLB, 2 << 20, SealFlags::SHRINK) {
+            assert!(refusal(&huge, 1 << 18).is_some_and(|error| error.contains("attach")), "huge pages");
+        }
+    }
+
+    #[test]
+    fn who_has_a_file_cannot_change_what_others_may_do_with_it() {
+        let (fd, _memory) = Mapping::create("test", 1, 8).unwrap();
+        for seal in [SealFlags::FUTURE_WRITE, SealFlags::WRITE, SealFlags::GROW] {
+            assert!(rustix::fs::fcntl_add_seals(&fd, seal).is_err(), "{seal:?}");
+        }
+        assert!(rustix::fs::ftruncate(&fd, 0).is_err());
+        assert!(Mapping::attach(&fd, 1, 8, true).is_ok());
+        let (fd, _memory) = Mapping::create_ours("test", 512).unwrap();
+        assert!(Mapping::attach(&fd, 0, 512, true).is_err() && Mapping::attach(&fd, 0, 512, false).is_ok());
     }
 }

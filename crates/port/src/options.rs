@@ -2,6 +2,7 @@
 
 use crate::credentials::Credentials;
 use crate::error::OpenError;
+use crate::ring::{PAYLOAD_BYTES_MAX, SLOT_COUNT_MAX};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -98,8 +99,8 @@ impl Default for PortOptions {
 impl PortOptions {
     pub(crate) fn check(&self) -> Result<(), OpenError> {
         let bounds = [
-            ("buffer_bytes", self.buffer_bytes, 1 << 20, "1 to 1048576"),
-            ("buffer_count", self.buffer_count, 1 << 16, "a power of two from 1 to 65536"),
+            ("buffer_bytes", self.buffer_bytes, PAYLOAD_BYTES_MAX, "1 to 1048576"),
+            ("buffer_count", self.buffer_count, SLOT_COUNT_MAX, "a power of two from 1 to 65536"),
             ("senders_max", self.senders_max, 4096, "1 to 4096"),
             ("mode", self.mode.max(1), 0o777, "permission bits, at most 0o777"),
         ];

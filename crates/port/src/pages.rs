@@ -76,6 +76,11 @@ impl Offer {
             && (self.holder as usize) < HOLDERS_MAX
     }
 
+    /// Bytes of all its pages.
+    pub(crate) fn bytes(self) -> u64 {
+        u64::from(self.page_bytes) * u64::from(self.page_count)
+    }
+
     fn page_words(self) -> usize {
         self.page_bytes as usize / 8 * self.page_count as usize
     }
@@ -104,9 +109,7 @@ impl Pages {
             };
             return Err(OpenError::Options { what, value: u64::from(value), allowed });
         }
-        let (file, memory) = Mapping::create("ledgerstone-pages", 0, offer.page_words())?;
-        let seals = rustix::fs::SealFlags::FUTURE_WRITE;
-        rustix::fs::fcntl_add_seals(&file, seals).map_err(|error| SystemError::new("fcntl(F_ADD_SEALS)", error))?;
+        let (file, memory) = Mapping::create_ours("ledgerstone-pages", offer.page_words())?;
         let (holders_file, holders) = Mapping::create("ledgerstone-page-holders", 0, page_count as usize)?;
         Ok(Pages { id, page_bytes, page_count, memory, file, holders, holders_file, receivers: Vec::new(), next: 0 })
     }
@@ -238,11 +241,35 @@ impl PageShare<'_> {
     }
 }
 
+/// Addresses that the pages of others take in this process, and how many they may: a quarter of what a process has, so that
+/// no number of senders can take all of them.
+static MAPPED_BYTES: Counter = Counter::new(0);
+const MAPPED_BYTES_MAX: u64 = 1 << 45;
+
 /// Another process's pages, as a receiver has them.
 pub(crate) struct Incoming {
     offer: Offer,
     memory: Mapping,
     holders: Mapping,
+    space: Space,
+}
+
+/// So many bytes of our addresses, until it is dropped.
+struct Space(u64);
+
+impl Space {
+    fn take(bytes: u64) -> Option<Space> {
+        let taken = Space(bytes); // Given back if it was too much.
+        // Relaxed: only counted.
+        let before = MAPPED_BYTES.fetch_add(bytes, Ordering::Relaxed);
+        (before.saturating_add(bytes) <= MAPPED_BYTES_MAX).then_some(taken)
+    }
+}
+
+impl Drop for Space {
+    fn drop(&mut self) {
+        MAPPED_BYTES.fetch_sub(self.0, Ordering::Relaxed); // As above.
+    }
 }
 
 impl Incoming {
@@ -250,9 +277,15 @@ impl Incoming {
         if !offer.is_valid() {
             return Err(SystemError::new("offer of pages", rustix::io::Errno::INVAL));
         }
+        let space = Space::take(offer.bytes()).ok_or(SystemError::new("offer of pages", rustix::io::Errno::NOMEM))?;
         let memory = Mapping::attach(file, 0, offer.page_words(), false)?;
         let holders = Mapping::attach(holders_file, 0, offer.page_count as usize, true)?;
-        Ok(Incoming { offer, memory, holders })
+        Ok(Incoming { offer, memory, holders, space })
+    }
+
+    /// Bytes of our addresses that it takes.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.space.0
     }
 }
 
@@ -334,5 +367,19 @@ impl std::fmt::Debug for Pages {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Pages { page_bytes, page_count, .. } = self;
         f.debug_struct("Pages").field("page_bytes", page_bytes).field("page_count", page_count).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_number_of_offers_takes_all_addresses() {
+        let offer = Offer { id: 1, holder: 0, page_bytes: Pages::PAGE_BYTES_MAX, page_count: Pages::PAGE_COUNT_MAX };
+        let taken: Vec<_> = std::iter::from_fn(|| Space::take(offer.bytes())).take(1000).collect();
+        assert!((30..=32).contains(&taken.len()), "{}", taken.len());
+        drop(taken);
+        assert!(Space::take(offer.bytes()).is_some());
     }
 }

@@ -154,17 +154,21 @@ impl Port {
     ///     if port.prepare_poll() { wait until the descriptor is readable }
     /// }
     /// ```
+    ///
+    /// It becomes readable after a tenth of a second too, as a sleeping [`receive`](Port::receive) looks up then: senders
+    /// share what wakes the owner, and a hostile one could silence it. Nothing is to be read from it.
     pub fn prepare_poll(&mut self) -> bool {
-        let mut count = [0; 8];
-        let _ = rustix::io::read(&self.inbox.shared.event, &mut count); // Nothing to read is as good.
+        self.inbox.shared.poller.clear();
         let bell = self.inbox.shared.control.bell(OWNER_BELL);
         bell::prepare(bell, Waking::Descriptor);
         let mut is_empty = self.inbox.waiting() == 0;
         if let Some(membership) = self.inbox.membership.as_mut().filter(|membership| membership.is_in_any()) {
             membership.prepare();
-            is_empty &= membership.waiting() == 0 && membership.relay_to(&self.inbox.shared.event);
+            is_empty &= membership.waiting() == 0 && membership.relay_to(self.inbox.shared.poller.own());
         }
-        if !is_empty {
+        if is_empty {
+            self.inbox.shared.poller.set_timer();
+        } else {
             bell::awake(self.inbox.shared.control.bell(OWNER_BELL));
             self.inbox.membership.iter().for_each(Membership::awake);
         }
@@ -196,13 +200,13 @@ impl Port {
 
 impl AsFd for Port {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.inbox.shared.event.as_fd()
+        self.inbox.shared.poller.descriptor()
     }
 }
 
 impl AsRawFd for Port {
     fn as_raw_fd(&self) -> RawFd {
-        self.inbox.shared.event.as_raw_fd()
+        self.inbox.shared.poller.descriptor().as_raw_fd()
     }
 }
 

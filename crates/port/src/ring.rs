@@ -33,6 +33,9 @@ const HEAD: usize = 0;
 pub(crate) const STATE: usize = 1;
 pub(crate) const SETTLED: usize = 2;
 const SLOTS: usize = LINE_WORDS;
+/// The most slots of a ring, and the longest payload that is asked for; it is rounded up to whole lines.
+pub(crate) const SLOT_COUNT_MAX: u32 = 1 << 16;
+pub(crate) const PAYLOAD_BYTES_MAX: u32 = 1 << 20;
 /// No ring lives long enough to get here.
 const POSITION_END: u64 = 1 << 62;
 /// Words of a slot before its payload.
@@ -51,6 +54,14 @@ impl Shape {
         debug_assert!(slot_count.is_power_of_two());
         let words = SLOT_HEADER_WORDS + (payload_bytes as usize).div_ceil(8);
         Shape { slot_count, slot_words: words.next_multiple_of(LINE_WORDS) as u32 }
+    }
+
+    /// The shape that another process says its ring has; `None` if none of this library's has.
+    pub(crate) fn of_stranger(slot_count: u32, payload_bytes: u32) -> Option<Shape> {
+        let is_possible = slot_count.is_power_of_two()
+            && slot_count <= SLOT_COUNT_MAX
+            && (1..=PAYLOAD_BYTES_MAX + LINE_WORDS as u32 * 8).contains(&payload_bytes);
+        is_possible.then(|| Shape::new(slot_count, payload_bytes))
     }
 
     pub(crate) fn slot_count(self) -> u32 {
@@ -360,6 +371,41 @@ mod tests {
             assert_eq!(reader.take_copied(&words), Ok(Take::Taken));
         }
         assert_eq!(reader.peek(&words), Ok(None));
+    }
+
+    #[test]
+    fn sequences_that_begin_again_are_no_beginning() {
+        let (words, mut writer, mut reader) = ring(4);
+        let start = (1 << 32) - 6;
+        (writer.tail, writer.head_seen, reader.head) = (start, start, start);
+        words[HEAD].store(start, Ordering::Relaxed);
+        for round in 0..3 {
+            for no in 0..4 {
+                assert_eq!(reader.waiting(&words), no as usize, "{round}");
+                assert_eq!(writer.has_room(&words), Ok(true));
+                writer.publish(&words, header(no));
+            }
+            assert_eq!(writer.has_room(&words), Ok(false));
+            for no in 0..4 {
+                assert_eq!(reader.peek(&words), Ok(Some(header(no))), "{round}");
+                reader.advance(&words);
+            }
+            assert_eq!(reader.peek(&words), Ok(None), "{round}");
+        }
+    }
+
+    #[test]
+    fn shapes_that_no_ring_has_are_none() {
+        for (slots, bytes) in
+            [(0, 48), (3, 48), (1 << 17, 48), (u32::MAX, 48), (4, 0), (4, (1 << 20) + 65), (4, u32::MAX)]
+        {
+            assert_eq!(Shape::of_stranger(slots, bytes), None, "{slots} {bytes}");
+        }
+        for bytes in [1, 48, 1008, 1 << 20] {
+            let shape = Shape::new(SLOT_COUNT_MAX, bytes);
+            assert_eq!(Shape::of_stranger(SLOT_COUNT_MAX, bytes), Some(shape));
+            assert_eq!(Shape::of_stranger(SLOT_COUNT_MAX, shape.payload_bytes_max()), Some(shape));
+        }
     }
 
     #[test]

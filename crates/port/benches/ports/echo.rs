@@ -106,6 +106,43 @@ pub fn adaptive() -> Vec<Figure> {
     figures
 }
 
+/// Pairs of the spinning mechanisms, one close behind the other and again: what the targets for 20 bytes are about. The
+/// median of each, and the median of the factors between neighbours.
+pub fn pairs() -> Vec<Figure> {
+    const ROUNDS: usize = 9;
+    let mut values: Vec<(&str, Vec<f64>)> = Vec::new();
+    let mut add = |name, value| match values.iter_mut().find(|(known, _)| *known == name) {
+        Some((_, all)) => all.push(value),
+        None => values.push((name, vec![value])),
+    };
+    for round in 0..ROUNDS {
+        add("bare ring, spinning", round_trip(20, [0, 1], || mechanisms::bare_ring(20, false)));
+        add("port, spinning", round_trip(20, [0, 1], || mechanisms::ports(20, Wait::Spin)));
+        add("port, adaptive", round_trip(20, [0, 1], || mechanisms::ports(20, Wait::Adaptive)));
+        #[cfg(feature = "peers")]
+        add("iceoryx2, polled", round_trip(20, [0, 1], mechanisms::iceoryx2));
+        // Java takes its time to start.
+        if round % 3 == 0
+            && let Some(value) = crate::aeron::round_trip(20)
+        {
+            add("Aeron IPC", value);
+        }
+    }
+    let middle = |mut numbers: Vec<f64>| {
+        numbers.sort_by(f64::total_cmp);
+        numbers[numbers.len() / 2]
+    };
+    let bare = values[0].1.clone();
+    let mut figures = Vec::new();
+    for (name, all) in values {
+        let every = bare.len() / all.len();
+        let factors = all.iter().zip(bare.iter().step_by(every)).map(|(value, bare)| value / bare).collect();
+        figures.push(figure(name, 20, middle(all)));
+        figures.push(figure(&format!("{name}: times the bare ring"), 20, middle(factors)));
+    }
+    figures
+}
+
 /// Between two sites on this machine, sealed and not, beside the sockets.
 pub fn remote() -> Vec<Figure> {
     let mut figures = Vec::new();

@@ -30,9 +30,10 @@ pub struct Figure {
 /// Name of an experiment, its title with the unit, and what runs it.
 type Experiment = (&'static str, &'static str, fn() -> Vec<Figure>);
 
-const EXPERIMENTS: [Experiment; 9] = [
+const EXPERIMENTS: [Experiment; 10] = [
     ("layers", "layers of a send, 100 bytes (ns)", send::layers),
     ("spinning", "round trip by size, two processors, median (us)", echo::two_processors),
+    ("pairs", "round trip of 20 bytes, two processors, in turns (us; times the bare ring)", echo::pairs),
     ("sleeping", "round trip by size, one processor, median (us)", echo::one_processor),
     ("adaptive", "round trip of 20 bytes, by itself, median (us)", echo::adaptive),
     ("remote", "round trip by size over loopback, median (us)", echo::remote),

@@ -40,7 +40,7 @@ use crate::options::{Access, PortOptions};
 use crate::ring::{Header, SETTLED, STATE};
 use crate::sender::Patience;
 use crate::typed::Kind;
-use rustix::fd::{AsFd, BorrowedFd};
+use rustix::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -123,12 +123,12 @@ impl Gateway {
 
     /// Readable when there is something to carry, after [`prepare`](Gateway::prepare).
     pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
-        self.shared.event.as_fd()
+        self.shared.poller.descriptor()
     }
 
     /// Before the last turn and the sleep.
     pub(crate) fn prepare(&self) {
-        let _ = rustix::io::read(&self.shared.event, &mut [0; 8]); // Nothing to read is as good.
+        self.shared.poller.clear();
         bell::prepare(self.shared.control.bell(OWNER_BELL), Waking::Descriptor);
     }
 
