@@ -13,7 +13,7 @@ use crate::memory::Mapping;
 use crate::options::Wait;
 use crate::pages::{FLAG_PAGE, Offer};
 use crate::poller;
-use crate::ring::{Broken, CPU_UNKNOWN, Header, SETTLED, SLOT_HEADER_WORDS, STATE, Shape, Writer};
+use crate::ring::{Broken, CPU_UNKNOWN, Header, LINE_WORDS, SETTLED, SLOT_HEADER_WORDS, STATE, Shape, Writer};
 use crate::sender::Patience;
 use crate::typed::Kind;
 use crate::wait::{self, Waiter};
@@ -30,6 +30,8 @@ pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
 /// Messages after which we ask again on which processor we are.
 const CPU_KNOWN_FOR: u8 = 16;
+/// Bytes of the payload in the slot's first cache line.
+const FIRST_LINE_BYTES: usize = (LINE_WORDS - SLOT_HEADER_WORDS) * 8;
 /// The flag of a message that came from another site.
 pub(crate) const FLAG_CARRIED: u8 = 2;
 /// Bytes of the sender's address before such a message.
@@ -315,7 +317,16 @@ impl LaneSender {
     #[inline]
     pub(crate) fn send(&mut self, kind: Kind, bytes: &[u8], patience: Patience) -> Result<(), SendError> {
         self.wait_for_room(bytes.len(), patience)?;
-        store_bytes(&self.link.memory.words()[self.writer.payload()..], bytes);
+        let payload = &self.link.memory.words()[self.writer.payload()..];
+        // The line that the receiver looks at is written last, and all at once: it would take it away in between.
+        if let Some((first, rest)) = bytes.split_at_checked(FIRST_LINE_BYTES)
+            && !rest.is_empty()
+        {
+            store_bytes(&payload[FIRST_LINE_BYTES / 8..], rest);
+            store_bytes(payload, first);
+        } else {
+            store_bytes(payload, bytes);
+        }
         self.publish(kind, bytes.len());
         Ok(())
     }
@@ -463,6 +474,22 @@ mod tests {
         let mut fds = [PollFd::new(&port, PollFlags::IN)];
         assert_eq!(poll(&mut fds, Some(&Timespec { tv_sec: 60, tv_nsec: 0 })), Ok(1));
         assert!(port.try_receive().is_some());
+    }
+
+    #[test]
+    fn a_sender_of_another_version_is_told_ours() {
+        let directory = tempfile::tempdir().unwrap();
+        let host = Host::at(directory.path(), Site(1)).unwrap();
+        let name = host.address(Instance(0), ServerType(1), ServerInstance(0));
+        let _port = host.open_port(name, PortOptions::default()).unwrap();
+        let socket = seqpacket().unwrap();
+        rustix::net::connect(&socket, &SocketAddrUnix::new(host.socket_path(name)).unwrap()).unwrap();
+        let mut hello = Hello { from: name }.to_bytes();
+        hello[4] = 2;
+        link::send(&socket, &hello, &[]).unwrap();
+        let mut answer = [0; PACKET_BYTES];
+        assert_eq!(link::receive(&socket, &mut answer, RecvFlags::empty()).unwrap().0, PACKET_BYTES);
+        assert_eq!(&answer[..8], b"LSPT\x01\x00\x01\x00");
     }
 
     #[test]

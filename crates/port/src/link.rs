@@ -123,6 +123,11 @@ impl Answer {
     }
 }
 
+/// Whether a packet is of this protocol, but not of the version that we speak.
+pub(crate) fn is_another_version(bytes: &[u8]) -> bool {
+    bytes.starts_with(&MAGIC.to_le_bytes()) && opened(bytes).is_none()
+}
+
 fn opening(what: u16) -> [u8; PACKET_BYTES] {
     let mut bytes = [0; PACKET_BYTES];
     bytes[..4].copy_from_slice(&MAGIC.to_le_bytes());

@@ -240,6 +240,10 @@ impl Connection {
 
     /// Answers a hello; the lane that came about, if one did.
     fn greet(&self, bytes: &[u8]) -> Option<Arc<Lane>> {
+        if link::is_another_version(bytes) {
+            // Our version is in the answer, which says what is wrong.
+            let _ = link::send(&self.socket, &Answer::no(Status::Refused).to_bytes(), &[]);
+        }
         let hello = Hello::from_bytes(bytes)?;
         let peer = Credentials::of_peer(&self.socket).ok()?;
         let port = &self.port;

@@ -1,7 +1,7 @@
 //! The promises of the network between sites, over loopback.
 
 use ledgerstone_port::*;
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::time::{Duration, Instant};
 
 const WATCHDOG: Duration = Duration::from_secs(60);
@@ -99,6 +99,36 @@ fn a_message_and_its_answer_pass_between_sites_by_the_same_calls() {
         there.connect(name(0, 1)).unwrap().send(b"answer").unwrap();
         let message = here.receive_within(WATCHDOG).expect("the answer");
         assert_eq!((message.to_vec().as_slice(), message.from()), (&b"answer"[..], name(0, 2)));
+    }
+}
+
+#[test]
+fn sites_are_at_addresses_of_either_ip_version() {
+    let v6 = |address| UdpSocket::bind(SocketAddr::from((address, 0))).and_then(|socket| socket.local_addr());
+    let Ok(ours) = v6(Ipv6Addr::LOCALHOST) else { return eprintln!("skipped: this machine has no IPv6") };
+    let both = v6(Ipv6Addr::UNSPECIFIED).unwrap();
+    // Where each of the two listens, and where the other one finds it.
+    for [(listen, reached), (other_listens, other_reached)] in [
+        [(ours, ours), {
+            let other = v6(Ipv6Addr::LOCALHOST).unwrap();
+            (other, other)
+        }],
+        [(both, (Ipv4Addr::LOCALHOST, both.port()).into()), {
+            let other = free();
+            (other, other)
+        }],
+    ] {
+        let one = start(1, NetworkOptions::new(listen, Trust::Network).with_site(Site(2), other_reached, None));
+        let two = start(2, NetworkOptions::new(other_listens, Trust::Network).with_site(Site(1), reached, None));
+        let mut ports = [
+            one.host.open_port(name(0, 1), PortOptions::default()).unwrap(),
+            two.host.open_port(name(0, 2), PortOptions::default()).unwrap(),
+        ];
+        for (from, to) in [(0, 1), (1, 0)] {
+            ports[from].connect(name(0, to as u32 + 1)).unwrap().send(b"x").unwrap();
+            let message = ports[to].receive_within(WATCHDOG).expect("the message");
+            assert_eq!((message.to_vec().as_slice(), message.from()), (&b"x"[..], name(0, from as u32 + 1)));
+        }
     }
 }
 
