@@ -16,19 +16,26 @@ use crate::ring::{Broken, CPU_UNKNOWN, Header, Reader, Shape, Take};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// A message that is there.
+/// A message is there; [`Inbox::current`] says which. It is not handed about in pieces: what is stored in small parts
+/// and loaded again in large ones, as a copy does it, makes the processor wait each time.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Found {
-    /// In the lane of that number, to be read in place.
-    InPlace(usize, Header),
-    /// Copied to the scratch buffer.
-    Copied(Copied),
+pub(crate) struct Found;
+
+/// The message that was found last.
+#[derive(Debug)]
+pub(crate) struct Current {
+    pub(crate) header: Header,
+    /// The lane that it is in, to be read in place; `None` when it was copied to the scratch buffer.
+    pub(crate) lane: Option<usize>,
+    /// Words of the payload before the message's bytes: the address of a sender at another site.
+    pub(crate) skipped_words: usize,
+    /// What the lane does not say, because the message is none of a local sender's.
+    pub(crate) elsewhere: Option<Elsewhere>,
 }
 
-/// What belongs to a message in the scratch buffer.
+/// What belongs to a message that does not come from the sender of a lane, or is not there any more.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Copied {
-    pub(crate) header: Header,
+pub(crate) struct Elsewhere {
     pub(crate) from: Address,
     pub(crate) peer: Option<Credentials>,
     pub(crate) group: Option<Xid>,
@@ -74,6 +81,7 @@ pub(crate) struct Inbox {
     arrivals_seen: u32,
     /// The lane to look at first.
     next: usize,
+    pub(crate) current: Current,
     pub(crate) scratch: Vec<u8>,
     pub(crate) last_cpu: u16,
     pub(crate) losses: Losses,
@@ -88,6 +96,7 @@ impl Inbox {
             lanes: Vec::new(),
             arrivals_seen: 0,
             next: 0,
+            current: Current { header: Header::from_words(0, 0), lane: None, skipped_words: 0, elsewhere: None },
             scratch: Vec::new(),
             last_cpu: CPU_UNKNOWN,
             losses: Losses::default(),
@@ -116,14 +125,27 @@ impl Inbox {
     }
 
     #[inline]
+    fn found_in_place(&mut self, no: usize, header: Header) -> Found {
+        self.last_cpu = header.cpu;
+        (self.current.header, self.current.lane, self.current.skipped_words) = (header, Some(no), 0);
+        self.current.elsewhere = None;
+        Found
+    }
+
+    fn found_copied(&mut self, header: Header, elsewhere: Elsewhere) -> Found {
+        self.last_cpu = header.cpu;
+        self.current = Current { header, lane: None, skipped_words: 0, elsewhere: Some(elsewhere) };
+        Found
+    }
+
+    #[inline]
     fn look_for_groups(&mut self) -> Option<Found> {
         let (header, envelope) = self.membership.as_mut()?.look(&mut self.scratch, &mut self.losses)?;
-        self.last_cpu = header.cpu;
         let Ok(from) = Address::from_bits(envelope.from) else {
             self.losses.broken += 1;
             return None;
         };
-        Some(Found::Copied(Copied { header, from, peer: None, group: Some(Xid(envelope.xid)) }))
+        Some(self.found_copied(header, Elsewhere { from, peer: None, group: Some(Xid(envelope.xid)) }))
     }
 
     #[inline]
@@ -131,8 +153,7 @@ impl Inbox {
         let Incoming { lane, reader, .. } = self.lanes.get(no)?;
         match reader.peek(lane.memory.words()) {
             Ok(Some(header)) if self.shared.options.when_full == WhenFull::Refuse => {
-                self.last_cpu = header.cpu;
-                Some(Found::InPlace(no, header))
+                Some(self.found_in_place(no, header))
             }
             Ok(None)
                 if !lane.is_closed.load(Ordering::Relaxed) && self.shared.options.when_full == WhenFull::Refuse =>
@@ -168,7 +189,7 @@ impl Inbox {
         let Incoming { lane, reader, .. } = &self.lanes[no];
         let is_closed = lane.is_closed.load(Ordering::Acquire); // Pairs with the Release in `Connection::ready`.
         match reader.peek(lane.memory.words())? {
-            Some(header) => Ok(Some(Found::InPlace(no, header))),
+            Some(header) => Ok(Some(self.found_in_place(no, header))),
             None => {
                 if is_closed {
                     self.lanes.swap_remove(no);
@@ -187,7 +208,7 @@ impl Inbox {
         // The sender can be faster at most once for each buffer before it has to write all of them again.
         for _ in 0..=reader.shape().slot_count() {
             self.losses.dropped += reader.skip_dropped(words)?;
-            let header = match reader.peek(words) {
+            let mut header = match reader.peek(words) {
                 Ok(Some(header)) => header,
                 Ok(None) => break,
                 // What looks impossible may be a message being overwritten; it is not if the step succeeds.
@@ -205,14 +226,13 @@ impl Inbox {
                 self.losses.dropped += count;
                 continue;
             }
-            self.last_cpu = header.cpu;
-            let mut copied = Copied { header, from: lane.from, peer: Some(lane.peer), group: None };
+            let mut elsewhere = Elsewhere { from: lane.from, peer: Some(lane.peer), group: None };
             if let Some(from) = lane.carried_from(&header, &self.scratch) {
-                copied.from = from;
-                copied.header.len -= CARRIED_BYTES as u32;
+                elsewhere.from = from;
+                header.len -= CARRIED_BYTES as u32;
                 self.scratch.drain(..CARRIED_BYTES);
             }
-            return Ok(Some(Found::Copied(copied)));
+            return Ok(Some(self.found_copied(header, elsewhere)));
         }
         if is_closed && reader.peek(words) == Ok(None) {
             self.lanes.swap_remove(no);

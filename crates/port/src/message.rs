@@ -4,8 +4,9 @@ use crate::address::{Address, Xid};
 use crate::bytes::load_bytes;
 use crate::credentials::Credentials;
 use crate::error::MessageError;
-use crate::inbox::{Copied, Found, Inbox};
+use crate::inbox::{Current, Elsewhere, Found, Inbox};
 use crate::lane::{CARRIED_BYTES, FLAG_CARRIED};
+use crate::listener::Lane;
 use crate::pages::{FLAG_PAGE, Page};
 use crate::ring::Header;
 use crate::typed::{Kind, Typed};
@@ -17,29 +18,18 @@ use std::sync::PoisonError;
 /// write: a good sender does not, a bad one can change them at any time. So the safe ways to read them copy, and what is
 /// checked is the copy.
 pub struct Message<'p> {
+    /// What it is, is in `current` as long as nobody looks for another one, which we keep everybody from.
     inbox: &'p mut Inbox,
-    /// Lane of a message in place; `None` when it was copied to the scratch buffer.
-    lane: Option<usize>,
-    /// Words of the payload before the message's bytes: the address of a sender at another site.
-    skipped_words: usize,
-    about: Copied,
 }
 
 impl<'p> Message<'p> {
     #[inline]
-    pub(crate) fn new(inbox: &'p mut Inbox, found: Found) -> Message<'p> {
-        match found {
-            Found::InPlace(no, header) => {
-                let lane = &inbox.lanes[no].lane;
-                let about = Copied { header, from: lane.from, peer: Some(lane.peer), group: None };
-                let mut message = Message { inbox, lane: Some(no), skipped_words: 0, about };
-                if header.flags & FLAG_CARRIED != 0 {
-                    message.unwrap_carried();
-                }
-                message
-            }
-            Found::Copied(about) => Message { inbox, lane: None, skipped_words: 0, about },
+    pub(crate) fn new(inbox: &'p mut Inbox, _: Found) -> Message<'p> {
+        let mut message = Message { inbox };
+        if message.current().lane.is_some() && message.header().flags & FLAG_CARRIED != 0 {
+            message.unwrap_carried();
         }
+        message
     }
 
     /// Takes the sender's address off a message of another site.
@@ -47,16 +37,30 @@ impl<'p> Message<'p> {
     fn unwrap_carried(&mut self) {
         let mut bytes = [0; CARRIED_BYTES];
         let len = self.copy_to(&mut bytes);
-        let lane = self.lane.map(|no| &self.inbox.lanes[no].lane);
-        if let Some(from) = lane.and_then(|lane| lane.carried_from(&self.about.header, &bytes[..len])) {
-            self.about.from = from;
-            self.about.header.len -= CARRIED_BYTES as u32;
-            self.skipped_words = CARRIED_BYTES / 8;
+        let Some(lane) = self.sender() else { return };
+        if let Some(from) = lane.carried_from(self.header(), &bytes[..len]) {
+            let peer = Some(lane.peer);
+            let current = &mut self.inbox.current;
+            current.elsewhere = Some(Elsewhere { from, peer, group: None });
+            current.header.len -= CARRIED_BYTES as u32;
+            current.skipped_words = CARRIED_BYTES / 8;
         }
+    }
+
+    #[inline]
+    fn current(&self) -> &Current {
+        &self.inbox.current
+    }
+
+    /// The lane of a message in place.
+    #[inline]
+    fn sender(&self) -> Option<&Lane> {
+        Some(&self.inbox.lanes.get(self.current().lane?)?.lane)
     }
 
     /// Bytes of the message.
     #[allow(clippy::len_without_is_empty, reason = "an empty message is a message")]
+    #[inline]
     pub fn len(&self) -> usize {
         self.header().len as usize
     }
@@ -68,21 +72,29 @@ impl<'p> Message<'p> {
 
     /// The address to answer to, as the sender says. Decisions about access belong on [`peer`](Message::peer).
     pub fn from(&self) -> Address {
-        self.about.from
+        match (&self.current().elsewhere, self.sender()) {
+            (Some(elsewhere), _) => elsewhere.from,
+            (None, Some(lane)) => lane.from,
+            (None, None) => self.inbox.shared.address, // There is always one of the two.
+        }
     }
 
     /// The process that sent it, as the kernel says. For a message of another site: the local process that carries
     /// messages between sites. `None` for a multicast, whose ring all members can write.
     pub fn peer(&self) -> Option<Credentials> {
-        self.about.peer
+        match &self.current().elsewhere {
+            Some(elsewhere) => elsewhere.peer,
+            None => self.sender().map(|lane| lane.peer),
+        }
     }
 
     /// The transaction to whose group it was sent; `None` if it was for this port alone.
     pub fn group(&self) -> Option<Xid> {
-        self.about.group
+        self.current().elsewhere.as_ref()?.group
     }
 
     /// Copies the first bytes of the message into `into`; returns how many.
+    #[inline]
     pub fn copy_to(&self, into: &mut [u8]) -> usize {
         let len = self.len().min(into.len());
         self.load(&mut into[..len]);
@@ -122,7 +134,7 @@ impl<'p> Message<'p> {
     /// # Errors
     /// [`MessageError::NoPage`] if it is no reference, or to nothing that was lent to this port.
     pub fn page(&self) -> Result<Page, MessageError> {
-        let lane = self.lane.filter(|_| self.header().flags & FLAG_PAGE != 0).ok_or(MessageError::NoPage)?;
+        let lane = self.current().lane.filter(|_| self.header().flags & FLAG_PAGE != 0).ok_or(MessageError::NoPage)?;
         let known = self.inbox.lanes[lane].lane.pages.lock().unwrap_or_else(PoisonError::into_inner);
         Page::from_reference(&self.to_vec(), &known)
     }
@@ -133,11 +145,12 @@ impl<'p> Message<'p> {
     /// Nobody who can write into the buffer does so while the slice lives. Senders that use this library never do, so
     /// this is right for senders that are trusted as one trusts oneself; [`peer`](Message::peer) says who it is.
     pub unsafe fn bytes_in_place(&self) -> &[u8] {
-        match self.lane {
+        match self.current().lane {
             None => &self.inbox.scratch,
             Some(no) => {
                 let incoming = &self.inbox.lanes[no];
-                let start = incoming.lane.memory.bytes_at(incoming.reader.payload() + self.skipped_words, self.len());
+                let start =
+                    incoming.lane.memory.bytes_at(incoming.reader.payload() + self.current().skipped_words, self.len());
                 // SAFETY: inside the mapping (asserted there), which lives as long as the lane, which we borrow; not
                 // written meanwhile by the promise of the caller and by N1.
                 unsafe { std::slice::from_raw_parts(start.as_ptr(), self.len()) }
@@ -150,17 +163,21 @@ impl<'p> Message<'p> {
         self.header().flags
     }
 
+    #[inline]
     fn header(&self) -> &Header {
-        &self.about.header
+        &self.current().header
     }
 
     #[inline]
     fn load(&self, into: &mut [u8]) {
-        match self.lane {
+        match self.current().lane {
             None => into.copy_from_slice(&self.inbox.scratch[..into.len()]),
             Some(no) => {
                 let incoming = &self.inbox.lanes[no];
-                load_bytes(&incoming.lane.memory.words()[incoming.reader.payload() + self.skipped_words..], into);
+                load_bytes(
+                    &incoming.lane.memory.words()[incoming.reader.payload() + self.current().skipped_words..],
+                    into,
+                );
             }
         }
     }
@@ -169,7 +186,7 @@ impl<'p> Message<'p> {
 impl Drop for Message<'_> {
     #[inline]
     fn drop(&mut self) {
-        if let Some(no) = self.lane {
+        if let Some(no) = self.current().lane {
             self.inbox.advance(no);
         }
     }

@@ -115,16 +115,13 @@ pub fn pairs() -> Vec<Figure> {
         Some((_, all)) => all.push(value),
         None => values.push((name, vec![value])),
     };
-    for round in 0..ROUNDS {
+    for _ in 0..ROUNDS {
         add("bare ring, spinning", round_trip(20, [0, 1], || mechanisms::bare_ring(20, false)));
         add("port, spinning", round_trip(20, [0, 1], || mechanisms::ports(20, Wait::Spin)));
         add("port, adaptive", round_trip(20, [0, 1], || mechanisms::ports(20, Wait::Adaptive)));
         #[cfg(feature = "peers")]
         add("iceoryx2, polled", round_trip(20, [0, 1], mechanisms::iceoryx2));
-        // Java takes its time to start.
-        if round % 3 == 0
-            && let Some(value) = crate::aeron::round_trip(20)
-        {
+        if let Some(value) = crate::aeron::round_trip(20) {
             add("Aeron IPC", value);
         }
     }
@@ -135,8 +132,7 @@ pub fn pairs() -> Vec<Figure> {
     let bare = values[0].1.clone();
     let mut figures = Vec::new();
     for (name, all) in values {
-        let every = bare.len() / all.len();
-        let factors = all.iter().zip(bare.iter().step_by(every)).map(|(value, bare)| value / bare).collect();
+        let factors = all.iter().zip(&bare).map(|(value, bare)| value / bare).collect();
         figures.push(figure(name, 20, middle(all)));
         figures.push(figure(&format!("{name}: times the bare ring"), 20, middle(factors)));
     }
