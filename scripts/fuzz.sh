@@ -15,7 +15,9 @@ export RUSTFLAGS="--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-co
 -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1 -Cdebug-assertions=on -Coverflow-checks=on"
 host=$(rustc -vV | sed -n 's/^host: //p')
 # A named target keeps these flags away from build scripts.
-cargo build --quiet --release -p ledgerstone-fuzz --features libfuzzer --target "$host" --target-dir "$target_dir"
+bins=()
+for target in "${targets[@]}"; do bins+=(--bin "$target"); done
+cargo build --quiet --release -p ledgerstone-fuzz "${bins[@]}" --features libfuzzer --target "$host" --target-dir "$target_dir"
 failed=()
 for target in "${targets[@]}"; do
   mkdir -p "corpus/$target" "artifacts/$target"
