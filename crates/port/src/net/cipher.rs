@@ -1,9 +1,10 @@
 //! Sealing of datagrams: Noise (KK: both sites know each other's key), or nothing on a trusted network.
 //!
 //! The handshake gives each session keys of its own. A datagram's nonce is in its header, since datagrams are lost and
-//! reordered; one that is repeated opens again, and the numbers inside it say that it is old (O1).
+//! reordered; one that is repeated does not open again.
 
 use super::keys::{SitePublic, SiteSecret};
+use super::seen::Seen;
 use snow::{Builder, HandshakeState, StatelessTransportState};
 
 const PATTERN: &str = "Noise_KK_25519_ChaChaPoly_BLAKE2s";
@@ -23,7 +24,7 @@ pub(crate) struct Opening(Option<Box<HandshakeState>>);
 /// A session's keys.
 pub(crate) enum Cipher {
     Plain,
-    Noise(Box<StatelessTransportState>),
+    Noise(Box<StatelessTransportState>, Box<Seen>),
 }
 
 /// The first message, for the side that opens.
@@ -48,7 +49,7 @@ pub(crate) fn answer(keys: Keys<'_>, first: &[u8], session: u64) -> Option<(Ciph
     state.read_message(first, &mut space).ok()?;
     let len = state.write_message(&session.to_le_bytes(), &mut space).ok()?;
     space.truncate(len);
-    Some((Cipher::Noise(Box::new(state.into_stateless_transport_mode().ok()?)), space))
+    Some((Cipher::noise(state.into_stateless_transport_mode().ok()?), space))
 }
 
 impl Opening {
@@ -62,18 +63,22 @@ impl Opening {
         let Ok(len) = state.read_message(second, &mut payload) else { return Err(self) };
         let Ok(session) = <[u8; 8]>::try_from(&payload[..len]) else { return Err(self) };
         match self.0.take().map(|state| state.into_stateless_transport_mode()) {
-            Some(Ok(state)) => Ok((Cipher::Noise(Box::new(state)), u64::from_le_bytes(session))),
+            Some(Ok(state)) => Ok((Cipher::noise(state), u64::from_le_bytes(session))),
             _ => Err(Opening(None)),
         }
     }
 }
 
 impl Cipher {
+    fn noise(state: StatelessTransportState) -> Cipher {
+        Cipher::Noise(Box::new(state), Box::new(Seen::new()))
+    }
+
     /// Appends the sealed body to a packet.
     pub(crate) fn seal(&self, nonce: u64, body: &[u8], packet: &mut Vec<u8>) -> Option<()> {
         match self {
             Cipher::Plain => packet.extend_from_slice(body),
-            Cipher::Noise(state) => {
+            Cipher::Noise(state, _) => {
                 let start = packet.len();
                 packet.resize(start + body.len() + SEAL_BYTES, 0);
                 state.write_message(nonce, body, &mut packet[start..]).ok()?;
@@ -82,14 +87,14 @@ impl Cipher {
         Some(())
     }
 
-    /// The body, if it is from the other side and unchanged.
-    pub(crate) fn open<'s>(&self, nonce: u64, sealed: &'s [u8], space: &'s mut Vec<u8>) -> Option<&'s [u8]> {
+    /// The body, if it is from the other side, unchanged, and comes for the first time.
+    pub(crate) fn open<'s>(&mut self, nonce: u64, sealed: &'s [u8], space: &'s mut Vec<u8>) -> Option<&'s [u8]> {
         match self {
             Cipher::Plain => Some(sealed),
-            Cipher::Noise(state) => {
+            Cipher::Noise(state, seen) => {
                 space.resize(sealed.len(), 0);
                 let len = state.read_message(nonce, sealed, space).ok()?;
-                Some(&space[..len])
+                seen.take(nonce).then_some(&space[..len])
             }
         }
     }
@@ -105,7 +110,7 @@ mod tests {
         let (opening, first) = open(Some((&a, &b.public()))).unwrap();
         assert!(answer(Some((&stranger, &a.public())), &first, 7).is_none(), "the first message is for b");
         assert!(answer(Some((&b, &stranger.public())), &first, 7).is_none(), "the first message is from a");
-        let (theirs, second) = answer(Some((&b, &a.public())), &first, 7).unwrap();
+        let (mut theirs, second) = answer(Some((&b, &a.public())), &first, 7).unwrap();
         let (_, forged) = answer(Some((&b, &a.public())), &first, 8).unwrap();
         drop(forged);
         let Ok((ours, session)) = opening.finish(&second) else { panic!("the handshake failed") };
@@ -113,10 +118,12 @@ mod tests {
         let mut packet = Vec::new();
         ours.seal(5, b"body", &mut packet).unwrap();
         let mut space = Vec::new();
-        assert_eq!(theirs.open(5, &packet, &mut space), Some(&b"body"[..]));
-        assert_eq!(theirs.open(6, &packet, &mut space), None);
         packet[2] ^= 1;
-        assert_eq!(theirs.open(5, &packet, &mut space), None);
+        assert_eq!(theirs.open(5, &packet, &mut space), None, "a byte was changed");
+        packet[2] ^= 1;
+        assert_eq!(theirs.open(6, &packet, &mut space), None, "another nonce");
+        assert_eq!(theirs.open(5, &packet, &mut space), Some(&b"body"[..]));
+        assert_eq!(theirs.open(5, &packet, &mut space), None, "it has come before");
     }
 
     #[test]

@@ -13,6 +13,7 @@ mod multicast;
 mod network;
 mod passage;
 mod peer;
+mod seen;
 mod session;
 mod wire;
 

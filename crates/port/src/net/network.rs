@@ -177,7 +177,7 @@ pub struct NetworkStatistics {
     pub datagrams_sent: u64,
     /// Datagrams received.
     pub datagrams_received: u64,
-    /// Datagrams that were not for us, not sealed by whom they should be, or damaged.
+    /// Datagrams that were not for us, not sealed by whom they should be, damaged, or came before.
     pub datagrams_refused: u64,
     /// Messages delivered to ports of this site.
     pub messages_delivered: u64,
