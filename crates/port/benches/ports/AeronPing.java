@@ -33,6 +33,8 @@ public class AeronPing {
         MediaDriver.Context context = new MediaDriver.Context()
             .aeronDirectoryName(directory)
             .dirDeleteOnStart(true)
+            // A message of 16 KiB is one fragment then, as the two ends below take it.
+            .ipcMtuLength(32 * 1024)
             .threadingMode(ThreadingMode.SHARED)
             .sharedIdleStrategy(new SleepingIdleStrategy(1_000_000));
         MediaDriver.launch(context);

@@ -107,7 +107,7 @@ pub fn adaptive() -> Vec<Figure> {
 }
 
 /// Pairs of the spinning mechanisms, one close behind the other and again: what the targets for 20 bytes are about. The
-/// median of each, and the median of the factors between neighbours.
+/// median of each, the best, and the median of the factors between neighbours.
 pub fn pairs() -> Vec<Figure> {
     const ROUNDS: usize = 9;
     let mut values: Vec<(&str, Vec<f64>)> = Vec::new();
@@ -133,7 +133,9 @@ pub fn pairs() -> Vec<Figure> {
     let mut figures = Vec::new();
     for (name, all) in values {
         let factors = all.iter().zip(&bare).map(|(value, bare)| value / bare).collect();
+        let best = all.iter().copied().fold(f64::INFINITY, f64::min);
         figures.push(figure(name, 20, middle(all)));
+        figures.push(figure(&format!("{name}: best turn"), 20, best));
         figures.push(figure(&format!("{name}: times the bare ring"), 20, middle(factors)));
     }
     figures
