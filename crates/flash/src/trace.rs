@@ -97,6 +97,27 @@ impl Trace {
         out
     }
 
+    /// The same with other page numbers: those that are ever changed come first, in the order of their old numbers. On a device that is
+    /// filled in the order of numbers they then share blocks with each other only.
+    pub fn changed_together(&self) -> Self {
+        let mut is_changed = vec![false; self.page_count() as usize];
+        for access in self.accesses.iter().filter(|access| access.is_write) {
+            is_changed[access.lba as usize] = true;
+        }
+        let mut next = [0, is_changed.iter().filter(|changed| **changed).count() as Lba];
+        let mut number = Vec::with_capacity(is_changed.len());
+        for changed in is_changed {
+            let own = &mut next[usize::from(!changed)];
+            number.push(*own);
+            *own += 1;
+        }
+        let mut out = self.clone();
+        for access in &mut out.accesses {
+            access.lba = number[access.lba as usize];
+        }
+        out
+    }
+
     /// Writes the text.
     ///
     /// # Errors
@@ -203,6 +224,16 @@ fn parse_line(text: &str) -> Result<Option<(u64, What)>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn changed_pages_come_first_and_keep_their_order() {
+        let access = |lba, is_write| Access { lba, record: 0, is_write };
+        let mut trace = Trace::default();
+        trace.push(&[access(0, false), access(3, true), access(1, true), access(3, false)], true);
+        let mut expected = Trace::default();
+        expected.push(&[access(2, false), access(1, true), access(0, true), access(1, false)], true);
+        assert_eq!(trace.changed_together(), expected);
+    }
 
     #[test]
     fn what_was_saved_is_loaded() {

@@ -2,7 +2,7 @@
 
 use ledgerstone_flash::FlashError;
 use ledgerstone_flash::nand::memory::{Content, MemoryNand};
-use ledgerstone_flash::nand::{Geometry, Timing};
+use ledgerstone_flash::nand::{Geometry, Nand, Timing};
 use ledgerstone_flash::protocol::{AnyStore, Config, Protocol};
 use ledgerstone_flash::rng::Rng;
 use ledgerstone_flash::transact::Transactions;
@@ -107,4 +107,53 @@ fn wear_is_spread_over_blocks_whose_data_never_moves() {
     }
     let (least, most, _) = store.core().wear();
     assert!(least > 0 && most - least <= 64 + 64, "erases between {least} and {most}");
+}
+
+/// Pending records of two running transactions are on flash when power fails; any one bit of any spare area is flipped.
+#[test]
+fn one_flipped_bit_in_pending_records_loses_nothing_and_two_are_named() {
+    for protocol in [Protocol::CfcEx, Protocol::AfcEx] {
+        let mut store = store(protocol, Content::Fingerprint, None);
+        let setup = store.begin();
+        for lba in 0..12 {
+            store.update(setup, lba, 0, &[1; 4]).unwrap();
+        }
+        store.commit(setup).unwrap();
+        let (committed, running) = (store.begin(), store.begin());
+        for lba in 0..12 {
+            store.update(committed, lba, 0, &[2; 2]).unwrap();
+            store.update(running, lba, 4, &[3; 2]).unwrap();
+        }
+        store.commit(committed).unwrap();
+        let mut nand = store.into_device();
+        nand.cut_power_now();
+        let config = Config { buffer_pages: 4, checkpoint_pages: 8, ..Config::new(protocol) };
+        let spare_bytes = nand.geometry().spare_bytes as usize;
+        let mut is_pending = |pba: u32| {
+            let mut spare = vec![0; spare_bytes];
+            nand.restore_power();
+            nand.read_spare(pba, &mut spare).unwrap();
+            spare[1] == 0xd1 && spare[8..12] != [0; 4]
+        };
+        let pending: Vec<u32> = (0..128).filter(|pba| is_pending(*pba)).collect();
+        assert!(pending.len() > 4, "{pending:?}");
+        let open = |bits: &[usize]| {
+            let mut nand = nand.clone();
+            bits.iter().for_each(|bit| nand.flip_spare_bit(pending[1], *bit));
+            nand.restore_power();
+            let mut store = AnyStore::open(nand, config)?;
+            for lba in 0..12 {
+                let mut found = [0; 6];
+                store.read(None, lba, &mut found)?;
+                assert_eq!(found, [2, 2, 1, 1, 0xff, 0xff], "{protocol:?}, page {lba}, bits {bits:?}");
+            }
+            Ok::<_, FlashError>(())
+        };
+        let first = (spare_bytes - 120) * 8;
+        for bit in (first..spare_bytes * 8).step_by(5) {
+            open(&[bit]).unwrap();
+        }
+        let error = open(&[first, spare_bytes * 8 - 1]).unwrap_err();
+        assert!(matches!(error, FlashError::Unreadable(pba) if pba == pending[1]), "{error}");
+    }
 }

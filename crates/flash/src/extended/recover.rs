@@ -105,8 +105,9 @@ fn read_slots<N: Nand>(core: &mut Core<N>, tables: &mut Tables, mounted: &mut Mo
         match core.read_extra(found.pba)? {
             None => gone.push(found.pba),
             Some(extra) => {
-                let corrupt = || FlashError::Corrupt(format!("pending records of flash page {}", found.pba));
-                tables.slots.insert(found.pba, tables.shape.decode(&extra).ok_or_else(corrupt)?);
+                // Not a page to do without: its flags may be the only ones that tell of a commit.
+                let slots = tables.shape.decode(&extra).ok_or(FlashError::Unreadable(found.pba))?;
+                tables.slots.insert(found.pba, slots);
             }
         }
     }

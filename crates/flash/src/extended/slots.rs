@@ -94,11 +94,24 @@ impl Shape {
         bytes
     }
 
-    /// `None` if the bytes are not what [`Shape::encode`] wrote.
+    /// Reads what [`Shape::encode`] wrote; repairs one flipped bit. `None` if it is nothing of ours.
     pub fn decode(self, bytes: &[u8]) -> Option<Vec<Slot>> {
         if bytes.len() != self.bytes() {
             return None;
         }
+        self.parse(bytes).or_else(|| {
+            // The checksum names the one flipped bit, as in the rest of the spare area. Flags are outside of it, and read by majority.
+            let mut copy = bytes.to_vec();
+            (0..bytes.len() * 8).find_map(|bit| {
+                copy[bit / 8] ^= 1 << (bit % 8);
+                let slots = self.parse(&copy);
+                copy[bit / 8] ^= 1 << (bit % 8);
+                slots
+            })
+        })
+    }
+
+    fn parse(self, bytes: &[u8]) -> Option<Vec<Slot>> {
         let (count, ranges) = (usize::from(bytes[0]), usize::from(bytes[1]));
         let stored = bytes.last_chunk::<4>().map(|b| u32::from_le_bytes(*b))?;
         if count > self.slots_max || ranges > self.ranges_max || self.crc(bytes, count) != stored {
@@ -175,9 +188,22 @@ mod tests {
         let at = shape.flag_offset(shape.bytes(), 1);
         bytes[at] = Flag::Set.to_byte();
         assert_eq!(shape.decode(&bytes).unwrap()[1].flag, Flag::Set);
-        bytes[4] ^= 1;
-        assert_eq!(shape.decode(&bytes), None);
         assert_eq!(shape.decode(&vec![0xff; shape.bytes()]), None);
+        assert_eq!(shape.decode(&vec![0x5a; shape.bytes()]), None);
+    }
+
+    #[test]
+    fn one_flipped_bit_is_repaired_and_two_are_refused() {
+        let shape = Shape::new(3);
+        let whole = shape.encode(&sample());
+        for bit in 0..whole.len() * 8 {
+            let mut bytes = whole.clone();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(shape.decode(&bytes), Some(sample()), "bit {bit}");
+        }
+        let mut bytes = whole;
+        bytes[4] ^= 3;
+        assert_eq!(shape.decode(&bytes), None);
     }
 
     #[test]
