@@ -221,6 +221,53 @@ fn pages_flipped_cut_and_zeroed() {
 }
 
 #[test]
+fn scans_do_not_go_in_circles_when_a_link_does() {
+    let disk = SimDisk::new();
+    let env = open(&disk).unwrap();
+    env.transact(|txn| {
+        let table = txn.bytes_or_create("t")?;
+        (0..400).try_for_each(|n| table.put(&key(n), &[n as u8; 200]))
+    })
+    .unwrap();
+    env.close().unwrap();
+    let data = bytes_of(&disk, "data");
+    let link_of = |page: &[u8]| u64::from_le_bytes(page[40..48].try_into().unwrap());
+    // The right siblings of leaves, by the pages that they lie on; a lost write leaves an older one.
+    let is_leaf = |page: &[u8]| page[4..8] == [ledgerstone_page::LayoutId::BTREE.0 as u8, 0, 1, 0];
+    let linked: Vec<u64> = (0..data.len() / 4096)
+        .filter(|no| is_leaf(&data[no * 4096..][..4096]) && link_of(&data[no * 4096..]) != 0)
+        .map(|no| no as u64)
+        .collect();
+    assert!(linked.len() > 10, "{} leaves have a right sibling", linked.len());
+    for (at, &no) in linked.iter().enumerate().step_by(7) {
+        for target in [no, linked[at / 2]] {
+            let damaged = disk.snapshot();
+            let mut page = data[no as usize * 4096..][..4096].to_vec();
+            if link_of(&page) == target {
+                continue;
+            }
+            page[40..48].copy_from_slice(&target.to_le_bytes());
+            ledgerstone_page::checksum::seal(&mut page);
+            overwrite(&damaged, "data", no * 4096, &page);
+            let found = within(60, "a scan over damaged links", move || {
+                let env = open(&damaged)?;
+                let count = |txn: ledgerstone::Transaction| -> Result<usize, Error> {
+                    let table = txn.bytes("t")?;
+                    let back = table.range(..)?.rev().try_fold(0, |n, row| row.map(|_| n + 1))?;
+                    assert_eq!(back, 400, "backwards no link is followed");
+                    table.range(..)?.try_fold(0, |n, row| row.map(|_| n + 1))
+                };
+                let locked = count(env.begin()?);
+                let snapshot = count(env.snapshot()?);
+                assert!(matches!(locked, Err(Error::Corrupt { .. })), "{locked:?}");
+                snapshot
+            });
+            assert!(matches!(found, Err(Error::Corrupt { .. })), "page {no} linked to {target}: {found:?}");
+        }
+    }
+}
+
+#[test]
 fn pages_swapped_and_from_another_environment() {
     let (disk, told) = closed();
     let data = bytes_of(&disk, "data");

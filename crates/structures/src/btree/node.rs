@@ -348,6 +348,12 @@ impl<B: Bytes> Node<B> {
         self.bytes.compare(FENCES_AT + self.low_len, self.high_len, key)
     }
 
+    /// Compares the low fence with `key`.
+    #[inline]
+    pub fn compare_low(&self, key: &[u8]) -> Ordering {
+        self.bytes.compare(FENCES_AT, self.low_len, key)
+    }
+
     /// True if `key` lies before this node.
     #[inline]
     pub fn is_before(&self, key: &[u8]) -> bool {

@@ -15,6 +15,8 @@
 //!     that of the last key given, or of the first key above the range if there was none.
 //! C7. On a snapshot, all records of a leaf are resolved when it is copied (`snapshot.rs`): the copy then says what it says for
 //!     good, whatever becomes of the leaf, but for what this transaction itself changes (as C4).
+//! C8. Forwards, the next leaf begins where the one before ended, if that one has not changed; backwards, below it. Otherwise a
+//!     write of one of them was lost, and the scan could go in circles for ever.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -72,6 +74,8 @@ pub struct Scan {
     is_inside: bool,
     /// Leaves left behind since the last locked record (C2).
     behind: Vec<(PageId, Version)>,
+    /// The high fence of the leaf that the scan comes from (C8).
+    fence: Vec<u8>,
     /// Key of the record given last; its first `prefix_len` bytes are the copy's prefix if `has_prefix`.
     key: Vec<u8>,
     has_key: bool,
@@ -125,6 +129,7 @@ impl Tree {
             slot: 0,
             is_inside: false,
             behind: Vec::new(),
+            fence: Vec::new(),
             key: Vec::new(),
             has_key: false,
             has_prefix: false,
@@ -390,6 +395,8 @@ impl Scan {
     fn follow(&mut self, txn: &mut Txn, link: PageId, needs_locks: bool) -> Result<bool, TreeError> {
         // D1 in `search.rs`: the link is good if the leaf is unchanged after the target's version was read.
         let (leaf, version) = (self.leaf, self.version);
+        self.fence.clear();
+        Node::new(self.page.as_slice()).high_to(&mut self.fence);
         let engine = Arc::clone(&self.tree.engine);
         let target = match engine.cache.optimistic(link) {
             Ok(target) => target,
@@ -403,6 +410,11 @@ impl Scan {
             self.behind.push((leaf, version));
         }
         match self.copy_page(txn, &target)? {
+            Copied::Good if Node::new(self.page.as_slice()).compare_low(&self.fence).is_ne() => {
+                // C8
+                let is_unchanged = version.is_some_and(|version| self.is_still(leaf, version));
+                if is_unchanged { Err(Tree::corrupt(link, "low fence of a leaf", 1, 0)) } else { Ok(self.lost()) }
+            }
             Copied::Good => {
                 self.take_back()?;
                 self.slot = 0;
@@ -441,6 +453,9 @@ impl Scan {
         }
         self.copy_leaf(txn, Aim::Below(&low))?;
         let node = Node::new(self.page.as_slice());
+        if node.compare_low(&low).is_ge() {
+            return Err(Tree::corrupt(self.leaf, "low fence of a leaf", 0, 1)); // C8
+        }
         // The leaf may reach further now: whatever is at or above the fence was given already.
         self.slot = node.search(&low).unwrap_or_else(|slot| slot);
         Ok(true)
