@@ -112,6 +112,13 @@ pub(crate) fn load(args: &LoadArgs, output: &Output) -> anyhow::Result<Outcome> 
         output.json(&report)?;
     } else {
         output.note(format_args!("{} records loaded into {}", report.record_count, report.tables.join(", ")));
+        if !report.indexes.is_empty() {
+            output.note(format_args!("indexes made: {}", report.indexes.join(", ")));
+        }
+        if !report.skipped_indexes.is_empty() {
+            let names = report.skipped_indexes.join(", ");
+            output.note(format_args!("indexes not made, since their keys come from a program's function: {names}"));
+        }
     }
     output.flush()?;
     Ok(Outcome::Done)

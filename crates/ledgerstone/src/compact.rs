@@ -334,6 +334,7 @@ impl Compaction<'_, '_> {
     /// Q2.
     fn step(&self, target: &Target, key: &[u8], step: &mut Step<'_>) -> Result<Stepped, Error> {
         let mut txn = self.env.to_free().begin_turn()?;
+        txn.mark_upkeep();
         let table: TableId = target.tree.table();
         if !txn.try_lock_table(table, Mode::IX)? {
             return Ok(Stepped::Locked);

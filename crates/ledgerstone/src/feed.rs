@@ -21,24 +21,27 @@
 //! C1. Only changes of transactions that committed durably are shown, each once, all of a transaction together, and nothing
 //!     that it took back itself (to a savepoint, in a nested transaction).
 //! C2. The position is behind a commit. Of the transactions that were open there the records before it are found by their
-//!     chains, so the log is needed from their first records on: that is what the feed's pin keeps.
+//!     chains, so the log is needed from their first records on: that is what the feed's pin keeps. Which those are is not known
+//!     from what the feed has read, since some have not been met and others have ended since ([`Needs`]).
 //! C3. A table has the name that it has when the transaction commits, or had before if the transaction drops it.
 //! C4. A bulk load fills a new tree with whole leaves. A leaf of a tree that its transaction made shows the keys that no record
 //!     before it named; the others were moved there by a split.
+//! C5. A transaction that only moves things, as those of a compaction do, changes nothing.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ledgerstone_lock::Mode;
 use ledgerstone_log::{LogPin, LogReader, Record, RecordKind, RecordView};
+use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_page::{Lsn, PageId, Xid};
 use ledgerstone_region::sync;
 use ledgerstone_space::OP_SPACE_SET;
 use ledgerstone_structures::{Direction, Side, leaf_change, record_change};
-use ledgerstone_txn::Durability;
+use ledgerstone_txn::{Durability, FLAG_UPKEEP};
 
 use crate::env::Inner;
 use crate::log_reader::nanoseconds;
@@ -126,8 +129,75 @@ pub struct ChangeFeed {
     names: BTreeMap<PageId, Named>,
     /// Transactions that began before this, where the log is gone, are passed over.
     whole_from: Lsn,
+    needs: Needs,
+    /// The position that was acknowledged last, and from where on the log is kept for it.
+    acknowledged: Option<(Lsn, Lsn)>,
     pin: LogPin,
     name: Option<String>,
+}
+
+/// From where on the log is needed to go on at a position: from the first record of any transaction that was open there (C2).
+///
+/// Of those that have ended since or wrote behind it, the feed has met the records. Of the others a look at who is open tells,
+/// once the feed has come to where the log ended then: who had ended before is met.
+struct Needs {
+    /// Not above the first record of any transaction that was open at the last look that the feed has come to.
+    low: Lsn,
+    /// The next look: where the log ended, and the first record of whoever was open.
+    seen: (Lsn, Lsn),
+    /// Transactions that were met and ended: where they ended, and where they began.
+    ended: VecDeque<(Lsn, Lsn)>,
+}
+
+/// More that have ended are not told apart.
+const ENDED_MAX: usize = 4096;
+
+impl Needs {
+    /// For a feed whose log is kept from `low` on.
+    fn new(env: &Inner, low: Lsn) -> Needs {
+        Needs { low, seen: look(env), ended: VecDeque::new() }
+    }
+
+    /// The feed has read up to `end`.
+    fn reached(&mut self, env: &Inner, end: Lsn) {
+        if end >= self.seen.0 {
+            self.low = self.seen.1;
+            self.seen = look(env);
+        }
+    }
+
+    /// A transaction that began at `first` has ended at `end`.
+    fn ended(&mut self, first: Lsn, end: Lsn) {
+        if self.ended.len() == ENDED_MAX {
+            // As if two had been one, which needs more, not less.
+            let merge = |pair: &[(Lsn, Lsn)]| (pair[pair.len() - 1].0, pair.iter().map(|(_, first)| *first).min());
+            let merged = self.ended.make_contiguous().chunks(2).map(merge);
+            self.ended = merged.map(|(end, first)| (end, first.unwrap_or(end))).collect();
+        }
+        if first != Lsn(0) {
+            self.ended.push_back((end, first));
+        }
+    }
+
+    /// What going on at `position` needs, while these are open.
+    fn at(&self, position: Lsn, open: impl Iterator<Item = Lsn>) -> Lsn {
+        let ended = self.ended.iter().filter(|(end, _)| *end > position).map(|(_, first)| *first);
+        ended.chain(open.filter(|&first| first != Lsn(0))).fold(position.min(self.low), Lsn::min)
+    }
+
+    /// Positions below are not asked for any more.
+    fn forget_below(&mut self, position: Lsn) {
+        while self.ended.front().is_some_and(|(end, _)| *end <= position) {
+            self.ended.pop_front();
+        }
+    }
+}
+
+/// The log's end, and the first record of whoever is open there.
+fn look(env: &Inner) -> (Lsn, Lsn) {
+    // In this order: who begins in between is seen, or begins behind the end.
+    let tail = env.engine.log.tail();
+    (tail, env.engine.table.first_lsn_low().unwrap_or(tail).min(tail))
 }
 
 impl Environment {
@@ -139,7 +209,7 @@ impl Environment {
     /// # Errors
     /// [`Error::LogGone`]; conflicts while the names of the tables are read.
     pub fn changes(&self, from: Lsn) -> Result<ChangeFeed, Error> {
-        ChangeFeed::open(self.inner(), from, None)
+        ChangeFeed::open(self.inner(), from, None, None)
     }
 
     /// The feed of this name, behind the position that it acknowledged last ([`ChangeFeed::acknowledge`]); a new name begins
@@ -154,9 +224,10 @@ impl Environment {
         if name.is_empty() || name.len() > 255 {
             return Err(Error::BadTableName { name: name.to_string() });
         }
-        let position = env.feeds.position(name);
-        let feed = ChangeFeed::open(env, position.unwrap_or(Lsn(u64::MAX)), Some(name.to_string()))?;
-        if position.is_none() {
+        let place = env.feeds.place(name);
+        let (position, kept) = place.map_or((Lsn(u64::MAX), None), |(position, low)| (position, Some(low)));
+        let mut feed = ChangeFeed::open(env, position, kept, Some(name.to_string()))?;
+        if place.is_none() {
             feed.acknowledge(feed.position)?;
         }
         Ok(feed)
@@ -174,11 +245,12 @@ impl Environment {
 }
 
 impl ChangeFeed {
-    fn open(env: &Arc<Inner>, from: Lsn, name: Option<String>) -> Result<ChangeFeed, Error> {
+    /// `kept`: the log is kept from there on already, for this name.
+    fn open(env: &Arc<Inner>, from: Lsn, kept: Option<Lsn>, name: Option<String>) -> Result<ChangeFeed, Error> {
         env.engine.check()?;
         let log = &env.engine.log;
         // What is open now may have begun before `from`.
-        let oldest_open = env.engine.table.first_lsn_low().unwrap_or(Lsn(u64::MAX));
+        let (_, oldest_open) = look(env);
         let mut cursor = LogReader::new(log, from)?;
         let position = cursor.position();
         let low = if from == Lsn(u64::MAX) { position.min(oldest_open) } else { position };
@@ -192,6 +264,8 @@ impl ChangeFeed {
             open: BTreeMap::new(),
             names,
             whole_from: Lsn(0),
+            needs: Needs::new(env, kept.map_or(low, |kept| kept.min(low))),
+            acknowledged: None,
             pin,
             name,
         };
@@ -210,10 +284,17 @@ impl ChangeFeed {
     pub fn next(&mut self) -> Result<Option<CommittedChanges>, Error> {
         while let Some(record) = self.cursor.next()? {
             let end = record.end();
-            let committed = self.take(&record)?;
+            let committed = match self.take(&record) {
+                Ok(committed) => committed,
+                Err(error) => {
+                    self.cursor.seek(record.lsn())?; // Whoever asks again gets it.
+                    return Err(error);
+                }
+            };
             if matches!(record.kind(), RecordKind::Commit | RecordKind::End) || self.open.is_empty() {
                 self.position = end;
             }
+            self.needs.reached(&self.env, end);
             if let Some(changes) = committed {
                 let view = record.view();
                 return Ok(Some(CommittedChanges {
@@ -225,6 +306,7 @@ impl ChangeFeed {
                 }));
             }
         }
+        self.let_go()?;
         Ok(None)
     }
 
@@ -256,18 +338,30 @@ impl ChangeFeed {
     ///
     /// # Errors
     /// The disk's.
-    pub fn acknowledge(&self, position: Lsn) -> Result<(), Error> {
-        // C2: what is open here began before.
-        let low = self.open.values().map(|open| open.first).min().unwrap_or(position).min(position);
-        let low = match self.env.engine.table.first_lsn_low() {
-            Some(open) => low.min(open),
-            None => low,
-        };
+    pub fn acknowledge(&mut self, position: Lsn) -> Result<(), Error> {
+        let low = self.needed(position);
         if let Some(name) = &self.name {
             self.env.feeds.set(&self.env, name, position, low)?;
         }
         self.pin.advance(low);
+        self.needs.forget_below(position);
+        self.acknowledged = Some((position, low));
         Ok(())
+    }
+
+    /// From where on the log is needed to go on at a position (C2).
+    fn needed(&self, position: Lsn) -> Lsn {
+        self.needs.at(position, self.open.values().map(|open| open.first))
+    }
+
+    /// At the end of the log it may turn out that going on at the acknowledged position needs less of it than was known then.
+    fn let_go(&mut self) -> Result<(), Error> {
+        let Some((position, low)) = self.acknowledged else { return Ok(()) };
+        // Log is given up by segments.
+        if self.needed(position).0 < low.0 + self.env.effective.log_segment_bytes {
+            return Ok(());
+        }
+        self.acknowledge(position)
     }
 
     /// Takes a record in; the changes of a transaction that commits with it.
@@ -284,10 +378,15 @@ impl ChangeFeed {
         match record.kind() {
             RecordKind::Commit => {
                 let open = self.open.remove(&xid).unwrap_or_default();
-                let changes = if open.first == Lsn(0) { Vec::new() } else { self.name_all(open) };
+                self.needs.ended(open.first, record.end());
+                let is_shown = open.first != Lsn(0) && view.flags() & FLAG_UPKEEP == 0;
+                let changes = if is_shown { self.name_all(open) } else { Vec::new() };
                 return Ok(Some(changes).filter(|changes| !changes.is_empty()));
             }
-            RecordKind::End => drop(self.open.remove(&xid)),
+            RecordKind::End => {
+                let open = self.open.remove(&xid).unwrap_or_default();
+                self.needs.ended(open.first, record.end());
+            }
             _ => {
                 if let Some(open) = self.open.get_mut(&xid) {
                     open.take(record);
@@ -301,7 +400,7 @@ impl ChangeFeed {
     fn begin(&self, record: &Record) -> Result<Open, Error> {
         let mut before = Vec::new();
         let mut at = record.view().prev_lsn();
-        while at != Lsn(0) {
+        while at != Lsn(0) && !planted::is_on(Bug::FeedForgetsBeginning) {
             if at < self.whole_from {
                 return Ok(Open::default()); // Its beginning is gone: it is passed over.
             }
@@ -319,13 +418,16 @@ impl ChangeFeed {
     fn name_all(&mut self, open: Open) -> Vec<Change> {
         let (of_catalog, of_tables): (Vec<Raw>, Vec<Raw>) =
             open.changes.into_iter().map(|(_, raw)| raw).partition(|raw| raw.root == CATALOG_ROOT);
-        // What it dropped has its last name.
-        let before = if of_catalog.is_empty() { BTreeMap::new() } else { self.names.clone() };
-        of_catalog.iter().for_each(|raw| self.rename(raw, true));
+        // What it dropped has its last name, what it made and dropped again too.
+        let mut passed = if of_catalog.is_empty() { BTreeMap::new() } else { self.names.clone() };
+        for raw in &of_catalog {
+            self.rename(raw, true);
+            passed.extend(named(&String::from_utf8_lossy(&raw.key), roots_of(&raw.new)));
+        }
         let mut changes = Vec::new();
         for raw in of_tables {
             if !self.env.is_internal(raw.root) {
-                let table = match self.names.get(&raw.root).or_else(|| before.get(&raw.root)) {
+                let table = match self.names.get(&raw.root).or_else(|| passed.get(&raw.root)) {
                     Some(Named { is_index: true, .. }) => continue, // It follows from the table's change.
                     Some(named) => Some(named.table.clone()),
                     None => None,

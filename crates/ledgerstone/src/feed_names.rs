@@ -69,8 +69,9 @@ impl Feeds {
         Ok(Feeds { named: Mutex::new(named) })
     }
 
-    pub(crate) fn position(&self, name: &str) -> Option<Lsn> {
-        self.named.lock().get(name).map(|named| named.place.position)
+    /// Its position, and from where on the log is needed for it.
+    pub(crate) fn place(&self, name: &str) -> Option<(Lsn, Lsn)> {
+        self.named.lock().get(name).map(|named| (named.place.position, named.place.low))
     }
 
     /// Sets a position, durably.

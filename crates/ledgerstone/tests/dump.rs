@@ -8,7 +8,9 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use common::*;
-use ledgerstone::{DumpFormat, DumpOptions, Duplicates, Environment, Error, LoadOptions, LoadReport};
+use ledgerstone::{
+    DumpFormat, DumpOptions, Duplicates, Environment, Error, IndexDef, IndexKeys, LoadOptions, LoadReport,
+};
 use ledgerstone_disk::SimDisk;
 use proptest::prelude::*;
 
@@ -295,4 +297,55 @@ fn what_is_dumped_loads_into_berkeley_db_and_comes_back() {
         let text = berkeley("dump", &[], &file, "").unwrap();
         assert!(loaded(&text, &LoadOptions::default()) == state, "{format:?}");
     }
+}
+
+#[test]
+fn indexes_come_back_with_their_records() {
+    let env = open(&SimDisk::new()).unwrap();
+    let city = IndexDef::new("by city", IndexKeys::Json("city".into()));
+    let unique = IndexDef::new("head", IndexKeys::Bytes { from: 0, to: Some(4) }).unique();
+    let own = IndexDef::new("own", IndexKeys::Extractor("not registered elsewhere".into()));
+    let with_function = tiny().index_extractor("not registered elsewhere", |_, value, emit| {
+        emit(value);
+        Ok(())
+    });
+    let source = with_function.open_on(Arc::new(SimDisk::new())).unwrap();
+    source
+        .transact(|txn| {
+            let people = txn.create_table("people")?;
+            (0..30).try_for_each(|n| people.put(&key(n), format!("{{\"city\":\"c{}\"}}", n % 7).as_bytes()))?;
+            txn.create_index("people", &city)?;
+            let codes = txn.create_table("codes")?;
+            (0..30).try_for_each(|n| codes.put(&key(n), format!("{n:04} and more").as_bytes()))?;
+            txn.create_index("codes", &unique)?;
+            txn.create_index("codes", &own)
+        })
+        .unwrap();
+    for format in [DumpFormat::ByteValue, DumpFormat::Print] {
+        let text = dump(&source, &DumpOptions::default().format(format));
+        let report = load(&env, &text, &LoadOptions::default()).unwrap();
+        assert_eq!(
+            (&*report.tables, report.skipped_indexes),
+            (&["codes".to_string(), "people".into()][..], vec!["codes.own".into()])
+        );
+        let is_first = format == DumpFormat::ByteValue;
+        assert_eq!(report.indexes, if is_first { vec!["codes.head", "people.by city"] } else { vec![] }, "made once");
+        let txn = env.begin().unwrap();
+        assert_eq!(txn.bytes("people").unwrap().indexes(), std::slice::from_ref(&city));
+        assert_eq!(txn.bytes("people").unwrap().index("by city").unwrap().lookup(b"c3").unwrap().count(), 4);
+        assert_eq!(txn.bytes("codes").unwrap().indexes(), std::slice::from_ref(&unique));
+        let taken = txn.bytes("codes").unwrap().put(&key(77), b"0007 too");
+        assert!(matches!(taken, Err(Error::IndexKeyExists { .. })), "{taken:?}");
+    }
+    // One table alone brings its own indexes only.
+    let text = dump(&source, &DumpOptions::default().table("people"));
+    assert_eq!(
+        load(&open(&SimDisk::new()).unwrap(), &text, &LoadOptions::default()).unwrap().indexes,
+        ["people.by city"]
+    );
+    let other = text.windows(4).position(|w| w == b"6a73").unwrap(); // "js" of json
+    let mut broken = text.clone();
+    broken[other] = b'7';
+    let refused = load(&open(&SimDisk::new()).unwrap(), &broken, &LoadOptions::default());
+    assert!(matches!(refused, Err(Error::BadDump { .. })), "{refused:?}");
 }

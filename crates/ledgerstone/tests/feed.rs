@@ -3,12 +3,15 @@
 mod common;
 
 use std::collections::BTreeMap;
+use std::io::{Seek, SeekFrom, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
 use common::*;
-use ledgerstone::{ChangeFeed, ChangeValue, CommittedChanges, Environment, Error, LogValues, Lsn};
-use ledgerstone_disk::SimDisk;
+use ledgerstone::{
+    ChangeFeed, ChangeValue, CommittedChanges, CompactOptions, Environment, Error, IndexDef, IndexKeys, LogValues, Lsn,
+};
+use ledgerstone_disk::{Call, DiskErrorKind, Fault, FaultDisk, Harm, SimDisk};
 
 fn all(feed: &mut ChangeFeed) -> Vec<CommittedChanges> {
     std::iter::from_fn(|| feed.next().unwrap()).collect()
@@ -340,4 +343,122 @@ fn a_named_feed_keeps_its_log_over_restarts_up_to_its_bound() {
     assert!(env.forget_changes("search").unwrap() && !env.forget_changes("search").unwrap());
     assert!(env.stat().unwrap().log_pins.is_empty());
     assert!(env.named_changes("search").unwrap().next().unwrap().is_none(), "a new name begins now");
+}
+
+#[test]
+fn a_part_of_a_large_value_is_a_change_and_a_move_of_it_is_none() {
+    let env = whole(&SimDisk::new());
+    env.transact(|txn| {
+        let table = txn.bytes_or_create("t")?;
+        (0..20).try_for_each(|n| table.put(&key(n), &vec![n as u8; 40_000]))
+    })
+    .unwrap();
+    let mut feed = env.changes(Lsn(u64::MAX)).unwrap();
+    env.transact(|txn| {
+        let table = txn.bytes("t")?;
+        let mut writer = table.value_writer(&key(19))?;
+        writer.seek(SeekFrom::Start(100)).unwrap();
+        writer.write_all(b"other bytes, the same length").unwrap();
+        Ok::<_, Error>(())
+    })
+    .unwrap();
+    let told: Vec<_> = all(&mut feed).into_iter().flat_map(|commit| commit.changes).collect();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!(
+        (&told[0].key, &told[0].old, &told[0].new),
+        (&key(19), &ChangeValue::Large(40_000), &ChangeValue::Large(40_000))
+    );
+    env.transact(|txn| txn.bytes("t")?.delete_range(..&key(12)[..]).map(drop)).unwrap();
+    env.reclaim().unwrap();
+    assert_eq!(all(&mut feed).len(), 1);
+    let report = env.compact(CompactOptions::default()).unwrap();
+    assert!(report.moved_page_count > 0, "{report:?}");
+    assert_eq!(all(&mut feed), [], "a compaction changes nothing");
+}
+
+#[test]
+fn entries_of_an_index_that_is_made_and_dropped_again_are_not_shown() {
+    let env = whole(&SimDisk::new());
+    put(&env, "t", 1, b"one");
+    let mut feed = env.changes(Lsn(u64::MAX)).unwrap();
+    let index = IndexDef::new("i", IndexKeys::Value);
+    env.transact(|txn| {
+        txn.create_index("t", &index)?;
+        txn.bytes("t")?.put(&key(2), b"two")?;
+        txn.drop_index("t", "i")?;
+        txn.create_table("passing")?.put(&key(3), b"three")?;
+        txn.drop_table("passing")
+    })
+    .unwrap();
+    let told: Vec<_> = all(&mut feed).into_iter().flat_map(|commit| commit.changes).collect();
+    let told: Vec<_> = told.iter().map(|change| (change.table.as_deref(), change.key.clone())).collect();
+    assert_eq!(told, [(Some("t"), key(2)), (Some("passing"), key(3))]);
+}
+
+#[test]
+fn the_log_that_an_earlier_position_needs_is_kept() {
+    let disk = SimDisk::new();
+    let env = whole(&disk);
+    put(&env, "t", 0, b"0");
+    let mut feed = env.named_changes("consumer").unwrap();
+    let long = env.begin().unwrap();
+    long.bytes_or_create("long").unwrap().put(&key(1), b"early").unwrap();
+    for n in 0..300 {
+        put(&env, "t", n, &[n as u8; 600]);
+    }
+    // The commit before that of the long transaction.
+    let before = all(&mut feed).pop().unwrap();
+    long.commit().unwrap();
+    put(&env, "t", 1, b"1");
+    let behind = all(&mut feed);
+    assert_eq!(behind.len(), 2);
+    feed.acknowledge(before.position).unwrap();
+    drop(feed);
+    for _ in 0..3 {
+        put(&env, "t", 2, b"2");
+        env.checkpoint().unwrap();
+    }
+    let crashed = disk.after_crash(3);
+    drop(env);
+    let env = whole(&crashed);
+    let mut feed = env.named_changes("consumer").unwrap();
+    assert_eq!(feed.position(), before.position);
+    assert_eq!(all(&mut feed)[..2], behind, "the long transaction is told whole");
+    // And is let go when nothing needs it any more.
+    feed.acknowledge(feed.position()).unwrap();
+    assert!(feed.next().unwrap().is_none());
+    let pin = env.stat().unwrap().log_pins.into_iter().find(|pin| pin.name == "feed consumer").unwrap();
+    assert!(pin.lsn > before.position.0, "{pin:?}");
+}
+
+#[test]
+fn what_could_not_be_read_is_there_when_it_is_asked_for_again() {
+    let disk = SimDisk::new();
+    let faulty = FaultDisk::new(Arc::new(disk.clone()));
+    let env = tiny().open_on(Arc::new(faulty.clone())).unwrap();
+    put(&env, "long", 0, b"made before");
+    let long = env.begin().unwrap();
+    long.bytes("long").unwrap().put(&key(1), b"early").unwrap();
+    let from = env.changes(Lsn(u64::MAX)).unwrap().position();
+    for n in 0..400 {
+        put(&env, "t", n, &[n as u8; 600]);
+    }
+    long.commit().unwrap();
+    put(&env, "t", 1, b"last");
+    let expected = all(&mut env.changes(from).unwrap());
+    assert_eq!(expected.len(), 402);
+    for nth in 1..6 {
+        let mut feed = env.changes(from).unwrap();
+        faulty.add(Fault::at(Call::Read, nth, Harm::Fail(DiskErrorKind::Io(5))).on("log"));
+        let (mut told, mut errors) = (Vec::new(), 0);
+        loop {
+            match feed.next() {
+                Ok(Some(commit)) => told.push(commit),
+                Ok(None) => break,
+                Err(_) => errors += 1,
+            }
+            assert!(errors < 9);
+        }
+        assert!(told == expected, "after {errors} errors there are {} of {}", told.len(), expected.len());
+    }
 }

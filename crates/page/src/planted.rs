@@ -80,6 +80,16 @@ bugs! {
     RangeDeleteStopsEarly "range-delete-stops-early",
     /// What was written over a part of a large value is not taken back.
     PartStays "part-stays",
+    /// The rollback of a program's increment takes nothing back.
+    IncrementStays "increment-stays",
+    /// A patch of a record of a fixed page is not taken back.
+    FixedPatchStays "fixed-patch-stays",
+    /// A unique index does not refuse the second record.
+    DuplicateLetIn "duplicate-let-in",
+    /// Each table of a dump is read at a moment of its own.
+    DumpOfManyMoments "dump-of-many-moments",
+    /// A change feed that goes on in the middle of a transaction does not look for its beginning.
+    FeedForgetsBeginning "feed-forgets-beginning",
 }
 
 #[cfg(feature = "planted")]

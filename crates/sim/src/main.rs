@@ -61,6 +61,9 @@ struct CrashArgs {
     /// Leave something out, to see what fails without it: `drops`, `space`.
     #[arg(long, value_parser = ["drops", "space"])]
     without: Vec<String>,
+    /// Lock leaves instead of keys in every round.
+    #[arg(long)]
+    page_locks: bool,
     /// A bug to switch on (needs a build with the feature `planted`).
     #[arg(long)]
     planted: Option<String>,
@@ -108,6 +111,9 @@ struct HistoryArgs {
     /// The first round's seed; the next rounds count up from it.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Lock leaves instead of keys in every round.
+    #[arg(long)]
+    page_locks: bool,
     /// Run this simulated seed alone, in this process.
     #[arg(long)]
     one_seed: Option<u64>,
@@ -156,6 +162,8 @@ struct WorkerArgs {
     #[arg(long)]
     without: Vec<String>,
     #[arg(long)]
+    page_locks: bool,
+    #[arg(long)]
     planted: Option<String>,
     #[arg(long)]
     first: u64,
@@ -193,9 +201,9 @@ fn plant(name: Option<&str>) -> anyhow::Result<()> {
     name.map_or(Ok(()), |name| planted::plant(name).map_err(anyhow::Error::msg))
 }
 
-fn wishes(client_count: Option<u64>, without: &[String]) -> Wishes {
+fn wishes(client_count: Option<u64>, without: &[String], locks_pages: bool) -> Wishes {
     let is_out = |what: &str| without.iter().any(|out| out == what);
-    Wishes { client_count, no_space_trouble: is_out("space"), no_drops: is_out("drops") }
+    Wishes { client_count, no_space_trouble: is_out("space"), no_drops: is_out("drops"), locks_pages }
 }
 
 fn worker_count(asked: Option<u64>) -> u64 {
@@ -229,7 +237,7 @@ fn print_failures(command: &str, tally: &Tally) {
 
 fn crash(args: CrashArgs) -> anyhow::Result<bool> {
     plant(args.planted.as_deref())?;
-    let wishes = wishes(args.clients, &args.without);
+    let wishes = wishes(args.clients, &args.without, args.page_locks);
     if let Some(seed) = args.one_seed {
         return Ok(if args.every_write {
             every_write(seed)
@@ -245,6 +253,9 @@ fn crash(args: CrashArgs) -> anyhow::Result<bool> {
     }
     for what in &args.without {
         arguments.extend(["--without".to_owned(), what.clone()]);
+    }
+    if args.page_locks {
+        arguments.push("--page-locks".to_owned());
     }
     if let Some(name) = &args.planted {
         arguments.extend(["--planted".to_owned(), name.clone()]);
@@ -381,8 +392,8 @@ fn campaign(
     Ok(tally.failures.is_empty() && tally.counters.get("rounds") == args.rounds)
 }
 
-fn history_round(seed: u64) -> Result<Counters, Vec<String>> {
-    let history = workload::simulate(seed)?;
+fn history_round(seed: u64, locks_pages: bool) -> Result<Counters, Vec<String>> {
+    let history = workload::simulate(seed, locks_pages)?;
     let findings = check(&history);
     if !findings.problems.is_empty() {
         return Err(findings.problems);
@@ -398,7 +409,7 @@ fn history_round(seed: u64) -> Result<Counters, Vec<String>> {
 fn histories(args: HistoryArgs) -> anyhow::Result<bool> {
     if let Some(seed) = args.one_seed {
         round::collect_panics();
-        let result = history_round(seed);
+        let result = history_round(seed, args.page_locks);
         match &result {
             Ok(counters) => println!("{counters}"),
             Err(lines) => lines.iter().for_each(|line| println!("{line}")),
@@ -409,7 +420,10 @@ fn histories(args: HistoryArgs) -> anyhow::Result<bool> {
     let start = Instant::now();
     let workers = worker_count(args.workers);
     println!("histories: {} simulated rounds from seed {} on {workers} processes", args.rounds, args.seed);
-    let arguments = ["--histories".to_owned()];
+    let mut arguments = vec!["--histories".to_owned()];
+    if args.page_locks {
+        arguments.push("--page-locks".to_owned());
+    }
     let mut tally = run_workers(&arguments, args.seed, args.rounds, workers, 3, progress(args.rounds))?;
     let mut threads = Counters::default();
     for number in 0..args.thread_rounds {
@@ -423,7 +437,7 @@ fn histories(args: HistoryArgs) -> anyhow::Result<bool> {
             value_bytes: [8, 700][(number / 5 % 2) as usize],
             version_store_bytes: 4 << 20,
         };
-        let problems = match workload::run_on_threads(dir.path(), seed, size) {
+        let problems = match workload::run_on_threads(dir.path(), seed, size, args.page_locks) {
             Ok(history) => {
                 let findings = check(&history);
                 threads.add("committed", findings.transaction_count as u64);
@@ -521,7 +535,7 @@ fn worker(args: &WorkerArgs) -> anyhow::Result<bool> {
         worker: args.worker,
     };
     if args.histories {
-        work(share, history_round);
+        work(share, |seed| history_round(seed, args.page_locks));
         return Ok(true);
     }
     if args.media {
@@ -537,7 +551,7 @@ fn worker(args: &WorkerArgs) -> anyhow::Result<bool> {
         work(share, |seed| fault_round(seed, &mut prepared));
         return Ok(true);
     }
-    let wishes = wishes(args.clients, &args.without);
+    let wishes = wishes(args.clients, &args.without, args.page_locks);
     work(share, |seed| {
         let plan = Plan::new(seed, wishes);
         round::run(&plan, &mut prepared, Talk::Quiet)

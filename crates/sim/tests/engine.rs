@@ -122,7 +122,7 @@ fn power_may_fail_at_every_write_of_a_counter_list_that_splits() {
 #[test]
 fn simulated_histories_are_what_their_levels_promise() {
     for seed in 1..=300 {
-        let findings = check(&workload::simulate(seed).unwrap());
+        let findings = check(&workload::simulate(seed, false).unwrap());
         assert!(findings.problems.is_empty(), "seed {seed}: {}", findings.problems.join("\n"));
     }
 }
@@ -138,6 +138,6 @@ fn histories_on_threads_are_what_their_levels_promise() {
         value_bytes: 8,
         version_store_bytes: 1 << 20,
     };
-    let findings = check(&workload::run_on_threads(dir.path(), 1, size).unwrap());
+    let findings = check(&workload::run_on_threads(dir.path(), 1, size, false).unwrap());
     assert!(findings.problems.is_empty(), "{}", findings.problems.join("\n"));
 }

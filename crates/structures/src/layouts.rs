@@ -16,6 +16,7 @@
 //! Y2. What is removed or overwritten is compared with what the arguments say: page and log must not contradict each other.
 
 use ledgerstone_op::{DuplicateOperation, PageMut, PageOperation, Registry, Undo, Unfit};
+use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_page::{Lsn, OpId, PageId, fixed, versioned};
 
 use crate::btree::args::{Reader, Writer};
@@ -93,6 +94,7 @@ const OPERATIONS: [PageOperation; 8] = [
             })
         },
         undo: |args| match FixedPatch::read(args) {
+            Some(_) if planted::is_on(Bug::FixedPatchStays) => Undo::Nothing,
             Some(patch) => {
                 let back = FixedPatch { old: patch.new, new: patch.old, ..patch };
                 Undo::Page { op: OP_FIXED_PATCH, args: back.write() }

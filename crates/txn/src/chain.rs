@@ -20,11 +20,22 @@ pub(crate) struct Chain {
     /// Bytes that undoing what was done so far would take, and bytes reserved for it.
     undo_needed: u64,
     undo_reserved: u64,
+    /// Of every record from now on.
+    flags: u16,
 }
+
+/// The flag of records of a transaction that changes where things are, and not what they are: readers of changes pass its
+/// commit over.
+pub const FLAG_UPKEEP: u16 = 1;
 
 impl Chain {
     pub fn new(no: u32, xid: Xid) -> Chain {
-        Chain { no, xid, first_lsn: Lsn::NONE, last_lsn: Lsn::NONE, claim: None, undo_needed: 0, undo_reserved: 0 }
+        let (first_lsn, last_lsn) = (Lsn::NONE, Lsn::NONE);
+        Chain { no, xid, first_lsn, last_lsn, claim: None, undo_needed: 0, undo_reserved: 0, flags: 0 }
+    }
+
+    pub fn mark_upkeep(&mut self) {
+        self.flags |= FLAG_UPKEEP;
     }
 
     /// Claims `bytes`, giving the rest of an earlier claim back; reserves room for the undo unless `is_undoing`.
@@ -117,7 +128,7 @@ impl Chain {
         page: Option<(PageId, Lsn)>,
         body: &'a [&'a [u8]],
     ) -> NewRecord<'a> {
-        NewRecord { kind, xid: self.xid, prev_lsn: self.last_lsn, op, flags: 0, page, body }
+        NewRecord { kind, xid: self.xid, prev_lsn: self.last_lsn, op, flags: self.flags, page, body }
     }
 
     /// Goes back to an earlier value of [`Chain::undo_needed`], when what came after it has been undone. What was reserved

@@ -42,6 +42,7 @@ mod version {
 }
 
 #[cfg(not(loom))]
+pub use chain::FLAG_UPKEEP;
 pub use commit::{Committed, Durability};
 #[cfg(not(loom))]
 pub use engine::{Engine, EngineParts, EngineSettings};

@@ -108,6 +108,12 @@ impl Txn {
         self.chain.xid
     }
 
+    /// Says that this transaction changes where things are and not what they are, as a compaction does: its records get
+    /// [`FLAG_UPKEEP`](crate::FLAG_UPKEEP).
+    pub fn mark_upkeep(&mut self) {
+        self.chain.mark_upkeep();
+    }
+
     /// Its number in the transaction table, which is its name in the lock manager.
     #[must_use]
     pub fn owner(&self) -> OwnerNo {

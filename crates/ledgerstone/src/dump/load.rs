@@ -6,8 +6,8 @@ use std::ops::ControlFlow;
 use serde::Serialize;
 
 use super::reader::{DumpHeader, DumpItem, DumpReader, bad};
-use super::{DumpProgress, PROGRESS_RECORDS};
-use crate::{Environment, Error};
+use super::{DumpProgress, INDEXES, PROGRESS_RECORDS, UNIQUE};
+use crate::{Environment, Error, IndexDef, IndexKeys};
 
 /// What becomes of a key that a dump holds several times. A table holds a key once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -65,6 +65,10 @@ pub struct LoadReport {
     pub tables: Vec<String>,
     /// Records.
     pub record_count: u64,
+    /// Indexes that were made, each as its table, a dot and its name.
+    pub indexes: Vec<String>,
+    /// Indexes of the dump that were not made, because their keys come from a function that this program has not registered.
+    pub skipped_indexes: Vec<String>,
 }
 
 /// Longest batch, in bytes of keys and values: a transaction's log must fit.
@@ -75,8 +79,9 @@ impl Environment {
     /// records that are there under the same key get the value of the dump. Streams.
     ///
     /// # Errors
-    /// [`Error::BadDump`] with the line; a key or value that is too large; what transactions meet. Batches that were
-    /// committed before stay.
+    /// [`Error::BadDump`] with the line; a key or value that is too large; what transactions meet;
+    /// [`Error::IndexExists`] for an index that the table has with another definition, [`Error::IndexKeyExists`]. Batches that
+    /// were committed before stay.
     pub fn load(
         &self,
         from: &mut dyn BufRead,
@@ -87,6 +92,10 @@ impl Environment {
         let mut report = LoadReport::default();
         while let Some(item) = reader.next()? {
             let DumpItem::Database(header) = item else { continue };
+            if header.database.as_deref() == Some(INDEXES) {
+                self.load_indexes(&mut reader, &header, &mut report)?;
+                continue;
+            }
             let table = match (&header.database, &options.table) {
                 (Some(name), _) => name.clone(),
                 (None, Some(name)) => name.clone(),
@@ -104,6 +113,36 @@ impl Environment {
             self.load_records(&mut reader, &header, &table, options, &mut report, progress)?;
         }
         Ok(report)
+    }
+
+    /// Makes the indexes that the dump says the tables had. They come behind the records.
+    fn load_indexes(
+        &self,
+        reader: &mut DumpReader<&mut dyn BufRead>,
+        header: &DumpHeader,
+        report: &mut LoadReport,
+    ) -> Result<(), Error> {
+        while let Some(DumpItem::Record { key, value }) = reader.next()? {
+            let (table, index) =
+                read_index(&key, &value).ok_or_else(|| bad(header.line, "no definitions of indexes"))?;
+            let is_made = self.transact(|txn| {
+                if txn.bytes(&table)?.indexes().contains(&index) {
+                    return Ok(None);
+                }
+                match txn.create_index(&table, &index) {
+                    Ok(()) => Ok(Some(true)),
+                    Err(Error::NoIndexExtractor { .. }) => Ok(Some(false)),
+                    Err(error) => Err(error),
+                }
+            })?;
+            let name = format!("{table}.{}", index.name());
+            match is_made {
+                Some(true) => report.indexes.push(name),
+                Some(false) => report.skipped_indexes.push(name),
+                None => {}
+            }
+        }
+        Ok(())
     }
 
     fn load_records(
@@ -134,7 +173,8 @@ impl Environment {
                 batch.push((key, value));
                 report.record_count += 1;
                 let table_count = report.tables.len() as u64;
-                let now = DumpProgress { table_count, record_count: report.record_count, bytes: reader.bytes_read() };
+                let (record_count, bytes) = (report.record_count, reader.bytes_read());
+                let now = DumpProgress { table_count, record_count, bytes, snapshot_lsn: None };
                 if report.record_count.is_multiple_of(PROGRESS_RECORDS) && progress(now).is_break() {
                     return Err(Error::Cancelled);
                 }
@@ -147,4 +187,14 @@ impl Environment {
         }
         Ok(())
     }
+}
+
+/// A definition as a dump has it.
+fn read_index(key: &[u8], value: &[u8]) -> Option<(String, IndexDef)> {
+    let (table, index) = std::str::from_utf8(key).ok()?.rsplit_once('\0')?;
+    let text = std::str::from_utf8(value).ok()?;
+    let unique = text.strip_prefix(UNIQUE);
+    let keys: IndexKeys = unique.unwrap_or(text).parse().ok()?;
+    let index = IndexDef::new(index, keys);
+    Some((table.to_string(), if unique.is_some() { index.unique() } else { index }))
 }

@@ -26,6 +26,7 @@ use std::io::Write;
 use std::ops::ControlFlow;
 use std::path::Path;
 
+use ledgerstone_page::planted::{self, Bug};
 use serde::Serialize;
 
 pub use load::{Duplicates, LoadOptions, LoadReport};
@@ -75,7 +76,15 @@ pub struct DumpProgress {
     pub record_count: u64,
     /// Bytes of text read, by a load; bytes of keys and values written, by a dump.
     pub bytes: u64,
+    /// Of a dump at a snapshot: it has the commits whose LSNs are below this, and no others. A change feed that begins here
+    /// ([`Environment::changes`]) has the rest.
+    pub snapshot_lsn: Option<u64>,
 }
+
+/// The database behind the tables that holds the definitions of their indexes: the table's name, a zero byte and the index's name,
+/// and `bytes:0..8` or `unique bytes:0..8`, the index keys as [`IndexKeys`](crate::IndexKeys) are written.
+const INDEXES: &str = "ledgerstone.indexes";
+const UNIQUE: &str = "unique ";
 
 /// Records between two calls of the progress.
 const PROGRESS_RECORDS: u64 = 1000;
@@ -95,7 +104,13 @@ impl Environment {
         progress: &mut dyn FnMut(DumpProgress) -> ControlFlow<()>,
     ) -> Result<DumpProgress, Error> {
         let txn = if options.locked { self.begin()? } else { self.snapshot()? };
-        let done = dump_tables(&txn, to, options, progress)?;
+        let mut done = if planted::is_on(Bug::DumpOfManyMoments) && !options.locked {
+            let one = |name: String| dump_tables(&self.snapshot()?, to, &options.clone().table(name), progress);
+            txn.table_names()?.into_iter().map(one).try_fold(DumpProgress::default(), |_, done| done)?
+        } else {
+            dump_tables(&txn, to, options, progress)?
+        };
+        done.snapshot_lsn = txn.snapshot_lsn().map(|lsn| lsn.0);
         txn.abort()?; // It only read.
         Ok(done)
     }
@@ -111,17 +126,18 @@ fn dump_tables(
     let tables = if options.tables.is_empty() { txn.table_names()? } else { options.tables.clone() };
     let format = options.format;
     let mut done = DumpProgress::default();
+    let mut indexes = Vec::new();
     for name in tables {
         let table = txn.bytes(&name)?;
         done.table_count += 1;
+        for index in table.indexes() {
+            let key = [name.as_bytes(), b"\0", index.name().as_bytes()].concat();
+            indexes.push((key, format!("{}{}", if index.is_unique() { UNIQUE } else { "" }, index.keys())));
+        }
         write_header(to, &name, format).map_err(cannot_write)?;
         for record in table.range(..)? {
             let (key, value) = record?;
-            for bytes in [&key, &value] {
-                to.write_all(b" ").map_err(cannot_write)?;
-                format.write(bytes, to).map_err(cannot_write)?;
-                to.write_all(b"\n").map_err(cannot_write)?;
-            }
+            write_record(to, format, &key, &value).map_err(cannot_write)?;
             done.record_count += 1;
             done.bytes += (key.len() + value.len()) as u64;
             if done.record_count.is_multiple_of(PROGRESS_RECORDS) && progress(done).is_break() {
@@ -130,8 +146,24 @@ fn dump_tables(
         }
         to.write_all(b"DATA=END\n").map_err(cannot_write)?;
     }
+    if !indexes.is_empty() {
+        write_header(to, INDEXES, format).map_err(cannot_write)?;
+        for (key, value) in &indexes {
+            write_record(to, format, key, value.as_bytes()).map_err(cannot_write)?;
+        }
+        to.write_all(b"DATA=END\n").map_err(cannot_write)?;
+    }
     to.flush().map_err(cannot_write)?;
     if progress(done).is_break() { Err(Error::Cancelled) } else { Ok(done) }
+}
+
+fn write_record(to: &mut dyn Write, format: DumpFormat, key: &[u8], value: &[u8]) -> std::io::Result<()> {
+    for bytes in [key, value] {
+        to.write_all(b" ")?;
+        format.write(bytes, to)?;
+        to.write_all(b"\n")?;
+    }
+    Ok(())
 }
 
 fn write_header(to: &mut dyn Write, name: &str, format: DumpFormat) -> std::io::Result<()> {

@@ -17,6 +17,7 @@
 //! | lock | [`Txn::lock_table`], [`Txn::lock_key`], [`KeyLock`], [`Mode`] |
 //! | get pages | [`Instance::cache`], [`Instance::space`], [`OP_SPACE_SET`], [`OP_SPACE_CLEAR`] |
 //! | describe bytes | [`Layout`], [`header`], [`Corrupt`] |
+//! | keep records on a page | [`slotted`]; [`fixed`] and [`versioned`] with the operations in [`layouts`] |
 //! | test an operation | [`kit`] |
 
 mod handle;
@@ -32,7 +33,8 @@ pub use ledgerstone_buffer::{BufferError, Cache, ExclusivePage, OptimisticPage, 
 pub use ledgerstone_lock::{LockName, Mode};
 pub use ledgerstone_op::{OpError, Operation, PageMut, PageOperation, Redo, Registry, Undo, Unfit, kit};
 pub use ledgerstone_page::{Corrupt, HEADER_BYTES, LayoutId, OpId, PageId, TableId, header};
-pub use ledgerstone_page::{Layout, Layouts, raw, slotted};
+pub use ledgerstone_page::{Layout, Layouts, fixed, raw, slotted, versioned};
 pub use ledgerstone_region::{Handle, Latch, PageBuf, Region, Words, WordsMut};
 pub use ledgerstone_space::{OP_SPACE_CLEAR, OP_SPACE_SET, Space, SpaceError};
+pub use ledgerstone_structures::layouts;
 pub use ledgerstone_txn::{Engine, KeyLock, Part, RECORD_OVERHEAD_BYTES, Txn, TxnError, key_hash};

@@ -14,14 +14,18 @@ use ledgerstone::{
     TransactionOptions,
 };
 use ledgerstone_disk::{FaultDisk, SimDisk};
-use ledgerstone_examples::counter_list::{CounterList, ListStructure};
+use ledgerstone_examples::counter_list::ListStructure;
 use ledgerstone_region::sync;
+use parking_lot::Mutex;
 
+use super::consumer::{Consumer, Stopped};
+use super::dump::dump;
 use super::judge::{Outcome, Record, TwoPhase};
 use super::model::{Bytes, Deed, Patch, Seen, counter_bytes, patched, value_bytes};
 use super::plan::{
-    COUNTER_COUNT, Durability, End, JOURNAL, Job, Key, Step, TransactionPlan, key_bytes, list_name, table_name,
+    Durability, End, JOURNAL, Job, Key, Step, TransactionPlan, is_unique, key_bytes, list_name, table_name,
 };
+use super::tally::{Kind, Tally};
 use crate::counters::Counters;
 
 /// What a client has to tell when it is done.
@@ -53,6 +57,8 @@ pub struct Client {
     pub is_indexed: bool,
     /// Counts events over all clients, and makes values unique.
     pub clock: Arc<AtomicU64>,
+    /// The reader of the change feed; one client at a time is it.
+    pub consumer: Arc<Mutex<Consumer>>,
 }
 
 /// Why a transaction cannot go on.
@@ -135,6 +141,19 @@ impl Client {
                         Err(error) => self.goes_on("a decision", &error, &mut report),
                     }
                 }
+                Job::Dump { prints } => match dump(&self.env, *prints) {
+                    Ok((lsn, deeds)) => {
+                        report.counters.add("dumps", 1);
+                        let (asked_at, snapshot) = (self.clock.fetch_add(1, SeqCst), Some(lsn));
+                        // Nobody has said that what it reads is durable.
+                        let outcome = Outcome::Committed { lsn: 0, durable: false };
+                        let (client, mark, two_phase) = (self.number, None, None);
+                        report.records.push(Record { client, mark, deeds, asked_at, snapshot, two_phase, outcome });
+                        true
+                    }
+                    Err(error) => self.goes_on("dump", &error, &mut report),
+                },
+                Job::Follow { count, acknowledges } => self.follow(*count, *acknowledges, &mut report),
                 Job::Transaction(plan) => self.transaction(plan, number, &mut report, &mut tickets),
             };
             if !went_on || self.disk.is_crashed() {
@@ -148,6 +167,24 @@ impl Client {
             }
         }
         report
+    }
+
+    /// Reads the change feed, unless another client does. False: the client cannot go on.
+    fn follow(&self, count: usize, acknowledges: Option<usize>, report: &mut Report) -> bool {
+        // Not waited for: the scheduler knows nothing of this mutex.
+        let Some(mut consumer) = self.consumer.try_lock() else { return true };
+        let mut read = || {
+            report.counters.add("followed", consumer.read(count)?);
+            acknowledges.map_or(Ok(()), |behind| consumer.acknowledge(behind))
+        };
+        match read() {
+            Ok(()) => true,
+            Err(Stopped::By(error)) => self.goes_on("the change feed", &error, report),
+            Err(Stopped::Wrong(what)) => {
+                report.bugs.push(what);
+                false
+            }
+        }
     }
 
     /// Runs a transaction, again if it met a conflict. False: the client cannot go on.
@@ -419,7 +456,10 @@ impl Client {
             Step::Lookup { table, from, to, backward } => {
                 act(Deed::Lookup { table: table_name(table), from, to, backward })
             }
-            Step::Reindex(table) => act(Deed::Reindex { table: table_name(table) }),
+            Step::Reindex(table) => {
+                let table = table_name(table);
+                act(Deed::Reindex { is_unique: is_unique(&table), table })
+            }
             Step::Fill(first, count, length) => run(first, count).try_for_each(|key| {
                 let (table, key) = place(key);
                 act(Deed::Put { table, key, value: value(length) })
@@ -450,17 +490,21 @@ impl Client {
                 act(Deed::Load { table: table_name(first.table), rows })
             }
             Step::Rename(from, to) => act(Deed::Rename { table: table_name(from), to: table_name(to) }),
-            Step::Create(table) => act(Deed::Create { table: table_name(table) }),
+            Step::Create(table) => {
+                let table = table_name(table);
+                act(Deed::Create { is_unique: self.is_indexed && is_unique(&table), table })
+            }
             Step::Drop(table) => act(Deed::Drop { table: table_name(table) }),
             Step::List => act(Deed::List),
             Step::CreateList(list) => act(Deed::CreateList { list: list_name(list) }),
             Step::DropList(list) => act(Deed::DropList { list: list_name(list) }),
             Step::Count { list, from, count, delta } => {
+                let (list, key_count) = (list_name(list), key_count(list));
                 // Every seventh, so that one page does not get them all.
-                let mut keys = (0..count).map(|n| (from + 7 * n) % COUNTER_COUNT);
-                keys.try_for_each(|key| act(Deed::Count { list: list_name(list), key, delta }))
+                let mut keys = (0..count).map(|n| (from + 7 * n) % key_count);
+                keys.try_for_each(|key| act(Deed::Count { list: list.clone(), key, delta }))
             }
-            Step::Total(list, key) => act(Deed::Total { list: list_name(list), key }),
+            Step::Total(list, key) => act(Deed::Total { list: list_name(list), key: key % key_count(list) }),
             Step::Tally(list) => act(Deed::Tally { list: list_name(list) }),
             Step::Pause(us) => {
                 sync::sleep_ns(us * 1000);
@@ -484,6 +528,7 @@ impl Client {
             Err(Error::NoSuchTable(_)) => Seen::NoTable,
             Err(Error::TableExists(_)) => Seen::TableExists,
             Err(Error::KeyExists) => Seen::Flag(false),
+            Err(Error::IndexKeyExists { .. }) => Seen::Duplicate,
             Err(error) => return Err(self.trouble(&super::judge::describe(&deed), &error)),
         };
         record.deeds.push((deed, seen));
@@ -553,15 +598,21 @@ struct Hands<'a> {
     txn: &'a Transaction,
     structure: &'a Arc<ListStructure>,
     tables: BTreeMap<String, BytesTable>,
-    lists: BTreeMap<String, CounterList>,
+    lists: BTreeMap<String, Tally>,
     /// Savepoints that stand, and `None` where a nested transaction began.
     savepoints: Vec<Option<Savepoint>>,
     is_indexed: bool,
 }
 
 /// The index that tables have: by the first byte of the value.
-pub(crate) fn index() -> IndexDef {
-    IndexDef::new(INDEX, IndexKeys::Bytes { from: 0, to: Some(1) })
+pub(crate) fn index(is_unique: bool) -> IndexDef {
+    let index = IndexDef::new(INDEX, IndexKeys::Bytes { from: 0, to: Some(1) });
+    if is_unique { index.unique() } else { index }
+}
+
+/// The numbers that a structure of this number has.
+fn key_count(list: u64) -> u64 {
+    Kind::of(&list_name(list)).map_or(1, Kind::key_count)
 }
 
 const INDEX: &str = "first";
@@ -582,9 +633,9 @@ impl Hands<'_> {
         self.lists.clear();
     }
 
-    fn list(&mut self, name: &str) -> Result<&CounterList, Error> {
+    fn list(&mut self, name: &str) -> Result<&Tally, Error> {
         if !self.lists.contains_key(name) {
-            self.lists.insert(name.to_owned(), CounterList::open(self.txn, self.structure, name)?);
+            self.lists.insert(name.to_owned(), Tally::open(self.txn, self.structure, name)?);
         }
         Ok(&self.lists[name])
     }
@@ -627,11 +678,11 @@ impl Hands<'_> {
                 };
                 Seen::Rows(rows?)
             }
-            Deed::Create { table } => {
+            Deed::Create { table, is_unique } => {
                 self.tables.remove(table);
                 self.txn.create_table(table)?;
                 if self.is_indexed {
-                    self.txn.create_index(table, &index())?;
+                    self.txn.create_index(table, &index(*is_unique))?;
                 }
                 Seen::Done
             }
@@ -643,11 +694,13 @@ impl Hands<'_> {
                     if *backward { found.rev().collect::<Result<_, _>>()? } else { found.collect::<Result<_, _>>()? };
                 Seen::Rows(found.into_iter().map(|(_, key, value)| (Bytes::from(key), Bytes::from(value))).collect())
             }
-            Deed::Reindex { table } => {
+            Deed::Reindex { table, is_unique } => {
                 self.table(table)?;
                 self.tables.remove(table);
-                self.txn.drop_index(table, INDEX)?;
-                self.txn.create_index(table, &index())?;
+                self.txn.nested(|txn| {
+                    txn.drop_index(table, INDEX)?;
+                    txn.create_index(table, &index(*is_unique))
+                })?;
                 Seen::Done
             }
             Deed::WritePart { table, key, at, part } => {
@@ -696,7 +749,7 @@ impl Hands<'_> {
             Deed::List => Seen::Names(self.txn.table_names()?),
             Deed::CreateList { list } => {
                 self.lists.remove(list);
-                let _ = CounterList::create(self.txn, self.structure, list)?;
+                let _ = Tally::create(self.txn, self.structure, list)?;
                 Seen::Done
             }
             Deed::DropList { list } => {

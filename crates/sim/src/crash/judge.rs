@@ -272,7 +272,8 @@ fn prefixed(first: &str, mut rest: Vec<String>) -> Vec<String> {
     rest
 }
 
-fn name(record: &Record) -> String {
+/// A transaction in words.
+pub(super) fn name(record: &Record) -> String {
     let mark = record.mark.as_ref().map_or("reader".to_owned(), |mark| String::from_utf8_lossy(mark).into_owned());
     format!("transaction {mark} of client {} (asked to commit at {})", record.client, record.asked_at)
 }
@@ -304,8 +305,8 @@ pub fn describe(deed: &Deed) -> String {
         Deed::Lookup { table, from, to, backward } => {
             format!("look up {table} from {from} to {to}{}", if *backward { " backward" } else { "" })
         }
-        Deed::Reindex { table } => format!("make the index of {table} anew"),
-        Deed::Create { table } => format!("create {table}"),
+        Deed::Reindex { table, is_unique } => format!("make the index of {table} anew, unique {is_unique}"),
+        Deed::Create { table, .. } => format!("create {table}"),
         Deed::Drop { table } => format!("drop {table}"),
         Deed::List => "list tables".to_owned(),
         Deed::CreateList { list } => format!("create counter list {list}"),

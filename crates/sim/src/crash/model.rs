@@ -1,11 +1,12 @@
 //! The engine as it should be: a map of maps, and what each step does to it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use super::plan::{JOURNAL, is_list};
+use super::plan::JOURNAL;
+use super::tally::Kind;
 
 /// Bytes shared between records, states and reports.
 pub type Bytes = Arc<[u8]>;
@@ -17,6 +18,48 @@ pub type Records = BTreeMap<Bytes, Bytes>;
 pub struct State {
     /// By name.
     pub tables: BTreeMap<String, Records>,
+    /// Tables in which no two values may begin with the same byte: they have a unique index.
+    pub unique: BTreeSet<String>,
+    /// What tables were called at the beginning of [`effects`]; those that were made since are missing.
+    origins: BTreeMap<String, String>,
+}
+
+/// A value before and after; none where there was, or is, none.
+pub type Sides = (Option<Bytes>, Option<Bytes>);
+
+/// What a transaction has done to the records of tables.
+#[derive(Debug)]
+pub struct Effects {
+    /// By table, as it is called afterwards, and key: the value before and after, where they differ.
+    pub changed: BTreeMap<(String, Bytes), Sides>,
+    /// All tables afterwards.
+    pub after: State,
+    /// It has dropped a table, or has given it a new tree.
+    pub loses_trees: bool,
+}
+
+/// Does deeds to a state, and says what has changed in it.
+pub fn effects(state: &mut State, deeds: &[(Deed, Seen)]) -> Effects {
+    let before = state.clone();
+    state.origins = state.tables.keys().map(|name| (name.clone(), name.clone())).collect();
+    let mut alone = Alone::new(state);
+    for (deed, _) in deeds {
+        let _ = alone.apply(deed);
+    }
+    let mut changed = BTreeMap::new();
+    let origins = std::mem::take(&mut state.origins);
+    for (name, after) in state.tables.iter().filter(|(name, _)| Kind::of(name).is_none()) {
+        let none = Records::new();
+        let before = origins.get(name).and_then(|origin| before.tables.get(origin)).unwrap_or(&none);
+        for key in before.keys().chain(after.keys()) {
+            let values = (before.get(key).cloned(), after.get(key).cloned());
+            if values.0 != values.1 {
+                changed.insert((name.clone(), key.clone()), values);
+            }
+        }
+    }
+    let loses = |deed: &Deed| matches!(deed, Deed::Drop { .. } | Deed::Load { .. });
+    Effects { changed, after: state.clone(), loses_trees: deeds.iter().any(|(deed, _)| loses(deed)) }
 }
 
 /// Something that a transaction has done, with all it takes to do it again.
@@ -62,9 +105,10 @@ pub enum Deed {
         to: u8,
         backward: bool,
     },
-    /// Drops the table's index and makes it anew.
+    /// Drops the table's index and makes it anew, both or nothing.
     Reindex {
         table: String,
+        is_unique: bool,
     },
     /// Writes a part of a value, over what is there, with zeros in a gap; makes the value if there is none.
     WritePart {
@@ -102,6 +146,8 @@ pub enum Deed {
     },
     Create {
         table: String,
+        /// Its index, if it gets one, is a unique one.
+        is_unique: bool,
     },
     Drop {
         table: String,
@@ -171,6 +217,8 @@ pub enum Seen {
     NoTable,
     /// There is such a table.
     TableExists,
+    /// Another record has the index key.
+    Duplicate,
 }
 
 /// The value of a number and a length: begins with the number, if it is long enough.
@@ -209,6 +257,22 @@ fn counter_of(bytes: &[u8]) -> i64 {
     bytes.try_into().map_or(0, i64::from_le_bytes)
 }
 
+/// A part of a value was written, and this is what the value becomes unless its index key is taken: then it is what the opening
+/// of the value has made of it, which is an empty one if there was none.
+fn edit(
+    records: &mut Records,
+    key: &Bytes,
+    value: Vec<u8>,
+    is_taken: impl Fn(&Records, &Bytes, &[u8]) -> bool,
+) -> Seen {
+    if is_taken(records, key, &value) {
+        records.entry(key.clone()).or_insert_with(|| Arc::from(&b""[..]));
+        return Seen::Duplicate;
+    }
+    records.insert(key.clone(), Arc::from(value));
+    Seen::Done
+}
+
 /// A transaction that is alone with a state, and its savepoints.
 #[derive(Debug)]
 pub struct Alone<'s> {
@@ -241,14 +305,26 @@ impl State {
     /// What a transaction that is alone with this state sees of a deed; changes the state as the deed does.
     pub fn apply(&mut self, deed: &Deed) -> Seen {
         let table = match deed {
-            Deed::Create { table } | Deed::CreateList { list: table } => {
+            Deed::Create { table, .. } | Deed::CreateList { list: table } => {
                 if self.tables.contains_key(table) {
                     return Seen::TableExists;
                 }
-                self.tables.insert(table.clone(), Records::new());
+                let mut records = Records::new();
+                if let Some(Kind::Hits) = Kind::of(table) {
+                    records.extend(
+                        (0..Kind::Hits.key_count()).map(|key| (Arc::from(key.to_be_bytes()), counter_bytes(0))),
+                    );
+                }
+                self.tables.insert(table.clone(), records);
+                self.origins.remove(table);
+                if let Deed::Create { is_unique: true, .. } = deed {
+                    self.unique.insert(table.clone());
+                }
                 return Seen::Done;
             }
             Deed::Drop { table } | Deed::DropList { list: table } => {
+                self.origins.remove(table);
+                self.unique.remove(table);
                 return if self.tables.remove(table).is_some() { Seen::Done } else { Seen::NoTable };
             }
             Deed::Rename { table, to } => {
@@ -263,9 +339,17 @@ impl State {
                 }
                 let records = self.tables.remove(table).unwrap_or_default();
                 self.tables.insert(to.clone(), records);
+                if self.unique.remove(table) {
+                    self.unique.insert(to.clone());
+                }
+                if let Some(origin) = self.origins.remove(table) {
+                    self.origins.insert(to.clone(), origin);
+                }
                 return Seen::Done;
             }
-            Deed::List => return Seen::Names(self.tables.keys().filter(|name| !is_list(name)).cloned().collect()),
+            Deed::List => {
+                return Seen::Names(self.tables.keys().filter(|name| Kind::of(name).is_none()).cloned().collect());
+            }
             Deed::Mark { key } => {
                 self.tables.entry(JOURNAL.to_owned()).or_default().insert(key.clone(), Arc::from(&b""[..]));
                 return Seen::Done;
@@ -281,7 +365,7 @@ impl State {
             | Deed::DeleteRange { table, .. }
             | Deed::Load { table, .. }
             | Deed::Lookup { table, .. }
-            | Deed::Reindex { table }
+            | Deed::Reindex { table, .. }
             | Deed::Scan { table, .. }
             | Deed::Count { list: table, .. }
             | Deed::Total { list: table, .. }
@@ -290,15 +374,24 @@ impl State {
                 unreachable!("savepoints are the business of `Alone`")
             }
         };
+        let is_unique = self.unique.contains(table);
         let Some(records) = self.tables.get_mut(table) else { return Seen::NoTable };
+        let is_taken = |records: &Records, key: &Bytes, value: &[u8]| {
+            let has = |(other, record): (&Bytes, &Bytes)| other != key && record.first() == value.first();
+            is_unique && !value.is_empty() && records.iter().any(has)
+        };
         match deed {
             Deed::Get { key, .. } => Seen::Value(records.get(key).cloned()),
+            Deed::Put { key, value, .. } if is_taken(records, key, value) => Seen::Duplicate,
             Deed::Put { key, value, .. } => {
                 records.insert(key.clone(), value.clone());
                 Seen::Done
             }
             Deed::Insert { key, value, .. } => {
                 let is_new = !records.contains_key(key);
+                if is_new && is_taken(records, key, value) {
+                    return Seen::Duplicate;
+                }
                 if is_new {
                     records.insert(key.clone(), value.clone());
                 }
@@ -311,14 +404,12 @@ impl State {
                     value.resize(value.len().max(at + part.len()), 0);
                     value[*at..at + part.len()].copy_from_slice(part);
                 }
-                records.insert(key.clone(), Arc::from(value));
-                Seen::Done
+                edit(records, key, value, is_taken)
             }
             Deed::SetLen { key, len, .. } => {
                 let mut value = records.get(key).map_or_else(Vec::new, |value| value.to_vec());
                 value.resize(*len, 0);
-                records.insert(key.clone(), Arc::from(value));
-                Seen::Done
+                edit(records, key, value, is_taken)
             }
             Deed::ReadPart { key, at, len, .. } => Seen::Value(records.get(key).map(|value| {
                 let from = (*at).min(value.len());
@@ -334,19 +425,43 @@ impl State {
                     (Some((first, _)), Some((last, _))) => first > last,
                     _ => true,
                 };
-                if is_above {
-                    records.extend(rows.iter().cloned());
+                if !is_above {
+                    return Seen::Flag(false);
                 }
-                Seen::Flag(is_above)
-            }
-            Deed::Modify { key, patch, .. } => {
-                let Some(value) = records.get_mut(key) else { return Seen::Flag(false) };
-                if let Some(patch) = patch {
-                    *value = Arc::from(patched(value, *patch));
+                // A table that was empty gets all or nothing; to another, records are appended one by one.
+                let before = if records.is_empty() { Some(records.clone()) } else { None };
+                for (key, value) in rows {
+                    if is_taken(records, key, value) {
+                        before.into_iter().for_each(|before| *records = before);
+                        return Seen::Duplicate;
+                    }
+                    records.insert(key.clone(), value.clone());
                 }
                 Seen::Flag(true)
             }
-            Deed::Reindex { .. } => Seen::Done,
+            Deed::Modify { key, patch, .. } => {
+                let Some(value) = records.get(key) else { return Seen::Flag(false) };
+                if let Some(patch) = patch {
+                    let new = patched(value, *patch);
+                    if is_taken(records, key, &new) {
+                        return Seen::Duplicate;
+                    }
+                    records.insert(key.clone(), Arc::from(new));
+                }
+                Seen::Flag(true)
+            }
+            Deed::Reindex { is_unique: becomes_unique, .. } => {
+                let firsts: Vec<u8> = records.values().filter_map(|value| value.first().copied()).collect();
+                if *becomes_unique && firsts.iter().collect::<BTreeSet<_>>().len() < firsts.len() {
+                    return Seen::Duplicate;
+                }
+                if *becomes_unique {
+                    self.unique.insert(table.clone())
+                } else {
+                    self.unique.remove(table)
+                };
+                Seen::Done
+            }
             Deed::Lookup { from, to, backward, .. } => {
                 let is_found = |value: &Bytes| value.first().is_some_and(|first| (from..=to).contains(&first));
                 let mut found: Vec<_> = records.iter().filter(|(_, value)| is_found(value)).collect();
@@ -371,6 +486,9 @@ impl State {
             Deed::Count { key, delta, .. } => {
                 let counter = records.entry(Arc::from(key.to_be_bytes())).or_insert_with(|| counter_bytes(0));
                 *counter = counter_bytes(counter_of(counter).wrapping_add(*delta));
+                if matches!(Kind::of(table), Some(Kind::Page(_))) {
+                    records.retain(|_, counter| counter_of(counter) != 0);
+                }
                 Seen::Done
             }
             Deed::Total { key, .. } => Seen::Value(records.get(&key.to_be_bytes()[..]).cloned()),
@@ -450,8 +568,8 @@ mod tests {
         let table = || "t".to_owned();
         let key = || bytes("k");
         assert_eq!(state.apply(&Deed::Get { table: table(), key: key(), for_update: false }), Seen::NoTable);
-        assert_eq!(state.apply(&Deed::Create { table: table() }), Seen::Done);
-        assert_eq!(state.apply(&Deed::Create { table: table() }), Seen::TableExists);
+        assert_eq!(state.apply(&Deed::Create { table: table(), is_unique: false }), Seen::Done);
+        assert_eq!(state.apply(&Deed::Create { table: table(), is_unique: false }), Seen::TableExists);
         let insert = Deed::Insert { table: table(), key: key(), value: bytes("0123456789") };
         assert_eq!((state.apply(&insert), state.apply(&insert)), (Seen::Flag(true), Seen::Flag(false)));
         let patch = Some(Patch { number: 0x4141, at: 13, grow: -2 });

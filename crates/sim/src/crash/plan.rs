@@ -12,8 +12,8 @@ use crate::random::Random;
 
 /// How many names tables can have: `t0`, `t1`...
 pub const TABLE_COUNT: u64 = 4;
-/// How many names counter lists can have: `c0`, `c1`.
-pub const LIST_COUNT: u64 = 2;
+/// The names that structures of users can have, see [`super::tally`].
+pub const LISTS: [&str; 5] = ["c0", "h0", "f0", "v0", "c1"];
 /// Counters that a list can have: more than one page does.
 pub const COUNTER_COUNT: u64 = 600;
 /// The table that every writing transaction leaves its mark in.
@@ -106,6 +106,8 @@ pub struct Settings {
     pub commit: (u32, u32, u64, u64),
     /// Old and new values go to the log whole.
     pub logs_whole: bool,
+    /// The change feed is read.
+    pub is_followed: bool,
 }
 
 /// From power on to power off.
@@ -144,6 +146,18 @@ pub enum Job {
     Sleep(u64),
     /// Decides its oldest transaction that it left in doubt.
     Decide,
+    /// Dumps all tables, as hexadecimal digits or printed.
+    Dump {
+        /// Printed.
+        prints: bool,
+    },
+    /// Reads the change feed.
+    Follow {
+        /// At most so many commits.
+        count: usize,
+        /// Acknowledges all but so many of those that were read.
+        acknowledges: Option<usize>,
+    },
 }
 
 /// When a commit returns.
@@ -308,6 +322,8 @@ pub struct Wishes {
     pub no_space_trouble: bool,
     /// Without steps that drop a table.
     pub no_drops: bool,
+    /// Leaves are locked, not keys.
+    pub locks_pages: bool,
 }
 
 impl Plan {
@@ -345,6 +361,7 @@ impl Plan {
             deadlock_period_ms: random.pick(&[0, 0, 0, 3]),
             commit: random.pick(&[(4, 90, 256 << 10, 0), (4, 90, 256 << 10, 0), (1, 100, 512, 300), (2, 0, 1, 0)]),
             logs_whole: random.percent(15),
+            is_followed: random.percent(35),
         };
         let mut lives = Vec::new();
         for generation in 0..[1, 2, 3][random.weighted(&[5, 3, 2])] {
@@ -358,8 +375,14 @@ impl Plan {
         }
         lives.push(Life { crash_in_open: None, verifies: true, closes: true, ..Life::recovery(&mut random) });
         let mut plan = Plan { seed, flavour, start, settings, lives };
+        if wishes.locks_pages {
+            plan.settings.locking.0 = Locking::Pages;
+        }
         if !settings.is_indexed {
             plan.keep_steps(|step| !matches!(step, Step::Lookup { .. } | Step::Reindex(_)));
+        }
+        if !settings.is_followed {
+            plan.keep_jobs(|job| !matches!(job, Job::Follow { .. }));
         }
         if wishes.no_drops {
             plan.keep_steps(|step| !matches!(step, Step::Drop(_) | Step::DropList(_)));
@@ -369,6 +392,11 @@ impl Plan {
 }
 
 impl Plan {
+    /// Takes away the jobs that are not wanted.
+    fn keep_jobs(&mut self, wanted: impl Fn(&Job) -> bool) {
+        self.lives.iter_mut().flat_map(|life| &mut life.clients).for_each(|jobs| jobs.retain(&wanted));
+    }
+
     /// Takes away the steps that are not wanted.
     fn keep_steps(&mut self, wanted: impl Fn(&Step) -> bool) {
         let jobs = self.lives.iter_mut().flat_map(|life| life.clients.iter_mut().flatten());
@@ -435,12 +463,17 @@ fn crash_point(random: &mut Random, scale: u64) -> u64 {
 fn job(random: &mut Random, flavour: Flavour) -> Job {
     let checkpoints = if flavour == Flavour::Log { 10 } else { 4 };
     let compactions = if matches!(flavour, Flavour::Splits | Flavour::Large) { 14 } else { 4 };
-    match random.weighted(&[86, checkpoints, 6, compactions, 6, 4]) {
+    match random.weighted(&[86, checkpoints, 6, compactions, 6, 4, 10, 3]) {
         0 => Job::Transaction(transaction(random, flavour)),
         1 => Job::Checkpoint,
         2 => Job::WaitForTicket,
         3 => Job::Compact,
         4 => Job::Decide,
+        6 => Job::Follow {
+            count: random.pick(&[1, 3, 1000]),
+            acknowledges: random.percent(60).then(|| random.pick(&[0, 0, 1, 4])),
+        },
+        7 => Job::Dump { prints: random.percent(50) },
         _ => Job::Sleep(random.between(1, 20_000)),
     }
 }
@@ -557,7 +590,7 @@ fn step(random: &mut Random, flavour: Flavour) -> Step {
 }
 
 fn counters_step(random: &mut Random, flavour: Flavour) -> Step {
-    let list = random.below(if flavour == Flavour::Catalog { LIST_COUNT } else { 1 });
+    let list = random.below(LISTS.len() as u64 - u64::from(flavour != Flavour::Catalog));
     let key = random.below(if flavour == Flavour::Crowded { 8 } else { COUNTER_COUNT });
     let comes_and_goes = if flavour == Flavour::Catalog { 4 } else { 1 };
     match random.weighted(&[10, 4, 1, comes_and_goes, comes_and_goes]) {
@@ -610,14 +643,14 @@ pub fn key_bytes(key: Key) -> Vec<u8> {
     }
 }
 
-/// The name of a counter list.
+/// The name of a structure of a user's.
 pub fn list_name(list: u64) -> String {
-    format!("c{list}")
+    LISTS[list as usize % LISTS.len()].to_owned()
 }
 
-/// Whether this is the name of a counter list, not of a table.
-pub fn is_list(name: &str) -> bool {
-    name.starts_with('c')
+/// Whether the index of a table of this name is made a unique one.
+pub fn is_unique(table: &str) -> bool {
+    table == "t3"
 }
 
 /// The name of a table.

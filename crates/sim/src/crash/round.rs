@@ -7,20 +7,23 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ledgerstone::{Conflict, Environment, Error, Locking, LogValues, Replacement, Victim};
+use ledgerstone::{Conflict, Environment, Error, IndexDef, Locking, LogValues, Replacement, Victim};
 use ledgerstone_disk::{Disk, SimDisk};
-use ledgerstone_examples::counter_list::{CounterList, ListStructure};
+use ledgerstone_examples::counter_list::ListStructure;
 use ledgerstone_region::sync::{self, Scheduler};
+use parking_lot::Mutex;
 
 use super::client::Client;
+use super::consumer::{Consumer, Stopped};
 use super::doubt::{Settled, settle};
 use super::judge::{Evidence, Outcome, Record, describe, describe_seen, judge};
 use super::model::{Bytes, Records, State, counter_bytes, value_bytes};
-use super::plan::{JOURNAL, Key, Life, Plan, Settings, Start, TABLE_COUNT, key_bytes, list_name, table_name};
+use super::plan::{JOURNAL, Key, LISTS, Life, Plan, Settings, Start, TABLE_COUNT, is_unique, key_bytes, table_name};
+use super::tally::{Kind, Tally, register};
 use crate::counters::Counters;
 
 /// What was wrong.
@@ -55,6 +58,7 @@ struct Known {
     lsn_max: u64,
     /// An opening has succeeded: from now on there must be an environment.
     exists: bool,
+    consumer: Arc<Mutex<Consumer>>,
 }
 
 /// How a life went, as told from inside the simulation.
@@ -68,7 +72,7 @@ struct LifeReport {
 pub(crate) const STEPS_MAX: u64 = 3_000_000;
 
 /// Messages of panics, in any thread, since the last look.
-static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+static PANICS: std::sync::Mutex<Vec<String>> = std::sync::Mutex::new(Vec::new());
 
 /// Collects the messages of panics instead of printing them; for the whole process.
 pub fn collect_panics() {
@@ -100,7 +104,8 @@ pub fn run(plan: &Plan, prepared: &mut Prepared, talk: Talk) -> Result<Counters,
     let fail = |life, lines| Failure { seed: plan.seed, life, lines };
     let (mut disk, base) = prepared.get(plan).map_err(|lines| fail(0, lines))?;
     let exists = plan.start != Start::Nothing;
-    let mut known = Known { base, records: Vec::new(), closed: true, lsn_max: 0, exists };
+    let consumer = Arc::default();
+    let mut known = Known { base, records: Vec::new(), closed: true, lsn_max: 0, exists, consumer };
     for (number, life) in plan.lives.iter().enumerate() {
         let report = simulate(plan, number, life, &disk, known, talk).map_err(|lines| fail(number, lines))?;
         counters.merge(&report.counters);
@@ -212,7 +217,8 @@ fn live_or_fail(
         Err(error) => return Err(vec![format!("open: {error} ({error:?})")]),
     };
     // A failure from here on pulls the plug first: nothing may wait for a disk that the harness has given up.
-    let result = work(plan.settings.is_indexed, number, life, disk, &env, &lists, known, counters, talk);
+    let result = work(&plan.settings, number, life, disk, &env, &lists, known, counters, talk);
+    known.consumer.lock().leave();
     if result.is_err() {
         disk.crash_now();
     }
@@ -250,7 +256,7 @@ fn live_or_fail(
 
 #[allow(clippy::too_many_arguments)] // One caller; the life's whole context.
 fn work(
-    is_indexed: bool,
+    settings: &Settings,
     number: usize,
     life: &Life,
     disk: &SimDisk,
@@ -287,7 +293,26 @@ fn work(
     if talk == Talk::Loud {
         println!("life {number}: opened, {verdict:?}, {:?}", env.recovery_report());
     }
-    *known = Known { base: found, records: Vec::new(), closed: false, lsn_max: verdict.lsn_max, exists: true };
+    if settings.is_followed {
+        let follow = || -> Result<u64, Stopped> {
+            let mut consumer = known.consumer.lock();
+            consumer.resume(env)?;
+            let count = consumer.judge(&known.base, &known.records, &found)?;
+            if life.verifies {
+                consumer.acknowledge(0)?;
+            }
+            Ok(count)
+        };
+        counters.add("followed", follow().map_err(Stopped::lines)?);
+    }
+    *known = Known {
+        base: found,
+        records: Vec::new(),
+        closed: false,
+        lsn_max: verdict.lsn_max,
+        exists: true,
+        consumer: Arc::clone(&known.consumer),
+    };
     if life.verifies {
         verify(env)?;
     }
@@ -305,9 +330,9 @@ fn work(
         .enumerate()
         .map(|(client_number, jobs)| {
             let (env, disk, clock, jobs) = (env.clone(), disk.clone(), clock.clone(), jobs.clone());
-            let lists = Arc::clone(lists);
-            let client =
-                Client { env, lists, disk, faults: None, number: client_number, life: number, is_indexed, clock };
+            let (lists, consumer) = (Arc::clone(lists), Arc::clone(&known.consumer));
+            let (is_indexed, faults, number, life) = (settings.is_indexed, None, client_number, number);
+            let client = Client { env, lists, disk, faults, number, life, is_indexed, clock, consumer };
             sync::spawn(&format!("client {client_number}"), move || client.run(&jobs))
         })
         .collect();
@@ -359,8 +384,7 @@ pub(crate) fn open(
     creates: bool,
 ) -> Result<(Environment, Arc<ListStructure>), Error> {
     let lists = Arc::new(ListStructure::default());
-    let env = Environment::options()
-        .structure(Arc::clone(&lists) as _)
+    let env = register(Environment::options(), &lists)
         .create(creates)
         .page_bytes(4096)
         .cache_bytes(settings.cache_frames * 4096)
@@ -406,14 +430,18 @@ fn look_once(env: &Environment, lists: &Arc<ListStructure>) -> Result<State, Err
     let mut state = State::default();
     for name in txn.table_names()? {
         let mut records = Records::new();
-        txn.bytes(&name)?.range(..)?.for_each_ref(|key, value| {
+        let table = txn.bytes(&name)?;
+        if table.indexes().iter().any(IndexDef::is_unique) {
+            state.unique.insert(name.clone());
+        }
+        table.range(..)?.for_each_ref(|key, value| {
             records.insert(Bytes::from(key), Bytes::from(value));
             true
         })?;
         state.tables.insert(name, records);
     }
     for (name, _) in txn.structure_names()? {
-        let all = CounterList::open(&txn, lists, &name)?.all()?;
+        let all = Tally::open(&txn, lists, &name)?.all()?;
         let records = all.into_iter().map(|(key, counter)| (Bytes::from(key.to_be_bytes()), counter_bytes(counter)));
         state.tables.insert(name, records.collect());
     }
@@ -463,15 +491,19 @@ fn prepare(filled: bool, settings: &Settings) -> Result<(SimDisk, State), Vec<St
         deadlock_period_ms: 0,
         commit: (4, 90, 256 << 10, 0),
         logs_whole: false,
+        is_followed: false,
         ..*settings
     };
     let disk = SimDisk::new();
     let body = || -> Result<State, Error> {
         let (env, lists) = open(&settings, Arc::new(disk.clone()), true)?;
         let txn = env.begin()?;
-        let list = CounterList::create(&txn, &lists, &list_name(0))?;
-        for key in 0..if filled { 240 } else { 0 } {
-            list.add(2 * key, 1 << (key % 63))?; // A page has room for a dozen more.
+        for name in &LISTS[..4] {
+            let list = Tally::create(&txn, &lists, name)?;
+            let key_count = Kind::of(name).map_or(0, Kind::key_count).min(480);
+            for key in 0..if filled { key_count / 2 } else { 0 } {
+                list.add(2 * key, 1 << (key % 63))?; // A page has room for a dozen more.
+            }
         }
         let _ = txn.commit()?;
         for table in 0..TABLE_COUNT {
@@ -479,7 +511,8 @@ fn prepare(filled: bool, settings: &Settings) -> Result<(SimDisk, State), Vec<St
             let _ = txn.bytes_or_create(JOURNAL)?;
             let _ = txn.create_table(&table_name(table))?;
             if settings.is_indexed {
-                txn.create_index(&table_name(table), &super::client::index())?;
+                let is_unique = is_unique(&table_name(table));
+                txn.create_index(&table_name(table), &super::client::index(is_unique))?;
             }
             let records = txn.bytes(&table_name(table))?;
             for number in (0..if filled { 120 } else { 0 }).filter(|number| number % 3 != 1) {

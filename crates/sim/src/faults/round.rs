@@ -8,10 +8,12 @@ use ledgerstone::{Environment, Error};
 use ledgerstone_disk::{Disk, FaultDisk, SimDisk};
 use ledgerstone_examples::counter_list::ListStructure;
 use ledgerstone_region::sync::{self, Scheduler};
+use parking_lot::Mutex;
 
 use super::plan::{Ending, FaultPlan, Promise};
 use crate::counters::Counters;
 use crate::crash::client::Client;
+use crate::crash::consumer::{Consumer, Stopped};
 use crate::crash::doubt::settle;
 use crate::crash::judge::{Evidence, Outcome, Record, judge};
 use crate::crash::model::State;
@@ -25,6 +27,7 @@ struct Left {
     closed: bool,
     counters: Counters,
     bugs: Vec<String>,
+    consumer: Arc<Mutex<Consumer>>,
 }
 
 /// Runs a plan; if its fault lies behind the last call of its kind, again with an earlier one.
@@ -82,6 +85,7 @@ fn live(plan: &FaultPlan, disk: &SimDisk) -> Left {
         closed: false,
         counters: Counters::default(),
         bugs: Vec::new(),
+        consumer: Arc::default(),
     };
     if plan.in_open {
         faulty.add(plan.fault.clone());
@@ -115,6 +119,13 @@ fn work(
     faulty: &FaultDisk,
     left: &mut Left,
 ) {
+    if plan.plan.settings.is_followed {
+        match left.consumer.lock().resume(&env) {
+            Ok(()) => {}
+            Err(Stopped::By(error)) if faulty.hits() > 0 && !matches!(error, Error::Panicked(_)) => {}
+            Err(stopped) => left.bugs.extend(stopped.lines()),
+        }
+    }
     let clock = Arc::new(AtomicU64::new(1 << 32 | 1));
     let is_indexed = plan.plan.settings.is_indexed;
     let jobs = plan.plan.lives.first().map(|life| life.clients.clone()).unwrap_or_default();
@@ -124,7 +135,8 @@ fn work(
         .map(|(number, jobs)| {
             let (env, disk, clock) = (env.clone(), disk.clone(), clock.clone());
             let (lists, faults) = (Arc::clone(lists), Some(faulty.clone()));
-            let client = Client { env, lists, disk, faults, number, life: 0, is_indexed, clock };
+            let consumer = Arc::clone(&left.consumer);
+            let client = Client { env, lists, disk, faults, number, life: 0, is_indexed, clock, consumer };
             sync::spawn(&format!("client {number}"), move || client.run(&jobs))
         })
         .collect();
@@ -138,6 +150,7 @@ fn work(
             Err(panicked) => left.bugs.push(panicked.to_string()),
         }
     }
+    left.consumer.lock().leave();
     let was_met = faulty.hits() > 0;
     if env.is_failed() {
         left.counters.add("failed", 1);
@@ -201,6 +214,16 @@ fn look_after(plan: &FaultPlan, base: &State, left: &Left) -> Result<Counters, V
         counters.add("present", verdict.present);
     }
     if promise == Promise::Kept {
+        if left.consumer.lock().has_begun() {
+            let follow = || -> Result<u64, Stopped> {
+                let mut consumer = left.consumer.lock();
+                consumer.resume(&env)?;
+                let count = consumer.judge(base, &records, &found)?;
+                consumer.leave();
+                Ok(count)
+            };
+            counters.add("followed", follow().map_err(Stopped::lines)?);
+        }
         verify(&env)?;
         let after = env.transact(|txn| txn.bytes_or_create("after")?.put(b"k", b"v"));
         after.map_err(|error: Error| vec![format!("a transaction on the healthy disk: {error}")])?;

@@ -56,11 +56,11 @@ impl Size {
     }
 }
 
-/// Runs a seed under the scheduler on a simulated disk.
+/// Runs a seed under the scheduler on a simulated disk. `locks_pages`: leaves are locked, whatever the seed says.
 ///
 /// # Errors
 /// What went wrong before there was a history: an error, a panic, a hang.
-pub fn simulate(seed: u64) -> Result<History, Vec<String>> {
+pub fn simulate(seed: u64, locks_pages: bool) -> Result<History, Vec<String>> {
     let mut random = Random::new(seed ^ 0x6869_7374);
     let size = Size { isolation: Size::level_of(seed), ..Size::small(&mut random) };
     let disk = SimDisk::new();
@@ -69,7 +69,7 @@ pub fn simulate(seed: u64) -> Result<History, Vec<String>> {
         let shared: Arc<dyn Disk> = Arc::new(disk.clone());
         let escalate_after = random.pick(&[4, 4096]);
         // Some seeds, at each level, lock leaves.
-        let locking = if seed % 7 == 2 { Locking::Pages } else { Locking::Hierarchical };
+        let locking = if locks_pages || seed % 7 == 2 { Locking::Pages } else { Locking::Hierarchical };
         let env = open(shared, locking, escalate_after, 128 * 4096, size)?;
         // From here on each operation of the disk is a place to lose the baton.
         disk.set_hook(Arc::new(sync::yield_point));
@@ -90,9 +90,9 @@ pub fn simulate(seed: u64) -> Result<History, Vec<String>> {
 ///
 /// # Errors
 /// What went wrong before there was a history.
-pub fn run_on_threads(dir: &Path, seed: u64, size: Size) -> Result<History, Vec<String>> {
+pub fn run_on_threads(dir: &Path, seed: u64, size: Size, locks_pages: bool) -> Result<History, Vec<String>> {
     let disk: Arc<dyn Disk> = Arc::new(FileDisk::new(dir));
-    let locking = if seed % 7 == 2 { Locking::Pages } else { Locking::Hierarchical };
+    let locking = if locks_pages || seed % 7 == 2 { Locking::Pages } else { Locking::Hierarchical };
     let env = open(disk, locking, 4096, 8 << 20, size).map_err(|error| vec![error])?;
     run(env, seed, size).map_err(|error| vec![error])
 }

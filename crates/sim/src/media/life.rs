@@ -4,7 +4,9 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-use ledgerstone::{BackupOptions, CompactOptions, Durability, Environment, Error, Lsn, TransactionOptions};
+use ledgerstone::{
+    BackupOptions, CompactOptions, Durability, Environment, Error, IndexDef, IndexKeys, Lsn, TransactionOptions,
+};
 use ledgerstone_disk::SimDisk;
 use ledgerstone_region::sync;
 use parking_lot::Mutex;
@@ -62,8 +64,11 @@ pub(super) fn live(disks: &Disks, random: &mut Random, counters: &mut Counters) 
             Ok(env) => env,
             Err(error) => return bad.lock().push(format!("open: {error}")),
         };
-        let prepared = env
-            .transact(|txn| TABLES.iter().chain([&JOURNAL]).try_for_each(|name| txn.bytes_or_create(name).map(drop)));
+        let prepared = env.transact(|txn| {
+            TABLES.iter().chain([&JOURNAL]).try_for_each(|name| txn.bytes_or_create(name).map(drop))?;
+            // Verified with its table wherever something is restored or repaired.
+            txn.create_index(TABLES[1], &IndexDef::new("first", IndexKeys::Bytes { from: 0, to: Some(1) }))
+        });
         if let Err(error) = prepared {
             return bad.lock().push(format!("create tables: {error}"));
         }

@@ -5,6 +5,7 @@
 //! L2. Who writes a part makes the value a blob, if it was none, whatever its length.
 //! L3. The first part that a transaction writes notes the record itself for snapshots too, although it may not change: of two
 //!     writers with snapshots the first to commit wins.
+//! L4. Every part that is written changes the record, or replaces it by itself: that is how readers of changes learn of it.
 
 use ledgerstone_lock::Mode;
 use ledgerstone_txn::{Before, RECORD_OVERHEAD_BYTES, Txn};
@@ -103,7 +104,7 @@ impl Tree {
             at += count;
         }
         blob::write_at(txn, &self.space, blob.page, offset, bytes)?;
-        if end > blob.len { self.set_blob_len(txn, key, BlobRef { len: end, ..blob }) } else { Ok(()) }
+        self.set_blob_len(txn, key, BlobRef { len: end.max(blob.len), ..blob }) // L4
     }
 
     /// Makes a value that was opened by [`Tree::open_value`] shorter, or longer by zeros.

@@ -1,0 +1,261 @@
+//! A reader of the change feed that goes on after every crash where it was.
+//!
+//! It keeps what the feed delivered and acknowledges positions now and then, as who copies changes elsewhere does. After a crash
+//! it begins at the position that the engine has kept, forgets what was delivered behind that, and reads on.
+//!
+//! - K1. The position kept is the one acknowledged last, or the one whose acknowledgement the crash cut short.
+//! - K2. What was delivered once was durable: after a crash it is delivered again, the same, if it was not acknowledged.
+//! - K3. The LSNs of the commits ascend.
+//! - K4. Once recovery is done the feed has delivered each transaction that is there, exactly once, and no other.
+//! - K5. What it says of each key agrees with what the transaction did: what was before its first change and what is after its
+//!   last; it names every key that changed, and none that the transaction has not touched.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use ledgerstone::{Change, ChangeFeed, ChangeValue, CommittedChanges, Environment, Error, Lsn};
+
+use super::judge::{Outcome, Record, name};
+use super::model::{Bytes, Effects, Short, Sides, State, effects};
+use super::plan::JOURNAL;
+
+/// The feed's name.
+const FEED: &str = "consumer";
+
+/// What the feed has delivered, and how far it was taken care of.
+#[derive(Default)]
+pub struct Consumer {
+    /// Open while the environment is.
+    feed: Option<ChangeFeed>,
+    delivered: Vec<CommittedChanges>,
+    /// Delivered before the crash, behind the position that was kept, and not yet again.
+    expected_again: VecDeque<CommittedChanges>,
+    /// So many of `delivered` were compared with transactions.
+    judged: usize,
+    acknowledged: Option<Lsn>,
+    /// An acknowledgement that has no answer.
+    in_flight: Option<Lsn>,
+}
+
+/// Why a consumer cannot go on.
+pub enum Stopped {
+    /// The engine says so.
+    By(Error),
+    /// The engine has delivered what it must not.
+    Wrong(String),
+}
+
+impl From<Error> for Stopped {
+    fn from(error: Error) -> Stopped {
+        Stopped::By(error)
+    }
+}
+
+impl Stopped {
+    /// For a report.
+    pub fn lines(self) -> Vec<String> {
+        vec![match self {
+            Stopped::By(error) => format!("the change feed: {error} ({error:?})"),
+            Stopped::Wrong(what) => what,
+        }]
+    }
+}
+
+impl Consumer {
+    /// Opens the feed where it was left (K1).
+    ///
+    /// # Errors
+    /// The engine's, and a position that nobody has acknowledged.
+    pub fn resume(&mut self, env: &Environment) -> Result<(), Stopped> {
+        let feed = env.named_changes(FEED)?;
+        let position = feed.position();
+        let is_kept = self.acknowledged.is_none() || [self.acknowledged, self.in_flight].contains(&Some(position));
+        if !is_kept {
+            let (acknowledged, in_flight) = (self.acknowledged, self.in_flight);
+            return Err(Stopped::Wrong(format!(
+                "K1: the feed begins at {position}; acknowledged was {acknowledged:?}, and {in_flight:?} without an answer"
+            )));
+        }
+        (self.acknowledged, self.in_flight) = (Some(position), None);
+        let kept = self.delivered.iter().take_while(|commit| commit.position <= position).count();
+        let again: Vec<CommittedChanges> = self.delivered.drain(kept..).collect();
+        self.expected_again = again.into_iter().chain(std::mem::take(&mut self.expected_again)).collect();
+        self.feed = Some(feed);
+        Ok(())
+    }
+
+    /// Whether the feed has been open, so that from then on it must tell everything.
+    pub fn has_begun(&self) -> bool {
+        self.acknowledged.is_some()
+    }
+
+    /// Closes the feed.
+    pub fn leave(&mut self) {
+        self.feed = None;
+    }
+
+    /// Reads at most `count_max` commits, and says how many there were.
+    ///
+    /// # Errors
+    /// The engine's; K2, K3.
+    pub fn read(&mut self, count_max: usize) -> Result<u64, Stopped> {
+        let Some(feed) = &mut self.feed else { return Ok(0) };
+        for count in 0..count_max {
+            let Some(commit) = feed.next()? else { return Ok(count as u64) };
+            if let Some(before) = self.expected_again.pop_front()
+                && before != commit
+            {
+                return Err(Stopped::Wrong(format!(
+                    "K2: delivered again was {commit:?}; before the crash it was {before:?}"
+                )));
+            }
+            if let Some(last) = self.delivered.last()
+                && (commit.lsn <= last.lsn || commit.position <= last.position)
+            {
+                let (lsn, last) = (commit.lsn, last.lsn);
+                return Err(Stopped::Wrong(format!("K3: the commit at {lsn} was delivered after the one at {last}")));
+            }
+            self.delivered.push(commit);
+        }
+        Ok(count_max as u64)
+    }
+
+    /// Acknowledges all but the last `behind` commits.
+    ///
+    /// # Errors
+    /// The engine's.
+    pub fn acknowledge(&mut self, behind: usize) -> Result<(), Stopped> {
+        let Some(feed) = &mut self.feed else { return Ok(()) };
+        let position = match behind {
+            0 => feed.position(),
+            _ => match self.delivered.len().checked_sub(behind + 1) {
+                Some(at) => self.delivered[at].position,
+                None => return Ok(()),
+            },
+        };
+        if self.acknowledged.is_some_and(|before| position <= before) {
+            return Ok(());
+        }
+        self.in_flight = Some(position);
+        feed.acknowledge(position)?;
+        (self.acknowledged, self.in_flight) = (Some(position), None);
+        Ok(())
+    }
+
+    /// Reads to the end and compares with the transactions that are there, which `base` was before (K4, K5).
+    ///
+    /// # Errors
+    /// The engine's; what is wrong.
+    pub fn judge(&mut self, base: &State, records: &[Record], found: &State) -> Result<u64, Stopped> {
+        let count = self.read(usize::MAX)?;
+        if let Some(missing) = self.expected_again.front() {
+            return Err(Stopped::Wrong(format!("K2: {missing:?} was delivered before the crash, and is not again")));
+        }
+        let journal = found.tables.get(JOURNAL);
+        let is_present = |mark: &Bytes| journal.is_some_and(|journal| journal.contains_key(mark));
+        let mut present: Vec<&Record> =
+            records.iter().filter(|record| record.mark.as_ref().is_some_and(is_present)).collect();
+        present.sort_by_key(|record| record.asked_at);
+        let mut state = base.clone();
+        let mut of_marks: BTreeMap<&[u8], (&Record, Effects)> = BTreeMap::new();
+        for record in present {
+            let done = effects(&mut state, &record.deeds);
+            of_marks.insert(record.mark.as_deref().unwrap_or_default(), (record, done));
+        }
+        for commit in &self.delivered[self.judged..] {
+            let marks: Vec<&[u8]> = commit
+                .changes
+                .iter()
+                .filter(|change| change.table.as_deref() == Some(JOURNAL) && change.new != ChangeValue::Absent)
+                .map(|change| &change.key[..])
+                .collect();
+            let (lsn, mark) = match marks[..] {
+                [mark] => (commit.lsn, mark),
+                _ => {
+                    return Err(Stopped::Wrong(format!(
+                        "K4: the commit at {} has {} marks: {commit:?}",
+                        commit.lsn,
+                        marks.len()
+                    )));
+                }
+            };
+            let Some((record, done)) = of_marks.remove(mark) else {
+                let mark = String::from_utf8_lossy(mark);
+                return Err(Stopped::Wrong(format!(
+                    "K4: {mark} with LSN {lsn} was delivered, and is not there, or was before"
+                )));
+            };
+            if let Outcome::Committed { lsn: told, .. } | Outcome::Settled { lsn: told } = record.outcome
+                && told != lsn.0
+            {
+                return Err(Stopped::Wrong(format!("K4: {} has LSN {told}; the feed says {lsn}", name(record))));
+            }
+            done.compare(&commit.changes).map_err(|what| Stopped::Wrong(format!("K5: {}: {what}", name(record))))?;
+        }
+        if let Some((record, _)) = of_marks.values().next() {
+            return Err(Stopped::Wrong(format!("K4: {} is there, and was not delivered", name(record))));
+        }
+        self.judged = self.delivered.len();
+        Ok(count)
+    }
+}
+
+impl Effects {
+    /// K5. A table that is dropped, or filled anew by a sorted load, shows changes of the tree that is gone, too, under the name
+    /// that the new one may have.
+    fn compare(&self, changes: &[Change]) -> Result<(), String> {
+        let mut folded: BTreeMap<(&str, u64, &[u8]), (&ChangeValue, &ChangeValue)> = BTreeMap::new();
+        for change in changes {
+            let Some(table) = change.table.as_deref() else {
+                if self.loses_trees {
+                    continue;
+                }
+                return Err(format!("a change of no table: {change:?}"));
+            };
+            let place = folded.entry((table, change.root.0, &change.key)).or_insert((&change.old, &change.new));
+            place.1 = &change.new;
+        }
+        let mut unmet: BTreeMap<(&str, &[u8]), &Sides> = BTreeMap::new();
+        for ((table, key), values) in &self.changed {
+            unmet.insert((table, key), values);
+        }
+        for ((table, _, key), (old, new)) in folded {
+            let (before, after) = match unmet.get(&(table, key)) {
+                Some((before, after)) => (before.as_ref(), after.as_ref()),
+                None => {
+                    let value = self.after.tables.get(table).and_then(|records| records.get(key));
+                    (value, value)
+                }
+            };
+            if agrees(old, before) && agrees(new, after) || self.loses_trees && agrees(new, after) {
+                unmet.remove(&(table, key));
+            } else if !self.loses_trees {
+                let shown =
+                    |value: Option<&Bytes>| value.map_or("nothing".to_owned(), |value| Short(value).to_string());
+                return Err(format!(
+                    "{table} {}: the feed says {old:?} -> {new:?}, it was {} -> {}",
+                    Short(key),
+                    shown(before),
+                    shown(after)
+                ));
+            }
+        }
+        match unmet.keys().next() {
+            None => Ok(()),
+            Some((table, key)) => Err(format!("{table} {}: the feed does not name it", Short(key))),
+        }
+    }
+}
+
+/// Whether what the feed says of a value fits the value.
+fn agrees(told: &ChangeValue, value: Option<&Bytes>) -> bool {
+    match (told, value) {
+        (ChangeValue::Absent, None) => true,
+        (ChangeValue::Whole(told), Some(value)) => told[..] == value[..],
+        (ChangeValue::Large(len), Some(value)) => *len == value.len() as u64,
+        (ChangeValue::Part { offset, bytes }, Some(value)) => {
+            value.get(*offset..offset + bytes.len()) == Some(&bytes[..])
+        }
+        (ChangeValue::Unknown, Some(_)) => true,
+        _ => false,
+    }
+}
