@@ -2,11 +2,12 @@
 
 mod common;
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{assert_sound, key, open, read, tiny};
-use ledgerstone::{Environment, Error, Locking, Transaction, TransactionOptions};
+use common::{assert_sound, bytes_of, key, open, overwrite, read, tiny};
+use ledgerstone::{DumpOptions, Environment, Error, LoadOptions, Locking, Transaction, TransactionOptions};
 use ledgerstone_disk::SimDisk;
 
 fn environment() -> (SimDisk, Environment) {
@@ -389,4 +390,50 @@ fn verification_leaves_out_what_is_in_doubt_and_says_so() {
     env.commit_in_doubt(b"second").unwrap();
     assert_eq!(verify(&env), (3, String::new(), None));
     env.close().unwrap();
+}
+
+#[test]
+fn a_dump_after_a_restart_has_nothing_of_what_is_in_doubt() {
+    let (mut disk, env) = environment();
+    prepare(&env, "id");
+    let env = restart(&mut disk, env);
+    let dump = || {
+        let mut text = Vec::new();
+        let go_on = &mut |_| ControlFlow::Continue(());
+        let done = env.dump(&mut text, &DumpOptions::default(), go_on).unwrap();
+        assert!(done.snapshot_lsn.is_some());
+        let loaded = open(&SimDisk::new()).unwrap();
+        loaded.load(&mut &text[..], &LoadOptions::default(), go_on).unwrap();
+        read(&loaded).unwrap()
+    };
+    let state = dump();
+    assert_eq!(state.keys().collect::<Vec<_>>(), ["t", "u"]);
+    assert!(state.values().all(|table| table.len() == 50 && table.values().all(|value| value == b"before")));
+    // Under locks it would have to wait for the decision.
+    let locked = env.dump(&mut Vec::new(), &DumpOptions::default().locked(true), &mut |_| ControlFlow::Continue(()));
+    assert!(matches!(locked, Err(Error::LockTimeout { .. })), "{locked:?}");
+    let _ = env.commit_in_doubt(b"id").unwrap();
+    assert!(dump() == read(&env).unwrap());
+}
+
+#[test]
+fn verification_looks_at_the_pages_of_what_is_in_doubt() {
+    let (mut disk, env) = environment();
+    let txn = env.begin().unwrap();
+    txn.bytes("t").unwrap().put(&key(1), b"BEFORE").unwrap();
+    drop(txn.prepare(b"id").unwrap());
+    env.close().unwrap();
+    // The leaf of `t` says that it has more slots than fit; the checksum is good.
+    let data = bytes_of(&disk, "data");
+    let is_leaf = |page: &[u8]| page[4..8] == [5, 0, 1, 0] && page.windows(6).any(|bytes| bytes == b"BEFORE");
+    let no = (0..data.len() / 4096).find(|no| is_leaf(&data[no * 4096..][..4096])).unwrap();
+    let mut page = data[no * 4096..][..4096].to_vec();
+    page[48..50].copy_from_slice(&4000u16.to_le_bytes());
+    ledgerstone_page::checksum::seal(&mut page);
+    overwrite(&disk, "data", no as u64 * 4096, &page);
+    disk = disk.snapshot();
+    let env = open(&disk).unwrap();
+    let report = env.verify(&mut |_| {}).unwrap();
+    assert!(report.skipped.iter().any(|skipped| skipped.place == "t"), "{report:?}");
+    assert!(report.problems.iter().any(|problem| problem.page == Some(no as u64)), "{report:?}");
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use ledgerstone_op::Registry;
-use ledgerstone_page::{LayoutId, Layouts, OpId, PageId};
+use ledgerstone_page::{LayoutId, LayoutTaken, Layouts, OpId, PageId};
 use ledgerstone_structures::PagesOf;
 use ledgerstone_txn::{Engine, LogicalUndo, Txn, TxnError};
 
@@ -52,9 +52,11 @@ impl Extensions {
         Ok(())
     }
 
-    /// Their layouts.
+    /// Their layouts, beside ours.
     pub(crate) fn layouts(&self) -> Result<Layouts, Error> {
         let mut layouts = Layouts::basic();
+        let taken = |taken: LayoutTaken| Error::BadStructure { structure: "b-tree", what: taken.to_string() };
+        ledgerstone_structures::register_layouts(&mut layouts).map_err(taken)?;
         for structure in &self.structures {
             let bad = |what| Error::BadStructure { structure: structure.name(), what };
             for layout in structure.layouts() {
