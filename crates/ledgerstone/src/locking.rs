@@ -16,8 +16,7 @@ pub enum Locking {
     /// Keys and the gaps between them, with intentions on their tables and escalation to them.
     #[default]
     Hierarchical,
-    /// Leaves of trees instead of keys and gaps: fewer locks, less concurrency. On trial: a rollback has been seen to find its
-    /// leaf full, which fails the environment and its recovery. Not for data that is needed.
+    /// Leaves of trees instead of keys and gaps: fewer locks, less concurrency.
     Pages,
     /// Nothing at all: for one transaction at a time, or for programs that keep their transactions apart by design. Two that
     /// change one record at the same time may fail the environment when one of them is rolled back.

@@ -335,7 +335,7 @@ settings! {
     }
 
     /// What is locked: `hierarchical` (keys and gaps, with intentions on tables and escalation to them), `pages` (leaves instead of keys: fewer
-    /// locks, less concurrency; on trial, not for data that is needed) or `none` (nothing: for one transaction at a time, or
+    /// locks, less concurrency) or `none` (nothing: for one transaction at a time, or
     /// programs that keep their transactions apart by design).
     locking: Locking {
         default: Locking::Hierarchical,
