@@ -356,6 +356,9 @@ impl Inner {
     }
 
     pub(crate) fn send(&self, datagrams: &[(SocketAddr, Vec<u8>)]) {
+        if datagrams.is_empty() {
+            return;
+        }
         self.counters.sent.fetch_add(datagrams.len() as u64, Ordering::Relaxed);
         super::batch::send(&self.socket, datagrams);
     }

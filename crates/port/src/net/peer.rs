@@ -43,7 +43,12 @@ struct State {
     /// Counts the times that the site died.
     life: u64,
     link: Link,
+    /// Threads that wait for a change.
+    waiting: u32,
 }
+
+/// What is to be sent when the state is not locked any more: sending wakes the other site, whose answer wants the lock.
+type Datagrams = Vec<(SocketAddr, Vec<u8>)>;
 
 enum Link {
     Closed,
@@ -91,7 +96,7 @@ pub(crate) struct RemoteSender {
 
 impl Peer {
     pub(crate) fn new(no: usize, site: Site, address: SocketAddr, key: Option<SitePublic>) -> Peer {
-        let state = Mutex::new(State { life: 0, link: Link::Closed });
+        let state = Mutex::new(State { life: 0, link: Link::Closed, waiting: 0 });
         Peer {
             no,
             site,
@@ -111,6 +116,21 @@ impl Peer {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for a change, for some time.
+    fn wait<'p>(&'p self, mut state: MutexGuard<'p, State>, time: Duration) -> MutexGuard<'p, State> {
+        state.waiting += 1;
+        state = self.changed.wait_timeout(state, time).unwrap_or_else(PoisonError::into_inner).0;
+        state.waiting -= 1;
+        state
+    }
+
+    /// Tells those who wait that something has changed.
+    fn tell(&self, state: &State) {
+        if state.waiting > 0 {
+            self.changed.notify_all();
+        }
     }
 
     /// Says "open", unless that was said or there is a session.
@@ -144,7 +164,7 @@ impl Peer {
         let mut state = self.state();
         // The carrier ends the wait: with an answer, or with the peer's death.
         while state.life == life && matches!(state.link, Link::Opening(_)) {
-            state = self.changed.wait_timeout(state, Duration::from_secs(1)).unwrap_or_else(PoisonError::into_inner).0;
+            state = self.wait(state, Duration::from_secs(1));
         }
         if state.life == life { Ok(()) } else { Err(ConnectError::Unresponsive { address: to }) }
     }
@@ -152,6 +172,7 @@ impl Peer {
     /// "opened" came for one of our sessions.
     pub(crate) fn opened(&self, network: &Inner, header: PacketHeader, body: &[u8]) {
         let mut state = self.state();
+        let mut due = Datagrams::new();
         let link = std::mem::replace(&mut state.link, Link::Closed);
         state.link = match link {
             Link::Opening(mut waiting) if waiting.session == header.session => match waiting.opening.finish(body) {
@@ -165,14 +186,16 @@ impl Peer {
                         open.outgoing.submit(Unit { flags: wire::FIRST | wire::LAST, bytes });
                     }
                     waiting.early.drain(..).for_each(|unit| open.outgoing.submit(unit));
-                    self.send_due(network, &mut open, now_ns, true);
+                    due = self.due(&mut open, now_ns, true);
                     Link::Open(Box::new(open))
                 }
                 Err(opening) => Link::Opening(Box::new(Opening { opening, ..*waiting })),
             },
             other => other,
         };
-        self.changed.notify_all();
+        self.tell(&state);
+        drop(state);
+        network.send(&due);
     }
 
     /// An acknowledgement came. `false` if it is none of this session's.
@@ -189,8 +212,10 @@ impl Peer {
             .open(header.nonce, body, &mut space)
             .is_some_and(|body| open.outgoing.acknowledged(now_ns, body));
         if is_good {
-            self.send_due(network, open, now_ns, false);
-            self.changed.notify_all();
+            let due = self.due(open, now_ns, false);
+            self.tell(&state);
+            drop(state);
+            network.send(&due);
         }
         is_good
     }
@@ -198,35 +223,39 @@ impl Peer {
     /// What time brings: asks again, sends again, finds the peer dead. When to look next.
     pub(crate) fn tick(&self, network: &Inner, now_ns: u64) -> u64 {
         let mut state = self.state();
+        let mut due = Datagrams::new();
         let is_dead = match &mut state.link {
             Link::Closed => return u64::MAX,
             Link::Opening(opening) => {
                 let Opening { packet, began_ns, sent_ns, .. } = &mut **opening;
                 if now_ns.saturating_sub(*sent_ns) >= OPEN_AGAIN_NS {
                     *sent_ns = now_ns;
-                    network.send(&[(self.address, packet.clone())]);
+                    due.push((self.address, packet.clone()));
                 }
                 now_ns.saturating_sub(*began_ns) >= network.dead_after_ns
             }
             Link::Open(open) => {
-                self.send_due(network, open, now_ns, false);
+                due = self.due(open, now_ns, false);
                 open.outgoing.health(now_ns) == Health::Dead
             }
         };
         if is_dead {
             self.die(&mut state);
         }
-        match &state.link {
+        let next_ns = match &state.link {
             Link::Closed => u64::MAX,
             Link::Opening(opening) => (opening.sent_ns + OPEN_AGAIN_NS).min(opening.began_ns + network.dead_after_ns),
             Link::Open(open) => open.outgoing.next_ns(),
-        }
+        };
+        drop(state);
+        network.send(&due);
+        next_ns
     }
 
     fn die(&self, state: &mut State) {
         state.life += 1;
         state.link = Link::Closed;
-        self.changed.notify_all();
+        self.tell(state);
     }
 
     /// The network ends.
@@ -234,11 +263,9 @@ impl Peer {
         self.die(&mut self.state());
     }
 
-    fn send_due(&self, network: &Inner, open: &mut Open, now_ns: u64, flush: bool) {
+    /// What is to be sent now.
+    fn due(&self, open: &mut Open, now_ns: u64, flush: bool) -> Datagrams {
         let bodies = open.outgoing.bodies(now_ns, flush);
-        if bodies.is_empty() {
-            return;
-        }
         let mut datagrams = Vec::with_capacity(bodies.len());
         for body in bodies {
             let header = PacketHeader { kind: PacketKind::Data, session: open.theirs, nonce: open.nonce };
@@ -249,7 +276,7 @@ impl Peer {
                 datagrams.push((self.address, packet));
             }
         }
-        network.send(&datagrams);
+        datagrams
     }
 
     /// Sends a message in a life; `None` for the life that is now, if there is one.
@@ -276,8 +303,9 @@ impl Peer {
                 for unit in wire::cut(to, from, kind, bytes, Outgoing::unit_bytes_of(network.body_bytes_max)) {
                     open.outgoing.submit(unit);
                 }
-                self.send_due(network, open, network.now_ns(), false);
+                let due = self.due(open, network.now_ns(), false);
                 drop(state);
+                network.send(&due);
                 network.wake_if_idle();
                 return Ok(());
             }
@@ -295,7 +323,7 @@ impl Peer {
                 }
                 Patience::Endless => Duration::from_secs(1),
             };
-            state = self.changed.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner).0;
+            state = self.wait(state, wait);
         }
     }
 
@@ -319,7 +347,9 @@ impl Peer {
                     wire::cut(to, from, kind, bytes, unit_bytes)
                         .into_iter()
                         .for_each(|unit| open.outgoing.submit(unit));
-                    self.send_due(network, open, network.now_ns(), false);
+                    let due = self.due(open, network.now_ns(), false);
+                    drop(state);
+                    network.send(&due);
                     network.wake_if_idle();
                 }
             }
@@ -335,14 +365,19 @@ impl Peer {
             return None; // It could not be repaired as one unit.
         }
         let now_ns = network.now_ns();
-        self.send_due(network, open, now_ns, true); // What was gathered comes first.
+        let due = self.due(open, now_ns, true); // What was gathered comes first.
         let unit = Unit { flags: wire::FIRST | wire::LAST, bytes: message.to_vec() };
-        let number = open.outgoing.multicast(now_ns, unit)?;
+        let Some(number) = open.outgoing.multicast(now_ns, unit) else {
+            drop(state);
+            network.send(&due);
+            return None;
+        };
         let mut entry = [open.theirs.to_le_bytes(), open.nonce.to_le_bytes()].concat();
         // If it cannot be sealed, it is lost and repaired, as others are.
         let _ = open.cipher.seal(open.nonce, &multicast::proof(number, message), &mut entry);
         open.nonce += 1;
         drop(state);
+        network.send(&due);
         network.wake_if_idle();
         Some(entry)
     }
@@ -430,8 +465,11 @@ impl RemoteSender {
     /// Sends what is being gathered for a fuller datagram.
     pub(crate) fn flush(&mut self) {
         let Some(network) = self.network.upgrade() else { return };
-        if let Link::Open(open) = &mut self.peer.state().link {
-            self.peer.send_due(&network, open, network.now_ns(), true);
+        let mut state = self.peer.state();
+        if let Link::Open(open) = &mut state.link {
+            let due = self.peer.due(open, network.now_ns(), true);
+            drop(state);
+            network.send(&due);
         }
     }
 }
