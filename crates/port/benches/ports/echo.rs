@@ -169,10 +169,11 @@ fn remote_ports(bytes: usize, is_trusted: bool) -> Pair {
         let trust = if is_trusted { Trust::Network } else { Trust::Keys(secrets[no].clone()) };
         let options = NetworkOptions::new(addresses[no], trust);
         let options = options.with_site(site(other), addresses[other], Some(secrets[other].public()));
-        let network = Network::start(&host, options).expect("the network");
         let name = |site| ledgerstone_port::Address::port(Instance(0), ServerType(1), ServerInstance(0), site);
         let port_options = PortOptions { buffer_bytes: bytes as u32 + 16, ..PortOptions::default() };
         let port = host.open_port(name(site(no)), port_options).expect("a port");
+        // After the port: what came before it would be refused.
+        let network = Network::start(&host, options).expect("the network");
         let sender = loop {
             match port.connect(name(site(other))) {
                 Ok(sender) => break sender,
