@@ -55,6 +55,12 @@ const SCENARIOS: &[Scenario] = &[
     reads("backup", &["backup", "@", "%/backup"]),
     reads("dump", &["dump", "@", "%/out.dump"]),
     reads("prepared", &["prepared", "@", "list"]),
+    reads("changes", &["changes", "@"]),
+    reads("changes by name", &["changes", "@", "--name", "copy"]),
+    reads("load what is there", &["load", "@", "%/t.dump"]),
+    reads("index create", &["index", "create", "@", "t", "head", "bytes:0..4"]),
+    reads("backup verify", &["backup", "verify", "%/kept"]),
+    reads("repair", &["repair", "@", "--from", "%/kept", "--page", "5"]),
     Scenario {
         name: "get after a crash",
         args: &["get", "@", "t", "k0050"],
@@ -153,7 +159,8 @@ impl Place {
     fn state(&self, env: &str) -> Result<String, String> {
         let names = self.must(&["tables", env])?;
         let mut state = String::new();
-        for name in names.lines() {
+        for line in names.lines() {
+            let name = line.split('\t').next().unwrap_or(line); // Indexes stand behind it.
             state += &format!("{name}: {}\n", self.must(&["export", env, name])?);
         }
         Ok(state)
@@ -198,7 +205,9 @@ fn templates() -> [Place; 2] {
         fs::write(place.0.path().join("rows.csv"), rows(200)).unwrap();
         fs::write(place.0.path().join("more.csv"), rows(90)).unwrap();
         let import = ["import", "@", "t", "%/rows.csv", "--key", "id", "--batch", "10"];
-        for args in [&["init", "@", "--segment", "64K"][..], &import] {
+        let kept: [&[&str]; 3] =
+            [&["changes", "@", "--name", "copy"], &["dump", "@", "%/t.dump"], &["backup", "@", "%/kept"]];
+        for args in [&["init", "@", "--segment", "64K"][..], &import].into_iter().chain(kept) {
             let output = place.run(args, None);
             assert!(output.status.success(), "{args:?}: {}", text(&output.stderr));
         }
