@@ -61,9 +61,10 @@ step format 60 cargo fmt --all --check
 step clippy 900 cargo clippy --quiet --workspace --all-targets -- -D warnings
 step docs 300 env RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --no-deps
 step tests 1800 cargo test --workspace --no-fail-fast
-# Built by now, with the tests.
-step flash 300 cargo run --quiet -p ledgerstone-flash --example flash_crash -- 5000
-step port-kills 300 cargo run --quiet -p ledgerstone-port --example kills -- --rounds "${PORT_KILL_ROUNDS:-50}"
+# Built by now, with the tests; cargo, asked for one package alone, would build what it needs again with fewer features.
+step examples 600 cargo build --quiet --workspace --examples
+step flash 300 "$target/debug/examples/flash_crash" 5000
+step port-kills 300 "$target/debug/examples/kills" --rounds "${PORT_KILL_ROUNDS:-50}"
 step loom 600 scripts/loom.sh
 step crash 900 "${sim[@]}" crash --rounds "${CRASH_ROUNDS:-10000}"
 step faults 300 "${sim[@]}" faults --rounds "${FAULT_ROUNDS:-3000}"

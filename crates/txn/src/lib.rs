@@ -43,6 +43,7 @@ mod version {
 
 #[cfg(not(loom))]
 pub use chain::FLAG_UPKEEP;
+#[cfg(not(loom))]
 pub use commit::{Committed, Durability};
 #[cfg(not(loom))]
 pub use engine::{Engine, EngineParts, EngineSettings};
