@@ -108,7 +108,7 @@ fn watch(at: Arc<AtomicU64>) {
 }
 
 /// Runs `count` rounds from `seed` on in `worker_count` processes of this program; `arguments` go to each of them, before
-/// those that say which seeds.
+/// those that say which seeds. After `failures_max` failures of all of them together they are stopped.
 ///
 /// # Errors
 /// When a worker cannot be started.
@@ -153,8 +153,13 @@ pub fn run_workers(
     let mut at = vec![0; children.len()];
     // The lines of a failure follow it, but lines of other workers may come between.
     let mut current = vec![None; children.len()];
+    let mut was_stopped = vec![false; children.len()];
+    let mut failing = None;
     for (worker, line) in receiver {
         let worker = worker as usize;
+        if was_stopped[worker] {
+            continue;
+        }
         if let Some(text) = line.strip_prefix(' ') {
             if let Some(index) = current[worker] {
                 let failure: &mut (u64, Vec<String>) = &mut tally.failures[index];
@@ -162,6 +167,7 @@ pub fn run_workers(
             }
         } else if let Some(seed) = line.strip_prefix("fail ") {
             current[worker] = Some(tally.failures.len());
+            failing = Some(worker);
             tally.failures.push((seed.parse().unwrap_or(0), Vec::new()));
         } else if let Some(counters) = line.strip_prefix("done ") {
             tally.counters.merge(&counters.parse().unwrap_or_default());
@@ -172,10 +178,19 @@ pub fn run_workers(
                 progress(done);
             }
         }
+        if tally.failures.len() as u64 >= failures_max && !line.starts_with(' ') {
+            // Whoever met the last failure is let finish telling of it.
+            let is_told = failing == Some(worker) && !line.starts_with("fail ");
+            for other in (0..children.len()).filter(|&other| is_told || failing != Some(other)) {
+                if !std::mem::replace(&mut was_stopped[other], true) {
+                    children[other].kill()?;
+                }
+            }
+        }
     }
     for (worker, mut child) in children.into_iter().enumerate() {
         let status = child.wait()?;
-        if !status.success() {
+        if !status.success() && !was_stopped[worker] {
             let what = format!("worker {worker} ended with {status}; its messages are above");
             tally.failures.push((at[worker], vec![what]));
         }
