@@ -63,7 +63,7 @@ crash:
 faults:
 	@scripts/need.sh rust
 	@scripts/one.sh "fault campaign, $(ROUNDS) rounds" $(SIM) faults --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED))
-	@FAULT_STEP=$(if $(QUICK),47,5) scripts/one.sh "every command under faults" cargo test --quiet -p ledgerstone-cli --test faults
+	@FAULT_STEP=$(if $(QUICK),61,5) scripts/one.sh "every command under faults" cargo test --quiet -p ledgerstone-cli --test faults
 
 media:
 	@scripts/need.sh rust
