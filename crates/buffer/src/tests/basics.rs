@@ -3,14 +3,19 @@
 use super::*;
 use crate::Restart;
 
-#[test]
-fn a_changed_page_is_there_after_write_back_and_reopening() {
-    let disk = SimDisk::new();
-    let log = Arc::new(FakeLog::new());
+/// A cache in which so many pages were written, each its number and 1000.
+fn written(page_count: u64) -> (SimDisk, Arc<FakeLog>, Fixture) {
+    let (disk, log) = (SimDisk::new(), Arc::new(FakeLog::new()));
     let first = fixture(&disk, Arc::clone(&log), Setup::default());
-    for id in 0..40 {
+    for id in 0..page_count {
         first.write(PageId(id), 1000 + id).unwrap();
     }
+    (disk, log, first)
+}
+
+#[test]
+fn a_changed_page_is_there_after_write_back_and_reopening() {
+    let (disk, log, first) = written(40);
     assert_eq!(first.cache.write_back_all().unwrap(), 40);
     assert_eq!(first.cache.write_back_all().unwrap(), 0, "all were clean");
     let second = fixture(&disk, log, Setup::default());
@@ -258,12 +263,7 @@ fn pages_that_were_cut_off_may_come_again_as_never_written() {
 
 #[test]
 fn a_run_read_ahead_comes_in_by_one_read_and_leaves_out_what_is_not_as_it_must_be() {
-    let disk = SimDisk::new();
-    let log = Arc::new(FakeLog::new());
-    let first = fixture(&disk, Arc::clone(&log), Setup::default());
-    for id in 0..20 {
-        first.write(PageId(id), 1000 + id).unwrap();
-    }
+    let (disk, log, first) = written(20);
     first.cache.write_back_all().unwrap();
     first.data.write_at(7 * 4096 + 100, b"no page looks like this").unwrap();
 
@@ -287,17 +287,12 @@ fn a_run_read_ahead_comes_in_by_one_read_and_leaves_out_what_is_not_as_it_must_b
 
 #[test]
 fn reading_ahead_takes_free_frames_only() {
-    let disk = SimDisk::new();
-    let log = Arc::new(FakeLog::new());
-    let first = fixture(&disk, Arc::clone(&log), Setup::default());
-    for id in 0..100 {
-        first.write(PageId(id), id).unwrap();
-    }
+    let (disk, log, first) = written(100);
     first.cache.write_back_all().unwrap();
     let second = fixture(&disk, log, Setup::default());
     let mut ahead = second.cache.read_ahead();
     let came: u64 = (0..6).map(|run| ahead.run(PageId(16 * run), 16)).sum();
     assert_eq!((came, second.cache.stats().free_frame_count), (64, 0));
     assert_eq!(second.cache.stats().eviction_count, 0);
-    assert_eq!(second.read(PageId(99)).unwrap(), 99, "no latch was left behind");
+    assert_eq!(second.read(PageId(99)).unwrap(), 1099, "no latch was left behind");
 }
