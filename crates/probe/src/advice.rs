@@ -1,12 +1,15 @@
 //! Settings for this machine, each with the measurement that decided it.
 //!
-//! A1. A default is left only for something clearly better: small differences would change the advice from run to run.
+//! A1. A default is left only for something better by a fifth, and known to be: the whole confidence intervals say so, not
+//!     the medians. What is too close to tell is measured again while there is time; then the default stays.
 //! A2. Nothing is advised from a noisy value; then the default stays, and it is said why.
+//! A3. What is compared was taken by turns: a machine that is slower for a minute is slower for both.
 
 use serde::{Deserialize, Serialize};
 
 use crate::claims::Ask;
 use crate::report::{Report, Unit};
+use crate::retake::Spot;
 use crate::show::quantity;
 
 /// One recommendation.
@@ -35,19 +38,20 @@ type Decided = (String, Option<(&'static str, String)>, String);
 
 type Decide = fn(&mut Ask<'_>) -> Option<Decided>;
 
+const SETTINGS: [(&str, &str, Decide); 7] = [
+    ("sync method", "dsync", sync_method),
+    ("page size", "4096", page_size),
+    ("direct or buffered", "direct", direct),
+    ("log block size", "4 KiB", log_block),
+    ("spin time", "10 us", spin_time),
+    ("number of workers", "one by processor", workers),
+    ("message mechanism", "Unix stream", mechanism),
+];
+
 /// All recommendations.
 #[must_use]
 pub fn advise(report: &Report) -> Vec<Advice> {
-    let settings: [(&str, &str, Decide); 7] = [
-        ("sync method", "dsync", sync_method),
-        ("page size", "4096", page_size),
-        ("direct or buffered", "direct", direct),
-        ("log block size", "4 KiB", log_block),
-        ("spin time", "10 us", spin_time),
-        ("number of workers", "one by processor", workers),
-        ("message mechanism", "Unix stream", mechanism),
-    ];
-    settings
+    SETTINGS
         .into_iter()
         .map(|(setting, default, decide)| {
             let mut ask = Ask::new(report);
@@ -76,86 +80,120 @@ pub fn advise(report: &Report) -> Vec<Advice> {
         .collect()
 }
 
+/// The values that should be known more narrowly, for the recommendations not to hang on chance.
+pub(crate) fn undecided(report: &Report) -> Vec<Spot> {
+    SETTINGS
+        .into_iter()
+        .flat_map(|(_, _, decide)| {
+            let mut ask = Ask::new(report);
+            decide(&mut ask);
+            ask.undecided
+        })
+        .collect()
+}
+
 fn us(ns: f64) -> String {
     quantity(Unit::Nanoseconds, ns)
 }
 
-/// Medians of the direct pair, or of the buffered one where the file system has no direct writes.
-fn sync_pair(ask: &mut Ask<'_>) -> Option<(&'static str, f64, f64)> {
-    let x = Some(4.0 * KIB);
-    let has_direct = ask.report().value("force/method", "O_DIRECT, RWF_DSYNC", x).is_some();
-    let (way, dsync, fdatasync) = if has_direct {
-        ("direct", "O_DIRECT, RWF_DSYNC", "O_DIRECT, fdatasync")
-    } else {
-        ("buffered", "RWF_DSYNC", "write, fdatasync")
-    };
-    Some((way, ask.at("force/method", dsync, x)?, ask.at("force/method", fdatasync, x)?))
+/// Whether `other` takes clearly less time than `default` (A1), both of one group and place, with what is to be said of it.
+fn clearly_faster(
+    ask: &mut Ask<'_>,
+    group: &str,
+    other: &str,
+    default: &str,
+    x: Option<f64>,
+) -> Option<(bool, String)> {
+    let ((default_low, default_high), (low, high)) = (ask.interval(group, default, x)?, ask.interval(group, other, x)?);
+    if high < CLEARLY * default_low {
+        return Some((true, format!("faster by {:.0} % at least", (1.0 - high / default_low) * 100.0)));
+    }
+    if low < CLEARLY * default_high {
+        ask.is_undecided(group, default, x);
+        ask.is_undecided(group, other, x);
+        return Some((false, "too close to a fifth to leave the default for".into()));
+    }
+    let words = if high < default_low { "faster, but by less than a fifth" } else { "no faster" };
+    Some((false, words.into()))
 }
+
+const TURNS: &str = "force/turns";
 
 fn sync_method(ask: &mut Ask<'_>) -> Option<Decided> {
     if ask.report().machine.is_memory_only() {
         let because = "this file system is memory: no method makes anything durable".into();
         return Some(("dsync".into(), Some(("sync_method", "\"dsync\"".into())), because));
     }
-    let (way, dsync, fdatasync) = sync_pair(ask)?;
-    let method = if fdatasync < CLEARLY * dsync { "fdatasync" } else { "dsync" };
+    let has_direct = ask.report().value(TURNS, "direct, RWF_DSYNC", None).is_some();
+    let way = if has_direct { "direct" } else { "buffered" };
+    let (dsync, fdatasync) = (format!("{way}, RWF_DSYNC"), format!("{way}, fdatasync"));
+    let (is_faster, words) = clearly_faster(ask, TURNS, &fdatasync, &dsync, None)?;
+    let method = if is_faster { "fdatasync" } else { "dsync" };
     let because = format!(
-        "a durable {way} write of 4 KiB takes {} by RWF_DSYNC and {} by write and fdatasync",
-        us(dsync),
-        us(fdatasync)
+        "a durable {way} write of 4 KiB takes {} by RWF_DSYNC and {} by write and fdatasync, which is {words}",
+        us(ask.get(TURNS, &dsync)?),
+        us(ask.get(TURNS, &fdatasync)?)
     );
     Some((method.into(), Some(("sync_method", format!("\"{method}\""))), because))
 }
 
 /// What the device writes whole is the smallest page that it need not read first, and the one least likely to tear.
 fn page_size(ask: &mut Ask<'_>) -> Option<Decided> {
-    let small = ask.at("device/size", "read, at random", Some(4.0 * KIB))?;
-    let physical = ask.report().machine.device.as_ref().and_then(|d| d.number("physical_block_size")).unwrap_or(4096);
-    let bytes = physical.clamp(4096, 32768).next_power_of_two();
-    let large = ask.report().value("device/size", "read, at random", Some(64.0 * KIB)).and_then(|v| v.median);
-    let large = large.map_or(String::new(), |ns| format!(", one of 64 KiB {}", us(ns)));
-    let because = format!(
-        "the device writes blocks of {physical} bytes; a random read of 4 KiB takes {}{large}, so that larger pages would move more for each row",
-        us(small)
-    );
+    ask.fact("force", "blocks of the device")?;
+    let physical = ask.report().machine.device.as_ref().and_then(|d| d.number("physical_block_size"));
+    let bytes = physical.unwrap_or(4096).clamp(4096, 32768).next_power_of_two();
+    let declared = physical.map_or("the device declares no block".to_owned(), |physical| {
+        format!("the device writes blocks of {physical} bytes")
+    });
+    let mut read = |bytes: f64| {
+        let x = Some(bytes);
+        let known = ask.report().median("device/size", "read, at random", x).is_some();
+        if known { ask.at("device/size", "read, at random", x) } else { None }
+    };
+    let because = match (read(4.0 * KIB), read(64.0 * KIB)) {
+        (Some(small), Some(large)) => format!(
+            "{declared}; a random read of 4 KiB takes {}, one of 64 KiB {}: larger pages would move more for each row",
+            us(small),
+            us(large)
+        ),
+        _ => format!("{declared}; larger pages would move more for each row"),
+    };
     Some((bytes.to_string(), Some(("page_bytes", bytes.to_string())), because))
 }
 
 fn direct(ask: &mut Ask<'_>) -> Option<Decided> {
-    let x = Some(4.0 * KIB);
-    let buffered = ask.at("force/method", "RWF_DSYNC", x)?;
-    if ask.report().value("force/method", "O_DIRECT, RWF_DSYNC", x).is_none() {
+    let (direct, buffered) = ("direct, RWF_DSYNC", "buffered, RWF_DSYNC");
+    if ask.report().value(TURNS, direct, None).is_none() {
+        ask.get(TURNS, buffered)?;
         return Some(("buffered".into(), None, "this file system has no direct writes".into()));
     }
-    let direct = ask.at("force/method", "O_DIRECT, RWF_DSYNC", x)?;
-    let value = if buffered < CLEARLY * direct { "buffered" } else { "direct" };
+    let (is_faster, words) = clearly_faster(ask, TURNS, buffered, direct, None)?;
     let because = format!(
-        "a durable write of 4 KiB takes {} direct and {} buffered; an environment takes the direct way where it is offered",
-        us(direct),
-        us(buffered)
+        "a durable write of 4 KiB takes {} direct and {} buffered, which is {words}; an environment takes the direct way where it is offered",
+        us(ask.get(TURNS, direct)?),
+        us(ask.get(TURNS, buffered)?)
     );
-    Some((value.into(), None, because))
+    Some(((if is_faster { "buffered" } else { "direct" }).into(), None, because))
 }
 
-/// As much as can be written durably in hardly more time than the least.
+/// The smallest write below which durability gets no cheaper: smaller blocks would cost as much, larger ones waste space.
 fn log_block(ask: &mut Ask<'_>) -> Option<Decided> {
-    let has_direct = ask.report().value("force/size", "O_DIRECT, RWF_DSYNC", Some(4.0 * KIB)).is_some();
-    let series = if has_direct { "O_DIRECT, RWF_DSYNC" } else { "RWF_DSYNC" };
-    let least = ask.at("force/size", series, Some(4.0 * KIB))?;
-    let (mut bytes, mut time) = (4.0 * KIB, least);
-    for size in [16.0 * KIB, 64.0 * KIB] {
-        match ask.report().value("force/size", series, Some(size)).and_then(|v| v.median) {
-            Some(ns) if ns < 1.5 * least => (bytes, time) = (size, ask.at("force/size", series, Some(size))?),
-            _ => break,
-        }
+    let has_direct = ask.report().value(TURNS, "direct, RWF_DSYNC", None).is_some();
+    let way = if has_direct { "direct" } else { "buffered" };
+    let series = format!("{way}, RWF_DSYNC");
+    let least = format!("{series}, 512 bytes");
+    if ask.report().value(TURNS, &least, None).is_none() {
+        let block = ask.get(TURNS, &series)?;
+        let because = format!("a durable write of 4 KiB takes {}, and smaller ones are refused here", us(block));
+        return Some(("4 KiB".into(), None, because));
     }
+    let (is_faster, words) = clearly_faster(ask, TURNS, &least, &series, None)?;
     let because = format!(
-        "{} are durable in {}, 4 KiB in {}: so much may be gathered into one write of the log",
-        quantity(Unit::Bytes, bytes),
-        us(time),
-        us(least)
+        "a durable {way} write of 4 KiB takes {}, one of 512 bytes {}, which is {words}",
+        us(ask.get(TURNS, &series)?),
+        us(ask.get(TURNS, &least)?)
     );
-    Some((quantity(Unit::Bytes, bytes), None, because))
+    Some(((if is_faster { "512 bytes" } else { "4 KiB" }).into(), None, because))
 }
 
 /// Spinning as long as a sleep and a wake-up take costs at most twice the best that could be done.
@@ -163,48 +201,57 @@ fn spin_time(ask: &mut Ask<'_>) -> Option<Decided> {
     if ask.report().machine.processor_count < 2 {
         return Some(("0 us".into(), None, "on one processor the one that is waited for cannot run meanwhile".into()));
     }
-    let wake = ask.get("schedule/wake", "futex, other processor")?;
-    // Steps far apart, so that the same machine gets the same advice (A1).
-    let steps = [3.0, 10.0, 30.0, 100.0];
-    let micros = steps.into_iter().min_by(|a, b| {
-        let far = |step: &f64| (wake / 1e3 / step).ln().abs();
-        far(a).total_cmp(&far(b))
-    })?;
+    let (group, series) = ("schedule/wake", "futex, other processor");
+    let wake = ask.get(group, series)?;
+    let (low, high) = ask.interval(group, series, None)?;
+    if nearest_spin(low) != nearest_spin(high) {
+        ask.is_undecided(group, series, None);
+    }
     let because = format!(
         "waking a sleeper on another processor takes {}; who spins as long and then sleeps loses at most as much again",
         us(wake)
     );
-    Some((format!("{micros:.0} us"), None, because))
+    Some((format!("{} us", nearest_spin(wake)), None, because))
+}
+
+/// Steps far apart, so that the same machine gets the same advice (A1).
+fn nearest_spin(wake_ns: f64) -> u32 {
+    let far = |step: &u32| (wake_ns / 1e3 / f64::from(*step)).ln().abs();
+    [3, 10, 30, 100].into_iter().min_by(|a, b| far(a).total_cmp(&far(b))).unwrap_or(10)
 }
 
 fn workers(ask: &mut Ask<'_>) -> Option<Decided> {
+    ask.fact("force", "processors that may be used")?;
     let count = ask.report().machine.processor_count.clamp(1, 64);
-    let (one, series) = (Some(1.0), "threads: O_DIRECT, RWF_DSYNC");
-    let has_direct = ask.report().value("force/writers", series, one).is_some();
-    let series = if has_direct { series } else { "threads: write, fdatasync" };
-    let alone = ask.at("force/writers", series, one)?;
-    let (most, together) = ask.largest("force/writers", series)?;
-    let because = format!(
-        "{count} processors may be used; {most:.0} threads that write durably at once reach {:.1} times the rate of one",
-        together / alone
-    );
+    let direct = "threads: O_DIRECT, RWF_DSYNC";
+    let has_direct = ask.report().value("force/writers", direct, Some(1.0)).is_some();
+    let series = if has_direct { direct } else { "threads: write, fdatasync" };
+    let gain = ask.at("force/writers", series, Some(1.0)).zip(ask.largest("force/writers", series));
+    let gain = gain.map_or(String::new(), |(alone, (most, together))| {
+        format!("; {most:.0} threads that write durably at once reach {:.1} times the rate of one", together / alone)
+    });
+    let because = format!("{count} processors may be used{gain}");
     Some((count.to_string(), Some(("redo_worker_count", count.to_string())), because))
 }
 
 fn mechanism(ask: &mut Ask<'_>) -> Option<Decided> {
     let group = if ask.report().machine.processor_count > 1 { "message/other" } else { "message/same" };
-    let x = Some(8.0 * KIB);
-    let unix = ask.at(group, "Unix stream", x)?;
-    let shared = ask.at(group, "shared memory, futex", x)?;
-    let tcp = ask.report().value(group, "TCP", x).and_then(|v| v.median);
-    let value = if shared < 0.5 * unix { "shared memory" } else { "Unix stream" };
+    let (x, unix, shared) = (Some(8.0 * KIB), "Unix stream", "shared memory, futex");
+    let ((unix_low, unix_high), (low, high)) = (ask.interval(group, unix, x)?, ask.interval(group, shared, x)?);
+    // Twice as fast, to be worth that it needs more care.
+    let is_worth_it = high < 0.5 * unix_low;
+    if !is_worth_it && low < 0.5 * unix_high {
+        ask.is_undecided(group, unix, x);
+        ask.is_undecided(group, shared, x);
+    }
+    let tcp = ask.report().median(group, "TCP", x);
     let because = format!(
         "8 KiB there and back take {} by Unix stream and {} by shared memory with a futex{}",
-        us(unix),
-        us(shared),
+        us(ask.at(group, unix, x)?),
+        us(ask.at(group, shared, x)?),
         tcp.map_or(String::new(), |ns| format!(", {} by TCP", us(ns)))
     );
-    Some((value.into(), None, because))
+    Some(((if is_worth_it { "shared memory" } else { unix }).into(), None, because))
 }
 
 /// The recommendations as a settings file of an environment, with the reasons as comments.
@@ -260,20 +307,66 @@ mod tests {
         assert!(text.lines().all(|line| line.is_empty() || line.starts_with('#')), "{text}");
     }
 
+    fn widen(report: &mut Report, series: &str, part: f64) {
+        let groups = report.experiments.iter_mut().flat_map(|e| &mut e.groups);
+        for point in groups.flat_map(|g| &mut g.points).filter(|p| p.series == series) {
+            let median = point.value.median.expect("quiet");
+            (point.value.low, point.value.high) = (median * (1.0 - part), median * (1.0 + part));
+        }
+    }
+
     #[test]
-    fn the_default_sync_method_is_left_only_for_something_clearly_better() {
-        let check = |fdatasync: f64, expected: &str| {
+    fn a_default_is_left_only_for_what_is_better_by_a_fifth_in_the_whole_interval() {
+        let check = |fdatasync: f64, width: f64, expected: &str, is_decided: bool| {
             let mut report = empty_report();
-            put(&mut report, "force/method", "O_DIRECT, RWF_DSYNC", Some(4096.0), 100.0);
-            put(&mut report, "force/method", "O_DIRECT, fdatasync", Some(4096.0), fdatasync);
+            put(&mut report, TURNS, "direct, RWF_DSYNC", None, 100.0);
+            put(&mut report, TURNS, "direct, fdatasync", None, fdatasync);
+            widen(&mut report, "direct, fdatasync", width);
             let advice = advise(&report);
             let advice = of(&advice, "sync method");
-            assert_eq!(advice.value, expected);
+            assert_eq!(advice.value, expected, "{fdatasync} {width}");
             assert_eq!(advice.based_on.len(), 2, "both values decided: {advice:?}");
+            assert_eq!(undecided(&report).is_empty(), is_decided, "{fdatasync} {width}: {:?}", undecided(&report));
         };
-        check(90.0, "dsync");
-        check(70.0, "fdatasync");
-        check(300.0, "dsync");
+        check(90.0, 0.01, "dsync", true);
+        check(70.0, 0.01, "fdatasync", true);
+        check(300.0, 0.01, "dsync", true);
+        // The border is inside the interval: the default, whichever side the median is on, and another measurement.
+        check(78.0, 0.05, "dsync", false);
+        check(82.0, 0.05, "dsync", false);
+    }
+
+    #[test]
+    fn a_minute_in_which_everything_is_slower_changes_no_advice() {
+        let advised = |slower: f64| {
+            let mut report = empty_report();
+            for (series, ns) in
+                [("direct, RWF_DSYNC", 105e3), ("direct, fdatasync", 108e3), ("buffered, RWF_DSYNC", 146e3)]
+            {
+                put(&mut report, TURNS, series, None, ns * slower);
+            }
+            put(&mut report, TURNS, "direct, RWF_DSYNC, 512 bytes", None, 101e3 * slower);
+            put(&mut report, "schedule/wake", "futex, other processor", None, 34e3 * slower);
+            put(&mut report, "message/other", "Unix stream", Some(8192.0), 45e3 * slower);
+            put(&mut report, "message/other", "shared memory, futex", Some(8192.0), 46e3 * slower);
+            let advice = advise(&report);
+            advice.into_iter().map(|a| (a.setting, a.value, a.config, a.is_measured)).collect::<Vec<_>>()
+        };
+        let usual = advised(1.0);
+        assert!(usual.iter().filter(|(.., is_measured)| *is_measured).count() >= 5, "{usual:?}");
+        for slower in [0.8, 0.9, 1.15, 1.3] {
+            assert_eq!(advised(slower), usual, "{slower}");
+        }
+    }
+
+    #[test]
+    fn a_wake_up_between_two_steps_is_measured_again() {
+        let mut report = empty_report();
+        put(&mut report, "schedule/wake", "futex, other processor", None, 17_000.0);
+        widen(&mut report, "futex, other processor", 0.1);
+        let spots = undecided(&report);
+        assert_eq!(spots.len(), 1);
+        assert_eq!(spots[0].group, "schedule/wake");
     }
 
     #[test]

@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::report::{Report, Status, Unit};
+use crate::retake::Spot;
 use crate::show::quantity;
 
 /// How a claim fares.
@@ -87,11 +88,13 @@ pub(crate) struct Ask<'a> {
     report: &'a Report,
     pub(crate) used: Vec<String>,
     pub(crate) missing: Option<String>,
+    /// Values that were found, but decide nothing yet: too close to a border.
+    pub(crate) undecided: Vec<Spot>,
 }
 
 impl<'a> Ask<'a> {
     pub(crate) fn new(report: &'a Report) -> Ask<'a> {
-        Ask { report, used: Vec::new(), missing: None }
+        Ask { report, used: Vec::new(), missing: None, undecided: Vec::new() }
     }
 
     pub(crate) fn report(&self) -> &'a Report {
@@ -124,6 +127,17 @@ impl<'a> Ask<'a> {
                 None
             }
         }
+    }
+
+    /// The confidence interval of a median at a place on the axis.
+    pub(crate) fn interval(&mut self, group: &str, series: &str, x: Option<f64>) -> Option<(f64, f64)> {
+        self.at(group, series, x)?;
+        self.report.value(group, series, x).map(|value| (value.low, value.high))
+    }
+
+    /// Notes that a value should be known more narrowly.
+    pub(crate) fn is_undecided(&mut self, group: &str, series: &str, x: Option<f64>) {
+        self.undecided.push(Spot { group: group.into(), series: series.into(), x });
     }
 
     /// The median at the largest place on the axis that has one, and the place.

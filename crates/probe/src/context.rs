@@ -9,6 +9,7 @@ use crate::noise::NoiseWatch;
 use crate::place::Places;
 use crate::plan::Effort;
 use crate::report::{Axis, Better, Fact, Group, Outcome, Point, Skip, Unit, Value};
+use crate::retake::{self, Spot};
 use crate::stop::Stop;
 use crate::workdir::{WorkDir, WorkFile};
 
@@ -59,7 +60,10 @@ pub struct Context<'a> {
     pub(crate) began: Instant,
     pub(crate) run_ends: Instant,
     pub(crate) steps_left: u32,
-    pub(crate) not_in_time: u32,
+    /// What the time did not suffice for.
+    pub(crate) missed: Vec<Spot>,
+    /// In a retake: all that is measured. Anything else keeps the value that it has.
+    pub(crate) only: Option<Vec<Spot>>,
     pub(crate) experiment: &'static str,
     pub(crate) outcome: Outcome,
     pub(crate) progress: &'a mut dyn FnMut(&Progress),
@@ -72,8 +76,9 @@ impl<'a> Context<'a> {
         self.effort
     }
 
-    /// Says how many measurements are to come, so that the time is shared among them.
+    /// Says how many measurements are to come, so that the time is shared among them. A retake knows it already.
     pub(crate) fn expect(&mut self, steps: usize) {
+        let steps = self.only.as_ref().map_or(steps, Vec::len);
         self.steps_left = u32::try_from(steps).unwrap_or(u32::MAX);
     }
 
@@ -95,6 +100,9 @@ impl<'a> Context<'a> {
 
     /// Opens a group of values. `says` is set by [`Context::say`] once they are known.
     pub(crate) fn group(&mut self, id: &str, title: &str, x: Option<(&str, Unit)>, unit: Unit, better: Better) {
+        if self.find(id).is_some() {
+            return; // A retake.
+        }
         self.outcome.groups.push(Group {
             id: self.full(id),
             title: title.into(),
@@ -138,8 +146,7 @@ impl<'a> Context<'a> {
         amount: f64,
         mut run: impl FnMut(u64) -> Result<Duration, ProbeError>,
     ) -> Result<Option<f64>, ProbeError> {
-        let id = self.full(at.group);
-        let unit = self.outcome.groups.iter().find(|g| g.id == id).map_or(Unit::Nanoseconds, |g| g.unit);
+        let unit = self.find(at.group).map_or(Unit::Nanoseconds, |g| g.unit);
         self.within(at, |limits, noise| measure::measure(limits, noise, batch, unit, amount, &mut run))
     }
 
@@ -161,10 +168,13 @@ impl<'a> Context<'a> {
         measure: impl FnOnce(&Limits<'_>, &mut NoiseWatch) -> Result<Value, ProbeError>,
     ) -> Result<Option<f64>, ProbeError> {
         self.check()?;
+        if !self.is_taken_now(&at) {
+            return Ok(self.median(at));
+        }
         self.report_progress(&at);
         if self.is_over() {
-            self.not_in_time += 1;
-            return Ok(None);
+            self.missed.push(self.spot(&at));
+            return Ok(self.median(at));
         }
         let limits = self.limits();
         match measure(&limits, self.noise) {
@@ -177,25 +187,31 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Measures several steps of one thing together: the runs go on until their sum is known narrowly.
+    /// Measures several steps of one thing together, or several things by turns: the runs go on until their sum is known
+    /// narrowly.
     ///
     /// # Errors
     /// Only [`ProbeError::Stopped`].
-    pub(crate) fn sample_steps<const N: usize>(
+    pub(crate) fn sample_steps(
         &mut self,
         group: &str,
-        series: &[String; N],
+        series: &[String],
         x: Option<f64>,
-        mut run: impl FnMut() -> Result<[f64; N], ProbeError>,
+        mut run: impl FnMut() -> Result<Vec<f64>, ProbeError>,
     ) -> Result<(), ProbeError> {
         self.check()?;
-        self.report_progress(&At { group, series: &series[0], x });
+        let Some(name) = series.first() else { return Ok(()) };
+        let first = At { group, series: name, x };
+        if !series.iter().any(|series| self.is_taken_now(&At { group, series, x })) {
+            return Ok(());
+        }
+        self.report_progress(&first);
         if self.is_over() {
-            self.not_in_time += 1;
+            self.missed.push(self.spot(&first));
             return Ok(());
         }
         let limits = self.limits();
-        let mut steps: [Vec<f64>; N] = std::array::from_fn(|_| Vec::new());
+        let mut steps = vec![Vec::new(); series.len()];
         let since = self.noise.look();
         let together = measure::sample(&limits, self.noise, &mut || {
             let times = run()?;
@@ -206,16 +222,30 @@ impl<'a> Context<'a> {
             Ok(together) => together,
             Err(error) if error.is_stop() => return Err(error),
             Err(error) => {
-                self.skip(format!("{group}: {}", series[0]), error.to_string());
+                self.skip_at(first, &error);
                 return Ok(());
             }
         };
         let disturbance = self.noise.disturbance(since);
-        for (series, mut samples) in series.iter().zip(steps) {
-            let value = measure::to_value(&mut samples, disturbance.clone(), together.usage);
-            self.record(At { group, series, x }, value);
+        let to_value = |mut samples: Vec<f64>| measure::to_value(&mut samples, disturbance.clone(), together.usage);
+        let values: Vec<Value> = steps.into_iter().map(to_value).collect();
+        let known: Vec<&Value> = series.iter().filter_map(|series| self.value(At { group, series, x })).collect();
+        if known.len() == values.len() && !retake::is_better(&values.iter().collect::<Vec<_>>(), &known) {
+            return Ok(());
+        }
+        for (series, value) in series.iter().zip(values) {
+            self.put(At { group, series, x }, value);
         }
         Ok(())
+    }
+
+    /// Whether a value is to be measured in this pass.
+    fn is_taken_now(&self, at: &At<'_>) -> bool {
+        self.only.as_ref().is_none_or(|only| only.contains(&self.spot(at)))
+    }
+
+    fn spot(&self, at: &At<'_>) -> Spot {
+        Spot { group: self.full(at.group), series: at.series.into(), x: at.x }
     }
 
     /// The time left, shared among the measurements to come; a measurement that needs less leaves it to the others.
@@ -224,33 +254,56 @@ impl<'a> Context<'a> {
         self.steps_left = self.steps_left.saturating_sub(1);
         Limits {
             effort: self.effort,
-            time: share.min(self.effort.measurement_time_max()),
+            // A retake gets more: what it is for was too little known before.
+            time: share.min(self.effort.measurement_time_max() * if self.only.is_some() { 3 } else { 1 }),
             deadline: self.deadline,
             clock: self.clock,
             stop: self.stop,
         }
     }
 
-    /// Notes a value that was measured otherwise.
+    /// Notes a value, unless a better one is known already. The result is the median that is known now.
     pub(crate) fn record(&mut self, at: At<'_>, value: Value) -> Option<f64> {
+        match self.value(at) {
+            Some(known) if !retake::is_better(&[&value], &[known]) => known.median,
+            _ => self.put(at, value),
+        }
+    }
+
+    fn put(&mut self, at: At<'_>, value: Value) -> Option<f64> {
         let id = self.full(at.group);
         let median = value.median;
         if let Some(group) = self.outcome.groups.iter_mut().find(|g| g.id == id) {
-            group.points.push(Point { series: at.series.into(), x: at.x, value });
+            match group.points.iter_mut().find(|p| p.series == at.series && p.x == at.x) {
+                Some(point) => point.value = value,
+                None => group.points.push(Point { series: at.series.into(), x: at.x, value }),
+            }
         }
         median
     }
 
-    /// A median measured before, if it is no noise.
-    pub(crate) fn median(&self, at: At<'_>) -> Option<f64> {
-        let id = self.full(at.group);
-        let group = self.outcome.groups.iter().find(|g| g.id == id)?;
-        group.points.iter().find(|p| p.series == at.series && p.x == at.x)?.value.median
+    fn find(&self, group: &str) -> Option<&Group> {
+        let id = self.full(group);
+        self.outcome.groups.iter().find(|g| g.id == id)
     }
 
-    /// Notes something found without measuring.
+    /// A value measured before.
+    pub(crate) fn value(&self, at: At<'_>) -> Option<&Value> {
+        self.find(at.group)?.points.iter().find(|p| p.series == at.series && p.x == at.x).map(|p| &p.value)
+    }
+
+    /// A median measured before, if it is no noise.
+    pub(crate) fn median(&self, at: At<'_>) -> Option<f64> {
+        self.value(at)?.median
+    }
+
+    /// Notes something found without measuring. What is found later counts.
     pub(crate) fn fact(&mut self, name: &str, value: impl Into<String>, means: impl Into<String>) {
-        self.outcome.facts.push(Fact { name: name.into(), value: value.into(), means: means.into() });
+        let found = Fact { name: name.into(), value: value.into(), means: means.into() };
+        match self.outcome.facts.iter_mut().find(|fact| fact.name == name) {
+            Some(fact) => *fact = found,
+            None => self.outcome.facts.push(found),
+        }
     }
 
     /// Notes what is not measured, and why.

@@ -7,6 +7,7 @@
 //! | what an experiment is, and what it is given | [`Experiment`], [`Context`] |
 //! | running them within a time, a disk budget and until told to stop | [`run`], [`Plan`], [`Stop`] |
 //! | repetition, confidence, noise, the clock | `measure`, `stats`, `noise`, `clock` |
+//! | what is measured again in the time that is left | `retake` |
 //! | what comes out | [`Report`] and the types below it; JSON by serde |
 //! | the paper's claims, the verdict, the advice and the settings | [`claims`], [`verdict`], [`advice`] |
 //! | for people: terminal, HTML, two machines side by side | [`show`] |
@@ -38,6 +39,7 @@ mod noise;
 mod place;
 mod plan;
 mod report;
+mod retake;
 mod run;
 pub mod show;
 mod stats;

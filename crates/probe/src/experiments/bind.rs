@@ -166,7 +166,7 @@ fn steps(context: &mut Context<'_>, target: &WorkFile, size: usize) -> Result<()
         step(&mut times, 5);
         drop(file);
         step(&mut times, 6);
-        Ok(times)
+        Ok(times.to_vec())
     })
 }
 

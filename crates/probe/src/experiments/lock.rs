@@ -338,7 +338,6 @@ fn together(context: &mut Context<'_>, lock_file: &WorkFile, counts: &[usize]) -
     );
     let window = Duration::from_millis(context.effort().pick(20, 30, 100));
     let (here, other) = (context.places.here(), context.places.other().ok());
-    let mut starved = Vec::new();
     for (name, kind) in KINDS {
         for count in counts {
             let (pthread, words) = (Locks::new()?, Map::anonymous(8192)?);
@@ -388,13 +387,15 @@ fn together(context: &mut Context<'_>, lock_file: &WorkFile, counts: &[usize]) -
             result?;
             if *count > 1 && !shares.is_empty() {
                 let value = to_value(&mut shares, None, Usage::default());
-                let share = context.record(at("fair", name).x(*count as f64), value);
-                if share.is_some_and(|share| share < 0.01) {
-                    starved.push(format!("{name} among {count}"));
-                }
+                context.record(at("fair", name).x(*count as f64), value);
             }
         }
     }
+    let among = KINDS.iter().flat_map(|(name, _)| counts.iter().map(move |count| (name, count)));
+    let starves = |(name, count): &(&&str, &usize)| {
+        context.median(at("fair", name).x(**count as f64)).is_some_and(|share| share < 0.01)
+    };
+    let starved: Vec<_> = among.filter(starves).map(|(name, count)| format!("{name} among {count}")).collect();
     let two = counts.iter().find(|c| **c > 1).copied().unwrap_or(2) as f64;
     let of = |name| context.median(at("together", name).x(two));
     let says = match (of("fcntl"), of("pthread mutex")) {

@@ -162,10 +162,10 @@ fn note_steps(
     context: &mut Context<'_>,
     name: &str,
     size: usize,
-    conversation: impl FnMut() -> Result<[f64; 5], ProbeError>,
+    mut conversation: impl FnMut() -> Result<[f64; 5], ProbeError>,
 ) -> Result<(), ProbeError> {
     let names = STEPS.map(|step| format!("{name} {} KiB: {step}", size / KIB));
-    context.sample_steps("step", &names, None, conversation)
+    context.sample_steps("step", &names, None, || conversation().map(Vec::from))
 }
 
 /// Times a conversation: after each step the clock is read.

@@ -360,7 +360,8 @@ fn idle_threads(context: &mut Context<'_>, counts: &[usize]) -> Result<(), Probe
     }
     let points =
         context.outcome.groups.iter().find(|g| g.id == "schedule/idle").map(|g| g.points.clone()).unwrap_or_default();
-    let known: Vec<_> = points.iter().filter_map(|p| Some((p.x?, p.value.median?))).collect();
+    let mut known: Vec<_> = points.iter().filter_map(|p| Some((p.x?, p.value.median?))).collect();
+    known.sort_by(|a, b| a.0.total_cmp(&b.0));
     let says = match (known.first(), known.last()) {
         (Some(none), Some(many)) if many.0 > none.0 => format!(
             "With {:.0} idle threads behind a switch takes {:.2} times as long as with {:.0}.",
