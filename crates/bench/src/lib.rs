@@ -18,6 +18,7 @@ mod random;
 pub mod recovery;
 mod report;
 pub mod scan;
+pub mod settings;
 pub mod snapshots;
 pub mod tpcb;
 mod workdir;

@@ -62,6 +62,12 @@ pub(crate) fn number(value: f64) -> String {
     if rest.is_empty() { format!("{sign}{grouped}") } else { format!("{sign}{grouped}.{rest}") }
 }
 
+/// The middle one of some figures; nothing is 0.
+pub(crate) fn median(mut figures: Vec<f64>) -> f64 {
+    figures.sort_by(f64::total_cmp);
+    figures.get(figures.len() / 2).copied().unwrap_or(0.0)
+}
+
 /// Counters of the log at one moment; the difference of two is what happened between them.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Counters {

@@ -15,6 +15,7 @@ use ledgerstone::{Durability, Environment, Error, TransactionOptions};
 
 use crate::points::{TABLE, fill};
 use crate::random::Random;
+use crate::report::median;
 use crate::{Machine, Place, Report, Workdir};
 
 /// `bench snapshots`.
@@ -111,11 +112,6 @@ pub fn run(args: &SnapshotsArgs, progress: &mut dyn FnMut(&str, u64, u64)) -> an
     report.add("times that the version store was full", stat.version_floor_count as f64);
     env.close()?;
     Ok(report)
-}
-
-fn median(mut rates: Vec<f64>) -> f64 {
-    rates.sort_by(f64::total_cmp);
-    rates.get(rates.len() / 2).copied().unwrap_or(0.0)
 }
 
 /// Two threads for so long: what each did, a second.

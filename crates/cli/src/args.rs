@@ -503,6 +503,8 @@ pub enum Bench {
     Scan(bench::scan::ScanArgs),
     /// Snapshot readers beside writers, and what each costs the other.
     Snapshots(bench::snapshots::SnapshotsArgs),
+    /// TPC-B with sync under a settings file, beside the built-in defaults.
+    Settings(bench::settings::SettingsArgs),
     /// The device alone: durable overwrites, random reads.
     Device(bench::device::DeviceArgs),
     /// Kill a process that ran TPC-B and measure the restart.

@@ -28,6 +28,12 @@ pub(crate) fn run(args: &BenchArgs, output: &Output) -> anyhow::Result<Outcome> 
         Bench::Points(args) => print(output, &bench::points::run(args, &mut show)?)?,
         Bench::Scan(args) => print(output, &bench::scan::run(args, &mut show)?)?,
         Bench::Snapshots(args) => print(output, &bench::snapshots::run(args, &mut show)?)?,
+        Bench::Settings(args) => {
+            let report = bench::settings::run(args, &mut show)?;
+            drop(progress);
+            print(output, &report)?;
+            return Ok(if report.is_good() { Outcome::Done } else { Outcome::Not });
+        }
         Bench::Device(args) => print(output, &bench::device::run(args)?)?,
         Bench::Recovery(args) => print(output, &bench::recovery::run(args)?)?,
         Bench::Memory(args) => print(output, &bench::memory::run(args, &mut show)?)?,

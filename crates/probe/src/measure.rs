@@ -115,12 +115,16 @@ fn attempt(
 
 /// How many iterations make a run long enough. They also warm up what can be warm.
 fn calibrate(limits: &Limits<'_>, run: &mut dyn FnMut(u64) -> Result<Duration, ProbeError>) -> Result<u64, ProbeError> {
-    let enough = limits.clock.run_time_min().max(limits.time / 60);
+    let least = limits.clock.run_time_min();
+    let enough = least.max(limits.time / 60);
     let mut count = 1_u64;
     loop {
         limits.stop.check()?;
+        let begin = Instant::now();
         let time = run(count)?;
-        if time >= enough || count >= 1 << 40 {
+        // What a run does untimed takes time too: a value wants more than a few runs.
+        let is_slow = time >= least && begin.elapsed() >= limits.time / 20;
+        if time >= enough || is_slow || count >= 1 << 40 {
             return Ok(count);
         }
         let factor = enough.as_secs_f64() / time.as_secs_f64().max(1e-9);
@@ -227,6 +231,22 @@ mod tests {
         with(Effort::Quick, |limits| {
             let count = calibrate(limits, &mut |n| Ok(Duration::from_nanos(n))).expect("counts");
             assert!(Duration::from_nanos(count) >= limits.clock.run_time_min());
+        });
+    }
+
+    #[test]
+    fn untimed_work_does_not_make_runs_longer_than_the_measurement() {
+        with(Effort::Default, |limits| {
+            // A timed iteration takes 100 ns; the untimed rest 5 ms.
+            let mut calls = 0;
+            let count = calibrate(limits, &mut |n| {
+                calls += 1;
+                std::thread::sleep(Duration::from_millis(5));
+                Ok(Duration::from_nanos(100 * n))
+            });
+            let count = count.expect("counts");
+            assert!(Duration::from_nanos(100 * count) >= limits.clock.run_time_min());
+            assert!(calls <= 4, "it went on for {calls} runs of 5 ms, for a measurement of 20");
         });
     }
 

@@ -17,6 +17,7 @@ use serde::Serialize;
 pub use acks::{AckReport, verify as verify_acks};
 pub use bank::{KeyKind, Scale};
 pub use check::{CheckReport, check};
+pub(crate) use load::load;
 
 use crate::device::{self, Flush};
 use crate::report::number;
@@ -208,7 +209,7 @@ pub fn run(args: &TpcbArgs, progress: &mut dyn FnMut(&str, u64, u64)) -> anyhow:
         None if only_looks => bail!("{} holds no whole bank", dir.path().display()),
         None => {
             let scale = if args.small { Scale::small(args.key) } else { Scale::of(args.accounts, args.key) };
-            load::load(&env, &scale, &mut |done, all| progress("load", done, all)).context("loading the bank")?;
+            load(&env, &scale, &mut |done, all| progress("load", done, all)).context("loading the bank")?;
             scale
         }
     };
@@ -295,6 +296,20 @@ pub fn serve(env: &Environment, scale: Scale, transaction_count: u64) -> anyhow:
     };
     run::run(env, &plan)?;
     Ok(())
+}
+
+/// Runs for so long, with the environment's own durability: transactions a second.
+pub(crate) fn rate(
+    env: &Environment,
+    scale: Scale,
+    thread_count: u64,
+    time: Duration,
+    seed: u64,
+) -> anyhow::Result<f64> {
+    let plan =
+        Plan { scale, thread_count, limit: Limit::Time(time), is_read_only: false, window: 1, ack_file: None, seed };
+    let outcome = run::run(env, &plan)?;
+    Ok(outcome.transaction_count as f64 / outcome.seconds)
 }
 
 #[cfg(test)]

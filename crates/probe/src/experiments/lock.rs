@@ -66,7 +66,7 @@ impl Experiment for Lock {
     }
 
     fn weight(&self) -> u32 {
-        8
+        14
     }
 
     fn run(&self, context: &mut Context<'_>) -> Result<(), ProbeError> {
@@ -336,7 +336,7 @@ fn together(context: &mut Context<'_>, lock_file: &WorkFile, counts: &[usize]) -
         Unit::Count,
         Better::Higher,
     );
-    let window = Duration::from_millis(context.effort().pick(20, 30, 100));
+    let window = Duration::from_millis(context.effort().pick(20, 60, 200));
     let (here, other) = (context.places.here(), context.places.other().ok());
     for (name, kind) in KINDS {
         for count in counts {
@@ -371,6 +371,7 @@ fn together(context: &mut Context<'_>, lock_file: &WorkFile, counts: &[usize]) -
                 (0..*count).map(|no| words.word64(COUNTS + no * 128).load(Ordering::Relaxed)).collect()
             };
             let mut shares = Vec::new();
+            let since = context.noise.look();
             let result = context.sample(at("together", name).x(*count as f64), || {
                 let (before, begin) = (look(), Instant::now());
                 std::thread::sleep(window);
@@ -386,7 +387,8 @@ fn together(context: &mut Context<'_>, lock_file: &WorkFile, counts: &[usize]) -
             }
             result?;
             if *count > 1 && !shares.is_empty() {
-                let value = to_value(&mut shares, None, Usage::default());
+                let disturbance = context.noise.disturbance(since);
+                let value = to_value(&mut shares, disturbance, Usage::default());
                 context.record(at("fair", name).x(*count as f64), value);
             }
         }
