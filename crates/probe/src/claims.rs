@@ -436,11 +436,11 @@ const CLAIMS: [Claim; 22] = [
         section: "7.1",
         paper: "Larger buffers of TCP sockets make short conversations slower, not faster.",
         judge: |ask| {
-            let small = ask.at("message/buffer", "TCP", Some(8.0 * KIB))?;
+            let small = ask.at("message/buffer", "TCP", Some(64.0 * KIB))?;
             let large = ask.at("message/buffer", "TCP", Some(MIB))?;
             Some((
                 large > 1.05 * small,
-                format!("256 KiB: {} with 8 KiB of buffer, {} with 1 MiB", us(small), us(large)),
+                format!("256 KiB: {} with 64 KiB of buffer, {} with 1 MiB", us(small), us(large)),
             ))
         },
     },

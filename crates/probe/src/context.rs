@@ -187,54 +187,41 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Measures several steps of one thing together, or several things by turns: the runs go on until their sum is known
-    /// narrowly.
+    /// Measures several steps of one thing together, or several things by turns: a run pushes a value for each place, and
+    /// the runs go on until each is known narrowly.
     ///
     /// # Errors
     /// Only [`ProbeError::Stopped`].
-    pub(crate) fn sample_steps(
+    pub(crate) fn sample_all(
         &mut self,
-        group: &str,
-        series: &[String],
-        x: Option<f64>,
-        mut run: impl FnMut() -> Result<Vec<f64>, ProbeError>,
+        ats: &[At<'_>],
+        mut run: impl FnMut(&mut Vec<f64>) -> Result<(), ProbeError>,
     ) -> Result<(), ProbeError> {
         self.check()?;
-        let Some(name) = series.first() else { return Ok(()) };
-        let first = At { group, series: name, x };
-        if !series.iter().any(|series| self.is_taken_now(&At { group, series, x })) {
+        let Some(first) = ats.first() else { return Ok(()) };
+        if !ats.iter().any(|at| self.is_taken_now(at)) {
             return Ok(());
         }
-        self.report_progress(&first);
+        self.report_progress(first);
         if self.is_over() {
-            self.missed.push(self.spot(&first));
+            self.missed.push(self.spot(first));
             return Ok(());
         }
         let limits = self.limits();
-        let mut steps = vec![Vec::new(); series.len()];
-        let since = self.noise.look();
-        let together = measure::sample(&limits, self.noise, &mut || {
-            let times = run()?;
-            times.iter().zip(&mut steps).for_each(|(time, step)| step.push(*time));
-            Ok(times.iter().sum())
-        });
-        let together = match together {
-            Ok(together) => together,
+        let values = match measure::sample_all(&limits, self.noise, ats.len(), &mut run) {
+            Ok(values) => values,
             Err(error) if error.is_stop() => return Err(error),
             Err(error) => {
-                self.skip_at(first, &error);
+                self.skip_at(*first, &error);
                 return Ok(());
             }
         };
-        let disturbance = self.noise.disturbance(since);
-        let to_value = |mut samples: Vec<f64>| measure::to_value(&mut samples, disturbance.clone(), together.usage);
-        let values: Vec<Value> = steps.into_iter().map(to_value).collect();
-        let known: Vec<&Value> = series.iter().filter_map(|series| self.value(At { group, series, x })).collect();
+        let known: Vec<&Value> = ats.iter().filter_map(|at| self.value(*at)).collect();
         if known.len() == values.len() && !retake::is_better(&values.iter().collect::<Vec<_>>(), &known) {
             return Ok(());
         }
-        for (series, value) in series.iter().zip(values) {
-            self.put(At { group, series, x }, value);
+        for (at, value) in ats.iter().zip(values) {
+            self.put(*at, value);
         }
         Ok(())
     }

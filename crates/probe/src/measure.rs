@@ -11,6 +11,7 @@ use crate::error::ProbeError;
 use crate::noise::NoiseWatch;
 use crate::plan::Effort;
 use crate::report::{Unit, Usage, Value};
+use crate::retake;
 use crate::stats::Stats;
 use crate::stop::Stop;
 use crate::sys::usage::{self, Used};
@@ -70,33 +71,56 @@ pub(crate) fn sample(
     noise: &mut NoiseWatch,
     run: &mut dyn FnMut() -> Result<f64, ProbeError>,
 ) -> Result<Value, ProbeError> {
-    let mut value = attempt(limits, noise, run)?;
+    let mut values = sample_all(limits, noise, 1, &mut |values| {
+        values.push(run()?);
+        Ok(())
+    })?;
+    values.pop().ok_or_else(|| ProbeError::Missing("a run without a value".into()))
+}
+
+/// The same for runs that push `count` values each: steps of one thing, or things that are compared and taken by turns. The
+/// runs go on until each value is known narrowly.
+pub(crate) fn sample_all(
+    limits: &Limits<'_>,
+    noise: &mut NoiseWatch,
+    count: usize,
+    run: &mut dyn FnMut(&mut Vec<f64>) -> Result<(), ProbeError>,
+) -> Result<Vec<Value>, ProbeError> {
+    let mut values = attempt(limits, noise, count, run)?;
     // Disturbed by others: they may be gone soon. A second attempt, unless the time is short.
     let left = limits.deadline.saturating_duration_since(Instant::now());
-    if value.noisy.is_some() && limits.effort != Effort::Quick && left > limits.time * 8 {
-        let second = attempt(limits, noise, run)?;
-        if second.noisy.is_none() || second.high - second.low < value.high - value.low {
-            value = second;
+    if values.iter().any(|v| v.noisy.is_some()) && limits.effort != Effort::Quick && left > limits.time * 8 {
+        let second = attempt(limits, noise, count, run)?;
+        if retake::is_better(&second.iter().collect::<Vec<_>>(), &values.iter().collect::<Vec<_>>()) {
+            values = second;
         }
     }
-    Ok(value)
+    Ok(values)
 }
 
 fn attempt(
     limits: &Limits<'_>,
     noise: &mut NoiseWatch,
-    run: &mut dyn FnMut() -> Result<f64, ProbeError>,
-) -> Result<Value, ProbeError> {
-    let mut samples = Vec::new();
+    count: usize,
+    run: &mut dyn FnMut(&mut Vec<f64>) -> Result<(), ProbeError>,
+) -> Result<Vec<Value>, ProbeError> {
+    let mut samples = vec![Vec::new(); count];
+    let mut values = Vec::new();
+    let mut run_count = 0;
     let since = noise.look();
     let before = usage::used();
     let mut look_at = limits.effort.run_count_min();
     loop {
         limits.stop.check()?;
-        samples.push(run()?);
-        if samples.len() >= look_at {
-            let stats = Stats::of(&mut samples.clone());
-            if stats.is_some_and(|s| s.half_width() <= limits.effort.tolerance()) {
+        values.clear();
+        run(&mut values)?;
+        samples.iter_mut().zip(&values).for_each(|(samples, value)| samples.push(*value));
+        run_count += 1;
+        if run_count >= look_at {
+            let is_narrow = |samples: &Vec<f64>| {
+                Stats::of(&mut samples.clone()).is_some_and(|s| s.half_width() <= limits.effort.tolerance())
+            };
+            if samples.iter().all(is_narrow) {
                 break;
             }
             look_at += look_at.div_ceil(4);
@@ -104,13 +128,13 @@ fn attempt(
         let elapsed = since.elapsed();
         // Beyond its own time only for the few runs without which nothing could be said.
         let is_late = elapsed > limits.time * 4 || Instant::now() >= limits.deadline;
-        if elapsed > limits.time && (samples.len() >= RUN_COUNT_LEAST || is_late) {
+        if elapsed > limits.time && (run_count >= RUN_COUNT_LEAST || is_late) {
             break;
         }
     }
     let usage = since_then(before, since.elapsed());
     let disturbance = noise.disturbance(since);
-    Ok(to_value(&mut samples, disturbance, usage))
+    Ok(samples.iter_mut().map(|samples| to_value(samples, disturbance.clone(), usage)).collect())
 }
 
 /// How many iterations make a run long enough. They also warm up what can be warm.
@@ -123,11 +147,12 @@ fn calibrate(limits: &Limits<'_>, run: &mut dyn FnMut(u64) -> Result<Duration, P
         let begin = Instant::now();
         let time = run(count)?;
         // What a run does untimed takes time too: a value wants more than a few runs.
-        let is_slow = time >= least && begin.elapsed() >= limits.time / 20;
-        if time >= enough || is_slow || count >= 1 << 40 {
+        let (wall, wall_max) = (begin.elapsed(), limits.time / 20);
+        if time >= enough || (time >= least && wall >= wall_max) || count >= 1 << 40 {
             return Ok(count);
         }
-        let factor = enough.as_secs_f64() / time.as_secs_f64().max(1e-9);
+        let to = |goal: Duration, now: Duration| goal.as_secs_f64() / now.as_secs_f64().max(1e-9);
+        let factor = to(enough, time).min(to(least, time).max(to(wall_max, wall)));
         count = (count as f64 * (factor * 1.2).clamp(2.0, 100.0)).ceil() as u64;
     }
 }

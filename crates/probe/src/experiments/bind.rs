@@ -144,29 +144,28 @@ fn say(context: &mut Context<'_>, sizes: &[usize]) {
 
 /// The steps of a mapping, all pages of which are read and changed.
 fn steps(context: &mut Context<'_>, target: &WorkFile, size: usize) -> Result<(), ProbeError> {
-    context.sample_steps("step", &STEPS.map(String::from), Some(size as f64), || {
-        let mut times = [0.0; 7];
+    context.sample_all(&STEPS.map(|step| at("step", step).bytes(size as u64)), |times| {
         let mut last = Instant::now();
-        let mut step = |times: &mut [f64; 7], no: usize| {
+        let mut step = || {
             let now = Instant::now();
-            times[no] = (now - last).as_nanos() as f64;
+            times.push((now - last).as_nanos() as f64);
             last = now;
         };
         let file = files::reopen(target, OFlags::empty())?;
-        step(&mut times, 0);
+        step();
         let map = Map::file(&file, size)?;
-        step(&mut times, 1);
+        step();
         map.dirty(0, size, PAGE);
-        step(&mut times, 2);
+        step();
         map.dirty(0, size, PAGE);
-        step(&mut times, 3);
+        step();
         map.sync(0, size)?;
-        step(&mut times, 4);
+        step();
         drop(map);
-        step(&mut times, 5);
+        step();
         drop(file);
-        step(&mut times, 6);
-        Ok(times.to_vec())
+        step();
+        Ok(())
     })
 }
 

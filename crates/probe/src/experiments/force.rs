@@ -289,10 +289,14 @@ fn by_turns(context: &mut Context<'_>) -> Result<(), ProbeError> {
         }
     }
     let mut offset = 0;
-    let names: Vec<_> = ways.iter().map(|(name, _)| (*name).to_owned()).collect();
-    context.sample_steps("turns", &names, None, || {
+    let names: Vec<_> = ways.iter().map(|(name, _)| *name).collect();
+    let ats: Vec<_> = names.iter().map(|name| at("turns", name)).collect();
+    context.sample_all(&ats, |times| {
         offset = (offset + 7 * PAGE) % bytes;
-        ways.iter_mut().map(|(_, writer)| Ok(timed(1, || writer.write(offset))?.as_nanos() as f64)).collect()
+        for (_, writer) in &mut ways {
+            times.push(timed(1, || writer.write(offset))?.as_nanos() as f64);
+        }
+        Ok(())
     })?;
     let known = names.iter().filter_map(|name| Some((name, context.median(at("turns", name))?)));
     let says = known

@@ -163,6 +163,9 @@ fn one_scan(
     Ok(())
 }
 
+/// Where a place of the file is in what is read; none if it lies in two pieces.
+type Place<'a> = Box<dyn Fn(u64) -> Option<u64> + 'a>;
+
 /// The blocks of a file, read through it and from the device below the file system: the same sectors both times.
 fn against_device(context: &mut Context<'_>) -> Result<(), ProbeError> {
     context.group(
@@ -186,24 +189,26 @@ fn against_device(context: &mut Context<'_>) -> Result<(), ProbeError> {
     for step in [4 * KIB, 64 * KIB] {
         let order = places(step, bytes, context.effort().pick(128, 512, 1024));
         let moved = order.len() as f64 * step as f64;
-        let mut one = |series: &str, file: &File, offset: &dyn Fn(u64) -> Option<u64>| {
-            let mut buffer = Aligned::new(step as usize);
-            context.measure_amount(at("device", series).bytes(step), Batch::One, moved, |_| {
+        let mut ways: Vec<(&str, &File, Place<'_>)> = vec![("file", &through, Box::new(Some))];
+        if let Ok(blocks) = &blocks {
+            ways.push(("device", &blocks.device, Box::new(move |place| blocks.find(place, step))));
+        }
+        if let Ok(looped) = &looped {
+            ways.push(("loop device", looped, Box::new(Some)));
+        }
+        let ats: Vec<_> = ways.iter().map(|(series, ..)| at("device", series).bytes(step)).collect();
+        let mut buffer = Aligned::new(step as usize);
+        context.sample_all(&ats, |rates| {
+            for (_, file, offset) in &ways {
                 let begin = Instant::now();
                 for place in &order {
                     let offset = offset(*place).ok_or_else(|| ProbeError::Missing("a block in two pieces".into()))?;
                     file.read_exact_at(&mut buffer, offset).on("read")?;
                 }
-                Ok(begin.elapsed())
-            })
-        };
-        one("file", &through, &Some)?;
-        if let Ok(blocks) = &blocks {
-            one("device", &blocks.device, &|place| blocks.find(place, step))?;
-        }
-        if let Ok(looped) = &looped {
-            one("loop device", looped, &Some)?;
-        }
+                rates.push(moved / begin.elapsed().as_secs_f64());
+            }
+            Ok(())
+        })?;
     }
     let of = |series| context.median(at("device", series).bytes(64 * KIB));
     let says = match (of("file"), of("device"), of("loop device")) {

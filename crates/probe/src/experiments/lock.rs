@@ -15,9 +15,9 @@ use rustix::thread::futex;
 use crate::context::{Context, at, timed};
 use crate::error::{On, ProbeError};
 use crate::experiment::Experiment;
-use crate::measure::{Batch, to_value};
+use crate::measure::Batch;
 use crate::place;
-use crate::report::{Better, Unit, Usage};
+use crate::report::{Better, Unit};
 use crate::sys::child::Child;
 use crate::sys::file_lock::{self, Family, Want};
 use crate::sys::map::Map;
@@ -66,12 +66,12 @@ impl Experiment for Lock {
     }
 
     fn weight(&self) -> u32 {
-        14
+        20
     }
 
     fn run(&self, context: &mut Context<'_>) -> Result<(), ProbeError> {
         let contenders: &[usize] = context.effort().pick(&[2], &[1, 2, 4], &[1, 2, 4, 8]);
-        context.expect(KINDS.len() * (2 + 2 + contenders.len() * 2));
+        context.expect(KINDS.len() * (2 + 2 + contenders.len()));
         let lock_file = context.file("lock", 4096)?;
         let pinned = context.places.pin(context.places.here())?;
         alone(context, &lock_file)?;
@@ -370,27 +370,22 @@ fn together(context: &mut Context<'_>, lock_file: &WorkFile, counts: &[usize]) -
             let look = || -> Vec<u64> {
                 (0..*count).map(|no| words.word64(COUNTS + no * 128).load(Ordering::Relaxed)).collect()
             };
-            let mut shares = Vec::new();
-            let since = context.noise.look();
-            let result = context.sample(at("together", name).x(*count as f64), || {
+            let x = *count as f64;
+            let ats = [at("together", name).x(x), at("fair", name).x(x)];
+            let result = context.sample_all(&ats[..(*count).min(2)], |values| {
                 let (before, begin) = (look(), Instant::now());
                 std::thread::sleep(window);
                 let (after, time) = (look(), begin.elapsed());
                 let got: Vec<u64> = after.iter().zip(&before).map(|(a, b)| a - b).collect();
                 let (least, most) = (got.iter().min().copied().unwrap_or(0), got.iter().max().copied().unwrap_or(0));
-                shares.push(least as f64 / most.max(1) as f64);
-                Ok(got.iter().sum::<u64>() as f64 / time.as_secs_f64())
+                values.extend([got.iter().sum::<u64>() as f64 / time.as_secs_f64(), least as f64 / most.max(1) as f64]);
+                Ok(())
             });
             words.word(OVER).store(1, Ordering::Relaxed);
             for child in children {
                 child.wait();
             }
             result?;
-            if *count > 1 && !shares.is_empty() {
-                let disturbance = context.noise.disturbance(since);
-                let value = to_value(&mut shares, disturbance, Usage::default());
-                context.record(at("fair", name).x(*count as f64), value);
-            }
         }
     }
     let among = KINDS.iter().flat_map(|(name, _)| counts.iter().map(move |count| (name, count)));

@@ -165,7 +165,10 @@ fn note_steps(
     mut conversation: impl FnMut() -> Result<[f64; 5], ProbeError>,
 ) -> Result<(), ProbeError> {
     let names = STEPS.map(|step| format!("{name} {} KiB: {step}", size / KIB));
-    context.sample_steps("step", &names, None, || conversation().map(Vec::from))
+    context.sample_all(&names.each_ref().map(|name| at("step", name)), |times| {
+        times.extend(conversation()?);
+        Ok(())
+    })
 }
 
 /// Times a conversation: after each step the clock is read.
