@@ -449,10 +449,10 @@ const CLAIMS: [Claim; 22] = [
         section: "7.1",
         paper: "Connecting costs most by TCP.",
         judge: |ask| {
-            let tcp = ask.get("message/step", "TCP 4 KiB: connect")?;
-            let fifo = ask.get("message/step", "FIFO 4 KiB: connect")?;
-            let unix = ask.get("message/step", "Unix stream 4 KiB: connect")?;
-            let memory = ask.get("message/step", "shared memory 4 KiB: connect")?;
+            let tcp = ask.get("message/step", "TCP: connect")?;
+            let fifo = ask.get("message/step", "FIFO: connect")?;
+            let unix = ask.get("message/step", "Unix stream: connect")?;
+            let memory = ask.get("message/step", "shared memory: connect")?;
             let here =
                 format!("TCP {}, FIFO {}, Unix stream {}, shared memory {}", us(tcp), us(fifo), us(unix), us(memory));
             Some((tcp > fifo && tcp > unix && tcp > memory, here))

@@ -128,44 +128,45 @@ fn echo(
 /// The steps of one conversation.
 const STEPS: [&str; 5] = ["connect", "write", "first byte", "rest", "shutdown"];
 
+/// The sizes of messages that are looked at by step, each a group.
+const STEP_SIZES: [(&str, usize); 2] = [("step", 4 * KIB), ("step-large", 256 * KIB)];
+
 fn steps(context: &mut Context<'_>) -> Result<(), ProbeError> {
-    context.group(
-        "step",
-        "Steps of a conversation of one message, there and back",
-        None,
-        Unit::Nanoseconds,
-        Better::Lower,
-    );
     let cpu = context.places.other().unwrap_or(context.places.here());
-    for size in [4 * KIB, 256 * KIB] {
-        fifo_steps(context, size, cpu)?;
-        unix_steps(context, size, cpu)?;
-        tcp_steps(context, size, cpu)?;
-        memory_steps(context, size, cpu)?;
+    for (group, size) in STEP_SIZES {
+        let title = format!("Steps of a conversation of one message of {} KiB, there and back", size / KIB);
+        context.group(group, &title, None, Unit::Nanoseconds, Better::Lower);
+        fifo_steps(context, group, size, cpu)?;
+        unix_steps(context, group, size, cpu)?;
+        tcp_steps(context, group, size, cpu)?;
+        memory_steps(context, group, size, cpu)?;
+        say_steps(context, group);
     }
-    let of = |name, step: &str| context.median(at("step", &format!("{name} 4 KiB: {step}")));
-    let says = match (of("TCP", "connect"), of("FIFO", "connect"), of("Unix stream", "connect")) {
-        (Some(tcp), Some(fifo), Some(unix)) => format!(
-            "Connecting takes {:.1} us by TCP, {:.1} us by Unix stream and {:.1} us by FIFO.",
-            tcp / 1e3,
-            unix / 1e3,
-            fifo / 1e3
+    Ok(())
+}
+
+fn say_steps(context: &mut Context<'_>, group: &str) {
+    let of = |name, step: &str| context.median(at(group, &format!("{name}: {step}")));
+    let each = |step| Some((of("TCP", step)? / 1e3, of("Unix stream", step)? / 1e3, of("FIFO", step)? / 1e3));
+    let says = match (each("connect"), each("write")) {
+        (Some(connect), Some(write)) => format!(
+            "Connecting takes {:.1} us by TCP, {:.1} us by Unix stream and {:.1} us by FIFO; writing {:.1}, {:.1} and {:.1} us.",
+            connect.0, connect.1, connect.2, write.0, write.1, write.2
         ),
         _ => "Too noisy to compare the steps.".into(),
     };
-    context.say("step", says);
-    Ok(())
+    context.say(group, says);
 }
 
 /// Measures conversations and notes their steps.
 fn note_steps(
     context: &mut Context<'_>,
+    group: &str,
     name: &str,
-    size: usize,
     mut conversation: impl FnMut() -> Result<[f64; 5], ProbeError>,
 ) -> Result<(), ProbeError> {
-    let names = STEPS.map(|step| format!("{name} {} KiB: {step}", size / KIB));
-    context.sample_all(&names.each_ref().map(|name| at("step", name)), |times| {
+    let names = STEPS.map(|step| format!("{name}: {step}"));
+    context.sample_all(&names.each_ref().map(|name| at(group, name)), |times| {
         times.extend(conversation()?);
         Ok(())
     })
@@ -191,7 +192,7 @@ impl Steps {
     }
 }
 
-fn fifo_steps(context: &mut Context<'_>, size: usize, cpu: usize) -> Result<(), ProbeError> {
+fn fifo_steps(context: &mut Context<'_>, group: &str, size: usize, cpu: usize) -> Result<(), ProbeError> {
     let paths = channel::fifo(context.work).and_then(|to| Ok((to, channel::fifo(context.work)?)));
     let (to, from) = match paths {
         Ok(paths) => paths,
@@ -223,7 +224,7 @@ fn fifo_steps(context: &mut Context<'_>, size: usize, cpu: usize) -> Result<(), 
         }
     })?;
     let mut ours = vec![1; size];
-    let result = note_steps(context, "FIFO", size, || {
+    let result = note_steps(context, group, "FIFO", || {
         let wait_from = Instant::now();
         while closed.load(Ordering::Acquire) < begun.load(Ordering::Relaxed) {
             if wait_from.elapsed() > Duration::from_secs(2) {
@@ -254,6 +255,7 @@ fn fifo_steps(context: &mut Context<'_>, size: usize, cpu: usize) -> Result<(), 
 /// A server process that takes one conversation after the other, and a client that times its steps.
 fn socket_steps(
     context: &mut Context<'_>,
+    group: &str,
     name: &str,
     size: usize,
     cpu: usize,
@@ -273,7 +275,7 @@ fn socket_steps(
         }
     })?;
     let mut ours = vec![1; size];
-    let result = note_steps(context, name, size, || {
+    let result = note_steps(context, group, name, || {
         let mut steps = Steps::begin();
         let socket = connect()?;
         steps.step();
@@ -292,10 +294,11 @@ fn socket_steps(
     result
 }
 
-fn unix_steps(context: &mut Context<'_>, size: usize, cpu: usize) -> Result<(), ProbeError> {
+fn unix_steps(context: &mut Context<'_>, group: &str, size: usize, cpu: usize) -> Result<(), ProbeError> {
     match channel::unix_listener() {
         Ok((listener, address)) => socket_steps(
             context,
+            group,
             "Unix stream",
             size,
             cpu,
@@ -309,10 +312,11 @@ fn unix_steps(context: &mut Context<'_>, size: usize, cpu: usize) -> Result<(), 
     }
 }
 
-fn tcp_steps(context: &mut Context<'_>, size: usize, cpu: usize) -> Result<(), ProbeError> {
+fn tcp_steps(context: &mut Context<'_>, group: &str, size: usize, cpu: usize) -> Result<(), ProbeError> {
     match channel::tcp_listener() {
         Ok((listener, address)) => socket_steps(
             context,
+            group,
             "TCP",
             size,
             cpu,
@@ -326,7 +330,7 @@ fn tcp_steps(context: &mut Context<'_>, size: usize, cpu: usize) -> Result<(), P
     }
 }
 
-fn memory_steps(context: &mut Context<'_>, size: usize, cpu: usize) -> Result<(), ProbeError> {
+fn memory_steps(context: &mut Context<'_>, group: &str, size: usize, cpu: usize) -> Result<(), ProbeError> {
     let made = rustix::fs::memfd_create("ledgerstone-probe", rustix::fs::MemfdFlags::CLOEXEC).on("memfd_create");
     let file = match made.and_then(|fd| rustix::fs::ftruncate(&fd, size as u64).on("ftruncate").map(|()| fd)) {
         Ok(fd) => std::fs::File::from(fd),
@@ -345,7 +349,7 @@ fn memory_steps(context: &mut Context<'_>, size: usize, cpu: usize) -> Result<()
         });
     })?;
     let mut ours = vec![1; size];
-    let result = note_steps(context, "shared memory", size, || {
+    let result = note_steps(context, group, "shared memory", || {
         let mut steps = Steps::begin();
         let map = Map::file(&file, size)?;
         steps.step();
