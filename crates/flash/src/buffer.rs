@@ -1,10 +1,9 @@
 //! Pages in memory, the one longest unused first to go (LRU, 5.1).
 //!
-//! L1. Each resident page has exactly one entry in `by_age`, under its own `used`.
+//! L1. The frames form one ring in the order of their use: before the newest comes the oldest.
+//! L2. A frame is in the ring exactly if its page is in `places`; the others are in `free`.
 //!
 //! This file writes nothing: who takes a page out looks after what was changed in it.
-
-use std::collections::BTreeMap;
 
 use crate::Lba;
 use crate::hash::IntMap;
@@ -14,64 +13,111 @@ use crate::hash::IntMap;
 pub(crate) struct Frame<T> {
     pub data: Box<[u8]>,
     pub state: T,
-    used: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Place<T> {
+    lba: Lba,
+    older: usize,
+    newer: usize,
+    /// `None` while the place is free.
+    frame: Option<Frame<T>>,
 }
 
 /// The pages in memory.
 #[derive(Clone, Debug)]
 pub(crate) struct Buffer<T> {
-    frames: IntMap<Lba, Frame<T>>,
-    by_age: BTreeMap<u64, Lba>,
-    clock: u64,
+    ring: Vec<Place<T>>,
+    places: IntMap<Lba, usize>,
+    free: Vec<usize>,
+    newest: Option<usize>,
     capacity: usize,
 }
 
 impl<T> Buffer<T> {
     pub fn new(capacity: usize) -> Self {
-        Self { frames: IntMap::default(), by_age: BTreeMap::new(), clock: 0, capacity: capacity.max(1) }
+        Self { ring: Vec::new(), places: IntMap::default(), free: Vec::new(), newest: None, capacity: capacity.max(1) }
     }
 
     /// The page, which becomes the one used last.
     pub fn get(&mut self, lba: Lba) -> Option<&mut Frame<T>> {
-        let frame = self.frames.get_mut(&lba)?;
-        self.by_age.remove(&frame.used);
-        self.clock += 1;
-        frame.used = self.clock;
-        self.by_age.insert(self.clock, lba);
-        Some(frame)
+        let at = *self.places.get(&lba)?;
+        if self.newest != Some(at) {
+            self.unlink(at);
+            self.link_newest(at);
+        }
+        self.ring[at].frame.as_mut()
     }
 
     /// The page, without using it.
     pub fn peek(&mut self, lba: Lba) -> Option<&mut Frame<T>> {
-        self.frames.get_mut(&lba)
+        let at = *self.places.get(&lba)?;
+        self.ring[at].frame.as_mut()
     }
 
     /// The page to take out before another can come in; `None` while there is room.
     pub fn victim(&self) -> Option<Lba> {
-        if self.frames.len() < self.capacity { None } else { self.by_age.values().next().copied() }
+        if self.places.len() < self.capacity { None } else { self.by_age().next().map(|place| place.lba) }
     }
 
     /// The page longest unused of those that `is_wanted`.
     pub fn oldest(&self, is_wanted: impl Fn(&T) -> bool) -> Option<Lba> {
-        self.by_age.values().copied().find(|lba| self.frames.get(lba).is_some_and(|frame| is_wanted(&frame.state)))
+        let found = self.by_age().find(|place| place.frame.as_ref().is_some_and(|frame| is_wanted(&frame.state)));
+        found.map(|place| place.lba)
     }
 
     pub fn insert(&mut self, lba: Lba, data: Box<[u8]>, state: T) {
         self.remove(lba);
-        self.clock += 1;
-        self.by_age.insert(self.clock, lba);
-        self.frames.insert(lba, Frame { data, state, used: self.clock });
+        let place = Place { lba, older: 0, newer: 0, frame: Some(Frame { data, state }) };
+        let at = match self.free.pop() {
+            Some(at) => {
+                self.ring[at] = place;
+                at
+            }
+            None => {
+                self.ring.push(place);
+                self.ring.len() - 1
+            }
+        };
+        self.places.insert(lba, at);
+        self.link_newest(at);
     }
 
     pub fn remove(&mut self, lba: Lba) -> Option<Frame<T>> {
-        let frame = self.frames.remove(&lba)?;
-        self.by_age.remove(&frame.used);
-        Some(frame)
+        let at = self.places.remove(&lba)?;
+        self.unlink(at);
+        self.free.push(at);
+        self.ring[at].frame.take()
     }
 
     /// All pages, the one longest unused first.
     pub fn lbas(&self) -> Vec<Lba> {
-        self.by_age.values().copied().collect()
+        self.by_age().map(|place| place.lba).collect()
+    }
+
+    fn by_age(&self) -> impl Iterator<Item = &Place<T>> {
+        let mut at = self.newest.unwrap_or_default();
+        (0..self.places.len()).map(move |_| {
+            at = self.ring[at].newer;
+            &self.ring[at]
+        })
+    }
+
+    fn link_newest(&mut self, at: usize) {
+        let newest = self.newest.replace(at).unwrap_or(at);
+        let oldest = if newest == at { at } else { self.ring[newest].newer };
+        (self.ring[at].older, self.ring[at].newer) = (newest, oldest);
+        self.ring[newest].newer = at;
+        self.ring[oldest].older = at;
+    }
+
+    fn unlink(&mut self, at: usize) {
+        let Place { older, newer, .. } = self.ring[at];
+        self.ring[older].newer = newer;
+        self.ring[newer].older = older;
+        if self.newest == Some(at) {
+            self.newest = (older != at).then_some(older);
+        }
     }
 }
 
@@ -90,5 +136,33 @@ mod tests {
         assert_eq!(buffer.victim(), Some(2));
         assert!(buffer.remove(2).is_some() && buffer.remove(2).is_none());
         assert_eq!((buffer.victim(), buffer.lbas()), (None, vec![1]));
+    }
+
+    #[test]
+    fn any_order_of_uses_is_kept() {
+        let mut rng = crate::rng::Rng::new(5);
+        let (mut buffer, mut model) = (Buffer::new(8), Vec::<Lba>::new());
+        for _ in 0..20_000 {
+            let lba = rng.below(16) as Lba;
+            let known = model.iter().position(|own| *own == lba);
+            match (rng.below(3), known) {
+                (0, _) => {
+                    known.map(|at| model.remove(at));
+                    model.push(lba);
+                    buffer.insert(lba, Box::default(), lba);
+                }
+                (1, _) => {
+                    let at = known.map(|at| model.remove(at));
+                    model.extend(at);
+                    assert_eq!(buffer.get(lba).map(|frame| frame.state), at);
+                }
+                _ => {
+                    known.map(|at| model.remove(at));
+                    assert_eq!(buffer.remove(lba).map(|frame| frame.state), known.map(|_| lba));
+                }
+            }
+            assert_eq!(buffer.lbas(), model);
+            assert_eq!(buffer.victim(), model.first().copied().filter(|_| model.len() >= 8));
+        }
     }
 }

@@ -28,39 +28,36 @@ pub const fn code_bytes(data_bytes: usize) -> usize {
 /// The code of at most 512 bytes.
 pub fn encode(sector: &[u8]) -> [u8; CODE_BYTES] {
     // `ones` is the xor of the addresses of all set bits: its bit i is the parity of the ones with address bit i set. The
-    // parity with the bit clear differs from it exactly by the parity of all ones.
-    let (mut ones, mut parity) = (0u32, 0u32);
-    for (i, &byte) in sector.iter().enumerate() {
-        let odd = byte.count_ones() & 1;
-        parity ^= odd;
-        if odd == 1 {
-            ones ^= (i as u32) << 3;
-        }
-        ones ^= BIT_ADDRESSES[byte as usize];
+    // parity with the bit clear differs from it exactly by the parity of all ones. Six bits of an address are the place in a word of
+    // eight bytes, and the same for all words, so that these may be added up first; the other six are the word's number.
+    let (mut columns, mut word_numbers) = (0u64, 0u32);
+    let words = sector.chunks_exact(8);
+    let mut last = [0; 8];
+    last[..words.remainder().len()].copy_from_slice(words.remainder());
+    let words = words.map(|bytes| bytes.try_into().unwrap_or([0; 8])).chain([last]);
+    for (number, bytes) in words.enumerate() {
+        let word = u64::from_le_bytes(bytes);
+        columns ^= word;
+        word_numbers ^= number as u32 * (word.count_ones() & 1);
     }
-    let clear = if parity == 1 { !ones & 0xfff } else { ones };
+    let place = COLUMNS.iter().rev().fold(0, |place, with| place << 1 | (columns & with).count_ones() & 1);
+    let ones = place | word_numbers << 6;
+    let clear = if columns.count_ones() & 1 == 1 { !ones & 0xfff } else { ones };
     let code = ones | (clear << 12);
     // Stored inverted, so that an erased page (all ones) has the code of erased bytes: 0xff ff ff.
     let code = !code;
     [code as u8, (code >> 8) as u8, (code >> 16) as u8]
 }
 
-/// The xor of the places (0 to 7) of the bits set in a byte.
-const BIT_ADDRESSES: [u32; 256] = {
-    let mut table = [0u32; 256];
-    let mut byte = 0;
-    while byte < 256 {
-        let mut bit = 0;
-        while bit < 8 {
-            if byte >> bit & 1 == 1 {
-                table[byte] ^= bit;
-            }
-            bit += 1;
-        }
-        byte += 1;
-    }
-    table
-};
+/// The places of a word whose number has bit 0 set, bit 1, and so on.
+const COLUMNS: [u64; 6] = [
+    0xaaaa_aaaa_aaaa_aaaa,
+    0xcccc_cccc_cccc_cccc,
+    0xf0f0_f0f0_f0f0_f0f0,
+    0xff00_ff00_ff00_ff00,
+    0xffff_0000_ffff_0000,
+    0xffff_ffff_0000_0000,
+];
 
 /// Checks a sector against its stored code and repairs one flipped bit, in the data or in the code.
 pub fn correct(sector: &mut [u8], stored: [u8; CODE_BYTES]) -> Checked {
@@ -128,6 +125,21 @@ mod tests {
             bad[a / 8] ^= 1 << (a % 8);
             bad[b / 8] ^= 1 << (b % 8);
             assert_eq!(correct(&mut bad, code), Checked::Uncorrectable);
+        }
+    }
+
+    /// The definition, bit by bit.
+    #[test]
+    fn the_code_is_the_parity_of_each_half_of_the_places() {
+        for len in [1, 7, 8, 9, 100, 511, 512] {
+            let data = &sector(len as u64)[..len];
+            let mut code = 0u32;
+            for place in 0..len * 8 {
+                if data[place / 8] >> (place % 8) & 1 == 1 {
+                    code ^= place as u32 | (!(place as u32) & 0xfff) << 12;
+                }
+            }
+            assert_eq!(encode(data), [!code as u8, (!code >> 8) as u8, (!code >> 16) as u8], "{len} bytes");
         }
     }
 

@@ -67,42 +67,40 @@ impl Locks {
         }
     }
 
-    /// Whom a client waits for (L2).
-    fn blockers(&self, client: ClientNo) -> Vec<ClientNo> {
+    /// Whether `is_wanted` holds for somebody whom a client waits for (L2); it is asked until it does.
+    fn any_blocker(&self, client: ClientNo, mut is_wanted: impl FnMut(ClientNo) -> bool) -> bool {
         if let Some(other) = self.behind.get(&client) {
-            return vec![*other];
+            return is_wanted(*other);
         }
-        let Some(lock) = self.waiting.get(&client).and_then(|key| self.locks.get(key)) else { return Vec::new() };
+        let Some(lock) = self.waiting.get(&client).and_then(|key| self.locks.get(key)) else { return false };
         let wants = lock.queue.iter().any(|(waiter, exclusive)| *waiter == client && *exclusive);
         let earlier = lock.queue.iter().take_while(|(waiter, _)| *waiter != client);
-        let conflicts =
-            lock.owners.iter().chain(earlier).filter(|(other, exclusive)| *other != client && (*exclusive || wants));
-        conflicts.map(|(other, _)| *other).collect()
+        let mut others = lock.owners.iter().chain(earlier);
+        others.any(|(other, exclusive)| *other != client && (*exclusive || wants) && is_wanted(*other))
     }
 
     /// A cycle of waiting clients that `client` is part of; empty if there is none.
     pub fn find_cycle(&self, client: ClientNo) -> Vec<ClientNo> {
         let mut path = vec![client];
-        let mut seen = vec![client];
+        let mut seen = IntMap::default();
         if self.search(client, client, &mut path, &mut seen) { path } else { Vec::new() }
     }
 
-    fn search(&self, at: ClientNo, goal: ClientNo, path: &mut Vec<ClientNo>, seen: &mut Vec<ClientNo>) -> bool {
-        for next in self.blockers(at) {
+    fn search(&self, at: ClientNo, goal: ClientNo, path: &mut Vec<ClientNo>, seen: &mut IntMap<ClientNo, ()>) -> bool {
+        self.any_blocker(at, |next| {
             if next == goal {
                 return true;
             }
-            if seen.contains(&next) {
-                continue;
+            if seen.insert(next, ()).is_some() {
+                return false;
             }
-            seen.push(next);
             path.push(next);
             if self.search(next, goal, path, seen) {
                 return true;
             }
             path.pop();
-        }
-        false
+            false
+        })
     }
 
     /// Takes all locks of a client away, and its place in a queue. Returns who may go on now.
