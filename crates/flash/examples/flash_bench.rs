@@ -1,6 +1,6 @@
 //! `make flash-bench`: the paper's figures from a TPC-C trace; tables in Markdown, and drawings.
 //!
-//! `cargo run --release -p ledgerstone-flash --example flash_bench -- small|medium|full [all|plain|comparison|aborts|max-c|sizes|buffers|write-through] [DIR]`
+//! `cargo run --release -p ledgerstone-flash --example flash_bench -- small|medium|full [all|plain|comparison|aborts|max-c|sizes|buffers|write-through|choices] [DIR]`
 
 use std::path::Path;
 use std::time::Instant;
@@ -27,6 +27,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             vec![Figure::Comparison, Figure::Aborts, Figure::MaxC, Figure::Sizes, Figure::Buffers, Figure::WriteThrough]
         }
     };
+    if argument(1) == Some("choices") {
+        for figure in [Figure::Comparison, Figure::MaxC] {
+            for (name, experiment) in evaluate::choices(figure, &size, 1, &mut |_, _, _| {})? {
+                println!("{name}\n\n{}", experiment.table());
+            }
+        }
+        return Ok(());
+    }
     let trace = evaluate::record(&size, 1)?;
     if matches!(argument(1), None | Some("all" | "plain")) {
         println!("{}", evaluate::plain_layer(&size, &trace)?);

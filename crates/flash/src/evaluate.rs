@@ -10,8 +10,8 @@ use crate::nand::Geometry;
 use crate::protocol::{Config, Protocol};
 use crate::replay::{Measured, Setup, paper_device, replay};
 use crate::rng::Rng;
-use crate::tpcc::pages::{MemoryPages, Recorder};
-use crate::tpcc::{self, Layout, Mix, Outcome, Scale};
+use crate::tpcc::pages::{MemoryPages, Recorder, Requests};
+use crate::tpcc::{self, Layout, Mix, Outcome, Rows, Scale};
 use crate::trace::Trace;
 use crate::{plain, plot};
 
@@ -20,6 +20,10 @@ use crate::{plain, plot};
 pub struct Size {
     /// Of the benchmark.
     pub scale: Scale,
+    /// How its rows lie.
+    pub rows: Rows,
+    /// How its transactions ask for rows that they read and change.
+    pub requests: Requests,
     /// Of the device.
     pub geometry: Geometry,
     /// Transactions recorded.
@@ -36,6 +40,8 @@ impl Size {
     pub fn paper() -> Self {
         Self {
             scale: Scale::full(20, 3000),
+            rows: Rows::Packed,
+            requests: Requests::WriteAtOnce,
             geometry: paper_device(1),
             transactions: 600_000,
             warm_up: 300_000,
@@ -47,6 +53,8 @@ impl Size {
     pub fn medium() -> Self {
         Self {
             scale: Scale { warehouses: 20, districts: 10, customers: 375, items: 12_500, orders_max: 1000 },
+            rows: Rows::Packed,
+            requests: Requests::WriteAtOnce,
             geometry: paper_device(8),
             transactions: 100_000,
             warm_up: 50_000,
@@ -58,6 +66,8 @@ impl Size {
     pub fn small() -> Self {
         Self {
             scale: Scale { warehouses: 4, districts: 10, customers: 300, items: 10_000, orders_max: 2000 },
+            rows: Rows::Packed,
+            requests: Requests::WriteAtOnce,
             geometry: paper_device(128),
             transactions: 8000,
             warm_up: 6000,
@@ -72,9 +82,9 @@ impl Size {
 /// [`crate::FlashError::Corrupt`] if a consistency condition does not hold at the end.
 pub fn record(size: &Size, seed: u64) -> Result<Trace> {
     let page_bytes = size.geometry.page_bytes as usize;
-    let layout = Layout::new(size.scale, page_bytes)?;
+    let layout = Layout::new(size.scale, size.rows, page_bytes)?;
     let mut rng = Rng::new(seed);
-    let mut recorder = Recorder::new(MemoryPages::new(layout.page_count(), page_bytes));
+    let mut recorder = Recorder::new(MemoryPages::new(layout.page_count(), page_bytes), size.requests);
     tpcc::load(&layout, &mut recorder.pages, &mut rng, &mut |pages| {
         pages.commit();
         Ok(())
@@ -221,6 +231,22 @@ pub enum Figure {
     Buffers,
     /// The basic protocols with every shadow page written at once (0), as section 3 assumes, beside the buffer (1).
     WriteThrough,
+}
+
+/// A figure under each combination of two choices that the paper leaves open: how rows lie, and whether a lock is raised.
+///
+/// # Errors
+/// Those of [`record`] and [`Figure::run`].
+pub fn choices(figure: Figure, size: &Size, seed: u64, progress: Progress<'_>) -> Result<Vec<(String, Experiment)>> {
+    let mut done = Vec::new();
+    for rows in [Rows::Packed, Rows::HotApart] {
+        for requests in [Requests::WriteAtOnce, Requests::AsMade] {
+            let size = Size { rows, requests, ..*size };
+            let trace = record(&size, seed)?;
+            done.push((format!("{rows:?}, {requests:?}"), figure.run(&size, &trace, progress)?));
+        }
+    }
+    Ok(done)
 }
 
 const BASIC: [Protocol; 4] = [Protocol::Cfc, Protocol::Afc, Protocol::Scc, Protocol::Bpcc];

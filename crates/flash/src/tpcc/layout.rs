@@ -2,7 +2,7 @@
 //!
 //! Y1. A row never crosses a page; a page holds rows of one table only.
 //! Y2. Rows are packed, as a database's heap does: all warehouses of a small database share a page, and locks on pages make their
-//!     transactions wait for each other.
+//!     transactions wait for each other. With [`Rows::HotApart`] the few rows that every transaction wants have a page each.
 
 use super::Pages;
 use crate::error::{FlashError, Result};
@@ -36,6 +36,15 @@ impl Scale {
     pub(super) fn district_count(&self) -> u32 {
         self.warehouses * self.districts
     }
+}
+
+/// How many rows share a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rows {
+    /// As many as fit.
+    Packed,
+    /// As many as fit, but warehouses, districts and the heads of the queues of new orders have a page each.
+    HotApart,
 }
 
 /// A table.
@@ -80,7 +89,7 @@ impl Layout {
     ///
     /// # Errors
     /// [`FlashError::TooLong`] if the longest row, of 655 bytes, does not fit into a page.
-    pub fn new(scale: Scale, page_bytes: usize) -> Result<Self> {
+    pub fn new(scale: Scale, rows: Rows, page_bytes: usize) -> Result<Self> {
         let districts = scale.district_count();
         let customers = districts * scale.customers;
         let orders = districts * scale.orders_max;
@@ -101,12 +110,15 @@ impl Layout {
         ];
         let mut regions = Vec::new();
         let mut first = 0;
-        for (row_bytes, rows) in tables {
-            let rows_per_page = page_bytes as u32 / row_bytes;
-            if rows_per_page == 0 {
+        let hot = [Table::Warehouse, Table::District, Table::NewOrderHead];
+        for (index, (row_bytes, row_count)) in tables.into_iter().enumerate() {
+            let fit = page_bytes as u32 / row_bytes;
+            if fit == 0 {
                 return Err(FlashError::TooLong { len: row_bytes as usize, max: page_bytes });
             }
-            let pages = rows.div_ceil(rows_per_page);
+            let is_alone = rows == Rows::HotApart && hot.iter().any(|table| *table as usize == index);
+            let rows_per_page = if is_alone { 1 } else { fit };
+            let pages = row_count.div_ceil(rows_per_page);
             regions.push(Region { first, row_bytes, rows_per_page, pages });
             first += pages;
         }

@@ -22,7 +22,7 @@ mod transactions;
 pub mod trial;
 
 pub use check::check;
-pub use layout::{Layout, Scale};
+pub use layout::{Layout, Rows, Scale};
 pub use load::load;
 pub use transactions::{Kind, Mix, Outcome, run_one};
 

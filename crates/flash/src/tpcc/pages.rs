@@ -113,18 +113,29 @@ impl<T: Transactions> Pages for StorePages<T> {
     }
 }
 
-/// Notes every access. A row that is read and then changed counts as changed once: databases lock such rows for writing at once.
+/// What a recorder notes of a row that is read and later changed by the same transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Requests {
+    /// One change, where it was read: as if a database locked such rows for writing at once.
+    WriteAtOnce,
+    /// The reading, and later the change: as the requests come. A lock is then first shared and later raised, and two who hold it
+    /// shared and both want to change are a deadlock.
+    AsMade,
+}
+
+/// Notes every access, each kind once a row.
 #[derive(Debug)]
 pub struct Recorder<P> {
     /// What is below.
     pub pages: P,
+    requests: Requests,
     accesses: Vec<Access>,
 }
 
 impl<P: Pages> Recorder<P> {
     /// In front of `pages`.
-    pub fn new(pages: P) -> Self {
-        Self { pages, accesses: Vec::new() }
+    pub fn new(pages: P, requests: Requests) -> Self {
+        Self { pages, requests, accesses: Vec::new() }
     }
 
     /// Adds what was noted since the last call to a trace as one transaction.
@@ -139,9 +150,10 @@ impl<P: Pages> Recorder<P> {
     }
 
     fn note(&mut self, lba: u32, record: u16, is_write: bool) {
-        match self.accesses.iter_mut().find(|a| a.lba == lba && a.record == record) {
-            Some(access) => access.is_write |= is_write,
-            None => self.accesses.push(Access { lba, record, is_write }),
+        match self.accesses.iter_mut().rfind(|a| a.lba == lba && a.record == record) {
+            Some(access) if access.is_write || !is_write => {}
+            Some(access) if self.requests == Requests::WriteAtOnce => access.is_write = true,
+            _ => self.accesses.push(Access { lba, record, is_write }),
         }
     }
 }
@@ -155,5 +167,28 @@ impl<P: Pages> Pages for Recorder<P> {
     fn write(&mut self, page: u32, record: u16, offset: usize, bytes: &[u8]) -> Result<()> {
         self.note(page, record, true);
         self.pages.write(page, record, offset, bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_that_is_read_and_then_changed_is_one_request_or_two() {
+        let noted = |requests| {
+            let mut recorder = Recorder::new(MemoryPages::new(2, 16), requests);
+            recorder.read(1, 3, 0, &mut [0; 4]).unwrap();
+            recorder.read(0, 0, 0, &mut [0; 4]).unwrap();
+            for _ in 0..2 {
+                recorder.write(1, 3, 0, &[7; 4]).unwrap();
+                recorder.read(1, 3, 0, &mut [0; 4]).unwrap();
+            }
+            let mut trace = Trace::default();
+            recorder.end_transaction(&mut trace, true);
+            trace.get(0).0.iter().map(|a| (a.lba, a.record, a.is_write)).collect::<Vec<_>>()
+        };
+        assert_eq!(noted(Requests::WriteAtOnce), [(1, 3, true), (0, 0, false)]);
+        assert_eq!(noted(Requests::AsMade), [(1, 3, false), (0, 0, false), (1, 3, true)]);
     }
 }

@@ -1,7 +1,7 @@
 //! TPC-C on a store whose power is cut again and again: the consistency conditions must hold after every run and every recovery.
 
 use super::pages::StorePages;
-use super::{Layout, Mix, Outcome, Scale, check, load, run_one};
+use super::{Layout, Mix, Outcome, Rows, Scale, check, load, run_one};
 use crate::error::{FlashError, Result};
 use crate::nand::memory::{Content, CutShape, MemoryNand};
 use crate::nand::{Geometry, Timing};
@@ -44,7 +44,7 @@ pub struct TrialReport {
 pub fn trial(trial: &Trial) -> Result<TrialReport> {
     let mut rng = Rng::new(trial.seed);
     let page_bytes = 2048;
-    let layout = Layout::new(trial.scale, page_bytes)?;
+    let layout = Layout::new(trial.scale, Rows::Packed, page_bytes)?;
     let blocks = (layout.page_count() / 15 * 5 / 4 + 24).next_multiple_of(2);
     let geometry =
         Geometry { pages_per_block: 16, page_bytes: page_bytes as u32, spare_bytes: 128, ..Geometry::small(blocks) };
@@ -127,7 +127,7 @@ mod tests {
     fn a_condition_that_does_not_hold_is_named() {
         use crate::tpcc::pages::MemoryPages;
         use crate::tpcc::{Pages, layout::Table};
-        let layout = Layout::new(Scale::small(1), 2048).unwrap();
+        let layout = Layout::new(Scale::small(1), Rows::Packed, 2048).unwrap();
         let mut pages = MemoryPages::new(layout.page_count(), 2048);
         load(&layout, &mut pages, &mut Rng::new(1), &mut |_| Ok(())).unwrap();
         check(&layout, &mut pages).unwrap();
