@@ -11,10 +11,13 @@
 //! *unstable*: it reads one way until the next restart, another way until the one after it, and so on, until its block is
 //! erased or the same bits are programmed again.
 
-use std::collections::HashMap;
-
+use super::spares::Spares;
 use super::{Geometry, Nand, NandStats, Pba, Timing};
 use crate::error::{FlashError, Result};
+use crate::hash::IntMap;
+
+/// Where data areas are not kept, spare areas have room for this much each; few pages have more.
+const KEPT_SPARE_BYTES: u32 = 64;
 
 /// How much of the data areas the device remembers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,17 +60,17 @@ pub struct MemoryNand {
     geometry: Geometry,
     timing: Timing,
     content: Content,
-    spare: Vec<u8>,
+    spares: Spares,
     inline: Vec<u64>,
-    long: HashMap<Pba, Box<[u8]>>,
+    long: IntMap<Pba, Box<[u8]>>,
     programs: Vec<u8>,
     /// Per block: one more than the highest page programmed since its erase.
     frontier: Vec<u16>,
     erases: Vec<u32>,
     bad: Vec<bool>,
     endurance: Option<u32>,
-    unreadable: HashMap<Pba, ()>,
-    unstable: HashMap<Pba, Unstable>,
+    unreadable: IntMap<Pba, ()>,
+    unstable: IntMap<Pba, Unstable>,
     restarts: u32,
     is_off: bool,
     cut: Option<(u64, CutShape)>,
@@ -86,20 +89,21 @@ impl MemoryNand {
         geometry.check()?;
         let pages = geometry.pages() as usize;
         let blocks = geometry.blocks as usize;
+        let kept_bytes = if content == Content::Full { geometry.spare_bytes } else { KEPT_SPARE_BYTES } as usize;
         Ok(Self {
             geometry,
             timing,
             content,
-            spare: vec![0; pages * geometry.spare_bytes as usize],
+            spares: Spares::new(pages, geometry.spare_bytes as usize, kept_bytes),
             inline: if content == Content::Fingerprint { vec![0; pages] } else { Vec::new() },
-            long: HashMap::new(),
+            long: IntMap::default(),
             programs: vec![0; pages],
             frontier: vec![0; blocks],
             erases: vec![0; blocks],
             bad: vec![false; blocks],
             endurance: None,
-            unreadable: HashMap::new(),
-            unstable: HashMap::new(),
+            unreadable: IntMap::default(),
+            unstable: IntMap::default(),
             restarts: 0,
             is_off: false,
             cut: None,
@@ -173,8 +177,7 @@ impl MemoryNand {
 
     /// Flips a bit of a spare area.
     pub fn flip_spare_bit(&mut self, pba: Pba, bit: usize) {
-        let at = pba as usize * self.geometry.spare_bytes as usize + bit / 8;
-        self.spare[at] ^= 1 << (bit % 8);
+        self.spares.flip_bit(pba, bit);
     }
 
     /// How often each block was erased.
@@ -232,14 +235,10 @@ impl MemoryNand {
         self.now_ns = start + duration_ns;
     }
 
-    fn spare_of(&self, pba: Pba) -> &[u8] {
-        let size = self.geometry.spare_bytes as usize;
-        &self.spare[pba as usize * size..(pba as usize + 1) * size]
-    }
-
-    fn spare_of_mut(&mut self, pba: Pba) -> &mut [u8] {
-        let size = self.geometry.spare_bytes as usize;
-        &mut self.spare[pba as usize * size..(pba as usize + 1) * size]
+    fn whole_spare(&self, pba: Pba) -> Box<[u8]> {
+        let mut area = vec![0; self.geometry.spare_bytes as usize];
+        self.spares.read(pba, &mut area);
+        area.into()
     }
 
     /// Delivers the spare area; false if the page is unreadable right now.
@@ -265,21 +264,22 @@ impl MemoryNand {
             out.fill(0x5a); // Neither erased nor any checksum's child.
             return false;
         }
-        out.copy_from_slice(&self.spare_of(pba)[..out.len()]);
+        self.spares.read(pba, out);
         true
     }
 
     fn store(&mut self, pba: Pba, data: &[u8], spare: &[u8]) {
         let (page, block) = (pba as usize, self.geometry.block_of(pba) as usize);
-        let own = self.spare_of_mut(pba);
-        own[..spare.len()].copy_from_slice(spare);
-        own[spare.len()..].fill(0xff);
+        self.spares.set(pba, spare);
         if self.content == Content::Fingerprint && data.len() <= 8 {
             let mut bytes = [0xff; 8];
             bytes[..data.len()].copy_from_slice(data);
             self.inline[page] = u64::from_le_bytes(bytes);
         } else {
-            self.long.insert(pba, data.into());
+            // Bytes never programmed need no memory; tests flip bits of whole pages only where all is kept.
+            let used = data.iter().rposition(|&byte| byte != 0xff).map_or(0, |at| at + 1);
+            let kept = if self.content == Content::Full { data } else { &data[..used] };
+            self.long.insert(pba, kept.into());
         }
         self.programs[page] = 1;
         self.frontier[block] = self.frontier[block].max((pba % self.geometry.pages_per_block) as u16 + 1);
@@ -287,6 +287,7 @@ impl MemoryNand {
 
     fn wipe(&mut self, pba: Pba) {
         self.programs[pba as usize] = 0;
+        self.spares.clear_tail(pba);
         if !self.long.is_empty() {
             self.long.remove(&pba);
         }
@@ -418,10 +419,8 @@ impl Nand for MemoryNand {
             return Err(FlashError::PowerCut);
         }
         let before: Box<[u8]> =
-            if shape.is_some() || !self.unstable.is_empty() { self.spare_of(pba).into() } else { Box::default() };
-        for (own, new) in self.spare_of_mut(pba)[offset..].iter_mut().zip(bytes) {
-            *own &= new;
-        }
+            if shape.is_some() || !self.unstable.is_empty() { self.whole_spare(pba) } else { Box::default() };
+        self.spares.clear_bits(pba, offset, bytes);
         self.programs[pba as usize] = self.programs[pba as usize].max(1) + 1;
         match shape {
             None => {

@@ -15,6 +15,7 @@ pub mod file;
 pub mod memory;
 #[cfg(target_os = "linux")]
 pub mod mtd;
+mod spares;
 
 use crate::error::{FlashError, Result};
 
