@@ -41,7 +41,7 @@ impl Size {
         Self {
             scale: Scale::full(20, 3000),
             rows: Rows::Packed,
-            requests: Requests::WriteAtOnce,
+            requests: Requests::AsMade,
             geometry: paper_device(1),
             transactions: 600_000,
             warm_up: 300_000,
@@ -54,7 +54,7 @@ impl Size {
         Self {
             scale: Scale { warehouses: 20, districts: 10, customers: 375, items: 12_500, orders_max: 1000 },
             rows: Rows::Packed,
-            requests: Requests::WriteAtOnce,
+            requests: Requests::AsMade,
             geometry: paper_device(8),
             transactions: 100_000,
             warm_up: 50_000,
@@ -67,7 +67,7 @@ impl Size {
         Self {
             scale: Scale { warehouses: 4, districts: 10, customers: 300, items: 10_000, orders_max: 2000 },
             rows: Rows::Packed,
-            requests: Requests::WriteAtOnce,
+            requests: Requests::AsMade,
             geometry: paper_device(128),
             transactions: 8000,
             warm_up: 6000,
@@ -122,7 +122,13 @@ pub fn plain_layer(size: &Size, trace: &Trace) -> Result<String> {
         "| pages | pass | pages written | different pages | copied/block | collection share | of writes alone |\n"
             .to_string();
     text.push_str("| --- | --- | --- | --- | --- | --- | --- |\n");
-    for (name, trace) in [("as in the database", trace), ("changed ones together", &trace.changed_together())] {
+    let together = trace.changed_together();
+    let streams = [
+        ("as in the database", trace),
+        ("changed ones together", &together),
+        ("changed ones together, drawn evenly", &together.drawn_evenly(1)),
+    ];
+    for (name, trace) in streams {
         let passes = plain::passes(size.geometry, config.ftl, config.buffer_pages, trace, 3)?;
         for (index, pass) in passes.iter().enumerate() {
             text.push_str(&format!(
@@ -181,14 +187,14 @@ impl Experiment {
     /// Everything as a table in Markdown.
     pub fn table(&self) -> String {
         let mut text = format!(
-            "| {} | protocol | committed/s | execution ms | commit ms | restarts | collection share | collection ms/commit | copied/block | late | pages written | flags moved | log pages | recovery ms | tables MB | pages read | busy | chip op/s |\n",
+            "| {} | protocol | committed/s | execution ms | commit ms | restarts | collection share | collection ms/commit | copied/block | late | pages written | flags moved | log pages | kept pages | recovery ms | tables MB | pages read | busy | chip op/s |\n",
             self.axis
         );
-        text.push_str(&"| --- ".repeat(18));
+        text.push_str(&"| --- ".repeat(19));
         text.push_str("|\n");
         for (x, protocol, m) in &self.runs {
             text.push_str(&format!(
-                "| {x} | {} | {:.1} | {:.2} | {:.2} | {:.3} | {:.3} | {:.3} | {:.2} | {:.2} | {} | {} | {} | {:.1} | {:.2} | {} | {:.2} | {:.1} M |\n",
+                "| {x} | {} | {:.1} | {:.2} | {:.2} | {:.3} | {:.3} | {:.3} | {:.2} | {:.2} | {} | {} | {} | {} | {:.1} | {:.2} | {} | {:.2} | {:.1} M |\n",
                 protocol.name(),
                 m.throughput(),
                 m.execution_ms,
@@ -201,6 +207,7 @@ impl Experiment {
                 m.pages_written,
                 m.flags_moved,
                 m.log_pages,
+                m.kept_pages,
                 m.recovery_ms,
                 m.table_bytes as f64 / 1e6,
                 m.pages_read,

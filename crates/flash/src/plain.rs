@@ -1,15 +1,15 @@
 //! The translation layer alone, without transactions: what every protocol is measured against before they are compared with each
 //! other. Pages go through an LRU buffer and are written when they leave it; nothing is ever forced or flagged.
 
+use crate::Lba;
 use crate::buffer::Buffer;
 use crate::error::{FlashError, Result};
 use crate::ftl::collect::make_room;
 use crate::ftl::spare::Meta;
 use crate::ftl::{Core, FtlConfig, Protocol};
 use crate::nand::memory::{Content, MemoryNand};
-use crate::nand::{Geometry, NO_PBA, Nand, Pba, Timing};
+use crate::nand::{Geometry, Nand, Pba, Timing};
 use crate::trace::Trace;
-use crate::{Lba, Xid};
 
 /// What one pass over a trace did to the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -44,18 +44,10 @@ impl<N: Nand> Protocol<N> for Nobody {
     fn erased(&mut self, _core: &mut Core<N>, _block: u32, _pages: &[Option<Meta>]) {}
 }
 
-const NO_TRANSACTION: Xid = 0;
-
 fn write(core: &mut Core<MemoryNand>, lba: Lba) -> Result<()> {
     make_room(core, &mut Nobody)?;
-    let mut meta = Meta::data(lba, NO_TRANSACTION, core.next_number());
-    let pba = core.write(None, &mut meta, &u64::from(lba).to_le_bytes(), &[])?;
-    core.stats.pages_written += 1;
-    let older = std::mem::replace(&mut core.map[lba as usize], pba);
-    if older != NO_PBA {
-        core.kill(older);
-    }
-    Ok(())
+    let version = core.next_number();
+    core.write_settled(lba, version, &u64::from(lba).to_le_bytes())
 }
 
 /// Fills a device and sends a trace to it several times, one access after the other, through a buffer of so many pages.

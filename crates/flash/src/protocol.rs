@@ -178,6 +178,26 @@ impl<N: Nand> AnyStore<N> {
         }
     }
 
+    /// Loads pages that nobody has written or read yet, each with its own number. As where a database is loaded, nothing of it goes
+    /// through a log: dead log pages would lie among the data for ever, and take room that garbage collection then lacks.
+    ///
+    /// # Errors
+    /// As [`Transactions::write`].
+    pub(crate) fn load(&mut self, lbas: std::ops::Range<Lba>) -> Result<()> {
+        let data = |lba: Lba| u64::from(lba).to_le_bytes();
+        match self {
+            Self::Wal(store) => lbas.into_iter().try_for_each(|lba| store.load_page(lba, &data(lba))),
+            Self::Extended(store) => lbas.into_iter().try_for_each(|lba| store.load_page(lba, &data(lba))),
+            Self::Flag(_) | Self::Cyclic(_) => {
+                let txn = self.begin();
+                for lba in lbas {
+                    self.write(txn, lba, &data(lba))?;
+                }
+                self.commit(txn)
+            }
+        }
+    }
+
     /// Log pages written since the store was opened.
     pub fn log_pages(&self) -> u64 {
         match self {

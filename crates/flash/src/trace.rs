@@ -18,6 +18,7 @@ use std::io::{BufRead, Write};
 
 use crate::Lba;
 use crate::error::{FlashError, Result};
+use crate::rng::Rng;
 
 /// One access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,6 +115,22 @@ impl Trace {
         let mut out = self.clone();
         for access in &mut out.accesses {
             access.lba = number[access.lba as usize];
+        }
+        out
+    }
+
+    /// The same with each page drawn anew, evenly from those that are ever changed.
+    pub fn drawn_evenly(&self, seed: u64) -> Self {
+        let mut changed: Vec<Lba> =
+            self.accesses.iter().filter(|access| access.is_write).map(|access| access.lba).collect();
+        changed.sort_unstable();
+        changed.dedup();
+        let mut rng = Rng::new(seed);
+        let mut out = self.clone();
+        if !changed.is_empty() {
+            for access in &mut out.accesses {
+                access.lba = changed[rng.below(changed.len() as u64) as usize];
+            }
         }
         out
     }
@@ -233,6 +250,18 @@ mod tests {
         let mut expected = Trace::default();
         expected.push(&[access(2, false), access(1, true), access(0, true), access(1, false)], true);
         assert_eq!(trace.changed_together(), expected);
+    }
+
+    #[test]
+    fn pages_drawn_evenly_are_those_that_are_changed() {
+        let mut trace = Trace::default();
+        let accesses: Vec<Access> =
+            (0..900).map(|lba| Access { lba: lba % 9, record: 0, is_write: lba % 3 == 0 }).collect();
+        trace.push(&accesses, true);
+        let drawn = trace.drawn_evenly(1);
+        let count = |lba| drawn.get(0).0.iter().filter(|access| access.lba == lba).count();
+        assert_eq!(drawn.len(), 1);
+        assert!([0, 3, 6].iter().all(|&lba| count(lba) > 200) && count(0) + count(3) + count(6) == 900);
     }
 
     #[test]

@@ -95,15 +95,18 @@ impl<N: Nand> ExtendedStore<N> {
     }
 
     fn write_clean(&mut self, lba: Lba, data: &[u8], version: u64) -> Result<()> {
-        let mut meta = Meta::data(lba, 0, version);
-        let pba = self.core.write(None, &mut meta, data, &[])?;
-        self.core.stats.pages_written += 1;
-        let newest = std::mem::replace(&mut self.core.map[lba as usize], pba);
-        let older = self.tables.older.remove(&lba).unwrap_or_default();
-        for pba in older.into_iter().chain((newest != NO_PBA).then_some(newest)) {
+        self.core.write_settled(lba, version, data)?;
+        for pba in self.tables.older.remove(&lba).unwrap_or_default() {
             self.core.kill(pba);
         }
         Ok(())
+    }
+
+    /// Writes a page that nobody has written or read yet, past the log: how a database is loaded.
+    pub(crate) fn load_page(&mut self, lba: Lba, data: &[u8]) -> Result<()> {
+        make_room(&mut self.core, &mut self.tables)?;
+        let version = self.core.next_number();
+        self.core.write_settled(lba, version, data)
     }
 
     fn write_pending(&mut self, lba: Lba, data: &[u8], ranges: Vec<(Xid, Vec<Range>)>) -> Result<()> {

@@ -382,6 +382,21 @@ impl<N: Nand> Core<N> {
         }
     }
 
+    /// Writes a new version of a logical page that no transaction has to answer for; the one before goes. There must be room.
+    ///
+    /// # Errors
+    /// As [`Core::write`].
+    pub(crate) fn write_settled(&mut self, lba: Lba, version: u64, data: &[u8]) -> Result<()> {
+        let mut meta = Meta::data(lba, 0, version);
+        let pba = self.write(None, &mut meta, data, &[])?;
+        self.stats.pages_written += 1;
+        let older = std::mem::replace(&mut self.map[lba as usize], pba);
+        if older != NO_PBA {
+            self.kill(older);
+        }
+        Ok(())
+    }
+
     fn encode_spare(&mut self, meta: &Meta, data: &[u8], extra: &[u8]) {
         meta.encode(crc32c::crc32c(data), &mut self.spare);
         let mut at = META_BYTES;

@@ -269,16 +269,17 @@ impl<N: Nand> WalStore<N> {
             self.force()?;
         }
         make_room(&mut self.core, &mut self.owner)?;
-        let mut meta = Meta::data(lba, 0, page_lsn);
         let Some(frame) = self.buffer.peek(lba) else { return Ok(()) };
-        let pba = self.core.write(None, &mut meta, &frame.data, &[])?;
+        self.core.write_settled(lba, page_lsn, &frame.data)?;
         frame.state = Change::default();
-        self.core.stats.pages_written += 1;
-        let older = std::mem::replace(&mut self.core.map[lba as usize], pba);
-        if older != NO_PBA {
-            self.core.kill(older);
-        }
         Ok(())
+    }
+
+    /// Writes a page that nobody has written or read yet, past the log: how a database is loaded.
+    pub(crate) fn load_page(&mut self, lba: Lba, data: &[u8]) -> Result<()> {
+        make_room(&mut self.core, &mut self.owner)?;
+        let version = self.core.next_number();
+        self.core.write_settled(lba, version, data)
     }
 
     /// W5, and a step of what the last one left to do.
