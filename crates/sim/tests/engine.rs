@@ -1,6 +1,6 @@
 //! A small share of what `make crash` and `make histories` do, so that `cargo test` sees it too.
 
-use ledgerstone::{Conflict, Locking};
+use ledgerstone::{Conflict, Isolation, Locking};
 use ledgerstone_sim::counters::Counters;
 use ledgerstone_sim::crash::plan::{Durability, End, Job, Key, Life, Plan, Start, Step, TransactionPlan, Wishes};
 use ledgerstone_sim::crash::round::{self, Failure, Prepared, Talk};
@@ -64,7 +64,7 @@ fn transaction(end: End, steps: &[Step]) -> Job {
         durability: Durability::Sync,
         end,
         retries: 0,
-        is_snapshot: false,
+        isolation: Isolation::Serializable,
         mark_at: Some(steps.len()),
         steps: steps.to_vec(),
     })

@@ -148,7 +148,17 @@ impl Client {
                         // Nobody has said that what it reads is durable.
                         let outcome = Outcome::Committed { lsn: 0, durable: false };
                         let (client, mark, two_phase) = (self.number, None, None);
-                        report.records.push(Record { client, mark, deeds, asked_at, snapshot, two_phase, outcome });
+                        let isolation = Isolation::Snapshot;
+                        report.records.push(Record {
+                            client,
+                            mark,
+                            deeds,
+                            asked_at,
+                            isolation,
+                            snapshot,
+                            two_phase,
+                            outcome,
+                        });
                         true
                     }
                     Err(error) => self.goes_on("dump", &error, &mut report),
@@ -205,9 +215,16 @@ impl Client {
                 }
                 _ => None,
             };
-            let (deeds, outcome) = (Vec::new(), Outcome::Ended);
-            let mut record =
-                Record { client: self.number, mark, deeds, asked_at: 0, snapshot: None, two_phase, outcome };
+            let mut record = Record {
+                client: self.number,
+                mark,
+                deeds: Vec::new(),
+                asked_at: 0,
+                isolation: plan.isolation,
+                snapshot: None,
+                two_phase,
+                outcome: Outcome::Ended,
+            };
             let result = self.attempt(plan, &mut record);
             let index = report.records.len();
             report.records.push(record);
@@ -215,6 +232,8 @@ impl Client {
                 Ok(ticket) => {
                     tickets.extend(ticket.map(|ticket| (index, ticket)));
                     report.counters.add("transactions", 1);
+                    let is_below = plan.isolation != Isolation::Serializable && plan.mark_at.is_some();
+                    report.counters.add("writers_below_serializable", u64::from(is_below));
                     return true;
                 }
                 Err(trouble) => trouble,
@@ -244,10 +263,8 @@ impl Client {
             Durability::Volatile => ledgerstone::Durability::Volatile,
         };
         let mut options = with_durability(durability);
-        if plan.is_snapshot {
-            options.isolation = Some(Isolation::Snapshot);
-            options.read_only = true;
-        }
+        options.isolation = Some(plan.isolation);
+        options.read_only = plan.isolation == Isolation::Snapshot && plan.mark_at.is_none();
         let txn = self.env.begin_with(options).map_err(|error| self.trouble("begin", &error))?;
         record.snapshot = txn.snapshot_lsn().map(|lsn| lsn.0);
         let (tables, lists, is_indexed) = (BTreeMap::new(), BTreeMap::new(), self.is_indexed);
@@ -415,8 +432,31 @@ impl Client {
         Ok(())
     }
 
+    /// Reads, and writes what it makes of that: what it has written is in the record, whatever it was to have read.
+    fn rewrite(
+        &self,
+        hands: &mut Hands<'_>,
+        key: Key,
+        change: (usize, i32),
+        record: &mut Record,
+    ) -> Result<(), Trouble> {
+        let (table, key) = (table_name(key.table), Bytes::from(key_bytes(key)));
+        self.act(hands, Deed::Get { table: table.clone(), key: key.clone(), for_update: false }, record)?;
+        let Some((_, Seen::Value(Some(old)))) = record.deeds.last() else { return Ok(()) };
+        let value = Bytes::from(patched(old, self.patch(change)));
+        self.act(hands, Deed::Put { table, key, value }, record)
+    }
+
+    /// A change that no other is like.
+    fn patch(&self, (at, grow): (usize, i32)) -> Patch {
+        Patch { number: self.clock.fetch_add(1, SeqCst) << 16 | 0x5a, at, grow }
+    }
+
     /// Does the deeds of a step.
     fn step(&self, hands: &mut Hands<'_>, step: &Step, record: &mut Record) -> Result<(), Trouble> {
+        if let Step::Rewrite(key, change) = *step {
+            return self.rewrite(hands, key, change, record);
+        }
         let mut act = |deed: Deed| self.act(hands, deed, record);
         let place = |key: Key| (table_name(key.table), Bytes::from(key_bytes(key)));
         let value = |length| Bytes::from(value_bytes(self.clock.fetch_add(1, SeqCst), length));
@@ -444,9 +484,7 @@ impl Client {
             }
             Step::Modify(key, change) => {
                 let (table, key) = place(key);
-                let patch =
-                    change.map(|(at, grow)| Patch { number: self.clock.fetch_add(1, SeqCst) << 16 | 0x5a, at, grow });
-                act(Deed::Modify { table, key, patch })
+                act(Deed::Modify { table, key, patch: change.map(|change| self.patch(change)) })
             }
             Step::Scan { from, to, backward, limit } => {
                 let (table, from_key) = place(from);
@@ -510,7 +548,8 @@ impl Client {
                 sync::sleep_ns(us * 1000);
                 Ok(())
             }
-            Step::Savepoint | Step::RollbackTo(_) | Step::Release(_) | Step::Nest { .. } => Ok(()), // See `steps`.
+            // See above, and `steps`.
+            Step::Rewrite(..) | Step::Savepoint | Step::RollbackTo(_) | Step::Release(_) | Step::Nest { .. } => Ok(()),
         }
     }
 
@@ -529,6 +568,12 @@ impl Client {
             Err(Error::TableExists(_)) => Seen::TableExists,
             Err(Error::KeyExists) => Seen::Flag(false),
             Err(Error::IndexKeyExists { .. }) => Seen::Duplicate,
+            // It was dropped between two calls, which at these levels nobody is kept from.
+            Err(Error::NoSuchIndex { .. })
+                if matches!(record.isolation, Isolation::ReadCommitted | Isolation::ReadUncommitted) =>
+            {
+                return Err(Trouble::Conflict("indexes_changed"));
+            }
             Err(error) => return Err(self.trouble(&super::judge::describe(&deed), &error)),
         };
         record.deeds.push((deed, seen));
@@ -542,6 +587,8 @@ impl Client {
             Error::LockRefused { .. } => Trouble::Conflict("refusals"),
             Error::LockTimeout { .. } => Trouble::Conflict("timeouts"),
             Error::SnapshotTooOld { .. } => Trouble::Conflict("too_old"),
+            Error::SnapshotConflict { .. } => Trouble::Conflict("snapshot_conflicts"),
+            Error::IndexesChanged { .. } => Trouble::Conflict("indexes_changed"),
             Error::LockTableFull | Error::ReadOnly { .. } => Trouble::Refused,
             Error::Panicked(_) => self.bug(what, error),
             _ if self.faults.as_ref().is_some_and(|faults| faults.hits() > 0) => {

@@ -19,6 +19,10 @@
 //!   or never prepared, is not ([`super::doubt`]). What was decided for it after the crash is what is found.
 //! - J9. A reader of a snapshot sees the state that the commits with LSNs below it make, those that the crash took included;
 //!   and if it was told that what it read is durable, the crash took none of them.
+//! - J10. A transaction below serializable is compared as its level allows. What it locked, to write it or for update, is in the order
+//!   of the commits what it saw; what it only read is compared at its snapshot, if it has one, with its own changes over it,
+//!   and else not at all (`histories` does). Of what a snapshot's writer locked, nobody has changed anything between its snapshot and its
+//!   commit: the first committer wins. Refused for another's index key, or for want of a table, it has changed nothing.
 //!
 //! In which order are they run? Under strict two-phase locking with early release, locks go when the commit record is
 //! in the log, so that the order in which *commit was called* agrees with every conflict: whoever met a lock of
@@ -27,7 +31,11 @@
 //! an LSN, the order of LSNs is tried as well and must do as well: that is the prefix order that a crash cuts. A prepared
 //! transaction gives up what it has read when it is prepared, so that is its place in both orders.
 
-use super::model::{Alone, Bytes, Deed, Seen, State};
+use std::collections::BTreeMap;
+
+use ledgerstone::Isolation;
+
+use super::model::{Alone, Bytes, Deed, Seen, Short, State};
 
 /// One run of a transaction: what it did and what it was told.
 #[derive(Debug, Clone)]
@@ -40,6 +48,8 @@ pub struct Record {
     pub deeds: Vec<(Deed, Seen)>,
     /// When it asked to commit, or to be prepared, by the harness's count of events.
     pub asked_at: u64,
+    /// What it saw of others.
+    pub isolation: Isolation,
     /// The LSN of its snapshot, if it read one.
     pub snapshot: Option<u64>,
     /// What is to become of it if it is prepared.
@@ -198,7 +208,8 @@ pub fn judge(evidence: &Evidence<'_>) -> Result<Verdict, Vec<String>> {
         })
         .collect();
     serial.sort_by_key(|record| record.asked_at);
-    let end = replay(base, &serial).map_err(|why| prefixed("J6: in the order of commit calls", why))?;
+    let end = replay(base, serial.into_iter().map(Turn::Commit))
+        .map_err(|why| prefixed("J6: in the order of commit calls", why))?;
     let differences = end.differences(found);
     if !differences.is_empty() {
         return Err(prefixed("J6: the present transactions lead to another state than was found", differences));
@@ -221,50 +232,102 @@ pub fn judge(evidence: &Evidence<'_>) -> Result<Verdict, Vec<String>> {
     let all_answered = records.iter().all(|record| is_answered(record) || record.mark.is_none());
     // Who was prepared reads at one place in the order and writes at another: no order of LSNs is a serial one then.
     if all_answered && records.iter().all(|record| record.two_phase.is_none()) {
-        let readers = records.iter().filter_map(|reader| Some((reader.snapshot?, reader)));
-        let mut order: Vec<(u64, &Record)> = by_lsn.iter().copied().chain(readers).collect();
+        let looks = records.iter().filter_map(|reader| Some((reader.snapshot?, Turn::Look(reader))));
+        let commits = by_lsn.iter().map(|(lsn, record)| (*lsn, Turn::Commit(record)));
+        let mut order: Vec<(u64, Turn<'_>)> = commits.chain(looks).collect();
         // A snapshot sees what lies below it: at the same number the reader comes first.
-        order.sort_by_key(|(lsn, record)| (*lsn, record.snapshot.is_none()));
-        let order: Vec<&Record> = order.into_iter().map(|(_, record)| record).collect();
-        replay(base, &order).map_err(|why| prefixed("J9: commits and snapshots in the order of LSNs", why))?;
+        order.sort_by_key(|(lsn, turn)| (*lsn, matches!(turn, Turn::Commit(_))));
+        replay(base, order.into_iter().map(|(_, turn)| turn))
+            .map_err(|why| prefixed("J9: commits and snapshots in the order of LSNs", why))?;
     }
     if all_answered {
         let settled =
             records.iter().filter(|r| r.mark.is_some() && matches!(r.outcome, Outcome::Settled { .. })).map(|r| (0, r));
         by_lsn.extend(settled);
         by_lsn.sort_by_key(|(lsn, record)| record.two_phase.as_ref().map_or(*lsn, |two| two.prepared_lsn));
-        let present: Vec<&Record> =
-            by_lsn.iter().map(|(_, record)| *record).filter(|record| is_present(record)).collect();
-        let end = replay(base, &present).map_err(|why| prefixed("J6: in the order of LSNs", why))?;
+        let all = || by_lsn.iter().map(|(_, record)| *record);
+        let end = replay(base, all().filter(|record| is_present(record)).map(Turn::Commit))
+            .map_err(|why| prefixed("J6: in the order of LSNs", why))?;
         let differences = end.differences(found);
         if !differences.is_empty() {
             return Err(prefixed("J6: the order of LSNs leads to another state than was found", differences));
         }
         // Isolation of those that a crash took, too: nobody may have seen what nobody had written.
-        let all: Vec<&Record> = by_lsn.iter().map(|(_, record)| *record).collect();
-        replay(base, &all).map_err(|why| prefixed("all commits, the lost included, in the order of LSNs", why))?;
+        replay(base, all().map(Turn::Commit))
+            .map_err(|why| prefixed("all commits, the lost included, in the order of LSNs", why))?;
     }
     Ok(verdict)
 }
 
+/// A transaction's place in an order.
+enum Turn<'a> {
+    /// It commits here.
+    Commit(&'a Record),
+    /// It sees this, and what it does on top of it; nothing of that stays.
+    Look(&'a Record),
+}
+
+/// Records that a transaction locked, and what they were at its snapshot.
+type Locked = BTreeMap<(String, Bytes), Option<Bytes>>;
+
 /// Runs transactions one after the other.
-fn replay(base: &State, records: &[&Record]) -> Result<State, Vec<String>> {
+fn replay<'a>(base: &State, turns: impl Iterator<Item = Turn<'a>>) -> Result<State, Vec<String>> {
     let mut state = base.clone();
-    for record in records {
-        let mut alone = Alone::new(&mut state);
-        for (number, (deed, seen)) in record.deeds.iter().enumerate() {
-            let expected = alone.apply(deed);
-            if expected != *seen {
-                return Err(vec![
-                    format!("{} saw at its step {number} what it could not see", name(record)),
-                    format!("  step:     {}", describe(deed)),
-                    format!("  saw:      {}", describe_seen(seen)),
-                    format!("  expected: {}", describe_seen(&expected)),
-                ]);
+    // By the count of events, which is each one's own.
+    let mut looked: BTreeMap<u64, Locked> = BTreeMap::new();
+    for turn in turns {
+        match turn {
+            Turn::Look(record) => {
+                if record.mark.is_none() {
+                    run(record, &mut state, true)?;
+                    continue;
+                }
+                looked.insert(record.asked_at, locked(record, &state));
+                run(record, &mut state.clone(), true)?;
+            }
+            Turn::Commit(record) => {
+                if let Some(before) = looked.remove(&record.asked_at) {
+                    let now = locked(record, &state);
+                    if let Some((table, key)) = before.keys().find(|place| before[*place] != now[*place]) {
+                        let (name, key, snapshot) = (name(record), Short(key), record.snapshot.unwrap_or(0));
+                        return Err(vec![format!(
+                            "J10: {name} has locked {table} {key}, which another has changed since its snapshot at {snapshot}"
+                        )]);
+                    }
+                }
+                run(record, &mut state, false)?;
             }
         }
     }
     Ok(state)
+}
+
+/// What the records that a transaction locked are now.
+fn locked(record: &Record, state: &State) -> Locked {
+    let is_refused = |seen: &Seen| matches!(seen, Seen::NoTable | Seen::Duplicate);
+    let places = record.deeds.iter().filter(|(_, seen)| !is_refused(seen)).filter_map(|(deed, _)| deed.locks());
+    let value = |table: &str, key: &Bytes| state.tables.get(table).and_then(|records| records.get(key)).cloned();
+    places.map(|(table, key)| ((table.to_owned(), key.clone()), value(table, key))).collect()
+}
+
+/// Runs a transaction, and compares what it saw as its level allows (J10).
+fn run(record: &Record, state: &mut State, at_snapshot: bool) -> Result<(), Vec<String>> {
+    let is_serial = record.isolation == Isolation::Serializable;
+    let mut alone = Alone::new(state);
+    for (number, (deed, seen)) in record.deeds.iter().enumerate() {
+        let writes = deed.locks().is_some() || matches!(deed, Deed::DeleteRange { .. });
+        let expected = if is_serial || !writes { alone.apply(deed) } else { alone.apply_answered(deed, seen) };
+        let is_compared = is_serial || at_snapshot || writes;
+        if is_compared && expected != *seen {
+            return Err(vec![
+                format!("{} saw at its step {number} what it could not see", name(record)),
+                format!("  step:     {}", describe(deed)),
+                format!("  saw:      {}", describe_seen(seen)),
+                format!("  expected: {}", describe_seen(&expected)),
+            ]);
+        }
+    }
+    Ok(())
 }
 
 fn prefixed(first: &str, mut rest: Vec<String>) -> Vec<String> {
@@ -275,12 +338,14 @@ fn prefixed(first: &str, mut rest: Vec<String>) -> Vec<String> {
 /// A transaction in words.
 pub(super) fn name(record: &Record) -> String {
     let mark = record.mark.as_ref().map_or("reader".to_owned(), |mark| String::from_utf8_lossy(mark).into_owned());
-    format!("transaction {mark} of client {} (asked to commit at {})", record.client, record.asked_at)
+    let level = if record.isolation == Isolation::Serializable { "" } else { record.isolation.name() };
+    format!("{level} transaction {mark} of client {} (asked to commit at {})", record.client, record.asked_at)
+        .trim_start()
+        .to_owned()
 }
 
 /// A deed in words.
 pub fn describe(deed: &Deed) -> String {
-    use super::model::Short;
     match deed {
         Deed::Get { table, key, for_update } => {
             format!("get {table} {}{}", Short(key), if *for_update { " for update" } else { "" })
@@ -323,7 +388,6 @@ pub fn describe(deed: &Deed) -> String {
 
 /// What was seen, in words.
 pub fn describe_seen(seen: &Seen) -> String {
-    use super::model::Short;
     match seen {
         Seen::Value(None) => "no value".to_owned(),
         Seen::Value(Some(value)) => format!("{}", Short(value)),
@@ -354,7 +418,16 @@ mod tests {
             (Deed::Put { table, key, value: bytes(mark) }, Seen::Done),
             (Deed::Mark { key: bytes(mark) }, Seen::Done),
         ];
-        Record { client: 0, mark: Some(bytes(mark)), deeds, asked_at, snapshot: None, two_phase: None, outcome }
+        Record {
+            client: 0,
+            mark: Some(bytes(mark)),
+            deeds,
+            asked_at,
+            isolation: Isolation::Serializable,
+            snapshot: None,
+            two_phase: None,
+            outcome,
+        }
     }
 
     fn state(marks: &[&str], value: Option<&str>) -> State {
@@ -423,6 +496,7 @@ mod tests {
             mark: None,
             deeds: deeds.clone(),
             asked_at: 2,
+            isolation: Isolation::Serializable,
             snapshot: None,
             two_phase: None,
             outcome: committed(0, durable),
@@ -438,7 +512,14 @@ mod tests {
         let reader = |snapshot, saw: Option<&str>, durable| {
             let get = Deed::Get { table: "t".into(), key: bytes("k"), for_update: false };
             let deeds = vec![(get, Seen::Value(saw.map(bytes)))];
-            Record { mark: None, deeds, snapshot: Some(snapshot), ..record("", 9, committed(0, durable), None) }
+            let isolation = Isolation::Snapshot;
+            Record {
+                mark: None,
+                deeds,
+                isolation,
+                snapshot: Some(snapshot),
+                ..record("", 9, committed(0, durable), None)
+            }
         };
         let writers = [record("a", 1, committed(10, false), None), record("b", 2, committed(20, false), Some("a"))];
         let with = |reader: Record| [writers[0].clone(), writers[1].clone(), reader];
@@ -451,6 +532,30 @@ mod tests {
         check(&with(reader(20, Some("a"), true)), false, &first, Ok(1));
         check(&with(reader(21, Some("b"), false)), false, &first, Ok(1));
         check(&with(reader(21, Some("b"), true)), false, &first, Err("J9"));
+    }
+
+    #[test]
+    fn below_serializable_only_what_was_locked_is_in_the_order_of_commits() {
+        let first = record("a", 1, committed(10, true), None);
+        let both = state(&["a", "b"], Some("b"));
+        let second =
+            |isolation, snapshot, saw| Record { isolation, snapshot, ..record("b", 2, committed(20, true), saw) };
+        let check = |second: Record, expected| check(&[first.clone(), second], false, &both, expected);
+        for isolation in [Isolation::ReadUncommitted, Isolation::ReadCommitted] {
+            check(second(isolation, None, None), Ok(2)); // A lost update, which these levels allow.
+            check(second(isolation, None, Some("a")), Ok(2));
+            let mut wrong = second(isolation, None, None);
+            let (table, key) = ("t".to_owned(), bytes("k"));
+            wrong.deeds.insert(1, (Deed::Delete { table, key }, Seen::Flag(false)));
+            check(wrong, Err("J6"));
+        }
+        check(second(Isolation::Snapshot, Some(11), Some("a")), Ok(2));
+        check(second(Isolation::Snapshot, Some(11), None), Err("J9"));
+        check(second(Isolation::Snapshot, Some(10), Some("a")), Err("J9"));
+        check(second(Isolation::Snapshot, Some(10), None), Err("J9")); // The second to commit has won.
+        let mut skewed = second(Isolation::Snapshot, Some(10), None);
+        skewed.deeds.remove(1);
+        self::check(&[first.clone(), skewed], false, &state(&["a", "b"], Some("a")), Ok(2));
     }
 
     #[test]

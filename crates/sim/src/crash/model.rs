@@ -43,8 +43,8 @@ pub fn effects(state: &mut State, deeds: &[(Deed, Seen)]) -> Effects {
     let before = state.clone();
     state.origins = state.tables.keys().map(|name| (name.clone(), name.clone())).collect();
     let mut alone = Alone::new(state);
-    for (deed, _) in deeds {
-        let _ = alone.apply(deed);
+    for (deed, seen) in deeds {
+        let _ = alone.apply_answered(deed, seen);
     }
     let mut changed = BTreeMap::new();
     let origins = std::mem::take(&mut state.origins);
@@ -187,6 +187,22 @@ pub enum Deed {
     Release(usize),
 }
 
+impl Deed {
+    /// The record whose lock, exclusive to the transaction's end at every level, stands behind the answer.
+    pub fn locks(&self) -> Option<(&str, &Bytes)> {
+        match self {
+            Deed::Get { table, key, for_update: true }
+            | Deed::Put { table, key, .. }
+            | Deed::Insert { table, key, .. }
+            | Deed::Delete { table, key }
+            | Deed::Modify { table, key, .. }
+            | Deed::WritePart { table, key, .. }
+            | Deed::SetLen { table, key, .. } => Some((table, key)),
+            _ => None,
+        }
+    }
+}
+
 /// How [`Deed::Modify`] changes a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Patch {
@@ -299,9 +315,46 @@ impl<'s> Alone<'s> {
         }
         Seen::Done
     }
+
+    /// As [`State::apply_answered`], and for savepoints too.
+    pub fn apply_answered(&mut self, deed: &Deed, seen: &Seen) -> Seen {
+        match deed {
+            Deed::Savepoint | Deed::RollbackTo(_) | Deed::Release(_) => self.apply(deed),
+            _ => self.state.apply_answered(deed, seen),
+        }
+    }
 }
 
 impl State {
+    /// As [`State::apply`], for a transaction that was not alone: where it was refused for want of a table, or for another's
+    /// index key, it has done nothing, whatever has become of the table and of the other.
+    pub fn apply_answered(&mut self, deed: &Deed, seen: &Seen) -> Seen {
+        match (deed, seen) {
+            (_, Seen::NoTable) => Seen::NoTable,
+            (Deed::WritePart { table, key, .. } | Deed::SetLen { table, key, .. }, Seen::Duplicate) => {
+                // See `edit`.
+                let records = self.tables.get_mut(table);
+                records.map(|records| records.entry(key.clone()).or_insert_with(|| Arc::from(&b""[..])));
+                Seen::Duplicate
+            }
+            (Deed::Put { .. } | Deed::Insert { .. } | Deed::Modify { .. }, Seen::Duplicate) => Seen::Duplicate,
+            (
+                Deed::Put { .. }
+                | Deed::Insert { .. }
+                | Deed::Modify { .. }
+                | Deed::WritePart { .. }
+                | Deed::SetLen { .. },
+                _,
+            ) => {
+                let unique = std::mem::take(&mut self.unique);
+                let seen = self.apply(deed);
+                self.unique = unique;
+                seen
+            }
+            _ => self.apply(deed),
+        }
+    }
+
     /// What a transaction that is alone with this state sees of a deed; changes the state as the deed does.
     pub fn apply(&mut self, deed: &Deed) -> Seen {
         let table = match deed {

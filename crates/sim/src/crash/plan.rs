@@ -6,7 +6,7 @@
 //!
 //! A plan is plain data. Whatever shrinks a failure takes pieces of it away and runs the rest ([`super::shrink`]).
 
-use ledgerstone::{Conflict, Locking, Victim};
+use ledgerstone::{Conflict, Isolation, Locking, Victim};
 
 use crate::random::Random;
 
@@ -199,8 +199,8 @@ pub struct TransactionPlan {
     pub end: End,
     /// How often it is run again after a conflict.
     pub retries: u32,
-    /// It reads at a snapshot, and nothing else.
-    pub is_snapshot: bool,
+    /// What it sees of others; one that reads a snapshot and writes nothing says so when it begins.
+    pub isolation: Isolation,
     /// Where among its steps the journal is written; none: it writes nothing.
     pub mark_at: Option<usize>,
     /// What it does.
@@ -231,6 +231,8 @@ pub enum Step {
     Delete(Key),
     /// Changes bytes at a place, and the length by so much; `None` leaves it as it is.
     Modify(Key, Option<(usize, i32)>),
+    /// Reads, and in a call of its own writes what it makes of that, as `Modify` would.
+    Rewrite(Key, (usize, i32)),
     /// Reads from a key on to another, at most so many.
     Scan {
         /// From here.
@@ -492,9 +494,10 @@ fn transaction(random: &mut Random, flavour: Flavour) -> TransactionPlan {
     // A mark that is taken back would tell nothing: with savepoints it is set before or after them all.
     let mark_at = random.below(step_count + 1) as usize;
     let mark_at = if goes_back && mark_at > 0 { usize::MAX } else { mark_at };
-    let is_snapshot = !writes && random.percent(60);
+    let isolation = isolation(random, writes);
+    steps.retain(|step| is_for(isolation, step));
     TransactionPlan {
-        is_snapshot,
+        isolation,
         durability: [Durability::Sync, Durability::Pipelined, Durability::Async, Durability::Volatile]
             [random.weighted(&[30, 35, 15, 20])],
         end: match random.weighted(&[46, 28, 12, 6, 8]) {
@@ -502,12 +505,34 @@ fn transaction(random: &mut Random, flavour: Flavour) -> TransactionPlan {
             1 => End::CommitAndWait,
             2 => End::Abort,
             3 => End::Drop,
-            _ if is_snapshot => End::Commit,
+            _ if !writes && isolation == Isolation::Snapshot => End::Commit,
             _ => End::Prepare { commits: random.percent(60), is_left: random.percent(60) },
         },
         retries: random.pick(&[0, 1, 3]),
         mark_at: writes.then_some(mark_at),
         steps,
+    }
+}
+
+/// Mostly serializable; of those that only read, most at a snapshot.
+fn isolation(random: &mut Random, writes: bool) -> Isolation {
+    let weights = if writes { [5, 5, 12, 78] } else { [4, 6, 60, 30] };
+    Isolation::ALL[random.weighted(&weights)]
+}
+
+/// Whether a transaction of this level may do the step. Structures of users and new indexes want locks. What tables there are is
+/// serializable at every level, and a range delete at a snapshot passes over what others have deleted since: the judge has no
+/// model of these at the lower levels.
+fn is_for(isolation: Isolation, step: &Step) -> bool {
+    match step {
+        Step::Count { .. } | Step::Total(..) | Step::Tally(_) | Step::CreateList(_) | Step::DropList(_) => {
+            isolation == Isolation::Serializable
+        }
+        Step::Create(_) | Step::Drop(_) | Step::Rename(..) | Step::Load(..) | Step::Reindex(_) => {
+            isolation == Isolation::Serializable
+        }
+        Step::ClearRange(..) => isolation != Isolation::Snapshot,
+        _ => true,
     }
 }
 
@@ -536,14 +561,14 @@ fn add_savepoints(random: &mut Random, steps: &mut Vec<Step>) {
 fn step(random: &mut Random, flavour: Flavour) -> Step {
     let key = key(random, flavour);
     let length = value_length(random, flavour);
-    //            get upd put ins del mod scan fill clear create drop list pause range load rename part counters lookup reindex
+    //            get upd put ins del mod scan fill clear create drop list pause range load rename part counters lookup reindex rewrite
     let weights = match flavour {
-        Flavour::Mixed | Flavour::Short => [10, 6, 30, 8, 12, 14, 8, 4, 3, 2, 1, 1, 2, 2, 2, 1, 3, 6, 8, 1],
-        Flavour::Splits => [5, 3, 10, 10, 10, 5, 6, 30, 20, 1, 1, 0, 2, 8, 10, 0, 1, 10, 5, 2],
-        Flavour::Large => [8, 3, 34, 10, 12, 20, 4, 2, 3, 1, 3, 0, 2, 3, 4, 1, 16, 0, 4, 1],
-        Flavour::Catalog => [5, 2, 20, 6, 6, 5, 4, 10, 2, 18, 18, 4, 2, 2, 8, 10, 1, 12, 6, 8],
-        Flavour::Crowded => [20, 10, 24, 8, 10, 14, 12, 0, 1, 1, 0, 0, 5, 2, 0, 0, 3, 10, 12, 0],
-        Flavour::Log => [4, 2, 40, 8, 8, 20, 2, 12, 3, 1, 1, 0, 2, 2, 3, 0, 3, 4, 4, 1],
+        Flavour::Mixed | Flavour::Short => [10, 6, 30, 8, 12, 14, 8, 4, 3, 2, 1, 1, 2, 2, 2, 1, 3, 6, 8, 1, 6],
+        Flavour::Splits => [5, 3, 10, 10, 10, 5, 6, 30, 20, 1, 1, 0, 2, 8, 10, 0, 1, 10, 5, 2, 3],
+        Flavour::Large => [8, 3, 34, 10, 12, 20, 4, 2, 3, 1, 3, 0, 2, 3, 4, 1, 16, 0, 4, 1, 4],
+        Flavour::Catalog => [5, 2, 20, 6, 6, 5, 4, 10, 2, 18, 18, 4, 2, 2, 8, 10, 1, 12, 6, 8, 2],
+        Flavour::Crowded => [20, 10, 24, 8, 10, 14, 12, 0, 1, 1, 0, 0, 5, 2, 0, 0, 3, 10, 12, 0, 14],
+        Flavour::Log => [4, 2, 40, 8, 8, 20, 2, 12, 3, 1, 1, 0, 2, 2, 3, 0, 3, 4, 4, 1, 4],
     };
     match random.weighted(&weights) {
         0 => Step::Get(key),
@@ -552,7 +577,7 @@ fn step(random: &mut Random, flavour: Flavour) -> Step {
         3 => Step::Insert(key, length),
         4 => Step::Delete(key),
         5 => {
-            let change = (random.below(2000) as usize, random.pick(&[0, 0, 0, 10, -10, 400, -400]));
+            let change = change(random);
             Step::Modify(key, random.percent(90).then_some(change))
         }
         6 => Step::Scan {
@@ -585,8 +610,14 @@ fn step(random: &mut Random, flavour: Flavour) -> Step {
             Step::Lookup { table: key.table, from, to, backward: random.percent(40) }
         }
         19 => Step::Reindex(key.table),
+        20 => Step::Rewrite(key, change(random)),
         _ => Step::Pause(random.between(1, 8000)),
     }
+}
+
+/// Where a value changes, and by how much its length does.
+fn change(random: &mut Random) -> (usize, i32) {
+    (random.below(2000) as usize, random.pick(&[0, 0, 0, 10, -10, 400, -400]))
 }
 
 fn counters_step(random: &mut Random, flavour: Flavour) -> Step {
