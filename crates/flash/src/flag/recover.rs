@@ -56,16 +56,18 @@ pub(super) fn open<N: Nand>(nand: N, config: FlagConfig) -> Result<FlagStore<N>>
         core.revive(verdict.pba);
         tables.verdicts.push(verdict.pba);
     }
+    let mut doomed: Vec<Xid> = Vec::new();
     if config.rules.verdicts_are_kept {
         // Before anything else is written: what follows may hide pages that told aborted from committed.
         let all = mounted.pages.iter().chain(&mounted.losers).filter(|f| f.meta.kind == Kind::Data).map(|f| f.meta.xid);
-        let mut doomed: Vec<Xid> = all.filter(|x| *x >= low || condemned.binary_search(x).is_ok()).collect();
+        // What was condemned earlier is repeated, even if nothing of it can be read now: until M3 is done it may be later.
+        doomed = all.filter(|x| *x >= low).chain(condemned.iter().copied()).collect();
         let suspects = mounted.pages.iter().filter(|f| mounted.suspects.contains(&f.pba));
         doomed.extend(suspects.filter(|f| f.meta.kind == Kind::Data).map(|f| f.meta.xid));
         doomed.sort_unstable();
         doomed.dedup();
         doomed.retain(|x| !is_committed(*x));
-        write_verdict(&mut core, &mut tables, doomed)?;
+        write_verdict(&mut core, &mut tables, &doomed)?;
     }
     if config.rules.unstable_is_hardened {
         let flag = if config.mode == Mode::Cfc { Flag::Set } else { Flag::Cleared };
@@ -116,7 +118,10 @@ pub(super) fn open<N: Nand>(nand: N, config: FlagConfig) -> Result<FlagStore<N>>
             tables.write_true(&mut core, *pba)?;
         }
     }
-    mounted.seal_blocks(&mut core, &mut tables)?;
+    mounted.empty_blocks(&mut core, &mut tables)?;
+    // Not before: of what M3 erases some is in no table.
+    tables.doomed = doomed;
+    tables.drop_verdicts(&mut core);
     if config.rules.unstable_is_hardened {
         for found in recent {
             harden_flag(&mut core, &mut tables, &found)?;
@@ -286,7 +291,7 @@ fn read_verdicts<N: Nand>(core: &mut Core<N>, mounted: &Mounted) -> Result<Vec<X
 }
 
 /// V1. Older verdicts are repeated in the new one, then dropped.
-fn write_verdict<N: Nand>(core: &mut Core<N>, tables: &mut Tables, doomed: Vec<Xid>) -> Result<()> {
+fn write_verdict<N: Nand>(core: &mut Core<N>, tables: &mut Tables, doomed: &[Xid]) -> Result<()> {
     let old = std::mem::take(&mut tables.verdicts);
     for chunk in doomed.chunks(core.page_bytes() / 4 - 1) {
         let mut data = vec![0xff; core.page_bytes()];
@@ -301,6 +306,5 @@ fn write_verdict<N: Nand>(core: &mut Core<N>, tables: &mut Tables, doomed: Vec<X
     for pba in old {
         core.kill(pba);
     }
-    tables.doomed = doomed;
     Ok(())
 }

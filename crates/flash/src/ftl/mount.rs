@@ -9,12 +9,12 @@
 //!     unreadable next time. It is copied before anything relies on it (`Mounted::harden_suspects`).
 //!     The youngest of these blocks in a unit goes on being its open block, but for one page, which may be half programmed and
 //!     look empty.
-//! M3. Before recovery ends these blocks are sealed, with what is readable and without the pages of M2: from then on a page
-//!     that was cut can never appear again. A block where that is impossible is emptied and erased instead, as is one
-//!     whose summary leaves pages out and may itself have been cut.
+//! M3. Before recovery ends these blocks are emptied and erased, as is one whose summary leaves pages out and may itself have been cut.
+//!     From then on a page that was cut can never appear again. A summary that leaves it out is not enough: if an erase is cut, the
+//!     summary may go and the page stay, and its transaction's number may have been given again.
 //! M4. Of two copies with the same number of the same logical page the one written later counts; the other is as if absent.
 
-use super::collect::{collect, collect_out_of_turn, make_room_in};
+use super::collect::{collect_out_of_turn, make_room_in};
 use super::spare::{Kind, Meta, is_erased};
 use super::{BlockState, Core, FtlConfig, PAGE_DEAD, Protocol};
 use crate::error::Result;
@@ -42,7 +42,7 @@ pub(crate) struct Mounted {
     pub highest_xid: Xid,
     /// Pages whose programming may have been cut (M2).
     pub suspects: Vec<Pba>,
-    /// Blocks to be sealed, each with its pages.
+    /// Blocks to be emptied, each with its pages.
     unsealed: Vec<(u32, Vec<Option<Meta>>)>,
     /// Blocks in which nothing is readable now, but something may be later.
     garbage: Vec<u32>,
@@ -187,22 +187,8 @@ impl Mounted {
         Ok(())
     }
 
-    /// M3, but for the youngest block of each unit, which [`finish`] seals.
-    pub(crate) fn seal_blocks<N: Nand, P: Protocol<N>>(&mut self, core: &mut Core<N>, protocol: &mut P) -> Result<()> {
-        for (block, metas) in std::mem::take(&mut self.unsealed) {
-            if core.is_summary_free(block)? {
-                core.write_summary(block, &metas)?;
-            } else if metas.iter().any(Option::is_none) {
-                collect(core, protocol, block)?;
-            } else {
-                core.state[block as usize] = BlockState::Sealed; // Complete, but for its summary.
-            }
-        }
-        self.erase_garbage(core)
-    }
-
-    /// Instead of [`Mounted::seal_blocks`]: copies what is live in blocks that were not sealed elsewhere and erases them, so that
-    /// nothing that could not be read comes back by an interrupted erase later.
+    /// M3: copies what is live in blocks that were not sealed elsewhere and erases them, so that nothing that could not be read comes back
+    /// by an interrupted erase later.
     pub(crate) fn empty_blocks<N: Nand, P: Protocol<N>>(&mut self, core: &mut Core<N>, protocol: &mut P) -> Result<()> {
         let mut blocks: Vec<u32> = self.unsealed.drain(..).map(|(block, _)| block).collect();
         blocks.extend(core.open.iter().flatten().map(|open| open.block));

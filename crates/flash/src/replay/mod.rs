@@ -13,6 +13,7 @@ use std::collections::BinaryHeap;
 use locks::{ClientNo, Locks};
 use pages::BufferedStore;
 
+use crate::Xid;
 use crate::error::{FlashError, Result};
 use crate::ftl::FtlStats;
 use crate::nand::memory::{Content, MemoryNand};
@@ -21,7 +22,6 @@ use crate::protocol::{AnyStore, Config, Protocol};
 use crate::rng::Rng;
 use crate::trace::{Access, Trace};
 use crate::transact::Transactions;
-use crate::Xid;
 
 /// What a lock is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
