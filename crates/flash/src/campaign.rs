@@ -372,6 +372,15 @@ mod tests {
         }
     }
 
+    /// Found by a campaign: a recovery relied on a flag that read TRUE, erased the versions before, and was cut before it had written the
+    /// flag again; then it read FALSE.
+    #[test]
+    fn a_recovery_erases_nothing_before_its_flags_are_stable() {
+        if let Err(broken) = round(Protocol::Afc, Rules::corrected(), 285, &mut Report::default()) {
+            panic!("{broken}");
+        }
+    }
+
     #[test]
     fn wal_keeps_its_promises_through_random_power_cuts() {
         check(Protocol::Wal, 250);

@@ -118,15 +118,16 @@ pub(super) fn open<N: Nand>(nand: N, config: FlagConfig) -> Result<FlagStore<N>>
             tables.write_true(&mut core, *pba)?;
         }
     }
-    mounted.empty_blocks(&mut core, &mut tables)?;
-    // Not before: of what M3 erases some is in no table.
-    tables.doomed = doomed;
-    tables.drop_verdicts(&mut core);
+    // Before anything is erased: until then all is there for the other decision, should this one be cut short.
     if config.rules.unstable_is_hardened {
         for found in recent {
             harden_flag(&mut core, &mut tables, &found)?;
         }
     }
+    mounted.empty_blocks(&mut core, &mut tables)?;
+    // Not before: of what M3 erases some is in no table.
+    tables.doomed = doomed;
+    tables.drop_verdicts(&mut core);
     core.low = tables.next_xid;
     finish(&mut core, &mut tables)?;
     Ok(FlagStore { core, tables })
