@@ -10,7 +10,7 @@
 #   make loom                 models of latches, log buffer and page table, all orders
 #   make fuzz SECONDS=60      each fuzz target for that long
 #   make flash-crash ROUNDS=1000000   power cuts over the protocols on raw flash
-#   make flash-models         every short script with every power cut on raw flash
+#   make flash-models         every script of four steps (DEPTH=5: five) with every power cut on raw flash, and scripts at random
 #   make flash-demo           a bank on a flash image, killed and audited, under each protocol; then all beside each other, with plots
 #   make flash-nandsim        the MTD back end on the kernel's NAND simulator in an emulated machine; skipped where that cannot be had
 #   make flash-bench          the paper's figures from TPC-C with 20 warehouses, on an eighth of its device
@@ -79,7 +79,7 @@ flash-crash:
 
 flash-models:
 	@scripts/need.sh rust
-	@FLASH_DEPTH=5 scripts/one.sh "bounded models of the flash protocols" cargo test --quiet --release -p ledgerstone-flash --test exhaustive -- --nocapture
+	@FLASH_DEPTH=$(or $(DEPTH),4) FLASH_SCRIPTS=100000 scripts/one.sh "bounded models of the flash protocols" cargo test --quiet --release -p ledgerstone-flash --test exhaustive -- --nocapture --include-ignored
 
 flash-demo:
 	@scripts/need.sh rust
