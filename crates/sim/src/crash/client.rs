@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use ledgerstone::{
-    BytesTable, CompactOptions, Environment, Error, IndexDef, IndexKeys, Isolation, Savepoint, Ticket, Transaction,
-    TransactionOptions,
+    BytesTable, CompactOptions, Environment, Error, IndexDef, IndexKeys, Isolation, Lsn, Savepoint, Ticket,
+    Transaction, TransactionOptions,
 };
 use ledgerstone_disk::{FaultDisk, SimDisk};
 use ledgerstone_examples::counter_list::ListStructure;
@@ -57,6 +57,8 @@ pub struct Client {
     pub is_indexed: bool,
     /// Counts events over all clients, and makes values unique.
     pub clock: Arc<AtomicU64>,
+    /// The largest LSN that any client was told in this life.
+    pub told_lsn: Arc<AtomicU64>,
     /// The reader of the change feed; one client at a time is it.
     pub consumer: Arc<Mutex<Consumer>>,
 }
@@ -156,6 +158,7 @@ impl Client {
                             asked_at,
                             isolation,
                             snapshot,
+                            lsn_min: 0,
                             two_phase,
                             outcome,
                         });
@@ -222,6 +225,7 @@ impl Client {
                 asked_at: 0,
                 isolation: plan.isolation,
                 snapshot: None,
+                lsn_min: 0,
                 two_phase,
                 outcome: Outcome::Ended,
             };
@@ -266,7 +270,7 @@ impl Client {
         options.isolation = Some(plan.isolation);
         options.read_only = plan.isolation == Isolation::Snapshot && plan.mark_at.is_none();
         let txn = self.env.begin_with(options).map_err(|error| self.trouble("begin", &error))?;
-        record.snapshot = txn.snapshot_lsn().map(|lsn| lsn.0);
+        record.snapshot = txn.snapshot_lsn().map(|lsn| self.told(lsn));
         let (tables, lists, is_indexed) = (BTreeMap::new(), BTreeMap::new(), self.is_indexed);
         let mut hands = Hands { txn: &txn, structure: &self.lists, tables, lists, savepoints: Vec::new(), is_indexed };
         let done = self.steps(&mut hands, plan, 0, plan.steps.len(), record);
@@ -295,6 +299,7 @@ impl Client {
 
     fn commit(&self, txn: Transaction, plan: &TransactionPlan, record: &mut Record) -> Result<Option<Ticket>, Trouble> {
         record.asked_at = self.clock.fetch_add(1, SeqCst);
+        record.lsn_min = self.told_lsn.load(SeqCst);
         record.outcome = Outcome::Unknown;
         let committed = match txn.commit() {
             Ok(committed) => committed,
@@ -306,7 +311,7 @@ impl Client {
                 return Err(trouble);
             }
         };
-        let (lsn, ticket) = (committed.lsn.0, committed.ticket);
+        let (lsn, ticket) = (self.told(committed.lsn), committed.ticket);
         let mut durable = plan.durability == Durability::Sync;
         record.outcome = Outcome::Committed { lsn, durable };
         if record.mark.is_some() && lsn == 0 {
@@ -321,6 +326,12 @@ impl Client {
             record.outcome = Outcome::Committed { lsn, durable };
         }
         Ok((!durable).then_some(ticket))
+    }
+
+    /// Remembers an LSN: the log's tail is there at least.
+    fn told(&self, lsn: Lsn) -> u64 {
+        self.told_lsn.fetch_max(lsn.0, SeqCst);
+        lsn.0
     }
 
     /// Prepares, and decides if the decision is not left to others.
@@ -338,7 +349,7 @@ impl Client {
                 return Err(trouble);
             }
         };
-        two_phase.prepared_lsn = prepared.lsn().0;
+        two_phase.prepared_lsn = self.told(prepared.lsn());
         record.outcome = Outcome::InDoubt;
         drop(prepared); // Which decides nothing.
         if is_left { Ok(()) } else { self.decide(record).map_err(|error| self.trouble("a decision", &error)) }
@@ -349,8 +360,9 @@ impl Client {
         let Some(TwoPhase { global_id, commits, .. }) = &record.two_phase else { return Ok(()) };
         sync::yield_point("client");
         record.outcome = Outcome::Deciding;
+        record.lsn_min = self.told_lsn.load(SeqCst);
         record.outcome = if *commits {
-            Outcome::Committed { lsn: self.env.commit_in_doubt(global_id)?.lsn.0, durable: true }
+            Outcome::Committed { lsn: self.told(self.env.commit_in_doubt(global_id)?.lsn), durable: true }
         } else {
             self.env.abort_in_doubt(global_id)?;
             Outcome::Ended

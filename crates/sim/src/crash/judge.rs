@@ -29,13 +29,13 @@
 //! another got it after that one's commit call had begun, and before its own. The harness counts events (one baton, so
 //! the count is exact) and so has a serial order for all, those without an answer included. When all present ones have
 //! an LSN, the order of LSNs is tried as well and must do as well: that is the prefix order that a crash cuts. A prepared
-//! transaction gives up what it has read when it is prepared, so that is its place in both orders.
-
-use std::collections::BTreeMap;
+//! transaction gives up what it has read when it is prepared, so that is its place in both orders. In the order of commits and
+//! snapshots ([`super::order`]) it has two: one to be compared at, and one from which on others see it.
 
 use ledgerstone::Isolation;
 
-use super::model::{Alone, Bytes, Deed, Seen, Short, State};
+use super::model::{Bytes, Deed, Seen, Short, State};
+use super::order::{Turn, in_order_of_lsns, replay};
 
 /// One run of a transaction: what it did and what it was told.
 #[derive(Debug, Clone)]
@@ -52,10 +52,19 @@ pub struct Record {
     pub isolation: Isolation,
     /// The LSN of its snapshot, if it read one.
     pub snapshot: Option<u64>,
+    /// No LSN that anybody was told before it asked for its commit is above that of its commit.
+    pub lsn_min: u64,
     /// What is to become of it if it is prepared.
     pub two_phase: Option<TwoPhase>,
     /// How it ended.
     pub outcome: Outcome,
+}
+
+impl Record {
+    /// It has written, and perhaps it has committed.
+    pub fn is_unanswered(&self) -> bool {
+        self.mark.is_some() && matches!(self.outcome, Outcome::Unknown | Outcome::Deciding)
+    }
 }
 
 /// A transaction in a two-phase commit, as its coordinator knows it.
@@ -228,106 +237,22 @@ pub fn judge(evidence: &Evidence<'_>) -> Result<Verdict, Vec<String>> {
         }
     }
 
-    let is_answered = |record: &Record| !matches!(record.outcome, Outcome::Unknown | Outcome::Deciding);
-    let all_answered = records.iter().all(|record| is_answered(record) || record.mark.is_none());
-    // Who was prepared reads at one place in the order and writes at another: no order of LSNs is a serial one then.
-    if all_answered && records.iter().all(|record| record.two_phase.is_none()) {
-        let looks = records.iter().filter_map(|reader| Some((reader.snapshot?, Turn::Look(reader))));
-        let commits = by_lsn.iter().map(|(lsn, record)| (*lsn, Turn::Commit(record)));
-        let mut order: Vec<(u64, Turn<'_>)> = commits.chain(looks).collect();
-        // A snapshot sees what lies below it: at the same number the reader comes first.
-        order.sort_by_key(|(lsn, turn)| (*lsn, matches!(turn, Turn::Commit(_))));
-        replay(base, order.into_iter().map(|(_, turn)| turn))
-            .map_err(|why| prefixed("J9: commits and snapshots in the order of LSNs", why))?;
-    }
-    if all_answered {
+    replay(base, in_order_of_lsns(records)).map_err(|why| {
+        prefixed("J9: commits, those of lost transactions included, and snapshots in the order of LSNs", why)
+    })?;
+    if records.iter().all(|record| !record.is_unanswered()) {
         let settled =
             records.iter().filter(|r| r.mark.is_some() && matches!(r.outcome, Outcome::Settled { .. })).map(|r| (0, r));
         by_lsn.extend(settled);
         by_lsn.sort_by_key(|(lsn, record)| record.two_phase.as_ref().map_or(*lsn, |two| two.prepared_lsn));
-        let all = || by_lsn.iter().map(|(_, record)| *record);
-        let end = replay(base, all().filter(|record| is_present(record)).map(Turn::Commit))
-            .map_err(|why| prefixed("J6: in the order of LSNs", why))?;
+        let present = by_lsn.iter().map(|(_, record)| *record).filter(|record| is_present(record));
+        let end = replay(base, present.map(Turn::Commit)).map_err(|why| prefixed("J6: in the order of LSNs", why))?;
         let differences = end.differences(found);
         if !differences.is_empty() {
             return Err(prefixed("J6: the order of LSNs leads to another state than was found", differences));
         }
-        // Isolation of those that a crash took, too: nobody may have seen what nobody had written.
-        replay(base, all().map(Turn::Commit))
-            .map_err(|why| prefixed("all commits, the lost included, in the order of LSNs", why))?;
     }
     Ok(verdict)
-}
-
-/// A transaction's place in an order.
-enum Turn<'a> {
-    /// It commits here.
-    Commit(&'a Record),
-    /// It sees this, and what it does on top of it; nothing of that stays.
-    Look(&'a Record),
-}
-
-/// Records that a transaction locked, and what they were at its snapshot.
-type Locked = BTreeMap<(String, Bytes), Option<Bytes>>;
-
-/// Runs transactions one after the other.
-fn replay<'a>(base: &State, turns: impl Iterator<Item = Turn<'a>>) -> Result<State, Vec<String>> {
-    let mut state = base.clone();
-    // By the count of events, which is each one's own.
-    let mut looked: BTreeMap<u64, Locked> = BTreeMap::new();
-    for turn in turns {
-        match turn {
-            Turn::Look(record) => {
-                if record.mark.is_none() {
-                    run(record, &mut state, true)?;
-                    continue;
-                }
-                looked.insert(record.asked_at, locked(record, &state));
-                run(record, &mut state.clone(), true)?;
-            }
-            Turn::Commit(record) => {
-                if let Some(before) = looked.remove(&record.asked_at) {
-                    let now = locked(record, &state);
-                    if let Some((table, key)) = before.keys().find(|place| before[*place] != now[*place]) {
-                        let (name, key, snapshot) = (name(record), Short(key), record.snapshot.unwrap_or(0));
-                        return Err(vec![format!(
-                            "J10: {name} has locked {table} {key}, which another has changed since its snapshot at {snapshot}"
-                        )]);
-                    }
-                }
-                run(record, &mut state, false)?;
-            }
-        }
-    }
-    Ok(state)
-}
-
-/// What the records that a transaction locked are now.
-fn locked(record: &Record, state: &State) -> Locked {
-    let is_refused = |seen: &Seen| matches!(seen, Seen::NoTable | Seen::Duplicate);
-    let places = record.deeds.iter().filter(|(_, seen)| !is_refused(seen)).filter_map(|(deed, _)| deed.locks());
-    let value = |table: &str, key: &Bytes| state.tables.get(table).and_then(|records| records.get(key)).cloned();
-    places.map(|(table, key)| ((table.to_owned(), key.clone()), value(table, key))).collect()
-}
-
-/// Runs a transaction, and compares what it saw as its level allows (J10).
-fn run(record: &Record, state: &mut State, at_snapshot: bool) -> Result<(), Vec<String>> {
-    let is_serial = record.isolation == Isolation::Serializable;
-    let mut alone = Alone::new(state);
-    for (number, (deed, seen)) in record.deeds.iter().enumerate() {
-        let writes = deed.locks().is_some() || matches!(deed, Deed::DeleteRange { .. });
-        let expected = if is_serial || !writes { alone.apply(deed) } else { alone.apply_answered(deed, seen) };
-        let is_compared = is_serial || at_snapshot || writes;
-        if is_compared && expected != *seen {
-            return Err(vec![
-                format!("{} saw at its step {number} what it could not see", name(record)),
-                format!("  step:     {}", describe(deed)),
-                format!("  saw:      {}", describe_seen(seen)),
-                format!("  expected: {}", describe_seen(&expected)),
-            ]);
-        }
-    }
-    Ok(())
 }
 
 fn prefixed(first: &str, mut rest: Vec<String>) -> Vec<String> {
@@ -425,6 +350,7 @@ mod tests {
             asked_at,
             isolation: Isolation::Serializable,
             snapshot: None,
+            lsn_min: 0,
             two_phase: None,
             outcome,
         }
@@ -498,6 +424,7 @@ mod tests {
             asked_at: 2,
             isolation: Isolation::Serializable,
             snapshot: None,
+            lsn_min: 0,
             two_phase: None,
             outcome: committed(0, durable),
         };
@@ -589,6 +516,54 @@ mod tests {
         let settled = prepared("a", 1, true, 10, Outcome::Settled { lsn: 15 });
         check(&[settled.clone(), over.clone()], false, &state(&["a", "b"], Some("a")), Ok(2));
         check(&[settled, over], false, &state(&["b"], None), Err("J8"));
+    }
+
+    #[test]
+    fn who_is_prepared_is_seen_from_its_commit_on() {
+        let settled = |outcome| prepared("a", 1, true, 10, outcome);
+        let look = |snapshot, saw: Option<&str>| {
+            let get = Deed::Get { table: "t".into(), key: bytes("k"), for_update: false };
+            let deeds = vec![(get, Seen::Value(saw.map(bytes)))];
+            let (mark, isolation, snapshot) = (None, Isolation::Snapshot, Some(snapshot));
+            Record { mark, deeds, isolation, snapshot, ..record("", 9, committed(0, false), None) }
+        };
+        let found = state(&["a"], Some("a"));
+        for outcome in [committed(20, true), Outcome::Settled { lsn: 90 }] {
+            check(&[settled(outcome), look(15, None)], false, &found, Ok(1));
+            check(&[settled(outcome), look(15, Some("a"))], false, &found, Err("J9"));
+        }
+        check(&[settled(committed(20, true)), look(25, Some("a"))], false, &found, Ok(1));
+        check(&[settled(committed(20, true)), look(25, None)], false, &found, Err("J9"));
+        check(&[settled(Outcome::Settled { lsn: 90 }), look(25, Some("a"))], false, &found, Err("J9"));
+
+        // Between the two, others may put records where it has only read, and deleted nothing.
+        let mut clears = settled(committed(20, true));
+        let (table, from, to) = ("t".to_owned(), bytes("a"), bytes("z"));
+        clears.deeds =
+            vec![(Deed::DeleteRange { table, from, to }, Seen::Count(0)), (Deed::Mark { key: bytes("a") }, Seen::Done)];
+        let between = record("b", 2, committed(15, true), None);
+        check(&[clears, between, look(25, Some("b"))], false, &state(&["a", "b"], Some("b")), Ok(2));
+    }
+
+    #[test]
+    fn snapshots_below_a_commit_without_an_answer_are_compared() {
+        let unanswered = Record { lsn_min: 20, ..record("c", 5, Outcome::Unknown, Some("a")) };
+        let others = |snapshot, saw| {
+            let second = Record {
+                isolation: Isolation::Snapshot,
+                snapshot: Some(snapshot),
+                deeds: vec![
+                    (Deed::Get { table: "t".into(), key: bytes("k"), for_update: false }, Seen::Value(saw)),
+                    (Deed::Mark { key: bytes("b") }, Seen::Done),
+                ],
+                ..record("b", 2, committed(30, true), None)
+            };
+            [record("a", 1, committed(10, true), None), second, unanswered.clone()]
+        };
+        let found = state(&["a", "b"], Some("a"));
+        check(&others(15, Some(bytes("a"))), false, &found, Ok(2));
+        check(&others(15, None), false, &found, Err("J9"));
+        check(&others(25, Some(bytes("c"))), false, &found, Ok(2)); // That may have committed at 22.
     }
 
     #[test]

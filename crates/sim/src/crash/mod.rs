@@ -11,6 +11,7 @@
 //! | [`dump`] | a dump beside the clients, read back |
 //! | [`doubt`] | transactions in doubt after a restart: are they the right ones, with their locks? Then they are decided |
 //! | [`judge`] | is what recovery left allowed? |
+//! | [`order`] | transactions one after the other, compared with what each saw |
 //! | [`shrink`] | the smallest plan that still fails |
 
 pub mod cells;
@@ -20,6 +21,7 @@ pub mod doubt;
 pub mod dump;
 pub mod judge;
 pub mod model;
+pub mod order;
 pub mod plan;
 pub mod round;
 pub mod shrink;

@@ -51,10 +51,12 @@ pub enum Flavour {
     Crowded,
     /// Log switches segments, checkpoints follow each other.
     Log,
+    /// Writers meet at snapshots, and readers stay while records come and go.
+    Snapshots,
 }
 
 /// The flavours, with how often each is drawn.
-const FLAVOURS: [(Flavour, u64); 7] = [
+const FLAVOURS: [(Flavour, u64); 8] = [
     (Flavour::Mixed, 6),
     (Flavour::Short, 4),
     (Flavour::Splits, 4),
@@ -62,6 +64,7 @@ const FLAVOURS: [(Flavour, u64); 7] = [
     (Flavour::Catalog, 3),
     (Flavour::Crowded, 3),
     (Flavour::Log, 2),
+    (Flavour::Snapshots, 3),
 ];
 
 /// What the first life finds on its disk.
@@ -431,6 +434,7 @@ impl Life {
             Flavour::Crowded => (6, 10, 150),
             Flavour::Splits | Flavour::Large | Flavour::Log => (3, 8, 200),
             Flavour::Mixed | Flavour::Catalog => (4, 8, 100),
+            Flavour::Snapshots => (4, 6, 150),
         };
         let client_count = wishes.client_count.unwrap_or_else(|| random.between(1, clients_max));
         let creates = start == Start::Nothing && generation == 0;
@@ -481,8 +485,11 @@ fn job(random: &mut Random, flavour: Flavour) -> Job {
 }
 
 fn transaction(random: &mut Random, flavour: Flavour) -> TransactionPlan {
+    if random.percent(if flavour == Flavour::Snapshots { 25 } else { 2 }) {
+        return watcher(random, flavour);
+    }
     let step_count = match flavour {
-        Flavour::Short | Flavour::Crowded => random.between(1, 4),
+        Flavour::Short | Flavour::Crowded | Flavour::Snapshots => random.between(1, 4),
         _ => random.between(1, 7),
     };
     let mut steps: Vec<Step> = (0..step_count).map(|_| step(random, flavour)).collect();
@@ -494,13 +501,13 @@ fn transaction(random: &mut Random, flavour: Flavour) -> TransactionPlan {
     // A mark that is taken back would tell nothing: with savepoints it is set before or after them all.
     let mark_at = random.below(step_count + 1) as usize;
     let mark_at = if goes_back && mark_at > 0 { usize::MAX } else { mark_at };
-    let isolation = isolation(random, writes);
+    let isolation = isolation(random, flavour, writes);
     steps.retain(|step| is_for(isolation, step));
     TransactionPlan {
         isolation,
         durability: [Durability::Sync, Durability::Pipelined, Durability::Async, Durability::Volatile]
             [random.weighted(&[30, 35, 15, 20])],
-        end: match random.weighted(&[46, 28, 12, 6, 8]) {
+        end: match random.weighted(&[46, 28, 12, 6, if flavour == Flavour::Snapshots { 2 } else { 8 }]) {
             0 => End::Commit,
             1 => End::CommitAndWait,
             2 => End::Abort,
@@ -514,9 +521,35 @@ fn transaction(random: &mut Random, flavour: Flavour) -> TransactionPlan {
     }
 }
 
+/// Opens a snapshot, and looks through it again and again while others write.
+fn watcher(random: &mut Random, flavour: Flavour) -> TransactionPlan {
+    let mut steps = Vec::new();
+    for _ in 0..random.between(1, 4) {
+        let key = key(random, flavour);
+        steps.push(Step::Pause(random.between(1, 20_000)));
+        steps.push(match random.below(4) {
+            0 => Step::Get(key),
+            1 => Step::Lookup { table: key.table, from: 0, to: 255, backward: random.percent(40) },
+            _ => Step::Scan { from: Key { number: 0, ..key }, to: 500, backward: random.percent(40), limit: 1000 },
+        });
+    }
+    TransactionPlan {
+        isolation: Isolation::Snapshot,
+        durability: random.pick(&[Durability::Sync, Durability::Volatile]),
+        end: End::Commit,
+        retries: 0,
+        mark_at: None,
+        steps,
+    }
+}
+
 /// Mostly serializable; of those that only read, most at a snapshot.
-fn isolation(random: &mut Random, writes: bool) -> Isolation {
-    let weights = if writes { [5, 5, 12, 78] } else { [4, 6, 60, 30] };
+fn isolation(random: &mut Random, flavour: Flavour, writes: bool) -> Isolation {
+    let weights = match (flavour, writes) {
+        (Flavour::Snapshots, true) => [4, 6, 60, 30],
+        (_, true) => [5, 5, 12, 78],
+        (_, false) => [4, 6, 60, 30],
+    };
     Isolation::ALL[random.weighted(&weights)]
 }
 
@@ -569,6 +602,7 @@ fn step(random: &mut Random, flavour: Flavour) -> Step {
         Flavour::Catalog => [5, 2, 20, 6, 6, 5, 4, 10, 2, 18, 18, 4, 2, 2, 8, 10, 1, 12, 6, 8, 2],
         Flavour::Crowded => [20, 10, 24, 8, 10, 14, 12, 0, 1, 1, 0, 0, 5, 2, 0, 0, 3, 10, 12, 0, 14],
         Flavour::Log => [4, 2, 40, 8, 8, 20, 2, 12, 3, 1, 1, 0, 2, 2, 3, 0, 3, 4, 4, 1, 4],
+        Flavour::Snapshots => [12, 4, 24, 10, 26, 10, 6, 3, 6, 1, 1, 0, 4, 4, 0, 1, 6, 1, 6, 1, 12],
     };
     match random.weighted(&weights) {
         0 => Step::Get(key),
@@ -649,6 +683,7 @@ fn key(random: &mut Random, flavour: Flavour) -> Key {
         Flavour::Short => (2, 20),
         Flavour::Splits => (2, 300),
         Flavour::Large => (2, 30),
+        Flavour::Snapshots => (2, 40),
         Flavour::Mixed | Flavour::Catalog | Flavour::Log => (TABLE_COUNT, 120),
     };
     Key { table: random.below(tables), number: random.below(keys) }

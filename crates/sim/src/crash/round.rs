@@ -324,6 +324,7 @@ fn work(
         disk.no_space_after(disk.used_bytes() + bytes);
     }
     let clock = Arc::new(AtomicU64::new(((number as u64 + 1) << 32) + 1));
+    let told_lsn = Arc::new(AtomicU64::new(0));
     let clients: Vec<_> = life
         .clients
         .iter()
@@ -331,8 +332,9 @@ fn work(
         .map(|(client_number, jobs)| {
             let (env, disk, clock, jobs) = (env.clone(), disk.clone(), clock.clone(), jobs.clone());
             let (lists, consumer) = (Arc::clone(lists), Arc::clone(&known.consumer));
+            let told_lsn = Arc::clone(&told_lsn);
             let (is_indexed, faults, number, life) = (settings.is_indexed, None, client_number, number);
-            let client = Client { env, lists, disk, faults, number, life, is_indexed, clock, consumer };
+            let client = Client { env, lists, disk, faults, number, life, is_indexed, clock, told_lsn, consumer };
             sync::spawn(&format!("client {client_number}"), move || client.run(&jobs))
         })
         .collect();

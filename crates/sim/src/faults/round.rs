@@ -127,6 +127,7 @@ fn work(
         }
     }
     let clock = Arc::new(AtomicU64::new(1 << 32 | 1));
+    let told_lsn = Arc::new(AtomicU64::new(0));
     let is_indexed = plan.plan.settings.is_indexed;
     let jobs = plan.plan.lives.first().map(|life| life.clients.clone()).unwrap_or_default();
     let clients: Vec<_> = jobs
@@ -135,8 +136,8 @@ fn work(
         .map(|(number, jobs)| {
             let (env, disk, clock) = (env.clone(), disk.clone(), clock.clone());
             let (lists, faults) = (Arc::clone(lists), Some(faulty.clone()));
-            let consumer = Arc::clone(&left.consumer);
-            let client = Client { env, lists, disk, faults, number, life: 0, is_indexed, clock, consumer };
+            let (consumer, told_lsn) = (Arc::clone(&left.consumer), Arc::clone(&told_lsn));
+            let client = Client { env, lists, disk, faults, number, life: 0, is_indexed, clock, told_lsn, consumer };
             sync::spawn(&format!("client {number}"), move || client.run(&jobs))
         })
         .collect();
