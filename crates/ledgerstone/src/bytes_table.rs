@@ -64,7 +64,7 @@ impl BytesTable {
             }
             txn.lock_table(self.info.entry.table, mode)?;
             if self.info.is_dropped() {
-                return Err(Error::NoSuchTable(self.info.name.clone()));
+                return Err(self.gone(txn));
             }
             if self.shared.isolation != Isolation::Serializable {
                 self.check_written(txn, entered)?;

@@ -205,28 +205,36 @@ impl BytesTable {
     }
 
     /// I4: the table is locked with the intention to write; is it still there, with the indexes that are known here? Once for
-    /// each transaction and table.
-    pub(crate) fn check_written(
-        &self,
-        txn: &mut Txn,
-        entered: &mut Vec<ledgerstone_page::TableId>,
-    ) -> Result<(), Error> {
+    /// each transaction and table, until the transaction itself changes what the table is: it may know it by several handles.
+    pub(crate) fn check_written(&self, txn: &mut Txn, entered: &mut Vec<Arc<TableInfo>>) -> Result<(), Error> {
         let info: &Arc<TableInfo> = self.info();
-        if entered.contains(&info.entry.table) {
+        if entered.iter().any(|entered| Arc::ptr_eq(entered, info)) {
             return Ok(());
         }
         let view = txn.open_view(Horizon::None)?;
         match self.shared.env.named_at(txn, &info.name, view.at())? {
             Some(found) if info.is_as(&found) => {
-                entered.push(info.entry.table);
+                entered.push(Arc::clone(info));
                 Ok(())
             }
-            _ if self.shared.isolation == Isolation::Snapshot => {
-                let what = format!("table {:?} was dropped or made anew, or its indexes were changed", info.name);
-                Err(Error::SnapshotConflict { what })
+            Some(found) if found.entry == info.entry && self.shared.isolation != Isolation::Snapshot => {
+                Err(Error::IndexesChanged { table: info.name.clone() })
             }
-            Some(found) if found.entry == info.entry => Err(Error::IndexesChanged { table: info.name.clone() }),
-            _ => Err(Error::NoSuchTable(info.name.clone())),
+            _ => Err(self.gone(txn)),
         }
+    }
+
+    /// What to say of a table that is locked and is no longer what it was. At a snapshot it was that still, so if another has changed
+    /// it, that one was the first to commit: who is told so, and not that there is no such table, tries again and finds out.
+    #[cold]
+    pub(crate) fn gone(&self, txn: &Txn) -> Error {
+        let name = &self.info().name;
+        // Who drops a table, or has made it and taken that back, has it locked exclusively.
+        let is_own_work = txn.covers(self.info().entry.table, Mode::X);
+        if self.shared.isolation == Isolation::Snapshot && !is_own_work {
+            let what = format!("table {name:?} was dropped or made anew, or its indexes were changed");
+            return Error::SnapshotConflict { what };
+        }
+        Error::NoSuchTable(name.clone())
     }
 }

@@ -60,8 +60,16 @@ pub(crate) struct State {
     pub own: OwnTables,
     /// Savepoints that stand and children that run, oldest first.
     pub points: Vec<Point>,
-    /// Tables found to be still there after they were locked for writing (I4 in `isolation.rs`).
-    entered: Vec<TableId>,
+    /// Tables found to be still what they were after they were locked for writing (I4 in `isolation.rs`).
+    entered: Vec<Arc<TableInfo>>,
+}
+
+impl State {
+    /// This transaction has made something else of a table, or of its name: who has a handle to it asks again before it writes.
+    fn note_changed(&mut self, info: &TableInfo, name: &str) {
+        self.own.insert(name.to_string(), None);
+        self.entered.retain(|entered| entered.entry.table != info.entry.table);
+    }
 }
 
 /// A running transaction; rolled back when dropped without [`Transaction::commit`].
@@ -149,7 +157,7 @@ impl Shared {
     #[inline]
     pub(crate) fn run_in<T>(
         &self,
-        f: impl FnOnce(&mut Txn, &mut Vec<TableId>) -> Result<T, Error>,
+        f: impl FnOnce(&mut Txn, &mut Vec<Arc<TableInfo>>) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let mut held = self.hold()?;
         let state = &mut *held.state;
@@ -198,7 +206,7 @@ impl Shared {
             }
             env.drops.fetch_sub(1, SeqCst);
         });
-        state.own.insert(name.to_string(), None);
+        state.note_changed(info, name);
         drop(held);
         by.map_or(Ok(()), |info| self.own_table(name, info))
     }
@@ -339,7 +347,7 @@ impl Transaction {
             }
             Ok(())
         })?;
-        self.shared.hold()?.state.own.insert(name.to_string(), None);
+        self.shared.hold()?.state.note_changed(table.info(), name);
         Ok(())
     }
 

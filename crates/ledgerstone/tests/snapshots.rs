@@ -4,7 +4,9 @@ use std::io::{Seek, SeekFrom, Write};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use ledgerstone::{Durability, Environment, Error, Isolation, Transaction, TransactionOptions};
+use ledgerstone::{
+    Durability, Environment, Error, IndexDef, IndexKeys, Isolation, Locking, Options, Transaction, TransactionOptions,
+};
 use ledgerstone_disk::SimDisk;
 
 fn open() -> Environment {
@@ -12,13 +14,11 @@ fn open() -> Environment {
 }
 
 fn open_with(version_store_bytes: u64) -> Environment {
-    Environment::options()
-        .cache_bytes(4 << 20)
-        .page_count_max(1 << 16)
-        .durability(Durability::Volatile)
-        .version_store_bytes(version_store_bytes)
-        .open_on(Arc::new(SimDisk::new()))
-        .unwrap()
+    options().version_store_bytes(version_store_bytes).open_on(Arc::new(SimDisk::new())).unwrap()
+}
+
+fn options() -> Options {
+    Environment::options().cache_bytes(4 << 20).page_count_max(1 << 16).durability(Durability::Volatile)
 }
 
 fn begin(env: &Environment, isolation: Isolation) -> Transaction {
@@ -355,6 +355,44 @@ fn of_two_snapshot_transactions_that_change_a_record_the_first_to_commit_wins() 
 }
 
 #[test]
+fn a_range_delete_at_a_snapshot_is_refused_if_others_have_changed_the_range_since() {
+    let by_value = IndexDef::new("by value", IndexKeys::Bytes { from: 0, to: None });
+    for (locking, is_indexed) in [Locking::Hierarchical, Locking::Pages].map(|l| [(l, false), (l, true)]).concat() {
+        let env = options().locking(locking).open_on(Arc::new(SimDisk::new())).unwrap();
+        (0..40u32).for_each(|n| put(&env, &number(n), b"old"));
+        if is_indexed {
+            env.transact(|txn| txn.create_index("t", &by_value)).unwrap();
+        }
+        let range = |from: u32, to: u32| (Bound::Included(number(from)), Bound::Excluded(number(to)));
+        type Change = fn(&Environment);
+        let changes: [Change; 3] = [
+            |env| delete(env, &number(3)),
+            |env| put(env, &number(13), b"new"),
+            |env| put(env, b"\0\0\0\x17+", b"more"),
+        ];
+        for (change, first) in changes.into_iter().zip([0, 10, 20]) {
+            let txn = begin(&env, Isolation::Snapshot);
+            let t = txn.bytes("t").unwrap();
+            change(&env);
+            let (from, to) = range(first, first + 10);
+            let wrote = t.delete_range((from.as_ref().map(|k| &k[..]), to.as_ref().map(|k| &k[..])));
+            assert!(
+                matches!(wrote, Err(Error::SnapshotConflict { .. })),
+                "{locking:?} {is_indexed} {first}: {wrote:?}"
+            );
+        }
+        // What was deleted before the snapshot, and what it has deleted itself, is no conflict.
+        let txn = begin(&env, Isolation::Snapshot);
+        let t = txn.bytes("t").unwrap();
+        t.delete(&number(35)).unwrap();
+        assert_eq!(t.delete_range(..).unwrap(), 39);
+        txn.commit().unwrap();
+        assert_eq!(all(&env.snapshot().unwrap()), []);
+        assert!(env.verify(&mut |_| {}).unwrap().problems.is_empty());
+    }
+}
+
+#[test]
 fn transact_runs_a_snapshot_transaction_again_after_a_conflict() {
     let env = open();
     put(&env, b"n", &0u64.to_le_bytes());
@@ -461,6 +499,60 @@ fn a_snapshot_writer_does_not_write_into_a_table_that_was_dropped() {
     }
     drop(txn);
     assert_eq!(all(&env.snapshot().unwrap()), [(b"other".to_vec(), b"2".to_vec())]);
+}
+
+#[test]
+fn who_writes_into_a_dropped_table_is_told_whose_work_that_was() {
+    let env = open();
+    for is_known in [false, true] {
+        put(&env, b"k", b"1");
+        if is_known {
+            put(&env, b"k", b"2"); // It has been opened by others before.
+        }
+        let txn = begin(&env, Isolation::Snapshot);
+        let t = txn.bytes("t").unwrap();
+        env.transact(|txn| txn.drop_table("t")).unwrap();
+        assert!(matches!(t.put(b"k", b"3"), Err(Error::SnapshotConflict { .. })), "known: {is_known}");
+        assert!(matches!(t.delete_range(..), Err(Error::SnapshotConflict { .. })));
+        assert!(t.get(b"k").unwrap().is_some(), "it is as it was when the snapshot was taken");
+    }
+    put(&env, b"k", b"1");
+    let txn = begin(&env, Isolation::Snapshot);
+    let t = txn.bytes("t").unwrap();
+    txn.drop_table("t").unwrap();
+    let wrote = t.put(b"k", b"3");
+    assert!(matches!(wrote, Err(Error::NoSuchTable(_))), "its own drop: {wrote:?}");
+    let savepoint = txn.savepoint().unwrap();
+    let u = txn.create_table("u").unwrap();
+    txn.rollback_to(savepoint).unwrap();
+    assert!(matches!(u.put(b"k", b"3"), Err(Error::NoSuchTable(_))), "its own table, taken back");
+}
+
+#[test]
+fn handles_from_before_a_change_of_the_table_by_the_same_transaction_write_nothing() {
+    for isolation in Isolation::ALL {
+        let env = open();
+        put(&env, b"k", b"1");
+        // Nobody but this transaction knows the table.
+        let txn = begin(&env, isolation);
+        let t = txn.bytes("t").unwrap();
+        t.put(b"before", b"1").unwrap();
+        if isolation != Isolation::Snapshot {
+            txn.create_index("t", &IndexDef::new("by value", IndexKeys::Bytes { from: 0, to: None })).unwrap();
+            let wrote = t.put(b"between", b"2");
+            assert!(wrote.is_err(), "{isolation}: it does not know the index: {wrote:?}");
+        }
+        txn.rename_table("t", "u").unwrap();
+        let u = txn.bytes("u").unwrap();
+        u.put(b"after", b"3").unwrap();
+        let wrote = t.put(b"under the old name", b"4");
+        assert!(matches!(wrote, Err(Error::NoSuchTable(_))), "{isolation}: {wrote:?}");
+        txn.commit().unwrap();
+        let snapshot = env.snapshot().unwrap();
+        let keys = snapshot.bytes("u").unwrap().range(..).unwrap().map(|row| row.unwrap().0);
+        assert_eq!(keys.collect::<Vec<_>>(), [&b"after"[..], b"before", b"k"], "{isolation}");
+        assert!(env.verify(&mut |_| {}).unwrap().problems.is_empty(), "{isolation}");
+    }
 }
 
 #[test]

@@ -554,8 +554,7 @@ fn isolation(random: &mut Random, flavour: Flavour, writes: bool) -> Isolation {
 }
 
 /// Whether a transaction of this level may do the step. Structures of users and new indexes want locks. What tables there are is
-/// serializable at every level, and a range delete at a snapshot passes over what others have deleted since: the judge has no
-/// model of these at the lower levels.
+/// serializable at every level: the judge has no model of that at the lower levels.
 fn is_for(isolation: Isolation, step: &Step) -> bool {
     match step {
         Step::Count { .. } | Step::Total(..) | Step::Tally(_) | Step::CreateList(_) | Step::DropList(_) => {
@@ -564,7 +563,6 @@ fn is_for(isolation: Isolation, step: &Step) -> bool {
         Step::Create(_) | Step::Drop(_) | Step::Rename(..) | Step::Load(..) | Step::Reindex(_) => {
             isolation == Isolation::Serializable
         }
-        Step::ClearRange(..) => isolation != Isolation::Snapshot,
         _ => true,
     }
 }

@@ -4,6 +4,8 @@
 //!     is a ghost of this transaction, and every gap of the range is locked against new ones.
 //! Y2. Records are deleted leaf by leaf, each leaf under one latch: one descent a leaf, one small record of the log a record,
 //!     which the rollback takes back by its key.
+//! Y3. With a snapshot, the first committer wins: the call is refused if another has put, changed or deleted a record of the range since
+//!     (C9 in `scan.rs`). So what goes is what the snapshot shows.
 
 use std::ops::Bound;
 
@@ -36,6 +38,7 @@ impl Tree {
                 keys.push(key.to_vec());
             }
             if keys.is_empty() {
+                self.check_snapshot(txn)?;
                 return Ok(count);
             }
             if planted::is_on(Bug::RangeDeleteStopsEarly) {
@@ -78,7 +81,13 @@ impl Tree {
                 count += 1;
             }
         }
+        self.check_snapshot(txn)?;
         Ok(count)
+    }
+
+    /// Y3: a ghost that was purged tells nothing; but it was purged only after its images were dropped.
+    fn check_snapshot(&self, txn: &Txn) -> Result<(), TreeError> {
+        Ok(txn.snapshot().map_or(Ok(()), |at| self.engine.versions.check(at))?)
     }
 
     /// Deletes records whose keys are locked exclusively, in rising order (Y2).

@@ -17,6 +17,8 @@
 //!     good, whatever becomes of the leaf, but for what this transaction itself changes (as C4).
 //! C8. Forwards, the next leaf begins where the one before ended, if that one has not changed; backwards, below it. Otherwise a
 //!     write of one of them was lost, and the scan could go in circles for ever.
+//! C9. A scan for a change reads what is there now. A ghost in it may be a record that the transaction's snapshot still shows: then
+//!     another was the first to commit a change of it.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -218,7 +220,12 @@ impl Scan {
                     Some(header) => header & BLOB != 0,
                     None => continue,
                 },
-                None if record.is_ghost() => continue,
+                None if record.is_ghost() => {
+                    if self.key_mode == Mode::X {
+                        self.tree.check_first(txn, &self.key)?; // C9
+                    }
+                    continue;
+                }
                 None => record.is_blob(),
             };
             if is_blob && self.reads_blobs {

@@ -439,7 +439,7 @@ impl Tree {
     }
 
     #[inline]
-    fn check_first(&self, txn: &mut Txn, key: &[u8]) -> Result<(), TreeError> {
+    pub(super) fn check_first(&self, txn: &mut Txn, key: &[u8]) -> Result<(), TreeError> {
         if txn.snapshot().is_some() {
             txn.check_first(self.root, key)?;
         }
