@@ -33,7 +33,7 @@ pub struct GatesArgs {
 #[derive(Clone, Debug, Serialize)]
 pub struct Gate {
     /// What is promised.
-    pub name: &'static str,
+    pub name: String,
     /// The command that measures it.
     pub command: String,
     /// What was measured.
@@ -133,7 +133,7 @@ impl All<'_> {
     #[allow(clippy::too_many_arguments)]
     fn gate(
         &mut self,
-        name: &'static str,
+        name: &str,
         command: &str,
         figure: f64,
         is_floor: bool,
@@ -141,7 +141,7 @@ impl All<'_> {
         unit: &'static str,
         made_of: String,
     ) {
-        let gate = Gate { name, command: command.to_owned(), figure, target, unit, made_of, is_floor };
+        let gate = Gate { name: name.to_owned(), command: command.to_owned(), figure, target, unit, made_of, is_floor };
         (self.say)(&gate.to_string());
         self.gates.push(gate);
     }
@@ -254,49 +254,43 @@ impl All<'_> {
     }
 
     fn snapshots(&mut self) {
-        let seconds = self.args.seconds;
-        let records = self.args.records;
-        let Some((command, report)) = self.measure(&format!("snapshots --records {records} --seconds {seconds}"))
-        else {
-            return;
-        };
-        let made_of = |beside: &str, alone: &str, unit: &str| {
+        self.snapshots_beside("sync", "durable commits");
+        self.snapshots_beside("volatile", "commits that wait for nothing");
+    }
+
+    /// Readers and writers beside each other, by what the commits wait for.
+    fn snapshots_beside(&mut self, durability: &str, commits: &str) {
+        let (seconds, records) = (self.args.seconds, self.args.records);
+        let line = format!("snapshots --records {records} --seconds {seconds} --durability {durability}");
+        let Some((command, report)) = self.measure(&line) else { return };
+        for (who, beside, alone, ratio, unit) in [
+            (
+                "snapshot readers",
+                "snapshot reader beside a writer",
+                "snapshot reader beside a busy thread",
+                "  of its speed",
+                "records/s",
+            ),
+            (
+                "snapshot look-ups",
+                "snapshot look-ups beside a writer",
+                "snapshot look-ups beside a busy thread",
+                "  of their speed",
+                "records/s",
+            ),
+            (
+                "writers beside a snapshot reader",
+                "writer beside a snapshot reader",
+                "writer beside a busy thread",
+                "  of the writer's speed beside",
+                "transactions/s",
+            ),
+        ] {
             let rate = |name| number(figure(&report, name).round());
-            format!("{} / {} {unit}, medians", rate(beside), rate(alone))
-        };
-        let readers = made_of("snapshot reader beside a writer", "snapshot reader beside a busy thread", "records/s");
-        let writers = made_of("writer beside a snapshot reader", "writer beside a busy thread", "transactions/s");
-        let look_ups =
-            made_of("snapshot look-ups beside a writer", "snapshot look-ups beside a busy thread", "records/s");
-        let look_up = figure(&report, "  of their speed");
-        let (reader, writer) = (figure(&report, "  of its speed"), figure(&report, "  of the writer's speed beside"));
-        self.gate(
-            "snapshot readers beside a writer, of their speed beside a busy thread",
-            &command,
-            reader,
-            true,
-            80.0,
-            "%",
-            readers,
-        );
-        self.gate(
-            "snapshot look-ups beside a writer, of their speed beside a busy thread",
-            &command,
-            look_up,
-            true,
-            80.0,
-            "%",
-            look_ups,
-        );
-        self.gate(
-            "writers beside a snapshot reader, of their speed beside a busy thread",
-            &command,
-            writer,
-            true,
-            80.0,
-            "%",
-            writers,
-        );
+            let made_of = format!("{} / {} {unit}, medians", rate(beside), rate(alone));
+            let name = format!("{who}, {commits}, of their speed beside a busy thread");
+            self.gate(&name, &command, figure(&report, ratio), true, 80.0, "%", made_of);
+        }
     }
 
     fn memory(&mut self) {
@@ -466,7 +460,7 @@ mod tests {
     #[test]
     fn a_floor_and_a_ceiling_are_met_from_their_own_side() {
         let gate = |figure, is_floor| Gate {
-            name: "x",
+            name: "x".into(),
             command: String::new(),
             figure,
             target: 10.0,

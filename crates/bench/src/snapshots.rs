@@ -1,7 +1,7 @@
 //! Snapshot readers beside writers: what each costs the other.
 //!
 //! A reader opens a snapshot, reads all of a table in order, and begins again; one that looks up opens a snapshot for a thousand random
-//! records. A writer changes random records of the same table, one transaction each, without waiting for the device. Each is
+//! records. A writer changes random records of the same table, one transaction each; unless it is told to, it does not wait for the device. Each is
 //! measured beside a thread that is busy and does not touch the store, and then a reader and the writer beside each other; five
 //! measurements a round, many short rounds, so that whatever else happens to the machine happens to all of them. The figures are medians
 //! of the rounds.
@@ -30,6 +30,9 @@ pub struct SnapshotsArgs {
     /// Memory of the version store: bytes, or with K, M or G.
     #[arg(long, value_name = "BYTES", default_value = "16M", value_parser = crate::parse_bytes)]
     pub version_store: u64,
+    /// What a writer's commit waits for: nothing, which makes for the most changes, or the device.
+    #[arg(long, value_enum, default_value_t = crate::Durability::Volatile)]
+    pub durability: crate::Durability,
     /// Rounds of five measurements.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub rounds: u64,
@@ -75,7 +78,7 @@ pub fn run(args: &SnapshotsArgs, progress: &mut dyn FnMut(&str, u64, u64)) -> an
     let mut rates: [[Vec<f64>; 2]; 5] = Default::default();
     for round in 0..=args.rounds {
         for (rates, (first, second)) in rates.iter_mut().zip(PAIRS) {
-            let (a, b) = side_by_side(&env, args.records, round, first, second, each)?;
+            let (a, b) = side_by_side(&env, args, round, (first, second), each)?;
             // The first round warms up.
             if round > 0 {
                 rates[0].push(a);
@@ -117,16 +120,15 @@ pub fn run(args: &SnapshotsArgs, progress: &mut dyn FnMut(&str, u64, u64)) -> an
 /// Two threads for so long: what each did, a second.
 fn side_by_side(
     env: &Environment,
-    records: u64,
+    args: &SnapshotsArgs,
     seed: u64,
-    first: Work,
-    second: Work,
+    (first, second): (Work, Work),
     time: Duration,
 ) -> anyhow::Result<(f64, f64)> {
     let stop = AtomicBool::new(false);
     let (a, b) = std::thread::scope(|scope| {
-        let other = scope.spawn(|| work(env, records, seed + 1, second, &stop));
-        let own = scope.spawn(|| work(env, records, seed + 1_000_001, first, &stop));
+        let other = scope.spawn(|| work(env, args, seed + 1, second, &stop));
+        let own = scope.spawn(|| work(env, args, seed + 1_000_001, first, &stop));
         std::thread::sleep(time);
         stop.store(true, Relaxed); // Nothing is handed over with it.
         let join = |thread: std::thread::ScopedJoinHandle<'_, Result<f64, Error>>| {
@@ -137,7 +139,7 @@ fn side_by_side(
     Ok((a?, b?))
 }
 
-fn work(env: &Environment, records: u64, seed: u64, work: Work, stop: &AtomicBool) -> Result<f64, Error> {
+fn work(env: &Environment, args: &SnapshotsArgs, seed: u64, work: Work, stop: &AtomicBool) -> Result<f64, Error> {
     let began = Instant::now();
     let mut count = 0u64;
     let mut random = Random::new(seed);
@@ -148,8 +150,8 @@ fn work(env: &Environment, records: u64, seed: u64, work: Work, stop: &AtomicBoo
                 u64::from(std::hint::black_box(sum) != 1)
             }
             Work::Reader => read_all(env, stop)?,
-            Work::LookUp => look_up(env, records, &mut random)?,
-            Work::Writer => write_one(env, random.below(records), &mut random)?,
+            Work::LookUp => look_up(env, args.records, &mut random)?,
+            Work::Writer => write_one(env, args, &mut random)?,
         };
     }
     Ok(count as f64 / began.elapsed().as_secs_f64())
@@ -192,8 +194,9 @@ fn look_up(env: &Environment, records: u64, random: &mut Random) -> Result<u64, 
     Ok(LOOK_UPS)
 }
 
-fn write_one(env: &Environment, number: u64, random: &mut Random) -> Result<u64, Error> {
-    let options = TransactionOptions { durability: Some(Durability::Volatile), ..TransactionOptions::default() };
+fn write_one(env: &Environment, args: &SnapshotsArgs, random: &mut Random) -> Result<u64, Error> {
+    let number = random.below(args.records);
+    let options = TransactionOptions { durability: Some(args.durability.into()), ..TransactionOptions::default() };
     env.transact_with(options, |txn| {
         txn.bytes(TABLE)?.modify(&number.to_be_bytes(), |value| {
             let mut value = value.to_vec();
