@@ -28,6 +28,9 @@ pub fn open(protocol: Protocol, rules: Rules, nand: &mut MemoryNand) -> Result<A
     AnyStore::open(nand, Config { ftl, rules, buffer_pages: 6, checkpoint_pages: 8, ..Config::new(protocol) })
 }
 
+/// A store whose device outlives it.
+type Tried<'a> = AnyStore<&'a mut MemoryNand>;
+
 /// What a campaign did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Report {
@@ -103,8 +106,14 @@ pub fn round(protocol: Protocol, rules: Rules, seed: u64, report: &mut Report) -
         MemoryNand::new(geometry, Timing::paper(), Content::Fingerprint).map_err(|e| broken(e.to_string()))?;
     let mut model = Model::default();
     for _ in 0..6 {
-        run_until_cut(protocol, rules, &mut nand, &mut rng, &mut model, report).map_err(broken)?;
-        recover(protocol, rules, &mut nand, &mut rng, &mut model, report).map_err(broken)?;
+        run_until_cut(protocol, rules, &mut nand, 300, &mut rng, report, |store, rng, report| {
+            let pages = u64::from(store.page_count().min(24));
+            step(store, rng, &mut model, pages, report)
+        })
+        .map_err(broken)?;
+        model.running.clear();
+        recover(protocol, rules, &mut nand, 12, &mut rng, report, |store, report| compare(store, &mut model, report))
+            .map_err(broken)?;
     }
     Ok(())
 }
@@ -141,31 +150,7 @@ fn random_shape(rng: &mut Rng) -> CutShape {
     }
 }
 
-/// Random transactions until the power fails.
-fn run_until_cut(
-    protocol: Protocol,
-    rules: Rules,
-    nand: &mut MemoryNand,
-    rng: &mut Rng,
-    model: &mut Model,
-    report: &mut Report,
-) -> Result<(), String> {
-    nand.cancel_cut();
-    let mut store = open(protocol, rules, nand).map_err(|e| format!("opening: {e}"))?;
-    store.core_mut().nand.cut_power_after(rng.between(1, 300), random_shape(rng));
-    report.cuts += 1;
-    let pages = u64::from(store.page_count().min(24));
-    loop {
-        match step(&mut store, rng, model, pages, report) {
-            Ok(()) => {}
-            Err(FlashError::PowerCut) => break,
-            Err(error) => return Err(format!("an operation was refused: {error}")),
-        }
-    }
-    model.running.clear();
-    Ok(())
-}
-
+/// One step of one of the running transactions.
 fn step(
     store: &mut AnyStore<&mut MemoryNand>,
     rng: &mut Rng,
@@ -244,19 +229,20 @@ fn step(
     Ok(())
 }
 
-/// Restarts, perhaps with further cuts on the way, and compares; then restarts and compares again.
+/// Restarts, perhaps with further cuts on the way, each within so many operations, and compares; then restarts and compares again.
 fn recover(
     protocol: Protocol,
     rules: Rules,
     nand: &mut MemoryNand,
+    cut_within: u64,
     rng: &mut Rng,
-    model: &mut Model,
     report: &mut Report,
+    mut compare: impl FnMut(&mut Tried<'_>, &mut Report) -> Result<(), String>,
 ) -> Result<(), String> {
     for attempt in 0..4 {
         nand.restore_power();
         if attempt < 3 && rng.chance(400) {
-            nand.cut_power_after(rng.below(12), random_shape(rng));
+            nand.cut_power_after(rng.below(cut_within), random_shape(rng));
         }
         match open(protocol, rules, nand) {
             Ok(_) => break,
@@ -270,11 +256,34 @@ fn recover(
     for _ in 0..2 {
         nand.cancel_cut();
         let mut store = open(protocol, rules, nand).map_err(|e| format!("opening again: {e}"))?;
-        compare(&mut store, model, report)?;
+        compare(&mut store, report)?;
         drop(store);
         nand.restore_power();
     }
     Ok(())
+}
+
+/// Opens the store and takes steps until the power fails, within so many operations.
+fn run_until_cut(
+    protocol: Protocol,
+    rules: Rules,
+    nand: &mut MemoryNand,
+    cut_within: u64,
+    rng: &mut Rng,
+    report: &mut Report,
+    mut step: impl FnMut(&mut Tried<'_>, &mut Rng, &mut Report) -> Result<()>,
+) -> Result<(), String> {
+    nand.cancel_cut();
+    let mut store = open(protocol, rules, nand).map_err(|e| format!("opening: {e}"))?;
+    store.core_mut().nand.cut_power_after(rng.between(1, cut_within), random_shape(rng));
+    report.cuts += 1;
+    loop {
+        match step(&mut store, rng, report) {
+            Ok(()) => {}
+            Err(FlashError::PowerCut) => return Ok(()),
+            Err(error) => return Err(format!("an operation was refused: {error}")),
+        }
+    }
 }
 
 fn compare(store: &mut AnyStore<&mut MemoryNand>, model: &mut Model, report: &mut Report) -> Result<(), String> {

@@ -187,14 +187,14 @@ impl Experiment {
     /// Everything as a table in Markdown.
     pub fn table(&self) -> String {
         let mut text = format!(
-            "| {} | protocol | committed/s | execution ms | commit ms | restarts | collection share | collection ms/commit | copied/block | late | pages written | flags moved | log pages | kept pages | recovery ms | tables MB | pages read | busy | chip op/s |\n",
+            "| {} | protocol | committed/s | execution ms | commit ms | restarts | collection share | collection ms/commit | copied/block | late | pages written | flags moved | log pages | log MB | kept pages | recovery ms | tables MB | pages read | busy | chip op/s |\n",
             self.axis
         );
-        text.push_str(&"| --- ".repeat(19));
+        text.push_str(&"| --- ".repeat(20));
         text.push_str("|\n");
         for (x, protocol, m) in &self.runs {
             text.push_str(&format!(
-                "| {x} | {} | {:.1} | {:.2} | {:.2} | {:.3} | {:.3} | {:.3} | {:.2} | {:.2} | {} | {} | {} | {} | {:.1} | {:.2} | {} | {:.2} | {:.1} M |\n",
+                "| {x} | {} | {:.1} | {:.2} | {:.2} | {:.3} | {:.3} | {:.3} | {:.2} | {:.2} | {} | {} | {} | {:.2} | {} | {:.1} | {:.2} | {} | {:.2} | {:.1} M |\n",
                 protocol.name(),
                 m.throughput(),
                 m.execution_ms,
@@ -207,6 +207,7 @@ impl Experiment {
                 m.pages_written,
                 m.flags_moved,
                 m.log_pages,
+                m.log_bytes as f64 / 1e6,
                 m.kept_pages,
                 m.recovery_ms,
                 m.table_bytes as f64 / 1e6,

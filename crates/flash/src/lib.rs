@@ -27,6 +27,7 @@
 
 mod buffer;
 pub mod campaign;
+mod checkpoint;
 pub mod cyclic;
 pub mod demo;
 pub mod error;

@@ -153,6 +153,8 @@ pub(crate) struct Log {
     pub next_number: u32,
     /// Pages written since the store was opened.
     pub pages_written: u64,
+    /// Bytes of the records in them.
+    pub bytes_written: u64,
     pub pages_since_checkpoint: u32,
 }
 
@@ -263,6 +265,7 @@ pub(crate) fn force<N: Nand, P: Protocol<N> + AsMut<Log>>(core: &mut Core<N>, ow
         log.pages.push_back(LogPage { number, pba, last_lsn });
         let written: usize = log.tail.drain(..count).map(|record| record.bytes.len()).sum();
         log.tail_bytes -= written;
+        log.bytes_written += written as u64;
     }
     Ok(())
 }

@@ -207,6 +207,15 @@ impl<N: Nand> AnyStore<N> {
         }
     }
 
+    /// Bytes of the records in these pages.
+    pub fn log_bytes(&self) -> u64 {
+        match self {
+            Self::Wal(store) => store.log_bytes(),
+            Self::Extended(store) => store.log_bytes(),
+            Self::Flag(_) | Self::Cyclic(_) => 0,
+        }
+    }
+
     /// Collects one block now, whether space is short or not: experiments use it.
     ///
     /// # Errors

@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-use super::{Broken, Report, open, random_shape};
+use super::{Broken, Report, recover, run_until_cut};
 use crate::error::{FlashError, Result};
 use crate::nand::memory::{Content, MemoryNand};
 use crate::nand::{Geometry, Nand, Timing};
@@ -41,31 +41,16 @@ pub fn round(protocol: Protocol, seed: u64, report: &mut Report) -> std::result:
     let mut nand = nand.map_err(|e| broken(e.to_string()))?;
     let mut model = Model::default();
     for _ in 0..6 {
-        run_until_cut(protocol, &mut nand, &mut rng, &mut model, report).map_err(broken)?;
-        recover(protocol, &mut nand, &mut rng, &mut model, report).map_err(broken)?;
+        run_until_cut(protocol, Rules::corrected(), &mut nand, 200, &mut rng, report, |store, rng, report| {
+            step(protocol, store, rng, &mut model, report)
+        })
+        .map_err(broken)?;
+        model.running.clear();
+        recover(protocol, Rules::corrected(), &mut nand, 20, &mut rng, report, |store, report| {
+            compare(store, &mut model, report)
+        })
+        .map_err(broken)?;
     }
-    Ok(())
-}
-
-fn run_until_cut(
-    protocol: Protocol,
-    nand: &mut MemoryNand,
-    rng: &mut Rng,
-    model: &mut Model,
-    report: &mut Report,
-) -> std::result::Result<(), String> {
-    nand.cancel_cut();
-    let mut store = open(protocol, Rules::corrected(), nand).map_err(|e| format!("opening: {e}"))?;
-    store.core_mut().nand.cut_power_after(rng.between(1, 200), random_shape(rng));
-    report.cuts += 1;
-    loop {
-        match step(protocol, &mut store, rng, model, report) {
-            Ok(()) => {}
-            Err(FlashError::PowerCut) => break,
-            Err(error) => return Err(format!("an operation was refused: {error}")),
-        }
-    }
-    model.running.clear();
     Ok(())
 }
 
@@ -137,37 +122,6 @@ fn step(
             let blocks = u64::from(store.core().nand.geometry().blocks);
             store.collect_block(rng.below(blocks) as u32)?;
         }
-    }
-    Ok(())
-}
-
-fn recover(
-    protocol: Protocol,
-    nand: &mut MemoryNand,
-    rng: &mut Rng,
-    model: &mut Model,
-    report: &mut Report,
-) -> std::result::Result<(), String> {
-    for attempt in 0..4 {
-        nand.restore_power();
-        if attempt < 3 && rng.chance(400) {
-            nand.cut_power_after(rng.below(20), random_shape(rng));
-        }
-        match open(protocol, Rules::corrected(), nand) {
-            Ok(_) => break,
-            Err(FlashError::PowerCut) => {
-                report.cuts += 1;
-                report.cuts_in_recovery += 1;
-            }
-            Err(error) => return Err(format!("recovery was refused: {error}")),
-        }
-    }
-    for _ in 0..2 {
-        nand.cancel_cut();
-        let mut store = open(protocol, Rules::corrected(), nand).map_err(|e| format!("opening again: {e}"))?;
-        compare(&mut store, model, report)?;
-        drop(store);
-        nand.restore_power();
     }
     Ok(())
 }

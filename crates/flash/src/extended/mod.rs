@@ -24,6 +24,7 @@ mod slots;
 use slots::{Range, Shape, Slot};
 
 use crate::buffer::Buffer;
+use crate::checkpoint::{self, Checkpoints, Due};
 use crate::error::{FlashError, Result};
 use crate::flag::Mode;
 use crate::ftl::outcome::Outcomes;
@@ -156,8 +157,7 @@ pub struct ExtendedStore<N> {
     tables: Tables,
     buffer: Buffer<State>,
     holders: IntMap<Lba, Xid>,
-    /// Pages that the last checkpoint found changed, to be written out.
-    noted: Vec<Lba>,
+    checkpoints: Checkpoints,
     next_xid: Xid,
 }
 
@@ -196,6 +196,11 @@ impl<N: Nand> ExtendedStore<N> {
     /// Log pages written since the store was opened.
     pub fn log_pages(&self) -> u64 {
         self.tables.log.pages_written
+    }
+
+    /// Bytes of the records in them.
+    pub fn log_bytes(&self) -> u64 {
+        self.tables.log.bytes_written
     }
 
     /// Collects one block now, whether space is short or not: experiments use it.
@@ -392,15 +397,11 @@ impl<N: Nand> ExtendedStore<N> {
     }
 
     fn checkpoint_in_passing(&mut self) -> Result<()> {
-        if let Some(lba) = self.noted.pop() {
-            return self.write_back(lba);
+        match self.checkpoints.due(&self.tables.log) {
+            Some(Due::Page(lba)) => self.write_back(lba),
+            Some(Due::Checkpoint) => self.checkpoint(),
+            None => Ok(()),
         }
-        if self.tables.log.pages_since_checkpoint
-            >= self.tables.config.checkpoint_pages.min(self.core.reserve_pages() / 32)
-        {
-            self.checkpoint()?;
-        }
-        Ok(())
     }
 
     /// A fuzzy checkpoint (4.3): notes the changed pages, which are written out later, and where a restart would begin.
@@ -409,19 +410,8 @@ impl<N: Nand> ExtendedStore<N> {
     /// Those of the device.
     pub fn checkpoint(&mut self) -> Result<()> {
         let lsn = self.core.next_number();
-        let mut start = lsn;
-        for lba in self.buffer.lbas() {
-            if let Some(rec_lsn) = self.buffer.peek(lba).and_then(|frame| frame.state.rec_lsn) {
-                start = start.min(rec_lsn);
-                self.noted.push(lba);
-            }
-        }
-        let mark = LogRecord { other_lsn: start, ..LogRecord::mark(RecordKind::Checkpoint, 0, lsn) };
-        self.tables.log.append(&mark);
-        self.force()?;
-        self.tables.log.pages_since_checkpoint = 0;
-        self.tables.log.drop_before(&mut self.core, start);
-        Ok(())
+        let start = self.checkpoints.note(lsn, &mut self.buffer, |state| state.rec_lsn);
+        checkpoint::mark(&mut self.core, &mut self.tables, lsn, start)
     }
 }
 

@@ -9,6 +9,7 @@ use super::slots::{Shape, Slot};
 use super::{ExtendedConfig, ExtendedStore, Own, Tables};
 use crate::Xid;
 use crate::buffer::Buffer;
+use crate::checkpoint::Checkpoints;
 use crate::error::{FlashError, Result};
 use crate::flag::Mode;
 use crate::ftl::Core;
@@ -54,12 +55,13 @@ pub(super) fn open<N: Nand>(nand: N, config: ExtendedConfig) -> Result<ExtendedS
     // Only now is it certain what was committed: a log page that could not be read is gone for good. What follows writes versions that
     // are newer than the changes which such a page might have told of (E4).
     mounted.empty_blocks(&mut core, &mut tables)?;
+    let checkpoints = Checkpoints::new(config.checkpoint_pages, core.reserve_pages());
     let mut store = ExtendedStore {
         core,
         tables,
         buffer: Buffer::new(config.buffer_pages),
         holders: IntMap::default(),
-        noted: Vec::new(),
+        checkpoints,
         next_xid: highest + 1,
     };
     let had_work = !records.is_empty() || !settle.is_empty();
@@ -76,7 +78,7 @@ pub(super) fn open<N: Nand>(nand: N, config: ExtendedConfig) -> Result<ExtendedS
             store.write_back(lba)?;
         }
         store.checkpoint()?;
-        store.noted.clear();
+        store.checkpoints.is_over();
     }
     store.tables.outcomes.drop_all(&mut store.core);
     store.core.low = store.next_xid;

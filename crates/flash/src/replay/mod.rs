@@ -106,6 +106,8 @@ pub struct Measured {
     pub pages_written: u64,
     /// Log pages written (figure 17a).
     pub log_pages: u64,
+    /// Bytes of the records in them.
+    pub log_bytes: u64,
     /// Pages alive at the end beside one for each logical page: older versions, the log.
     pub kept_pages: u64,
     /// A restart at the end, one chip operation after the other, in milliseconds (figure 13b).
@@ -212,6 +214,7 @@ pub fn replay(setup: &Setup, trace: &Trace, progress: &mut dyn FnMut(u64, u64)) 
         flags_moved: end.ftl.flags_moved - start.ftl.flags_moved,
         pages_written: end.ftl.pages_written - start.ftl.pages_written,
         log_pages: end.log_pages - start.log_pages,
+        log_bytes: end.log_bytes - start.log_bytes,
         kept_pages,
         recovery_ms,
         table_bytes,
@@ -249,6 +252,7 @@ struct Mark {
     totals: Totals,
     ftl: FtlStats,
     log_pages: u64,
+    log_bytes: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -305,8 +309,9 @@ impl<'a> Run<'a> {
 
     fn mark(&self) -> Mark {
         let core = self.pages.store.core();
-        let (busy_ns, log_pages) = (core.nand.stats().busy_ns, self.pages.store.log_pages());
-        Mark { now_ns: self.latest_ns, busy_ns, totals: self.totals, ftl: core.stats, log_pages }
+        let (store, busy_ns) = (&self.pages.store, core.nand.stats().busy_ns);
+        let (log_pages, log_bytes) = (store.log_pages(), store.log_bytes());
+        Mark { now_ns: self.latest_ns, busy_ns, totals: self.totals, ftl: core.stats, log_pages, log_bytes }
     }
 
     /// One step of the client whose time is earliest.

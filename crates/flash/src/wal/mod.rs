@@ -14,6 +14,7 @@
 mod recover;
 
 use crate::buffer::Buffer;
+use crate::checkpoint::{self, Checkpoints, Due};
 use crate::error::{FlashError, Result};
 use crate::ftl::collect::make_room;
 use crate::ftl::spare::{Kind, Meta};
@@ -108,12 +109,11 @@ impl<N: Nand> Protocol<N> for Owner {
 pub struct WalStore<N> {
     core: Core<N>,
     owner: Owner,
-    config: WalConfig,
     buffer: Buffer<Change>,
     txns: IntMap<Xid, Txn>,
     holders: IntMap<Lba, Xid>,
-    /// Pages that the last checkpoint found changed, to be written out (W5).
-    noted: Vec<Lba>,
+    /// W5.
+    checkpoints: Checkpoints,
     next_xid: Xid,
 }
 
@@ -150,6 +150,11 @@ impl<N: Nand> WalStore<N> {
     /// Log pages written since the store was opened.
     pub fn log_pages(&self) -> u64 {
         self.owner.log.pages_written
+    }
+
+    /// Bytes of the records in them.
+    pub fn log_bytes(&self) -> u64 {
+        self.owner.log.bytes_written
     }
 
     /// Collects one block now, whether space is short or not: experiments use it.
@@ -284,13 +289,11 @@ impl<N: Nand> WalStore<N> {
 
     /// W5, and a step of what the last one left to do.
     fn checkpoint_in_passing(&mut self) -> Result<()> {
-        if let Some(lba) = self.noted.pop() {
-            return self.write_back(lba);
+        match self.checkpoints.due(&self.owner.log) {
+            Some(Due::Page(lba)) => self.write_back(lba),
+            Some(Due::Checkpoint) => self.checkpoint(),
+            None => Ok(()),
         }
-        if self.owner.log.pages_since_checkpoint >= self.config.checkpoint_pages.min(self.core.reserve_pages() / 32) {
-            self.checkpoint()?;
-        }
-        Ok(())
     }
 
     /// Notes in the log where a restart would begin, and drops the log before.
@@ -299,22 +302,11 @@ impl<N: Nand> WalStore<N> {
     /// Those of the device.
     pub fn checkpoint(&mut self) -> Result<()> {
         let lsn = self.core.next_number();
-        let mut start = lsn;
-        for lba in self.buffer.lbas() {
-            if let Some(rec_lsn) = self.buffer.peek(lba).and_then(|f| f.state.rec_lsn) {
-                start = start.min(rec_lsn);
-                self.noted.push(lba);
-            }
-        }
+        let mut start = self.checkpoints.note(lsn, &mut self.buffer, |state| state.rec_lsn);
         for txn in self.txns.values().filter(|t| t.first_lsn != 0) {
             start = start.min(txn.first_lsn);
         }
-        let mark = LogRecord { other_lsn: start, ..LogRecord::mark(RecordKind::Checkpoint, 0, lsn) };
-        self.owner.log.append(&mark);
-        self.force()?;
-        self.owner.log.pages_since_checkpoint = 0;
-        self.owner.log.drop_before(&mut self.core, start);
-        Ok(())
+        checkpoint::mark(&mut self.core, &mut self.owner, lsn, start)
     }
 
     /// Takes changes back, the last first; each leaves a compensation record.

@@ -6,6 +6,7 @@
 use super::{Owner, Undo, WalConfig, WalStore};
 use crate::Xid;
 use crate::buffer::Buffer;
+use crate::checkpoint::Checkpoints;
 use crate::error::Result;
 use crate::ftl::mount::{finish, mount};
 use crate::ftl::spare::Kind;
@@ -32,14 +33,14 @@ pub(super) fn open<N: Nand>(nand: N, config: WalConfig) -> Result<WalStore<N>> {
     }
     let records = owner.log.read(&mut core, &mounted)?;
     let next_xid = records.iter().map(|r| r.xid).max().unwrap_or(0) + 1;
+    let checkpoints = Checkpoints::new(config.checkpoint_pages, core.reserve_pages());
     let mut store = WalStore {
         core,
         owner,
-        config,
         buffer: Buffer::new(config.buffer_pages),
         txns: IntMap::default(),
         holders: IntMap::default(),
-        noted: Vec::new(),
+        checkpoints,
         next_xid,
     };
     let had_log = !records.is_empty();
@@ -53,7 +54,7 @@ pub(super) fn open<N: Nand>(nand: N, config: WalConfig) -> Result<WalStore<N>> {
             store.write_back(lba)?;
         }
         store.checkpoint()?;
-        store.noted.clear();
+        store.checkpoints.is_over();
     }
     mounted.empty_blocks(&mut store.core, &mut store.owner)?;
     finish(&mut store.core, &mut store.owner)?;
