@@ -299,6 +299,34 @@ fn what_is_dumped_loads_into_berkeley_db_and_comes_back() {
     }
 }
 
+/// Only where Berkeley DB's tools are installed.
+#[test]
+fn to_berkeley_db_indexes_are_a_database_like_the_others_and_they_come_back() {
+    let env = with(&table("people", (0..30u64).map(|n| (key(n), [b'a' + n as u8 % 7, b'!']))));
+    let first = IndexDef::new("first", IndexKeys::Bytes { from: 0, to: Some(1) });
+    env.transact(|txn| txn.create_index("people", &first)).unwrap();
+    for format in [DumpFormat::ByteValue, DumpFormat::Print] {
+        let text = String::from_utf8(dump(&env, &DumpOptions::default().format(format))).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("x.db");
+        if berkeley("load", &[], &file, &text).is_none() {
+            println!("Berkeley DB's tools are not installed (package db5.3-util): nothing was tested");
+            return;
+        }
+        assert_eq!(berkeley("dump", &["-l"], &file, "").unwrap(), "ledgerstone.indexes\npeople\n");
+        let records = berkeley("dump", &["-p", "-s", "people"], &file, "").unwrap();
+        assert!(records.contains("HEADER=END\n \\00\\00\\00\\00\\00\\00\\00\\00\n a!\n"), "{records}");
+        assert!(!records.contains("first"), "{records}");
+        // It dumps them in the order of their names: the definitions before the table that they are about.
+        let text = berkeley("dump", &[], &file, "").unwrap();
+        let again = open(&SimDisk::new()).unwrap();
+        let report = load(&again, text.as_bytes(), &LoadOptions::default()).unwrap();
+        assert_eq!((report.tables, report.indexes), (vec!["people".to_string()], vec!["people.first".to_string()]));
+        let txn = again.begin().unwrap();
+        assert_eq!(txn.bytes("people").unwrap().index("first").unwrap().lookup(b"c").unwrap().count(), 4);
+    }
+}
+
 #[test]
 fn indexes_come_back_with_their_records() {
     let env = open(&SimDisk::new()).unwrap();

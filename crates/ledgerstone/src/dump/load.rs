@@ -90,10 +90,15 @@ impl Environment {
     ) -> Result<LoadReport, Error> {
         let mut reader = DumpReader::new(from);
         let mut report = LoadReport::default();
+        // Behind the tables in a dump of ours, by its name in one that has been through Berkeley DB: made when the records are in.
+        let mut indexes = Vec::new();
         while let Some(item) = reader.next()? {
             let DumpItem::Database(header) = item else { continue };
             if header.database.as_deref() == Some(INDEXES) {
-                self.load_indexes(&mut reader, &header, &mut report)?;
+                while let Some(DumpItem::Record { key, value }) = reader.next()? {
+                    let index = read_index(&key, &value);
+                    indexes.push(index.ok_or_else(|| bad(header.line, "no definitions of indexes"))?);
+                }
                 continue;
             }
             let table = match (&header.database, &options.table) {
@@ -112,24 +117,18 @@ impl Environment {
             self.transact(|txn| txn.bytes_or_create(&table).map(drop))?;
             self.load_records(&mut reader, &header, &table, options, &mut report, progress)?;
         }
+        self.load_indexes(&indexes, &mut report)?;
         Ok(report)
     }
 
-    /// Makes the indexes that the dump says the tables had. They come behind the records.
-    fn load_indexes(
-        &self,
-        reader: &mut DumpReader<&mut dyn BufRead>,
-        header: &DumpHeader,
-        report: &mut LoadReport,
-    ) -> Result<(), Error> {
-        while let Some(DumpItem::Record { key, value }) = reader.next()? {
-            let (table, index) =
-                read_index(&key, &value).ok_or_else(|| bad(header.line, "no definitions of indexes"))?;
+    /// Makes the indexes that the dump says the tables had.
+    fn load_indexes(&self, indexes: &[(String, IndexDef)], report: &mut LoadReport) -> Result<(), Error> {
+        for (table, index) in indexes {
             let is_made = self.transact(|txn| {
-                if txn.bytes(&table)?.indexes().contains(&index) {
+                if txn.bytes(table)?.indexes().contains(index) {
                     return Ok(None);
                 }
-                match txn.create_index(&table, &index) {
+                match txn.create_index(table, index) {
                     Ok(()) => Ok(Some(true)),
                     Err(Error::NoIndexExtractor { .. }) => Ok(Some(false)),
                     Err(error) => Err(error),
