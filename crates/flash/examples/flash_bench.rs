@@ -1,6 +1,6 @@
 //! `make flash-bench`: the paper's figures from a TPC-C trace; tables in Markdown, and drawings.
 //!
-//! `cargo run --release -p ledgerstone-flash --example flash_bench -- small|medium|full [all|plain|comparison|aborts|max-c|sizes|buffers|write-through|choices] [DIR]`
+//! `cargo run --release -p ledgerstone-flash --example flash_bench -- small|medium|full [all|plain|comparison|aborts|rollbacks|max-c|sizes|buffers|write-through|choices] [DIR]`
 
 use std::path::Path;
 use std::time::Instant;
@@ -19,12 +19,21 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         Some("plain") => Vec::new(),
         Some("comparison") => vec![Figure::Comparison],
         Some("aborts") => vec![Figure::Aborts],
+        Some("rollbacks") => vec![Figure::Rollbacks],
         Some("max-c") => vec![Figure::MaxC],
         Some("sizes") => vec![Figure::Sizes],
         Some("buffers") => vec![Figure::Buffers],
         Some("write-through") => vec![Figure::WriteThrough],
         _ => {
-            vec![Figure::Comparison, Figure::Aborts, Figure::MaxC, Figure::Sizes, Figure::Buffers, Figure::WriteThrough]
+            vec![
+                Figure::Comparison,
+                Figure::Aborts,
+                Figure::Rollbacks,
+                Figure::MaxC,
+                Figure::Sizes,
+                Figure::Buffers,
+                Figure::WriteThrough,
+            ]
         }
     };
     if argument(1) == Some("choices") {

@@ -231,6 +231,8 @@ pub enum Figure {
     Comparison,
     /// The basic protocols over the share of aborted transactions, every change written at once: 14.
     Aborts,
+    /// The extended protocols and WAL over the share of aborted transactions: not in the paper; how much of 16 are rollbacks.
+    Rollbacks,
     /// The extended protocols over `max_c`: 15.
     MaxC,
     /// Transactions that change at most 10 pages (0) beside longer ones (1): 18.
@@ -267,7 +269,7 @@ impl Figure {
     /// Those of [`replay`].
     pub fn run(self, size: &Size, trace: &Trace, progress: Progress<'_>) -> Result<Experiment> {
         let axis = match self {
-            Self::Comparison | Self::Aborts => "aborted %",
+            Self::Comparison | Self::Aborts | Self::Rollbacks => "aborted %",
             Self::MaxC => "max_c",
             Self::Sizes => "long",
             Self::Buffers => "buffer pages",
@@ -285,6 +287,14 @@ impl Figure {
                     for protocol in BASIC {
                         let abort_per_mille = Some(percent * 10);
                         let setup = Setup { abort_per_mille, is_write_through: true, ..setup(size, protocol) };
+                        experiment.run(percent as f64, &setup, trace, progress)?;
+                    }
+                }
+            }
+            Self::Rollbacks => {
+                for percent in [0, 5, 20, 30, 50] {
+                    for protocol in NO_FORCE {
+                        let setup = Setup { abort_per_mille: Some(percent * 10), ..setup(size, protocol) };
                         experiment.run(percent as f64, &setup, trace, progress)?;
                     }
                 }
@@ -335,6 +345,7 @@ impl Figure {
         let name = match self {
             Self::Comparison => "comparison",
             Self::Aborts => "aborts",
+            Self::Rollbacks => "rollbacks",
             Self::MaxC => "max-c",
             Self::Sizes => "sizes",
             Self::Buffers => "buffers",
@@ -354,7 +365,7 @@ impl Figure {
                 draw("log-pages", "pages", &|m| m.log_pages as f64)
             }
             Self::MaxC => draw("restarts", "a committed transaction", &Measured::restart_ratio),
-            Self::Aborts | Self::Sizes | Self::Buffers | Self::WriteThrough => Ok(()),
+            Self::Aborts | Self::Rollbacks | Self::Sizes | Self::Buffers | Self::WriteThrough => Ok(()),
         }
     }
 }
