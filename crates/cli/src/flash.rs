@@ -138,6 +138,8 @@ pub enum FigureName {
     Comparison,
     /// 14: the share of aborted transactions.
     Aborts,
+    /// The extended protocols and WAL over the share of aborted transactions.
+    Rollbacks,
     /// 15: transactions in one page at the same time.
     MaxC,
     /// 18: short and long transactions.
@@ -153,6 +155,7 @@ impl FigureName {
         match self {
             Self::Comparison => Figure::Comparison,
             Self::Aborts => Figure::Aborts,
+            Self::Rollbacks => Figure::Rollbacks,
             Self::MaxC => Figure::MaxC,
             Self::Sizes => Figure::Sizes,
             Self::Buffers => Figure::Buffers,
