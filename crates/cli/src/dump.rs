@@ -5,7 +5,7 @@ use std::io::{BufReader, BufWriter, Write};
 use std::ops::ControlFlow;
 
 use anyhow::Context;
-use ledgerstone::{DumpFormat, DumpOptions, DumpProgress, Duplicates, Environment, Error, LoadOptions};
+use ledgerstone::{DumpFormat, DumpOptions, DumpProgress, Duplicates, LoadOptions};
 
 use crate::args::DirArgs;
 use crate::commands::{open, open_to_read};
@@ -62,7 +62,7 @@ pub(crate) fn dump(args: &DumpArgs, output: &Output) -> anyhow::Result<Outcome> 
         bar.show("dump", at.record_count, 0, Unit::Count);
         ControlFlow::Continue(())
     };
-    let mut dump = |to: &mut dyn Write| env.dump(to, &options, &mut progress).map_err(|error| explain(&env, error));
+    let mut dump = |to: &mut dyn Write| env.dump(to, &options, &mut progress);
     if args.file == "-" {
         dump(&mut BufWriter::with_capacity(1 << 16, std::io::stdout().lock()))?;
     } else {
@@ -74,15 +74,6 @@ pub(crate) fn dump(args: &DumpArgs, output: &Output) -> anyhow::Result<Outcome> 
     }
     env.close()?;
     Ok(Outcome::Done)
-}
-
-/// Nobody writes beside this command: a snapshot is too old only while it is not known what it would have to show.
-fn explain(env: &Environment, error: Error) -> anyhow::Error {
-    let doubt_count = env.in_doubt().len();
-    if doubt_count == 0 || !matches!(error, Error::SnapshotTooOld { .. }) {
-        return error.into();
-    }
-    anyhow::anyhow!("{doubt_count} transactions are in doubt: decide them first (ledgerstone prepared DIR list)")
 }
 
 pub(crate) fn load(args: &LoadArgs, output: &Output) -> anyhow::Result<Outcome> {

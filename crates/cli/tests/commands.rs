@@ -288,6 +288,8 @@ fn transactions_in_doubt_are_listed_and_decided() {
     assert_eq!((listed.code, first), (0, vec!["order 7", "order 8", "\\xff\\x01"]));
     let json = shell.run("--json prepared @ list").out;
     assert!(json.starts_with("{\"global_id\":\"order 7\"") && json.contains("\"global_id_hex\":\"ff01\""), "{json}");
+    let header = "VERSION=3\nformat=print\ndatabase=fruit\ntype=btree\nHEADER=END\n";
+    shell.says("dump @ --print", &format!("{header} apple\n red\nDATA=END\n"));
     shell.says("prepared @ commit order~7", "");
     shell.says("prepared @ abort order~8", "");
     shell.says("prepared @ abort ff01 --hex", "");
