@@ -13,6 +13,8 @@ target_dir=${CARGO_TARGET_DIR:-$PWD/../target}/fuzz
 export RUSTFLAGS="--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
 -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1 -Cdebug-assertions=on -Coverflow-checks=on"
+# Each target would go through the optimiser over the whole workspace again.
+export CARGO_PROFILE_RELEASE_LTO=false CARGO_PROFILE_RELEASE_DEBUG=line-tables-only
 host=$(rustc -vV | sed -n 's/^host: //p')
 # A named target keeps these flags away from build scripts.
 bins=()
