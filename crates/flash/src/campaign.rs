@@ -390,6 +390,15 @@ mod tests {
         }
     }
 
+    /// Found by a campaign: a restart of WAL could not read the log page with a commit, wrote one of that transaction's pages anew, and was
+    /// cut; the next one could read it, and repeated the changes of the other pages only.
+    #[test]
+    fn half_a_commit_does_not_come_back_with_its_log_page() {
+        if let Err(broken) = round(Protocol::Wal, Rules::corrected(), 3_005_978, &mut Report::default()) {
+            panic!("{broken}");
+        }
+    }
+
     #[test]
     fn wal_keeps_its_promises_through_random_power_cuts() {
         check(Protocol::Wal, 250);
