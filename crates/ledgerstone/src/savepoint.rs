@@ -154,7 +154,7 @@ impl Shared {
         let txn = state.txn.as_mut().ok_or(Error::Finished)?;
         let at = own_point(&state.points, savepoint)?;
         txn.rollback_to(savepoint.0)?;
-        state.own = state.points[at].own.clone(); // P1
+        state.go_back(state.points[at].own.clone());
         state.points.truncate(at + 1);
         Ok(())
     }
@@ -178,10 +178,11 @@ impl Shared {
         let txn = state.txn.as_mut().ok_or(Error::Finished)?;
         if !stays && !planted::is_on(Bug::NestedAbortStays) {
             txn.rollback_to(at.0)?;
-            state.own = point.map(|point| point.own).unwrap_or_default(); // P1
+            txn.release_savepoint(at.0)?;
+            state.go_back(point.map(|point| point.own).unwrap_or_default());
+            return Ok(());
         }
-        txn.release_savepoint(at.0)?;
-        Ok(())
+        Ok(txn.release_savepoint(at.0)?)
     }
 
     /// Writes are refused while any of the children that run refuses them.

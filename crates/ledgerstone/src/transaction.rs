@@ -70,6 +70,12 @@ impl State {
         self.own.insert(name.to_string(), None);
         self.entered.retain(|entered| entered.entry.table != info.entry.table);
     }
+
+    /// Tables are what they were at a savepoint (P1 in `savepoint.rs`), and so not what they were found to be since.
+    pub(crate) fn go_back(&mut self, own: OwnTables) {
+        self.own = own;
+        self.entered.clear();
+    }
 }
 
 /// A running transaction; rolled back when dropped without [`Transaction::commit`].

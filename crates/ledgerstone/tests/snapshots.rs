@@ -1,13 +1,17 @@
 //! Snapshots and isolation levels, as users see them.
 
+use std::collections::BTreeMap;
 use std::io::{Seek, SeekFrom, Write};
 use std::ops::Bound;
 use std::sync::Arc;
 
 use ledgerstone::{
-    Durability, Environment, Error, IndexDef, IndexKeys, Isolation, Locking, Options, Transaction, TransactionOptions,
+    BytesTable, Durability, Environment, Error, IndexDef, IndexKeys, Isolation, Locking, Options, Transaction,
+    TransactionOptions,
 };
 use ledgerstone_disk::SimDisk;
+use proptest::collection::vec;
+use proptest::prelude::*;
 
 fn open() -> Environment {
     open_with(16 << 20)
@@ -556,6 +560,24 @@ fn handles_from_before_a_change_of_the_table_by_the_same_transaction_write_nothi
 }
 
 #[test]
+fn an_index_that_a_rollback_brings_back_is_kept_by_handles_or_they_are_refused() {
+    let env = open();
+    put(&env, b"k", b"1");
+    let txn = begin(&env, Isolation::ReadCommitted);
+    let t = txn.bytes("t").unwrap();
+    txn.create_index("t", &IndexDef::new("by value", IndexKeys::Bytes { from: 0, to: None })).unwrap();
+    let savepoint = txn.savepoint().unwrap();
+    txn.drop_index("t", "by value").unwrap();
+    t.put(b"without", b"2").unwrap();
+    txn.rollback_to(savepoint).unwrap();
+    let wrote = t.put(b"with", b"3");
+    assert!(matches!(wrote, Err(Error::IndexesChanged { .. })), "it does not know the index: {wrote:?}");
+    txn.bytes("t").unwrap().put(b"with", b"3").unwrap();
+    txn.commit().unwrap();
+    assert!(env.verify(&mut |_| {}).unwrap().problems.is_empty());
+}
+
+#[test]
 fn a_failed_environment_still_shows_what_is_durable() {
     let disk = SimDisk::new();
     let env =
@@ -599,4 +621,166 @@ fn stat_says_who_holds_what_back() {
     let stat = env.stat().unwrap();
     assert!(stat.snapshots.is_empty() && stat.version_store_used_bytes == 0 && stat.held_back_free_count == 0);
     assert!(stat.oldest_snapshot_lsn > held[0].0);
+}
+
+/// A table in the model. Tables and indexes have numbers of their own, which no other gets.
+#[derive(Debug, Clone, PartialEq)]
+struct Modelled {
+    what: What,
+    records: BTreeMap<u8, u8>,
+}
+
+/// What a handle knows of a table.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct What {
+    table: u64,
+    index: Option<u64>,
+}
+
+#[derive(Debug, Clone)]
+enum Act {
+    Open(usize),
+    Put(usize, u8, u8),
+    Clear(usize),
+    Create(usize),
+    Drop(usize),
+    Rename(usize, usize),
+    Index(usize),
+    Unindex(usize),
+    Savepoint,
+    RollBack(usize),
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    let name = 0..3usize;
+    prop_oneof![
+        3 => name.clone().prop_map(Act::Open),
+        6 => (any::<usize>(), 0..20u8, any::<u8>()).prop_map(|(handle, key, value)| Act::Put(handle, key, value)),
+        1 => any::<usize>().prop_map(Act::Clear),
+        1 => name.clone().prop_map(Act::Create),
+        1 => name.clone().prop_map(Act::Drop),
+        1 => (name.clone(), name.clone()).prop_map(|(from, to)| Act::Rename(from, to)),
+        1 => name.clone().prop_map(Act::Index),
+        1 => name.prop_map(Act::Unindex),
+        1 => Just(Act::Savepoint),
+        1 => any::<usize>().prop_map(Act::RollBack),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Alone, so at every level as the model; a handle from before the table changed is refused or still good, and never
+    /// writes past what the table has become.
+    #[test]
+    fn old_handles_write_into_what_they_are_handles_of_or_nowhere(
+        level in 0..4usize, is_known in any::<bool>(), acts in vec(act(), 1..40)
+    ) {
+        const NAMES: [&str; 3] = ["a", "b", "c"];
+        let isolation = Isolation::ALL[level];
+        let by_value = IndexDef::new("by value", IndexKeys::Bytes { from: 0, to: None });
+        let env = open();
+        let mut model: BTreeMap<&str, Modelled> = BTreeMap::new();
+        for (number, name) in (0..).zip(&NAMES[..2]) {
+            env.transact(|txn| txn.create_table(name)?.put(&[1], &[2])).unwrap();
+            model.insert(name, Modelled { what: What { table: number, index: None }, records: [(1, 2)].into() });
+            if is_known {
+                env.transact(|txn| txn.bytes(name).map(drop)).unwrap();
+            }
+        }
+        let txn = begin(&env, isolation);
+        let mut next = 10;
+        let mut number = || { next += 1; next };
+        // With each what it was opened as, and whether the table was something else for a time.
+        let mut handles: Vec<(&str, What, bool, BytesTable)> = Vec::new();
+        let mut savepoints = Vec::new();
+        for act in &acts {
+            match *act {
+                Act::Open(name) => match (txn.bytes(NAMES[name]), model.get(NAMES[name])) {
+                    (Ok(table), Some(known)) => handles.push((NAMES[name], known.what, false, table)),
+                    (Err(Error::NoSuchTable(_)), None) => {}
+                    (opened, known) => prop_assert!(false, "{opened:?}, not {known:?}"),
+                },
+                Act::Put(handle, ..) | Act::Clear(handle) => {
+                    let count = handles.len().max(1);
+                    let Some((name, what, was_old, table)) = handles.get(handle % count) else { continue };
+                    let wrote = match *act {
+                        Act::Put(_, key, value) => table.put(&[key], &[value]),
+                        _ => table.delete_range(..).map(drop),
+                    };
+                    let known = model.get_mut(name).filter(|known| known.what == *what);
+                    match (wrote, known, act) {
+                        (Ok(()), Some(known), Act::Put(_, key, value)) => drop(known.records.insert(*key, *value)),
+                        (Ok(()), Some(known), _) => known.records.clear(),
+                        (Err(Error::NoSuchTable(_) | Error::IndexesChanged { .. }), _, _) if *was_old => {}
+                        (wrote, known, _) => prop_assert!(false, "{wrote:?} into {name} {what:?}, known: {known:?}"),
+                    }
+                }
+                Act::Create(name) => match txn.create_table(NAMES[name]) {
+                    Ok(table) => {
+                        let what = What { table: number(), index: None };
+                        let made = Modelled { what, records: BTreeMap::new() };
+                        prop_assert!(model.insert(NAMES[name], made).is_none());
+                        handles.push((NAMES[name], what, false, table));
+                    }
+                    Err(error) => {
+                        prop_assert!(matches!(error, Error::TableExists(_)) && model.contains_key(NAMES[name]), "{error}");
+                    }
+                },
+                Act::Drop(name) => match txn.drop_table(NAMES[name]) {
+                    Ok(()) => prop_assert!(model.remove(NAMES[name]).is_some()),
+                    Err(error) => {
+                        prop_assert!(matches!(error, Error::NoSuchTable(_)) && !model.contains_key(NAMES[name]), "{error}");
+                    }
+                },
+                Act::Rename(from, to) if from != to => match txn.rename_table(NAMES[from], NAMES[to]) {
+                    Ok(()) => {
+                        let renamed = model.remove(NAMES[from]).unwrap();
+                        prop_assert!(model.insert(NAMES[to], renamed).is_none());
+                    }
+                    Err(error) => {
+                        let is_refused = !model.contains_key(NAMES[from]) || model.contains_key(NAMES[to]);
+                        prop_assert!(is_refused && matches!(error, Error::NoSuchTable(_) | Error::TableExists(_)), "{error}");
+                    }
+                },
+                Act::Index(name) | Act::Unindex(name) if isolation != Isolation::Snapshot => {
+                    let makes = matches!(act, Act::Index(_));
+                    let Some(known) = model.get_mut(NAMES[name]).filter(|known| known.what.index.is_some() != makes) else { continue };
+                    let done = match makes {
+                        true => txn.create_index(NAMES[name], &by_value),
+                        false => txn.drop_index(NAMES[name], "by value").map(drop),
+                    };
+                    prop_assert!(done.is_ok(), "{done:?}");
+                    known.what.index = makes.then(&mut number);
+                }
+                Act::Savepoint => savepoints.push((txn.savepoint().unwrap(), model.clone(), handles.len())),
+                Act::RollBack(at) if !savepoints.is_empty() => {
+                    savepoints.truncate(at % savepoints.len() + 1);
+                    let (savepoint, before, count) = savepoints.last().unwrap();
+                    txn.rollback_to(*savepoint).unwrap();
+                    model.clone_from(before);
+                    // What was opened since was what is taken back.
+                    handles[*count..].iter_mut().for_each(|(_, _, was_old, _)| *was_old = true);
+                }
+                _ => {}
+            }
+            for (name, what, was_old, _) in &mut handles {
+                *was_old |= model.get(name).is_none_or(|known| known.what != *what);
+            }
+        }
+        let check = |txn: &Transaction| {
+            assert_eq!(txn.table_names().unwrap(), model.keys().copied().collect::<Vec<_>>());
+            for (name, known) in &model {
+                let table = txn.bytes(name).unwrap();
+                let rows = |row: Result<(Vec<u8>, Vec<u8>), Error>| row.map(|(k, v)| (k[0], v[0])).unwrap();
+                assert_eq!(table.range(..).unwrap().map(rows).collect::<BTreeMap<_, _>>(), known.records, "{name}");
+                assert_eq!(table.indexes().len(), usize::from(known.what.index.is_some()), "{name}");
+            }
+        };
+        check(&txn);
+        txn.commit().unwrap();
+        check(&env.begin().unwrap());
+        let problems = env.verify(&mut |_| {}).unwrap().problems;
+        prop_assert!(problems.is_empty(), "{problems:?}");
+    }
 }
