@@ -186,7 +186,10 @@ pub fn check_bytes(page: &[u8]) -> Result<(), Corrupt> {
     Ok(())
 }
 
-/// The node as people read it, whatever its bytes.
+/// Bytes of text after which a printed node ends: the slots of a damaged page may all claim the whole page as their key.
+pub(super) const PRINT_BYTES_MAX: usize = 4 << 20;
+
+/// The node as people read it, whatever its bytes. A text of several MiB ends with how many slots it leaves out.
 #[must_use]
 pub fn print(words: Words<'_>) -> String {
     let node = Node::new(words);
@@ -205,6 +208,10 @@ pub fn print(words: Words<'_>) -> String {
         node.prefix_len(),
     );
     for slot in 0..node.count() {
+        if out.len() > PRINT_BYTES_MAX {
+            let _ = writeln!(out, "{} more slots, too long to print", node.count() - slot);
+            break;
+        }
         let record = node.record(slot);
         let key = node.key(slot);
         let _ = write!(out, "{slot:5} \"{}\" ", key.escape_ascii());

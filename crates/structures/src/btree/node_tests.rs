@@ -12,7 +12,7 @@ use super::args::{
 };
 use super::edit::{Entry, Plan, common, entries_of, plan_insert, plan_replace, separator_between, size_of};
 use super::node::{BLOB, GHOST, Node};
-use super::node_check::{check, check_bytes, print};
+use super::node_check::{PRINT_BYTES_MAX, check, check_bytes, print};
 use super::ops::*;
 
 const PAGE: usize = 4096;
@@ -34,6 +34,17 @@ fn leaf() -> PageBuf {
     let args = FormatArgs { root: ROOT, level: 0, link: PageId(0), low: &[], high: &[], entries: vec![] }.write();
     apply(&mut buf, OP_NODE_FORMAT, &args).unwrap();
     buf
+}
+
+/// Found by the fuzz target for pages: it printed half a gigabyte.
+#[test]
+fn a_page_whose_slots_all_claim_the_whole_page_prints_some_of_them_and_says_so() {
+    let mut bytes = b"1'yyyyyyyyyyyy?yyyyyyyyyyyyyy\xff\xff\xffyy".to_vec();
+    bytes.extend(b"\xea\xca\xea\xea\xea\xeayy\0\0\0\0\0\xb1\xb1\xb1\xb1\xb1\xb1\xb1yyyyyyy(} ");
+    bytes.resize(32768, 0);
+    let text = print(PageBuf::from_bytes(&bytes).words());
+    assert!(text.len() < PRINT_BYTES_MAX + 5 * 32768, "{} bytes", text.len());
+    assert!(text.ends_with(" more slots, too long to print\n"), "{}", &text[text.len() - 100..]);
 }
 
 fn place(slot: usize, key: &[u8]) -> Place<'_> {
