@@ -95,6 +95,22 @@ fn a_snapshot_stays_as_it_was_while_others_change_everything() {
 }
 
 #[test]
+fn a_table_that_another_has_created_since_is_opened_to_write_and_not_listed() {
+    let env = open();
+    let txn = begin(&env, Isolation::Snapshot);
+    put(&env, b"other's", b"1");
+    assert!(matches!(txn.bytes("t"), Err(Error::NoSuchTable(_))));
+    let table = txn.bytes_or_create("t").unwrap();
+    table.put(b"own", b"2").unwrap();
+    let own: Result<Vec<_>, _> = table.range(..).and_then(Iterator::collect);
+    assert_eq!(own.unwrap(), [(b"own".to_vec(), b"2".to_vec())]);
+    assert_eq!(txn.table_names().unwrap(), Vec::<String>::new());
+    assert!(matches!(table.put(b"other's", b"3"), Err(Error::SnapshotConflict { .. })));
+    drop(txn);
+    assert_eq!(all(&env.snapshot().unwrap()), [(b"other's".to_vec(), b"1".to_vec())]);
+}
+
+#[test]
 fn a_snapshot_waits_for_nobody_and_nobody_waits_for_it() {
     let env = open();
     put(&env, b"k", b"old");

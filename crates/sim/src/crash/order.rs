@@ -6,6 +6,7 @@ use ledgerstone::Isolation;
 
 use super::judge::{Outcome, Record, describe, describe_seen, name};
 use super::model::{Alone, Bytes, Deed, Seen, Short, State};
+use super::plan::JOURNAL;
 
 /// A transaction's place in an order.
 pub enum Turn<'a> {
@@ -138,15 +139,26 @@ fn writes(record: &Record, state: &State) -> Vec<(Deed, Seen)> {
     writes
 }
 
+/// The same, but a list of tables without the journal.
+fn without_journal(seen: Seen) -> Seen {
+    match seen {
+        Seen::Names(names) => Seen::Names(names.into_iter().filter(|name| name != JOURNAL).collect()),
+        other => other,
+    }
+}
+
 /// Runs a transaction, and compares what it saw as its level allows (J10).
 fn run(record: &Record, state: &mut State, at_snapshot: bool) -> Result<(), Vec<String>> {
     let is_serial = record.isolation == Isolation::Serializable;
+    // A mark is put into the journal that another has made since the snapshot, too; the snapshot's lists do not show that one.
+    let may_miss_journal = at_snapshot && !is_serial && !state.tables.contains_key(JOURNAL);
     let mut alone = Alone::new(state);
     for (number, (deed, seen)) in record.deeds.iter().enumerate() {
         let writes = deed.locks().is_some() || matches!(deed, Deed::DeleteRange { .. });
         let expected = if is_serial || !writes { alone.apply(deed) } else { alone.apply_answered(deed, seen) };
         let is_compared = is_serial || at_snapshot || writes;
-        if is_compared && expected != *seen {
+        let is_same = expected == *seen || may_miss_journal && without_journal(expected.clone()) == *seen;
+        if is_compared && !is_same {
             return Err(vec![
                 format!("{} saw at its step {number} what it could not see", name(record)),
                 format!("  step:     {}", describe(deed)),
