@@ -3,7 +3,8 @@
 //! It keeps what the feed delivered and acknowledges positions now and then, as who copies changes elsewhere does. After a crash
 //! it begins at the position that the engine has kept, forgets what was delivered behind that, and reads on.
 //!
-//! - K1. The position kept is the one acknowledged last, or the one whose acknowledgement the crash cut short.
+//! - K1. The position kept is the one acknowledged last, or one whose acknowledgement the crash cut short: whoever does not hear
+//!   that the power is off may try another one.
 //! - K2. What was delivered once was durable: after a crash it is delivered again, the same, if it was not acknowledged.
 //! - K3. The LSNs of the commits ascend.
 //! - K4. Once recovery is done the feed has delivered each transaction that is there, exactly once, and no other.
@@ -32,8 +33,8 @@ pub struct Consumer {
     /// So many of `delivered` were compared with transactions.
     judged: usize,
     acknowledged: Option<Lsn>,
-    /// An acknowledgement that has no answer.
-    in_flight: Option<Lsn>,
+    /// Acknowledgements that have no answer.
+    in_flight: Vec<Lsn>,
 }
 
 /// Why a consumer cannot go on.
@@ -68,14 +69,15 @@ impl Consumer {
     pub fn resume(&mut self, env: &Environment) -> Result<(), Stopped> {
         let feed = env.named_changes(FEED)?;
         let position = feed.position();
-        let is_kept = self.acknowledged.is_none() || [self.acknowledged, self.in_flight].contains(&Some(position));
+        let is_kept = self.acknowledged.is_none_or(|acknowledged| acknowledged == position);
+        let is_kept = is_kept || self.in_flight.contains(&position);
         if !is_kept {
-            let (acknowledged, in_flight) = (self.acknowledged, self.in_flight);
+            let (acknowledged, in_flight) = (self.acknowledged, &self.in_flight);
             return Err(Stopped::Wrong(format!(
                 "K1: the feed begins at {position}; acknowledged was {acknowledged:?}, and {in_flight:?} without an answer"
             )));
         }
-        (self.acknowledged, self.in_flight) = (Some(position), None);
+        (self.acknowledged, self.in_flight) = (Some(position), Vec::new());
         let kept = self.delivered.iter().take_while(|commit| commit.position <= position).count();
         let again: Vec<CommittedChanges> = self.delivered.drain(kept..).collect();
         self.expected_again = again.into_iter().chain(std::mem::take(&mut self.expected_again)).collect();
@@ -135,9 +137,9 @@ impl Consumer {
         if self.acknowledged.is_some_and(|before| position <= before) {
             return Ok(());
         }
-        self.in_flight = Some(position);
+        self.in_flight.push(position);
         feed.acknowledge(position)?;
-        (self.acknowledged, self.in_flight) = (Some(position), None);
+        (self.acknowledged, self.in_flight) = (Some(position), Vec::new());
         Ok(())
     }
 
