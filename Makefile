@@ -6,7 +6,7 @@
 #   make crash ROUNDS=100000  simulated power failures over random transactions
 #   make faults ROUNDS=30000  random transactions, and every command, on a disk that refuses, lies, or stores other bytes
 #   make media ROUNDS=30000   backups beside random transactions and power failures; restores and repairs compared with a model
-#   make histories            serializability of concurrent random transactions
+#   make histories ROUNDS=20000   serializability of concurrent random transactions, at each level
 #   make loom                 models of latches, log buffer and page table, all orders
 #   make fuzz SECONDS=60      each fuzz target for that long
 #   make flash-crash ROUNDS=1000000   power cuts over the protocols on raw flash
@@ -30,10 +30,10 @@ SHELL := /bin/bash
 
 # Each campaign's own number of rounds, unless one is given.
 PORT_ROUNDS := $(if $(filter command%,$(origin ROUNDS)),$(ROUNDS),1000)
+HISTORIES := $(if $(filter command%,$(origin ROUNDS)),$(ROUNDS),2000)
 ROUNDS    ?= 100000
 SECONDS_  := $(if $(filter command%,$(origin SECONDS)),$(SECONDS),60)
 SEED      ?=
-HISTORIES ?= 2000
 PREFIX    ?= /usr/local
 DESTDIR   ?=
 export CARGO_TERM_COLOR ?= never
