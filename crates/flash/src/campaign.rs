@@ -331,6 +331,13 @@ mod tests {
         assert!(found, "no loss in {rounds} rounds without the rule: {report:?}");
     }
 
+    /// A round that a campaign has found, with all the rules.
+    fn replay(protocol: Protocol, seed: u64) {
+        if let Err(broken) = round(protocol, Rules::corrected(), seed, &mut Report::default()) {
+            panic!("{broken}");
+        }
+    }
+
     #[test]
     fn cfc_keeps_its_promises_through_random_power_cuts() {
         check(Protocol::Cfc, 250);
@@ -340,17 +347,13 @@ mod tests {
     /// collected first.
     #[test]
     fn a_commit_cut_between_two_sub_chains_is_completed() {
-        if let Err(broken) = round(Protocol::Cfc, Rules::corrected(), 106_785, &mut Report::default()) {
-            panic!("{broken}");
-        }
+        replay(Protocol::Cfc, 106_785);
     }
 
     /// Found by a campaign: each cut recovery copied all recent pages again, until no block was free.
     #[test]
     fn recoveries_cut_again_and_again_do_not_fill_the_device() {
-        if let Err(broken) = round(Protocol::Cfc, Rules::corrected(), 107_735, &mut Report::default()) {
-            panic!("{broken}");
-        }
+        replay(Protocol::Cfc, 107_735);
     }
 
     #[test]
@@ -375,9 +378,7 @@ mod tests {
         for (protocol, seed) in
             [(Protocol::Bpcc, 585), (Protocol::Bpcc, 10_208), (Protocol::Scc, 6507), (Protocol::Scc, 6763)]
         {
-            if let Err(broken) = round(protocol, Rules::corrected(), seed, &mut Report::default()) {
-                panic!("{broken}");
-            }
+            replay(protocol, seed);
         }
     }
 
@@ -385,18 +386,14 @@ mod tests {
     /// flag again; then it read FALSE.
     #[test]
     fn a_recovery_erases_nothing_before_its_flags_are_stable() {
-        if let Err(broken) = round(Protocol::Afc, Rules::corrected(), 285, &mut Report::default()) {
-            panic!("{broken}");
-        }
+        replay(Protocol::Afc, 285);
     }
 
     /// Found by a campaign: a restart of WAL could not read the log page with a commit, wrote one of that transaction's pages anew, and was
     /// cut; the next one could read it, and repeated the changes of the other pages only.
     #[test]
     fn half_a_commit_does_not_come_back_with_its_log_page() {
-        if let Err(broken) = round(Protocol::Wal, Rules::corrected(), 3_005_978, &mut Report::default()) {
-            panic!("{broken}");
-        }
+        replay(Protocol::Wal, 3_005_978);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 mod common;
 
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
@@ -218,6 +218,19 @@ fn dumps_of(input: &str, load: &[&str], dump: &[&str], golden: &str) -> Vec<Stri
     std::iter::once(golden.to_string()).chain(made).collect()
 }
 
+/// A database that Berkeley DB's tools have made of a dump, in a directory that goes with the first value; none, and a word about
+/// it, where they are not installed.
+fn loaded_by_berkeley(env: &Environment, format: DumpFormat) -> Option<(tempfile::TempDir, PathBuf)> {
+    let text = String::from_utf8(dump(env, &DumpOptions::default().format(format))).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("x.db");
+    if berkeley("load", &[], &file, &text).is_none() {
+        println!("Berkeley DB's tools are not installed (package db5.3-util): nothing was tested");
+        return None;
+    }
+    Some((dir, file))
+}
+
 fn loaded(text: &str, options: &LoadOptions) -> State {
     let env = open(&SimDisk::new()).unwrap();
     load(&env, text.as_bytes(), options).unwrap_or_else(|error| panic!("{error}\n{text}"));
@@ -287,13 +300,7 @@ fn what_is_dumped_loads_into_berkeley_db_and_comes_back() {
     (0..=255u8).for_each(|byte| drop(records.insert(vec![byte; 3], vec![byte.wrapping_mul(7); 5000])));
     let env = with(&state);
     for format in [DumpFormat::ByteValue, DumpFormat::Print] {
-        let text = String::from_utf8(dump(&env, &DumpOptions::default().format(format))).unwrap();
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("x.db");
-        if berkeley("load", &[], &file, &text).is_none() {
-            println!("Berkeley DB's tools are not installed (package db5.3-util): nothing was tested");
-            return;
-        }
+        let Some((_dir, file)) = loaded_by_berkeley(&env, format) else { return };
         let text = berkeley("dump", &[], &file, "").unwrap();
         assert!(loaded(&text, &LoadOptions::default()) == state, "{format:?}");
     }
@@ -306,13 +313,7 @@ fn to_berkeley_db_indexes_are_a_database_like_the_others_and_they_come_back() {
     let first = IndexDef::new("first", IndexKeys::Bytes { from: 0, to: Some(1) });
     env.transact(|txn| txn.create_index("people", &first)).unwrap();
     for format in [DumpFormat::ByteValue, DumpFormat::Print] {
-        let text = String::from_utf8(dump(&env, &DumpOptions::default().format(format))).unwrap();
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("x.db");
-        if berkeley("load", &[], &file, &text).is_none() {
-            println!("Berkeley DB's tools are not installed (package db5.3-util): nothing was tested");
-            return;
-        }
+        let Some((_dir, file)) = loaded_by_berkeley(&env, format) else { return };
         assert_eq!(berkeley("dump", &["-l"], &file, "").unwrap(), "ledgerstone.indexes\npeople\n");
         let records = berkeley("dump", &["-p", "-s", "people"], &file, "").unwrap();
         assert!(records.contains("HEADER=END\n \\00\\00\\00\\00\\00\\00\\00\\00\n a!\n"), "{records}");
