@@ -99,6 +99,8 @@ const FRAMES_MIN: u64 = 16;
 
 /// Cache lines of a page that are fetched ahead behind its first: of a 4 KiB leaf of a tree, fences and slots.
 const PREFETCH_LINES: usize = 5;
+/// Entries of the page table in two cache lines: so far ahead they are fetched.
+const ENTRIES_AHEAD: usize = 8;
 
 impl Cache {
     /// A cache without pages.
@@ -185,6 +187,11 @@ impl Cache {
         if let Some(frame) = self.table.get(id.0 as usize).and_then(PageEntry::frame_used) {
             let words = self.frames.words(frame);
             Words::new(words).prefetch_beginning(words.len() / 8 - 1);
+            self.frames.prefetch_descriptor(frame);
+        }
+        // Leaves that were filled in order lie in order, and others write in the page table.
+        if let Some(entry) = self.table.get(id.0 as usize + ENTRIES_AHEAD) {
+            ledgerstone_region::prefetch(entry);
         }
     }
 

@@ -21,6 +21,8 @@
 //! F4. Whoever took `flushing_rec_lsn` from 0 writes the page, and sets it back to 0 when the data file is synced: one write
 //!     of a page is in flight at a time.
 //! F5. Only a clean frame is evicted, under the exclusive latch of its page.
+//! F6. `touched` is all ones when a page comes in and from each change on, and something else only if who made the change says so before he
+//!     gives the exclusive latch back: so it counts as the page's bytes do.
 //!
 //! This file does not know the page table, nor how a page gets in or out.
 
@@ -40,9 +42,9 @@ shared! {
         pub(crate) rec_lsn: AtomicU64,
         /// The same for the changes that the write in flight takes along; 0 if none is in flight (F3, F4).
         pub(crate) flushing_rec_lsn: AtomicU64,
-        /// Frame number + 1 of the next free frame, while it is free.
-        next_free: AtomicU32,
-        zero: AtomicU32,
+        /// While it is free: frame number + 1 of the next free frame. While it holds a page: who changes that notes here what of
+        /// it he changed; all ones: perhaps anything (F6).
+        next_free_or_touched: AtomicU64,
     } size 32
 }
 
@@ -89,7 +91,20 @@ impl Descriptor {
     }
 
     pub(crate) fn set_page(&self, page: Option<PageId>) {
+        self.set_touched(u64::MAX);
         self.page.store(page.map_or(0, |id| id.0 + 1), Release);
+    }
+
+    /// F6. Counts as what was read of the page does.
+    #[inline]
+    pub(crate) fn touched(&self) -> u64 {
+        self.next_free_or_touched.load(Relaxed) // The latch of the page orders it.
+    }
+
+    /// Under the exclusive latch of the page.
+    #[inline]
+    pub(crate) fn set_touched(&self, touched: u64) {
+        self.next_free_or_touched.store(touched, Relaxed);
     }
 
     /// Whether the page differs from the data file, or may until a write in flight is done.
@@ -179,6 +194,12 @@ impl Frames {
         self.descriptors.iter().enumerate().map(|(frame, descriptor)| (FrameNo(frame as u32), descriptor))
     }
 
+    /// Asks the processor to fetch what is known of a frame.
+    #[inline]
+    pub(crate) fn prefetch_descriptor(&self, frame: FrameNo) {
+        ledgerstone_region::prefetch(self.descriptor(frame));
+    }
+
     /// The words of a frame.
     #[inline]
     pub(crate) fn words(&self, frame: FrameNo) -> &[AtomicU64] {
@@ -193,7 +214,7 @@ impl Frames {
         loop {
             let frame = FrameNo((head as u32).checked_sub(1)?);
             // May be a frame that others take and give back meanwhile: then the count in the head has changed, and we lose.
-            let next = u64::from(self.descriptor(frame).next_free.load(Relaxed));
+            let next = self.descriptor(frame).next_free_or_touched.load(Relaxed) & u64::from(u32::MAX);
             match free.compare_exchange_weak(head, ((head >> 32) + 1) << 32 | next, AcqRel, Acquire) {
                 Ok(_) => {
                     self.control().free_count.fetch_sub(1, Relaxed);
@@ -218,7 +239,7 @@ impl Frames {
         self.control().free_count.fetch_add(1, Relaxed);
         let mut head = free.load(Relaxed);
         loop {
-            descriptor.next_free.store(head as u32, Relaxed);
+            descriptor.next_free_or_touched.store(u64::from(head as u32), Relaxed);
             match free.compare_exchange_weak(head, ((head >> 32) + 1) << 32 | u64::from(frame.0 + 1), AcqRel, Relaxed) {
                 Ok(_) => return,
                 Err(now) => head = now,

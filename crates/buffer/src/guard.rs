@@ -72,6 +72,12 @@ impl<'a> OptimisticPage<'a> {
         if self.entry.latch.is_still(self.version) { Ok(()) } else { Err(Restart) }
     }
 
+    /// What was noted of the changes of the page ([`ExclusivePage::set_touched`]).
+    #[inline]
+    pub fn touched(&self) -> u64 {
+        self.cache.frames.descriptor(self.frame).touched()
+    }
+
     /// Latches the page exclusively if it is still what was read. Does not wait.
     ///
     /// # Errors
@@ -210,9 +216,23 @@ impl<'a> ExclusivePage<'a> {
         self.is_changing = false;
     }
 
+    /// What was noted of the changes of the page while it was in memory; all ones: perhaps all of it has changed.
+    #[inline]
+    pub fn touched(&self) -> u64 {
+        self.cache.frames.descriptor(self.frame).touched()
+    }
+
+    /// Notes what has changed of the page, in bits that mean what its structure likes; instead of all ones, which each change
+    /// makes it. Kept beside the page, not in it: it is neither logged nor written.
+    #[inline]
+    pub fn set_touched(&mut self, touched: u64) {
+        self.cache.frames.descriptor(self.frame).set_touched(touched);
+    }
+
     /// Only exclusive holders take `rec_lsn` from 0, so a load and a store are enough; SeqCst is for F3 and the checkpoint.
     fn mark_dirty(&self, lsn: Lsn) {
         let descriptor = self.cache.frames.descriptor(self.frame);
+        descriptor.set_touched(u64::MAX); // F6
         if descriptor.rec_lsn.load(SeqCst) == 0 {
             descriptor.rec_lsn.store(lsn.0, SeqCst);
         }

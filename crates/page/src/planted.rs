@@ -58,6 +58,8 @@ bugs! {
     FloorIgnored "floor-ignored",
     /// Who opens a snapshot leaves the images of small writers where no reader looks.
     StagedUnlinked "staged-unlinked",
+    /// Who changes a record forgets which others of its page have changed, although a snapshot may not have seen that.
+    TouchedForgotten "touched-forgotten",
     /// A reader of a snapshot does not ask for writers whose images are in the log.
     SpilledForgotten "spilled-forgotten",
     /// A ghost is purged although a snapshot still sees the record that it was.

@@ -45,4 +45,4 @@ pub use shared::Shared;
 pub use slot::{SLOTS_MAX, SlotNo};
 #[cfg(not(loom))]
 pub use slot::{Section, SectionGuard, SlotTable, ThreadSlot};
-pub use words::{Words, WordsMut};
+pub use words::{Words, WordsMut, prefetch, prefetch_to_write};

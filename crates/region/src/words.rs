@@ -65,6 +65,31 @@ fn store(word: &AtomicU64, value: u64) {
     word.store(value.to_le(), Relaxed);
 }
 
+/// Asks the processor to fetch the cache line where something begins, to be written.
+#[inline(always)]
+pub fn prefetch_to_write<T>(at: &T) {
+    #[cfg(all(target_arch = "x86_64", not(miri), not(loom)))]
+    // SAFETY: a prefetch changes nothing that the program could see and faults on no address at all; processors that do not know
+    // this one take it for no operation.
+    unsafe {
+        std::arch::asm!("prefetchw [{}]", in(reg) std::ptr::from_ref(at), options(nostack, preserves_flags));
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri), not(loom))))]
+    let _ = at;
+}
+
+/// Asks the processor to fetch the cache line where something begins.
+#[inline(always)]
+pub fn prefetch<T>(at: &T) {
+    #[cfg(all(target_arch = "x86_64", not(miri), not(loom)))]
+    // SAFETY: a prefetch reads nothing that the program could see and faults on no address at all.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(std::ptr::from_ref(at).cast());
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri), not(loom))))]
+    let _ = at;
+}
+
 impl<'a> Words<'a> {
     /// The bytes that these words are.
     #[inline]

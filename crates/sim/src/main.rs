@@ -484,6 +484,7 @@ fn find_planted(args: &PlantedArgs) -> anyhow::Result<bool> {
             | Bug::GhostPurgedEarly
             | Bug::SpilledForgotten
             | Bug::StagedUnlinked
+            | Bug::TouchedForgotten
             | Bug::LastCommitterWins => ["histories", "crash", "faults", "media"],
             Bug::ChecksumUnread | Bug::WriteErrorForgotten => ["faults", "crash", "histories", "media"],
             Bug::StaleLogTail => ["log-end", "crash", "faults", "histories"],

@@ -8,7 +8,7 @@
 //!
 //! Begin reading at [`Txn::update`], then `commit.rs` and `rollback.rs`.
 //!
-//! Under loom only the model of the snapshots' registry is compiled.
+//! Under loom only the models of the snapshots' registry and of images that are written over are compiled.
 #![forbid(unsafe_code)]
 
 #[cfg(not(loom))]
@@ -38,7 +38,9 @@ pub mod version;
 #[cfg(all(loom, test))]
 mod version {
     mod loom_registry;
+    mod loom_tail;
     mod registry;
+    mod tail;
 }
 
 #[cfg(not(loom))]

@@ -339,7 +339,7 @@ impl Txn {
     pub fn check_first(&self, space: PageId, key: &[u8]) -> Result<(), TxnError> {
         let Some(at) = self.snapshot() else { return Ok(()) };
         let versions = &self.engine.versions;
-        let newer = versions.newest_commit(space, key).max(versions.newest_spilled_commit()); // L4
+        let newer = versions.newest_commit(at, space, key).max(versions.newest_spilled_commit()); // L4
         versions.check(at)?;
         if newer >= at.lsn && !planted::is_on(Bug::LastCommitterWins) {
             return Err(TxnError::SnapshotConflict { snapshot: at.lsn, newer });

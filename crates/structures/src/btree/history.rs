@@ -34,6 +34,8 @@ use crate::TreeError;
 pub(super) struct CopiedPage {
     pub id: PageId,
     pub lsn: Lsn,
+    /// What was noted of its changes.
+    pub touched: u64,
 }
 
 /// Changes of the records of a leaf, each key's newest first.

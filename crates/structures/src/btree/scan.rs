@@ -548,7 +548,7 @@ impl Scan {
             let versions = &self.tree.engine.versions;
             versions.check(at)?;
             txn.depend_on_commits_below(at.lsn);
-            let copied = CopiedPage { id: page.id(), lsn: header::page_lsn(page.words()) };
+            let copied = CopiedPage { id: page.id(), lsn: header::page_lsn(page.words()), touched: page.touched() };
             if self.images.resolve(&self.tree, txn, at, copied, &self.page) == Resolved::Committing {
                 return Ok(Copied::Committing);
             }

@@ -8,8 +8,10 @@
 //! S5. The floor is looked at before and after (V4).
 //! S6. What writers did whose images are in the log is taken back last, when nothing is latched any more: the copy, its LSN and
 //!     the list of those writers belong to one moment, and the log does not change (`history.rs`).
+//! S7. Beside a leaf stands which of its records have changed since the page was last settled (V6): a bit for all those that
+//!     share the last bits of their keys. No other need be looked for.
 
-use ledgerstone_page::header;
+use ledgerstone_page::{Lsn, header};
 use ledgerstone_txn::{At, Image, Look, Txn, Unseen};
 
 use super::bytes::clamped;
@@ -53,6 +55,7 @@ impl Images {
 
     /// Looks up all records of a leaf's copy. Counts if the leaf is found unchanged afterwards (S1).
     pub(super) fn resolve(&mut self, tree: &Tree, txn: &Txn, at: At, copied: CopiedPage, leaf: &[u8]) -> Resolved {
+        let touched = if at.horizon == Lsn(0) { u64::MAX } else { copied.touched };
         self.spare.extend(self.list.drain(..).map(|(_, image)| image));
         self.copied = None;
         let node = Node::new(leaf);
@@ -67,11 +70,14 @@ impl Images {
             let record = node.record(slot);
             let suffix = clamped(leaf, record.key_at(), record.key_len);
             let last = suffix.last().copied();
+            if last.is_some_and(|last| touched >> touched_bit(last) & 1 == 0) {
+                continue; // S7
+            }
             let of_slot = last.map(|last| (&suffix[..suffix.len() - 1], last >> 4));
             if of_slot.is_none() || of_slot != stem {
                 key.clear();
                 node.key_to(slot, key);
-                (stem, near) = (of_slot, versions.images_near(tree.root, key));
+                (stem, near) = (of_slot, versions.images_near(at, tree.root, key));
             }
             // Without a byte of its own, a key's last one is the prefix's.
             if near == 0 || last.is_some_and(|last| near >> (last & 15) & 1 == 0) {
@@ -125,6 +131,12 @@ impl Images {
     }
 }
 
+/// The bit of a record whose key ends in this byte (S7).
+#[inline]
+pub(super) fn touched_bit(last: u8) -> u32 {
+    u32::from(last) & 63
+}
+
 impl Tree {
     /// The value of `key` at a snapshot, into `value`; says whether there is one.
     pub(super) fn get_at(&self, txn: &mut Txn, key: &[u8], at: At, value: &mut Vec<u8>) -> Result<bool, TreeError> {
@@ -163,7 +175,7 @@ impl Tree {
                 on_page = Some(node.record(slot).header & !PADDED);
                 node.value_to(slot, value);
             }
-            let copied = CopiedPage { id: spot.page.id(), lsn: header::page_lsn(words) };
+            let copied = CopiedPage { id: spot.page.id(), lsn: header::page_lsn(words), touched: u64::MAX };
             let (mut look, mut unseen) = (Look::Page, Unseen::default());
             if copied.lsn >= at.horizon {
                 look = txn.look(at, self.root, key, &mut image);

@@ -18,7 +18,8 @@
 
 use ledgerstone_buffer::ExclusivePage;
 use ledgerstone_lock::Mode;
-use ledgerstone_page::PageId;
+use ledgerstone_page::planted::{self, Bug};
+use ledgerstone_page::{OpId, PageId};
 use ledgerstone_txn::{Before, KeyLock, RECORD_OVERHEAD_BYTES, Txn, key_hash};
 
 use super::args::{InsertArgs, PatchArgs, Place, ReplaceArgs, write_place};
@@ -26,6 +27,7 @@ use super::edit::{Plan, plan_insert, plan_replace};
 use super::node::{BLOB, GHOST, Node, PADDED, value_bytes_max};
 use super::ops::{OP_NODE_DELETE, OP_NODE_INSERT, OP_NODE_PATCH, OP_NODE_REPLACE};
 use super::search::{Behind, Descent, Gap, Held, Spot};
+use super::snapshot::touched_bit;
 use super::split::Need;
 use super::tree::Tree;
 use crate::TreeError;
@@ -220,9 +222,9 @@ impl Tree {
         if self.logs_whole {
             let (old_header, old) = (record.header & !PADDED, &node.value(slot)[..]);
             let args = ReplaceArgs { place, old_header, old, new_header: GHOST, new: &[] };
-            txn.update(page, OP_NODE_REPLACE, &args.write())?; // W8
+            self.update_record(txn, page, key, OP_NODE_REPLACE, &args.write())?; // W8
         } else {
-            txn.update(page, OP_NODE_DELETE, &write_place(place))?;
+            self.update_record(txn, page, key, OP_NODE_DELETE, &write_place(place))?;
         }
         let node = Node::new(page.words());
         if has_become_sparse(node.count(), node.ghosts())
@@ -384,7 +386,7 @@ impl Tree {
                     }
                     let args = InsertArgs { place: Place { root: self.root, slot, key }, header, value }.write();
                     self.note(txn, key, Before::Absent);
-                    txn.update(&mut page, OP_NODE_INSERT, &args)?;
+                    self.update_record(txn, &mut page, key, OP_NODE_INSERT, &args)?;
                     break Met::Nothing;
                 }
             }
@@ -410,13 +412,29 @@ impl Tree {
             let Some(range) = difference(old.1, new.1) else { return Ok(()) };
             let args = PatchArgs { place, offset: range.start, old: &old.1[range.clone()], new: &new.1[range] };
             self.note(txn, key, Before::Record(old.0, old.1));
-            txn.update(page, OP_NODE_PATCH, &args.write())?;
+            self.update_record(txn, page, key, OP_NODE_PATCH, &args.write())?;
         } else {
             let is_ghost = old.0 & GHOST != 0;
             self.note(txn, key, if is_ghost { Before::Absent } else { Before::Record(old.0, old.1) });
             let args = ReplaceArgs { place, old_header: old.0, old: old.1, new_header: new.0, new: new.1 };
-            txn.update(page, OP_NODE_REPLACE, &args.write())?;
+            self.update_record(txn, page, key, OP_NODE_REPLACE, &args.write())?;
         }
+        Ok(())
+    }
+
+    /// Logs and makes the change of one record, and notes which it was (S7 in `snapshot.rs`).
+    fn update_record(
+        &self,
+        txn: &mut Txn,
+        page: &mut ExclusivePage<'_>,
+        key: &[u8],
+        op: OpId,
+        args: &[u8],
+    ) -> Result<(), TreeError> {
+        let is_settled = page.page_lsn() < self.engine.versions.settled();
+        let touched = if is_settled || planted::is_on(Bug::TouchedForgotten) { 0 } else { page.touched() };
+        txn.update(page, op, args)?;
+        page.set_touched(touched | 1 << touched_bit(key.last().copied().unwrap_or(0)));
         Ok(())
     }
 
@@ -431,6 +449,9 @@ impl Tree {
     /// Takes the exclusive lock of a key that is to be written; of two writers with snapshots the first to commit wins.
     #[inline]
     pub(super) fn lock_to_write(&self, txn: &mut Txn, key: &[u8]) -> Result<(), TreeError> {
+        if self.to_free.is_some() {
+            self.engine.versions.expect_note(self.root, key); // W7, when the leaf has been found.
+        }
         if self.locks_pages() {
             return Ok(()); // Once it is found.
         }

@@ -3,7 +3,9 @@
 //! ```text
 //! offset  size  field
 //!      0     8  latch   bit 0: held; bits 63..1: version, raised by every holder that changed something
-//!      8     8  first   the newest entry of the first key; 0 none
+//!      8     8  open    the newest entry of an open writer; 0 none
+//!     16     8  kept    position of the newest entry of a commit; 0 none
+//!     24     8  room to half a cache line
 //! ```
 //! B1. The protocol is that of `region::Latch` (L3 there): the holder passes a release fence after taking it and ends with a
 //!     release store of the next version; a reader passes an acquire fence before it looks at the version again.
@@ -18,8 +20,10 @@ shared! {
     /// See the file's beginning.
     pub(crate) struct Bucket {
         latch: AtomicU64,
-        pub(super) first: AtomicU64,
-    } size 16
+        pub(super) open: AtomicU64,
+        pub(super) kept: AtomicU64,
+        spare: AtomicU64,
+    } size 32
 }
 
 const HELD: u64 = 1;
@@ -44,6 +48,14 @@ impl Bucket {
     pub(super) fn is_still(&self, version: u64) -> bool {
         fence(Acquire); // Pairs with the fence(Release) in `latch`.
         self.latch.load(Relaxed) == version
+    }
+
+    /// Whether it certainly holds nothing of an open writer, nor of commits from a position on.
+    #[inline]
+    pub(super) fn is_empty_from(&self, low: u64) -> bool {
+        self.optimistic().is_some_and(|version| {
+            self.open.load(Relaxed) == 0 && self.kept.load(Relaxed) < low.max(1) && self.is_still(version)
+        })
     }
 
     #[inline]

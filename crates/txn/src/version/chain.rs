@@ -1,66 +1,35 @@
-//! Chains: the before-images of a key, newest first, behind a hash table.
+//! Chains: before-images by key, behind a hash table.
 //!
 //! ```text
-//! bucket ──► newest entry of key A ──next──► newest entry of key B ──► …
-//!               │ older ▲ newer                 │ older
-//!               ▼       │                       ▼
-//!            entry of an earlier writer      …
-//!
-//! word of an entry
-//!    0   next, low half: the newest entry of the bucket's next key; newer, upper half: 0 for the newest of its key
-//!    1   older, low half; writer, upper half: its first chunk
-//!    2   space, 48 bits: the root page; then length of the key in bytes, 16 bits
-//!    3   hash, 32 bits; header of the record, 16 bits (all ones: there was none); length of the value, 16 bits
-//!    4   key, then value, each from a word of its own on
+//! bucket ─┬─ open ──► entry ──next──► entry ──► …      images of open writers, the newest first (in `chunk.rs`)
+//!         └─ kept ──► entry ──older─► entry ──► …      images of commits, the newest first (in `kept.rs`)
 //! ```
-//! H1. Links change under the bucket's latch (`bucket.rs`). Readers read under its version, and if that fails too often, under
+//! H1. Both change under the bucket's latch (`bucket.rs`). Readers read under its version, and if that fails too often, under
 //!     the latch.
-//! H2. Entries of a key are ordered as their writers changed it, since a writer has the key locked until it ends: at most the
-//!     newest one's writer is open.
-//! H3. The first four words of an entry lie in one chunk.
-//! H4. Keys that differ in the last four bits of their last byte only have one hash, and so one bucket: neighbours on a leaf, as a
+//! H2. Of one key, an open writer's image is newer than all of commits, and those stand as their writers changed it, since a writer has
+//!     the key locked until its images have gone from the one list to the other.
+//! H3. Keys that differ in the last four bits of their last byte only have one hash, and so one bucket: neighbours on a leaf, as a
 //!     rule, so that who reads a whole leaf looks at a few buckets ([`VersionStore::images_near`]).
+//! H4. A reader looks at no commit that was kept before its snapshot was taken (K3 in `kept.rs`).
 
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 
 use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_page::{Lsn, PageId};
 use ledgerstone_region::sync;
-use xxhash_rust::xxh3::xxh3_64;
 
 use super::VersionStore;
 use super::bucket::Bucket;
 use super::chunk::{CHUNK_WORDS, Chunks};
+use super::entry::{Before, ENTRY_WORDS, Entry, Image, NO_RECORD, Name, word_of};
+use super::kept::Kept;
 use super::view::At;
 use super::writer::{COMMITTED, COMMITTING, STATE_BITS};
 
-/// Words of an entry before its key.
-pub(super) const ENTRY_WORDS: u32 = 4;
-const NO_RECORD: u16 = u16::MAX;
 /// Looks without a latch before one is taken.
 const LOOKS_MAX: u32 = 16;
 /// Entries passed between two checks of a walk without a latch, which might go in a ring.
 const STEPS_MAX: u32 = 64;
-
-/// What a record was.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Before<'a> {
-    /// There was none.
-    Absent,
-    /// A header, as its structure understands it (not all ones), and a value.
-    Record(u16, &'a [u8]),
-}
-
-/// A record as it was, copied out.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Image {
-    /// Its header; `None`: there was no record.
-    pub header: Option<u16>,
-    /// Its value.
-    pub value: Vec<u8>,
-    /// The commit of who changed it then; `Lsn(u64::MAX)`: it has not committed.
-    pub until: Lsn,
-}
 
 /// What a look at a chain came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,158 +42,30 @@ pub enum Look {
     Committing,
 }
 
-/// What of a chain's key is looked for.
+/// An entry that is met in a chain.
 #[derive(Clone, Copy)]
-pub(super) struct Name<'k> {
-    pub space: PageId,
-    pub hash: u64,
-    pub key: &'k [u8],
+enum Met<'m> {
+    Open(Entry<'m, Chunks>),
+    Kept(Entry<'m, Kept>),
 }
 
-impl<'k> Name<'k> {
-    #[inline]
-    pub(super) fn new(space: PageId, key: &'k [u8]) -> Name<'k> {
-        let spread = |number: u64| number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        let (last, stem) = key.split_last().unwrap_or((&0, key));
-        // H4. Spread: tables of one shape hold the same keys.
-        Name { space, key, hash: xxh3_64(stem) ^ spread(u64::from(last >> 4)) ^ spread(space.0).rotate_left(32) }
-    }
-
-    /// What an entry of it has in its third word.
-    #[inline]
-    fn head(&self) -> u64 {
-        self.space.0 & ((1 << 48) - 1) | (self.key.len() as u64) << 48
-    }
+/// Whether a walk goes on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Walk {
+    On,
+    End,
 }
 
-/// An entry's first four words.
-#[derive(Clone, Copy)]
-struct Entry {
-    at: u32,
-    words: [u64; 4],
-}
-
-impl Entry {
-    #[inline]
-    fn read(chunks: &Chunks, at: u32) -> Entry {
-        Entry { at, words: std::array::from_fn(|no| chunks.word(at.wrapping_add(no as u32))) }
-    }
-    fn next(&self) -> u32 {
-        self.words[0] as u32
-    }
-    fn newer(&self) -> u32 {
-        (self.words[0] >> 32) as u32
-    }
-    fn older(&self) -> u32 {
-        self.words[1] as u32
-    }
-    fn writer(&self) -> u32 {
-        (self.words[1] >> 32) as u32
-    }
-    fn key_len(&self) -> usize {
-        (self.words[2] >> 48) as usize
-    }
-    fn hash(&self) -> u32 {
-        self.words[3] as u32
-    }
-    fn header(&self) -> u16 {
-        (self.words[3] >> 32) as u16
-    }
-    fn value_len(&self) -> usize {
-        (self.words[3] >> 48) as usize
-    }
-    fn set_links(&self, chunks: &Chunks, next: u32, newer: u32) {
-        chunks.set(self.at, u64::from(newer) << 32 | u64::from(next));
-    }
-    fn set_older(&self, chunks: &Chunks, older: u32) {
-        chunks.set(self.at + 1, u64::from(self.writer()) << 32 | u64::from(older));
-    }
-
-    /// True if this is an entry of that key.
-    #[inline]
-    fn is_of(&self, chunks: &Chunks, name: Name<'_>) -> bool {
-        if self.words[2] != name.head() || self.hash() != name.hash as u32 {
-            return false;
-        }
-        let mut at = self.at + ENTRY_WORDS - 1;
-        name.key.chunks(8).all(|eight| {
-            at = chunks.after(at);
-            chunks.word(at) == word_of(eight)
-        })
-    }
-
-    /// True if both are entries of one key; `other` stands in one chunk.
-    fn is_alike(&self, chunks: &Chunks, other: &Entry) -> bool {
-        if self.words[2] != other.words[2] || self.hash() != other.hash() {
-            return false;
-        }
-        let mut at = self.at + ENTRY_WORDS - 1;
-        (0..self.key_len().div_ceil(8) as u32).all(|no| {
-            at = chunks.after(at);
-            chunks.word(at) == chunks.word(other.at + ENTRY_WORDS + no)
-        })
-    }
-
-    /// The last byte of the key; 0 of an empty one.
-    fn last_byte(&self, chunks: &Chunks) -> u8 {
-        let Some(last) = self.key_len().checked_sub(1) else { return 0 };
-        let mut at = self.at + ENTRY_WORDS - 1;
-        for _ in 0..=last / 8 {
-            at = chunks.after(at);
-        }
-        chunks.word(at).to_le_bytes()[last % 8]
-    }
-
-    /// Copies the record out.
-    fn copy_to(&self, chunks: &Chunks, image: &mut Image) {
-        image.value.clear();
-        image.header = (self.header() != NO_RECORD).then_some(self.header());
-        let mut at = self.at + ENTRY_WORDS - 1;
-        for _ in 0..self.key_len().div_ceil(8) {
-            at = chunks.after(at);
-        }
-        for _ in 0..self.value_len().div_ceil(8) {
-            at = chunks.after(at);
-            image.value.extend_from_slice(&chunks.word(at).to_le_bytes());
-        }
-        image.value.truncate(self.value_len());
-    }
-}
-
+/// The writer of an open entry.
 #[inline]
-fn word_of(bytes: &[u8]) -> u64 {
-    if let Some(eight) = bytes.first_chunk() {
-        return u64::from_le_bytes(*eight);
-    }
-    let mut eight = [0; 8];
-    eight[..bytes.len()].copy_from_slice(bytes);
-    u64::from_le_bytes(eight)
-}
-
-/// Words that an entry takes.
-pub(super) fn entry_words(key: &[u8], before: Before<'_>) -> u32 {
-    let value = match before {
-        Before::Absent => 0,
-        Before::Record(_, value) => value.len(),
-    };
-    ENTRY_WORDS + (key.len().div_ceil(8) + value.div_ceil(8)) as u32
-}
-
-/// What is to be read of a key's versions.
-#[derive(Clone, Copy)]
-enum Wanted<'a> {
-    /// The record as a snapshot sees it.
-    State(At, u32),
-    /// The LSN of the newest commit that has an image here.
-    NewestCommit(&'a std::cell::Cell<u64>),
-    /// Whether there is any image.
-    Any,
+fn writer_of(entry: &Entry<'_, Chunks>) -> u32 {
+    (entry.owner() >> 32) as u32
 }
 
 impl VersionStore {
     #[inline]
-    fn bucket(&self, name: Name<'_>) -> &Bucket {
-        &self.buckets[name.hash as u32 as usize & (self.buckets.len() - 1)]
+    fn bucket(&self, hash: u32) -> &Bucket {
+        &self.buckets[hash as usize & (self.buckets.len() - 1)]
     }
 
     /// Looks for the state of `key` of `space` at a snapshot; `own` is the reader's own writer, 0 none. An image is copied to
@@ -232,18 +73,44 @@ impl VersionStore {
     #[inline]
     pub(crate) fn look(&self, at: At, own: u32, space: PageId, key: &[u8], image: &mut Image) -> Look {
         let name = Name::new(space, key);
-        if self.bucket(name).first.load(Acquire) == 0 {
+        let bucket = self.bucket(name.hash as u32);
+        if bucket.is_empty_from(at.position) {
             return Look::Page;
         }
-        self.walk(name, Wanted::State(at, own), image)
+        self.under_version(bucket, |is_still| self.state_in(bucket, at, own, name, image, is_still))
+            .unwrap_or(Look::Page)
     }
 
-    /// The LSN of the newest commit whose image of `key` is still here; 0 if there is none. The key is locked, so that it does
-    /// not change but for images that go.
-    pub(crate) fn newest_commit(&self, space: PageId, key: &[u8]) -> Lsn {
-        let newest = std::cell::Cell::new(0);
-        self.walk(Name::new(space, key), Wanted::NewestCommit(&newest), &mut Image::default());
-        Lsn(newest.get())
+    /// Says that an image of `key` will soon be noted, so that what it takes is on its way by then. Nothing while no snapshot is open.
+    #[inline]
+    pub fn expect_note(&self, space: PageId, key: &[u8]) {
+        if self.state[0].open_count.load(Relaxed) != 0 {
+            ledgerstone_region::prefetch_to_write(self.bucket(Name::new(space, key).hash as u32));
+        }
+    }
+
+    /// The LSN of the newest commit that the snapshot does not see and whose image of `key` is still here; 0 if there is none. The
+    /// key is locked, so that it does not change but for images that go.
+    pub(crate) fn newest_commit(&self, at: At, space: PageId, key: &[u8]) -> Lsn {
+        let name = Name::new(space, key);
+        let bucket = self.bucket(name.hash as u32);
+        self.under_version(bucket, |is_still| {
+            let mut newest = 0;
+            self.walk(bucket, at.position, is_still, |met| {
+                match met {
+                    Met::Open(entry) if entry.is_of(name) => {
+                        // Nobody else's can be open, since the caller has the key locked.
+                        let status = self.chunks.status(writer_of(&entry)).map_or(0, |status| status.load(SeqCst));
+                        newest = if status & STATE_BITS == COMMITTED { status >> 2 } else { 0 };
+                    }
+                    Met::Kept(entry) if entry.is_of(name) => newest = entry.owner(),
+                    _ => return Walk::On,
+                }
+                Walk::End
+            })?;
+            Some(Lsn(newest))
+        })
+        .unwrap_or(Lsn(0))
     }
 
     /// True if a snapshot may still ask for what `key` was. Counts under the exclusive latch of its page.
@@ -253,207 +120,222 @@ impl VersionStore {
             return true; // L4
         }
         let name = Name::new(space, key);
-        self.bucket(name).first.load(Acquire) != 0 && self.walk(name, Wanted::Any, &mut Image::default()) != Look::Page
+        let bucket = self.bucket(name.hash as u32);
+        let low = self.oldest_position();
+        if bucket.is_empty_from(low) {
+            return false;
+        }
+        self.under_version(bucket, |is_still| {
+            let mut is_found = false;
+            self.walk(bucket, low, is_still, |met| {
+                is_found = match met {
+                    Met::Open(entry) => entry.is_of(name),
+                    Met::Kept(entry) => entry.is_of(name),
+                };
+                if is_found { Walk::End } else { Walk::On }
+            })?;
+            Some(is_found)
+        })
+        .unwrap_or(true)
     }
 
     /// Of which keys that are like `key` but for the last four bits of its last byte there are images: bit n stands for those
     /// four bits n. Counts as a look does. Nothing of a key whose bit is not set need be looked for.
     #[inline]
     #[must_use]
-    pub fn images_near(&self, space: PageId, key: &[u8]) -> u16 {
+    pub fn images_near(&self, at: At, space: PageId, key: &[u8]) -> u16 {
         let name = Name::new(space, key);
-        let bucket = self.bucket(name);
-        if bucket.first.load(Acquire) == 0 { 0 } else { self.images_near_in(bucket, name) }
+        let bucket = self.bucket(name.hash as u32);
+        if bucket.is_empty_from(at.position) { 0 } else { self.images_near_in(bucket, at, name) }
     }
 
     #[inline(never)]
-    fn images_near_in(&self, bucket: &Bucket, name: Name<'_>) -> u16 {
-        let chunks = &self.chunks;
-        let Some(version) = bucket.optimistic() else { return u16::MAX };
-        let mut near = 0;
-        let mut at = bucket.first.load(Relaxed) as u32;
-        for _ in 0..STEPS_MAX {
-            if at == 0 {
-                return if bucket.is_still(version) { near } else { u16::MAX };
-            }
-            let entry = Entry::read(chunks, at);
-            if entry.words[2] == name.head() && entry.hash() == name.hash as u32 {
-                near |= 1 << (entry.last_byte(chunks) & 15);
-            }
-            at = entry.next();
-        }
-        u16::MAX
+    fn images_near_in(&self, bucket: &Bucket, at: At, name: Name<'_>) -> u16 {
+        self.under_version(bucket, |is_still| {
+            let mut near = 0;
+            self.walk(bucket, at.position, is_still, |met| {
+                let last = match met {
+                    Met::Open(entry) => entry.is_near(name).then(|| entry.last_byte()),
+                    Met::Kept(entry) => entry.is_near(name).then(|| entry.last_byte()),
+                };
+                near |= last.map_or(0, |last| 1 << (last & 15));
+                Walk::On
+            })?;
+            Some(near)
+        })
+        .unwrap_or(u16::MAX)
     }
 
-    /// One look at a bucket: under its version, after some tries under its latch (H1).
-    #[inline(never)]
-    fn walk(&self, name: Name<'_>, wanted: Wanted<'_>, image: &mut Image) -> Look {
-        let bucket = self.bucket(name);
+    /// A look at a bucket that counts: under its version, after some tries under its latch (H1). The look answers `None` if it found
+    /// out by itself that the bucket has changed.
+    fn under_version<T>(&self, bucket: &Bucket, mut look: impl FnMut(&dyn Fn() -> bool) -> Option<T>) -> Option<T> {
         for _ in 0..LOOKS_MAX {
             if let Some(version) = bucket.optimistic() {
-                let found = self.walk_once(bucket, name, wanted, image, &|| bucket.is_still(version));
-                if let Some(look) = found
-                    && bucket.is_still(version)
-                {
-                    return look;
+                let found = look(&|| bucket.is_still(version));
+                if found.is_some() && bucket.is_still(version) {
+                    return found;
                 }
             }
             sync::yield_point("version chain changed");
         }
         let latched = bucket.latch();
-        let found = self.walk_once(bucket, name, wanted, image, &|| true);
+        let found = look(&|| true);
         latched.unlatch_unchanged();
-        found.unwrap_or(Look::Page)
+        found
     }
 
-    /// `None`: the bucket changed.
-    fn walk_once(
-        &self,
+    /// Passes the entries of a bucket, of open writers and then of commits, the newest first of each, down to position `low`. `None`: the bucket changed.
+    #[inline]
+    fn walk<'s>(
+        &'s self,
         bucket: &Bucket,
-        name: Name<'_>,
-        wanted: Wanted<'_>,
-        image: &mut Image,
+        low: u64,
         is_still: &dyn Fn() -> bool,
-    ) -> Option<Look> {
-        let chunks = &self.chunks;
+        mut meet: impl FnMut(Met<'s>) -> Walk,
+    ) -> Option<()> {
         let mut steps = 0;
         let mut may_go_on = || {
             steps += 1;
             !u32::is_multiple_of(steps, STEPS_MAX) || is_still()
         };
-        let mut at = bucket.first.load(Relaxed) as u32;
-        let mut entry = loop {
-            if at == 0 {
-                return Some(Look::Page);
+        let (mut at, mut position) = (bucket.open.load(Relaxed) as u32, bucket.kept.load(Relaxed));
+        while at != 0 {
+            let entry = Entry::read(&self.chunks, at);
+            if meet(Met::Open(entry)) == Walk::End {
+                return Some(());
             }
-            let entry = Entry::read(chunks, at);
-            if entry.is_of(chunks, name) {
-                break entry;
-            }
-            if !may_go_on() {
-                return None;
-            }
-            at = entry.next();
-        };
-        let (snapshot, own) = match wanted {
-            Wanted::Any => return Some(Look::Image),
-            Wanted::NewestCommit(newest) => {
-                // Nobody else's can be open, since the caller has the key locked.
-                let status = chunks.status(entry.writer())?.load(SeqCst);
-                newest.set(if status & STATE_BITS == COMMITTED { status >> 2 } else { 0 });
-                return Some(Look::Image);
-            }
-            Wanted::State(snapshot, own) => (snapshot, own),
-        };
-        let mut oldest_unseen = None;
-        image.until = Lsn(u64::MAX);
-        loop {
-            if entry.writer() == own && own != 0 {
-                break;
-            }
-            let status = chunks.status(entry.writer())?.load(SeqCst); // V2
-            if status & STATE_BITS == COMMITTED && status >> 2 < snapshot.lsn.0 {
-                break;
-            }
-            if status & STATE_BITS == COMMITTING && !planted::is_on(Bug::CommitStampLate) {
-                return Some(Look::Committing);
-            }
-            if status & STATE_BITS == COMMITTED {
-                image.until = Lsn(status >> 2);
-            }
-            oldest_unseen = Some(entry);
-            if entry.older() == 0 {
-                break;
-            }
-            if !may_go_on() {
-                return None;
-            }
-            entry = Entry::read(chunks, entry.older());
+            at = entry.link() as u32;
+            may_go_on().then_some(())?;
         }
-        match oldest_unseen {
-            None => Some(Look::Page),
-            Some(entry) => {
-                entry.copy_to(chunks, image);
-                Some(Look::Image)
+        while position >= low.max(1) {
+            self.kept.prefetch_rest(position);
+            let entry = Entry::read(&self.kept, position);
+            if !self.is_kept(position) {
+                return Some(()); // K2: what a snapshot needed of it and of all older ones raised the floor.
             }
+            if meet(Met::Kept(entry)) == Walk::End {
+                return Some(());
+            }
+            position = entry.link();
+            may_go_on().then_some(())?;
         }
+        Some(())
     }
 
-    /// Puts an entry at the head of its key's chain, at an address with room for it (H3), unless `writer` has one there: then
-    /// false. The caller holds the page's latch (V1).
+    /// One look for a record's state. `None`: the bucket changed.
+    #[inline(never)]
+    fn state_in(
+        &self,
+        bucket: &Bucket,
+        at: At,
+        own: u32,
+        name: Name<'_>,
+        image: &mut Image,
+        is_still: &dyn Fn() -> bool,
+    ) -> Option<Look> {
+        let mut oldest_unseen = None;
+        let (mut is_committing, mut is_junk) = (false, false);
+        image.until = Lsn(u64::MAX);
+        self.walk(bucket, at.position, is_still, |met| {
+            let commit = match met {
+                Met::Open(entry) if entry.is_of(name) => {
+                    if writer_of(&entry) == own && own != 0 {
+                        return Walk::End;
+                    }
+                    let Some(status) = self.chunks.status(writer_of(&entry)) else {
+                        is_junk = true;
+                        return Walk::End;
+                    };
+                    let status = status.load(SeqCst); // V2
+                    if status & STATE_BITS == COMMITTING && !planted::is_on(Bug::CommitStampLate) {
+                        is_committing = true;
+                        return Walk::End;
+                    }
+                    (status & STATE_BITS == COMMITTED).then_some(status >> 2)
+                }
+                Met::Kept(entry) if entry.is_of(name) => Some(entry.owner()),
+                _ => return Walk::On,
+            };
+            if commit.is_some_and(|lsn| lsn < at.lsn.0) {
+                return Walk::End;
+            }
+            if let Some(lsn) = commit {
+                image.until = Lsn(lsn);
+            }
+            oldest_unseen = Some(met);
+            Walk::On
+        })?;
+        if is_junk {
+            return None;
+        }
+        if is_committing {
+            return Some(Look::Committing);
+        }
+        match oldest_unseen {
+            None => return Some(Look::Page),
+            Some(Met::Open(entry)) => entry.copy_to(image),
+            Some(Met::Kept(entry)) => entry.copy_to(image),
+        }
+        Some(Look::Image)
+    }
+
+    /// Puts an entry at the head of its bucket's open ones, at an address with room for it (N2), unless `writer` has one of its key there:
+    /// then false. The caller holds the page's latch (V1).
     pub(super) fn push(&self, name: Name<'_>, before: Before<'_>, at: u32, writer: u32) -> bool {
-        let bucket = self.bucket(name);
-        let is_same = |entry: &Entry| entry.is_of(&self.chunks, name);
-        self.hang(bucket, at, writer, is_same, |older| self.write_entry(name, before, at, writer, older))
+        let is_same = |entry: &Entry<'_, Chunks>| entry.is_of(name);
+        self.hang(name.hash as u32, at, writer, is_same, |next| self.write_entry(name, before, at, writer, next))
     }
 
     /// The same with a staged entry, which is written already. Says where its writer's next one begins.
     pub(super) fn link(&self, at: u32, writer: u32) -> u32 {
         let entry = Entry::read(&self.chunks, at);
-        if entry.writer() == 0 {
-            let bucket = &self.buckets[entry.hash() as usize & (self.buckets.len() - 1)];
-            let is_same = |other: &Entry| other.is_alike(&self.chunks, &entry);
-            let name_writer = |older| self.chunks.set(at + 1, u64::from(writer) << 32 | u64::from(older));
-            self.hang(bucket, at, writer, is_same, name_writer);
+        if writer_of(&entry) == 0 {
+            let is_same = |other: &Entry<'_, Chunks>| other.is_alike(&entry);
+            self.hang(entry.hash(), at, writer, is_same, |next| {
+                self.chunks.set(at, u64::from(next));
+                self.chunks.set(at + 1, u64::from(writer) << 32);
+            });
         }
         self.after_entry(&entry)
     }
 
     fn hang(
         &self,
-        bucket: &Bucket,
+        hash: u32,
         at: u32,
         writer: u32,
-        is_same: impl Fn(&Entry) -> bool,
+        is_same: impl Fn(&Entry<'_, Chunks>) -> bool,
         write: impl FnOnce(u32),
     ) -> bool {
-        let chunks = &self.chunks;
+        let bucket = self.bucket(hash);
         let latched = bucket.latch();
-        let (mut predecessor, mut same) = (0, 0);
-        let mut look_at = bucket.first.load(Relaxed) as u32;
+        let first = bucket.open.load(Relaxed) as u32;
+        let mut look_at = first;
         while look_at != 0 {
-            let entry = Entry::read(chunks, look_at);
-            if is_same(&entry) {
-                if entry.writer() == writer {
-                    latched.unlatch_unchanged();
-                    return false;
-                }
-                same = look_at;
-                break;
+            let entry = Entry::read(&self.chunks, look_at);
+            if writer_of(&entry) == writer && is_same(&entry) {
+                latched.unlatch_unchanged();
+                return false;
             }
-            predecessor = look_at;
-            look_at = entry.next();
+            look_at = entry.link() as u32;
         }
-        write(same);
-        let next = if same == 0 {
-            bucket.first.load(Relaxed) as u32
-        } else {
-            let old = Entry::read(chunks, same);
-            let next = old.next();
-            old.set_links(chunks, 0, at);
-            next
-        };
-        chunks.set(at, u64::from(next));
-        if same != 0 && predecessor != 0 {
-            let before = Entry::read(chunks, predecessor);
-            before.set_links(chunks, at, before.newer());
-        } else {
-            bucket.first.store(u64::from(at), Release); // For those who look at it alone.
-        }
+        write(first);
+        bucket.open.store(u64::from(at), Release);
         latched.unlatch();
         true
     }
 
-    /// Writes all of an entry but its first word.
+    /// Writes an entry.
     #[inline]
-    pub(super) fn write_entry(&self, name: Name<'_>, before: Before<'_>, at: u32, writer: u32, older: u32) {
+    pub(super) fn write_entry(&self, name: Name<'_>, before: Before<'_>, at: u32, writer: u32, next: u32) {
         let chunks = &self.chunks;
         let (header, value) = match before {
             Before::Absent => (NO_RECORD, &[][..]),
             Before::Record(header, value) => (header, value),
         };
-        chunks.set(at + 1, u64::from(writer) << 32 | u64::from(older));
-        chunks.set(at + 2, name.space.0 & ((1 << 48) - 1) | (name.key.len() as u64) << 48);
+        chunks.set(at, u64::from(next));
+        chunks.set(at + 1, u64::from(writer) << 32);
+        chunks.set(at + 2, name.head());
         let lens = u64::from(header) << 32 | (value.len() as u64) << 48;
         chunks.set(at + 3, u64::from(name.hash as u32) | lens);
         let bytes = name.key.chunks(8).chain(value.chunks(8));
@@ -469,55 +351,46 @@ impl VersionStore {
         }
     }
 
-    /// Takes an entry out of its chain; says where its writer's next one begins.
-    pub(super) fn unlink(&self, at: u32) -> u32 {
-        let chunks = &self.chunks;
-        // Hash, lengths and writer stand still while the entry is its writer's.
-        let fixed = Entry::read(chunks, at);
-        if fixed.writer() == 0 {
-            return self.after_entry(&fixed); // Z3
+    /// Takes an open entry out of its bucket; with the LSN of its writer's commit it is kept there. Says where its writer's next one
+    /// begins.
+    pub(super) fn unlink(&self, at: u32, keep: Option<Lsn>) -> u32 {
+        let entry = Entry::read(&self.chunks, at);
+        if writer_of(&entry) == 0 {
+            return self.after_entry(&entry); // Z3
         }
-        let bucket = &self.buckets[fixed.hash() as usize & (self.buckets.len() - 1)];
+        let position = keep.and_then(|lsn| self.make_place(&entry, lsn));
+        let bucket = self.bucket(entry.hash());
         let latched = bucket.latch();
-        let entry = Entry::read(chunks, at);
-        let (newer, older) = (entry.newer(), entry.older());
-        if newer != 0 {
-            Entry::read(chunks, newer).set_older(chunks, older);
-            if older != 0 {
-                let behind = Entry::read(chunks, older);
-                behind.set_links(chunks, behind.next(), newer);
-            }
+        if let (Some(lsn), Some(position)) = (keep, position) {
+            self.kept.write(position, bucket.kept.load(Relaxed), lsn, &entry);
+            bucket.kept.store(position, Release);
+        }
+        let instead = Entry::read(&self.chunks, at).link();
+        let first = bucket.open.load(Relaxed) as u32;
+        if first == at {
+            bucket.open.store(instead, Release);
         } else {
-            let instead = if older != 0 { older } else { entry.next() };
-            if older != 0 {
-                Entry::read(chunks, older).set_links(chunks, entry.next(), 0);
-            }
-            let mut predecessor = bucket.first.load(Relaxed) as u32;
-            if predecessor == at {
-                bucket.first.store(u64::from(instead), Release); // For those who look at it alone.
-            } else {
-                loop {
-                    let before = Entry::read(chunks, predecessor);
-                    assert!(predecessor != 0, "an entry of the version store at {at} is in no chain");
-                    if before.next() == at {
-                        before.set_links(chunks, instead, before.newer());
-                        break;
-                    }
-                    predecessor = before.next();
+            let mut predecessor = first;
+            loop {
+                assert!(predecessor != 0, "an entry of the version store at {at} is in no chain");
+                let next = Entry::read(&self.chunks, predecessor).link();
+                if next as u32 == at {
+                    self.chunks.set(predecessor, instead);
+                    break;
                 }
+                predecessor = next as u32;
             }
         }
         latched.unlatch();
-        self.after_entry(&fixed)
+        self.after_entry(&entry)
     }
 
     /// Where the next entry of its writer begins.
-    fn after_entry(&self, entry: &Entry) -> u32 {
-        let words = ENTRY_WORDS + (entry.key_len().div_ceil(8) + entry.value_len().div_ceil(8)) as u32;
-        self.entry_place(self.chunks.after(self.chunks.end_of(entry.at, words)))
+    fn after_entry(&self, entry: &Entry<'_, Chunks>) -> u32 {
+        self.entry_place(self.chunks.after(self.chunks.end_of(entry.at, entry.words())))
     }
 
-    /// Where an entry begins that may begin at `at` (H3).
+    /// Where an entry begins that may begin at `at` (N2).
     pub(super) fn entry_place(&self, at: u32) -> u32 {
         let left = CHUNK_WORDS - at % CHUNK_WORDS;
         if left >= ENTRY_WORDS { at } else { self.chunks.first_word(self.chunks.next(at / CHUNK_WORDS)) }

@@ -4,7 +4,7 @@
 //! word of a chunk
 //!    0   status       in a writer's first chunk, see `writer.rs`
 //!    1   next         next chunk of the same writer, or of the list of free ones; 0 none
-//!    2   queue_next   in a writer's first chunk: the next writer in the queue of committed ones
+//!    2   room
 //!    3   count        in a writer's first chunk: how many entries
 //!    4   :            entries; what does not fit goes on in the next chunk's word 4
 //! ```
@@ -15,6 +15,7 @@
 //!     was raised before the chunk was given back. So no reader believes what it read of another's.
 //! M3. Reading never leaves the memory: an address past its end reads as zero.
 
+use super::entry::Memory;
 use super::staged::WriterSlot;
 use ledgerstone_region::{Handle, Region, RegionError};
 use std::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, fence};
@@ -28,7 +29,6 @@ pub(super) const FIRST_WORD: u32 = 4;
 
 const STATUS: u32 = 0;
 const NEXT: u32 = 1;
-const QUEUE_NEXT: u32 = 2;
 const COUNT: u32 = 3;
 
 /// All chunks. Chunk 0 is nobody's, so that 0 is no chunk and no address.
@@ -37,6 +37,22 @@ pub(super) struct Chunks {
     /// Head of the list: count of changes in the upper half, chunk in the lower. Then: chunks never used begin here. Then:
     /// how many are in use.
     list: Handle<[AtomicU64]>,
+}
+
+impl Memory for Chunks {
+    type At = u32;
+    #[inline]
+    fn word(&self, at: u32) -> u64 {
+        self.word(at)
+    }
+    #[inline]
+    fn beside(&self, at: u32, words: u32) -> u32 {
+        at.wrapping_add(words)
+    }
+    #[inline]
+    fn after(&self, at: u32) -> u32 {
+        self.after(at)
+    }
 }
 
 impl Chunks {
@@ -148,14 +164,6 @@ impl Chunks {
         self.set(chunk * CHUNK_WORDS + NEXT, u64::from(next));
     }
 
-    pub(super) fn queue_next(&self, writer: u32) -> u32 {
-        self.word(writer * CHUNK_WORDS + QUEUE_NEXT) as u32
-    }
-
-    pub(super) fn set_queue_next(&self, writer: u32, next: u32) {
-        self.set(writer * CHUNK_WORDS + QUEUE_NEXT, u64::from(next));
-    }
-
     /// Who reads it finds as many entries.
     pub(super) fn entry_count(&self, writer: u32) -> u64 {
         self.words[(writer * CHUNK_WORDS + COUNT) as usize].load(Acquire) // Pairs with the Release below.
@@ -206,16 +214,6 @@ impl Chunks {
             }
         }
         None
-    }
-
-    /// How many chunks a writer has.
-    pub(super) fn count_of(&self, first: u32) -> u64 {
-        let (mut chunk, mut count) = (first, 1);
-        while self.next(chunk) != 0 {
-            chunk = self.next(chunk);
-            count += 1;
-        }
-        count
     }
 
     /// Gives back a writer's chunks, all of them, beginning with `first`.

@@ -4,13 +4,16 @@
 //! | --- | --- |
 //! | `chunk.rs` | memory of a bounded size, in chunks that writers own |
 //! | `bucket.rs` | the head of a chain, and who may change it |
+//! | `entry.rs` | an image as it stands in memory |
 //! | `chain.rs` | a key's before-images, newest first, found by hash |
+//! | `kept.rs` | images of commits, in memory that is used round and round |
+//! | `tail.rs` | how readers find out that an image was written over |
 //! | `writer.rs` | one transaction's images and its status |
 //! | `staged.rs` | small writers while no snapshot is open: images in no chain |
 //! | `spilled.rs` | writers whose images are in the log |
 //! | `registry.rs` | which snapshots are open, and how old the oldest is |
 //! | `view.rs` | a snapshot: opened, asked, closed |
-//! | `reclaim.rs` | images that nobody needs go; when memory runs out, the oldest that somebody needs |
+//! | `reclaim.rs` | what no snapshot needs any more |
 //!
 //! A *snapshot* is an LSN S and sees the commits whose records begin below S. A record's state at S is what the page says,
 //! taken back by every writer that S does not see: the before-image of the oldest such writer.
@@ -23,23 +26,30 @@
 //! V3. A reader looks at the page, then at the chain, then at the page's version: because of V1, page and chain belong together
 //!     if the version still stands.
 //!     A writer that notes nothing any more is known by its name: its records in the log take it back (L1 to L4 in `spilled.rs`).
-//! V4. Images go when the commit is below every snapshot that is open or can be opened ([`VersionStore::oldest_snapshot`]); when
-//!     a rollback has put the page right; and, when memory runs out, the oldest of commits, which raises `floor` first. A reader
-//!     below the floor is told so, before and after it looks: it may have missed what went.
+//! V4. Images go when the commit finds no snapshot that is open or can be opened and does not see it; when a rollback has put the page
+//!     right; and of those that were kept the oldest, when others take their place, which raises `floor` first if a snapshot may
+//!     need them. A reader below the floor is told so, before and after it looks: it may have missed what went.
 //! V5. A page whose `page_lsn` is below a snapshot's horizon holds no change that the snapshot does not see. The horizon is taken
 //!     between two looks at the tail, B and S: the smaller of B and all `first_lsn` marks. A writer that S does not see either
 //!     showed its mark, or has all its records at or above B (T1 in `table.rs`), or had cleared its mark before: then its commit
 //!     was below S and is seen, or its pages were put right.
+//!
+//! V6. `settled` is the smallest horizon of the open snapshots that have one, taken by who has just opened his own, if nobody else was
+//!     taking his. So a page below it when it changes held, by V5, nothing that one of those did not see; and who opens
+//!     later sees what the one saw who took it. What a writer noted beside a page about its changes before is of no use then.
 //!
 //! This folder does not know pages, trees or what a record's header means: a record is a key of a space, two bytes and some more.
 
 mod bucket;
 mod chain;
 mod chunk;
+mod entry;
+mod kept;
 mod reclaim;
 mod registry;
 mod spilled;
 mod staged;
+mod tail;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -52,13 +62,15 @@ use ledgerstone_log::Log;
 use ledgerstone_page::Lsn;
 use ledgerstone_region::{Handle, Latch, Region, RegionError, SlotTable, shared};
 
-pub use chain::{Before, Image, Look};
+pub use chain::Look;
+pub use entry::{Before, Image};
 pub use spilled::Unseen;
 pub use view::{At, Horizon, SnapshotPin, View};
 pub(crate) use writer::{Who, Writer};
 
 use bucket::Bucket;
 use chunk::Chunks;
+use kept::Kept;
 use registry::SnapshotSlot;
 use spilled::SpilledSlot;
 use staged::WriterSlot;
@@ -78,16 +90,18 @@ shared! {
         writers_used: AtomicU64,
         /// How often the floor was raised.
         floor_count: AtomicU64,
-        /// Room to a cache line: what comes next is written with every commit that a snapshot does not see.
-        spare: [AtomicU64; 2],
-        /// Guards the queue of committed writers.
-        queue_latch: Latch,
-        /// First chunk of the oldest committed writer in the queue; 0 none.
-        queue_first: AtomicU64,
-        /// First chunk of the newest.
-        queue_last: AtomicU64,
+        /// Pages whose `page_lsn` is below hold no change that a snapshot, open now or later, does not see (V6).
+        settled: AtomicU64,
+        /// What was kept below this position is gone (K2 in `kept.rs`).
+        tail: AtomicU64,
+        /// Guards what is kept. What comes from here on is written with every commit that a snapshot does not see.
+        kept_latch: Latch,
+        /// Where the next image of a commit will be kept.
+        head: AtomicU64,
+        /// No snapshot is older; behind the truth.
+        known_oldest: AtomicU64,
         /// Room to a cache line.
-        spare_end: [AtomicU64; 5],
+        spare: [AtomicU64; 5],
     } size 128
 }
 
@@ -96,6 +110,7 @@ pub struct VersionStore {
     log: Arc<Log>,
     threads: Arc<SlotTable>,
     chunks: Chunks,
+    kept: Kept,
     buckets: Handle<[Bucket]>,
     state: Handle<[StoreState]>,
     snapshots: Handle<[SnapshotSlot]>,
@@ -132,15 +147,20 @@ impl VersionStore {
         bytes: u64,
         snapshot_count_max: u32,
     ) -> Result<Arc<VersionStore>, RegionError> {
-        let chunks = Chunks::create(region, bytes)?;
-        // Few, so that they stay near the processor: most of the time only open transactions have entries.
-        let bucket_count = (u64::from(chunks.count()) / 4).next_power_of_two().max(64);
+        let kept = Kept::create(region, bytes / 2)?;
+        let chunks = Chunks::create(region, bytes.saturating_sub(kept.bytes()))?;
+        // Few, so that they stay near the processor.
+        let bucket_count = (u64::from(chunks.count()) * 2).next_power_of_two().max(64);
+        let state: Handle<[StoreState]> = region.handle_slice(region.alloc(1, 64)?)?;
+        state[0].head.store(1, SeqCst); // 0 is no position.
+        state[0].tail.store(1, SeqCst);
         Ok(Arc::new(VersionStore {
             log: Arc::clone(log),
             threads: Arc::clone(threads),
             chunks,
+            kept,
             buckets: region.handle_slice(region.alloc(bucket_count, 64)?)?,
-            state: region.handle_slice(region.alloc(1, 64)?)?,
+            state,
             snapshots: region.handle_slice(region.alloc(u64::from(snapshot_count_max.max(1)), 64)?)?,
             spilled: region.handle_slice(region.alloc(u64::from(snapshot_count_max.max(1)), 64)?)?,
             writers: region.handle_slice(region.alloc(u64::from(snapshot_count_max.max(1)), 64)?)?,
@@ -150,8 +170,8 @@ impl VersionStore {
     /// Bytes of a region that a store takes.
     #[must_use]
     pub fn region_bytes(bytes: u64, snapshot_count_max: u32) -> u64 {
-        // Chunks, half a bucket of 16 bytes for each, slots, and some room to align.
-        bytes + bytes / chunk::CHUNK_BYTES * 8 + u64::from(snapshot_count_max) * 224 + 65_536
+        // Chunks for at least half of it, at most a bucket of 32 bytes for each, slots, and some room to align.
+        bytes + bytes / chunk::CHUNK_BYTES * 128 + u64::from(snapshot_count_max) * 224 + 65_536
     }
 
     /// Figures.
@@ -160,8 +180,9 @@ impl VersionStore {
         let state = &self.state[0];
         let left = self.writers.iter().filter(|slot| slot.left.load(Relaxed) != 0).count();
         VersionStat {
-            bytes_max: u64::from(self.chunks.count()) * chunk::CHUNK_BYTES,
-            used_bytes: self.chunks.used_count().saturating_sub(left as u64) * chunk::CHUNK_BYTES,
+            bytes_max: u64::from(self.chunks.count()) * chunk::CHUNK_BYTES + self.kept.bytes(),
+            used_bytes: self.chunks.used_count().saturating_sub(left as u64) * chunk::CHUNK_BYTES
+                + self.kept_bytes_from(self.oldest_position()),
             floor_count: state.floor_count.load(Relaxed),
             floor: Lsn(state.floor.load(SeqCst)),
             spilled_count: self.spilled_count(),

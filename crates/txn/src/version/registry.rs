@@ -34,8 +34,12 @@ ledgerstone_region::shared! {
         pub thread: AtomicU64,
         /// When, on the clock of `region::sync`.
         pub opened_ns: AtomicU64,
+        /// Its horizon; [`TAKING`] while that is being taken; 0: it has none (V6).
+        pub horizon: AtomicU64,
+        /// Images of commits that are kept below it it has no need of; 0: not known yet.
+        pub position: AtomicU64,
         /// Room to a cache line.
-        pub spare: [AtomicU64; 3],
+        pub spare: AtomicU64,
     } size 64
 }
 
@@ -44,6 +48,10 @@ ledgerstone_region::shared! {
 pub(crate) struct SnapshotSlot {
     pub lsn: AtomicU64,
 }
+
+/// In place of a horizon: below every LSN.
+#[cfg(not(loom))]
+pub(super) const TAKING: u64 = 1;
 
 /// Puts what is before and what is after into the one order that everybody sees.
 #[inline(always)]

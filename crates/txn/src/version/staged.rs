@@ -29,8 +29,8 @@ use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_region::{shared, sync};
 
 use super::VersionStore;
-use super::chain::{Before, Name, entry_words};
 use super::chunk::CHUNK_WORDS;
+use super::entry::{Before, Name, entry_words};
 use super::registry;
 use super::writer::Writer;
 

@@ -327,13 +327,13 @@ fn a_reader_is_told_that_a_writer_is_committing() {
 fn the_newest_commit_of_a_key_is_known_while_a_snapshot_may_ask() {
     let mut world = World::new(1 << 20);
     let view = world.open();
-    assert_eq!(world.store.newest_commit(SPACE, &key_bytes(1)), Lsn(0));
+    assert_eq!(world.store.newest_commit(view.at(), SPACE, &key_bytes(1)), Lsn(0));
     for n in 0..3 {
         let mut writer = world.begin();
         world.write(&mut writer, 1, Some(vec![n]));
         world.commit(writer, [1]);
     }
-    let newest = world.store.newest_commit(SPACE, &key_bytes(1));
+    let newest = world.store.newest_commit(view.at(), SPACE, &key_bytes(1));
     assert!(newest >= view.at().lsn && newest < world.log.tail());
     assert_eq!(world.store.pins().len(), 1);
     assert_eq!(world.store.oldest_snapshot(), view.at().lsn);

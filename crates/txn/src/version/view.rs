@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use ledgerstone_page::{Lsn, Xid};
 use ledgerstone_region::sync;
 
-use super::{VersionStore, reclaim, registry};
+use super::registry::SnapshotSlot;
+use super::{VersionStore, registry};
 use crate::{TxnError, TxnTable};
 
 /// What a reader needs to know of a snapshot, while somebody keeps its [`View`].
@@ -16,6 +17,8 @@ pub struct At {
     pub lsn: Lsn,
     /// Pages whose `page_lsn` is below need no look at the store (V5).
     pub horizon: Lsn,
+    /// Images of commits that are kept below are not needed (K3).
+    pub position: u64,
 }
 
 /// An open snapshot. While it lives, what it sees is kept; dropping it closes it.
@@ -62,11 +65,14 @@ impl View {
 impl Drop for View {
     fn drop(&mut self) {
         let (store, slot) = (&self.store, &self.store.snapshots[self.slot]);
+        slot.horizon.store(0, SeqCst);
+        slot.position.store(0, SeqCst);
         slot.lsn.store(0, SeqCst);
         slot.taken.store(0, SeqCst);
         store.state[0].open_count.fetch_sub(1, SeqCst);
-        // A thread that cannot have a number leaves it to the next commit or close.
-        while store.threads.try_current().is_ok() && reclaim::reclaim_some(store, 64) {}
+        if store.has_spilled() {
+            store.reclaim_spilled(store.oldest_snapshot().0);
+        }
     }
 }
 
@@ -88,6 +94,11 @@ impl VersionStore {
         entry.thread.store(u64::from(thread.0), Relaxed);
         entry.opened_ns.store(sync::now_ns(), Relaxed);
         let tail = || self.log.tail().0;
+        if horizon == Horizon::Marks {
+            entry.horizon.store(registry::TAKING, SeqCst);
+        }
+        let position = self.kept_head(); // K3
+        entry.position.store(position, SeqCst);
         let bound = registry::publish_bound(entry, tail);
         sync::yield_point("snapshot: bound published");
         // V5: between the two looks at the tail.
@@ -96,8 +107,14 @@ impl VersionStore {
             Horizon::Marks => table.first_lsn_low().map_or(bound, |low| low.0.min(bound)),
         };
         let lsn = registry::take_snapshot(entry, tail);
+        if horizon != 0 {
+            entry.horizon.store(horizon, SeqCst);
+            let used = state.slots_used.load(SeqCst) as usize;
+            let low = self.snapshots[..used].iter().map(|slot| slot.horizon.load(SeqCst)).filter(|&lsn| lsn != 0).min();
+            state.settled.fetch_max(low.unwrap_or(0), SeqCst);
+        }
         self.link_all_staged(); // Z1
-        Ok(View { store: Arc::clone(self), slot, at: At { lsn: Lsn(lsn), horizon: Lsn(horizon) } })
+        Ok(View { store: Arc::clone(self), slot, at: At { lsn: Lsn(lsn), horizon: Lsn(horizon), position } })
     }
 
     fn open_slot(&self, hint: usize) -> Option<usize> {
@@ -114,6 +131,13 @@ impl VersionStore {
             }
         }
         None
+    }
+
+    /// Pages below hold no change that a snapshot, open now or later, does not see (V6). Grows.
+    #[inline]
+    #[must_use]
+    pub fn settled(&self) -> Lsn {
+        Lsn(self.state[0].settled.load(SeqCst))
     }
 
     /// Refuses a snapshot that may miss images (V4). To be asked before a look and after it.
@@ -142,22 +166,19 @@ impl VersionStore {
     pub fn pins(&self) -> Vec<SnapshotPin> {
         let now = sync::now_ns();
         let used = self.state[0].slots_used.load(SeqCst) as usize;
+        let pin = |slot: &SnapshotSlot| SnapshotPin {
+            lsn: Lsn(slot.lsn.load(SeqCst)),
+            xid: Xid(slot.xid.load(Relaxed)),
+            thread: slot.thread.load(Relaxed) as u32,
+            age_ns: now.saturating_sub(slot.opened_ns.load(Relaxed)),
+            held_bytes: self.kept_bytes_from(slot.position.load(SeqCst)),
+        };
         let mut pins: Vec<SnapshotPin> = self.snapshots[..used.min(self.snapshots.len())]
             .iter()
             .filter(|slot| slot.lsn.load(SeqCst) != 0)
-            .map(|slot| SnapshotPin {
-                lsn: Lsn(slot.lsn.load(SeqCst)),
-                xid: Xid(slot.xid.load(Relaxed)),
-                thread: slot.thread.load(Relaxed) as u32,
-                age_ns: now.saturating_sub(slot.opened_ns.load(Relaxed)),
-                held_bytes: 0,
-            })
+            .map(pin)
             .collect();
         pins.sort_by_key(|pin| pin.lsn);
-        let lsns: Vec<u64> = pins.iter().map(|pin| pin.lsn.0).collect();
-        for (pin, held) in pins.iter_mut().zip(self.held_bytes(&lsns)) {
-            pin.held_bytes = held;
-        }
         pins
     }
 }

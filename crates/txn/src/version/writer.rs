@@ -1,9 +1,9 @@
 //! One transaction's images, and what became of it.
 //!
 //! ```text
-//!            begin_commit             stamp(L)                      nobody needs L's images
-//!   OPEN ──────────────► COMMITTING ─────────► COMMITTED, L in the queue ─────────────► chunks given back
-//!     └──── rolled back, pages put right ─────────────────────────────────────────────►
+//!            begin_commit             stamp(L)              images kept, if a snapshot is open
+//!   OPEN ──────────────► COMMITTING ─────────► COMMITTED, L ──────────────────────────────────► chunks given back
+//!     └──── rolled back, pages put right ─────────────────────────────────────────────────────►
 //! status word: bits 1..0 state (1 OPEN, 2 COMMITTING, 3 COMMITTED), bits 63..2 the LSN of a COMMITTED one
 //! ```
 //! K1. The word lies in the writer's first chunk; every entry names that chunk, so that one store stamps them all.
@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::Release};
 use ledgerstone_page::{Lsn, PageId, Xid};
 
 use super::VersionStore;
-use super::chain::{Before, Name, entry_words};
 use super::chunk::CHUNK_WORDS;
+use super::entry::{Before, ENTRY_WORDS, Name, entry_words};
 use super::{reclaim, registry};
 
 const OPEN: u64 = 1;
@@ -118,7 +118,6 @@ impl VersionStore {
     #[inline]
     fn begin(&self, writer: &mut Writer, slot: u32) -> Option<()> {
         let first = self.chunks.take_for(self.writers.get(slot as usize)).or_else(|| reclaim::make_free(self))?;
-        self.chunks.set_queue_next(first, 0);
         self.chunks.set_entry_count(first, 0);
         self.chunks.status(first)?.store(OPEN, Relaxed); // Published with the first entry, or as staged.
         let end = self.chunks.first_word(first) - 1;
@@ -133,7 +132,7 @@ impl VersionStore {
         // As if each chunk lost what is too short for an entry's head.
         let mut room = self.room_from(writer.end);
         while room < words {
-            if writer.chunk_count > self.chunks.count() / 4 {
+            if writer.chunk_count > self.chunks.count() / 2 {
                 return None; // K2
             }
             let chunk = self.chunks.take().or_else(|| reclaim::make_free(self))?;
@@ -149,7 +148,7 @@ impl VersionStore {
     #[inline]
     fn room_from(&self, end: u32) -> u32 {
         let here = CHUNK_WORDS - 1 - end % CHUNK_WORDS;
-        let mut room = if here >= super::chain::ENTRY_WORDS { here } else { 0 };
+        let mut room = if here >= ENTRY_WORDS { here } else { 0 };
         let mut chunk = self.chunks.next(end / CHUNK_WORDS);
         while chunk != 0 {
             room += CHUNK_WORDS - super::chunk::FIRST_WORD;
@@ -197,8 +196,10 @@ impl VersionStore {
             if writer.is_staged {
                 self.link_staged(&mut writer);
             }
-            self.queue(writer.first);
-            reclaim::reclaim_some(self, 4);
+            self.keep(&writer, lsn);
+            if self.has_spilled() {
+                self.reclaim_spilled(self.oldest_snapshot().0);
+            }
         }
     }
 
@@ -218,8 +219,14 @@ impl VersionStore {
     fn drop_images(&self, writer: &Writer) {
         let is_unlinked = writer.is_staged && self.end_staging(writer);
         if !is_unlinked {
-            self.unlink_all(writer.first);
+            self.unlink_all(writer.first, None);
         }
+        self.leave(writer);
+    }
+
+    /// Leaves a writer's chunks, of which no chain knows.
+    #[inline]
+    pub(super) fn leave(&self, writer: &Writer) {
         self.chunks.leave(self.writers.get(writer.slot as usize), writer.first);
     }
 
@@ -235,17 +242,12 @@ impl VersionStore {
         if writer.first == 0 { None } else { self.chunks.status(writer.first) }
     }
 
-    /// Unlinks a writer's entries and gives its chunks back.
-    pub(super) fn discard(&self, first: u32) {
-        self.unlink_all(first);
-        self.chunks.give_back(first);
-    }
-
+    /// Takes a writer's entries out of the chains of the open ones; with the LSN of its commit they are kept.
     #[inline]
-    fn unlink_all(&self, first: u32) {
+    pub(super) fn unlink_all(&self, first: u32, keep: Option<Lsn>) {
         let mut at = self.chunks.first_word(first);
         for _ in 0..self.chunks.entry_count(first) {
-            at = self.unlink(at);
+            at = self.unlink(at, keep);
         }
     }
 }
