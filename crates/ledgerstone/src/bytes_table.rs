@@ -58,7 +58,7 @@ impl BytesTable {
     /// Runs `f` with the intention `mode` on the table, if the table is still there (G2).
     #[inline]
     pub(crate) fn enter<T>(&self, mode: Mode, f: impl FnOnce(&mut Txn) -> Result<T, Error>) -> Result<T, Error> {
-        self.shared.run_in(|txn, entered| {
+        self.shared.run_in(|txn, own| {
             if mode == Mode::IX {
                 self.shared.check_writable()?;
             }
@@ -67,7 +67,8 @@ impl BytesTable {
                 return Err(self.gone(txn));
             }
             if self.shared.isolation != Isolation::Serializable {
-                self.check_written(txn, entered)?;
+                self.check_own(txn, own)?;
+                self.check_written(txn, own)?;
             }
             f(txn)
         })

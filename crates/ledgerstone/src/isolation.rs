@@ -15,8 +15,8 @@
 //!     the drops that are under way. If it is 0 after the snapshot was taken and the table is known, no drop of it has
 //!     committed before the snapshot (G2: a drop that has is known no more), and none will be freed while the snapshot is open.
 //! I4. Who writes, drops or creates has locked the table, at any level; after the lock it looks whether the table is still that.
+//! I5. What the transaction itself has made of a table counts at once, at every level (`own_tables.rs`).
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
 use ledgerstone_lock::Mode;
@@ -25,6 +25,7 @@ use ledgerstone_txn::{At, Horizon, Txn, View};
 
 use crate::catalog::{Definition, TableInfo};
 use crate::env::Inner;
+use crate::own_tables::OwnTables;
 use crate::transaction::Shared;
 use crate::{BytesTable, Error};
 
@@ -179,7 +180,8 @@ impl BytesTable {
         if self.shared.isolation == Isolation::Serializable {
             return self.enter(Mode::IS, |txn| f(txn, Sight::Locked));
         }
-        self.shared.run(|txn| {
+        self.shared.run_in(|txn, own| {
+            self.check_own(txn, own)?;
             let (sight, _view) = self.sight(txn, Horizon::None)?;
             f(txn, sight)
         })
@@ -206,15 +208,15 @@ impl BytesTable {
 
     /// I4: the table is locked with the intention to write; is it still there, with the indexes that are known here? Once for
     /// each transaction and table, until the transaction itself changes what the table is: it may know it by several handles.
-    pub(crate) fn check_written(&self, txn: &mut Txn, entered: &mut Vec<Arc<TableInfo>>) -> Result<(), Error> {
-        let info: &Arc<TableInfo> = self.info();
-        if entered.iter().any(|entered| Arc::ptr_eq(entered, info)) {
+    pub(crate) fn check_written(&self, txn: &mut Txn, own: &mut OwnTables) -> Result<(), Error> {
+        let info = self.info();
+        if own.has_entered(info) {
             return Ok(());
         }
         let view = txn.open_view(Horizon::None)?;
         match self.shared.env.named_at(txn, &info.name, view.at())? {
             Some(found) if info.is_as(&found) => {
-                entered.push(Arc::clone(info));
+                own.note_entered(info);
                 Ok(())
             }
             Some(found) if found.entry == info.entry && self.shared.isolation != Isolation::Snapshot => {

@@ -77,6 +77,7 @@ mod log_record;
 mod log_union;
 mod open;
 mod options;
+mod own_tables;
 mod prepared;
 mod range;
 mod recovery_progress;

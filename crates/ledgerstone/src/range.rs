@@ -60,7 +60,10 @@ impl Range {
                 }
                 Ok((Sight::Locked, None))
             })?,
-            _ => table.shared.run(|txn| table.sight_of(txn, Horizon::Marks, index))?,
+            _ => table.shared.run_in(|txn, own| {
+                table.check_own(txn, own)?;
+                table.sight_of(txn, Horizon::Marks, index)
+            })?,
         };
         let is_done = is_empty(&start, &end);
         let (front, back) = (None, None);
@@ -98,8 +101,9 @@ impl Range {
                 Direction::Forward,
             ),
         };
-        let (shared, sight) = (&self.table.shared, self.sight);
-        shared.run(|txn| {
+        let (table, shared, sight) = (&self.table, &self.table.shared, self.sight);
+        shared.run_in(|txn, own| {
+            table.check_own(txn, own)?;
             shared.check_sight(sight)?;
             while let Some((key, value)) = scan.next(txn)? {
                 if !f(key, value) {
@@ -126,8 +130,9 @@ impl Range {
         let sight = self.sight;
         let tree = tree_of(&self.table, self.index);
         let scan = scan.get_or_insert_with(|| sight.scan(tree, self.start.clone(), self.end.clone(), direction));
-        let shared = &self.table.shared;
-        let read = shared.run(|txn| {
+        let (table, shared) = (&self.table, &self.table.shared);
+        let read = shared.run_in(|txn, own| {
+            table.check_own(txn, own)?;
             shared.check_sight(sight)?;
             Ok(scan.next(txn)?.map(|(k, v)| (k.to_vec(), v.to_vec())))
         });

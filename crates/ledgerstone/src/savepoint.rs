@@ -9,12 +9,9 @@
 //! P3. A child that ends in any way but success, a panic included, is taken back. A deadlock ends the whole transaction, with
 //!     all its children: its locks are one set.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
 use ledgerstone_page::planted::{self, Bug};
 
-use crate::catalog::TableInfo;
+use crate::own_tables::Made;
 use crate::transaction::Shared;
 use crate::{Error, Transaction};
 
@@ -22,13 +19,10 @@ use crate::{Error, Transaction};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Savepoint(ledgerstone_txn::Savepoint);
 
-/// Tables that a transaction has created (`Some`) or dropped (`None`).
-pub(crate) type OwnTables = BTreeMap<String, Option<Arc<TableInfo>>>;
-
 /// A savepoint that stands, or the beginning of a child that runs.
 pub(crate) struct Point {
     at: Savepoint,
-    own: OwnTables,
+    made: Made,
     is_child: bool,
     refuses_writes: bool,
 }
@@ -143,7 +137,7 @@ impl Shared {
         let mut held = self.hold()?;
         let state = &mut *held.state;
         let at = Savepoint(state.txn.as_mut().ok_or(Error::Finished)?.savepoint());
-        state.points.push(Point { at, own: state.own.clone(), is_child, refuses_writes });
+        state.points.push(Point { at, made: state.own.made(), is_child, refuses_writes });
         self.note_points(&state.points);
         Ok(at)
     }
@@ -154,7 +148,7 @@ impl Shared {
         let txn = state.txn.as_mut().ok_or(Error::Finished)?;
         let at = own_point(&state.points, savepoint)?;
         txn.rollback_to(savepoint.0)?;
-        state.go_back(state.points[at].own.clone());
+        state.own.go_back(state.points[at].made.clone());
         state.points.truncate(at + 1);
         Ok(())
     }
@@ -179,7 +173,7 @@ impl Shared {
         if !stays && !planted::is_on(Bug::NestedAbortStays) {
             txn.rollback_to(at.0)?;
             txn.release_savepoint(at.0)?;
-            state.go_back(point.map(|point| point.own).unwrap_or_default());
+            state.own.go_back(point.map(|point| point.made).unwrap_or_default());
             return Ok(());
         }
         Ok(txn.release_savepoint(at.0)?)

@@ -18,7 +18,8 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::catalog::{Definition, Entry, TableInfo};
 use crate::env::{Handles, Inner};
-use crate::savepoint::{OwnTables, Point};
+use crate::own_tables::OwnTables;
+use crate::savepoint::Point;
 use crate::typed::{Key, TableDef, Value};
 use crate::{BytesTable, Committed, Error, Isolation, Table, Ticket};
 
@@ -56,26 +57,10 @@ pub(crate) struct Shared {
 /// The running transaction, until it ends.
 pub(crate) struct State {
     pub txn: Option<Txn>,
-    /// Tables created or dropped by this transaction and so not known to others.
+    /// What it has made of tables itself.
     pub own: OwnTables,
     /// Savepoints that stand and children that run, oldest first.
     pub points: Vec<Point>,
-    /// Tables found to be still what they were after they were locked for writing (I4 in `isolation.rs`).
-    entered: Vec<Arc<TableInfo>>,
-}
-
-impl State {
-    /// This transaction has made something else of a table, or of its name: who has a handle to it asks again before it writes.
-    fn note_changed(&mut self, info: &TableInfo, name: &str) {
-        self.own.insert(name.to_string(), None);
-        self.entered.retain(|entered| entered.entry.table != info.entry.table);
-    }
-
-    /// Tables are what they were at a savepoint (P1 in `savepoint.rs`), and so not what they were found to be since.
-    pub(crate) fn go_back(&mut self, own: OwnTables) {
-        self.own = own;
-        self.entered.clear();
-    }
 }
 
 /// A running transaction; rolled back when dropped without [`Transaction::commit`].
@@ -159,16 +144,13 @@ impl Shared {
         self.run_in(|txn, _| f(txn))
     }
 
-    /// As [`Shared::run`], with the tables that were found to be there after they were locked for writing.
+    /// As [`Shared::run`], with what the transaction itself has made of tables.
     #[inline]
-    pub(crate) fn run_in<T>(
-        &self,
-        f: impl FnOnce(&mut Txn, &mut Vec<Arc<TableInfo>>) -> Result<T, Error>,
-    ) -> Result<T, Error> {
+    pub(crate) fn run_in<T>(&self, f: impl FnOnce(&mut Txn, &mut OwnTables) -> Result<T, Error>) -> Result<T, Error> {
         let mut held = self.hold()?;
         let state = &mut *held.state;
         let txn = state.txn.as_mut().ok_or(Error::Finished)?;
-        let result = f(txn, &mut state.entered);
+        let result = f(txn, &mut state.own);
         txn.release_claim();
         if self.is_dropped.load(Relaxed) {
             state.txn = None; // Dropped, and so rolled back.
@@ -212,7 +194,7 @@ impl Shared {
             }
             env.drops.fetch_sub(1, SeqCst);
         });
-        state.note_changed(info, name);
+        state.own.note_changed(info, name);
         drop(held);
         by.map_or(Ok(()), |info| self.own_table(name, info))
     }
@@ -222,7 +204,7 @@ impl Shared {
         let mut held = self.hold()?;
         let made = Arc::clone(&info);
         held.state.txn.as_mut().ok_or(Error::Finished)?.on_end(move |stays| made.set_dropped(!stays));
-        held.state.own.insert(name.to_string(), Some(info));
+        held.state.own.note_made(name, info);
         Ok(())
     }
 }
@@ -231,8 +213,7 @@ impl Transaction {
     pub(crate) fn new(env: Arc<Inner>, txn: Txn, options: TransactionOptions, handles: Arc<Handles>) -> Transaction {
         let xid = txn.xid();
         let durability = options.durability.unwrap_or(env.durability);
-        let state =
-            Mutex::new(State { txn: Some(txn), own: OwnTables::new(), points: Vec::new(), entered: Vec::new() });
+        let state = Mutex::new(State { txn: Some(txn), own: OwnTables::default(), points: Vec::new() });
         let no = || AtomicBool::new(false);
         let shared = Shared {
             env,
@@ -320,7 +301,8 @@ impl Transaction {
         self.find(name, Missing::Create, true)
     }
 
-    /// Drops a table and all that is in it. Its pages are freed after the commit.
+    /// Drops a table and all that is in it. Its pages are freed after the commit. Handles that this transaction has opened
+    /// answer [`Error::NoSuchTable`] from then on, unless it goes back to a savepoint before the drop.
     ///
     /// # Errors
     /// [`Error::NoSuchTable`], conflicts.
@@ -353,7 +335,7 @@ impl Transaction {
             }
             Ok(())
         })?;
-        self.shared.hold()?.state.note_changed(table.info(), name);
+        self.shared.hold()?.state.own.note_changed(table.info(), name);
         Ok(())
     }
 
@@ -450,7 +432,7 @@ impl Transaction {
 
     /// Without locks, in the transaction's snapshot or one for this call.
     fn find_at(&self, name: &str) -> Result<Option<BytesTable>, Error> {
-        if let Some(own) = self.shared.hold()?.state.own.get(name) {
+        if let Some(own) = self.shared.hold()?.state.own.named(name) {
             return Ok(own.as_ref().map(|info| BytesTable::new(&self.shared, Arc::clone(info))));
         }
         let env = &self.shared.env;
@@ -479,7 +461,7 @@ impl Transaction {
         }
         let known = &self.shared.env.known;
         loop {
-            let own = self.shared.hold()?.state.own.get(name).cloned();
+            let own = self.shared.hold()?.state.own.named(name).cloned();
             let is_own = own.is_some();
             let found = match own {
                 Some(own) => own,
@@ -506,7 +488,7 @@ impl Transaction {
     fn find_known(&self, name: &str) -> Result<Option<BytesTable>, Error> {
         let mut state = self.shared.state.lock();
         let State { txn, own, .. } = &mut *state;
-        if !own.is_empty() {
+        if own.has_any() {
             return Ok(None);
         }
         let Some(info) = self.shared.env.known.get(name) else { return Ok(None) };
@@ -547,7 +529,7 @@ impl Transaction {
         let mut held = self.shared.hold()?;
         let made = Arc::clone(&info);
         held.state.txn.as_mut().ok_or(Error::Finished)?.on_end(move |stays| made.set_dropped(!stays));
-        held.state.own.insert(name.to_string(), Some(Arc::clone(&info)));
+        held.state.own.note_made(name, Arc::clone(&info));
         Ok(info)
     }
 }

@@ -1,13 +1,13 @@
 //! Snapshots and isolation levels, as users see them.
 
 use std::collections::BTreeMap;
-use std::io::{Seek, SeekFrom, Write};
+use std::io::{Read as _, Seek, SeekFrom, Write};
 use std::ops::Bound;
 use std::sync::Arc;
 
 use ledgerstone::{
-    BytesTable, Durability, Environment, Error, IndexDef, IndexKeys, Isolation, Locking, Options, Transaction,
-    TransactionOptions,
+    BytesTable, Durability, Environment, Error, IndexDef, IndexKeys, IndexRange, IndexedRecords, Isolation, Locking,
+    Options, Range, Transaction, TransactionOptions, ValueReader,
 };
 use ledgerstone_disk::SimDisk;
 use proptest::collection::vec;
@@ -587,10 +587,147 @@ fn an_index_that_a_rollback_brings_back_is_kept_by_handles_or_they_are_refused()
     t.put(b"without", b"2").unwrap();
     txn.rollback_to(savepoint).unwrap();
     let wrote = t.put(b"with", b"3");
-    assert!(matches!(wrote, Err(Error::IndexesChanged { .. })), "it does not know the index: {wrote:?}");
+    // Its own work: no conflict, with which `transact` would run it again and again.
+    assert!(matches!(wrote, Err(Error::NoSuchTable(_))), "it does not know the index: {wrote:?}");
     txn.bytes("t").unwrap().put(b"with", b"3").unwrap();
     txn.commit().unwrap();
     assert!(env.verify(&mut |_| {}).unwrap().problems.is_empty());
+}
+
+/// A table that was opened, with all that can be made of a handle to read by.
+struct Opened {
+    table: BytesTable,
+    range: Range,
+    entries: IndexRange,
+    records: IndexedRecords,
+    reader: ValueReader,
+}
+
+impl Opened {
+    fn new(txn: &Transaction, name: &str) -> Opened {
+        let table = txn.bytes(name).unwrap();
+        let by_value = || table.index("by value").unwrap().range(..).unwrap();
+        let (range, entries, records) = (table.range(..).unwrap(), by_value(), by_value().records());
+        let reader = table.value_reader(b"k").unwrap().unwrap();
+        Opened { table, range, entries, records, reader }
+    }
+
+    /// Each way to read, and what came of it.
+    fn read(&mut self) -> Vec<(&'static str, Result<(), Error>)> {
+        let Opened { table, range, entries, records, reader } = self;
+        let index = table.index("by value").unwrap();
+        let mut byte = [0];
+        let (whole, emptied) = (table.range(..), table.range(..));
+        vec![
+            ("get", table.get(b"k").map(drop)),
+            ("get for update", table.get_for_update(b"k").map(drop)),
+            ("range", table.range(..).map(drop)),
+            ("a new range", whole.and_then(|mut range| range.next().unwrap().map(drop))),
+            ("for each", emptied.and_then(|range| range.for_each_ref(|_, _| true))),
+            ("a range from before", range.next().unwrap().map(drop)),
+            ("from the back", range.next_back().unwrap_or(Ok(Default::default())).map(drop)),
+            ("look-up", index.get(b"1").map(drop)),
+            ("entries", index.range(..).map(drop)),
+            ("entries from before", entries.next().unwrap().map(drop)),
+            ("records from before", records.next().unwrap().map(drop)),
+            ("length", table.value_len(b"k").map(drop)),
+            ("a reader from before", reader.read(&mut byte).map(drop).map_err(|error| error.downcast().unwrap())),
+            ("its length", reader.len().map(drop)),
+            ("a new reader", table.value_reader(b"k").map(drop)),
+        ]
+    }
+
+    fn check(mut self, is_good: bool, when: &str) {
+        for (what, result) in self.read() {
+            match result {
+                Ok(()) if is_good => {}
+                // It has ended with the error before.
+                Ok(()) if what == "from the back" => {}
+                Err(Error::NoSuchTable(_)) if !is_good => {}
+                other => panic!("{when}: {what}: {other:?}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn handles_from_before_a_change_of_the_table_by_the_same_transaction_read_nothing() {
+    type Change = (&'static str, fn(&Transaction));
+    let by_value = IndexDef::new("by value", IndexKeys::Value);
+    let changes: [Change; 5] = [
+        ("dropped", |txn| txn.drop_table("t").unwrap()),
+        ("dropped and made again", |txn| {
+            txn.drop_table("t").unwrap();
+            txn.create_table("t").unwrap().put(b"k", b"new").unwrap();
+        }),
+        ("renamed", |txn| txn.rename_table("t", "u").unwrap()),
+        ("without its index", |txn| txn.drop_index("t", "by value").unwrap()),
+        ("loaded", |txn| {
+            txn.bytes("t").unwrap().delete_range(..).unwrap();
+            txn.bytes("t").unwrap().load_sorted([(b"k", b"2")]).map(drop).unwrap();
+        }),
+    ];
+    for (isolation, is_known, (how, change)) in Isolation::ALL
+        .into_iter()
+        .flat_map(|isolation| [(isolation, false), (isolation, true)])
+        .flat_map(|(isolation, is_known)| changes.map(|change| (isolation, is_known, change)))
+    {
+        if isolation == Isolation::Snapshot && how == "without its index" {
+            continue; // Refused.
+        }
+        let env = open();
+        env.transact(|txn| {
+            let _ = txn.create_table("t")?;
+            txn.create_index("t", &by_value)?;
+            txn.bytes("t")?.put(b"k", b"1")?;
+            txn.bytes("t")?.put(b"l", b"1")
+        })
+        .unwrap();
+        if is_known {
+            put(&env, b"l", b"2"); // Whoever opens it from now on knows it as the others do.
+        }
+        let when = format!("{isolation}, known {is_known}, {how}");
+        let txn = begin(&env, isolation);
+        let fresh = || Opened::new(&txn, "t");
+        fresh().check(true, &when);
+        let before = [fresh(), fresh()];
+        let savepoint = txn.savepoint().unwrap();
+        change(&txn);
+        let [before, later] = before;
+        before.check(false, &when);
+        if how == "dropped and made again" {
+            let handle = txn.bytes("t").unwrap();
+            assert_eq!(handle.get(b"k").unwrap().as_deref(), Some(&b"new"[..]), "{when}");
+            txn.rollback_to(savepoint).unwrap();
+            assert!(matches!(handle.get(b"k"), Err(Error::NoSuchTable(_))), "{when}, and taken back");
+            assert!(matches!(handle.range(..), Err(Error::NoSuchTable(_))), "{when}, and taken back");
+        } else {
+            txn.rollback_to(savepoint).unwrap();
+        }
+        later.check(true, &format!("{when}, and taken back"));
+        fresh().check(true, &format!("{when}, and taken back, opened again"));
+    }
+}
+
+#[test]
+fn what_a_transaction_does_to_one_table_keeps_no_other_from_its_snapshot() {
+    let env = open();
+    for is_known in [false, true] {
+        put(&env, b"k", b"1");
+        if is_known {
+            put(&env, b"k", b"1");
+        }
+        let txn = begin(&env, Isolation::Snapshot);
+        let t = txn.bytes("t").unwrap();
+        txn.create_table("own").unwrap();
+        let other = env.begin().unwrap();
+        other.drop_table("t").unwrap();
+        assert!(t.get(b"k").unwrap().is_some(), "another is about to drop it");
+        other.commit().unwrap();
+        assert!(t.get(b"k").unwrap().is_some(), "another has dropped it since the snapshot");
+        assert!(matches!(t.put(b"k", b"2"), Err(Error::SnapshotConflict { .. })));
+        assert_eq!(t.range(..).unwrap().count(), 1, "known: {is_known}");
+    }
 }
 
 #[test]
@@ -658,6 +795,9 @@ enum Act {
     Open(usize),
     Put(usize, u8, u8),
     Clear(usize),
+    Get(usize, u8),
+    Scan(usize),
+    Find(usize),
     Create(usize),
     Drop(usize),
     Rename(usize, usize),
@@ -673,6 +813,9 @@ fn act() -> impl Strategy<Value = Act> {
         3 => name.clone().prop_map(Act::Open),
         6 => (any::<usize>(), 0..20u8, any::<u8>()).prop_map(|(handle, key, value)| Act::Put(handle, key, value)),
         1 => any::<usize>().prop_map(Act::Clear),
+        2 => (any::<usize>(), 0..20u8).prop_map(|(handle, key)| Act::Get(handle, key)),
+        2 => any::<usize>().prop_map(Act::Scan),
+        1 => any::<usize>().prop_map(Act::Find),
         1 => name.clone().prop_map(Act::Create),
         1 => name.clone().prop_map(Act::Drop),
         1 => (name.clone(), name.clone()).prop_map(|(from, to)| Act::Rename(from, to)),
@@ -687,9 +830,9 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     /// Alone, so at every level as the model; a handle from before the table changed is refused or still good, and never
-    /// writes past what the table has become.
+    /// writes past what the table has become, nor reads what it was.
     #[test]
-    fn old_handles_write_into_what_they_are_handles_of_or_nowhere(
+    fn old_handles_read_and_write_what_they_are_handles_of_or_nothing(
         level in 0..4usize, is_known in any::<bool>(), acts in vec(act(), 1..40)
     ) {
         const NAMES: [&str; 3] = ["a", "b", "c"];
@@ -728,8 +871,33 @@ proptest! {
                     match (wrote, known, act) {
                         (Ok(()), Some(known), Act::Put(_, key, value)) => drop(known.records.insert(*key, *value)),
                         (Ok(()), Some(known), _) => known.records.clear(),
-                        (Err(Error::NoSuchTable(_) | Error::IndexesChanged { .. }), _, _) if *was_old => {}
+                        (Err(Error::NoSuchTable(_)), _, _) if *was_old => {}
                         (wrote, known, _) => prop_assert!(false, "{wrote:?} into {name} {what:?}, known: {known:?}"),
+                    }
+                }
+                Act::Get(handle, _) | Act::Scan(handle) | Act::Find(handle) => {
+                    let count = handles.len().max(1);
+                    let Some((name, what, was_old, table)) = handles.get(handle % count) else { continue };
+                    let all = |rows: Range| rows.map(|row| row.map(|(k, v)| (k[0], v[0]))).collect::<Result<BTreeMap<_, _>, _>>();
+                    let read = match *act {
+                        Act::Get(_, key) => table.get(&[key]).map(|value| value.map(|value| (key, value[0])).into_iter().collect()),
+                        Act::Scan(_) => table.range(..).and_then(all),
+                        _ if what.index.is_none() => continue,
+                        _ => {
+                            let entries = table.index("by value").and_then(|index| index.range(..));
+                            let rows = entries.and_then(|entries| entries.records().collect::<Result<Vec<_>, _>>());
+                            rows.map(|rows| rows.into_iter().map(|(_, key, value)| (key[0], value[0])).collect())
+                        }
+                    };
+                    let known = model.get(name).filter(|known| known.what == *what);
+                    match (read, known, act) {
+                        (Ok(read), Some(known), Act::Get(_, key)) => {
+                            let expected: BTreeMap<_, _> = known.records.get_key_value(key).map(|(k, v)| (*k, *v)).into_iter().collect();
+                            prop_assert_eq!(read, expected);
+                        }
+                        (Ok(read), Some(known), _) => prop_assert_eq!(&read, &known.records),
+                        (Err(Error::NoSuchTable(_)), _, _) if *was_old => {}
+                        (read, known, _) => prop_assert!(false, "{read:?} from {name} {what:?}, known: {known:?}"),
                     }
                 }
                 Act::Create(name) => match txn.create_table(NAMES[name]) {

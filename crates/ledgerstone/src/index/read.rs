@@ -113,7 +113,8 @@ impl IndexRange {
     /// The value of an entry's record, as the entry was seen. None: it went meanwhile, which only who reads uncommitted sees.
     fn value(&self, primary_key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         let (table, sight) = (&self.index.table, self.range.sight());
-        let value = table.shared.run(|txn| {
+        let value = table.shared.run_in(|txn, own| {
+            table.check_own(txn, own)?;
             table.shared.check_sight(sight)?;
             Ok(table.tree().get(txn, primary_key, sight.read())?)
         })?;

@@ -1,0 +1,99 @@
+//! What a transaction has itself made of tables, and which of its handles are good.
+//!
+//! Nobody else changes what a table is while this transaction has it locked, and at a snapshot it stays what it was. The transaction
+//! itself can drop it, give it another name, other indexes or another tree, and can go back to a savepoint before or after that.
+//!
+//! T1. A handle is good while the table is what it was when the handle was opened; otherwise it is refused, to read as to write. So
+//!     there is no answer from a tree that is to be freed, or from an index that is no longer kept.
+//! T2. Who has changed no table asks one flag only. It stays set when changes are taken back: handles from between are left.
+//! T3. What this transaction drops or has made is locked exclusively. So a table that says that it was dropped, and is locked so,
+//!     was dropped here; one that is not locked so was dropped by another, and a snapshot may still see it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ledgerstone_lock::Mode;
+use ledgerstone_txn::Txn;
+
+use crate::catalog::TableInfo;
+use crate::{BytesTable, Error};
+
+/// Tables by name: made, or made something else (`Some`), and dropped, or given another name (`None`).
+pub(crate) type Made = BTreeMap<String, Option<Arc<TableInfo>>>;
+
+/// What a transaction has made of tables, and what it has found them to be.
+#[derive(Default)]
+pub(crate) struct OwnTables {
+    /// Others do not know it before the commit.
+    made: Made,
+    /// Tables found to be still what they were after they were locked for writing (I4 in `isolation.rs`).
+    entered: Vec<Arc<TableInfo>>,
+    /// T2.
+    has_changed: bool,
+}
+
+impl OwnTables {
+    /// What this transaction has made of the name, if it has.
+    pub(crate) fn named(&self, name: &str) -> Option<&Option<Arc<TableInfo>>> {
+        self.made.get(name)
+    }
+
+    pub(crate) fn has_any(&self) -> bool {
+        !self.made.is_empty()
+    }
+
+    /// To be kept with a savepoint (P1 in `savepoint.rs`).
+    pub(crate) fn made(&self) -> Made {
+        self.made.clone()
+    }
+
+    /// This transaction has made something else of a table, or of its name: who has a handle to it asks again before it writes.
+    pub(crate) fn note_changed(&mut self, info: &TableInfo, name: &str) {
+        self.made.insert(name.to_string(), None);
+        self.entered.retain(|entered| entered.entry.table != info.entry.table);
+        self.has_changed = true;
+    }
+
+    /// This transaction has made the table of this name.
+    pub(crate) fn note_made(&mut self, name: &str, info: Arc<TableInfo>) {
+        self.made.insert(name.to_string(), Some(info));
+        self.has_changed = true;
+    }
+
+    /// Tables are what they were at a savepoint, and so not what they were found to be since.
+    pub(crate) fn go_back(&mut self, made: Made) {
+        self.made = made;
+        self.entered.clear();
+    }
+
+    /// The table is what it was, and is locked for writing: it stays that.
+    pub(crate) fn note_entered(&mut self, info: &Arc<TableInfo>) {
+        self.entered.push(Arc::clone(info));
+    }
+
+    pub(crate) fn has_entered(&self, info: &Arc<TableInfo>) -> bool {
+        self.entered.iter().any(|entered| Arc::ptr_eq(entered, info))
+    }
+}
+
+impl BytesTable {
+    /// Refuses if the transaction itself has made something else of the table (T1).
+    #[inline]
+    pub(crate) fn check_own(&self, txn: &Txn, own: &OwnTables) -> Result<(), Error> {
+        if own.has_changed { self.compare_with_own(txn, own) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn compare_with_own(&self, txn: &Txn, own: &OwnTables) -> Result<(), Error> {
+        let info = self.info();
+        let was_dropped_here = info.is_dropped() && txn.covers(info.entry.table, Mode::X); // T3
+        // The handle may know the table apart from who has changed it.
+        let is_other = match own.made.get(&info.name) {
+            Some(Some(now)) => !now.is_as(&info.definition()),
+            Some(None) => true,
+            None => false,
+        };
+        // Not a conflict, even if only indexes have changed: run again, the transaction would come here again.
+        if was_dropped_here || is_other { Err(Error::NoSuchTable(info.name.clone())) } else { Ok(()) }
+    }
+}
