@@ -451,7 +451,8 @@ impl ChangeFeed {
         self.names.extend(named(&name, roots_of(come)));
     }
 
-    /// Takes back the committed changes of the catalog from `upto` to the position: the names there.
+    /// Takes back the changes of the catalog that were committed between the position and `upto`, those before the position
+    /// included (C2): the names there.
     fn rewind_names(&mut self, cursor: &mut LogReader, upto: Lsn) -> Result<(), Error> {
         let mut open: BTreeMap<Xid, Open> = BTreeMap::new();
         let mut committed: Vec<Open> = Vec::new();
@@ -459,14 +460,18 @@ impl ChangeFeed {
             && let Some(record) = cursor.next()?
         {
             let xid = record.view().xid();
+            if xid == Xid(0) {
+                continue;
+            }
+            let there = match open.entry(xid) {
+                Entry::Occupied(there) => there.into_mut(),
+                Entry::Vacant(place) => place.insert(self.begin(&record)?),
+            };
+            there.take(&record);
+            there.changes.retain(|(_, raw)| raw.root == CATALOG_ROOT);
             match record.kind() {
                 RecordKind::Commit => committed.extend(open.remove(&xid)),
                 RecordKind::End => drop(open.remove(&xid)),
-                _ if xid != Xid(0) => {
-                    let there = open.entry(xid).or_default();
-                    there.take(&record);
-                    there.changes.retain(|(_, raw)| raw.root == CATALOG_ROOT);
-                }
                 _ => {}
             }
         }

@@ -207,6 +207,46 @@ fn renames_are_followed_forward_and_back() {
 }
 
 #[test]
+fn a_change_of_names_under_way_at_a_position_is_taken_back_whole() {
+    let disk = SimDisk::new();
+    let env = tiny().open_on(Arc::new(disk.clone())).unwrap();
+    for table in ["dropped", "anew", "renamed", "other"] {
+        put(&env, table, 1, b"1");
+    }
+    let from = env.changes(Lsn(u64::MAX)).unwrap().position();
+    let long = env.begin().unwrap();
+    for table in ["dropped", "anew", "renamed"] {
+        long.bytes(table).unwrap().put(&key(2), b"2").unwrap();
+        put(&env, "other", 2, table.as_bytes());
+    }
+    let steps: [&dyn Fn() -> Result<(), Error>; 4] = [
+        &|| long.drop_table("dropped"),
+        &|| long.drop_table("anew"),
+        &|| long.create_table("anew")?.put(&key(3), b"3"),
+        &|| long.rename_table("renamed", "new"),
+    ];
+    for (n, step) in (3..).zip(steps) {
+        step().unwrap();
+        put(&env, "other", n, b"between");
+    }
+    long.commit().unwrap();
+    put(&env, "new", 9, b"9");
+    let check = |env: &Environment| {
+        let commits = all(&mut env.changes(from).unwrap());
+        let names = commits.iter().flat_map(|commit| &commit.changes).map(|change| change.table.as_deref());
+        let names: Vec<_> = names.map(Option::unwrap).collect();
+        assert_eq!(names, [&["other"; 7][..], &["dropped", "anew", "new", "anew", "new"]].concat());
+        for (no, commit) in commits.iter().enumerate() {
+            assert_eq!(all(&mut env.changes(commit.position).unwrap()), commits[no + 1..], "behind commit {no}");
+        }
+    };
+    check(&env);
+    let crashed = disk.after_crash(1);
+    drop(env);
+    check(&tiny().open_on(Arc::new(crashed)).unwrap());
+}
+
+#[test]
 fn records_of_a_bulk_load_are_shown_each_once() {
     let disk = SimDisk::new();
     let env = whole(&disk);
