@@ -114,7 +114,7 @@ impl BytesTable {
     /// the table is empty; otherwise they are appended. Locks the whole table until the transaction ends.
     ///
     /// # Errors
-    /// Conflicts, no space.
+    /// Conflicts, [`Error::SnapshotConflict`] too if the table was not empty at the transaction's snapshot; no space.
     pub fn sorted_loader(&self) -> Result<SortedLoader, Error> {
         let env = &self.shared.env;
         let info = self.info();
@@ -123,6 +123,14 @@ impl BytesTable {
             let mut scan = self.tree().scan(Bound::Unbounded, Bound::Unbounded, Direction::Backward);
             if let Some((key, _)) = scan.next(txn)? {
                 return Ok((Filling::Append, Some(key.to_vec())));
+            }
+            // The old tree goes, and what the snapshot still shows of it would.
+            if let Some(at) = txn.snapshot() {
+                let mut scan = self.tree().scan_at(at, Bound::Unbounded, Bound::Unbounded, Direction::Forward);
+                if scan.next(txn)?.is_some() {
+                    let what = format!("records of table {:?} were deleted, all of them", info.name);
+                    return Err(Error::SnapshotConflict { what });
+                }
             }
             let mut make = |entry: Entry| -> Result<Entry, Error> {
                 Ok(Entry { root: env.to_free().create_tree_for_now(txn)?, ..entry })

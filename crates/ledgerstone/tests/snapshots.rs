@@ -731,6 +731,26 @@ fn what_a_transaction_does_to_one_table_keeps_no_other_from_its_snapshot() {
 }
 
 #[test]
+fn a_load_at_a_snapshot_is_refused_if_others_have_emptied_the_table_since() {
+    let env = open();
+    put(&env, b"k", b"1");
+    let late = begin(&env, Isolation::Snapshot);
+    let mut t = late.bytes("t").unwrap();
+    delete(&env, b"k");
+    let loaded = t.load_sorted([(b"a", b"2")]);
+    assert!(matches!(loaded, Err(Error::SnapshotConflict { .. })), "{loaded:?}");
+    assert_eq!(t.get(b"k").unwrap().as_deref(), Some(&b"1"[..]), "it is as it was when the snapshot was taken");
+    drop((t, late));
+    // What the transaction has emptied itself it may fill.
+    put(&env, b"k", b"1");
+    let txn = begin(&env, Isolation::Snapshot);
+    let mut t = txn.bytes("t").unwrap();
+    t.delete(b"k").unwrap();
+    assert_eq!(t.load_sorted([(b"a", b"2")]).unwrap(), 1);
+    assert_eq!(all(&txn), [(b"a".to_vec(), b"2".to_vec())]);
+}
+
+#[test]
 fn a_failed_environment_still_shows_what_is_durable() {
     let disk = SimDisk::new();
     let env =
