@@ -238,6 +238,11 @@ impl Client {
                     report.counters.add("transactions", 1);
                     let is_below = plan.isolation != Isolation::Serializable && plan.mark_at.is_some();
                     report.counters.add("writers_below_serializable", u64::from(is_below));
+                    let is_done = |(deed, seen): &&(Deed, Seen)| {
+                        deed.changes_tables() && matches!(seen, Seen::Done | Seen::Flag(true))
+                    };
+                    let changes = report.records[index].deeds.iter().filter(is_done).count() as u64;
+                    report.counters.add("table_changes_below_serializable", u64::from(is_below) * changes);
                     return true;
                 }
                 Err(trouble) => trouble,

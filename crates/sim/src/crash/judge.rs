@@ -22,7 +22,9 @@
 //! - J10. A transaction below serializable is compared as its level allows. What it locked, to write it or for update, is in the order
 //!   of the commits what it saw; what it only read is compared at its snapshot, if it has one, with its own changes over it,
 //!   and else not at all (`histories` does). Of what a snapshot's writer locked, nobody has changed anything between its snapshot and its
-//!   commit: the first committer wins. Refused for another's index key, or for want of a table, it has changed nothing.
+//!   commit: the first committer wins. Refused for another's index key, or for want of a table, it has changed nothing. Which tables
+//!   there are, and with which indexes, is serializable at every level: who makes, drops, renames, loads or indexes one is answered
+//!   in the order of the commits, and sees its own work at its snapshot.
 //!
 //! In which order are they run? Under strict two-phase locking with early release, locks go when the commit record is
 //! in the log, so that the order in which *commit was called* agrees with every conflict: whoever met a lock of
@@ -483,6 +485,54 @@ mod tests {
         let mut skewed = second(Isolation::Snapshot, Some(10), None);
         skewed.deeds.remove(1);
         self::check(&[first.clone(), skewed], false, &state(&["a", "b"], Some("a")), Ok(2));
+    }
+
+    #[test]
+    fn tables_are_made_and_dropped_in_the_order_of_commits_at_every_level() {
+        let named = || "u".to_owned();
+        let create = |seen| (Deed::Create { table: named(), is_unique: false }, seen);
+        let put = |key, seen| (Deed::Put { table: named(), key: bytes(key), value: bytes("1") }, seen);
+        let get = |seen| (Deed::Get { table: named(), key: bytes("k"), for_update: false }, seen);
+        let writes = |mark, at: u64, deeds: &[(Deed, Seen)]| {
+            let mut record = record(mark, at, committed(10 * at, true), None);
+            record.deeds = [deeds, &[(Deed::Mark { key: bytes(mark) }, Seen::Done)]].concat();
+            record
+        };
+        let below = |record: Record, snapshot: Option<u64>| {
+            let isolation = if snapshot.is_some() { Isolation::Snapshot } else { Isolation::ReadCommitted };
+            Record { isolation, snapshot, ..record }
+        };
+        let first = || writes("a", 1, &[create(Seen::Done), put("k", Seen::Done)]);
+        let found = |records: &[(&str, &str)]| {
+            let mut found = state(&["a", "b"], None);
+            found.tables.insert(named(), records.iter().map(|(key, value)| (bytes(key), bytes(value))).collect());
+            found
+        };
+        let kept = found(&[("k", "1")]);
+        for snapshot in [None, Some(5)] {
+            let check = |deeds: &[(Deed, Seen)], expected| {
+                check(&[first(), below(writes("b", 2, deeds), snapshot)], false, &kept, expected);
+            };
+            // Since the snapshot another has made it: the name is locked, and says so; the records are still not seen.
+            check(&[create(Seen::TableExists)], Ok(2));
+            check(&[create(Seen::TableExists), get(Seen::NoTable)], Ok(2));
+            check(&[create(Seen::Done)], Err("J6"));
+            check(&[(Deed::Drop { table: named() }, Seen::NoTable)], Err("J6"));
+        }
+        // What it makes and fills itself it sees, at a snapshot too.
+        let found_by_itself = [create(Seen::Done), put("k", Seen::Done), get(Seen::Value(Some(bytes("1"))))];
+        let empty = [create(Seen::Done), put("k", Seen::Done), get(Seen::Value(None))];
+        let alone = writes("a", 1, &[]);
+        for (deeds, expected) in [(&found_by_itself, Ok(2)), (&empty, Err("J9"))] {
+            check(&[alone.clone(), below(writes("b", 2, deeds), Some(15))], false, &kept, expected);
+        }
+        // A table of the name that it has dropped is another one: nobody was first to commit there.
+        let anew = [(Deed::Drop { table: named() }, Seen::Done), create(Seen::Done), put("k", Seen::Done)];
+        let other = writes("c", 2, &[put("k", Seen::Done)]);
+        let third = below(writes("b", 3, &anew), Some(15));
+        let mut found = found(&[("k", "1")]);
+        found.tables.get_mut(JOURNAL).map(|journal| journal.insert(bytes("c"), bytes("")));
+        check(&[first(), other, third], false, &found, Ok(3));
     }
 
     #[test]

@@ -203,6 +203,17 @@ impl Deed {
     }
 }
 
+impl Deed {
+    /// Whether it changes what a table is, or which there are. That is serializable at every level: names and tables are locked to
+    /// the end of the transaction, and the answer is of what is there now, not of a snapshot.
+    pub fn changes_tables(&self) -> bool {
+        matches!(
+            self,
+            Deed::Create { .. } | Deed::Drop { .. } | Deed::Rename { .. } | Deed::Load { .. } | Deed::Reindex { .. }
+        )
+    }
+}
+
 /// How [`Deed::Modify`] changes a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Patch {
@@ -326,11 +337,22 @@ impl<'s> Alone<'s> {
 }
 
 impl State {
-    /// As [`State::apply`], for a transaction that was not alone: where it was refused for want of a table, or for another's
-    /// index key, it has done nothing, whatever has become of the table and of the other.
+    /// As [`State::apply`], for a transaction that was not alone: where it was refused for want of a table, because there is one,
+    /// or for another's index key, it has done nothing, whatever has become of the table and of the other.
     pub fn apply_answered(&mut self, deed: &Deed, seen: &Seen) -> Seen {
         match (deed, seen) {
             (_, Seen::NoTable) => Seen::NoTable,
+            (Deed::Create { .. } | Deed::Rename { .. }, Seen::TableExists) => Seen::TableExists,
+            (Deed::Rename { table, to }, Seen::Done) if table == to => Seen::Done,
+            (Deed::Load { table, rows }, Seen::Flag(is_loaded)) => {
+                // By the records that are there, whatever a snapshot shows of them.
+                match self.tables.get_mut(table) {
+                    None => return Seen::NoTable,
+                    Some(records) if *is_loaded => records.extend(rows.iter().cloned()),
+                    Some(_) => {}
+                }
+                Seen::Flag(*is_loaded)
+            }
             (Deed::WritePart { table, key, .. } | Deed::SetLen { table, key, .. }, Seen::Duplicate) => {
                 // See `edit`.
                 let records = self.tables.get_mut(table);

@@ -1,6 +1,6 @@
 //! Transactions one after the other: what each saw, compared with what it could see at its place.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ledgerstone::Isolation;
 
@@ -86,12 +86,24 @@ pub fn replay<'a>(base: &State, turns: impl IntoIterator<Item = Turn<'a>>) -> Re
     Ok(state)
 }
 
-/// What the records that a transaction locked are now.
+/// What the records that a transaction locked are now. Those of tables that it has itself made, dropped or renamed before are left
+/// out: under the same name there is another table.
 fn locked(record: &Record, state: &State) -> Locked {
-    let is_refused = |seen: &Seen| matches!(seen, Seen::NoTable | Seen::Duplicate);
-    let places = record.deeds.iter().filter(|(_, seen)| !is_refused(seen)).filter_map(|(deed, _)| deed.locks());
     let value = |table: &str, key: &Bytes| state.tables.get(table).and_then(|records| records.get(key)).cloned();
-    places.map(|(table, key)| ((table.to_owned(), key.clone()), value(table, key))).collect()
+    let mut own: BTreeSet<&str> = BTreeSet::new();
+    let mut locked = Locked::new();
+    for (deed, seen) in &record.deeds {
+        match deed {
+            _ if matches!(seen, Seen::NoTable | Seen::Duplicate | Seen::TableExists) => {}
+            Deed::Create { table, .. } | Deed::Drop { table } => drop(own.insert(table)),
+            Deed::Rename { table, to } => own.extend([table.as_str(), to.as_str()]),
+            _ => {
+                let place = deed.locks().filter(|(table, _)| !own.contains(table));
+                locked.extend(place.map(|(table, key)| ((table.to_owned(), key.clone()), value(table, key))));
+            }
+        }
+    }
+    locked
 }
 
 fn first_committer_wins(record: &Record, at_snapshot: Option<Locked>, state: &State) -> Result<(), Vec<String>> {
@@ -154,8 +166,12 @@ fn run(record: &Record, state: &mut State, at_snapshot: bool) -> Result<(), Vec<
     let may_miss_journal = at_snapshot && !is_serial && !state.tables.contains_key(JOURNAL);
     let mut alone = Alone::new(state);
     for (number, (deed, seen)) in record.deeds.iter().enumerate() {
-        let writes = deed.locks().is_some() || matches!(deed, Deed::DeleteRange { .. });
-        let expected = if is_serial || !writes { alone.apply(deed) } else { alone.apply_answered(deed, seen) };
+        let writes = deed.locks().is_some() || matches!(deed, Deed::DeleteRange { .. }) || deed.changes_tables();
+        // Who opens a table before it changes what it is may find none, and has locked nothing then.
+        let opens = matches!(deed, Deed::Load { .. } | Deed::Reindex { .. });
+        let is_of_now = !at_snapshot && deed.changes_tables() && !(opens && *seen == Seen::NoTable);
+        let expected =
+            if is_serial || !writes || is_of_now { alone.apply(deed) } else { alone.apply_answered(deed, seen) };
         let is_compared = is_serial || at_snapshot || writes;
         let is_same = expected == *seen || may_miss_journal && without_journal(expected.clone()) == *seen;
         if is_compared && !is_same {
