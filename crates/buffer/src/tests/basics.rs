@@ -172,6 +172,25 @@ fn the_oldest_change_is_known_until_it_is_durable() {
 }
 
 #[test]
+fn what_was_noted_of_a_page_is_forgotten_with_its_next_change_and_when_it_leaves_memory() {
+    let disk = SimDisk::new();
+    let fixture = fixture(&disk, Arc::new(FakeLog::new()), Setup { frames: 100, ..Setup::default() });
+    fixture.write(PageId(1), 1).unwrap();
+    let note = |bits| fixture.cache.exclusive(PageId(1)).unwrap().set_touched(bits);
+    let noted = || fixture.cache.optimistic(PageId(1)).unwrap().touched();
+    assert_eq!(noted(), u64::MAX, "perhaps all of it has changed");
+    note(5);
+    assert_eq!(noted(), 5);
+    fixture.write(PageId(1), 2).unwrap();
+    assert_eq!(noted(), u64::MAX, "who changed it has noted nothing");
+    note(5);
+    for id in 2..500 {
+        fixture.write(PageId(id), id).unwrap();
+    }
+    assert_eq!(noted(), u64::MAX, "it was evicted");
+}
+
+#[test]
 fn the_limit_is_kept_and_nonsense_is_refused() {
     let disk = SimDisk::new();
     let fixture = fixture(&disk, Arc::new(FakeLog::new()), Setup { frames: 100, ..Setup::default() });
