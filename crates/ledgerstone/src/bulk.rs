@@ -24,6 +24,9 @@ pub struct SortedLoader {
     last_key: Option<Vec<u8>>,
     /// A record came only half in.
     is_broken: bool,
+    /// How often the transaction had gone back to a savepoint when this was made. Leaves that are full stay where they are then, so
+    /// that a new tree would have what was taken back.
+    back_count: u64,
 }
 
 #[derive(Debug)]
@@ -40,7 +43,8 @@ impl SortedLoader {
     /// # Errors
     /// [`Error::NotSorted`] if its key is not above the one before, or above the last of the table; as
     /// [`BytesTable::put`]. A record that is refused for what it is can be left out; after any other error, such as a key
-    /// that comes twice in a unique index, the load cannot go on: [`Error::LoadIncomplete`].
+    /// that comes twice in a unique index, and after the transaction went back to a savepoint, the load cannot go on:
+    /// [`Error::LoadIncomplete`].
     pub fn push(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
         if self.last_key.as_ref().is_some_and(|last| key <= last.as_slice()) {
             return Err(Error::NotSorted { record: self.count });
@@ -53,7 +57,10 @@ impl SortedLoader {
                 let entries = indexes.entries(key, value)?;
                 indexes.table().tree.check_sizes(key, value)?;
                 self.is_broken = true; // Unless all of it is done.
-                self.table.shared.run(|txn| {
+                self.table.shared.run_in(|txn, own| {
+                    if own.back_count() != self.back_count {
+                        return Err(Error::LoadIncomplete);
+                    }
                     loader.push(txn, key, value)?;
                     indexes.add(txn, entries)
                 })?;
@@ -83,9 +90,12 @@ impl SortedLoader {
         if self.is_broken {
             return Err(Error::LoadIncomplete);
         }
-        let SortedLoader { table, filling, .. } = self;
+        let SortedLoader { table, filling, back_count, .. } = self;
         let Filling::New { loader, indexes } = filling else { return Ok(table) };
         let (shared, old) = (Arc::clone(&table.shared), Arc::clone(table.info()));
+        if shared.hold()?.state.own.back_count() != back_count {
+            return Err(Error::LoadIncomplete);
+        }
         let (env, info) = (&shared.env, Arc::clone(indexes.table()));
         table.enter(Mode::IX, |txn| {
             old.in_one_step(txn, |txn| {
@@ -118,6 +128,7 @@ impl BytesTable {
     pub fn sorted_loader(&self) -> Result<SortedLoader, Error> {
         let env = &self.shared.env;
         let info = self.info();
+        let back_count = self.shared.hold()?.state.own.back_count();
         let (filling, last_key) = self.enter(Mode::IX, |txn| {
             info.lock_whole(txn)?;
             let mut scan = self.tree().scan(Bound::Unbounded, Bound::Unbounded, Direction::Backward);
@@ -144,7 +155,7 @@ impl BytesTable {
             let (loader, indexes) = (Loader::new(&new.tree), Builders::new(env, &new, 0));
             Ok((Filling::New { loader, indexes }, None))
         })?;
-        Ok(SortedLoader { table: self.clone(), filling, count: 0, last_key, is_broken: false })
+        Ok(SortedLoader { table: self.clone(), filling, count: 0, last_key, is_broken: false, back_count })
     }
 
     /// Loads records that come in the order of their keys ([`BytesTable::sorted_loader`]), and says how many there were. This

@@ -257,8 +257,9 @@ pub enum Error {
         /// Which one, from 0.
         record: u64,
     },
-    /// A sorted load met an error in the middle of a record. Roll the transaction back, or back to before the load.
-    #[error("an earlier record of this sorted load came only half in; roll back and load again")]
+    /// A sorted load met an error in the middle of a record, or its transaction went back to a savepoint meanwhile. Roll the
+    /// transaction back, or back to before the load.
+    #[error("records of this sorted load came only half in or were taken back; roll back and load again")]
     LoadIncomplete,
     /// Stored bytes are no value of the type asked for: opened with another type, or damaged.
     #[error("stored bytes of table {table:?} are not a valid {what}")]

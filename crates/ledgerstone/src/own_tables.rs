@@ -30,6 +30,8 @@ pub(crate) struct OwnTables {
     entered: Vec<Arc<TableInfo>>,
     /// T2.
     has_changed: bool,
+    /// How often it went back to a savepoint, or to before a child.
+    back_count: u64,
 }
 
 impl OwnTables {
@@ -64,6 +66,12 @@ impl OwnTables {
     pub(crate) fn go_back(&mut self, made: Made) {
         self.made = made;
         self.entered.clear();
+        self.back_count += 1;
+    }
+
+    /// The same for whoever has something that no rollback takes back.
+    pub(crate) fn back_count(&self) -> u64 {
+        self.back_count
     }
 
     /// The table is what it was, and is locked for writing: it stays that.

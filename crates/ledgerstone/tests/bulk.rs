@@ -133,6 +133,50 @@ fn an_aborted_load_and_one_out_of_order_leave_nothing() -> Result<(), Error> {
 }
 
 #[test]
+fn a_load_does_not_go_on_after_its_transaction_went_back() -> Result<(), Error> {
+    let env = small().open_on(std::sync::Arc::new(SimDisk::new()))?;
+    for is_nested in [false, true] {
+        let txn = env.begin()?;
+        let mut loader = txn.create_table("t")?.sorted_loader()?;
+        let push = |loader: &mut ledgerstone::SortedLoader, from: u64| {
+            (from..from + 500).try_for_each(|n| loader.push(&key(n), &[1; 100]))
+        };
+        push(&mut loader, 0)?;
+        if is_nested {
+            let taken_back = txn.nested(|_| push(&mut loader, 500).and(Err::<(), _>(Error::KeyExists)));
+            assert!(matches!(taken_back, Err(Error::KeyExists)));
+        } else {
+            let savepoint = txn.savepoint()?;
+            push(&mut loader, 500)?;
+            txn.rollback_to(savepoint)?;
+        }
+        // Of the records between, some have filled leaves, which no rollback takes apart.
+        assert!(matches!(loader.push(&key(2000), b"x"), Err(Error::LoadIncomplete)));
+        assert!(matches!(loader.finish(), Err(Error::LoadIncomplete)));
+        txn.abort()?;
+        assert_sound(&env)?;
+    }
+    // Whole loads are taken back as anything else is, and records that were appended one by one too.
+    let txn = env.begin()?;
+    let mut t = txn.create_table("t")?;
+    let empty = txn.savepoint()?;
+    t.load_sorted(records(1000))?;
+    txn.rollback_to(empty)?;
+    let mut t = txn.bytes("t")?;
+    assert_eq!(t.count()?, 0);
+    t.load_sorted([(key(1), b"1")])?;
+    let mut loader = t.sorted_loader()?;
+    let one = txn.savepoint()?;
+    loader.push(&key(2), b"2")?;
+    txn.rollback_to(one)?;
+    loader.push(&key(3), b"3")?;
+    let t = loader.finish()?;
+    assert_eq!(t.range(..)?.map(|row| row.map(|(key, _)| key)).collect::<Result<Vec<_>, _>>()?, [key(1), key(3)]);
+    txn.commit()?;
+    assert_sound(&env)
+}
+
+#[test]
 fn a_crash_in_a_load_leaves_nothing() {
     let disk = SimDisk::new();
     let env = small().open_on(std::sync::Arc::new(disk.clone())).unwrap();
