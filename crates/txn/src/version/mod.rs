@@ -149,7 +149,7 @@ impl VersionStore {
     ) -> Result<Arc<VersionStore>, RegionError> {
         let kept = Kept::create(region, bytes / 2)?;
         let chunks = Chunks::create(region, bytes.saturating_sub(kept.bytes()))?;
-        // Few, so that they stay near the processor.
+        // So many that images seldom share one: to pass another's costs a wait for memory.
         let bucket_count = (u64::from(chunks.count()) * 2).next_power_of_two().max(64);
         let state: Handle<[StoreState]> = region.handle_slice(region.alloc(1, 64)?)?;
         state[0].head.store(1, SeqCst); // 0 is no position.
@@ -170,7 +170,7 @@ impl VersionStore {
     /// Bytes of a region that a store takes.
     #[must_use]
     pub fn region_bytes(bytes: u64, snapshot_count_max: u32) -> u64 {
-        // Chunks for at least half of it, at most a bucket of 32 bytes for each, slots, and some room to align.
+        // Chunks for at most three quarters of it, with at most four buckets of 32 bytes each; slots; and some room to align.
         bytes + bytes / chunk::CHUNK_BYTES * 128 + u64::from(snapshot_count_max) * 224 + 65_536
     }
 
