@@ -183,13 +183,20 @@ impl Shared {
         let mut held = self.hold()?;
         let state = &mut *held.state;
         let txn = state.txn.as_mut().ok_or(Error::Finished)?;
-        let (env, old) = (Arc::clone(&self.env), Arc::clone(info));
+        let env = Arc::clone(&self.env);
+        // Below serializable a handle may know the table apart from the others, who wait for the lock and then ask theirs.
+        let known = env.known.get(&info.name).filter(|known| known.is_as(&info.definition()));
+        let olds: Vec<Arc<TableInfo>> = known.into_iter().chain([Arc::clone(info)]).collect();
         env.drops.fetch_add(1, SeqCst); // I3 in `isolation.rs`.
-        info.set_dropped(true);
+        olds.iter().for_each(|old| old.set_dropped(true));
         txn.on_end(move |committed| {
-            old.set_dropped(committed);
+            for old in olds {
+                old.set_dropped(committed);
+                if committed {
+                    env.known.remove(&old.name);
+                }
+            }
             if committed {
-                env.known.remove(&old.name);
                 env.nudge_reclaim();
             }
             env.drops.fetch_sub(1, SeqCst);

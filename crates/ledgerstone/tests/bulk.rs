@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ledgerstone::{Environment, Error, Options, TableDef, TransactionOptions};
+use ledgerstone::{Environment, Error, Isolation, Options, TableDef, TransactionOptions};
 use ledgerstone_disk::SimDisk;
 
 fn small() -> Options {
@@ -174,6 +174,35 @@ fn a_load_does_not_go_on_after_its_transaction_went_back() -> Result<(), Error> 
     assert_eq!(t.range(..)?.map(|row| row.map(|(key, _)| key)).collect::<Result<Vec<_>, _>>()?, [key(1), key(3)]);
     txn.commit()?;
     assert_sound(&env)
+}
+
+#[test]
+fn who_waits_for_a_load_at_any_level_finds_the_new_tree() -> Result<(), Error> {
+    for isolation in Isolation::ALL {
+        let env = small().lock_timeout(Duration::from_secs(20)).open_on(std::sync::Arc::new(SimDisk::new()))?;
+        env.transact(|txn| txn.create_table("t").map(drop))?;
+        let txn = env.begin_with(TransactionOptions { isolation: Some(isolation), ..TransactionOptions::default() })?;
+        let mut t = txn.bytes("t")?;
+        // Whoever opens it from here on knows it by another name for the same: the first handle may have been alone.
+        env.transact(|txn| txn.bytes("t").map(drop))?;
+        t.load_sorted([(key(1), b"loaded")])?;
+        let waited = env.stat()?.lock_wait_count;
+        let waiting = std::thread::spawn({
+            let env = env.clone();
+            move || env.transact(|txn| txn.bytes("t")?.put(&key(2), b"put"))
+        });
+        let began = std::time::Instant::now();
+        while env.stat()?.lock_wait_count == waited && began.elapsed() < Duration::from_secs(20) {
+            std::thread::yield_now();
+        }
+        txn.commit()?;
+        waiting.join().unwrap()?;
+        let rows = env.transact(|txn| txn.bytes("t")?.range(..)?.collect::<Result<Vec<_>, Error>>())?;
+        assert_eq!(rows, [(key(1), b"loaded".to_vec()), (key(2), b"put".to_vec())], "{isolation}");
+        env.reclaim()?;
+        assert_sound(&env)?;
+    }
+    Ok(())
 }
 
 #[test]
