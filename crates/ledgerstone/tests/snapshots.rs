@@ -196,6 +196,38 @@ fn a_snapshot_that_is_too_old_says_so() {
     assert_eq!(all(&env.snapshot().unwrap()).len(), 100);
 }
 
+/// A leaf's copy is still good when the images of a value's own pages have gone.
+#[test]
+fn a_large_value_whose_images_are_gone_is_too_old_in_a_running_range_and_reader_too() {
+    let env = open_with(128 << 10);
+    let large = |n: u8| (0..50_000u32).map(|at| at as u8 ^ n).collect::<Vec<_>>();
+    let old = large(2);
+    put(&env, b"1", &large(1));
+    put(&env, b"2", &old);
+    let snapshot = env.snapshot().unwrap();
+    let table = snapshot.bytes("t").unwrap();
+    let mut range = table.range(..).unwrap();
+    assert!(range.next().unwrap().unwrap().1 == large(1));
+    let mut reader = table.value_reader(b"2").unwrap().unwrap();
+    let mut found = [0; 10];
+    reader.read_exact(&mut found).unwrap();
+    env.transact(|txn| {
+        let mut writer = txn.bytes("t")?.value_writer(b"2")?;
+        writer.seek(SeekFrom::Start(20)).unwrap();
+        writer.write_all(&[255; 10]).unwrap();
+        Ok::<_, Error>(())
+    })
+    .unwrap();
+    reader.read_exact(&mut found).unwrap();
+    assert_eq!(found, old[10..20]);
+    for round in 0..2000u32 {
+        put(&env, &number(1_000_000 + round % 100), &[round as u8; 200]);
+    }
+    let read = range.next().unwrap();
+    assert!(matches!(read, Err(Error::SnapshotTooOld { .. })), "{:?}", read.map(|(key, _)| key));
+    assert!(reader.read_exact(&mut found).is_err(), "{found:?}");
+}
+
 /// Reads all of it in every way there is.
 fn assert_sees(txn: &Transaction, expected: &[(Vec<u8>, Vec<u8>)], what: &str) {
     assert_eq!(all(txn), expected, "{what}");

@@ -148,8 +148,23 @@ pub fn read_range(cache: &Cache, blob: BlobRef, offset: u64, len: u64, out: &mut
     read_at(cache, blob, (offset, len), None, out)
 }
 
-/// The same, as a snapshot sees it if there is one (E2 in `edit.rs`).
+/// The same, as a snapshot sees it if there is one (E2 in `edit.rs`). The floor is looked at afterwards (V4 of the version store): what
+/// is read of pages whose images are gone need not even be whole.
 pub(crate) fn read_at(
+    cache: &Cache,
+    blob: BlobRef,
+    range: (u64, u64),
+    view: Option<(&Txn, At)>,
+    out: &mut Vec<u8>,
+) -> Result<(), TreeError> {
+    let read = read_pages(cache, blob, range, view, out);
+    if let Some((txn, at)) = view {
+        txn.engine().versions.check(at)?;
+    }
+    read
+}
+
+fn read_pages(
     cache: &Cache,
     blob: BlobRef,
     (offset, len): (u64, u64),

@@ -85,7 +85,7 @@ impl Tree {
         Ok(count)
     }
 
-    /// Y3: a ghost that was purged tells nothing; but it was purged only after its images were dropped.
+    /// Y3: a ghost that was purged tells nothing; but that was done only when no open snapshot asked for its images, or their loss raised the floor.
     fn check_snapshot(&self, txn: &Txn) -> Result<(), TreeError> {
         Ok(txn.snapshot().map_or(Ok(()), |at| self.engine.versions.check(at))?)
     }

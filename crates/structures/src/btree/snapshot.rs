@@ -64,7 +64,7 @@ impl Images {
         }
         let versions = &tree.engine.versions;
         let key = &mut self.key;
-        // Neighbours are asked for together (H4 of the chains): what their keys have in common, and of which there are images.
+        // Neighbours are asked for together (H3 of the chains): what their keys have in common, and of which there are images.
         let (mut stem, mut near) = (None, 0u16);
         for slot in 0..node.count() {
             let record = node.record(slot);
@@ -145,8 +145,7 @@ impl Tree {
             let reference = BlobRef::decode(value)?;
             value.clear();
             let view = Some((&*txn, at));
-            blob::read_at(&self.engine.cache, reference, (0, reference.len), view, value)?; // S4
-            self.engine.versions.check(at)?; // S5
+            blob::read_at(&self.engine.cache, reference, (0, reference.len), view, value)?; // S4, S5
         }
         Ok(true)
     }

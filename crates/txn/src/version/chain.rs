@@ -12,7 +12,8 @@
 //!     rule, so that who reads a whole leaf looks at a few buckets ([`VersionStore::images_near`]).
 //! H4. A reader looks at no commit that was kept before its snapshot was taken (K3 in `kept.rs`).
 
-use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::fence;
 
 use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_page::{Lsn, PageId};
@@ -180,6 +181,7 @@ impl VersionStore {
         }
         let latched = bucket.latch();
         let found = look(&|| true);
+        fence(Acquire); // T2 of `tail.rs`, as in `is_still`.
         latched.unlatch_unchanged();
         found
     }

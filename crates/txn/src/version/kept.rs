@@ -1,7 +1,7 @@
 //! Images of commits, kept for snapshots that do not see them: in the order in which they came, in memory that is used round and
 //! round.
 //!
-//! A commit copies its images out of its chunks, which its slot's next writer gets, and takes care of nothing else: no image is ever taken out
+//! A commit copies its images out of its chunks, of which its slot's next writer gets the first, and takes care of nothing else: no image is ever taken out
 //! of its chain, nothing is given back, no line of memory that a reader has asked for changes hands. An image goes when others are
 //! written over it.
 //!
@@ -125,11 +125,13 @@ impl VersionStore {
         let mut tail_now = state.tail.load(Relaxed);
         if position + words - tail_now > len {
             let low = (position + words + len / TAIL_SHARE).saturating_sub(len).min(position);
+            let mut newest = 0;
             while tail_now < low {
-                let oldest = Entry::read(&self.kept, tail_now);
-                self.let_go(Lsn(oldest.owner()));
-                tail_now += u64::from(oldest.words());
+                let gone = Entry::read(&self.kept, tail_now);
+                newest = newest.max(gone.owner());
+                tail_now += u64::from(gone.words());
             }
+            self.let_go(Lsn(newest));
             tail::pass(&state.tail, tail_now);
         }
         tail::fence_before_writing(); // K2
@@ -137,7 +139,7 @@ impl VersionStore {
         Some(position)
     }
 
-    /// The images of a commit will go: the floor rises above it if a snapshot may ask for them.
+    /// Images of commits up to this one will go: the floor rises above it if a snapshot may ask for them.
     fn let_go(&self, commit: Lsn) {
         let known = &self.state[0].known_oldest;
         if commit.0 < known.load(Relaxed) {

@@ -36,7 +36,7 @@
 //!
 //! V6. `settled` is the smallest horizon of the open snapshots that have one, taken by who has just opened his own, if nobody else was
 //!     taking his. So a page below it when it changes held, by V5, nothing that one of those did not see; and who opens
-//!     later sees what the one saw who took it. What a writer noted beside a page about its changes before is of no use then.
+//!     later sees what the one saw who took it. Snapshots without a horizon ([`Horizon::None`]) do not go by it. What a writer noted beside a page about its changes before is of no use then.
 //!
 //! This folder does not know pages, trees or what a record's header means: a record is a key of a space, two bytes and some more.
 
@@ -90,7 +90,7 @@ shared! {
         writers_used: AtomicU64,
         /// How often the floor was raised.
         floor_count: AtomicU64,
-        /// Pages whose `page_lsn` is below hold no change that a snapshot, open now or later, does not see (V6).
+        /// Pages whose `page_lsn` is below hold no change that a snapshot with a horizon, open now or later, does not see (V6).
         settled: AtomicU64,
         /// What was kept below this position is gone (K2 in `kept.rs`).
         tail: AtomicU64,

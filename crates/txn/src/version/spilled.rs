@@ -115,7 +115,8 @@ impl VersionStore {
     pub(super) fn commit_spilled(&self, name: u32, lsn: Lsn) {
         let slot = &self.spilled[name as usize - 1];
         let status = lsn.0 << 2 | COMMITTED;
-        slot.status.store(status, Release); // From here on it may be anybody's.
+        // From here on it may be anybody's. Before the look at the count: either who closes the last snapshot sees it, or we see that none is open.
+        slot.status.store(status, SeqCst);
         if registry::is_none_open(&self.state[0].open_count) {
             self.free_spilled(slot, status);
         }
@@ -133,7 +134,7 @@ impl VersionStore {
             return;
         }
         for slot in self.spilled.iter() {
-            let status = slot.status.load(Acquire);
+            let status = slot.status.load(SeqCst);
             if status & STATE_BITS == COMMITTED && status >> 2 < oldest {
                 self.free_spilled(slot, status);
             }

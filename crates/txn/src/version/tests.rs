@@ -309,6 +309,31 @@ fn a_writer_that_changes_more_than_there_is_room_for_is_known_by_its_records() {
     assert_eq!(world.store.stat().floor_count, 0, "nobody was too old");
 }
 
+/// Whatever is not spilled has room among the images of commits.
+#[test]
+fn a_commit_of_any_size_makes_nobody_too_old() {
+    for kib in [16, 20, 30, 48, 60, 64, 65, 100] {
+        for images in (5..240).step_by(5) {
+            let mut world = World::new(kib << 10);
+            let view = world.open();
+            let mut writer = world.begin();
+            (0..images).for_each(|key| world.write(&mut writer, key, Some(vec![1; 9])));
+            world.commit(writer, 0..images);
+            let mut writer = world.begin();
+            let second = world.open();
+            (0..images).for_each(|key| world.write(&mut writer, key, Some(vec![2; 300])));
+            world.commit(writer, 0..images);
+            let mut writer = world.begin();
+            let third = world.open();
+            (0..images).for_each(|key| world.write(&mut writer, key, None));
+            world.commit(writer, 0..images);
+            drop((view, second));
+            let what = format!("{kib} KiB, {images} images");
+            assert!((0..images).all(|key| world.read(&third, 0, key) == Some(Some(vec![2; 300]))), "{what}");
+        }
+    }
+}
+
 #[test]
 fn a_reader_is_told_that_a_writer_is_committing() {
     let mut world = World::new(1 << 20);

@@ -133,7 +133,8 @@ impl VersionStore {
         None
     }
 
-    /// Pages below hold no change that a snapshot, open now or later, does not see (V6). Grows.
+    /// Pages below hold no change that a snapshot with a horizon, open now or later, does not see (V6); one that was opened with
+    /// [`Horizon::None`] may not see what they hold. Grows.
     #[inline]
     #[must_use]
     pub fn settled(&self) -> Lsn {

@@ -7,7 +7,7 @@
 //! status word: bits 1..0 state (1 OPEN, 2 COMMITTING, 3 COMMITTED), bits 63..2 the LSN of a COMMITTED one
 //! ```
 //! K1. The word lies in the writer's first chunk; every entry names that chunk, so that one store stamps them all.
-//! K2. A transaction that finds no memory for an image, or has taken a quarter of all for itself, is spilled (`spilled.rs`): it notes
+//! K2. A transaction that finds no memory for an image, or has taken half of the chunks for itself, is spilled (`spilled.rs`): it notes
 //!     nothing any more, and what it had noted goes when it holds no latch. So is one that a restart has found prepared.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::Release};
@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::Release};
 use ledgerstone_page::{Lsn, PageId, Xid};
 
 use super::VersionStore;
-use super::chunk::CHUNK_WORDS;
+use super::chunk::{CHUNK_BYTES, CHUNK_WORDS};
 use super::entry::{Before, ENTRY_WORDS, Name, entry_words};
 use super::{reclaim, registry};
 
@@ -132,7 +132,7 @@ impl VersionStore {
         // As if each chunk lost what is too short for an entry's head.
         let mut room = self.room_from(writer.end);
         while room < words {
-            if writer.chunk_count > self.chunks.count() / 2 {
+            if writer.chunk_count > self.chunk_count_max() {
                 return None; // K2
             }
             let chunk = self.chunks.take().or_else(|| reclaim::make_free(self))?;
@@ -142,6 +142,13 @@ impl VersionStore {
             room = self.room_from(writer.end);
         }
         Some(self.entry_place(self.chunks.after(writer.end)))
+    }
+
+    /// Chunks that one writer may have: what is in them has room twice among the images of commits, so that its own commit makes nobody
+    /// too old.
+    fn chunk_count_max(&self) -> u32 {
+        let kept = (self.kept.bytes() / CHUNK_BYTES / 2) as u32; // Less than there are chunks.
+        kept.min(self.chunks.count() / 2)
     }
 
     /// Words for an entry that begins behind `end`.
