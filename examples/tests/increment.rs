@@ -159,6 +159,45 @@ fn prepared_additions_wait_for_their_decision_and_let_others_add() {
     assert_eq!(get(&env, 1), 100);
 }
 
+/// Their pages are free then, or about to be.
+#[test]
+fn counters_that_their_transaction_has_dropped_or_unmade_are_refused() {
+    let (_, env) = environment();
+    let txn = env.begin().unwrap();
+    let old = Counters::open(&txn, "hits").unwrap();
+    let refused = |counters: &Counters| {
+        let errors = [counters.add(0, 1).err(), counters.get(0).err()];
+        errors.iter().all(|error| matches!(error, Some(Error::NoSuchTable(_))))
+    };
+    let start = txn.savepoint().unwrap();
+    let new = Counters::create(&txn, "new").unwrap();
+    new.add(0, 1).unwrap();
+    let made = txn.savepoint().unwrap();
+    for name in ["hits", "new"] {
+        txn.drop_structure(name).unwrap();
+    }
+    assert!(refused(&old) && refused(&new), "dropped");
+    txn.rollback_to(made).unwrap();
+    old.add(0, 1).unwrap();
+    assert_eq!(new.get(0).unwrap(), 1, "there again");
+    txn.drop_structure("new").unwrap();
+    txn.rollback_to(start).unwrap();
+    assert!(refused(&new), "never made");
+    let again = Counters::create(&txn, "new").unwrap();
+    again.add(0, 3).unwrap();
+    assert!(refused(&new), "another one of that name");
+    let child = txn.nested(|txn| {
+        let inner = Counters::create(txn, "inner")?;
+        inner.add(0, 1)?;
+        Err::<(), _>(Error::NoSuchTable(format!("{:?}", inner.get(0))))
+    });
+    assert!(matches!(child, Err(Error::NoSuchTable(text)) if text == "Ok(1)"));
+    old.add(0, 5).unwrap();
+    let _ = txn.commit().unwrap();
+    assert_eq!(get(&env, 0), 5);
+    assert_sound(&env);
+}
+
 #[test]
 fn an_environment_is_refused_without_the_structure_it_needs() {
     let (disk, env) = environment();

@@ -8,24 +8,43 @@
 //! T2. Who has changed no table asks one flag only. It stays set when changes are taken back: handles from between are left.
 //! T3. What this transaction drops or has made is locked exclusively. So a table that says that it was dropped, and is locked so,
 //!     was dropped here; one that is not locked so was dropped by another, and a snapshot may still see it.
+//! T4. An instance of a structure is good until this transaction drops it or goes back to before it made it: then its pages are free, or
+//!     about to be. Its table is never used again, so what was taken back stays bad.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ledgerstone_lock::Mode;
+use ledgerstone_page::TableId;
 use ledgerstone_txn::Txn;
 
 use crate::catalog::TableInfo;
 use crate::{BytesTable, Error};
 
-/// Tables by name: made, or made something else (`Some`), and dropped, or given another name (`None`).
-pub(crate) type Made = BTreeMap<String, Option<Arc<TableInfo>>>;
+/// What of tables and structures is no longer, or not yet, what others know.
+#[derive(Clone, Default)]
+pub(crate) struct Made {
+    /// By name: made, or made something else (`Some`), and dropped, or given another name (`None`).
+    tables: BTreeMap<String, Option<Arc<TableInfo>>>,
+    /// Instances of users' structures, by their table.
+    structures: BTreeMap<TableId, OwnStructure>,
+}
+
+/// What became of an instance of a structure.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum OwnStructure {
+    Made,
+    MadeAndDropped,
+    Dropped,
+}
 
 /// What a transaction has made of tables, and what it has found them to be.
 #[derive(Default)]
 pub(crate) struct OwnTables {
     /// Others do not know it before the commit.
     made: Made,
+    /// Instances of structures whose creation was taken back (T4).
+    unmade: BTreeSet<TableId>,
     /// Tables found to be still what they were after they were locked for writing (I4 in `isolation.rs`).
     entered: Vec<Arc<TableInfo>>,
     /// T2.
@@ -37,11 +56,11 @@ pub(crate) struct OwnTables {
 impl OwnTables {
     /// What this transaction has made of the name, if it has.
     pub(crate) fn named(&self, name: &str) -> Option<&Option<Arc<TableInfo>>> {
-        self.made.get(name)
+        self.made.tables.get(name)
     }
 
     pub(crate) fn has_any(&self) -> bool {
-        !self.made.is_empty()
+        !self.made.tables.is_empty()
     }
 
     /// To be kept with a savepoint (P1 in `savepoint.rs`).
@@ -51,19 +70,42 @@ impl OwnTables {
 
     /// This transaction has made something else of a table, or of its name: who has a handle to it asks again before it writes.
     pub(crate) fn note_changed(&mut self, info: &TableInfo, name: &str) {
-        self.made.insert(name.to_string(), None);
+        self.made.tables.insert(name.to_string(), None);
         self.entered.retain(|entered| entered.entry.table != info.entry.table);
         self.has_changed = true;
     }
 
     /// This transaction has made the table of this name.
     pub(crate) fn note_made(&mut self, name: &str, info: Arc<TableInfo>) {
-        self.made.insert(name.to_string(), Some(info));
+        self.made.tables.insert(name.to_string(), Some(info));
         self.has_changed = true;
+    }
+
+    /// This transaction has made an instance of a structure.
+    pub(crate) fn note_structure_made(&mut self, table: TableId) {
+        self.made.structures.insert(table, OwnStructure::Made);
+    }
+
+    /// It has dropped one.
+    pub(crate) fn note_structure_dropped(&mut self, table: TableId) {
+        let dropped = match self.made.structures.get(&table) {
+            Some(OwnStructure::Made) => OwnStructure::MadeAndDropped,
+            _ => OwnStructure::Dropped,
+        };
+        self.made.structures.insert(table, dropped);
+    }
+
+    /// Whether a handle to an instance that was there once is still good (T4).
+    pub(crate) fn has_structure(&self, table: TableId) -> bool {
+        matches!(self.made.structures.get(&table), None | Some(OwnStructure::Made)) && !self.unmade.contains(&table)
     }
 
     /// Tables are what they were at a savepoint, and so not what they were found to be since.
     pub(crate) fn go_back(&mut self, made: Made) {
+        let is_unmade = |(table, own): (&TableId, &OwnStructure)| {
+            (*own != OwnStructure::Dropped && !made.structures.contains_key(table)).then_some(*table)
+        };
+        self.unmade.extend(self.made.structures.iter().filter_map(is_unmade));
         self.made = made;
         self.entered.clear();
         self.back_count += 1;
@@ -96,7 +138,7 @@ impl BytesTable {
         let info = self.info();
         let was_dropped_here = info.is_dropped() && txn.covers(info.entry.table, Mode::X); // T3
         // The handle may know the table apart from who has changed it.
-        let is_other = match own.made.get(&info.name) {
+        let is_other = match own.made.tables.get(&info.name) {
             Some(Some(now)) => !now.is_as(&info.definition()),
             Some(None) => true,
             None => false,

@@ -3,7 +3,8 @@
 //! I1. An instance has a table id of its own, so that its keys and gaps can be locked as a table's, and a name in the catalog,
 //!     which is locked as a table's name is (G1 in `catalog.rs`).
 //! I2. Whoever uses an instance has its table locked with an intention at least; a drop locks it exclusively. So a handle is
-//!     good while its transaction runs, unless that transaction itself goes back to before the instance was made.
+//!     good while its transaction runs, unless that transaction itself drops the instance or goes back to before it was made: then it is
+//!     refused (T4 in `own_tables.rs`).
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -107,11 +108,15 @@ impl StructureHandle {
     /// What is left of a claim is given back afterwards. No latch may be held when `f` returns.
     ///
     /// # Errors
-    /// Conflicts, [`Error::ReadOnly`] for a mode that writes, [`Error::Finished`], and what `f` returns.
+    /// [`Error::NoSuchTable`] if the transaction itself has dropped the instance, or gone back to before it made it; conflicts,
+    /// [`Error::ReadOnly`] for a mode that writes, [`Error::Finished`], and what `f` returns.
     pub fn enter<T>(&self, mode: Mode, f: impl FnOnce(&mut Txn, &Instance) -> Result<T, Error>) -> Result<T, Error> {
-        self.shared.run(|txn| {
+        self.shared.run_in(|txn, own| {
             if mode.may_write() {
                 self.shared.check_writable()?;
+            }
+            if !own.has_structure(self.instance.table) {
+                return Err(Error::NoSuchTable(self.name.clone()));
             }
             txn.lock_table(self.instance.table, mode)?;
             f(txn, &self.instance)
@@ -135,7 +140,7 @@ impl Transaction {
         self.check_structure(name)?;
         let env = &self.shared.env;
         let kind = env.extensions.get(structure).ok_or_else(|| unknown(name, structure))?;
-        let entry = self.shared.run(|txn| {
+        let entry = self.shared.run_in(|txn, own| {
             self.shared.check_writable()?;
             if env.catalog().get(txn, name.as_bytes(), Read::ForUpdate)?.is_some() {
                 return Err(Error::TableExists(name.to_string()));
@@ -148,6 +153,7 @@ impl Transaction {
             txn.lock_table(table, Mode::X)?;
             let entry = Entry { table, root };
             env.catalog().put(txn, name.as_bytes(), &entry.encode_structure(structure.0))?;
+            own.note_structure_made(table);
             Ok(entry)
         })?;
         Ok(self.handle(name, structure, entry))
@@ -183,7 +189,7 @@ impl Transaction {
     pub fn drop_structure(&self, name: &str) -> Result<(), Error> {
         self.check_structure(name)?;
         let env = Arc::clone(&self.shared.env);
-        self.shared.run(|txn| {
+        self.shared.run_in(|txn, own| {
             self.shared.check_writable()?;
             let Some(bytes) = env.catalog().get(txn, name.as_bytes(), Read::ForUpdate)? else {
                 return Err(Error::NoSuchTable(name.to_string()));
@@ -192,6 +198,7 @@ impl Transaction {
             txn.lock_table(entry.table, Mode::X)?;
             env.catalog().delete(txn, name.as_bytes())?;
             env.to_free().defer_own(txn, structure, entry.root)?;
+            own.note_structure_dropped(entry.table);
             let env = Arc::clone(&env);
             txn.on_end(move |committed| {
                 if committed {
