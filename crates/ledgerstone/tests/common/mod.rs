@@ -1,6 +1,8 @@
 //! What the tests of faults share: small environments, a script with a model of its commits, and a watchdog.
 #![allow(dead_code)] // Each test file uses its own part.
 
+pub mod levels;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, channel};
