@@ -28,7 +28,7 @@ pub struct SnapshotsArgs {
     #[arg(long, default_value_t = 20.0)]
     pub seconds: f64,
     /// Memory of the version store: bytes, or with K, M or G.
-    #[arg(long, value_name = "BYTES", default_value = "16M", value_parser = crate::parse_bytes)]
+    #[arg(long, value_name = "BYTES", default_value = "32M", value_parser = crate::parse_bytes)]
     pub version_store: u64,
     /// What a writer's commit waits for: nothing, which makes for the most changes, or the device.
     #[arg(long, value_enum, default_value_t = crate::Durability::Volatile)]

@@ -327,7 +327,7 @@ settings! {
     /// Memory for what records were before they changed, which snapshots read: the older a snapshot and the more is written
     /// meanwhile, the more it takes. When it is full, the oldest snapshots become too old.
     version_store_bytes: u64 {
-        default: 16 << 20,
+        default: 32 << 20,
         unit: Bytes,
         limits: Limits::Range(16 << 10, 1 << 38),
         effect: Open,
