@@ -1,4 +1,4 @@
-//! What a transaction has itself made of tables, and which of its handles are good.
+//! What a transaction has itself made of tables and structures, and which of its handles are good.
 //!
 //! Nobody else changes what a table is while this transaction has it locked, and at a snapshot it stays what it was. The transaction
 //! itself can drop it, give it another name, other indexes or another tree, and can go back to a savepoint before or after that.

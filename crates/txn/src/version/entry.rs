@@ -130,17 +130,12 @@ impl<'m, M: Memory> Entry<'m, M> {
     }
 
     /// The words of key and value.
-    fn body(&self) -> impl Iterator<Item = u64> {
+    pub(super) fn body(&self) -> impl Iterator<Item = u64> {
         let mut at = self.memory.beside(self.at, ENTRY_WORDS - 1);
         (0..self.body_words()).map(move |_| {
             at = self.memory.after(at);
             self.memory.word(at)
         })
-    }
-
-    /// The words of key and value, handed on one by one.
-    pub(super) fn for_body(&self, give: impl FnMut(u64)) {
-        self.body().for_each(give);
     }
 
     /// True if this is an entry of that key.

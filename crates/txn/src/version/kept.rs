@@ -65,13 +65,10 @@ impl Kept {
     /// Writes an image of a commit at a position with room for it.
     pub(super) fn write(&self, position: u64, older: u64, lsn: Lsn, image: &Entry<'_, Chunks>) {
         let [record, lens] = image.identity();
-        let mut to = position;
-        let mut put = |word| {
+        let words = [older, lsn.0, record, lens].into_iter().chain(image.body());
+        for (to, word) in (position..).zip(words) {
             self.at(to).store(word, Relaxed); // Published by the bucket.
-            to += 1;
-        };
-        [older, lsn.0, record, lens].into_iter().for_each(&mut put);
-        image.for_body(put);
+        }
     }
 }
 

@@ -38,11 +38,6 @@ impl VersionStore {
         positions.filter(|&position| position != 0).fold(head, u64::min)
     }
 
-    /// A chunk that was left with any slot: there are no others.
-    fn take_left(&self) -> Option<u32> {
-        self.writers.iter().find_map(|slot| self.chunks.take_left(slot))
-    }
-
     /// Snapshots that do not see the commit at `lsn` cannot be read any more.
     pub(super) fn raise_floor(&self, lsn: Lsn) {
         let state = &self.state[0];
@@ -51,10 +46,4 @@ impl VersionStore {
         }
         state.floor_count.fetch_add(1, Relaxed);
     }
-}
-
-/// A chunk for a writer, if one was left with another slot.
-#[cold]
-pub(super) fn make_free(store: &VersionStore) -> Option<u32> {
-    store.chunks.take().or_else(|| store.take_left())
 }

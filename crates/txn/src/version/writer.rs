@@ -17,7 +17,7 @@ use ledgerstone_page::{Lsn, PageId, Xid};
 use super::VersionStore;
 use super::chunk::{CHUNK_BYTES, CHUNK_WORDS};
 use super::entry::{Before, ENTRY_WORDS, Name, entry_words};
-use super::{reclaim, registry};
+use super::registry;
 
 const OPEN: u64 = 1;
 pub(super) const COMMITTING: u64 = 2;
@@ -117,7 +117,7 @@ impl VersionStore {
     /// Its first chunk; none if there is no memory.
     #[inline]
     fn begin(&self, writer: &mut Writer, slot: u32) -> Option<()> {
-        let first = self.chunks.take_for(self.writers.get(slot as usize)).or_else(|| reclaim::make_free(self))?;
+        let first = self.chunks.take_for(self.writers.get(slot as usize)).or_else(|| self.take_left())?;
         self.chunks.set_entry_count(first, 0);
         self.chunks.status(first)?.store(OPEN, Relaxed); // Published with the first entry, or as staged.
         let end = self.chunks.first_word(first) - 1;
@@ -135,7 +135,7 @@ impl VersionStore {
             if writer.chunk_count > self.chunk_count_max() {
                 return None; // K2
             }
-            let chunk = self.chunks.take().or_else(|| reclaim::make_free(self))?;
+            let chunk = self.chunks.take().or_else(|| self.take_left())?;
             self.chunks.set_next(writer.last, chunk);
             writer.last = chunk;
             writer.chunk_count += 1;
@@ -149,6 +149,12 @@ impl VersionStore {
     fn chunk_count_max(&self) -> u32 {
         let kept = (self.kept.bytes() / CHUNK_BYTES / 2) as u32; // Less than there are chunks.
         kept.min(self.chunks.count() / 2)
+    }
+
+    /// A chunk that was left with any slot: there are no others.
+    #[cold]
+    fn take_left(&self) -> Option<u32> {
+        self.writers.iter().find_map(|slot| self.chunks.take_left(slot))
     }
 
     /// Words for an entry that begins behind `end`.
