@@ -188,14 +188,22 @@ fn renames_are_followed_forward_and_back() {
     })
     .unwrap();
     let expected = [("a", 1), ("b", 2), ("b", 3), ("a", 4), ("a", 5), ("b", 6), ("a", 7)];
-    let check = |env: &Environment| {
-        let commits = all(&mut env.changes(from).unwrap());
+    let check = |commits: &[CommittedChanges]| {
         let told: Vec<_> = commits.iter().flat_map(|commit| &commit.changes).collect();
         let (last, others) = told.split_last().unwrap();
         let names: Vec<_> = others.iter().map(|c| (c.table.clone().unwrap(), c.key.clone())).collect();
         assert_eq!(names, expected.map(|(table, n)| (table.to_string(), key(n))));
         assert_eq!((last.key.clone(), last.table.is_some()), (key(8), true));
-        // From every position on, the same names: those before the newest are found by taking renames back.
+    };
+    check_now_and_after_a_crash(env, &disk, from, &check);
+}
+
+/// Checks the commits from a position on, and that from every later one on they are the same, with the same names: those before the newest
+/// are found by taking renames back.
+fn check_now_and_after_a_crash(env: Environment, disk: &SimDisk, from: Lsn, check: &dyn Fn(&[CommittedChanges])) {
+    let check = |env: &Environment| {
+        let commits = all(&mut env.changes(from).unwrap());
+        check(&commits);
         for (no, commit) in commits.iter().enumerate() {
             assert_eq!(all(&mut env.changes(commit.position).unwrap()), commits[no + 1..], "behind commit {no}");
         }
@@ -231,19 +239,12 @@ fn a_change_of_names_under_way_at_a_position_is_taken_back_whole() {
     }
     long.commit().unwrap();
     put(&env, "new", 9, b"9");
-    let check = |env: &Environment| {
-        let commits = all(&mut env.changes(from).unwrap());
+    let check = |commits: &[CommittedChanges]| {
         let names = commits.iter().flat_map(|commit| &commit.changes).map(|change| change.table.as_deref());
         let names: Vec<_> = names.map(Option::unwrap).collect();
         assert_eq!(names, [&["other"; 7][..], &["dropped", "anew", "new", "anew", "new"]].concat());
-        for (no, commit) in commits.iter().enumerate() {
-            assert_eq!(all(&mut env.changes(commit.position).unwrap()), commits[no + 1..], "behind commit {no}");
-        }
     };
-    check(&env);
-    let crashed = disk.after_crash(1);
-    drop(env);
-    check(&tiny().open_on(Arc::new(crashed)).unwrap());
+    check_now_and_after_a_crash(env, &disk, from, &check);
 }
 
 #[test]
