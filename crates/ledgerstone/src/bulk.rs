@@ -146,12 +146,12 @@ impl BytesTable {
             let mut make = |entry: Entry| -> Result<Entry, Error> {
                 Ok(Entry { root: env.to_free().create_tree_for_now(txn)?, ..entry })
             };
-            let Definition { entry, mut indexes } = info.definition();
+            let Definition { entry, types, mut indexes } = info.definition();
             let entry = make(entry)?;
             for index in &mut indexes {
                 index.entry = make(index.entry)?;
             }
-            let new = env.table_info(&info.name, Definition { entry, indexes });
+            let new = env.table_info(&info.name, Definition { entry, types, indexes });
             let (loader, indexes) = (Loader::new(&new.tree), Builders::new(env, &new, 0));
             Ok((Filling::New { loader, indexes }, None))
         })?;

@@ -11,6 +11,7 @@ use ledgerstone_txn::Txn;
 use crate::catalog::TableInfo;
 use crate::range::prefix_end;
 use crate::transaction::Shared;
+use crate::typed::TableTypes;
 use crate::{Entry, Error, Isolation, Range, Record};
 
 /// A table whose keys and values are byte strings, ordered by key.
@@ -45,6 +46,13 @@ impl BytesTable {
     #[must_use]
     pub fn root_page(&self) -> PageId {
         self.info.entry.root
+    }
+
+    /// What the catalog says of the types of its keys and values. They are not compared with anything here: byte strings are
+    /// read and written as they are.
+    #[must_use]
+    pub fn types(&self) -> &TableTypes {
+        &self.info.types
     }
 
     pub(crate) fn info(&self) -> &Arc<TableInfo> {

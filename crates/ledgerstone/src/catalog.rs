@@ -4,19 +4,23 @@
 //!
 //! ```text
 //! offset size field
-//!   0     1   format    1; 2 for a table with indexes
+//!   0     1   format    3
 //!   1     1   kind      1 B-link tree, 2 a user's structure
 //!   2     2   structure which one, for kind 2 (`extend/structure.rs`); else zero
-//!   4     4   format 1: zero; format 2: how many indexes follow
+//!   4     2   how many indexes
+//!   6     1   length of the name of the keys' type; 0: none is known
+//!   7     1   length of the name of the values' type; 0: none is known
 //!   8     8   table id  never reused: LSN of a record of its creation
 //!  16     8   root      page id; roots never move
-//!  24        indexes   format 2; each:
+//!  24         the names of the types, UTF-8
+//!             the indexes, each:
 //!   0     8   table id
 //!   8     8   root
 //!  16     1   flags     bit 0: unique
 //!  17     1   length of the name
-//!  18     2   length of the keys
-//!  20         name, then where the keys come from, both UTF-8
+//!  18     2   length of the text that says where the keys come from
+//!  20     1   length of the name of the index keys' type; 0: none is known
+//!  21         name, then where the keys come from, then the type, all UTF-8
 //! ```
 //! G1. A name is locked like any key: X to create or drop, S to look up. A drop also locks the table itself X, so that
 //!     it waits for everyone who uses the table.
@@ -33,17 +37,19 @@ use ledgerstone_structures::Tree;
 use parking_lot::RwLock;
 
 use crate::index::IndexTree;
+use crate::typed::{TableTypes, TypeName};
 use crate::{Error, IndexDef};
 
-/// Bytes of a catalog value without indexes.
+/// Bytes of a catalog value without types and indexes.
 const VALUE_BYTES: usize = 24;
-const FORMAT: u8 = 1;
-const FORMAT_INDEXED: u8 = 2;
+const FORMAT: u8 = 3;
 /// Bytes of an index in it, without the texts.
-const INDEX_BYTES: usize = 20;
+const INDEX_BYTES: usize = 21;
 const FLAG_UNIQUE: u8 = 1;
 const KIND_BTREE: u8 = 1;
 const KIND_STRUCTURE: u8 = 2;
+/// Longest name of a type.
+pub(crate) const TYPE_NAME_BYTES_MAX: usize = 255;
 
 /// Where a table is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,10 +59,10 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    pub(crate) fn encode(self) -> [u8; VALUE_BYTES] {
+    fn encode(self, kind: u8) -> [u8; VALUE_BYTES] {
         let mut bytes = [0; VALUE_BYTES];
         bytes[0] = FORMAT;
-        bytes[1] = KIND_BTREE;
+        bytes[1] = kind;
         bytes[8..16].copy_from_slice(&self.table.0.to_le_bytes());
         bytes[16..].copy_from_slice(&self.root.0.to_le_bytes());
         bytes
@@ -64,8 +70,7 @@ impl Entry {
 
     /// The value for an instance of a user's structure.
     pub(crate) fn encode_structure(self, structure: u16) -> [u8; VALUE_BYTES] {
-        let mut bytes = self.encode();
-        bytes[1] = KIND_STRUCTURE;
+        let mut bytes = self.encode(KIND_STRUCTURE);
         bytes[2..4].copy_from_slice(&structure.to_le_bytes());
         bytes
     }
@@ -79,20 +84,7 @@ impl Entry {
     /// An instance of a user's structure.
     pub(crate) fn decode_structure(name: &str, bytes: &[u8]) -> Result<(u16, Entry), Error> {
         let structure = Entry::structure_of(bytes).ok_or_else(|| Error::NotAStructure { name: name.to_string() })?;
-        let mut tree = bytes.to_vec();
-        tree[1] = KIND_BTREE;
-        Ok((structure, Entry::decode(name, &tree)?))
-    }
-
-    fn decode(name: &str, bytes: &[u8]) -> Result<Entry, Error> {
-        if Entry::structure_of(bytes).is_some() {
-            return Err(Error::NotATable { name: name.to_string() });
-        }
-        let bytes: &[u8; VALUE_BYTES] = bytes.try_into().map_err(|_| damaged(name, "wrong length"))?;
-        if bytes[0] != FORMAT || bytes[1] != KIND_BTREE {
-            return Err(damaged(name, "unknown format or kind"));
-        }
-        Ok(Entry { table: TableId(word(bytes, 8)), root: PageId(word(bytes, 16)) })
+        Ok((structure, Entry { table: TableId(word(bytes, 8)), root: PageId(word(bytes, 16)) }))
     }
 }
 
@@ -110,18 +102,21 @@ fn word(bytes: &[u8], at: usize) -> u64 {
 pub(crate) struct IndexEntry {
     pub entry: Entry,
     pub def: IndexDef,
+    /// The name of its keys' type, if it is known.
+    pub key_type: Option<String>,
 }
 
 /// All that the catalog says of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Definition {
     pub entry: Entry,
+    pub types: TableTypes,
     pub indexes: Vec<IndexEntry>,
 }
 
 impl From<Entry> for Definition {
     fn from(entry: Entry) -> Definition {
-        Definition { entry, indexes: Vec::new() }
+        Definition { entry, types: TableTypes::default(), indexes: Vec::new() }
     }
 }
 
@@ -136,67 +131,92 @@ impl Definition {
         self.entries().map(|entry| entry.root).collect()
     }
 
+    /// Lengths of texts were checked when they were made: at most 255 bytes, that of where keys come from at most 65,535; and so
+    /// was the whole, which bounds the number of indexes.
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut bytes = self.entry.encode().to_vec();
-        if self.indexes.is_empty() {
-            return bytes;
-        }
-        bytes[0] = FORMAT_INDEXED;
-        bytes[4..8].copy_from_slice(&(self.indexes.len() as u32).to_le_bytes());
+        let mut bytes = self.entry.encode(KIND_BTREE).to_vec();
+        let (key, value) = (text(&self.types.key), text(&self.types.value));
+        bytes[4..6].copy_from_slice(&(self.indexes.len() as u16).to_le_bytes());
+        bytes[6] = key.len() as u8;
+        bytes[7] = value.len() as u8;
+        bytes.extend_from_slice(key.as_bytes());
+        bytes.extend_from_slice(value.as_bytes());
         for index in &self.indexes {
-            let (name, keys) = (index.def.name(), index.def.keys().to_string());
+            let (name, keys, key_type) = (index.def.name(), index.def.keys().to_string(), text(&index.key_type));
             bytes.extend_from_slice(&index.entry.table.0.to_le_bytes());
             bytes.extend_from_slice(&index.entry.root.0.to_le_bytes());
             bytes.push(if index.def.is_unique() { FLAG_UNIQUE } else { 0 });
-            bytes.push(name.len() as u8); // Checked when it was made: at most 255.
+            bytes.push(name.len() as u8);
             bytes.extend_from_slice(&(keys.len() as u16).to_le_bytes());
+            bytes.push(key_type.len() as u8);
             bytes.extend_from_slice(name.as_bytes());
             bytes.extend_from_slice(keys.as_bytes());
+            bytes.extend_from_slice(key_type.as_bytes());
         }
         bytes
     }
 
     pub(crate) fn decode(name: &str, bytes: &[u8]) -> Result<Definition, Error> {
-        let Some((head, mut rest)) = bytes.split_at_checked(VALUE_BYTES) else {
+        if Entry::structure_of(bytes).is_some() {
+            return Err(Error::NotATable { name: name.to_string() });
+        }
+        let Some((head, rest)) = bytes.split_at_checked(VALUE_BYTES) else {
             return Err(damaged(name, "wrong length"));
         };
-        if head[0] != FORMAT_INDEXED {
-            return Ok(Entry::decode(name, bytes)?.into());
+        if head[0] != FORMAT || head[1] != KIND_BTREE {
+            return Err(damaged(name, "unknown format or kind"));
         }
-        let mut plain = head.to_vec();
-        plain[0] = FORMAT;
-        let mut definition = Definition::from(Entry::decode(name, &plain)?);
-        let count = u32::from_le_bytes(std::array::from_fn(|i| head[4 + i]));
-        for _ in 0..count {
+        let entry = Entry { table: TableId(word(head, 8)), root: PageId(word(head, 16)) };
+        let (types, mut rest) = decode_types(head, rest).ok_or_else(|| damaged(name, "damaged names of types"))?;
+        let mut definition = Definition { entry, types, indexes: Vec::new() };
+        for _ in 0..u16::from_le_bytes([head[4], head[5]]) {
             let (index, more) = decode_index(rest).ok_or_else(|| damaged(name, "a damaged index"))?;
             definition.indexes.push(index);
             rest = more;
         }
-        if rest.is_empty() && count > 0 { Ok(definition) } else { Err(damaged(name, "wrong number of indexes")) }
+        if rest.is_empty() { Ok(definition) } else { Err(damaged(name, "wrong number of indexes")) }
     }
+}
+
+fn text(name: &Option<String>) -> &str {
+    name.as_deref().unwrap_or_default()
+}
+
+/// A text of so many bytes at the beginning of `bytes`, and what is behind it.
+fn take_text(bytes: &[u8], len: usize) -> Option<(&str, &[u8])> {
+    let (text, rest) = bytes.split_at_checked(len)?;
+    Some((std::str::from_utf8(text).ok()?, rest))
+}
+
+fn some(text: &str) -> Option<String> {
+    (!text.is_empty()).then(|| text.to_string())
+}
+
+fn decode_types<'a>(head: &[u8], bytes: &'a [u8]) -> Option<(TableTypes, &'a [u8])> {
+    let (key, rest) = take_text(bytes, usize::from(head[6]))?;
+    let (value, rest) = take_text(rest, usize::from(head[7]))?;
+    Some((TableTypes { key: some(key), value: some(value) }, rest))
 }
 
 /// An index at the beginning of `bytes`, and what is behind it.
 fn decode_index(bytes: &[u8]) -> Option<(IndexEntry, &[u8])> {
     let (head, rest) = bytes.split_at_checked(INDEX_BYTES)?;
-    let (name, rest) = rest.split_at_checked(usize::from(head[17]))?;
-    let (keys, rest) = rest.split_at_checked(usize::from(u16::from_le_bytes([head[18], head[19]])))?;
-    let (name, keys) = (std::str::from_utf8(name).ok()?, std::str::from_utf8(keys).ok()?);
+    let (name, rest) = take_text(rest, usize::from(head[17]))?;
+    let (keys, rest) = take_text(rest, usize::from(u16::from_le_bytes([head[18], head[19]])))?;
+    let (key_type, rest) = take_text(rest, usize::from(head[20]))?;
     if head[16] & !FLAG_UNIQUE != 0 {
         return None;
     }
     let def = IndexDef { name: name.to_string(), keys: keys.parse().ok()?, is_unique: head[16] & FLAG_UNIQUE != 0 };
     let entry = Entry { table: TableId(word(head, 0)), root: PageId(word(head, 8)) };
-    Some((IndexEntry { entry, def }, rest))
+    Some((IndexEntry { entry, def, key_type: some(key_type) }, rest))
 }
 
 /// The root pages that a value of the catalog names: that of the table first, then those of its indexes.
 pub(crate) fn roots_of(value: &[u8]) -> Vec<PageId> {
-    let Some(head) = value.get(..VALUE_BYTES) else { return Vec::new() };
-    match head[0] {
-        FORMAT => vec![PageId(word(head, 16))],
-        FORMAT_INDEXED => Definition::decode("", value).map(|found| found.roots()).unwrap_or_default(),
-        _ => Vec::new(),
+    match Entry::decode_structure("", value) {
+        Ok((_, entry)) => vec![entry.root],
+        Err(_) => Definition::decode("", value).map(|found| found.roots()).unwrap_or_default(),
     }
 }
 
@@ -205,6 +225,7 @@ pub(crate) struct TableInfo {
     pub name: String,
     pub entry: Entry,
     pub tree: Tree,
+    pub types: TableTypes,
     /// In the order of their creation.
     pub indexes: Vec<IndexTree>,
     /// Set by the transaction that drops the table, while it has the table locked X; taken back if it aborts. So whoever
@@ -213,19 +234,45 @@ pub(crate) struct TableInfo {
 }
 
 impl TableInfo {
-    pub(crate) fn new(name: &str, entry: Entry, tree: Tree, indexes: Vec<IndexTree>) -> Arc<TableInfo> {
-        Arc::new(TableInfo { name: name.to_string(), entry, tree, indexes, is_dropped: AtomicBool::new(false) })
+    pub(crate) fn new(
+        name: &str,
+        entry: Entry,
+        tree: Tree,
+        types: TableTypes,
+        indexes: Vec<IndexTree>,
+    ) -> Arc<TableInfo> {
+        Arc::new(TableInfo { name: name.to_string(), entry, tree, types, indexes, is_dropped: AtomicBool::new(false) })
+    }
+
+    /// Refuses types that are not those of the table. A table whose types are not known has any.
+    #[inline]
+    pub(crate) fn check_types(&self, key: &TypeName, value: &TypeName) -> Result<(), Error> {
+        for (what, stored, asked) in [("keys", &self.types.key, key), ("values", &self.types.value, value)] {
+            if let Some(stored) = stored
+                && !asked.is(stored)
+            {
+                return Err(self.mismatch(what.to_string(), stored, asked.to_string()));
+            }
+        }
+        Ok(())
+    }
+
+    #[cold]
+    pub(crate) fn mismatch(&self, what: String, stored: &str, asked: String) -> Error {
+        Error::TableTypeMismatch { table: self.name.clone(), what, stored: stored.to_string(), asked }
     }
 
     /// What the catalog says of it.
     pub(crate) fn definition(&self) -> Definition {
         let indexes = self.indexes.iter().map(|index| index.entry.clone()).collect();
-        Definition { entry: self.entry, indexes }
+        Definition { entry: self.entry, types: self.types.clone(), indexes }
     }
 
-    /// True if it is as defined so, indexes included.
+    /// True if it is as defined so, types and indexes included.
     pub(crate) fn is_as(&self, definition: &Definition) -> bool {
-        self.entry == definition.entry && self.indexes.iter().map(|index| &index.entry).eq(&definition.indexes)
+        self.entry == definition.entry
+            && self.types == definition.types
+            && self.indexes.iter().map(|index| &index.entry).eq(&definition.indexes)
     }
 
     pub(crate) fn set_dropped(&self, is_dropped: bool) {
@@ -276,45 +323,48 @@ mod tests {
     use super::*;
     use crate::IndexKeys;
 
-    #[test]
-    fn an_entry_survives_its_encoding() {
-        let entry = Entry { table: TableId(0x0102_0304_0506), root: PageId(77) };
-        assert_eq!(Entry::decode("t", &entry.encode()).ok(), Some(entry));
-    }
+    const ENTRY: Entry = Entry { table: TableId(0x1122), root: PageId(0x33) };
 
     #[test]
-    fn golden_bytes_of_an_entry() {
-        let bytes = Entry { table: TableId(0x1122), root: PageId(0x33) }.encode();
-        assert_eq!(bytes, [1, 1, 0, 0, 0, 0, 0, 0, 0x22, 0x11, 0, 0, 0, 0, 0, 0, 0x33, 0, 0, 0, 0, 0, 0, 0]);
+    fn golden_bytes_of_a_table() {
+        let bytes = Definition::from(ENTRY).encode();
+        assert_eq!(bytes, [3, 1, 0, 0, 0, 0, 0, 0, 0x22, 0x11, 0, 0, 0, 0, 0, 0, 0x33, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(Definition::decode("t", &bytes).ok(), Some(ENTRY.into()));
     }
 
     #[test]
     fn golden_bytes_of_a_structure() {
-        let entry = Entry { table: TableId(0x1122), root: PageId(0x33) };
-        let bytes = entry.encode_structure(0x0405);
-        assert_eq!(bytes, [1, 2, 5, 4, 0, 0, 0, 0, 0x22, 0x11, 0, 0, 0, 0, 0, 0, 0x33, 0, 0, 0, 0, 0, 0, 0]);
-        assert_eq!(Entry::decode_structure("s", &bytes).ok(), Some((0x0405, entry)));
-        assert!(matches!(Entry::decode("s", &bytes), Err(Error::NotATable { .. })));
-        assert!(matches!(Entry::decode_structure("t", &entry.encode()), Err(Error::NotAStructure { .. })));
+        let bytes = ENTRY.encode_structure(0x0405);
+        assert_eq!(bytes, [3, 2, 5, 4, 0, 0, 0, 0, 0x22, 0x11, 0, 0, 0, 0, 0, 0, 0x33, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(Entry::decode_structure("s", &bytes).ok(), Some((0x0405, ENTRY)));
+        assert!(matches!(Definition::decode("s", &bytes), Err(Error::NotATable { .. })));
+        let table = Definition::from(ENTRY).encode();
+        assert!(matches!(Entry::decode_structure("t", &table), Err(Error::NotAStructure { .. })));
+        assert_eq!(roots_of(&bytes), [PageId(0x33)]);
     }
 
     #[test]
-    fn golden_bytes_of_a_table_with_indexes() {
-        let index =
-            |table, root, def: IndexDef| IndexEntry { entry: Entry { table: TableId(table), root: PageId(root) }, def };
+    fn golden_bytes_of_a_table_with_types_and_indexes() {
+        let index = |table, root, def: IndexDef, key_type: Option<&str>| IndexEntry {
+            entry: Entry { table: TableId(table), root: PageId(root) },
+            def,
+            key_type: key_type.map(str::to_string),
+        };
         let definition = Definition {
-            entry: Entry { table: TableId(0x1122), root: PageId(0x33) },
+            entry: ENTRY,
+            types: TableTypes::of::<u64, String>(),
             indexes: vec![
-                index(0x4455, 0x66, IndexDef::new("a", IndexKeys::Value)),
-                index(0x77, 0x88, IndexDef::new("b", IndexKeys::Json("c".into())).unique()),
+                index(0x4455, 0x66, IndexDef::new("a", IndexKeys::Value), None),
+                index(0x77, 0x88, IndexDef::new("b", IndexKeys::Json("c".into())).unique(), Some("json")),
             ],
         };
         let bytes = definition.encode();
-        let mut expected = vec![2, 1, 0, 0, 2, 0, 0, 0, 0x22, 0x11, 0, 0, 0, 0, 0, 0, 0x33, 0, 0, 0, 0, 0, 0, 0];
-        expected.extend([0x55, 0x44, 0, 0, 0, 0, 0, 0, 0x66, 0, 0, 0, 0, 0, 0, 0, 0, 1, 5, 0]);
+        let mut expected = vec![3, 1, 0, 0, 2, 0, 3, 6, 0x22, 0x11, 0, 0, 0, 0, 0, 0, 0x33, 0, 0, 0, 0, 0, 0, 0];
+        expected.extend(b"u64string");
+        expected.extend([0x55, 0x44, 0, 0, 0, 0, 0, 0, 0x66, 0, 0, 0, 0, 0, 0, 0, 0, 1, 5, 0, 0]);
         expected.extend(b"avalue");
-        expected.extend([0x77, 0, 0, 0, 0, 0, 0, 0, 0x88, 0, 0, 0, 0, 0, 0, 0, 1, 1, 6, 0]);
-        expected.extend(b"bjson:c");
+        expected.extend([0x77, 0, 0, 0, 0, 0, 0, 0, 0x88, 0, 0, 0, 0, 0, 0, 0, 1, 1, 6, 0, 4]);
+        expected.extend(b"bjson:cjson");
         assert_eq!(bytes, expected);
         assert_eq!(Definition::decode("t", &bytes).ok(), Some(definition));
         assert_eq!(roots_of(&bytes), [PageId(0x33), PageId(0x66), PageId(0x88)]);
@@ -325,10 +375,9 @@ mod tests {
 
     #[test]
     fn damaged_entries_are_refused() {
-        let good = Entry { table: TableId(1), root: PageId(2) }.encode();
-        assert!(Entry::decode("t", &good[..23]).is_err());
-        let mut newer = good;
-        newer[0] = 9;
-        assert!(matches!(Entry::decode("t", &newer), Err(Error::Corrupt { .. })));
+        let mut bytes = Definition::from(ENTRY).encode();
+        assert!(Definition::decode("t", &bytes[..23]).is_err());
+        bytes[0] = 9;
+        assert!(matches!(Definition::decode("t", &bytes), Err(Error::Corrupt { .. })));
     }
 }

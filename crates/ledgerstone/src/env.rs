@@ -338,13 +338,14 @@ impl Inner {
     }
 
     pub(crate) fn table_info(&self, name: &str, definition: impl Into<Definition>) -> Arc<TableInfo> {
-        let Definition { entry, indexes } = definition.into();
+        let Definition { entry, types, indexes } = definition.into();
         let tree = self.tree(entry).logging_whole_values(self.effective.log_values == crate::LogValues::Whole);
         let index = |index: IndexEntry| {
             let tree = self.tree(index.entry);
-            IndexTree::new(index, tree, &self.extractors)
+            IndexTree::new(index, tree, &types, &self.extractors)
         };
-        TableInfo::new(name, entry, tree, indexes.into_iter().map(index).collect())
+        let indexes = indexes.into_iter().map(index).collect();
+        TableInfo::new(name, entry, tree, types, indexes)
     }
 
     fn tree(&self, entry: Entry) -> Tree {

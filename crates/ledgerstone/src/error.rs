@@ -236,8 +236,8 @@ pub enum Error {
         /// The difference.
         what: String,
     },
-    /// Indexes of the table were created or dropped since this transaction opened it. Run it again.
-    #[error("the indexes of table {table:?} were changed since this transaction opened it; run it again")]
+    /// Indexes of the table were created or dropped, or types given to it, since this transaction opened it. Run it again.
+    #[error("the indexes or types of table {table:?} were changed since this transaction opened it; run it again")]
     IndexesChanged {
         /// The table.
         table: String,
@@ -261,7 +261,31 @@ pub enum Error {
     /// transaction back, or back to before the load.
     #[error("records of this sorted load came only half in or were taken back; roll back and load again")]
     LoadIncomplete,
-    /// Stored bytes are no value of the type asked for: opened with another type, or damaged.
+    /// The table, or one of its indexes, was made with other types. Nothing has changed.
+    #[error(
+        "table {table:?} has {what} of type {stored}, not {asked}: open it with the types that it was made with, or as byte strings"
+    )]
+    TableTypeMismatch {
+        /// The table.
+        table: String,
+        /// What of it: `keys`, `values`, or `keys in index "..."`.
+        what: String,
+        /// The type that the catalog names.
+        stored: String,
+        /// The type that was asked for.
+        asked: String,
+    },
+    /// The name of a type cannot be kept in the catalog.
+    #[error("the name of a type has 1 to {max} bytes, {name:?} has {len}")]
+    BadTypeName {
+        /// The beginning of the name.
+        name: String,
+        /// Its length in bytes.
+        len: usize,
+        /// The longest allowed.
+        max: usize,
+    },
+    /// Stored bytes are no value of the type asked for: written as byte strings, or damaged.
     #[error("stored bytes of table {table:?} are not a valid {what}")]
     WrongType {
         /// The table.

@@ -124,7 +124,7 @@ pub use stat::{IndexStat, LogPinStat, SnapshotStat, Stat};
 pub use table::{Table, TypedRange};
 pub use ticket::{Committed, Ticket};
 pub use transaction::{Transaction, TransactionOptions};
-pub use typed::{Key, TableDef, Value};
+pub use typed::{Key, TableDef, TableTypes, TypeName, Value};
 pub use value_io::{ValueReader, ValueWriter};
 pub use verify::{Problem, Skipped, VerifyProgress, VerifyReport};
 

@@ -11,7 +11,7 @@ use ledgerstone_region::Region;
 
 use crate::config::{Config, Effective};
 use crate::extend::{Extensions, Structure};
-use crate::index::Extractors;
+use crate::index::{ExtractorTypes, Extractors};
 use crate::locking::OwnLocking;
 use crate::typed::{Key, Value};
 use crate::{Environment, Error, RecoveryProgress};
@@ -145,18 +145,20 @@ impl Options {
         name: impl Into<String>,
         extract: impl Fn(&[u8], &[u8], &mut dyn FnMut(&[u8])) -> Result<(), String> + Send + Sync + 'static,
     ) -> Self {
-        self.extractors.add(name.into(), Arc::new(extract));
+        self.extractors.add(name.into(), Arc::new(extract), None);
         self
     }
 
-    /// The same for typed tables: the index keys of a record as values of a type, ordered as they are.
+    /// The same for typed tables: the index keys of a record as values of a type, ordered as they are. An index made with it
+    /// remembers the type of its keys; where the function is registered for other types than the catalog names, records are not
+    /// changed ([`Error::TableTypeMismatch`]).
     #[must_use]
     pub fn typed_index_extractor<K: Key, V: Value, I: Key>(
-        self,
+        mut self,
         name: impl Into<String>,
         extract: impl Fn(&K, &V) -> Vec<I> + Send + Sync + 'static,
     ) -> Self {
-        self.index_extractor(name, move |key, value, emit| {
+        let extract = move |key: &[u8], value: &[u8], emit: &mut dyn FnMut(&[u8])| {
             let key = K::decode(key).map_err(|error| format!("its key: {error}"))?;
             let value = V::decode(value).map_err(|error| format!("its value: {error}"))?;
             for index_key in extract(&key, &value) {
@@ -165,7 +167,10 @@ impl Options {
                 emit(&bytes);
             }
             Ok(())
-        })
+        };
+        let types = ExtractorTypes { key: K::TYPE, value: V::TYPE, index_key: I::TYPE };
+        self.extractors.add(name.into(), Arc::new(extract), Some(types));
+        self
     }
 
     /// Opens the environment in directory `path`, recovering it if it was not closed in order.

@@ -16,11 +16,11 @@ use ledgerstone_structures::{Direction, Read, Tree};
 use ledgerstone_txn::{Durability, Horizon, Txn};
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::catalog::{Definition, Entry, TableInfo};
+use crate::catalog::{Definition, Entry, TYPE_NAME_BYTES_MAX, TableInfo};
 use crate::env::{Handles, Inner};
 use crate::own_tables::OwnTables;
 use crate::savepoint::Point;
-use crate::typed::{Key, TableDef, Value};
+use crate::typed::{Key, TableDef, TableTypes, TypeName, Value};
 use crate::{BytesTable, Committed, Error, Isolation, Table, Ticket};
 
 /// How a transaction is to run. `Default` takes everything from the environment's options.
@@ -414,23 +414,72 @@ impl Transaction {
         self.find(name, Missing::Create, false)
     }
 
-    /// Opens a typed table, creating it if it is missing (in a read-only environment: [`Error::NoSuchTable`]).
+    /// Opens a typed table, creating it with these types if it is missing (in a read-only environment:
+    /// [`Error::NoSuchTable`]). A table that was made for byte strings has no types, and none are compared.
     ///
     /// # Errors
-    /// Conflicts, no space.
+    /// [`Error::TableTypeMismatch`] if the table has other types, [`Error::BadTypeName`], conflicts, no space.
     pub fn open<K: Key, V: Value>(&self, definition: TableDef<K, V>) -> Result<Table<K, V>, Error> {
-        let missing = if self.shared.check_writable().is_err() { Missing::Refuse } else { Missing::Create };
-        Ok(Table::new(self.find(definition.name(), missing, false)?))
+        let is_writable = self.shared.check_writable().is_ok();
+        let missing = if is_writable { Missing::CreateTyped(&K::TYPE, &V::TYPE) } else { Missing::Refuse };
+        let table = self.find(definition.name(), missing, false)?;
+        table.info().check_types(&K::TYPE, &V::TYPE)?;
+        Ok(Table::new(table))
+    }
+
+    /// Says of a table of which types its keys and values are, as [`Transaction::open`] does of a table that it makes: for tables
+    /// made for byte strings, by tools that know types by their names only. What is there is not looked at. Locks the table as a
+    /// whole; handles are to be opened again, as after [`Transaction::create_index`].
+    ///
+    /// # Errors
+    /// [`Error::TableTypeMismatch`] for a type that is known and another, [`Error::BadTypeName`], [`Error::TooManyIndexes`] if
+    /// the names have no room in the catalog, [`Error::NoSuchTable`], [`Error::IndexNeedsLocks`] in a snapshot, conflicts.
+    pub fn set_table_types(&self, table: &str, types: &TableTypes) -> Result<(), Error> {
+        for name in [&types.key, &types.value].into_iter().flatten() {
+            check_type_name(name)?;
+        }
+        let table = self.to_redefine(table)?;
+        let (env, old) = (Arc::clone(&self.shared.env), Arc::clone(table.info()));
+        let mut definition = old.definition();
+        let known = &mut definition.types;
+        for (what, known, new) in [("keys", &mut known.key, &types.key), ("values", &mut known.value, &types.value)] {
+            match (&known, new) {
+                (_, None) => {}
+                (Some(stored), Some(asked)) if *stored != *asked => {
+                    return Err(old.mismatch(what.to_string(), stored, asked.clone()));
+                }
+                (_, Some(new)) => *known = Some(new.clone()),
+            }
+        }
+        if old.is_as(&definition) {
+            return Ok(());
+        }
+        let new = table.enter(Mode::IX, |txn| {
+            old.lock_whole(txn)?;
+            env.put_definition(txn, &old.name, &definition)?;
+            Ok(env.table_info(&old.name, definition))
+        })?;
+        self.shared.replace_table(&old, &old.name, Some(new))
+    }
+
+    /// The table as it is now, for who changes what the catalog says of it.
+    pub(crate) fn to_redefine(&self, table: &str) -> Result<BytesTable, Error> {
+        self.shared.check_writable()?;
+        if self.isolation() == Isolation::Snapshot {
+            // It is of what is there, not of what there was.
+            return Err(Error::IndexNeedsLocks { table: table.to_string() });
+        }
+        self.find_locked(table, Missing::Refuse, false)
     }
 
     /// Finds the table as this transaction's level sees it.
-    fn find(&self, name: &str, missing: Missing, must_be_new: bool) -> Result<BytesTable, Error> {
+    fn find(&self, name: &str, missing: Missing<'_>, must_be_new: bool) -> Result<BytesTable, Error> {
         if self.shared.isolation != Isolation::Serializable && !must_be_new {
             check_name(name)?;
             if let Some(table) = self.find_at(name)? {
                 return Ok(table);
             }
-            if missing == Missing::Refuse {
+            if matches!(missing, Missing::Refuse) {
                 return Err(Error::NoSuchTable(name.to_string()));
             }
         }
@@ -455,13 +504,8 @@ impl Transaction {
         })
     }
 
-    /// The table as it is now, locked with the weakest intention, at any level: for who is about to change what it is.
-    pub(crate) fn table_to_change(&self, name: &str) -> Result<BytesTable, Error> {
-        self.find_locked(name, Missing::Refuse, false)
-    }
-
     /// Finds the table and locks it with the weakest intention, so that it stays what it is until this transaction ends.
-    fn find_locked(&self, name: &str, missing: Missing, must_be_new: bool) -> Result<BytesTable, Error> {
+    fn find_locked(&self, name: &str, missing: Missing<'_>, must_be_new: bool) -> Result<BytesTable, Error> {
         check_name(name)?;
         if !must_be_new && let Some(table) = self.find_known(name)? {
             return Ok(table);
@@ -481,7 +525,11 @@ impl Transaction {
                 (Some(_), _) if must_be_new => return Err(Error::TableExists(name.to_string())),
                 (Some(info), _) => info,
                 (None, Missing::Refuse) => return Err(Error::NoSuchTable(name.to_string())),
-                (None, Missing::Create) => self.create(name)?,
+                (None, Missing::Create) => self.create(name, TableTypes::default())?,
+                (None, Missing::CreateTyped(key, value)) => {
+                    let types = TableTypes { key: Some(key.to_string()), value: Some(value.to_string()) };
+                    self.create(name, types)?
+                }
             };
             self.shared.run(|txn| Ok(txn.lock_table(info.entry.table, Mode::IS)?))?;
             if is_own || !info.is_dropped() {
@@ -514,7 +562,10 @@ impl Transaction {
     }
 
     /// Creates the table; another transaction may have been faster while the lock on the name was waited for.
-    fn create(&self, name: &str) -> Result<Arc<TableInfo>, Error> {
+    fn create(&self, name: &str, types: TableTypes) -> Result<Arc<TableInfo>, Error> {
+        for name in [&types.key, &types.value].into_iter().flatten() {
+            check_type_name(name)?;
+        }
         let env = &self.shared.env;
         let (definition, is_own) = self.shared.run(|txn| {
             self.shared.check_writable()?;
@@ -525,9 +576,9 @@ impl Transaction {
             // Unique for ever: the LSN of a record that making the root has just written.
             let table = TableId(txn.last_lsn().0);
             txn.lock_table(table, Mode::X)?;
-            let entry = Entry { table, root };
-            env.catalog().put(txn, name.as_bytes(), &entry.encode())?;
-            Ok((entry.into(), true))
+            let definition = Definition { entry: Entry { table, root }, types, indexes: Vec::new() };
+            env.put_definition(txn, name, &definition)?;
+            Ok((definition, true))
         })?;
         let info = env.table_info(name, definition);
         if !is_own {
@@ -542,10 +593,20 @@ impl Transaction {
 }
 
 /// What to do about a table that is not there.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Missing {
+#[derive(Clone, Copy)]
+enum Missing<'t> {
     Refuse,
     Create,
+    /// With keys and values of these types.
+    CreateTyped(&'t TypeName, &'t TypeName),
+}
+
+fn check_type_name(name: &str) -> Result<(), Error> {
+    if name.is_empty() || name.len() > TYPE_NAME_BYTES_MAX {
+        let (len, max) = (name.len(), TYPE_NAME_BYTES_MAX);
+        return Err(Error::BadTypeName { name: name.chars().take(64).collect(), len, max });
+    }
+    Ok(())
 }
 
 pub(crate) fn check_name(name: &str) -> Result<(), Error> {

@@ -1,13 +1,14 @@
 //! Loading a dump into tables.
 
+use std::collections::BTreeMap;
 use std::io::BufRead;
 use std::ops::ControlFlow;
 
 use serde::Serialize;
 
 use super::reader::{DumpHeader, DumpItem, DumpReader, bad};
-use super::{DumpProgress, INDEXES, PROGRESS_RECORDS, UNIQUE};
-use crate::{Environment, Error, IndexDef, IndexKeys};
+use super::{DumpProgress, INDEXES, PROGRESS_RECORDS, TYPES, UNIQUE};
+use crate::{Environment, Error, IndexDef, IndexKeys, TableTypes};
 
 /// What becomes of a key that a dump holds several times. A table holds a key once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -80,6 +81,7 @@ impl Environment {
     ///
     /// # Errors
     /// [`Error::BadDump`] with the line; a key or value that is too large; what transactions meet;
+    /// [`Error::TableTypeMismatch`] for a table that is there with other types than the dump says;
     /// [`Error::IndexExists`] for an index that the table has with another definition, [`Error::IndexKeyExists`]. Batches that
     /// were committed before stay.
     pub fn load(
@@ -92,12 +94,20 @@ impl Environment {
         let mut report = LoadReport::default();
         // Behind the tables in a dump of ours, by its name in one that has been through Berkeley DB: made when the records are in.
         let mut indexes = Vec::new();
+        // Before the tables in a dump of ours, so that records are not put into a table of other types.
+        let mut types: BTreeMap<String, TableTypes> = BTreeMap::new();
         while let Some(item) = reader.next()? {
             let DumpItem::Database(header) = item else { continue };
             if header.database.as_deref() == Some(INDEXES) {
                 while let Some(DumpItem::Record { key, value }) = reader.next()? {
                     let index = read_index(&key, &value);
                     indexes.push(index.ok_or_else(|| bad(header.line, "no definitions of indexes"))?);
+                }
+                continue;
+            }
+            if header.database.as_deref() == Some(TYPES) {
+                while let Some(DumpItem::Record { key, value }) = reader.next()? {
+                    types.extend([read_types(&key, &value).ok_or_else(|| bad(header.line, "no names of types"))?]);
                 }
                 continue;
             }
@@ -114,8 +124,15 @@ impl Environment {
                 return Err(bad(header.line, what));
             }
             report.tables.push(table.clone());
-            self.transact(|txn| txn.bytes_or_create(&table).map(drop))?;
+            let own_types = types.remove(&table).unwrap_or_default();
+            self.transact(|txn| {
+                txn.bytes_or_create(&table)?;
+                txn.set_table_types(&table, &own_types)
+            })?;
             self.load_records(&mut reader, &header, &table, options, &mut report, progress)?;
+        }
+        for (table, types) in types.iter().filter(|(table, _)| report.tables.contains(table)) {
+            self.transact(|txn| txn.set_table_types(table, types))?;
         }
         self.load_indexes(&indexes, &mut report)?;
         Ok(report)
@@ -186,6 +203,14 @@ impl Environment {
         }
         Ok(())
     }
+}
+
+/// The types of a table as a dump has them.
+fn read_types(key: &[u8], value: &[u8]) -> Option<(String, TableTypes)> {
+    let (of_keys, of_values) = std::str::from_utf8(value).ok()?.split_once('\0')?;
+    let some = |text: &str| (!text.is_empty()).then(|| text.to_string());
+    let types = TableTypes { key: some(of_keys), value: some(of_values) };
+    Some((std::str::from_utf8(key).ok()?.to_string(), types))
 }
 
 /// A definition as a dump has it.

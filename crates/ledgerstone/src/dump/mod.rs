@@ -85,6 +85,9 @@ pub struct DumpProgress {
 /// and `bytes:0..8` or `unique bytes:0..8`, the index keys as [`IndexKeys`](crate::IndexKeys) are written.
 const INDEXES: &str = "ledgerstone.indexes";
 const UNIQUE: &str = "unique ";
+/// The database that holds the types of tables, before the tables: the name of a table as key, then the names of its types, a zero
+/// byte between the keys' and the values', each empty if it is not known.
+const TYPES: &str = "ledgerstone.types";
 
 /// Records between two calls of the progress.
 const PROGRESS_RECORDS: u64 = 1000;
@@ -124,17 +127,27 @@ fn dump_tables(
 ) -> Result<DumpProgress, Error> {
     let cannot_write = |error: std::io::Error| Error::from_io("write", Path::new("the dump"), &error);
     let tables = if options.tables.is_empty() { txn.table_names()? } else { options.tables.clone() };
+    let tables = tables.iter().map(|name| txn.bytes(name)).collect::<Result<Vec<_>, _>>()?;
     let format = options.format;
     let mut done = DumpProgress::default();
+    let text = |name: &Option<String>| name.clone().unwrap_or_default();
+    let typed = tables.iter().filter(|table| !table.types().is_empty());
+    let types: Vec<_> = typed
+        .map(|table| {
+            let types = table.types();
+            (table.name().as_bytes().to_vec(), format!("{}\0{}", text(&types.key), text(&types.value)))
+        })
+        .collect();
+    write_own(to, TYPES, format, &types).map_err(cannot_write)?;
     let mut indexes = Vec::new();
-    for name in tables {
-        let table = txn.bytes(&name)?;
+    for table in tables {
+        let name = table.name();
         done.table_count += 1;
         for index in table.indexes() {
             let key = [name.as_bytes(), b"\0", index.name().as_bytes()].concat();
             indexes.push((key, format!("{}{}", if index.is_unique() { UNIQUE } else { "" }, index.keys())));
         }
-        write_header(to, &name, format).map_err(cannot_write)?;
+        write_header(to, name, format).map_err(cannot_write)?;
         for record in table.range(..)? {
             let (key, value) = record?;
             write_record(to, format, &key, &value).map_err(cannot_write)?;
@@ -146,15 +159,21 @@ fn dump_tables(
         }
         to.write_all(b"DATA=END\n").map_err(cannot_write)?;
     }
-    if !indexes.is_empty() {
-        write_header(to, INDEXES, format).map_err(cannot_write)?;
-        for (key, value) in &indexes {
-            write_record(to, format, key, value.as_bytes()).map_err(cannot_write)?;
-        }
-        to.write_all(b"DATA=END\n").map_err(cannot_write)?;
-    }
+    write_own(to, INDEXES, format, &indexes).map_err(cannot_write)?;
     to.flush().map_err(cannot_write)?;
     if progress(done).is_break() { Err(Error::Cancelled) } else { Ok(done) }
+}
+
+/// What the catalog says of the tables, as a database, if it says anything.
+fn write_own(to: &mut dyn Write, name: &str, format: DumpFormat, records: &[(Vec<u8>, String)]) -> std::io::Result<()> {
+    if records.is_empty() {
+        return Ok(());
+    }
+    write_header(to, name, format)?;
+    for (key, value) in records {
+        write_record(to, format, key, value.as_bytes())?;
+    }
+    to.write_all(b"DATA=END\n")
 }
 
 fn write_record(to: &mut dyn Write, format: DumpFormat, key: &[u8], value: &[u8]) -> std::io::Result<()> {

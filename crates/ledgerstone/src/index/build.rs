@@ -15,7 +15,7 @@ use super::entry::Stored;
 use super::{IndexTree, shown};
 use crate::catalog::{Definition, Entry, IndexEntry, TableInfo};
 use crate::env::Inner;
-use crate::{BytesTable, Error, IndexDef, Isolation, Transaction};
+use crate::{BytesTable, Error, IndexDef, Transaction};
 
 /// Memory of an entry beside its bytes.
 const ENTRY_BYTES: usize = 64;
@@ -34,7 +34,7 @@ impl Transaction {
     /// changed); [`Error::NoIndexExtractor`]; [`Error::IndexNeedsLocks`] in a snapshot; conflicts, no space.
     pub fn create_index(&self, table: &str, index: &IndexDef) -> Result<(), Error> {
         check_definition(index)?;
-        let table = self.to_change_indexes(table)?;
+        let table = self.to_redefine(table)?;
         let (env, old) = (Arc::clone(&self.shared.env), Arc::clone(table.info()));
         let new = table.enter(Mode::IX, |txn| {
             old.lock_whole(txn)?;
@@ -47,7 +47,8 @@ impl Transaction {
                 let entry = Entry { table: TableId(txn.last_lsn().0), root };
                 txn.lock_table(entry.table, Mode::X)?;
                 let mut definition = old.definition();
-                definition.indexes.push(IndexEntry { entry, def: index.clone() });
+                let key_type = env.extractors.key_type(&old, index)?;
+                definition.indexes.push(IndexEntry { entry, def: index.clone(), key_type });
                 // First, so that who follows the log knows what is to come.
                 env.put_definition(txn, &old.name, &definition)?;
                 let new = env.table_info(&old.name, definition);
@@ -70,7 +71,7 @@ impl Transaction {
     /// # Errors
     /// [`Error::NoSuchTable`], [`Error::NoSuchIndex`], [`Error::IndexNeedsLocks`] in a snapshot, conflicts.
     pub fn drop_index(&self, table: &str, index: &str) -> Result<(), Error> {
-        let table = self.to_change_indexes(table)?;
+        let table = self.to_redefine(table)?;
         let (env, old) = (Arc::clone(&self.shared.env), Arc::clone(table.info()));
         let new = table.enter(Mode::IX, |txn| {
             old.lock_whole(txn)?;
@@ -82,15 +83,6 @@ impl Transaction {
             Ok(env.table_info(&old.name, definition))
         })?;
         self.shared.replace_table(&old, &old.name, Some(new))
-    }
-
-    fn to_change_indexes(&self, table: &str) -> Result<BytesTable, Error> {
-        self.shared.check_writable()?;
-        if self.isolation() == Isolation::Snapshot {
-            // An index is of what is there, not of what there was.
-            return Err(Error::IndexNeedsLocks { table: table.to_string() });
-        }
-        self.table_to_change(table)
     }
 }
 

@@ -33,7 +33,8 @@
 //!     cease to, what was looked up. The index has a table id of its own for that; whoever locks the table exclusively locks
 //!     its indexes, too.
 //! X5. An index whose function is not registered in this process is read, dropped, moved and freed like any other; a change
-//!     of a record, which would need the function, is refused.
+//!     of a record, which would need the function, is refused. So is one whose function is registered for other types than
+//!     the catalog names: its keys would not be those that are there.
 
 mod build;
 mod check;
@@ -58,15 +59,32 @@ pub use typed::{TypedIndex, TypedIndexRange};
 use self::definition::IndexKeys as Keys;
 use self::entry::Shape;
 use crate::Error;
-use crate::catalog::IndexEntry;
+use crate::catalog::{IndexEntry, TableInfo};
+use crate::typed::{TableTypes, TypeName};
 
 /// Says the index keys of a record, from its key and value; or why there can be no such record.
 type Extract = dyn Fn(&[u8], &[u8], &mut dyn FnMut(&[u8])) -> Result<(), String> + Send + Sync;
 
+/// A function that the program has registered.
+#[derive(Clone)]
+struct Extractor {
+    extract: Arc<Extract>,
+    /// Of which types it says keys; `None`: of byte strings.
+    types: Option<ExtractorTypes>,
+}
+
+/// What a function takes and gives.
+#[derive(Clone, Copy)]
+pub(crate) struct ExtractorTypes {
+    pub key: TypeName,
+    pub value: TypeName,
+    pub index_key: TypeName,
+}
+
 /// The functions that the program has registered, by name.
 #[derive(Clone, Default)]
 pub(crate) struct Extractors {
-    by_name: BTreeMap<String, Arc<Extract>>,
+    by_name: BTreeMap<String, Extractor>,
 }
 
 impl fmt::Debug for Extractors {
@@ -76,10 +94,27 @@ impl fmt::Debug for Extractors {
 }
 
 impl Extractors {
-    pub(crate) fn add(&mut self, name: String, extract: Arc<Extract>) {
-        self.by_name.insert(name, extract);
+    pub(crate) fn add(&mut self, name: String, extract: Arc<Extract>, types: Option<ExtractorTypes>) {
+        self.by_name.insert(name, Extractor { extract, types });
+    }
+
+    /// What the catalog is to call the type of a new index's keys.
+    pub(crate) fn key_type(&self, table: &TableInfo, def: &IndexDef) -> Result<Option<String>, Error> {
+        Ok(match def.keys() {
+            Keys::Extractor(name) => match self.by_name.get(name).and_then(|extractor| extractor.types) {
+                Some(types) => {
+                    table.check_types(&types.key, &types.value)?;
+                    Some(types.index_key.to_string())
+                }
+                None => None,
+            },
+            _ => Some(BYTES.to_string()),
+        })
     }
 }
+
+/// The type of keys that are bytes of a value.
+const BYTES: &str = "bytes";
 
 /// An index, with all that is needed to keep it and to read it.
 pub(crate) struct IndexTree {
@@ -87,15 +122,41 @@ pub(crate) struct IndexTree {
     pub tree: Tree,
     /// For [`Keys::Extractor`], if it is registered.
     extract: Option<Arc<Extract>>,
+    /// What of the function's types is not what the catalog says (X5): what it is, the catalog's name, the function's.
+    mismatch: Option<(String, String, TypeName)>,
 }
 
 impl IndexTree {
-    pub(crate) fn new(entry: IndexEntry, tree: Tree, extractors: &Extractors) -> IndexTree {
-        let extract = match entry.def.keys() {
-            Keys::Extractor(name) => extractors.by_name.get(name).cloned(),
+    pub(crate) fn new(entry: IndexEntry, tree: Tree, types: &TableTypes, extractors: &Extractors) -> IndexTree {
+        let extractor = match entry.def.keys() {
+            Keys::Extractor(name) => extractors.by_name.get(name),
             _ => None,
         };
-        IndexTree { entry, tree, extract }
+        let mismatch = extractor.and_then(|extractor| extractor.types).and_then(|own| {
+            let index_keys = what_keys(entry.def.name());
+            [
+                ("keys", &types.key, own.key),
+                ("values", &types.value, own.value),
+                (&index_keys[..], &entry.key_type, own.index_key),
+            ]
+            .into_iter()
+            .filter_map(|(what, stored, own)| Some((what, stored.as_ref()?, own)))
+            .find(|(_, stored, own)| !own.is(stored))
+            .map(|(what, stored, own)| (what.to_string(), stored.clone(), own))
+        });
+        let extract = extractor.map(|extractor| Arc::clone(&extractor.extract));
+        IndexTree { entry, tree, extract, mismatch }
+    }
+
+    /// Refuses a type that is not that of the index's keys. Keys that are bytes of a value are text, too, if they are text.
+    pub(crate) fn check_type(&self, table: &TableInfo, asked: &TypeName) -> Result<(), Error> {
+        let is_text = |stored: &str| stored == BYTES && matches!(asked, TypeName::Bytes(_) | TypeName::Named("string"));
+        match &self.entry.key_type {
+            Some(stored) if !asked.is(stored) && !is_text(stored) => {
+                Err(table.mismatch(what_keys(self.name()), stored, asked.to_string()))
+            }
+            _ => Ok(()),
+        }
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -113,11 +174,16 @@ impl IndexTree {
 
     /// X5.
     fn is_computable(&self) -> bool {
-        self.extract.is_some() || !matches!(self.entry.def.keys(), Keys::Extractor(_))
+        let is_there = self.extract.is_some() || !matches!(self.entry.def.keys(), Keys::Extractor(_));
+        is_there && self.mismatch.is_none()
     }
 
     /// The entries of a record of `table`, in order, each once.
     fn entries(&self, table: &str, key: &[u8], value: &[u8]) -> Result<Vec<Stored>, Error> {
+        if let Some((what, stored, asked)) = &self.mismatch {
+            let (table, asked) = (table.to_string(), asked.to_string());
+            return Err(Error::TableTypeMismatch { table, what: what.clone(), stored: stored.clone(), asked });
+        }
         let (shape, mut entries) = (self.shape(), Vec::new());
         let mut emit = |index_key: &[u8]| entries.push(shape.entry(index_key, key));
         match (self.entry.def.keys(), &self.extract) {
@@ -147,6 +213,10 @@ impl IndexTree {
     fn differs(&self, table: &str, what: String) -> Error {
         Error::IndexDiffers { table: table.to_string(), index: self.name().to_string(), what }
     }
+}
+
+fn what_keys(index: &str) -> String {
+    format!("keys in index {index:?}")
 }
 
 /// A key for a message: as text if it is some, and not too much of it.

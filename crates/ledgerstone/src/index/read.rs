@@ -4,6 +4,7 @@ use std::ops::{Bound, RangeBounds};
 
 use crate::isolation::Sight;
 use crate::range::prefix_end;
+use crate::typed::TypeName;
 use crate::{BytesTable, Error, IndexDef, Range, Record};
 
 /// An index of a table in a transaction. Made by [`BytesTable::index`]; owned, as its table is.
@@ -34,6 +35,17 @@ impl Index {
     #[must_use]
     pub fn definition(&self) -> &IndexDef {
         &self.table.info().indexes[self.no].entry.def
+    }
+
+    /// What the catalog calls the type of its keys; `None`: nobody said, as of a function for byte strings.
+    #[must_use]
+    pub fn key_type(&self) -> Option<&str> {
+        self.table.info().indexes[self.no].entry.key_type.as_deref()
+    }
+
+    pub(super) fn check_type(&self, asked: &TypeName) -> Result<(), Error> {
+        let info = self.table.info();
+        info.indexes[self.no].check_type(info, asked)
     }
 
     /// Its table.

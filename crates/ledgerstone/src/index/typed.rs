@@ -33,9 +33,12 @@ impl<K: Key, V: Value> Table<K, V> {
     /// [`Options::typed_index_extractor`](crate::Options::typed_index_extractor) says them.
     ///
     /// # Errors
-    /// [`Error::NoSuchIndex`].
+    /// [`Error::NoSuchIndex`]; [`Error::TableTypeMismatch`] if the index has keys of another type. Keys that are bytes of the
+    /// value can be read as `Vec<u8>`, `[u8; N]` and `String`.
     pub fn index<I: Key>(&self, name: &str) -> Result<TypedIndex<I, K, V>, Error> {
-        Ok(TypedIndex { index: self.as_bytes().index(name)?, table: self.clone(), types: PhantomData })
+        let index = self.as_bytes().index(name)?;
+        index.check_type(&I::TYPE)?;
+        Ok(TypedIndex { index, table: self.clone(), types: PhantomData })
     }
 }
 

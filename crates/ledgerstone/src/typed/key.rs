@@ -11,13 +11,17 @@
 //!
 //! Escaped: each 0x00 is written 0x00 0xff, and 0x00 0x00 ends the part. So a part orders before its continuations.
 
-use super::DecodeError;
+use super::{DecodeError, TypeName};
 
 /// A type that can be a key: its bytes order as its values do.
 ///
 /// Implement it for your own types by way of those that have it. `encode` and `encode_part` append; bytes that come
 /// from disk are decoded with all the checks that they need and no panic.
 pub trait Key: Sized {
+    /// What the catalog calls the type. It stands for the encoding, for good: types whose bytes mean the same, such as a wrapper of
+    /// a number and the number, may share a name (`<u64 as Key>::TYPE`); a type whose bytes change needs another.
+    const TYPE: TypeName;
+
     /// Appends the key as a whole key, or as the last part of one.
     fn encode(&self, out: &mut Vec<u8>);
 
@@ -79,6 +83,7 @@ fn whole<K: Key>(mut bytes: &[u8]) -> Result<K, DecodeError> {
 macro_rules! unsigned {
     ($($t:ty),*) => {$(
         impl Key for $t {
+            const TYPE: TypeName = TypeName::Named(stringify!($t));
             fn encode(&self, out: &mut Vec<u8>) {
                 out.extend_from_slice(&self.to_be_bytes());
             }
@@ -97,6 +102,7 @@ unsigned!(u8, u16, u32, u64, u128);
 macro_rules! signed {
     ($($t:ty as $u:ty),*) => {$(
         impl Key for $t {
+            const TYPE: TypeName = TypeName::Named(stringify!($t));
             fn encode(&self, out: &mut Vec<u8>) {
                 ((*self as $u) ^ (1 << (<$u>::BITS - 1))).encode(out);
             }
@@ -114,6 +120,7 @@ macro_rules! signed {
 signed!(i8 as u8, i16 as u16, i32 as u32, i64 as u64, i128 as u128);
 
 impl Key for bool {
+    const TYPE: TypeName = TypeName::Named("bool");
     fn encode(&self, out: &mut Vec<u8>) {
         out.push(u8::from(*self));
     }
@@ -130,6 +137,7 @@ impl Key for bool {
 }
 
 impl Key for char {
+    const TYPE: TypeName = TypeName::Named("char");
     fn encode(&self, out: &mut Vec<u8>) {
         u32::from(*self).encode(out);
     }
@@ -175,6 +183,7 @@ fn unescape<T>(bytes: &mut &[u8]) -> Result<Vec<u8>, DecodeError> {
 }
 
 impl Key for Vec<u8> {
+    const TYPE: TypeName = TypeName::Named("bytes");
     fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(self);
     }
@@ -190,6 +199,7 @@ impl Key for Vec<u8> {
 }
 
 impl Key for String {
+    const TYPE: TypeName = TypeName::Named("string");
     fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(self.as_bytes());
     }
@@ -205,6 +215,7 @@ impl Key for String {
 }
 
 impl<const N: usize> Key for [u8; N] {
+    const TYPE: TypeName = TypeName::Bytes(N);
     fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(self);
     }
@@ -217,6 +228,7 @@ impl<const N: usize> Key for [u8; N] {
 }
 
 impl Key for () {
+    const TYPE: TypeName = TypeName::Tuple(&[]);
     fn encode(&self, _: &mut Vec<u8>) {}
     fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         whole(bytes)
@@ -227,6 +239,7 @@ impl Key for () {
 }
 
 impl<K: Key> Key for Option<K> {
+    const TYPE: TypeName = TypeName::Of("option", &[K::TYPE]);
     fn encode(&self, out: &mut Vec<u8>) {
         out.push(u8::from(self.is_some()));
         if let Some(key) = self {
@@ -259,6 +272,7 @@ impl<K: Key> Key for Option<K> {
 macro_rules! tuple {
     ($($part:ident $no:tt),+; $last:ident $last_no:tt) => {
         impl<$($part: Key,)+ $last: Key> Key for ($($part,)+ $last,) {
+            const TYPE: TypeName = TypeName::Tuple(&[$($part::TYPE,)+ $last::TYPE]);
             fn encode(&self, out: &mut Vec<u8>) {
                 $(self.$no.encode_part(out);)+
                 self.$last_no.encode(out);

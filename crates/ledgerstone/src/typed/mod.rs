@@ -1,12 +1,40 @@
 //! Typed tables: keys and values of Rust types over byte strings.
 //!
 //! [`Key`] encodes so that bytes order as values do; [`Value`] only has to come back. Both are implemented for the
-//! usual types, and for your own in a few lines.
+//! usual types, and for your own in a few lines:
+//!
+//! ```
+//! use ledgerstone::typed::{DecodeError, Key, TypeName};
+//!
+//! #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+//! struct Day(u32);
+//!
+//! impl Key for Day {
+//!     // In the catalog for good: a table of days is not opened as one of numbers.
+//!     const TYPE: TypeName = TypeName::Named("calendar.day");
+//!     fn encode(&self, out: &mut Vec<u8>) {
+//!         Key::encode(&self.0, out);
+//!     }
+//!     fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+//!         <u32 as Key>::decode(bytes).map(Day)
+//!     }
+//!     fn decode_part(bytes: &mut &[u8]) -> Result<Self, DecodeError> {
+//!         u32::decode_part(bytes).map(Day)
+//!     }
+//! }
+//! ```
+//!
+//! A table that is made by [`Transaction::open`](crate::Transaction::open) keeps the names of its types in the catalog. Opened with
+//! others it is refused ([`Error::TableTypeMismatch`](crate::Error::TableTypeMismatch)). A table made for byte strings has no types,
+//! so it opens with any, unchecked, until
+//! [`Transaction::set_table_types`](crate::Transaction::set_table_types) gives it some.
 
 mod key;
+mod name;
 mod value;
 
 pub use key::{Key, KeyRef};
+pub use name::{TableTypes, TypeName};
 pub use value::Value;
 
 use std::marker::PhantomData;

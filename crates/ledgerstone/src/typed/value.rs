@@ -1,9 +1,12 @@
 //! Values: encodings that come back. Numbers are little-endian; strings and bytes are as they are.
 
-use super::DecodeError;
+use super::{DecodeError, TypeName};
 
 /// A type that can be a value.
 pub trait Value: Sized {
+    /// What the catalog calls the type; see [`Key::TYPE`](super::Key::TYPE).
+    const TYPE: TypeName;
+
     /// Appends the value's bytes.
     fn encode(&self, out: &mut Vec<u8>);
 
@@ -17,6 +20,7 @@ pub trait Value: Sized {
 macro_rules! numbers {
     ($($t:ty),*) => {$(
         impl Value for $t {
+            const TYPE: TypeName = TypeName::Named(stringify!($t));
             fn encode(&self, out: &mut Vec<u8>) {
                 out.extend_from_slice(&self.to_le_bytes());
             }
@@ -30,6 +34,7 @@ macro_rules! numbers {
 numbers!(u8, u16, u32, u64, u128, i8, i16, i32, i64, i128, f32, f64);
 
 impl Value for bool {
+    const TYPE: TypeName = TypeName::Named("bool");
     fn encode(&self, out: &mut Vec<u8>) {
         out.push(u8::from(*self));
     }
@@ -43,6 +48,7 @@ impl Value for bool {
 }
 
 impl Value for char {
+    const TYPE: TypeName = TypeName::Named("char");
     fn encode(&self, out: &mut Vec<u8>) {
         u32::from(*self).encode(out);
     }
@@ -52,6 +58,7 @@ impl Value for char {
 }
 
 impl Value for () {
+    const TYPE: TypeName = TypeName::Tuple(&[]);
     fn encode(&self, _: &mut Vec<u8>) {}
     fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         if bytes.is_empty() { Ok(()) } else { Err(DecodeError::of::<()>(bytes)) }
@@ -59,6 +66,7 @@ impl Value for () {
 }
 
 impl Value for Vec<u8> {
+    const TYPE: TypeName = TypeName::Named("bytes");
     fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(self);
     }
@@ -68,6 +76,7 @@ impl Value for Vec<u8> {
 }
 
 impl Value for String {
+    const TYPE: TypeName = TypeName::Named("string");
     fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(self.as_bytes());
     }
@@ -77,6 +86,7 @@ impl Value for String {
 }
 
 impl<const N: usize> Value for [u8; N] {
+    const TYPE: TypeName = TypeName::Bytes(N);
     fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(self);
     }
@@ -86,6 +96,7 @@ impl<const N: usize> Value for [u8; N] {
 }
 
 impl<V: Value> Value for Option<V> {
+    const TYPE: TypeName = TypeName::Of("option", &[V::TYPE]);
     fn encode(&self, out: &mut Vec<u8>) {
         out.push(u8::from(self.is_some()));
         if let Some(value) = self {
@@ -105,6 +116,7 @@ impl<V: Value> Value for Option<V> {
 macro_rules! tuple {
     ($($part:ident $no:tt),+; $last:ident $last_no:tt) => {
         impl<$($part: Value,)+ $last: Value> Value for ($($part,)+ $last,) {
+            const TYPE: TypeName = TypeName::Tuple(&[$($part::TYPE,)+ $last::TYPE]);
             fn encode(&self, out: &mut Vec<u8>) {
                 $({
                     let at = out.len();

@@ -33,8 +33,8 @@ fn read(text: &[u8], prints: bool) -> Option<Vec<(Deed, Seen)>> {
         while let Some(key) = lines.next()?.strip_prefix(b" ") {
             rows.push((bytes(key, prints)?, bytes(lines.next()?.strip_prefix(b" ")?, prints)?));
         }
-        if table == "ledgerstone.indexes" {
-            continue; // Definitions of indexes: no table's records.
+        if table == "ledgerstone.indexes" || table == "ledgerstone.types" {
+            continue; // What the catalog says: no table's records.
         }
         names.push(table.clone());
         let (from, to) = (Bytes::from(&b""[..]), Bytes::from(&[0xff; 300][..]));
