@@ -32,6 +32,8 @@
 #[cfg(not(loom))]
 mod append;
 #[cfg(not(loom))]
+mod backwards;
+#[cfg(not(loom))]
 mod config;
 #[cfg(not(loom))]
 pub mod control;
@@ -71,6 +73,7 @@ mod state;
 #[cfg(not(loom))]
 pub use crate::{
     append::Claim,
+    backwards::Backwards,
     config::LogConfig,
     control::{CONTROL_PATH, CONTROL_SLOT_BYTES, ControlFile, ControlSlot, ControlState},
     error::{ControlError, LogError, Malformed},

@@ -97,7 +97,7 @@ impl Log {
     }
 
     /// Below the oldest known incarnation, any older one will do: who asks for such an LSN has it from a valid record.
-    fn check_seal(&self, record: RecordView<'_>) -> Result<(), Malformed> {
+    pub(crate) fn check_seal(&self, record: RecordView<'_>) -> Result<(), Malformed> {
         const OLDER_MAX: u64 = 1 << 16;
         if let Some(seal) = self.seal_at(record.lsn().0) {
             return record.check(&seal);

@@ -10,6 +10,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use ledgerstone_log::Backwards;
 use ledgerstone_page::{Lsn, Xid};
 use ledgerstone_txn::{Engine, Txn};
 
@@ -45,9 +46,11 @@ pub fn undo(engine: &Arc<Engine>, losers: &BTreeMap<Xid, Loser>) -> Result<u64, 
         }
         open.insert(txn.last_lsn(), txn);
     }
+    let low = losers.values().map(|loser| loser.first).min().unwrap_or(Lsn(0));
+    let mut back = Backwards::new(&engine.log, low, u64::MAX); // Together they want most of it.
     let mut visited_count = 0;
     while let Some((next, mut txn)) = open.pop_last() {
-        let before = txn.undo_one(next)?; // U2
+        let before = txn.undo_one(&mut back, next)?; // U2
         visited_count += 1;
         if before == Lsn(0) {
             txn.end_loser()?;

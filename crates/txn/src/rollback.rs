@@ -9,7 +9,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use ledgerstone_log::{Record, RecordKind};
+use ledgerstone_log::{Backwards, RecordKind, RecordView};
 use ledgerstone_op::Undo;
 use ledgerstone_page::Lsn;
 
@@ -72,25 +72,29 @@ impl Txn {
 
     fn undo_chain(&mut self, until: Lsn) -> Result<(), TxnError> {
         let mut next = self.chain.last_lsn;
-        while next > until {
-            next = self.undo_one(next)?;
+        if next > until {
+            let low = until.max(self.chain.first_lsn);
+            let mut back = Backwards::new(&self.engine.log, low, self.chain.undo_needed());
+            while next > until {
+                next = self.undo_one(&mut back, next)?;
+            }
         }
         Ok(())
     }
 
-    /// Undoes the record at `lsn`, if it needs it, and says where the rollback goes on. For restart's merged undo, the
-    /// caller keeps [`Txn::begin_undo`] in force.
+    /// Undoes the record at `lsn`, read through `back`, if it needs it, and says where the rollback goes on. For restart's merged
+    /// undo, the caller keeps [`Txn::begin_undo`] in force.
     ///
     /// # Errors
     /// The log cannot be read, a page cannot, an undo refuses.
-    pub fn undo_one(&mut self, lsn: Lsn) -> Result<Lsn, TxnError> {
-        let record = self.engine.log.read(lsn)?;
+    pub fn undo_one(&mut self, back: &mut Backwards, lsn: Lsn) -> Result<Lsn, TxnError> {
+        let record = self.engine.log.read_backwards(back, lsn)?;
         if record.xid() != self.chain.xid {
             return Err(TxnError::BrokenChain { lsn, xid: self.chain.xid });
         }
         match record.kind() {
             RecordKind::Update => {
-                self.undo_update(&record)?;
+                self.undo_update(record)?;
                 Ok(record.prev_lsn())
             }
             RecordKind::Compensation | RecordKind::NtaEnd => Ok(record.undo_next()),
@@ -104,7 +108,7 @@ impl Txn {
         self.slot().state.store(state::ABORTING, Relaxed);
     }
 
-    fn undo_update(&mut self, record: &Record) -> Result<(), TxnError> {
+    fn undo_update(&mut self, record: RecordView<'_>) -> Result<(), TxnError> {
         let engine = Arc::clone(&self.engine);
         let op = record.op();
         let undo = engine.ops.get(op)?.undo(record.args());

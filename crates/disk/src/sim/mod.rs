@@ -45,6 +45,8 @@ pub struct SimCounters {
     pub mutations: u64,
     /// Reads.
     pub reads: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
     /// Writes, durable ones included.
     pub writes: u64,
     /// Bytes written.
@@ -415,6 +417,7 @@ impl DiskFile for SimFile {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DiskError> {
         let result = self.shared.look(&self.name, "read", |state| {
             state.counters.reads += 1;
+            state.counters.read_bytes += buf.len() as u64;
             let inode = &state.inodes[self.number];
             match offset.checked_add(buf.len() as u64) {
                 Some(end) if end <= inode.len() => {
