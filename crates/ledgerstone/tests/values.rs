@@ -177,6 +177,61 @@ fn a_value_may_have_a_gigabyte_and_no_more() -> Result<(), Error> {
     Ok(())
 }
 
+/// Bytes of pages that each of many values of this length takes, its share of the tree included.
+fn page_bytes_of(len: usize) -> Result<u64, Error> {
+    const COUNT: u64 = 120;
+    let env = small().cache_bytes(8 << 20).open_on(Arc::new(SimDisk::new()))?;
+    env.transact(|txn| txn.create_table("t").map(drop))?;
+    let before = env.stat()?.allocated_page_count;
+    env.transact(|txn| {
+        let table = txn.bytes("t")?;
+        for n in 0..COUNT {
+            table.put(&n.to_be_bytes(), &pattern(n, len))?;
+        }
+        Ok::<_, Error>(())
+    })?;
+    let bytes = (env.stat()?.allocated_page_count - before) * 4096 / COUNT;
+    let txn = env.begin()?;
+    let table = txn.bytes("t")?;
+    for n in 0..COUNT {
+        assert!(table.get(&n.to_be_bytes())?.unwrap() == pattern(n, len), "value {n} of {len} bytes");
+    }
+    txn.commit()?;
+    env.transact(|txn| txn.bytes("t")?.delete_range(..).map(drop))?;
+    env.reclaim()?;
+    assert_sound(&env)?;
+    let left = env.stat()?.allocated_page_count - before;
+    assert!(left <= 4, "{left} pages are left of values of {len} bytes");
+    Ok(bytes)
+}
+
+#[test]
+fn a_value_takes_little_more_room_than_it_has_bytes() -> Result<(), Error> {
+    let rows = [
+        (800, 1_200),
+        (897, 1_500),
+        (1_000, 1_500),
+        (1_900, 2_200),
+        (2_000, 4_400),
+        (3_000, 4_400),
+        (4_000, 4_400),
+        (5_000, 8_500),
+        (8_000, 8_500),
+        (32_000, 33_200),
+        (100_000, 107_000),
+    ];
+    let mut wrong = Vec::new();
+    for (len, max) in rows {
+        let found = page_bytes_of(len)?;
+        println!("{len:7} bytes: {found:7} bytes of pages");
+        if found > max {
+            wrong.push((len, found, max));
+        }
+    }
+    assert!(wrong.is_empty(), "(length, bytes of pages, at most) {wrong:?}");
+    Ok(())
+}
+
 #[test]
 fn typed_tables_are_asked_by_what_their_keys_lend() -> Result<(), Error> {
     const AGES: TableDef<String, u32> = TableDef::new("ages");

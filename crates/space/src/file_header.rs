@@ -24,7 +24,7 @@ const PAGE_BYTES_AT: usize = FORMAT_AT + 4;
 const ENVIRONMENT_AT: usize = PAGE_BYTES_AT + 4;
 const CREATED_AT: usize = ENVIRONMENT_AT + 16;
 /// The format that this version writes, and the newest that it reads.
-pub(crate) const FORMAT: u32 = 1;
+pub(crate) const FORMAT: u32 = 2;
 const _: () = assert!(CREATED_AT + 8 == 80);
 
 pub(crate) fn args(environment: [u8; 16], created_ns: u64) -> [u8; 24] {

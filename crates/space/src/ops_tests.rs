@@ -86,7 +86,7 @@ fn the_file_header_has_the_bytes_of_its_table() {
     let bytes = page.to_bytes();
     assert_eq!(header::layout(page.words()), LAYOUT_FILE_HEADER);
     assert_eq!(&bytes[40..48], b"LSTNDATA");
-    assert_eq!(bytes[48..56], [1, 0, 0, 0, 0, 0x10, 0, 0]);
+    assert_eq!(bytes[48..56], [2, 0, 0, 0, 0, 0x10, 0, 0]);
     assert_eq!(&bytes[56..72], b"0123456789abcdef");
     assert_eq!(bytes[72..80], [0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11]);
     assert!(bytes[80..].iter().all(|&byte| byte == 0));

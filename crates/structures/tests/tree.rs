@@ -66,6 +66,35 @@ fn long_keys_make_a_high_tree() {
 }
 
 #[test]
+fn records_of_nearly_half_a_page_find_a_leaf_whatever_their_keys() {
+    let stack = Stack::new();
+    let tree = stack.tree();
+    // Fences as long as they can be, beside keys of no length at all; three such records do not share two leaves.
+    let key = |n: u64| match n % 3 {
+        0 => [&[n as u8 % 5; 504][..], &(n * 2741 % 4096).to_be_bytes()].concat(),
+        1 => [&[n as u8 % 5; 200][..], &(n * 1831 % 4096).to_be_bytes()].concat(),
+        _ => vec![n as u8 % 5, (n * 71 % 256) as u8],
+    };
+    let value = |n: u64, key: &[u8]| vec![n as u8; 1942 - key.len() - (n * 7919 % 60) as usize * 10];
+    let mut model = std::collections::BTreeMap::new();
+    stack.run(|txn| {
+        for n in 0..600 {
+            let key = key(n);
+            let value = value(n, &key);
+            // Some grow to their length, which asks for room as a new record does.
+            if n % 4 == 0 {
+                tree.put(txn, &key, &value[..value.len() / 3]).unwrap();
+            }
+            tree.put(txn, &key, &value).unwrap();
+            model.insert(key, value);
+        }
+    });
+    let report = stack.check(&[&tree]);
+    assert_eq!((report.record_count, report.blob_count), (model.len() as u64, 0));
+    assert!(stack.read_all(&tree, Direction::Forward).into_iter().eq(model));
+}
+
+#[test]
 fn a_queue_uses_no_more_pages_than_it_holds() {
     let stack = Stack::new();
     let tree = stack.tree();
@@ -387,7 +416,7 @@ fn sizes_beyond_the_limits_are_refused_and_say_so() {
     assert!(matches!(tree.get(&mut txn, &[1; 600], Read::Locked), Err(TreeError::KeyTooLarge { len: 600, .. })));
     let large = vec![0; (1 << 30) + 1];
     assert!(matches!(tree.put(&mut txn, b"k", &large), Err(TreeError::ValueTooLarge { max: 1_073_741_824, .. })));
-    for len in [0, 1, 895, 896, 897, 4048, 4049, 100_000] {
+    for len in [0, 1, 1430, 1431, 1942, 1943, 4048, 4049, 32_384, 32_385, 100_000] {
         tree.put(&mut txn, &[2; 512], &vec![7; len]).unwrap();
         assert_eq!(tree.get(&mut txn, &[2; 512], Read::Locked).unwrap().unwrap().len(), len);
         tree.put(&mut txn, b"", &vec![8; len]).unwrap();
@@ -573,8 +602,8 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
     let value = || {
         prop_oneof![
             6 => (any::<u8>(), 0usize..120).prop_map(|(b, n)| vec![b; n]),
-            2 => (any::<u8>(), 500usize..896).prop_map(|(b, n)| vec![b; n]),
-            1 => (any::<u8>(), 897usize..12_000).prop_map(|(b, n)| vec![b; n]),
+            2 => (any::<u8>(), 500usize..1950).prop_map(|(b, n)| vec![b; n]),
+            1 => (any::<u8>(), 1400usize..40_000).prop_map(|(b, n)| vec![b; n]),
         ]
     };
     let bound =

@@ -698,9 +698,10 @@ fn value_length(random: &mut Random, flavour: Flavour) -> usize {
     };
     (match random.weighted(&weights) {
         0 => random.between(0, 120),
-        1 => random.between(120, 1000),
-        2 => random.between(1000, 4200),
-        _ => random.between(4200, 30_000),
+        // In the leaf, in a page of their own, in a run of pages, and with an index.
+        1 => random.between(120, 2000),
+        2 => random.between(1900, 4200),
+        _ => random.between(4000, 40_000),
     }) as usize
 }
 

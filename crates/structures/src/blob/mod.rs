@@ -2,8 +2,8 @@
 //!
 //! | file | its idea |
 //! | --- | --- |
-//! | `index.rs` | layout 6: which pages a blob has |
-//! | `data.rs` | layout 7: a page of content |
+//! | `index.rs` | layout 6: which pages a long blob has |
+//! | `data.rs` | layout 7: a page of content; the first of a short blob says how many follow |
 //! | `ops.rs` | operations 64 to 71 |
 //! | `store.rs` | create, read, free |
 //! | `edit.rs` | change in place |
@@ -15,6 +15,8 @@
 //!  └─────────────────┘         │          3 pages from 200 … ├──────►│
 //!                              └────────────────────────────┘        └──────────
 //! ```
+//! A value of few pages has no index: its record names the first of its data pages, and the others lie behind it.
+//!
 //! Another value is another blob. It is made by groups, so that it is there whether its transaction commits or not; until a
 //! record refers to it, an entry in the tree of deferred frees does. Only who writes a value in parts changes a blob in place.
 
@@ -37,7 +39,7 @@ pub use index::BlobIndexLayout;
 pub(crate) use ops::op_cases;
 pub(crate) use ops::{OP_BLOB_FREE, register};
 pub use store::read_range;
-pub(crate) use store::{create, free_content, pages, read, read_at};
+pub(crate) use store::{create, create_with_index, free_content, has_index, pages, read, read_at};
 
 /// The largest value.
 pub const BLOB_BYTES_MAX: usize = 1 << 30;
@@ -48,7 +50,7 @@ pub(crate) const REF_HEADER: u16 = BLOB | BLOB_REF_BYTES as u16;
 /// Where a blob is, and how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlobRef {
-    /// Its first index page.
+    /// Its first page: of its index, or of its content if it has none.
     pub page: PageId,
     /// Bytes of its content.
     pub len: u64,

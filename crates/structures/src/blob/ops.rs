@@ -5,17 +5,17 @@
 //! | --- | --- | --- |
 //! | 64 | blob index format | root u48 |
 //! | 65 | blob append: pages follow the content so far | first page u48, count u16 |
-//! | 66 | blob shrink: the last pages go | count u16 |
+//! | 66 | blob shrink: the last pages go, of an index or of a run | count u16 |
 //! | 67 | blob link: the next index page | page u48, 0 = none |
-//! | 68 | blob data format | root u48, length u32, content |
-//! | 69 | blob free: no index page any more | |
+//! | 68 | blob data format | root u48, more u16, length u32, content |
+//! | 69 | blob free: no page of a blob any more | |
 //! | 70 | blob patch: bytes of a data page change | offset in the content u16, len u16, old bytes, new bytes |
 //! | 71 | blob full: a data page counts as full, its content continued by zeros | |
 
 use ledgerstone_op::{DuplicateOperation, PageMut, PageOperation, Registry, Undo, Unfit};
 use ledgerstone_page::{LayoutId, OpId, PageId, header};
 
-use super::data::{CONTENT_AT, LENGTH_AT, content_bytes_max};
+use super::data::{CONTENT_AT, LENGTH_AT, MORE_AT, RUN_PAGES_MAX, content_bytes_max};
 use super::index::{self, COUNT_AT, EXTENT_BYTES, EXTENTS_AT, Extent, NEXT_AT, extent_count_max};
 use crate::btree::args::{Reader, Writer};
 
@@ -70,16 +70,22 @@ const OPERATIONS: [PageOperation; 8] = [
         name: "blob data format",
         formats: true,
         redo: |page, args| {
-            let (root, content) = read_data(args)?;
+            let (root, more, content) = read_data(args)?;
+            if usize::from(more) >= RUN_PAGES_MAX {
+                return Some(Err(Unfit("a run longer than runs may be")));
+            }
             if content.len() > content_bytes_max(page.len_bytes()) {
                 return Some(Err(Unfit("content larger than the page")));
             }
             page.format(LayoutId::BLOB_DATA, 0, root);
             page.put_u32(LENGTH_AT, content.len() as u32);
+            page.put_u32(MORE_AT, u32::from(more));
             page.put(CONTENT_AT, content);
             Some(Ok(()))
         },
-        print: |args| read_data(args).map(|(root, content)| format!("blob {root} {} bytes", content.len())),
+        print: |args| {
+            read_data(args).map(|(root, more, content)| format!("blob {root} {} bytes more {more}", content.len()))
+        },
         ..PageOperation::PLAIN
     },
     PageOperation {
@@ -162,18 +168,19 @@ fn read_shrink(args: &[u8]) -> Option<u16> {
     args.end(count)
 }
 
-pub(super) fn data_args(root: PageId, content: &[u8]) -> Vec<u8> {
+/// `more` pages follow, if this is the first of a run.
+pub(super) fn data_args(root: PageId, more: usize, content: &[u8]) -> Vec<u8> {
     let len = content.len() as u32;
-    Writer::new(10 + content.len()).page(root).bytes(&len.to_le_bytes()).bytes(content).done()
+    Writer::new(12 + content.len()).page(root).u16(more).bytes(&len.to_le_bytes()).bytes(content).done()
 }
 
-fn read_data(args: &[u8]) -> Option<(PageId, &[u8])> {
+fn read_data(args: &[u8]) -> Option<(PageId, u16, &[u8])> {
     let mut args = Reader::new(args);
-    let root = args.page()?;
+    let (root, more) = (args.page()?, args.u16()?);
     let len = args.bytes(4)?;
     let len = u32::from_le_bytes([len[0], len[1], len[2], len[3]]) as usize;
     let content = args.bytes(len)?;
-    args.end((root, content))
+    args.end((root, more, content))
 }
 
 /// Arguments of a patch; `old` and `new` have one length.
@@ -215,6 +222,13 @@ fn append(page: &mut PageMut<'_>, new: Extent) -> Result<(), Unfit> {
 
 fn shrink(page: &mut PageMut<'_>, by: u16) -> Result<(), Unfit> {
     let words = page.words();
+    if header::layout(words) == LayoutId::BLOB_DATA {
+        let Some(left) = words.u32(MORE_AT).checked_sub(u32::from(by)) else {
+            return Err(Unfit("fewer pages than are to go"));
+        };
+        page.put_u32(MORE_AT, left);
+        return Ok(());
+    }
     let Some(last_no) = index::extent_count(words).checked_sub(1) else { return Err(Unfit("no extents")) };
     let last = index::extent(words, last_no);
     let at = EXTENTS_AT + last_no * EXTENT_BYTES;
@@ -249,7 +263,7 @@ pub(crate) fn op_cases(
     let root = PageId(7);
     let extent = |first, count| append_args(Extent { first: PageId(first), count });
     let empty = || vec![(OP_BLOB_INDEX_FORMAT, page_args(root))];
-    let content = || vec![(OP_BLOB_DATA_FORMAT, data_args(root, b"content"))];
+    let content = || vec![(OP_BLOB_DATA_FORMAT, data_args(root, 2, b"content"))];
     let index = || [empty(), vec![(OP_BLOB_APPEND, extent(20, 8)), (OP_BLOB_APPEND, extent(40, 2))]].concat();
     vec![
         Case::new(OP_BLOB_INDEX_FORMAT, page(&index()), page_args(root)),
@@ -258,8 +272,9 @@ pub(crate) fn op_cases(
         Case::new(OP_BLOB_APPEND, page(&index()), extent(43, 1)),
         Case::new(OP_BLOB_SHRINK, page(&index()), shrink_args(1)),
         Case::new(OP_BLOB_SHRINK, page(&index()), shrink_args(2)),
+        Case::new(OP_BLOB_SHRINK, page(&content()), shrink_args(2)),
         Case::new(OP_BLOB_LINK, page(&index()), page_args(PageId(99))),
-        Case::new(OP_BLOB_DATA_FORMAT, page(&index()), data_args(root, b"content")),
+        Case::new(OP_BLOB_DATA_FORMAT, page(&index()), data_args(root, 7, b"content")),
         Case::new(OP_BLOB_FREE, page(&index()), Vec::new()),
         Case::new(OP_BLOB_PATCH, page(&content()), patch_args(2, b"nte", b"ffe")),
         Case::new(OP_BLOB_FULL, page(&content()), Vec::new()),

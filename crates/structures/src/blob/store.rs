@@ -1,7 +1,9 @@
 //! Blobs made, read and freed.
 //!
-//! S1. Pages enter and leave a blob with the map's bits in the same group: at any moment its index names exactly the pages
-//!     that are allocated for it.
+//! S0. A value of few pages is a run: one group makes all of it, its first page says how many follow, and it never changes.
+//!     Where there are no pages in a row, and for what is longer or written in parts, an index says which pages there are.
+//! S1. Pages enter and leave a blob with the map's bits in the same group: at any moment its index, or its first page, names
+//!     exactly the pages that are allocated for it.
 //! S2. Freeing begins at the end and leaves a shorter blob each time; a crash in between is gone on from there.
 //! S3. Whoever reads holds the lock of the key that refers to the blob, or checks the record again afterwards.
 
@@ -10,7 +12,7 @@ use ledgerstone_page::{Corrupt, LayoutId, PageId, header};
 use ledgerstone_space::{OP_SPACE_CLEAR, OP_SPACE_SET, Space, map_of};
 use ledgerstone_txn::{At, Image, Look, Part, RECORD_OVERHEAD_BYTES, Txn};
 
-use super::data::{CONTENT_AT, LENGTH_AT, content_bytes_max};
+use super::data::{CONTENT_AT, LENGTH_AT, MORE_AT, RUN_PAGES_MAX, content_bytes_max};
 use super::history::content_before;
 use super::index::{self, Extent, extent_count_max};
 use super::ops::{
@@ -30,10 +32,33 @@ const INDEX_PAGES_MAX: usize = BLOB_BYTES_MAX / 1024;
 
 /// Writes a blob. It is permanent, and has an entry in the tree of deferred frees, locked by this transaction.
 pub(crate) fn create(txn: &mut Txn, to_free: &ToFree, content: &[u8]) -> Result<BlobRef, TreeError> {
+    let per_page = content_bytes_max(txn.engine().cache.page_bytes());
+    let count = content.len().div_ceil(per_page).max(1);
+    if count <= RUN_PAGES_MAX.min(group_pages(txn)) {
+        let args_of = |root: PageId, no: usize| {
+            let piece = &content[(no * per_page).min(content.len())..((no + 1) * per_page).min(content.len())];
+            data_args(root, if no == 0 { count - 1 } else { 0 }, piece)
+        };
+        if let Some(root) = to_free.create_run(txn, Kind::Blob, count, OP_BLOB_DATA_FORMAT, args_of)? {
+            return Ok(BlobRef { page: root, len: content.len() as u64 });
+        }
+    }
+    create_with_index(txn, to_free, content)
+}
+
+/// Writes a blob to which pages can be added; otherwise as [`create`].
+pub(crate) fn create_with_index(txn: &mut Txn, to_free: &ToFree, content: &[u8]) -> Result<BlobRef, TreeError> {
     let space = to_free.space();
     let root = to_free.create(txn, Kind::Blob, OP_BLOB_INDEX_FORMAT, page_args)?;
     append_content(txn, space, root, content)?;
     Ok(BlobRef { page: root, len: content.len() as u64 })
+}
+
+/// Pages of content that one group may write: it must fit into the log's buffer, too.
+fn group_pages(txn: &Txn) -> usize {
+    let engine = txn.engine();
+    let log_pages = engine.log.claim_bytes_max() as usize / 2 / (engine.cache.page_bytes() + RECORD_OVERHEAD_BYTES);
+    log_pages.clamp(1, GROUP_PAGES_MAX)
 }
 
 /// Adds pages with this content behind those that a blob has.
@@ -42,9 +67,7 @@ pub(super) fn append_content(txn: &mut Txn, space: &Space, root: PageId, content
     let cache = &engine.cache;
     let page_bytes = cache.page_bytes();
     let mut last = last_index(cache, root)?;
-    // A group must fit into the log's buffer, too.
-    let log_pages = engine.log.claim_bytes_max() as usize / 2 / (page_bytes + RECORD_OVERHEAD_BYTES);
-    let group_pages = log_pages.clamp(1, GROUP_PAGES_MAX);
+    let group_pages = group_pages(txn);
     let mut rest = content;
     while !rest.is_empty() {
         let count = rest.len().div_ceil(content_bytes_max(page_bytes)).min(group_pages);
@@ -63,7 +86,7 @@ pub(super) fn append_content(txn: &mut Txn, space: &Space, root: PageId, content
         let mut data =
             (0..count as u64).map(|no| cache.exclusive_new(PageId(run.first.0 + no))).collect::<Result<Vec<_>, _>>()?;
         let args: Vec<Vec<u8>> =
-            pages.chunks(content_bytes_max(page_bytes)).map(|piece| data_args(root, piece)).collect();
+            pages.chunks(content_bytes_max(page_bytes)).map(|piece| data_args(root, 0, piece)).collect();
         let mut parts =
             vec![Part { page: 0, op: OP_SPACE_SET, args: &set }, Part { page: 1, op: OP_BLOB_APPEND, args: &append }];
         parts.extend(args.iter().enumerate().map(|(no, args)| Part { page: no + 2, op: OP_BLOB_DATA_FORMAT, args }));
@@ -77,7 +100,8 @@ pub(super) fn append_content(txn: &mut Txn, space: &Space, root: PageId, content
 /// The last index page of a blob.
 fn last_index(cache: &Cache, root: PageId) -> Result<PageId, TreeError> {
     let (indexes, _) = layout_of(cache, root)?;
-    Ok(indexes.last().copied().unwrap_or(root))
+    let no_index = || Corrupt::new("index pages of a blob", 0, 1, 0).on(root);
+    Ok(indexes.last().copied().ok_or_else(no_index)?)
 }
 
 fn add_index_page(
@@ -106,6 +130,11 @@ fn add_index_page(
 /// A page of the blob `root`, latched shared.
 fn page_of(cache: &Cache, id: PageId, layout: LayoutId, root: PageId) -> Result<SharedPage<'_>, TreeError> {
     let page = cache.shared(id)?;
+    check_page(&page, id, layout, root)?;
+    Ok(page)
+}
+
+fn check_page(page: &SharedPage<'_>, id: PageId, layout: LayoutId, root: PageId) -> Result<(), TreeError> {
     let words = page.words();
     if header::layout(words) != layout {
         let found = u64::from(header::layout(words).0);
@@ -114,11 +143,34 @@ fn page_of(cache: &Cache, id: PageId, layout: LayoutId, root: PageId) -> Result<
     if header::owner(words) != root {
         return Err(Corrupt::new("owner of a blob's page", 24, root.0, header::owner(words).0).on(id).into());
     }
-    Ok(page)
+    Ok(())
+}
+
+/// The pages of a run, if `page`, the first of a blob, has no index.
+fn run_of(page: &SharedPage<'_>, root: PageId) -> Result<Option<Extent>, TreeError> {
+    let words = page.words();
+    if header::layout(words) != LayoutId::BLOB_DATA {
+        return Ok(None);
+    }
+    check_page(page, root, LayoutId::BLOB_DATA, root)?;
+    let more = words.u32(MORE_AT);
+    if more as usize >= RUN_PAGES_MAX {
+        let max = RUN_PAGES_MAX as u64 - 1;
+        return Err(Corrupt::new("pages that follow", MORE_AT as u64, max, more.into()).on(root).into());
+    }
+    Ok(Some(Extent { first: root, count: more as u16 + 1 }))
+}
+
+/// True if pages can be added to a blob.
+pub(crate) fn has_index(cache: &Cache, root: PageId) -> Result<bool, TreeError> {
+    Ok(run_of(&cache.shared(root)?, root)?.is_none())
 }
 
 /// Index pages and extents of a blob.
 pub(super) fn layout_of(cache: &Cache, root: PageId) -> Result<(Vec<PageId>, Vec<Extent>), TreeError> {
+    if let Some(run) = run_of(&cache.shared(root)?, root)? {
+        return Ok((Vec::new(), vec![run]));
+    }
     let (mut indexes, mut extents) = (Vec::new(), Vec::new());
     let mut id = root;
     while id != PageId::NONE {
@@ -275,12 +327,21 @@ pub(crate) fn pages(cache: &Cache, root: PageId, len: Option<u64>) -> Result<Vec
     Ok(all)
 }
 
-/// Frees everything of a blob but its first index page, which whoever refers to it frees with the reference.
+/// Frees everything of a blob but its first page, which whoever refers to it frees with the reference.
 pub(crate) fn free_content(txn: &mut Txn, space: &Space, root: PageId) -> Result<(), TreeError> {
     let engine = std::sync::Arc::clone(txn.engine());
     let cache = &engine.cache;
     loop {
-        let (indexes, _) = layout_of(cache, root)?;
+        let (indexes, extents) = layout_of(cache, root)?;
+        if let ([], [run]) = (indexes.as_slice(), extents.as_slice()) {
+            if run.count > 1 {
+                txn.claim(6 * RECORD_OVERHEAD_BYTES)?;
+                let more = Extent { first: PageId(run.first.0 + 1), count: run.count - 1 };
+                free_pages(txn, space, cache, root, more)?;
+                continue;
+            }
+            return Ok(());
+        }
         let (before, last) = match indexes.as_slice() {
             [.., before, last] => (Some(*before), *last),
             [last] => (None, *last),
@@ -313,7 +374,7 @@ pub(crate) fn free_content(txn: &mut Txn, space: &Space, root: PageId) -> Result
     }
 }
 
-/// Frees the last pages of an index page's last extent, as many as one map covers.
+/// Frees the last pages of a run, or of an index page's last extent, as many as one map covers.
 fn free_pages(txn: &mut Txn, space: &Space, cache: &Cache, index: PageId, extent: Extent) -> Result<(), TreeError> {
     let end = extent.first.0 + u64::from(extent.count);
     let map = map_of(PageId(end - 1), cache.page_bytes());

@@ -48,7 +48,7 @@ impl Loader {
     /// A key or value too large, no space, a failed environment.
     pub fn push(&mut self, txn: &mut Txn, key: &[u8], value: &[u8]) -> Result<(), TreeError> {
         self.tree.check_sizes(key, value)?;
-        if value.len() > value_bytes_max(self.tree.page_bytes) {
+        if value.len() > value_bytes_max(self.tree.page_bytes, key.len()) {
             // B3
             if self.body_bytes > self.tree.page_bytes / 2 {
                 self.flush(txn)?;

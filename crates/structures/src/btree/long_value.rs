@@ -2,7 +2,7 @@
 //!
 //! L1. The key is locked as for the whole value. Each call finds the record anew, so that several handles of a transaction
 //!     agree, and a reader at a snapshot sees what the snapshot sees.
-//! L2. Who writes a part makes the value a blob, if it was none, whatever its length.
+//! L2. Who writes a part makes the value a blob with an index, if it was none, whatever its length.
 //! L3. The first part that a transaction writes notes the record itself for snapshots too, although it may not change: of two
 //!     writers with snapshots the first to commit wins.
 //! L4. Every part that is written changes the record, or replaces it by itself: that is how readers of changes learn of it.
@@ -73,16 +73,17 @@ impl Tree {
         self.lock_to_write(txn, key)?;
         self.lock_leaf_to_write(txn, key)?;
         let mut stored = Vec::new();
-        match self.get_stored(txn, key, Read::Unlocked, &mut stored)? {
-            Some(true) => {
+        if self.get_stored(txn, key, Read::Unlocked, &mut stored)? == Some(true) {
+            let blob = BlobRef::decode(&stored)?;
+            if blob::has_index(&self.engine.cache, blob.page)? {
                 self.note_record(txn, key)?; // L3
-                Ok(BlobRef::decode(&stored)?.len)
+                return Ok(blob.len);
             }
-            Some(false) | None => {
-                self.put_as_blob(txn, key, &stored)?; // L2
-                Ok(stored.len() as u64)
-            }
+            stored.clear();
+            blob::read(&self.engine.cache, blob, &mut stored)?;
         }
+        self.put_as_blob(txn, key, &stored)?; // L2
+        Ok(stored.len() as u64)
     }
 
     /// Writes `bytes` at `offset` of a value that was opened by [`Tree::open_value`] in this transaction; a gap before it is

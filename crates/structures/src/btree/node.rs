@@ -76,8 +76,11 @@ pub(crate) const PADDED: u16 = 1 << 13;
 pub(crate) const VALUE_LEN: u16 = PADDED - 1;
 
 const _: () = assert!(COUNT_AT == 48 && LOW_LEN_AT == 56 && FENCES_AT == 64, "two aligned words hold all counts");
-const _: () =
-    assert!(value_bytes_max(ledgerstone_page::PAGE_BYTES_MAX) <= VALUE_LEN as usize, "a value's length fits its bits");
+const _: () = assert!(
+    value_bytes_max(ledgerstone_page::PAGE_BYTES_MIN, key_bytes_max(ledgerstone_page::PAGE_BYTES_MIN))
+        >= BLOB_REF_BYTES,
+    "a reference fits beside the longest key"
+);
 
 /// The longest key of pages of this size.
 #[must_use]
@@ -85,11 +88,21 @@ pub const fn key_bytes_max(page_bytes: usize) -> usize {
     page_bytes / 8
 }
 
-/// The longest value that stays in the leaf; longer ones become blobs. A little less than a quarter of the page, so that
-/// a split always finds a place where both halves have room for their new fence.
+/// What rounding the front of a node up, and a prefix with bytes of its own, may add to it.
+const ROUNDING_BYTES_MAX: usize = 16;
+
+/// The longest value that stays in the leaf beside a key of this length; longer ones become blobs. Key, value, header and
+/// slot take a little less than half of the page, so that two such records share a leaf.
+///
+/// P7 of `split.rs` stands on it: however long the fences, a full leaf can be cut. Its records take at most
+/// `page - 64` bytes, and a half may hold `page * 3 / 4 - 80` of them. So a cut that suits both halves lies in a stretch of
+/// `page / 2 - 96` bytes, which no record is longer than.
 #[must_use]
-pub const fn value_bytes_max(page_bytes: usize) -> usize {
-    page_bytes / 4 - 128
+pub const fn value_bytes_max(page_bytes: usize, key_len: usize) -> usize {
+    let half_bytes_max = page_bytes - 2 * key_bytes_max(page_bytes) - FENCES_AT - ROUNDING_BYTES_MAX;
+    let record_bytes_max = 2 * half_bytes_max - (page_bytes - FENCES_AT);
+    let bytes = (record_bytes_max - SLOT_BYTES - RECORD_HEADER_BYTES).saturating_sub(key_len);
+    if bytes < VALUE_LEN as usize { bytes } else { VALUE_LEN as usize }
 }
 
 /// The first four bytes as a number that orders as they do.

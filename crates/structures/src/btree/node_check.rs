@@ -64,7 +64,7 @@ pub fn check_bytes(page: &[u8]) -> Result<(), Corrupt> {
     }
     let field = |at: usize| usize::from(page.u16(at));
     let node = Node::new(page);
-    let (key_max, value_max) = (key_bytes_max(page_bytes), value_bytes_max(page_bytes));
+    let key_max = key_bytes_max(page_bytes);
 
     // N1, and the fields that the others stand on.
     let (low_len, high_len, prefix_len) = (node.low_len(), node.high_len(), node.prefix_len());
@@ -175,7 +175,8 @@ pub fn check_bytes(page: &[u8]) -> Result<(), Corrupt> {
             }
         } else if flags & BLOB != 0 && value_len != BLOB_REF_BYTES {
             return fail("length of a blob's reference", record.at, BLOB_REF_BYTES as u64, value_len as u64);
-        } else if value_len > value_max {
+        } else if value_len > value_bytes_max(page_bytes, key.len()) {
+            let value_max = value_bytes_max(page_bytes, key.len());
             return fail("length of a value", record.at, value_max as u64, value_len as u64);
         }
         ghosts += usize::from(record.is_ghost());

@@ -11,7 +11,7 @@ use super::args::{
     FenceArgs, FormatArgs, InsertArgs, PatchArgs, Place, PostArgs, ReplaceArgs, write_place, write_remove,
 };
 use super::edit::{Entry, Plan, common, entries_of, plan_insert, plan_replace, separator_between, size_of};
-use super::node::{BLOB, GHOST, Node};
+use super::node::{BLOB, GHOST, Node, value_bytes_max};
 use super::node_check::{PRINT_BYTES_MAX, check, check_bytes, print};
 use super::ops::*;
 
@@ -182,7 +182,7 @@ fn arguments_cut_short_are_refused_and_change_nothing() {
 
 #[test]
 fn a_shorter_value_keeps_its_room_until_it_is_trimmed() {
-    for (long, short) in [(5, 4), (200, 0), (200, 72), (200, 73), (896, 1)] {
+    for (long, short) in [(5, 4), (200, 0), (200, 72), (200, 73), (896, 1), (1900, 1)] {
         let mut buf = leaf();
         insert(&mut buf, b"a", &vec![1; long]);
         insert(&mut buf, b"b", b"other");
@@ -256,7 +256,8 @@ fn key() -> impl Strategy<Value = Vec<u8>> {
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let value = || prop_oneof![prop::collection::vec(any::<u8>(), 0..60), prop::collection::vec(any::<u8>(), 600..896)];
+    let value =
+        || prop_oneof![prop::collection::vec(any::<u8>(), 0..60), prop::collection::vec(any::<u8>(), 600..1900)];
     let step = prop_oneof![
         6 => (key(), value()).prop_map(|(k, v)| Step::Insert(k, v)),
         2 => (any::<usize>(), value()).prop_map(|(s, v)| Step::Replace(s, v)),
@@ -279,15 +280,17 @@ proptest! {
             let node = Node::new(buf.words());
             let count = node.count();
             match step {
-                Step::Insert(k, v) => {
+                Step::Insert(k, mut v) => {
+                    v.truncate(value_bytes_max(PAGE, k.len()));
                     if !node.is_beyond(&k) && insert(&mut buf, &k, &v) {
                         model.insert(k, v);
                     }
                 }
                 _ if count == 0 => {}
-                Step::Replace(s, v) => {
+                Step::Replace(s, mut v) => {
                     let slot = s % count;
                     let key = node.key(slot);
+                    v.truncate(value_bytes_max(PAGE, key.len()));
                     if plan_replace(&node, slot, v.len()) != Plan::Full {
                         let header = v.len() as u16 | (node.record(slot).header & GHOST);
                         let args = ReplaceArgs { place: place(slot, &key), old_header: 0, old: &[], new_header: header, new: &v };

@@ -96,9 +96,9 @@ impl Tree {
         while next < keys.len() {
             // As many as a claim takes; a leaf seldom has more.
             let part = keys[next..].len().min(32);
-            let record = 2 * RECORD_OVERHEAD_BYTES + self.ghost_bytes();
-            let bytes = keys[next..next + part].iter().map(|key| record + key.len()).sum();
-            txn.claim(bytes)?;
+            let bytes: usize = keys[next..next + part].iter().map(|key| 2 * RECORD_OVERHEAD_BYTES + key.len()).sum();
+            // Of one leaf: the old values are no more than a page.
+            txn.claim(bytes + (part * self.ghost_bytes()).min(self.page_bytes))?;
             let mut descent = Descent::of_writer();
             let mut blobs: Vec<BlobRef> = Vec::new();
             let Spot { mut page, slot } = self.latch_leaf(&keys[next], &mut descent)?;

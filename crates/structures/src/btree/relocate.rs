@@ -261,6 +261,9 @@ impl Tree {
     fn rewrite_blob(&self, txn: &mut Txn, key: &[u8], old: BlobRef) -> Result<(), TreeError> {
         let mut piece = Vec::new();
         blob::read_range(&self.engine.cache, old, 0, PIECE_BYTES, &mut piece)?;
+        if piece.len() as u64 == old.len {
+            return self.put_locked(txn, key, &piece);
+        }
         self.put_as_blob(txn, key, &piece)?;
         let mut at = piece.len() as u64;
         while at < old.len {

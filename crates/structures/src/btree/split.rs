@@ -14,6 +14,8 @@
 //!     leaves behind: at the right end the cut is made where the new key goes.
 //! P5. Before a leaf is split, the ghosts and pads that nobody holds go; that may be room enough.
 //! P6. No rollback splits: there may be no space (W4 in `write.rs`).
+//! P7. Three records that are nearly half a page each may need three leaves. Then the node is cut as it is, and whoever needs
+//!     the room finds the right half full, or not, and asks again.
 
 use ledgerstone_buffer::ExclusivePage;
 use ledgerstone_lock::Mode;
@@ -243,7 +245,8 @@ impl Tree {
     }
 }
 
-/// Finds the cut nearest to the best one that leaves two nodes which fit (P4).
+/// Finds the cut nearest to the best one that leaves two nodes which fit: with what is needed if there is one (P4), else
+/// as the node is (P7).
 fn split_choose_cut(
     node: &Node<&[u8]>,
     low: &[u8],
@@ -269,12 +272,27 @@ fn split_choose_cut(
         // A child is small: the halves have room for it.
         Need::Child { .. } => {}
     }
-    let is_inner = node.level() > 0;
     let is_at_end = match need {
         Need::Child { key, .. } => node.search(key) == Err(entries.len()),
         _ => new_at == Some(entries.len()),
     };
     let best = if is_at_end && node.is_rightmost() { planned.len() - 1 } else { split_middle(&planned) };
+    split_nearest_cut(node, (low, high), &planned, best, new_at).or_else(|| {
+        // P7. The halves part where the new record goes, so that it has the better chance in either.
+        let best = new_at.unwrap_or_else(|| split_middle(entries)).clamp(1, entries.len().max(2) - 1);
+        split_nearest_cut(node, (low, high), entries, best, None)
+    })
+}
+
+/// The cut nearest to `best` that leaves two nodes which fit; the record at `new_at` is not there yet.
+fn split_nearest_cut(
+    node: &Node<&[u8]>,
+    (low, high): (&[u8], &[u8]),
+    planned: &[Entry<'_>],
+    best: usize,
+    new_at: Option<usize>,
+) -> Option<Cut> {
+    let is_inner = node.level() > 0;
     let cut_at = |at: usize| {
         let (left, right) = planned.split_at(at);
         let separator = if is_inner { right[0].key() } else { separator_between(&left[at - 1].key(), &right[0].key()) };

@@ -286,10 +286,10 @@ impl Tree {
         }
     }
 
-    /// The longest value that stays with its key in a page; longer ones lie outside.
+    /// The longest value that stays in the leaf with any key; beside the longest keys.
     #[must_use]
     pub fn short_value_bytes_max(&self) -> usize {
-        value_bytes_max(self.page_bytes)
+        value_bytes_max(self.page_bytes, key_bytes_max(self.page_bytes))
     }
 
     pub(crate) fn check_key(&self, key: &[u8]) -> Result<(), TreeError> {

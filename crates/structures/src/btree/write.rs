@@ -138,7 +138,7 @@ impl Tree {
         if new == old {
             return Ok(true);
         }
-        if new.len() <= value_bytes_max(self.page_bytes) {
+        if new.len() <= value_bytes_max(self.page_bytes, key.len()) {
             txn.claim(2 * RECORD_OVERHEAD_BYTES + key.len() + old.len() + new.len())?;
             if let Held::Optimistic(page) = spot
                 && let Ok(mut page) = page.try_upgrade()
@@ -199,7 +199,7 @@ impl Tree {
 
     /// Bytes of the log that a deletion takes for the old value (W8).
     pub(super) fn ghost_bytes(&self) -> usize {
-        if self.logs_whole { value_bytes_max(self.page_bytes) } else { 0 }
+        if self.logs_whole { value_bytes_max(self.page_bytes, 0) } else { 0 }
     }
 
     /// Makes a record of a latched leaf, whose key is locked exclusively, a ghost; gives its blob, which is nobody's now. None if
@@ -242,7 +242,7 @@ impl Tree {
     /// A key or value too large.
     pub fn check_sizes(&self, key: &[u8], value: &[u8]) -> Result<(), TreeError> {
         self.check_key(key)?;
-        let max = if self.to_free.is_some() { BLOB_BYTES_MAX } else { value_bytes_max(self.page_bytes) };
+        let max = if self.to_free.is_some() { BLOB_BYTES_MAX } else { value_bytes_max(self.page_bytes, key.len()) };
         if value.len() > max { Err(TreeError::ValueTooLarge { len: value.len(), max }) } else { Ok(()) }
     }
 
@@ -272,9 +272,14 @@ impl Tree {
         Ok(false)
     }
 
+    /// Sets the value of a key that is locked, as [`Tree::put`] would.
+    pub(super) fn put_locked(&self, txn: &mut Txn, key: &[u8], value: &[u8]) -> Result<(), TreeError> {
+        self.write(txn, key, value, Existing::Replace).map(drop)
+    }
+
     /// Writes a value of any size under a key that is locked.
     fn write(&self, txn: &mut Txn, key: &[u8], value: &[u8], existing: Existing) -> Result<Met, TreeError> {
-        if value.len() <= value_bytes_max(self.page_bytes) {
+        if value.len() <= value_bytes_max(self.page_bytes, key.len()) {
             let met = self.write_record(txn, key, value.len() as u16, value, existing)?;
             if let Met::Value(blob) = met {
                 self.defer_blob(txn, blob)?;
@@ -282,7 +287,10 @@ impl Tree {
             return Ok(met);
         }
         let Some(to_free) = self.to_free.clone() else {
-            return Err(TreeError::ValueTooLarge { len: value.len(), max: value_bytes_max(self.page_bytes) });
+            return Err(TreeError::ValueTooLarge {
+                len: value.len(),
+                max: value_bytes_max(self.page_bytes, key.len()),
+            });
         };
         self.lock_leaf_to_write(txn, key)?; // W1, where leaves are locked: before anything is looked at.
         if existing == Existing::Keep && self.get(txn, key, super::tree::Read::Unlocked)?.is_some() {
@@ -300,12 +308,15 @@ impl Tree {
         Ok(met)
     }
 
-    /// Writes a value as a blob, whatever its length, under a key that is locked.
+    /// Writes a value as a blob to which pages can be added, whatever its length, under a key that is locked.
     pub(super) fn put_as_blob(&self, txn: &mut Txn, key: &[u8], value: &[u8]) -> Result<(), TreeError> {
         let Some(to_free) = self.to_free.clone() else {
-            return Err(TreeError::ValueTooLarge { len: value.len(), max: value_bytes_max(self.page_bytes) });
+            return Err(TreeError::ValueTooLarge {
+                len: value.len(),
+                max: value_bytes_max(self.page_bytes, key.len()),
+            });
         };
-        let blob = blob::create(txn, &to_free, value)?; // W6
+        let blob = blob::create_with_index(txn, &to_free, value)?; // W6
         let met = self.write_record(txn, key, blob::REF_HEADER, &blob.encode(), Existing::Replace)?;
         to_free.settle_blob(txn, blob)?;
         if let Met::Value(old) = met {
@@ -330,7 +341,7 @@ impl Tree {
         value: &[u8],
         existing: Existing,
     ) -> Result<Met, TreeError> {
-        let claim = 2 * RECORD_OVERHEAD_BYTES + key.len() + value.len() + value_bytes_max(self.page_bytes);
+        let claim = 2 * RECORD_OVERHEAD_BYTES + key.len() + value.len() + value_bytes_max(self.page_bytes, 0);
         let mut descent = Descent::of_writer();
         let met = loop {
             txn.claim(claim)?;

@@ -222,15 +222,35 @@ impl ToFree {
         op: OpId,
         args_of: impl Fn(PageId) -> Vec<u8>,
     ) -> Result<PageId, TreeError> {
+        match self.create_run(txn, kind, 1, op, |root, _| args_of(root))? {
+            Some(root) => Ok(root),
+            None => Err(Tree::corrupt(self.tree.root, "pages found by a search for one", 1, 0)),
+        }
+    }
+
+    /// The same for `count` pages in a row, the first of which is the structure's; none if there are only fewer. The
+    /// arguments of each page's operation are made of the first page and the page's number in the row.
+    pub(crate) fn create_run(
+        &self,
+        txn: &mut Txn,
+        kind: Kind,
+        count: usize,
+        op: OpId,
+        args_of: impl Fn(PageId, usize) -> Vec<u8>,
+    ) -> Result<Option<PageId>, TreeError> {
         let tree = &self.tree;
+        let args_bytes: usize = (0..count).map(|no| args_of(PageId::MAX, no).len() + RECORD_OVERHEAD_BYTES).sum();
         txn.lock_table(tree.table, Mode::IX)?;
         let mut descent = Descent::default();
         loop {
-            txn.claim(8 * RECORD_OVERHEAD_BYTES)?;
+            txn.claim(8 * RECORD_OVERHEAD_BYTES + args_bytes)?;
             let mut run = match kind {
                 Kind::Tree | Kind::Own(_) => tree.space.latch_for_root()?,
-                Kind::Blob | Kind::Page => tree.space.latch_free(1)?,
+                Kind::Blob | Kind::Page => tree.space.latch_free_up_to(count as u32)?,
             };
+            if (run.count as usize) < count {
+                return Ok(None);
+            }
             let root = run.first;
             let key = Entry { kind, root }.key();
             let lock = KeyLock::Key(key_hash(&key));
@@ -266,17 +286,18 @@ impl ToFree {
                 }
             };
             self.notes.has_entries.store(true, Relaxed); // If the transaction aborts.
-            let (set, format) = (run.args_set(), args_of(root));
-            let mut page = tree.engine.cache.exclusive_new(root)?;
-            txn.group(
-                &mut [&mut run.map, &mut leaf, &mut page],
-                &[
-                    Part { page: 0, op: OP_SPACE_SET, args: &set },
-                    Part { page: 2, op, args: &format },
-                    Part { page: 1, op: entry_op, args: &entry },
-                ],
-            )?;
-            return Ok(root);
+            let set = run.args_set();
+            let args: Vec<Vec<u8>> = (0..count).map(|no| args_of(root, no)).collect();
+            let mut pages = (0..count as u64)
+                .map(|no| tree.engine.cache.exclusive_new(PageId(root.0 + no)))
+                .collect::<Result<Vec<_>, _>>()?;
+            let mut parts = vec![Part { page: 0, op: OP_SPACE_SET, args: &set }];
+            parts.extend(args.iter().enumerate().map(|(no, args)| Part { page: no + 2, op, args }));
+            parts.push(Part { page: 1, op: entry_op, args: &entry });
+            let mut latched = vec![&mut run.map, &mut leaf];
+            latched.extend(pages.iter_mut());
+            txn.group(&mut latched, &parts)?;
+            return Ok(Some(root));
         }
     }
 }
