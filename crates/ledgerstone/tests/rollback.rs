@@ -16,6 +16,7 @@ fn options() -> Options {
         .log_segment_bytes(1 << 20)
         .log_buffer_bytes(1 << 20)
         .lock_count_max(1 << 17)
+        .version_store_bytes(64 << 10)
         .checkpoint_log_bytes(1 << 30)
         .durability(Durability::Volatile)
 }
@@ -115,5 +116,45 @@ fn a_restart_reads_the_log_of_a_loser_once_to_undo_it() {
     let read_bytes = after.read_bytes - before.read_bytes;
     // Analysis and the workers of redo read it too, and the pages are read; by single records it would be 100 times the log.
     assert!(read_bytes < 20 * bytes, "{read_bytes} bytes read, {bytes} of log");
+    assert_untouched(&env);
+}
+
+#[test]
+fn a_snapshot_beside_a_large_open_transaction_reads_the_log_in_order() {
+    let disk = SimDisk::new();
+    let env = filled(&disk);
+    let txn = env.begin().unwrap();
+    let from = env.stat().unwrap().log_tail_lsn;
+    change(&txn, 60_000).unwrap();
+    let bytes = env.stat().unwrap().log_tail_lsn - from;
+    for is_forward in [true, false] {
+        let snapshot = env.snapshot().unwrap();
+        let before = disk.counters();
+        let range = snapshot.bytes("t").unwrap().range(..).unwrap();
+        let keys: Vec<_> = match is_forward {
+            true => range.map(|record| record.unwrap()).collect(),
+            false => range.rev().map(|record| record.unwrap()).collect(),
+        };
+        let read_bytes = disk.counters().read_bytes - before.read_bytes;
+        let mut expected: Vec<_> = (0..COUNT).map(|n| (key(n), key(n))).collect();
+        if !is_forward {
+            expected.reverse();
+        }
+        assert!(keys == expected, "forwards: {is_forward}");
+        assert!(read_bytes < 16 * bytes, "{read_bytes} bytes read, {bytes} of log, forwards: {is_forward}");
+        // What came after the gathering is taken back too.
+        let mut seen = 0;
+        for record in snapshot.bytes("t").unwrap().range(..).unwrap() {
+            let (k, v) = record.unwrap();
+            assert_eq!((&k, &v), (&key(seen), &key(seen)));
+            if seen % 500 == 0 {
+                txn.bytes("t").unwrap().put(&key(COUNT - 1 - seen / 3), &key(seen + 7)).unwrap();
+                txn.bytes("t").unwrap().delete(&key(seen + 3)).unwrap();
+            }
+            seen += 1;
+        }
+        assert_eq!(seen, COUNT);
+    }
+    txn.abort().unwrap();
     assert_untouched(&env);
 }

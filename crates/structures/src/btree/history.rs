@@ -11,18 +11,20 @@
 //! H4. An image in memory of a writer that committed before that oldest record is older, and is what the snapshot sees.
 //! H5. Of a group that made a leaf, the others' history is read only if one of the wanted keys came with it: otherwise a table filled in
 //!     order would be read from its beginning for each leaf.
+//! H6. A scan gathers the older changes of many leaves at once (`gathered.rs`).
 //!
 //! Nothing here may be called under a latch: the log may have to be read from the device.
 
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
-use ledgerstone_log::{Log, Record, RecordKind};
+use ledgerstone_log::{Log, Record, RecordKind, RecordView};
 use ledgerstone_page::{Corrupt, Lsn, OpId, PageId};
 use ledgerstone_txn::{Image, TxnError, Unseen};
 
 use super::args::{FormatArgs, PatchArgs, Place, ReplaceArgs, TakeArgs};
 use super::edit::Entry;
-use super::node::{GHOST, PADDED};
+use super::gathered::Gathered;
+use super::node::{GHOST, Node, PADDED};
 use super::ops::{
     OP_NODE_CUT_LOW, OP_NODE_DELETE, OP_NODE_FENCE, OP_NODE_FORMAT, OP_NODE_FREE, OP_NODE_INSERT, OP_NODE_PATCH,
     OP_NODE_REPLACE, OP_NODE_REVIVE, OP_NODE_TAKE,
@@ -42,6 +44,8 @@ pub(super) struct CopiedPage {
 pub(super) struct History<'u> {
     unseen: &'u Unseen,
     changes: BTreeMap<Vec<u8>, Vec<Record>>,
+    /// Records of the log that were read for it.
+    read_count: u64,
 }
 
 impl<'u> History<'u> {
@@ -56,8 +60,47 @@ impl<'u> History<'u> {
         unseen: &'u Unseen,
         is_wanted: &dyn Fn(&[u8]) -> bool,
     ) -> Result<History<'u>, TreeError> {
-        let low = unseen.first_lsn();
-        let mut changes: BTreeMap<Vec<u8>, Vec<Record>> = BTreeMap::new();
+        History::read_from(unseen.first_lsn(), log, root, leaf, unseen, is_wanted)
+    }
+
+    /// The same of a leaf's copy whose older changes have been gathered.
+    ///
+    /// # Errors
+    /// As [`History::read`].
+    pub(super) fn read_with(
+        gathered: &Gathered,
+        log: &Log,
+        root: PageId,
+        (leaf, node): (CopiedPage, &Node<&[u8]>),
+        unseen: &'u Unseen,
+        is_wanted: &dyn Fn(&[u8]) -> bool,
+    ) -> Result<History<'u>, TreeError> {
+        let mut history = History::read_from(gathered.high(), log, root, leaf, unseen, is_wanted)?;
+        gathered.changes_of(node, leaf.lsn, &mut |record| history.add(record.to_record()));
+        Ok(history)
+    }
+
+    /// Records of the log that were looked up one by one.
+    pub(super) fn read_count(&self) -> u64 {
+        self.read_count
+    }
+
+    fn add(&mut self, record: Record) {
+        if let Some(place) = place_of(record.view()) {
+            let key = place.key.to_vec();
+            self.changes.entry(key).or_default().push(record);
+        }
+    }
+
+    fn read_from(
+        low: Lsn,
+        log: &Log,
+        root: PageId,
+        leaf: CopiedPage,
+        unseen: &'u Unseen,
+        is_wanted: &dyn Fn(&[u8]) -> bool,
+    ) -> Result<History<'u>, TreeError> {
+        let mut history = History { unseen, changes: BTreeMap::new(), read_count: 0 };
         // The newest first; each place once.
         let (mut ahead, mut seen) = (BinaryHeap::new(), BTreeSet::new());
         ahead.push((leaf.lsn, leaf.id));
@@ -65,6 +108,7 @@ impl<'u> History<'u> {
             if lsn < low || !seen.insert((lsn, page)) {
                 continue;
             }
+            history.read_count += 1;
             let record = log.read(lsn).map_err(TxnError::from)?;
             if record.kind() == RecordKind::Group {
                 follow_group(&record, page, is_wanted, &mut |lsn, page| ahead.push((lsn, page)))?;
@@ -74,14 +118,11 @@ impl<'u> History<'u> {
                 return Err(Corrupt::new("page of a log record", 0, page.0, record.page().0).on(page).into());
             }
             ahead.push((record.prev_page_lsn(), page));
-            if let Some(place) = place_of(&record)
-                && place.root == root
-                && is_wanted(place.key)
-            {
-                changes.entry(place.key.to_vec()).or_default().push(record);
+            if place_of(record.view()).is_some_and(|place| place.root == root && is_wanted(place.key)) {
+                history.add(record);
             }
         }
-        Ok(History { unseen, changes })
+        Ok(history)
     }
 
     /// What a snapshot sees of a record, if it is not what the page, or the image in memory, says. `on_page` is what the page
@@ -121,7 +162,8 @@ fn is_of_record(op: OpId) -> bool {
     [OP_NODE_INSERT, OP_NODE_DELETE, OP_NODE_REVIVE, OP_NODE_PATCH, OP_NODE_REPLACE].contains(&op)
 }
 
-fn place_of(record: &Record) -> Option<Place<'_>> {
+/// Where a record of a tree was changed; `None` if this is of something else.
+pub(super) fn place_of(record: RecordView<'_>) -> Option<Place<'_>> {
     if is_of_record(record.op()) { Place::of(record.args()) } else { None }
 }
 

@@ -13,7 +13,7 @@
 //! | `ghost.rs`, `merge.rs` | ghosts are purged; empty and sparse pages leave |
 //! | `pack.rs`, `relocate.rs` | neighbours become full ones; pages move to lower places |
 //! | `page_locks.rs` | leaves locked instead of keys |
-//! | `snapshot.rs` | records as they were |
+//! | `snapshot.rs`, `history.rs`, `gathered.rs` | records as they were: by images, by the log |
 //! | `bulk.rs`, `range_delete.rs` | many records at once: full leaves, emptied leaves |
 //! | `long_value.rs` | parts of large values |
 //! | `change.rs` | what a log record says about a record, for readers of the log |
@@ -30,6 +30,7 @@ pub mod bytes;
 mod change;
 mod check;
 pub mod edit;
+mod gathered;
 mod ghost;
 mod history;
 mod long_value;

@@ -524,7 +524,7 @@ impl Scan {
     #[inline]
     fn take_back(&mut self) -> Result<(), TreeError> {
         let Some(at) = self.at else { return Ok(()) };
-        self.images.take_back(&self.tree, &self.page)?;
+        self.images.take_back(&self.tree, &self.page, self.direction)?;
         Ok(self.tree.engine.versions.check(at)?)
     }
 

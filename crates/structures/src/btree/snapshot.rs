@@ -14,7 +14,9 @@
 use ledgerstone_page::{Lsn, header};
 use ledgerstone_txn::{At, Image, Look, Txn, Unseen};
 
+use super::Direction;
 use super::bytes::clamped;
+use super::gathered::Gathered;
 use super::history::{CopiedPage, History};
 use super::node::{BLOB, GHOST, Node, PADDED};
 use super::search::Descent;
@@ -23,17 +25,24 @@ use crate::TreeError;
 use crate::blob::{self, BlobRef};
 
 /// Records of a copied leaf that are not what the snapshot sees, and what it sees instead.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Images {
     /// By rising slot.
     list: Vec<(usize, Image)>,
     /// S6, to be done: of which copy, and whose changes.
     copied: Option<CopiedPage>,
     unseen: Unseen,
+    /// Older changes of the leaves to come, once they are many.
+    gathered: Option<Gathered>,
+    /// Records of the log that were looked up one by one since then.
+    looked_up_count: u64,
     /// Memory to be used again.
     spare: Vec<Image>,
     key: Vec<u8>,
 }
+
+/// What a record of the log costs that is looked up alone.
+const LOOK_UP_BYTES: u64 = 8192;
 
 /// What the resolving of a leaf came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,18 +113,39 @@ impl Images {
 
     /// Takes back what is to be taken back by the log (S6). Nothing is latched. May read from the device.
     #[inline]
-    pub(super) fn take_back(&mut self, tree: &Tree, leaf: &[u8]) -> Result<(), TreeError> {
+    pub(super) fn take_back(&mut self, tree: &Tree, leaf: &[u8], direction: Direction) -> Result<(), TreeError> {
         match self.copied.take() {
             None => Ok(()),
-            Some(copied) => self.take_back_all(tree, copied, leaf),
+            Some(copied) => self.take_back_all(tree, copied, leaf, direction),
         }
     }
 
     #[cold]
-    fn take_back_all(&mut self, tree: &Tree, copied: CopiedPage, leaf: &[u8]) -> Result<(), TreeError> {
+    fn take_back_all(
+        &mut self,
+        tree: &Tree,
+        copied: CopiedPage,
+        leaf: &[u8],
+        direction: Direction,
+    ) -> Result<(), TreeError> {
         let node = Node::new(leaf);
         let is_wanted = |key: &[u8]| !node.is_before(key) && !node.is_beyond(key);
-        let history = History::read(&tree.engine.log, tree.root, copied, &self.unseen, &is_wanted)?;
+        let (log, low) = (&tree.engine.log, self.unseen.first_lsn());
+        let span_bytes = log.durable_lsn().0.saturating_sub(low.0);
+        let is_due = self.looked_up_count * LOOK_UP_BYTES > span_bytes;
+        // Where the gathered ends, the next pass begins at once.
+        let is_left = self.gathered.as_ref().is_some_and(|gathered| !gathered.covers(&node, low));
+        if (is_due || is_left) && span_bytes > 0 {
+            self.gathered = Some(Gathered::read(log, tree.root, low, &node, direction)?);
+            self.looked_up_count = 0;
+        }
+        let history = match &self.gathered {
+            Some(gathered) if gathered.covers(&node, low) => {
+                History::read_with(gathered, log, tree.root, (copied, &node), &self.unseen, &is_wanted)?
+            }
+            _ => History::read(log, tree.root, copied, &self.unseen, &is_wanted)?,
+        };
+        self.looked_up_count += history.read_count();
         for slot in 0..node.count() {
             let at = self.list.binary_search_by_key(&slot, |(slot, _)| *slot);
             let image = at.ok().map(|at| &self.list[at].1);
