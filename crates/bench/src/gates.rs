@@ -86,6 +86,7 @@ pub fn run(args: &GatesArgs, say: &mut dyn FnMut(&str)) -> anyhow::Result<GatesR
     all.tpcb();
     all.reads();
     all.snapshots();
+    all.crowds();
     all.memory();
     all.recovery();
     let All { gates, failures, also, .. } = all;
@@ -290,6 +291,32 @@ impl All<'_> {
             let made_of = format!("{} / {} {unit}, medians", rate(beside), rate(alone));
             let name = format!("{who}, {commits}, of their speed beside a busy thread");
             self.gate(&name, &command, figure(&report, ratio), true, 80.0, "%", made_of);
+        }
+    }
+
+    /// Many threads with short transactions, against a few.
+    fn crowds(&mut self) {
+        for durability in ["sync", "pipelined", "async", "volatile"] {
+            let line = format!("--durability {durability} --threads 4,8,50,200,500");
+            self.crowd(&line, &format!("short {durability} transactions"), 4, &[8, 50, 200, 500], 100.0);
+        }
+        for (hot, what) in [(1, "transactions on one record"), (2, "transactions on two records in either order")] {
+            let line = format!("--durability volatile --hot {hot} --threads 8,32,200");
+            self.crowd(&line, what, 8, &[200], 100.0 / 3.0);
+        }
+    }
+
+    /// The rate of many threads, in percent of the rate of a few.
+    fn crowd(&mut self, line: &str, what: &str, few: u64, many: &[u64], target: f64) {
+        let line = format!("crowd {line} --seconds {}", self.args.seconds);
+        let Some((command, report)) = self.measure(&line) else { return };
+        let rate = |count: u64| figure(&report, &format!("transactions, {count} threads"));
+        for &count in many {
+            let switches = figure(&report, &format!("  context switches each, {count} threads"));
+            let rates = format!("{} / {}", number(rate(count).round()), number(rate(few).round()));
+            let made_of = format!("{rates} transactions/s, {} context switches each", number(switches));
+            let name = format!("{what}, {count} threads, of the rate of {few}");
+            self.gate(&name, &command, rate(count) / rate(few) * 100.0, true, target, "%", made_of);
         }
     }
 

@@ -8,6 +8,7 @@
 //! knows the library's public interface only.
 #![forbid(unsafe_code)]
 
+pub mod crowd;
 pub mod device;
 pub mod gates;
 mod latency;

@@ -503,6 +503,8 @@ pub enum Bench {
     Scan(bench::scan::ScanArgs),
     /// Snapshot readers beside writers, and what each costs the other.
     Snapshots(bench::snapshots::SnapshotsArgs),
+    /// Many threads with short transactions, against a few: records of their own, or the same hot ones.
+    Crowd(bench::crowd::CrowdArgs),
     /// TPC-B with sync under a settings file, beside the built-in defaults.
     Settings(bench::settings::SettingsArgs),
     /// The device alone: durable overwrites, random reads.

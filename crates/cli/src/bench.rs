@@ -27,6 +27,7 @@ pub(crate) fn run(args: &BenchArgs, output: &Output) -> anyhow::Result<Outcome> 
         }
         Bench::Points(args) => print(output, &bench::points::run(args, &mut show)?)?,
         Bench::Scan(args) => print(output, &bench::scan::run(args, &mut show)?)?,
+        Bench::Crowd(args) => print(output, &bench::crowd::run(args, &mut show)?)?,
         Bench::Snapshots(args) => print(output, &bench::snapshots::run(args, &mut show)?)?,
         Bench::Settings(args) => {
             let report = bench::settings::run(args, &mut show)?;

@@ -9,8 +9,9 @@
 //! C2. An ordinary claim and a reservation for undo keep `committed` within the segments that are ready, less a margin;
 //!     a claim for undo only needs `claim_head` there. So what is reserved is there when a rollback asks for it, and the
 //!     margin is left for the checkpoint that frees space.
-//! C3. Claimers who find no room stand in line, so that a large claim is not starved by small ones; claims for undo do
-//!     not stand in line, since those in line may wait for what a rollback gives back.
+//! C3. Claimers that find no room stand in line (`line.rs`). A claim that comes later passes them only where there is room
+//!     for all in line as well. So a large claim is not starved by small ones, and nobody waits for a line that is only
+//!     about to wake up. Claims for undo do not stand in line, since those in line may wait for what a rollback gives back.
 //! C4. Who holds a claim must not wait for anybody who may be waiting for one: claims are given back before a lock wait.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
@@ -21,6 +22,7 @@ use ledgerstone_region::sync;
 use crate::error::LogError;
 use crate::gate;
 use crate::group_commit::FlushState;
+use crate::line::{Line, Look};
 use crate::log::Log;
 use crate::record::{Encoded, NewRecord};
 use crate::ring;
@@ -66,11 +68,11 @@ impl Log {
     #[inline]
     pub fn claim(&self, bytes: usize) -> Result<Claim, LogError> {
         let bytes = self.claim_check(bytes)?;
-        // Nobody in line (C3).
-        if self.state.space_sleepers.load(Relaxed) == 0 && self.try_claim(bytes, Purpose::Ordinary).is_ok() {
+        let in_line = self.state.line_wanted.load(Relaxed); // C3
+        if self.try_claim(bytes, in_line, Purpose::Ordinary).is_ok() {
             return Ok(Claim { left: bytes });
         }
-        self.claim_slow(bytes, Purpose::Ordinary)
+        self.claim_in_line(bytes)
     }
 
     /// As [`Log::claim`] for a rollback, or for a checkpoint: is refused only if even the space reserved for rollbacks
@@ -80,10 +82,10 @@ impl Log {
     /// As [`Log::claim`].
     pub fn claim_undo(&self, bytes: usize) -> Result<Claim, LogError> {
         let bytes = self.claim_check(bytes)?;
-        if self.try_claim(bytes, Purpose::Undo).is_ok() {
+        if self.try_claim(bytes, 0, Purpose::Undo).is_ok() {
             return Ok(Claim { left: bytes });
         }
-        self.claim_slow(bytes, Purpose::Undo)
+        self.claim_beside_line(bytes)
     }
 
     /// Gives back what is left of a claim.
@@ -95,8 +97,8 @@ impl Log {
             debug_assert!(committed >= claim.left && head >= claim.left, "{} given back of {head}", claim.left);
         }
         // After the above in the one order: either we see the sleeper, or it saw what we gave back.
-        if self.state.space_sleepers.load(SeqCst) != 0 {
-            self.signal_space();
+        if self.state.head_wants.load(SeqCst) != 0 || self.state.undo_sleepers.load(SeqCst) != 0 {
+            self.signal_given_back();
         }
     }
 
@@ -107,7 +109,7 @@ impl Log {
     /// [`LogError::NoSpace`] (nothing has changed), [`LogError::Failed`].
     pub fn reserve_undo(&self, bytes: u64) -> Result<(), LogError> {
         self.check_failed()?;
-        while !self.try_commit(bytes) {
+        while !self.try_commit(bytes, 0) {
             self.prepare_for(bytes, Purpose::Ordinary)?;
         }
         Ok(())
@@ -147,17 +149,18 @@ impl Log {
         Ok(bytes)
     }
 
+    /// Claims, if `beside` bytes are free as well.
     #[inline]
-    fn try_claim(&self, bytes: u64, purpose: Purpose) -> Result<(), Refused> {
+    fn try_claim(&self, bytes: u64, beside: u64, purpose: Purpose) -> Result<(), Refused> {
         let state = &*self.state;
-        if purpose == Purpose::Ordinary && !self.try_commit(bytes) {
+        if purpose == Purpose::Ordinary && !self.try_commit(bytes, beside) {
             return Err(Refused::Segments);
         }
         // Acquire: the buffer up to the limit is zero (B1).
         let limit = state.zeroed_limit.load(Acquire);
         let mut head = state.claim_head.load(Relaxed);
         let refused = loop {
-            if head + bytes > limit {
+            if head + bytes + beside > limit {
                 break Refused::Buffer;
             }
             if purpose == Purpose::Undo && head + bytes > state.prepared_end.load(Acquire) {
@@ -193,14 +196,14 @@ impl Log {
         }
     }
 
-    /// Takes room in the segments that are ready (C2).
+    /// Takes room in the segments that are ready (C2), if `beside` bytes are free there as well.
     #[inline]
-    fn try_commit(&self, bytes: u64) -> bool {
+    fn try_commit(&self, bytes: u64, beside: u64) -> bool {
         let state = &*self.state;
         let limit = state.prepared_end.load(Acquire) - self.margin_bytes();
         let mut committed = state.committed.load(Relaxed);
         loop {
-            if committed + bytes > limit {
+            if committed + bytes + beside > limit {
                 return false;
             }
             match state.committed.compare_exchange_weak(committed, committed + bytes, SeqCst, Relaxed) {
@@ -221,53 +224,88 @@ impl Log {
         (self.segments.segment_bytes() / 8).min(64 << 10)
     }
 
+    /// Stands in line for an ordinary claim.
     #[cold]
-    fn claim_slow(&self, bytes: u64, purpose: Purpose) -> Result<Claim, LogError> {
-        let state = &*self.state;
-        state.space_sleepers.fetch_add(1, SeqCst);
-        let turn = (purpose == Purpose::Ordinary).then(|| state.turn_next.fetch_add(1, SeqCst));
-        let result = self.claim_in_line(bytes, purpose, turn);
-        if turn.is_some() {
-            state.turn.fetch_add(1, SeqCst);
-        }
-        state.space_sleepers.fetch_sub(1, SeqCst);
-        self.signal_space();
+    fn claim_in_line(&self, bytes: u64) -> Result<Claim, LogError> {
+        self.state.claim_wait_count.fetch_add(1, Relaxed);
+        let line = self.line();
+        let ticket = line.join(bytes);
+        line.await_turn(ticket, || self.is_failed());
+        let result = loop {
+            match self.try_claim_slow(bytes, Purpose::Ordinary) {
+                Ok(true) => break Ok(Claim { left: bytes }),
+                Ok(false) => line.sleep_as_head(ticket, bytes, || self.look_for_room(bytes)),
+                Err(error) => break Err(error),
+            }
+        };
+        line.leave(bytes);
         result
     }
 
-    fn claim_in_line(&self, bytes: u64, purpose: Purpose, turn: Option<u32>) -> Result<Claim, LogError> {
+    /// Waits for a claim for undo, which passes the line.
+    #[cold]
+    fn claim_beside_line(&self, bytes: u64) -> Result<Claim, LogError> {
         let state = &*self.state;
-        let mut has_waited = false;
-        loop {
-            let seen = state.space_word.load(SeqCst);
-            let mut timeout_ns = None;
-            // Nobody's turn comes any more once the log has failed, but nobody needs it then.
-            self.check_failed()?;
-            if turn.is_none_or(|turn| state.turn.load(SeqCst) == turn) {
-                match self.try_claim(bytes, purpose) {
-                    Ok(()) => return Ok(Claim { left: bytes }),
-                    Err(Refused::Segments) => {
-                        self.prepare_for(bytes, purpose)?;
-                        continue;
+        state.claim_wait_count.fetch_add(1, Relaxed);
+        state.undo_sleepers.fetch_add(1, SeqCst);
+        let result = loop {
+            let seen = state.undo_word.load(SeqCst);
+            match self.try_claim_slow(bytes, Purpose::Undo) {
+                Ok(true) => break Ok(Claim { left: bytes }),
+                Ok(false) => {
+                    if let Look::Sleep(timeout_ns) = self.look_for_room(bytes) {
+                        sync::futex_wait(&state.undo_word, seen, timeout_ns);
                     }
-                    Err(Refused::Buffer) => {
-                        if self.flush_for_space()? {
-                            continue;
-                        }
-                        // All is durable or a flush is under way, whose end will signal. Or a record is reserved and not
-                        // published, which nobody signals.
-                        let is_idle = !FlushState(state.flush.load(SeqCst)).is_leading();
-                        if is_idle && state.tail.load(SeqCst) > state.durable.load(SeqCst) {
-                            timeout_ns = Some(HOLE_LOOK_NS);
-                        }
+                }
+                Err(error) => break Err(error),
+            }
+        };
+        state.undo_sleepers.fetch_sub(1, SeqCst);
+        result
+    }
+
+    /// Claims, and makes the room for it where it can: segments, and a flush. `false`: only others can make room now.
+    fn try_claim_slow(&self, bytes: u64, purpose: Purpose) -> Result<bool, LogError> {
+        loop {
+            self.check_failed()?;
+            match self.try_claim(bytes, 0, purpose) {
+                Ok(()) => return Ok(true),
+                Err(Refused::Segments) => self.prepare_for(bytes, purpose)?,
+                Err(Refused::Buffer) => {
+                    if !self.flush_for_space()? {
+                        return Ok(false);
                     }
                 }
             }
-            if !has_waited {
-                state.claim_wait_count.fetch_add(1, Relaxed);
-                has_waited = true;
-            }
-            sync::futex_wait(&state.space_word, seen, timeout_ns);
+        }
+    }
+
+    /// Whether somebody who wants `bytes` of the buffer may sleep now. The end of a flush signals, and so does who gives
+    /// something back, after its records were published. A record that is reserved and not published signals nothing: it is
+    /// looked at again.
+    fn look_for_room(&self, bytes: u64) -> Look {
+        if self.has_room(bytes) || self.has_to_flush() || self.is_failed() {
+            return Look::Again;
+        }
+        let state = &*self.state;
+        let is_idle = !FlushState(state.flush.load(SeqCst)).is_leading();
+        let has_hole = is_idle && state.tail.load(SeqCst) > state.durable.load(SeqCst);
+        Look::Sleep(has_hole.then_some(HOLE_LOOK_NS))
+    }
+
+    /// Whether the buffer has room for `bytes`.
+    fn has_room(&self, bytes: u64) -> bool {
+        self.state.claim_head.load(SeqCst) + bytes <= self.state.zeroed_limit.load(SeqCst)
+    }
+
+    fn line(&self) -> Line<'_> {
+        let state = &*self.state;
+        Line {
+            next: &state.line_next,
+            turn: &state.line_turn,
+            wanted: &state.line_wanted,
+            head_wants: &state.head_wants,
+            beds: &state.line_beds,
         }
     }
 
@@ -315,11 +353,29 @@ impl Log {
         }
     }
 
-    /// Wakes those in line: something was flushed, given back or prepared, or it is somebody else's turn.
-    pub(crate) fn signal_space(&self) {
-        if self.state.space_sleepers.load(SeqCst) > 0 {
-            self.state.space_word.fetch_add(1, SeqCst);
-            sync::futex_wake(&self.state.space_word, u32::MAX);
+    /// After a flush: wakes the head of the line, which leads the next flush if it has no room yet, and rollbacks.
+    pub(crate) fn signal_flushed(&self) {
+        self.line().wake_head(|_| true);
+        self.wake_undo_sleepers();
+    }
+
+    /// After a claim was given back. The head of the line sleeps on unless it can do something now.
+    #[cold]
+    fn signal_given_back(&self) {
+        self.line().wake_head(|bytes| self.has_room(bytes) || self.has_to_flush());
+        self.wake_undo_sleepers();
+    }
+
+    /// After a failure.
+    pub(crate) fn wake_claimers(&self) {
+        self.line().wake_all();
+        self.wake_undo_sleepers();
+    }
+
+    fn wake_undo_sleepers(&self) {
+        if self.state.undo_sleepers.load(SeqCst) > 0 {
+            self.state.undo_word.fetch_add(1, SeqCst);
+            sync::futex_wake(&self.state.undo_word, u32::MAX);
         }
     }
 }

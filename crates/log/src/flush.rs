@@ -73,13 +73,20 @@ impl Log {
 
     /// Leads a flush if there is something to flush and nobody does. For claimers who need room.
     pub(crate) fn flush_for_space(&self) -> Result<bool, LogError> {
-        let state = &*self.state;
-        let seen = FlushState(state.flush.load(SeqCst));
-        let durable = state.durable.load(SeqCst);
-        if seen.is_leading() || state.tail.load(SeqCst) == durable || ring::first_word(&self.ring, durable) == 0 {
+        let seen = FlushState(self.state.flush.load(SeqCst));
+        if seen.is_leading() || !self.has_to_flush() {
             return Ok(false);
         }
         self.try_lead(seen, None).unwrap_or(Ok(())).map(|()| true)
+    }
+
+    /// Whether there is something to flush and nobody does.
+    pub(crate) fn has_to_flush(&self) -> bool {
+        let state = &*self.state;
+        let durable = state.durable.load(SeqCst);
+        !FlushState(state.flush.load(SeqCst)).is_leading()
+            && state.tail.load(SeqCst) != durable
+            && ring::first_word(&self.ring, durable) != 0
     }
 
     /// Leads the flush after `seen`, unless somebody else was quicker. `must`: the record that the leader waits for.
@@ -92,7 +99,7 @@ impl Log {
         state.grouped_count.fetch_add(group, Relaxed);
         state.group_count_max.fetch_max(group, Relaxed);
         state.active_count.store(group + u64::from(ended.next_count), Relaxed);
-        self.signal_space();
+        self.signal_flushed();
         self.wake_wakers();
         Some(result)
     }
@@ -221,7 +228,7 @@ impl Log {
     /// After a failure.
     pub(crate) fn wake_everybody(&self) {
         self.meeting().wake_all();
-        self.signal_space();
+        self.wake_claimers();
         self.wake_flusher();
         self.wake_wakers();
     }

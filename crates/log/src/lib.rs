@@ -9,7 +9,8 @@
 //!   └ space in the buffer and in segments, before any latch        └ walk the published records, write their blocks
 //! ```
 //! - [`record`] and [`seal`] say what a record's bytes are; [`control`] what the control file's are.
-//! - `ring` and `append` put records into the buffer; `flush`, `meeting` and [`group_commit`] bring them to the device.
+//! - `ring` and `append` put records into the buffer; `flush`, `meeting` and [`group_commit`] bring them to the device,
+//!   `line` is where those stand who wait for room.
 //! - `segment` makes and recycles files, `read` and [`scan`] read them; `reader` is a cursor that goes both ways and
 //!   waits, `pins` keep what it has yet to read, and `probe` finds a beginning anywhere.
 //!
@@ -45,6 +46,7 @@ mod flusher;
 #[cfg(not(loom))]
 mod gate;
 pub mod group_commit;
+mod line;
 #[cfg(not(loom))]
 mod log;
 #[cfg(all(loom, test))]

@@ -260,10 +260,6 @@ impl Log {
             start += bytes;
             count += 1;
         }
-        drop(_inside);
-        if count > 0 {
-            self.signal_space();
-        }
         Ok(count)
     }
 

@@ -2,11 +2,12 @@
 
 use ledgerstone_page::{Lsn, OpId, Xid};
 use ledgerstone_region::atomic::Ordering::SeqCst;
-use ledgerstone_region::atomic::{AtomicU32, AtomicU64};
+use ledgerstone_region::atomic::{AtomicU32, AtomicU64, fence};
 use loom::sync::Arc;
 use loom::thread;
 
 use crate::group_commit::FlushState;
+use crate::line::{Line, Look};
 use crate::meeting::Meeting;
 use crate::record::{Encoded, NewRecord, RecordKind, decode_sealed};
 use crate::ring;
@@ -132,4 +133,107 @@ fn three_committers_never_sleep_for_ever() {
 #[test]
 fn three_committers_of_two_rounds_never_sleep_for_ever() {
     nobody_sleeps_for_ever(&[2, 1, 1], 1);
+}
+
+/// Room that is claimed from one end and freed at the other, with the line before it.
+struct Room {
+    claimed: AtomicU64,
+    limit: AtomicU64,
+    next: AtomicU32,
+    turn: AtomicU32,
+    wanted: AtomicU64,
+    head_wants: AtomicU64,
+    beds: [AtomicU32; 2],
+}
+
+impl Room {
+    fn new(limit: u64) -> Room {
+        let [next, turn] = [AtomicU32::new(0), AtomicU32::new(0)];
+        let [claimed, wanted, head_wants] = [AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0)];
+        Room { claimed, limit: AtomicU64::new(limit), next, turn, wanted, head_wants, beds: Default::default() }
+    }
+
+    fn line(&self) -> Line<'_> {
+        Line {
+            next: &self.next,
+            turn: &self.turn,
+            wanted: &self.wanted,
+            head_wants: &self.head_wants,
+            beds: &self.beds,
+        }
+    }
+
+    fn try_claim(&self, bytes: u64, beside: u64) -> bool {
+        let mut claimed = self.claimed.load(SeqCst);
+        while claimed + bytes + beside <= self.limit.load(SeqCst) {
+            match self.claimed.compare_exchange(claimed, claimed + bytes, SeqCst, SeqCst) {
+                Ok(_) => return true,
+                Err(now) => claimed = now,
+            }
+        }
+        false
+    }
+
+    fn has_room(&self, bytes: u64) -> bool {
+        self.claimed.load(SeqCst) + bytes <= self.limit.load(SeqCst)
+    }
+
+    /// As the log claims: past the line if there is room for all in it, too.
+    fn claim(&self, bytes: u64) {
+        if self.try_claim(bytes, self.wanted.load(SeqCst)) {
+            return;
+        }
+        let line = self.line();
+        let ticket = line.join(bytes);
+        line.await_turn(ticket, || false);
+        while !self.try_claim(bytes, 0) {
+            let look = || if self.has_room(bytes) { Look::Again } else { Look::Sleep(None) };
+            line.sleep_as_head(ticket, bytes, look);
+        }
+        line.leave(bytes);
+    }
+
+    fn free(&self, bytes: u64) {
+        self.limit.fetch_add(bytes, SeqCst);
+        fence(SeqCst);
+        self.line().wake_head(|wants| self.has_room(wants));
+    }
+}
+
+/// `claims` in threads of their own while the room comes in pieces: all are served, and nobody sleeps for ever.
+fn all_in_line_are_served(claims: &'static [u64], pieces: &'static [u64], preemptions: usize) {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(preemptions);
+    model.check(move || {
+        let room = Arc::new(Room::new(0));
+        let threads: Vec<_> = claims
+            .iter()
+            .map(|bytes| {
+                let room = Arc::clone(&room);
+                thread::spawn(move || room.claim(*bytes))
+            })
+            .collect();
+        pieces.iter().for_each(|bytes| room.free(*bytes));
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        let all = claims.iter().sum::<u64>();
+        assert_eq!((room.claimed.load(SeqCst), room.wanted.load(SeqCst)), (all, 0));
+        assert_eq!(room.next.load(SeqCst), room.turn.load(SeqCst));
+    });
+}
+
+#[test]
+fn two_claimers_of_room_that_comes_at_once_are_served() {
+    all_in_line_are_served(&[1, 1], &[2], 3);
+}
+
+#[test]
+fn a_large_claimer_beside_a_small_one_is_served() {
+    all_in_line_are_served(&[2, 1], &[1, 2], 3);
+}
+
+#[test]
+fn three_claimers_are_served_as_room_comes() {
+    all_in_line_are_served(&[1, 1, 1], &[1, 2], 2);
 }

@@ -45,16 +45,20 @@ shared! {
         pub flush_ns: AtomicU64,
         pub pad_flush: [AtomicU64; 3],
 
-        /// Claimers in line for space, and whose turn it is (both count up).
-        pub turn_next: AtomicU32,
-        pub turn: AtomicU32,
-        /// Raised when there may be space or a turn; how many sleep on it.
-        pub space_word: AtomicU32,
-        pub space_sleepers: AtomicU32,
+        /// The line for room in the buffer, see `line.rs`: what all in it want, and what its head sleeps for. Read by every
+        /// claim; written only while somebody waits.
+        pub line_wanted: AtomicU64,
+        pub head_wants: AtomicU64,
+        /// Rollbacks that wait for room, and the word they sleep on.
+        pub undo_sleepers: AtomicU32,
+        pub undo_word: AtomicU32,
+        /// The next ticket of the line, and whose turn it is.
+        pub line_next: AtomicU32,
+        pub line_turn: AtomicU32,
         /// The gate of those who make, rename or remove segments.
         pub segments_gate: AtomicU32,
         pub pad_space: AtomicU32,
-        pub pad_space_line: [AtomicU64; 5],
+        pub pad_space_line: [AtomicU64; 3],
 
         /// Wanted durable at once: records that begin below.
         pub wanted_now: AtomicU64,
@@ -81,5 +85,8 @@ shared! {
         /// Claims that had to wait.
         pub claim_wait_count: AtomicU64,
         pub pad_statistics: AtomicU64,
-    } size 448
+
+        /// What those in line sleep on.
+        pub line_beds: [AtomicU32; 256],
+    } size 1472
 }

@@ -1,0 +1,81 @@
+//! Many threads that want room in a small buffer at once, under the seeded scheduler: few of them ever wait, and a large
+//! claim comes to its turn beside small ones.
+#![cfg(not(loom))]
+
+mod kit;
+
+use std::sync::{Arc, Mutex};
+
+use kit::*;
+use ledgerstone_disk::{Disk, SimDisk};
+use ledgerstone_log::{Log, LogConfig};
+use ledgerstone_region::sync::{self, Scheduler};
+
+const BUFFER_BYTES: u64 = 64 << 10;
+
+fn log_of() -> Arc<Log> {
+    let disk: Arc<dyn Disk> = Arc::new(SimDisk::new());
+    let log = Log::open(LogConfig { buffer_bytes: BUFFER_BYTES, segment_bytes: 1 << 20, ..config(disk) }).unwrap();
+    log.start_flusher();
+    log
+}
+
+/// Threads that append one short record after the other and wait for nothing. Returns how many of their claims waited,
+/// in percent.
+fn waits_of_a_crowd(seed: u64, thread_count: u64) -> u64 {
+    const EACH: u64 = 100;
+    let run = Scheduler::run(seed, || {
+        let log = log_of();
+        let threads: Vec<_> = (0..thread_count)
+            .map(|thread| {
+                let log = Arc::clone(&log);
+                sync::spawn("writer", move || {
+                    for no in 0..EACH {
+                        append_one(&log, thread * EACH + no, 64).unwrap();
+                    }
+                })
+            })
+            .collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        log.stop_flusher();
+        log.stat().claim_wait_count
+    });
+    run.unwrap() * 100 / (thread_count * EACH)
+}
+
+#[test]
+fn a_crowd_of_short_claims_does_not_line_up_behind_the_first_that_had_to_wait() {
+    for seed in 0..6 {
+        let percent = waits_of_a_crowd(seed, 40);
+        assert!(percent <= 20, "seed {seed}: {percent} % of the claims waited");
+    }
+}
+
+#[test]
+fn a_large_claim_that_waits_is_not_passed_by_small_ones_that_would_take_its_room() {
+    for seed in 0..20 {
+        let served = Scheduler::run(seed, || {
+            let log = log_of();
+            let served = Arc::new(Mutex::new(Vec::new()));
+            let first = log.claim(1000).unwrap();
+            let claim_in_thread = |bytes: u64| {
+                let (log, served) = (Arc::clone(&log), Arc::clone(&served));
+                let thread = sync::spawn("claimer", move || {
+                    let claim = log.claim(bytes as usize).unwrap();
+                    served.lock().unwrap().push(bytes);
+                    log.give_back(claim);
+                });
+                sync::sleep_ns(1_000_000); // Longer than it needs to come to its wait.
+                thread
+            };
+            let threads = [claim_in_thread(log.claim_bytes_max()), claim_in_thread(800), claim_in_thread(80)];
+            assert_eq!(*served.lock().unwrap(), []);
+            log.give_back(first);
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
+            log.stop_flusher();
+            Arc::try_unwrap(served).unwrap().into_inner().unwrap()
+        });
+        let served = served.unwrap();
+        assert_eq!((served[0], served.len()), (BUFFER_BYTES / 2, 3), "seed {seed}");
+    }
+}
