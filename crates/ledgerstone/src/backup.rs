@@ -211,14 +211,11 @@ impl Environment {
 impl crate::env::Inner {
     /// The control file as it is, and the log kept from its scan LSN on.
     fn pin_log_of_control(&self, name: &str) -> Result<(ControlState, LogPin), Error> {
-        let latch = &self.checkpoint_latch[0];
-        let thread = self.engine.thread()?;
-        while latch.exclusive(thread).is_err() {}
+        let _latched = self.latch(&self.checkpoint_latch[0])?;
         let state = self.control.lock().state;
         // No checkpoint can give the log up meanwhile.
-        let pin = self.engine.log.pin(name, state.scan_lsn.max(self.engine.log.oldest_lsn()), u64::MAX);
-        latch.unlatch_exclusive();
-        Ok((state, pin?))
+        let pin = self.engine.log.pin(name, state.scan_lsn.max(self.engine.log.oldest_lsn()), u64::MAX)?;
+        Ok((state, pin))
     }
 }
 

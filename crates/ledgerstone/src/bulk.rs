@@ -54,7 +54,9 @@ impl SortedLoader {
                 if self.is_broken {
                     return Err(Error::LoadIncomplete);
                 }
+                let inside = self.table.shared.users_code();
                 let entries = indexes.entries(key, value)?;
+                drop(inside);
                 indexes.table().tree.check_sizes(key, value)?;
                 self.is_broken = true; // Unless all of it is done.
                 self.table.shared.run_in(|txn, own| {
@@ -168,6 +170,8 @@ impl BytesTable {
         records: impl IntoIterator<Item = (K, V)>,
     ) -> Result<u64, Error> {
         let mut loader = self.sorted_loader()?;
+        let shared = Arc::clone(&self.shared);
+        let _inside = shared.users_code(); // Who makes the records.
         for (key, value) in records {
             loader.push(key.as_ref(), value.as_ref())?;
         }

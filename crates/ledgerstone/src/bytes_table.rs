@@ -159,9 +159,10 @@ impl BytesTable {
     /// Says whether the key had a value. Only the bytes that differ are logged.
     ///
     /// # Errors
-    /// As [`BytesTable::put`].
+    /// As [`BytesTable::put`]. In `change`, calls of this transaction are refused: [`Error::Busy`].
     pub fn modify(&self, key: &[u8], change: impl FnOnce(&[u8]) -> Option<Vec<u8>>) -> Result<bool, Error> {
-        self.enter(Mode::IX, |txn| self.info.modify(txn, key, change))
+        let users = self.shared.users_code();
+        self.enter(Mode::IX, |txn| self.info.modify(txn, key, |old| users.run(|| change(old))))
     }
 
     /// The place of `key`, to look at and to fill.

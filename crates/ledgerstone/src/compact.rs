@@ -19,7 +19,7 @@ use ledgerstone_lock::Mode;
 use ledgerstone_page::{PageId, TableId};
 use ledgerstone_region::sync;
 use ledgerstone_structures::{Direction, Moved, Packed, Read, Tree};
-use ledgerstone_txn::{Durability, Txn};
+use ledgerstone_txn::{Durability, Txn, run_users_code};
 use serde::Serialize;
 
 use crate::catalog::{Definition, Entry};
@@ -148,14 +148,13 @@ impl Environment {
     /// It writes about as much log as it moves. One runs at a time; a second one waits.
     ///
     /// # Errors
-    /// [`Error::ReadOnly`]; a page or the log cannot be read or written.
+    /// [`Error::ReadOnly`]; [`Error::Busy`] in the progress of another one; a page or the log cannot be read or written.
     pub fn compact(&self, options: CompactOptions<'_>) -> Result<CompactReport, Error> {
         let env = self.inner();
         env.check_writable()?;
-        let thread = env.engine.thread()?;
-        while env.compact_latch[0].exclusive(thread).is_err() {} // Q1; another one may well take longer than a latch is waited for.
+        let latched = env.latch(&env.compact_latch[0])?; // Q1
         let done = Compaction { env, options, report: CompactReport::default() }.run();
-        env.compact_latch[0].unlatch_exclusive();
+        drop(latched);
         done.map_err(|error| env.say_failed(error))
     }
 }
@@ -313,7 +312,9 @@ impl Compaction<'_, '_> {
         loop {
             let page_count = self.env.space.page_count();
             let now = CompactProgress { phase, table: target.name.clone(), done, total, page_count };
-            if self.options.progress.as_mut().is_some_and(|progress| progress(&now).is_break()) {
+            let engine = &self.env.engine;
+            let progress = self.options.progress.as_mut();
+            if progress.is_some_and(|progress| run_users_code(engine, || progress(&now)).is_break()) {
                 return Ok(Passed::Cancelled);
             }
             match self.step(target, &key, step)? {
@@ -359,17 +360,8 @@ impl Inner {
     /// Cuts the free end of the data file off. No checkpoint is taken meanwhile (H4 in `space/shrink.rs`).
     fn cut_file(&self) -> Result<(), Error> {
         self.engine.check()?;
-        let latch = &self.checkpoint_latch[0];
-        let thread = self.engine.thread()?;
-        while latch.exclusive(thread).is_err() {}
-        let done = loop {
-            match self.space.shrink() {
-                Ok(0) => break Ok(()),
-                Ok(_) => {}
-                Err(error) => break Err(Error::from(error)),
-            }
-        };
-        latch.unlatch_exclusive();
-        done
+        let _latched = self.latch(&self.checkpoint_latch[0])?;
+        while self.space.shrink()? > 0 {}
+        Ok(())
     }
 }

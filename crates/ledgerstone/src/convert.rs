@@ -118,6 +118,8 @@ impl From<TxnError> for Error {
             TxnError::NoSavepoint { .. } => Error::NoSavepoint,
             TxnError::TooManySnapshots { slots } => Error::TooManySnapshots(slots),
             TxnError::SnapshotTooOld { snapshot, floor } => Error::SnapshotTooOld { snapshot, floor },
+            TxnError::Panicked { structure, .. } => Error::Panicked(structure),
+            TxnError::HeldByCaller { .. } => Error::HeldByCaller { what: error.to_string() },
             TxnError::SnapshotConflict { .. } => Error::SnapshotConflict { what: error.to_string() },
             TxnError::Log(error) => error.into(),
             TxnError::Buffer(error) => error.into(),

@@ -43,7 +43,9 @@ impl Entry {
         match self.value {
             Some(value) => Ok(value),
             None => {
+                let inside = self.table.shared.users_code();
                 let value = make();
+                drop(inside);
                 self.table.put(&self.key, &value)?;
                 Ok(value)
             }
@@ -56,7 +58,9 @@ impl Entry {
     /// As [`BytesTable::put`].
     pub fn and_modify(mut self, change: impl FnOnce(&mut Vec<u8>)) -> Result<Entry, Error> {
         if let Some(value) = self.value.as_mut() {
+            let inside = self.table.shared.users_code();
             change(value);
+            drop(inside);
             self.table.put(&self.key, value)?;
         }
         Ok(self)

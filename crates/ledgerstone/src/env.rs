@@ -175,7 +175,8 @@ impl Environment {
     /// Runs `f` in a transaction and commits it; again, with growing pauses, when it was the victim of a conflict.
     ///
     /// If `f` fails or panics, the transaction is rolled back. It is run again if a call in it met a conflict
-    /// ([`Error::is_retryable`]), whatever error `f` made of that; let it change nothing else.
+    /// ([`Error::is_retryable`]), whatever error `f` made of that, and also if it made none of a conflict that has rolled the
+    /// transaction back; let it change nothing else.
     /// A repeated transaction keeps its age, so that it wins against younger ones in the end.
     ///
     /// # Errors
@@ -204,13 +205,18 @@ impl Environment {
             if age == Xid::NONE {
                 age = xid;
             }
-            let error = match f(&txn) {
-                Ok(value) => {
+            let inside = txn.shared.users_code();
+            let done = f(&txn);
+            drop(inside);
+            let error = match (done, txn.ended_by()) {
+                (Ok(value), None) => {
                     // Deadlock and time-out come before: a commit waits for nothing but the log.
                     txn.commit()?;
                     return Ok(value);
                 }
-                Err(error) => error,
+                // `f` made nothing of a conflict that has rolled its transaction back: what it did is gone.
+                (Ok(_), Some(conflict)) => conflict.into(),
+                (Err(error), _) => error,
             };
             let (had_conflict, had_timeout) = (txn.had_conflict(), txn.had_timeout());
             drop(txn); // Rolled back before the pause.
@@ -405,10 +411,7 @@ impl Inner {
         self.check_writable()?;
         self.engine.check()?;
         self.archive_full_segments();
-        let latch = &self.checkpoint_latch[0];
-        let thread = self.engine.thread()?;
-        // A checkpoint may well take longer than a latch is waited for.
-        while latch.exclusive(thread).is_err() {}
+        let latched = self.latch(&self.checkpoint_latch[0])?;
         let taken = {
             let mut control = self.control.lock();
             ledgerstone_recovery::checkpoint(&self.engine, &mut control, is_clean)
@@ -417,7 +420,7 @@ impl Inner {
             self.last_checkpoint.store(taken.lsn.0, Release);
             self.checkpoint_count.fetch_add(1, Relaxed);
         }
-        latch.unlatch_exclusive();
+        drop(latched);
         let taken = taken.map_err(|error| {
             if !matches!(&error, ledgerstone_recovery::RecoveryError::Log(e) if e.is_no_space()) {
                 self.engine.fail(&format!("checkpoint: {error}"));

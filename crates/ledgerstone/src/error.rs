@@ -35,6 +35,14 @@ pub enum Error {
         /// Which lock, and who holds it.
         what: String,
     },
+    /// The lock is held by a transaction whose own closure this call is made from (`transact` in `transact`, a transaction in
+    /// [`BytesTable::modify`](crate::BytesTable::modify)): it cannot come free before the call returns, so it is refused at once.
+    /// Use the transaction that is running, or do this after it.
+    #[error("lock held by the caller: {what}")]
+    HeldByCaller {
+        /// Which lock, and which transaction holds it.
+        what: String,
+    },
     /// Another transaction has changed what this one would change, and committed after this one's snapshot was taken. The
     /// transaction still stands: roll it back and run it again.
     #[error("first committer wins: {what}")]
@@ -94,8 +102,9 @@ pub enum Error {
     /// All thread slots are in use.
     #[error("{0} threads use the environment, which is the most; end one, or raise thread_count_max")]
     TooManyThreads(u32),
-    /// A closure called back into the transaction that was calling it, through another table handle or iterator.
-    #[error("the transaction is busy with the call whose closure this is; collect first, or use an owned iterator")]
+    /// A closure called back into the transaction that was calling it, through another table handle or iterator; or the progress
+    /// of a compaction asked for another one. Other threads are told the same when the closure keeps them waiting for a second.
+    #[error("busy with the call whose closure this is; collect first, or use an owned iterator")]
     Busy,
     /// The key is longer than a page of this environment allows.
     #[error("key of {len} bytes is too large; at most {max} bytes fit")]

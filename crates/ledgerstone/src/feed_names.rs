@@ -76,9 +76,7 @@ impl Feeds {
 
     /// Sets a position, durably.
     pub(crate) fn set(&self, env: &Inner, name: &str, position: Lsn, low: Lsn) -> Result<(), Error> {
-        let latch = &env.checkpoint_latch[0];
-        let thread = env.engine.thread()?;
-        while latch.exclusive(thread).is_err() {}
+        let _latched = env.latch(&env.checkpoint_latch[0])?;
         let place = Place { position, low };
         let mut places = self.places();
         places.insert(name.to_string(), place);
@@ -95,7 +93,6 @@ impl Feeds {
                 }
             }
         }
-        latch.unlatch_exclusive();
         written
     }
 

@@ -70,6 +70,7 @@ mod feed;
 mod feed_names;
 mod index;
 mod isolation;
+mod latched;
 mod lock_wait;
 mod locking;
 mod log_reader;

@@ -77,7 +77,7 @@ impl Range {
     /// Calls `f` with each remaining record, without copying it out, until `f` says false.
     ///
     /// # Errors
-    /// As [`BytesTable::get`].
+    /// As [`BytesTable::get`]. In `f`, calls of this transaction are refused: [`Error::Busy`].
     pub fn for_each_ref(mut self, mut f: impl FnMut(&[u8], &[u8]) -> bool) -> Result<(), Error> {
         if self.is_done {
             return Ok(());
@@ -102,11 +102,12 @@ impl Range {
             ),
         };
         let (table, shared, sight) = (&self.table, &self.table.shared, self.sight);
+        let users = shared.users_code();
         shared.run_in(|txn, own| {
             table.check_own(txn, own)?;
             shared.check_sight(sight)?;
             while let Some((key, value)) = scan.next(txn)? {
-                if !f(key, value) {
+                if !users.run(|| f(key, value)) {
                     break;
                 }
             }

@@ -104,7 +104,9 @@ impl Transaction {
         f: impl FnOnce(&Transaction) -> Result<T, E>,
     ) -> Result<T, E> {
         let mut child = Child { shared: &self.shared, at: self.shared.mark(true, refuses_writes)?, has_ended: false };
+        let inside = self.shared.users_code();
         let result = f(self);
+        drop(inside);
         child.has_ended = true;
         let ended = self.shared.end_child(child.at, result.is_ok());
         match (result, ended) {

@@ -142,7 +142,9 @@ impl<K: Key, V: Value> Table<K, V> {
         match self.get_for_update(key)? {
             Some(value) => Ok(value),
             None => {
+                let inside = self.bytes.shared.users_code();
                 let value = make();
+                drop(inside);
                 self.put(key, &value)?;
                 Ok(value)
             }

@@ -3,17 +3,22 @@
 //! A [`Transaction`] and the tables opened in it share the running [`Txn`] behind a mutex, so that handles and iterators
 //! can be owned, sent to other threads, and outlive each other; once it ends they all say [`Error::Finished`].
 //!
-//! H1. The mutex is held while a closure of the user's runs (`modify`, `for_each_ref`). If that closure calls back into
-//!     the same transaction it is told [`Error::Busy`]; other threads wait.
+//! H1. A call has the transaction to itself, also while it runs a closure of the user's (`modify`, `for_each_ref`, the function of
+//!     an index). If that closure calls back into the same transaction it is told [`Error::Busy`]. Other threads wait for their
+//!     turn; but one and the same closure keeps them waiting for a second at most, then they are told the same. So nobody waits
+//!     for ever for a closure that waits for him.
+//! H2. However a call ends, by a panic of the user's code too, it gives back what it held, and what it had half done is taken back.
 
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
+use std::time::Duration;
 
-use ledgerstone_lock::Mode;
+use ledgerstone_lock::{Mode, OwnerNo};
 use ledgerstone_page::{Lsn, TableId, Xid};
+use ledgerstone_region::SlotNo;
 use ledgerstone_structures::{Direction, Read, Tree};
-use ledgerstone_txn::{Durability, Horizon, Txn};
+use ledgerstone_txn::{Durability, Horizon, Patience, Txn, UsersCode};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::catalog::{Definition, Entry, TYPE_NAME_BYTES_MAX, TableInfo};
@@ -39,6 +44,7 @@ pub struct TransactionOptions {
 /// What transaction, tables and iterators share.
 pub(crate) struct Shared {
     pub env: Arc<Inner>,
+    owner: OwnerNo,
     state: Mutex<State>,
     /// A child that may only read is running. Changes under the mutex only.
     refuses_writes: AtomicBool,
@@ -50,6 +56,8 @@ pub(crate) struct Shared {
     had_conflict: AtomicBool,
     /// Set when a lock was not given in time.
     had_timeout: AtomicBool,
+    /// The conflict that has rolled it back.
+    ended_by: Mutex<Option<Error>>,
     pub(crate) isolation: Isolation,
     is_read_only: bool,
 }
@@ -83,7 +91,8 @@ impl Drop for Transaction {
         }
         match self.shared.hold() {
             Ok(mut held) => drop(held.state.txn.take()),
-            // By the closure that it is calling (H1); or in a thread without a slot, when tables keep it until they go.
+            // By a closure that it is calling (H1): rolled back when that call ends. Or in a thread without a slot, when tables
+            // keep it until they go.
             Err(_) => self.shared.is_dropped.store(true, Relaxed),
         }
     }
@@ -98,28 +107,61 @@ impl std::fmt::Debug for Transaction {
 /// The state of a transaction, for one call.
 pub(crate) struct Held<'s> {
     pub state: MutexGuard<'s, State>,
-    holder: &'s AtomicU32,
+    shared: &'s Shared,
 }
 
 impl Drop for Held<'_> {
+    #[inline]
     fn drop(&mut self) {
-        self.holder.store(0, Relaxed);
+        // H2.
+        if let Some(txn) = &mut self.state.txn {
+            txn.release_claim();
+        }
+        if self.shared.is_dropped.load(Relaxed) {
+            self.state.txn = None; // Dropped, and so rolled back.
+        }
+        self.shared.holder.store(0, Relaxed);
     }
 }
+
+/// How often who waits for a call of another thread looks what it does.
+const LOOK: Duration = Duration::from_millis(20);
 
 impl Shared {
     /// Waits for calls of other threads; refuses a call from inside a call (H1).
     #[inline]
     pub(crate) fn hold(&self) -> Result<Held<'_>, Error> {
-        let thread = u32::from(self.env.engine.thread()?.0) + 1;
-        // Relaxed: only a thread itself stores its own number, and takes it back before it gives up the mutex.
+        let thread = self.env.engine.thread()?;
         let state = match self.state.try_lock() {
             Some(state) => state,
-            None if self.holder.load(Relaxed) == thread => return Err(Error::Busy),
-            None => self.state.lock(),
+            None => self.hold_waiting(thread)?,
         };
-        self.holder.store(thread, Relaxed);
-        Ok(Held { state, holder: &self.holder })
+        self.holder.store(u32::from(thread.0) + 1, Relaxed);
+        Ok(Held { state, shared: self })
+    }
+
+    #[cold]
+    fn hold_waiting(&self, thread: SlotNo) -> Result<MutexGuard<'_, State>, Error> {
+        let mut patience = Patience::default();
+        loop {
+            // Relaxed: only a thread itself stores its own number, and takes it back before it gives up the mutex; of others it
+            // decides how long to wait.
+            if let Some(holder) = self.holder.load(Relaxed).checked_sub(1) {
+                let holder = SlotNo(holder as u16);
+                if holder == thread || patience.is_over(&self.env.engine, holder) {
+                    return Err(Error::Busy);
+                }
+            }
+            if let Some(state) = self.state.try_lock_for(LOOK) {
+                return Ok(state);
+            }
+        }
+    }
+
+    /// This thread is about to run closures of the user's for this transaction.
+    #[inline]
+    pub(crate) fn users_code(&self) -> UsersCode<'_> {
+        UsersCode::of(&self.env.engine, self.owner)
     }
 
     /// Refuses a change where only reading is allowed.
@@ -161,9 +203,15 @@ impl Shared {
                 self.had_conflict.store(true, Relaxed);
                 self.had_timeout.fetch_or(matches!(error, Error::LockTimeout { .. }), Relaxed);
             }
-            if let Error::Deadlock { .. } | Error::LockRefused { .. } = error
+            let ended_by = match error {
+                Error::Deadlock { cycle } => Some(Error::Deadlock { cycle: cycle.clone() }),
+                Error::LockRefused { what } => Some(Error::LockRefused { what: what.clone() }),
+                _ => None,
+            };
+            if ended_by.is_some()
                 && let Some(txn) = state.txn.take()
             {
+                *self.ended_by.lock() = ended_by;
                 txn.abort()?;
             }
         }
@@ -220,16 +268,19 @@ impl Transaction {
     pub(crate) fn new(env: Arc<Inner>, txn: Txn, options: TransactionOptions, handles: Arc<Handles>) -> Transaction {
         let xid = txn.xid();
         let durability = options.durability.unwrap_or(env.durability);
+        let owner = txn.owner();
         let state = Mutex::new(State { txn: Some(txn), own: OwnTables::default(), points: Vec::new() });
         let no = || AtomicBool::new(false);
         let shared = Shared {
             env,
+            owner,
             state,
             refuses_writes: no(),
             holder: AtomicU32::new(0),
             is_dropped: no(),
             had_conflict: no(),
             had_timeout: no(),
+            ended_by: Mutex::new(None),
             isolation: options.isolation.unwrap_or_default(),
             is_read_only: options.read_only,
         };
@@ -259,6 +310,11 @@ impl Transaction {
     /// True if a call met a deadlock or a lock time-out: run again, the transaction may well succeed.
     pub(crate) fn had_conflict(&self) -> bool {
         self.shared.had_conflict.load(Relaxed)
+    }
+
+    /// The conflict that has rolled it back, if one has.
+    pub(crate) fn ended_by(&self) -> Option<Error> {
+        if self.had_conflict() { self.shared.ended_by.lock().take() } else { None }
     }
 
     pub(crate) fn had_timeout(&self) -> bool {
@@ -541,8 +597,8 @@ impl Transaction {
 
     /// The usual case, in one go: a table that is known, and whose intention lock is free.
     fn find_known(&self, name: &str) -> Result<Option<BytesTable>, Error> {
-        let mut state = self.shared.state.lock();
-        let State { txn, own, .. } = &mut *state;
+        let mut held = self.shared.hold()?;
+        let State { txn, own, .. } = &mut *held.state;
         if own.has_any() {
             return Ok(None);
         }

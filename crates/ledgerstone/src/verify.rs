@@ -11,7 +11,7 @@ use std::sync::Arc;
 use ledgerstone_lock::Mode;
 use ledgerstone_page::{PageId, TableId, header};
 use ledgerstone_structures::{Direction, Read, TreeReport};
-use ledgerstone_txn::Txn;
+use ledgerstone_txn::{Txn, UsersCode};
 use serde::Serialize;
 
 use crate::catalog::{Definition, Entry, TableInfo};
@@ -90,6 +90,7 @@ impl Environment {
     pub fn verify(&self, progress: &mut dyn FnMut(VerifyProgress)) -> Result<VerifyReport, Error> {
         let env = self.inner();
         let mut txn = env.begin()?;
+        let _inside = UsersCode::of(&env.engine, txn.owner()); // Whose progress is told, and whose functions are called.
         let mut report = VerifyReport::default();
         let mut used: BTreeSet<PageId> = BTreeSet::new();
 

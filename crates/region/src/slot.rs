@@ -9,11 +9,12 @@
 //!      8     8  subject         what the section is about (a page id, an LSN), 0 nothing
 //!     16     4  shared_count    shared latches held
 //!     20     4  process         number of the process slot; 0 in private mode
-//!     24    40  zero
+//!     24     8  users_code      whether the thread runs a user's closure: its number << 1 | 1 while it does
+//!     32    32  zero
 //! ```
 //! T1. A slot is taken by the lowest free number when a thread first asks, and given back when the thread ends. Numbers
 //!     are therefore a function of the order of the first calls, as a simulation needs.
-//! T2. Only the slot's thread writes its section, subject and shared count while it is taken.
+//! T2. Only the slot's thread writes its section, subject, shared count and users_code while it is taken.
 //! T3. The section is stored before the first shared byte is changed and cleared after the last. In private mode the
 //!     observers are threads of the same process that joined or saw the death otherwise: release stores are enough.
 //! T4. A thread that ends inside a section leaves its slot abandoned: whoever cleans up reads there what was going on.
@@ -91,7 +92,8 @@ mod table {
             subject: AtomicU64,
             shared_count: AtomicU32,
             process: AtomicU32,
-            zeroes: [AtomicU64; 5],
+            users_code: AtomicU64,
+            zeroes: [AtomicU64; 4],
         } size 64
     }
 
@@ -128,6 +130,13 @@ mod table {
         /// Number of the process.
         pub fn process(&self) -> u32 {
             self.process.load(Relaxed) // Constant while the slot is taken.
+        }
+
+        /// The user's closure that the thread runs at this moment, by a number that no other run of one has; none if it runs the
+        /// engine's code.
+        pub fn users_code(&self) -> Option<u64> {
+            let word = self.users_code.load(Relaxed); // Whoever acts on it looks again later.
+            (word & 1 == 1).then_some(word >> 1)
         }
 
         fn give_back(&self) {
@@ -235,6 +244,23 @@ mod table {
         #[inline]
         pub fn enter(&self, slot: SlotNo, section: Section) -> SectionGuard<'_> {
             SectionGuard { slots: self, slot, around: self.announce(slot, section) }
+        }
+
+        /// Says that the thread runs a user's closure from now on. Returns what was so before, for
+        /// [`SlotTable::leave_users_code`].
+        #[inline]
+        pub fn enter_users_code(&self, slot: SlotNo) -> bool {
+            let word = &self.slot(slot).users_code;
+            let before = word.load(Relaxed); // Our own (T2).
+            word.store(((before >> 1) + 1) << 1 | 1, Relaxed);
+            before & 1 == 1
+        }
+
+        /// Says that the closure has returned to what was so before it.
+        #[inline]
+        pub fn leave_users_code(&self, slot: SlotNo, was_there: bool) {
+            let word = &self.slot(slot).users_code;
+            word.store(word.load(Relaxed) & !1 | u64::from(was_there), Relaxed); // Our own (T2).
         }
 
         /// Notes that the thread has taken a shared latch.

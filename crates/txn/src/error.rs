@@ -1,7 +1,7 @@
 //! What can go wrong in a transaction.
 
 use ledgerstone_buffer::BufferError;
-use ledgerstone_lock::LockError;
+use ledgerstone_lock::{LockError, LockName, Mode};
 use ledgerstone_log::LogError;
 use ledgerstone_op::{OpError, UnknownOperation};
 use ledgerstone_page::{Corrupt, Lsn, OpId, TableId, Xid};
@@ -48,6 +48,26 @@ pub enum TxnError {
     TooManyThreads {
         /// Slots there are.
         slots: u32,
+    },
+    /// The lock is held by a transaction whose closure this call is made from: it cannot come free before this call returns.
+    #[error(
+        "{name} was wanted {mode}, and is held by transaction {xid}, whose own closure waits here: do this in that transaction, or after it"
+    )]
+    HeldByCaller {
+        /// The lock.
+        name: LockName,
+        /// What was asked for.
+        mode: Mode,
+        /// Who holds it.
+        xid: Xid,
+    },
+    /// A method of a user's structure panicked where nobody who called it could be told so.
+    #[error("structure {structure:?} panicked in {method}")]
+    Panicked {
+        /// Its name.
+        structure: &'static str,
+        /// Which method.
+        method: &'static str,
     },
     /// The environment failed earlier: nothing is certain until it is opened again.
     #[error("the environment has failed ({why}); reopen it to recover")]

@@ -34,6 +34,8 @@ mod txn;
 #[cfg(not(loom))]
 mod undo;
 #[cfg(not(loom))]
+mod users_code;
+#[cfg(not(loom))]
 pub mod version;
 #[cfg(all(loom, test))]
 mod version {
@@ -63,5 +65,7 @@ pub use table::{TxnSlot, TxnTable, state};
 pub use txn::{Part, RECORD_OVERHEAD_BYTES, Txn};
 #[cfg(not(loom))]
 pub use undo::LogicalUndo;
+#[cfg(not(loom))]
+pub use users_code::{PATIENCE_NS, Patience, UsersCode, run_users_code};
 #[cfg(not(loom))]
 pub use version::{At, Before, Horizon, Image, Look, SnapshotPin, Unseen, VersionStat, VersionStore, View};

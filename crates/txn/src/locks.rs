@@ -116,6 +116,7 @@ impl Txn {
         }
         let grant = match self.engine.locks.lock(OwnerNo(self.chain.no), name, mode, Wait::Try) {
             Err(ledgerstone_lock::LockError::WouldBlock) => {
+                self.check_caller(name, mode)?;
                 let deadline = self.prepare_to_wait();
                 self.engine.locks.lock(OwnerNo(self.chain.no), name, mode, Wait::Until(deadline))?
             }
@@ -164,6 +165,7 @@ impl Txn {
         if self.rolling_back {
             return Ok(());
         }
+        self.check_caller(name, mode)?;
         let deadline = self.prepare_to_wait();
         let depends = self.engine.locks.lock_instant(OwnerNo(self.chain.no), name, mode, Wait::Until(deadline))?;
         self.depend(depends);

@@ -13,6 +13,7 @@
 //! X3. A compensation record says where the rollback goes on (`undo_next`), so that no undo is done twice.
 //! X4. No latch is held in `claim`, `lock`, `commit` or `abort`.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -233,7 +234,7 @@ impl Txn {
 
     /// Runs `f` as a nested top action (Lemon 4.3): what it updated stays when this transaction aborts afterwards.
     ///
-    /// If `f` fails, its own updates are undone on their pages and its error is returned. A crash inside undoes them
+    /// If `f` fails or panics, its own updates are undone on their pages and its error is returned. A crash inside undoes them
     /// too. Updates inside need an undo that works on the page.
     ///
     /// # Errors
@@ -244,16 +245,36 @@ impl Txn {
         let begin = self.chain.append_plain(&self.engine, RecordKind::NtaBegin, &[])?;
         let marks = self.marks.count();
         self.set_nesting(self.nesting + 1);
-        let result = f(self);
+        let result = catch_unwind(AssertUnwindSafe(|| f(self)));
         self.set_nesting(self.nesting - 1);
         self.marks.truncate(marks);
-        if result.is_err() {
+        if !matches!(result, Ok(Ok(_))) {
             self.undo_back_to(begin)?;
         }
         self.claim(2 * RECORD_OVERHEAD_BYTES)?;
         let before = if planted::is_on(Bug::TopActionTakenBack) { self.chain.last_lsn } else { before };
         self.chain.append_plain(&self.engine, RecordKind::NtaEnd, &[&before.0.to_le_bytes()])?;
-        result
+        result.unwrap_or_else(|panic| resume_unwind(panic))
+    }
+
+    /// Runs `f` as one step: what it did is taken back if it fails or panics, and the transaction goes on. Hold no latch.
+    ///
+    /// # Errors
+    /// What `f` returns; a rollback that fails has failed the environment.
+    pub fn in_one_step<T, E: From<TxnError>>(&mut self, f: impl FnOnce(&mut Txn) -> Result<T, E>) -> Result<T, E> {
+        let before = self.savepoint();
+        let done = catch_unwind(AssertUnwindSafe(|| f(self)));
+        let taken_back = if matches!(done, Ok(Ok(_))) { Ok(()) } else { self.rollback_to(before) };
+        let released = self.release_savepoint(before);
+        match done {
+            Ok(done) => {
+                taken_back?;
+                released?;
+                done
+            }
+            // Whatever else went wrong has failed the environment, and every later call says so.
+            Err(panic) => resume_unwind(panic),
+        }
     }
 
     fn set_nesting(&mut self, nesting: u32) {
@@ -425,13 +446,27 @@ fn apply(
 #[inline]
 fn redo(engine: &Engine, page: &mut ExclusivePage<'_>, operation: &dyn Operation, args: &[u8]) -> Result<(), TxnError> {
     let id = page.id();
+    let panicked = Panicked { engine, operation };
     let done = operation.redo(&mut PageMut::new(id, page.page_mut()), args);
+    std::mem::forget(panicked);
     if let Err(error) = done {
         // The record is in the log and the page is not what it says: only a restart knows better.
         engine.fail(&format!("operation {} on page {id} failed after it was logged: {error}", operation.name()));
         return Err(error.into());
     }
     Ok(())
+}
+
+/// Dropped when an operation panics: its record is in the log and the page is half of what it says.
+struct Panicked<'e> {
+    engine: &'e Engine,
+    operation: &'e dyn Operation,
+}
+
+impl Drop for Panicked<'_> {
+    fn drop(&mut self) {
+        self.engine.fail(&format!("operation {} panicked after it was logged", self.operation.name()));
+    }
 }
 
 impl Drop for Txn {

@@ -107,6 +107,7 @@ impl Environment {
         progress: &mut dyn FnMut(DumpProgress) -> ControlFlow<()>,
     ) -> Result<DumpProgress, Error> {
         let txn = if options.locked { self.begin()? } else { self.snapshot()? };
+        let inside = txn.shared.users_code(); // Whose progress is told, and who writes.
         let mut done = if planted::is_on(Bug::DumpOfManyMoments) && !options.locked {
             let one = |name: String| dump_tables(&self.snapshot()?, to, &options.clone().table(name), progress);
             txn.table_names()?.into_iter().map(one).try_fold(DumpProgress::default(), |_, done| done)?
@@ -114,6 +115,7 @@ impl Environment {
             dump_tables(&txn, to, options, progress)?
         };
         done.snapshot_lsn = txn.snapshot_lsn().map(|lsn| lsn.0);
+        drop(inside);
         txn.abort()?; // It only read.
         Ok(done)
     }

@@ -7,6 +7,7 @@
 //!     refused (T4 in `own_tables.rs`).
 
 use std::ops::Bound;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 use ledgerstone_buffer::Cache;
@@ -14,7 +15,7 @@ use ledgerstone_lock::Mode;
 use ledgerstone_page::{PageId, TableId};
 use ledgerstone_space::Space;
 use ledgerstone_structures::{Direction, Read};
-use ledgerstone_txn::{Engine, Txn};
+use ledgerstone_txn::{Engine, Txn, UsersCode};
 
 use super::StructureId;
 use crate::catalog::Entry;
@@ -105,12 +106,14 @@ impl StructureHandle {
     /// Runs `f` on the running transaction with the instance's table locked in `mode`: `IS` to read parts under locks of their
     /// own, `IX` to change parts so, `S` to read the whole, `X` to change it alone.
     ///
-    /// What is left of a claim is given back afterwards. No latch may be held when `f` returns.
+    /// What is left of a claim is given back afterwards. No latch may be held when `f` returns. If `f` panics, what it did is taken
+    /// back and the transaction goes on; if it fails, what it did stays, for the caller to decide.
     ///
     /// # Errors
     /// [`Error::NoSuchTable`] if the transaction itself has dropped the instance, or gone back to before it made it; conflicts,
     /// [`Error::ReadOnly`] for a mode that writes, [`Error::Finished`], and what `f` returns.
     pub fn enter<T>(&self, mode: Mode, f: impl FnOnce(&mut Txn, &Instance) -> Result<T, Error>) -> Result<T, Error> {
+        let users = self.shared.users_code();
         self.shared.run_in(|txn, own| {
             if mode.may_write() {
                 self.shared.check_writable()?;
@@ -119,7 +122,15 @@ impl StructureHandle {
                 return Err(Error::NoSuchTable(self.name.clone()));
             }
             txn.lock_table(self.instance.table, mode)?;
-            f(txn, &self.instance)
+            let before = txn.savepoint();
+            let done = catch_unwind(AssertUnwindSafe(|| users.run(|| f(txn, &self.instance))));
+            let done = done.unwrap_or_else(|panic| {
+                // If this fails, so has the environment, and every later call says so.
+                let _ = txn.rollback_to(before);
+                resume_unwind(panic)
+            });
+            let _ = txn.release_savepoint(before); // It is gone if `f` went back to an earlier one.
+            done
         })
     }
 }
@@ -145,8 +156,9 @@ impl Transaction {
             if env.catalog().get(txn, name.as_bytes(), Read::ForUpdate)?.is_some() {
                 return Err(Error::TableExists(name.to_string()));
             }
-            let format = kind.format_root(PageId::NONE, options).0;
-            let args_of = |root| kind.format_root(root, options).1;
+            let users = UsersCode::of(&env.engine, txn.owner());
+            let format = users.run(|| kind.format_root(PageId::NONE, options).0);
+            let args_of = |root| users.run(|| kind.format_root(root, options).1);
             let root = env.to_free().create_own(txn, structure.0, format, args_of)?;
             // Unique for ever: the LSN of a record that making the root has just written.
             let table = TableId(txn.last_lsn().0);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use ledgerstone_op::Registry;
@@ -83,7 +84,8 @@ impl Extensions {
 
 impl PagesOf for Extensions {
     fn pages_of(&self, engine: &Arc<Engine>, structure: u16, root: PageId) -> Result<Option<Vec<PageId>>, TxnError> {
-        self.get(StructureId(structure)).map(|structure| structure.pages(engine, root)).transpose()
+        let Some(structure) = self.get(StructureId(structure)) else { return Ok(None) };
+        unless_it_panics(&**structure, "pages", || structure.pages(engine, root)).map(Some)
     }
 }
 
@@ -91,6 +93,16 @@ struct UndoBy(Arc<dyn Structure>);
 
 impl LogicalUndo for UndoBy {
     fn undo(&self, txn: &mut Txn, op: OpId, args: &[u8]) -> Result<(), TxnError> {
-        self.0.undo(txn, op, args)
+        unless_it_panics(&*self.0, "undo", || self.0.undo(txn, op, args))
     }
+}
+
+/// Makes an error of a panic: the housekeeper goes on, a rollback fails the environment in order.
+fn unless_it_panics<T>(
+    structure: &dyn Structure,
+    method: &'static str,
+    f: impl FnOnce() -> Result<T, TxnError>,
+) -> Result<T, TxnError> {
+    let panicked = TxnError::Panicked { structure: structure.name(), method };
+    catch_unwind(AssertUnwindSafe(f)).unwrap_or(Err(panicked))
 }

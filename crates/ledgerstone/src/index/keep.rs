@@ -5,7 +5,7 @@ use std::ops::Bound;
 use ledgerstone_lock::Mode;
 use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_structures::Read;
-use ledgerstone_txn::Txn;
+use ledgerstone_txn::{Txn, UsersCode};
 
 use super::entry::Stored;
 use super::shown;
@@ -120,19 +120,14 @@ impl TableInfo {
         })
     }
 
-    /// Runs `f`, and takes back what it did if it fails (X1).
+    /// Runs `f`, and takes back what it did if it fails or panics (X1).
     pub(crate) fn in_one_step<T>(
         &self,
         txn: &mut Txn,
         f: impl FnOnce(&mut Txn) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let before = txn.savepoint();
-        let done = f(txn);
-        if done.is_err() {
-            txn.rollback_to(before)?;
-        }
-        txn.release_savepoint(before)?;
-        done
+        let _inside = UsersCode::of(self.tree.engine(), txn.owner()); // Functions of the user's say what the entries are.
+        txn.in_one_step(f)
     }
 
     /// What a change of a record changes in each index. Changes nothing yet, so that a function of the user's that refuses, or

@@ -23,7 +23,7 @@
 //! key (`entry.rs`).
 //!
 //! X1. A table and its indexes change together: each change of a record is one step of its transaction, with a savepoint before
-//!     it, and taken back whole when any part of it is refused. From there on logging, rollback, restart and snapshots need
+//!     it, and taken back whole when any part of it is refused or panics. From there on logging, rollback, restart and snapshots need
 //!     know nothing of indexes: an index is a tree like any other.
 //! X2. What a record's entries are follows from its key and value alone. So the entries to remove are computed from the value
 //!     that is replaced, which is locked for update before it is read.
@@ -49,6 +49,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use ledgerstone_structures::Tree;
+use ledgerstone_txn::run_users_code;
 
 pub(crate) use build::Builders;
 pub use definition::{IndexDef, IndexKeys};
@@ -187,9 +188,13 @@ impl IndexTree {
         let (shape, mut entries) = (self.shape(), Vec::new());
         let mut emit = |index_key: &[u8]| entries.push(shape.entry(index_key, key));
         match (self.entry.def.keys(), &self.extract) {
-            (Keys::Extractor(_), Some(extract)) => extract(key, value, &mut emit).map_err(|what| {
-                Error::NotIndexable { table: table.to_string(), index: self.name().to_string(), what }
-            })?,
+            (Keys::Extractor(_), Some(extract)) => {
+                let extracted = run_users_code(self.tree.engine(), || extract(key, value, &mut emit));
+                extracted.map_err(|what| {
+                    let (table, index) = (table.to_string(), self.name().to_string());
+                    Error::NotIndexable { table, index, what }
+                })?;
+            }
             (Keys::Extractor(extractor), None) => {
                 return Err(Error::NoIndexExtractor {
                     table: table.to_string(),

@@ -106,6 +106,12 @@ impl Tree {
         self.root
     }
 
+    /// Log, cache and locks.
+    #[must_use]
+    pub fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
     /// The table its locks belong to.
     #[must_use]
     pub fn table(&self) -> TableId {

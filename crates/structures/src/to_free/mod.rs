@@ -214,7 +214,8 @@ impl ToFree {
         }
     }
 
-    /// Allocates and formats the first page of a structure, with its entry, for good (F1).
+    /// Allocates and formats the first page of a structure, with its entry, for good (F1). The arguments of a user's structure are
+    /// the user's code: they are made with nothing latched, for the page that it will probably be.
     pub(crate) fn create(
         &self,
         txn: &mut Txn,
@@ -242,6 +243,7 @@ impl ToFree {
         let args_bytes: usize = (0..count).map(|no| args_of(PageId::MAX, no).len() + RECORD_OVERHEAD_BYTES).sum();
         txn.lock_table(tree.table, Mode::IX)?;
         let mut descent = Descent::default();
+        let mut made: Option<(PageId, Vec<Vec<u8>>)> = None;
         loop {
             txn.claim(8 * RECORD_OVERHEAD_BYTES + args_bytes)?;
             let mut run = match kind {
@@ -252,11 +254,23 @@ impl ToFree {
                 return Ok(None);
             }
             let root = run.first;
+            let all_args = || (0..count).map(|no| args_of(root, no)).collect::<Vec<_>>();
+            let args = match made.take() {
+                Some((of, args)) if of == root => args,
+                _ if matches!(kind, Kind::Own(_)) => {
+                    drop(run);
+                    txn.release_claim();
+                    made = Some((root, all_args()));
+                    continue;
+                }
+                _ => all_args(),
+            };
             let key = Entry { kind, root }.key();
             let lock = KeyLock::Key(key_hash(&key));
             if !txn.try_lock_key(tree.table, lock, Mode::X)? {
                 // Whoever freed this page last has not ended yet.
                 drop(run);
+                made = Some((root, args));
                 txn.lock_key(tree.table, lock, Mode::X)?;
                 continue;
             }
@@ -277,6 +291,7 @@ impl ToFree {
                 Ok(_) => return Err(Tree::corrupt(root, "free page that is still to be freed", 0, 1)),
                 Err(_) if plan_insert(&node, &key, 0) == Plan::Full => {
                     drop((leaf, run));
+                    made = Some((root, args));
                     tree.make_room(txn, &Need::Insert { key: &key, value_len: 0 })?;
                     continue;
                 }
@@ -287,7 +302,6 @@ impl ToFree {
             };
             self.notes.has_entries.store(true, Relaxed); // If the transaction aborts.
             let set = run.args_set();
-            let args: Vec<Vec<u8>> = (0..count).map(|no| args_of(root, no)).collect();
             let mut pages = (0..count as u64)
                 .map(|no| tree.engine.cache.exclusive_new(PageId(root.0 + no)))
                 .collect::<Result<Vec<_>, _>>()?;

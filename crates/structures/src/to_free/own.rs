@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use ledgerstone_page::{OpId, PageId};
 use ledgerstone_space::OP_SPACE_CLEAR;
-use ledgerstone_txn::{Engine, Part, RECORD_OVERHEAD_BYTES, Txn, TxnError};
+use ledgerstone_txn::{Engine, Part, RECORD_OVERHEAD_BYTES, Txn, TxnError, UsersCode};
 
 use super::{Entry, Kind, ToFree};
 use crate::TreeError;
@@ -83,7 +83,9 @@ impl ToFree {
 
     /// O1. The pages follow in the next round.
     pub(super) fn take_own_apart(&self, txn: &mut Txn, entry: Entry, structure: u16) -> Result<(), TreeError> {
-        let Some(pages) = self.own_pages(structure, entry.root)? else { return Ok(()) }; // O3
+        let users = UsersCode::of(&self.tree.engine, txn.owner());
+        let pages = users.run(|| self.own_pages(structure, entry.root))?;
+        let Some(pages) = pages else { return Ok(()) }; // O3
         for page in pages {
             self.defer(txn, Entry { kind: Kind::Page, root: page })?;
         }

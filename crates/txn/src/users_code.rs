@@ -1,0 +1,153 @@
+//! The user's code runs now: a closure or a callback that was handed in.
+//!
+//! Such code may do anything: call back into the transaction that calls it, wait for another thread that does, begin
+//! transactions, take a checkpoint, panic. So that all of it is answered and nothing stays half done:
+//!
+//! U1. No latch is held while it runs, and no change is half made that would stay when it panics.
+//! U2. What a call does hold then (its transaction, the turn of a compaction) is refused to others who want it: to the same
+//!     thread at once, to other threads when one and the same closure has kept them waiting for [`PATIENCE_NS`].
+//! U3. A lock that a transaction holds cannot come free while its own caller's thread waits for it in another transaction: that
+//!     wait is refused at once, by name ([`TxnError::HeldByCaller`](crate::TxnError::HeldByCaller)).
+
+use std::cell::RefCell;
+use std::marker::PhantomData;
+
+use ledgerstone_lock::{LockName, Mode, OwnerNo};
+use ledgerstone_page::Xid;
+use ledgerstone_region::{SlotNo, sync};
+
+use crate::{Engine, Txn, TxnError};
+
+/// How long others wait for a closure to return before they are told that it is busy, in nanoseconds.
+pub const PATIENCE_NS: u64 = 1_000_000_000;
+
+thread_local! {
+    /// The transactions that this thread is inside of: those whose closures it runs.
+    static INSIDE: RefCell<Vec<Inside>> = const { RefCell::new(Vec::new()) };
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Inside {
+    /// The address of the engine, which lives at least as long.
+    engine: usize,
+    owner: OwnerNo,
+}
+
+/// While it lives, this thread is inside a transaction: it may run closures of the user's that the transaction calls.
+pub struct UsersCode<'e> {
+    engine: &'e Engine,
+    slot: Option<SlotNo>,
+    /// Of this thread.
+    _here: PhantomData<*const ()>,
+}
+
+impl std::fmt::Debug for UsersCode<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("UsersCode").field("slot", &self.slot).finish_non_exhaustive()
+    }
+}
+
+impl<'e> UsersCode<'e> {
+    /// This thread is inside `owner` from now on.
+    #[inline]
+    pub fn of(engine: &'e Engine, owner: OwnerNo) -> UsersCode<'e> {
+        let inside = Inside { engine: std::ptr::from_ref(engine).addr(), owner };
+        // A thread whose locals are gone already calls no closures that take locks.
+        let _ = INSIDE.try_with(|all| all.borrow_mut().push(inside));
+        UsersCode { engine, slot: engine.thread().ok(), _here: PhantomData }
+    }
+
+    /// Runs a closure of the user's while the call holds something that others may want (U2).
+    #[inline]
+    pub fn run<T>(&self, f: impl FnOnce() -> T) -> T {
+        let _out = Out::enter(self.engine, self.slot);
+        f()
+    }
+}
+
+impl Drop for UsersCode<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        let _ = INSIDE.try_with(|all| all.borrow_mut().pop());
+    }
+}
+
+/// Runs a callback of the user's that no transaction's caller has handed in, as [`UsersCode::run`] does.
+#[inline]
+pub fn run_users_code<T>(engine: &Engine, f: impl FnOnce() -> T) -> T {
+    let _out = Out::enter(engine, engine.thread().ok());
+    f()
+}
+
+/// The thread's slot says that the user's code runs, until this is dropped.
+struct Out<'e> {
+    engine: &'e Engine,
+    slot: Option<SlotNo>,
+    was_there: bool,
+}
+
+impl<'e> Out<'e> {
+    #[inline]
+    fn enter(engine: &'e Engine, slot: Option<SlotNo>) -> Out<'e> {
+        let was_there = slot.is_some_and(|slot| engine.slots.enter_users_code(slot));
+        Out { engine, slot, was_there }
+    }
+}
+
+impl Drop for Out<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(slot) = self.slot {
+            self.engine.slots.leave_users_code(slot, self.was_there);
+        }
+    }
+}
+
+/// One thread's waiting for what a call of another thread holds (U2).
+#[derive(Debug, Default)]
+pub struct Patience {
+    /// The closure that runs there, and since when it was seen.
+    seen: Option<(u64, u64)>,
+}
+
+impl Patience {
+    /// To be asked now and then while waiting for the thread of slot `holder`: true once one and the same closure of the user's
+    /// has been running there for [`PATIENCE_NS`].
+    pub fn is_over(&mut self, engine: &Engine, holder: SlotNo) -> bool {
+        let Some(now_runs) = engine.slots.slot(holder).users_code() else {
+            self.seen = None;
+            return false;
+        };
+        let now_ns = sync::now_ns();
+        match self.seen {
+            Some((runs, since_ns)) if runs == now_runs => now_ns.saturating_sub(since_ns) >= PATIENCE_NS,
+            _ => {
+                self.seen = Some((now_runs, now_ns));
+                false
+            }
+        }
+    }
+}
+
+impl Txn {
+    /// U3: refuses to wait for a lock that a transaction holds which this thread is inside of.
+    pub(crate) fn check_caller(&self, name: LockName, mode: Mode) -> Result<(), TxnError> {
+        let engine = &*self.engine;
+        let address = std::ptr::from_ref(engine).addr();
+        let own = self.owner();
+        let holder = INSIDE.try_with(|all| {
+            let all = all.borrow();
+            let others = all.iter().filter(|inside| inside.engine == address && inside.owner != own);
+            others
+                .map(|inside| inside.owner)
+                .find(|&other| engine.locks.held(other, name).is_some_and(|held| !mode.is_compatible_with(held)))
+        });
+        match holder {
+            Ok(Some(owner)) => {
+                let xid = Xid(engine.table.slot(owner.0).xid.load(std::sync::atomic::Ordering::Relaxed)); // Ours: it runs.
+                Err(TxnError::HeldByCaller { name, mode, xid })
+            }
+            Ok(None) | Err(_) => Ok(()),
+        }
+    }
+}
