@@ -21,9 +21,11 @@ use ledgerstone::{
 };
 use ledgerstone_disk::SimDisk;
 
+type Does = Arc<dyn Fn() + Send + Sync>;
+
 /// What the closures under test do when they are called.
 #[derive(Clone, Default)]
-struct Hook(Arc<Mutex<Option<Arc<dyn Fn() + Send + Sync>>>>);
+struct Hook(Arc<Mutex<Option<Does>>>);
 
 impl Hook {
     fn set(&self, does: impl Fn() + Send + Sync + 'static) {
@@ -367,8 +369,10 @@ impl Read for CallingReader {
     }
 }
 
+type Row = (String, Vec<u8>, Vec<u8>);
+
 /// All tables with all records, their indexes' records, and the number, as a transaction sees them.
-fn state(txn: &Transaction) -> Result<Vec<(String, Vec<u8>, Vec<u8>)>, Error> {
+fn state(txn: &Transaction) -> Result<Vec<Row>, Error> {
     let mut all = Vec::new();
     for name in txn.table_names()? {
         let table = txn.bytes(&name)?;
