@@ -107,7 +107,10 @@ pub use entry::Entry;
 pub use env::Environment;
 pub use error::Error;
 pub use feed::{Change, ChangeFeed, ChangeValue, CommittedChanges};
-pub use index::{Index, IndexDef, IndexKeys, IndexRange, IndexedRecord, IndexedRecords, TypedIndex, TypedIndexRange};
+pub use index::{
+    Index, IndexDef, IndexKeys, IndexRange, IndexedRecord, IndexedRecords, JsonKey, JsonNumber, TypedIndex,
+    TypedIndexRange,
+};
 pub use isolation::Isolation;
 pub use ledgerstone_disk::SyncMethod;
 pub use lock_wait::LockWait;

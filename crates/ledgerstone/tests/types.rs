@@ -4,7 +4,7 @@ mod common;
 
 use std::ops::ControlFlow;
 
-use ledgerstone::{DumpOptions, Environment, Error, IndexDef, IndexKeys, LoadOptions, TableDef, TableTypes};
+use ledgerstone::{DumpOptions, Environment, Error, IndexDef, IndexKeys, JsonKey, LoadOptions, TableDef, TableTypes};
 
 const NUMBERS: TableDef<u64, u64> = TableDef::new("t");
 const SIGNED: TableDef<i64, i64> = TableDef::new("t");
@@ -136,6 +136,34 @@ fn an_index_is_read_by_the_type_of_its_keys_only() {
     env.close().unwrap();
     let env = signed().open(dir.path()).unwrap();
     env.transact(|txn| txn.open(LEVELS)?.put(&2, &3)).unwrap();
+    assert!(env.verify(&mut |_| ()).unwrap().problems.is_empty());
+}
+
+#[test]
+fn an_index_by_a_json_member_orders_numbers_as_numbers() {
+    let dir = tempfile::tempdir().unwrap();
+    let env = common::tiny().open(dir.path()).unwrap();
+    const ROWS: TableDef<u32, String> = TableDef::new("rows");
+    env.transact(|txn| {
+        txn.open(ROWS)?;
+        txn.create_index("rows", &IndexDef::new("by", IndexKeys::Json("n".into())))?;
+        let rows = txn.open(ROWS)?;
+        let values = ["100", "9", "\"9\"", "-0", "10", "\"a\"", "18446744073709551617", "1.5e1", "true", "-2.5", "0"];
+        for (no, value) in values.iter().enumerate() {
+            rows.put(&(no as u32), &format!("{{\"n\":{value}}}"))?;
+        }
+        let by = rows.index::<JsonKey>("by")?;
+        let all: Vec<String> = by.range(..)?.map(|found| Ok(found?.0.to_string())).collect::<Result<_, Error>>()?;
+        assert_eq!(all, ["\"9\"", "a", "-2.5", "0", "0", "9", "10", "15", "100", "18446744073709551617", "true"]);
+        let from_9: Vec<u32> =
+            by.range(JsonKey::from(9)..JsonKey::from(101))?.map(|found| Ok(found?.1)).collect::<Result<_, Error>>()?;
+        assert_eq!(from_9, [1, 4, 7, 0]);
+        assert_eq!(by.lookup(&JsonKey::from(0))?.count(), 2);
+        assert_eq!(rows.as_bytes().index("by")?.lookup(b"a")?.count(), 1);
+        assert_eq!(mismatch(rows.index::<u64>("by")).2, "json");
+        Ok::<_, Error>(())
+    })
+    .unwrap();
     assert!(env.verify(&mut |_| ()).unwrap().problems.is_empty());
 }
 

@@ -40,6 +40,7 @@ mod build;
 mod check;
 mod definition;
 mod entry;
+mod json;
 mod keep;
 mod read;
 mod typed;
@@ -54,6 +55,7 @@ use ledgerstone_txn::run_users_code;
 pub(crate) use build::Builders;
 pub use definition::{IndexDef, IndexKeys};
 pub(crate) use entry::Stored;
+pub use json::{JsonKey, JsonNumber};
 pub use read::{Index, IndexRange, IndexedRecord, IndexedRecords};
 pub use typed::{TypedIndex, TypedIndexRange};
 
@@ -61,7 +63,7 @@ use self::definition::IndexKeys as Keys;
 use self::entry::Shape;
 use crate::Error;
 use crate::catalog::{IndexEntry, TableInfo};
-use crate::typed::{TableTypes, TypeName};
+use crate::typed::{Key, TableTypes, TypeName};
 
 /// Says the index keys of a record, from its key and value; or why there can be no such record.
 type Extract = dyn Fn(&[u8], &[u8], &mut dyn FnMut(&[u8])) -> Result<(), String> + Send + Sync;
@@ -109,7 +111,8 @@ impl Extractors {
                 }
                 None => None,
             },
-            _ => Some(BYTES.to_string()),
+            Keys::Json(_) => Some(JsonKey::TYPE.to_string()),
+            Keys::Value | Keys::Bytes { .. } | Keys::Field { .. } => Some(BYTES.to_string()),
         })
     }
 }
