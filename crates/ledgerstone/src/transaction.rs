@@ -52,6 +52,8 @@ pub(crate) struct Shared {
     holder: AtomicU32,
     /// The transaction was dropped by a closure that it was calling: rolled back when that call ends.
     is_dropped: AtomicBool,
+    /// Nothing was asked of the transaction yet: its commit stands for all before it.
+    is_untouched: AtomicBool,
     /// Set when a call failed in a way that another try may mend.
     had_conflict: AtomicBool,
     /// Set when a lock was not given in time.
@@ -190,6 +192,7 @@ impl Shared {
     #[inline]
     pub(crate) fn run_in<T>(&self, f: impl FnOnce(&mut Txn, &mut OwnTables) -> Result<T, Error>) -> Result<T, Error> {
         let mut held = self.hold()?;
+        self.is_untouched.store(false, Relaxed);
         let state = &mut *held.state;
         let txn = state.txn.as_mut().ok_or(Error::Finished)?;
         let result = f(txn, &mut state.own);
@@ -278,6 +281,7 @@ impl Transaction {
             refuses_writes: no(),
             holder: AtomicU32::new(0),
             is_dropped: no(),
+            is_untouched: AtomicBool::new(true),
             had_conflict: no(),
             had_timeout: no(),
             ended_by: Mutex::new(None),
@@ -321,7 +325,8 @@ impl Transaction {
         self.shared.had_timeout.load(Relaxed)
     }
 
-    /// Commits with the transaction's durability.
+    /// Commits with the transaction's durability. A transaction of which nothing was asked stands for all before it: it is
+    /// durable when every commit that had its place before is.
     ///
     /// # Errors
     /// [`Error::Finished`]; [`Error::ReadOnly`] without space for the commit record (rolled back);
@@ -336,8 +341,11 @@ impl Transaction {
     /// # Errors
     /// As [`Transaction::commit`].
     pub fn commit_with(mut self, durability: Durability) -> Result<Committed, Error> {
-        let txn = self.end()?;
+        let mut txn = self.end()?;
         let engine = Arc::clone(txn.engine());
+        if self.shared.is_untouched.load(Relaxed) {
+            txn.depend_on_commits_below(engine.log.tail());
+        }
         let committed = txn.commit(durability)?;
         Ok(Committed { lsn: committed.lsn, ticket: Ticket { engine, lsn: committed.depends } })
     }

@@ -135,6 +135,21 @@ impl Client {
                         Err(error) => self.goes_on("wait for a ticket", &error, &mut report),
                     }
                 }
+                Job::Sync { commits } => {
+                    let synced = if *commits {
+                        let txn = self.env.begin_with(with_durability(Durability::Sync));
+                        txn.and_then(|txn| txn.commit().map(drop))
+                    } else {
+                        self.env.sync()
+                    };
+                    match synced {
+                        Ok(()) => {
+                            tickets.drain(..).for_each(|(index, _)| acknowledge(&mut report.records[index]));
+                            true
+                        }
+                        Err(error) => self.goes_on("a sync", &error, &mut report),
+                    }
+                }
                 Job::Decide => {
                     let is_left = |record: &&mut Record| record.outcome == Outcome::InDoubt;
                     let Some(record) = report.records.iter_mut().find(is_left) else { continue };

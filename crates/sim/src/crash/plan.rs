@@ -145,6 +145,11 @@ pub enum Job {
     Compact,
     /// Waits for its oldest ticket.
     WaitForTicket,
+    /// Makes all that it has committed durable, by an empty commit or by a call.
+    Sync {
+        /// By a commit.
+        commits: bool,
+    },
     /// Gives others time, in microseconds.
     Sleep(u64),
     /// Decides its oldest transaction that it left in doubt.
@@ -477,6 +482,7 @@ fn job(random: &mut Random, flavour: Flavour) -> Job {
     match random.weighted(&[86, checkpoints, 6, compactions, 6, 4, 10, 3]) {
         0 => Job::Transaction(transaction(random, flavour)),
         1 => Job::Checkpoint,
+        2 if random.percent(30) => Job::Sync { commits: random.percent(50) },
         2 => Job::WaitForTicket,
         3 => Job::Compact,
         4 => Job::Decide,
