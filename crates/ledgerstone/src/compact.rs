@@ -13,12 +13,12 @@
 //!     the way.
 //! Q4. A large value is not moved page by page but written anew, in the step's transaction, if nobody uses it.
 
-use std::ops::{Bound, ControlFlow};
+use std::ops::ControlFlow;
 
 use ledgerstone_lock::Mode;
 use ledgerstone_page::{PageId, TableId};
 use ledgerstone_region::sync;
-use ledgerstone_structures::{Direction, Moved, Packed, Read, Tree};
+use ledgerstone_structures::{Moved, Packed, Read, Tree};
 use ledgerstone_txn::{Durability, Txn, run_users_code};
 use serde::Serialize;
 
@@ -145,10 +145,12 @@ impl Environment {
     /// file to free places below, and shortens the file. Runs beside everything else, in small steps; a crash at any moment
     /// loses nothing, and what was done until then stays done.
     ///
-    /// It writes about as much log as it moves. One runs at a time; a second one waits.
+    /// It writes about as much log as it moves. One runs at a time; a second one waits. Transactions are not waited for: a table that
+    /// one of them has locked as a whole is passed over ([`CompactReport::skipped_tables`]).
     ///
     /// # Errors
-    /// [`Error::ReadOnly`]; [`Error::Busy`] in the progress of another one; a page or the log cannot be read or written.
+    /// [`Error::ReadOnly`]; [`Error::Busy`] in the progress of another one; [`Error::TooManySnapshots`]; a page or the log cannot be
+    /// read or written.
     pub fn compact(&self, options: CompactOptions<'_>) -> Result<CompactReport, Error> {
         let env = self.inner();
         env.check_writable()?;
@@ -217,25 +219,23 @@ impl Compaction<'_, '_> {
             has_blobs: false,
         };
         let mut targets = vec![always("catalog", env.catalog()), always("deferred frees", env.to_free().tree())];
-        let mut txn = env.begin()?;
-        let mut scan = env.catalog().scan(Bound::Unbounded, Bound::Unbounded, Direction::Forward);
-        while let Some((name, value)) = scan.next(&mut txn)? {
-            let name = String::from_utf8_lossy(name).into_owned();
+        // At a snapshot, so that nobody is waited for: what was dropped since is found gone when it is its turn.
+        env.each_in_catalog(|name, value| {
             if Entry::structure_of(value).is_some() {
-                self.report.unmoved_structures.push(name);
-                continue;
+                self.report.unmoved_structures.push(name.to_string());
+                return Ok(());
             }
-            let info = env.table_info(&name, Definition::decode(&name, value)?);
+            let info = env.table_info(name, Definition::decode(name, value)?);
             let mut add = |name: String, tree: &Tree, entry: Entry| {
                 let entry = Some((info.name.clone(), entry));
                 targets.push(Target { name, tree: tree.clone(), entry, has_blobs: false });
             };
-            add(name, &info.tree, info.entry);
+            add(name.to_string(), &info.tree, info.entry);
             for index in &info.indexes {
                 add(index.place(&info.name), &index.tree, index.entry.entry);
             }
-        }
-        txn.commit(Durability::Volatile)?;
+            Ok(())
+        })?;
         Ok(targets)
     }
 

@@ -236,6 +236,33 @@ impl Environment {
         self.inner.handles.env.checkpoint(false)
     }
 
+    /// The names of all tables that are committed now, sorted, without users' structures. Waits for nobody, whoever makes or
+    /// drops tables; [`Transaction::table_names`] sees what its transaction sees, and locks the list if that is serializable.
+    ///
+    /// # Errors
+    /// [`Error::TooManySnapshots`], [`Error::SnapshotTooOld`]; damage.
+    pub fn table_names(&self) -> Result<Vec<String>, Error> {
+        let mut names = Vec::new();
+        self.inner().each_in_catalog(|name, value| {
+            if Entry::structure_of(value).is_none() {
+                names.push(name.to_string());
+            }
+            Ok(())
+        })?;
+        Ok(names)
+    }
+
+    /// Makes every commit durable that had its place before, whatever its durability. One flush of the log at most, and none if
+    /// all of it is durable.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] if the log cannot be written; reopening tells which commits were kept.
+    pub fn sync(&self) -> Result<(), Error> {
+        let engine = &self.inner.handles.env.engine;
+        engine.check()?;
+        Ok(engine.log.flush()?)
+    }
+
     /// What recovery did when the environment was opened.
     #[must_use]
     pub fn recovery_report(&self) -> &RecoveryReport {

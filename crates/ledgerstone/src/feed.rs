@@ -30,18 +30,16 @@
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
-use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ledgerstone_lock::Mode;
 use ledgerstone_log::{LogPin, LogReader, Record, RecordKind, RecordView};
 use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_page::{Lsn, PageId, Xid};
 use ledgerstone_region::sync;
 use ledgerstone_space::OP_SPACE_SET;
-use ledgerstone_structures::{Direction, Side, leaf_change, record_change};
-use ledgerstone_txn::{Durability, FLAG_UPKEEP};
+use ledgerstone_structures::{Side, leaf_change, record_change};
+use ledgerstone_txn::FLAG_UPKEEP;
 
 use crate::env::Inner;
 use crate::log_reader::nanoseconds;
@@ -207,7 +205,7 @@ impl Environment {
     /// While the feed lives, the log is kept from its position on, up to `feed_log_bytes_max` bytes.
     ///
     /// # Errors
-    /// [`Error::LogGone`]; conflicts while the names of the tables are read.
+    /// [`Error::LogGone`], [`Error::TooManySnapshots`], [`Error::SnapshotTooOld`]; the disk's.
     pub fn changes(&self, from: Lsn) -> Result<ChangeFeed, Error> {
         ChangeFeed::open(self.inner(), from, None, None)
     }
@@ -567,16 +565,14 @@ fn roots_of(value: &ChangeValue) -> Vec<PageId> {
     crate::catalog::roots_of(bytes)
 }
 
-/// The names of all tables, and an LSN behind the commits that made them and before all others that change names.
+/// The names of all tables at a snapshot, and its LSN. Waits for nobody: a transaction in doubt may have made or dropped tables.
 fn names_now(env: &Arc<Inner>) -> Result<(BTreeMap<PageId, Named>, Lsn), Error> {
-    let mut txn = env.begin()?;
-    txn.lock_table(env.catalog().table(), Mode::S)?;
-    let upto = env.engine.log.tail();
     let mut names = BTreeMap::new();
-    let mut scan = env.catalog().scan(Bound::Unbounded, Bound::Unbounded, Direction::Forward);
-    while let Some((name, value)) = scan.next(&mut txn)? {
-        names.extend(named(&String::from_utf8_lossy(name), crate::catalog::roots_of(value)));
-    }
-    txn.commit(Durability::Volatile)?;
-    Ok((names, upto))
+    let at = env.each_in_catalog(|name, value| {
+        names.extend(named(name, crate::catalog::roots_of(value)));
+        Ok(())
+    })?;
+    // Readers of the log see what is durable.
+    env.engine.log.flush()?;
+    Ok((names, at))
 }

@@ -20,8 +20,9 @@
 use std::sync::atomic::Ordering::SeqCst;
 
 use ledgerstone_lock::Mode;
+use ledgerstone_page::Lsn;
 use ledgerstone_structures::{Direction, Read, Scan, Tree};
-use ledgerstone_txn::{At, Horizon, Txn, View};
+use ledgerstone_txn::{At, Durability, Horizon, Txn, View};
 
 use crate::catalog::{Definition, TableInfo};
 use crate::env::Inner;
@@ -163,6 +164,21 @@ impl Shared {
 }
 
 impl Inner {
+    /// Shows each entry of the catalog at a snapshot, in the order of the names, and says which snapshot that was: it sees the
+    /// commits whose records begin below. No lock is waited for, whoever has the catalog open.
+    pub(crate) fn each_in_catalog(&self, mut see: impl FnMut(&str, &[u8]) -> Result<(), Error>) -> Result<Lsn, Error> {
+        let mut txn = self.begin()?;
+        let view = txn.open_view(Horizon::None)?;
+        let at = view.at();
+        let mut scan = self.catalog.scan_at(at, Bound::Unbounded, Bound::Unbounded, Direction::Forward);
+        while let Some((name, value)) = scan.next(&mut txn)? {
+            see(&String::from_utf8_lossy(name), value)?;
+        }
+        drop(view);
+        txn.commit(Durability::Volatile)?;
+        Ok(at.lsn)
+    }
+
     /// The table that the catalog, as the snapshot and this transaction see it, has under this name.
     fn named_at(&self, txn: &mut Txn, name: &str, at: At) -> Result<Option<Definition>, Error> {
         let found = self.catalog.get(txn, name.as_bytes(), Read::At(at))?;

@@ -1,0 +1,61 @@
+//! A transaction that makes, renames or drops tables and does not end keeps nobody waiting who only wants to know the tables: also
+//! when it is in doubt, and after a restart.
+
+mod common;
+
+use ledgerstone::{CompactOptions, Environment, Error, IndexDef, IndexKeys, Lsn};
+use ledgerstone_disk::SimDisk;
+
+/// What must not wait; locks are waited for longer than this takes.
+fn nobody_waits(env: &Environment, turn: u8) {
+    let env = env.clone();
+    common::within(60, "a feed, a compaction and the names of tables", move || {
+        assert_eq!(env.table_names().unwrap(), ["a", "b", "c"]);
+        let mut feed = env.changes(Lsn(u64::MAX)).unwrap();
+        env.transact(|txn| txn.bytes("c")?.put(b"k", &[turn])).unwrap();
+        let commit = feed.next().unwrap().unwrap();
+        assert_eq!(commit.changes[0].table.as_deref(), Some("c"));
+        env.changes(Lsn(0)).unwrap();
+        let report = env.compact(CompactOptions::default()).unwrap();
+        assert_eq!(report.skipped_tables, ["a", "b"]);
+        env.stat().unwrap();
+    });
+}
+
+fn change_tables(env: &Environment) -> Result<ledgerstone::Transaction, Error> {
+    let txn = env.begin()?;
+    txn.create_table("new")?.put(b"k", b"v")?;
+    txn.rename_table("a", "z")?;
+    txn.drop_table("b")?;
+    Ok(txn)
+}
+
+#[test]
+fn open_changes_of_tables_keep_nobody_waiting() {
+    let disk = SimDisk::new();
+    // Longer than the test may take: a wait is a failure.
+    let open = |disk: &SimDisk| {
+        let options = common::tiny().lock_timeout(std::time::Duration::from_secs(120));
+        options.open_on(std::sync::Arc::new(disk.clone())).unwrap()
+    };
+    let env = open(&disk);
+    env.transact(|txn| {
+        for name in ["a", "b", "c"] {
+            txn.create_table(name)?.put(b"k", b"v")?;
+        }
+        txn.create_index("a", &IndexDef::new("i", IndexKeys::Value))
+    })
+    .unwrap();
+    let txn = change_tables(&env).unwrap();
+    nobody_waits(&env, 0);
+    txn.abort().unwrap();
+    let prepared = change_tables(&env).unwrap().prepare(b"id").unwrap();
+    nobody_waits(&env, 1);
+    disk.crash_now();
+    drop(prepared);
+    drop(env);
+    let env = open(&disk.after_crash(7));
+    nobody_waits(&env, 2);
+    env.commit_in_doubt(b"id").unwrap();
+    assert_eq!(env.table_names().unwrap(), ["c", "new", "z"]);
+}
