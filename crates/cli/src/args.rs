@@ -6,6 +6,7 @@ use clap::{Parser, Subcommand};
 use ledgerstone::IndexKeys;
 use ledgerstone_bench as bench;
 
+use crate::rows::ColumnType;
 use crate::rows::Format;
 use crate::text::KeyType;
 
@@ -156,9 +157,9 @@ pub struct TextArgs {
     /// Keys and values are hexadecimal, going in and coming out.
     #[arg(long, conflicts_with = "key_type")]
     pub hex: bool,
-    /// What a key is: its text, or a number whose order is kept.
-    #[arg(long, value_enum, value_name = "TYPE", default_value_t = KeyType::Text)]
-    pub key_type: KeyType,
+    /// What a key is: its text, or a number whose order is kept. Otherwise what the table says of its keys, or text.
+    #[arg(long, value_enum, value_name = "TYPE")]
+    pub key_type: Option<KeyType>,
 }
 
 /// `init`
@@ -332,7 +333,8 @@ pub struct IndexLookupArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub index: IndexNameArgs,
-    /// The index key; otherwise all, or those that the options choose.
+    /// The index key; otherwise all, or those that the options choose. Of an index by a JSON member, a number is the number and
+    /// the text, and in double quotes the text only; bounds hold among keys of their kind.
     #[arg(allow_negative_numbers = true, conflicts_with_all = ["from", "to", "prefix"])]
     pub key: Option<String>,
     /// The first index key.
@@ -381,6 +383,10 @@ pub struct ImportArgs {
     /// What separates the fields of CSV: one byte.
     #[arg(long, default_value = ",")]
     pub delimiter: String,
+    /// What fields of CSV and TSV are in the JSON object: numbers and truth values as such, empty ones as null. Otherwise all are
+    /// texts.
+    #[arg(long, value_name = "COLUMN=text|number|bool", value_delimiter = ',', conflicts_with = "value")]
+    pub types: Vec<ColumnType>,
     /// Names of the columns, for a file whose first line is a row.
     #[arg(long, value_name = "COLUMN", value_delimiter = ',')]
     pub columns: Option<Vec<String>>,

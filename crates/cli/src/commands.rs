@@ -7,10 +7,10 @@ use anyhow::{Context, anyhow};
 use ledgerstone::{Environment, Error, Options};
 use serde_json::{Map, Value, json};
 
-use crate::args::{DelArgs, DirArgs, GetArgs, PutArgs, ScanArgs, TextArgs};
+use crate::args::{DelArgs, DirArgs, GetArgs, PutArgs, ScanArgs};
 use crate::outcome::Outcome;
 use crate::output::Output;
-use crate::text::{readable, to_hex};
+use crate::text::{Text, readable, to_hex};
 
 /// How to open an environment that must exist.
 pub(crate) fn options(at: &DirArgs) -> Options {
@@ -29,35 +29,51 @@ pub(crate) fn open(at: &DirArgs) -> Result<Environment, Error> {
 }
 
 pub(crate) fn put(args: &PutArgs, output: &Output) -> anyhow::Result<Outcome> {
-    let key = key(&args.text, &args.key)?;
-    let value = if args.value == "-" {
-        let mut value = Vec::new();
-        std::io::stdin().lock().read_to_end(&mut value).context("cannot read the value from standard input")?;
-        value
-    } else {
-        args.text.value(&args.value).map_err(|what| anyhow!("the value: {what}"))?
+    let piped = match args.value.as_str() {
+        "-" => {
+            let mut value = Vec::new();
+            std::io::stdin().lock().read_to_end(&mut value).context("cannot read the value from standard input")?;
+            Some(value)
+        }
+        _ => None,
     };
     let env = open(&args.table.at)?;
     let done = env.transact(|txn| {
-        let table = txn.bytes_or_create(&args.table.table)?;
-        if args.new { table.insert_new(&key, &value) } else { table.put(&key, &value) }
+        let table = args.text.open_or_create(txn, &args.table.table)?;
+        let text = args.text.of(&table)?;
+        let key = key(&text, &args.key)?;
+        let value = match &piped {
+            Some(value) => value.clone(),
+            None => text.value(&args.value).map_err(|what| anyhow!("the value: {what}"))?,
+        };
+        if args.new {
+            table.insert_new(&key, &value)?
+        } else {
+            table.put(&key, &value)?
+        }
+        anyhow::Ok(())
     });
     let outcome = match done {
         Ok(()) => Outcome::Done,
-        Err(Error::KeyExists) => {
+        Err(error) if matches!(error.downcast_ref(), Some(Error::KeyExists)) => {
             output.note(format_args!("key {} has a value already; put without --new replaces it", args.key));
             Outcome::Not
         }
-        Err(error) => return Err(error.into()),
+        Err(error) => return Err(error),
     };
     env.close()?;
     Ok(outcome)
 }
 
 pub(crate) fn get(args: &GetArgs, output: &Output) -> anyhow::Result<Outcome> {
-    let key = key(&args.text, &args.key)?;
     let env = open_to_read(&args.table.at)?;
-    let value = env.transact(|txn| txn.bytes(&args.table.table)?.get(&key))?;
+    let (text, key, value) = env.transact(|txn| {
+        let table = txn.bytes(&args.table.table)?;
+        let text = args.text.of(&table)?;
+        let key = key(&text, &args.key)?;
+        let value = table.get(&key)?;
+        anyhow::Ok((text, key, value))
+    })?;
     env.close()?;
     let Some(value) = value else {
         output.note(format_args!("no key {} in table {}", args.key, args.table.table));
@@ -66,9 +82,9 @@ pub(crate) fn get(args: &GetArgs, output: &Output) -> anyhow::Result<Outcome> {
     if args.raw {
         output.bytes(&value)?;
     } else if output.is_json {
-        output.json(&record_json(&args.text, &key, Some(&value)))?;
+        output.json(&record_json(&text, &key, Some(&value)))?;
     } else {
-        let text = args.text.value_text(&value).filter(|text| !text.contains('\0'));
+        let text = text.value_text(&value).filter(|text| !text.contains('\0'));
         output.line(text.unwrap_or_else(|| readable(&value)))?;
     }
     output.flush()?;
@@ -76,9 +92,11 @@ pub(crate) fn get(args: &GetArgs, output: &Output) -> anyhow::Result<Outcome> {
 }
 
 pub(crate) fn del(args: &DelArgs, output: &Output) -> anyhow::Result<Outcome> {
-    let key = key(&args.text, &args.key)?;
     let env = open(&args.table.at)?;
-    let was_there = env.transact(|txn| txn.bytes(&args.table.table)?.delete(&key))?;
+    let was_there = env.transact(|txn| {
+        let table = txn.bytes(&args.table.table)?;
+        anyhow::Ok(table.delete(&key(&args.text.of(&table)?, &args.key)?)?)
+    })?;
     env.close()?;
     if was_there {
         return Ok(Outcome::Done);
@@ -88,11 +106,13 @@ pub(crate) fn del(args: &DelArgs, output: &Output) -> anyhow::Result<Outcome> {
 }
 
 pub(crate) fn scan(args: &ScanArgs, output: &Output) -> anyhow::Result<Outcome> {
-    let bound = |text: &Option<String>| text.as_ref().map(|text| key(&args.text, text)).transpose();
-    let (from, to, prefix) = (bound(&args.from)?, bound(&args.to)?, bound(&args.prefix)?);
     let env = open_to_read(&args.table.at)?;
     let txn = env.begin()?;
     let table = txn.bytes(&args.table.table)?;
+    let text = args.text.of(&table)?;
+    let bound = |bound: &Option<String>| bound.as_ref().map(|bound| key(&text, bound)).transpose();
+    let (from, to) = (bound(&args.from)?, bound(&args.to)?);
+    let prefix = args.prefix.as_ref().map(|prefix| text.prefix(prefix).map_err(|what| anyhow!(what))).transpose()?;
     let range = match &prefix {
         Some(prefix) => table.prefix(prefix)?,
         None => {
@@ -106,13 +126,12 @@ pub(crate) fn scan(args: &ScanArgs, output: &Output) -> anyhow::Result<Outcome> 
         let (key, value) = record?;
         let value = (!args.keys_only).then_some(value.as_slice());
         if output.is_json {
-            output.json(&record_json(&args.text, &key, value))?;
+            output.json(&record_json(&text, &key, value))?;
         } else {
-            let key = args.text.key_text(&key).map_or_else(|| readable(&key), |key| readable(key.as_bytes()));
+            let key = text.key_text(&key).map_or_else(|| readable(&key), |key| readable(key.as_bytes()));
             match value {
                 None => output.line(key)?,
-                Some(value) if args.text.hex => output.line(format_args!("{key}\t{}", to_hex(value)))?,
-                Some(value) => output.line(format_args!("{key}\t{}", readable(value)))?,
+                Some(value) => output.line(format_args!("{key}\t{}", value_line(&text, value)))?,
             }
         }
         Ok(())
@@ -129,27 +148,27 @@ pub(crate) fn scan(args: &ScanArgs, output: &Output) -> anyhow::Result<Outcome> 
     Ok(Outcome::Done)
 }
 
-fn key(text: &TextArgs, key: &str) -> anyhow::Result<Vec<u8>> {
+fn key(text: &Text, key: &str) -> anyhow::Result<Vec<u8>> {
     text.key(key).map_err(|what| anyhow!("the key: {what}"))
 }
 
+/// A value as a part of one line.
+pub(crate) fn value_line(text: &Text, value: &[u8]) -> String {
+    text.value_text(value).map_or_else(|| readable(value), |value| readable(value.as_bytes()))
+}
+
 /// A record as an object: `key` and `value` as text, `key_hex` and `value_hex` where they are none; numbers as numbers.
-pub(crate) fn record_json(text: &TextArgs, key: &[u8], value: Option<&[u8]>) -> Value {
-    use crate::text::KeyType::{I64, Text, U32, U64};
+pub(crate) fn record_json(text: &Text, key: &[u8], value: Option<&[u8]>) -> Value {
     let mut object = Map::new();
-    match (text.hex, text.key_text(key)) {
-        (true, _) | (_, None) => object.insert("key_hex".into(), to_hex(key).into()),
-        (_, Some(key)) => {
-            let key = match text.key_type {
-                U32 | U64 | I64 => serde_json::from_str(&key).unwrap_or(json!(key)),
-                Text => json!(key),
-            };
-            object.insert("key".into(), key)
-        }
+    match text.key_json(key).filter(|_| !text.hex) {
+        None => object.insert("key_hex".into(), to_hex(key).into()),
+        Some(key) => object.insert("key".into(), key),
     };
     if let Some(value) = value {
         match (text.hex, text.value_text(value)) {
-            (false, Some(value)) => object.insert("value".into(), value.into()),
+            (false, Some(shown)) => {
+                object.insert("value".into(), text.value_json(value).unwrap_or_else(|| json!(shown)))
+            }
             _ => object.insert("value_hex".into(), to_hex(value).into()),
         };
     }

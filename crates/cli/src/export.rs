@@ -17,18 +17,20 @@ use crate::outcome::Outcome;
 use crate::output::Output;
 use crate::progress::{Progress, Unit};
 use crate::rows::{Format, tsv_escape};
+use crate::text::Text;
 
 pub(crate) fn run(args: &ExportArgs, output: &Output) -> anyhow::Result<Outcome> {
     let format = args.format.or_else(|| Format::of_name(&args.file)).unwrap_or(Format::Jsonl);
     let env = open_to_read(&args.table.at)?;
     let txn = env.begin()?;
-    let range = txn.bytes(&args.table.table)?.range(..)?; // Before the file is touched: the table may not exist.
+    let table = txn.bytes(&args.table.table)?; // Before the file is touched: the table may not exist.
+    let (text, range) = (args.text.of(&table)?, table.range(..)?);
 
     let mut target = Target::open(&args.file)?;
     let mut progress = Progress::new(output);
     let mut count = 0_u64;
     {
-        let mut writer = Writer::new(args, format, target.writer());
+        let mut writer = Writer::new(args, &text, format, target.writer());
         for record in range {
             let (key, value) = record?;
             count += 1;
@@ -95,6 +97,7 @@ impl Drop for Target {
 /// Writes records in one of the formats.
 struct Writer<'a> {
     args: &'a ExportArgs,
+    text: &'a Text,
     how: How<'a>,
     /// With `--rows`: the columns, from the first record.
     columns: Option<Vec<String>>,
@@ -107,17 +110,17 @@ enum How<'a> {
 }
 
 impl<'a> Writer<'a> {
-    fn new(args: &'a ExportArgs, format: Format, out: &'a mut dyn Write) -> Writer<'a> {
+    fn new(args: &'a ExportArgs, text: &'a Text, format: Format, out: &'a mut dyn Write) -> Writer<'a> {
         let how = match format {
             Format::Csv => How::Csv(Box::new(csv::Writer::from_writer(out))),
             Format::Tsv => How::Tsv(out),
             Format::Jsonl => How::Jsonl(out),
         };
-        Writer { args, how, columns: None }
+        Writer { args, text, how, columns: None }
     }
 
     fn record(&mut self, key: &[u8], value: &[u8]) -> anyhow::Result<()> {
-        let text = &self.args.text;
+        let text = self.text;
         if self.args.rows {
             return self.row(value);
         }

@@ -19,7 +19,8 @@ use crate::commands::open;
 use crate::outcome::Outcome;
 use crate::output::Output;
 use crate::progress::{Progress, Unit};
-use crate::rows::{BadLine, Format, Reason, Row, Rows, json_kind};
+use crate::rows::{BadLine, ColumnType, FieldType, Format, Reason, Row, Rows, json_kind};
+use crate::text::Text;
 
 pub(crate) fn run(args: &ImportArgs, output: &Output) -> anyhow::Result<Outcome> {
     let (input, all_bytes) = input(&args.file)?;
@@ -31,11 +32,22 @@ pub(crate) fn run(args: &ImportArgs, output: &Output) -> anyhow::Result<Outcome>
     let &[delimiter] = args.delimiter.as_bytes() else { bail!("--delimiter wants one byte, not {:?}", args.delimiter) };
     let mut rows = Rows::open(input, format, delimiter, args.columns.clone())?;
     check_columns(args, rows.columns())?;
+    if format == Format::Jsonl && !args.types.is_empty() {
+        bail!("JSON lines say themselves what their members are: leave --types out");
+    }
 
     let env = open(&args.table.at)?;
     let began = Instant::now();
     let mut progress = Progress::new(output);
-    let mut import = Import { env: &env, args, txn: None, loader: None, row_count: 0, uncommitted: 0, bad_count: 0 };
+    let text = env.transact(|txn| match txn.bytes(&args.table.table) {
+        Err(Error::NoSuchTable(_)) => args.text.of_new(),
+        table => args.text.of(&table?),
+    })?;
+    if args.value.is_none() && !text.takes_any_value() {
+        bail!("values of table {} are no JSON objects: say with --value which column they are", args.table.table);
+    }
+    let mut import =
+        Import { env: &env, args, text, txn: None, loader: None, row_count: 0, uncommitted: 0, bad_count: 0 };
     while let Some(row) = next_row(&mut rows, &import)? {
         match row.and_then(|(line, row)| Ok((line, import.record(line, &row)?))) {
             Ok((line, (key, value))) => {
@@ -98,7 +110,7 @@ impl<R: Read> Read for Counted<R> {
 /// A column that the header does not name is told before anything is written.
 fn check_columns(args: &ImportArgs, columns: Option<&[String]>) -> anyhow::Result<()> {
     let Some(columns) = columns else { return Ok(()) };
-    for wanted in args.key.iter().chain(&args.value) {
+    for wanted in args.key.iter().chain(&args.value).chain(args.types.iter().map(|typed| &typed.column)) {
         if !columns.contains(wanted) {
             bail!("{} has no column {wanted:?}; its columns are: {}", args.file, columns.join(", "));
         }
@@ -117,6 +129,7 @@ fn next_row<R: BufRead>(
 struct Import<'a> {
     env: &'a Environment,
     args: &'a ImportArgs,
+    text: Text,
     txn: Option<Transaction>,
     /// With `--sorted`.
     loader: Option<SortedLoader>,
@@ -148,10 +161,10 @@ impl Import<'_> {
             let column = column.clone();
             move |what| Reason::Typed { column, what }
         };
-        let key = self.args.text.key(&key).map_err(typed(&self.args.key[0]))?;
+        let key = self.text.key(&key).map_err(typed(&self.args.key[0]))?;
         let value = match &self.args.value {
-            Some(column) => self.args.text.value(&content(row, column)?).map_err(typed(column))?,
-            None => object(row).into_bytes(),
+            Some(column) => self.text.value(&content(row, column)?).map_err(typed(column))?,
+            None => object(row, &self.args.types)?.into_bytes(),
         };
         Ok((key, value))
     }
@@ -163,9 +176,9 @@ impl Import<'_> {
         }
         let Some(txn) = &self.txn else { return Ok(None) };
         let done = if self.args.sorted {
-            put_sorted(&mut self.loader, txn, &self.args.table.table, key, value)
+            put_sorted(&mut self.loader, txn, self.args, key, value)
         } else {
-            txn.bytes_or_create(&self.args.table.table).and_then(|table| table.put(key, value))
+            self.args.text.open_or_create(txn, &self.args.table.table).and_then(|table| table.put(key, value))
         };
         match done {
             Ok(()) => {
@@ -207,7 +220,7 @@ impl Import<'_> {
             self.uncommitted = 0;
         } else if self.row_count == 0 {
             // A file without rows makes an empty table, not none.
-            self.env.transact(|txn| txn.bytes_or_create(&self.args.table.table).map(|_| ()))?;
+            self.env.transact(|txn| self.args.text.open_or_create(txn, &self.args.table.table).map(drop))?;
         }
         Ok(())
     }
@@ -225,13 +238,13 @@ impl Import<'_> {
 fn put_sorted(
     loader: &mut Option<SortedLoader>,
     txn: &Transaction,
-    table: &str,
+    args: &ImportArgs,
     key: &[u8],
     value: &[u8],
 ) -> Result<(), Error> {
     let loader = match loader {
         Some(loader) => loader,
-        None => loader.insert(txn.bytes_or_create(table)?.sorted_loader()?),
+        None => loader.insert(args.text.open_or_create(txn, &args.table.table)?.sorted_loader()?),
     };
     loader.push(key, value)
 }
@@ -278,9 +291,9 @@ fn content(row: &Row, column: &str) -> Result<String, Reason> {
 }
 
 /// The whole row as a JSON object: the columns in the order of the file.
-fn object(row: &Row) -> String {
+fn object(row: &Row, types: &[ColumnType]) -> Result<String, Reason> {
     match row {
-        Row::Object { text, .. } => text.clone(),
+        Row::Object { text, .. } => Ok(text.clone()),
         Row::Fields { columns, fields } => {
             let mut text = String::from("{");
             for (no, (column, field)) in columns.iter().zip(fields).enumerate() {
@@ -290,10 +303,13 @@ fn object(row: &Row) -> String {
                 // A JSON string of a Rust string; `Value`'s Display writes exactly that.
                 text.push_str(&Value::from(column.as_str()).to_string());
                 text.push(':');
-                text.push_str(&Value::from(field.as_str()).to_string());
+                let typed =
+                    types.iter().find(|typed| typed.column == *column).map_or(FieldType::Text, |typed| typed.field);
+                let json = typed.json(field).map_err(|what| Reason::Typed { column: column.clone(), what })?;
+                text.push_str(&json);
             }
             text.push('}');
-            text
+            Ok(text)
         }
     }
 }

@@ -3,14 +3,14 @@
 use std::ops::Bound;
 
 use anyhow::{anyhow, bail};
-use ledgerstone::{Error, IndexDef, IndexRange, IndexedRecord};
+use ledgerstone::{Error, IndexDef, IndexRange, IndexedRecord, IndexedRecords};
 use serde_json::{Value, json};
 
 use crate::args::{IndexCommand, IndexCreateArgs, IndexListArgs, IndexLookupArgs, IndexNameArgs, RenameArgs};
-use crate::commands::{open, open_to_read, record_json};
+use crate::commands::{open, open_to_read, record_json, value_line};
 use crate::outcome::Outcome;
 use crate::output::Output;
-use crate::text::{readable, to_hex};
+use crate::text::{Text, readable, to_hex};
 
 pub(crate) fn run(command: &IndexCommand, output: &Output) -> anyhow::Result<Outcome> {
     match command {
@@ -47,7 +47,7 @@ fn drop_index(args: &IndexNameArgs, output: &Output) -> anyhow::Result<Outcome> 
 
 fn list(args: &IndexListArgs, output: &Output) -> anyhow::Result<Outcome> {
     let env = open_to_read(&args.at)?;
-    let txn = env.begin()?;
+    let txn = env.snapshot()?; // Waits for nobody.
     let tables = match &args.table {
         Some(table) => vec![table.clone()],
         None => txn.table_names()?,
@@ -70,26 +70,26 @@ fn list(args: &IndexListArgs, output: &Output) -> anyhow::Result<Outcome> {
 }
 
 fn lookup(args: &IndexLookupArgs, output: &Output) -> anyhow::Result<Outcome> {
-    let bytes = |text: &Option<String>| -> anyhow::Result<Option<Vec<u8>>> {
-        let value = |text| args.text.value(text).map_err(|what| anyhow!("the index key: {what}"));
-        text.as_deref().map(value).transpose()
-    };
-    let (key, from, to, prefix) = (bytes(&args.key)?, bytes(&args.from)?, bytes(&args.to)?, bytes(&args.prefix)?);
     let env = open_to_read(&args.index.table.at)?;
     let txn = env.begin()?;
-    let index = txn.bytes(&args.index.table.table)?.index(&args.index.name)?;
-    let range = match (&key, &prefix) {
-        (Some(key), _) => index.lookup(key)?,
-        (None, Some(prefix)) => index.prefix(prefix)?,
-        (None, None) => {
-            let from = from.as_deref().map_or(Bound::Unbounded, Bound::Included);
-            let to = to.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
-            index.range((from, to))?
+    let table = txn.bytes(&args.index.table.table)?;
+    let text = args.text.of(&table)?;
+    let index = table.index(&args.index.name)?;
+    let keys = args.text.of_index_keys(index.key_type());
+    let ranges = match &args.prefix {
+        Some(prefix) => vec![index.prefix(&keys.prefix(prefix).map_err(|what| anyhow!(what))?)?],
+        None => {
+            let parts = keys.index_parts(args.key.as_deref(), args.from.as_deref(), args.to.as_deref());
+            let range = |(from, to): (Bound<Vec<u8>>, Bound<Vec<u8>>)| {
+                index.range((from.as_ref().map(|key| &key[..]), to.as_ref().map(|key| &key[..])))
+            };
+            let parts = parts.map_err(|what| anyhow!("the index key: {what}"))?;
+            parts.into_iter().map(range).collect::<Result<Vec<_>, _>>()?
         }
     };
-    let count = print_all(args, range, output)?;
+    let count = print_all(args, (&text, &keys), ranges, output)?;
     output.flush()?;
-    drop(index);
+    drop((index, table));
     txn.abort()?; // It only read.
     env.close()?;
     match &args.key {
@@ -102,25 +102,31 @@ fn lookup(args: &IndexLookupArgs, output: &Output) -> anyhow::Result<Outcome> {
 }
 
 /// Prints the entries, with the records' values if they are wanted, and says how many there were.
-fn print_all(args: &IndexLookupArgs, range: IndexRange, output: &Output) -> anyhow::Result<u64> {
+fn print_all(
+    args: &IndexLookupArgs,
+    (text, keys): (&Text, &Text),
+    ranges: Vec<IndexRange>,
+    output: &Output,
+) -> anyhow::Result<u64> {
     let limit = usize::try_from(args.limit.unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
     let mut count = 0;
     let mut print = |index_key: &[u8], key: &[u8], value: Option<&[u8]>| -> anyhow::Result<()> {
         count += 1;
         if output.is_json {
-            let Value::Object(mut object) = record_json(&args.text, key, value) else { bail!("a record is an object") };
-            match args.text.value_text(index_key) {
-                Some(text) if !args.text.hex => object.insert("index_key".into(), text.into()),
-                _ => object.insert("index_key_hex".into(), to_hex(index_key).into()),
+            let Value::Object(mut object) = record_json(text, key, value) else { bail!("a record is an object") };
+            match keys.key_json(index_key).filter(|_| !keys.hex) {
+                Some(key) => object.insert("index_key".into(), key),
+                None => object.insert("index_key_hex".into(), to_hex(index_key).into()),
             };
             output.json(&Value::from(object))?;
             return Ok(());
         }
-        let shown = |bytes: &[u8]| if args.text.hex { to_hex(bytes) } else { readable(bytes) };
-        let key = args.text.key_text(key).map_or_else(|| readable(key), |key| readable(key.as_bytes()));
+        let shown =
+            |text: &Text, key: &[u8]| text.key_text(key).map_or_else(|| readable(key), |key| readable(key.as_bytes()));
+        let (index_key, key) = (shown(keys, index_key), shown(text, key));
         match value {
-            None => output.line(format_args!("{}\t{key}", shown(index_key)))?,
-            Some(value) => output.line(format_args!("{}\t{key}\t{}", shown(index_key), shown(value)))?,
+            None => output.line(format_args!("{index_key}\t{key}"))?,
+            Some(value) => output.line(format_args!("{index_key}\t{key}\t{}", value_line(text, value)))?,
         }
         Ok(())
     };
@@ -130,20 +136,20 @@ fn print_all(args: &IndexLookupArgs, range: IndexRange, output: &Output) -> anyh
             print(&index_key, &key, None)
         };
         if args.reverse {
-            range.rev().take(limit).try_for_each(&mut entry)?;
+            ranges.into_iter().rev().flat_map(IndexRange::rev).take(limit).try_for_each(&mut entry)?;
         } else {
-            range.take(limit).try_for_each(&mut entry)?;
+            ranges.into_iter().flatten().take(limit).try_for_each(&mut entry)?;
         }
     } else {
         let mut record = |record: Result<IndexedRecord, Error>| {
             let (index_key, key, value) = record?;
             print(&index_key, &key, Some(&value))
         };
-        let records = range.records();
+        let records = ranges.into_iter().map(IndexRange::records);
         if args.reverse {
-            records.rev().take(limit).try_for_each(&mut record)?;
+            records.rev().flat_map(IndexedRecords::rev).take(limit).try_for_each(&mut record)?;
         } else {
-            records.take(limit).try_for_each(&mut record)?;
+            records.flatten().take(limit).try_for_each(&mut record)?;
         }
     }
     Ok(count)

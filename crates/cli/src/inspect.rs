@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use comfy_table::{Table, presets};
-use ledgerstone::{CompactOptions, CompactPhase, Environment, Error, Problem, Skipped};
+use ledgerstone::{CompactOptions, CompactPhase, Environment, Error, Problem, Skipped, TableTypes};
 use ledgerstone_bench::Recovery;
 use serde_json::{Value, json};
 
@@ -33,7 +33,7 @@ pub(crate) fn init(args: &InitArgs, output: &Output) -> anyhow::Result<Outcome> 
 
 pub(crate) fn tables(args: &TablesArgs, output: &Output) -> anyhow::Result<Outcome> {
     let env = open_to_read(&args.at)?;
-    let txn = env.begin()?;
+    let txn = env.snapshot()?; // Waits for nobody, a transaction in doubt perhaps.
     for name in txn.table_names()? {
         let table = txn.bytes(&name)?;
         let count = if args.count { Some(table.count()?) } else { None };
@@ -43,6 +43,12 @@ pub(crate) fn tables(args: &TablesArgs, output: &Output) -> anyhow::Result<Outco
             if !indexes.is_empty() {
                 about["indexes"] = indexes.into();
             }
+            if let Some(key) = &table.types().key {
+                about["key_type"] = key.as_str().into();
+            }
+            if let Some(value) = &table.types().value {
+                about["value_type"] = value.as_str().into();
+            }
             if let Some(count) = count {
                 about["records"] = count.into();
             }
@@ -50,7 +56,14 @@ pub(crate) fn tables(args: &TablesArgs, output: &Output) -> anyhow::Result<Outco
         } else {
             let count = count.map_or(String::new(), |count| format!("\t{count}"));
             let indexes = if indexes.is_empty() { String::new() } else { format!("\tindexes: {}", indexes.join(", ")) };
-            output.line(format_args!("{name}{count}{indexes}"))?;
+            let types = match table.types() {
+                TableTypes { key: None, value: None } => String::new(),
+                TableTypes { key, value } => {
+                    let of = |name: &Option<String>| name.clone().unwrap_or_else(|| "any".into());
+                    format!("\tkeys: {}, values: {}", of(key), of(value))
+                }
+            };
+            output.line(format_args!("{name}{count}{types}{indexes}"))?;
         }
     }
     output.flush()?;

@@ -1,10 +1,16 @@
 //! Keys and values as people write them, and bytes as people can read them.
 //!
-//! T1. Numbers become bytes whose order is the numbers' order: big-endian, the sign bit of signed ones inverted. They are
-//!     the bytes that the library's typed tables use.
+//! T1. Numbers become the bytes that the library's typed tables use: keys in the numbers' order.
 //! T2. What [`readable`] shows is one line of valid text, and different bytes never look alike.
+//! T3. A table that has types says what its keys and values are. Nothing of another type is written into it, but bytes (`--hex`).
 
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
+use std::ops::Bound;
+use std::str::FromStr;
+
+use anyhow::bail;
+use ledgerstone::typed::{Key, Value};
+use ledgerstone::{BytesTable, Error, JsonKey, TableTypes, Transaction};
 
 use crate::args::TextArgs;
 
@@ -13,63 +19,373 @@ use crate::args::TextArgs;
 pub enum KeyType {
     /// Its text.
     Text,
+    /// A number from 0 to 255: 1 byte.
+    U8,
+    /// A number below 2^16: 2 bytes.
+    U16,
     /// A number below 2^32: 4 bytes.
     U32,
     /// A number below 2^64: 8 bytes.
     U64,
+    /// A number below 2^128: 16 bytes.
+    U128,
+    /// A number from -128 to 127: 1 byte.
+    I8,
+    /// A number from -2^15 to 2^15 - 1: 2 bytes.
+    I16,
+    /// A number from -2^31 to 2^31 - 1: 4 bytes.
+    I32,
     /// A number from -2^63 to 2^63 - 1: 8 bytes.
     I64,
+    /// A number from -2^127 to 2^127 - 1: 16 bytes.
+    I128,
 }
 
-const SIGN: u64 = 1 << 63;
+impl KeyType {
+    /// The type that the catalog calls so, if people can write it.
+    fn named(name: &str) -> Option<KeyType> {
+        Some(match name {
+            "string" | "bytes" => KeyType::Text,
+            "u8" => KeyType::U8,
+            "u16" => KeyType::U16,
+            "u32" => KeyType::U32,
+            "u64" => KeyType::U64,
+            "u128" => KeyType::U128,
+            "i8" => KeyType::I8,
+            "i16" => KeyType::I16,
+            "i32" => KeyType::I32,
+            "i64" => KeyType::I64,
+            "i128" => KeyType::I128,
+            _ => return None,
+        })
+    }
 
-/// A signed number as a key (T1).
-pub(crate) fn i64_key(number: i64) -> [u8; 8] {
-    ((number as u64) ^ SIGN).to_be_bytes()
+    /// What the catalog calls a number's type; keys that are text may be anything.
+    fn name(self) -> Option<&'static str> {
+        Some(match self {
+            KeyType::Text => return None,
+            KeyType::U8 => "u8",
+            KeyType::U16 => "u16",
+            KeyType::U32 => "u32",
+            KeyType::U64 => "u64",
+            KeyType::U128 => "u128",
+            KeyType::I8 => "i8",
+            KeyType::I16 => "i16",
+            KeyType::I32 => "i32",
+            KeyType::I64 => "i64",
+            KeyType::I128 => "i128",
+        })
+    }
+
+    fn encode(self, text: &str) -> Result<Vec<u8>, String> {
+        fn number<N: Key + FromStr>(text: &str) -> Result<Vec<u8>, String> {
+            let number: N = text.trim().parse().map_err(|_| format!("{text:?} is no {}", N::TYPE))?;
+            let mut bytes = Vec::new();
+            number.encode(&mut bytes);
+            Ok(bytes)
+        }
+        match self {
+            KeyType::Text => Ok(text.as_bytes().to_vec()),
+            KeyType::U8 => number::<u8>(text),
+            KeyType::U16 => number::<u16>(text),
+            KeyType::U32 => number::<u32>(text),
+            KeyType::U64 => number::<u64>(text),
+            KeyType::U128 => number::<u128>(text),
+            KeyType::I8 => number::<i8>(text),
+            KeyType::I16 => number::<i16>(text),
+            KeyType::I32 => number::<i32>(text),
+            KeyType::I64 => number::<i64>(text),
+            KeyType::I128 => number::<i128>(text),
+        }
+    }
+
+    fn decode(self, key: &[u8]) -> Option<String> {
+        fn number<N: Key + Display>(key: &[u8]) -> Option<String> {
+            N::decode(key).ok().map(|number| number.to_string())
+        }
+        match self {
+            KeyType::Text => String::from_utf8(key.to_vec()).ok(),
+            KeyType::U8 => number::<u8>(key),
+            KeyType::U16 => number::<u16>(key),
+            KeyType::U32 => number::<u32>(key),
+            KeyType::U64 => number::<u64>(key),
+            KeyType::U128 => number::<u128>(key),
+            KeyType::I8 => number::<i8>(key),
+            KeyType::I16 => number::<i16>(key),
+            KeyType::I32 => number::<i32>(key),
+            KeyType::I64 => number::<i64>(key),
+            KeyType::I128 => number::<i128>(key),
+        }
+    }
 }
+
+/// A value of a type that the catalog names, from text; `None` for types that people cannot write.
+fn encode_value(name: &str, text: &str) -> Option<Result<Vec<u8>, String>> {
+    fn of<V: Value + FromStr>(text: &str) -> Option<Result<Vec<u8>, String>> {
+        Some(text.trim().parse::<V>().map_err(|_| format!("{text:?} is no {}", V::TYPE)).map(|value| {
+            let mut bytes = Vec::new();
+            value.encode(&mut bytes);
+            bytes
+        }))
+    }
+    match name {
+        "string" | "bytes" => Some(Ok(text.as_bytes().to_vec())),
+        "u8" => of::<u8>(text),
+        "u16" => of::<u16>(text),
+        "u32" => of::<u32>(text),
+        "u64" => of::<u64>(text),
+        "u128" => of::<u128>(text),
+        "i8" => of::<i8>(text),
+        "i16" => of::<i16>(text),
+        "i32" => of::<i32>(text),
+        "i64" => of::<i64>(text),
+        "i128" => of::<i128>(text),
+        "f32" => of::<f32>(text),
+        "f64" => of::<f64>(text),
+        "bool" => of::<bool>(text),
+        _ => None,
+    }
+}
+
+/// The text of a value that is no text; `None` for types that people cannot read.
+fn decode_value(name: &str, value: &[u8]) -> Option<String> {
+    fn of<V: Value + Display>(value: &[u8]) -> Option<String> {
+        V::decode(value).ok().map(|value| value.to_string())
+    }
+    match name {
+        "u8" => of::<u8>(value),
+        "u16" => of::<u16>(value),
+        "u32" => of::<u32>(value),
+        "u64" => of::<u64>(value),
+        "u128" => of::<u128>(value),
+        "i8" => of::<i8>(value),
+        "i16" => of::<i16>(value),
+        "i32" => of::<i32>(value),
+        "i64" => of::<i64>(value),
+        "i128" => of::<i128>(value),
+        "f32" => of::<f32>(value),
+        "f64" => of::<f64>(value),
+        "bool" => of::<bool>(value),
+        _ => None,
+    }
+}
+
+/// How keys and values of a table are written: by the options, then by the table's types.
+#[derive(Clone, Debug)]
+pub(crate) struct Text {
+    pub hex: bool,
+    key: KeyForm,
+    value: Option<String>,
+}
+
+#[derive(Clone, Debug)]
+enum KeyForm {
+    Of(KeyType),
+    /// Keys of an index by a JSON member.
+    Json,
+    /// Of a type that people cannot write.
+    Strange(String),
+}
+
+impl KeyForm {
+    fn named(name: &str) -> KeyForm {
+        match KeyType::named(name) {
+            Some(known) => KeyForm::Of(known),
+            None if name == JsonKey::TYPE.to_string() => KeyForm::Json,
+            None => KeyForm::Strange(name.to_string()),
+        }
+    }
+}
+
+/// As the text that they are.
+pub(crate) const PLAIN: Text = Text { hex: false, key: KeyForm::Of(KeyType::Text), value: None };
 
 impl TextArgs {
+    /// How keys and values of this table are written (T3).
+    pub(crate) fn of(&self, table: &BytesTable) -> anyhow::Result<Text> {
+        self.of_types(table.name(), table.types())
+    }
+
+    /// How keys of an index are written.
+    pub(crate) fn of_index_keys(&self, key_type: Option<&str>) -> Text {
+        let key = key_type.map_or(KeyForm::Of(KeyType::Text), KeyForm::named);
+        Text { hex: self.hex, key, value: None }
+    }
+
+    /// The same of a table that is yet to be made.
+    pub(crate) fn of_new(&self) -> anyhow::Result<Text> {
+        self.of_types("", &TableTypes::default())
+    }
+
+    fn of_types(&self, table: &str, types: &TableTypes) -> anyhow::Result<Text> {
+        let value = types.value.clone();
+        let key = match (&types.key, self.key_type) {
+            (None, asked) => KeyForm::Of(asked.unwrap_or(KeyType::Text)),
+            (Some(stored), None) => KeyForm::named(stored),
+            (Some(stored), Some(asked)) if KeyType::named(stored) == Some(asked) => KeyForm::Of(asked),
+            (Some(stored), Some(_)) => {
+                bail!("table {table} has keys of type {stored}: leave --key-type out, or give their bytes with --hex")
+            }
+        };
+        Ok(Text { hex: self.hex, key, value })
+    }
+
+    /// The table to write to, made if it is missing, with the type of keys that the options name.
+    pub(crate) fn open_or_create(&self, txn: &Transaction, table: &str) -> Result<BytesTable, Error> {
+        match (txn.bytes(table), self.key_type.and_then(KeyType::name)) {
+            (Err(Error::NoSuchTable(_)), None) => txn.bytes_or_create(table),
+            (Err(Error::NoSuchTable(_)), Some(key)) => {
+                txn.bytes_or_create(table)?;
+                txn.set_table_types(table, &TableTypes { key: Some(key.to_string()), value: None })?;
+                txn.bytes(table)
+            }
+            (found, _) => found,
+        }
+    }
+}
+
+impl Text {
     /// The bytes of a key.
     pub(crate) fn key(&self, text: &str) -> Result<Vec<u8>, String> {
-        let number = |what: &str| format!("{text:?} is no {what}");
-        match self.key_type {
+        match &self.key {
             _ if self.hex => from_hex(text),
-            KeyType::Text => Ok(text.as_bytes().to_vec()),
-            KeyType::U32 => {
-                let key: u32 = text.trim().parse().map_err(|_| number("u32 (0 to 4294967295)"))?;
-                Ok(key.to_be_bytes().to_vec())
+            KeyForm::Of(known) => known.encode(text),
+            KeyForm::Json => {
+                let Ok(key) = text.parse::<JsonKey>();
+                Ok(encoded(&key))
             }
-            KeyType::U64 => {
-                let key: u64 = text.trim().parse().map_err(|_| number("u64 (0 to 18446744073709551615)"))?;
-                Ok(key.to_be_bytes().to_vec())
+            KeyForm::Strange(name) => {
+                Err(format!("keys of type {name} cannot be written as text: give their bytes with --hex"))
             }
-            KeyType::I64 => {
-                let key: i64 = text.trim().parse().map_err(|_| number("i64"))?;
-                Ok(i64_key(key).to_vec())
+        }
+    }
+
+    /// The bytes of the beginning of keys.
+    pub(crate) fn prefix(&self, text: &str) -> Result<Vec<u8>, String> {
+        match &self.key {
+            KeyForm::Of(known) if !self.hex && known.name().is_some() => {
+                Err("numbers have no beginnings: use --from and --to".into())
             }
+            KeyForm::Json if !self.hex => Ok(text.as_bytes().to_vec()),
+            _ => self.key(text),
         }
     }
 
     /// The bytes of a value.
     pub(crate) fn value(&self, text: &str) -> Result<Vec<u8>, String> {
-        if self.hex { from_hex(text) } else { Ok(text.as_bytes().to_vec()) }
+        match &self.value {
+            _ if self.hex => from_hex(text),
+            None => Ok(text.as_bytes().to_vec()),
+            Some(name) => encode_value(name, text).unwrap_or_else(|| {
+                Err(format!("values of type {name} cannot be written as text: give their bytes with --hex"))
+            }),
+        }
+    }
+
+    /// Whether values are bytes as they are.
+    pub(crate) fn takes_any_value(&self) -> bool {
+        self.value.as_deref().is_none_or(|name| name == "bytes" || name == "string")
     }
 
     /// A key as its type writes it; bytes that are none of that type come as `None`.
     pub(crate) fn key_text(&self, key: &[u8]) -> Option<String> {
-        match self.key_type {
+        match &self.key {
             _ if self.hex => Some(to_hex(key)),
-            KeyType::Text => String::from_utf8(key.to_vec()).ok(),
-            KeyType::U32 => key.try_into().ok().map(|key| u32::from_be_bytes(key).to_string()),
-            KeyType::U64 => key.try_into().ok().map(|key| u64::from_be_bytes(key).to_string()),
-            KeyType::I64 => key.try_into().ok().map(|key| ((u64::from_be_bytes(key) ^ SIGN) as i64).to_string()),
+            KeyForm::Of(known) => known.decode(key),
+            KeyForm::Json => JsonKey::decode(key).ok().map(|key| key.to_string()),
+            KeyForm::Strange(_) => None,
         }
     }
 
-    /// A value as text, if it is text.
-    pub(crate) fn value_text(&self, value: &[u8]) -> Option<String> {
-        if self.hex { Some(to_hex(value)) } else { String::from_utf8(value.to_vec()).ok() }
+    /// A key as JSON: a number as a number, if programs read it exactly.
+    pub(crate) fn key_json(&self, key: &[u8]) -> Option<serde_json::Value> {
+        let text = self.key_text(key)?;
+        let number = match &self.key {
+            KeyForm::Of(known) if known.name().is_some() => number_json(&text),
+            KeyForm::Json => match JsonKey::decode(key).ok()? {
+                JsonKey::Text(text) => Some(text.into()),
+                _ => number_json(&text),
+            },
+            _ => None,
+        };
+        Some(number.unwrap_or_else(|| text.into()))
     }
+
+    /// The parts of an index that hold this key or lie between these bounds. In an index by a JSON member a bound holds among
+    /// keys of its kind, and a number among texts, too; in double quotes it is text only.
+    pub(crate) fn index_parts(
+        &self,
+        key: Option<&str>,
+        from: Option<&str>,
+        to: Option<&str>,
+    ) -> Result<Vec<Part>, String> {
+        let plain = |text: Option<&str>| text.map(|text| self.key(text)).transpose();
+        if self.hex || !matches!(self.key, KeyForm::Json) {
+            let included = |bytes: Option<Vec<u8>>| bytes.map_or(Bound::Unbounded, Bound::Included);
+            return Ok(vec![match plain(key)? {
+                Some(key) => (Bound::Included(key.clone()), Bound::Included(key)),
+                None => (included(plain(from)?), plain(to)?.map_or(Bound::Unbounded, Bound::Excluded)),
+            }]);
+        }
+        let mut parts = Vec::new();
+        for kind in 0..3 {
+            // What a bound is among keys of this kind; none: nothing.
+            let of = |text: &str| -> Option<Vec<u8>> {
+                let Ok(parsed) = text.parse::<JsonKey>();
+                match (kind, &parsed) {
+                    (0, JsonKey::Text(_)) | (1, JsonKey::Number(_)) | (2, JsonKey::Bool(_)) => Some(encoded(&parsed)),
+                    (0, _) => Some(text.as_bytes().to_vec()),
+                    _ => None,
+                }
+            };
+            let part = match key {
+                Some(key) => of(key).map(|key| (Bound::Included(key.clone()), Bound::Included(key))),
+                None => {
+                    let low = from.map_or(Some(KINDS[kind].map_or(Vec::new(), |tag| vec![tag])), of);
+                    let high = match to {
+                        Some(to) => of(to).map(Bound::Excluded),
+                        None => Some(KINDS[kind + 1].map_or(Bound::Unbounded, |tag| Bound::Excluded(vec![tag]))),
+                    };
+                    low.zip(high).map(|(low, high)| (Bound::Included(low), high))
+                }
+            };
+            parts.extend(part);
+        }
+        Ok(parts)
+    }
+
+    /// A value as its type writes it: as text, if it is text.
+    pub(crate) fn value_text(&self, value: &[u8]) -> Option<String> {
+        if self.hex {
+            return Some(to_hex(value));
+        }
+        let typed = self.value.as_deref().and_then(|name| decode_value(name, value));
+        typed.or_else(|| String::from_utf8(value.to_vec()).ok())
+    }
+
+    /// A value that is a number or a truth value as JSON.
+    pub(crate) fn value_json(&self, value: &[u8]) -> Option<serde_json::Value> {
+        number_json(&decode_value(self.value.as_deref()?, value)?)
+    }
+}
+
+/// Index keys from one on, up to another.
+type Part = (Bound<Vec<u8>>, Bound<Vec<u8>>);
+
+/// What keys of a JSON member begin with: texts, numbers, truth values, and the end (docs/format/index.md).
+const KINDS: [Option<u8>; 4] = [None, Some(0xf8), Some(0xf9), None];
+
+fn encoded(key: &JsonKey) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    key.encode(&mut bytes);
+    bytes
+}
+
+/// Numbers that programs read exactly, and truth values.
+fn number_json(text: &str) -> Option<serde_json::Value> {
+    let json: serde_json::Value = serde_json::from_str(text).ok()?;
+    let is_exact = !json.is_f64() || text.contains(['.', 'e']);
+    is_exact.then_some(json)
 }
 
 /// Bytes as one line of text: as they are where they are text, `\xNN` where they are not, `\n`, `\t`, `\r` and `\\`.
@@ -124,22 +440,44 @@ pub(crate) fn from_hex(text: &str) -> Result<Vec<u8>, String> {
 mod tests {
     use super::*;
 
-    const TEXT: TextArgs = TextArgs { hex: false, key_type: KeyType::Text };
+    fn text(key: &str, value: &str) -> Text {
+        let types = TableTypes { key: Some(key.into()), value: Some(value.into()) };
+        TextArgs { hex: false, key_type: None }.of_types("t", &types).unwrap()
+    }
 
     #[test]
     fn numbers_keep_their_order_and_read_back() {
-        let check = |key_type, numbers: &[&str]| {
-            let args = TextArgs { key_type, ..TEXT };
+        let check = |key_type: KeyType, numbers: &[&str]| {
+            let args = Text { key: KeyForm::Of(key_type), ..PLAIN };
             let keys: Vec<_> = numbers.iter().map(|number| args.key(number).unwrap()).collect();
             assert!(keys.is_sorted(), "{numbers:?}");
             let back: Vec<_> = keys.iter().map(|key| args.key_text(key).unwrap()).collect();
             assert_eq!(back, numbers);
+            assert_eq!(KeyType::named(key_type.name().unwrap()), Some(key_type));
         };
+        check(KeyType::U8, &["0", "255"]);
         check(KeyType::U32, &["0", "255", "256", "4294967295"]);
         check(KeyType::U64, &["0", "255", "256", "18446744073709551615"]);
+        check(KeyType::I16, &["-32768", "-1", "0", "32767"]);
         check(KeyType::I64, &["-9223372036854775808", "-256", "-1", "0", "7", "9223372036854775807"]);
-        assert!(TextArgs { key_type: KeyType::U32, ..TEXT }.key("-1").unwrap_err().contains("no u32"));
-        assert_eq!(TextArgs { key_type: KeyType::U64, ..TEXT }.key_text(b"short"), None);
+        check(KeyType::I128, &["-9223372036854775809", "0", "9223372036854775808"]);
+        assert_eq!(Text { key: KeyForm::Of(KeyType::U32), ..PLAIN }.key("-1").unwrap_err(), "\"-1\" is no u32");
+        assert_eq!(text("u64", "bytes").key_text(b"short"), None);
+    }
+
+    #[test]
+    fn the_types_of_a_table_say_how_its_records_are_written() {
+        let numbers = text("u64", "f64");
+        assert_eq!(numbers.key("7"), Ok(vec![0, 0, 0, 0, 0, 0, 0, 7]));
+        assert_eq!(numbers.value("1.5").map(|value| numbers.value_text(&value)), Ok(Some("1.5".into())));
+        assert_eq!(numbers.value("one"), Err("\"one\" is no f64".into()));
+        assert!(numbers.prefix("7").is_err());
+        let strange = text("(u64, string)", "shop.item");
+        assert!(strange.key("7").unwrap_err().contains("--hex") && strange.value("7").unwrap_err().contains("--hex"));
+        assert_eq!(strange.value_text(b"seen"), Some("seen".into()));
+        let types = TableTypes { key: Some("u64".into()), value: None };
+        assert!(TextArgs { hex: false, key_type: Some(KeyType::I64) }.of_types("t", &types).is_err());
+        assert!(TextArgs { hex: false, key_type: Some(KeyType::U64) }.of_types("t", &types).is_ok());
     }
 
     #[test]

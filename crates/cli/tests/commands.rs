@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use assert_cmd::Command;
+use ledgerstone::{Environment, TableDef};
 
 /// One environment, and the program with its directory filled in for `@`.
 struct Shell(tempfile::TempDir);
@@ -101,6 +102,45 @@ fn numbers_sort_as_numbers() {
 }
 
 #[test]
+fn the_types_of_a_table_need_not_be_said_again() {
+    const STOCK: TableDef<u64, f64> = TableDef::new("stock");
+    const PAIRS: TableDef<(u64, u64), String> = TableDef::new("pairs");
+    let shell = Shell::new();
+    let env = Environment::options().open(shell.0.path().join("env")).unwrap();
+    env.transact(|txn| {
+        txn.open(STOCK)?.put(&256, &0.5)?;
+        txn.open(STOCK)?.put(&7, &12.0)?;
+        txn.open(PAIRS)?.put(&(1, 2), &"x".to_string())
+    })
+    .unwrap();
+    env.close().unwrap();
+    shell.says("scan @ stock", "7\t12\n256\t0.5\n");
+    shell.says("put @ stock 9 -1.25", "");
+    shell.says("get @ stock 9", "-1.25\n");
+    shell.says("--json scan @ stock --from 8 --to 10", "{\"key\":9,\"value\":-1.25}\n");
+    shell.says("del @ stock 9 --key-type u64", "");
+    shell.says("get @ stock 0000000000000007 --hex", "0000000000002840\n");
+    // Nothing of another type goes in.
+    assert!(shell.run("put @ stock 9 dear").err.contains("\"dear\" is no f64"));
+    assert!(shell.run("put @ stock nine 1").err.contains("\"nine\" is no u64"));
+    assert!(shell.run("put @ stock 9 1 --key-type i64").err.contains("has keys of type u64"));
+    assert!(shell.run("put @ pairs 9 1").err.contains("(u64, u64)"));
+    assert!(shell.run_with("import @ stock - --format jsonl --key id", b"{\"id\":1}\n").err.contains("--value"));
+    shell.says("export @ stock out.csv --quiet", "");
+    assert_eq!(shell.text("out.csv"), "key,value\n7,12\n256,0.5\n");
+    shell.says("import @ stock out.csv --key key --value value --quiet", "");
+    shell.says("scan @ stock", "7\t12\n256\t0.5\n");
+    shell.says("tables @", "pairs\tkeys: (u64, u64), values: string\nstock\tkeys: u64, values: f64\n");
+    // A table that is made with a type of keys has it from then on, through a dump, too.
+    shell.says("put @ n -5 x --key-type i64", "");
+    shell.says("dump @ n.dump --table n --quiet", "");
+    shell.says("rename @ n old --quiet", "");
+    shell.says("load @ n.dump --quiet", "");
+    shell.says("put @ n 3 y", "");
+    shell.says("scan @ n", "-5\tx\n3\ty\n");
+}
+
+#[test]
 fn rows_are_imported_and_come_out_as_they_went_in() {
     let shell = Shell::new();
     let csv = "code,name,note\n1,\"A, B\",\n2,C,\"two\nlines\"\n";
@@ -119,6 +159,32 @@ fn rows_are_imported_and_come_out_as_they_went_in() {
         shell.run_with("--json import @ w - --format jsonl --key id --key-type u64", b"{\"id\":7}\n{\"id\":9}\n");
     assert!(said.out.contains("\"rows\":2"), "{}", said.out);
     shell.says("scan @ w --key-type u64", "7\t{\"id\":7}\n9\t{\"id\":9}\n");
+}
+
+#[test]
+fn columns_are_imported_as_numbers_and_found_in_their_order() {
+    let shell = Shell::new();
+    let rows = "id,size,name,new\na,100,9,true\nb,9,x,false\nc,10,10,\nd,,8.5,true\ne,-1.50,y,false\n";
+    shell.file("in.csv", rows);
+    shell.says("import @ t in.csv --key id --types size=number,new=bool --quiet", "");
+    shell.says("get @ t e", "{\"id\":\"e\",\"size\":-1.50,\"name\":\"y\",\"new\":false}\n");
+    shell.says("export @ t out.csv --rows --quiet", "");
+    for index in ["size", "name", "new"] {
+        shell.says(&format!("index create @ t {index} json:{index} --quiet"), "");
+    }
+    shell.says("index lookup @ t size --from 9 --keys-only", "9\tb\n10\tc\n100\ta\n");
+    shell.says("index lookup @ t size --to 10 --keys-only --reverse", "9\tb\n-1.5\te\n");
+    shell.says("--json index lookup @ t size 10.0 --keys-only", "{\"key\":\"c\",\"index_key\":10}\n");
+    shell.says("index lookup @ t new true --keys-only", "true\ta\ntrue\td\n");
+    // Texts that look like numbers are texts, in the order of texts.
+    shell.says("index lookup @ t name 9 --keys-only", "\"9\"\ta\n");
+    shell.says("index lookup @ t name --from 8 --to 99 --keys-only", "\"8.5\"\td\n\"9\"\ta\n");
+    shell.says("index lookup @ t name --from x --keys-only", "x\tb\ny\te\n");
+    shell.says("--json index lookup @ t name \"9\" --keys-only", "{\"key\":\"a\",\"index_key\":\"9\"}\n");
+    shell.says("index lookup @ t name --prefix 1 --keys-only", "\"10\"\tc\n");
+    let said = shell.run("import @ t in.csv --key id --types name=number");
+    assert!(said.code == 2 && said.err.contains("line 3: column name: \"x\" is no number"), "{}", said.err);
+    assert!(shell.run("import @ t in.csv --key id --types weight=number").err.contains("no column \"weight\""));
 }
 
 #[test]

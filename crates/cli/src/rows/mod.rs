@@ -7,11 +7,13 @@
 //!
 //! This folder knows text. It does not know tables, keys or transactions.
 
+mod column;
 mod csv;
 mod json;
 mod lines;
 mod tsv;
 
+pub use column::{ColumnType, FieldType};
 pub(crate) use json::kind as json_kind;
 pub(crate) use lines::Lines;
 pub(crate) use tsv::escape as tsv_escape;

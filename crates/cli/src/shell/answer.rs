@@ -13,9 +13,8 @@ use ledgerstone::Error;
 use serde_json::{Map, Value, json};
 
 use super::words::{quote, split};
-use crate::args::TextArgs;
 use crate::commands::record_json;
-use crate::text::{KeyType, readable};
+use crate::text::{PLAIN, readable};
 
 /// How answers are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,8 +74,6 @@ pub(crate) enum Answer {
         message: String,
     },
 }
-
-const TEXT: TextArgs = TextArgs { hex: false, key_type: KeyType::Text };
 
 impl Answer {
     pub(crate) fn of(result: Result<Answer, Error>) -> Answer {
@@ -140,7 +137,7 @@ impl Answer {
             Answer::Done => ("done", true.into()),
             Answer::NotThere => ("value", Value::Null),
             Answer::Value(value) => {
-                let Value::Object(mut record) = record_json(&TEXT, b"", Some(value)) else { return Value::Null };
+                let Value::Object(mut record) = record_json(&PLAIN, b"", Some(value)) else { return Value::Null };
                 record.remove("key");
                 object.append(&mut record);
                 ("", Value::Null)
@@ -148,7 +145,7 @@ impl Answer {
             Answer::Count(count) => ("count", (*count).into()),
             Answer::Names(names) => ("names", names.clone().into()),
             Answer::Records { records, has_more } => {
-                let record = |(key, value): &(Vec<u8>, Option<Vec<u8>>)| record_json(&TEXT, key, value.as_deref());
+                let record = |(key, value): &(Vec<u8>, Option<Vec<u8>>)| record_json(&PLAIN, key, value.as_deref());
                 object.insert("more".into(), (*has_more).into());
                 ("records", records.iter().map(record).collect())
             }

@@ -49,7 +49,7 @@ pub(crate) enum Next {
 impl Session {
     pub(crate) fn open(dir: &Path, cache: Option<u64>, mode: Mode) -> anyhow::Result<Session> {
         let env = open(dir, cache)?;
-        let tables = env.transact(|txn| txn.table_names())?.into_iter().collect();
+        let tables = env.table_names()?.into_iter().collect();
         Ok(Session {
             env,
             cache,
@@ -302,7 +302,7 @@ impl Session {
         let env = open(&dir, self.cache).map_err(refuse)?;
         let old = std::mem::replace(&mut self.env, env);
         old.close().map_err(refuse)?;
-        self.tables = self.env.transact(|txn| txn.table_names()).map_err(refuse)?.into_iter().collect();
+        self.tables = self.env.table_names().map_err(refuse)?.into_iter().collect();
         Ok(Answer::Done)
     }
 

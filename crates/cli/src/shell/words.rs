@@ -13,11 +13,12 @@
 //!
 //! This file knows bytes and no commands.
 
+use ledgerstone::Key;
 use std::fmt::Write as _;
 
 use thiserror::Error;
 
-use crate::text::{from_hex, i64_key};
+use crate::text::from_hex;
 
 /// A word of a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -129,7 +130,11 @@ fn bare(text: String) -> Result<Word, WordError> {
             number.parse::<u64>().map_err(|_| typed("u64", "0 to 18446744073709551615"))?.to_be_bytes().to_vec()
         }
         Some(("i64", number)) => {
-            i64_key(number.parse().map_err(|_| typed("i64", "-9223372036854775808 to 9223372036854775807"))?).to_vec()
+            let number: i64 =
+                number.parse().map_err(|_| typed("i64", "-9223372036854775808 to 9223372036854775807"))?;
+            let mut key = Vec::new();
+            Key::encode(&number, &mut key);
+            key
         }
         _ => return Ok(Word { bytes: text.into_bytes(), is_bare: true }),
     };
