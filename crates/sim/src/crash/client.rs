@@ -137,7 +137,7 @@ impl Client {
                 }
                 Job::Sync { commits } => {
                     let synced = if *commits {
-                        let txn = self.env.begin_with(with_durability(Durability::Sync));
+                        let txn = self.env.begin_with(with_durability(ledgerstone::Durability::Sync));
                         txn.and_then(|txn| txn.commit().map(drop))
                     } else {
                         self.env.sync()
