@@ -2,10 +2,14 @@
 //!
 //! O1. A copy is whole: of a page in memory under its shared latch, of another from the data file, read again while
 //!     somebody may be writing it.
+//!     Neighbours that are not in memory are read at once; one that looks torn then is read again alone.
 //! O2. A copy from memory may be ahead of the log on the device. Whoever keeps it waits for the log first.
 //! O3. A page is put back only where the data file has none that can be read, and nobody has it in memory: then nobody
 //!     can have changed it since it was damaged.
 
+use std::sync::atomic::Ordering::Relaxed;
+
+use ledgerstone_disk::AlignedBuf;
 use ledgerstone_page::{Lsn, PageId, checksum, header};
 use ledgerstone_region::{Words, WordsMut, sync};
 
@@ -24,24 +28,13 @@ impl Cache {
     /// # Errors
     /// `Damaged`, `LatchTimeout`, `Disk`, `PageOutOfRange`.
     pub fn copy_page(&self, id: PageId, to: &mut [u8]) -> Result<Option<Lsn>, BufferError> {
-        let entry = self.entry(id)?;
         let mut tries = 0;
         loop {
-            entry.latch.shared().map_err(|timeout| BufferError::LatchTimeout { page: id, timeout })?;
-            if let Some(frame) = entry.frame() {
-                let words = Words::new(self.frames.words(frame));
-                words.copy_to(0, to);
-                let lsn = header::page_lsn(words);
-                entry.latch.unlatch_shared();
-                checksum::seal(to);
+            if let Some(lsn) = self.copy_from_memory(id, to)? {
                 return Ok(Some(lsn));
             }
-            entry.latch.unlatch_shared();
             match self.read_verified(id, |bytes| to.copy_from_slice(bytes)) {
-                Ok(()) => {
-                    let at = header::PAGE_LSN;
-                    return Ok(Some(Lsn(u64::from_le_bytes(std::array::from_fn(|i| to[at + i])))));
-                }
+                Ok(()) => return Ok(Some(lsn_of(to))),
                 Err(BufferError::NeverWritten { .. }) => return Ok(None),
                 // Perhaps it came in, was changed and is just being written (O1).
                 Err(BufferError::Damaged { .. }) if tries < TRIES_MAX => {
@@ -51,6 +44,67 @@ impl Cache {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// The same for the pages from `first` on, as many as `to` has room for: their LSNs, one for each, are put into `lsns`.
+    /// What is not in memory is read at once.
+    ///
+    /// # Errors
+    /// As [`Cache::copy_page`], of the first page that has one.
+    pub fn copy_pages(&self, first: PageId, to: &mut [u8], lsns: &mut Vec<Option<Lsn>>) -> Result<(), BufferError> {
+        let page_bytes = self.page_bytes;
+        let count = to.len() / page_bytes;
+        lsns.clear();
+        for (no, page) in to.chunks_exact_mut(page_bytes).enumerate() {
+            lsns.push(self.copy_from_memory(PageId(first.0 + no as u64), page)?);
+        }
+        let mut buffer = AlignedBuf::new(0);
+        let mut no = 0;
+        while no < count {
+            let run = lsns[no..].iter().take_while(|lsn| lsn.is_none()).count();
+            let from = first.0 + no as u64;
+            if run > 1 && buffer.is_empty() {
+                buffer = AlignedBuf::new(count * page_bytes);
+            }
+            let is_read = run > 1
+                && from
+                    .checked_mul(page_bytes as u64)
+                    .is_some_and(|offset| self.data.read_at(offset, &mut buffer[..run * page_bytes]).is_ok());
+            if is_read {
+                self.frames.control().reads.fetch_add(run as u64, Relaxed);
+            }
+            for at in 0..run {
+                let id = PageId(from + at as u64);
+                let page = &mut to[(no + at) * page_bytes..][..page_bytes];
+                let read = &buffer[(at * page_bytes).min(buffer.len())..((at + 1) * page_bytes).min(buffer.len())];
+                lsns[no + at] = if is_read && self.is_whole(id, read) {
+                    page.copy_from_slice(read);
+                    Some(lsn_of(page))
+                } else if is_read && read.iter().all(|&byte| byte == 0) {
+                    None // Never written.
+                } else {
+                    self.copy_page(id, page)?
+                };
+            }
+            no += run.max(1);
+        }
+        Ok(())
+    }
+
+    /// A page that is in memory, and its LSN. Waits for its latch.
+    fn copy_from_memory(&self, id: PageId, to: &mut [u8]) -> Result<Option<Lsn>, BufferError> {
+        let entry = self.entry(id)?;
+        entry.latch.shared().map_err(|timeout| BufferError::LatchTimeout { page: id, timeout })?;
+        let lsn = entry.frame().map(|frame| {
+            let words = Words::new(self.frames.words(frame));
+            words.copy_to(0, to);
+            header::page_lsn(words)
+        });
+        entry.latch.unlatch_shared();
+        if lsn.is_some() {
+            checksum::seal(to);
+        }
+        Ok(lsn)
     }
 
     /// Puts `image` (all zeros: of a page that was never written) where the data file has a damaged page, and makes it durable. `false`: the page can be read, and was
@@ -101,4 +155,8 @@ impl Cache {
         self.write_back_one(frame, Lsn(u64::MAX))?;
         Ok(true)
     }
+}
+
+fn lsn_of(page: &[u8]) -> Lsn {
+    Lsn(u64::from_le_bytes(std::array::from_fn(|i| page[header::PAGE_LSN + i])))
 }

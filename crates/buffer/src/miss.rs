@@ -169,6 +169,11 @@ impl Cache {
         whole.and_then(|()| self.check_not_ahead(id, bytes))
     }
 
+    /// Whether these bytes are the page (M4, M5).
+    pub(crate) fn is_whole(&self, id: PageId, bytes: &[u8]) -> bool {
+        self.verify(id, bytes).is_ok()
+    }
+
     /// Whether these bytes are the page, and the one that left (M4 to M6).
     pub(crate) fn may_come_in(&self, id: PageId, entry: &PageEntry, bytes: &[u8]) -> bool {
         self.verify(id, bytes).is_ok() && entry.may_have_evicted(page_lsn(bytes))
@@ -208,7 +213,7 @@ impl Cache {
     }
 
     /// A frame without waiting: a free one, or a clean page's. Tries `tries_max` pages at most.
-    fn quick_frame(&self, tries_max: u32) -> Option<FrameNo> {
+    pub(crate) fn quick_frame(&self, tries_max: u32) -> Option<FrameNo> {
         if let Some(frame) = self.frames.take_free() {
             return Some(frame);
         }

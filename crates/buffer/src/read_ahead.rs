@@ -7,8 +7,10 @@
 //! ```
 //!
 //! H1. A page is latched before the run is read, so that nobody brings it in, changes it and writes it back in between.
-//! H2. Nothing is waited for but the one read: no latch that somebody holds, and no frame; no page goes for another that is only
-//!     expected. So holding many latches cannot take part in a deadlock.
+//! H2. Nothing is waited for but the one read: no latch that somebody holds, and no frame. So holding many latches cannot take
+//!     part in a deadlock.
+//! H4. No page goes for another that is only expected. Who knows that all pages of a run are wanted may have clean ones go for
+//!     them, and takes no more frames at a time than an eighth of them.
 //! H3. Nothing is reported. Whoever wants a page that did not come in reads it himself, and learns why.
 //!
 //! This file does not know which pages will be wanted.
@@ -25,12 +27,19 @@ use crate::guard::ExclusivePage;
 
 /// Pages of one read at most.
 pub const READ_AHEAD_PAGES_MAX: usize = 16;
+/// The same where all of them are wanted.
+const WANTED_PAGES_MAX: u64 = 64;
+/// Pages that are asked to go for one that is wanted.
+const TRIES_MAX: u32 = 16;
 
-/// Reads runs of pages into a cache; keeps the buffer between them.
+/// Reads runs of pages into a cache; keeps the buffer between them, and makes it with the first read.
 pub struct ReadAhead<'c> {
     cache: &'c Cache,
     buffer: AlignedBuf,
     wanted: Vec<Wanted<'c>>,
+    pages_max: u64,
+    /// Clean pages may go for those that come (H4).
+    evicts: bool,
 }
 
 /// A page that is absent, latched, with the frame it will get (H1).
@@ -44,15 +53,31 @@ impl Cache {
     /// For who knows which pages will be wanted.
     #[must_use]
     pub fn read_ahead(&self) -> ReadAhead<'_> {
-        ReadAhead { cache: self, buffer: AlignedBuf::new(READ_AHEAD_PAGES_MAX * self.page_bytes), wanted: Vec::new() }
+        self.read_runs(READ_AHEAD_PAGES_MAX as u64, false)
+    }
+
+    /// For who will read every page of the runs, at once (H4).
+    #[must_use]
+    pub fn read_wanted(&self) -> ReadAhead<'_> {
+        self.read_runs(WANTED_PAGES_MAX.min(u64::from(self.frames.count()) / 8).max(1), true)
+    }
+
+    fn read_runs(&self, pages_max: u64, evicts: bool) -> ReadAhead<'_> {
+        ReadAhead { cache: self, buffer: AlignedBuf::new(0), wanted: Vec::new(), pages_max, evicts }
     }
 }
 
 impl ReadAhead<'_> {
-    /// Reads in those of the `count` pages from `first` on that are absent, as far as frames are free; of more than
-    /// [`READ_AHEAD_PAGES_MAX`] pages the first ones. Says how many came in. Waits for the disk once.
+    /// Pages that one run has at most.
+    #[must_use]
+    pub fn pages_max(&self) -> u64 {
+        self.pages_max
+    }
+
+    /// Reads in those of the `count` pages from `first` on that are absent, as far as there are frames for them; of more than
+    /// [`ReadAhead::pages_max`] pages the first ones. Says how many came in. Waits for the disk once.
     pub fn run(&mut self, first: PageId, count: u64) -> u64 {
-        for no in 0..count.min(READ_AHEAD_PAGES_MAX as u64) {
+        for no in 0..count.min(self.pages_max) {
             if !self.want(PageId(first.0 + no)) {
                 break;
             }
@@ -61,6 +86,9 @@ impl ReadAhead<'_> {
             return 0;
         };
         let page_bytes = self.cache.page_bytes;
+        if self.buffer.is_empty() {
+            self.buffer = AlignedBuf::new(self.pages_max as usize * page_bytes);
+        }
         let bytes = &mut self.buffer[..(to - from + 1) as usize * page_bytes];
         let was_read =
             from.checked_mul(page_bytes as u64).is_some_and(|offset| self.cache.data.read_at(offset, bytes).is_ok());
@@ -81,14 +109,18 @@ impl ReadAhead<'_> {
         count
     }
 
-    /// Latches the page and finds it a frame, if it is absent and nobody has it latched. False if no frame is free.
+    /// Latches the page and finds it a frame, if it is absent and nobody has it latched. False if there is no frame.
     fn want(&mut self, id: PageId) -> bool {
         let cache = self.cache;
         let Ok(entry) = cache.entry(id) else { return false };
         if cache.is_failed() || entry.frame().is_some() || !entry.latch.try_exclusive(cache.slot()) {
             return true;
         }
-        let frame = if entry.frame().is_none() { cache.frames.take_free() } else { None };
+        let frame = match entry.frame() {
+            Some(_) => None,
+            None if self.evicts => cache.quick_frame(TRIES_MAX),
+            None => cache.frames.take_free(),
+        };
         if let Some(frame) = frame {
             self.wanted.push(Wanted { entry, id, frame });
             return true;

@@ -3,7 +3,7 @@
 use std::io::{self, Read, Seek, SeekFrom, Write};
 
 use ledgerstone_lock::Mode;
-use ledgerstone_structures::VALUE_BYTES_MAX;
+use ledgerstone_structures::{FoundValue, VALUE_BYTES_MAX};
 use ledgerstone_txn::Txn;
 
 use crate::{BytesTable, Error};
@@ -19,6 +19,7 @@ pub struct ValueReader {
     table: BytesTable,
     key: Vec<u8>,
     position: u64,
+    found: FoundValue,
 }
 
 /// Writes parts of a value: overwrites, appends, cuts off. Made by [`BytesTable::value_writer`]; owned, and can be sent.
@@ -39,7 +40,12 @@ impl BytesTable {
     /// As [`BytesTable::get`].
     pub fn value_reader(&self, key: &[u8]) -> Result<Option<ValueReader>, Error> {
         let len = self.value_len(key)?;
-        Ok(len.map(|_| ValueReader { table: self.clone(), key: key.to_vec(), position: 0 }))
+        Ok(len.map(|_| ValueReader {
+            table: self.clone(),
+            key: key.to_vec(),
+            position: 0,
+            found: FoundValue::default(),
+        }))
     }
 
     /// The value of `key`, to be written in parts; an empty one is made if it has none.
@@ -115,10 +121,10 @@ impl Read for ValueReader {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let len = buf.len().min(CALL_BYTES_MAX);
         let mut part = Vec::with_capacity(len);
-        let (table, key) = (&self.table, &self.key);
+        let (table, key, found) = (&self.table, &self.key, &mut self.found);
         let range = (self.position, len as u64);
         table
-            .look(|txn, sight| Ok(table.tree().read_part(txn, key, sight.read(), range, &mut part)?))
+            .look(|txn, sight| Ok(table.tree().read_part(txn, key, sight.read(), range, found, &mut part)?))
             .map_err(io::Error::other)?;
         buf[..part.len()].copy_from_slice(&part);
         self.position += part.len() as u64;

@@ -163,6 +163,9 @@ fn a_backup_taken_beside_writers_restores_to_a_prefix_that_covers_its_beginning(
             })
         })
         .collect();
+    while env.transact(|txn| txn.bytes("sums")?.count()).unwrap() < 2 {
+        std::thread::sleep(std::time::Duration::from_millis(1)); // Until the first of them has committed.
+    }
     let there = dir.path().join("backups");
     for no in 0..4 {
         let options = BackupOptions::default().incremental(no % 2 == 1).bytes_per_second(20 << 20);
@@ -453,4 +456,20 @@ fn a_repair_that_lacks_records_is_refused() {
     let env = archived(&disk, &SimDisk::new());
     let refused = env.repair(&backup, &RepairPages::Only(vec![PageId(9)]));
     assert!(matches!(refused, Err(Error::LogGone { .. })), "an empty archive: {refused:?}");
+}
+
+#[test]
+fn a_backup_reads_the_data_file_by_runs() {
+    let disk = SimDisk::new();
+    let options = || Environment::options().cache_bytes(1 << 20).page_count_max(1 << 14);
+    let env = options().open_on(Arc::new(disk.clone())).unwrap();
+    env.transact(|txn| txn.bytes_or_create("t")?.put(b"k", &vec![7; 8 << 20])).unwrap();
+    env.close().unwrap();
+    let env = options().open_on(Arc::new(disk.clone())).unwrap();
+    let target = SimDisk::new();
+    let before = disk.counters().reads;
+    env.backup_on(Arc::new(target.clone()), BackupOptions::default(), &mut |_| ControlFlow::Continue(())).unwrap();
+    let reads = disk.counters().reads - before;
+    assert!(reads < 150, "{reads} reads for 2,080 pages");
+    Backup::open_on(&target).unwrap().verify(&mut |_, _| ()).unwrap();
 }

@@ -233,6 +233,77 @@ fn a_value_takes_little_more_room_than_it_has_bytes() -> Result<(), Error> {
 }
 
 #[test]
+fn a_large_value_is_read_by_runs_of_pages() -> Result<(), Error> {
+    const LEN: usize = 8 << 20;
+    let disk = SimDisk::new();
+    let options = || small().cache_bytes(2 << 20);
+    let env = options().open_on(Arc::new(disk.clone()))?;
+    let value = pattern(3, LEN);
+    env.transact(|txn| txn.bytes_or_create("t")?.put(b"k", &value))?;
+    env.close()?;
+    let env = options().open_on(Arc::new(disk.clone()))?;
+    let reads = |what: &str, most: u64, read: &dyn Fn() -> Result<bool, Error>| {
+        let before = disk.counters().reads;
+        assert!(read()?, "{what}: other bytes");
+        let found = disk.counters().reads - before;
+        println!("{what}: {found} reads");
+        assert!(found <= most, "{what}: {found} reads of {} pages", LEN / 4048);
+        Ok::<_, Error>(())
+    };
+    reads("whole", 120, &|| env.transact(|txn| Ok(txn.bytes("t")?.get(b"k")? == Some(value.clone()))))?;
+    reads("in parts of 64 KiB", 300, &|| {
+        let txn = env.begin()?;
+        let mut reader = txn.bytes("t")?.value_reader(b"k")?.unwrap();
+        let mut part = vec![0; 64 << 10];
+        let is_same = value.chunks(64 << 10).all(|chunk| {
+            reader.read_exact(&mut part[..chunk.len()]).unwrap();
+            part[..chunk.len()] == *chunk
+        });
+        txn.commit()?;
+        Ok(is_same)
+    })
+}
+
+#[test]
+fn a_snapshot_reads_a_value_that_was_overwritten_since_in_so_many_steps_as_it_has_parts() -> Result<(), Error> {
+    const PARTS: usize = 1_000;
+    const PART: usize = 2_000;
+    let disk = SimDisk::new();
+    // The writer changes more than the version store has room for, and the log's buffer keeps little of it.
+    let options = small().cache_bytes(16 << 20).version_store_bytes(64 << 10).log_buffer_bytes(128 << 10);
+    let env = options.open_on(Arc::new(disk.clone()))?;
+    let value = pattern(3, PARTS * PART);
+    env.transact(|txn| txn.bytes_or_create("t")?.put(b"k", &value))?;
+    let snapshot = env.snapshot()?;
+    let mut reader = snapshot.bytes("t")?.value_reader(b"k")?.unwrap();
+    let txn = env.begin()?;
+    let mut writer = txn.bytes("t")?.value_writer(b"k")?;
+    for n in 0..PARTS {
+        writer.write_all(&pattern(n as u64 + 9, PART)).unwrap();
+    }
+    let before = disk.counters().reads;
+    let mut part = vec![0; PART];
+    for (n, chunk) in value.chunks(PART).enumerate() {
+        reader.read_exact(&mut part).unwrap();
+        assert!(part == chunk, "part {n}");
+    }
+    let found = disk.counters().reads - before;
+    println!("{found} reads for {PARTS} parts");
+    assert!(found < 10 * PARTS as u64, "{found} reads for {PARTS} parts");
+    // A reader of its own change is not told what it found before.
+    txn.commit()?;
+    let txn = env.begin_with(self::snapshot())?;
+    let table = txn.bytes("t")?;
+    let mut reader = table.value_reader(b"k")?.unwrap();
+    reader.read_exact(&mut part).unwrap();
+    assert!(part == pattern(9, PART));
+    table.put(b"k", b"short")?;
+    assert_eq!((reader.len()?, reader.read(&mut part).unwrap()), (5, 0));
+    txn.commit()?;
+    assert_sound(&env)
+}
+
+#[test]
 fn typed_tables_are_asked_by_what_their_keys_lend() -> Result<(), Error> {
     const AGES: TableDef<String, u32> = TableDef::new("ages");
     const BLOBS: TableDef<Vec<u8>, u32> = TableDef::new("blobs");

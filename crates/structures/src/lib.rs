@@ -32,7 +32,7 @@ use ledgerstone_txn::Engine;
 
 pub use blob::BLOB_BYTES_MAX as VALUE_BYTES_MAX;
 pub use btree::{
-    Direction, LeafChange, Loader, Moved, Packed, Purged, Read, RecordChange, Scan, Side, Tree, TreeReport,
+    Direction, FoundValue, LeafChange, Loader, Moved, Packed, Purged, Read, RecordChange, Scan, Side, Tree, TreeReport,
     leaf_change, record_change,
 };
 pub use error::TreeError;

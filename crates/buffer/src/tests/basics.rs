@@ -315,3 +315,43 @@ fn reading_ahead_takes_free_frames_only() {
     assert_eq!(second.cache.stats().eviction_count, 0);
     assert_eq!(second.read(PageId(99)).unwrap(), 1099, "no latch was left behind");
 }
+
+#[test]
+fn what_is_wanted_takes_the_frames_of_clean_pages() {
+    let (disk, log, first) = written(200);
+    first.cache.write_back_all().unwrap();
+    let second = fixture(&disk, log, Setup::default());
+    let mut wanted = second.cache.read_wanted();
+    assert_eq!(wanted.pages_max(), 8, "an eighth of the frames");
+    let reads = disk.counters().reads;
+    let came: u64 = (0..25).map(|run| wanted.run(PageId(8 * run), 8)).sum();
+    assert_eq!((came, disk.counters().reads - reads), (200, 25));
+    for id in 192..200 {
+        assert_eq!(second.read(PageId(id)).unwrap(), 1000 + id);
+    }
+    assert_eq!(disk.counters().reads - reads, 25, "the last run is in memory");
+}
+
+#[test]
+fn pages_are_copied_out_by_runs() {
+    let (disk, log, first) = written(40);
+    first.cache.write_back_all().unwrap();
+    first.data.write_at(7 * 4096 + 100, b"no page looks like this").unwrap();
+    let second = fixture(&disk, log, Setup::default());
+    second.write(PageId(3), 33).unwrap();
+    let mut bytes = vec![0; 16 * 4096];
+    let mut lsns = Vec::new();
+    let reads = disk.counters().reads;
+    second.cache.copy_pages(PageId(16), &mut bytes, &mut lsns).unwrap();
+    assert_eq!((lsns.iter().flatten().count(), disk.counters().reads - reads), (16, 1));
+    for (no, page) in bytes.chunks(4096).enumerate() {
+        ledgerstone_page::checksum::verify(page, PageId(16 + no as u64)).unwrap();
+    }
+    // A page in memory is newer than the file's; a damaged one is named.
+    second.cache.copy_pages(PageId(0), &mut bytes[..4 * 4096], &mut lsns).unwrap();
+    let (mut alone, lsn) = (vec![0; 4096], lsns[3]);
+    assert_eq!(second.cache.copy_page(PageId(3), &mut alone).unwrap(), lsn);
+    assert_eq!(bytes[3 * 4096..4 * 4096], alone);
+    let damaged = second.cache.copy_pages(PageId(0), &mut bytes, &mut lsns);
+    assert!(matches!(damaged, Err(BufferError::Damaged { page: PageId(7), .. })), "{damaged:?}");
+}

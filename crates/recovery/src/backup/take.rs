@@ -22,6 +22,9 @@ use super::error::BackupError;
 use super::format::{End, FrameKind, Header, PAYLOAD_BYTES_MAX};
 use super::writer::BackupWriter;
 
+/// Pages that are copied at a time.
+const READ_PAGES_MAX: usize = 64;
+
 /// Where the log of a backup comes from when the environment has given it up: fills the buffer from an LSN on and says how
 /// many bytes there were.
 pub type OlderLog<'a> = &'a dyn Fn(Lsn, &mut [u8]) -> Result<usize, BackupError>;
@@ -113,9 +116,15 @@ impl Take<'_> {
 
         let mut run = Vec::with_capacity(PAYLOAD_BYTES_MAX);
         let (mut first, mut stored_count, mut newest) = (0, 0, Lsn(0));
-        let mut page = vec![0; page_bytes];
+        let mut pages = vec![0; READ_PAGES_MAX * page_bytes];
+        let mut lsns = Vec::new();
         for id in 0..page_count {
-            let lsn = engine.cache.copy_page(PageId(id), &mut page)?;
+            let no = id as usize % READ_PAGES_MAX;
+            if no == 0 {
+                let count = (page_count - id).min(READ_PAGES_MAX as u64) as usize;
+                engine.cache.copy_pages(PageId(id), &mut pages[..count * page_bytes], &mut lsns)?;
+            }
+            let (page, lsn) = (&pages[no * page_bytes..][..page_bytes], lsns[no]);
             if run.len() + page_bytes > PAYLOAD_BYTES_MAX || lsn.is_none() {
                 if !run.is_empty() {
                     writer.frame(FrameKind::Pages, first, &run)?;
@@ -127,7 +136,7 @@ impl Take<'_> {
                 if run.is_empty() {
                     first = id;
                 }
-                run.extend_from_slice(&page);
+                run.extend_from_slice(page);
                 stored_count += 1;
                 newest = newest.max(lsn);
             }

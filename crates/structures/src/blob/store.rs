@@ -229,15 +229,19 @@ fn read_pages(
         return Ok(());
     }
     let (_, extents) = layout_of(cache, blob.page)?;
+    // All pages of the range are wanted: those that are not in memory come by runs.
+    let mut wanted = cache.read_wanted();
     let mut at = 0;
     for extent in extents {
         let all = u64::from(extent.count) * per_page;
         // Extents before and behind the range are passed over.
         let first_no = if offset > at { ((offset - at) / per_page).min(u64::from(extent.count)) } else { 0 };
-        for no in first_no..u64::from(extent.count) {
+        let end_no = end.saturating_sub(at).div_ceil(per_page).min(u64::from(extent.count));
+        for no in first_no..end_no {
             let from = at + no * per_page;
-            if from >= end {
-                break;
+            let (ahead, left) = (no - first_no, end_no - no);
+            if left > 1 && ahead.is_multiple_of(wanted.pages_max()) {
+                wanted.run(PageId(extent.first.0 + no), left);
             }
             let id = PageId(extent.first.0 + no);
             let (first, last) = (offset.max(from) - from, end.min(from + per_page) - from);

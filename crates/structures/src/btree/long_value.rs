@@ -1,14 +1,16 @@
 //! Parts of large values: read and written without the rest.
 //!
 //! L1. The key is locked as for the whole value. Each call finds the record anew, so that several handles of a transaction
-//!     agree, and a reader at a snapshot sees what the snapshot sees.
+//!     agree. At a snapshot the record is found once, and again after each change of the transaction's own: what a writer has
+//!     changed since, part by part, would else be taken back for each part that is read.
 //! L2. Who writes a part makes the value a blob with an index, if it was none, whatever its length.
 //! L3. The first part that a transaction writes notes the record itself for snapshots too, although it may not change: of two
 //!     writers with snapshots the first to commit wins.
 //! L4. Every part that is written changes the record, or replaces it by itself: that is how readers of changes learn of it.
 
 use ledgerstone_lock::Mode;
-use ledgerstone_txn::{Before, RECORD_OVERHEAD_BYTES, Txn};
+use ledgerstone_page::Lsn;
+use ledgerstone_txn::{At, Before, RECORD_OVERHEAD_BYTES, Txn};
 
 use super::node::{Node, PADDED};
 use super::search::{Descent, Spot};
@@ -18,6 +20,16 @@ use crate::blob::{self, BLOB_BYTES_MAX, BlobRef, REF_HEADER};
 
 /// Bytes that are zeroed at a time.
 const ZEROS_COUNT_MAX: u64 = 32 << 10;
+
+/// What the record of a key was found to be, for whoever reads its value in parts (L1).
+#[derive(Debug, Default)]
+pub struct FoundValue {
+    stored: Vec<u8>,
+    /// None: there is no value.
+    is_blob: Option<bool>,
+    /// The snapshot, and the last record of the reader's own transaction. None: to be found anew.
+    seen: Option<(At, Lsn)>,
+}
 
 impl Tree {
     /// The length of the value of `key`; none if it has none.
@@ -33,7 +45,8 @@ impl Tree {
         })
     }
 
-    /// Appends up to `len` bytes of the value of `key` from `offset` on to `out`; says whether there is a value.
+    /// Appends up to `len` bytes of the value of `key` from `offset` on to `out`; says whether there is a value. `found` is
+    /// what the last call for this key found.
     ///
     /// # Errors
     /// As [`Tree::get`].
@@ -43,10 +56,21 @@ impl Tree {
         key: &[u8],
         read: Read,
         (offset, len): (u64, u64),
+        found: &mut FoundValue,
         out: &mut Vec<u8>,
     ) -> Result<bool, TreeError> {
-        let mut stored = Vec::new();
-        match self.get_stored(txn, key, read, &mut stored)? {
+        let seen = match read {
+            Read::At(at) => Some((at, txn.last_lsn())),
+            _ => None,
+        };
+        if seen.is_none() || found.seen != seen {
+            found.seen = None;
+            found.stored.clear();
+            found.is_blob = self.get_stored(txn, key, read, &mut found.stored)?;
+            found.seen = seen;
+        }
+        let stored = &found.stored;
+        match found.is_blob {
             None => return Ok(false),
             Some(false) => {
                 let from = usize::try_from(offset).unwrap_or(usize::MAX).min(stored.len());
@@ -58,7 +82,7 @@ impl Tree {
                     Read::At(at) => Some((&*txn, at)),
                     _ => None,
                 };
-                blob::read_at(&self.engine.cache, BlobRef::decode(&stored)?, (offset, len), view, out)?;
+                blob::read_at(&self.engine.cache, BlobRef::decode(stored)?, (offset, len), view, out)?;
             }
         }
         Ok(true)

@@ -60,6 +60,7 @@ pub use bulk::Loader;
 pub use change::{LeafChange, RecordChange, Side, leaf_change, record_change};
 pub use check::TreeReport;
 pub use ghost::Purged;
+pub use long_value::FoundValue;
 pub use pack::Packed;
 pub use relocate::Moved;
 pub use scan::{Direction, Record, Scan};
