@@ -72,7 +72,7 @@ impl BytesTable {
             }
             txn.lock_table(self.info.entry.table, mode)?;
             if self.info.is_dropped() {
-                return Err(self.gone(txn));
+                return Err(self.why_gone(txn));
             }
             if self.shared.isolation != Isolation::Serializable {
                 self.check_own(txn, own)?;

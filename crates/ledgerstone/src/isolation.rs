@@ -235,23 +235,31 @@ impl BytesTable {
                 own.note_entered(info);
                 Ok(())
             }
-            Some(found) if found.entry == info.entry && self.shared.isolation != Isolation::Snapshot => {
-                Err(Error::IndexesChanged { table: info.name.clone() })
-            }
-            _ => Err(self.gone(txn)),
+            found => Err(self.gone(txn, found)),
         }
     }
 
-    /// What to say of a table that is locked and is no longer what it was. At a snapshot it was that still, so if another has changed
+    /// Why a table that is known to be no longer what it was cannot be used.
+    #[cold]
+    pub(crate) fn why_gone(&self, txn: &mut Txn) -> Error {
+        let now = txn.open_view(Horizon::None).map_err(Error::from);
+        let found = now.and_then(|view| self.shared.env.named_at(txn, &self.info().name, view.at()));
+        found.map_or_else(|error| error, |found| self.gone(txn, found))
+    }
+
+    /// What to say of a table that is locked and is no longer what it was; `found` is what has its name. At a snapshot it was that still, so if another has changed
     /// it, that one was the first to commit: who is told so, and not that there is no such table, tries again and finds out.
     #[cold]
-    pub(crate) fn gone(&self, txn: &Txn) -> Error {
+    fn gone(&self, txn: &Txn, found: Option<Definition>) -> Error {
         let name = &self.info().name;
         // Who drops a table, or has made it and taken that back, has it locked exclusively.
         let is_own_work = txn.covers(self.info().entry.table, Mode::X);
         if self.shared.isolation == Isolation::Snapshot && !is_own_work {
             let what = format!("table {name:?} was dropped or made anew, or its indexes were changed");
             return Error::SnapshotConflict { what };
+        }
+        if !is_own_work && found.is_some_and(|found| found.entry == self.info().entry) {
+            return Error::IndexesChanged { table: name.clone() };
         }
         Error::NoSuchTable(name.clone())
     }
