@@ -64,7 +64,7 @@ impl SortedLoader {
                         return Err(Error::LoadIncomplete);
                     }
                     loader.push(txn, key, value)?;
-                    indexes.add(txn, entries)
+                    indexes.add(entries)
                 })?;
                 self.is_broken = false;
             }

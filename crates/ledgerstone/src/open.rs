@@ -7,6 +7,7 @@
 //!  log/          segments of the log, named by first LSN
 //!  data          pages
 //!  double_write  copies of pages in flight
+//!  sort-N.tmp    a temporary file's name that a crash left; the next open removes it
 //!  ledgerstone.toml   settings, optional, never written by us
 //! ```
 //! O1. A directory without `control` is no environment yet: creation starts afresh there, over whatever an interrupted
@@ -43,6 +44,7 @@ use crate::config::{self, Effective};
 use crate::env::Inner;
 use crate::extend::{self, Extensions, StructureId};
 use crate::feed_names::Feeds;
+use crate::index;
 use crate::prepared::{self, Undecided};
 use crate::{Environment, Error, Locking, Options, RecoveryPhase, Replacement, locking};
 
@@ -214,6 +216,9 @@ fn recover(options: &Options, disk: Arc<dyn Disk>, lock: Box<dyn DiskLock>, may_
     let effective = options.effective(Some((state.page_bytes, state.segment_bytes)))?;
     let mut report = RecoveryReport { scan_lsn: state.scan_lsn, ..RecoveryReport::default() };
 
+    if may_write {
+        index::remove_leftovers(&*disk)?;
+    }
     let mut timer = Timer::start();
     let progress = &options.recovery_progress;
     progress.enter(RecoveryPhase::TornPages, Lsn(0), Lsn(0));

@@ -3,12 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Seek, SeekFrom, Write};
 use std::ops::Bound;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ledgerstone::{
-    CompactOptions, Environment, Error, IndexDef, IndexKeys, Isolation, Lsn, Options, TableDef, TransactionOptions,
+    CompactOptions, Environment, Error, IndexDef, IndexKeys, Isolation, Lsn, Options, TableDef, Transaction,
+    TransactionOptions,
 };
-use ledgerstone_disk::SimDisk;
+use ledgerstone_disk::{Disk, SimDisk};
 use proptest::prelude::*;
 
 mod common;
@@ -643,4 +645,75 @@ proptest! {
         env.reclaim().unwrap();
         assert_sound(&env, "at the end");
     }
+}
+
+/// More records than sorting has memory for: their values fall where the keys rise.
+const MANY: u64 = 30_000;
+
+fn many_records(disk: &SimDisk) -> Environment {
+    let env = common::tiny().page_count_max(1 << 15).lock_count_max(1 << 16).open_on(Arc::new(disk.clone())).unwrap();
+    let value = |n: u64| [&(MANY - n).wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes()[..], &[7; 30]].concat();
+    let load =
+        |txn: &Transaction| txn.bytes_or_create("t")?.load_sorted((0..MANY).map(|n| (key(n), value(n)))).map(drop);
+    env.transact(load).unwrap();
+    env.checkpoint().unwrap();
+    env
+}
+
+#[test]
+fn an_index_of_many_records_is_sorted_outside_memory_and_loaded_in_one_pass() {
+    let disk = SimDisk::new();
+    let env = many_records(&disk);
+    let names = disk.list("").unwrap();
+    let from = env.stat().unwrap().log_tail_lsn;
+    let index = IndexDef::new("i", IndexKeys::Bytes { from: 0, to: Some(8) }).unique();
+    env.transact(|txn| txn.create_index("t", &index)).unwrap();
+    let log_bytes = env.stat().unwrap().log_tail_lsn - from;
+    // An entry has 16 bytes; put alone, each would take more than 80 of log.
+    assert!(log_bytes < MANY * 40, "{log_bytes} bytes of log for {MANY} entries");
+    assert_eq!(disk.list("").unwrap(), names, "no name of a temporary file is left");
+    common::assert_sound(&env, "after the creation");
+    // What comes twice is refused, in whichever runs it lies, and nothing has changed.
+    env.transact(|txn| txn.drop_index("t", "i")).unwrap();
+    env.transact(|txn| {
+        let table = txn.bytes("t")?;
+        let first = table.get(&key(0))?.unwrap();
+        table.put(&key(MANY - 1), &first)
+    })
+    .unwrap();
+    let refused = env.transact(|txn| txn.create_index("t", &index));
+    let first = env.transact(|txn| txn.bytes("t")?.get(&key(0))).unwrap().unwrap();
+    match refused {
+        Err(Error::IndexKeyExists { key, .. }) => assert_eq!(key, first[..8]),
+        other => panic!("{other:?}"),
+    }
+    common::assert_sound(&env, "after the refusal");
+}
+
+#[test]
+fn an_index_that_is_rolled_back_or_killed_is_dropped_as_a_whole() {
+    let disk = SimDisk::new();
+    let env = many_records(&disk);
+    let index = IndexDef::new("i", IndexKeys::Value);
+    let txn = env.begin().unwrap();
+    txn.create_index("t", &index).unwrap();
+    let killed = disk.snapshot();
+    let tail = env.stat().unwrap().log_tail_lsn;
+    txn.abort().unwrap();
+    let undo_bytes = env.stat().unwrap().log_tail_lsn - tail;
+    assert!(undo_bytes < 4096, "{undo_bytes} bytes of log to roll it back");
+    env.reclaim().unwrap();
+    common::assert_sound(&env, "rolled back");
+    let pages = env.stat().unwrap().allocated_page_count;
+    env.close().unwrap();
+
+    // The log of the whole creation is durable, or a part of it.
+    let env = common::open(&killed).unwrap();
+    let report = env.recovery_report();
+    let undo_bytes = env.stat().unwrap().log_tail_lsn - report.end_lsn.0;
+    assert!(undo_bytes < 64 << 10, "{undo_bytes} bytes of log to undo it");
+    env.reclaim().unwrap();
+    common::assert_sound(&env, "killed");
+    assert!(env.stat().unwrap().allocated_page_count <= pages);
+    assert!(env.transact(|txn| Ok::<_, Error>(txn.bytes("t")?.indexes().is_empty())).unwrap());
 }

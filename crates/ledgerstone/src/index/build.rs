@@ -1,7 +1,8 @@
 //! Indexes are created, filled, and dropped.
 //!
-//! A new index is filled in the transaction that creates it: its entries are sorted in memory, as many at once as a part of the
-//! page cache would hold. The first run becomes full pages by the bulk loader, later ones are put in order.
+//! A new index is filled in the transaction that creates it: its entries are sorted, in memory or in runs of a temporary file
+//! (`sort.rs`), and become full pages by the bulk loader, in one pass. So nothing of it has an undo of its own: what is rolled back, or
+//! killed, is freed as the tree that it is.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -12,15 +13,15 @@ use ledgerstone_structures::{Direction, Loader, Tree};
 use ledgerstone_txn::Txn;
 
 use super::entry::Stored;
+use super::sort::Sorter;
 use super::{IndexTree, shown};
 use crate::catalog::{Definition, Entry, IndexEntry, TableInfo};
 use crate::env::Inner;
 use crate::{BytesTable, Error, IndexDef, Transaction};
 
-/// Memory of an entry beside its bytes.
-const ENTRY_BYTES: usize = 64;
-/// The part of the page cache's size that sorting may take beside it, for all indexes together.
+/// The part of the page cache's size that sorting may take beside it, for all indexes together, and most that it is.
 const CACHE_PART: u64 = 8;
+const SORT_BYTES_MAX: u64 = 16 << 20;
 
 impl Transaction {
     /// Makes an index of a table, which may have records already: their entries are there when this returns, and the index is
@@ -56,7 +57,7 @@ impl Transaction {
                 let mut scan = old.tree.scan(Bound::Unbounded, Bound::Unbounded, Direction::Forward);
                 while let Some((key, value)) = scan.next(txn)? {
                     let entries = builders.entries(key, value)?;
-                    builders.add(txn, entries)?;
+                    builders.add(entries)?;
                 }
                 builders.finish(txn)?;
                 Ok(new)
@@ -149,20 +150,15 @@ impl std::fmt::Debug for Builders {
 
 struct Builder {
     index: usize,
-    /// The run to come.
-    run: Vec<Stored>,
-    bytes: usize,
-    bytes_max: usize,
-    /// The first run has been written.
-    has_content: bool,
+    sorter: Sorter,
 }
 
 impl Builders {
     /// For indexes whose trees are empty and locked exclusively.
     pub(crate) fn new(env: &Inner, info: &Arc<TableInfo>, first: usize) -> Builders {
         let count = info.indexes.len() - first;
-        let bytes_max = (env.effective.cache_bytes / CACHE_PART) as usize / count.max(1);
-        let builder = |index| Builder { index, run: Vec::new(), bytes: 0, bytes_max, has_content: false };
+        let bytes_max = (env.effective.cache_bytes / CACHE_PART).min(SORT_BYTES_MAX) as usize / count.max(1);
+        let builder = |index| Builder { index, sorter: Sorter::new(&env.disk, bytes_max) };
         Builders { info: Arc::clone(info), builders: (first..info.indexes.len()).map(builder).collect() }
     }
 
@@ -177,58 +173,44 @@ impl Builders {
         self.builders.iter().map(of).collect()
     }
 
-    /// Adds the entries of the next record; records come in any order.
-    pub(crate) fn add(&mut self, txn: &mut Txn, entries: Vec<Vec<Stored>>) -> Result<(), Error> {
+    /// Adds the entries of the next record; records come in any order. May write to a temporary file.
+    pub(crate) fn add(&mut self, entries: Vec<Vec<Stored>>) -> Result<(), Error> {
         for (builder, entries) in self.builders.iter_mut().zip(entries) {
-            let index = &self.info.indexes[builder.index];
-            for entry in entries {
-                builder.bytes += entry.0.len() + entry.1.len() + ENTRY_BYTES;
-                builder.run.push(entry);
-            }
-            if builder.bytes > builder.bytes_max {
-                builder.write(txn, &self.info.name, index)?;
-            }
+            entries.iter().try_for_each(|(key, value)| builder.sorter.push(key, value))?;
         }
         Ok(())
     }
 
-    /// All records are there.
-    pub(crate) fn finish(mut self, txn: &mut Txn) -> Result<(), Error> {
-        for builder in &mut self.builders {
-            builder.write(txn, &self.info.name, &self.info.indexes[builder.index])?;
-        }
-        Ok(())
+    /// All records are there: fills the trees.
+    pub(crate) fn finish(self, txn: &mut Txn) -> Result<(), Error> {
+        let Builders { info, builders } = self;
+        builders
+            .into_iter()
+            .try_for_each(|Builder { index, sorter }| fill(txn, sorter, &info.name, &info.indexes[index]))
     }
 }
 
-impl Builder {
-    fn write(&mut self, txn: &mut Txn, table: &str, index: &IndexTree) -> Result<(), Error> {
-        let mut run = std::mem::take(&mut self.run);
-        self.bytes = 0;
-        run.sort_unstable();
-        let twice = |key: &[u8]| {
-            if index.entry.def.is_unique() {
-                let (table, index) = (table.to_string(), index.name().to_string());
-                Error::IndexKeyExists { table, index, key: key.to_vec() }
-            } else {
-                index.differs(table, format!("entry {:?} comes twice", shown(key)))
+/// Fills an index's tree with entries.
+fn fill(txn: &mut Txn, sorter: Sorter, table: &str, index: &IndexTree) -> Result<(), Error> {
+    let mut loader = Loader::new(&index.tree);
+    let mut last: Option<Vec<u8>> = None;
+    sorter.give_all(&mut |key, value| {
+        match &mut last {
+            Some(last) if last == key => {
+                return Err(if index.entry.def.is_unique() {
+                    let (table, index) = (table.to_string(), index.name().to_string());
+                    Error::IndexKeyExists { table, index, key: key.to_vec() }
+                } else {
+                    index.differs(table, format!("entry {:?} comes twice", shown(key)))
+                });
             }
-        };
-        if let Some(pair) = run.windows(2).find(|pair| pair[0].0 == pair[1].0) {
-            return Err(twice(&pair[0].0));
-        }
-        if std::mem::replace(&mut self.has_content, true) {
-            for (key, value) in &run {
-                if !index.tree.insert(txn, key, value)? {
-                    return Err(twice(key));
-                }
+            Some(last) => {
+                last.clear();
+                last.extend_from_slice(key);
             }
-            return Ok(());
+            None => last = Some(key.to_vec()),
         }
-        let mut loader = Loader::new(&index.tree);
-        for (key, value) in &run {
-            loader.push(txn, key, value)?;
-        }
-        Ok(loader.finish(txn)?)
-    }
+        Ok(loader.push(txn, key, value)?)
+    })?;
+    Ok(loader.finish(txn)?)
 }
