@@ -92,6 +92,11 @@ impl LockTable {
         }
     }
 
+    /// Whether a lock of the owner was collected, by somebody that may wait for it.
+    pub(crate) fn is_collected(owner: &Owner) -> bool {
+        owner.intentions.iter().any(|place| place.load(SeqCst) & COLLECTED != 0)
+    }
+
     /// Moves a collected lock into the owner's list.
     #[cold]
     fn take_in(&self, owner: &Owner, place: usize) {
@@ -174,7 +179,7 @@ impl LockTable {
                         continue;
                     }
                     let node_no = self.take_node(owner_no)?;
-                    queue.append(node_no, name, OwnerNo(other_no as u32), Some(mode), None);
+                    queue.add(node_no, name, OwnerNo(other_no as u32), Some(mode), None);
                     sync::yield_point("lock collect");
                     if place.compare_exchange(word, COLLECTED | u64::from(node_no), SeqCst, SeqCst).is_ok() {
                         self.header().counters.collected.fetch_add(1, Relaxed);

@@ -6,6 +6,7 @@ use ledgerstone_region::sync;
 use loom::sync::Arc;
 use loom::thread;
 
+use crate::wait_word::Sleeper;
 use crate::{OwnerNo, bucket, wait_word};
 
 fn model(preemptions: usize, f: impl Fn() + Send + Sync + 'static) {
@@ -35,6 +36,62 @@ fn the_bucket_latch_excludes_and_wakes_whoever_sleeps() {
     });
 }
 
+/// Ends the wait that is going on, and wakes the owner if that is needed (O3).
+fn end(word: &AtomicU32, how: u32) -> bool {
+    let ended = wait_word::end_wait(word, wait_word::ticket(word.load(Relaxed)), how);
+    if ended == Some(Sleeper::Asleep) {
+        sync::futex_wake(word, 1);
+    }
+    ended.is_some()
+}
+
+/// Sleeps until the word says that the wait is over.
+fn sleep(word: &AtomicU32) -> u32 {
+    loop {
+        let seen = word.load(Acquire);
+        if !wait_word::is_waiting(seen) {
+            return seen;
+        }
+        if let Some(asleep) = wait_word::fall_asleep(word, seen) {
+            sync::futex_wait(word, asleep, None);
+        }
+    }
+}
+
+/// Q6: one lets go, another passes the sleeper and lets go in its turn. The sleeper has the lock in the end, whatever wake-up
+/// it was sent for, and after the one who passed it.
+#[test]
+fn whoever_is_passed_has_the_lock_in_the_end() {
+    model(3, || {
+        // The word, and how often the lock was let go.
+        let shared = Arc::new((AtomicU32::new(wait_word::next_wait(0)), AtomicU64::new(0)));
+        let others = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                shared.1.fetch_add(1, Relaxed);
+                assert!(end(&shared.0, wait_word::GRANTED));
+                let seen = shared.0.load(Acquire);
+                let is_passed = wait_word::state(seen) == wait_word::GRANTED && wait_word::take_back(&shared.0, seen);
+                if is_passed {
+                    shared.1.fetch_add(1, Relaxed);
+                    assert!(end(&shared.0, wait_word::GRANTED));
+                }
+                is_passed
+            })
+        };
+        loop {
+            let seen = sleep(&shared.0);
+            if wait_word::take(&shared.0, seen) {
+                break;
+            }
+        }
+        let seen_count = shared.1.load(Relaxed);
+        let is_passed = others.join().unwrap();
+        assert_eq!(seen_count, 1 + u64::from(is_passed));
+        assert_eq!(wait_word::state(shared.0.load(Relaxed)), wait_word::IDLE);
+    });
+}
+
 #[test]
 fn a_wait_has_one_end_and_the_waiter_sees_what_came_before_it() {
     model(3, || {
@@ -44,26 +101,14 @@ fn a_wait_has_one_end_and_the_waiter_sees_what_came_before_it() {
             let shared = shared.clone();
             thread::spawn(move || {
                 shared.1.store(7, Relaxed);
-                let is_granted = wait_word::end_wait(&shared.0, shared.0.load(Relaxed), wait_word::GRANTED);
-                sync::futex_wake(&shared.0, 1);
-                is_granted
+                end(&shared.0, wait_word::GRANTED)
             })
         };
         let judge = {
             let shared = shared.clone();
-            thread::spawn(move || {
-                let is_flagged = wait_word::end_wait(&shared.0, shared.0.load(Relaxed), wait_word::VICTIM);
-                sync::futex_wake(&shared.0, 1);
-                is_flagged
-            })
+            thread::spawn(move || end(&shared.0, wait_word::VICTIM))
         };
-        let end = loop {
-            let seen = shared.0.load(Acquire);
-            if wait_word::state(seen) != wait_word::WAITING {
-                break wait_word::state(seen);
-            }
-            sync::futex_wait(&shared.0, seen, None);
-        };
+        let end = wait_word::state(sleep(&shared.0));
         if end == wait_word::GRANTED {
             assert_eq!(shared.1.load(Relaxed), 7);
         }

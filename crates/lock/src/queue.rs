@@ -11,7 +11,9 @@
 //! ```
 //!
 //! Q1. A new request is granted if its mode gets along with all that others hold for the name, with all that their
-//!     upgrades want, and with all that was asked for before it. So the queue is first come, first served.
+//!     upgrades want, and with all that older transactions wait for. So the oldest is served first: nobody starves, since
+//!     only finitely many are older, and of two that wait for each other's locks the one that survives is also the next to
+//!     be served.
 //! Q2. An upgrade is granted if its mode gets along with all that others hold. It passes those who hold nothing, since
 //!     they would wait for it in vain; two upgrades that exclude each other are a deadlock, which `deadlock` finds.
 //! Q3. Whenever a mode in a queue goes down or a node leaves it, [`Queue::admit`] grants what Q1 and Q2 allow now. So
@@ -19,14 +21,23 @@
 //!     then the pass that follows its leaving serves the others.
 //! Q4. `waiting` and `strong` of the bucket count its nodes with a wanted mode, and those that name a table with a
 //!     granted or wanted mode that is no intention.
+//! Q5. In a chain the nodes with a granted mode come first, then those that only wait, by age. So whoever asks looks at the
+//!     holders and, of those that wait, only at the first that stand in its way.
+//! Q6. What was granted to a sleeper is not its own until it has woken up, tens of microseconds later. Until then an owner
+//!     that runs may pass it: the sleeper waits again, first of all, and the lock does not lie idle. Not if the sleeper
+//!     holds other locks, for which others may wait; not if it upgrades; and not more than [`PASSES_MAX`] times.
 
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::SeqCst};
 
 use ledgerstone_region::sync;
 
 use crate::mode::ModeSet;
 use crate::table::{Bucket, LockTable, Node};
+use crate::wait_word::Sleeper;
 use crate::{LockName, Mode, OwnerNo, bucket, wait_word};
+
+/// How often a sleeper is passed: some of them make up for the cost of waking it, and more do not make it cheaper.
+pub(crate) const PASSES_MAX: u32 = 64;
 
 /// A latched bucket; dropping it unlatches.
 pub(crate) struct Queue<'a> {
@@ -69,65 +80,113 @@ impl LockTable {
 }
 
 impl Queue<'_> {
-    /// Looks at all requests for `name`, for `owner`.
+    /// Looks at the requests for `name`, for `owner`: at all that hold something, and at the older ones that only wait, as
+    /// long as nothing forbids `mode`; at none of these without a mode.
     #[inline]
-    pub(crate) fn scan(&self, name: LockName, owner: OwnerNo) -> Scan {
+    pub(crate) fn scan(&self, name: LockName, owner: OwnerNo, mode: Option<Mode>) -> Scan {
         let mut scan = Scan { mine: 0, granted: ModeSet::EMPTY, wanted: ModeSet::EMPTY };
-        self.for_each(name, |node_no, node| {
-            if node.owner_no() == owner {
-                scan.mine = node_no;
-            } else {
-                scan.granted.add_number(node.granted_number());
-                scan.wanted.add_number(node.wanted_number());
-            }
-        });
-        scan
-    }
-
-    /// Calls `visit` for each request for `name`, in the order of arrival.
-    #[inline]
-    pub(crate) fn for_each(&self, name: LockName, mut visit: impl FnMut(u32, &Node)) {
+        let forbids = |mode: Mode, scan: &Scan| !scan.granted.union(scan.wanted).admits(mode);
         let mut node_no = self.bucket.head.load(Relaxed);
         while node_no != 0 {
             let node = self.table.node(node_no);
+            if node.granted_number() == 0 {
+                // Q5: what comes now only waits. Of that, those that are younger do not matter (Q1).
+                let Some(mode) = mode else { break };
+                if forbids(mode, &scan) || self.table.age(node.owner_no()) > self.table.age(owner) {
+                    break;
+                }
+            }
             if node.is_for(name) {
-                visit(node_no, node);
+                if node.owner_no() == owner {
+                    scan.mine = node_no;
+                } else {
+                    scan.granted.add_number(node.granted_number());
+                    scan.wanted.add_number(node.wanted_number());
+                }
             }
             node_no = node.next.load(Relaxed);
         }
+        scan
     }
 
-    /// Fills a free node and puts it at the end of the chain.
+    /// Calls `visit` for each request for `name`: those that hold something, then those that only wait, in the order in
+    /// which they are served. `visit` may move the node that it was given.
     #[inline]
-    pub(crate) fn append(
+    pub(crate) fn for_each(&self, name: LockName, mut visit: impl FnMut(u32, &Node)) {
+        self.for_each_until(name, |node_no, node| {
+            visit(node_no, node);
+            true
+        });
+    }
+
+    /// As [`Queue::for_each`], until `visit` returns false.
+    #[inline]
+    fn for_each_until(&self, name: LockName, mut visit: impl FnMut(u32, &Node) -> bool) {
+        let mut node_no = self.bucket.head.load(Relaxed);
+        while node_no != 0 {
+            let node = self.table.node(node_no);
+            let next = node.next.load(Relaxed);
+            if node.is_for(name) && !visit(node_no, node) {
+                return;
+            }
+            node_no = next;
+        }
+    }
+
+    /// Fills a free node and puts it into the chain (Q5). Returns whether it went before others that wait.
+    #[inline]
+    pub(crate) fn add(
         &self,
         node_no: u32,
         name: LockName,
         owner: OwnerNo,
         granted: Option<Mode>,
         wanted: Option<Mode>,
-    ) {
+    ) -> bool {
         let node = self.table.node(node_no);
         node.space.store(name.space, Relaxed);
         node.item.store(name.item, Relaxed);
         node.owner.store(owner.0, Relaxed);
         node.bucket.store(self.bucket_no, Relaxed);
-        let last = self.bucket.tail.load(Relaxed);
-        node.previous.store(last, Relaxed);
-        node.next.store(0, Relaxed);
-        if last == 0 {
-            self.bucket.head.store(node_no, Relaxed);
-        } else {
-            self.table.node(last).next.store(node_no, Relaxed);
+        node.passes.store(0, Relaxed);
+        let mut before = 0;
+        if granted.is_none() {
+            before = self.bucket.tail.load(Relaxed);
+            let age = self.table.age(owner);
+            while before != 0 {
+                let other = self.table.node(before);
+                if other.granted_number() != 0 || self.table.age(other.owner_no()) < age {
+                    break;
+                }
+                before = other.previous.load(Relaxed);
+            }
         }
-        self.bucket.tail.store(node_no, Relaxed);
+        self.link_after(node_no, node, before);
         self.set_modes(node, granted, wanted);
+        granted.is_none() && node.next.load(Relaxed) != 0
+    }
+
+    /// Puts a node behind `before` in the chain; 0: first of all.
+    #[inline]
+    fn link_after(&self, node_no: u32, node: &Node, before: u32) {
+        let link = if before == 0 { &self.bucket.head } else { &self.table.node(before).next };
+        let next = link.load(Relaxed);
+        link.store(node_no, Relaxed);
+        node.previous.store(before, Relaxed);
+        node.next.store(next, Relaxed);
+        let back = if next == 0 { &self.bucket.tail } else { &self.table.node(next).previous };
+        back.store(node_no, Relaxed);
     }
 
     /// Takes a node out of the chain. It is nobody's afterwards; [`Queue::admit`] must follow (Q3).
     #[inline]
     pub(crate) fn remove(&self, node: &Node) {
         self.set_modes(node, None, None);
+        self.unlink(node);
+    }
+
+    #[inline]
+    fn unlink(&self, node: &Node) {
         let (previous, next) = (node.previous.load(Relaxed), node.next.load(Relaxed));
         if previous == 0 {
             self.bucket.head.store(next, Relaxed);
@@ -184,7 +243,7 @@ impl Queue<'_> {
         };
         let mut woken = Woken { owners: [OwnerNo(0); WOKEN_MAX], count: 0 };
         let mut ahead = ModeSet::EMPTY;
-        self.for_each(name, |_, node| {
+        self.for_each_until(name, |_, node| {
             if let (Some(has), Some(wants)) = (node.granted(), node.wanted()) {
                 if holders_but(&held, has as u32).admits(wants) && self.grant(node, wants, &mut woken) {
                     held[has as usize] -= 1;
@@ -193,15 +252,19 @@ impl Queue<'_> {
                     ahead.add(wants);
                 }
             }
+            node.granted_number() != 0
         });
-        self.for_each(name, |_, node| {
-            if let (None, Some(wants)) = (node.granted(), node.wanted()) {
-                if holders_but(&held, 0).union(ahead).admits(wants) && self.grant(node, wants, &mut woken) {
-                    held[wants as usize] += 1;
-                } else {
-                    ahead.add(wants);
-                }
+        self.for_each_until(name, |node_no, node| {
+            let (None, Some(wants)) = (node.granted(), node.wanted()) else { return true };
+            let in_the_way = holders_but(&held, 0).union(ahead);
+            if in_the_way.admits(wants) && self.grant(node, wants, &mut woken) {
+                held[wants as usize] += 1;
+                self.unlink(node);
+                self.link_after(node_no, node, 0); // Q5
+            } else {
+                ahead.add(wants);
             }
+            in_the_way.admits(Mode::IS) // What forbids the weakest mode forbids all.
         });
         (woken.count > 0).then_some(woken)
     }
@@ -210,16 +273,84 @@ impl Queue<'_> {
     fn grant(&self, node: &Node, mode: Mode, woken: &mut Woken) -> bool {
         let owner_no = node.owner_no();
         let word = &self.table.owner(owner_no).wait_word;
-        if !wait_word::end_wait(word, word.load(Relaxed), wait_word::GRANTED) {
-            return false;
+        match wait_word::end_wait(word, wait_word::ticket(word.load(Relaxed)), wait_word::GRANTED) {
+            None => return false,
+            Some(Sleeper::Asleep) => woken.add(owner_no, word),
+            Some(Sleeper::Awake) => {}
         }
         self.set_modes(node, Some(mode), None);
-        woken.add(owner_no, word);
         true
+    }
+
+    /// Makes room for a request of an owner that runs, at the cost of one that sleeps (Q6). The caller is granted `mode` then.
+    #[cold]
+    pub(crate) fn pass(&self, name: LockName, mode: Mode) -> bool {
+        let mut in_the_way = 0;
+        let mut is_one = true;
+        self.for_each_until(name, |node_no, node| {
+            let Some(held) = node.granted() else { return false };
+            let waits_to_hold = node.wanted().is_some_and(|wanted| !mode.is_compatible_with(wanted));
+            if waits_to_hold || !mode.is_compatible_with(held) {
+                is_one &= in_the_way == 0 && !waits_to_hold;
+                in_the_way = node_no;
+            }
+            is_one
+        });
+        if in_the_way == 0 || !is_one {
+            return false;
+        }
+        let node = self.table.node(in_the_way);
+        let owner = self.table.owner(node.owner_no());
+        let passes = node.passes.load(Relaxed);
+        let seen = owner.wait_word.load(Acquire);
+        // While the word says so, the owner is in its wait and changes nothing of what is looked at here.
+        let is_asleep = wait_word::state(seen) == wait_word::GRANTED && owner.wait_node.load(Relaxed) == in_the_way;
+        if !is_asleep || owner.held_count.load(Relaxed) != 1 || passes >= PASSES_MAX {
+            return false;
+        }
+        if !wait_word::take_back(&owner.wait_word, seen) {
+            return false;
+        }
+        node.passes.store(passes + 1, Relaxed);
+        self.unlink(node);
+        self.set_modes(node, None, node.granted());
+        self.link_by_age(in_the_way, node);
+        true
+    }
+
+    /// Puts a node that waits again where it stood: from the front, since it was among the first.
+    fn link_by_age(&self, node_no: u32, node: &Node) {
+        let age = self.table.age(node.owner_no());
+        let (mut before, mut next) = (0, self.bucket.head.load(Relaxed));
+        while next != 0 {
+            let other = self.table.node(next);
+            if other.granted_number() == 0 && self.table.age(other.owner_no()) > age {
+                break;
+            }
+            (before, next) = (next, other.next.load(Relaxed));
+        }
+        self.link_after(node_no, node, before);
     }
 
     /// Those for whom the request in `node_no` waits: what keeps Q1 or Q2 from granting it.
     pub(crate) fn blockers(&self, node_no: u32, into: &mut Vec<OwnerNo>) {
+        self.for_each_blocker(node_no, |owner_no, _| into.push(owner_no));
+    }
+
+    /// As [`Queue::blockers`], but none that only waits itself and wants no more than the waiter: those for whom it waits are
+    /// among the waiter's. So each owner that can be reached along the arrows still can, and a queue of `n` writers has `n`
+    /// arrows and not a square of them.
+    pub(crate) fn nearest_blockers(&self, node_no: u32, into: &mut Vec<OwnerNo>) {
+        let Some(wants) = self.table.node(node_no).wanted() else { return };
+        self.for_each_blocker(node_no, |owner_no, only_wants| {
+            if !only_wants.is_some_and(|wanted| wants.covers(wanted)) {
+                into.push(owner_no);
+            }
+        });
+    }
+
+    /// Calls `visit` for each, with what it wants if it holds nothing.
+    fn for_each_blocker(&self, node_no: u32, mut visit: impl FnMut(OwnerNo, Option<Mode>)) {
         let waiter = self.table.node(node_no);
         let Some(wants) = waiter.wanted() else { return };
         let is_upgrade = waiter.granted().is_some();
@@ -233,7 +364,7 @@ impl Queue<'_> {
             let blocks_by_holding = has.is_some_and(|held| !wants.is_compatible_with(held));
             let goes_first = !is_upgrade && (is_ahead || has.is_some());
             if blocks_by_holding || (goes_first && wanted.is_some_and(|held| !wants.is_compatible_with(held))) {
-                into.push(other.owner_no());
+                visit(other.owner_no(), if has.is_none() { wanted } else { None });
             }
         });
     }

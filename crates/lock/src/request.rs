@@ -5,7 +5,7 @@ use std::sync::atomic::{Ordering::Relaxed, Ordering::SeqCst};
 use ledgerstone_page::{Lsn, Xid};
 
 use crate::nodes::Lot;
-use crate::queue::Queue;
+use crate::queue::{PASSES_MAX, Queue};
 use crate::table::LockTable;
 use crate::{Conflict, DeadlockEdge, Grant, LockError, LockManager, LockName, LockStats, Mode, OwnerNo, Wait, bucket};
 
@@ -13,7 +13,12 @@ use crate::{Conflict, DeadlockEdge, Grant, LockError, LockManager, LockName, Loc
 enum Answer {
     Granted(Grant),
     /// In the queue, and the owner's wait has begun.
-    Queued(u32, Option<Mode>),
+    Queued {
+        node_no: u32,
+        previous: Option<Mode>,
+        /// Others that wait already stand behind it.
+        goes_ahead: bool,
+    },
 }
 
 impl LockTable {
@@ -27,28 +32,28 @@ impl LockTable {
         mode: Mode,
         wait: Wait,
     ) -> Result<Answer, LockError> {
-        let scan = queue.scan(name, owner_no);
+        let scan = queue.scan(name, owner_no, Some(mode));
         let depends = Lsn(queue.bucket.commit_lsn.load(Relaxed)); // Under the latch, as all below.
         if scan.mine == 0 {
-            let is_free = scan.granted.union(scan.wanted).admits(mode);
+            let is_free = scan.granted.union(scan.wanted).admits(mode) || self.passes(queue, name, mode);
             if !is_free && wait == Wait::Try {
                 return Err(LockError::WouldBlock);
             }
             let node_no = self.take_node(owner_no)?;
             if is_free {
-                queue.append(node_no, name, owner_no, Some(mode), None);
+                queue.add(node_no, name, owner_no, Some(mode), None);
                 self.own(self.owner(owner_no), node_no, self.node(node_no));
                 return Ok(Answer::Granted(Grant { newly: true, previous: None, depends }));
             }
-            queue.append(node_no, name, owner_no, None, Some(mode));
+            let goes_ahead = queue.add(node_no, name, owner_no, None, Some(mode));
             self.own(self.owner(owner_no), node_no, self.node(node_no));
             if let Err(refused) = self.may_wait(queue, owner_no, node_no) {
-                queue.remove(self.node(node_no)); // Nobody was let by: it stood last.
+                queue.remove(self.node(node_no)); // It stood in nobody's way: all this happens under one latch.
                 self.disown(owner_no, node_no);
                 return Err(refused);
             }
             self.begin_wait(queue, owner_no, node_no);
-            return Ok(Answer::Queued(node_no, None));
+            return Ok(Answer::Queued { node_no, previous: None, goes_ahead });
         }
         let node = self.node(scan.mine);
         let Some(held) = node.granted() else {
@@ -71,8 +76,20 @@ impl LockTable {
             queue.set_modes(node, Some(held), None);
             return Err(refused);
         }
+        node.passes.store(PASSES_MAX, Relaxed); // Q6: it would lose what it holds.
         self.begin_wait(queue, owner_no, scan.mine);
-        Ok(Answer::Queued(scan.mine, Some(held)))
+        Ok(Answer::Queued { node_no: scan.mine, previous: Some(held), goes_ahead: true })
+    }
+
+    /// Whether the lock lies idle with an owner that sleeps, and the caller's request may go first (Q6).
+    #[inline]
+    fn passes(&self, queue: &Queue<'_>, name: LockName, mode: Mode) -> bool {
+        // Waits that avoid deadlocks lead from older to younger owners, which this would not respect.
+        let passes = self.config.conflict == Conflict::Wait && queue.pass(name, mode);
+        if passes {
+            self.header().counters.passes.fetch_add(1, Relaxed);
+        }
+        passes
     }
 
     /// Whether the request in `node_no`, which is in the queue, may wait for those before it ([`Conflict`]).
@@ -97,9 +114,9 @@ impl LockTable {
     fn finish(&self, owner_no: OwnerNo, answer: Answer, wait: Wait) -> Result<Grant, LockError> {
         match answer {
             Answer::Granted(grant) => Ok(grant),
-            Answer::Queued(node_no, previous) => {
+            Answer::Queued { node_no, previous, goes_ahead } => {
                 let deadline_ns = if let Wait::Until(deadline_ns) = wait { deadline_ns } else { 0 };
-                let depends = self.wait(owner_no, node_no, deadline_ns)?;
+                let depends = self.wait(owner_no, node_no, deadline_ns, goes_ahead)?;
                 Ok(Grant { newly: previous.is_none(), previous, depends })
             }
         }
@@ -167,7 +184,7 @@ impl LockManager for LockTable {
     fn lock_instant(&self, owner_no: OwnerNo, name: LockName, mode: Mode, wait: Wait) -> Result<Lsn, LockError> {
         if !self.has_intentions(name) {
             let queue = self.latch(name, owner_no);
-            let scan = queue.scan(name, owner_no);
+            let scan = queue.scan(name, owner_no, Some(mode));
             let held = if scan.mine == 0 { None } else { self.node(scan.mine).granted() };
             let is_free = match held {
                 Some(held) => held.covers(mode) || scan.granted.admits(held.supremum(mode)),
@@ -196,7 +213,7 @@ impl LockManager for LockTable {
             }
         }
         let queue = self.latch(name, owner_no);
-        let scan = queue.scan(name, owner_no);
+        let scan = queue.scan(name, owner_no, None);
         if scan.mine == 0 { None } else { self.node(scan.mine).granted() }
     }
 
@@ -224,7 +241,7 @@ impl LockManager for LockTable {
             }
         }
         let queue = self.latch(name, owner_no);
-        let scan = queue.scan(name, owner_no);
+        let scan = queue.scan(name, owner_no, None);
         if scan.mine == 0 {
             return None;
         }
@@ -252,7 +269,7 @@ impl LockManager for LockTable {
             }
         }
         let queue = self.latch(name, owner_no);
-        let scan = queue.scan(name, owner_no);
+        let scan = queue.scan(name, owner_no, None);
         if scan.mine == 0 {
             return None;
         }

@@ -9,9 +9,9 @@
 //!
 //! T1. A node is in exactly one of: a bucket's chain (and then in its owner's list), an owner's private free list, a
 //!     shard's free list, the never used rest.
-//! T2. A bucket's chain and the modes of its nodes change only under the bucket's latch. It holds, in the order of
-//!     arrival, the requests for all names that hash to it. There are no lock heads: a queue is the part of a chain
-//!     with one name.
+//! T2. A bucket's chain and the modes of its nodes change only under the bucket's latch. It holds the requests for all
+//!     names that hash to it: first those that hold something, then those that only wait, the oldest transaction first.
+//!     There are no lock heads: a queue is the part of a chain with one name.
 //! T3. An owner's lists (`held_head`, `free_head`, and the links in their nodes) are touched by the owner's thread
 //!     only.
 //! T4. Latches here are leaves: at most one bucket latch is held at a time, and under it at most one shard of free
@@ -65,8 +65,8 @@ shared! {
         pub collected: AtomicU64,
         /// Requests refused to avoid a deadlock.
         pub refusals: AtomicU64,
-        /// To a cache line.
-        pub spare: AtomicU64,
+        /// Requests that passed a sleeper.
+        pub passes: AtomicU64,
     }
     size 64
 }
@@ -138,8 +138,10 @@ shared! {
         pub owner_previous: AtomicU32,
         /// Where the chain begins.
         pub bucket: AtomicU32,
+        /// How often others have passed it, while it waits (Q6).
+        pub passes: AtomicU32,
         /// To a cache line.
-        pub spare: [AtomicU32; 5],
+        pub spare: [AtomicU32; 4],
     }
     size 64
 }
@@ -284,6 +286,7 @@ impl LockTable {
             table_full: counters.table_full.load(Relaxed),
             searches: counters.searches.load(Relaxed),
             refusals: counters.refusals.load(Relaxed),
+            passes: counters.passes.load(Relaxed),
             intentions_collected: counters.collected.load(Relaxed),
             locks_max: u64::from(self.config.locks_max),
             nodes_taken: fresh.saturating_sub(1).saturating_sub(free),

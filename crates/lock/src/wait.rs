@@ -3,11 +3,12 @@
 //! ```text
 //!  queued ── spins a little: a lock is held for microseconds, a wake-up costs tens of them
 //!    │
-//!    ├─ searches for a deadlock once, when it is about to sleep (unless a detector does that from time to time)
+//!    ├─ searches for a deadlock once, when it is about to sleep, if anybody may wait for it (unless a detector does that
+//!    │  from time to time)
 //!    │     a cycle, and the waiter is its victim: leaves with `Deadlock`
 //!    │     a cycle, and another is:               tells that one to give way, and searches on
 //!    └─ sleeps until the word changes or the deadline passes
-//!          GRANTED    has the lock
+//!          GRANTED    has the lock, if it can say so before somebody passes it (Q6); otherwise it waits again
 //!          VICTIM     another's search, or the detector's, wants it to give way: searches for itself, to name the cycle, and leaves with
 //!                     `Deadlock`; if the cycle is gone (another of it met its deadline), the wait goes on
 //!          CANCELLED  leaves with `Cancelled`
@@ -19,7 +20,7 @@
 //! W3. `is_cancelled` is set before the words are read, and the word says `WAITING` before the flag is read
 //!     (sequentially consistent): nobody goes to sleep unnoticed after waits were called off.
 
-use std::sync::atomic::{Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst};
 
 use ledgerstone_page::{Lsn, Xid};
 use ledgerstone_region::sync;
@@ -30,6 +31,18 @@ use crate::queue::Queue;
 use crate::table::LockTable;
 use crate::waits_for::Graph;
 use crate::{DeadlockEdge, LockError, OwnerNo, bucket, wait_word};
+
+/// Spins while the word says that its owner waits; returns what it says then.
+fn spin_while_waiting(word: &AtomicU32) -> u32 {
+    let mut round = 0;
+    loop {
+        let seen = word.load(Acquire);
+        if !wait_word::is_waiting(seen) || !sync::spin(round) {
+            return seen;
+        }
+        round += 1;
+    }
+}
 
 /// Why a waiter leaves its queue without the lock.
 enum Leave {
@@ -47,22 +60,26 @@ impl LockTable {
         owner.wait_word.store(wait_word::next_wait(owner.wait_word.load(Relaxed)), SeqCst); // W3; and Release for O2.
     }
 
-    /// Waits for the end of the owner's wait, and returns the commit LSN left behind in the bucket.
+    /// Waits for the end of the owner's wait, and returns the commit LSN left behind in the bucket. `goes_ahead`: its request
+    /// was queued before others that waited already.
     #[cold]
     #[inline(never)]
-    pub(crate) fn wait(&self, owner_no: OwnerNo, node_no: u32, deadline_ns: u64) -> Result<Lsn, LockError> {
+    pub(crate) fn wait(
+        &self,
+        owner_no: OwnerNo,
+        node_no: u32,
+        deadline_ns: u64,
+        goes_ahead: bool,
+    ) -> Result<Lsn, LockError> {
         let header = self.header();
         header.counters.waits.fetch_add(1, Relaxed);
         let word = &self.owner(owner_no).wait_word;
-        let mut round = 0;
-        while wait_word::state(word.load(Acquire)) == wait_word::WAITING && sync::spin(round) {
-            round += 1;
-        }
-        if wait_word::state(word.load(Acquire)) == wait_word::GRANTED {
+        let seen = spin_while_waiting(word);
+        if wait_word::state(seen) == wait_word::GRANTED && wait_word::take(word, seen) {
             return Ok(self.left_behind(owner_no));
         }
         header.waiting.fetch_add(1, SeqCst); // After the node is queued: see `wait_asleep`.
-        let end = self.wait_asleep(owner_no, node_no, deadline_ns);
+        let end = self.wait_asleep(owner_no, node_no, deadline_ns, goes_ahead);
         header.waiting.fetch_sub(1, SeqCst);
         match end {
             None => Ok(self.left_behind(owner_no)),
@@ -71,21 +88,24 @@ impl LockTable {
     }
 
     /// Until the word says how the wait ends. `None`: with the lock.
-    fn wait_asleep(&self, owner_no: OwnerNo, node_no: u32, deadline_ns: u64) -> Option<Leave> {
+    fn wait_asleep(&self, owner_no: OwnerNo, node_no: u32, deadline_ns: u64, goes_ahead: bool) -> Option<Leave> {
         let header = self.header();
         let word = &self.owner(owner_no).wait_word;
         let mut is_searched = !self.config.searches_when_blocked;
+        let mut may_close_a_cycle = goes_ahead;
+        let mut spun_for = wait_word::ticket(word.load(Acquire));
         loop {
             let seen = word.load(Acquire);
             match wait_word::state(seen) {
-                wait_word::WAITING => {}
+                wait_word::WAITING | wait_word::ASLEEP => {}
                 wait_word::VICTIM => {
                     self.wait_again(owner_no, node_no);
-                    is_searched = false;
+                    (is_searched, may_close_a_cycle) = (false, true);
                     continue;
                 }
                 wait_word::CANCELLED => return Some(Leave::Cancelled),
-                _ => return None,
+                _ if wait_word::take(word, seen) => return None,
+                _ => continue, // Passed.
             }
             if header.is_cancelled.load(SeqCst) != 0 {
                 return Some(Leave::Cancelled);
@@ -94,18 +114,52 @@ impl LockTable {
             // themselves, and the second to count sees both.
             if !is_searched && header.waiting.load(SeqCst) > 1 {
                 is_searched = true;
-                if let Some(cycle) = self.search(owner_no) {
+                if (may_close_a_cycle || self.is_waited_for(owner_no))
+                    && let Some(cycle) = self.search(owner_no)
+                {
                     return Some(Leave::Deadlock(cycle));
                 }
                 continue;
             }
             is_searched = true;
+            if wait_word::ticket(seen) != spun_for {
+                // Whoever has passed it runs, and will be done soon.
+                spun_for = wait_word::ticket(seen);
+                spin_while_waiting(word);
+                continue;
+            }
             let now_ns = sync::now_ns();
             if now_ns >= deadline_ns {
                 return Some(Leave::Timeout);
             }
-            sync::futex_wait(word, seen, (deadline_ns != u64::MAX).then(|| deadline_ns - now_ns));
+            if let Some(asleep) = wait_word::fall_asleep(word, seen) {
+                sync::futex_wait(word, asleep, (deadline_ns != u64::MAX).then(|| deadline_ns - now_ns));
+            }
         }
+    }
+
+    /// Whether anybody may wait for a lock that the owner holds. If nobody does, its own wait closes no cycle: of the waits
+    /// of a cycle the last to be queued is that of an owner for whose lock another waits already, or one that was queued
+    /// ahead of others. Whoever holds many locks is not looked at in detail.
+    fn is_waited_for(&self, owner_no: OwnerNo) -> bool {
+        const LOOKS_MAX: u32 = 32;
+        let owner = self.owner(owner_no);
+        if owner.held_count.load(Relaxed) > LOOKS_MAX || LockTable::is_collected(owner) {
+            return true;
+        }
+        let mut node_no = owner.held_head.load(Relaxed);
+        while node_no != 0 {
+            let node = self.node(node_no);
+            if node.granted_number() != 0 {
+                // Under the latch: whoever was queued there before this owner's request was queued here is seen.
+                let queue = self.latch_bucket(node.bucket.load(Relaxed), owner_no);
+                if queue.bucket.waiting.load(Relaxed) != 0 {
+                    return true;
+                }
+            }
+            node_no = node.owner_next.load(Relaxed);
+        }
+        false
     }
 
     fn left_behind(&self, owner_no: OwnerNo) -> Lsn {
@@ -132,6 +186,7 @@ impl LockTable {
         let node = self.node(node_no);
         let queue = self.latch_bucket(owner.wait_bucket.load(Relaxed), owner_no);
         let seen = owner.wait_word.load(Acquire);
+        owner.wait_word.store(wait_word::idle(seen), Release); // Nobody passes it from here on.
         let Some(mode) = node.wanted() else {
             drop(queue);
             return Ok(self.left_behind(owner_no));
@@ -141,7 +196,6 @@ impl LockTable {
         if matches!(why, Leave::Timeout) {
             queue.blockers(node_no, &mut holders);
         }
-        owner.wait_word.store(wait_word::idle(seen), Release);
         let held = node.granted();
         match held {
             Some(_) => queue.set_modes(node, held, None),
@@ -208,7 +262,7 @@ impl LockTable {
 
     /// All edges of the waits-for graph now.
     pub(crate) fn all_waits(&self) -> Vec<DeadlockEdge> {
-        let mut graph = Graph::new(self, bucket::NOBODY);
+        let mut graph = Graph::whole(self);
         let (mut edges, mut blockers) = (Vec::new(), Vec::new());
         for no in (0..self.header().owners_used.load(SeqCst)).map(OwnerNo) {
             blockers.clear();
@@ -240,8 +294,7 @@ impl LockTable {
     /// Tells the victim to give way. `None`: its wait has just ended another way.
     fn condemn(&self, cycle: &[Hop], victim: OwnerNo) -> Option<OwnerNo> {
         let ticket = cycle.iter().find(|hop| hop.owner == victim).map_or(0, |hop| hop.waiting.ticket);
-        let word = &self.owner(victim).wait_word;
-        wait_word::end_wait(word, wait_word::waiting(ticket), wait_word::VICTIM).then_some(victim)
+        wait_word::end_wait(&self.owner(victim).wait_word, ticket, wait_word::VICTIM).map(|_| victim)
     }
 
     fn wake_victims(&self, flagged: &[OwnerNo]) {
@@ -289,7 +342,8 @@ impl LockTable {
         header.is_cancelled.store(1, SeqCst);
         let used = header.owners_used.load(SeqCst);
         for owner in self.owners.iter().take(used as usize) {
-            if wait_word::end_wait(&owner.wait_word, owner.wait_word.load(SeqCst), wait_word::CANCELLED) {
+            let ticket = wait_word::ticket(owner.wait_word.load(SeqCst));
+            if wait_word::end_wait(&owner.wait_word, ticket, wait_word::CANCELLED).is_some() {
                 sync::futex_wake(&owner.wait_word, 1);
             }
         }

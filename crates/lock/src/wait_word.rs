@@ -6,18 +6,22 @@
 //!                             -> VICTIM      by a deadlock search, under its latch (`wait`)
 //!                             -> CANCELLED   by `cancel_all_waits`
 //!                             -> IDLE        by the owner, leaving
+//!             WAITING -> ASLEEP  by the owner, about to sleep; from here on as from WAITING, and it must be woken
+//!             GRANTED -> IDLE    by the owner, awake: the lock is its own
+//!                     -> WAITING by whoever passes the owner, under the latch of its bucket (Q6): another wait
 //! ```
 //!
-//! O1. The word leaves `WAITING` by compare-exchange (or by the owner, under its bucket's latch), so each wait has one
-//!     end, and the number keeps a verdict on an earlier wait from hitting a later one.
-//! O2. While the word says `WAITING`, `wait_node` and `wait_bucket` of the owner say where; the node is in that
+//! O1. The word leaves `WAITING`, `ASLEEP` and `GRANTED` by compare-exchange (or by the owner, under its bucket's latch), so
+//!     each wait has one end, and the number keeps a verdict on an earlier wait from hitting a later one.
+//! O2. While the word says `WAITING` or `ASLEEP`, `wait_node` and `wait_bucket` of the owner say where; the node is in that
 //!     bucket's chain, and stays as long as the bucket's latch is held by whoever saw the word under it.
+//! O3. Whoever ends a wait that says `ASLEEP` wakes the owner. One that says `WAITING` looks at the word by itself.
 
 use ledgerstone_region::atomic::{AtomicU32, Ordering::AcqRel, Ordering::Acquire};
 
 /// No wait.
 pub(crate) const IDLE: u32 = 0;
-/// In a queue.
+/// In a queue, awake or woken.
 pub(crate) const WAITING: u32 = 1;
 /// The node holds what was wanted.
 pub(crate) const GRANTED: u32 = 2;
@@ -25,6 +29,8 @@ pub(crate) const GRANTED: u32 = 2;
 pub(crate) const VICTIM: u32 = 3;
 /// Called off.
 pub(crate) const CANCELLED: u32 = 4;
+/// In a queue, asleep or about to be.
+pub(crate) const ASLEEP: u32 = 5;
 
 /// The state in a wait word.
 #[inline]
@@ -32,10 +38,54 @@ pub(crate) fn state(word: u32) -> u32 {
     word & 0xff
 }
 
-/// Ends the wait that `seen` speaks of, if it is still going on. AcqRel: the waiter's Acquire load sees what the other
-/// did before, and the other sees the node that the waiter queued before its word said `WAITING`.
-pub(crate) fn end_wait(word: &AtomicU32, seen: u32, end: u32) -> bool {
-    state(seen) == WAITING && word.compare_exchange(seen, (seen & !0xff) | end, AcqRel, Acquire).is_ok()
+/// Whether the owner is in a queue.
+#[inline]
+pub(crate) fn is_waiting(word: u32) -> bool {
+    matches!(state(word), WAITING | ASLEEP)
+}
+
+/// Whether an owner whose wait was ended has to be woken (O3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sleeper {
+    /// It looks by itself.
+    Awake,
+    /// To be woken by whoever ended its wait.
+    Asleep,
+}
+
+/// Ends the wait with this ticket, if it is still going on. AcqRel: the waiter's Acquire load sees what the other did
+/// before, and the other sees the node that the waiter queued before its word said `WAITING`.
+#[must_use]
+pub(crate) fn end_wait(word: &AtomicU32, of: u32, end: u32) -> Option<Sleeper> {
+    let mut seen = word.load(Acquire);
+    while is_waiting(seen) && ticket(seen) == of {
+        match word.compare_exchange(seen, of | end, AcqRel, Acquire) {
+            Ok(_) if state(seen) == ASLEEP => return Some(Sleeper::Asleep),
+            Ok(_) => return Some(Sleeper::Awake),
+            Err(now) => seen = now,
+        }
+    }
+    None
+}
+
+/// For the owner that saw `GRANTED`: takes what was granted. False if somebody has just passed it.
+#[must_use]
+pub(crate) fn take(word: &AtomicU32, seen: u32) -> bool {
+    word.compare_exchange(seen, idle(seen), AcqRel, Acquire).is_ok()
+}
+
+/// For whoever passes an owner, having seen `GRANTED`: takes back what was granted, unless the owner has taken it. It waits
+/// again.
+#[must_use]
+pub(crate) fn take_back(word: &AtomicU32, seen: u32) -> bool {
+    word.compare_exchange(seen, next_wait(seen), AcqRel, Acquire).is_ok()
+}
+
+/// For the owner that saw `WAITING`: says that it sleeps, and returns the word to sleep on. `None`: look again.
+#[must_use]
+pub(crate) fn fall_asleep(word: &AtomicU32, seen: u32) -> Option<u32> {
+    let asleep = ticket(seen) | ASLEEP;
+    (seen == asleep || word.compare_exchange(seen, asleep, AcqRel, Acquire).is_ok()).then_some(asleep)
 }
 
 /// The word of the next wait after `seen`.
@@ -51,9 +101,4 @@ pub(crate) fn idle(seen: u32) -> u32 {
 /// What stays the same while a wait goes on, and never comes back soon.
 pub(crate) fn ticket(seen: u32) -> u32 {
     seen & !0xff
-}
-
-/// The word of the wait with this ticket while it goes on.
-pub(crate) fn waiting(ticket: u32) -> u32 {
-    ticket | WAITING
 }

@@ -7,17 +7,24 @@ use std::sync::atomic::{Ordering::Acquire, Ordering::Relaxed};
 
 use crate::deadlock::{Waiting, WaitsFor};
 use crate::table::LockTable;
-use crate::{OwnerNo, wait_word};
+use crate::{OwnerNo, bucket, wait_word};
 
 /// The graph as the search of one owner sees it.
 pub(crate) struct Graph<'a> {
     table: &'a LockTable,
     searcher: OwnerNo,
+    /// All arrows, or only those that a search needs (`Queue::nearest_blockers`).
+    is_whole: bool,
 }
 
 impl<'a> Graph<'a> {
     pub(crate) fn new(table: &'a LockTable, searcher: OwnerNo) -> Self {
-        Graph { table, searcher }
+        Graph { table, searcher, is_whole: false }
+    }
+
+    /// With all arrows, for people.
+    pub(crate) fn whole(table: &'a LockTable) -> Self {
+        Graph { table, searcher: bucket::NOBODY, is_whole: true }
     }
 }
 
@@ -26,18 +33,23 @@ impl WaitsFor for Graph<'_> {
         let owner = self.table.owner(owner_no);
         let seen = owner.wait_word.load(Acquire); // Pairs with the store in `begin_wait`.
         // Whoever was told to give way counts as gone, or one deadlock would cost two victims.
-        if wait_word::state(seen) != wait_word::WAITING {
+        if !wait_word::is_waiting(seen) {
             return None;
         }
         // Under the scheduler the latch is where others come first, so that a picture that never was true can be seen.
         let queue = self.table.latch_bucket(owner.wait_bucket.load(Relaxed), self.searcher);
-        if owner.wait_word.load(Acquire) != seen {
+        let now = owner.wait_word.load(Acquire); // It may have fallen asleep.
+        if !wait_word::is_waiting(now) || wait_word::ticket(now) != wait_word::ticket(seen) {
             return None;
         }
         let node_no = owner.wait_node.load(Relaxed); // O2
         let node = self.table.node(node_no);
         let waiting = Waiting { ticket: wait_word::ticket(seen), name: node.name(), mode: node.wanted()? };
-        queue.blockers(node_no, into);
+        if self.is_whole {
+            queue.blockers(node_no, into);
+        } else {
+            queue.nearest_blockers(node_no, into);
+        }
         Some(waiting)
     }
 }

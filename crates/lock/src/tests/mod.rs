@@ -1,5 +1,6 @@
 //! Promises of the lock table, one rule each; the random and the concurrent ones are in the files beside.
 
+mod crowd;
 mod single;
 mod stress;
 mod waiting;

@@ -203,12 +203,13 @@ fn those_who_wait_for_younger_ones_only_do_not_hang() {
 }
 
 #[test]
-fn turns_are_taken_in_the_order_of_arrival() {
+fn turns_are_taken_by_age() {
     let locks =
         make(LockConfig { owners: 9, locks_max: 64, buckets: 4, fast_intentions: true, ..LockConfig::default() });
     let _ = locks.lock(OwnerNo(8), key(1), Mode::X, Wait::Try).unwrap();
     let order = Arc::new(Mutex::new(Vec::new()));
-    let threads = (0..8)
+    let threads = [5, 2, 7, 0, 1, 6, 3, 4]
+        .into_iter()
         .map(|n| {
             let order = Arc::clone(&order);
             super::in_the_background(&locks, move |locks| {
