@@ -45,8 +45,8 @@ pub(crate) struct OwnTables {
     made: Made,
     /// Instances of structures whose creation was taken back (T4).
     unmade: BTreeSet<TableId>,
-    /// Tables found to be still what they were after they were locked for writing (I4 in `isolation.rs`).
-    entered: Vec<Arc<TableInfo>>,
+    /// Tables found to be still what they were after they were locked for writing (I4 in `isolation.rs`), by their addresses.
+    entered: BTreeMap<usize, Arc<TableInfo>>,
     /// T2.
     has_changed: bool,
     /// How often it went back to a savepoint, or to before a child.
@@ -71,7 +71,7 @@ impl OwnTables {
     /// This transaction has made something else of a table, or of its name: who has a handle to it asks again before it writes.
     pub(crate) fn note_changed(&mut self, info: &TableInfo, name: &str) {
         self.made.tables.insert(name.to_string(), None);
-        self.entered.retain(|entered| entered.entry.table != info.entry.table);
+        self.entered.retain(|_, entered| entered.entry.table != info.entry.table);
         self.has_changed = true;
     }
 
@@ -118,11 +118,11 @@ impl OwnTables {
 
     /// The table is what it was, and is locked for writing: it stays that.
     pub(crate) fn note_entered(&mut self, info: &Arc<TableInfo>) {
-        self.entered.push(Arc::clone(info));
+        self.entered.insert(Arc::as_ptr(info).addr(), Arc::clone(info));
     }
 
     pub(crate) fn has_entered(&self, info: &Arc<TableInfo>) -> bool {
-        self.entered.iter().any(|entered| Arc::ptr_eq(entered, info))
+        self.entered.contains_key(&Arc::as_ptr(info).addr())
     }
 }
 

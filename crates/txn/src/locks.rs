@@ -3,6 +3,8 @@
 //! The lock manager knows names and owners. This file knows that a key belongs to a table, that a table lock may cover
 //! its keys, and when many key locks are worth one table lock.
 
+use std::collections::BTreeMap;
+
 use ledgerstone_lock::{LockName, Mode, OwnerNo, Wait};
 use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_page::{Lsn, PageId, TableId};
@@ -56,10 +58,15 @@ pub fn key_name(table: TableId, what: KeyLock) -> LockName {
     }
 }
 
+/// Table locks that are looked through one by one; more are found by their numbers.
+const LOOKED_THROUGH_MAX: usize = 16;
+
 /// The table locks a transaction holds: a copy of what the lock table says, to save asking.
 #[derive(Default)]
 pub(crate) struct HeldTables {
     held: Vec<HeldTable>,
+    /// Where each is in `held`, once there are too many to be looked through.
+    places: BTreeMap<TableId, usize>,
 }
 
 struct HeldTable {
@@ -71,19 +78,41 @@ struct HeldTable {
 }
 
 impl HeldTables {
-    fn find(&mut self, table: TableId) -> Option<&mut HeldTable> {
-        // From the back: the table used last is the likeliest, and there are few.
-        self.held.iter_mut().rev().find(|h| h.table == table)
+    #[inline]
+    fn place(&self, table: TableId) -> Option<usize> {
+        if self.held.len() <= LOOKED_THROUGH_MAX {
+            // From the back: the table used last is the likeliest, and there are few.
+            self.held.iter().rposition(|h| h.table == table)
+        } else {
+            self.places.get(&table).copied()
+        }
     }
 
+    fn find(&mut self, table: TableId) -> Option<&mut HeldTable> {
+        self.place(table).map(|place| &mut self.held[place])
+    }
+
+    #[inline]
     fn mode(&self, table: TableId) -> Option<Mode> {
-        self.held.iter().rev().find(|h| h.table == table).map(|h| h.mode)
+        self.place(table).map(|place| self.held[place].mode)
     }
 
     fn set(&mut self, table: TableId, mode: Mode) {
         match self.find(table) {
             Some(held) => held.mode = mode,
-            None => self.held.push(HeldTable { table, mode, keys: 0, wrote: false }),
+            None => {
+                self.held.push(HeldTable { table, mode, keys: 0, wrote: false });
+                self.number();
+            }
+        }
+    }
+
+    /// Notes the place of the newest; of all when they have just become many.
+    fn number(&mut self) {
+        let count = self.held.len();
+        if count > LOOKED_THROUGH_MAX {
+            let from = if count == LOOKED_THROUGH_MAX + 1 { 0 } else { count - 1 };
+            self.places.extend(self.held[from..].iter().enumerate().map(|(at, held)| (held.table, from + at)));
         }
     }
 }
@@ -321,5 +350,29 @@ impl Txn {
         if lsn > self.depends {
             self.depends = lsn;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// By looking through all of them this would take hours.
+    #[test]
+    fn any_number_of_table_locks_is_found() {
+        const COUNT: u64 = 500_000;
+        let mut tables = HeldTables::default();
+        let table = |n: u64| TableId(n.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        for n in 0..COUNT {
+            assert_eq!(tables.mode(table(n)), None);
+            tables.set(table(n), Mode::IS);
+            let early = n / 2;
+            tables.set(table(early), Mode::IX);
+            assert_eq!(tables.mode(table(early)), Some(Mode::IX));
+            let late = n - n.min(20);
+            assert_eq!(tables.mode(table(late)), Some(if late <= early { Mode::IX } else { Mode::IS }));
+        }
+        assert_eq!(tables.held.len() as u64, COUNT);
+        assert!((0..COUNT).all(|n| tables.find(table(n)).is_some_and(|held| held.table == table(n))));
     }
 }
