@@ -7,6 +7,7 @@
 #   make faults ROUNDS=30000  random transactions, and every command, on a disk that refuses, lies, or stores other bytes
 #   make media ROUNDS=30000   backups beside random transactions and power failures; restores and repairs compared with a model
 #   make histories ROUNDS=20000   serializability of concurrent random transactions, at each level
+#   make soak SECONDS=600     everything at once in real files: memory, files, log, data and latencies stay bounded
 #   make loom                 models of latches, log buffer and page table, all orders
 #   make fuzz SECONDS=60      each fuzz target for that long
 #   make flash-crash ROUNDS=1000000   power cuts over the protocols on raw flash
@@ -32,6 +33,7 @@ SHELL := /bin/bash
 PORT_ROUNDS := $(if $(filter command%,$(origin ROUNDS)),$(ROUNDS),1000)
 HISTORIES := $(if $(filter command%,$(origin ROUNDS)),$(ROUNDS),2000)
 ROUNDS    ?= 100000
+SOAK_SECONDS := $(if $(filter command%,$(origin SECONDS)),$(SECONDS),600)
 SECONDS_  := $(if $(filter command%,$(origin SECONDS)),$(SECONDS),60)
 SEED      ?=
 PREFIX    ?= /usr/local
@@ -41,7 +43,7 @@ export CARGO_TERM_COLOR ?= never
 # With the bugs that can be planted, and none of them planted unless it is asked for: one build for all campaigns.
 SIM := cargo run --quiet --profile campaign -p ledgerstone-sim --features planted --
 
-.PHONY: help demo test crash faults media planted histories loom fuzz bench probe deny data release install clean flash-crash flash-models flash-demo flash-nandsim flash-bench flash-bench-full port-kills port-net port-bench
+.PHONY: help demo test crash faults media planted histories soak loom fuzz bench probe deny data release install clean flash-crash flash-models flash-demo flash-nandsim flash-bench flash-bench-full port-kills port-net port-bench
 
 help:
 	@sed -n 's/^#   \(make .*\)/\1/p' Makefile
@@ -101,6 +103,10 @@ flash-bench-full:
 histories:
 	@scripts/need.sh rust
 	@scripts/one.sh "histories, $(HISTORIES) rounds" $(SIM) histories --rounds $(HISTORIES) $(if $(SEED),--seed $(SEED))
+
+soak:
+	@scripts/need.sh rust
+	@scripts/one.sh "soak, $(SOAK_SECONDS) s" $(SIM) soak --seconds $(SOAK_SECONDS) $(if $(SEED),--seed $(SEED))
 
 loom:
 	@scripts/need.sh rust

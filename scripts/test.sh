@@ -5,7 +5,7 @@
 # A step that hangs is killed at its limit, and all of them together end before TEST_LIMIT seconds (4500): the lines that
 # say what hung are worth more than a run that somebody else has to kill.
 #
-# Bounds, by environment: CRASH_ROUNDS (10000), FAULT_ROUNDS (3000), MEDIA_ROUNDS (3000), HISTORY_ROUNDS (200),
+# Bounds, by environment: CRASH_ROUNDS (10000), FAULT_ROUNDS (3000), MEDIA_ROUNDS (3000), HISTORY_ROUNDS (200), SOAK_SECONDS (20),
 # PORT_KILL_ROUNDS (50), LOOM_PREEMPTIONS (2), SKIP="loom fuzz ..." by name.
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -46,7 +46,7 @@ step() { # name limit-in-seconds command...
   failed=$((failed + bad))
   if [ $code = 0 ]; then
     echo "ok    $name: $ok passed ($((SECONDS - start)) s)"
-    tail -n 1 "$log" | grep -E '^(crash|faults|media|planted|histories|ran):?' | sed 's/^/        /' || true
+    tail -n 1 "$log" | grep -E '^(crash|faults|media|planted|histories|soak|ran):?' | sed 's/^/        /' || true
   else
     failures+=("$name")
     echo "FAIL  $name: $ok passed, $bad failed, exit code $code ($((SECONDS - start)) s); end of $log:"
@@ -71,6 +71,7 @@ step faults 300 "${sim[@]}" faults --rounds "${FAULT_ROUNDS:-3000}"
 step media 300 "${sim[@]}" media --rounds "${MEDIA_ROUNDS:-3000}"
 step planted 600 "${sim[@]}" planted
 step histories 300 "${sim[@]}" histories --rounds "${HISTORY_ROUNDS:-200}"
+step soak 240 "${sim[@]}" soak --seconds "${SOAK_SECONDS:-20}"
 step probe 600 cargo run --quiet --release -p ledgerstone-cli -- probe --quick --dir "$target" --out "$logs/probe.json" --html "$logs/probe.html"
 step demo 300 env DEMO_SECONDS=5 scripts/demo.sh --build
 

@@ -6,6 +6,10 @@
 //! - [`faults`]: the same when the disk refuses, lies, or stores other bytes; is damage found and never believed?
 //! - [`histories`]: could what concurrent transactions saw have been seen if they had run one after the other?
 //!
+//! And one more on real threads and files, where no seed repeats what happens:
+//!
+//! - [`soak`]: does anything grow, slow down or stand still when everything happens at once for a long time?
+//!
 //! Everything in a round comes from one seed: what clients do, who runs when, where the power fails, what survives. So
 //! a failure is a number, and running that number again is the whole of debugging.
 //!
@@ -25,4 +29,5 @@ pub mod log_end;
 pub mod media;
 pub mod planted;
 pub mod random;
+pub mod soak;
 pub mod worker;

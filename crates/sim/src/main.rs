@@ -18,6 +18,7 @@ use ledgerstone_sim::histories::check::check;
 use ledgerstone_sim::histories::workload::{self, Size};
 use ledgerstone_sim::log_end;
 use ledgerstone_sim::planted::{self, Bug};
+use ledgerstone_sim::soak;
 use ledgerstone_sim::worker::{Share, Tally, run_workers, work};
 
 /// Simulated power failures and serializability checks of the whole engine.
@@ -40,6 +41,8 @@ enum Command {
     LogEnd(FaultArgs),
     /// What the isolation levels promise to concurrent random transactions, simulated and on real threads.
     Histories(HistoryArgs),
+    /// Everything at once in real files for a long time: does anything grow, slow down or stand still?
+    Soak(SoakArgs),
     /// Switches on each planted bug in turn and fails if no harness finds it.
     Planted(PlantedArgs),
     /// A share of the work, for a parent process.
@@ -132,6 +135,19 @@ struct HistoryArgs {
 }
 
 #[derive(Args)]
+struct SoakArgs {
+    /// How long.
+    #[arg(long, default_value_t = 600)]
+    seconds: u64,
+    /// What the users do is drawn from it; who runs when is not.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Directory to make the environment's directory in, instead of the system's for temporary files.
+    #[arg(long)]
+    dir: Option<std::path::PathBuf>,
+}
+
+#[derive(Args)]
 struct PlantedArgs {
     /// Rounds for each bug before it counts as not found.
     #[arg(long, default_value_t = 60_000)]
@@ -184,6 +200,7 @@ fn main() -> ExitCode {
         Command::Media(args) => media(&args),
         Command::LogEnd(args) => campaign("log-end", &args, &[("power failures", "crashes")], log_end::run),
         Command::Histories(args) => histories(args),
+        Command::Soak(args) => run_soak(&args),
         Command::Planted(args) => find_planted(&args),
         Command::Worker(args) => worker(&args),
     };
@@ -465,6 +482,27 @@ fn histories(args: HistoryArgs) -> anyhow::Result<bool> {
         seeds_of(&tally)
     );
     Ok(tally.failures.is_empty() && tally.counters.get("rounds") == args.rounds)
+}
+
+fn run_soak(args: &SoakArgs) -> anyhow::Result<bool> {
+    let dir = match &args.dir {
+        Some(dir) => tempfile::tempdir_in(dir),
+        None => tempfile::tempdir(),
+    };
+    let dir = dir.context("no temporary directory")?;
+    let start = Instant::now();
+    let report = soak::run(dir.path(), args.seconds, args.seed)?;
+    println!("{}", report.counters);
+    report.problems.iter().take(40).for_each(|problem| println!("  {problem}"));
+    println!(
+        "soak: {} transactions of {} s in {:.0} s from seed {}, {} failed",
+        report.counters.get("transfers") + report.counters.get("record_transactions"),
+        args.seconds,
+        start.elapsed().as_secs_f64(),
+        args.seed,
+        report.problems.len()
+    );
+    Ok(report.problems.is_empty())
 }
 
 fn find_planted(args: &PlantedArgs) -> anyhow::Result<bool> {
