@@ -3,7 +3,7 @@
 #
 #   make demo                 the main job: import, TPC-B, SIGKILL, recovery, proof (under two minutes after the build)
 #   make test                 everything CI runs, bounded
-#   make crash ROUNDS=100000  simulated power failures over random transactions
+#   make crash ROUNDS=100000  simulated power failures and kills over random transactions
 #   make faults ROUNDS=30000  random transactions, and every command, on a disk that refuses, lies, or stores other bytes
 #   make media ROUNDS=30000   backups beside random transactions and power failures; restores and repairs compared with a model
 #   make histories ROUNDS=20000   serializability of concurrent random transactions, at each level

@@ -24,12 +24,15 @@
 //!     older one. A page with a younger LSN than every copy was not torn by us: an old copy would hide lost changes,
 //!     and the page is left as it is, to be found damaged.
 //! D5. Repair may be interrupted and repeated: slots do not change by it.
+//! D6. Before a home page is looked at, the data file is synced: a killed process may have left pages in the system's cache
+//!     only. A page that is whole there would be left alone here, by redo and by the next checkpoint, and go with the power.
 //!
 //! The format for people is in `docs/format/double-write.md`. This file does not know the log, frames or latches.
 
 use crate::cache::{Cache, TornPages};
 use crate::error::BufferError;
 use ledgerstone_disk::{AlignedBuf, DiskErrorKind, DiskFile};
+use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_page::{Lsn, PageId, checksum, header};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -116,8 +119,9 @@ impl DoubleWrite {
 }
 
 impl Cache {
-    /// Restores every torn page of the data file that the double-write area has a whole copy of, and returns their ids. To be
-    /// called at open, before the first page is read or written: redo needs whole pages.
+    /// Restores every torn page of the data file that the double-write area has a whole copy of, and returns their ids. What
+    /// is read of the data file afterwards is durable. To be called at open, before the first page is read or written: redo
+    /// needs whole pages.
     ///
     /// # Errors
     /// `Disk`; `DoubleWriteFormat` if the area is of a newer format or another page size.
@@ -126,6 +130,9 @@ impl Cache {
         double_write: &dyn DiskFile,
         page_bytes: u32,
     ) -> Result<Vec<PageId>, BufferError> {
+        if !planted::is_on(Bug::DataUnsettled) {
+            data.settle()?; // D6
+        }
         // A header that cannot be read says nothing against the slots, which vouch for themselves.
         header_read(double_write, page_bytes)?;
         let mut slot = AlignedBuf::new(page_bytes as usize);

@@ -67,6 +67,15 @@ pub trait DiskFile: Send + Sync {
     /// Waits until all that was written, and the length, is durable.
     fn sync(&self) -> Result<(), DiskError>;
 
+    /// Makes durable all that reads find from now on (D6). For files that another process may have written and not
+    /// synced: what it left in the system's cache looks as if it were on the device. Also for files that are only read.
+    ///
+    /// # Errors
+    /// As [`DiskFile::sync`]. What was written before may be lost then.
+    fn settle(&self) -> Result<(), DiskError> {
+        self.sync()
+    }
+
     /// How many bytes the file has.
     fn len(&self) -> Result<u64, DiskError>;
 

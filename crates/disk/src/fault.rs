@@ -267,6 +267,14 @@ fn flip(bytes: &mut [u8], bit: u64) {
 }
 
 impl FaultFile {
+    fn sync_by(&self, sync: impl FnOnce(&dyn DiskFile) -> Result<(), DiskError>) -> Result<(), DiskError> {
+        match self.plan.harm(&[Call::Sync], &self.path) {
+            Some(Harm::Lie) => Ok(()),
+            Some(Harm::Fail(kind)) => Err(DiskError::new(self.file.name(), "sync", kind)),
+            _ => sync(&*self.file),
+        }
+    }
+
     fn write(&self, offset: u64, bytes: &[u8], durable: bool) -> Result<(), DiskError> {
         let through = |offset, bytes: &[u8], durable| {
             if durable { self.file.write_durable_at(offset, bytes) } else { self.file.write_at(offset, bytes) }
@@ -315,11 +323,11 @@ impl DiskFile for FaultFile {
     }
 
     fn sync(&self) -> Result<(), DiskError> {
-        match self.plan.harm(&[Call::Sync], &self.path) {
-            Some(Harm::Lie) => Ok(()),
-            Some(Harm::Fail(kind)) => Err(DiskError::new(self.file.name(), "sync", kind)),
-            _ => self.file.sync(),
-        }
+        self.sync_by(|file| file.sync())
+    }
+
+    fn settle(&self) -> Result<(), DiskError> {
+        self.sync_by(|file| file.settle())
     }
 
     fn len(&self) -> Result<u64, DiskError> {

@@ -16,6 +16,8 @@
 //! - D4. A call that failed may have done a part of its work. What was durable before stays so, except for the bytes
 //!   that the call itself was to change.
 //! - D5. Bytes that nobody has written, inside the length, read as zero.
+//! - D6. Bytes that are read may be those of a process that was killed before it synced them, and go with the power. After
+//!   [`DiskFile::settle`] what is read is durable; after [`Disk::sync_dir`] the names that are found are.
 //!
 //! Paths are relative to the disk and use `/`; the root directory is `""`. This crate knows bytes and names: no pages,
 //! no log, no retry. A failed sync is reported, and what to believe after it is for the callers to decide.
@@ -40,4 +42,4 @@ pub use fault::{Call, Fault, FaultDisk, Harm};
 pub use file::SyncMethod;
 pub use file_disk::FileDisk;
 pub use read_only::ReadOnlyDisk;
-pub use sim::{Hook, PIECE_BYTES, SimCounters, SimDisk};
+pub use sim::{BLOCK_BYTES, Hook, PIECE_BYTES, SimCounters, SimDisk};

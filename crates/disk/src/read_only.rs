@@ -82,6 +82,10 @@ impl DiskFile for ReadOnlyFile {
         Ok(()) // Nothing has changed.
     }
 
+    fn settle(&self) -> Result<(), DiskError> {
+        self.0.settle() // What others have changed.
+    }
+
     fn len(&self) -> Result<u64, DiskError> {
         self.0.len()
     }

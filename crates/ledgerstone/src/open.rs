@@ -17,6 +17,8 @@
 //! O4. A data file that is missing is not made anew: nothing but a backup could fill it.
 //! O5. An environment that was closed in order is opened for reading without a byte written, beside others that read it: the
 //!     disk itself refuses to change anything. One that was not is first opened for writing, recovered and closed.
+//! O6. What a killed process has written and not synced is made durable before it is believed: log, pages, names, and the
+//!     newest slot of `control` (F4, D6, F3, T4 of their files). No answer of ours depends on what the power can still take.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -237,7 +239,7 @@ fn recover(options: &Options, disk: Arc<dyn Disk>, lock: Box<dyn DiskLock>, may_
     };
     progress.enter(RecoveryPhase::Analysis, state.scan_lsn, Lsn(0));
     let page_count = data.len()? / u64::from(state.page_bytes);
-    let analysis = Arc::new(ledgerstone_recovery::analyse(scan()?, page_count)?);
+    let analysis = Arc::new(ledgerstone_recovery::analyse(scan()?.settled()?, page_count)?); // O6
     if analysis.end <= state.checkpoint_lsn {
         let (end, checkpoint) = (analysis.end, state.checkpoint_lsn);
         let what = format!("the log ends at LSN {end}, before its last checkpoint at {checkpoint}: its end is damaged");
@@ -253,13 +255,8 @@ fn recover(options: &Options, disk: Arc<dyn Disk>, lock: Box<dyn DiskLock>, may_
     report.was_clean = state.is_clean && analysis.losers.is_empty() && analysis.ends_with_checkpoint;
 
     // O2
-    // The log knows better than a control file whose newest slot was lost.
     let next_incarnation = if may_write {
-        let incarnation = state.incarnation_max.max(analysis.incarnation) + 1;
-        control.state.incarnation_max = incarnation;
-        control.state.is_clean = false;
-        control.write()?;
-        Some(incarnation)
+        Some(control.begin_incarnation(analysis.incarnation)?)
     } else if report.was_clean && analysis.in_doubt.is_empty() {
         None
     } else {
@@ -421,6 +418,7 @@ impl Parts {
         ];
         let region = Region::anonymous(parts_bytes.into_iter().fold(0, u64::saturating_add))?;
         let slots = Arc::new(SlotTable::create(&region, effective.thread_count_max)?);
+        // Makes the names in the environment's directory durable, too (O6).
         let log = Log::open(LogConfig {
             segment_bytes: state.segment_bytes,
             buffer_bytes: effective.log_buffer_bytes,

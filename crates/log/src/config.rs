@@ -31,7 +31,8 @@ pub struct LogConfig {
     pub async_delay_ns: u64,
     /// Prepared segments that are kept ahead of the tail, from recycled ones. 2.
     pub spare_segments: u64,
-    /// Where the valid log ends: [`crate::LogScan::end`]. The first LSN of an empty log.
+    /// Where the valid log ends: [`crate::LogScan::end`]. The first LSN of an empty log. All below is called durable, so the
+    /// scan was [`crate::LogScan::settled`].
     pub end: Lsn,
     /// The incarnation in force there: [`crate::LogScan::incarnation`].
     pub incarnation: u64,

@@ -24,10 +24,13 @@
 //! T2. Magic, checksum and format version keep their places in every later format, so that a newer file is told from a
 //!     damaged one.
 //! T3. After a write that failed nothing more is written: which slot is the newest is not known any more.
+//! T4. The slot that was read at open is written again, as it is, before the other one: it may be a killed process's, which
+//!     did not live to make it durable. Otherwise a power failure that destroys the other slot could leave one whose log is gone.
 
 use std::sync::Arc;
 
 use ledgerstone_disk::{Disk, DiskErrorKind, DiskFile, Open};
+use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_page::{Lsn, Xid};
 
 use crate::EnvironmentId;
@@ -199,6 +202,8 @@ pub struct ControlFile {
     file: Arc<dyn DiskFile>,
     path: String,
     has_failed: bool,
+    /// What was read at open, until it is known to be durable (T4).
+    unsettled: Option<ControlState>,
 }
 
 impl ControlFile {
@@ -221,7 +226,7 @@ impl ControlFile {
         file.sync()?;
         disk.rename(&draft, CONTROL_PATH)?;
         disk.sync_dir("")?;
-        Ok(ControlFile { state, generation: 1, file, path, has_failed: false })
+        Ok(ControlFile { state, generation: 1, file, path, has_failed: false, unsettled: None })
     }
 
     /// Opens the control file and reads its newest slot.
@@ -250,7 +255,7 @@ impl ControlFile {
         let newest = if slots[0].generation() > slots[1].generation() { slots[0] } else { slots[1] };
         match newest {
             ControlSlot::Valid { generation, state } => {
-                Ok(ControlFile { state, generation, file, path, has_failed: false })
+                Ok(ControlFile { state, generation, file, path, has_failed: false, unsettled: Some(state) })
             }
             ControlSlot::Newer { format, .. } => {
                 Err(ControlError::NewerFormat { path, found: format, supported: CONTROL_FORMAT })
@@ -269,6 +274,21 @@ impl ControlFile {
         }
     }
 
+    /// Begins a new incarnation: the number after all that were given out, which is durable on return. `found` is the newest
+    /// that the log knows; it knows better than a control file whose newest slot was lost.
+    ///
+    /// # Errors
+    /// As [`ControlFile::write`].
+    pub fn begin_incarnation(&mut self, found: u64) -> Result<u64, ControlError> {
+        let next = self.state.incarnation_max.max(found) + 1;
+        self.state.incarnation_max = next;
+        self.state.is_clean = false;
+        if !planted::is_on(Bug::IncarnationForgotten) {
+            self.write()?;
+        }
+        Ok(next)
+    }
+
     /// Makes `state` durable (T1). Waits for the device.
     ///
     /// # Errors
@@ -277,15 +297,21 @@ impl ControlFile {
         if self.has_failed {
             return Err(ControlError::Failed { path: self.path.clone() });
         }
-        let generation = self.generation + 1;
-        let slot = self.state.encode(generation);
-        let at = generation % 2 * CONTROL_SLOT_BYTES as u64;
-        if let Err(error) = self.file.write_durable_at(at, &slot) {
-            self.has_failed = true;
-            return Err(error.into());
+        if let Some(read) = self.unsettled {
+            self.write_slot(self.generation, &read)?;
+            self.unsettled = None;
         }
-        self.generation = generation;
+        let state = self.state;
+        self.write_slot(self.generation + 1, &state)?;
+        self.generation += 1;
         Ok(())
+    }
+
+    fn write_slot(&mut self, generation: u64, state: &ControlState) -> Result<(), ControlError> {
+        let at = generation % 2 * CONTROL_SLOT_BYTES as u64;
+        let written = self.file.write_durable_at(at, &state.encode(generation));
+        self.has_failed |= written.is_err();
+        Ok(written?)
     }
 
     /// How often it was written.

@@ -86,7 +86,7 @@ impl LogReader {
         let mut files = files;
         if files.end.is_none() {
             let mut scan = match files.known {
-                Some(known) => files.scan(known)?,
+                Some(known) => files.scan(known)?.settled()?, // R1
                 None => return Err(LogError::Setting { name: "end", value: 0, must: "known, or a record's LSN" }),
             };
             while scan.next_view()?.is_some() {}

@@ -92,6 +92,17 @@ impl LogScan {
         self
     }
 
+    /// Makes durable what the scan is going to read. To be called before it begins, unless whoever wrote the log is known to
+    /// have done so: a killed process may have left records in the system's cache, which go with the power although they
+    /// were read, believed and acted on. Waits for the device.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn settled(self) -> Result<LogScan, LogError> {
+        self.segments.settle(self.at)?;
+        Ok(self)
+    }
+
     /// Says in `watch` how far it has come, for whoever looks on.
     pub fn with_watch(mut self, watch: Arc<AtomicU64>) -> LogScan {
         self.watch = Some(watch);

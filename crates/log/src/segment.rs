@@ -7,12 +7,15 @@
 //!     synced. Bytes that were written once are overwritten cheaply, and never lack space.
 //! F2. A segment whose records are not needed gets a later name instead of being removed, while fewer than a few are
 //!     ahead of the tail. Its old records stay in it; their seal shows them as stale (`seal.rs`).
-//! F3. A record is written to a segment only after its name is durable.
+//! F3. A record is written to a segment only after its name is durable. Names that are found at open may be a killed
+//!     process's, so the directories are synced before anything is written.
+//! F4. Before it is believed, what a killed process may have left in the system's cache is made durable.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ledgerstone_disk::{AlignedBuf, Disk, DiskError, DiskFile, Open};
+use ledgerstone_page::planted::{self, Bug};
 use parking_lot::Mutex;
 
 /// The directory of the segments.
@@ -77,14 +80,29 @@ impl Segments {
         Ok(starts)
     }
 
-    /// Makes the directory, and takes away a draft that a crash left.
+    /// Makes the directory, takes away a draft that a crash left, and makes durable the names that are there: those of the
+    /// segments, and those beside the directory.
     pub fn prepare_dir(&self) -> Result<(), DiskError> {
         if !self.disk.exists(LOG_DIR)? {
             self.disk.create_dir(LOG_DIR)?;
-            self.disk.sync_dir("")?;
         }
         if self.disk.exists(DRAFT)? {
             self.disk.remove(DRAFT)?;
+        }
+        if planted::is_on(Bug::NamesUnsettled) {
+            return Ok(());
+        }
+        self.disk.sync_dir("")?; // F3
+        self.disk.sync_dir(LOG_DIR)
+    }
+
+    /// Makes durable what is in the segment of `from` and in all behind it (F4).
+    pub fn settle(&self, from: u64) -> Result<(), DiskError> {
+        let first = self.start_of(from);
+        for start in self.list()?.into_iter().filter(|start| *start >= first) {
+            if !planted::is_on(Bug::LogUnsettled) {
+                self.file(start)?.settle()?;
+            }
         }
         Ok(())
     }

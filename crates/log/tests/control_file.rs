@@ -49,6 +49,37 @@ fn power_loss_leaves_the_last_write_or_the_one_before() {
 }
 
 #[test]
+fn the_slot_that_a_killed_process_wrote_last_is_durable_before_the_other_can_be_destroyed() {
+    let slot = |disk: &SimDisk, no: u64| {
+        let mut bytes = [0; CONTROL_SLOT_BYTES];
+        let file = disk.open(CONTROL_PATH, Open::READ).unwrap();
+        file.read_at(no * CONTROL_SLOT_BYTES as u64, &mut bytes).unwrap();
+        bytes
+    };
+    for kill_at in 1..6 {
+        let disk = SimDisk::new();
+        let mut control = ControlFile::create(&disk, state()).unwrap();
+        disk.kill_at(disk.counters().mutations + kill_at, u64::MAX);
+        while control.write().is_ok() {}
+        let killed = disk.after_kill();
+        let found = ControlFile::open(&killed).unwrap().generation();
+        for (crash_at, seed) in (1..4).flat_map(|n| (0..10).map(move |seed| (n, seed))) {
+            let life = killed.snapshot();
+            life.crash_at(crash_at);
+            let written = ControlFile::open(&life).unwrap().write().is_ok();
+            let after = life.after_crash(seed);
+            if !written {
+                // The power goes while the device writes a slot, and takes all of it along.
+                let was_in = (0..2).find(|&no| slot(&life.after_kill(), no) != slot(&killed, no)).unwrap_or(found % 2);
+                edit(&after, was_in * CONTROL_SLOT_BYTES as u64, &[0xff; CONTROL_SLOT_BYTES]);
+            }
+            let left = ControlFile::open(&after).unwrap().generation();
+            assert!(left >= found - 1 + 2 * u64::from(written), "{found} was found, {left} is left");
+        }
+    }
+}
+
+#[test]
 fn what_is_no_control_file_is_told_apart() {
     let disk = SimDisk::new();
     assert!(matches!(ControlFile::open(&disk), Err(ControlError::NotAnEnvironment { .. })));

@@ -90,6 +90,16 @@ bugs! {
     DuplicateLetIn "duplicate-let-in",
     /// Each table of a dump is read at a moment of its own.
     DumpOfManyMoments "dump-of-many-moments",
+    /// The log of a killed process is believed and not synced.
+    LogUnsettled "log-unsettled",
+    /// The pages of a killed process are believed and not synced.
+    DataUnsettled "data-unsettled",
+    /// The names that a killed process has left are believed and not synced.
+    NamesUnsettled "names-unsettled",
+    /// The incarnation that recovery begins is not durable in the control file.
+    IncarnationForgotten "incarnation-forgotten",
+    /// A reader's commit does not wait until what it has read is durable.
+    ReaderUnwaited "reader-unwaited",
     /// A change feed that goes on in the middle of a transaction does not look for its beginning.
     FeedForgetsBeginning "feed-forgets-beginning",
 }

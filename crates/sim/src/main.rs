@@ -31,13 +31,13 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Random transactions, power failures at any write, recovery, and a comparison with a model.
+    /// Random transactions, power failures and kills at any write, recovery, and a comparison with a model.
     Crash(CrashArgs),
     /// Random transactions on a disk that fails, lies or stores other bytes at one call, and a comparison with a model.
     Faults(FaultArgs),
     /// Backups beside random transactions and power failures; restores to a moment and repairs, and a comparison with a model.
     Media(FaultArgs),
-    /// One log over several power failures, and what a recovery reads of its end.
+    /// One log over several power failures and kills, and what a recovery reads of its end.
     LogEnd(FaultArgs),
     /// What the isolation levels promise to concurrent random transactions, simulated and on real threads.
     Histories(HistoryArgs),
@@ -73,7 +73,7 @@ struct CrashArgs {
     /// Run this seed alone, in this process.
     #[arg(long)]
     one_seed: Option<u64>,
-    /// With `--one-seed`: lose the power at every change that the first life makes, one after the other.
+    /// With `--one-seed`: end the first life at every change that it makes, one after the other.
     #[arg(long)]
     every_write: bool,
     /// With `--one-seed`: tell what happens.
@@ -198,7 +198,9 @@ fn main() -> ExitCode {
         Command::Crash(args) => crash(args),
         Command::Faults(args) => find_faults(&args),
         Command::Media(args) => media(&args),
-        Command::LogEnd(args) => campaign("log-end", &args, &[("power failures", "crashes")], log_end::run),
+        Command::LogEnd(args) => {
+            campaign("log-end", &args, &[("power failures", "crashes"), ("kills", "kills")], log_end::run)
+        }
         Command::Histories(args) => histories(args),
         Command::Soak(args) => run_soak(&args),
         Command::Planted(args) => find_planted(&args),
@@ -282,11 +284,12 @@ fn crash(args: CrashArgs) -> anyhow::Result<bool> {
     print_failures("crash", &tally);
     println!("{}", tally.counters);
     println!(
-        "crash: {} rounds from seed {} with {} power failures ({} in recoveries) in {:.0} s, {} failed{}",
+        "crash: {} rounds from seed {} with {} power failures and {} kills ({} in recoveries) in {:.0} s, {} failed{}",
         tally.counters.get("rounds"),
         args.seed,
         tally.counters.get("crashes"),
-        tally.counters.get("crashes_in_recovery"),
+        tally.counters.get("kills"),
+        tally.counters.get("ends_in_recovery"),
         start.elapsed().as_secs_f64(),
         tally.failures.len(),
         seeds_of(&tally)
@@ -308,7 +311,11 @@ fn every_write(seed: u64) -> bool {
     match round::run_every_write(plan, 3, &mut Prepared::default()) {
         Ok(counters) => {
             println!("{counters}");
-            println!("crash: seed {seed} passed with {} power failures", counters.get("crashes"));
+            println!(
+                "crash: seed {seed} passed with {} power failures and {} kills",
+                counters.get("crashes"),
+                counters.get("kills")
+            );
             true
         }
         Err(failure) => {
@@ -525,7 +532,9 @@ fn find_planted(args: &PlantedArgs) -> anyhow::Result<bool> {
             | Bug::TouchedForgotten
             | Bug::LastCommitterWins => ["histories", "crash", "faults", "media"],
             Bug::ChecksumUnread | Bug::WriteErrorForgotten => ["faults", "crash", "histories", "media"],
-            Bug::StaleLogTail => ["log-end", "crash", "faults", "histories"],
+            Bug::StaleLogTail | Bug::NamesUnsettled | Bug::LogUnsettled | Bug::IncarnationForgotten => {
+                ["log-end", "crash", "faults", "histories"]
+            }
             Bug::BackupAheadOfLog | Bug::RepairSkipsRecord => ["media", "crash", "faults", "histories"],
             _ => ["crash", "faults", "histories", "media"],
         };

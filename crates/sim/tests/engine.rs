@@ -21,7 +21,7 @@ fn what_survives_a_crash_is_a_prefix_of_the_commits() {
     for seed in 1..=60 {
         counters.merge(&unwrap(round::run(&Plan::new(seed, Wishes::default()), &mut prepared, Talk::Quiet)));
     }
-    for name in ["crashes", "crashes_in_recovery", "present", "lost", "closes"] {
+    for name in ["crashes", "kills", "ends_in_recovery", "present", "lost", "closes"] {
         assert!(counters.get(name) > 0, "no {name} in {counters}");
     }
 }

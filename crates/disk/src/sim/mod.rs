@@ -10,6 +10,9 @@
 //! - The crash happens inside the n-th call that changes something: its effect is pending like any other.
 //! - After the crash every call answers `Crashed`, for ever. [`SimDisk::after_crash`] makes the disk that the next
 //!   start of the machine finds; the choice is made by a seed and by nothing else.
+//! - A process that is killed loses nothing that it wrote, and makes nothing durable: the machine goes on, and with it what
+//!   is pending. [`SimDisk::after_kill`] makes the disk that the next process finds. The call in which the process dies is
+//!   done, but not durably; of a write only the beginning may be there ([`SimDisk::kill_at`]).
 //!
 //! How the seed chooses is in [`survival`]. Time does not pass here, and nothing waits: one mutex guards all, held for
 //! memory copies only, and never while the hook runs.
@@ -31,6 +34,9 @@ use names::{Change, Names};
 use survival::{Draw, Fate};
 
 pub use inode::PIECE_BYTES;
+
+/// What of a write a killed process has done ends at a multiple of this, or at the write's end.
+pub const BLOCK_BYTES: u64 = 4096;
 
 /// Called before each operation with its name, and once with `"crash"` when the power fails. It may wait: no lock of
 /// the disk is held.
@@ -74,6 +80,8 @@ struct State {
     locked: BTreeSet<String>,
     counters: SimCounters,
     crash_at: Option<u64>,
+    /// Of the write in which the process is killed, so many bytes are done.
+    kill_bytes: Option<u64>,
     crashed: bool,
     bytes_max: Option<u64>,
 }
@@ -97,10 +105,18 @@ impl SimDisk {
     /// The power fails inside the `n`-th operation that changes something, the first being 1, counted since this disk
     /// was made. A number that has passed already never comes.
     pub fn crash_at(&self, n: u64) {
-        self.shared.state().crash_at = Some(n);
+        let mut state = self.shared.state();
+        (state.crash_at, state.kill_bytes) = (Some(n), None);
     }
 
-    /// The power fails now.
+    /// The process is killed inside the `n`-th operation that changes something. If that is a write, it ends after `bytes`
+    /// bytes, or at the end of a block of [`BLOCK_BYTES`] before that: the kernel takes whole blocks or none.
+    pub fn kill_at(&self, n: u64, bytes: u64) {
+        let mut state = self.shared.state();
+        (state.crash_at, state.kill_bytes) = (Some(n), Some(bytes));
+    }
+
+    /// The power fails now, or the process is killed: what the next one finds tells the two apart.
     pub fn crash_now(&self) {
         let first = !std::mem::replace(&mut self.shared.state().crashed, true);
         if first {
@@ -129,6 +145,15 @@ impl SimDisk {
         });
         let inodes = inodes.collect();
         SimDisk::from_state(State { inodes, names, ..State::default() })
+    }
+
+    /// The disk that the next process finds when this one has been killed: all that was written, with what is pending still
+    /// pending. Turns this one off if it is still on. Hook, limits, counters and locks start anew.
+    pub fn after_kill(&self) -> SimDisk {
+        self.crash_now();
+        let next = self.snapshot();
+        next.shared.state().crashed = false;
+        next
     }
 
     /// A second disk that holds what this one holds now, pending writes included. The bytes are shared until one of
@@ -266,6 +291,11 @@ impl State {
     }
 }
 
+/// How many bytes of a write are done when its process is killed after `cut` of them.
+fn done_before_kill(offset: u64, len: u64, cut: u64) -> u64 {
+    if cut >= len { len } else { ((offset + cut) / BLOCK_BYTES * BLOCK_BYTES).saturating_sub(offset) }
+}
+
 /// `a/./b/` and `a/b` are one file; `.` is the root.
 fn normal(path: &str) -> String {
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
@@ -398,6 +428,10 @@ impl SimFile {
             }
             let end = offset.checked_add(bytes.len() as u64).ok_or(DiskErrorKind::OutOfRange)?;
             state.check_growth(self.number, end)?;
+            let bytes = match state.kill_bytes {
+                Some(cut) if !durable => &bytes[..done_before_kill(offset, bytes.len() as u64, cut) as usize],
+                _ => bytes,
+            };
             state.counters.writes += 1;
             state.counters.write_bytes += bytes.len() as u64;
             state.inode(self.number).write(offset, bytes);

@@ -279,6 +279,38 @@ fn run(disk: &SimDisk, steps: &[Step]) -> [Plain; 2] {
     plain
 }
 
+#[test]
+fn a_killed_process_leaves_all_that_it_wrote_and_nothing_durable() {
+    let disk = SimDisk::new();
+    disk.create_dir("log").unwrap();
+    let file = disk.open("f", Open::CREATE).unwrap();
+    file.write_at(0, &[1; 5000]).unwrap();
+    let after = disk.after_kill();
+    assert_eq!(file.sync().unwrap_err().kind, DiskErrorKind::Crashed);
+    assert_eq!(bytes(&after, "f"), [1; 5000]);
+    assert!((0..50).any(|seed| !after.snapshot().after_crash(seed).exists("f").unwrap()), "the name was never synced");
+    after.sync_dir("").unwrap();
+    after.open("f", Open::EXISTING).unwrap().sync().unwrap();
+    (0..50).for_each(|seed| assert_eq!(bytes(&after.snapshot().after_crash(seed), "f"), [1; 5000]));
+}
+
+#[test]
+fn of_the_write_in_which_a_process_is_killed_the_beginning_is_there() {
+    for (cut, expected) in
+        [(0, 0), (4095, 4096 - 512), (4096, 4096 - 512), (9000, 8192 - 512), (9999, 9999), (u64::MAX, 9999)]
+    {
+        let disk = SimDisk::new();
+        let file = disk.open("f", Open::CREATE).unwrap();
+        file.write_durable_at(0, &[1; 512]).unwrap();
+        disk.sync_dir("").unwrap();
+        disk.kill_at(disk.counters().mutations + 1, cut);
+        assert_eq!(file.write_durable_at(512, &[2; 9999]).unwrap_err().kind, DiskErrorKind::Crashed);
+        let after = disk.after_kill();
+        assert_eq!(bytes(&after, "f").len(), 512 + expected, "killed after {cut} bytes");
+        assert!((0..50).any(|seed| expected == 0 || bytes(&after.snapshot().after_crash(seed), "f").len() == 512));
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
 

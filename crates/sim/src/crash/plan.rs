@@ -1,8 +1,9 @@
 //! What a round is going to do, drawn from its seed before anything runs.
 //!
-//! A round is a list of *lives*: times between power on and power off. Each life opens the environment, which may
-//! crash inside; looks at everything that is there; runs clients, and loses its power at a chosen change of the disk, or
-//! is closed in order. A life without clients is a recovery that may be crashed. The last one only looks.
+//! A round is a list of *lives*: times in which one process has the environment. Each life opens it, and may end in that;
+//! looks at everything that is there; runs clients, and ends at a chosen change of the disk, or is closed in order. It ends
+//! by a power failure or because the process is killed ([`Ending`]). A life without clients is a recovery that may be cut
+//! short. The last one only looks.
 //!
 //! A plan is plain data. Whatever shrinks a failure takes pieces of it away and runs the rest ([`super::shrink`]).
 
@@ -113,19 +114,46 @@ pub struct Settings {
     pub is_followed: bool,
 }
 
-/// From power on to power off.
+/// How a life ends, early or not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// The power fails. Of what is not synced any part is lost.
+    PowerLoss,
+    /// The process is killed, or ends: what is not synced stays, and is still not durable. Of the write that it is killed in
+    /// so many bytes are done.
+    Kill {
+        /// See [`ledgerstone_disk::SimDisk::kill_at`].
+        bytes: u64,
+    },
+}
+
+impl Ending {
+    fn draw(random: &mut Random) -> Ending {
+        let bytes = random.pick(&[u64::MAX, u64::MAX, 0, 4096, 12_288]);
+        if random.percent(45) { Ending::Kill { bytes } } else { Ending::PowerLoss }
+    }
+
+    /// Whether the machine goes on.
+    pub fn is_kill(self) -> bool {
+        self != Ending::PowerLoss
+    }
+}
+
+/// One process, from its start to its end.
 #[derive(Debug, Clone)]
 pub struct Life {
     /// What the scheduler chooses threads by.
     pub schedule_seed: u64,
-    /// Opening crashes inside its n-th change of the disk, if it makes that many.
+    /// The life ends inside the n-th change of the disk that opening makes, if it makes that many.
     pub crash_in_open: Option<u64>,
     /// What each client does.
     pub clients: Vec<Vec<Job>>,
-    /// The power fails inside the n-th change of the disk after opening, if there are that many.
+    /// The life ends inside the n-th change of the disk after opening, if there are that many.
     pub crash_after: Option<u64>,
-    /// If the power has not failed by itself: close in order, or pull the plug.
+    /// If the life has not ended by itself: close in order, or end it as it is.
     pub closes: bool,
+    /// By what it ends. After an orderly close too: then nothing should depend on it.
+    pub ending: Ending,
     /// The disk refuses to grow by more than this.
     pub space_bytes: Option<u64>,
     /// Structure is verified after opening.
@@ -434,6 +462,7 @@ impl Life {
             closes: random.percent(30),
             space_bytes: None,
             verifies: random.percent(50),
+            ending: Ending::draw(random),
             survival_seed: random.number(),
         }
     }
@@ -465,6 +494,7 @@ impl Life {
             closes: random.percent(70),
             space_bytes: out_of_space.then(|| random.between(0, 400 << 10)),
             verifies: random.percent(50),
+            ending: Ending::draw(random),
             survival_seed: random.number(),
         }
     }
@@ -504,6 +534,9 @@ fn transaction(random: &mut Random, flavour: Flavour) -> TransactionPlan {
         _ => random.between(1, 7),
     };
     let mut steps: Vec<Step> = (0..step_count).map(|_| step(random, flavour)).collect();
+    if flavour == Flavour::Crowded && random.percent(30) {
+        steps.retain(is_reading); // One who is told what others have not been told yet.
+    }
     let goes_back = random.percent(25);
     if goes_back {
         add_savepoints(random, &mut steps);
@@ -516,8 +549,7 @@ fn transaction(random: &mut Random, flavour: Flavour) -> TransactionPlan {
     steps.retain(|step| is_for(isolation, step));
     TransactionPlan {
         isolation,
-        durability: [Durability::Sync, Durability::Pipelined, Durability::Async, Durability::Volatile]
-            [random.weighted(&[30, 35, 15, 20])],
+        durability: durability(random, flavour, writes),
         end: match random.weighted(&[46, 28, 12, 6, if flavour == Flavour::Snapshots { 2 } else { 8 }]) {
             0 => End::Commit,
             1 => End::CommitAndWait,
@@ -554,11 +586,22 @@ fn watcher(random: &mut Random, flavour: Flavour) -> TransactionPlan {
     }
 }
 
+/// Where many meet, writers whom nobody waits for, and readers who want to be sure of what they were told.
+fn durability(random: &mut Random, flavour: Flavour, writes: bool) -> Durability {
+    let weights = match (flavour, writes) {
+        (Flavour::Crowded, true) => [10, 15, 15, 60],
+        (_, true) => [30, 35, 15, 20],
+        (_, false) => [60, 15, 5, 20],
+    };
+    [Durability::Sync, Durability::Pipelined, Durability::Async, Durability::Volatile][random.weighted(&weights)]
+}
+
 /// Mostly serializable; of those that only read, most at a snapshot.
 fn isolation(random: &mut Random, flavour: Flavour, writes: bool) -> Isolation {
     let weights = match (flavour, writes) {
         (Flavour::Snapshots, true) => [4, 6, 60, 30],
         (_, true) => [5, 5, 12, 78],
+        (Flavour::Crowded, false) => [4, 6, 20, 70],
         (_, false) => [4, 6, 60, 30],
     };
     Isolation::ALL[random.weighted(&weights)]

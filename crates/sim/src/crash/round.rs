@@ -22,7 +22,9 @@ use super::consumer::{Consumer, Stopped};
 use super::doubt::{Settled, settle};
 use super::judge::{Evidence, Outcome, Record, describe, describe_seen, judge};
 use super::model::{Bytes, Records, State, counter_bytes, value_bytes};
-use super::plan::{JOURNAL, Key, LISTS, Life, Plan, Settings, Start, TABLE_COUNT, is_unique, key_bytes, table_name};
+use super::plan::{
+    Ending, JOURNAL, Key, LISTS, Life, Plan, Settings, Start, TABLE_COUNT, is_unique, key_bytes, table_name,
+};
 use super::tally::{Kind, Tally, register};
 use crate::counters::Counters;
 
@@ -113,17 +115,18 @@ pub fn run(plan: &Plan, prepared: &mut Prepared, talk: Talk) -> Result<Counters,
             return Err(fail(number, lines));
         }
         known = report.known;
-        disk = disk.after_crash(life.survival_seed);
+        disk = if life.ending.is_kill() { disk.after_kill() } else { disk.after_crash(life.survival_seed) };
     }
     counters.add("rounds", 1);
     Ok(counters)
 }
 
-/// Loses the power at each change of the disk that the first life of a plan makes, one after the other, and recovers each
-/// time with so many choices of what survives.
+/// Ends the first life of a plan at each change of the disk that it makes, one after the other: by a power failure, and
+/// because the process is killed. After a kill a second life only opens, and then the power fails. Each time with so many
+/// choices of what survives.
 ///
 /// # Errors
-/// As [`run`]; the last line says where the power was lost.
+/// As [`run`]; the last line says where the life ended.
 pub fn run_every_write(mut plan: Plan, survivals: u64, prepared: &mut Prepared) -> Result<Counters, Failure> {
     let (seed, mut counters) = (plan.seed, Counters::default());
     let last = plan.lives.pop();
@@ -133,20 +136,31 @@ pub fn run_every_write(mut plan: Plan, survivals: u64, prepared: &mut Prepared) 
     plan.lives[0].closes = true;
     let in_creation = plan.start == Start::Nothing;
     plan.lives[0].crash_in_open = None;
+    let looks = plan.lives.last().cloned();
     for n in 1.. {
-        let mut crashes = 0;
-        for survival in 0..survivals {
-            let point = if in_creation { &mut plan.lives[0].crash_in_open } else { &mut plan.lives[0].crash_after };
+        let mut ends = 0;
+        let endings = [Ending::PowerLoss, Ending::Kill { bytes: u64::MAX }, Ending::Kill { bytes: 4096 }];
+        for (ending, survival) in endings.into_iter().flat_map(|ending| (0..survivals).map(move |no| (ending, no))) {
+            let survival_seed = seed ^ n << 8 ^ survival;
+            plan.lives.truncate(1);
+            let first = &mut plan.lives[0];
+            let point = if in_creation { &mut first.crash_in_open } else { &mut first.crash_after };
             *point = Some(n);
-            plan.lives[0].survival_seed = seed ^ n << 8 ^ survival;
+            (first.ending, first.survival_seed) = (ending, survival_seed);
+            if ending.is_kill() {
+                let ending = Ending::PowerLoss;
+                plan.lives.extend(looks.clone().map(|looks| Life { closes: false, ending, survival_seed, ..looks }));
+            }
+            plan.lives.extend(looks.clone());
             let more = run(&plan, prepared, Talk::Quiet).map_err(|mut failure| {
-                failure.lines.push(format!("power lost at change {n}, survival {survival}"));
+                failure.lines.push(format!("{ending:?} at change {n}, survival {survival}"));
                 failure
             })?;
-            crashes += more.get("crashes");
+            // The second life's power always fails.
+            ends += more.get("crashes") + more.get("kills") - u64::from(ending.is_kill());
             counters.merge(&more);
         }
-        if crashes == 0 {
+        if ends == 0 {
             break;
         }
     }
@@ -204,14 +218,18 @@ fn live_or_fail(
         }
     };
     if let Some(n) = life.crash_in_open {
-        disk.crash_at(n);
+        end_at(disk, life, n);
     }
+    let (ended, counter) = match life.ending {
+        Ending::PowerLoss => ("power lost", "crashes"),
+        Ending::Kill { .. } => ("killed", "kills"),
+    };
     let (env, lists) = match open(&plan.settings, Arc::new(disk.clone()), !known.exists) {
         Ok(opened) => opened,
         Err(_) if disk.is_crashed() => {
-            say("power lost while opening".to_owned());
-            counters.add("crashes", 1);
-            counters.add("crashes_in_recovery", u64::from(known.exists));
+            say(format!("{ended} while opening"));
+            counters.add(counter, 1);
+            counters.add("ends_in_recovery", u64::from(known.exists));
             return Ok(());
         }
         Err(error) => return Err(vec![format!("open: {error} ({error:?})")]),
@@ -223,8 +241,8 @@ fn live_or_fail(
         disk.crash_now();
     }
     if disk.is_crashed() {
-        counters.add("crashes", 1);
-        say("power lost".to_owned());
+        counters.add(counter, 1);
+        say(ended.to_owned());
         drop(env);
         return result;
     }
@@ -238,8 +256,8 @@ fn live_or_fail(
             Ok(())
         }
         Err(_) if disk.is_crashed() => {
-            counters.add("crashes", 1);
-            say("power lost while closing".to_owned());
+            counters.add(counter, 1);
+            say(format!("{ended} while closing"));
             Ok(())
         }
         // Without space for its checkpoint it stays unclean, which loses nothing.
@@ -318,7 +336,7 @@ fn work(
     }
 
     if let Some(n) = life.crash_after {
-        disk.crash_at(disk.counters().mutations + n);
+        end_at(disk, life, disk.counters().mutations + n);
     }
     if let Some(bytes) = life.space_bytes {
         disk.no_space_after(disk.used_bytes() + bytes);
@@ -365,6 +383,14 @@ fn work(
         }
     }
     Ok(())
+}
+
+/// Ends a life inside the `n`-th change of its disk.
+fn end_at(disk: &SimDisk, life: &Life, n: u64) {
+    match life.ending {
+        Ending::PowerLoss => disk.crash_at(n),
+        Ending::Kill { bytes } => disk.kill_at(n, bytes),
+    }
 }
 
 fn print_records(life: usize, records: &[Record]) {

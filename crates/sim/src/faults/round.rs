@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use ledgerstone::{Environment, Error};
-use ledgerstone_disk::{Disk, FaultDisk, SimDisk};
+use ledgerstone_disk::{Disk, FaultDisk, Harm, SimDisk};
 use ledgerstone_examples::counter_list::ListStructure;
 use ledgerstone_region::sync::{self, Scheduler};
 use parking_lot::Mutex;
@@ -45,7 +45,15 @@ pub fn run(plan: &FaultPlan, prepared: &mut Prepared) -> Result<Counters, Vec<St
         let mut counters = left.counters.clone();
         let healthy = left.disk.clone();
         let found = simulate(plan.plan.seed ^ 1, &healthy, || look_after(&plan, &base, &left))?;
-        counters.merge(&found.map_err(|lines| with_nth(&plan, lines))?);
+        let (found, kept) = found.map_err(|lines| with_nth(&plan, lines))?;
+        counters.merge(&found);
+        // What a lying sync has left elsewhere than in log and pages is not made good by opening.
+        if let Some(kept) = kept.filter(|_| plan.fault.harm != Harm::Lie) {
+            let later = healthy.after_crash(plan.plan.seed ^ 2);
+            let found = simulate(plan.plan.seed ^ 2, &later, || look_again(&plan, &later, &kept))?;
+            found.map_err(|lines| with_nth(&plan, lines))?;
+            counters.add("looked_again", 1);
+        }
         counters.add("rounds", 1);
         if counters.get("faults_met") > 0 || plan.fault.nth == 1 {
             return Ok(counters);
@@ -176,8 +184,9 @@ fn work(
     }
 }
 
-/// Opens on the healthy disk and compares.
-fn look_after(plan: &FaultPlan, base: &State, left: &Left) -> Result<Counters, Vec<String>> {
+/// Opens on the healthy disk and compares. Where everything has to be kept, also what is there in the end, after which the
+/// power fails.
+fn look_after(plan: &FaultPlan, base: &State, left: &Left) -> Result<(Counters, Option<State>), Vec<String>> {
     let mut counters = Counters::default();
     let promise = plan.promise();
     let mut refuse = |what: &str, error: &Error| {
@@ -185,7 +194,7 @@ fn look_after(plan: &FaultPlan, base: &State, left: &Left) -> Result<Counters, V
             return Err(vec![format!("{what} on the healthy disk: {error} ({error:?})")]);
         }
         counters.add("damage_found", 1);
-        Ok(counters.clone())
+        Ok((counters.clone(), None))
     };
     let disk: Arc<dyn Disk> = Arc::new(left.disk.clone());
     let (env, lists) = match open(&plan.plan.settings, disk, plan.plan.start == Start::Nothing) {
@@ -228,7 +237,27 @@ fn look_after(plan: &FaultPlan, base: &State, left: &Left) -> Result<Counters, V
         verify(&env)?;
         let after = env.transact(|txn| txn.bytes_or_create("after")?.put(b"k", b"v"));
         after.map_err(|error: Error| vec![format!("a transaction on the healthy disk: {error}")])?;
-        env.close().map_err(|error| vec![format!("close on the healthy disk: {error}")])?;
+        let kept = look(&env, &lists).map_err(|error| vec![format!("reading everything once more: {error}")])?;
+        if plan.ending == Ending::Close {
+            env.close().map_err(|error| vec![format!("close on the healthy disk: {error}")])?;
+        } else {
+            left.disk.crash_now();
+        }
+        return Ok((counters, Some(kept)));
     }
-    Ok(counters)
+    Ok((counters, None))
+}
+
+/// After a power failure on the healthy disk: nothing that was seen there has depended on what the fault had kept from
+/// being durable.
+fn look_again(plan: &FaultPlan, disk: &SimDisk, kept: &State) -> Result<(), Vec<String>> {
+    let what = |error: Error| vec![format!("after a power failure on the healthy disk: {error} ({error:?})")];
+    let (env, lists) = open(&plan.plan.settings, Arc::new(disk.clone()), false).map_err(what)?;
+    let differences = kept.differences(&look(&env, &lists).map_err(what)?);
+    if !differences.is_empty() {
+        let first = "after a power failure on the healthy disk another state is there".to_owned();
+        return Err([vec![first], differences].concat());
+    }
+    verify(&env)?;
+    env.close().map_err(what)
 }
