@@ -3,7 +3,7 @@
 //! | kind | variants | what to do |
 //! | --- | --- | --- |
 //! | refusal | most | nothing has changed; the message says what to do |
-//! | conflict | `Deadlock`, `LockRefused`, `LockTimeout`, `SnapshotConflict`, `IndexesChanged` | the transaction was (or should be) rolled back; try it again ([`Error::is_retryable`]) |
+//! | conflict | `Deadlock`, `LockRefused`, `LockTableFull`, `LockTimeout`, `SnapshotConflict`, `IndexesChanged` | the transaction was (or should be) rolled back; try it again ([`Error::is_retryable`]) |
 //! | damage and device | `Corrupt`, `Disk` | restore, repair, look at the device |
 //! | failed environment | `Failed` | every call says so until the environment is opened again |
 
@@ -64,8 +64,11 @@ pub enum Error {
     /// All snapshot slots are in use.
     #[error("{0} snapshots are open, which is the most; close one, or raise transaction_count_max")]
     TooManySnapshots(u32),
-    /// The lock table is full; commit sooner, or open with a larger `lock_count_max`.
-    #[error("the lock table is full; use smaller transactions or a larger lock_count_max")]
+    /// All locks are taken, and the transaction has been rolled back to give up its own. Run it again; if it needs most of the
+    /// locks by itself, make it smaller, lock its tables as wholes, or open with a larger `lock_count_max`.
+    #[error(
+        "the lock table is full, and this transaction was rolled back; run it again, make it smaller, or raise lock_count_max"
+    )]
     LockTableFull,
     /// The transaction was committed or rolled back before this call.
     #[error("the transaction has already ended")]
@@ -453,6 +456,7 @@ impl Error {
             self,
             Error::Deadlock { .. }
                 | Error::LockRefused { .. }
+                | Error::LockTableFull
                 | Error::LockTimeout { .. }
                 | Error::SnapshotConflict { .. }
                 | Error::IndexesChanged { .. }

@@ -182,7 +182,8 @@ impl Shared {
         self.refuses_writes.store(refuses, Relaxed);
     }
 
-    /// Runs `f` on the running transaction; a deadlock or a refused lock rolls it back at once, so that the others go on.
+    /// Runs `f` on the running transaction; a deadlock, a refused lock or a full lock table rolls it back at once, so that
+    /// the others go on.
     #[inline]
     pub(crate) fn run<T>(&self, f: impl FnOnce(&mut Txn) -> Result<T, Error>) -> Result<T, Error> {
         self.run_in(|txn, _| f(txn))
@@ -202,13 +203,17 @@ impl Shared {
             return Err(Error::Finished);
         }
         if let Err(error) = &result {
-            if error.is_retryable() {
+            // Whoever needs most of the locks by itself will need them again.
+            let is_too_large = matches!(error, Error::LockTableFull)
+                && state.txn.as_ref().is_some_and(|txn| txn.lock_count() > self.env.engine.locks.stats().locks_max / 2);
+            if error.is_retryable() && !is_too_large {
                 self.had_conflict.store(true, Relaxed);
                 self.had_timeout.fetch_or(matches!(error, Error::LockTimeout { .. }), Relaxed);
             }
             let ended_by = match error {
                 Error::Deadlock { cycle } => Some(Error::Deadlock { cycle: cycle.clone() }),
                 Error::LockRefused { what } => Some(Error::LockRefused { what: what.clone() }),
+                Error::LockTableFull => Some(Error::LockTableFull),
                 _ => None,
             };
             if ended_by.is_some()

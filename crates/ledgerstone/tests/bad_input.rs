@@ -433,26 +433,27 @@ fn too_many_transactions_and_too_many_locks() {
     drop(env.begin().unwrap());
     running.clear();
 
+    // A transaction alone takes the whole table instead.
     let txn = env.begin().unwrap();
     let table = txn.bytes("t").unwrap();
-    let mut count = 0;
-    let refused = loop {
-        match table.put(&key(count), b"v") {
-            Ok(()) => count += 1,
-            Err(error) => break error,
-        }
-    };
-    assert!(matches!(refused, Error::LockTableFull), "{refused:?}");
-    assert!(count > 300, "{count}");
-    // Rolled back, or committed as far as it came.
+    (0..5000).for_each(|n| table.put(&key(n), b"v").unwrap());
     txn.abort().unwrap();
-    let txn = env.begin().unwrap();
-    let table = txn.bytes("t").unwrap();
-    (0..300).for_each(|n| table.put(&key(n), b"v").unwrap());
-    while table.put(&key(count), b"v").is_ok() {
-        count += 1;
+    // Many that have few locks each leave none. Whoever is refused gives up its own, so that the others go on.
+    env.transact(|txn| (0..14).try_for_each(|no| txn.create_table(&format!("t{no}")).map(drop))).unwrap();
+    let txns: Vec<_> = (0..14).map(|_| env.begin().unwrap()).collect();
+    let put = |no: usize, n: u64| txns[no].bytes(&format!("t{no}")).and_then(|table| table.put(&key(n), b"v"));
+    let refused = (0..2000).find_map(|n| (0..14).find_map(|no| put(no, n).err().map(|error| (no, n, error))));
+    let (victim, count, error) = refused.expect("1024 locks are never all taken");
+    assert!(matches!(error, Error::LockTableFull) && error.is_retryable(), "{error:?}");
+    assert!(count > 50, "{count}");
+    for (no, txn) in txns.into_iter().enumerate() {
+        let ended = txn.commit();
+        assert!(
+            if no == victim { matches!(ended, Err(Error::LockTableFull | Error::Finished)) } else { ended.is_ok() },
+            "{no}: {ended:?}"
+        );
     }
-    txn.commit().unwrap();
+    env.transact(|txn| (0..300).try_for_each(|n| txn.bytes("t")?.put(&key(n), b"v"))).unwrap();
     let kept = env.begin().unwrap().bytes("t").unwrap().range(..).unwrap().take(300).count();
     assert_eq!(kept, 300);
     assert_sound(&env, "locks");

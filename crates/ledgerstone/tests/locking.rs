@@ -258,3 +258,68 @@ fn who_waits_for_a_transaction_in_doubt_is_told_in_the_end() {
     assert!(matches!(told, Err(Error::LockTimeout { .. })), "{told:?}");
     env.abort_in_doubt(b"id").unwrap();
 }
+
+#[test]
+fn changes_of_one_record_take_one_lock() {
+    let env = bank(quick().escalate_after(4).lock_timeout(Duration::from_millis(20)));
+    let writer = env.begin().unwrap();
+    let accounts = writer.bytes("accounts").unwrap();
+    for n in 0..200_u64 {
+        accounts.put(&key(0), &n.to_be_bytes()).unwrap();
+    }
+    let other = env.begin().unwrap();
+    assert!(other.bytes("accounts").unwrap().get(&key(1)).unwrap().is_some(), "one record is locked, not the table");
+    drop(other);
+    // While another transaction uses the table, it cannot be locked; one record is changed on and on nevertheless.
+    let reader = env.begin().unwrap();
+    assert!(reader.bytes("accounts").unwrap().get(&key(1)).unwrap().is_some());
+    for n in 0..200_u64 {
+        accounts.put(&key(0), &n.to_be_bytes()).unwrap();
+    }
+    writer.commit().unwrap();
+}
+
+/// Scans that wait for the whole table, because a writer is in it, leave locks for all others.
+#[test]
+fn scans_leave_room_in_the_lock_table() {
+    within(120, "scans", || {
+        let env = bank(quick().lock_count_max(1024).lock_timeout(Duration::from_millis(300)));
+        env.transact(|txn| {
+            let large = txn.create_table("large")?;
+            (0..3000).try_for_each(|n| large.put(&key(n), b"12345678"))
+        })
+        .unwrap();
+        let writer = env.begin().unwrap();
+        writer.bytes("large").unwrap().put(&key(2999), b"87654321").unwrap();
+        let scans: Vec<_> = (0..6)
+            .map(|_| {
+                let env = env.clone();
+                std::thread::spawn(move || env.begin().unwrap().bytes("large").unwrap().count())
+            })
+            .collect();
+        while scans.iter().any(|scan| !scan.is_finished()) {
+            env.transact(|txn| txn.bytes("accounts")?.put(&key(0), b"12345678")).unwrap();
+        }
+        for scan in scans {
+            let scanned = scan.join().unwrap();
+            assert!(matches!(scanned, Err(Error::LockTimeout { .. })), "{scanned:?}");
+        }
+        writer.commit().unwrap();
+        assert_eq!(env.begin().unwrap().bytes("large").unwrap().count().unwrap(), 3000);
+    });
+}
+
+/// A transaction with a lock on the whole table keeps none on its keys.
+#[test]
+fn a_lock_on_the_table_gives_the_key_locks_back() {
+    let env = bank(quick().lock_count_max(1024).escalate_after(100));
+    let writers: Vec<_> = (0..7).map(|no| (no, env.begin().unwrap())).collect();
+    env.transact(|txn| (0..7).try_for_each(|no| txn.create_table(&format!("t{no}")).map(drop))).unwrap();
+    // Seven times 500 locks, of which there are 1024.
+    for (no, writer) in &writers {
+        let table = writer.bytes(&format!("t{no}")).unwrap();
+        (0..500).for_each(|n| table.put(&key(n), b"12345678").unwrap());
+    }
+    writers.into_iter().for_each(|(_, writer)| drop(writer.commit().unwrap()));
+    assert_sound(&env, "escalated");
+}

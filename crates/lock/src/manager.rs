@@ -58,6 +58,13 @@ impl LockName {
         LockName { space: table.0 << 2 | 3, item }
     }
 
+    /// Whether this names a key or a gap, which a lock on its table can stand for.
+    #[inline]
+    #[must_use]
+    pub const fn is_key_or_gap(self) -> bool {
+        matches!(self.space & 3, 1 | 2)
+    }
+
     /// The table that this names, or a part of it.
     #[must_use]
     pub const fn table_id(self) -> TableId {
@@ -180,6 +187,19 @@ pub trait LockManager: Send + Sync {
 
     /// Gives up one lock and returns its mode. Only for locks that protected nothing: two-phase locking keeps the rest.
     fn unlock(&self, owner: OwnerNo, name: LockName) -> Option<Mode>;
+
+    /// Gives up the locks of `owner` on keys and gaps of `table`, since its lock on the whole table stands for them.
+    /// Returns how many those were. What they protect stays protected until the table's lock goes: that one leaves the commit
+    /// LSN behind.
+    fn unlock_keys(&self, owner: OwnerNo, table: TableId) -> u32 {
+        let _ = (owner, table);
+        0
+    }
+
+    /// How many locks may still be taken by all owners together, about.
+    fn free_count(&self) -> u32 {
+        u32::MAX
+    }
 
     /// Gives up everything `owner` holds, from any process. With `commit_lsn`, a writer's locks leave it behind for
     /// whoever comes next (early lock release: the commit is in the log, but need not be durable yet).

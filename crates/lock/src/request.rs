@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{Ordering::Relaxed, Ordering::SeqCst};
 
-use ledgerstone_page::{Lsn, Xid};
+use ledgerstone_page::{Lsn, TableId, Xid};
 
 use crate::nodes::Lot;
 use crate::queue::{PASSES_MAX, Queue};
@@ -283,6 +283,35 @@ impl LockManager for LockTable {
         }
         self.disown(owner_no, scan.mine);
         held
+    }
+
+    fn unlock_keys(&self, owner_no: OwnerNo, table: TableId) -> u32 {
+        let owner = self.owner(owner_no);
+        let mut node_no = owner.held_head.load(Relaxed);
+        let mut count = 0;
+        while node_no != 0 {
+            let node = self.node(node_no);
+            let next = node.owner_next.load(Relaxed);
+            let name = node.name();
+            if name.is_key_or_gap() && name.table_id() == table {
+                let queue = self.latch_bucket(node.bucket.load(Relaxed), owner_no);
+                queue.remove(node);
+                let woken = queue.admit(name);
+                drop(queue);
+                if let Some(woken) = woken {
+                    woken.wake(self);
+                }
+                self.disown(owner_no, node_no);
+                count += 1;
+            }
+            node_no = next;
+        }
+        count
+    }
+
+    fn free_count(&self) -> u32 {
+        let taken = u32::try_from(LockTable::stats(self).nodes_taken).unwrap_or(u32::MAX);
+        self.config.locks_max.saturating_sub(taken)
     }
 
     #[inline]

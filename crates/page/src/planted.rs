@@ -38,6 +38,8 @@ bugs! {
     HalfSplit "half-split",
     /// An insert does not ask whether somebody has locked the gap that it goes into.
     NoGapLocks "no-gap-locks",
+    /// Whoever has locked a table for reading it as a whole writes its records without locking them.
+    TableLockCoversWrites "table-lock-covers-writes",
     /// A rollback to a savepoint leaves the first record after it.
     RollbackStopsEarly "rollback-stops-early",
     /// The abort of a nested transaction takes nothing back.

@@ -524,6 +524,7 @@ fn find_planted(args: &PlantedArgs) -> anyhow::Result<bool> {
         // The harness that is likeliest to find it goes first; each has all the rounds.
         let harnesses = match bug {
             Bug::NoGapLocks
+            | Bug::TableLockCoversWrites
             | Bug::CommitStampLate
             | Bug::FloorIgnored
             | Bug::GhostPurgedEarly

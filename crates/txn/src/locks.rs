@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use ledgerstone_lock::{LockName, Mode, OwnerNo, Wait};
+use ledgerstone_lock::{LockError, LockName, Mode, OwnerNo, Wait};
 use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_page::{Lsn, PageId, TableId};
 use ledgerstone_region::sync;
@@ -67,15 +67,24 @@ pub(crate) struct HeldTables {
     held: Vec<HeldTable>,
     /// Where each is in `held`, once there are too many to be looked through.
     places: BTreeMap<TableId, usize>,
+    /// Locks on keys, gaps and pages of all of them, and how many it takes until the next look at the transaction's share.
+    keys: u32,
+    look_from: u32,
 }
 
 struct HeldTable {
     table: TableId,
     mode: Mode,
-    /// Key locks taken since the last try to escalate, and in all.
+    /// Locks on its keys, gaps and pages that were granted and are still held.
     keys: u32,
+    /// The number of them from which on the whole table is tried to be locked; more after each try that failed.
+    try_from: u32,
     wrote: bool,
 }
+
+/// So many more locks until the next try to lock the whole table, if it is tried after so many at all, and until the next
+/// look at the transaction's share.
+const KEYS_BETWEEN_TRIES: u32 = 64;
 
 impl HeldTables {
     #[inline]
@@ -101,10 +110,31 @@ impl HeldTables {
         match self.find(table) {
             Some(held) => held.mode = mode,
             None => {
-                self.held.push(HeldTable { table, mode, keys: 0, wrote: false });
+                self.held.push(HeldTable { table, mode, keys: 0, try_from: 0, wrote: false });
                 self.number();
             }
         }
+    }
+
+    /// Counts a key lock that was granted newly.
+    #[inline]
+    fn count_key(&mut self, table: TableId, newly: bool) {
+        if newly {
+            self.keys += 1;
+            if let Some(held) = self.find(table) {
+                held.keys += 1;
+            }
+        }
+    }
+
+    fn keys_of(&self, table: TableId) -> u32 {
+        self.place(table).map_or(0, |place| self.held[place].keys)
+    }
+
+    /// The mode of the table that stands for all key locks taken there.
+    fn whole(&self, table: TableId) -> Mode {
+        let has_written = self.place(table).is_some_and(|place| self.held[place].wrote);
+        if has_written { Mode::X } else { Mode::S }
     }
 
     /// Notes the place of the newest; of all when they have just become many.
@@ -129,6 +159,7 @@ fn intention(mode: Mode) -> Mode {
 fn covered(held: Mode, mode: Mode) -> bool {
     match held {
         Mode::X => true,
+        Mode::SIX if planted::is_on(Bug::TableLockCoversWrites) => true,
         Mode::S | Mode::SIX | Mode::U => matches!(mode, Mode::IS | Mode::S),
         Mode::IS | Mode::IX => false,
     }
@@ -140,19 +171,23 @@ impl Txn {
     /// # Errors
     /// Deadlock, time-out, lock table full, failed environment.
     pub fn lock(&mut self, name: LockName, mode: Mode) -> Result<(), TxnError> {
+        self.lock_newly(name, mode).map(drop)
+    }
+
+    /// As [`Txn::lock`]; says whether nothing was held there before.
+    fn lock_newly(&mut self, name: LockName, mode: Mode) -> Result<bool, TxnError> {
         if self.rolling_back {
-            return Ok(());
+            return Ok(false);
         }
         let grant = match self.engine.locks.lock(OwnerNo(self.chain.no), name, mode, Wait::Try) {
-            Err(ledgerstone_lock::LockError::WouldBlock) => {
-                self.check_caller(name, mode)?;
+            Err(LockError::WouldBlock) => {
                 let deadline = self.prepare_to_wait();
                 self.engine.locks.lock(OwnerNo(self.chain.no), name, mode, Wait::Until(deadline))?
             }
             other => other?,
         };
         self.depend(grant.depends);
-        Ok(())
+        Ok(grant.newly)
     }
 
     /// Lets the lock manager refuse locks to avoid deadlocks, if it does that. For users' transactions, which can be run again;
@@ -173,15 +208,20 @@ impl Txn {
     /// # Errors
     /// Lock table full, failed environment.
     pub fn try_lock(&mut self, name: LockName, mode: Mode) -> Result<bool, TxnError> {
+        Ok(self.try_lock_newly(name, mode)?.is_some())
+    }
+
+    /// As [`Txn::try_lock`]; says whether nothing was held there before, or `None` if the lock cannot be had.
+    fn try_lock_newly(&mut self, name: LockName, mode: Mode) -> Result<Option<bool>, TxnError> {
         if self.rolling_back {
-            return Ok(true);
+            return Ok(Some(false));
         }
         match self.engine.locks.lock(OwnerNo(self.chain.no), name, mode, Wait::Try) {
             Ok(grant) => {
                 self.depend(grant.depends);
-                Ok(true)
+                Ok(Some(grant.newly))
             }
-            Err(ledgerstone_lock::LockError::WouldBlock) => Ok(false),
+            Err(LockError::WouldBlock) => Ok(None),
             Err(error) => Err(error.into()),
         }
     }
@@ -214,7 +254,7 @@ impl Txn {
                 self.depend(depends);
                 Ok(true)
             }
-            Err(ledgerstone_lock::LockError::WouldBlock) => Ok(false),
+            Err(LockError::WouldBlock) => Ok(false),
             Err(error) => Err(error.into()),
         }
     }
@@ -267,7 +307,8 @@ impl Txn {
         self.rolling_back || self.tables.mode(table).is_some_and(|held| covered(held, mode))
     }
 
-    /// Locks a key or a gap, with the intention on its table; waits. Many of them become one lock on the table.
+    /// Locks a key or a gap, with the intention on its table; waits. Many of them become one lock on the table, as many as
+    /// the settings say or as this transaction's share of the lock table allows.
     ///
     /// # Errors
     /// As [`Txn::lock`].
@@ -279,7 +320,17 @@ impl Txn {
         if self.escalates(table, mode)? {
             return Ok(());
         }
-        self.lock(key_name(table, what), mode)
+        match self.lock_newly(key_name(table, what), mode) {
+            Ok(newly) => self.tables.count_key(table, newly),
+            // What this transaction holds here is worth more to the others than to itself.
+            Err(TxnError::Lock(LockError::TableFull { .. })) if self.tables.keys_of(table) > 0 => {
+                let whole = self.tables.whole(table);
+                self.lock_table(table, whole)?;
+                self.give_up_keys(table);
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(())
     }
 
     /// Locks a key or a gap if that needs no waiting; the table must be locked already with an intention.
@@ -294,9 +345,17 @@ impl Txn {
             return Ok(false);
         }
         if let Some(held) = self.tables.find(table) {
-            held.keys = held.keys.saturating_add(1);
+            held.wrote |= intention(mode) == Mode::IX;
         }
-        self.try_lock(key_name(table, what), mode)
+        match self.try_lock_newly(key_name(table, what), mode) {
+            Ok(granted) => {
+                self.tables.count_key(table, granted == Some(true));
+                Ok(granted.is_some())
+            }
+            // To be waited for: see `lock_key`.
+            Err(TxnError::Lock(LockError::TableFull { .. })) if self.tables.keys_of(table) > 0 => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// Asks for a key or gap lock that is not kept (the insert's look at the next key's gap); waits.
@@ -328,22 +387,53 @@ impl Txn {
         self.engine.locks.held(OwnerNo(self.chain.no), key_name(table, what))
     }
 
-    /// Counts one key lock and, above the limit, tries to lock the table instead; far above it, waits for that.
+    /// Before a key lock: tries to lock the table instead if there are many already, and waits for that if there are far too
+    /// many, or more than this transaction's share of the lock table. Then its key locks are given up.
     fn escalates(&mut self, table: TableId, mode: Mode) -> Result<bool, TxnError> {
         let limit = self.engine.settings.escalate_after.max(1);
+        let looks_at_share = self.tables.keys >= self.tables.look_from.max(KEYS_BETWEEN_TRIES);
+        let total = self.tables.keys;
         let Some(held) = self.tables.find(table) else { return Ok(false) };
-        held.keys = held.keys.saturating_add(1);
         held.wrote |= intention(mode) == Mode::IX;
         let keys = held.keys;
-        if keys < limit || keys % 64 != 0 {
+        if keys < limit.max(held.try_from) && !looks_at_share {
             return Ok(false);
         }
-        let whole = if held.wrote { Mode::X } else { Mode::S };
-        if keys >= limit.saturating_mul(8) {
+        let has_far_too_many = keys >= limit.saturating_mul(8);
+        held.try_from = keys.saturating_add(limit.min(KEYS_BETWEEN_TRIES));
+        self.tables.look_from = total.saturating_add(KEYS_BETWEEN_TRIES);
+        let whole = self.tables.whole(table);
+        // A table of few locks would be locked for little.
+        if has_far_too_many || keys >= KEYS_BETWEEN_TRIES && self.has_used_its_share(total) {
             self.lock_table(table, whole)?;
-            return Ok(true);
+        } else if keys < limit || !self.try_lock_table(table, whole)? {
+            return Ok(false);
         }
-        self.try_lock_table(table, whole)
+        self.give_up_keys(table);
+        Ok(self.covers(table, mode))
+    }
+
+    /// Locks on keys, gaps and pages, and on tables, that this transaction holds.
+    #[must_use]
+    pub fn lock_count(&self) -> u64 {
+        u64::from(self.tables.keys) + self.tables.held.len() as u64
+    }
+
+    /// Whether this transaction holds more than half as many locks as are left for all others. The more there are that want
+    /// many, the smaller is the share of each, and some locks are always left for those that want few.
+    fn has_used_its_share(&self, keys: u32) -> bool {
+        keys > self.engine.locks.free_count() / 2
+    }
+
+    /// Gives up the key locks that the lock on the whole table stands for.
+    fn give_up_keys(&mut self, table: TableId) {
+        let count = self.engine.locks.unlock_keys(OwnerNo(self.chain.no), table);
+        self.tables.keys = self.tables.keys.saturating_sub(count);
+        if let Some(held) = self.tables.find(table) {
+            held.keys = held.keys.saturating_sub(count);
+            held.try_from = 0;
+        }
+        self.tables.look_from = 0;
     }
 
     fn depend(&mut self, lsn: Lsn) {
@@ -374,5 +464,25 @@ mod tests {
         }
         assert_eq!(tables.held.len() as u64, COUNT);
         assert!((0..COUNT).all(|n| tables.find(table(n)).is_some_and(|held| held.table == table(n))));
+    }
+
+    /// A table lock makes a key lock unnecessary if it keeps out whatever the key lock would have kept out.
+    #[test]
+    fn a_table_lock_covers_what_nobody_could_do_beside_it() {
+        for held in Mode::ALL {
+            for mode in Mode::ALL {
+                let is_kept_out = |other: Mode| {
+                    let wanted = intention(other);
+                    !wanted.is_compatible_with(held) && !held.is_compatible_with(wanted)
+                };
+                let conflicts = |other: Mode| !other.is_compatible_with(mode) || !mode.is_compatible_with(other);
+                // Keys are locked for reading and for writing; the other modes stand for one of the two.
+                let is_safe =
+                    [Mode::S, Mode::U, Mode::X].into_iter().filter(|other| conflicts(*other)).all(is_kept_out);
+                assert!(!covered(held, mode) || is_safe, "{held} on the table, {mode} on a key");
+            }
+            assert_eq!(covered(held, Mode::X), held == Mode::X);
+            assert_eq!(covered(held, Mode::S), matches!(held, Mode::S | Mode::SIX | Mode::U | Mode::X));
+        }
     }
 }

@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use ledgerstone_page::{Lsn, Xid};
+use ledgerstone_page::{Lsn, TableId, Xid};
 use ledgerstone_region::sync;
 
 use super::{in_the_background, key, make, patient};
 use crate::check::assert_consistent;
 use crate::queue::PASSES_MAX;
-use crate::{LockConfig, LockError, LockManager, LockStats, LockTable, Mode, OwnerNo, Wait, wait_word};
+use crate::{LockConfig, LockError, LockManager, LockName, LockStats, LockTable, Mode, OwnerNo, Wait, wait_word};
 
 const A: OwnerNo = OwnerNo(0);
 const B: OwnerNo = OwnerNo(1);
@@ -82,6 +82,42 @@ fn the_oldest_is_granted_at_once_what_only_younger_ones_wait_for() {
     queue_asleep(&locks, C, 1, Mode::X);
     let _ = locks.lock(B, key(1), Mode::S, Wait::Try).unwrap();
     assert_eq!(assert_consistent(&locks), 3);
+}
+
+#[test]
+fn an_instant_lock_does_not_pass_those_that_wait() {
+    let locks = large(4);
+    let _ = locks.lock(A, key(1), Mode::IX, Wait::Try).unwrap();
+    assert_eq!(locks.lock_instant(C, key(1), Mode::IX, Wait::Try), Ok(Lsn(0)));
+    queue_asleep(&locks, B, 1, Mode::S);
+    // It gets along with what is held, and not with what an older transaction waits for.
+    assert_eq!(locks.lock_instant(C, key(1), Mode::IX, Wait::Try), Err(LockError::WouldBlock));
+    assert_eq!(locks.lock_instant(A, key(1), Mode::IX, Wait::Try), Ok(Lsn(0)), "A holds it");
+    locks.unlock_all(A, Some(Lsn(7)));
+    assert_eq!(locks.lock_instant(C, key(1), Mode::IX, Wait::Try), Err(LockError::WouldBlock));
+    assert_eq!(locks.lock_instant(A, key(1), Mode::IS, Wait::Try), Ok(Lsn(7)));
+    assert_eq!(assert_consistent(&locks), 1);
+}
+
+#[test]
+fn key_locks_under_a_table_lock_are_given_up_together() {
+    let locks = large(4);
+    let table = TableId(7);
+    for n in 0..20 {
+        let _ = locks.lock(A, key(n), Mode::S, Wait::Try).unwrap();
+        let _ = locks.lock(A, LockName::gap(table, n), Mode::S, Wait::Try).unwrap();
+        let _ = locks.lock(A, LockName::key(TableId(8), n), Mode::S, Wait::Try).unwrap();
+    }
+    let _ = locks.lock(A, LockName::table(table), Mode::S, Wait::Try).unwrap();
+    let _ = locks.lock(A, LockName::other(table, 0), Mode::X, Wait::Try).unwrap();
+    let waiter = in_the_background(&locks, |locks| locks.lock(B, key(3), Mode::X, patient()));
+    let free = locks.free_count();
+    assert_eq!(locks.unlock_keys(A, table), 40);
+    assert!(locks.free_count() > free);
+    let _ = waiter.join().unwrap().unwrap();
+    assert_eq!((locks.held(A, key(4)), locks.held(A, LockName::key(TableId(8), 4))), (None, Some(Mode::S)));
+    assert_eq!(locks.held(A, LockName::other(table, 0)), Some(Mode::X));
+    assert_eq!(assert_consistent(&locks), 20 + 2 + 1);
 }
 
 /// Transactions of many owners on a few keys, every second one in the reverse order; a victim keeps its age.
