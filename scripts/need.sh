@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what a target needs and the machine lacks; silent when nothing is missing.
-#   need.sh rust [fmt] [clippy] [c++] [cargo-deny] [db-tools]
+#   need.sh rust [fmt] [clippy] [c++] [cargo-deny] [db-tools] [strace]
 set -euo pipefail
 
 apt_install() {
@@ -30,6 +30,9 @@ for what in "$@"; do
     # Berkeley DB's tools, with which a test makes dumps; it has golden files where they cannot be had.
     db-tools) command -v db5.3_load >/dev/null || timeout 120 "$0" db-tools-now >&2 || echo "without Berkeley DB's tools: golden files are read" >&2 ;;
     db-tools-now) apt_install db5.3-util ;;
+    # With which tests see whether a sync reaches the system; without it they prove nothing, and say so.
+    strace) command -v strace >/dev/null || timeout 120 "$0" strace-now >&2 || echo "without strace: what is called durable is not watched" >&2 ;;
+    strace-now) apt_install strace ;;
     cargo-deny) command -v cargo-deny >/dev/null || { echo "installing cargo-deny (some minutes)" >&2; cargo install --quiet --locked cargo-deny; } ;;
     *) echo "need.sh: unknown need $what" >&2; exit 2 ;;
   esac

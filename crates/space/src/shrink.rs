@@ -112,3 +112,30 @@ pub fn finish_shrink(data: &dyn DiskFile, page_bytes: u32, page_count_max: u64) 
     }
     data.sync()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ledgerstone_disk::{Disk, Open, SimDisk};
+
+    #[test]
+    fn a_shrink_that_was_finished_stays_finished_when_the_power_fails() {
+        for was_cut in [false, true] {
+            let disk = SimDisk::new();
+            let data = disk.open("data", Open::CREATE).unwrap();
+            data.write_at(0, &[1; 10 * 4096]).unwrap();
+            data.sync().unwrap();
+            disk.sync_dir("").unwrap();
+            if was_cut {
+                data.set_len(4 * 4096).unwrap(); // And the process was killed before it could sync.
+            }
+            let disk = disk.after_kill();
+            let data = disk.open("data", Open::EXISTING).unwrap();
+            finish_shrink(&*data, 4096, 4).unwrap();
+            for seed in 0..20 {
+                let after = disk.snapshot().after_crash(seed);
+                assert_eq!(after.open("data", Open::READ).unwrap().len().unwrap(), 4 * 4096, "seed {seed}");
+            }
+        }
+    }
+}

@@ -5,11 +5,24 @@ use ledgerstone_region::sync::Scheduler;
 
 /// Clients increase counters on pages, each its own; all read all. Returns the numbers of the run and its time.
 fn run_clients(seed: u64, frames: u64, crash_at: Option<u64>) -> (crate::CacheStats, u64) {
+    let setup = Setup { frames, ..Setup::default() };
+    run_clients_on(&SimDisk::new(), &Arc::new(FakeLog::new()), &AtomicU64::new(0), seed, setup, crash_at)
+}
+
+/// The same, with what is left afterwards: disk, log, and where a recovery would have to begin.
+fn run_clients_on(
+    disk: &SimDisk,
+    log: &Arc<FakeLog>,
+    redo_from: &AtomicU64,
+    seed: u64,
+    setup: Setup,
+    crash_at: Option<u64>,
+) -> (crate::CacheStats, u64) {
     Scheduler::run(seed, || {
-        let disk = SimDisk::new();
         disk.set_hook(Arc::new(|what| sync::yield_point(what)));
         let policy = if seed.is_multiple_of(2) { Policy::Clock } else { Policy::Lru };
-        let fixture = Arc::new(fixture(&disk, Arc::new(FakeLog::new()), Setup { frames, policy, ..Setup::default() }));
+        let fixture = Arc::new(fixture(disk, Arc::clone(log), Setup { policy, ..setup }));
+        let checkpoint = Arc::new(AtomicU64::new(fixture.log.tail().0));
         if let Some(at) = crash_at {
             disk.crash_at(at);
         }
@@ -21,7 +34,7 @@ fn run_clients(seed: u64, frames: u64, crash_at: Option<u64>) -> (crate::CacheSt
             })
             .collect();
         let checkpointer = {
-            let fixture = Arc::clone(&fixture);
+            let (fixture, checkpoint) = (Arc::clone(&fixture), Arc::clone(&checkpoint));
             sync::spawn("checkpoint", move || -> Result<(), BufferError> {
                 for _ in 0..5 {
                     sync::sleep_ns(300_000);
@@ -29,6 +42,7 @@ fn run_clients(seed: u64, frames: u64, crash_at: Option<u64>) -> (crate::CacheSt
                     fixture.cache.write_back_before(limit)?;
                     let low = fixture.cache.dirty_low();
                     assert!(low.is_none_or(|low| low >= limit), "{low:?} is left below {limit}");
+                    checkpoint.store(limit.0, SeqCst);
                 }
                 Ok(())
             })
@@ -37,6 +51,7 @@ fn run_clients(seed: u64, frames: u64, crash_at: Option<u64>) -> (crate::CacheSt
             clients.into_iter().map(|client| client.join().unwrap()).collect();
         results.push(checkpointer.join().unwrap());
         fixture.cache.stop_writer();
+        redo_from.store(checkpoint.load(SeqCst), SeqCst);
         match crash_at {
             None => {
                 results.into_iter().collect::<Result<Vec<()>, _>>().unwrap();
@@ -104,6 +119,24 @@ fn everybody_learns_of_a_crash() {
     for seed in 0..40 {
         run_clients(seed, 20, Some(8 + seed));
     }
+}
+
+#[test]
+fn what_many_clients_wrote_is_there_after_a_crash() {
+    let mut repaired = 0;
+    for seed in 0..60 {
+        let (disk, log, redo_from) = (SimDisk::new(), Arc::new(FakeLog::new()), AtomicU64::new(0));
+        let tuning = Tuning { batch_pages_max: 1 + seed as u32 % 4, ..Tuning::default() };
+        let setup = Setup { frames: 20, tuning, ..Setup::default() };
+        run_clients_on(&disk, &log, &redo_from, seed, setup, Some(10 + seed * 7 % 170));
+        let redo_from = Lsn(redo_from.load(SeqCst));
+        for survival in 0..8 {
+            let after = disk.after_crash(seed * 100 + survival);
+            let what = format!("seed {seed}, survival {survival}");
+            repaired += super::crash::check_recovery(&after, log.after_crash(survival % 5), redo_from, &what);
+        }
+    }
+    assert!(repaired > 20, "only {repaired} torn pages");
 }
 
 #[test]
