@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::AcqRel, Ordering::Acquire, Ordering::Release};
 
+use ledgerstone_page::Lsn;
 use ledgerstone_region::{Handle, Region, RegionError, sync};
 
 use crate::env::Inner;
@@ -42,6 +43,11 @@ impl Bell {
         sync::futex_wake(&self.word[1], 1);
     }
 
+    /// True once the housekeeper is to stop.
+    fn is_stopping(&self) -> bool {
+        self.word[0].load(Acquire) & STOP != 0
+    }
+
     /// Waits so long, or until [`Bell::stop`]: then true.
     fn is_stopped_within(&self, ns: u64) -> bool {
         sync::futex_wait(&self.word[1], 0, Some(ns));
@@ -65,8 +71,53 @@ pub(crate) fn detect_deadlocks(env: &Arc<Inner>, period_ns: u64) {
     }
 }
 
+/// When the reclaimer looks again after a round that freed nothing, since somebody held all there was: later and later, and at
+/// once when those who may hold it are others.
+#[derive(Debug)]
+struct Rest {
+    ended_ns: u64,
+    took_ns: u64,
+    pause_ns: u64,
+    holders: (Lsn, u32),
+}
+
+impl Rest {
+    const PAUSE_NS_MAX: u64 = 60_000_000_000;
+    /// A round that frees nothing is followed by a pause of so many times its length at least.
+    const PAUSE_ROUNDS: u64 = 20;
+
+    fn none() -> Rest {
+        Rest { ended_ns: 0, took_ns: 0, pause_ns: 0, holders: (Lsn(0), 0) }
+    }
+
+    /// There is something new to look at.
+    fn shorten(&mut self) {
+        self.pause_ns = 0;
+    }
+
+    fn is_over(&mut self, now_ns: u64, holders: (Lsn, u32)) -> bool {
+        if self.holders != holders {
+            self.holders = holders;
+            self.shorten();
+        }
+        let pause_ns = self.pause_ns.max(self.took_ns.saturating_mul(Rest::PAUSE_ROUNDS));
+        now_ns.saturating_sub(self.ended_ns) >= pause_ns
+    }
+
+    /// A round that began at `began_ns` has ended.
+    fn begin(&mut self, began_ns: u64, now_ns: u64, has_freed: bool, holders: (Lsn, u32)) {
+        if has_freed {
+            *self = Rest::none();
+            return;
+        }
+        let pause_ns = self.pause_ns.saturating_mul(2).clamp(PERIOD_NS, Rest::PAUSE_NS_MAX);
+        *self = Rest { ended_ns: now_ns, took_ns: now_ns.saturating_sub(began_ns), pause_ns, holders };
+    }
+}
+
 /// Runs until the bell says stop or the environment fails.
 pub(crate) fn keep_house(env: &Arc<Inner>) {
+    let mut rest = Rest::none();
     loop {
         let asked = env.bell().wait();
         if env.engine().is_failed() {
@@ -77,13 +128,71 @@ pub(crate) fn keep_house(env: &Arc<Inner>) {
         if asked & STOP != 0 {
             return;
         }
-        // What fails here fails the environment or is tried again at the next round: nobody waits for the result.
-        if asked & RECLAIM != 0 || env.to_free().is_due() {
-            let _ = env.reclaim();
+        // What fails here fails the environment or is tried again at a later round: nobody waits for the result.
+        if asked & RECLAIM != 0 {
+            rest.shorten();
+        }
+        let began_ns = sync::now_ns();
+        if (asked & RECLAIM != 0 || env.to_free().is_due()) && rest.is_over(began_ns, env.holders()) {
+            let goes_on = || {
+                env.archive_full_segments();
+                !env.bell().is_stopping()
+            };
+            let freed = env.reclaim(&goes_on);
+            rest.begin(began_ns, sync::now_ns(), freed.unwrap_or(false), env.holders());
         }
         env.archive_full_segments();
-        if env.log_since_checkpoint() >= env.effective.checkpoint_log_bytes {
-            let _ = env.checkpoint(false);
+        let _ = env.checkpoint_if_due();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOLDERS: (Lsn, u32) = (Lsn(4096), 1);
+
+    /// How many rounds of `took_ns` that free nothing there are in `all_ns`, if somebody looks each period.
+    fn rounds(all_ns: u64, took_ns: u64, holders: impl Fn(u64) -> (Lsn, u32)) -> u64 {
+        let (mut now_ns, mut count, mut rest) = (1, 0, Rest::none());
+        while now_ns < all_ns {
+            if rest.is_over(now_ns, holders(now_ns)) {
+                rest.begin(now_ns, now_ns + took_ns, false, holders(now_ns + took_ns));
+                now_ns += took_ns;
+                count += 1;
+            }
+            now_ns += PERIOD_NS;
         }
+        count
+    }
+
+    #[test]
+    fn what_stays_held_is_looked_at_less_and_less_often() {
+        const HOUR_NS: u64 = 3_600_000_000_000;
+        assert!(rounds(HOUR_NS, 1_000_000, |_| HOLDERS) < 80);
+        assert!(rounds(HOUR_NS, 10_000_000_000, |_| HOLDERS) < 20);
+        // However much changes beside it, a twentieth of the time is all that it takes.
+        let busy = |now_ns| (Lsn(now_ns), 3);
+        assert!(rounds(HOUR_NS, 1_000_000_000, busy) <= 3600 / 20);
+        assert!(rounds(HOUR_NS, 1_000_000, busy) > 10_000);
+    }
+
+    #[test]
+    fn a_change_ends_the_rest() {
+        let mut rest = Rest::none();
+        let mut now_ns = 0;
+        for _ in 0..30 {
+            now_ns += 2 * Rest::PAUSE_NS_MAX;
+            assert!(rest.is_over(now_ns, HOLDERS));
+            rest.begin(now_ns, now_ns + 1000, false, HOLDERS);
+        }
+        now_ns += PERIOD_NS;
+        assert!(!rest.is_over(now_ns, HOLDERS));
+        assert!(rest.is_over(now_ns, (Lsn(4096), 0)), "a transaction has ended");
+        rest.begin(now_ns, now_ns + 1000, false, HOLDERS);
+        rest.shorten();
+        assert!(rest.is_over(now_ns + PERIOD_NS, HOLDERS), "somebody asked");
+        rest.begin(now_ns, now_ns + PERIOD_NS, true, HOLDERS);
+        assert!(rest.is_over(now_ns + PERIOD_NS, HOLDERS), "something was freed");
     }
 }

@@ -170,12 +170,12 @@ struct Compaction<'a, 'p> {
 impl Compaction<'_, '_> {
     fn run(mut self) -> Result<CompactReport, Error> {
         self.report.page_count_before = self.env.space.page_count();
-        self.env.reclaim()?;
+        self.env.reclaim(&|| true)?;
         let mut targets = self.targets()?;
         if self.pack_all(&mut targets)? == Passed::Cancelled {
             return self.finish(&targets, true);
         }
-        self.env.reclaim()?;
+        self.env.reclaim(&|| true)?;
         self.env.cut_file()?;
         for _ in 0..ROUND_COUNT_MAX {
             let limit = PageId(self.env.space.page_count_min()?);
@@ -186,7 +186,7 @@ impl Compaction<'_, '_> {
             if self.move_all(&targets, limit)? == Passed::Cancelled {
                 return self.finish(&targets, true);
             }
-            self.env.reclaim()?;
+            self.env.reclaim(&|| true)?;
             self.env.cut_file()?;
             if self.report.moved_page_count == before {
                 break;

@@ -280,7 +280,7 @@ impl Environment {
     /// # Errors
     /// A page or the log cannot be read or written.
     pub fn reclaim(&self) -> Result<(), Error> {
-        self.inner.handles.env.reclaim()
+        self.inner.handles.env.reclaim(&|| true).map(drop)
     }
 
     /// True once the environment has failed: every call says so until it is opened again.
@@ -404,12 +404,36 @@ impl Inner {
         Ok(self.engine.begin()?)
     }
 
-    pub(crate) fn reclaim(&self) -> Result<(), Error> {
+    /// Frees what can be freed, with checkpoints in between as the log grows, until `goes_on` says no. Says whether anything was freed.
+    pub(crate) fn reclaim(&self, goes_on: &dyn Fn() -> bool) -> Result<bool, Error> {
         if self.is_read_only {
-            return Ok(());
+            return Ok(false);
         }
         self.engine.thread()?;
-        self.to_free.reclaim().map_err(|error| self.say_failed(error.into()))
+        let mut refused = None;
+        let mut between = || {
+            refused = self.checkpoint_if_due().err();
+            refused.is_none() && goes_on()
+        };
+        let freed = self.to_free.reclaim_in_turns(&mut between).map_err(|error| self.say_failed(error.into()));
+        match refused {
+            Some(error) => Err(error),
+            None => freed,
+        }
+    }
+
+    /// Takes a checkpoint if there is as much log since the last one as the settings say.
+    pub(crate) fn checkpoint_if_due(&self) -> Result<(), Error> {
+        if self.log_since_checkpoint() >= self.effective.checkpoint_log_bytes {
+            self.checkpoint(false)?;
+        }
+        Ok(())
+    }
+
+    /// What a reclaimer that found all of it held looks at, to see whether that may have changed: the oldest snapshot, or how much
+    /// log there is without one, and how many transactions run.
+    pub(crate) fn holders(&self) -> (Lsn, u32) {
+        (self.engine.versions.oldest_snapshot(), self.engine.table.active_count())
     }
 
     /// Space that was refused where it was promised, under a page that has its place, has failed the environment: it is

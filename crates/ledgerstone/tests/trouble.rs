@@ -432,3 +432,33 @@ fn an_open_that_fails_gives_its_memory_back() {
         assert_eq!(mapped_bytes(), 0, "address space is kept by openings that failed");
     }
 }
+
+#[test]
+fn a_large_table_is_freed_within_a_little_log() {
+    let disk = SimDisk::new();
+    let env = tiny().cache_bytes(4 << 20).checkpoint_log_bytes(128 << 10).open_on(Arc::new(disk.clone())).unwrap();
+    let records = (0..40_000_u64).map(|n| (key(n), vec![n as u8; 700]));
+    env.transact(|txn| txn.bytes_or_create("large")?.load_sorted(records.clone()).map(drop)).unwrap();
+    env.checkpoint().unwrap();
+    // Nobody frees it but we.
+    let snapshot = env.snapshot().unwrap();
+    env.transact(|txn| txn.drop_table("large")).unwrap();
+    env.reclaim().unwrap();
+    env.checkpoint().unwrap();
+    let (pages, tail) = (env.stat().unwrap().allocated_page_count, env.stat().unwrap().log_tail_lsn);
+    assert!(pages > 6000, "{pages} pages");
+    disk.no_space_after(disk.used_bytes() + (384 << 10));
+    drop(snapshot);
+    within(60, "freeing", {
+        let env = env.clone();
+        move || {
+            while env.stat().unwrap().allocated_page_count > 50 {
+                env.reclaim().unwrap();
+            }
+        }
+    });
+    let log_bytes = env.stat().unwrap().log_tail_lsn - tail;
+    assert!(log_bytes > 768 << 10, "{log_bytes} bytes of log: there was room for half of that");
+    disk.space_for_all();
+    common::assert_sound(&env, "freed");
+}

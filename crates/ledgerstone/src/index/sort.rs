@@ -33,6 +33,9 @@ const ENTRY_BYTES: usize = ENTRY_HEAD_BYTES + size_of::<usize>();
 const PREFIX: &str = "sort-";
 const SUFFIX: &str = ".tmp";
 
+/// Takes the next entry: key and value.
+type Give<'g> = dyn FnMut(&[u8], &[u8]) -> Result<(), Error> + 'g;
+
 /// Takes entries in any order. Give them back in theirs with [`Sorter::give_all`].
 pub(super) struct Sorter {
     disk: Arc<dyn Disk>,
@@ -86,7 +89,7 @@ impl Sorter {
     ///
     /// # Errors
     /// What `give` returns; no space, the disk's, damage of the file.
-    pub(super) fn give_all(mut self, give: &mut dyn FnMut(&[u8], &[u8]) -> Result<(), Error>) -> Result<(), Error> {
+    pub(super) fn give_all(mut self, give: &mut Give<'_>) -> Result<(), Error> {
         if self.runs.is_empty() {
             self.sort();
             return self.places.iter().try_for_each(|&place| {
@@ -154,7 +157,7 @@ impl Sorter {
         }
     }
 
-    fn merge(&mut self, runs: &[Run], give: &mut dyn FnMut(&[u8], &[u8]) -> Result<(), Error>) -> Result<(), Error> {
+    fn merge(&mut self, runs: &[Run], give: &mut Give<'_>) -> Result<(), Error> {
         let file = self.file()?;
         let mut heads = BinaryHeap::with_capacity(runs.len());
         for &run in runs {

@@ -7,7 +7,8 @@
 //! 3. The root and the entry go.
 //!
 //! R1. Nobody else looks at the structure: whoever could has ended (F3). So pages read one by one do not change in between.
-//! R2. Steps are groups of the reclaimer's transaction: they stay whatever becomes of it.
+//! R2. Steps are groups of the reclaimer's transaction: they stay whatever becomes of it. So it ends every [`STEPS_MAX`] steps and
+//!     another goes on: one that freed a whole large tree would hold back the log of all that time.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -23,11 +24,15 @@ use super::{Entry, Kind, ToFree};
 use crate::Direction;
 use crate::TreeError;
 use crate::blob::{self, BlobRef, OP_BLOB_FREE};
+use crate::btree::Purged;
 use crate::btree::args::{Place, ReplaceArgs, write_place, write_remove};
 use crate::btree::node::Node;
 use crate::btree::ops::{OP_NODE_DELETE, OP_NODE_FREE, OP_NODE_REMOVE, OP_NODE_REPLACE};
 use crate::btree::search::{Aim, Descent, Spot, Unposted};
 use crate::btree::tree::{Read, Tree};
+
+/// Steps of one transaction.
+const STEPS_MAX: u32 = 1024;
 
 /// The entry's value once all nodes are posted.
 const IS_POSTED: &[u8] = &[1];
@@ -42,12 +47,22 @@ impl ToFree {
     /// # Errors
     /// A page cannot be read, the log or the lock table refuses.
     pub fn reclaim(&self) -> Result<(), TreeError> {
+        self.reclaim_in_turns(&mut || true).map(drop)
+    }
+
+    /// The same, with `between` called after each of its transactions: nothing is latched or locked then, and `false` ends the call.
+    /// Says whether anything was freed or purged: if not, all that is left is held by somebody.
+    ///
+    /// # Errors
+    /// As [`ToFree::reclaim`].
+    pub fn reclaim_in_turns(&self, between: &mut dyn FnMut() -> bool) -> Result<bool, TreeError> {
         self.notes.has_entries.store(false, Relaxed);
-        let done = self.reclaim_entries().and_then(|()| self.reclaim_emptied());
-        if done.is_err() {
+        let mut round = Round { between, is_ended: false, has_freed: false };
+        let done = self.reclaim_entries(&mut round).and_then(|()| self.reclaim_emptied(&mut round));
+        if done.is_err() || round.is_ended {
             self.notes.has_entries.store(true, Relaxed);
         }
-        done
+        done.map(|()| round.has_freed)
     }
 
     /// A transaction in which pages leave trees, as the reclaimer does it; others wait until it has ended (H1).
@@ -60,15 +75,15 @@ impl ToFree {
         Ok(txn)
     }
 
-    fn reclaim_entries(&self) -> Result<(), TreeError> {
+    fn reclaim_entries(&self, round: &mut Round<'_>) -> Result<(), TreeError> {
         let entries = self.entries()?;
-        self.reclaim_all(&entries)?;
+        self.reclaim_all(&entries, round)?;
         let is_any = !entries.is_empty();
         if entries.iter().any(|entry| matches!(entry.kind, Kind::Own(_))) {
             // The pages that it was taken apart into (O1 in `own.rs`).
             let mut pages = self.entries()?;
             pages.retain(|entry| entry.kind == Kind::Page);
-            self.reclaim_all(&pages)?;
+            self.reclaim_all(&pages, round)?;
         }
         if is_any {
             let mut txn = self.tree.engine.begin()?;
@@ -78,30 +93,43 @@ impl ToFree {
         Ok(())
     }
 
-    fn reclaim_all(&self, entries: &[Entry]) -> Result<(), TreeError> {
+    fn reclaim_all(&self, entries: &[Entry], round: &mut Round<'_>) -> Result<(), TreeError> {
         for &entry in entries {
             if !self.is_behind_snapshots(entry) {
                 continue;
             }
-            let mut txn = self.begin_turn()?;
-            self.reclaim_entry(&mut txn, entry)?;
-            txn.commit(Durability::Volatile)?;
+            let mut outcome = Freed::Partly;
+            while outcome == Freed::Partly {
+                if round.is_ended {
+                    return Ok(());
+                }
+                let mut txn = self.begin_turn()?;
+                outcome = self.reclaim_entry(&mut txn, entry)?;
+                txn.commit(Durability::Volatile)?;
+                round.turn_ended(outcome != Freed::Held);
+            }
         }
         Ok(())
     }
 
-    fn reclaim_emptied(&self) -> Result<(), TreeError> {
+    fn reclaim_emptied(&self, round: &mut Round<'_>) -> Result<(), TreeError> {
         // In a turn: another call may have taken notes that it will put back.
         let txn = self.begin_turn()?;
         let trees = self.notes.emptied.trees();
         txn.commit(Durability::Volatile)?;
         for (table, root) in trees {
+            if round.is_ended {
+                return Ok(());
+            }
             let mut txn = self.begin_turn()?;
+            let mut has_purged = false;
             if let Some(noted) = self.notes.emptied.take(table, root) {
-                let left = self.purge_emptied(&mut txn, table, root, noted)?;
+                let (left, purged) = self.purge_emptied(&mut txn, table, root, noted)?;
                 self.notes.emptied.put_back(table, root, left);
+                has_purged = purged;
             }
             txn.commit(Durability::Volatile)?;
+            round.turn_ended(has_purged);
         }
         Ok(())
     }
@@ -116,24 +144,36 @@ impl ToFree {
         is_behind
     }
 
-    /// Purges what was noted of a tree, and says what is still to be looked at.
-    fn purge_emptied(&self, txn: &mut Txn, table: TableId, root: PageId, noted: Where) -> Result<Where, TreeError> {
+    /// Purges what was noted of a tree, and says what is still to be looked at, and whether anything went.
+    fn purge_emptied(
+        &self,
+        txn: &mut Txn,
+        table: TableId,
+        root: PageId,
+        noted: Where,
+    ) -> Result<(Where, bool), TreeError> {
         if !txn.try_lock_table(table, Mode::IX)? {
-            return Ok(noted); // Locked as a whole: another time.
+            return Ok((noted, false)); // Locked as a whole: another time.
         }
         // With deferred frees: it locks what the table's users lock (H4 in `page_locks.rs`).
         let tree = Tree::new(&self.tree.engine, &self.tree.space, self, table, root);
+        let has_gone = |purged: Purged| purged.ghost_count + purged.page_count > 0;
         match noted {
-            Where::Everywhere if tree.purge(txn)?.held_count > 0 => Ok(Where::Everywhere),
-            Where::Everywhere => Ok(Where::nowhere()),
+            Where::Everywhere => {
+                let purged = tree.purge(txn)?;
+                let left = if purged.held_count > 0 { Where::Everywhere } else { Where::nowhere() };
+                Ok((left, has_gone(purged)))
+            }
             Where::Leaves(lows) => {
-                let mut left = BTreeSet::new();
+                let (mut left, mut any_gone) = (BTreeSet::new(), false);
                 for low in lows {
-                    if tree.purge_at(txn, &low)?.held_count > 0 {
+                    let purged = tree.purge_at(txn, &low)?;
+                    any_gone |= has_gone(purged);
+                    if purged.held_count > 0 {
                         left.insert(low);
                     }
                 }
-                Ok(Where::Leaves(left))
+                Ok((Where::Leaves(left), any_gone))
             }
         }
     }
@@ -203,29 +243,28 @@ impl ToFree {
         Ok(())
     }
 
-    fn reclaim_entry(&self, txn: &mut Txn, entry: Entry) -> Result<(), TreeError> {
+    fn reclaim_entry(&self, txn: &mut Txn, entry: Entry) -> Result<Freed, TreeError> {
         let key = entry.key();
         txn.lock_table(self.tree.table, Mode::IX)?;
         if !txn.try_lock_key(self.tree.table, KeyLock::Key(key_hash(&key)), Mode::X)? {
             self.notes.has_entries.store(true, Relaxed);
-            return Ok(());
+            return Ok(Freed::Held);
         }
         let Some(value) = self.tree.get(txn, &key, Read::Unlocked)? else {
             self.notes.ended.lock().remove(&entry);
-            return Ok(());
+            return Ok(Freed::Whole);
         };
         let tail = self.tree.engine.log.tail();
         self.notes.ended.lock().entry(entry).or_insert(tail); // F4
         if !self.is_behind_snapshots(entry) {
-            return Ok(());
+            return Ok(Freed::Held);
         }
-        self.notes.ended.lock().remove(&entry);
         match entry.kind {
-            Kind::Own(structure) => self.take_own_apart(txn, entry, structure),
-            Kind::Page => self.free_page(txn, entry),
+            Kind::Own(structure) => self.take_own_apart(txn, entry, structure)?,
+            Kind::Page => self.free_page(txn, entry)?,
             Kind::Blob => {
                 blob::free_content(txn, &self.tree.space, entry.root)?;
-                self.free_root(txn, entry, OP_BLOB_FREE)
+                self.free_root(txn, entry, OP_BLOB_FREE)?;
             }
             Kind::Tree => {
                 // H1, and a tree half taken apart is none to look around in.
@@ -235,12 +274,19 @@ impl ToFree {
                     post_all(txn, &tree)?;
                     self.mark_posted(txn, entry)?;
                 }
+                let mut step_count = 0;
                 while let Some(step) = find_last(&tree)? {
+                    if step_count == STEPS_MAX {
+                        return Ok(Freed::Partly); // R2
+                    }
                     free_last(txn, &tree, step)?;
+                    step_count += 1;
                 }
-                self.free_root(txn, entry, OP_NODE_FREE)
+                self.free_root(txn, entry, OP_NODE_FREE)?;
             }
         }
+        self.notes.ended.lock().remove(&entry);
+        Ok(Freed::Whole)
     }
 
     /// Notes in the entry, for good, that links need not be followed any more.
@@ -283,6 +329,30 @@ impl ToFree {
             ],
         )?;
         Ok(())
+    }
+}
+
+/// What became of an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Freed {
+    /// Nothing: somebody needs it.
+    Held,
+    /// So much as one transaction does.
+    Partly,
+    Whole,
+}
+
+/// One call of the reclaimer.
+struct Round<'b> {
+    between: &'b mut dyn FnMut() -> bool,
+    is_ended: bool,
+    has_freed: bool,
+}
+
+impl Round<'_> {
+    fn turn_ended(&mut self, has_freed: bool) {
+        self.has_freed |= has_freed;
+        self.is_ended = !(self.between)();
     }
 }
 
