@@ -131,6 +131,12 @@ impl<'a> SharedPage<'a> {
     pub(crate) fn frame(&self) -> FrameNo {
         self.frame
     }
+
+    /// Gives the latch back and keeps the page as it is now, to be checked or upgraded later.
+    pub fn unlatch(self) -> OptimisticPage<'a> {
+        let version = self.entry.latch.version(); // It stands still until the latch goes with `self`.
+        OptimisticPage::new(self.cache, self.entry, self.id, version, self.frame)
+    }
 }
 
 impl Drop for SharedPage<'_> {

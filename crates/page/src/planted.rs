@@ -1,4 +1,5 @@
-//! Bugs planted on purpose, to prove that the tests see them. Compiled only with the feature `planted`.
+//! Bugs planted on purpose, to prove that the tests see them, and rare ways taken often. Compiled only with the feature
+//! `planted`.
 
 /// Declares the bugs: a sentence, the variant, its name on the command line.
 macro_rules! bugs {
@@ -108,7 +109,7 @@ bugs! {
 
 #[cfg(feature = "planted")]
 mod chosen {
-    use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+    use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
 
     use super::Bug;
 
@@ -124,10 +125,40 @@ mod chosen {
     pub fn is_on(bug: Bug) -> bool {
         BUG.load(Relaxed) == bug as u8 + 1
     }
+
+    static EVERY: AtomicU32 = AtomicU32::new(0);
+    static DRAWN: AtomicU32 = AtomicU32::new(0);
+
+    /// From now on one in so many descents through a tree latches its way from the start, as if it had lost too many races; 0:
+    /// none. Begins the same sequence each time it is called.
+    pub fn set_latching(every: u32) {
+        EVERY.store(every, Relaxed);
+        DRAWN.store(0, Relaxed);
+    }
+
+    /// Whether this descent is to latch its way.
+    #[must_use]
+    pub fn latches_now() -> bool {
+        let every = EVERY.load(Relaxed);
+        if every == 0 {
+            return false;
+        }
+        // Spread, so that no rhythm of the caller's meets the same descents each time.
+        let spread = DRAWN.fetch_add(1, Relaxed).wrapping_mul(0x9E37_79B9) >> 16;
+        spread.is_multiple_of(every)
+    }
 }
 
 #[cfg(feature = "planted")]
-pub use chosen::{is_on, set};
+pub use chosen::{is_on, latches_now, set, set_latching};
+
+/// Whether this descent through a tree is to latch its way: never from the start, without the feature `planted`.
+#[cfg(not(feature = "planted"))]
+#[inline(always)]
+#[must_use]
+pub const fn latches_now() -> bool {
+    false
+}
 
 /// True if this bug is planted: never, without the feature `planted`.
 #[cfg(not(feature = "planted"))]

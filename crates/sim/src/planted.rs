@@ -27,6 +27,18 @@ fn switch_on(bug: Bug) -> Result<(), String> {
     Err(format!("{} is not in this build; build with `--features planted`", bug.name()))
 }
 
+/// In some rounds, which the seed says, some descents through trees latch their way from the start: what happens otherwise only
+/// after many lost races.
+#[cfg(feature = "planted")]
+pub fn latch_descents(seed: u64) {
+    let every = [0, 0, 1, 3, 8][(seed % 5) as usize];
+    ledgerstone_page::planted::set_latching(every);
+}
+
+/// The same: nothing, in a build without the feature.
+#[cfg(not(feature = "planted"))]
+pub fn latch_descents(_seed: u64) {}
+
 /// Whether bugs can be switched on in this build.
 pub const fn is_possible() -> bool {
     cfg!(feature = "planted")

@@ -10,6 +10,7 @@ use super::ops::OP_NODE_FREE;
 use super::scan::Direction;
 use super::search::{Aim, Descent, Unposted};
 use super::split::Need;
+use super::tree::Read;
 use crate::TreeError;
 
 #[path = "../../tests/stack/mod.rs"]
@@ -37,6 +38,34 @@ fn who_comes_to_post_in_a_tree_that_became_lower_has_nothing_to_do() {
     }
     for descent in [&mut Descent::default(), &mut latching] {
         assert!(tree.find_at(Aim::Key(&key(20)), 1, descent).unwrap().is_none());
+    }
+    stack.check(&[&tree]);
+}
+
+#[test]
+fn who_found_a_leaf_by_latching_holds_no_latch_while_the_callers_code_runs() {
+    let stack = stack::Stack::new();
+    let tree = stack.tree();
+    let key = |n: u64| n.to_be_bytes();
+    stack.run(|txn| (0..40).for_each(|n| tree.put(txn, &key(n), &[1; 300]).map(drop).unwrap()));
+    for value_bytes in [300, 301, 3000] {
+        stack.run(|txn| {
+            let mut latching = Descent::of_writer();
+            while !latching.is_latching() {
+                latching.restarted();
+            }
+            let mut is_free = false;
+            let change = |_: &[u8]| {
+                let leaf = tree.find_key(&key(7), &mut Descent::default()).unwrap().page.id();
+                is_free = stack.engine.cache.try_exclusive(leaf).unwrap().is_some();
+                Some(vec![2; value_bytes])
+            };
+            assert!(tree.modify_by(txn, &key(7), change, latching).unwrap());
+            assert!(is_free, "the leaf is latched");
+        });
+        let mut value = Vec::new();
+        stack.run(|txn| assert!(tree.get_into(txn, &key(7), Read::Unlocked, &mut value).unwrap()));
+        assert_eq!(value, vec![2; value_bytes]);
     }
     stack.check(&[&tree]);
 }

@@ -28,7 +28,7 @@ use super::edit::entries_of;
 use super::node::Node;
 use super::ops::{OP_NODE_FORMAT, OP_NODE_FREE};
 use super::pack::{Packing, PairDone};
-use super::search::{Aim, Descent, Held, Unposted};
+use super::search::{Aim, Descent, Unposted};
 use super::tree::Tree;
 use crate::TreeError;
 
@@ -72,9 +72,7 @@ impl Tree {
 
     /// Looks at the way from the leaf of `low` up to the first node that has a neighbour.
     fn unlink_chance(&self, txn: &mut Txn, low: &[u8]) -> Result<Chance<'_>, TreeError> {
-        let Held::Optimistic(leaf) = self.find_leaf(Aim::Key(low), &mut Descent::default())? else {
-            return Ok(Chance::No);
-        };
+        let leaf = self.find_leaf(Aim::Key(low), &mut Descent::default())?.unlatched();
         let is_empty = Node::new(leaf.words()).count() == 0;
         if leaf.check().is_err() || !is_empty || leaf.id() == self.root {
             return Ok(Chance::No);
@@ -85,9 +83,10 @@ impl Tree {
             if below.check().is_err() {
                 return Ok(Chance::No);
             }
-            let Some(Held::Optimistic(parent)) = self.find_at(Aim::Key(low), level, &mut Descent::default())? else {
+            let Some(parent) = self.find_at(Aim::Key(low), level, &mut Descent::default())? else {
                 return Ok(Chance::No);
             };
+            let parent = parent.unlatched();
             let node = Node::new(parent.words());
             let (count, slot) = (node.count(), node.child_slot(low));
             let right_slot = slot.max(1);

@@ -172,12 +172,9 @@ impl Tree {
         Ok(false)
     }
 
-    /// The node of `level` that holds `key`; none if the tree is not so high, or too much is going on.
+    /// The node of `level` that holds `key`; none if the tree is not so high.
     pub(super) fn find_parent(&self, key: &[u8], level: u8) -> Result<Option<OptimisticPage<'_>>, TreeError> {
-        match self.find_at(Aim::Key(key), level, &mut Descent::default())? {
-            Some(Held::Optimistic(page)) => Ok(Some(page)),
-            Some(Held::Shared(_)) | None => Ok(None),
-        }
+        Ok(self.find_at(Aim::Key(key), level, &mut Descent::default())?.map(Held::unlatched))
     }
 
     fn purge_for_packing(&self, txn: &mut Txn, key: &[u8], packed: &mut Packed) -> Result<(), TreeError> {

@@ -18,7 +18,7 @@ use super::args::PostArgs;
 use super::edit::{Plan, plan_insert};
 use super::node::{CHILD_BYTES, Node};
 use super::ops::OP_NODE_POST;
-use super::search::{Aim, Descent, Held, Unposted};
+use super::search::{Aim, Descent, Unposted};
 use super::split::Need;
 use super::tree::Tree;
 use crate::TreeError;
@@ -49,12 +49,10 @@ impl Tree {
         let mut descent = Descent::default();
         loop {
             txn.claim(2 * RECORD_OVERHEAD_BYTES + separator.len())?;
-            let Some(Held::Optimistic(parent)) = self.find_at(Aim::Key(separator), unposted.level, &mut descent)?
-            else {
-                // So much is going on here that somebody else will post it; or the tree has become lower, and the node has
-                // long been posted and unlinked.
-                return Ok(());
+            let Some(parent) = self.find_at(Aim::Key(separator), unposted.level, &mut descent)? else {
+                return Ok(()); // The tree has become lower: the node has long been posted and unlinked.
             };
+            let parent = parent.unlatched();
             let node = Node::new(parent.words());
             let Err(slot) = node.search(separator) else { return Ok(()) };
             let left = node.child(slot.saturating_sub(1));

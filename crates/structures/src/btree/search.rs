@@ -14,7 +14,7 @@ use std::cmp::Ordering;
 
 use ledgerstone_buffer::{ExclusivePage, OptimisticPage, Restart, SharedPage};
 use ledgerstone_lock::Mode;
-use ledgerstone_page::PageId;
+use ledgerstone_page::{PageId, planted};
 use ledgerstone_region::{Words, sync};
 use ledgerstone_txn::{KeyLock, Txn, key_hash};
 
@@ -92,7 +92,7 @@ impl Descent {
     }
 
     pub(crate) fn is_latching(&self) -> bool {
-        self.restarts > RESTARTS_MAX
+        self.restarts > RESTARTS_MAX || planted::latches_now()
     }
 
     fn moves_right<B: Bytes>(&mut self, node: &Node<B>) {
@@ -111,7 +111,16 @@ pub(crate) enum Held<'a> {
     Shared(SharedPage<'a>),
 }
 
-impl Held<'_> {
+impl<'a> Held<'a> {
+    /// The page as it was found, with no latch held from here on.
+    #[inline]
+    pub(crate) fn unlatched(self) -> OptimisticPage<'a> {
+        match self {
+            Held::Optimistic(page) => page,
+            Held::Shared(page) => page.unlatch(),
+        }
+    }
+
     #[inline]
     pub(crate) fn words(&self) -> Words<'_> {
         match self {
@@ -182,6 +191,9 @@ impl Tree {
     #[inline]
     pub(crate) fn leaf_ahead(&self, key: &[u8]) -> Option<OptimisticPage<'_>> {
         const LEVELS_MAX: usize = 16;
+        if planted::latches_now() {
+            return None;
+        }
         let cache = &self.engine.cache;
         let mut page = cache.optimistic_if_here(self.root)?;
         for _ in 0..LEVELS_MAX {

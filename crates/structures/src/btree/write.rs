@@ -84,12 +84,23 @@ impl Tree {
         key: &[u8],
         change: impl FnOnce(&[u8]) -> Option<Vec<u8>>,
     ) -> Result<bool, TreeError> {
+        self.modify_by(txn, key, change, Descent::of_writer())
+    }
+
+    /// The same by a descent that has begun, and so may latch its way.
+    #[inline]
+    pub(super) fn modify_by(
+        &self,
+        txn: &mut Txn,
+        key: &[u8],
+        change: impl FnOnce(&[u8]) -> Option<Vec<u8>>,
+        mut descent: Descent,
+    ) -> Result<bool, TreeError> {
         self.check_key(key)?;
-        let mut ahead = self.leaf_ahead(key);
+        let mut ahead = if descent.is_latching() { None } else { self.leaf_ahead(key) };
         self.lock_to_write(txn, key)?;
-        let mut descent = Descent::of_writer();
         let mut old = Vec::new();
-        let (spot, slot, is_blob) = loop {
+        let (found, slot, is_blob) = loop {
             let spot = match ahead.take().and_then(|leaf| self.key_in(leaf, key)) {
                 Some(spot) => spot,
                 None => self.find_key(key, &mut descent)?,
@@ -111,7 +122,7 @@ impl Tree {
                     } else if record.is_ghost() {
                         return Ok(false);
                     } else {
-                        break (spot.page, slot, record.is_blob());
+                        break (spot.page.unlatched(), slot, record.is_blob());
                     }
                 }
                 Err(slot) => {
@@ -122,7 +133,6 @@ impl Tree {
             }
         };
         if is_blob {
-            drop(spot);
             let reference = BlobRef::decode(&old)?;
             old.clear();
             blob::read(&self.engine.cache, reference, &mut old)?;
@@ -132,7 +142,8 @@ impl Tree {
             }
             return Ok(true);
         }
-        // W1: nobody else changes the value while the caller thinks about it; no latch is held.
+        // W1: nobody else changes the value while the caller thinks about it; no latch is held (W2), also if one was needed to
+        // find the leaf.
         let Some(new) = change(&old) else { return Ok(true) };
         self.check_sizes(key, &new)?;
         if new == old {
@@ -140,8 +151,7 @@ impl Tree {
         }
         if new.len() <= value_bytes_max(self.page_bytes, key.len()) {
             txn.claim(2 * RECORD_OVERHEAD_BYTES + key.len() + old.len() + new.len())?;
-            if let Held::Optimistic(page) = spot
-                && let Ok(mut page) = page.try_upgrade()
+            if let Ok(mut page) = found.try_upgrade()
                 && plan_replace(&Node::new(page.words()), slot, new.len()) != Plan::Full
             {
                 self.log_value(txn, &mut page, slot, key, (old.len() as u16, &old), (new.len() as u16, &new))?;
