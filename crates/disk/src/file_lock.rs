@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
@@ -27,20 +27,38 @@ pub(crate) enum Kind {
     Shared,
 }
 
-static HELD: Mutex<BTreeSet<FileId>> = Mutex::new(BTreeSet::new());
+static HELD: Mutex<Held> = Mutex::new(Held { process: 0, files: BTreeSet::new() });
+
+/// The locks of one process. A child of a fork inherits the table, and none of the locks.
+struct Held {
+    process: u32,
+    files: BTreeSet<FileId>,
+}
+
+fn held() -> MutexGuard<'static, Held> {
+    let mut held = HELD.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let process = std::process::id();
+    if held.process != process {
+        held.process = process;
+        held.files.clear();
+    }
+    held
+}
 
 /// A held lock. The descriptor is closed, and with it the lock given back, when this is dropped.
 struct FileLock {
     name: String,
     id: FileId,
+    /// Who holds it. Its children have the descriptor, and not the lock.
+    process: u32,
     file: Option<File>,
 }
 
 pub(crate) fn lock(path: &Path, name: &str, kind: Kind) -> Result<Box<dyn DiskLock>, DiskError> {
     let refused = || DiskError::new(name, "lock", DiskErrorKind::Locked);
-    let mut held = HELD.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let mut held = held();
     if let Ok(there) = std::fs::metadata(path)
-        && held.contains(&(there.dev(), there.ino()))
+        && held.files.contains(&(there.dev(), there.ino()))
     {
         return Err(refused());
     }
@@ -55,7 +73,7 @@ pub(crate) fn lock(path: &Path, name: &str, kind: Kind) -> Result<Box<dyn DiskLo
         DiskError::new(name, "lock", DiskErrorKind::Io(e.raw_os_error().unwrap_or(Errno::IO.raw_os_error())))
     })?;
     let id = (there.dev(), there.ino());
-    if held.contains(&id) {
+    if held.files.contains(&id) {
         // The name was moved onto a locked file since we looked. Closing would give that lock back: leak instead.
         std::mem::forget(file);
         return Err(refused());
@@ -65,8 +83,8 @@ pub(crate) fn lock(path: &Path, name: &str, kind: Kind) -> Result<Box<dyn DiskLo
         Err(Errno::AGAIN | Errno::ACCESS) => return Err(refused()),
         Err(other) => return Err(DiskError::os(name, "lock", other)),
     }
-    held.insert(id);
-    Ok(Box::new(FileLock { name: name.to_owned(), id, file: Some(file) }))
+    held.files.insert(id);
+    Ok(Box::new(FileLock { name: name.to_owned(), id, process: held.process, file: Some(file) }))
 }
 
 impl DiskLock for FileLock {
@@ -77,8 +95,13 @@ impl DiskLock for FileLock {
 
 impl Drop for FileLock {
     fn drop(&mut self) {
-        let mut held = HELD.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if self.process != std::process::id() {
+            // To close it would give back the lock that this process may have taken since on the same file.
+            std::mem::forget(self.file.take());
+            return;
+        }
+        let mut held = held();
         self.file = None;
-        held.remove(&self.id);
+        held.files.remove(&self.id);
     }
 }

@@ -283,6 +283,7 @@ impl Environment {
     /// [`Error::NoArchive`], [`Error::ArchiveOfAnother`], the disk's.
     pub fn archive_now(&self) -> Result<u64, Error> {
         let env = self.inner();
+        env.engine.check_process()?;
         let archive = env.archive.as_ref().ok_or(Error::NoArchive)?;
         let tail = env.engine.log.tail();
         env.engine.log.flush_to(Lsn(tail.0.saturating_sub(8)))?;

@@ -26,6 +26,9 @@ impl From<DiskError> for Error {
 
 impl From<RegionError> for Error {
     fn from(error: RegionError) -> Error {
+        if error == RegionError::Forked {
+            return Error::Forked;
+        }
         Error::Memory(error.to_string())
     }
 }
@@ -119,6 +122,7 @@ impl From<TxnError> for Error {
             TxnError::TooManySnapshots { slots } => Error::TooManySnapshots(slots),
             TxnError::SnapshotTooOld { snapshot, floor } => Error::SnapshotTooOld { snapshot, floor },
             TxnError::Panicked { structure, .. } => Error::Panicked(structure),
+            TxnError::Forked => Error::Forked,
             TxnError::HeldByCaller { .. } => Error::HeldByCaller { what: error.to_string() },
             TxnError::SnapshotConflict { .. } => Error::SnapshotConflict { what: error.to_string() },
             TxnError::Log(error) => error.into(),

@@ -293,9 +293,10 @@ impl Environment {
     /// the next open finds them in the log.
     ///
     /// # Errors
-    /// [`Error::TransactionsOpen`]; a page, the log or the control file cannot be written (the next open recovers).
+    /// [`Error::TransactionsOpen`]; [`Error::Forked`]; a page, the log or the control file cannot be written (the next open recovers).
     pub fn close(self) -> Result<(), Error> {
         let handles = &self.inner.handles;
+        handles.env.engine.check_process()?;
         // One is ours, each of the others a transaction's. The library's own transactions hold none.
         let count = u32::try_from(Arc::strong_count(handles) - 1).unwrap_or(u32::MAX);
         if count > 0 && !self.is_failed() {
@@ -348,6 +349,13 @@ impl Handles {
 
 impl Drop for Handles {
     fn drop(&mut self) {
+        if self.env.engine.is_inherited() {
+            // Everything below is kept for good: the threads are not here, and the lock file, once closed, would take a lock
+            // with it that this process may have taken since.
+            std::mem::forget(Arc::clone(&self.env));
+            std::mem::forget(std::mem::take(self.threads.get_mut()));
+            return;
+        }
         // Whatever fails here is found and mended by the next open.
         let _ = self.shut_down();
     }

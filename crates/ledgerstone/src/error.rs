@@ -35,6 +35,12 @@ pub enum Error {
         /// Which lock, and who holds it.
         what: String,
     },
+    /// This process was forked from the one that opened the environment, and has its handles by inheritance only. They touch
+    /// nothing, and dropping them does not either. The child may open the environment when the parent has closed it.
+    #[error(
+        "this process was forked from the one that opened the environment: open it here, when the other has closed it"
+    )]
+    Forked,
     /// The lock is held by a transaction whose own closure this call is made from (`transact` in `transact`, a transaction in
     /// [`BytesTable::modify`](crate::BytesTable::modify)): it cannot come free before the call returns, so it is refused at once.
     /// Use the transaction that is running, or do this after it.

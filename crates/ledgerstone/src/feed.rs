@@ -237,6 +237,7 @@ impl Environment {
     /// The disk's.
     pub fn forget_changes(&self, name: &str) -> Result<bool, Error> {
         let env = self.inner();
+        env.engine.check_process()?;
         env.check_writable()?;
         env.feeds.forget(&*env.disk, name)
     }
@@ -280,6 +281,7 @@ impl ChangeFeed {
     /// [`Error::LogGone`]: the log was not kept; the changes are lost to this feed. [`Error::Corrupt`], the disk's.
     #[allow(clippy::should_implement_trait)] // Not an iterator: it fails, and can go on after its end.
     pub fn next(&mut self) -> Result<Option<CommittedChanges>, Error> {
+        self.env.engine.check_process()?;
         while let Some(record) = self.cursor.next()? {
             let end = record.end();
             let committed = match self.take(&record) {
@@ -337,6 +339,7 @@ impl ChangeFeed {
     /// # Errors
     /// The disk's.
     pub fn acknowledge(&mut self, position: Lsn) -> Result<(), Error> {
+        self.env.engine.check_process()?;
         let low = self.needed(position);
         if let Some(name) = &self.name {
             self.env.feeds.set(&self.env, name, position, low)?;

@@ -53,6 +53,7 @@ impl Environment {
     /// [`Error::LogGone`], the disk's.
     pub fn log_reader(&self, from: Lsn) -> Result<LogReader, Error> {
         let engine = &self.inner().engine;
+        engine.check_process()?;
         let cursor = ledgerstone_log::LogReader::new(&engine.log, from)?;
         Ok(LogReader::new(cursor, Operations::Of(Arc::clone(engine))))
     }
@@ -76,6 +77,7 @@ impl LogReader {
     /// [`Error::LogGone`], [`Error::Corrupt`], the disk's.
     #[allow(clippy::should_implement_trait)] // Not an iterator: it fails, and can go on after its end.
     pub fn next(&mut self) -> Result<Option<LogRecord>, Error> {
+        self.operations.check_process()?;
         while !self.filter.ends_before(self.cursor.position()) {
             let Some(record) = self.cursor.next()? else { break };
             let record = LogRecord::new(record, self.operations.clone());
@@ -91,6 +93,7 @@ impl LogReader {
     /// # Errors
     /// As [`LogReader::next`].
     pub fn prev(&mut self) -> Result<Option<LogRecord>, Error> {
+        self.operations.check_process()?;
         while !self.filter.begins_at_or_behind(self.cursor.position()) {
             let Some(record) = self.cursor.prev()? else { break };
             let record = LogRecord::new(record, self.operations.clone());
@@ -125,6 +128,7 @@ impl LogReader {
     /// # Errors
     /// [`Error::Failed`] when the environment has failed or was closed.
     pub fn wait(&mut self, timeout: Option<Duration>) -> Result<bool, Error> {
+        self.operations.check_process()?;
         Ok(self.cursor.wait(timeout.map(nanoseconds))?)
     }
 
@@ -139,6 +143,7 @@ impl LogReader {
     /// # Errors
     /// As there.
     pub fn seek(&mut self, to: Lsn) -> Result<(), Error> {
+        self.operations.check_process()?;
         Ok(self.cursor.seek(to)?)
     }
 
@@ -153,6 +158,7 @@ impl LogReader {
     /// # Errors
     /// The disk's.
     pub fn oldest(&self) -> Result<Lsn, Error> {
+        self.operations.check_process()?;
         Ok(self.cursor.oldest()?)
     }
 }

@@ -12,6 +12,8 @@ use ledgerstone_op::Registry;
 use ledgerstone_page::{Lsn, OpId, PageId, Xid};
 use ledgerstone_txn::Engine;
 
+use crate::Error;
+
 /// Who knows what arguments mean.
 #[derive(Clone)]
 pub(crate) enum Operations {
@@ -20,6 +22,14 @@ pub(crate) enum Operations {
 }
 
 impl Operations {
+    /// Refuses what belongs to the process that this one was forked from.
+    pub(crate) fn check_process(&self) -> Result<(), Error> {
+        match self {
+            Operations::Of(engine) => Ok(engine.check_process()?),
+            Operations::Own(_) => Ok(()),
+        }
+    }
+
     fn registry(&self) -> &Registry {
         match self {
             Operations::Of(engine) => &engine.ops,

@@ -55,6 +55,7 @@ impl Environment {
     /// # Errors
     /// The disk's; damage is the answer, not an error.
     pub fn damaged_pages(&self) -> Result<Vec<PageId>, Error> {
+        self.inner().engine.check_process()?;
         let cache = &self.inner().engine.cache;
         let mut page = vec![0; cache.page_bytes()];
         let mut damaged = Vec::new();

@@ -53,6 +53,7 @@ impl Ticket {
         if self.is_durable() {
             return Ok(());
         }
+        self.engine.check_process()?;
         Ok(self.engine.log.flush_to(self.lsn)?)
     }
 }
@@ -63,6 +64,9 @@ impl Future for Ticket {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         if self.is_durable() {
             return Poll::Ready(Ok(()));
+        }
+        if self.engine.is_inherited() {
+            return Poll::Ready(Err(Error::Forked));
         }
         if self.engine.is_failed() {
             return Poll::Ready(Err(Error::Failed { why: self.engine.why_failed() }));

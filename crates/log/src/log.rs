@@ -8,8 +8,8 @@ use std::task::Waker;
 
 use ledgerstone_disk::{AlignedBuf, DiskError};
 use ledgerstone_page::{Lsn, OpId, Xid};
-use ledgerstone_region::Handle;
 use ledgerstone_region::sync::JoinHandle;
+use ledgerstone_region::{ForkMark, Handle};
 use parking_lot::Mutex;
 
 use crate::EnvironmentId;
@@ -53,6 +53,8 @@ pub struct Log {
     /// Who holds the log back. Held for a look or a change only.
     pub(crate) pins: Mutex<Pins>,
     pub(crate) disk: Arc<dyn ledgerstone_disk::Disk>,
+    /// Tells the process that opened it from its children, who must neither wait for it nor write it.
+    pub(crate) fork: ForkMark,
 }
 
 /// What a log has done since it was opened.
@@ -140,6 +142,7 @@ impl Log {
             flusher_stops: AtomicBool::new(false),
             pins: Mutex::new(Pins::default()),
             disk: config.disk,
+            fork: ForkMark::new()?,
         };
         if let Some(next) = config.next_incarnation {
             log.begin_incarnation(next)?;
@@ -280,10 +283,10 @@ impl Log {
         self.failed_error()
     }
 
-    /// Whether the log has failed.
+    /// Whether the log has failed, or is another process's, from which this one was forked.
     #[inline]
     pub fn is_failed(&self) -> bool {
-        self.state.failed.load(Acquire) != 0
+        self.state.failed.load(Acquire) != 0 || self.fork.is_inherited()
     }
 
     #[inline]

@@ -87,6 +87,9 @@ impl LogPin {
 
 impl Drop for LogPin {
     fn drop(&mut self) {
+        if self.log.fork.is_inherited() {
+            return; // Whoever held the mutex may not be here.
+        }
         self.log.pins.lock().held.remove(&self.id);
     }
 }

@@ -12,6 +12,9 @@ pub enum RegionError {
         /// What the system said.
         errno: i32,
     },
+    /// This process was forked from the one that the region belongs to.
+    #[error("this process was forked from the one that opened this")]
+    Forked,
     /// The region's reservation is used up.
     #[error("region is full: {asked_bytes} bytes asked for, {left_bytes} left")]
     Full {

@@ -20,6 +20,8 @@
 
 pub mod atomic;
 mod error;
+#[cfg(not(loom))]
+mod fork;
 mod latch;
 #[cfg(all(loom, test))]
 mod loom_latch;
@@ -34,6 +36,8 @@ pub mod sync;
 mod words;
 
 pub use error::RegionError;
+#[cfg(not(loom))]
+pub use fork::ForkMark;
 pub use latch::{LATCH_TIMEOUT_NS, Latch, LatchTimeout, Version};
 #[cfg(not(loom))]
 pub use map::{Handle, Region, WeakHandle};

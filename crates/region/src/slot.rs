@@ -43,7 +43,7 @@ pub use table::{Section, SectionGuard, SlotTable, ThreadSlot};
 mod table {
     use super::{SLOTS_MAX, SlotNo};
     use crate::atomic::{AtomicU32, AtomicU64, Ordering::*};
-    use crate::{Handle, Region, RegionError, WeakHandle, shared};
+    use crate::{ForkMark, Handle, Region, RegionError, WeakHandle, shared};
     use std::cell::{Cell, RefCell};
 
     /// A critical section: something shared is half changed while a thread is in it.
@@ -153,6 +153,7 @@ mod table {
         /// Unique in the process: what the threads' claims are kept under.
         id: u64,
         slots: Handle<[ThreadSlot]>,
+        fork: ForkMark,
     }
 
     impl SlotTable {
@@ -166,7 +167,8 @@ mod table {
                 return Err(RegionError::BadSlotCount { asked: max_threads, max: SLOTS_MAX });
             }
             let slots = region.handle_slice(region.alloc::<ThreadSlot>(u64::from(max_threads), 64)?)?;
-            Ok(SlotTable { id: NEXT_ID.fetch_add(1, Relaxed), slots }) // A number that differs, no more.
+            let fork = ForkMark::new()?;
+            Ok(SlotTable { id: NEXT_ID.fetch_add(1, Relaxed), slots, fork }) // A number that differs, no more.
         }
 
         /// This thread's slot: taken at the first call, given back when the thread ends.
@@ -182,11 +184,21 @@ mod table {
         /// As [`SlotTable::current`].
         ///
         /// # Errors
-        /// [`RegionError::NoThreadSlot`] if all slots are taken.
+        /// [`RegionError::NoThreadSlot`] if all slots are taken; [`RegionError::Forked`] in a child of the process that made
+        /// the table.
         #[inline]
         pub fn try_current(&self) -> Result<SlotNo, RegionError> {
+            if self.is_inherited() {
+                return Err(RegionError::Forked);
+            }
             let (id, no) = LAST.get();
             if id == self.id { Ok(no) } else { self.current_slow() }
+        }
+
+        /// True in a child of the process that made the table.
+        #[inline]
+        pub fn is_inherited(&self) -> bool {
+            self.fork.is_inherited()
         }
 
         #[cold]

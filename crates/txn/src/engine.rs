@@ -11,7 +11,7 @@ use ledgerstone_lock::{LockManager, OwnerNo};
 use ledgerstone_log::Log;
 use ledgerstone_op::Registry;
 use ledgerstone_page::{Lsn, OpId, Xid};
-use ledgerstone_region::{Region, SlotNo, SlotTable};
+use ledgerstone_region::{Region, RegionError, SlotNo, SlotTable};
 use parking_lot::{Mutex, RwLock};
 
 use crate::{LogicalUndo, Txn, TxnError, TxnTable, VersionStore};
@@ -133,10 +133,13 @@ impl Engine {
     /// latches do.
     ///
     /// # Errors
-    /// [`TxnError::TooManyThreads`].
+    /// [`TxnError::TooManyThreads`], [`TxnError::Forked`].
     #[inline]
     pub fn thread(&self) -> Result<SlotNo, TxnError> {
-        self.slots.try_current().map_err(|_| TxnError::TooManyThreads { slots: self.slots.count() })
+        self.slots.try_current().map_err(|error| match error {
+            RegionError::Forked => TxnError::Forked,
+            _ => TxnError::TooManyThreads { slots: self.slots.count() },
+        })
     }
 
     /// Takes a loser over from the log, to roll it back at restart (or to hold it, prepared).
@@ -162,10 +165,27 @@ impl Engine {
         self.locks.cancel_all_waits();
     }
 
+    /// True in a child of the process that opened the environment: files and locks are the parent's, and background threads did
+    /// not come along. Nothing is touched, not even by destructors.
+    #[inline]
+    #[must_use]
+    pub fn is_inherited(&self) -> bool {
+        self.slots.is_inherited()
+    }
+
+    /// Refuses in a child of the process that opened the environment.
+    ///
+    /// # Errors
+    /// [`TxnError::Forked`].
+    #[inline]
+    pub fn check_process(&self) -> Result<(), TxnError> {
+        if self.is_inherited() { Err(TxnError::Forked) } else { Ok(()) }
+    }
+
     /// True once anything failed that only a restart can mend: a log write, a sync, a rollback.
     #[must_use]
     pub fn is_failed(&self) -> bool {
-        self.failed.load(Acquire) || self.log.is_failed()
+        self.is_inherited() || self.failed.load(Acquire) || self.log.is_failed()
     }
 
     /// Why the environment failed; empty while it has not.
@@ -178,8 +198,9 @@ impl Engine {
     /// Refuses when the environment has failed.
     ///
     /// # Errors
-    /// [`TxnError::Failed`].
+    /// [`TxnError::Failed`], [`TxnError::Forked`].
     pub fn check(&self) -> Result<(), TxnError> {
+        self.check_process()?;
         if self.is_failed() { Err(TxnError::Failed { why: self.why_failed() }) } else { Ok(()) }
     }
 }

@@ -61,6 +61,11 @@ pub enum TxnError {
         /// Who holds it.
         xid: Xid,
     },
+    /// This process was forked from the one that opened the environment.
+    #[error(
+        "this process was forked from the one that opened the environment: open it here, when the other has closed it"
+    )]
+    Forked,
     /// A method of a user's structure panicked where nobody who called it could be told so.
     #[error("structure {structure:?} panicked in {method}")]
     Panicked {

@@ -64,6 +64,9 @@ impl View {
 
 impl Drop for View {
     fn drop(&mut self) {
+        if self.store.threads.is_inherited() {
+            return;
+        }
         let (store, slot) = (&self.store, &self.store.snapshots[self.slot]);
         slot.horizon.store(0, SeqCst);
         slot.position.store(0, SeqCst);
