@@ -101,7 +101,7 @@ impl Cache {
         self.write_back_before(Lsn(u64::MAX))
     }
 
-    /// Writes a page that others have latched or are writing, waiting for them.
+    /// Writes a page that others have latched or are writing, waiting for them however long it takes.
     pub(crate) fn write_back_one(&self, frame: FrameNo, lsn: Lsn) -> Result<usize, BufferError> {
         loop {
             let seen = self.frames.progress();
@@ -114,7 +114,11 @@ impl Cache {
                 }
                 Take::Latched(id) => {
                     let entry = self.entry(id)?;
-                    entry.latch.shared().map_err(|timeout| BufferError::LatchTimeout { page: id, timeout })?;
+                    if entry.latch.shared().is_err() {
+                        // Its holder may wait for a device that has stalled: that is no failure, and waits end by one.
+                        self.batch_end(batch);
+                        continue;
+                    }
                     let take = self.batch_take(&mut batch, frame, lsn);
                     entry.latch.unlatch_shared();
                     if let Take::Taken | Take::Clean = take {

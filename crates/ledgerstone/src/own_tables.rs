@@ -21,28 +21,25 @@ use ledgerstone_txn::Txn;
 use crate::catalog::TableInfo;
 use crate::{BytesTable, Error};
 
-/// What of tables and structures is no longer, or not yet, what others know.
-#[derive(Clone, Default)]
-pub(crate) struct Made {
-    /// By name: made, or made something else (`Some`), and dropped, or given another name (`None`).
-    tables: BTreeMap<String, Option<Arc<TableInfo>>>,
-    /// Instances of users' structures, by their table.
-    structures: BTreeMap<TableId, OwnStructure>,
-}
+/// How much a transaction had made of tables and structures, to go back to.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Made(usize);
 
-/// What became of an instance of a structure.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum OwnStructure {
-    Made,
-    MadeAndDropped,
-    Dropped,
+/// What a change replaced.
+enum Replaced {
+    Table(String, Option<Option<Arc<TableInfo>>>),
+    Structure(TableId, Option<OwnStructure>),
 }
 
 /// What a transaction has made of tables, and what it has found them to be.
 #[derive(Default)]
 pub(crate) struct OwnTables {
-    /// Others do not know it before the commit.
-    made: Made,
+    /// By name: made, or made something else (`Some`), and dropped, or given another name (`None`).
+    tables: BTreeMap<String, Option<Arc<TableInfo>>>,
+    /// Instances of users' structures, by their table.
+    structures: BTreeMap<TableId, OwnStructure>,
+    /// What each change of these two has replaced, oldest first: a savepoint is a length of this.
+    replaced: Vec<Replaced>,
     /// Instances of structures whose creation was taken back (T4).
     unmade: BTreeSet<TableId>,
     /// Tables found to be still what they were after they were locked for writing (I4 in `isolation.rs`), by their addresses.
@@ -53,60 +50,85 @@ pub(crate) struct OwnTables {
     back_count: u64,
 }
 
+/// What became of an instance of a structure.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum OwnStructure {
+    Made,
+    MadeAndDropped,
+    Dropped,
+}
+
 impl OwnTables {
     /// What this transaction has made of the name, if it has.
     pub(crate) fn named(&self, name: &str) -> Option<&Option<Arc<TableInfo>>> {
-        self.made.tables.get(name)
+        self.tables.get(name)
     }
 
     pub(crate) fn has_any(&self) -> bool {
-        !self.made.tables.is_empty()
+        !self.tables.is_empty()
     }
 
     /// To be kept with a savepoint (P1 in `savepoint.rs`).
     pub(crate) fn made(&self) -> Made {
-        self.made.clone()
+        Made(self.replaced.len())
     }
 
     /// This transaction has made something else of a table, or of its name: who has a handle to it asks again before it writes.
     pub(crate) fn note_changed(&mut self, info: &TableInfo, name: &str) {
-        self.made.tables.insert(name.to_string(), None);
+        self.set_table(name, None);
         self.entered.retain(|_, entered| entered.entry.table != info.entry.table);
         self.has_changed = true;
     }
 
+    fn set_table(&mut self, name: &str, now: Option<Arc<TableInfo>>) {
+        let before = self.tables.insert(name.to_string(), now);
+        self.replaced.push(Replaced::Table(name.to_string(), before));
+    }
+
+    fn set_structure(&mut self, table: TableId, now: OwnStructure) {
+        let before = self.structures.insert(table, now);
+        self.replaced.push(Replaced::Structure(table, before));
+    }
+
     /// This transaction has made the table of this name.
     pub(crate) fn note_made(&mut self, name: &str, info: Arc<TableInfo>) {
-        self.made.tables.insert(name.to_string(), Some(info));
+        self.set_table(name, Some(info));
         self.has_changed = true;
     }
 
     /// This transaction has made an instance of a structure.
     pub(crate) fn note_structure_made(&mut self, table: TableId) {
-        self.made.structures.insert(table, OwnStructure::Made);
+        self.set_structure(table, OwnStructure::Made);
     }
 
     /// It has dropped one.
     pub(crate) fn note_structure_dropped(&mut self, table: TableId) {
-        let dropped = match self.made.structures.get(&table) {
+        let dropped = match self.structures.get(&table) {
             Some(OwnStructure::Made) => OwnStructure::MadeAndDropped,
             _ => OwnStructure::Dropped,
         };
-        self.made.structures.insert(table, dropped);
+        self.set_structure(table, dropped);
     }
 
     /// Whether a handle to an instance that was there once is still good (T4).
     pub(crate) fn has_structure(&self, table: TableId) -> bool {
-        matches!(self.made.structures.get(&table), None | Some(OwnStructure::Made)) && !self.unmade.contains(&table)
+        matches!(self.structures.get(&table), None | Some(OwnStructure::Made)) && !self.unmade.contains(&table)
     }
 
     /// Tables are what they were at a savepoint, and so not what they were found to be since.
     pub(crate) fn go_back(&mut self, made: Made) {
-        let is_unmade = |(table, own): (&TableId, &OwnStructure)| {
-            (*own != OwnStructure::Dropped && !made.structures.contains_key(table)).then_some(*table)
-        };
-        self.unmade.extend(self.made.structures.iter().filter_map(is_unmade));
-        self.made = made;
+        for replaced in self.replaced.drain(made.0.min(self.replaced.len())..).rev() {
+            match replaced {
+                Replaced::Table(name, Some(before)) => drop(self.tables.insert(name, before)),
+                Replaced::Table(name, None) => drop(self.tables.remove(&name)),
+                Replaced::Structure(table, Some(before)) => drop(self.structures.insert(table, before)),
+                Replaced::Structure(table, None) => {
+                    if self.structures.remove(&table) != Some(OwnStructure::Dropped) {
+                        self.unmade.insert(table);
+                    }
+                }
+            }
+        }
         self.entered.clear();
         self.back_count += 1;
     }
@@ -138,7 +160,7 @@ impl BytesTable {
         let info = self.info();
         let was_dropped_here = info.is_dropped() && txn.covers(info.entry.table, Mode::X); // T3
         // The handle may know the table apart from who has changed it.
-        let is_other = match own.made.tables.get(&info.name) {
+        let is_other = match own.tables.get(&info.name) {
             Some(Some(now)) => !now.is_as(&info.definition()),
             Some(None) => true,
             None => false,

@@ -1,12 +1,14 @@
 //! A range of a table, read in order from either end.
 
 use std::ops::Bound;
+use std::sync::Arc;
 
 use ledgerstone_lock::Mode;
 use ledgerstone_structures::{Direction, Scan, Tree};
-use ledgerstone_txn::{Horizon, View};
+use ledgerstone_txn::Horizon;
 
 use crate::isolation::Sight;
+use crate::transaction::KeptView;
 use crate::{BytesTable, Error, Isolation};
 
 /// An owned iterator over the records of a key range, in order; [`Iterator::next`] from the front,
@@ -14,7 +16,8 @@ use crate::{BytesTable, Error, Isolation};
 ///
 /// In a serializable transaction, what it has passed is locked against change, and against new keys in between; at other levels
 /// the range is one call, and all of it is as it was when the range was made (but for those who read uncommitted). Records put or deleted
-/// by the same transaction while it runs are seen if they lie ahead. After an error it ends.
+/// by the same transaction while it runs are seen if they lie ahead. After an error it ends; what it held back goes at the latest
+/// when its transaction ends.
 pub struct Range {
     table: BytesTable,
     /// The table's index of this number is read, not the table.
@@ -29,7 +32,7 @@ pub struct Range {
     is_done: bool,
     sight: Sight,
     /// Keeps what is seen while a range of a transaction without a snapshot of its own is read (I2).
-    view: Option<View>,
+    view: Option<Arc<KeptView>>,
 }
 
 impl std::fmt::Debug for Range {
@@ -65,6 +68,7 @@ impl Range {
                 table.sight_of(txn, Horizon::Marks, index)
             })?,
         };
+        let view = view.map(|view| table.shared.keep_view(view)).transpose()?;
         let is_done = is_empty(&start, &end);
         let (front, back) = (None, None);
         Ok(Range { table, index, start, end, front, back, front_key: None, back_key: None, is_done, sight, view })

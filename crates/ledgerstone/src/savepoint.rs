@@ -3,7 +3,7 @@
 //! Both are marks in the running transaction ([`ledgerstone_txn::Savepoint`]); a nested transaction is a mark that is
 //! set before its closure and is gone after it.
 //!
-//! P1. With each mark the catalog as this transaction sees it is kept: going back restores it. A table created since is dropped
+//! P1. With each mark it is kept how much the transaction had made of tables: going back takes back what it made since. A table created since is dropped
 //!     for whoever still has a handle to it ([`Error::NoSuchTable`]); one dropped since is there again.
 //! P2. Inside a child only the child's own savepoints can be gone back to or released: a child decides about itself alone.
 //! P3. A child that ends in any way but success, a panic included, is taken back. A deadlock ends the whole transaction, with
@@ -23,7 +23,9 @@ pub struct Savepoint(ledgerstone_txn::Savepoint);
 pub(crate) struct Point {
     at: Savepoint,
     made: Made,
-    is_child: bool,
+    /// Points up to the beginning of the innermost child that runs here, that one included.
+    outside_count: usize,
+    /// This child or one around it may only read.
     refuses_writes: bool,
 }
 
@@ -139,8 +141,11 @@ impl Shared {
         let mut held = self.hold()?;
         let state = &mut *held.state;
         let at = Savepoint(state.txn.as_mut().ok_or(Error::Finished)?.savepoint());
-        state.points.push(Point { at, made: state.own.made(), is_child, refuses_writes });
-        self.note_points(&state.points);
+        let (around, no) = (state.points.last(), state.points.len());
+        let refuses_writes = refuses_writes || around.is_some_and(|around| around.refuses_writes);
+        let outside_count = if is_child { no + 1 } else { around.map_or(0, |around| around.outside_count) };
+        state.points.push(Point { at, made: state.own.made(), outside_count, refuses_writes });
+        self.refuse_writes(refuses_writes);
         Ok(at)
     }
 
@@ -150,7 +155,7 @@ impl Shared {
         let txn = state.txn.as_mut().ok_or(Error::Finished)?;
         let at = own_point(&state.points, savepoint)?;
         txn.rollback_to(savepoint.0)?;
-        state.own.go_back(state.points[at].made.clone());
+        state.own.go_back(state.points[at].made);
         state.points.truncate(at + 1);
         Ok(())
     }
@@ -170,7 +175,7 @@ impl Shared {
         let state = &mut *held.state;
         let no = state.points.iter().rposition(|point| point.at == at);
         let point = no.and_then(|no| state.points.drain(no..).next());
-        self.note_points(&state.points);
+        self.refuse_writes(state.points.last().is_some_and(|point| point.refuses_writes));
         let txn = state.txn.as_mut().ok_or(Error::Finished)?;
         if !stays && !planted::is_on(Bug::NestedAbortStays) {
             txn.rollback_to(at.0)?;
@@ -180,15 +185,10 @@ impl Shared {
         }
         Ok(txn.release_savepoint(at.0)?)
     }
-
-    /// Writes are refused while any of the children that run refuses them.
-    fn note_points(&self, points: &[Point]) {
-        self.refuse_writes(points.iter().any(|point| point.refuses_writes));
-    }
 }
 
 /// Where a savepoint stands, if the child that runs may use it (P2).
 fn own_point(points: &[Point], savepoint: Savepoint) -> Result<usize, Error> {
-    let first = points.iter().rposition(|point| point.is_child).map_or(0, |child| child + 1);
+    let first = points.last().map_or(0, |point| point.outside_count);
     points[first..].iter().rposition(|point| point.at == savepoint).map(|at| first + at).ok_or(Error::NoSavepoint)
 }

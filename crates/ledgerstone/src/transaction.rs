@@ -10,15 +10,15 @@
 //! H2. However a call ends, by a panic of the user's code too, it gives back what it held, and what it had half done is taken back.
 
 use std::ops::Bound;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use ledgerstone_lock::{Mode, OwnerNo};
 use ledgerstone_page::{Lsn, TableId, Xid};
 use ledgerstone_region::SlotNo;
 use ledgerstone_structures::{Direction, Read, Tree};
-use ledgerstone_txn::{Durability, Horizon, Patience, Txn, UsersCode};
+use ledgerstone_txn::{Durability, Horizon, Patience, Txn, UsersCode, View};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::catalog::{Definition, Entry, TYPE_NAME_BYTES_MAX, TableInfo};
@@ -71,7 +71,12 @@ pub(crate) struct State {
     pub own: OwnTables,
     /// Savepoints that stand and children that run, oldest first.
     pub points: Vec<Point>,
+    /// Snapshots of ranges that are being read: they go when the transaction ends, whoever keeps the range.
+    views: Vec<Weak<KeptView>>,
 }
+
+/// A snapshot of a range, until the range or the transaction ends.
+pub(crate) type KeptView = Mutex<Option<View>>;
 
 /// A running transaction; rolled back when dropped without [`Transaction::commit`].
 ///
@@ -122,6 +127,9 @@ impl Drop for Held<'_> {
         if self.shared.is_dropped.load(Relaxed) {
             self.state.txn = None; // Dropped, and so rolled back.
         }
+        if self.state.txn.is_none() {
+            self.state.views.drain(..).filter_map(|view| view.upgrade()).for_each(|view| *view.lock() = None);
+        }
         self.shared.holder.store(0, Relaxed);
     }
 }
@@ -158,6 +166,21 @@ impl Shared {
                 return Ok(state);
             }
         }
+    }
+
+    /// Keeps the snapshot of a range as long as the range, but no longer than the transaction runs.
+    pub(crate) fn keep_view(&self, view: View) -> Result<Arc<KeptView>, Error> {
+        let mut held = self.hold()?;
+        let state = &mut *held.state;
+        if state.txn.is_none() {
+            return Err(Error::Finished);
+        }
+        if state.views.len() == state.views.capacity() {
+            state.views.retain(|view| view.strong_count() > 0);
+        }
+        let kept = Arc::new(Mutex::new(Some(view)));
+        state.views.push(Arc::downgrade(&kept));
+        Ok(kept)
     }
 
     /// This thread is about to run closures of the user's for this transaction.
@@ -277,7 +300,8 @@ impl Transaction {
         let xid = txn.xid();
         let durability = options.durability.unwrap_or(env.durability);
         let owner = txn.owner();
-        let state = Mutex::new(State { txn: Some(txn), own: OwnTables::default(), points: Vec::new() });
+        let state =
+            Mutex::new(State { txn: Some(txn), own: OwnTables::default(), points: Vec::new(), views: Vec::new() });
         let no = || AtomicBool::new(false);
         let shared = Shared {
             env,

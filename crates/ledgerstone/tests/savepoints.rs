@@ -362,3 +362,26 @@ fn a_crash_at_any_write_around_a_rollback_leaves_all_of_the_commit_or_nothing() 
     }
     assert!(outcomes[0] > 10 && outcomes[1] > 0, "{outcomes:?}");
 }
+
+#[test]
+fn a_savepoint_costs_the_same_however_many_there_are_and_whatever_was_made_before() {
+    common::within(60, "300,000 savepoints", || {
+        let options = Environment::options().cache_bytes(4 << 20).page_count_max(1 << 14);
+        let env = options.open_on(std::sync::Arc::new(SimDisk::new())).unwrap();
+        let txn = env.begin().unwrap();
+        for n in 0..100 {
+            txn.create_table(&format!("table {n}")).unwrap();
+        }
+        let points: Vec<_> = (0..300_000).map(|_| txn.savepoint().unwrap()).collect();
+        let late = txn.create_table("late").unwrap();
+        txn.drop_table("table 7").unwrap();
+        for point in points.iter().rev().step_by(1000) {
+            txn.nested(|txn| txn.savepoint().map(drop)).unwrap();
+            txn.rollback_to(*point).unwrap();
+        }
+        assert!(matches!(late.put(b"k", b"v"), Err(Error::NoSuchTable(_))));
+        assert_eq!(txn.table_names().unwrap().len(), 100);
+        txn.release(points[0]).unwrap();
+        txn.commit().unwrap();
+    });
+}

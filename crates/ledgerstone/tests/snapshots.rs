@@ -590,3 +590,33 @@ fn stat_says_who_holds_what_back() {
     assert!(stat.snapshots.is_empty() && stat.version_store_used_bytes == 0 && stat.held_back_free_count == 0);
     assert!(stat.oldest_snapshot_lsn > held[0].0);
 }
+
+#[test]
+fn a_range_that_outlives_its_transaction_keeps_no_snapshot() {
+    let env = open();
+    env.transact(|txn| {
+        let t = txn.create_table("t")?;
+        (0..500u32).try_for_each(|n| t.put(&number(n), &[0; 100]))
+    })
+    .unwrap();
+    type End = fn(Transaction);
+    let ends: [End; 3] = [|txn| drop(txn.commit().unwrap()), |txn| txn.abort().unwrap(), drop];
+    for isolation in [Isolation::ReadCommitted, Isolation::ReadUncommitted] {
+        for end in ends {
+            let txn = begin(&env, isolation);
+            let t = txn.bytes("t").unwrap();
+            // Many that have gone, and some that stay.
+            (0..100).for_each(|_| assert!(t.first().unwrap().is_some()));
+            let mut ranges: Vec<_> = (0..3).map(|_| t.range(..).unwrap()).collect();
+            assert!(ranges.iter_mut().all(|range| range.next().is_some()));
+            assert_eq!(env.stat().unwrap().snapshots.len(), 3, "{isolation}");
+            drop(ranges.pop());
+            assert_eq!(env.stat().unwrap().snapshots.len(), 2, "{isolation}");
+            end(txn);
+            assert_eq!(env.stat().unwrap().snapshots.len(), 0, "{isolation}");
+            let next = ranges[0].next();
+            assert!(matches!(next, Some(Err(Error::Finished))), "{isolation}: {next:?}");
+            assert!(ranges[0].next().is_none());
+        }
+    }
+}

@@ -153,3 +153,25 @@ fn a_writer_that_is_told_to_stop_stops_wherever_it_is() {
         .unwrap_or_else(|stuck| panic!("seed {seed}: {stuck}"));
     }
 }
+
+/// A holder that waits for a device which has stalled keeps its latch far longer than a latch is waited for.
+#[test]
+fn a_checkpoint_outwaits_a_device_that_has_stalled() {
+    Scheduler::run(1, || {
+        let disk = SimDisk::new();
+        let fixture = Arc::new(fixture(&disk, Arc::new(FakeLog::new()), Setup::default()));
+        let holder = {
+            let fixture = Arc::clone(&fixture);
+            sync::spawn("holder", move || {
+                let (mut page, _) = fixture.cache.exclusive_or_new(PageId(1)).unwrap();
+                fixture.change(&mut page, 1);
+                sync::sleep_ns(3 * ledgerstone_region::LATCH_TIMEOUT_NS);
+            })
+        };
+        sync::sleep_ns(1_000_000);
+        assert_eq!(fixture.cache.write_back_all().unwrap(), 1);
+        assert!(sync::now_ns() >= 3 * ledgerstone_region::LATCH_TIMEOUT_NS);
+        holder.join().unwrap();
+    })
+    .unwrap_or_else(|stuck| panic!("{stuck}"));
+}
