@@ -294,12 +294,8 @@ impl Environment {
 impl crate::env::Inner {
     /// Copies under the latch of checkpoints: one at a time.
     fn archive_copy(&self, archive: &Archive, all: bool) -> Result<u64, Error> {
-        let latch = &self.checkpoint_latch[0];
-        let thread = self.engine.thread()?;
-        while latch.exclusive(thread).is_err() {}
-        let copied = archive.copy(&self.engine.log, all);
-        latch.unlatch_exclusive();
-        copied
+        let _latched = self.latch(&self.checkpoint_latch[0])?;
+        archive.copy(&self.engine.log, all)
     }
 
     /// For the housekeeper: copies what is full. What fails is tried again; meanwhile the log is kept.

@@ -425,7 +425,7 @@ fn assert_goes_on(env: &Environment, what: &str) {
 
 #[test]
 fn a_panic_at_any_call_of_a_closure_takes_back_its_step_and_the_transaction_goes_on() {
-    for &(name, call) in INSIDE {
+    at_once(INSIDE, |&(name, call)| {
         let mut at = 1;
         let times = loop {
             let what = format!("{name}, panic at call {at}");
@@ -463,12 +463,12 @@ fn a_panic_at_any_call_of_a_closure_takes_back_its_step_and_the_transaction_goes
             at += 1;
         };
         assert!(times > 0, "{name} calls nothing of the user's");
-    }
+    });
 }
 
 #[test]
 fn a_panic_at_any_call_of_a_callback_leaves_the_environment_as_it_was() {
-    for &(name, call) in OUTSIDE {
+    at_once(OUTSIDE, |&(name, call)| {
         let mut at = 1;
         let times = loop {
             let what = format!("{name}, panic at call {at}");
@@ -496,7 +496,7 @@ fn a_panic_at_any_call_of_a_callback_leaves_the_environment_as_it_was() {
             at += 1;
         };
         assert!(times > 0, "{name} calls nothing of the user's");
-    }
+    });
 }
 
 // ---- Calls from inside.

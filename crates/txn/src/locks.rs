@@ -181,7 +181,7 @@ impl Txn {
         }
         let grant = match self.engine.locks.lock(OwnerNo(self.chain.no), name, mode, Wait::Try) {
             Err(LockError::WouldBlock) => {
-                let deadline = self.prepare_to_wait();
+                let deadline = self.prepare_to_wait(name, mode)?;
                 self.engine.locks.lock(OwnerNo(self.chain.no), name, mode, Wait::Until(deadline))?
             }
             other => other?,
@@ -197,10 +197,11 @@ impl Txn {
     }
 
     /// Gives up what nobody may hold while it waits for a lock, says what a rollback would cost, and returns the deadline.
-    fn prepare_to_wait(&mut self) -> u64 {
+    fn prepare_to_wait(&mut self, name: LockName, mode: Mode) -> Result<u64, TxnError> {
+        self.check_caller(name, mode)?;
         self.release_claim(); // Nobody else may wait for room while we wait for a lock.
         self.engine.locks.set_weight(OwnerNo(self.chain.no), self.chain.undo_needed());
-        sync::now_ns().saturating_add(self.lock_timeout_ns)
+        Ok(sync::now_ns().saturating_add(self.lock_timeout_ns))
     }
 
     /// Takes a lock if that needs no waiting. May be called under latches.
@@ -234,8 +235,7 @@ impl Txn {
         if self.rolling_back {
             return Ok(());
         }
-        self.check_caller(name, mode)?;
-        let deadline = self.prepare_to_wait();
+        let deadline = self.prepare_to_wait(name, mode)?;
         let depends = self.engine.locks.lock_instant(OwnerNo(self.chain.no), name, mode, Wait::Until(deadline))?;
         self.depend(depends);
         Ok(())
