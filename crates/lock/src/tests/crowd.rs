@@ -84,6 +84,36 @@ fn the_oldest_is_granted_at_once_what_only_younger_ones_wait_for() {
     assert_eq!(assert_consistent(&locks), 3);
 }
 
+/// The oldest, which holds nothing, is queued before a younger one that waits already, and by that closes a cycle.
+#[test]
+fn whoever_is_queued_ahead_of_others_searches_though_it_holds_nothing() {
+    const D: OwnerNo = OwnerNo(3);
+    for seed in 0..10 {
+        let outcome = sync::Scheduler::run(seed, || {
+            let locks = large(4);
+            let _ = locks.lock(C, key(1), Mode::S, Wait::Try).unwrap();
+            let _ = locks.lock(D, key(1), Mode::U, Wait::Try).unwrap();
+            let _ = locks.lock(B, key(2), Mode::X, Wait::Try).unwrap();
+            let younger = in_the_background(&locks, |locks| locks.lock(B, key(1), Mode::U, patient()));
+            let reader = in_the_background(&locks, |locks| {
+                let result = locks.lock(C, key(2), Mode::S, patient());
+                locks.unlock_all(C, None);
+                result
+            });
+            let oldest = in_the_background(&locks, |locks| {
+                let result = locks.lock(A, key(1), Mode::X, patient());
+                locks.unlock_all(A, None);
+                result
+            });
+            let error = reader.join().unwrap().unwrap_err();
+            assert!(matches!(error, LockError::Deadlock { ref cycle, .. } if cycle.len() == 3), "seed {seed}: {error}");
+            locks.unlock_all(D, None);
+            assert!(oldest.join().unwrap().is_ok() && younger.join().unwrap().is_ok(), "seed {seed}");
+        });
+        assert!(outcome.is_ok(), "seed {seed}: {:?}", outcome.err());
+    }
+}
+
 #[test]
 fn an_instant_lock_does_not_pass_those_that_wait() {
     let locks = large(4);
