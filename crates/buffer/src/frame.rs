@@ -17,7 +17,7 @@
 //! F2. `rec_lsn` leaves 0 only under the exclusive latch of the page, before the record of the change is reserved.
 //! F3. `flushing_rec_lsn` leaves 0 by compare-exchange under a shared latch, with the value of `rec_lsn`, and only then does
 //!     `rec_lsn` go to 0 (all SeqCst): who reads first `rec_lsn`, then `flushing_rec_lsn`, misses no change that is not yet
-//!     durable in the data file.
+//!     durable in the data file (`dirt.rs`).
 //! F4. Whoever took `flushing_rec_lsn` from 0 writes the page, and sets it back to 0 when the data file is synced: one write
 //!     of a page is in flight at a time.
 //! F5. Only a clean frame is evicted, under the exclusive latch of its page.
@@ -26,6 +26,7 @@
 //!
 //! This file does not know the page table, nor how a page gets in or out.
 
+use crate::dirt;
 use crate::frame_no::FrameNo;
 use ledgerstone_page::{Lsn, PageId};
 use ledgerstone_region::sync;
@@ -112,27 +113,14 @@ impl Descriptor {
         self.rec_lsn.load(SeqCst) != 0 || self.flushing_rec_lsn.load(SeqCst) != 0
     }
 
-    /// The oldest change that is not yet durable in the data file. The order of the two loads is F3.
+    /// The oldest change that is not yet durable in the data file.
     pub(crate) fn oldest_change(&self) -> Option<Lsn> {
-        let rec_lsn = self.rec_lsn.load(SeqCst);
-        let flushing = self.flushing_rec_lsn.load(SeqCst);
-        [rec_lsn, flushing].into_iter().filter(|&lsn| lsn != 0).min().map(Lsn)
+        dirt::oldest_change(&self.rec_lsn, &self.flushing_rec_lsn)
     }
 
-    /// Takes the write of the page (F3). The page's latch is held shared, so `rec_lsn` stands still. `None` if the page is
-    /// clean or its write is another's.
+    /// Takes the write of the page (F3), whose latch is held shared. `None` if it is clean or its write is another's.
     pub(crate) fn take_write(&self) -> Option<Lsn> {
-        let rec_lsn = self.rec_lsn.load(SeqCst);
-        if rec_lsn == 0 || self.flushing_rec_lsn.compare_exchange(0, rec_lsn, SeqCst, SeqCst).is_err() {
-            return None;
-        }
-        // Two shared holders can come here one after the other: the second finds the write taken, or rec_lsn 0. If the whole
-        // write of another was done between our load and our exchange, rec_lsn is 0 by now and there is nothing to write.
-        if self.rec_lsn.swap(0, SeqCst) == 0 {
-            self.flushing_rec_lsn.store(0, SeqCst);
-            return None;
-        }
-        Some(Lsn(rec_lsn))
+        dirt::take_write(&self.rec_lsn, &self.flushing_rec_lsn)
     }
 }
 

@@ -8,6 +8,7 @@
 //! | --- | --- |
 //! | `cache.rs` | page table, the hit path, how to get a page |
 //! | `entry.rs` | an entry of the page table, and why a reader cannot be fooled |
+//! | `dirt.rs` | what of a frame's page is not yet durable |
 //! | `frame.rs` | frames, their descriptors, the list of free frames, sleeping for progress |
 //! | `guard.rs` | [`OptimisticPage`], [`SharedPage`], [`ExclusivePage`] |
 //! | `miss.rs` | reading in, evicting, getting a frame |
@@ -25,6 +26,8 @@
 mod cache;
 #[cfg(not(loom))]
 mod copy_out;
+#[cfg(any(not(loom), test))]
+mod dirt;
 #[cfg(not(loom))]
 mod discard;
 #[cfg(any(not(loom), test))]
@@ -37,6 +40,8 @@ mod frame;
 mod frame_no;
 #[cfg(not(loom))]
 mod guard;
+#[cfg(all(loom, test))]
+mod loom_dirt;
 #[cfg(all(loom, test))]
 mod loom_entry;
 #[cfg(not(loom))]

@@ -84,6 +84,7 @@ impl Latch {
     /// something, and nobody holds it exclusively now.
     #[inline]
     pub fn is_still(&self, seen: Version) -> bool {
+        #[cfg(not(feature = "planted-no-reader-fence"))]
         fence(Acquire); // Pairs with the fence(Release) of the writer: our loads end before the check begins (L3).
         let word = self.0.load(Relaxed);
         word >> VERSION_SHIFT == seen.0 && word & EXCLUSIVE == 0

@@ -1,6 +1,7 @@
 //! Models of the latch under loom: `RUSTFLAGS="--cfg loom" cargo test -p ledgerstone-region --release loom_latch`.
 //!
-//! The planted bugs must be found: with `--features planted-no-fence`, `a_torn_optimistic_read_is_never_validated` fails;
+//! The planted bugs must be found: with `--features planted-no-fence` or `planted-no-reader-fence`,
+//! `a_torn_optimistic_read_is_never_validated` fails;
 //! with `--features planted-lost-wake`, `no_wake_is_lost_among_exclusive_waiters` ends in a deadlock.
 
 use crate::atomic::{AtomicU64, Ordering::Relaxed};
