@@ -11,9 +11,12 @@ use ledgerstone_disk::{AlignedBuf, Disk, DiskFile, FileDisk, Open, SyncMethod};
 const DIR_VARIABLE: &str = "LEDGERSTONE_TRACED_DIR";
 const CALLS: &str = "openat,statx,newfstatat,pwrite64,pwritev2,fdatasync,fsync,fallocate,ftruncate,fadvise64,rename";
 
+/// What is done, and its name.
+type Step<'a> = (&'a str, &'a dyn Fn(&FileDisk));
+
 /// Runs `steps` in a directory under strace, and gives for each the calls that it made. Called again in the process that is
 /// traced: then it does the steps.
-fn traced(test: &str, steps: &[(&str, &dyn Fn(&FileDisk))]) -> Option<Vec<Vec<String>>> {
+fn traced(test: &str, steps: &[Step<'_>]) -> Option<Vec<Vec<String>>> {
     if let Ok(dir) = std::env::var(DIR_VARIABLE) {
         let disk = FileDisk::new(&dir);
         for (name, step) in steps {
@@ -93,7 +96,7 @@ fn a_sync_reaches_the_system() {
     let settle = |disk: &FileDisk| open(disk, Open::READ).settle().unwrap();
     let settle_direct = |disk: &FileDisk| open(disk, Open::READ.direct()).settle().unwrap();
     let without = |disk: &FileDisk| open(disk, Open::EXISTING).write_at(0, b"not durable").unwrap();
-    let steps: [(&str, &dyn Fn(&FileDisk)); 6] = [
+    let steps: [Step<'_>; 6] = [
         ("ordinary", &ordinary),
         ("direct", &direct),
         ("cut", &cut),
@@ -120,8 +123,7 @@ fn a_durable_write_is_durable_for_the_system() {
     let odd = |disk: &FileDisk| open(disk, Open::CREATE.direct()).write_durable_at(9000, b"odd").unwrap();
     let (dsync, direct) = (write(SyncMethod::Dsync, Open::CREATE), write(SyncMethod::Dsync, Open::CREATE.direct()));
     let fdatasync = write(SyncMethod::Fdatasync, Open::CREATE.direct());
-    let steps: [(&str, &dyn Fn(&FileDisk)); 4] =
-        [("dsync", &dsync), ("direct", &direct), ("fdatasync", &fdatasync), ("odd", &odd)];
+    let steps: [Step<'_>; 4] = [("dsync", &dsync), ("direct", &direct), ("fdatasync", &fdatasync), ("odd", &odd)];
     let Some(found) = traced("a_durable_write_is_durable_for_the_system", &steps) else { return };
     for ((name, _), calls) in steps.iter().zip(&found) {
         assert!(is_synced(calls, "file"), "{name}: {calls:#?}");
@@ -139,7 +141,7 @@ fn a_sync_of_names_reaches_the_system() {
         disk.rename("file", "log/file").unwrap();
         disk.sync_dir("log").unwrap();
     };
-    let steps: [(&str, &dyn Fn(&FileDisk)); 2] = [("root", &root), ("below", &below)];
+    let steps: [Step<'_>; 2] = [("root", &root), ("below", &below)];
     let Some(found) = traced("a_sync_of_names_reaches_the_system", &steps) else { return };
     for (calls, dir) in found.iter().zip(["disk", "log"]) {
         assert!(is_synced(calls, dir), "{calls:#?}");
