@@ -1,31 +1,49 @@
 //! The archive: copies of the log's segments, kept when the environment gives the segments up.
 //!
 //! ```text
+//! owner                      whose archive it is: 40 bytes
 //! log/SSSSSSSSSSSSSSSS.seg   the bytes of a segment, as in the environment; the newest may end early
-//! log/SSSSSSSSSSSSSSSS.sum   what proves it, written after it: 72 bytes
+//! log/SSSSSSSSSSSSSSSS.sum   what proves it, written after it: 88 bytes
 //!
+//! owner:
+//! offset  size  field
+//!      0     8  "LSTNAOWN"
+//!      8     4  format, 2
+//!     12     4  crc32c of bytes 16..40
+//!     16    16  environment id
+//!     32     8  life, as in the control file
+//!
+//! sum:
 //! offset  size  field
 //!      0     8  "LSTNARCH"
-//!      8     4  format, 1
-//!     12     4  crc32c of bytes 16..72
+//!      8     4  format, 2
+//!     12     4  crc32c of bytes 16..88
 //!     16    16  environment id
-//!     32     8  LSN where the segment begins
-//!     40     8  bytes of a segment
-//!     48     8  LSN where its log ends: the segment's end, or the end of the log when it was copied
-//!     56     8  incarnation in force there
-//!     64     4  crc32c of the bytes up to there
-//!     68     4  zero
+//!     32     8  life
+//!     40     8  LSN where the segment begins
+//!     48     8  bytes of a segment
+//!     56     8  LSN where its log ends: the segment's end, or the end of the log when it was copied
+//!     64     8  incarnation in force there
+//!     72     8  LSN of the record that goes on behind that end; the end itself if none does
+//!     80     4  crc32c of the bytes up to the end
+//!     84     4  zero
 //! ```
-//! A1. A segment is given up only when its copy and the copy's sum are durable: a pin on the log stands where the archive
-//!     ends.
-//! A2. A copy is replaced only by a longer one that begins with the same bytes. Another life of the environment (one
-//!     restored to a moment) needs another archive.
+//! A1. A segment is given up only when its copy and the copy's sum are durable and were compared with it by this process: a
+//!     pin on the log stands where that ends.
+//! A2. A copy is replaced only by a longer one that begins with the same bytes, or by the same bytes when it is damaged.
+//! A3. An archive is of one life of one environment. `owner` says of which, before the first segment is there; an open under
+//!     another one is refused.
+//! A4. What is copied was proved on its way, record by record: rot in the log is found here, while other copies of
+//!     what it says (the pages) are still there.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use ledgerstone_disk::{Disk, DiskErrorKind, FileDisk, Open};
-use ledgerstone_log::{EnvironmentId, FIRST_LSN, LOG_DIR, Log, LogFiles, LogPin, segment_name};
+use ledgerstone_log::{
+    Beginning, EnvironmentId, FIRST_LSN, LOG_DIR, Log, LogError, LogFiles, LogPin, LogProof, Malformed,
+    RECORD_BYTES_MAX, segment_name,
+};
 use ledgerstone_page::Lsn;
 use ledgerstone_recovery::backup::BackupError;
 use parking_lot::Mutex;
@@ -33,56 +51,99 @@ use serde::Serialize;
 
 use crate::{Environment, Error, LogDirectory};
 
+const OWNER: &str = "owner";
+const OWNER_MAGIC: [u8; 8] = *b"LSTNAOWN";
+const OWNER_BYTES: usize = 40;
 const MAGIC: [u8; 8] = *b"LSTNARCH";
-const FORMAT: u32 = 1;
-const SUM_BYTES: usize = 72;
+const FORMAT: u32 = 2;
+const SUM_BYTES: usize = 88;
+/// Read at once of a file in the archive.
+const PIECE_BYTES: u64 = 1 << 20;
+
+/// Whose an archive is (A3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Owner {
+    pub(crate) environment: EnvironmentId,
+    pub(crate) life: u64,
+}
+
+impl Owner {
+    fn encode(&self) -> [u8; OWNER_BYTES] {
+        let mut bytes = [0; OWNER_BYTES];
+        bytes[16..32].copy_from_slice(&self.environment);
+        bytes[32..].copy_from_slice(&self.life.to_le_bytes());
+        seal(&mut bytes, OWNER_MAGIC);
+        bytes
+    }
+
+    /// For any bytes.
+    fn decode(bytes: &[u8; OWNER_BYTES]) -> Option<Owner> {
+        is_sealed(bytes, OWNER_MAGIC)
+            .then(|| Owner { environment: std::array::from_fn(|i| bytes[16 + i]), life: word(bytes, 32) })
+    }
+}
 
 /// What proves a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Sum {
-    environment: EnvironmentId,
+    owner: Owner,
     start: u64,
     segment_bytes: u64,
     end: u64,
     incarnation: u64,
+    resume: u64,
     crc: u32,
 }
 
 impl Sum {
     fn encode(&self) -> [u8; SUM_BYTES] {
         let mut bytes = [0; SUM_BYTES];
-        bytes[..8].copy_from_slice(&MAGIC);
-        bytes[8..12].copy_from_slice(&FORMAT.to_le_bytes());
-        bytes[16..32].copy_from_slice(&self.environment);
-        for (no, word) in [self.start, self.segment_bytes, self.end, self.incarnation].iter().enumerate() {
+        bytes[16..32].copy_from_slice(&self.owner.environment);
+        let words = [self.owner.life, self.start, self.segment_bytes, self.end, self.incarnation, self.resume];
+        for (no, word) in words.iter().enumerate() {
             bytes[32 + 8 * no..40 + 8 * no].copy_from_slice(&word.to_le_bytes());
         }
-        bytes[64..68].copy_from_slice(&self.crc.to_le_bytes());
-        let crc = crc32c::crc32c(&bytes[16..]);
-        bytes[12..16].copy_from_slice(&crc.to_le_bytes());
+        bytes[80..84].copy_from_slice(&self.crc.to_le_bytes());
+        seal(&mut bytes, MAGIC);
         bytes
     }
 
     /// For any bytes.
     fn decode(bytes: &[u8; SUM_BYTES]) -> Option<Sum> {
-        let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
-        let is_whole = bytes[..8] == MAGIC && word(8) as u32 == FORMAT;
-        let is_whole = is_whole && (word(8) >> 32) as u32 == crc32c::crc32c(&bytes[16..]);
         let sum = Sum {
-            environment: std::array::from_fn(|i| bytes[16 + i]),
-            start: word(32),
-            segment_bytes: word(40),
-            end: word(48),
-            incarnation: word(56),
-            crc: word(64) as u32,
+            owner: Owner { environment: std::array::from_fn(|i| bytes[16 + i]), life: word(bytes, 32) },
+            start: word(bytes, 40),
+            segment_bytes: word(bytes, 48),
+            end: word(bytes, 56),
+            incarnation: word(bytes, 64),
+            resume: word(bytes, 72),
+            crc: word(bytes, 80) as u32,
         };
         let fits = sum.segment_bytes.is_power_of_two()
             && (4096..=1 << 32).contains(&sum.segment_bytes)
             && sum.start.is_multiple_of(sum.segment_bytes)
             && sum.start < sum.end
-            && sum.end - sum.start <= sum.segment_bytes;
-        (is_whole && fits).then_some(sum)
+            && sum.end - sum.start <= sum.segment_bytes
+            && sum.resume.abs_diff(sum.end) <= RECORD_BYTES_MAX as u64;
+        (is_sealed(bytes, MAGIC) && fits).then_some(sum)
     }
+}
+
+fn word(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]))
+}
+
+/// Puts magic, format and checksum in front.
+fn seal(bytes: &mut [u8], magic: [u8; 8]) {
+    bytes[..8].copy_from_slice(&magic);
+    bytes[8..12].copy_from_slice(&FORMAT.to_le_bytes());
+    let crc = crc32c::crc32c(&bytes[16..]);
+    bytes[12..16].copy_from_slice(&crc.to_le_bytes());
+}
+
+fn is_sealed(bytes: &[u8], magic: [u8; 8]) -> bool {
+    let head = word(bytes, 8);
+    bytes[..8] == magic && head as u32 == FORMAT && (head >> 32) as u32 == crc32c::crc32c(&bytes[16..])
 }
 
 /// A segment in the archive.
@@ -99,102 +160,143 @@ pub struct ArchivedSegment {
     pub problem: Option<String>,
 }
 
-/// The archive of one environment.
+/// The archive of one environment. One thread at a time copies.
 pub(crate) struct Archive {
     disk: Arc<dyn Disk>,
-    environment: EnvironmentId,
+    owner: Owner,
+    known: Beginning,
     segment_bytes: u64,
-    /// A1. `None` until the log is open.
-    pin: Mutex<Option<LogPin>>,
+    /// A1.
+    pin: LogPin,
+    /// A4. How far the log is proved: up to the segment that is copied next. `None` after a copy that failed.
+    proof: Mutex<Option<LogProof>>,
+    /// The segment whose bytes were compared with its sum last, to be read in pieces.
+    checked: Mutex<Option<Sum>>,
     /// Why the last attempt to copy failed.
     trouble: Mutex<Option<String>>,
 }
 
 impl Archive {
     /// An archive for the log of this environment, which it holds back from now on.
-    pub(crate) fn begin(disk: Arc<dyn Disk>, environment: EnvironmentId, log: &Arc<Log>) -> Result<Archive, Error> {
+    /// A record begins at `known`, whatever lies before.
+    pub(crate) fn begin(disk: Arc<dyn Disk>, owner: Owner, known: Beginning, log: &Arc<Log>) -> Result<Archive, Error> {
+        disk.create_dir("")?;
         disk.create_dir(LOG_DIR)?;
+        claim(&*disk, owner)?;
+        // Names that are there may be from a process that was killed before it had synced them.
+        disk.sync_dir(LOG_DIR)?;
+        disk.sync_dir("")?;
+        // Nothing is believed of what is there: what the log still has is compared with it first (A1).
+        let pin = log.pin("archive", log.oldest_lsn(), u64::MAX)?;
         let segment_bytes = log.segment_bytes();
-        let (pin, trouble) = (Mutex::new(None), Mutex::new(None));
-        let archive = Archive { disk, environment, segment_bytes, pin, trouble };
-        let oldest = log.oldest_lsn();
-        let mut from = oldest.0 - oldest.0 % segment_bytes;
-        while archive.sum(from)?.is_some_and(|sum| sum.end == from + segment_bytes) {
-            from += segment_bytes;
-        }
-        *archive.pin.lock() = Some(log.pin("archive", Lsn(from).max(oldest), u64::MAX)?);
-        Ok(archive)
+        let (proof, checked, trouble) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Ok(Archive { disk, owner, known, segment_bytes, pin, proof, checked, trouble })
     }
 
     /// Copies the segments that are full and durable; with `all`, also what there is of the newest. Returns how many.
-    pub(crate) fn copy(&self, log: &Log, all: bool) -> Result<u64, Error> {
+    fn copy(&self, log: &Log, all: bool) -> Result<u64, Error> {
         let copied = self.copy_from_pin(log, all);
         *self.trouble.lock() = copied.as_ref().err().map(ToString::to_string);
         copied
     }
 
     fn copy_from_pin(&self, log: &Log, all: bool) -> Result<u64, Error> {
-        let pinned = self.pin.lock().as_ref().map_or(FIRST_LSN, LogPin::lsn);
         let durable = log.durable_lsn().0;
+        let pinned = self.pin.lsn();
         let mut start = pinned.0 - pinned.0 % self.segment_bytes;
+        let proof = self.proof.lock().take();
+        let mut proof = match proof {
+            Some(proof) => proof,
+            None => self.proof_of(log, pinned, durable)?,
+        };
         let mut count = 0;
-        while start + self.segment_bytes <= durable || all && start < durable {
+        while start < durable && (all || start + self.segment_bytes <= durable) {
             let end = durable.min(start + self.segment_bytes);
-            self.copy_segment(log, start, end)?;
+            let proved = self.copy_segment(log, start, end, &proof)?;
             count += 1;
-            start += self.segment_bytes;
-            if start <= durable
-                && let Some(pin) = &*self.pin.lock()
-            {
-                pin.advance(Lsn(start));
+            if end < start + self.segment_bytes {
+                break;
             }
+            (proof, start) = (proved, end);
+            self.pin.advance(Lsn(start));
         }
+        *self.proof.lock() = Some(proof);
         Ok(count)
     }
 
-    fn copy_segment(&self, log: &Log, start: u64, end: u64) -> Result<(), Error> {
+    /// A proof that can go on at the segment of `from` (A4).
+    fn proof_of(&self, log: &Log, from: Lsn, durable: u64) -> Result<LogProof, Error> {
+        let start = from.0 - from.0 % self.segment_bytes;
+        let of = |beginning| LogProof::new(self.owner.environment, beginning);
+        let before = start.checked_sub(self.segment_bytes).map(|before| self.sum(before)).transpose()?.flatten();
+        if let Some(before) = before.filter(|before| before.end == start && before.owner == self.owner) {
+            // The head of the record that goes on here is in the archive only.
+            let mut proof = of(Beginning { lsn: Lsn(before.resume), incarnation: before.incarnation });
+            let mut at = before.resume;
+            while at < start {
+                let mut piece = vec![0; (start - at).min(PIECE_BYTES) as usize];
+                let have = self.read_archived(Lsn(at), &mut piece)?;
+                if have == 0 {
+                    return Err(Error::Corrupt { what: format!("the archive lacks the log at LSN {at}") });
+                }
+                proof.feed(Lsn(at), &piece[..have])?;
+                at += have as u64;
+            }
+            return Ok(proof);
+        }
+        match log.beginning_from(from)? {
+            _ if from <= FIRST_LSN && self.known.lsn == FIRST_LSN => Ok(of(self.known)),
+            Some(beginning) => Ok(of(beginning)),
+            // The log of a restored environment begins in the middle of a segment, behind zeros.
+            None if self.known.lsn >= from => Ok(of(self.known)),
+            // Only the rest of a record whose head was given up.
+            None if durable - from.0 <= RECORD_BYTES_MAX as u64 => {
+                Ok(of(Beginning { lsn: Lsn(durable), incarnation: log.incarnation_at(Lsn(durable)) }))
+            }
+            None => Err(LogError::Invalid { lsn: from, why: Malformed::Empty }.into()),
+        }
+    }
+
+    /// Copies `start..end`. Returns the proof, gone on up to the end.
+    fn copy_segment(&self, log: &Log, start: u64, end: u64, proof: &LogProof) -> Result<LogProof, Error> {
         let mut bytes = vec![0; (end - start) as usize];
         // The log begins with a block that holds nothing.
         let skip = FIRST_LSN.0.saturating_sub(start).min(end - start) as usize;
-        let have = log.read_bytes(Lsn(start + skip as u64), &mut bytes[skip..])?;
-        if have < bytes.len() - skip {
-            let what = format!("the log's segment at LSN {start} ends after {have} bytes");
-            return Err(Error::Corrupt { what });
-        }
+        read_log(log, Lsn(start + skip as u64), &mut bytes[skip..])?;
+        let mut proved = proof.clone();
+        proved.feed(Lsn(start + skip as u64), &bytes[skip..])?;
+        // A record that goes on behind the end is durable, and no part of it is taken on trust.
+        let mut rest = vec![0; proved.missing_bytes()?];
+        read_log(log, Lsn(end), &mut rest)?;
+        proved.clone().feed(Lsn(end), &rest)?;
+        let resume = proved.resumes_at();
         let sum = Sum {
-            environment: self.environment,
+            owner: self.owner,
             start,
             segment_bytes: self.segment_bytes,
             end,
-            incarnation: log.incarnation_at(Lsn(end)),
+            incarnation: resume.incarnation,
+            resume: resume.lsn.0,
             crc: crc32c::crc32c(&bytes),
         };
         if let Some(there) = self.sum(start)? {
-            if there.end >= end && there.environment == self.environment && there.crc == sum.crc {
-                return Ok(());
-            }
             let known = there.end.min(end) - start;
-            if there.environment != self.environment || crc32c::crc32c(&bytes[..known as usize]) != there.crc {
+            let is_other = there.owner != self.owner || there.end > end;
+            if is_other || crc32c::crc32c(&bytes[..known as usize]) != there.crc {
                 let path = format!("{}/{}", self.disk.describe(), path(start, "seg"));
                 return Err(Error::ArchiveOfAnother { path }); // A2
             }
+            if there == sum && problem_of(&*self.disk, &there)?.is_none() {
+                return Ok(proved);
+            }
         }
-        self.write(&path(start, "seg"), &bytes)?;
-        self.write(&path(start, "sum"), &sum.encode())?;
-        Ok(())
+        self.write(LOG_DIR, &path(start, "seg"), &bytes)?;
+        self.write(LOG_DIR, &path(start, "sum"), &sum.encode())?;
+        Ok(proved)
     }
 
-    /// Writes a file durably, all or nothing.
-    fn write(&self, path: &str, bytes: &[u8]) -> Result<(), Error> {
-        let part = format!("{path}.part");
-        if self.disk.exists(&part)? {
-            self.disk.remove(&part)?;
-        }
-        let file = self.disk.open(&part, Open::CREATE_NEW)?;
-        file.write_at(0, bytes)?;
-        file.sync()?;
-        self.disk.rename(&part, path)?;
-        Ok(self.disk.sync_dir(LOG_DIR)?)
+    fn write(&self, dir: &str, path: &str, bytes: &[u8]) -> Result<(), Error> {
+        write(&*self.disk, dir, path, bytes)
     }
 
     fn sum(&self, start: u64) -> Result<Option<Sum>, Error> {
@@ -203,9 +305,20 @@ impl Archive {
 
     /// Fills `to` with the log from `from` on, as far as the archive has it; says how much that was.
     pub(crate) fn read_bytes(&self, from: Lsn, to: &mut [u8]) -> Result<usize, BackupError> {
+        self.read_archived(from, to).map_err(|error| BackupError::Chain { what: error.to_string() })
+    }
+
+    fn read_archived(&self, from: Lsn, to: &mut [u8]) -> Result<usize, Error> {
         let start = from.0 - from.0 % self.segment_bytes;
-        let sum = self.sum(start).map_err(|error| BackupError::Chain { what: error.to_string() })?;
-        let Some(sum) = sum.filter(|sum| sum.end > from.0 && sum.environment == self.environment) else { return Ok(0) };
+        let Some(sum) = self.sum(start)?.filter(|sum| sum.end > from.0 && sum.owner == self.owner) else {
+            return Ok(0);
+        };
+        if *self.checked.lock() != Some(sum) {
+            if let Some(problem) = problem_of(&*self.disk, &sum)? {
+                return Err(Error::Corrupt { what: format!("{} in the archive: {problem}", path(start, "seg")) });
+            }
+            *self.checked.lock() = Some(sum);
+        }
         let have = (sum.end - from.0).min(to.len() as u64) as usize;
         self.disk.open(&path(start, "seg"), Open::READ)?.read_at(from.0 - start, &mut to[..have])?;
         Ok(have)
@@ -223,6 +336,78 @@ impl Archive {
     pub(crate) fn trouble(&self) -> Option<String> {
         self.trouble.lock().clone()
     }
+}
+
+/// Makes the archive this owner's, unless it is another's (A3).
+fn claim(disk: &dyn Disk, owner: Owner) -> Result<(), Error> {
+    let refuse = |path: &str| Err(Error::ArchiveOfAnother { path: format!("{}/{path}", disk.describe()) });
+    if let Some(there) = read_owner(disk)? {
+        return if there == owner { Ok(()) } else { refuse(OWNER) };
+    }
+    // It was lost: the segments say it too.
+    if let Some(sum) = sums(disk)?.iter().find(|sum| sum.owner != owner) {
+        return refuse(&path(sum.start, "seg"));
+    }
+    write(disk, "", OWNER, &owner.encode())
+}
+
+fn read_owner(disk: &dyn Disk) -> Result<Option<Owner>, Error> {
+    let file = match disk.open(OWNER, Open::READ) {
+        Err(error) if error.is_not_found() => return Ok(None),
+        other => other?,
+    };
+    let mut bytes = [0; OWNER_BYTES];
+    let read = file.read_at(0, &mut bytes);
+    match read {
+        Err(error) if error.kind != DiskErrorKind::ShortRead => Err(error.into()),
+        Ok(()) if let Some(owner) = Owner::decode(&bytes) => Ok(Some(owner)),
+        // Its name came when it was whole.
+        _ => Err(Error::Corrupt {
+            what: format!("{}/{OWNER} is damaged: it says whose archive this is", disk.describe()),
+        }),
+    }
+}
+
+/// Reads all of `to` from the durable log.
+fn read_log(log: &Log, from: Lsn, to: &mut [u8]) -> Result<(), Error> {
+    let have = log.read_bytes(from, to)?;
+    if have < to.len() {
+        return Err(Error::Corrupt { what: format!("the log ends at LSN {}, in its middle", from.0 + have as u64) });
+    }
+    Ok(())
+}
+
+/// Writes a file of `dir` durably, all or nothing.
+fn write(disk: &dyn Disk, dir: &str, path: &str, bytes: &[u8]) -> Result<(), Error> {
+    let part = format!("{path}.part");
+    if disk.exists(&part)? {
+        disk.remove(&part)?;
+    }
+    let file = disk.open(&part, Open::CREATE_NEW)?;
+    file.write_at(0, bytes)?;
+    file.sync()?;
+    disk.rename(&part, path)?;
+    Ok(disk.sync_dir(dir)?)
+}
+
+/// What is wrong with the bytes of a segment.
+fn problem_of(disk: &dyn Disk, sum: &Sum) -> Result<Option<String>, Error> {
+    let file = match disk.open(&path(sum.start, "seg"), Open::READ) {
+        Err(error) if error.is_not_found() => return Ok(Some("the file is missing".into())),
+        other => other?,
+    };
+    let (bytes, mut at, mut crc) = (sum.end - sum.start, 0, 0);
+    let mut buffer = vec![0; PIECE_BYTES.min(bytes) as usize];
+    while at < bytes {
+        let piece = &mut buffer[..PIECE_BYTES.min(bytes - at) as usize];
+        match file.read_at(at, piece) {
+            Err(error) if error.kind == DiskErrorKind::ShortRead => return Ok(Some("the file is too short".into())),
+            other => other?,
+        }
+        crc = crc32c::crc32c_append(crc, piece);
+        at += piece.len() as u64;
+    }
+    Ok((crc != sum.crc).then(|| format!("its checksum is {crc:#010x}, expected {:#010x}", sum.crc)))
 }
 
 fn path(start: u64, ending: &str) -> String {
@@ -266,7 +451,7 @@ pub(crate) fn files_of(disk: &Arc<dyn Disk>) -> Result<Option<LogFiles>, Error> 
     let sums = sums(&**disk)?;
     Ok(sums.last().map(|last| LogFiles {
         disk: Arc::clone(disk),
-        environment: last.environment,
+        environment: last.owner.environment,
         segment_bytes: last.segment_bytes,
         known: None,
         incarnation_max: last.incarnation,
@@ -280,37 +465,34 @@ impl Environment {
     /// Returns how many segments were looked at.
     ///
     /// # Errors
-    /// [`Error::NoArchive`], [`Error::ArchiveOfAnother`], the disk's.
+    /// [`Error::NoArchive`], [`Error::ArchiveOfAnother`]; [`Error::Corrupt`]: the log is damaged where it was to be copied;
+    /// the disk's.
     pub fn archive_now(&self) -> Result<u64, Error> {
         let env = self.inner();
         env.engine.check_process()?;
         let archive = env.archive.as_ref().ok_or(Error::NoArchive)?;
         let tail = env.engine.log.tail();
         env.engine.log.flush_to(Lsn(tail.0.saturating_sub(8)))?;
-        env.archive_copy(archive, true)
+        let _latched = env.latch(&env.archive_latch[0])?;
+        archive.copy(&env.engine.log, true)
     }
 }
 
 impl crate::env::Inner {
-    /// Copies under the latch of checkpoints: one at a time.
-    fn archive_copy(&self, archive: &Archive, all: bool) -> Result<u64, Error> {
-        let _latched = self.latch(&self.checkpoint_latch[0])?;
-        archive.copy(&self.engine.log, all)
-    }
-
-    /// For the housekeeper: copies what is full. What fails is tried again; meanwhile the log is kept.
+    /// Copies what is full, unless somebody is at it. What fails is tried again; meanwhile the log is kept.
     pub(crate) fn archive_full_segments(&self) {
         if let Some(archive) = &self.archive
             && archive.is_behind(&self.engine.log)
+            && let Ok(Some(_latched)) = self.try_latch(&self.archive_latch[0])
         {
-            let _ = self.archive_copy(archive, false);
+            let _ = archive.copy(&self.engine.log, false);
         }
     }
 }
 
 impl Archive {
     fn is_behind(&self, log: &Log) -> bool {
-        let pinned = self.pin.lock().as_ref().map_or(FIRST_LSN, LogPin::lsn);
+        let pinned = self.pin.lsn();
         pinned.0 - pinned.0 % self.segment_bytes + self.segment_bytes <= log.durable_lsn().0
     }
 }
@@ -362,24 +544,14 @@ impl ArchiveDirectory {
 
     fn problem(&self, sum: &Sum, before: Option<&Sum>) -> Result<Option<String>, Error> {
         if let Some(before) = before {
-            if before.environment != sum.environment {
-                return Ok(Some("it is of another environment than the one before".into()));
+            if before.owner != sum.owner {
+                return Ok(Some("it is of another environment, or another life, than the one before".into()));
             }
             if before.end != sum.start {
                 return Ok(Some(format!("the log from LSN {} to {} is missing before it", before.end, sum.start)));
             }
         }
-        let file = match self.disk.open(&path(sum.start, "seg"), Open::READ) {
-            Err(error) if error.is_not_found() => return Ok(Some("the file is missing".into())),
-            other => other?,
-        };
-        let mut bytes = vec![0; (sum.end - sum.start) as usize];
-        match file.read_at(0, &mut bytes) {
-            Err(error) if error.kind == DiskErrorKind::ShortRead => return Ok(Some("the file is too short".into())),
-            other => other?,
-        }
-        let crc = crc32c::crc32c(&bytes);
-        Ok((crc != sum.crc).then(|| format!("its checksum is {crc:#010x}, expected {:#010x}", sum.crc)))
+        problem_of(&*self.disk, sum)
     }
 
     /// Removes the segments that end at or before `lsn`: what no backup needs that you keep ([`crate::Backup::needs_log_from`]).
@@ -418,29 +590,35 @@ impl ArchiveDirectory {
 mod tests {
     use super::*;
 
+    const OWNED: Owner = Owner { environment: [3; 16], life: 0x0809 };
     const SUM: Sum =
-        Sum { environment: [3; 16], start: 65536, segment_bytes: 65536, end: 70000, incarnation: 4, crc: 5 };
+        Sum { owner: OWNED, start: 65536, segment_bytes: 65536, end: 70000, incarnation: 4, resume: 69992, crc: 5 };
 
     #[test]
-    fn a_sum_survives_its_encoding_and_no_other_bytes_are_one() {
+    fn sums_and_owners_survive_their_encoding_and_no_other_bytes_are_one() {
         assert_eq!(Sum::decode(&SUM.encode()), Some(SUM));
         for at in 0..SUM_BYTES {
             let mut bytes = SUM.encode();
             bytes[at] ^= 1;
             assert_eq!(Sum::decode(&bytes), None, "byte {at}");
         }
+        assert_eq!(Owner::decode(&OWNED.encode()), Some(OWNED));
+        for at in 0..OWNER_BYTES {
+            let mut bytes = OWNED.encode();
+            bytes[at] ^= 1;
+            assert_eq!(Owner::decode(&bytes), None, "byte {at}");
+        }
     }
 
     #[test]
-    fn golden_bytes_of_a_sum() {
+    fn golden_bytes_of_a_sum_and_an_owner() {
         let bytes = SUM.encode();
-        assert_eq!(bytes[..12], *b"LSTNARCH\x01\0\0\0");
-        assert_eq!(
-            bytes[32..72],
-            [
-                0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0x70, 0x11, 1, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0,
-                5, 0, 0, 0, 0, 0, 0, 0
-            ]
-        );
+        assert_eq!(bytes[..12], *b"LSTNARCH\x02\0\0\0");
+        assert_eq!(bytes[16..32], [3; 16]);
+        let words: [u64; 7] = std::array::from_fn(|no| word(&bytes, 32 + 8 * no));
+        assert_eq!(words, [0x0809, 0x1_0000, 0x1_0000, 0x1_1170, 4, 0x1_1168, 5]);
+        let bytes = OWNED.encode();
+        assert_eq!(bytes[..12], *b"LSTNAOWN\x02\0\0\0");
+        assert_eq!((&bytes[16..32], &bytes[32..]), (&[3; 16][..], &[9, 8, 0, 0, 0, 0, 0, 0][..]));
     }
 }

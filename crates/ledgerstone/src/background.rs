@@ -1,5 +1,5 @@
 //! The housekeeper: checkpoints by log volume, and deferred frees, in one thread of its own; and a detector of deadlocks
-//! in another, if the settings ask for one.
+//! in another, if the settings ask for one; and whoever copies the log to an archive, if there is one.
 //!
 //! It wakes on a nudge (a dropped table, a replaced large value, a close) and otherwise a few times a second to look how
 //! much log there is. Page write-back and log flushing have threads of their own in `buffer` and `log`.
@@ -18,7 +18,7 @@ const PERIOD_NS: u64 = 50_000_000;
 const STOP: u32 = 1;
 const RECLAIM: u32 = 2;
 
-/// The words by which the housekeeper is told what to do, and the detector of deadlocks to stop.
+/// The words by which the housekeeper is told what to do, and the others to stop.
 pub(crate) struct Bell {
     word: Handle<[AtomicU32]>,
 }
@@ -40,7 +40,7 @@ impl Bell {
     pub(crate) fn stop(&self) {
         self.ring(STOP);
         self.word[1].store(STOP, Release);
-        sync::futex_wake(&self.word[1], 1);
+        sync::futex_wake(&self.word[1], u32::MAX);
     }
 
     /// True once the housekeeper is to stop.
@@ -68,6 +68,13 @@ impl Bell {
 pub(crate) fn detect_deadlocks(env: &Arc<Inner>, period_ns: u64) {
     while !env.bell().is_stopped_within(period_ns) && !env.engine().is_failed() {
         env.engine().locks.detect();
+    }
+}
+
+/// Copies segments to the archive as they fill. A thread of its own: an archive that stalls keeps the log, and nothing else.
+pub(crate) fn keep_archive(env: &Arc<Inner>) {
+    while !env.bell().is_stopped_within(PERIOD_NS) && !env.engine().is_failed() {
+        env.archive_full_segments();
     }
 }
 
@@ -134,14 +141,9 @@ pub(crate) fn keep_house(env: &Arc<Inner>) {
         }
         let began_ns = sync::now_ns();
         if (asked & RECLAIM != 0 || env.to_free().is_due()) && rest.is_over(began_ns, env.holders()) {
-            let goes_on = || {
-                env.archive_full_segments();
-                !env.bell().is_stopping()
-            };
-            let freed = env.reclaim(&goes_on);
+            let freed = env.reclaim(&|| !env.bell().is_stopping());
             rest.begin(began_ns, sync::now_ns(), freed.unwrap_or(false), env.holders());
         }
-        env.archive_full_segments();
         let _ = env.checkpoint_if_due();
     }
 }

@@ -193,8 +193,11 @@ impl Environment {
             let what = format!("{} is of another environment", before.name());
             return Err(BackupError::Chain { what }.into());
         }
-        if before.end.log_end > env.engine.log.durable_lsn() {
-            let what = format!("{} reaches beyond the log: it is of another life of the environment", before.name());
+        if before.header.control.life != control.life || before.end.log_end > env.engine.log.durable_lsn() {
+            let what = format!(
+                "{} is of another life of the environment, one of the two was restored: take a full backup first",
+                before.name()
+            );
             return Err(BackupError::Chain { what }.into());
         }
         // Keeps what is there still; what is gone already may be in the archive.

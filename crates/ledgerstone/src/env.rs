@@ -96,6 +96,8 @@ pub(crate) struct Inner {
     pub(crate) checkpoint_latch: Handle<[Latch]>,
     /// Held for the length of a compaction: taken before all other latches.
     pub(crate) compact_latch: Handle<[Latch]>,
+    /// Held by whoever copies to the archive.
+    pub(crate) archive_latch: Handle<[Latch]>,
     /// Never contended: only under `checkpoint_latch`.
     pub(crate) control: Mutex<ControlFile>,
     pub(crate) last_checkpoint: AtomicU64,
@@ -121,6 +123,10 @@ impl Environment {
             env.engine.cache.start_writer();
             let keeper = Arc::clone(&env);
             threads.push(sync::spawn("housekeeper", move || background::keep_house(&keeper)));
+            if env.archive.is_some() {
+                let env = Arc::clone(&env);
+                threads.push(sync::spawn("archiver", move || background::keep_archive(&env)));
+            }
             if let period_ms @ 1.. = env.effective.deadlock_period_ms {
                 let (env, period_ns) = (Arc::clone(&env), period_ms.saturating_mul(1_000_000));
                 threads.push(sync::spawn("detector", move || background::detect_deadlocks(&env, period_ns)));
@@ -233,7 +239,9 @@ impl Environment {
     /// # Errors
     /// A page or the log cannot be written.
     pub fn checkpoint(&self) -> Result<Lsn, Error> {
-        self.inner.handles.env.checkpoint(false)
+        let env = &self.inner.handles.env;
+        env.archive_full_segments(); // So that it can give them up.
+        env.checkpoint(false)
     }
 
     /// The names of all tables that are committed now, sorted, without users' structures. Waits for nobody, whoever makes or
@@ -335,6 +343,7 @@ impl Handles {
             result = result.and(Err(error.into()));
         } else if !self.env.is_read_only && result.is_ok() {
             let is_clean = self.env.engine.table.active_count() == 0;
+            self.env.archive_full_segments();
             result = self.env.checkpoint(is_clean).map(|_| ());
         }
         self.env.engine.log.stop_flusher();
@@ -469,7 +478,6 @@ impl Inner {
     pub(crate) fn checkpoint(&self, is_clean: bool) -> Result<Lsn, Error> {
         self.check_writable()?;
         self.engine.check()?;
-        self.archive_full_segments();
         let latched = self.latch(&self.checkpoint_latch[0])?;
         let taken = {
             let mut control = self.control.lock();

@@ -426,9 +426,9 @@ pub enum Error {
     /// The environment has no archive.
     #[error("there is no archive: set archive_dir, or name its directory")]
     NoArchive,
-    /// The archive holds another log under the same name.
+    /// The archive is of another environment, or of another life of this one (one of them was restored, or is a copy).
     #[error(
-        "{path} in the archive is of another log: each environment, and each life of a restored one, needs its own"
+        "{path} is of another log: each environment, and each one that was restored, needs an archive directory of its own"
     )]
     ArchiveOfAnother {
         /// The file.

@@ -41,4 +41,13 @@ impl Inner {
             }
         }
     }
+
+    /// The same if nobody holds it.
+    ///
+    /// # Errors
+    /// Too many threads.
+    pub(crate) fn try_latch<'l>(&self, latch: &'l Latch) -> Result<Option<Latched<'l>>, Error> {
+        let thread = self.engine.thread()?;
+        Ok(latch.try_exclusive(thread).then(|| Latched(latch)))
+    }
 }

@@ -27,8 +27,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use ledgerstone_buffer::{Cache, CacheConfig, Policy};
 use ledgerstone_disk::{Disk, DiskErrorKind, DiskFile, DiskLock, Open, ReadOnlyDisk};
 use ledgerstone_log::{
-    CONTROL_PATH, ControlFile, ControlState, Delay, EnvironmentId, FIRST_LSN, GroupCommit, LOG_DIR, Log, LogConfig,
-    LogError, LogScan,
+    Beginning, CONTROL_PATH, ControlFile, ControlState, Delay, EnvironmentId, FIRST_LSN, GroupCommit, LOG_DIR, Log,
+    LogConfig, LogError, LogScan,
 };
 use ledgerstone_op::Registry;
 use ledgerstone_page::{Lsn, PageId, TableId, Xid};
@@ -39,7 +39,7 @@ use ledgerstone_structures::{Direction, ToFree, Tree};
 use ledgerstone_txn::{Durability, Engine, EngineParts, EngineSettings, TxnTable, VersionStore};
 use parking_lot::Mutex;
 
-use crate::archive::Archive;
+use crate::archive::{Archive, Owner};
 use crate::background::Bell;
 use crate::catalog::{Entry, Known};
 use crate::config::{self, Effective};
@@ -484,7 +484,9 @@ impl Parts {
         let feeds = Feeds::open(&*disk, &self.engine.log, effective.feed_log_bytes_max)?;
         let archive = match &options.archive {
             Some(place) if !options.read_only => {
-                Some(Archive::begin(Arc::clone(&place.0), control.state.environment, &self.engine.log)?)
+                let owner = Owner { environment: control.state.environment, life: control.state.life };
+                let known = Beginning { lsn: control.state.scan_lsn, incarnation: control.state.scan_incarnation };
+                Some(Archive::begin(Arc::clone(&place.0), owner, known, &self.engine.log)?)
             }
             _ => None,
         };
@@ -492,6 +494,7 @@ impl Parts {
             disk,
             lock: Mutex::new(Some(lock)),
             checkpoint_latch: region.handle_slice(region.alloc::<Latch>(1, 8)?)?,
+            archive_latch: region.handle_slice(region.alloc::<Latch>(1, 8)?)?,
             compact_latch: region.handle_slice(region.alloc::<Latch>(1, 8)?)?,
             bell: Bell::create(&region)?,
             engine: self.engine,

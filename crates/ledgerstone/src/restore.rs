@@ -125,6 +125,7 @@ fn restore_state(chain: &BackupDisk, logs: &[LogDirectory]) -> Result<ControlSta
         incarnation_max = incarnation_max.max(log.files().incarnation_max);
     }
     state.incarnation_max = incarnation_max + distance;
+    state.life = sync::random_u64();
     Ok(state)
 }
 

@@ -5,7 +5,7 @@
 //! offset  size  field
 //!      0     8  magic "LSTNCTRL"
 //!      8     4  crc32c of bytes 12..4096
-//!     12     4  format version, 1
+//!     12     4  format version, 2
 //!     16    16  environment id
 //!     32     8  generation: counts writes; slot = generation % 2
 //!     40     4  page_bytes
@@ -17,7 +17,8 @@
 //!     80     8  incarnation_max: largest ever given out
 //!     88     8  xid_floor: transaction ids below it are used
 //!     96     8  table_id_floor: table ids below it are used
-//!    104        zeros up to 4096
+//!    104     8  life: tells the lives of one environment apart, see [`ControlState::life`]
+//!    112        zeros up to 4096
 //! ```
 //! T1. A write goes to the slot that does not hold the newest generation, and returns when it is durable: after a crash
 //!     the newest valid slot is the last write that returned, or the one that was under way.
@@ -40,7 +41,7 @@ use crate::record::{FIRST_LSN, le_u64};
 /// Name of the control file in the environment's directory.
 pub const CONTROL_PATH: &str = "control";
 /// The format that this version writes, and the newest that it reads.
-pub const CONTROL_FORMAT: u32 = 1;
+pub const CONTROL_FORMAT: u32 = 2;
 /// Bytes of one slot.
 pub const CONTROL_SLOT_BYTES: usize = 4096;
 
@@ -57,7 +58,8 @@ const SCAN_INCARNATION_AT: usize = SCAN_LSN_AT + 8;
 const INCARNATION_MAX_AT: usize = SCAN_INCARNATION_AT + 8;
 const XID_FLOOR_AT: usize = INCARNATION_MAX_AT + 8;
 const TABLE_ID_FLOOR_AT: usize = XID_FLOOR_AT + 8;
-const _: () = assert!(TABLE_ID_FLOOR_AT + 8 == 104);
+const LIFE_AT: usize = TABLE_ID_FLOOR_AT + 8;
+const _: () = assert!(LIFE_AT + 8 == 112);
 const CLEAN: u64 = 1;
 
 /// What a slot holds.
@@ -83,6 +85,9 @@ pub struct ControlState {
     pub table_id_floor: u64,
     /// The environment was closed in order, at `checkpoint_lsn`.
     pub is_clean: bool,
+    /// Random, and new when an environment is restored: the restored one goes its own way under the same
+    /// environment id, and backups and archives of the one do not go on in those of the other.
+    pub life: u64,
 }
 
 impl ControlState {
@@ -99,6 +104,7 @@ impl ControlState {
             xid_floor: Xid(1),
             table_id_floor: 1,
             is_clean: false,
+            life: le_u64(&environment, 0),
         }
     }
 
@@ -119,6 +125,7 @@ impl ControlState {
         put(INCARNATION_MAX_AT, &self.incarnation_max.to_le_bytes());
         put(XID_FLOOR_AT, &self.xid_floor.0.to_le_bytes());
         put(TABLE_ID_FLOOR_AT, &self.table_id_floor.to_le_bytes());
+        put(LIFE_AT, &self.life.to_le_bytes());
         let crc = crc32c::crc32c(&slot[FORMAT_AT..]);
         slot[CRC_AT..FORMAT_AT].copy_from_slice(&crc.to_le_bytes());
         slot
@@ -182,6 +189,7 @@ impl ControlSlot {
             xid_floor: Xid(le_u64(slot, XID_FLOOR_AT)),
             table_id_floor: le_u64(slot, TABLE_ID_FLOOR_AT),
             is_clean: page_word >> 32 & CLEAN != 0,
+            life: le_u64(slot, LIFE_AT),
         };
         ControlSlot::Valid { generation, state }
     }

@@ -59,6 +59,8 @@ mod print;
 #[cfg(not(loom))]
 mod probe;
 #[cfg(not(loom))]
+mod proof;
+#[cfg(not(loom))]
 mod read;
 #[cfg(not(loom))]
 mod reader;
@@ -84,6 +86,7 @@ pub use crate::{
     pins::{LogPin, Pinned},
     print::{PrintArgs, print},
     probe::Beginning,
+    proof::LogProof,
     reader::{LogFiles, LogReader},
     record::{
         FIRST_LSN, GroupPart, HEADER_BYTES, NewRecord, PAGE_HEADER_BYTES, PART_HEADER_BYTES, RECORD_BYTES_MAX, Record,

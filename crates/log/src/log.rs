@@ -19,6 +19,7 @@ use crate::flush::write_buffer_bytes;
 use crate::gate;
 use crate::group_commit::GroupCommit;
 use crate::pins::Pins;
+use crate::probe::{Beginning, first_record};
 use crate::record::{FIRST_LSN, NewRecord, RecordKind};
 use crate::ring;
 use crate::scan::LogScan;
@@ -207,6 +208,15 @@ impl Log {
 
     pub(crate) fn seal_at(&self, lsn: u64) -> Option<Seal> {
         self.eras.iter().rev().find(|(from, _)| *from <= lsn).map(|(_, seal)| *seal)
+    }
+
+    /// The first record at or behind `from` that is durable, with its incarnation. `None`: none begins within the length of
+    /// the longest record.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn beginning_from(&self, from: Lsn) -> Result<Option<Beginning>, LogError> {
+        first_record(&self.segments, self.environment, self.incarnation(), from, self.durable_lsn())
     }
 
     /// Bytes of a segment.

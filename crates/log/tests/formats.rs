@@ -87,10 +87,11 @@ fn the_control_file_has_the_bytes_that_are_documented() {
         xid_floor: Xid(0x5152),
         table_id_floor: 0x61,
         is_clean: true,
+        life: 0x8182,
         ..ControlState::new(ENVIRONMENT, 4096, 16 << 20)
     };
     let slot = state.encode(0x71);
     assert_eq!(ControlSlot::decode(&slot), ControlSlot::Valid { generation: 0x71, state });
-    assert!(slot[104..].iter().all(|byte| *byte == 0));
-    compare("control.bin", &slot[..104]);
+    assert!(slot[112..].iter().all(|byte| *byte == 0));
+    compare("control.bin", &slot[..112]);
 }

@@ -163,7 +163,8 @@ impl BackupDisk {
             let follows = !b.header.is_full
                 && b.header.parent == a.header.id
                 && b.header.log_from == a.end.log_end
-                && b.header.control.environment == a.header.control.environment;
+                && b.header.control.environment == a.header.control.environment
+                && b.header.control.life == a.header.control.life;
             if !follows {
                 return Err(BackupError::Chain { what: format!("{} does not go on from {}", b.name(), a.name()) });
             }
