@@ -66,6 +66,20 @@ pub enum BufferError {
         /// What the header says.
         found: u64,
     },
+    /// The double-write file is shorter than it was ever since it was made, or missing: copies of pages that a crash may have
+    /// torn are lost.
+    #[error(
+        "{file} has {found} bytes instead of {expected}: it holds copies of pages that a crash may have torn; put it back, \
+         or restore a backup"
+    )]
+    DoubleWriteShort {
+        /// The file.
+        file: String,
+        /// Bytes that it must have, at least.
+        expected: u64,
+        /// Bytes that it has; 0 if it is missing.
+        found: u64,
+    },
     /// The configuration cannot work.
     #[error("{what} is {found}, allowed are {min} to {max}")]
     Config {

@@ -73,5 +73,6 @@ pub use {
     read_ahead::{READ_AHEAD_PAGES_MAX, ReadAhead},
     replace::{Policy, Replacement},
     stats::CacheStats,
+    torn::make_double_write,
     write_ahead::WriteAhead,
 };

@@ -26,6 +26,8 @@
 //! D5. Repair may be interrupted and repeated: slots do not change by it.
 //! D6. Before a home page is looked at, the data file is synced: a killed process may have left pages in the system's cache
 //!     only. A page that is whole there would be left alone here, by redo and by the next checkpoint, and go with the power.
+//! D7. From its making on, before any page is written, the file is never shorter than its header says: it is made long
+//!     first. So one that is shorter, or missing, after a crash has lost copies that may be needed.
 //!
 //! The format for people is in `docs/format/double-write.md`. This file does not know the log, frames or latches.
 
@@ -49,6 +51,10 @@ const CHECKSUM_AT: usize = LANE_PAGES_AT + 4;
 const HEADER_BYTES: usize = 4096;
 /// Where lanes begin: on a multiple of every page size.
 const LANES_AT: u64 = 32768;
+/// No area is longer: four lanes of the largest batch, of the largest pages, fit easily.
+const AREA_BYTES_MAX: u64 = 64 << 20;
+/// Of the data file, read at once.
+const RUN_BYTES: u64 = 256 << 10;
 /// Batches that can be on their way at the same time.
 const LANE_COUNT: u32 = 4;
 
@@ -74,10 +80,11 @@ impl DoubleWrite {
         if torn_pages == TornPages::DoubleWrite {
             let area_bytes = u64::from(LANE_COUNT) * u64::from(lane_pages) * u64::from(page_bytes);
             let wanted = header_make(page_bytes, lane_pages);
+            if file.len()? < LANES_AT + area_bytes {
+                file.allocate(0, LANES_AT + area_bytes)?;
+                file.sync()?; // D7
+            }
             if header_read(&*file, page_bytes)?.as_deref() != Some(&wanted[..]) {
-                if file.len()? < LANES_AT + area_bytes {
-                    file.allocate(0, LANES_AT + area_bytes)?;
-                }
                 file.write_at(0, &wanted)?;
                 file.sync()?;
             }
@@ -118,34 +125,52 @@ impl DoubleWrite {
     }
 }
 
+/// Makes an area if there is none, and has what there is durable, whoever wrote it (D7); but for the file's name.
+///
+/// # Errors
+/// `Disk`; `DoubleWriteFormat` if there is one of a newer format or another page size.
+pub fn make_double_write(file: Arc<dyn DiskFile>, page_bytes: u32) -> Result<(), BufferError> {
+    let header = header_read(&*file, page_bytes)?;
+    let lane_pages = header.map_or(1, |header| u32_at(&header, LANE_PAGES_AT));
+    let area = DoubleWrite::open(file, page_bytes, lane_pages, TornPages::DoubleWrite)?;
+    Ok(area.file.sync()?)
+}
+
 impl Cache {
     /// Restores every torn page of the data file that the double-write area has a whole copy of, and returns their ids. What
     /// is read of the data file afterwards is durable. To be called at open, before the first page is read or written: redo
-    /// needs whole pages.
+    /// needs whole pages. `may_be_missing`: no page can be torn, and the area may be lost or not made yet.
+    ///
+    /// Reads the area at once, and the pages that it has copies of in runs.
     ///
     /// # Errors
-    /// `Disk`; `DoubleWriteFormat` if the area is of a newer format or another page size.
+    /// `Disk`; `DoubleWriteFormat` if the area is of a newer format or another page size; `DoubleWriteShort` unless it
+    /// may be missing (D7).
     pub fn repair_torn(
         data: &dyn DiskFile,
         double_write: &dyn DiskFile,
         page_bytes: u32,
+        may_be_missing: bool,
     ) -> Result<Vec<PageId>, BufferError> {
         if !planted::is_on(Bug::DataUnsettled) {
             data.settle()?; // D6
         }
+        let found = double_write.len()?;
+        let mut area = AlignedBuf::new(found.min(AREA_BYTES_MAX) as usize);
+        double_write.read_at(0, &mut area)?;
         // A header that cannot be read says nothing against the slots, which vouch for themselves.
-        header_read(double_write, page_bytes)?;
-        let mut slot = AlignedBuf::new(page_bytes as usize);
-        let mut home = AlignedBuf::new(page_bytes as usize);
+        let header = header_check(&area, page_bytes, double_write.name())?;
+        let lane_pages = if header { u32_at(&area, LANE_PAGES_AT) } else { 1 };
+        let expected = LANES_AT + u64::from(LANE_COUNT) * u64::from(lane_pages) * u64::from(page_bytes);
+        if found < expected && !may_be_missing {
+            return Err(BufferError::DoubleWriteShort { file: double_write.name().to_owned(), expected, found });
+        }
         let mut restored = Vec::new();
-        for (id, (lsn, at)) in repair_find_copies(double_write, &mut slot)? {
+        let mut home = Home { data, bytes: data.len()?, page_bytes: page_bytes as usize, start: 0, run: Vec::new() };
+        for (id, (lsn, at)) in repair_find_copies(&area, page_bytes as usize) {
             let home_at = id.0 * u64::from(page_bytes);
-            if !repair_is_torn(data, id, home_at, lsn, &mut home)? {
-                continue;
-            }
-            double_write.read_at(at, &mut slot)?;
-            if copy_identity(&slot) == Some((id, lsn)) {
-                data.write_at(home_at, &slot)?;
+            if home.is_torn(id, home_at, lsn)? {
+                data.write_at(home_at, &area[at..at + page_bytes as usize])?;
                 restored.push(id);
             }
         }
@@ -157,21 +182,17 @@ impl Cache {
 }
 
 /// Where the youngest whole copy of each page is.
-fn repair_find_copies(file: &dyn DiskFile, slot: &mut AlignedBuf) -> Result<BTreeMap<PageId, (Lsn, u64)>, BufferError> {
-    let slot_bytes = slot.len() as u64;
-    let end = file.len()?;
+fn repair_find_copies(area: &[u8], page_bytes: usize) -> BTreeMap<PageId, (Lsn, usize)> {
     let mut copies = BTreeMap::new();
-    let mut at = LANES_AT;
-    while at + slot_bytes <= end {
-        file.read_at(at, slot)?;
+    let slots = area.get(LANES_AT as usize..).unwrap_or(&[]).chunks_exact(page_bytes);
+    for (no, slot) in slots.enumerate() {
         if let Some((id, lsn)) = copy_identity(slot)
             && copies.get(&id).is_none_or(|&(other, _)| other < lsn)
         {
-            copies.insert(id, (lsn, at));
+            copies.insert(id, (lsn, LANES_AT as usize + no * page_bytes));
         }
-        at += slot_bytes;
     }
-    Ok(copies)
+    copies
 }
 
 /// Page and LSN of a slot, if it holds a whole page.
@@ -183,30 +204,40 @@ fn copy_identity(slot: &[u8]) -> Option<(PageId, Lsn)> {
     Some((id, Lsn(u64_at(slot, header::PAGE_LSN))))
 }
 
-/// Whether the home page is neither whole nor unwritten, and can have been torn by the write of the copy (D3, D4).
-fn repair_is_torn(
-    data: &dyn DiskFile,
-    id: PageId,
-    home_at: u64,
-    copy_lsn: Lsn,
-    home: &mut AlignedBuf,
-) -> Result<bool, BufferError> {
-    let file_bytes = data.len()?;
-    if home_at >= file_bytes {
-        return Ok(false);
+/// The pages at home, read in runs: their copies come in the order of their ids.
+struct Home<'a> {
+    data: &'a dyn DiskFile,
+    bytes: u64,
+    page_bytes: usize,
+    start: u64,
+    run: Vec<u8>,
+}
+
+impl Home<'_> {
+    /// Whether the home page is neither whole nor unwritten, and can have been torn by the write of the copy (D3, D4).
+    fn is_torn(&mut self, id: PageId, home_at: u64, copy_lsn: Lsn) -> Result<bool, BufferError> {
+        if home_at >= self.bytes {
+            return Ok(false);
+        }
+        if home_at < self.start || home_at + self.page_bytes as u64 > self.start + self.run.len() as u64 {
+            // A file that ends inside the page: a write past the end was torn. What is missing is zeros.
+            let there = (self.bytes - home_at).min(RUN_BYTES) as usize;
+            self.start = home_at;
+            self.run.clear();
+            self.run.resize(there.next_multiple_of(self.page_bytes), 0);
+            match self.data.read_at(home_at, &mut self.run[..there]) {
+                Ok(()) => {}
+                Err(error) if error.kind == DiskErrorKind::ShortRead => return Ok(false),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let skip = (home_at - self.start) as usize;
+        let home = &self.run[skip..skip + self.page_bytes];
+        let is_zero = home.iter().all(|&byte| byte == 0);
+        let is_whole = checksum::verify(home, id).is_ok();
+        let is_younger = u64_at(home, header::PAGE_ID) == id.0 && Lsn(u64_at(home, header::PAGE_LSN)) > copy_lsn;
+        Ok(!is_zero && !is_whole && !is_younger)
     }
-    // A file that ends inside the page: a write past the end was torn. What is missing is zeros.
-    let there = (file_bytes - home_at).min(home.len() as u64) as usize;
-    home.fill(0);
-    match data.read_at(home_at, &mut home[..there]) {
-        Ok(()) => {}
-        Err(error) if error.kind == DiskErrorKind::ShortRead => return Ok(false),
-        Err(error) => return Err(error.into()),
-    }
-    let is_zero = home.iter().all(|&byte| byte == 0);
-    let is_whole = checksum::verify(home, id).is_ok();
-    let is_younger = u64_at(home, header::PAGE_ID) == id.0 && Lsn(u64_at(home, header::PAGE_LSN)) > copy_lsn;
-    Ok(!is_zero && !is_whole && !is_younger)
 }
 
 fn header_make(page_bytes: u32, lane_pages: u32) -> AlignedBuf {
@@ -228,21 +259,29 @@ fn header_read(file: &dyn DiskFile, page_bytes: u32) -> Result<Option<AlignedBuf
     }
     let mut bytes = AlignedBuf::new(HEADER_BYTES);
     file.read_at(0, &mut bytes)?;
-    if bytes[..8] != MAGIC || u32_at(&bytes, CHECKSUM_AT) != crc32c::crc32c(&bytes[..CHECKSUM_AT]) {
-        return Ok(None);
+    Ok(header_check(&bytes, page_bytes, file.name())?.then_some(bytes))
+}
+
+/// Whether there is a whole header of ours.
+fn header_check(bytes: &[u8], page_bytes: u32, file: &str) -> Result<bool, BufferError> {
+    if bytes.len() < HEADER_BYTES || bytes[..8] != MAGIC {
+        return Ok(false);
+    }
+    if u32_at(bytes, CHECKSUM_AT) != crc32c::crc32c(&bytes[..CHECKSUM_AT]) {
+        return Ok(false);
     }
     let found_version = u16::from_le_bytes([bytes[VERSION_AT], bytes[VERSION_AT + 1]]);
     let refuse = |what, expected: u64, found: u64| {
-        Err(BufferError::DoubleWriteFormat { file: file.name().to_owned(), what, expected, found })
+        Err(BufferError::DoubleWriteFormat { file: file.to_owned(), what, expected, found })
     };
     if found_version > VERSION {
         return refuse("version", VERSION.into(), found_version.into());
     }
-    let found_page_bytes = u32_at(&bytes, PAGE_BYTES_AT);
+    let found_page_bytes = u32_at(bytes, PAGE_BYTES_AT);
     if found_page_bytes != page_bytes {
         return refuse("page_bytes", page_bytes.into(), found_page_bytes.into());
     }
-    Ok(Some(bytes))
+    Ok(true)
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> u32 {

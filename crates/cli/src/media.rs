@@ -119,7 +119,11 @@ pub(crate) fn backup(args: &BackupArgs, output: &Output) -> anyhow::Result<Outco
     match (&args.what, &args.dir, &args.target) {
         (Some(BackupCommand::Verify(place)), ..) => backup_verify(place, output),
         (Some(BackupCommand::List(place)), ..) => {
-            Backup::open(&place.backup)?.files().iter().try_for_each(|info| show(info, output))?;
+            let set = Backup::open(&place.backup)?;
+            set.files().iter().try_for_each(|info| show(info, output))?;
+            for left in set.left_out() {
+                output.note(format_args!("{}: not used by a restore: {}", left.what, left.why));
+            }
             output.flush()?;
             Ok(Outcome::Done)
         }
@@ -252,7 +256,10 @@ pub(crate) fn restore(args: &RestoreArgs, output: &Output) -> anyhow::Result<Out
         ))?;
     }
     output.flush()?;
-    Ok(Outcome::Done)
+    for left in &report.left_out {
+        output.note(format_args!("not restored, there may be commits in it: {}: {}", left.what, left.why));
+    }
+    Ok(if report.left_out.is_empty() { Outcome::Done } else { Outcome::Not })
 }
 
 pub(crate) fn repair(args: &RepairArgs, output: &Output) -> anyhow::Result<Outcome> {

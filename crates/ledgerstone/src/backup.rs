@@ -224,14 +224,77 @@ impl crate::env::Inner {
 
 /// Backups that can be restored: a directory of them, or one file.
 pub struct Backup {
+    /// Never empty.
+    files: Vec<Found>,
+}
+
+/// A file that has the name of a whole backup.
+enum Found {
+    Whole(BackupFile),
+    /// It is damaged where that shows at once.
+    Damaged(Arc<dyn DiskFile>),
+}
+
+/// What is there and was not used.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct LeftOut {
+    /// A backup file, or a log.
+    pub what: String,
+    /// Why.
+    pub why: String,
+}
+
+impl LeftOut {
+    pub(crate) fn new(what: &str, why: impl ToString) -> LeftOut {
+        LeftOut { what: what.to_string(), why: why.to_string() }
+    }
+}
+
+/// A full backup and those that go on from it, without a gap; and what is there behind the gap.
+pub(crate) struct Chain {
     pub(crate) files: Vec<BackupFile>,
+    pub(crate) left_out: Vec<LeftOut>,
+}
+
+impl Found {
+    fn open(file: Arc<dyn DiskFile>) -> Result<Found, Error> {
+        match BackupFile::open(Arc::clone(&file)) {
+            Ok(whole) => Ok(Found::Whole(whole)),
+            Err(error @ BackupError::NewerFormat { .. }) => Err(error.into()),
+            Err(_) => Ok(Found::Damaged(file)),
+        }
+    }
+
+    fn name(&self) -> &str {
+        match self {
+            Found::Whole(file) => file.name(),
+            Found::Damaged(file) => file.name(),
+        }
+    }
+
+    fn whole(&self) -> Option<&BackupFile> {
+        match self {
+            Found::Whole(file) => Some(file),
+            Found::Damaged(_) => None,
+        }
+    }
+
+    /// Again, for the error.
+    fn check(&self) -> Result<(), BackupError> {
+        match self {
+            Found::Whole(_) => Ok(()),
+            Found::Damaged(file) => BackupFile::open(Arc::clone(file)).map(drop),
+        }
+    }
 }
 
 impl Backup {
     /// Looks at a directory of backups, or at one file.
     ///
     /// # Errors
-    /// [`Error::NotABackup`]; a file is not complete or damaged ([`Error::Corrupt`]); [`Error::NewerFormat`].
+    /// [`Error::NotABackup`]: there is none. No file is whole ([`Error::Corrupt`]); [`Error::NewerFormat`]. A file that is damaged
+    /// beside others that are not is shown by [`Backup::left_out`].
     pub fn open(path: impl AsRef<Path>) -> Result<Backup, Error> {
         let path = path.as_ref();
         if path.is_dir() {
@@ -241,7 +304,7 @@ impl Backup {
         let name = path.file_name().and_then(|name| name.to_str()).ok_or_else(not_found)?;
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let file = FileDisk::new(parent).open(name, Open::READ)?;
-        Ok(Backup { files: vec![BackupFile::open(file)?] })
+        Ok(Backup { files: vec![Found::Whole(BackupFile::open(file)?)] })
     }
 
     /// Reads a backup that comes as one stream ([`Environment::backup_to`]), from a pipe for instance. What is restored is read
@@ -259,7 +322,7 @@ impl Backup {
         let mut to = Appender { file, at: 0, buffer: Vec::new() };
         let copied = io::copy(from, &mut to).and_then(|_| to.flush());
         copied.map_err(|error| Error::from_io("read", Path::new("the stream of a backup"), &error))?;
-        Ok(Backup { files: vec![BackupFile::open(to.file)?] })
+        Ok(Backup { files: vec![Found::Whole(BackupFile::open(to.file)?)] })
     }
 
     /// The same as [`Backup::open`] in the root directory of any [`Disk`].
@@ -269,18 +332,28 @@ impl Backup {
     pub fn open_on(disk: &dyn Disk) -> Result<Backup, Error> {
         let mut files = Vec::new();
         for (_, name) in backup_names(disk)? {
-            files.push(BackupFile::open(disk.open(&name, Open::READ)?)?);
+            files.push(Found::open(disk.open(&name, Open::READ)?)?);
         }
-        if files.is_empty() {
-            return Err(Error::NotABackup { path: disk.describe() });
+        let first = files.first().ok_or_else(|| Error::NotABackup { path: disk.describe() })?;
+        if files.iter().all(|file| file.whole().is_none()) {
+            first.check()?;
         }
         Ok(Backup { files })
     }
 
-    /// The files, oldest first.
+    /// The files that can be read, oldest first.
     #[must_use]
     pub fn files(&self) -> Vec<BackupInfo> {
-        self.files.iter().map(info_of).collect()
+        self.files.iter().filter_map(Found::whole).map(info_of).collect()
+    }
+
+    /// The files that belong to no chain, because they or those before them are damaged or missing: nothing is restored from
+    /// them. Looks at the heads of the files only; [`Backup::verify`] finds the rest.
+    #[must_use]
+    pub fn left_out(&self) -> Vec<LeftOut> {
+        let (chains, mut left_out) = self.chains();
+        left_out.extend(chains.into_iter().flat_map(|chain| chain.left_out));
+        left_out
     }
 
     /// Checks everything: each frame's checksum, each page's, each record of the log, and that nothing is missing.
@@ -290,7 +363,13 @@ impl Backup {
     /// The first thing that is wrong.
     pub fn verify(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<BackupReport, Error> {
         let mut report = BackupReport::default();
-        for chain in self.chains()? {
+        self.files.iter().try_for_each(Found::check)?;
+        let (chains, left_out) = self.chains();
+        if let Some(left) = left_out.iter().chain(chains.iter().flat_map(|chain| &chain.left_out)).next() {
+            return Err(BackupError::Chain { what: left.why.clone() }.into());
+        }
+        for chain in chains {
+            let chain = BackupDisk::new(chain.files)?;
             let Verified { page_count, record_count, commit_count, .. } =
                 ledgerstone_recovery::backup::verify(&chain, progress)?;
             report.chain_count += 1;
@@ -304,19 +383,34 @@ impl Backup {
     /// The log before which an archive is not needed any more to restore from the newest full backup.
     #[must_use]
     pub fn needs_log_from(&self) -> Option<Lsn> {
-        self.files.iter().rev().find(|file| file.header.is_full).map(|file| file.header.log_from)
+        let mut whole = self.files.iter().rev().filter_map(Found::whole);
+        whole.find(|file| file.header.is_full).map(|file| file.header.log_from)
     }
 
-    /// Each full backup with those that go on from it, oldest first.
-    pub(crate) fn chains(&self) -> Result<Vec<Arc<BackupDisk>>, Error> {
-        let mut chains: Vec<Vec<BackupFile>> = Vec::new();
-        for file in &self.files {
-            match chains.last_mut() {
-                Some(chain) if !file.header.is_full => chain.push(file.clone()),
-                _ => chains.push(vec![file.clone()]),
-            }
+    /// Each full backup with those that go on from it, oldest first; and what comes before the first.
+    pub(crate) fn chains(&self) -> (Vec<Chain>, Vec<LeftOut>) {
+        let mut chains: Vec<Chain> = Vec::new();
+        let mut before = Vec::new();
+        for found in &self.files {
+            let why = match (found, chains.last_mut()) {
+                (Found::Whole(file), _) if file.header.is_full => {
+                    chains.push(Chain { files: vec![file.clone()], left_out: Vec::new() });
+                    continue;
+                }
+                (Found::Whole(file), Some(chain)) => match file.check_follows(&chain.files[chain.files.len() - 1]) {
+                    Ok(()) => {
+                        chain.files.push(file.clone());
+                        continue;
+                    }
+                    Err(why) => why,
+                },
+                (Found::Whole(file), None) => format!("{}: there is no full backup before it", file.name()),
+                (Found::Damaged(_), _) => found.check().err().map_or(String::new(), |error| error.to_string()),
+            };
+            let left_out = chains.last_mut().map_or(&mut before, |chain| &mut chain.left_out);
+            left_out.push(LeftOut::new(found.name(), why));
         }
-        Ok(chains.into_iter().map(BackupDisk::new).collect::<Result<_, _>>()?)
+        (chains, before)
     }
 }
 

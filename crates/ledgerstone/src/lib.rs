@@ -94,7 +94,7 @@ mod value_io;
 mod verify;
 
 pub use archive::{ArchiveDirectory, ArchivedSegment};
-pub use backup::{Backup, BackupInfo, BackupOptions, BackupProgress, BackupReport};
+pub use backup::{Backup, BackupInfo, BackupOptions, BackupProgress, BackupReport, LeftOut};
 pub use bulk::SortedLoader;
 pub use bytes_table::BytesTable;
 pub use compact::{CompactOptions, CompactPhase, CompactProgress, CompactReport};

@@ -201,7 +201,6 @@ impl LogDirectory {
             known: Some(Beginning { lsn: state.scan_lsn, incarnation: state.scan_incarnation }),
             incarnation_max: state.incarnation_max,
             end: None,
-            is_cut: false,
         };
         LogDirectory::of_files(files)
     }

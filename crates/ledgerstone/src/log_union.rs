@@ -10,6 +10,7 @@ use ledgerstone_disk::{Disk, DiskError, DiskErrorKind, DiskFile, DiskLock, Open}
 use ledgerstone_log::LOG_DIR;
 
 /// Each file from the first disk that has it.
+#[derive(Clone)]
 pub(crate) struct LogUnion(pub Vec<Arc<dyn Disk>>);
 
 impl LogUnion {

@@ -19,12 +19,14 @@
 //!     disk itself refuses to change anything. One that was not is first opened for writing, recovered and closed.
 //! O6. What a killed process has written and not synced is made durable before it is believed: log, pages, names, and the
 //!     newest slot of `control` (F4, D6, F3, T4 of their files). No answer of ours depends on what the power can still take.
+//! O7. A double-write file that is missing after a crash is not made anew: a page may be torn whose only whole copy was in it.
+//!     After an orderly close nothing in it is needed.
 
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-use ledgerstone_buffer::{Cache, CacheConfig, Policy};
+use ledgerstone_buffer::{BufferError, Cache, CacheConfig, Policy, make_double_write};
 use ledgerstone_disk::{Disk, DiskErrorKind, DiskFile, DiskLock, Open, ReadOnlyDisk};
 use ledgerstone_log::{
     Beginning, CONTROL_PATH, ControlFile, ControlState, Delay, EnvironmentId, FIRST_LSN, GroupCommit, LOG_DIR, Log,
@@ -52,7 +54,7 @@ use crate::{Environment, Error, Locking, Options, RecoveryPhase, Replacement, lo
 
 const LOCK: &str = "lock";
 const DATA: &str = "data";
-const DOUBLE_WRITE: &str = "double_write";
+pub(crate) const DOUBLE_WRITE: &str = "double_write";
 
 /// The catalog's root page, fixed at creation.
 pub(crate) const CATALOG_ROOT: PageId = PageId(2);
@@ -226,11 +228,8 @@ fn recover(options: &Options, disk: Arc<dyn Disk>, lock: Box<dyn DiskLock>, may_
     progress.enter(RecoveryPhase::TornPages, Lsn(0), Lsn(0));
     // O4
     let data = disk.open(DATA, Open { create: false, ..FILE })?;
-    if !may_write && !disk.exists(DOUBLE_WRITE)? {
-        return Err(Error::ReadOnly { why: "the environment has to be recovered".into() }); // It was just restored.
-    }
-    let double_write = disk.open(DOUBLE_WRITE, FILE)?;
-    report.torn_pages = Cache::repair_torn(&*data, &*double_write, state.page_bytes)?;
+    let double_write = open_double_write(&disk, &state, may_write)?;
+    report.torn_pages = Cache::repair_torn(&*data, &*double_write, state.page_bytes, state.is_clean)?;
     report.torn_ns = timer.lap();
 
     let scan = || -> Result<LogScan, LogError> {
@@ -256,6 +255,9 @@ fn recover(options: &Options, disk: Arc<dyn Disk>, lock: Box<dyn DiskLock>, may_
 
     // O2
     let next_incarnation = if may_write {
+        // O6, O7. From here on it counts as not closed, and names and headers are needed that nobody may have synced.
+        make_double_write(double_write, state.page_bytes)?;
+        disk.sync_dir("")?;
         Some(control.begin_incarnation(analysis.incarnation)?)
     } else if report.was_clean && analysis.in_doubt.is_empty() {
         None
@@ -296,6 +298,21 @@ fn recover(options: &Options, disk: Arc<dyn Disk>, lock: Box<dyn DiskLock>, may_
     inner.report.checkpoint_ns = timer.lap();
     registered.keep();
     Ok(inner)
+}
+
+/// O7.
+fn open_double_write(disk: &Arc<dyn Disk>, state: &ControlState, may_write: bool) -> Result<Arc<dyn DiskFile>, Error> {
+    if disk.exists(DOUBLE_WRITE)? {
+        return Ok(disk.open(DOUBLE_WRITE, Open { create: false, ..FILE })?);
+    }
+    if !state.is_clean {
+        let file = format!("{}/{DOUBLE_WRITE}", disk.describe());
+        return Err(BufferError::DoubleWriteShort { file, expected: 1, found: 0 }.into());
+    }
+    if !may_write {
+        return Err(Error::ReadOnly { why: "the environment has lost its double-write file".into() });
+    }
+    Ok(disk.open(DOUBLE_WRITE, FILE)?)
 }
 
 /// How data and double-write file are opened.

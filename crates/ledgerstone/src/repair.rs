@@ -234,8 +234,8 @@ fn is_sound(bytes: &[u8], page: PageId) -> Option<bool> {
 }
 
 fn newest_chain(backup: &Backup) -> Result<Arc<BackupDisk>, Error> {
-    let chains = backup.chains()?;
-    chains.last().cloned().ok_or(Error::NotABackup { path: String::new() })
+    let newest = backup.chains().0.pop().ok_or(Error::NotABackup { path: String::new() })?;
+    Ok(BackupDisk::new(newest.files)?)
 }
 
 fn check_same(chain: &BackupDisk, environment: [u8; 16]) -> Result<(), Error> {
@@ -294,7 +294,7 @@ impl Archive {
         };
         let disk = Arc::new(LogUnion(vec![Arc::clone(own), self.disk()]));
         let (end, incarnation_max) = (Some(log.durable_lsn()), log.incarnation());
-        let files = LogFiles { disk, end, incarnation_max, is_cut: false, ..files };
+        let files = LogFiles { disk, end, incarnation_max, ..files };
         Ok(LogReader::of_files(files, from)?)
     }
 }

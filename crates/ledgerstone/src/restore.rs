@@ -8,18 +8,25 @@
 //! R2. Nothing of the log behind the moment is in the target, and the incarnation that begins there was never given out to
 //!     the life that was left: no record of that life can be read as one of the new (`seal.rs` in the log).
 //! R3. No moment before the end of the full backup can be restored: its pages may hold later changes.
+//! R4. What is damaged is not used, and what is whole before it is: the report says what was left out.
 
 use std::path::Path;
 use std::sync::Arc;
 
+use ledgerstone_buffer::make_double_write;
 use ledgerstone_disk::{Disk, FileDisk, Open};
-use ledgerstone_log::{ControlFile, ControlState, LOG_DIR, LogScan, RecordKind, segment_name};
+use ledgerstone_log::{
+    Beginning, ControlFile, ControlState, LOG_DIR, LogError, LogScan, RecordKind, segment_name, segment_start,
+};
 use ledgerstone_page::Lsn;
 use ledgerstone_recovery::backup::{BackupDisk, BackupView, verify};
 use ledgerstone_region::sync;
 use serde::Serialize;
 
-use crate::{Backup, Error, LogDirectory};
+use crate::backup::Chain;
+use crate::log_union::LogUnion;
+use crate::open::DOUBLE_WRITE;
+use crate::{Backup, Error, LeftOut, LogDirectory};
 
 /// The moment to restore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,6 +54,9 @@ pub struct RestoreReport {
     pub commit_count: u64,
     /// Time of the last of them, in nanoseconds since 1970; 0: none has one.
     pub last_commit_ns: u64,
+    /// Files and logs that are there and are not used, or not to their end, because they or what they go on from are damaged or
+    /// missing: commits may be in them that were not restored.
+    pub left_out: Vec<LeftOut>,
 }
 
 /// Bytes copied at once.
@@ -54,11 +64,14 @@ const PIECE_BYTES: u64 = 1 << 20;
 
 impl Backup {
     /// Makes an environment in directory `target`, which must be missing or empty. `logs`: where the log goes on behind the
-    /// end of the backup (an archive, the directory of the environment that was lost, or both). Verifies the backup first. The
-    /// first open of the new environment recovers, as after a crash at that moment.
+    /// end of the backup (an archive, the directory of the environment that was lost, or both, in any order). Verifies the backup
+    /// first. The first open of the new environment recovers, as after a crash at that moment.
+    ///
+    /// A backup or a log that is damaged is used up to there, and [`RestoreReport::left_out`] says so: look at it.
     ///
     /// # Errors
-    /// [`Error::TargetNotEmpty`], [`Error::MomentNotInBackup`]; [`Error::LogGone`]: `logs` begin behind the end of the backup; what verification finds; the disk's.
+    /// [`Error::TargetNotEmpty`], [`Error::MomentNotInBackup`]; [`Error::LogGone`]: `logs` begin behind the end of the backup;
+    /// [`Error::Corrupt`]: no full backup is whole; the disk's.
     pub fn restore(
         &self,
         target: impl AsRef<Path>,
@@ -82,31 +95,56 @@ impl Backup {
         if !target.list("")?.is_empty() {
             return Err(Error::TargetNotEmpty { path: target.describe() });
         }
-        let chain = self.restore_choose(to)?;
-        verify(&chain, &mut |_, _| ())?;
+        let mut left_out = Vec::new();
+        let chain = self.restore_choose(to, &mut left_out)?;
         let state = restore_state(&chain, logs)?;
         target.create_dir(LOG_DIR)?;
         target.sync_dir("")?;
         restore_data(&chain, &target)?;
-        let log_end = restore_log(&chain, &*target, &state, logs)?;
-        let report = restore_cut(&chain, &target, &state, log_end, to)?;
+        // Made here, so that one that is missing later is missing.
+        make_double_write(target.open(DOUBLE_WRITE, Open::CREATE_NEW)?, state.page_bytes)?;
+        restore_log(&chain, &*target, &state)?;
+        let log_end = restore_more_log(&chain, &*target, &state, logs, &mut left_out)?;
+        let report = restore_cut(&chain, &target, &state, log_end, to, left_out)?;
         target.sync_dir(LOG_DIR)?;
         target.sync_dir("")?;
         ControlFile::create(&*target, state)?;
         Ok(report)
     }
 
-    /// The newest chain whose full backup ended before the moment.
-    fn restore_choose(&self, to: RestoreTo) -> Result<Arc<BackupDisk>, Error> {
-        let chains = self.chains()?;
-        let is_before = |chain: &&Arc<BackupDisk>| match to {
+    /// Of the newest chain whose full backup ended before the moment, the longest part that is whole (R4).
+    fn restore_choose(&self, to: RestoreTo, left_out: &mut Vec<LeftOut>) -> Result<Arc<BackupDisk>, Error> {
+        let (chains, before) = self.chains();
+        let is_before = |chain: &Chain| match to {
             RestoreTo::End => true,
-            RestoreTo::Lsn(lsn) => chain.full_end() <= Lsn(lsn.0.saturating_add(1)),
-            RestoreTo::TimeNs(ns) => chain.chain()[0].end.ended_ns <= ns,
+            RestoreTo::Lsn(lsn) => chain.files[0].end.log_end <= Lsn(lsn.0.saturating_add(1)),
+            RestoreTo::TimeNs(ns) => chain.files[0].end.ended_ns <= ns,
         };
-        let oldest = chains.first().cloned().ok_or(Error::NotABackup { path: String::new() })?;
+        left_out.extend(before);
         // A time before all of them may still lie behind the last commit of the oldest: the log will say.
-        Ok(chains.iter().rev().find(is_before).cloned().unwrap_or(oldest))
+        let newest = chains.iter().rposition(is_before).unwrap_or(0);
+        let mut first_error = Error::NotABackup { path: String::new() };
+        for (no, chain) in chains.into_iter().take(newest + 1).enumerate().rev() {
+            left_out.extend(chain.left_out);
+            let mut files = chain.files;
+            while !files.is_empty() {
+                let disk = BackupDisk::new(files.clone())?;
+                match verify(&disk, &mut |_, _| ()) {
+                    Ok(_) => return Ok(disk),
+                    Err(error) => {
+                        // Those before the first that is damaged by itself; otherwise all but the last.
+                        let damaged = files.iter().position(|file| file.check_frames(&mut |_| ()).is_err());
+                        for file in files.drain(damaged.unwrap_or(files.len() - 1)..) {
+                            left_out.push(LeftOut::new(file.name(), &error));
+                        }
+                        if no == newest && files.is_empty() {
+                            first_error = error.into();
+                        }
+                    }
+                }
+            }
+        }
+        Err(first_error)
     }
 }
 
@@ -146,60 +184,118 @@ fn restore_data(chain: &Arc<BackupDisk>, target: &Arc<dyn Disk>) -> Result<(), E
     Ok(to.sync()?)
 }
 
-/// Copies the log of the backup, and behind its end that of `more`. Returns where that may end.
-fn restore_log(
-    chain: &Arc<BackupDisk>,
+/// Copies the log of the backup.
+fn restore_log(chain: &Arc<BackupDisk>, target: &dyn Disk, state: &ControlState) -> Result<(), Error> {
+    let view = BackupView(Arc::clone(chain));
+    let (mut at, end) = (state.scan_lsn.0 - state.scan_lsn.0 % state.segment_bytes, chain.log_end().0);
+    while at < end {
+        let stop = end.min(at + state.segment_bytes);
+        copy_log(&view, target, state.segment_bytes, at, stop)?;
+        at = stop;
+    }
+    Ok(())
+}
+
+/// Goes on behind the end of the backup with whichever of `more` has whole records farthest, again and again: one may be
+/// damaged where another is not. Returns where the log ends.
+fn restore_more_log(
+    chain: &BackupDisk,
     target: &dyn Disk,
     state: &ControlState,
     more: &[LogDirectory],
+    left_out: &mut Vec<LeftOut>,
 ) -> Result<Lsn, Error> {
-    let view = BackupView(Arc::clone(chain));
     let segment_bytes = state.segment_bytes;
-    let end = chain.log_end().0;
-    if !more.is_empty() {
-        let mut oldest = Lsn(u64::MAX);
-        for log in more {
-            oldest = oldest.min(log.reader(Lsn(u64::MAX))?.oldest()?);
-        }
-        if oldest.0 > end {
-            return Err(Error::LogGone { lsn: Lsn(end), oldest });
-        }
+    let last = &chain.chain()[chain.chain().len() - 1].end;
+    let mut at = Beginning { lsn: last.log_end, incarnation: last.incarnation };
+    if let Some(oldest) = begins_behind(more, at.lsn, segment_bytes)? {
+        return Err(Error::LogGone { lsn: at.lsn, oldest });
     }
-    let mut start = state.scan_lsn.0 - state.scan_lsn.0 % segment_bytes;
+    let mut reached = vec![Reach { end: at, why: None }; more.len()];
     loop {
-        let path = format!("{LOG_DIR}/{}", segment_name(start));
-        let mut bytes = vec![0; segment_bytes as usize];
-        let mut is_there = start < end;
-        if is_there {
-            view.open(&path, Open::READ)?.read_at(0, &mut bytes)?;
-        }
-        if start + segment_bytes > end {
-            // The longest copy: the newest segment of an archive may end early.
-            let mut longest = end.saturating_sub(start) as usize;
-            for log in more {
-                if !log.files().disk.exists(&path)? {
-                    continue;
-                }
-                is_there = true;
-                let file = log.files().disk.open(&path, Open::READ)?;
-                let there = file.len()?.min(segment_bytes) as usize;
-                if there > longest {
-                    let mut piece = vec![0; there];
-                    file.read_at(0, &mut piece)?;
-                    bytes[longest..there].copy_from_slice(&piece[longest..]);
-                    longest = there;
-                }
+        let mut farthest: Option<(usize, LogUnion)> = None;
+        for no in 0..more.len() {
+            // This one first, and where it has no file the others.
+            let order = (no..more.len()).chain(0..no);
+            let union = LogUnion(order.map(|no| Arc::clone(&more[no].files().disk)).collect());
+            reached[no] = reach(&union, state, at)?;
+            let best = farthest.as_ref().map_or(at.lsn, |(best, _)| reached[*best].end.lsn);
+            if reached[no].end.lsn > best {
+                farthest = Some((no, union));
             }
         }
-        if !is_there {
-            break;
-        }
-        let file = target.open(&path, Open::CREATE_NEW)?;
-        file.write_at(0, &bytes)?;
-        file.sync()?;
-        start += segment_bytes;
+        let Some((no, union)) = farthest else { break };
+        copy_log(&union, target, segment_bytes, at.lsn.0, reached[no].end.lsn.0)?;
+        at = reached[no].end;
     }
-    Ok(if more.is_empty() { chain.log_end() } else { Lsn(u64::MAX) })
+    for (log, reached) in more.iter().zip(reached) {
+        let files = log.files();
+        // An archive knows its end, an environment a place in its log.
+        let promised = files.end.or(files.known.map(|known| known.lsn)).filter(|lsn| *lsn > at.lsn);
+        let why = reached.why.or(promised.map(|lsn| format!("its records at LSN {lsn} do not go on from there")));
+        if let Some(why) = why {
+            left_out.push(LeftOut::new(&files.disk.describe(), format!("not used from LSN {} on: {why}", at.lsn)));
+        }
+    }
+    Ok(at.lsn)
+}
+
+/// Where the first of these logs begins, if all of them begin behind `end`.
+fn begins_behind(logs: &[LogDirectory], end: Lsn, segment_bytes: u64) -> Result<Option<Lsn>, Error> {
+    let mut oldest = None;
+    for log in logs {
+        let disk = &log.files().disk;
+        let names = if disk.exists(LOG_DIR)? { disk.list(LOG_DIR)? } else { Vec::new() };
+        let first = names.iter().filter_map(|name| segment_start(name)).min();
+        if first.is_some_and(|first| first <= end.0 - end.0 % segment_bytes) {
+            return Ok(None);
+        }
+        oldest = oldest.min(first).or(oldest).or(first);
+    }
+    Ok(oldest.map(Lsn))
+}
+
+/// How far records go on.
+#[derive(Clone)]
+struct Reach {
+    end: Beginning,
+    /// What is wrong there, if it is no end of a log.
+    why: Option<String>,
+}
+
+fn reach(disk: &LogUnion, state: &ControlState, from: Beginning) -> Result<Reach, Error> {
+    let disk: Arc<dyn Disk> = Arc::new(disk.clone());
+    let mut scan = match LogScan::new(disk, state.environment, state.segment_bytes, from.lsn, from.incarnation) {
+        Err(LogError::MissingSegment { .. }) => return Ok(Reach { end: from, why: None }),
+        scan => scan?.with_incarnation_max(state.incarnation_max),
+    };
+    let why = loop {
+        match scan.next_view() {
+            Ok(Some(_)) => {}
+            Ok(None) => break None,
+            Err(error) => break Some(error.to_string()),
+        }
+    };
+    Ok(Reach { end: Beginning { lsn: scan.end(), incarnation: scan.incarnation() }, why })
+}
+
+/// Copies the log's bytes from `at` to `end` into segments of the target, zeros around them, durable but for their names.
+fn copy_log(from: &dyn Disk, target: &dyn Disk, segment_bytes: u64, mut at: u64, end: u64) -> Result<(), Error> {
+    while at < end {
+        let start = at - at % segment_bytes;
+        let stop = end.min(start + segment_bytes);
+        let path = format!("{LOG_DIR}/{}", segment_name(start));
+        let mut bytes = vec![0; (stop - at) as usize];
+        from.open(&path, Open::READ)?.read_at(at - start, &mut bytes)?;
+        if !target.exists(&path)? {
+            target.open(&path, Open::CREATE_NEW)?.write_at(0, &vec![0; segment_bytes as usize])?;
+        }
+        let file = target.open(&path, Open::EXISTING)?;
+        file.write_at(at - start, &bytes)?;
+        file.sync()?;
+        at = stop;
+    }
+    Ok(())
 }
 
 /// Finds the moment in the target's log, and takes away what is behind it.
@@ -209,20 +305,20 @@ fn restore_cut(
     state: &ControlState,
     log_end: Lsn,
     to: RestoreTo,
+    left_out: Vec<LeftOut>,
 ) -> Result<RestoreReport, Error> {
     let earliest = chain.full_end();
     let disk = Arc::clone(target);
     let mut scan = LogScan::new(disk, state.environment, state.segment_bytes, state.scan_lsn, state.scan_incarnation)?
         .with_incarnation_max(state.incarnation_max);
-    if log_end.0 != u64::MAX {
-        scan.set_limit(log_end);
-    }
+    scan.set_limit(log_end);
     let mut report = RestoreReport {
         backup: chain.chain()[0].name().to_string(),
         page_count: chain.chain()[0].end.stored_count,
         end_lsn: 0,
         commit_count: 0,
         last_commit_ns: 0,
+        left_out: Vec::new(),
     };
     let too_early = || Error::MomentNotInBackup {
         what: format!("it lies before the end of the full backup {}, LSN {earliest}", chain.chain()[0].name()),
@@ -263,6 +359,9 @@ fn restore_cut(
         return Err(Error::MomentNotInBackup { what: format!("the log ends at LSN {end}, before LSN {lsn}") });
     }
     report.end_lsn = end.0;
+    if cut.is_none() {
+        report.left_out = left_out; // Otherwise it lies behind the moment.
+    }
     cut_log(&**target, state.segment_bytes, end)?;
     Ok(report)
 }

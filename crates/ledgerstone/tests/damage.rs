@@ -427,7 +427,7 @@ fn a_newer_format_is_refused_and_named() {
     let newer = disk.snapshot();
     overwrite(&newer, "control", no * 4096, &slot);
     let refused = open(&newer);
-    assert!(matches!(refused, Err(Error::NewerFormat { found: 7, supported: 1, .. })), "{refused:?}");
+    assert!(matches!(refused, Err(Error::NewerFormat { found: 7, supported: 2, .. })), "{refused:?}");
 
     // The data file alone.
     let newer = disk.snapshot();

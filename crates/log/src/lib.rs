@@ -94,7 +94,7 @@ pub use crate::{
     },
     scan::LogScan,
     seal::Seal,
-    segment::{LOG_DIR, is_log_file, segment_name},
+    segment::{LOG_DIR, is_log_file, segment_name, segment_start},
 };
 
 /// What tells an environment from every other: 16 random bytes.

@@ -40,10 +40,8 @@ pub struct LogFiles {
     pub known: Option<Beginning>,
     /// The largest incarnation that was ever given out.
     pub incarnation_max: u64,
-    /// Where the log ends, if that is known; otherwise at the first bytes that are no record.
+    /// Where the log ends, behind a record, if that is known; otherwise at the first bytes that are no record.
     pub end: Option<Lsn>,
-    /// The end is that of the bytes that there are: a record may be cut off there, and is left out.
-    pub is_cut: bool,
 }
 
 #[derive(Clone)]
@@ -94,41 +92,8 @@ impl LogReader {
             files.end = Some(scan.end());
         }
         let mut reader = LogReader::on(Source::Files(files), segments, Lsn(u64::MAX))?;
-        reader.leave_out_cut()?;
         reader.seek(from)?;
         Ok(reader)
-    }
-
-    /// Moves the end of files that end anywhere to the end of their last whole record.
-    fn leave_out_cut(&mut self) -> Result<(), LogError> {
-        let Source::Files(LogFiles { is_cut: true, end: Some(end), .. }) = self.source else { return Ok(()) };
-        let oldest = self.oldest()?;
-        let mut bytes = BACK_BYTES;
-        let mut whole = oldest;
-        while whole == oldest {
-            let from = Lsn(end.0.saturating_sub(bytes)).max(oldest);
-            if let Some(found) = self.beginning_from(from)? {
-                let mut scan = self.scan(found)?;
-                loop {
-                    match scan.next_view() {
-                        Ok(Some(_)) => {}
-                        Ok(None) | Err(LogError::Invalid { why: Malformed::Short { .. } | Malformed::NoFile, .. }) => {
-                            break;
-                        }
-                        Err(error) => return Err(error),
-                    }
-                }
-                whole = scan.end();
-            }
-            if from == oldest {
-                break;
-            }
-            bytes *= 2;
-        }
-        if let Source::Files(files) = &mut self.source {
-            files.end = Some(whole);
-        }
-        Ok(())
     }
 
     fn on(source: Source, segments: Segments, from: Lsn) -> Result<LogReader, LogError> {

@@ -33,11 +33,11 @@ pub fn segment_name(lsn: u64) -> String {
 
 /// Whether a file of this name, without directory, can be one of ours.
 pub fn is_log_file(name: &str) -> bool {
-    segment_lsn(name).is_some() || DRAFT.strip_prefix(LOG_DIR).and_then(|draft| draft.strip_prefix('/')) == Some(name)
+    segment_start(name).is_some() || DRAFT.strip_prefix(LOG_DIR).and_then(|draft| draft.strip_prefix('/')) == Some(name)
 }
 
-/// The first LSN of the segment of this file name.
-pub(crate) fn segment_lsn(name: &str) -> Option<u64> {
+/// The first LSN of the segment of this file name, without directory.
+pub fn segment_start(name: &str) -> Option<u64> {
     let digits = name.strip_suffix(SUFFIX)?;
     (digits.len() == 16).then(|| u64::from_str_radix(digits, 16).ok())?
 }
@@ -74,7 +74,7 @@ impl Segments {
             return Ok(Vec::new());
         }
         let names = self.disk.list(LOG_DIR)?;
-        let mut starts: Vec<u64> = names.iter().filter_map(|name| segment_lsn(name)).collect();
+        let mut starts: Vec<u64> = names.iter().filter_map(|name| segment_start(name)).collect();
         starts.retain(|start| start.is_multiple_of(self.segment_bytes));
         starts.sort_unstable();
         Ok(starts)

@@ -95,12 +95,12 @@ fn what_is_no_control_file_is_told_apart() {
 
     // A newer format, whole.
     let mut newer = state().encode(9);
-    newer[12] = 2;
+    newer[12] = 9;
     let crc = crc32c::crc32c(&newer[12..]);
     newer[8..12].copy_from_slice(&crc.to_le_bytes());
     edit(&disk, 4096, &newer);
     match ControlFile::open(&disk) {
-        Err(ControlError::NewerFormat { found: 2, supported: 1, path }) => assert!(path.ends_with("control")),
+        Err(ControlError::NewerFormat { found: 9, supported: CONTROL_FORMAT, path }) => assert!(path.ends_with("control")),
         other => panic!("{:?}", other.map(|control| control.state)),
     }
 

@@ -139,7 +139,7 @@ fn recover(disk: &Arc<dyn Disk>) -> Result<(Arc<Engine>, ControlFile)> {
     let state = control.state;
     let (data, double_write) =
         (disk.open("data", Open::EXISTING.direct())?, disk.open("double_write", Open::EXISTING.direct())?);
-    Cache::repair_torn(&*data, &*double_write, PAGE_BYTES)?;
+    Cache::repair_torn(&*data, &*double_write, PAGE_BYTES, false)?;
     let scan = || -> Result<LogScan> {
         Ok(LogScan::new(Arc::clone(disk), ENV, state.segment_bytes, state.scan_lsn, state.scan_incarnation)?
             .with_incarnation_max(state.incarnation_max))

@@ -106,6 +106,19 @@ impl BackupFile {
         Ok(())
     }
 
+    /// Whether this is the incremental backup that goes on from `before` (B2).
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn check_follows(&self, before: &BackupFile) -> Result<(), String> {
+        let (control, other) = (&self.header.control, &before.header.control);
+        let follows = !self.header.is_full
+            && self.header.parent == before.header.id
+            && self.header.log_from == before.end.log_end
+            && (control.environment, control.life) == (other.environment, other.life);
+        if follows { Ok(()) } else { Err(format!("{} does not go on from {}", self.name(), before.name())) }
+    }
+
     /// Bytes of pages and log in it.
     #[must_use]
     pub fn payload_bytes(&self) -> u64 {
@@ -159,14 +172,8 @@ impl BackupDisk {
             return Err(BackupError::Chain { what: "it does not begin with a full backup".into() });
         };
         for pair in chain.windows(2) {
-            let (a, b) = (&pair[0], &pair[1]);
-            let follows = !b.header.is_full
-                && b.header.parent == a.header.id
-                && b.header.log_from == a.end.log_end
-                && b.header.control.environment == a.header.control.environment
-                && b.header.control.life == a.header.control.life;
-            if !follows {
-                return Err(BackupError::Chain { what: format!("{} does not go on from {}", b.name(), a.name()) });
+            if let Err(what) = pair[1].check_follows(&pair[0]) {
+                return Err(BackupError::Chain { what });
             }
         }
         let state = ControlState {

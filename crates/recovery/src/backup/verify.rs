@@ -70,7 +70,6 @@ pub fn log_reader(disk: &Arc<BackupDisk>, from: Lsn) -> Result<LogReader, Backup
         known: Some(Beginning { lsn: state.scan_lsn, incarnation: state.scan_incarnation }),
         incarnation_max: state.incarnation_max,
         end: Some(disk.log_end()),
-        is_cut: false,
     };
     Ok(LogReader::of_files(files, from)?)
 }

@@ -1,0 +1,260 @@
+//! What a restore makes of chains and logs that are damaged, short or of another life, and that it is durable.
+
+mod common;
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use common::*;
+use ledgerstone::{Backup, BackupInfo, BackupOptions, Environment, Error, LogDirectory, Lsn, RestoreReport, RestoreTo};
+use ledgerstone_disk::{Disk, Open, SimDisk};
+
+fn backup(env: &Environment, to: &SimDisk, incremental: bool) -> Result<BackupInfo, Error> {
+    let options = BackupOptions::default().incremental(incremental);
+    env.backup_on(Arc::new(to.clone()), options, &mut |_| ControlFlow::Continue(()))
+}
+
+fn restore(from: &SimDisk, to: RestoreTo, logs: &[LogDirectory]) -> Result<(SimDisk, RestoreReport), Error> {
+    let target = SimDisk::new();
+    let report = Backup::open_on(from)?.restore_on(Arc::new(target.clone()), to, logs)?;
+    Ok((target, report))
+}
+
+fn work(env: &Environment, tag: u8, count: u64) -> Lsn {
+    let mut last = Lsn(0);
+    for n in 0..count {
+        let txn = env.begin().unwrap();
+        txn.bytes_or_create("t").unwrap().put(&[tag, (n / 200) as u8, (n % 200) as u8], &vec![tag; 700]).unwrap();
+        last = txn.commit().unwrap().ticket.lsn();
+    }
+    last
+}
+
+/// How many records each tag has.
+fn counts(disk: &SimDisk) -> Vec<usize> {
+    let state = read(&open(disk).unwrap()).unwrap();
+    (1..=5).map(|tag| state.get("t").map_or(0, |t| t.keys().filter(|key| key[0] == tag).count())).collect()
+}
+
+fn log(disk: &SimDisk) -> LogDirectory {
+    LogDirectory::open_on(Arc::new(disk.clone())).unwrap()
+}
+
+#[test]
+fn a_backup_does_not_go_on_from_one_of_another_life() {
+    let (disk, backups) = (SimDisk::new(), SimDisk::new());
+    let env = open(&disk).unwrap();
+    work(&env, 1, 50);
+    backup(&env, &backups, false).unwrap();
+    let moment = work(&env, 2, 10);
+    work(&env, 3, 100);
+    backup(&env, &backups, true).unwrap();
+    drop(env);
+    for to in [RestoreTo::Lsn(moment), RestoreTo::End] {
+        let (target, _) = restore(&backups, to, &[]).unwrap();
+        let env = open(&target).unwrap();
+        work(&env, 4, 400);
+        let taken = backup(&env, &backups, true);
+        assert!(matches!(&taken, Err(Error::Corrupt { what }) if what.contains("another life")), "{taken:?}");
+        // A full one begins a chain of its own, and the older chain stays what it was.
+        let both = backups.snapshot();
+        backup(&env, &both, false).unwrap();
+        work(&env, 5, 20);
+        backup(&env, &both, true).unwrap();
+        assert_eq!(Backup::open_on(&both).unwrap().verify(&mut |_, _| ()).unwrap().chain_count, 2);
+        let (again, report) = restore(&both, RestoreTo::End, &[]).unwrap();
+        assert!(report.left_out.is_empty(), "{report:?}");
+        assert_eq!(counts(&again)[4], 20);
+    }
+    assert_eq!(counts(&restore(&backups, RestoreTo::End, &[]).unwrap().0), [50, 10, 100, 0, 0]);
+}
+
+#[test]
+fn a_chain_counts_up_to_its_first_file_that_is_damaged_or_missing() {
+    let (disk, backups) = (SimDisk::new(), SimDisk::new());
+    let env = open(&disk).unwrap();
+    work(&env, 1, 30);
+    backup(&env, &backups, false).unwrap();
+    let mut last = Lsn(0);
+    for tag in 2..=4 {
+        last = work(&env, tag, 10);
+        backup(&env, &backups, true).unwrap();
+    }
+    drop(env);
+    let name = |n: u64| format!("00000{n}-{}.backup", if n == 1 { "full" } else { "log" });
+    let whole = [30, 10, 10, 10, 0];
+    for n in 2..=4 {
+        for how in ["missing", "flipped", "cut", "flipped in its head"] {
+            let what = format!("file {n} {how}");
+            let damaged = backups.snapshot();
+            match how {
+                "missing" => damaged.remove(&name(n)).unwrap(),
+                "flipped" => flip(&damaged, &name(n), len_of(&damaged, &name(n)) / 2),
+                "cut" => cut(&damaged, &name(n), len_of(&damaged, &name(n)) - 9),
+                _ => flip(&damaged, &name(n), 3),
+            }
+            let (target, report) = restore(&damaged, RestoreTo::End, &[]).unwrap();
+            let mut expected = whole;
+            expected[n as usize - 1..].fill(0);
+            assert_eq!(counts(&target), expected, "{what}");
+            // Behind the last file there is nothing to miss.
+            assert_eq!(report.left_out.is_empty(), how == "missing" && n == 4, "{what}: {report:?}");
+            if let Some(left) = report.left_out.first() {
+                let named = name(if how == "missing" { n + 1 } else { n });
+                assert!(left.what.contains(&named) && !left.why.is_empty(), "{what}: {left:?}");
+            }
+            // A moment that is not in what is left is refused, and verification finds what is wrong.
+            let moment = restore(&damaged, RestoreTo::Lsn(last), &[]).map(drop);
+            assert!(matches!(moment, Err(Error::MomentNotInBackup { .. })), "{what}: {moment:?}");
+            let verified = Backup::open_on(&damaged).and_then(|set| set.verify(&mut |_, _| ()));
+            assert_eq!(verified.is_ok(), report.left_out.is_empty(), "{what}: {verified:?}");
+            // With the log that the environment still has, nothing is lost.
+            let (target, _) = restore(&damaged, RestoreTo::End, &[log(&disk)]).unwrap();
+            assert_eq!(counts(&target), whole, "{what}, with the log");
+        }
+    }
+    // A full backup that is damaged: the chain before it, if there is one.
+    let env = open(&disk).unwrap();
+    work(&env, 5, 10);
+    backup(&env, &backups, false).unwrap();
+    flip(&backups, "000005-full.backup", 5000);
+    let (target, report) = restore(&backups, RestoreTo::End, &[]).unwrap();
+    assert_eq!(counts(&target), whole);
+    assert!(report.left_out[0].what.contains("000005-full.backup"), "{report:?}");
+    for n in 1..=4 {
+        backups.remove(&name(n)).unwrap();
+    }
+    let none = restore(&backups, RestoreTo::End, &[]).map(drop);
+    assert!(matches!(none, Err(Error::Corrupt { .. })), "{none:?}");
+}
+
+#[test]
+fn a_restored_environment_survives_a_power_loss_at_any_write() {
+    let (disk, backups) = (SimDisk::new(), SimDisk::new());
+    let env = open(&disk).unwrap();
+    work(&env, 1, 200);
+    backup(&env, &backups, false).unwrap();
+    drop(env);
+    let (restored, _) = restore(&backups, RestoreTo::End, &[]).unwrap();
+    for crash in (1..).step_by(3) {
+        let disk = restored.snapshot();
+        disk.crash_at(crash);
+        let durable = (|| {
+            let env = open(&disk).ok()?;
+            for n in 0..40u8 {
+                if env.transact(|txn| txn.bytes("t")?.put(&[1, 0, n], &[n; 700])).is_err() {
+                    return Some(n);
+                }
+                if n % 10 == 9 && env.checkpoint().is_err() {
+                    return Some(n + 1);
+                }
+            }
+            None
+        })();
+        if !disk.is_crashed() {
+            break;
+        }
+        for seed in 0..8 {
+            let after = disk.after_crash(seed);
+            let state = open(&after).and_then(|env| read(&env));
+            let state = state.unwrap_or_else(|error| panic!("crash at {crash}, seed {seed}: {error}"));
+            for n in 0..durable.unwrap_or(0) {
+                assert_eq!(state["t"][&vec![1, 0, n]], vec![n; 700], "crash at {crash}, seed {seed}: {n}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_missing_double_write_file_is_reported_after_a_crash() {
+    let disk = SimDisk::new();
+    let env = open(&disk).unwrap();
+    work(&env, 1, 200);
+    let crashed = disk.snapshot();
+    env.close().unwrap();
+    for how in ["missing", "empty", "cut"] {
+        let after = crashed.snapshot();
+        let bytes = bytes_of(&after, "double_write");
+        match how {
+            "missing" => after.remove("double_write").unwrap(),
+            "empty" => cut(&after, "double_write", 0),
+            _ => cut(&after, "double_write", 40_000),
+        }
+        for _ in 0..2 {
+            let refused = open(&after).map(drop);
+            assert!(
+                matches!(&refused, Err(Error::Corrupt { what }) if what.contains("double_write")),
+                "{how}: {refused:?}"
+            );
+            assert_eq!(after.exists("double_write").unwrap(), how != "missing", "{how}: replaced");
+        }
+        // Put back, everything is there.
+        let file = after.open("double_write", Open::CREATE).unwrap();
+        file.write_at(0, &bytes).unwrap();
+        file.sync().unwrap();
+        assert_eq!(counts(&after), [200, 0, 0, 0, 0], "{how}");
+    }
+    // What was closed in order has nothing in it that is needed; a new one is made, durably.
+    disk.remove("double_write").unwrap();
+    let env = open(&disk).unwrap();
+    work(&env, 2, 50);
+    for seed in 0..30 {
+        assert_eq!(counts(&disk.snapshot().after_crash(seed)), [200, 50, 0, 0, 0], "seed {seed}");
+    }
+}
+
+#[test]
+fn of_several_logs_the_one_whose_records_reach_farthest_wins() {
+    let (disk, backups, archive) = (SimDisk::new(), SimDisk::new(), SimDisk::new());
+    let env = tiny().archive_on(Arc::new(archive.clone())).open_on(Arc::new(disk.clone())).unwrap();
+    work(&env, 1, 50);
+    backup(&env, &backups, false).unwrap();
+    work(&env, 2, 6);
+    env.archive_now().unwrap();
+    drop(env);
+    // The newest segment of the lost environment was damaged: from the end of the backup on it holds zeros.
+    let from = Backup::open_on(&backups).unwrap().files()[0].log_end_lsn;
+    let bytes = 64 << 10;
+    let start = from - from % bytes;
+    let path = format!("log/{start:016x}.seg");
+    let broken = disk.snapshot();
+    overwrite(&broken, &path, from - start, &vec![0; (bytes - (from - start)) as usize]);
+    for later in broken.list("log").unwrap().iter().filter(|name| **name > format!("{start:016x}.seg")) {
+        broken.remove(&format!("log/{later}")).unwrap();
+    }
+    for logs in [[&archive, &broken], [&broken, &archive]] {
+        let (again, _) = restore(&backups, RestoreTo::End, &logs.map(log)).unwrap();
+        assert_eq!(counts(&again), [50, 6, 0, 0, 0]);
+    }
+}
+
+#[test]
+fn logs_that_are_damaged_in_different_places_complete_each_other() {
+    let (disk, backups, archive) = (SimDisk::new(), SimDisk::new(), SimDisk::new());
+    let env = tiny().archive_on(Arc::new(archive.clone())).open_on(Arc::new(disk.clone())).unwrap();
+    work(&env, 1, 50);
+    backup(&env, &backups, false).unwrap();
+    let from = Backup::open_on(&backups).unwrap().files()[0].log_end_lsn;
+    work(&env, 2, 60);
+    env.archive_now().unwrap();
+    work(&env, 3, 10);
+    let lost = disk.snapshot();
+    drop(env);
+    let bytes = 64 << 10;
+    let place = |lsn: u64| (format!("log/{:016x}.seg", lsn - lsn % bytes), lsn % bytes);
+    let (early, late) = (place(from + 5_000), place(from + 25_000));
+    let (a, b) = (archive.snapshot(), lost.snapshot());
+    flip(&a, &late.0, late.1);
+    flip(&b, &early.0, early.1);
+    for logs in [[&a, &b], [&b, &a]] {
+        let (again, report) = restore(&backups, RestoreTo::End, &logs.map(log)).unwrap();
+        let found = counts(&again);
+        assert!(found[1] > 20, "{found:?}, {report:?}");
+        assert!(found[..3] == [50, 60, 10] || !report.left_out.is_empty(), "{found:?}, {report:?}");
+    }
+    // Alone, a log that is damaged is used up to there, and that is said.
+    let (again, report) = restore(&backups, RestoreTo::End, &[log(&a)]).unwrap();
+    let found = counts(&again);
+    assert!(found[1] > 20 && found[1] < 60, "{found:?}");
+    assert!(report.left_out.iter().any(|left| left.why.contains("LSN")), "{report:?}");
+}
