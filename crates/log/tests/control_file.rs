@@ -2,7 +2,7 @@
 #![cfg(not(loom))]
 
 use ledgerstone_disk::{Disk, Open, SimDisk};
-use ledgerstone_log::control::{CONTROL_SLOT_BYTES, ControlFile, ControlSlot, ControlState};
+use ledgerstone_log::control::{CONTROL_FORMAT, CONTROL_SLOT_BYTES, ControlFile, ControlSlot, ControlState};
 use ledgerstone_log::{CONTROL_PATH, ControlError};
 use ledgerstone_page::Lsn;
 
@@ -100,7 +100,9 @@ fn what_is_no_control_file_is_told_apart() {
     newer[8..12].copy_from_slice(&crc.to_le_bytes());
     edit(&disk, 4096, &newer);
     match ControlFile::open(&disk) {
-        Err(ControlError::NewerFormat { found: 9, supported: CONTROL_FORMAT, path }) => assert!(path.ends_with("control")),
+        Err(ControlError::NewerFormat { found: 9, supported: CONTROL_FORMAT, path }) => {
+            assert!(path.ends_with("control"))
+        }
         other => panic!("{:?}", other.map(|control| control.state)),
     }
 
