@@ -24,7 +24,7 @@ pub trait Disk: Send + Sync {
     /// The names in a directory, without the directory in front, sorted. Directories are among them.
     fn list(&self, dir: &str) -> Result<Vec<String>, DiskError>;
 
-    /// Makes a directory and those above it; it is no error if it is there. `""` makes the disk's own directory.
+    /// Makes a directory and those above it; it is no error if it is there. `""` makes the disk's own directory, and what it makes above that is durable on return.
     fn create_dir(&self, dir: &str) -> Result<(), DiskError>;
 
     /// Waits until the names in this directory are durable (D3).
@@ -101,6 +101,12 @@ pub trait DiskFile: Send + Sync {
 pub trait DiskLock: Send + Sync {
     /// The file that is locked, for messages.
     fn name(&self) -> &str;
+
+    /// Whether its name still leads to the file that is locked: if somebody has removed or replaced it, the name keeps nobody out.
+    ///
+    /// # Errors
+    /// What the disk says.
+    fn is_in_place(&self) -> Result<bool, DiskError>;
 }
 
 /// How to open a file. The default opens an existing one for reading and writing through the system's cache.

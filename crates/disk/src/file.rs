@@ -9,7 +9,7 @@
 
 use std::fs::File;
 use std::io::IoSlice;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -108,13 +108,23 @@ impl Disk for Directory {
     }
 
     fn create_dir(&self, dir: &str) -> Result<(), DiskError> {
-        std::fs::create_dir_all(self.full(dir)).map_err(|e| self.std_error(dir, "create directory", &e))
+        let full = self.full(dir);
+        let missing: Vec<_> = full.ancestors().take_while(|at| !at.as_os_str().is_empty() && !at.exists()).collect();
+        std::fs::create_dir_all(&full).map_err(|e| self.std_error(dir, "create directory", &e))?;
+        // No `sync_dir` reaches the directories above our own: the names of those that were made here are made durable here.
+        for made in missing {
+            let above = made.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            match sync_directory(above) {
+                // Who may make a directory there and not read it cannot sync it.
+                Err(Errno::ACCESS) => {}
+                synced => synced.map_err(|e| DiskError::os(&above.display().to_string(), "sync directory", e))?,
+            }
+        }
+        Ok(())
     }
 
     fn sync_dir(&self, dir: &str) -> Result<(), DiskError> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let fd = retry(|| rustix::fs::open(self.full(dir), flags, Mode::empty()));
-        fd.and_then(|fd| rustix::fs::fsync(&fd)).map_err(|e| DiskError::os(&self.name(dir), "sync directory", e))
+        sync_directory(&self.full(dir)).map_err(|e| DiskError::os(&self.name(dir), "sync directory", e))
     }
 
     fn lock(&self, path: &str) -> Result<Box<dyn DiskLock>, DiskError> {
@@ -139,6 +149,12 @@ struct OsFile {
     ordinary: OnceLock<File>,
     /// The file system does not know `RWF_DSYNC`, or it is not wanted.
     no_dsync: AtomicBool,
+}
+
+fn sync_directory(path: &Path) -> Result<(), Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let fd = retry(|| rustix::fs::open(path, flags, Mode::empty()))?;
+    rustix::fs::fsync(&fd)
 }
 
 /// Calls again what a signal has interrupted.

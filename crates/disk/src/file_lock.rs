@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
@@ -48,6 +48,7 @@ fn held() -> MutexGuard<'static, Held> {
 /// A held lock. The descriptor is closed, and with it the lock given back, when this is dropped.
 struct FileLock {
     name: String,
+    path: PathBuf,
     id: FileId,
     /// Who holds it. Its children have the descriptor, and not the lock.
     process: u32,
@@ -84,12 +85,21 @@ pub(crate) fn lock(path: &Path, name: &str, kind: Kind) -> Result<Box<dyn DiskLo
         Err(other) => return Err(DiskError::os(name, "lock", other)),
     }
     held.files.insert(id);
-    Ok(Box::new(FileLock { name: name.to_owned(), id, process: held.process, file: Some(file) }))
+    let (name, path) = (name.to_owned(), path.to_owned());
+    Ok(Box::new(FileLock { name, path, id, process: held.process, file: Some(file) }))
 }
 
 impl DiskLock for FileLock {
     fn name(&self) -> &str {
         &self.name
+    }
+
+    fn is_in_place(&self) -> Result<bool, DiskError> {
+        match std::fs::metadata(&self.path) {
+            Ok(there) => Ok((there.dev(), there.ino()) == self.id),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(DiskError::os(&self.name, "look up", Errno::from_io_error(&error).unwrap_or(Errno::IO))),
+        }
     }
 }
 

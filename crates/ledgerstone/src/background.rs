@@ -15,6 +15,9 @@ use crate::env::Inner;
 /// How often the log's volume is looked at.
 const PERIOD_NS: u64 = 50_000_000;
 
+/// A disk that stays full gets a checkpoint so often, and not at every refusal.
+const MAKE_ROOM_NS: u64 = 1_000_000_000;
+
 const STOP: u32 = 1;
 const RECLAIM: u32 = 2;
 
@@ -125,6 +128,7 @@ impl Rest {
 /// Runs until the bell says stop or the environment fails.
 pub(crate) fn keep_house(env: &Arc<Inner>) {
     let mut rest = Rest::none();
+    let mut made_room_ns = 0;
     loop {
         let asked = env.bell().wait();
         if env.engine().is_failed() {
@@ -143,6 +147,12 @@ pub(crate) fn keep_house(env: &Arc<Inner>) {
         if (asked & RECLAIM != 0 || env.to_free().is_due()) && rest.is_over(began_ns, env.holders()) {
             let freed = env.reclaim(&|| !env.bell().is_stopping());
             rest.begin(began_ns, sync::now_ns(), freed.unwrap_or(false), env.holders());
+        }
+        // A disk that the log has filled: what a checkpoint gives up is used again, whoever was refused can try again.
+        let may_make_room = sync::now_ns().saturating_sub(made_room_ns) >= MAKE_ROOM_NS;
+        if may_make_room && env.engine().log.has_lacked_space() {
+            made_room_ns = sync::now_ns();
+            let _ = env.checkpoint(false);
         }
         let _ = env.checkpoint_if_due();
     }

@@ -475,10 +475,28 @@ impl Inner {
         self.engine.log.tail().0.saturating_sub(self.last_checkpoint.load(Acquire))
     }
 
+    /// Takes the lock again if somebody has removed or replaced its file. If that has let another in, the environment fails.
+    fn keep_lock(&self) -> Result<(), Error> {
+        let Some(mut held) = self.lock.lock().take() else { return Ok(()) };
+        let mut kept = Ok(());
+        if held.is_in_place().is_ok_and(|is_in_place| !is_in_place) {
+            match self.disk.lock(open::LOCK) {
+                Ok(again) => held = again,
+                Err(error) => {
+                    self.engine.fail("its lock file was replaced, and another process has the environment open");
+                    kept = Err(error.into());
+                }
+            }
+        }
+        *self.lock.lock() = Some(held);
+        kept
+    }
+
     pub(crate) fn checkpoint(&self, is_clean: bool) -> Result<Lsn, Error> {
         self.check_writable()?;
         self.engine.check()?;
         let latched = self.latch(&self.checkpoint_latch[0])?;
+        self.keep_lock()?;
         let taken = {
             let mut control = self.control.lock();
             ledgerstone_recovery::checkpoint(&self.engine, &mut control, is_clean)

@@ -415,6 +415,16 @@ pub enum Error {
         /// Where it lies.
         what: String,
     },
+    /// The lock file of an environment is missing that was not closed in order: a process may have it open that nothing keeps
+    /// others from any more.
+    #[error(
+        "{path} is missing, and the environment was not closed: a process may still have it open; make sure that none has, \
+         then make an empty file of that name"
+    )]
+    LockFileMissing {
+        /// The file.
+        path: String,
+    },
     /// A text to load is no dump, or holds what cannot be loaded.
     #[error("line {line} of the dump: {what}")]
     BadDump {

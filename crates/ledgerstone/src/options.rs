@@ -181,12 +181,10 @@ impl Options {
     pub fn open(self, path: impl AsRef<Path>) -> Result<Environment, Error> {
         let path = path.as_ref();
         if self.create {
-            std::fs::create_dir_all(path).map_err(|e| match e.kind() {
-                std::io::ErrorKind::AlreadyExists | std::io::ErrorKind::NotADirectory => {
-                    Error::NotAnEnvironment { path: path.display().to_string(), why: "it is not a directory" }
-                }
-                _ => Error::from_io("create directory", path, &e),
-            })?;
+            if path.ancestors().any(|at| at.exists() && !at.is_dir()) {
+                return Err(Error::NotAnEnvironment { path: path.display().to_string(), why: "it is not a directory" });
+            }
+            FileDisk::new(path).create_dir("")?;
         } else if !path.is_dir() {
             return Err(Error::NotAnEnvironment { path: path.display().to_string(), why: "no such directory" });
         }

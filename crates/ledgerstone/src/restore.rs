@@ -25,7 +25,7 @@ use serde::Serialize;
 
 use crate::backup::Chain;
 use crate::log_union::LogUnion;
-use crate::open::DOUBLE_WRITE;
+use crate::open::{DOUBLE_WRITE, LOCK};
 use crate::{Backup, Error, LeftOut, LogDirectory};
 
 /// The moment to restore.
@@ -102,6 +102,7 @@ impl Backup {
         target.sync_dir("")?;
         restore_data(&chain, &target)?;
         // Made here, so that one that is missing later is missing.
+        target.open(LOCK, Open::CREATE_NEW)?;
         make_double_write(target.open(DOUBLE_WRITE, Open::CREATE_NEW)?, state.page_bytes)?;
         restore_log(&chain, &*target, &state)?;
         let log_end = restore_more_log(&chain, &*target, &state, logs, &mut left_out)?;

@@ -408,3 +408,35 @@ proptest! {
         prop_assert!(problems.is_empty(), "{problems:?}");
     }
 }
+
+#[test]
+fn a_lock_file_that_was_removed_lets_nobody_in() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = || common::tiny().open(dir.path());
+    let lock = dir.path().join("lock");
+    let env = open().unwrap();
+    env.transact(|txn| txn.bytes_or_create("t")?.put(b"k", b"1")).unwrap();
+    std::fs::remove_file(&lock).unwrap();
+    for _ in 0..2 {
+        let second = open().map(drop);
+        assert!(matches!(second, Err(Error::LockFileMissing { .. })), "{second:?}");
+        assert!(!lock.exists());
+    }
+    // Whoever has it open takes the lock again at its next checkpoint.
+    env.checkpoint().unwrap();
+    assert!(matches!(open().map(drop), Err(Error::AlreadyOpen { .. })));
+    env.transact(|txn| txn.bytes("t")?.put(b"k", b"2")).unwrap();
+    std::fs::remove_file(&lock).unwrap();
+    env.close().unwrap();
+    // Closed: nobody has it.
+    std::fs::remove_file(&lock).unwrap();
+    let env = open().unwrap();
+    assert_eq!(env.transact(|txn| txn.bytes("t")?.get(b"k")).unwrap().as_deref(), Some(&b"2"[..]));
+
+    // Replaced by one that another holds: the one that notices gives up before it writes a checkpoint.
+    std::fs::remove_file(&lock).unwrap();
+    let other = ledgerstone_disk::Disk::lock(&ledgerstone_disk::FileDisk::new(dir.path()), "lock").unwrap();
+    let taken = env.checkpoint();
+    assert!(taken.is_err() && env.is_failed(), "{taken:?}");
+    drop(other);
+}

@@ -26,6 +26,7 @@ use crate::line::{Line, Look};
 use crate::log::Log;
 use crate::record::{Encoded, NewRecord};
 use crate::ring;
+use crate::segment::NoSegment;
 
 /// Room in the log that belongs to its holder until it is appended to or given back with [`Log::give_back`].
 #[derive(Debug)]
@@ -348,8 +349,11 @@ impl Log {
                 self.state.prepared_end.store(prepared_end + self.segments.segment_bytes(), SeqCst);
                 Ok(())
             }
-            Err(error) if error.is_no_space() => Err(LogError::NoSpace { needed, prepared_end: Lsn(prepared_end) }),
-            Err(error) => Err(LogError::Disk(error)),
+            Err(NoSegment::Refused(error)) if error.is_no_space() => {
+                self.lacked_space.store(true, Relaxed);
+                Err(LogError::NoSpace { needed, prepared_end: Lsn(prepared_end) })
+            }
+            Err(error) => Err(self.explain(error)),
         }
     }
 

@@ -50,7 +50,7 @@ impl Log {
         let state = &*self.state;
         let mut soon_since = None;
         while !self.flusher_stops.load(SeqCst) && !self.is_failed() {
-            // A refusal for want of space meets the claimer who needs the segment.
+            // A refusal meets the claimer who needs the segment; what is worse has failed the log (F5).
             let _ = self.prepare_ahead();
             let durable = state.durable.load(SeqCst);
             let (now, soon) = (state.wanted_now.load(SeqCst), state.wanted_soon.load(SeqCst));

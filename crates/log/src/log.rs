@@ -24,7 +24,7 @@ use crate::record::{FIRST_LSN, NewRecord, RecordKind};
 use crate::ring;
 use crate::scan::LogScan;
 use crate::seal::Seal;
-use crate::segment::{BLOCK_BYTES, Segments};
+use crate::segment::{BLOCK_BYTES, NoSegment, Segments};
 use crate::state::LogState;
 
 /// The log of an environment. Shared by all threads through an `Arc`.
@@ -51,6 +51,8 @@ pub struct Log {
     pub(crate) cause: Mutex<Option<Arc<DiskError>>>,
     pub(crate) flusher: Mutex<Option<JoinHandle<()>>>,
     pub(crate) flusher_stops: AtomicBool,
+    /// A segment was refused for want of space.
+    pub(crate) lacked_space: AtomicBool,
     /// Who holds the log back. Held for a look or a change only.
     pub(crate) pins: Mutex<Pins>,
     pub(crate) disk: Arc<dyn ledgerstone_disk::Disk>,
@@ -141,6 +143,7 @@ impl Log {
             cause: Mutex::new(None),
             flusher: Mutex::new(None),
             flusher_stops: AtomicBool::new(false),
+            lacked_space: AtomicBool::new(false),
             pins: Mutex::new(Pins::default()),
             disk: config.disk,
             fork: ForkMark::new()?,
@@ -265,7 +268,7 @@ impl Log {
             let prepared_end = state.prepared_end.load(Relaxed);
             let ahead = prepared_end.saturating_sub(self.segments.start_of(state.tail.load(Relaxed)) + bytes) / bytes;
             if ahead < self.spare_segments {
-                self.segments.recycle(start, prepared_end)?;
+                self.segments.recycle(start, prepared_end).map_err(|error| self.explain(error))?;
                 state.prepared_end.store(prepared_end + bytes, SeqCst);
             } else {
                 self.segments.remove(start)?;
@@ -274,6 +277,19 @@ impl Log {
             count += 1;
         }
         Ok(count)
+    }
+
+    /// F5.
+    pub(crate) fn explain(&self, error: NoSegment) -> LogError {
+        match error {
+            NoSegment::Refused(error) => LogError::Disk(error),
+            NoSegment::Unsure(error) => self.fail_with(Some(error)),
+        }
+    }
+
+    /// Whether space was refused since this was asked last: a checkpoint may give some up.
+    pub fn has_lacked_space(&self) -> bool {
+        self.lacked_space.swap(false, Relaxed) // A hint: who misses it is told by the next refusal.
     }
 
     /// Fails the log for good: everybody who waits is woken, and nothing is written any more (W3).
@@ -349,9 +365,9 @@ fn open_segments(segments: &Segments, end: u64) -> Result<(u64, u64), LogError> 
         segments.remove(stray)?;
     }
     if prepared_end == here {
-        segments.create(here).map_err(|error| match error.is_no_space() {
-            true => LogError::NoSpace { needed: bytes, prepared_end: Lsn(here) },
-            false => LogError::Disk(error),
+        segments.create(here).map_err(|error| match error.into_error() {
+            error if error.is_no_space() => LogError::NoSpace { needed: bytes, prepared_end: Lsn(here) },
+            error => LogError::Disk(error),
         })?;
         prepared_end += bytes;
     }

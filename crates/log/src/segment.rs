@@ -10,6 +10,7 @@
 //! F3. A record is written to a segment only after its name is durable. Names that are found at open may be a killed
 //!     process's, so the directories are synced before anything is written.
 //! F4. Before it is believed, what a killed process may have left in the system's cache is made durable.
+//! F5. A name whose sync failed fails the log for good: a second sync that succeeds says nothing of what the first has lost.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,6 +18,23 @@ use std::sync::Arc;
 use ledgerstone_disk::{AlignedBuf, Disk, DiskError, DiskFile, Open};
 use ledgerstone_page::planted::{self, Bug};
 use parking_lot::Mutex;
+
+/// Why a segment was not made, or not renamed.
+#[derive(Debug)]
+pub(crate) enum NoSegment {
+    /// Nothing has changed: it can be tried again.
+    Refused(DiskError),
+    /// It has its name, and whether that is durable is not known (F5).
+    Unsure(DiskError),
+}
+
+impl NoSegment {
+    pub fn into_error(self) -> DiskError {
+        match self {
+            NoSegment::Refused(error) | NoSegment::Unsure(error) => error,
+        }
+    }
+}
 
 /// The directory of the segments.
 pub const LOG_DIR: &str = "log";
@@ -108,15 +126,19 @@ impl Segments {
     }
 
     /// Makes the segment that begins at `start` (F1).
-    pub fn create(&self, start: u64) -> Result<(), DiskError> {
+    pub fn create(&self, start: u64) -> Result<(), NoSegment> {
         let drafted = self.create_draft();
         if let Err(error) = drafted {
             // What was taken is given back. If that fails too, the next open removes it.
             let _ = self.disk.remove(DRAFT);
-            return Err(error);
+            return Err(NoSegment::Refused(error));
         }
-        self.disk.rename(DRAFT, &self.path(start))?;
-        self.disk.sync_dir(LOG_DIR)
+        self.rename(DRAFT, start)
+    }
+
+    fn rename(&self, from: &str, start: u64) -> Result<(), NoSegment> {
+        self.disk.rename(from, &self.path(start)).map_err(NoSegment::Refused)?;
+        self.disk.sync_dir(LOG_DIR).map_err(NoSegment::Unsure)
     }
 
     fn create_draft(&self) -> Result<(), DiskError> {
@@ -152,10 +174,9 @@ impl Segments {
     }
 
     /// Gives the segment at `old` the name of the one at `new` (F2).
-    pub fn recycle(&self, old: u64, new: u64) -> Result<(), DiskError> {
+    pub fn recycle(&self, old: u64, new: u64) -> Result<(), NoSegment> {
         self.open.lock().remove(&old);
-        self.disk.rename(&self.path(old), &self.path(new))?;
-        self.disk.sync_dir(LOG_DIR)
+        self.rename(&self.path(old), new)
     }
 
     pub fn remove(&self, start: u64) -> Result<(), DiskError> {

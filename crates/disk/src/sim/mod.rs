@@ -77,7 +77,7 @@ struct State {
     /// By inode number. Copied only when written to while a snapshot shares it.
     inodes: Vec<Arc<Inode>>,
     names: Names,
-    locked: BTreeSet<String>,
+    locked: BTreeSet<usize>,
     counters: SimCounters,
     crash_at: Option<u64>,
     /// Of the write in which the process is killed, so many bytes are done.
@@ -402,10 +402,11 @@ impl Disk for SimDisk {
     fn lock(&self, path: &str) -> Result<Box<dyn DiskLock>, DiskError> {
         drop(self.open(path, Open::CREATE)?);
         let name = normal(path);
-        self.shared.look(path, "lock", |state| {
-            if state.locked.insert(name.clone()) { Ok(()) } else { Err(DiskErrorKind::Locked) }
+        let number = self.shared.look(path, "lock", |state| {
+            let number = state.names.file(&name).ok_or(DiskErrorKind::NotFound)?;
+            if state.locked.insert(number) { Ok(number) } else { Err(DiskErrorKind::Locked) }
         })?;
-        Ok(Box::new(SimLock { shared: self.shared.clone(), name }))
+        Ok(Box::new(SimLock { shared: self.shared.clone(), name, number }))
     }
 
     fn describe(&self) -> String {
@@ -519,16 +520,21 @@ impl DiskFile for SimFile {
 struct SimLock {
     shared: Arc<Shared>,
     name: String,
+    number: usize,
 }
 
 impl DiskLock for SimLock {
     fn name(&self) -> &str {
         &self.name
     }
+
+    fn is_in_place(&self) -> Result<bool, DiskError> {
+        self.shared.look(&self.name, "look up", |state| Ok(state.names.file(&self.name) == Some(self.number)))
+    }
 }
 
 impl Drop for SimLock {
     fn drop(&mut self) {
-        self.shared.state().locked.remove(&self.name);
+        self.shared.state().locked.remove(&self.number);
     }
 }
