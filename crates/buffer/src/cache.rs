@@ -1,6 +1,6 @@
 //! The page table, and how to get a page that is in memory.
 //!
-//! The table is an array of entries in the region, indexed by page id; what an entry promises is in `entry.rs` (C1 to C3).
+//! The table is an array of entries, indexed by page id, that grows (`table.rs`); what an entry promises is in `entry.rs` (C1 to C3).
 //!
 //! C4. No std or parking_lot mutex is held while anything waits; everything that waits goes through `region::sync`.
 //!
@@ -16,12 +16,13 @@ use crate::frame_no::FrameNo;
 use crate::guard::{ExclusivePage, OptimisticPage, SharedPage};
 use crate::miss::Content;
 use crate::replace::{Marks, Policy, Replacement};
+use crate::table::PageTable;
 use crate::torn::DoubleWrite;
 use crate::write_ahead::WriteAhead;
 use crate::writer::Writer;
 use ledgerstone_disk::DiskFile;
 use ledgerstone_page::{Lsn, PageId};
-use ledgerstone_region::{Handle, LatchTimeout, Region, SlotNo, SlotTable, Words, sync};
+use ledgerstone_region::{LatchTimeout, Region, SlotNo, SlotTable, Words, sync};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -75,7 +76,8 @@ pub struct CacheConfig {
     pub page_bytes: u32,
     /// The limit for frames and descriptors together.
     pub cache_bytes: u64,
-    /// Page ids below this can be used; the page table reserves 16 bytes of address space for each.
+    /// Page ids below this can be used. The page table takes 16 bytes of address space a page, as pages are used:
+    /// [`Cache::table_bytes`] of it in the region.
     pub max_pages: u64,
     /// Which frame to take next.
     pub policy: Policy,
@@ -83,7 +85,7 @@ pub struct CacheConfig {
 
 /// Pages in memory. One for each environment and process; shared by all threads.
 pub struct Cache {
-    table: Handle<[PageEntry]>,
+    table: PageTable,
     pub(crate) frames: Frames,
     policies: [Box<dyn Replacement>; 2],
     pub(crate) slots: Arc<SlotTable>,
@@ -100,7 +102,7 @@ const FRAMES_MIN: u64 = 16;
 /// Cache lines of a page that are fetched ahead behind its first: of a 4 KiB leaf of a tree, fences and slots.
 const PREFETCH_LINES: usize = 5;
 /// Entries of the page table in two cache lines: so far ahead they are fetched.
-const ENTRIES_AHEAD: usize = 8;
+const ENTRIES_AHEAD: u64 = 8;
 
 impl Cache {
     /// A cache without pages.
@@ -136,7 +138,7 @@ impl Cache {
             });
         }
         let frame_count = frame_count as u32;
-        let table = region.handle_slice(region.alloc::<PageEntry>(max_pages, 64)?)?;
+        let table = PageTable::new(&region, data.len()?.div_ceil(u64::from(page_bytes)), max_pages)?;
         let frames = Frames::new(&region, frame_count, page_bytes)?;
         frames.control().policy.store(policy as u64, Relaxed);
         let batch_pages = tuning.batch_pages_max.min(frame_count / 4).max(1);
@@ -153,6 +155,12 @@ impl Cache {
             tuning,
             writer: Writer::new(),
         }))
+    }
+
+    /// Bytes of the region that the page table of a cache for these takes at the open.
+    #[must_use]
+    pub fn table_bytes(data_bytes: u64, page_bytes: u32, max_pages: u64) -> u64 {
+        PageTable::first_entries(data_bytes.div_ceil(u64::from(page_bytes)), max_pages) * size_of::<PageEntry>() as u64
     }
 
     /// A page to be read without latching it, read in if it is absent.
@@ -172,7 +180,7 @@ impl Cache {
     /// The same if the page is in memory and nobody changes it just now. Waits for nothing.
     #[inline]
     pub fn optimistic_if_here(&self, id: PageId) -> Option<OptimisticPage<'_>> {
-        let entry = self.table.get(id.0 as usize)?;
+        let entry = self.table.get(id.0)?;
         let version = entry.latch.optimistic()?;
         let frame = entry.frame_used()?;
         let page = OptimisticPage::new(self, entry, id, version, frame);
@@ -184,13 +192,13 @@ impl Cache {
     /// Asks the processor to fetch all of a page that is in memory, for who will read it soon. Waits for nothing.
     #[inline]
     pub fn prefetch(&self, id: PageId) {
-        if let Some(frame) = self.table.get(id.0 as usize).and_then(PageEntry::frame_used) {
+        if let Some(frame) = self.table.get(id.0).and_then(PageEntry::frame_used) {
             let words = self.frames.words(frame);
             Words::new(words).prefetch_beginning(words.len() / 8 - 1);
             self.frames.prefetch_descriptor(frame);
         }
         // Leaves that were filled in order lie in order, and others write in the page table.
-        if let Some(entry) = self.table.get(id.0 as usize + ENTRIES_AHEAD) {
+        if let Some(entry) = self.table.get(id.0.wrapping_add(ENTRIES_AHEAD)) {
             ledgerstone_region::prefetch(entry);
         }
     }
@@ -326,9 +334,10 @@ impl Cache {
 
     #[inline]
     pub(crate) fn entry(&self, id: PageId) -> Result<&PageEntry, BufferError> {
-        self.table
-            .get(id.0 as usize)
-            .ok_or(BufferError::PageOutOfRange { page: id, max_pages: self.table.len() as u64 })
+        match self.table.get(id.0) {
+            Some(entry) => Ok(entry),
+            None => self.table.get_or_grow(id),
+        }
     }
 
     #[inline]
@@ -382,6 +391,6 @@ impl Cache {
     /// The entry of the page in a frame. Nothing is latched: it can be another page's a moment later, and then a mark too
     /// much or too few is all that happens.
     fn marked_entry(&self, frame: FrameNo) -> Option<&PageEntry> {
-        self.table.get(self.frames.descriptor(frame).page()?.0 as usize)
+        self.table.get(self.frames.descriptor(frame).page()?.0)
     }
 }

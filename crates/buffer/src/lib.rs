@@ -53,6 +53,8 @@ pub mod replace;
 #[cfg(not(loom))]
 mod stats;
 #[cfg(not(loom))]
+mod table;
+#[cfg(not(loom))]
 mod torn;
 #[cfg(not(loom))]
 mod write_ahead;

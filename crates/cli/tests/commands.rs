@@ -463,3 +463,27 @@ fn flash_runs_tpcc_through_power_cuts_and_reads_traces() {
     assert!(said.code == 2 && said.err.contains("trace line 2"), "{}", said.err);
     assert_eq!(shell.run("flash tpcc --protocol none").code, 2);
 }
+
+#[test]
+fn an_environment_takes_address_space_and_disk_by_what_it_holds() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = assert_cmd::cargo::cargo_bin("ledgerstone");
+    let run = |limit_kib: u64, line: &str| {
+        let script = format!("ulimit -v {limit_kib}; exec {} {line}", program.display());
+        Command::new("bash").args(["-c", &script]).current_dir(dir.path()).output().unwrap()
+    };
+    for line in ["init env", "put env fruit apple red --cache 64MiB", "get env fruit apple --cache 64MiB"] {
+        let said = run(1 << 20, line);
+        assert!(said.status.success(), "{line}: {}", String::from_utf8_lossy(&said.stderr));
+    }
+    // What cannot work says why.
+    let said = run(200 << 10, "get env fruit apple --cache 4GiB");
+    let error = String::from_utf8_lossy(&said.stderr);
+    assert!(said.status.code() == Some(2) && error.contains("ulimit -v"), "{error}");
+
+    let sizes = |dir: &Path| -> u64 {
+        std::fs::read_dir(dir).unwrap().map(|entry| std::fs::metadata(entry.unwrap().path()).unwrap().len()).sum()
+    };
+    let bytes = sizes(&dir.path().join("env")) + sizes(&dir.path().join("env/log"));
+    assert!(bytes < 8 << 20, "{bytes} bytes for one record");
+}

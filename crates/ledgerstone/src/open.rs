@@ -13,7 +13,8 @@
 //! O1. A directory without `control` is no environment yet: creation starts afresh there, over whatever an interrupted
 //!     creation left (and refuses a directory that holds strangers' files under our names).
 //! O2. Recovery raises the incarnation durably in `control` before the log is written at all.
-//! O3. Nobody else has the environment while we are here: the lock is taken first and released last.
+//! O3. Nobody else has the environment while we are here: the lock is taken first and released last. A lock file that is missing is
+//!     made only where nobody can be; who has it open looks at each checkpoint whether it is there.
 //! O4. A data file that is missing is not made anew: nothing but a backup could fill it.
 //! O5. An environment that was closed in order is opened for reading without a byte written, beside others that read it: the
 //!     disk itself refuses to change anything. One that was not is first opened for writing, recovered and closed.
@@ -52,9 +53,12 @@ use crate::index;
 use crate::prepared::{self, Undecided};
 use crate::{Environment, Error, Locking, Options, RecoveryPhase, Replacement, locking};
 
-const LOCK: &str = "lock";
+pub(crate) const LOCK: &str = "lock";
 const DATA: &str = "data";
 pub(crate) const DOUBLE_WRITE: &str = "double_write";
+
+/// Log that is kept ready ahead of its end, once there was so much: overwriting is cheaper than making.
+const SPARE_LOG_BYTES: u64 = 32 << 20;
 
 /// The catalog's root page, fixed at creation.
 pub(crate) const CATALOG_ROOT: PageId = PageId(2);
@@ -117,7 +121,12 @@ fn open_as_it_is(options: &Options, disk: &Arc<dyn Disk>) -> Result<Option<Inner
     }
 }
 
+/// O3.
 pub(crate) fn take_lock(disk: &Arc<dyn Disk>) -> Result<Box<dyn DiskLock>, Error> {
+    // Whoever has it open may have lost the name of what it has locked. An environment that was closed was left by everybody.
+    if !disk.exists(LOCK)? && disk.exists(CONTROL_PATH)? && !ControlFile::open_read_only(&**disk)?.state.is_clean {
+        return Err(Error::LockFileMissing { path: format!("{}/{LOCK}", disk.describe()) });
+    }
     disk.lock(LOCK).map_err(|error| {
         if error.kind == DiskErrorKind::Locked { Error::AlreadyOpen { path: disk.describe() } } else { error.into() }
     })
@@ -258,7 +267,12 @@ fn recover(options: &Options, disk: Arc<dyn Disk>, lock: Box<dyn DiskLock>, may_
         // O6, O7. From here on it counts as not closed, and names and headers are needed that nobody may have synced.
         make_double_write(double_write, state.page_bytes)?;
         disk.sync_dir("")?;
-        Some(control.begin_incarnation(analysis.incarnation)?)
+        let incarnation = control.begin_incarnation(analysis.incarnation)?;
+        // It was closed, and somebody has taken the lock away and come in: one of us sees the other's, now that it is open.
+        if !lock.is_in_place()? {
+            return Err(Error::AlreadyOpen { path: disk.describe() });
+        }
+        Some(incarnation)
     } else if report.was_clean && analysis.in_doubt.is_empty() {
         None
     } else {
@@ -423,8 +437,9 @@ impl Parts {
         let lock_config = locking::config(effective, slot_count, lock_count_max);
         // Each transaction may have one, and ranges that read committed one each.
         let snapshot_count_max = slot_count.saturating_mul(2);
+        let data = disk.open(DATA, FILE)?;
         let parts_bytes = [
-            effective.page_count_max.saturating_mul(16),
+            Cache::table_bytes(data.len()?, state.page_bytes, effective.page_count_max),
             effective.cache_bytes,
             effective.cache_bytes / 16,
             effective.log_buffer_bytes,
@@ -441,13 +456,13 @@ impl Parts {
             buffer_bytes: effective.log_buffer_bytes,
             group: group_commit(effective),
             async_delay_ns: effective.async_delay_ms.saturating_mul(1_000_000),
+            spare_segments: (SPARE_LOG_BYTES / state.segment_bytes).clamp(2, 8),
             end: found.end,
             incarnation: found.incarnation,
             incarnations: found.incarnations.clone(),
             next_incarnation,
             ..LogConfig::new(Arc::clone(disk), region.clone(), state.environment)
         })?;
-        let data = disk.open(DATA, FILE)?;
         let cache = Cache::new(CacheConfig {
             region: region.clone(),
             slots: Arc::clone(&slots),

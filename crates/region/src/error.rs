@@ -5,7 +5,10 @@
 #[non_exhaustive]
 pub enum RegionError {
     /// The system refused the address space.
-    #[error("cannot reserve {bytes} bytes of address space (errno {errno})")]
+    #[error(
+        "cannot reserve {bytes} bytes of address space (errno {errno}): is it a limit of the process (ulimit -v) or of its \
+         container, or too large a cache?"
+    )]
     MapRefused {
         /// What was asked for.
         bytes: u64,

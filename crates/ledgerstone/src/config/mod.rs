@@ -243,7 +243,7 @@ settings! {
 
     /// Size of a segment file of the log.
     log_segment_bytes: u64 {
-        default: 16 << 20,
+        default: 4 << 20,
         unit: Bytes,
         limits: LOG_SEGMENT_BYTES,
         effect: Creation,
@@ -477,7 +477,7 @@ settings! {
         setter: redo_worker_count(count: u32) => count,
     }
 
-    /// Pages that the data file may ever have; bounds the address space that is reserved (16 bytes a page, no memory).
+    /// Pages that the data file may ever have; no memory or address space is taken for those that it does not have.
     page_count_max: u64 {
         default: 1 << 31,
         unit: Count,
