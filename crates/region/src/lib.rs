@@ -48,5 +48,5 @@ pub use page_buf::PageBuf;
 pub use shared::Shared;
 pub use slot::{SLOTS_MAX, SlotNo};
 #[cfg(not(loom))]
-pub use slot::{Section, SectionGuard, SlotTable, ThreadSlot};
+pub use slot::{SlotTable, ThreadSlot};
 pub use words::{Words, WordsMut, prefetch, prefetch_to_write};

@@ -1,25 +1,19 @@
-//! Thread slots: a number for every thread that works on a region, and what it is in the middle of.
+//! Thread slots: a number for every thread that works on a region.
 //!
-//! A latch names its exclusive owner by this number, and survivors find in the slot what a dead thread was doing.
+//! A latch names its exclusive owner by this number.
 //!
 //! ```text
 //! offset  size  field
-//!      0     4  state           0 free, 1 taken, 2 abandoned
-//!      4     4  section         the critical section that the thread is in, 0 none
-//!      8     8  subject         what the section is about (a page id, an LSN), 0 nothing
-//!     16     4  shared_count    shared latches held
-//!     20     4  process         number of the process slot; 0 in private mode
-//!     24     8  users_code      whether the thread runs a user's closure: its number << 1 | 1 while it does
-//!     32    32  zero
+//!      0     4  state           0 free, 1 taken
+//!      4     4  shared_count    shared latches held
+//!      8     8  users_code      whether the thread runs a user's closure: its number << 1 | 1 while it does
+//!     16    48  zero
 //! ```
 //! T1. A slot is taken by the lowest free number when a thread first asks, and given back when the thread ends. Numbers
 //!     are therefore a function of the order of the first calls, as a simulation needs.
-//! T2. Only the slot's thread writes its section, subject, shared count and users_code while it is taken.
-//! T3. The section is stored before the first shared byte is changed and cleared after the last. In private mode the
-//!     observers are threads of the same process that joined or saw the death otherwise: release stores are enough.
-//! T4. A thread that ends inside a section leaves its slot abandoned: whoever cleans up reads there what was going on.
+//! T2. Only the slot's thread writes its shared count and users_code while it is taken.
 //!
-//! Sections and what a survivor does are listed at [`Section`]. Which threads live is not known here.
+//! Which threads live is not known here.
 
 /// How many slots a table can have; a latch has 14 bits for the number, of which the last is left out.
 pub const SLOTS_MAX: u32 = (1 << 14) - 1;
@@ -37,7 +31,7 @@ impl std::fmt::Display for SlotNo {
 #[cfg(not(loom))]
 pub(crate) use table::{Claims, give_back_claims, replace_claims};
 #[cfg(not(loom))]
-pub use table::{Section, SectionGuard, SlotTable, ThreadSlot};
+pub use table::{SlotTable, ThreadSlot};
 
 #[cfg(not(loom))]
 mod table {
@@ -46,60 +40,19 @@ mod table {
     use crate::{ForkMark, Handle, Region, RegionError, WeakHandle, shared};
     use std::cell::{Cell, RefCell};
 
-    /// A critical section: something shared is half changed while a thread is in it.
-    ///
-    /// | section | if the owner dies in it |
-    /// | --- | --- |
-    /// | `LOG_APPEND` | survivors fill the hole with a void record |
-    /// | `PAGE_CHANGE` | the page is rebuilt from disk and log; subject: its id |
-    /// | `PAGE_MOVE` (read in, evict) | the frame is dropped and the page table entry emptied; subject: the page's id |
-    /// | `LOCK_QUEUE` | the region fails: a chain may be half linked |
-    /// | `TXN_TABLE` | the entry is finished from the log |
-    /// | `SPACE` | as `PAGE_CHANGE` of a space map page |
-    /// | `FREE_LIST` | the region fails |
-    ///
-    /// Numbers from [`Section::USER`] on are for other crates; they say there what happens.
-    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-    pub struct Section(pub u32);
-
-    impl Section {
-        /// In none.
-        pub const NONE: Section = Section(0);
-        /// Between reserving and publishing bytes of the log.
-        pub const LOG_APPEND: Section = Section(1);
-        /// Between the first changed byte of a page and its `page_lsn`.
-        pub const PAGE_CHANGE: Section = Section(2);
-        /// While a page comes into or leaves a frame.
-        pub const PAGE_MOVE: Section = Section(3);
-        /// While a chain of lock requests changes.
-        pub const LOCK_QUEUE: Section = Section(4);
-        /// While an entry of the transaction table changes.
-        pub const TXN_TABLE: Section = Section(5);
-        /// While a space map page changes.
-        pub const SPACE: Section = Section(6);
-        /// While a list of free nodes changes.
-        pub const FREE_LIST: Section = Section(7);
-        /// First number for others.
-        pub const USER: Section = Section(1024);
-    }
-
     shared! {
         /// What is known of one thread.
         #[repr(align(64))]
         pub struct ThreadSlot {
             state: AtomicU32,
-            section: AtomicU32,
-            subject: AtomicU64,
             shared_count: AtomicU32,
-            process: AtomicU32,
             users_code: AtomicU64,
-            zeroes: [AtomicU64; 4],
+            zeroes: [AtomicU64; 6],
         } size 64
     }
 
     const FREE: u32 = 0;
     const TAKEN: u32 = 1;
-    const ABANDONED: u32 = 2;
 
     impl ThreadSlot {
         /// Whether a thread has it.
@@ -107,29 +60,9 @@ mod table {
             self.state.load(Acquire) == TAKEN // Pairs with the exchange in `claim`.
         }
 
-        /// Whether a thread ended in the middle of [`ThreadSlot::section`].
-        pub fn is_abandoned(&self) -> bool {
-            self.state.load(Acquire) == ABANDONED // Pairs with the Release in `give_back`.
-        }
-
-        /// The section announced.
-        pub fn section(&self) -> Section {
-            Section(self.section.load(Acquire)) // Pairs with the Release in `announce`.
-        }
-
-        /// What the section is about.
-        pub fn subject(&self) -> u64 {
-            self.subject.load(Relaxed) // Stored before the section, read after it.
-        }
-
         /// How many shared latches the thread holds.
         pub fn shared_count(&self) -> u32 {
-            self.shared_count.load(Relaxed) // A count to print; whoever acts on it has made sure that the thread is dead.
-        }
-
-        /// Number of the process.
-        pub fn process(&self) -> u32 {
-            self.process.load(Relaxed) // Constant while the slot is taken.
+            self.shared_count.load(Relaxed) // A count to print.
         }
 
         /// The user's closure that the thread runs at this moment, by a number that no other run of one has; none if it runs the
@@ -140,11 +73,8 @@ mod table {
         }
 
         fn give_back(&self) {
-            let state = if self.section() == Section::NONE { FREE } else { ABANDONED };
-            if state == FREE {
-                self.shared_count.store(0, Relaxed); // Published by the Release below.
-            }
-            self.state.store(state, Release); // Pairs with the Acquire of the next claim.
+            self.shared_count.store(0, Relaxed); // Published by the Release below.
+            self.state.store(FREE, Release); // Pairs with the Acquire of the next claim.
         }
     }
 
@@ -228,36 +158,6 @@ mod table {
             Err(RegionError::NoThreadSlot { count: self.slots.len() as u32 })
         }
 
-        /// Says that the thread of `slot` enters `section`, before it changes anything. Returns the section around it,
-        /// to announce again when this one ends.
-        #[inline]
-        pub fn announce(&self, slot: SlotNo, section: Section) -> Section {
-            let slot = self.slot(slot);
-            let around = slot.section.load(Relaxed); // Our own (T2).
-            slot.section.store(section.0, Release); // Pairs with the Acquire in `section`.
-            Section(around)
-        }
-
-        /// As [`SlotTable::announce`], with what it is about.
-        #[inline]
-        pub fn announce_about(&self, slot: SlotNo, section: Section, subject: u64) -> Section {
-            self.slot(slot).subject.store(subject, Relaxed); // Ordered by the Release of the section.
-            self.announce(slot, section)
-        }
-
-        /// Says that the thread is in no section, after its last change.
-        #[inline]
-        pub fn clear(&self, slot: SlotNo) {
-            self.slot(slot).section.store(Section::NONE.0, Release); // After the changes (T3).
-        }
-
-        /// Announces a section until the guard is dropped; the section around it, if any, then stands again. A panic
-        /// inside leaves it announced.
-        #[inline]
-        pub fn enter(&self, slot: SlotNo, section: Section) -> SectionGuard<'_> {
-            SectionGuard { slots: self, slot, around: self.announce(slot, section) }
-        }
-
         /// Says that the thread runs a user's closure from now on. Returns what was so before, for
         /// [`SlotTable::leave_users_code`].
         #[inline]
@@ -303,7 +203,7 @@ mod table {
             self.slots.len() as u32
         }
 
-        /// The slots that threads have taken or abandoned, by number.
+        /// The slots that threads have taken, by number.
         pub fn iter_used(&self) -> impl Iterator<Item = (SlotNo, &ThreadSlot)> {
             let used = |(_, slot): &(usize, &ThreadSlot)| slot.state.load(Acquire) != FREE; // Pairs with `claim`.
             self.slots.iter().enumerate().filter(used).map(|(no, slot)| (SlotNo(no as u16), slot))
@@ -313,24 +213,6 @@ mod table {
     impl std::fmt::Debug for SlotTable {
         fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
             write!(f, "SlotTable({} slots)", self.slots.len())
-        }
-    }
-
-    /// See [`SlotTable::enter`].
-    #[derive(Debug)]
-    #[must_use = "the section ends when the guard is dropped"]
-    pub struct SectionGuard<'a> {
-        slots: &'a SlotTable,
-        slot: SlotNo,
-        around: Section,
-    }
-
-    impl Drop for SectionGuard<'_> {
-        #[inline]
-        fn drop(&mut self) {
-            if !std::thread::panicking() {
-                self.slots.announce(self.slot, self.around);
-            }
         }
     }
 

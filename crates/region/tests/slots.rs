@@ -2,7 +2,7 @@
 #![cfg(not(loom))]
 
 use ledgerstone_region::sync::{self, Scheduler};
-use ledgerstone_region::{Region, RegionError, Section, SlotNo, SlotTable};
+use ledgerstone_region::{Region, RegionError, SlotNo, SlotTable};
 use std::sync::Arc;
 
 fn table(max_threads: u32) -> Arc<SlotTable> {
@@ -54,36 +54,23 @@ fn too_many_threads_are_refused() {
 }
 
 #[test]
-fn a_section_stands_until_it_is_left_and_sections_nest() {
+fn shared_latches_are_counted_and_forgotten_with_the_thread() {
     let slots = table(2);
     let me = slots.current();
-    slots.announce_about(me, Section::PAGE_CHANGE, 77);
-    {
-        let _append = slots.enter(me, Section::LOG_APPEND);
-        assert_eq!(slots.slot(me).section(), Section::LOG_APPEND);
-    }
-    assert_eq!((slots.slot(me).section(), slots.slot(me).subject()), (Section::PAGE_CHANGE, 77));
-    slots.clear(me);
-    assert_eq!(slots.slot(me).section(), Section::NONE);
     slots.note_shared(me);
     assert_eq!(slots.slot(me).shared_count(), 1);
     slots.forget_shared(me);
     assert_eq!(slots.slot(me).shared_count(), 0);
-}
-
-#[test]
-fn who_ends_in_a_section_leaves_the_slot_abandoned() {
-    let slots = table(3);
-    let in_thread = slots.clone();
-    let ended = std::thread::spawn(move || {
-        let _section = in_thread.enter(in_thread.current(), Section::LOCK_QUEUE);
-        std::panic::resume_unwind(Box::new("in the middle"));
-    });
-    assert!(ended.join().is_err());
-    let slot = slots.slot(SlotNo(0));
-    assert!(slot.is_abandoned() && !slot.is_taken());
-    assert_eq!(slot.section(), Section::LOCK_QUEUE);
-    assert_eq!(slots.current(), SlotNo(1), "an abandoned slot is not taken again");
+    for _ in 0..2 {
+        let in_thread = slots.clone();
+        let before = std::thread::spawn(move || {
+            let me = in_thread.current();
+            let before = in_thread.slot(me).shared_count();
+            in_thread.note_shared(me);
+            before
+        });
+        assert_eq!(before.join().unwrap(), 0, "a slot is clean for the next thread");
+    }
 }
 
 #[test]
