@@ -8,6 +8,7 @@
 #   make media ROUNDS=30000   backups beside random transactions and power failures; restores and repairs compared with a model
 #   make histories ROUNDS=20000   serializability of concurrent random transactions, at each level
 #   make soak SECONDS=600     everything at once in real files: memory, files, log, data and latencies stay bounded
+#   make sanitize             tests of disk, region, buffer, log and lock under the address sanitizer
 #   make loom                 models of latches, log buffer and page table, all orders
 #   make fuzz SECONDS=60      each fuzz target for that long
 #   make flash-crash ROUNDS=1000000   power cuts over the protocols on raw flash
@@ -43,7 +44,7 @@ export CARGO_TERM_COLOR ?= never
 # With the bugs that can be planted, and none of them planted unless it is asked for: one build for all campaigns.
 SIM := cargo run --quiet --profile campaign -p ledgerstone-sim --features planted --
 
-.PHONY: help demo test crash faults media planted histories soak loom fuzz bench probe deny data release install clean flash-crash flash-models flash-demo flash-nandsim flash-bench flash-bench-full port-kills port-net port-bench
+.PHONY: help demo test crash faults media planted histories soak sanitize loom fuzz bench probe deny data release install clean flash-crash flash-models flash-demo flash-nandsim flash-bench flash-bench-full port-kills port-net port-bench
 
 help:
 	@sed -n 's/^#   \(make .*\)/\1/p' Makefile
@@ -107,6 +108,10 @@ histories:
 soak:
 	@scripts/need.sh rust
 	@scripts/one.sh "soak, $(SOAK_SECONDS) s" $(SIM) soak --seconds $(SOAK_SECONDS) $(if $(SEED),--seed $(SEED))
+
+sanitize:
+	@scripts/need.sh rust
+	@scripts/one.sh "address sanitizer" scripts/sanitize.sh
 
 loom:
 	@scripts/need.sh rust
