@@ -89,6 +89,7 @@ pub fn run(args: &GatesArgs, say: &mut dyn FnMut(&str)) -> anyhow::Result<GatesR
     all.crowds();
     all.memory();
     all.recovery();
+    all.rollback();
     let All { gates, failures, also, .. } = all;
     let report = GatesReport { machine: Machine::here(&args.place.tmp), gates, failures, also };
     if let Some(out) = &args.out {
@@ -358,6 +359,16 @@ impl All<'_> {
             &report,
             &["analysis (ms)", "redo (ms)", "undo (ms)", "checkpoint (ms)", "first answer (ms)"],
         );
+    }
+
+    fn rollback(&mut self) {
+        let Some((command, report)) = self.measure(&format!("rollback --changes {}", self.args.records)) else {
+            return;
+        };
+        let ms = |name| number(figure(&report, name).round());
+        let made_of = format!("{} / {} ms", ms("changes rolled back"), ms("changes made"));
+        let times = figure(&report, "rollback, of the time of the changes");
+        self.gate("rollback, of the time of its changes", &command, times, false, 3.0, "times", made_of);
     }
 
     fn latency(&mut self, name: &str, report: &Value) {

@@ -18,6 +18,7 @@ pub mod points;
 mod random;
 pub mod recovery;
 mod report;
+pub mod rollback;
 pub mod scan;
 pub mod settings;
 pub mod snapshots;

@@ -517,6 +517,8 @@ pub enum Bench {
     Device(bench::device::DeviceArgs),
     /// Kill a process that ran TPC-B and measure the restart.
     Recovery(bench::recovery::RecoveryArgs),
+    /// Roll a large transaction back and compare that with making its changes.
+    Rollback(bench::rollback::RollbackArgs),
     /// Resident memory against the limit; a table ten times the cache.
     Memory(bench::memory::MemoryArgs),
     /// All of the above against their targets, as a table.
