@@ -1,7 +1,7 @@
 //! What committed transactions changed, as lines: `changes`. It does not wait for more: while it has the environment open, nobody
 //! else can commit.
 
-use ledgerstone::{Change, ChangeValue, CommittedChanges, Lsn};
+use ledgerstone::{ChangeValue, CommittedChanges, FeedItem, Lsn, TableEvent, TableTypes};
 use serde_json::{Value, json};
 
 use crate::args::DirArgs;
@@ -42,14 +42,15 @@ pub(crate) fn run(args: &ChangesArgs, output: &Output) -> anyhow::Result<Outcome
         None => env.changes(Lsn(args.from))?,
     };
     while let Some(commit) = feed.next()? {
-        for change in &commit.changes {
-            if args.table.is_none() || args.table == change.table {
-                show(&commit, change, output)?;
+        for item in &commit.items {
+            let (table, to) = tables_of(item);
+            if args.table.as_deref().is_none_or(|wanted| table == wanted || to == Some(wanted)) {
+                show(&commit, item, output)?;
             }
         }
         // What is shown is shown before it counts as taken care of.
         output.flush()?;
-        if args.name.is_some() {
+        if args.name.is_some() && commit.is_last {
             feed.acknowledge(commit.position)?;
         }
     }
@@ -58,28 +59,86 @@ pub(crate) fn run(args: &ChangesArgs, output: &Output) -> anyhow::Result<Outcome
     Ok(Outcome::Done)
 }
 
-fn show(commit: &CommittedChanges, change: &Change, output: &Output) -> std::io::Result<()> {
-    if output.is_json {
-        return output.json(&json!({
-            "lsn": commit.lsn.0,
-            "position": commit.position.0,
-            "xid": commit.xid.0,
-            "time_ns": commit.time_ns,
-            "table": change.table,
-            "root": change.root.0,
-            "key_hex": to_hex(&change.key),
-            "old": value_json(&change.old),
-            "new": value_json(&change.new),
-        }));
+/// The table of an item, and the name that it gets.
+fn tables_of(item: &FeedItem) -> (&str, Option<&str>) {
+    match item {
+        FeedItem::Record(change) => (&change.table, None),
+        FeedItem::Table(change) => match &change.event {
+            TableEvent::Renamed { to } => (&change.table, Some(to)),
+            _ => (&change.table, None),
+        },
+        _ => ("", None),
     }
-    output.line(format_args!("{}\t{}", commit.lsn, change_text(change, "\t")))
 }
 
-/// Table, key, value before, value after.
-pub(crate) fn change_text(change: &Change, separator: &str) -> String {
-    let table =
-        change.table.as_ref().map_or_else(|| format!("(root {})", change.root), |name| readable(name.as_bytes()));
-    [table, readable(&change.key), value_text(&change.old), value_text(&change.new)].join(separator)
+fn show(commit: &CommittedChanges, item: &FeedItem, output: &Output) -> std::io::Result<()> {
+    if !output.is_json {
+        return output.line(format_args!("{}\t{}", commit.lsn, item_text(item, "\t")));
+    }
+    let mut object = json!({
+        "lsn": commit.lsn.0,
+        "position": commit.position.0,
+        "xid": commit.xid.0,
+        "time_ns": commit.time_ns,
+    });
+    match item {
+        FeedItem::Record(change) => {
+            object["table"] = json!(&*change.table);
+            object["table_id"] = change.table_id.0.into();
+            object["key_hex"] = to_hex(&change.key).into();
+            object["old"] = value_json(&change.old);
+            object["new"] = value_json(&change.new);
+        }
+        FeedItem::Table(change) => {
+            object["table"] = json!(&*change.table);
+            object["table_id"] = change.table_id.0.into();
+            let (event, details) = event_words(&change.event);
+            object["event"] = event.into();
+            for (name, value) in details {
+                object[name] = value.into();
+            }
+        }
+        _ => {}
+    }
+    output.json(&object)
+}
+
+/// What became of a table: a word, and what belongs to it, by name.
+fn event_words(event: &TableEvent) -> (&'static str, Vec<(&'static str, String)>) {
+    let types = |types: &TableTypes| {
+        let of = [("key_type", &types.key), ("value_type", &types.value)];
+        of.into_iter().filter_map(|(name, text)| Some((name, text.clone()?))).collect()
+    };
+    match event {
+        TableEvent::Created { types: of } => ("created", types(of)),
+        TableEvent::Dropped => ("dropped", Vec::new()),
+        TableEvent::Renamed { to } => ("renamed", vec![("to", to.clone())]),
+        TableEvent::IndexCreated { index } => {
+            let unique = index.is_unique().then(|| ("unique", "true".to_string()));
+            let details = [("index", index.name().to_string()), ("keys", index.keys().to_string())];
+            ("index created", details.into_iter().chain(unique).collect())
+        }
+        TableEvent::IndexDropped { index } => ("index dropped", vec![("index", index.clone())]),
+        TableEvent::Typed { types: of } => ("typed", types(of)),
+        _ => ("changed", Vec::new()),
+    }
+}
+
+/// Of a record: table, key, value before, value after. Of a table: table, what became of it, and more.
+pub(crate) fn item_text(item: &FeedItem, separator: &str) -> String {
+    match item {
+        FeedItem::Record(change) => {
+            let table = readable(change.table.as_bytes());
+            [table, readable(&change.key), value_text(&change.old), value_text(&change.new)].join(separator)
+        }
+        FeedItem::Table(change) => {
+            let (event, details) = event_words(&change.event);
+            let head = [readable(change.table.as_bytes()), format!("({event})")];
+            let details = details.into_iter().map(|(_, value)| readable(value.as_bytes()));
+            head.into_iter().chain(details).collect::<Vec<_>>().join(separator)
+        }
+        _ => String::new(),
+    }
 }
 
 fn value_json(value: &ChangeValue) -> Value {

@@ -126,6 +126,22 @@ fn dumps_load_and_named_changes_go_on() {
     let told = ok(&["changes", "env", "--name", "search"], at);
     assert!(told.contains("\tfruit\tplum\t(none)\t\"blue\""), "{told}");
     assert_eq!(ok(&["changes", "env", "--name", "search"], at), "", "each once");
+    ok(&["put", "env", "new", "7", "x", "--key-type", "u64"], at);
+    ok(&["index", "create", "env", "new", "i", "value"], at);
+    ok(&["rename", "env", "new", "newer"], at);
+    let told = ok(&["changes", "env", "--name", "search"], at);
+    let told: Vec<&str> = told.lines().map(|line| line.split_once('\t').unwrap().1).collect();
+    let expected = [
+        "new\t(created)",
+        "new\t(typed)\tu64",
+        "new\t\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x07\t(none)\t\"x\"",
+        "new\t(index created)\ti\tvalue",
+        "new\t(renamed)\tnewer",
+    ];
+    assert_eq!(told, expected);
+    let renamed = ok(&["--json", "changes", "env", "--table", "newer"], at);
+    let renamed: serde_json::Value = serde_json::from_str(renamed.lines().last().unwrap()).unwrap();
+    assert_eq!((renamed["event"].as_str(), renamed["to"].as_str()), (Some("renamed"), Some("newer")));
     assert_eq!(code(&["changes", "env", "--forget", "search"], at), 0);
     assert_eq!(code(&["changes", "env", "--forget", "search"], at), 1);
 }

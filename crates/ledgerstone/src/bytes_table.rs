@@ -4,7 +4,7 @@ use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
 use ledgerstone_lock::Mode;
-use ledgerstone_page::PageId;
+use ledgerstone_page::{PageId, TableId};
 use ledgerstone_structures::{Read, Tree};
 use ledgerstone_txn::Txn;
 
@@ -40,6 +40,12 @@ impl BytesTable {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.info.name
+    }
+
+    /// The table's id, which it keeps whatever its name, and which no other table ever gets; [`Change::table_id`](crate::Change).
+    #[must_use]
+    pub fn table_id(&self) -> TableId {
+        self.info.entry.table
     }
 
     /// The page where the table begins; it never moves. For [`crate::LogFilter::root`].

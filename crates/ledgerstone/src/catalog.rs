@@ -212,14 +212,6 @@ fn decode_index(bytes: &[u8]) -> Option<(IndexEntry, &[u8])> {
     Some((IndexEntry { entry, def, key_type: some(key_type) }, rest))
 }
 
-/// The root pages that a value of the catalog names: that of the table first, then those of its indexes.
-pub(crate) fn roots_of(value: &[u8]) -> Vec<PageId> {
-    match Entry::decode_structure("", value) {
-        Ok((_, entry)) => vec![entry.root],
-        Err(_) => Definition::decode("", value).map(|found| found.roots()).unwrap_or_default(),
-    }
-}
-
 /// A table that was found: all that a handle needs, made once and shared.
 pub(crate) struct TableInfo {
     pub name: String,
@@ -340,7 +332,6 @@ mod tests {
         assert!(matches!(Definition::decode("s", &bytes), Err(Error::NotATable { .. })));
         let table = Definition::from(ENTRY).encode();
         assert!(matches!(Entry::decode_structure("t", &table), Err(Error::NotAStructure { .. })));
-        assert_eq!(roots_of(&bytes), [PageId(0x33)]);
     }
 
     #[test]
@@ -367,7 +358,6 @@ mod tests {
         expected.extend(b"bjson:cjson");
         assert_eq!(bytes, expected);
         assert_eq!(Definition::decode("t", &bytes).ok(), Some(definition));
-        assert_eq!(roots_of(&bytes), [PageId(0x33), PageId(0x66), PageId(0x88)]);
         for len in 0..bytes.len() {
             assert!(Definition::decode("t", &bytes[..len]).is_err(), "cut off at {len}");
         }

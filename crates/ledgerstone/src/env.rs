@@ -462,11 +462,6 @@ impl Inner {
         }
     }
 
-    /// Whether this is the root of a tree of the library's own.
-    pub(crate) fn is_internal(&self, root: ledgerstone_page::PageId) -> bool {
-        root == open::CATALOG_ROOT || root == open::TO_FREE_ROOT
-    }
-
     pub(crate) fn control_environment(&self) -> ledgerstone_log::EnvironmentId {
         self.environment
     }

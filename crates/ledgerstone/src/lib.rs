@@ -106,7 +106,7 @@ pub use dump::{
 pub use entry::Entry;
 pub use env::Environment;
 pub use error::Error;
-pub use feed::{Change, ChangeFeed, ChangeValue, CommittedChanges};
+pub use feed::{Change, ChangeFeed, ChangeValue, CommittedChanges, FeedItem, TableChange, TableEvent};
 pub use index::{
     Index, IndexDef, IndexKeys, IndexRange, IndexedRecord, IndexedRecords, JsonKey, JsonNumber, TypedIndex,
     TypedIndexRange,
@@ -135,5 +135,5 @@ pub use verify::{Problem, Skipped, VerifyProgress, VerifyReport};
 pub use ledgerstone_lock as lock;
 pub use ledgerstone_lock::{Conflict, Victim};
 pub use ledgerstone_log::RecordKind;
-pub use ledgerstone_page::{Lsn, OpId, PageId, Xid};
+pub use ledgerstone_page::{Lsn, OpId, PageId, TableId, Xid};
 pub use ledgerstone_recovery::RecoveryReport;

@@ -332,7 +332,8 @@ impl Transaction {
         self.shared.isolation
     }
 
-    /// The LSN of its snapshot: it sees the commits whose records begin below. None at other levels than
+    /// The LSN of its snapshot: it sees the commits whose records begin below. A change feed from there on shows all others, after a
+    /// crash too if the log was durable up to there ([`Environment::sync`](crate::Environment::sync)). None at other levels than
     /// [`Isolation::Snapshot`], and when it has ended.
     #[must_use]
     pub fn snapshot_lsn(&self) -> Option<Lsn> {

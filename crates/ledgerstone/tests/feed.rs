@@ -4,42 +4,149 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::io::{Seek, SeekFrom, Write};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use common::*;
 use ledgerstone::{
-    ChangeFeed, ChangeValue, CommittedChanges, CompactOptions, Environment, Error, IndexDef, IndexKeys, LogValues, Lsn,
+    Change, ChangeFeed, ChangeValue, CommittedChanges, CompactOptions, DumpItem, DumpOptions, DumpReader, Environment,
+    Error, FeedItem, IndexDef, IndexKeys, LogValues, Lsn, TableChange, TableEvent, Transaction,
 };
 use ledgerstone_disk::{Call, DiskErrorKind, Fault, FaultDisk, Harm, SimDisk};
 
+/// Everything to the end, the parts of each transaction together.
 fn all(feed: &mut ChangeFeed) -> Vec<CommittedChanges> {
-    std::iter::from_fn(|| feed.next().unwrap()).collect()
+    let mut commits: Vec<CommittedChanges> = Vec::new();
+    while let Some(part) = feed.next().unwrap() {
+        match commits.last_mut().filter(|commit| !commit.is_last) {
+            Some(commit) => {
+                assert_eq!((commit.lsn, commit.xid), (part.lsn, part.xid));
+                assert!(part.position >= commit.position && (part.is_last || part.position == commit.position));
+                (commit.is_last, commit.position) = (part.is_last, part.position);
+                commit.items.extend(part.items);
+            }
+            None => commits.push(part),
+        }
+    }
+    assert!(commits.last().is_none_or(|commit| commit.is_last));
+    commits
 }
 
 /// Tables as the feed tells them.
-#[derive(Default, PartialEq, Debug)]
-struct Replica(BTreeMap<String, BTreeMap<Vec<u8>, Vec<u8>>>);
+#[derive(Default, Clone, PartialEq, Debug)]
+struct Replica {
+    tables: BTreeMap<String, BTreeMap<Vec<u8>, Vec<u8>>>,
+    /// By their ids, once the feed has named them.
+    ids: BTreeMap<u64, String>,
+    indexes: BTreeMap<(String, String), IndexDef>,
+}
 
 impl Replica {
     /// Applies changes, and fails where what was before is not what the replica has.
     fn apply(&mut self, commits: &[CommittedChanges]) {
-        for change in commits.iter().flat_map(|commit| &commit.changes) {
-            let records = self.0.entry(change.table.clone().expect("a name")).or_default();
-            let old = records.get(&change.key).cloned();
-            match &change.old {
-                ChangeValue::Absent => assert_eq!(old, None, "{change:?}"),
-                ChangeValue::Whole(bytes) => assert_eq!(old.as_ref(), Some(bytes), "{change:?}"),
-                ChangeValue::Large(_) => {}
-                other => panic!("{other:?}"),
-            }
-            match &change.new {
-                ChangeValue::Absent => drop(records.remove(&change.key)),
-                ChangeValue::Whole(bytes) => drop(records.insert(change.key.clone(), bytes.clone())),
-                ChangeValue::Large(bytes) => drop(records.insert(change.key.clone(), vec![7; *bytes as usize])),
+        for item in commits.iter().flat_map(|commit| &commit.items) {
+            match item {
+                FeedItem::Record(change) => self.change(change),
+                FeedItem::Table(change) => self.change_table(change),
                 other => panic!("{other:?}"),
             }
         }
+    }
+
+    fn change(&mut self, change: &Change) {
+        self.check_id(&change.table, change.table_id.0);
+        let records = self.tables.get_mut(&*change.table).unwrap_or_else(|| panic!("no table: {change:?}"));
+        let old = records.get(&change.key).cloned();
+        match &change.old {
+            ChangeValue::Absent => assert_eq!(old, None, "{change:?}"),
+            ChangeValue::Whole(bytes) => assert_eq!(old.as_ref(), Some(bytes), "{change:?}"),
+            ChangeValue::Large(_) => {}
+            other => panic!("{other:?}"),
+        }
+        match &change.new {
+            ChangeValue::Absent => drop(records.remove(&change.key)),
+            ChangeValue::Whole(bytes) => drop(records.insert(change.key.clone(), bytes.clone())),
+            ChangeValue::Large(bytes) => drop(records.insert(change.key.clone(), vec![7; *bytes as usize])),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn change_table(&mut self, change: &TableChange) {
+        let (name, id) = (change.table.to_string(), change.table_id.0);
+        if !matches!(change.event, TableEvent::Created { .. }) {
+            self.check_id(&name, id);
+        }
+        match &change.event {
+            TableEvent::Created { .. } => {
+                assert!(self.ids.values().all(|known| *known != name), "{change:?}");
+                assert_eq!(self.ids.insert(id, name.clone()), None, "an id was used twice");
+                assert_eq!(self.tables.insert(name, BTreeMap::new()), None, "{change:?}");
+            }
+            TableEvent::Dropped => {
+                self.ids.remove(&id);
+                self.tables.remove(&name).unwrap();
+                self.indexes.retain(|(table, _), _| *table != name);
+            }
+            TableEvent::Renamed { to } => {
+                self.ids.insert(id, to.clone());
+                let records = self.tables.remove(&name).unwrap();
+                assert_eq!(self.tables.insert(to.clone(), records), None, "{change:?}");
+                let indexes = std::mem::take(&mut self.indexes).into_iter();
+                let rename = |table: String| if table == name { to.clone() } else { table };
+                self.indexes = indexes.map(|((table, index), def)| ((rename(table), index), def)).collect();
+            }
+            TableEvent::IndexCreated { index } => {
+                let old = self.indexes.insert((name, index.name().to_string()), index.clone());
+                assert_eq!(old, None, "{change:?}");
+            }
+            TableEvent::IndexDropped { index } => drop(self.indexes.remove(&(name, index.clone())).unwrap()),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The name says the same as the id.
+    fn check_id(&mut self, name: &str, id: u64) {
+        let known = self.ids.entry(id).or_insert_with(|| name.to_string());
+        assert_eq!(known, name, "the table with the id {id}");
+    }
+
+    /// The environment as a dump at a snapshot shows it, and the snapshot.
+    fn of_dump(env: &Environment) -> (Replica, Lsn) {
+        let mut text = Vec::new();
+        let done = env.dump(&mut text, &DumpOptions::default(), &mut |_| ControlFlow::Continue(())).unwrap();
+        let (mut replica, mut reader, mut table) = (Replica::default(), DumpReader::new(&text[..]), String::new());
+        while let Some(item) = reader.next().unwrap() {
+            match item {
+                DumpItem::Database(header) => {
+                    table = header.database.unwrap();
+                    if table != "ledgerstone.indexes" {
+                        replica.tables.insert(table.clone(), BTreeMap::new());
+                    }
+                }
+                DumpItem::Record { key, value } if table == "ledgerstone.indexes" => {
+                    let (of, index) = std::str::from_utf8(&key).unwrap().split_once('\0').unwrap();
+                    let def = IndexDef::new(index, std::str::from_utf8(&value).unwrap().parse().unwrap());
+                    replica.indexes.insert((of.to_string(), index.to_string()), def);
+                }
+                DumpItem::Record { key, value } => drop(replica.tables.get_mut(&table).unwrap().insert(key, value)),
+                DumpItem::End => {}
+            }
+        }
+        (replica, Lsn(done.snapshot_lsn.unwrap()))
+    }
+
+    /// Fails unless this is what is in the environment now.
+    fn check(&self, env: &Environment, when: &str) {
+        let (there, _) = Replica::of_dump(env);
+        let names = |replica: &Replica| replica.tables.keys().cloned().collect::<Vec<_>>();
+        assert_eq!(names(self), names(&there), "{when}");
+        for (name, records) in &there.tables {
+            let differs = |key: &&Vec<u8>| records.get(*key) != self.tables[name].get(*key);
+            let keys: Vec<_> = records.keys().chain(self.tables[name].keys()).filter(differs).collect();
+            assert_eq!(keys, Vec::<&Vec<u8>>::new(), "{when}: records of {name}");
+        }
+        assert_eq!(self.indexes, there.indexes, "{when}");
     }
 }
 
@@ -93,7 +200,7 @@ fn a_replica_made_of_the_changes_equals_the_tables() {
         }
     }
     replica.apply(&all(&mut feed));
-    assert!(replica.0 == read(&env).unwrap(), "the replica differs");
+    replica.check(&env, "at the end");
 }
 
 #[test]
@@ -119,9 +226,9 @@ fn every_position_is_one_to_go_on_from_after_a_crash_too() {
     let there = all(&mut feed);
     assert!(there.len() >= 17, "{}", there.len());
     assert!(there.windows(2).all(|pair| pair[0].lsn < pair[1].lsn));
-    assert!(there.iter().flat_map(|commit| &commit.changes).all(|change| change.key != key(99)));
-    let of_long = there.iter().find(|c| c.changes[0].table.as_deref() == Some("long")).unwrap();
-    assert_eq!(of_long.changes.len(), 2);
+    assert!(there.iter().flat_map(|commit| commit.changes()).all(|change| change.key != key(99)));
+    let of_long = there.iter().find(|c| &*c.changes().next().unwrap().table == "long").unwrap();
+    assert_eq!(of_long.changes().count(), 2);
     for (no, commit) in there.iter().enumerate() {
         assert_eq!(all(&mut env.changes(commit.position).unwrap()), there[no + 1..], "behind commit {no}");
     }
@@ -152,8 +259,8 @@ fn tables_have_the_names_they_had() {
     put(&env, "a", 2, b"again");
     let told: Vec<(String, Vec<u8>)> = all(&mut env.changes(from).unwrap())
         .into_iter()
-        .flat_map(|commit| commit.changes)
-        .map(|change| (change.table.unwrap_or_default(), change.key))
+        .flat_map(|commit| commit.changes().cloned().collect::<Vec<_>>())
+        .map(|change| (change.table.to_string(), change.key))
         .collect();
     let expected = [("a", 1), ("b", 1), ("c", 1), ("b", 1), ("a", 2)];
     assert_eq!(told, expected.map(|(table, n)| (table.to_string(), key(n))));
@@ -166,7 +273,7 @@ fn renames_are_followed_forward_and_back() {
     let from = env.changes(Lsn(u64::MAX)).unwrap().position();
     put(&env, "a", 1, b"1");
     put(&env, "b", 2, b"2");
-    // Names swapped in one transaction, with changes around: they have the name of the commit.
+    // Names swapped in one transaction, with changes around: each has the name of its time.
     env.transact(|txn| {
         txn.bytes("a")?.put(&key(3), b"3")?;
         txn.rename_table("a", "c")?;
@@ -187,13 +294,23 @@ fn renames_are_followed_forward_and_back() {
         txn.drop_table("z")
     })
     .unwrap();
-    let expected = [("a", 1), ("b", 2), ("b", 3), ("a", 4), ("a", 5), ("b", 6), ("a", 7)];
+    let expected = [("a", 1), ("b", 2), ("a", 3), ("a", 4), ("a", 5), ("b", 6), ("a", 7), ("a", 8)];
     let check = |commits: &[CommittedChanges]| {
-        let told: Vec<_> = commits.iter().flat_map(|commit| &commit.changes).collect();
-        let (last, others) = told.split_last().unwrap();
-        let names: Vec<_> = others.iter().map(|c| (c.table.clone().unwrap(), c.key.clone())).collect();
+        let told = commits.iter().flat_map(|commit| commit.changes());
+        let names: Vec<_> = told.map(|c| (c.table.to_string(), c.key.clone())).collect();
         assert_eq!(names, expected.map(|(table, n)| (table.to_string(), key(n))));
-        assert_eq!((last.key.clone(), last.table.is_some()), (key(8), true));
+        let events = |commit: &CommittedChanges| {
+            let items = commit.items.iter().filter_map(|item| match item {
+                FeedItem::Table(change) => Some((change.table.to_string(), change.event.clone())),
+                _ => None,
+            });
+            items.collect::<Vec<_>>()
+        };
+        let renamed = |from: &str, to: &str| (from.to_string(), TableEvent::Renamed { to: to.to_string() });
+        assert_eq!(events(&commits[2]), [renamed("a", "c"), renamed("b", "a"), renamed("c", "b")]);
+        assert_eq!(events(&commits[6]), [renamed("a", "z"), ("z".to_string(), TableEvent::Dropped)]);
+        let ids: Vec<_> = commits[2].changes().map(|change| change.table_id).collect();
+        assert_ne!(ids[0], ids[1], "two tables of one name");
     };
     check_now_and_after_a_crash(env, &disk, from, &check);
 }
@@ -240,9 +357,8 @@ fn a_change_of_names_under_way_at_a_position_is_taken_back_whole() {
     long.commit().unwrap();
     put(&env, "new", 9, b"9");
     let check = |commits: &[CommittedChanges]| {
-        let names = commits.iter().flat_map(|commit| &commit.changes).map(|change| change.table.as_deref());
-        let names: Vec<_> = names.map(Option::unwrap).collect();
-        assert_eq!(names, [&["other"; 7][..], &["dropped", "anew", "new", "anew", "new"]].concat());
+        let names: Vec<_> = commits.iter().flat_map(|commit| commit.changes()).map(|change| &*change.table).collect();
+        assert_eq!(names, [&["other"; 7][..], &["dropped", "anew", "renamed", "anew", "new"]].concat());
     };
     check_now_and_after_a_crash(env, &disk, from, &check);
 }
@@ -288,15 +404,14 @@ fn records_of_a_bulk_load_are_shown_each_once() {
     })
     .unwrap();
     let commits = all(&mut feed);
-    let loaded = &commits[0].changes;
-    assert_eq!(loaded.len(), 500);
-    assert!(loaded.iter().all(|change| change.table.as_deref() == Some("plain") && change.old == ChangeValue::Absent));
+    assert_eq!(commits[0].changes().count(), 500);
+    assert!(commits[0].changes().all(|change| &*change.table == "plain" && change.old == ChangeValue::Absent));
     replica.apply(&commits);
-    assert!(replica.0 == read(&env).unwrap(), "the replica differs");
+    replica.check(&env, "at the end");
 }
 
 #[test]
-fn changes_have_the_name_that_their_table_had_at_the_commit() {
+fn changes_have_the_name_that_their_table_had_then() {
     let disk = SimDisk::new();
     let env = whole(&disk);
     put(&env, "old", 1, b"one");
@@ -312,12 +427,10 @@ fn changes_have_the_name_that_their_table_had_at_the_commit() {
     .unwrap();
     let seen: Vec<_> = all(&mut feed)
         .iter()
-        .map(|commit| {
-            commit.changes.iter().map(|change| (change.table.clone(), change.key.clone())).collect::<Vec<_>>()
-        })
+        .map(|commit| commit.changes().map(|change| (change.table.to_string(), change.key.clone())).collect::<Vec<_>>())
         .collect();
-    let of = |table: &str, n: u64| (Some(table.to_string()), key(n));
-    let second = vec![of("new", 2), of("new", 3), of("loaded", 4), of("loaded", 5), of("new", 6)];
+    let of = |table: &str, n: u64| (table.to_string(), key(n));
+    let second = vec![of("old", 2), of("new", 3), of("loaded", 4), of("loaded", 5), of("new", 6)];
     assert_eq!(seen, [vec![of("old", 1)], second]);
 }
 
@@ -332,7 +445,7 @@ fn a_follower_waits_and_sees_only_what_is_durable() {
     let thread = std::thread::spawn(move || (0..40).for_each(|n| put(&writer, "t", n, b"y")));
     for n in 0..40 {
         let commit = feed.follow(Some(Duration::from_secs(60))).unwrap().expect("a commit");
-        assert_eq!(commit.changes[0].key, key(n));
+        assert_eq!(commit.changes().next().unwrap().key, key(n));
     }
     thread.join().unwrap();
     let follower = std::thread::spawn(move || feed.follow(None).map(|_| ()));
@@ -361,7 +474,7 @@ fn a_named_feed_keeps_its_log_over_restarts_up_to_its_bound() {
     let env = options().open_on(Arc::new(disk.clone())).unwrap();
     let mut feed = env.named_changes("search").unwrap();
     let first = feed.next().unwrap().unwrap();
-    assert_eq!(first.changes[0].key, key(1), "nothing was lost over the restart");
+    assert_eq!(first.changes().next().unwrap().key, key(1), "nothing was lost over the restart");
     feed.acknowledge(first.position).unwrap();
     drop(feed);
     let env = {
@@ -370,7 +483,7 @@ fn a_named_feed_keeps_its_log_over_restarts_up_to_its_bound() {
         options().open_on(Arc::new(crashed)).unwrap()
     };
     let mut feed = env.named_changes("search").unwrap();
-    assert_eq!(feed.next().unwrap().unwrap().changes[0].key, key(0), "behind what was acknowledged");
+    assert_eq!(feed.next().unwrap().unwrap().changes().next().unwrap().key, key(0), "behind what was acknowledged");
     let rest = all(&mut feed);
     assert_eq!(rest.len(), 239);
     drop(feed);
@@ -403,7 +516,7 @@ fn a_part_of_a_large_value_is_a_change_and_a_move_of_it_is_none() {
         Ok::<_, Error>(())
     })
     .unwrap();
-    let told: Vec<_> = all(&mut feed).into_iter().flat_map(|commit| commit.changes).collect();
+    let told: Vec<_> = all(&mut feed).iter().flat_map(|commit| commit.changes().cloned().collect::<Vec<_>>()).collect();
     assert_eq!(told.len(), 1, "{told:?}");
     assert_eq!(
         (&told[0].key, &told[0].old, &told[0].new),
@@ -431,9 +544,9 @@ fn entries_of_an_index_that_is_made_and_dropped_again_are_not_shown() {
         txn.drop_table("passing")
     })
     .unwrap();
-    let told: Vec<_> = all(&mut feed).into_iter().flat_map(|commit| commit.changes).collect();
-    let told: Vec<_> = told.iter().map(|change| (change.table.as_deref(), change.key.clone())).collect();
-    assert_eq!(told, [(Some("t"), key(2)), (Some("passing"), key(3))]);
+    let told: Vec<_> = all(&mut feed).iter().flat_map(|commit| commit.changes().cloned().collect::<Vec<_>>()).collect();
+    let told: Vec<_> = told.iter().map(|change| (&*change.table, change.key.clone())).collect();
+    assert_eq!(told, [("t", key(2)), ("passing", key(3))]);
 }
 
 #[test]
@@ -502,4 +615,180 @@ fn what_could_not_be_read_is_there_when_it_is_asked_for_again() {
         }
         assert!(told == expected, "after {errors} errors there are {} of {}", told.len(), expected.len());
     }
+}
+
+/// Numbers that look random.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (self.0 >> 33) % bound
+    }
+}
+
+/// One step of a transaction on tables whose names begin so. What is refused is refused.
+fn step(txn: &Transaction, prefix: &str, random: &mut Random) -> Result<(), Error> {
+    let name = format!("{prefix}{}", random.below(4));
+    let other = format!("{prefix}{}", random.below(4));
+    let done = match random.below(16) {
+        0 => txn.create_table(&name).map(drop),
+        1 => txn.drop_table(&name),
+        2 => txn.rename_table(&name, &other),
+        3 => (|| {
+            // Names swapped.
+            let between = format!("{prefix}x");
+            txn.rename_table(&name, &between)?;
+            if name != other {
+                match txn.rename_table(&other, &name) {
+                    Err(Error::NoSuchTable(_)) => {}
+                    done => done?,
+                }
+            }
+            txn.rename_table(&between, &other)
+        })(),
+        4 => (|| {
+            let mut table = txn.bytes(&name)?;
+            table.delete_range(..)?;
+            let count = random.below(200);
+            table.load_sorted((0..count).map(|n| (key(n), vec![7; 20 + n as usize % 9]))).map(drop)
+        })(),
+        5 => txn.create_index(&name, &IndexDef::new(format!("i{}", random.below(2)), IndexKeys::Value)),
+        6 => txn.drop_index(&name, &format!("i{}", random.below(2))),
+        7 => txn.bytes(&name).and_then(|table| table.delete_range(..&key(random.below(60))[..]).map(drop)),
+        8 => txn.nested(|txn| {
+            step(txn, prefix, random)?;
+            step(txn, prefix, random)?;
+            if random.below(2) == 0 { Err(Error::Cancelled) } else { Ok(()) }
+        }),
+        _ => txn.bytes_or_create(&name).and_then(|table| {
+            for _ in 0..random.below(6) {
+                let key = key(random.below(60));
+                match random.below(4) {
+                    0 => drop(table.delete(&key)?),
+                    _ => table.put(&key, &vec![7; random.below(60) as usize])?,
+                }
+            }
+            Ok(())
+        }),
+    };
+    match done {
+        Err(
+            Error::NoSuchTable(_)
+            | Error::TableExists(_)
+            | Error::NoSuchIndex { .. }
+            | Error::IndexExists { .. }
+            | Error::Cancelled
+            | Error::NotSorted { .. },
+        ) => Ok(()),
+        done => done,
+    }
+}
+
+/// From whichever moment a dump is, with the feed behind it it becomes the environment: through tables made, dropped, renamed, filled
+/// and indexed, beside transactions that are open for long, and through crashes.
+#[test]
+fn a_dump_and_the_feed_behind_it_are_the_environment() {
+    for seed in 0..12 {
+        let mut random = Random(seed);
+        let mut disk = SimDisk::new();
+        let mut env = whole(&disk);
+        drop(env.named_changes("keeps the log").unwrap());
+        // Between the names of the two kinds of transactions, so that they do not wait for each other's gaps.
+        env.transact(|txn| txn.create_table("m").and_then(|_| txn.create_table("z")).map(drop)).unwrap();
+        // What dumps of different moments have become, and how far.
+        let mut replicas: Vec<(Replica, Lsn)> = Vec::new();
+        let mut long: Option<Transaction> = None;
+        for round in 0..60 {
+            let txn = env.begin().unwrap();
+            for _ in 0..=random.below(4) {
+                step(&txn, "t", &mut random).unwrap();
+            }
+            if random.below(6) == 0 {
+                txn.abort().unwrap()
+            } else {
+                drop(txn.commit().unwrap())
+            }
+            // One that is open while others commit, with tables of its own.
+            let open = long.get_or_insert_with(|| env.begin().unwrap());
+            step(open, "l", &mut random).unwrap();
+            match random.below(8) {
+                0 => drop(long.take().map(|txn| txn.commit().unwrap())),
+                1 => drop(long.take()),
+                _ => {}
+            }
+            if random.below(8) == 0 && replicas.len() < 6 {
+                replicas.push(Replica::of_dump(&env));
+            }
+            if random.below(20) == 0 {
+                drop(long.take());
+                disk.crash_now();
+                drop(env);
+                disk = disk.after_crash(random.below(1000));
+                env = whole(&disk);
+            }
+            if round % 7 == 6 {
+                for (no, (replica, position)) in replicas.iter_mut().enumerate() {
+                    let mut feed = env.changes(*position).unwrap();
+                    replica.apply(&all(&mut feed));
+                    *position = feed.position();
+                    replica.check(&env, &format!("seed {seed}, round {round}, replica {no}"));
+                }
+            }
+        }
+    }
+}
+
+/// A transaction whose changes take more memory than a feed may have comes in parts of a bounded size, and what it took back does not
+/// come; from its middle on, too.
+#[test]
+fn a_large_transaction_comes_in_parts() {
+    let env = whole(&SimDisk::new()); // A feed may hold 32 KiB.
+    put_one(&env);
+    let (mut replica, from) = Replica::of_dump(&env);
+    let txn = env.begin().unwrap();
+    let table = txn.create_table("t").unwrap();
+    let put = |from: u64, upto: u64, len: usize| (from..upto).for_each(|n| table.put(&key(n), &vec![7; len]).unwrap());
+    put(0, 3000, 20);
+    let mut middle = env.changes(Lsn(u64::MAX)).unwrap();
+    let savepoint = txn.savepoint().unwrap();
+    put(2000, 5000, 30);
+    txn.create_table("taken back").unwrap();
+    txn.rollback_to(savepoint).unwrap();
+    put(2900, 4000, 40);
+    txn.rename_table("t", "u").unwrap();
+    txn.bytes("u").unwrap().put(&key(1), b"renamed").unwrap();
+    // A small one commits first.
+    put_one(&env);
+    txn.commit().unwrap();
+    put_one(&env);
+    let mut feed = env.changes(from).unwrap();
+    let mut parts = Vec::new();
+    while let Some(part) = feed.next().unwrap() {
+        let len = |value: &ChangeValue| if let ChangeValue::Whole(bytes) = value { bytes.len() } else { 0 };
+        let bytes = |change: &Change| 192 + change.key.len() + len(&change.old) + len(&change.new);
+        let bytes: usize = part.changes().map(bytes).sum();
+        assert!(bytes < (32 << 10) + 512, "{bytes} bytes at once");
+        if !part.is_last {
+            assert!(part.position <= part.lsn, "the position of a part is before the transaction");
+        }
+        parts.push(part);
+    }
+    assert!(parts.len() > 20, "{} parts", parts.len());
+    replica.apply(&parts);
+    replica.check(&env, "at the end");
+    // Begun in the middle, and again from a part's position, it is the same.
+    let whole = all(&mut env.changes(from).unwrap());
+    assert_eq!(all(&mut middle)[..], whole[whole.len() - 3..]);
+    let again = parts.iter().find(|part| !part.is_last).unwrap().position;
+    assert_eq!(all(&mut env.changes(again).unwrap())[..], whole[whole.len() - 2..]);
+}
+
+fn put_one(env: &Environment) {
+    env.transact(|txn| {
+        let small = txn.bytes_or_create("small")?;
+        let count = small.count()?;
+        small.put(&key(count), b"one")
+    })
+    .unwrap();
 }

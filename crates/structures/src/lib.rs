@@ -32,8 +32,8 @@ use ledgerstone_txn::Engine;
 
 pub use blob::BLOB_BYTES_MAX as VALUE_BYTES_MAX;
 pub use btree::{
-    Direction, FoundValue, LeafChange, Loader, Moved, Packed, Purged, Read, RecordChange, Scan, Side, Tree, TreeReport,
-    leaf_change, record_change,
+    Direction, FoundValue, LoadedLeaf, Loader, Moved, Packed, Purged, Read, RecordChange, Scan, Side, Tree, TreeReport,
+    loaded_leaf, record_change,
 };
 pub use error::TreeError;
 pub use to_free::{PagesOf, ToFree};

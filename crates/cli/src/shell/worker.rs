@@ -23,7 +23,7 @@ use parking_lot::{Condvar, Mutex};
 use super::answer::Answer;
 use super::command::{Data, Scan};
 use super::words::quote;
-use crate::changes::change_text;
+use crate::changes::item_text;
 
 /// The worker for commands outside of named transactions.
 pub(crate) const AUTO: &str = "auto";
@@ -387,9 +387,9 @@ fn changes(env: &Environment, from: u64, limit: Option<u64>) -> Result<Answer, E
         if count == limit.unwrap_or(SCAN_COUNT_MAX) {
             return Ok(Answer::Records { records, has_more: limit.is_none() });
         }
-        count += 1;
-        let shown = |change| (commit.lsn.to_string().into_bytes(), Some(change_text(change, " ").into_bytes()));
-        records.extend(commit.changes.iter().map(shown));
+        count += u64::from(commit.is_last);
+        let shown = |item| (commit.lsn.to_string().into_bytes(), Some(item_text(item, " ").into_bytes()));
+        records.extend(commit.items.iter().map(shown));
     }
     Ok(Answer::Records { records, has_more: false })
 }

@@ -115,6 +115,10 @@ impl Environment {
             dump_tables(&txn, to, options, progress)?
         };
         done.snapshot_lsn = txn.snapshot_lsn().map(|lsn| lsn.0);
+        // Who goes on from there with the change feed would miss commits that get these LSNs again after a crash.
+        if done.snapshot_lsn.is_some_and(|lsn| lsn > self.inner().engine.log.durable_lsn().0) {
+            self.sync()?;
+        }
         drop(inside);
         txn.abort()?; // It only read.
         Ok(done)

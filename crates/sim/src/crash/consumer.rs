@@ -10,14 +10,16 @@
 //! - K4. Once recovery is done the feed has delivered each transaction that is there, exactly once, and no other.
 //! - K5. What it says of each key agrees with what the transaction did: what was before its first change and what is after its
 //!   last; it names every key that changed, and none that the transaction has not touched.
+//! - K6. The tables that it says were made, renamed and dropped make those before the transaction those after it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use ledgerstone::{Change, ChangeFeed, ChangeValue, CommittedChanges, Environment, Error, Lsn};
+use ledgerstone::{ChangeFeed, ChangeValue, CommittedChanges, Environment, Error, FeedItem, Lsn, TableEvent, TableId};
 
 use super::judge::{Outcome, Record, name};
 use super::model::{Bytes, Effects, Short, Sides, State, effects};
 use super::plan::JOURNAL;
+use super::tally::Kind;
 
 /// The feed's name.
 const FEED: &str = "consumer";
@@ -27,6 +29,8 @@ const FEED: &str = "consumer";
 pub struct Consumer {
     /// Open while the environment is.
     feed: Option<ChangeFeed>,
+    /// The parts so far of a transaction that comes in several.
+    parts: Option<CommittedChanges>,
     delivered: Vec<CommittedChanges>,
     /// Delivered before the crash, behind the position that was kept, and not yet again.
     expected_again: VecDeque<CommittedChanges>,
@@ -81,7 +85,7 @@ impl Consumer {
         let kept = self.delivered.iter().take_while(|commit| commit.position <= position).count();
         let again: Vec<CommittedChanges> = self.delivered.drain(kept..).collect();
         self.expected_again = again.into_iter().chain(std::mem::take(&mut self.expected_again)).collect();
-        self.feed = Some(feed);
+        (self.feed, self.parts) = (Some(feed), None);
         Ok(())
     }
 
@@ -101,8 +105,22 @@ impl Consumer {
     /// The engine's; K2, K3.
     pub fn read(&mut self, count_max: usize) -> Result<u64, Stopped> {
         let Some(feed) = &mut self.feed else { return Ok(0) };
-        for count in 0..count_max {
-            let Some(commit) = feed.next()? else { return Ok(count as u64) };
+        let mut count = 0;
+        while count < count_max {
+            let Some(part) = feed.next()? else { break };
+            let commit = match self.parts.take() {
+                None => part,
+                Some(mut whole) => {
+                    (whole.is_last, whole.position) = (part.is_last, part.position);
+                    whole.items.extend(part.items);
+                    whole
+                }
+            };
+            if !commit.is_last {
+                self.parts = Some(commit);
+                continue;
+            }
+            count += 1;
             if let Some(before) = self.expected_again.pop_front()
                 && before != commit
             {
@@ -118,7 +136,7 @@ impl Consumer {
             }
             self.delivered.push(commit);
         }
-        Ok(count_max as u64)
+        Ok(count as u64)
     }
 
     /// Acknowledges all but the last `behind` commits.
@@ -164,10 +182,12 @@ impl Consumer {
             of_marks.insert(record.mark.as_deref().unwrap_or_default(), (record, done));
         }
         for commit in &self.delivered[self.judged..] {
+            if commit.changes().next().is_none() {
+                continue; // Tables only, by the harness itself: a client's transaction has a mark.
+            }
             let marks: Vec<&[u8]> = commit
-                .changes
-                .iter()
-                .filter(|change| change.table.as_deref() == Some(JOURNAL) && change.new != ChangeValue::Absent)
+                .changes()
+                .filter(|change| &*change.table == JOURNAL && change.new != ChangeValue::Absent)
                 .map(|change| &change.key[..])
                 .collect();
             let (lsn, mark) = match marks[..] {
@@ -191,7 +211,7 @@ impl Consumer {
             {
                 return Err(Stopped::Wrong(format!("K4: {} has LSN {told}; the feed says {lsn}", name(record))));
             }
-            done.compare(&commit.changes).map_err(|what| Stopped::Wrong(format!("K5: {}: {what}", name(record))))?;
+            done.compare(&commit.items).map_err(|what| Stopped::Wrong(format!("{}: {what}", name(record))))?;
         }
         if let Some((record, _)) = of_marks.values().next() {
             return Err(Stopped::Wrong(format!("K4: {} is there, and was not delivered", name(record))));
@@ -202,18 +222,19 @@ impl Consumer {
 }
 
 impl Effects {
-    /// K5. A table that is dropped, or filled anew by a sorted load, shows changes of the tree that is gone, too, under the name
-    /// that the new one may have.
-    fn compare(&self, changes: &[Change]) -> Result<(), String> {
+    /// K5, K6.
+    fn compare(&self, items: &[FeedItem]) -> Result<(), String> {
+        let (finals, tables) = self.follow_tables(items)?;
+        let after: BTreeSet<&str> = self.after.tables.keys().map(String::as_str).filter(is_table).collect();
+        if tables != after {
+            return Err(format!("K6: the feed makes {:?} the tables {tables:?}, they are {after:?}", self.before));
+        }
         let mut folded: BTreeMap<(&str, u64, &[u8]), (&ChangeValue, &ChangeValue)> = BTreeMap::new();
-        for change in changes {
-            let Some(table) = change.table.as_deref() else {
-                if self.loses_trees {
-                    continue;
-                }
-                return Err(format!("a change of no table: {change:?}"));
-            };
-            let place = folded.entry((table, change.root.0, &change.key)).or_insert((&change.old, &change.new));
+        for item in items {
+            let FeedItem::Record(change) = item else { continue };
+            // Of a table that is dropped nothing is left to compare.
+            let Some(Some(table)) = finals.get(&change.table_id) else { continue };
+            let place = folded.entry((table, change.table_id.0, &change.key)).or_insert((&change.old, &change.new));
             place.1 = &change.new;
         }
         let mut unmet: BTreeMap<(&str, &[u8]), &Sides> = BTreeMap::new();
@@ -228,13 +249,13 @@ impl Effects {
                     (value, value)
                 }
             };
-            if agrees(old, before) && agrees(new, after) || self.loses_trees && agrees(new, after) {
+            if agrees(old, before) && agrees(new, after) {
                 unmet.remove(&(table, key));
-            } else if !self.loses_trees {
+            } else {
                 let shown =
                     |value: Option<&Bytes>| value.map_or("nothing".to_owned(), |value| Short(value).to_string());
                 return Err(format!(
-                    "{table} {}: the feed says {old:?} -> {new:?}, it was {} -> {}",
+                    "K5: {table} {}: the feed says {old:?} -> {new:?}, it was {} -> {}",
                     Short(key),
                     shown(before),
                     shown(after)
@@ -243,9 +264,49 @@ impl Effects {
         }
         match unmet.keys().next() {
             None => Ok(()),
-            Some((table, key)) => Err(format!("{table} {}: the feed does not name it", Short(key))),
+            Some((table, key)) => Err(format!("K5: {table} {}: the feed does not name it", Short(key))),
         }
     }
+
+    /// What each table is called at the end, if it is there then; and the tables that there are.
+    #[allow(clippy::type_complexity)]
+    fn follow_tables<'i>(
+        &'i self,
+        items: &'i [FeedItem],
+    ) -> Result<(BTreeMap<TableId, Option<&'i str>>, BTreeSet<&'i str>), String> {
+        let mut finals: BTreeMap<TableId, Option<&str>> = BTreeMap::new();
+        let mut tables: BTreeSet<&str> = self.before.iter().map(String::as_str).collect();
+        for item in items {
+            match item {
+                FeedItem::Record(change) => drop(finals.entry(change.table_id).or_insert(Some(&change.table))),
+                FeedItem::Table(change) => {
+                    let (name, id) = (&*change.table, change.table_id);
+                    let is_right = match &change.event {
+                        TableEvent::Created { .. } => finals.insert(id, Some(name)).is_none() && tables.insert(name),
+                        TableEvent::Dropped => finals.insert(id, None) != Some(None) && tables.remove(name),
+                        TableEvent::Renamed { to } => {
+                            finals.insert(id, Some(to));
+                            tables.remove(name) && tables.insert(to)
+                        }
+                        _ => {
+                            finals.entry(id).or_insert(Some(name));
+                            tables.contains(name)
+                        }
+                    };
+                    if !is_right {
+                        return Err(format!("K6: {change:?} among {tables:?}"));
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok((finals, tables))
+    }
+}
+
+/// Counter lists are structures of a user's, which the feed does not tell.
+fn is_table(name: &&str) -> bool {
+    Kind::of(name).is_none()
 }
 
 /// Whether what the feed says of a value fits the value.

@@ -34,8 +34,8 @@ pub struct Effects {
     pub changed: BTreeMap<(String, Bytes), Sides>,
     /// All tables afterwards.
     pub after: State,
-    /// It has dropped a table, or has given it a new tree.
-    pub loses_trees: bool,
+    /// The names of the tables before, without counter lists.
+    pub before: BTreeSet<String>,
 }
 
 /// Does deeds to a state, and says what has changed in it.
@@ -58,8 +58,8 @@ pub fn effects(state: &mut State, deeds: &[(Deed, Seen)]) -> Effects {
             }
         }
     }
-    let loses = |deed: &Deed| matches!(deed, Deed::Drop { .. } | Deed::Load { .. });
-    Effects { changed, after: state.clone(), loses_trees: deeds.iter().any(|(deed, _)| loses(deed)) }
+    let before = before.tables.into_keys().filter(|name| Kind::of(name).is_none()).collect();
+    Effects { changed, after: state.clone(), before }
 }
 
 /// Something that a transaction has done, with all it takes to do it again.

@@ -394,14 +394,14 @@ impl User {
             self.feed = Some(self.stage.env.named_changes(FEED)?);
         }
         let Some(feed) = &mut self.feed else { return Ok(()) };
-        let (mut newest, mut count) = (Lsn(0), 0);
+        let (mut newest, mut count, mut is_whole) = (Lsn(0), 0, true);
         while let Some(committed) = feed.follow(Some(Duration::from_millis(20)))? {
-            if committed.lsn <= newest {
+            if committed.lsn < newest || (committed.lsn == newest) == is_whole {
                 let (name, lsn) = (self.name, committed.lsn);
                 self.stage.watch.problem(format!("{name}: the commit at {lsn} came after that at {newest}"));
             }
-            newest = committed.lsn;
-            count += 1;
+            (newest, is_whole) = (committed.lsn, committed.is_last);
+            count += u64::from(committed.is_last);
             if count == 500 {
                 break;
             }

@@ -10,6 +10,8 @@
 //! B2. After each group the tree is whole: every page is reached by links from the first leaf.
 //! B3. What does not fit into a leaf is put as usual, in its turn; and so are the few small records before it, so that no
 //!     sparse leaves are left behind.
+//! B4. In the group of a leaf to the right of another the fence comes before the leaf; in that of a split, behind it. So readers of
+//!     changes know records that are new from records that move (`loaded_leaf` in `change.rs`).
 
 use ledgerstone_page::{OpId, PageId};
 use ledgerstone_space::OP_SPACE_SET;
@@ -177,7 +179,7 @@ impl Loader {
             FormatArgs { root: tree.root, level: 0, link: PageId(0), low: &separator, high: &[], entries }.write();
         let fence = FenceArgs { keep: node.count(), link: new, high: &separator }.write();
         let parts: [(usize, OpId, &[u8]); 3] =
-            [(0, OP_SPACE_SET, &set), (2, OP_NODE_FORMAT, &leaf), (1, OP_NODE_FENCE, &fence)];
+            [(0, OP_SPACE_SET, &set), (1, OP_NODE_FENCE, &fence), (2, OP_NODE_FORMAT, &leaf)]; // B4
         txn.group(&mut [&mut run.map, &mut before, &mut page], &parts.map(|(page, op, args)| Part { page, op, args }))?;
         drop((run, before, page));
         tree.post(txn, Unposted { level: 1, separator, child: new })?;

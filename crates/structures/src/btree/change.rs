@@ -4,7 +4,10 @@ use ledgerstone_page::{OpId, PageId};
 
 use super::args::{FormatArgs, InsertArgs, PatchArgs, ReplaceArgs, read_place};
 use super::node::{BLOB, GHOST, VALUE_LEN};
-use super::ops::{OP_NODE_DELETE, OP_NODE_FORMAT, OP_NODE_INSERT, OP_NODE_PATCH, OP_NODE_REPLACE, OP_NODE_REVIVE};
+use super::ops::{
+    OP_NODE_DELETE, OP_NODE_FENCE, OP_NODE_FORMAT, OP_NODE_FREE, OP_NODE_INSERT, OP_NODE_PATCH, OP_NODE_RELINK,
+    OP_NODE_REPLACE, OP_NODE_REVIVE,
+};
 use crate::blob::BlobRef;
 
 /// A record's value on one side of a change.
@@ -59,30 +62,45 @@ pub fn record_change(op: OpId, args: &[u8]) -> Option<RecordChange<'_>> {
     Some(RecordChange { root: place.root, key: place.key, old, new })
 }
 
-/// A leaf as an operation makes it, whole.
+/// A leaf that a sorted load has filled.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LeafChange<'a> {
+pub struct LoadedLeaf<'a> {
     /// Root page of the tree.
     pub root: PageId,
-    /// Its records, ghosts left out, in the order of their keys.
+    /// Its records, in the order of their keys.
     pub records: Vec<(Vec<u8>, Side<'a>)>,
 }
 
-/// The leaf that an operation makes: of a bulk load, of a split, or the only leaf of a new tree, which is empty and its root.
-/// `None` if it makes none, or the arguments cannot be read. For any bytes.
-#[must_use]
-pub fn leaf_change(op: OpId, args: &[u8]) -> Option<LeafChange<'_>> {
-    if op != OP_NODE_FORMAT {
-        return None;
+/// The leaf that a group fills with records of a sorted load, from its parts in their order. `None` for every other group: of a
+/// split, a merge or a move, whose records were there before; and if the arguments cannot be read. For any bytes.
+///
+/// A load's first leaf comes alone, below a root that becomes a parent; each later one behind the fence of the leaf before it (B4 in
+/// `bulk.rs`).
+pub fn loaded_leaf<'a>(parts: impl Iterator<Item = (OpId, &'a [u8])>) -> Option<LoadedLeaf<'a>> {
+    let (mut leaf, mut is_fenced, mut is_below_root) = (None, false, false);
+    for (op, args) in parts {
+        match op {
+            OP_NODE_FENCE => is_fenced |= leaf.is_none(),
+            OP_NODE_FORMAT => {
+                let format = FormatArgs::read(args)?;
+                match format.level {
+                    0 if leaf.is_some() => return None, // The halves of a root.
+                    0 => leaf = Some(format),
+                    _ => is_below_root |= leaf.is_some(),
+                }
+            }
+            OP_NODE_FREE | OP_NODE_RELINK => return None,
+            _ => {}
+        }
     }
-    let a = FormatArgs::read(args).filter(|a| a.level == 0)?;
+    let leaf = leaf.filter(|_| is_fenced || is_below_root)?;
     let mut records = Vec::new();
-    for entry in a.entries.iter().filter(|entry| entry.header & GHOST == 0) {
+    for entry in leaf.entries.iter().filter(|entry| entry.header & GHOST == 0) {
         // Without the pad behind it.
         let value = entry.value.get(..usize::from(entry.header & VALUE_LEN))?;
         records.push((entry.key(), side(entry.header, value)));
     }
-    Some(LeafChange { root: a.root, records })
+    Some(LoadedLeaf { root: leaf.root, records })
 }
 
 fn side(header: u16, value: &[u8]) -> Side<'_> {

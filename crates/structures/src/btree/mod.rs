@@ -57,7 +57,7 @@ mod level_tests;
 mod node_tests;
 
 pub use bulk::Loader;
-pub use change::{LeafChange, RecordChange, Side, leaf_change, record_change};
+pub use change::{LoadedLeaf, RecordChange, Side, loaded_leaf, record_change};
 pub use check::TreeReport;
 pub use ghost::Purged;
 pub use long_value::FoundValue;

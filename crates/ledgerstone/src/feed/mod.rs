@@ -4,13 +4,15 @@
 //! # fn main() -> Result<(), ledgerstone::Error> {
 //! # let dir = tempfile::tempdir().unwrap();
 //! # let env = ledgerstone::Environment::options().cache_bytes(16 << 20).open(dir.path())?;
-//! use ledgerstone::{ChangeValue, Lsn};
+//! use ledgerstone::{ChangeValue, FeedItem, Lsn};
 //!
 //! let mut changes = env.changes(Lsn(u64::MAX))?;
 //! env.transact(|txn| txn.bytes_or_create("fruit")?.put(b"apple", b"red"))?;
 //! let commit = changes.next()?.expect("a commit");
-//! assert_eq!(commit.changes[0].table.as_deref(), Some("fruit"));
-//! assert_eq!(commit.changes[0].new, ChangeValue::Whole(b"red".to_vec()));
+//! assert!(matches!(&commit.items[0], FeedItem::Table(made) if &*made.table == "fruit"));
+//! let change = commit.changes().next().expect("a change");
+//! assert_eq!((&*change.table, &change.key[..]), ("fruit", &b"apple"[..]));
+//! assert_eq!(change.new, ChangeValue::Whole(b"red".to_vec()));
 //! // Another feed can go on from here, after a crash too.
 //! let mut later = env.changes(changes.position())?;
 //! assert!(later.next()?.is_none());
@@ -23,28 +25,38 @@
 //! C2. The position is behind a commit. Of the transactions that were open there the records before it are found by their
 //!     chains, so the log is needed from their first records on: that is what the feed's pin keeps. Which those are is not known
 //!     from what the feed has read, since some have not been met and others have ended since ([`Needs`]).
-//! C3. A table has the name that it has when the transaction commits, or had before if the transaction drops it.
-//! C4. A bulk load fills a new tree with whole leaves. A leaf of a tree that its transaction made shows the keys that no record
-//!     before it named; the others were moved there by a split.
+//! C3. Items come in the order in which the transaction made them, tables made, renamed and dropped among them. A change has the name
+//!     that its table had then. So who has the tables as of a position, and applies the items in their order, has them as of the
+//!     next; by names or by ids, which are never used again.
+//! C4. A sorted load fills a new tree, which gets its table's place at the end. Its records are the table's changes from the first
+//!     on. A tree that gets no table's place is not shown, and neither are the entries of indexes.
 //! C5. A transaction that only moves things, as those of a compaction do, changes nothing.
+//! C6. What is held of transactions whose end was not met is bounded: of the larger ones the changes are left in the log, where the
+//!     pin keeps them, and read again at the commit, which then comes in parts. Held are the changes of the catalog, and which
+//!     records a transaction took back.
+
+mod deliver;
+mod gather;
+mod names;
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ledgerstone_log::{LogPin, LogReader, Record, RecordKind, RecordView};
+use ledgerstone_log::{LogPin, LogReader, Record, RecordKind};
 use ledgerstone_page::planted::{self, Bug};
-use ledgerstone_page::{Lsn, PageId, Xid};
+use ledgerstone_page::{Lsn, TableId, Xid};
 use ledgerstone_region::sync;
-use ledgerstone_space::OP_SPACE_SET;
-use ledgerstone_structures::{Side, leaf_change, record_change};
 use ledgerstone_txn::FLAG_UPKEEP;
 
+use self::deliver::Delivery;
+use self::gather::Open;
+use self::names::Names;
+use crate::catalog::Definition;
 use crate::env::Inner;
 use crate::log_reader::nanoseconds;
-use crate::open::CATALOG_ROOT;
-use crate::{Environment, Error};
+use crate::{Environment, Error, IndexDef, TableTypes};
 
 /// A value before or after a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,10 +84,10 @@ pub enum ChangeValue {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Change {
-    /// The table's name at the time; `None` if the table was dropped since and the log does not know its name.
-    pub table: Option<String>,
-    /// The table's root page, which tells it from another of the same name.
-    pub root: PageId,
+    /// The table's name when the change was made.
+    pub table: Arc<str>,
+    /// The table's id, whatever its name; a table of the same name that is made later has another.
+    pub table_id: TableId,
     /// The key.
     pub key: Vec<u8>,
     /// Its value before.
@@ -84,7 +96,62 @@ pub struct Change {
     pub new: ChangeValue,
 }
 
-/// What a transaction changed, in the order in which it did.
+/// What became of a table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TableEvent {
+    /// It was made, empty.
+    Created {
+        /// The types of its keys and values.
+        types: TableTypes,
+    },
+    /// It was dropped, with all its records, which are not shown one by one.
+    Dropped,
+    /// It got another name.
+    Renamed {
+        /// The new one.
+        to: String,
+    },
+    /// It got an index.
+    IndexCreated {
+        /// What it is.
+        index: IndexDef,
+    },
+    /// An index of it was dropped.
+    IndexDropped {
+        /// Its name.
+        index: String,
+    },
+    /// It was said of which types its keys and values are.
+    Typed {
+        /// The types.
+        types: TableTypes,
+    },
+}
+
+/// A change of a table itself, not of its records.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TableChange {
+    /// The table's name, before this change if it changes that.
+    pub table: Arc<str>,
+    /// The table's id.
+    pub table_id: TableId,
+    /// What became of it.
+    pub event: TableEvent,
+}
+
+/// One thing that a transaction did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FeedItem {
+    /// It changed a record.
+    Record(Change),
+    /// It changed a table.
+    Table(TableChange),
+}
+
+/// What a transaction changed, or a part of that if it is very large.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CommittedChanges {
@@ -94,28 +161,31 @@ pub struct CommittedChanges {
     pub xid: Xid,
     /// When it committed, by the machine's clock, in nanoseconds since 1970.
     pub time_ns: Option<u64>,
-    /// Its changes of tables; never empty.
-    pub changes: Vec<Change>,
-    /// Where a feed goes on behind it.
+    /// What it did, in its order.
+    pub items: Vec<FeedItem>,
+    /// False: there is more of the same transaction, which comes next.
+    pub is_last: bool,
+    /// Where a feed goes on behind it; if this is not the last part, at the transaction's beginning.
     pub position: Lsn,
 }
 
-/// A transaction whose end was not met yet.
-#[derive(Default)]
-struct Open {
-    first: Lsn,
-    changes: Vec<(Lsn, Raw)>,
-    /// The trees that it made, by their roots, and the records that named each of their keys first (C4).
-    made: BTreeMap<PageId, BTreeMap<Vec<u8>, Lsn>>,
+impl CommittedChanges {
+    /// The changes of records among the items.
+    pub fn changes(&self) -> impl Iterator<Item = &Change> {
+        self.items.iter().filter_map(|item| match item {
+            FeedItem::Record(change) => Some(change),
+            FeedItem::Table(_) => None,
+        })
+    }
 }
 
-/// A change as the log has it.
-struct Raw {
-    root: PageId,
-    key: Vec<u8>,
-    old: ChangeValue,
-    new: ChangeValue,
-}
+/// What is held of open transactions is at most this part of the page cache's size, and at most and at least so many bytes; a
+/// transaction that holds less than the least is left alone.
+const CACHE_PART: u64 = 8;
+const HELD_BYTES_MAX: u64 = 8 << 20;
+const HELD_BYTES_MIN: u64 = 32 << 10;
+/// So many records of a transaction are read one by one to learn what it did before it was met; more are read in order.
+const BEFORE_MAX: usize = 1024;
 
 /// A feed. Owned.
 pub struct ChangeFeed {
@@ -124,7 +194,12 @@ pub struct ChangeFeed {
     /// Behind the last commit that was shown or passed over.
     position: Lsn,
     open: BTreeMap<Xid, Open>,
-    names: BTreeMap<PageId, Named>,
+    /// Bytes that those hold, and the most (C6).
+    held_bytes: usize,
+    held_bytes_max: usize,
+    /// The commit that is being handed out.
+    delivery: Option<Delivery>,
+    names: Names,
     /// Transactions that began before this, where the log is gone, are passed over.
     whole_from: Lsn,
     needs: Needs,
@@ -256,11 +331,15 @@ impl ChangeFeed {
         let label = name.as_deref().map_or("a reader of changes".to_string(), |name| format!("feed {name}"));
         let pin = log.pin(&label, low, env.effective.feed_log_bytes_max)?;
         let (names, upto) = names_now(env)?;
+        let held_bytes_max = (env.effective.cache_bytes / CACHE_PART).clamp(HELD_BYTES_MIN, HELD_BYTES_MAX) as usize;
         let mut feed = ChangeFeed {
             env: Arc::clone(env),
             cursor: LogReader::new(log, position)?,
             position,
             open: BTreeMap::new(),
+            held_bytes: 0,
+            held_bytes_max,
+            delivery: None,
             names,
             whole_from: Lsn(0),
             needs: Needs::new(env, kept.map_or(low, |kept| kept.min(low))),
@@ -275,39 +354,46 @@ impl ChangeFeed {
         Ok(feed)
     }
 
-    /// The next transaction that committed and changed something. `None`: none did that is durable now.
+    /// The next transaction that committed and changed something, or the next part of it. `None`: none did that is durable now.
     ///
     /// # Errors
     /// [`Error::LogGone`]: the log was not kept; the changes are lost to this feed. [`Error::Corrupt`], the disk's.
     #[allow(clippy::should_implement_trait)] // Not an iterator: it fails, and can go on after its end.
     pub fn next(&mut self) -> Result<Option<CommittedChanges>, Error> {
         self.env.engine.check_process()?;
-        while let Some(record) = self.cursor.next()? {
+        loop {
+            if let Some(part) = self.next_part()? {
+                return Ok(Some(part));
+            }
+            let Some(record) = self.cursor.next()? else { break };
             let end = record.end();
-            let committed = match self.take(&record) {
-                Ok(committed) => committed,
-                Err(error) => {
-                    self.cursor.seek(record.lsn())?; // Whoever asks again gets it.
-                    return Err(error);
-                }
-            };
-            if matches!(record.kind(), RecordKind::Commit | RecordKind::End) || self.open.is_empty() {
+            if let Err(error) = self.take(&record) {
+                self.cursor.seek(record.lsn())?; // Whoever asks again gets it.
+                return Err(error);
+            }
+            let is_end = matches!(record.kind(), RecordKind::Commit | RecordKind::End) || self.open.is_empty();
+            if is_end && self.delivery.is_none() {
                 self.position = end;
             }
             self.needs.reached(&self.env, end);
-            if let Some(changes) = committed {
-                let view = record.view();
-                return Ok(Some(CommittedChanges {
-                    lsn: record.lsn(),
-                    xid: view.xid(),
-                    time_ns: view.commit_time_ns(),
-                    changes,
-                    position: end,
-                }));
-            }
         }
         self.let_go()?;
         Ok(None)
+    }
+
+    /// More of the commit that is being handed out, if there is more.
+    fn next_part(&mut self) -> Result<Option<CommittedChanges>, Error> {
+        let Some(delivery) = &mut self.delivery else { return Ok(None) };
+        let (items, is_last) = delivery.part(&mut self.names, self.held_bytes_max)?;
+        if is_last {
+            self.position = delivery.end;
+        }
+        let is_shown = !items.is_empty() || delivery.has_parts();
+        let (lsn, xid, time_ns, position) = (delivery.lsn, delivery.xid, delivery.time_ns, self.position);
+        if is_last {
+            self.delivery = None;
+        }
+        Ok(is_shown.then_some(CommittedChanges { lsn, xid, time_ns, items, is_last, position }))
     }
 
     /// The same, waiting for one. `None`: `timeout` went by.
@@ -365,91 +451,80 @@ impl ChangeFeed {
         self.acknowledge(position)
     }
 
-    /// Takes a record in; the changes of a transaction that commits with it.
-    fn take(&mut self, record: &Record) -> Result<Option<Vec<Change>>, Error> {
+    /// Takes a record in. A transaction that commits with it is handed out next.
+    fn take(&mut self, record: &Record) -> Result<(), Error> {
         let view = record.view();
         let xid = view.xid();
         if xid == Xid(0) {
-            return Ok(None);
+            return Ok(());
         }
         if !self.open.contains_key(&xid) {
-            let open = self.begin(record)?;
+            let open = self.begin(record, false)?;
+            self.held_bytes += open.held_bytes();
             self.open.insert(xid, open);
         }
-        match record.kind() {
-            RecordKind::Commit => {
-                let open = self.open.remove(&xid).unwrap_or_default();
-                self.needs.ended(open.first, record.end());
-                let is_shown = open.first != Lsn(0) && view.flags() & FLAG_UPKEEP == 0;
-                let changes = if is_shown { self.name_all(open) } else { Vec::new() };
-                return Ok(Some(changes).filter(|changes| !changes.is_empty()));
+        let is_commit = record.kind() == RecordKind::Commit;
+        if is_commit || record.kind() == RecordKind::End {
+            let open = self.open.remove(&xid).unwrap_or_default();
+            self.held_bytes -= open.held_bytes();
+            self.needs.ended(open.first, record.end());
+            if is_commit && open.first != Lsn(0) && view.flags() & FLAG_UPKEEP == 0 {
+                let place = (record.lsn(), record.end());
+                self.delivery = Some(Delivery::new(&self.env, open, place, xid, view.commit_time_ns())?);
             }
-            RecordKind::End => {
-                let open = self.open.remove(&xid).unwrap_or_default();
-                self.needs.ended(open.first, record.end());
-            }
-            _ => {
-                if let Some(open) = self.open.get_mut(&xid) {
-                    open.take(record);
-                }
+            return Ok(());
+        }
+        if let Some(open) = self.open.get_mut(&xid)
+            && open.first != Lsn(0)
+        {
+            let before = open.held_bytes();
+            open.take(record);
+            self.held_bytes = self.held_bytes - before + open.held_bytes();
+            if self.held_bytes > self.held_bytes_max && open.held_bytes() as u64 > HELD_BYTES_MIN {
+                self.held_bytes -= open.held_bytes();
+                open.spill();
             }
         }
-        Ok(None)
+        Ok(())
     }
 
-    /// A transaction that is met for the first time: with what its records before said, if it has any (C2).
-    fn begin(&self, record: &Record) -> Result<Open, Error> {
+    /// A transaction that is met for the first time: with what its records before said, if it has any (C2). Without its changes of
+    /// tables if it has done much, or nobody asks for them.
+    fn begin(&self, record: &Record, is_catalog_only: bool) -> Result<Open, Error> {
+        let log = &self.env.engine.log;
+        let xid = record.view().xid();
         let mut before = Vec::new();
-        let mut at = record.view().prev_lsn();
+        let (mut at, mut first, mut count) = (record.view().prev_lsn(), record.lsn(), 0);
         while at != Lsn(0) && !planted::is_on(Bug::FeedForgetsBeginning) {
             if at < self.whole_from {
                 return Ok(Open::default()); // Its beginning is gone: it is passed over.
             }
-            let earlier = self.env.engine.log.read(at)?;
-            at = earlier.view().prev_lsn();
-            before.push(earlier);
+            first = at;
+            count += 1;
+            if count <= BEFORE_MAX {
+                before.push(at);
+            }
+            at = log.read(at)?.view().prev_lsn();
         }
-        let first = before.last().map_or(record.lsn(), Record::lsn);
-        let mut open = Open { first, ..Open::default() };
-        before.iter().rev().for_each(|earlier| open.take(earlier));
+        let mut open = Open::new(first);
+        if is_catalog_only || count > BEFORE_MAX {
+            open.spill();
+        }
+        if count <= BEFORE_MAX {
+            for lsn in before.into_iter().rev() {
+                open.take(&log.read(lsn)?);
+            }
+            return Ok(open);
+        }
+        let mut forward = LogReader::new(log, first)?;
+        while forward.position() < record.lsn()
+            && let Some(earlier) = forward.next()?
+        {
+            if earlier.view().xid() == xid && earlier.lsn() < record.lsn() {
+                open.take(&earlier);
+            }
+        }
         Ok(open)
-    }
-
-    /// The changes of a transaction that commits, with names; changes of the catalog change the names (C3).
-    fn name_all(&mut self, open: Open) -> Vec<Change> {
-        let (of_catalog, of_tables): (Vec<Raw>, Vec<Raw>) =
-            open.changes.into_iter().map(|(_, raw)| raw).partition(|raw| raw.root == CATALOG_ROOT);
-        // What it dropped has its last name, what it made and dropped again too.
-        let mut passed = if of_catalog.is_empty() { BTreeMap::new() } else { self.names.clone() };
-        for raw in &of_catalog {
-            self.rename(raw, true);
-            passed.extend(named(&String::from_utf8_lossy(&raw.key), roots_of(&raw.new)));
-        }
-        let mut changes = Vec::new();
-        for raw in of_tables {
-            if !self.env.is_internal(raw.root) {
-                let table = match self.names.get(&raw.root).or_else(|| passed.get(&raw.root)) {
-                    Some(Named { is_index: true, .. }) => continue, // It follows from the table's change.
-                    Some(named) => Some(named.table.clone()),
-                    None => None,
-                };
-                changes.push(Change { table, root: raw.root, key: raw.key, old: raw.old, new: raw.new });
-            }
-        }
-        changes
-    }
-
-    /// Makes, or takes back, a change of the catalog.
-    fn rename(&mut self, raw: &Raw, is_forward: bool) {
-        let (gone, come) = if is_forward { (&raw.old, &raw.new) } else { (&raw.new, &raw.old) };
-        let name = String::from_utf8_lossy(&raw.key).into_owned();
-        // A rename takes the old name away and sets the new one, in either order.
-        for root in roots_of(gone) {
-            if self.names.get(&root).is_some_and(|named| named.table == name) {
-                self.names.remove(&root);
-            }
-        }
-        self.names.extend(named(&name, roots_of(come)));
     }
 
     /// Takes back the changes of the catalog that were committed between the position and `upto`, those before the position
@@ -466,113 +541,30 @@ impl ChangeFeed {
             }
             let there = match open.entry(xid) {
                 Entry::Occupied(there) => there.into_mut(),
-                Entry::Vacant(place) => place.insert(self.begin(&record)?),
+                Entry::Vacant(place) => place.insert(self.begin(&record, true)?),
             };
-            there.take(&record);
-            there.changes.retain(|(_, raw)| raw.root == CATALOG_ROOT);
             match record.kind() {
-                RecordKind::Commit => committed.extend(open.remove(&xid)),
+                RecordKind::Commit => committed.extend(open.remove(&xid).filter(|open| !open.catalog.is_empty())),
                 RecordKind::End => drop(open.remove(&xid)),
+                // One whose beginning is gone is passed over, going forward, too.
+                _ if there.first != Lsn(0) => there.take(&record),
                 _ => {}
             }
         }
         for transaction in committed.iter().rev() {
-            for (_, raw) in transaction.changes.iter().rev() {
-                self.rename(raw, false);
+            for (_, raw) in transaction.catalog.iter().rev() {
+                self.names.take_back(raw);
             }
         }
         Ok(())
     }
 }
 
-impl Open {
-    fn take(&mut self, record: &Record) {
-        let view = record.view();
-        match view.kind() {
-            RecordKind::Update => {
-                if let Some(change) = record_change(view.op(), view.args()) {
-                    let raw = Raw {
-                        root: change.root,
-                        key: change.key.to_vec(),
-                        old: value_of(change.old),
-                        new: value_of(change.new),
-                    };
-                    if let Some(keys) = self.made.get_mut(&raw.root) {
-                        keys.entry(raw.key.clone()).or_insert(view.lsn());
-                    }
-                    self.changes.push((view.lsn(), raw));
-                }
-            }
-            RecordKind::Group => self.take_group(&view),
-            // What it undoes lies behind where the rollback goes on.
-            RecordKind::Compensation => {
-                while let Some((lsn, raw)) = self.changes.pop_if(|(lsn, _)| *lsn > view.undo_next()) {
-                    if let Some(keys) = self.made.get_mut(&raw.root)
-                        && keys.get(&raw.key) == Some(&lsn)
-                    {
-                        keys.remove(&raw.key);
-                    }
-                }
-            }
-            _ => {}
-        }
-    }
-
-    /// C4.
-    fn take_group(&mut self, group: &RecordView<'_>) {
-        let lsn = group.lsn();
-        let takes_pages = group.parts().flatten().any(|part| part.op == OP_SPACE_SET);
-        for part in group.parts().flatten() {
-            let Some(leaf) = leaf_change(part.op, part.args) else { continue };
-            if takes_pages && part.page == leaf.root && leaf.records.is_empty() {
-                self.made.insert(leaf.root, BTreeMap::new());
-            } else if let Some(keys) = self.made.get_mut(&leaf.root) {
-                for (key, value) in leaf.records {
-                    let Entry::Vacant(place) = keys.entry(key.clone()) else { continue };
-                    place.insert(lsn);
-                    let raw = Raw { root: leaf.root, key, old: ChangeValue::Absent, new: value_of(value) };
-                    self.changes.push((lsn, raw));
-                }
-            }
-        }
-    }
-}
-
-fn value_of(side: Side<'_>) -> ChangeValue {
-    match side {
-        Side::Absent => ChangeValue::Absent,
-        Side::Value(bytes) => ChangeValue::Whole(bytes.to_vec()),
-        Side::Large(bytes) => ChangeValue::Large(bytes),
-        Side::Part(offset, bytes) => ChangeValue::Part { offset, bytes: bytes.to_vec() },
-        _ => ChangeValue::Unknown,
-    }
-}
-
-/// What a root page belongs to.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Named {
-    table: String,
-    /// It is an index of the table.
-    is_index: bool,
-}
-
-/// The root pages of a table, the table's own first.
-fn named(table: &str, roots: Vec<PageId>) -> impl Iterator<Item = (PageId, Named)> {
-    let table = table.to_string();
-    roots.into_iter().enumerate().map(move |(no, root)| (root, Named { table: table.clone(), is_index: no > 0 }))
-}
-
-/// The root pages in a value of the catalog.
-fn roots_of(value: &ChangeValue) -> Vec<PageId> {
-    let ChangeValue::Whole(bytes) = value else { return Vec::new() };
-    crate::catalog::roots_of(bytes)
-}
-
-/// The names of all tables at a snapshot, and its LSN. Waits for nobody: a transaction in doubt may have made or dropped tables.
-fn names_now(env: &Arc<Inner>) -> Result<(BTreeMap<PageId, Named>, Lsn), Error> {
-    let mut names = BTreeMap::new();
+/// The tables at a snapshot, and its LSN. Waits for nobody: a transaction in doubt may have made or dropped some.
+fn names_now(env: &Arc<Inner>) -> Result<(Names, Lsn), Error> {
+    let mut names = Names::default();
     let at = env.each_in_catalog(|name, value| {
-        names.extend(named(name, crate::catalog::roots_of(value)));
+        names.set(name, Definition::decode(name, value).ok());
         Ok(())
     })?;
     // Readers of the log see what is durable.

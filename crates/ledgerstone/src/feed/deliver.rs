@@ -1,0 +1,129 @@
+//! A transaction that has committed, handed out in parts.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use ledgerstone_log::{LogReader, RecordKind};
+use ledgerstone_page::{Lsn, PageId, Xid};
+
+use super::gather::{Open, Raw, Undone, changes_in};
+use super::names::{Names, Owner, trees_in};
+use super::{Change, FeedItem};
+use crate::Error;
+use crate::env::Inner;
+use crate::open::CATALOG_ROOT;
+
+/// Where the changes of tables come from.
+enum Source {
+    Held(std::vec::IntoIter<(Lsn, Raw)>),
+    /// Read again (C6).
+    Log {
+        cursor: Box<LogReader>,
+        xid: Xid,
+        undone: Undone,
+        pending: VecDeque<(Lsn, Raw)>,
+    },
+}
+
+pub(super) struct Delivery {
+    pub lsn: Lsn,
+    pub xid: Xid,
+    pub time_ns: Option<u64>,
+    /// Where its commit ends.
+    pub end: Lsn,
+    source: Source,
+    catalog: VecDeque<(Lsn, Raw)>,
+    /// The trees that its changes of the catalog name: it may fill one before that has a name, and empty one that loses it.
+    trees: BTreeMap<PageId, Owner>,
+    /// A change of a table that waits for those of the catalog before it.
+    next: Option<(Lsn, Raw)>,
+    items: Vec<FeedItem>,
+    bytes: usize,
+    has_parts: bool,
+}
+
+impl Delivery {
+    /// Of a transaction whose commit is at `lsn` and ends at `end`.
+    pub fn new(
+        env: &Inner,
+        open: Open,
+        (lsn, end): (Lsn, Lsn),
+        xid: Xid,
+        time_ns: Option<u64>,
+    ) -> Result<Delivery, Error> {
+        let first = open.first;
+        let (held, catalog, undone) = open.into_parts();
+        let source = match held {
+            Some(held) => Source::Held(held.into_iter()),
+            None => {
+                let cursor = Box::new(LogReader::new(&env.engine.log, first)?);
+                Source::Log { cursor, xid, undone, pending: VecDeque::new() }
+            }
+        };
+        let trees = trees_in(catalog.iter().map(|(_, raw)| raw));
+        let (catalog, items) = (catalog.into(), Vec::new());
+        Ok(Delivery { lsn, xid, time_ns, end, source, catalog, trees, next: None, items, bytes: 0, has_parts: false })
+    }
+
+    /// Goes on until a part of about `bytes_max` bytes is full; its items, and whether it is the last. After an error it goes on where
+    /// it was.
+    pub fn part(&mut self, names: &mut Names, bytes_max: usize) -> Result<(Vec<FeedItem>, bool), Error> {
+        let is_log = matches!(self.source, Source::Log { .. });
+        while !is_log || self.bytes < bytes_max {
+            if self.next.is_none() {
+                self.next = self.source.next(self.lsn)?;
+            }
+            let upto = self.next.as_ref().map_or(self.lsn, |(lsn, _)| *lsn);
+            while let Some((_, raw)) = self.catalog.pop_front_if(|(lsn, _)| *lsn < upto) {
+                let next = self.catalog.front().map(|(_, raw)| raw);
+                names.make(&raw, next, &mut |change| self.items.push(FeedItem::Table(change)));
+            }
+            let Some((_, raw)) = self.next.take() else {
+                return Ok((std::mem::take(&mut self.items), true));
+            };
+            let owner = names.owner(raw.root).or_else(|| self.trees.get(&raw.root).copied());
+            // Entries of an index follow from the table's changes; a tree without a name is no table's.
+            if let Some(Owner { table, is_index: false }) = owner
+                && let Some(name) = names.name(table)
+            {
+                self.bytes += raw.bytes();
+                let Raw { key, old, new, .. } = raw;
+                self.items.push(FeedItem::Record(Change { table: name.clone(), table_id: table, key, old, new }));
+            }
+        }
+        self.bytes = 0;
+        self.has_parts = true;
+        Ok((std::mem::take(&mut self.items), false))
+    }
+
+    /// Whether a part was handed out already.
+    pub fn has_parts(&self) -> bool {
+        self.has_parts
+    }
+}
+
+impl Source {
+    /// The next change of a table, of a transaction that has committed at `commit`.
+    fn next(&mut self, commit: Lsn) -> Result<Option<(Lsn, Raw)>, Error> {
+        let (cursor, xid, undone, pending) = match self {
+            Source::Held(held) => return Ok(held.next()),
+            Source::Log { cursor, xid, undone, pending } => (cursor, *xid, undone, pending),
+        };
+        loop {
+            if let Some(next) = pending.pop_front() {
+                return Ok(Some(next));
+            }
+            let Some(record) = cursor.next()? else { return Ok(None) };
+            let lsn = record.lsn();
+            if lsn >= commit {
+                return Ok(None);
+            }
+            if record.view().xid() == xid && record.kind() != RecordKind::Compensation && !undone.has(lsn) {
+                changes_in(&record, &mut |raw| {
+                    if raw.root != CATALOG_ROOT {
+                        pending.push_back((lsn, raw));
+                    }
+                });
+            }
+        }
+    }
+}
