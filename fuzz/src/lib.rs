@@ -126,7 +126,7 @@ pub fn log_reader(bytes: &[u8]) {
     for (no, piece) in log.chunks(SEGMENT_BYTES).enumerate() {
         disk.open(&file(no), Open::CREATE).and_then(|file| file.write_at(0, piece)).expect("an empty disk");
     }
-    let (end, is_cut) = (Some(Lsn(log.len() as u64 & !7)), bytes.len().is_multiple_of(2));
+    let end = Some(Lsn(log.len() as u64 & !7));
     let files = LogFiles {
         disk: Arc::new(disk),
         environment: [7; 16],
@@ -134,15 +134,13 @@ pub fn log_reader(bytes: &[u8]) {
         known: Some(Beginning { lsn: Lsn(4096), incarnation: 1 }),
         incarnation_max: 3,
         end: end.filter(|_| !bytes.len().is_multiple_of(3)),
-        is_cut,
     };
     let Ok(mut reader) = LogReader::of_files(files, Lsn(0)) else { return };
     let mut forward = Vec::new();
     while let Ok(Some(record)) = reader.next() {
         let _ = ledgerstone_structures::record_change(record.view().op(), record.view().args());
-        for part in record.view().parts().flatten() {
-            let _ = ledgerstone_structures::leaf_change(part.op, part.args);
-        }
+        let parts = record.view().parts().map_while(Result::ok);
+        let _ = ledgerstone_structures::loaded_leaf(parts.map(|part| (part.op, part.args)));
         forward.push(record.lsn());
     }
     let mut backward = Vec::new();

@@ -230,7 +230,7 @@ pub struct Backup {
 
 /// A file that has the name of a whole backup.
 enum Found {
-    Whole(BackupFile),
+    Whole(Box<BackupFile>),
     /// It is damaged where that shows at once.
     Damaged(Arc<dyn DiskFile>),
 }
@@ -260,7 +260,7 @@ pub(crate) struct Chain {
 impl Found {
     fn open(file: Arc<dyn DiskFile>) -> Result<Found, Error> {
         match BackupFile::open(Arc::clone(&file)) {
-            Ok(whole) => Ok(Found::Whole(whole)),
+            Ok(whole) => Ok(Found::Whole(Box::new(whole))),
             Err(error @ BackupError::NewerFormat { .. }) => Err(error.into()),
             Err(_) => Ok(Found::Damaged(file)),
         }
@@ -304,7 +304,7 @@ impl Backup {
         let name = path.file_name().and_then(|name| name.to_str()).ok_or_else(not_found)?;
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let file = FileDisk::new(parent).open(name, Open::READ)?;
-        Ok(Backup { files: vec![Found::Whole(BackupFile::open(file)?)] })
+        Ok(Backup { files: vec![Found::Whole(Box::new(BackupFile::open(file)?))] })
     }
 
     /// Reads a backup that comes as one stream ([`Environment::backup_to`]), from a pipe for instance. What is restored is read
@@ -322,7 +322,7 @@ impl Backup {
         let mut to = Appender { file, at: 0, buffer: Vec::new() };
         let copied = io::copy(from, &mut to).and_then(|_| to.flush());
         copied.map_err(|error| Error::from_io("read", Path::new("the stream of a backup"), &error))?;
-        Ok(Backup { files: vec![Found::Whole(BackupFile::open(to.file)?)] })
+        Ok(Backup { files: vec![Found::Whole(Box::new(BackupFile::open(to.file)?))] })
     }
 
     /// The same as [`Backup::open`] in the root directory of any [`Disk`].
@@ -394,12 +394,12 @@ impl Backup {
         for found in &self.files {
             let why = match (found, chains.last_mut()) {
                 (Found::Whole(file), _) if file.header.is_full => {
-                    chains.push(Chain { files: vec![file.clone()], left_out: Vec::new() });
+                    chains.push(Chain { files: vec![BackupFile::clone(file)], left_out: Vec::new() });
                     continue;
                 }
                 (Found::Whole(file), Some(chain)) => match file.check_follows(&chain.files[chain.files.len() - 1]) {
                     Ok(()) => {
-                        chain.files.push(file.clone());
+                        chain.files.push(BackupFile::clone(file));
                         continue;
                     }
                     Err(why) => why,
