@@ -101,6 +101,17 @@ impl Cache {
         self.write_back_before(Lsn(u64::MAX))
     }
 
+    /// Writes back one page if it is dirty, waiting as [`Cache::write_back_before`] does. Returns how many pages it wrote.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn write_back_page(&self, id: PageId) -> Result<usize, BufferError> {
+        match self.entry(id)?.frame() {
+            Some(frame) => self.write_back_one(frame, Lsn(u64::MAX)),
+            None => Ok(0), // Only a clean page has left its frame.
+        }
+    }
+
     /// Writes a page that others have latched or are writing, waiting for them however long it takes.
     pub(crate) fn write_back_one(&self, frame: FrameNo, lsn: Lsn) -> Result<usize, BufferError> {
         loop {

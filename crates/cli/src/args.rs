@@ -63,7 +63,7 @@ pub enum Command {
     /// Take a checkpoint: a restart will begin there.
     Checkpoint(DirArgs),
     /// Recover after a crash, as every open does, and say what was done.
-    Recover(DirArgs),
+    Recover(crate::recover::RecoverArgs),
     /// Print the records of the log, also beside a program that has the environment open.
     Log(LogArgs),
     /// Type commands, or pipe them in: several named transactions at once, one line of answer a command from a pipe.

@@ -71,8 +71,21 @@ fn check(dir: &Path, output: &Output) -> anyhow::Result<Outcome> {
             output.line(format_args!("{}{line}: {setting}{what}", file.display()))?;
         }
     }
+    let damaged_slot = if dir.join("control").exists() { Environment::damaged_control_slot(dir)? } else { None };
+    if let Some(slot) = damaged_slot {
+        let what = format!(
+            "slot {slot} is damaged, or was being written when the power failed; the other one is whole, and the next \
+             recovery or checkpoint makes both whole"
+        );
+        let file = dir.join("control");
+        if output.is_json {
+            output.json(&json!({ "file": file, "problem": what }))?;
+        } else {
+            output.line(format_args!("{}: {what}", file.display()))?;
+        }
+    }
     output.flush()?;
-    if problems.is_empty() {
+    if problems.is_empty() && damaged_slot.is_none() {
         output.note(format_args!("{}: nothing to complain of", dir.display()));
         return Ok(Outcome::Done);
     }

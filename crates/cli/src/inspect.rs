@@ -75,7 +75,9 @@ pub(crate) fn tables(args: &TablesArgs, output: &Output) -> anyhow::Result<Outco
 pub(crate) fn stat(args: &StatArgs, output: &Output) -> anyhow::Result<Outcome> {
     let env = open_to_read(&args.at)?;
     let recovery = Recovery::from(env.recovery_report());
-    let stat = serde_json::to_value(env.stat()?)?;
+    let stat = env.stat()?;
+    warn_of_lsns(stat.lsn_used_percent, output);
+    let stat = serde_json::to_value(stat)?;
     env.close()?;
     if output.is_json {
         output.json(&json!({ "stat": stat, "recovery": recovery }))?;
@@ -88,6 +90,17 @@ pub(crate) fn stat(args: &StatArgs, output: &Output) -> anyhow::Result<Outcome> 
     }
     output.flush()?;
     Ok(Outcome::Done)
+}
+
+/// From this share on.
+const LSN_WARN_PERCENT: u64 = 90;
+
+fn warn_of_lsns(used_percent: u64, output: &Output) {
+    if used_percent >= LSN_WARN_PERCENT {
+        output.note(format_args!(
+            "the log has used {used_percent} % of its LSNs: dump the environment and load it into a new one before it refuses changes"
+        ));
+    }
 }
 
 /// One row a figure; the name of an inner object is put in front of its members.
@@ -121,6 +134,7 @@ pub(crate) fn verify(args: &DirArgs, output: &Output) -> anyhow::Result<Outcome>
     let report = open_to_read(args).and_then(|env| {
         let report =
             env.verify(&mut |at| progress.show(&format!("verify {}", at.what), at.done, at.total, Unit::Count))?;
+        warn_of_lsns(env.stat()?.lsn_used_percent, output);
         env.close()?;
         Ok(report)
     });

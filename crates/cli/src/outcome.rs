@@ -45,7 +45,6 @@ fn is_closed_pipe(error: &anyhow::Error) -> bool {
 fn advice(error: &anyhow::Error) -> Option<&'static str> {
     let error = error.chain().find_map(|cause| cause.downcast_ref::<Error>())?;
     Some(match error {
-        Error::NotAnEnvironment { .. } => "make one there with: ledgerstone init DIR",
         Error::NoSuchTable { .. } => "list the tables with: ledgerstone tables DIR; put and import make a new one",
         Error::Permission { .. } => {
             "who changes an environment, or recovers it after a crash, needs to write in its directory; reading one that was closed in order does not"

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use comfy_table::{Table, presets};
-use ledgerstone::{RecoveryPhase, RecoveryProgress, RecoveryReport};
+use ledgerstone::{Environment, RecoveryPhase, RecoveryProgress, RecoveryReport};
 use serde_json::json;
 
 use crate::args::DirArgs;
@@ -16,7 +16,22 @@ use crate::progress::{Progress, Unit};
 
 const SHOW_PERIOD: Duration = Duration::from_millis(100);
 
-pub(crate) fn run(args: &DirArgs, output: &Output) -> anyhow::Result<Outcome> {
+/// `recover`
+#[derive(Clone, Debug, clap::Args)]
+pub struct RecoverArgs {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub at: DirArgs,
+    /// Make the control file anew first, from data and log: it is lost, damaged, or another environment's.
+    #[arg(long)]
+    pub rebuild_control: bool,
+}
+
+pub(crate) fn run(args: &RecoverArgs, output: &Output) -> anyhow::Result<Outcome> {
+    if args.rebuild_control && !Environment::rebuild_control(&args.at.dir)? {
+        output.note("the control file that is there can be used; it was not changed");
+    }
+    let args = &args.at;
     let progress = Arc::new(RecoveryProgress::default());
     let env = shown(&progress, output, || options(args).recovery_progress(Arc::clone(&progress)).open(&args.dir))?;
     let report = env.recovery_report().clone();
@@ -59,6 +74,7 @@ fn print(report: &RecoveryReport, in_doubt: usize, output: &Output) -> std::io::
             "end_lsn": report.end_lsn.0,
             "incarnation": report.incarnation,
             "torn_pages": report.torn_pages.iter().map(|page| page.0).collect::<Vec<_>>(),
+            "damaged_control_slot": report.damaged_control_slot,
             "records": report.record_count,
             "commits": report.winner_count,
             "rolled_back": report.loser_count,
@@ -74,6 +90,11 @@ fn print(report: &RecoveryReport, in_doubt: usize, output: &Output) -> std::io::
             "total_ms": ms(report.total_ns()),
         }))?;
         return output.flush();
+    }
+    if let Some(slot) = report.damaged_control_slot {
+        output.note(format_args!(
+            "slot {slot} of the control file could not be read; the other one was whole, and now both are"
+        ));
     }
     if report.was_clean {
         output.line("the environment had been closed in order: there was nothing to recover")?;

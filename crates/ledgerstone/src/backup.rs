@@ -215,7 +215,7 @@ impl crate::env::Inner {
     /// The control file as it is, and the log kept from its scan LSN on.
     fn pin_log_of_control(&self, name: &str) -> Result<(ControlState, LogPin), Error> {
         let _latched = self.latch(&self.checkpoint_latch[0])?;
-        let state = self.control.lock().state;
+        let state = self.control.state();
         // No checkpoint can give the log up meanwhile.
         let pin = self.engine.log.pin(name, state.scan_lsn.max(self.engine.log.oldest_lsn()), u64::MAX)?;
         Ok((state, pin))

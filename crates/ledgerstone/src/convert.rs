@@ -47,10 +47,14 @@ impl From<LockError> for Error {
 
 impl From<LogError> for Error {
     fn from(error: LogError) -> Error {
+        if let LogError::LsnsUsedUp { at } = error {
+            return Error::LsnsUsedUp { at };
+        }
         if error.is_no_space() {
             return Error::no_space(&error);
         }
         match error {
+            LogError::Control(error) => error.into(),
             LogError::Disk(error) => error.into(),
             LogError::Failed { .. } => Error::Failed { why: error.to_string() },
             LogError::Recycled { lsn, oldest } => Error::LogGone { lsn, oldest },
@@ -68,7 +72,10 @@ impl From<ControlError> for Error {
     fn from(error: ControlError) -> Error {
         match error {
             ControlError::NotAnEnvironment { path } => {
-                Error::NotAnEnvironment { path, why: "its control file is not one" }
+                Error::ControlFile { path, what: "is missing, or a file of something else".into() }
+            }
+            ControlError::Corrupt { ref path, .. } => {
+                Error::ControlFile { path: path.clone(), what: format!("cannot be used: {error}") }
             }
             ControlError::NewerFormat { path, found, supported } => Error::NewerFormat { path, found, supported },
             ControlError::Disk(error) => error.into(),
@@ -156,6 +163,7 @@ impl From<RecoveryError> for Error {
             RecoveryError::Control(error) => error.into(),
             RecoveryError::Buffer(error) => error.into(),
             RecoveryError::Disk(error) => error.into(),
+            RecoveryError::Space(error) => error.into(),
             RecoveryError::Txn(error) => error.into(),
             RecoveryError::UnknownOperation { .. } => Error::UnknownOperation { what: error.to_string() },
             RecoveryError::WorkerPanicked => Error::Panicked("redo worker"),

@@ -98,8 +98,8 @@ pub(crate) struct Inner {
     pub(crate) compact_latch: Handle<[Latch]>,
     /// Held by whoever copies to the archive.
     pub(crate) archive_latch: Handle<[Latch]>,
-    /// Never contended: only under `checkpoint_latch`.
-    pub(crate) control: Mutex<ControlFile>,
+    /// Checkpoints are named there, and by the log its newest segment.
+    pub(crate) control: Arc<ControlFile>,
     pub(crate) last_checkpoint: AtomicU64,
     pub(crate) checkpoint_count: AtomicU64,
     pub(crate) archive: Option<Archive>,
@@ -492,10 +492,7 @@ impl Inner {
         self.engine.check()?;
         let latched = self.latch(&self.checkpoint_latch[0])?;
         self.keep_lock()?;
-        let taken = {
-            let mut control = self.control.lock();
-            ledgerstone_recovery::checkpoint(&self.engine, &mut control, is_clean)
-        };
+        let taken = ledgerstone_recovery::checkpoint(&self.engine, &self.control, is_clean);
         if let Ok(taken) = &taken {
             self.last_checkpoint.store(taken.lsn.0, Release);
             self.checkpoint_count.fetch_add(1, Relaxed);

@@ -4,7 +4,7 @@
 //! | --- | --- | --- |
 //! | refusal | most | nothing has changed; the message says what to do |
 //! | conflict | `Deadlock`, `LockRefused`, `LockTableFull`, `LockTimeout`, `SnapshotConflict`, `IndexesChanged` | the transaction was (or should be) rolled back; try it again ([`Error::is_retryable`]) |
-//! | damage and device | `Corrupt`, `Disk` | restore, repair, look at the device |
+//! | damage and device | `Corrupt`, `ControlFile`, `Disk` | restore, repair, look at the device |
 //! | failed environment | `Failed` | every call says so until the environment is opened again |
 
 use std::path::Path;
@@ -334,6 +334,22 @@ pub enum Error {
         path: String,
         /// What is missing.
         why: &'static str,
+    },
+    /// The control file is missing or cannot be used, although the environment is there. Nothing was changed.
+    #[error(
+        "the control file of {path} {what}; put it back, or make it anew from data and log: ledgerstone recover --rebuild-control DIR"
+    )]
+    ControlFile {
+        /// The directory.
+        path: String,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// LSNs have 48 bits, and the log has come near their end. Nothing has changed, reads go on, and nothing was lost.
+    #[error("the log has used up its LSNs (it is at {at} of 2^48): dump the environment and load it into a new one")]
+    LsnsUsedUp {
+        /// Where the log is.
+        at: Lsn,
     },
     /// The environment was written by a newer version of this software.
     #[error("{path} has format {found}; this version reads up to {supported}: use a newer version")]

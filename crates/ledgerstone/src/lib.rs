@@ -81,6 +81,7 @@ mod options;
 mod own_tables;
 mod prepared;
 mod range;
+mod rebuild;
 mod recovery_progress;
 mod repair;
 mod restore;

@@ -31,6 +31,7 @@ use crate::archive::files_of;
 use crate::extend::Extensions;
 use crate::log_record::Operations;
 use crate::open::{check_control, operations};
+use crate::rebuild::control_of;
 use crate::{Environment, Error, LogFilter, LogRecord};
 
 /// A cursor on a log: it stands between two records. Owned; reads durable records only, each whole.
@@ -174,7 +175,8 @@ pub struct LogDirectory {
 }
 
 impl LogDirectory {
-    /// Looks at the directory of an environment, or at that of an archive.
+    /// Looks at the directory of an environment, or at that of an archive. An environment may have lost its control file: data and
+    /// log say the same.
     ///
     /// # Errors
     /// [`Error::NotAnEnvironment`], [`Error::Corrupt`], the disk's.
@@ -192,8 +194,14 @@ impl LogDirectory {
         {
             return LogDirectory::of_files(files);
         }
-        let state = ControlFile::open_read_only(&*disk)?.state;
-        check_control(&state)?;
+        let state = match ControlFile::open_read_only(&*disk) {
+            Ok(control) => control.state(),
+            Err(error) => match control_of(&disk) {
+                Ok(state) => state,
+                Err(_) => return Err(error.into()),
+            },
+        };
+        check_control(&*disk, &state)?;
         let files = LogFiles {
             disk,
             environment: state.environment,

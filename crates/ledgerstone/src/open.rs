@@ -3,15 +3,16 @@
 //! ```text
 //!  file          what
 //!  lock          held by whoever has the environment open (a POSIX record lock)
-//!  control       sizes, ids, and where recovery begins; written last at creation: its presence means "created"
+//!  control       sizes, ids, and where recovery begins; while the environment is being made its name is control.new
 //!  log/          segments of the log, named by first LSN
 //!  data          pages
 //!  double_write  copies of pages in flight
 //!  sort-N.tmp    a temporary file's name that a crash left; the next open removes it
 //!  ledgerstone.toml   settings, optional, never written by us
 //! ```
-//! O1. A directory without `control` is no environment yet: creation starts afresh there, over whatever an interrupted
-//!     creation left (and refuses a directory that holds strangers' files under our names).
+//! O1. A creation begins with `control.new`, durably, and ends by renaming it to `control`. A creation that was cut short is
+//!     known by that name, and only then is what is there removed, to start afresh. A directory that has data or log and
+//!     neither file is an environment that has lost its control file, or holds strangers' files: nothing there is touched.
 //! O2. Recovery raises the incarnation durably in `control` before the log is written at all.
 //! O3. Nobody else has the environment while we are here: the lock is taken first and released last. A lock file that is missing is
 //!     made only where nobody can be; who has it open looks at each checkpoint whether it is there.
@@ -22,6 +23,9 @@
 //!     newest slot of `control` (F4, D6, F3, T4 of their files). No answer of ours depends on what the power can still take.
 //! O7. A double-write file that is missing after a crash is not made anew: a page may be torn whose only whole copy was in it.
 //!     After an orderly close nothing in it is needed.
+//! O8. What a crash cannot do is damage, and refused before anything is written, so that putting a file back makes the
+//!     environment whole: segments that are short or missing (F6 in the log), a log that ends before where it is known to have
+//!     been durable, a data file that is shorter than at the last checkpoint or older (K3 in recovery), or another's.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -30,14 +34,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use ledgerstone_buffer::{BufferError, Cache, CacheConfig, Policy, make_double_write};
 use ledgerstone_disk::{Disk, DiskErrorKind, DiskFile, DiskLock, Open, ReadOnlyDisk};
 use ledgerstone_log::{
-    Beginning, CONTROL_PATH, ControlFile, ControlState, Delay, EnvironmentId, FIRST_LSN, GroupCommit, LOG_DIR, Log,
-    LogConfig, LogError, LogScan,
+    Beginning, CONTROL_PATH, CONTROL_SLOT_BYTES, CREATION_PATH, ControlError, ControlFile, ControlSlot, ControlState,
+    Delay, EnvironmentId, FIRST_LSN, GroupCommit, LOG_DIR, Log, LogConfig, LogError, LogScan,
 };
 use ledgerstone_op::Registry;
 use ledgerstone_page::{Lsn, PageId, TableId, Xid};
 use ledgerstone_recovery::{Analysis, InDoubt, RecoveryReport};
 use ledgerstone_region::{Latch, Region, SlotTable, sync};
-use ledgerstone_space::Space;
+use ledgerstone_space::{FileHeader, Space};
 use ledgerstone_structures::{Direction, ToFree, Tree};
 use ledgerstone_txn::{Durability, Engine, EngineParts, EngineSettings, TxnTable, VersionStore};
 use parking_lot::Mutex;
@@ -69,15 +73,17 @@ const TO_FREE_TABLE: TableId = TableId(2);
 
 /// Opens the environment on `disk`, creating or recovering it as needed.
 pub(crate) fn open(options: &Options, disk: Arc<dyn Disk>) -> Result<Inner, Error> {
-    let exists = disk.exists(CONTROL_PATH)?;
-    if !exists && (!options.create || options.read_only) {
-        return Err(Error::NotAnEnvironment { path: disk.describe(), why: "it has no control file" });
-    }
-    if !exists {
-        refuse_strangers(&disk)?; // Before anything is made there.
-    }
-    if exists
-        && options.read_only
+    if !disk.exists(CONTROL_PATH)? {
+        let place = look_at(&disk)?; // Before anything is made there.
+        if !options.create || options.read_only {
+            let why = match place {
+                Place::Empty => "it is empty or missing; ledgerstone init DIR makes one there",
+                Place::Free => "it has none of the files of one",
+                Place::Unfinished => "the creation there was cut short; ledgerstone init DIR begins it anew",
+            };
+            return Err(Error::NotAnEnvironment { path: disk.describe(), why });
+        }
+    } else if options.read_only
         && let Some(inner) = open_to_read(options, &disk)?
     {
         return Ok(inner);
@@ -112,7 +118,8 @@ fn open_as_it_is(options: &Options, disk: &Arc<dyn Disk>) -> Result<Option<Inner
         return Ok(None);
     }
     let lock = take_lock(&disk)?;
-    if !ControlFile::open_read_only(&*disk)?.state.is_clean {
+    let control = ControlFile::open_read_only(&*disk).map_err(|error| control_error(&disk, error))?;
+    if !control.state().is_clean {
         return Ok(None);
     }
     match recover(options, disk, lock, false) {
@@ -134,10 +141,13 @@ pub(crate) fn take_lock(disk: &Arc<dyn Disk>) -> Result<Box<dyn DiskLock>, Error
 
 fn create(options: &Options, disk: Arc<dyn Disk>, lock: Box<dyn DiskLock>) -> Result<Inner, Error> {
     let effective = options.effective(None)?;
-    clear_interrupted_creation(&disk)?;
+    if let Place::Unfinished = look_at(&disk)? {
+        clear_unfinished(&disk)?;
+    }
     let state = ControlState::new(new_id(), effective.page_bytes, effective.log_segment_bytes);
+    let control = Arc::new(ControlFile::begin_creation(&*disk, state)?);
     let found = Analysis::of_new(FIRST_LSN, state.incarnation_max);
-    let parts = Parts::build(options, &effective, &disk, &state, &found, None)?;
+    let parts = Parts::build(options, &effective, &disk, &control, &found, None)?;
     let engine = &parts.engine;
 
     let space = Space::format(engine, Arc::clone(&parts.data), state.environment)?;
@@ -146,10 +156,10 @@ fn create(options: &Options, disk: Arc<dyn Disk>, lock: Box<dyn DiskLock>) -> Re
     Tree::format_root(&mut txn, &space, &catalog)?;
     Tree::format_root(&mut txn, &space, to_free.tree())?;
     txn.commit(Durability::Sync)?;
-    // O1: what the control file will vouch for is durable before it is there.
+    // O1: what the control file will vouch for is durable before it has its name.
     engine.cache.write_back_all()?;
     disk.sync_dir("")?;
-    let control = ControlFile::create(&*disk, state)?;
+    control.end_creation(&*disk)?;
     let report = RecoveryReport::default();
     let none = Undecided::default();
     let inner = parts.into_inner(options, effective, disk, lock, space, catalog, to_free, control, report, none)?;
@@ -157,11 +167,23 @@ fn create(options: &Options, disk: Arc<dyn Disk>, lock: Box<dyn DiskLock>) -> Re
     Ok(inner)
 }
 
-/// Refuses a directory where files that are not ours have our names (O1). Changes nothing.
-fn refuse_strangers(disk: &Arc<dyn Disk>) -> Result<(), Error> {
+/// What a directory without a control file is.
+enum Place {
+    /// There is nothing, or settings only.
+    Empty,
+    /// There are files, but none under our names.
+    Free,
+    /// A creation was cut short (O1).
+    Unfinished,
+}
+
+/// Looks at a directory without a control file, and refuses one that holds files under our names which no creation left
+/// there. Changes nothing.
+fn look_at(disk: &Arc<dyn Disk>) -> Result<Place, Error> {
     let refuse = |why| Err(Error::NotAnEnvironment { path: disk.describe(), why });
     let has_log = disk.exists(LOG_DIR)?;
-    if has_log && disk.list(LOG_DIR)?.iter().any(|name| !ledgerstone_log::is_log_file(name)) {
+    let logs = if has_log { disk.list(LOG_DIR)? } else { Vec::new() };
+    if logs.iter().any(|name| !ledgerstone_log::is_log_file(name)) {
         return refuse("its directory named log holds files that are not ours; choose another directory");
     }
     // A creation makes the directory of the log durably before any other file.
@@ -171,7 +193,38 @@ fn refuse_strangers(disk: &Arc<dyn Disk>) -> Result<(), Error> {
     if !begins_as_ours(disk, DOUBLE_WRITE, 0, b"LSTDWRIT")? {
         return refuse("it has a file named double_write that is not ours; choose another directory");
     }
-    Ok(())
+    let (has_data, has_double_write) = (disk.exists(DATA)?, disk.exists(DOUBLE_WRITE)?);
+    let holds_ours = has_data || has_double_write || !logs.is_empty();
+    if disk.exists(CREATION_PATH)? {
+        // The file comes first and is whole before anything else is made; another environment's vouches for nothing.
+        let begun = read_unfinished(disk)?;
+        let of_data = if has_data { FileHeader::read(&*disk.open(DATA, Open::READ)?)? } else { None };
+        let is_its_own = of_data.is_none_or(|header| Some(header.environment) == begun);
+        if !holds_ours || begun.is_some() && is_its_own {
+            return Ok(Place::Unfinished);
+        }
+    }
+    if holds_ours {
+        let what = "is missing, although there is data or log".to_string();
+        return Err(Error::ControlFile { path: disk.describe(), what });
+    }
+    let is_settings = |name: &String| name == config::CONFIG_FILE || name == LOCK || name == LOG_DIR;
+    let is_empty = !disk.exists("")? || disk.list("").is_ok_and(|names| names.iter().all(is_settings));
+    Ok(if is_empty { Place::Empty } else { Place::Free })
+}
+
+/// The environment that was being made.
+fn read_unfinished(disk: &Arc<dyn Disk>) -> Result<Option<EnvironmentId>, Error> {
+    let file = disk.open(CREATION_PATH, Open::READ)?;
+    let mut slot = [0; CONTROL_SLOT_BYTES];
+    if file.len()? < slot.len() as u64 {
+        return Ok(None);
+    }
+    file.read_at(0, &mut slot)?;
+    Ok(match ControlSlot::decode(&slot) {
+        ControlSlot::Valid { state, .. } => Some(state.environment),
+        _ => None,
+    })
 }
 
 /// True if the file is missing, has its magic number, or begins with zeros because nothing was written yet.
@@ -186,9 +239,8 @@ fn begins_as_ours(disk: &Arc<dyn Disk>, name: &str, at: usize, magic: &[u8; 8]) 
     Ok(head[at..at + 8] == *magic || head.iter().all(|&byte| byte == 0))
 }
 
-/// Removes what a creation that was cut short has left behind (O1).
-fn clear_interrupted_creation(disk: &Arc<dyn Disk>) -> Result<(), Error> {
-    refuse_strangers(disk)?;
+/// Removes what a creation that was cut short has left behind, and last the file that says so (O1).
+fn clear_unfinished(disk: &Arc<dyn Disk>) -> Result<(), Error> {
     for file in [DATA, DOUBLE_WRITE] {
         if disk.exists(file)? {
             disk.remove(file)?;
@@ -198,12 +250,15 @@ fn clear_interrupted_creation(disk: &Arc<dyn Disk>) -> Result<(), Error> {
         for segment in disk.list(LOG_DIR)? {
             disk.remove(&format!("{LOG_DIR}/{segment}"))?;
         }
+        disk.sync_dir(LOG_DIR)?;
     }
-    Ok(())
+    disk.sync_dir("")?;
+    disk.remove(CREATION_PATH)?;
+    Ok(disk.sync_dir("")?)
 }
 
 /// Refuses a control file whose checksum is right and whose contents cannot be: nothing may be computed from them.
-pub(crate) fn check_control(state: &ControlState) -> Result<(), Error> {
+pub(crate) fn check_control(disk: &dyn Disk, state: &ControlState) -> Result<(), Error> {
     let lsn_max = 1 << 48;
     let checks = [
         (config::PAGE_BYTES.allow(u64::from(state.page_bytes)), "page_bytes", u64::from(state.page_bytes)),
@@ -214,33 +269,100 @@ pub(crate) fn check_control(state: &ControlState) -> Result<(), Error> {
         (state.checkpoint_lsn.0 < lsn_max, "checkpoint_lsn", state.checkpoint_lsn.0),
         (state.incarnation_max < 1 << 48, "incarnation_max", state.incarnation_max),
         (state.scan_incarnation <= state.incarnation_max, "scan_incarnation", state.scan_incarnation),
+        (state.newest_segment.0 & (state.segment_bytes.max(1) - 1) == 0, "newest_segment", state.newest_segment.0),
+        (state.newest_segment.0 < lsn_max, "newest_segment", state.newest_segment.0),
     ];
     match checks.iter().find(|(holds, ..)| !holds) {
-        Some((_, field, found)) => Err(Error::Corrupt { what: format!("{CONTROL_PATH}: {field} is {found}") }),
+        Some((_, field, found)) => {
+            Err(Error::ControlFile { path: disk.describe(), what: format!("cannot be right: {field} is {found}") })
+        }
         None => Ok(()),
     }
 }
 
+/// Refuses a data file of another environment, or one that is older than the checkpoint that the control file names (O8). One
+/// whose first page cannot be read is not refused here.
+fn check_data(data: &dyn DiskFile, state: &ControlState) -> Result<(), Error> {
+    let Some(header) = FileHeader::read(data)? else { return Ok(()) };
+    if header.environment != state.environment {
+        let what = "data and control are of different environments: put back the one that is not this one's; if that is control, \
+                    ledgerstone recover --rebuild-control DIR can make it anew";
+        return Err(Error::Corrupt { what: what.into() });
+    }
+    if header.lsn < state.mark_lsn {
+        let (found, mark) = (header.lsn, state.mark_lsn);
+        let what = format!(
+            "data is an older file than control and log: its page 0 has LSN {found}, the last checkpoint left {mark}; put the \
+             newest data file back, or restore from a backup"
+        );
+        return Err(Error::Corrupt { what });
+    }
+    Ok(())
+}
+
+/// Refuses a data file that is shorter than when the last checkpoint was taken, unless the log cuts it.
+fn check_length(data: &dyn DiskFile, state: &ControlState, found: &Analysis) -> Result<(), Error> {
+    let expected = state.page_count.min(found.page_count_max().unwrap_or(u64::MAX)) * u64::from(state.page_bytes);
+    let there = data.len()?;
+    if there < expected {
+        let what = format!(
+            "data has {there} bytes, and had {expected} at the last checkpoint: put the whole file back, or restore from a backup"
+        );
+        return Err(Error::Corrupt { what });
+    }
+    Ok(())
+}
+
 /// Opens what is there; without `may_write` only if nothing needs to be done (O5).
 fn recover(options: &Options, disk: Arc<dyn Disk>, lock: Box<dyn DiskLock>, may_write: bool) -> Result<Inner, Error> {
-    let mut control = if may_write { ControlFile::open(&*disk)? } else { ControlFile::open_read_only(&*disk)? };
-    let state = control.state;
-    check_control(&state)?;
+    let control = if may_write { ControlFile::open(&*disk) } else { ControlFile::open_read_only(&*disk) };
+    let control = Arc::new(control.map_err(|error| control_error(&disk, error))?);
+    recover_with(options, disk, lock, &control, may_write).map_err(|error| match (error, control.damaged_slot()) {
+        (Error::Corrupt { what }, Some(slot)) => {
+            Error::Corrupt { what: format!("{what}; slot {slot} of control is damaged too, and may have known better") }
+        }
+        (error, _) => error,
+    })
+}
+
+/// A file named control with nothing of ours beside it is somebody else's.
+fn control_error(disk: &Arc<dyn Disk>, error: ControlError) -> Error {
+    let is_ours = || Ok::<_, Error>(disk.exists(DATA)? || disk.exists(LOG_DIR)?);
+    match (error, is_ours()) {
+        (ControlError::NotAnEnvironment { .. }, Ok(false)) => Error::NotAnEnvironment {
+            path: disk.describe(),
+            why: "it has a file named control that is not ours; choose another directory",
+        },
+        (error, _) => error.into(),
+    }
+}
+
+fn recover_with(
+    options: &Options,
+    disk: Arc<dyn Disk>,
+    lock: Box<dyn DiskLock>,
+    control: &Arc<ControlFile>,
+    may_write: bool,
+) -> Result<Inner, Error> {
+    let state = control.state();
+    check_control(&*disk, &state)?;
     let effective = options.effective(Some((state.page_bytes, state.segment_bytes)))?;
     let mut report = RecoveryReport { scan_lsn: state.scan_lsn, ..RecoveryReport::default() };
+    report.damaged_control_slot = control.damaged_slot();
 
     if may_write {
         index::remove_leftovers(&*disk)?;
     }
     let mut timer = Timer::start();
     let progress = &options.recovery_progress;
-    progress.enter(RecoveryPhase::TornPages, Lsn(0), Lsn(0));
-    // O4
+    // O4, O8
+    if !disk.exists(DATA)? {
+        let what = "the file data is missing: put it back, or restore from a backup";
+        return Err(Error::Corrupt { what: what.into() });
+    }
     let data = disk.open(DATA, Open { create: false, ..FILE })?;
-    let double_write = open_double_write(&disk, &state, may_write)?;
-    report.torn_pages = Cache::repair_torn(&*data, &*double_write, state.page_bytes, state.is_clean)?;
-    report.torn_ns = timer.lap();
-
+    check_data(&*data, &state)?;
+    ledgerstone_log::check_segments(&disk, &state)?;
     let scan = || -> Result<LogScan, LogError> {
         LogScan::new(Arc::clone(&disk), state.environment, state.segment_bytes, state.scan_lsn, state.scan_incarnation)
             .map(|scan| scan.with_incarnation_max(state.incarnation_max).with_watch(progress.watch()))
@@ -248,11 +370,13 @@ fn recover(options: &Options, disk: Arc<dyn Disk>, lock: Box<dyn DiskLock>, may_
     progress.enter(RecoveryPhase::Analysis, state.scan_lsn, Lsn(0));
     let page_count = data.len()? / u64::from(state.page_bytes);
     let analysis = Arc::new(ledgerstone_recovery::analyse(scan()?.settled()?, page_count)?); // O6
-    if analysis.end <= state.checkpoint_lsn {
-        let (end, checkpoint) = (analysis.end, state.checkpoint_lsn);
-        let what = format!("the log ends at LSN {end}, before its last checkpoint at {checkpoint}: its end is damaged");
+    if analysis.end <= state.checkpoint_lsn || analysis.end < state.durable_lsn {
+        let (end, known) = (analysis.end, state.durable_lsn.max(state.checkpoint_lsn));
+        let what =
+            format!("the log ends at LSN {end}, and was durable beyond {known}: its end is damaged or an older one");
         return Err(Error::Corrupt { what });
     }
+    check_length(&*data, &state, &analysis)?;
     refuse_other_locks(&effective, &analysis)?;
     report.analysis_ns = timer.lap();
     report.end_lsn = analysis.end;
@@ -262,12 +386,22 @@ fn recover(options: &Options, disk: Arc<dyn Disk>, lock: Box<dyn DiskLock>, may_
     report.in_doubt_count = analysis.in_doubt.len() as u64;
     report.was_clean = state.is_clean && analysis.losers.is_empty() && analysis.ends_with_checkpoint;
 
+    progress.enter(RecoveryPhase::TornPages, Lsn(0), Lsn(0));
+    let double_write = open_double_write(&disk, &state, may_write)?;
+    report.torn_pages = Cache::repair_torn(&*data, &*double_write, state.page_bytes, state.is_clean)?;
+    check_data(&*data, &state)?; // Now page 0 is whole.
+    report.torn_ns = timer.lap();
+
     // O2
     let next_incarnation = if may_write {
         // O6, O7. From here on it counts as not closed, and names and headers are needed that nobody may have synced.
         make_double_write(double_write, state.page_bytes)?;
         disk.sync_dir("")?;
-        let incarnation = control.begin_incarnation(analysis.incarnation)?;
+        let tidied = match state.is_clean {
+            true => Some(ledgerstone_log::tidy_segments(&disk, state.segment_bytes, analysis.end)?),
+            false => None,
+        };
+        let incarnation = control.begin_incarnation(analysis.incarnation, tidied)?;
         // It was closed, and somebody has taken the lock away and come in: one of us sees the other's, now that it is open.
         if !lock.is_in_place()? {
             return Err(Error::AlreadyOpen { path: disk.describe() });
@@ -280,7 +414,7 @@ fn recover(options: &Options, disk: Arc<dyn Disk>, lock: Box<dyn DiskLock>, may_
     };
     report.incarnation = next_incarnation.unwrap_or(analysis.incarnation);
 
-    let parts = Parts::build(options, &effective, &disk, &state, &analysis, next_incarnation)?;
+    let parts = Parts::build(options, &effective, &disk, control, &analysis, next_incarnation)?;
     let engine = Arc::clone(&parts.engine);
     engine.table.raise_next_xid(Xid(state.xid_floor.0.max(analysis.max_xid.0 + 1)));
 
@@ -302,8 +436,18 @@ fn recover(options: &Options, disk: Arc<dyn Disk>, lock: Box<dyn DiskLock>, may_
     report.undo_ns = timer.lap();
     refuse_unknown_structures(&engine, &catalog, &options.extensions)?;
 
-    let mut inner =
-        parts.into_inner(options, effective, disk, lock, space, catalog, to_free, control, report, in_doubt)?;
+    let mut inner = parts.into_inner(
+        options,
+        effective,
+        disk,
+        lock,
+        space,
+        catalog,
+        to_free,
+        Arc::clone(control),
+        report,
+        in_doubt,
+    )?;
     options.recovery_progress.enter(RecoveryPhase::Checkpoint, Lsn(0), Lsn(0));
     if !inner.is_read_only {
         inner.checkpoint(false)?;
@@ -423,10 +567,11 @@ impl Parts {
         options: &Options,
         effective: &Effective,
         disk: &Arc<dyn Disk>,
-        state: &ControlState,
+        control: &Arc<ControlFile>,
         found: &Analysis,
         next_incarnation: Option<u64>,
     ) -> Result<Parts, Error> {
+        let state = control.state();
         // The losers of a crash need a slot each, however few there may be afterwards; the prepared keep theirs, and their
         // locks, and leave the others what was asked for.
         let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
@@ -461,6 +606,7 @@ impl Parts {
             incarnation: found.incarnation,
             incarnations: found.incarnations.clone(),
             next_incarnation,
+            control: Some(Arc::clone(control)),
             ..LogConfig::new(Arc::clone(disk), region.clone(), state.environment)
         })?;
         let cache = Cache::new(CacheConfig {
@@ -508,16 +654,18 @@ impl Parts {
         space: Arc<Space>,
         catalog: Tree,
         to_free: ToFree,
-        control: ControlFile,
+        control: Arc<ControlFile>,
         report: RecoveryReport,
         in_doubt: Undecided,
     ) -> Result<Inner, Error> {
         let region = self.engine.region.clone();
+        let environment = control.state().environment;
         let feeds = Feeds::open(&*disk, &self.engine.log, effective.feed_log_bytes_max)?;
         let archive = match &options.archive {
             Some(place) if !options.read_only => {
-                let owner = Owner { environment: control.state.environment, life: control.state.life };
-                let known = Beginning { lsn: control.state.scan_lsn, incarnation: control.state.scan_incarnation };
+                let state = control.state();
+                let owner = Owner { environment: state.environment, life: state.life };
+                let known = Beginning { lsn: state.scan_lsn, incarnation: state.scan_incarnation };
                 Some(Archive::begin(Arc::clone(&place.0), owner, known, &self.engine.log)?)
             }
             _ => None,
@@ -543,10 +691,10 @@ impl Parts {
             effective,
             archive,
             feeds,
-            environment: control.state.environment,
+            environment,
             is_read_only: options.read_only,
             report,
-            control: Mutex::new(control),
+            control,
             last_checkpoint: AtomicU64::new(0),
             checkpoint_count: AtomicU64::new(0),
             is_closed: AtomicBool::new(false),

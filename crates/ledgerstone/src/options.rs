@@ -209,7 +209,7 @@ impl Options {
         self.file = Config::read(path)?;
         let disk = FileDisk::new(path);
         let fixed = if disk.exists(CONTROL_PATH)? {
-            let state = ControlFile::open_read_only(&disk)?.state;
+            let state = ControlFile::open_read_only(&disk)?.state();
             Some((state.page_bytes, state.segment_bytes))
         } else {
             None

@@ -76,8 +76,8 @@ impl Environment {
     /// [`Error::NotAnEnvironment`], [`Error::AlreadyOpen`], a control file that cannot be read, the disk's.
     pub fn damaged_pages_in(directory: impl AsRef<Path>) -> Result<Vec<PageId>, Error> {
         let disk: Arc<dyn Disk> = Arc::new(FileDisk::new(directory.as_ref()));
-        let state = ControlFile::open_read_only(&*disk)?.state;
-        check_control(&state)?;
+        let state = ControlFile::open_read_only(&*disk)?.state();
+        check_control(&*disk, &state)?;
         let _lock = take_lock(&disk)?;
         damaged_in(&*disk.open("data", Open::READ)?, state.page_bytes as usize)
     }

@@ -39,6 +39,9 @@ pub struct Stat {
     pub log_tail_lsn: u64,
     /// What a crash cannot take any more.
     pub log_durable_lsn: u64,
+    /// How much of all LSNs the log has used, in percent. From 90 on, dump the environment and load it into a new one soon: at 99
+    /// changes are refused ([`Error::LsnsUsedUp`]).
+    pub lsn_used_percent: u64,
     /// Bytes appended to the log.
     pub log_append_bytes: u64,
     /// Records appended.
@@ -160,6 +163,7 @@ impl Environment {
             eviction_count: cache.eviction_count,
             log_tail_lsn: env.engine.log.tail().0,
             log_durable_lsn: env.engine.log.durable_lsn().0,
+            lsn_used_percent: env.engine.log.tail().0 / (ledgerstone_log::LSN_END.0 / 100),
             log_append_bytes: log.appended_bytes,
             log_append_count: log.record_count,
             log_flush_count: log.flush_count,

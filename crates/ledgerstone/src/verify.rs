@@ -178,6 +178,11 @@ impl Environment {
             }
         }
         self.verify_pages(&mut report, &mut used);
+        if let Some(slot) = env.control.look_for_damage()? {
+            let what =
+                format!("slot {slot} is damaged; the other one is whole, and the next checkpoint makes both whole");
+            report.problems.push(Problem { place: "control".into(), page: None, what });
+        }
         txn.commit(ledgerstone_txn::Durability::Volatile)?;
         Ok(report)
     }

@@ -76,7 +76,11 @@ fn told_error(what: &str, error: &Error) -> Outcome {
     assert!(
         matches!(
             error,
-            Error::Corrupt { .. } | Error::Disk(_) | Error::NotAnEnvironment { .. } | Error::NewerFormat { .. }
+            Error::Corrupt { .. }
+                | Error::ControlFile { .. }
+                | Error::Disk(_)
+                | Error::NotAnEnvironment { .. }
+                | Error::NewerFormat { .. }
         ),
         "{what}: {error:?}"
     );
@@ -276,7 +280,9 @@ fn pages_swapped_and_from_another_environment() {
         let damaged = disk.snapshot();
         overwrite(&damaged, "data", page * 4096, &data[other..other + 4096]);
         let outcome = look(&damaged, &told, &format!("page {page} overwritten by the next"));
-        assert!(matches!(outcome, Outcome::Told(_)), "page {page}: {outcome:?}");
+        // Page 0 is written at every checkpoint, so the double-write file has it still.
+        let is_mended = page == 0 && outcome == Outcome::Whole;
+        assert!(is_mended || matches!(outcome, Outcome::Told(_)), "page {page}: {outcome:?}");
     }
     // The data file of another environment.
     let (stranger, _) = closed();

@@ -303,7 +303,7 @@ fn threads_keep_what_was_acknowledged_when_the_log_fails() {
 /// Appends records by hand to the log of a closed environment.
 fn append(disk: &SimDisk, records: &[NewRecord<'_>]) -> Lsn {
     let disk: Arc<dyn Disk> = Arc::new(disk.clone());
-    let state = ControlFile::open(&*disk).unwrap().state;
+    let state = ControlFile::open(&*disk).unwrap().state();
     let mut scan =
         LogScan::new(Arc::clone(&disk), state.environment, state.segment_bytes, state.scan_lsn, state.scan_incarnation)
             .unwrap();

@@ -24,7 +24,7 @@ use crate::gate;
 use crate::group_commit::FlushState;
 use crate::line::{Line, Look};
 use crate::log::Log;
-use crate::record::{Encoded, NewRecord};
+use crate::record::{Encoded, LSN_END, LSN_LIMIT, NewRecord};
 use crate::ring;
 use crate::segment::NoSegment;
 
@@ -324,6 +324,10 @@ impl Log {
             if needed <= prepared_end {
                 return Ok(());
             }
+            let limit = if purpose == Purpose::Ordinary { LSN_LIMIT } else { LSN_END };
+            if prepared_end + self.segments.segment_bytes() > limit.0 {
+                return Err(LogError::LsnsUsedUp { at: Lsn(prepared_end) });
+            }
             self.prepare_one(prepared_end, needed - prepared_end)?;
         }
     }
@@ -339,14 +343,18 @@ impl Log {
 
     /// Whether less than half a segment is left.
     pub(crate) fn wants_segment(&self) -> bool {
-        let limit = self.state.prepared_end.load(SeqCst) - self.margin_bytes();
-        self.state.committed.load(SeqCst) + self.segments.segment_bytes() / 2 > limit
+        let prepared_end = self.state.prepared_end.load(SeqCst);
+        let segment_bytes = self.segments.segment_bytes();
+        self.state.committed.load(SeqCst) + segment_bytes / 2 > prepared_end - self.margin_bytes()
+            && prepared_end + segment_bytes <= LSN_LIMIT.0
     }
 
     fn prepare_one(&self, prepared_end: u64, needed: u64) -> Result<(), LogError> {
         match self.segments.create(prepared_end) {
             Ok(()) => {
-                self.state.prepared_end.store(prepared_end + self.segments.segment_bytes(), SeqCst);
+                let prepared_end = prepared_end + self.segments.segment_bytes();
+                self.name_segments_below(prepared_end)?;
+                self.state.prepared_end.store(prepared_end, SeqCst);
                 Ok(())
             }
             Err(NoSegment::Refused(error)) if error.is_no_space() => {

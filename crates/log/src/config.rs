@@ -7,6 +7,7 @@ use ledgerstone_page::Lsn;
 use ledgerstone_region::Region;
 
 use crate::EnvironmentId;
+use crate::control::ControlFile;
 use crate::error::LogError;
 use crate::group_commit::GroupCommit;
 use crate::record::FIRST_LSN;
@@ -42,6 +43,8 @@ pub struct LogConfig {
     /// The incarnation to begin: an `Incarnation` record is the first one appended. Recovery has made it durable as
     /// `incarnation_max` of the control file before. `None` only for an environment that has just been made.
     pub next_incarnation: Option<u64>,
+    /// Where the newest segment is named before it is written to. `None` for logs that nobody recovers.
+    pub control: Option<Arc<ControlFile>>,
 }
 
 impl LogConfig {
@@ -60,6 +63,7 @@ impl LogConfig {
             incarnation: 1,
             incarnations: Vec::new(),
             next_incarnation: None,
+            control: None,
         }
     }
 

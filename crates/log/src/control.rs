@@ -1,13 +1,13 @@
 //! The control file: what an environment is, and where its recovery begins.
 //!
-//! Two slots of 4096 bytes, written alternately, each
+//! Two slots of 4096 bytes, each
 //! ```text
 //! offset  size  field
 //!      0     8  magic "LSTNCTRL"
 //!      8     4  crc32c of bytes 12..4096
 //!     12     4  format version, 2
 //!     16    16  environment id
-//!     32     8  generation: counts writes; slot = generation % 2
+//!     32     8  generation: counts writes of slots; slot = generation % 2
 //!     40     4  page_bytes
 //!     44     4  flags: bit 0 the environment was closed in order
 //!     48     8  segment_bytes of the log
@@ -16,30 +16,45 @@
 //!     72     8  scan_incarnation: in force at scan_lsn
 //!     80     8  incarnation_max: largest ever given out
 //!     88     8  xid_floor: transaction ids below it are used
-//!     96     8  table_id_floor: table ids below it are used
+//!     96     8  mark_lsn: page 0 of the data file has this LSN or a later one; 0 says nothing
 //!    104     8  life: tells the lives of one environment apart, see [`ControlState::life`]
-//!    112        zeros up to 4096
+//!    112     8  page_count: the data file has so many pages at least; 0 says nothing
+//!    120     8  newest_segment: the log's segments are there up to the one that begins here; 0 says nothing
+//!    128     8  durable_lsn: the log was durable up to here at least; 0 says nothing
+//!    136        zeros up to 4096
 //! ```
-//! T1. A write goes to the slot that does not hold the newest generation, and returns when it is durable: after a crash
-//!     the newest valid slot is the last write that returned, or the one that was under way.
+//! T1. A change goes to both slots, first to the one that does not hold the newest generation, and returns when both are
+//!     durable. So both say the same but while a change is under way: after a crash the newest valid slot is the last
+//!     change that returned or the one that was under way, and a damaged slot takes nothing away.
 //! T2. Magic, checksum and format version keep their places in every later format, so that a newer file is told from a
 //!     damaged one.
 //! T3. After a write that failed nothing more is written: which slot is the newest is not known any more.
 //! T4. The slot that was read at open is written again, as it is, before the other one: it may be a killed process's, which
 //!     did not live to make it durable. Otherwise a power failure that destroys the other slot could leave one whose log is gone.
+//! T5. Log that a slot still names is given up only after both name a later checkpoint.
+//! T6. A record goes to a segment only after `newest_segment` names it. So segments that vanish after a crash are missed.
+//! T7. A creation begins with the file under the name [`CREATION_PATH`] and ends by giving it its own. Under that name,
+//!     and only then, the files beside it are a creation that was cut short.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 
 use ledgerstone_disk::{Disk, DiskErrorKind, DiskFile, Open};
 use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_page::{Lsn, Xid};
+use parking_lot::Mutex;
 
 use crate::EnvironmentId;
 use crate::error::ControlError;
+use crate::gate;
 use crate::record::{FIRST_LSN, le_u64};
 
 /// Name of the control file in the environment's directory.
 pub const CONTROL_PATH: &str = "control";
+/// Its name while the environment is being made (T7).
+pub const CREATION_PATH: &str = "control.new";
+/// Its name while it is written to stand in for one that is lost or was never there.
+const DRAFT_PATH: &str = "control.tmp";
 /// The format that this version writes, and the newest that it reads.
 pub const CONTROL_FORMAT: u32 = 2;
 /// Bytes of one slot.
@@ -57,9 +72,12 @@ const SCAN_LSN_AT: usize = CHECKPOINT_LSN_AT + 8;
 const SCAN_INCARNATION_AT: usize = SCAN_LSN_AT + 8;
 const INCARNATION_MAX_AT: usize = SCAN_INCARNATION_AT + 8;
 const XID_FLOOR_AT: usize = INCARNATION_MAX_AT + 8;
-const TABLE_ID_FLOOR_AT: usize = XID_FLOOR_AT + 8;
-const LIFE_AT: usize = TABLE_ID_FLOOR_AT + 8;
-const _: () = assert!(LIFE_AT + 8 == 112);
+const MARK_LSN_AT: usize = XID_FLOOR_AT + 8;
+const LIFE_AT: usize = MARK_LSN_AT + 8;
+const PAGE_COUNT_AT: usize = LIFE_AT + 8;
+const NEWEST_SEGMENT_AT: usize = PAGE_COUNT_AT + 8;
+const DURABLE_LSN_AT: usize = NEWEST_SEGMENT_AT + 8;
+const _: () = assert!(DURABLE_LSN_AT + 8 == 136);
 const CLEAN: u64 = 1;
 
 /// What a slot holds.
@@ -81,8 +99,14 @@ pub struct ControlState {
     pub incarnation_max: u64,
     /// Smaller transaction ids have been used.
     pub xid_floor: Xid,
-    /// Smaller table ids have been used.
-    pub table_id_floor: u64,
+    /// Page 0 of the data file has this LSN or a later one; `Lsn(0)` says nothing.
+    pub mark_lsn: Lsn,
+    /// The data file has so many pages at least, unless a later record of the log cuts it; 0 says nothing.
+    pub page_count: u64,
+    /// The log's segments are there up to the one that begins here (T6); `Lsn(0)` says nothing.
+    pub newest_segment: Lsn,
+    /// The log was durable up to here at least; `Lsn(0)` says nothing.
+    pub durable_lsn: Lsn,
     /// The environment was closed in order, at `checkpoint_lsn`.
     pub is_clean: bool,
     /// Random, and new when an environment is restored: the restored one goes its own way under the same
@@ -102,10 +126,21 @@ impl ControlState {
             scan_incarnation: 1,
             incarnation_max: 1,
             xid_floor: Xid(1),
-            table_id_floor: 1,
+            mark_lsn: Lsn(0),
+            page_count: 0,
+            newest_segment: Lsn(0),
+            durable_lsn: Lsn(0),
             is_clean: false,
             life: le_u64(&environment, 0),
         }
+    }
+
+    /// The same for a copy of the environment of another moment, or with another end of the log: says nothing of its files.
+    #[must_use]
+    pub fn of_a_copy(self) -> ControlState {
+        let nothing = Lsn(0);
+        let marks = ControlState { mark_lsn: nothing, newest_segment: nothing, durable_lsn: nothing, ..self };
+        ControlState { page_count: 0, is_clean: false, ..marks }
     }
 
     /// The bytes of a slot.
@@ -124,7 +159,10 @@ impl ControlState {
         put(SCAN_INCARNATION_AT, &self.scan_incarnation.to_le_bytes());
         put(INCARNATION_MAX_AT, &self.incarnation_max.to_le_bytes());
         put(XID_FLOOR_AT, &self.xid_floor.0.to_le_bytes());
-        put(TABLE_ID_FLOOR_AT, &self.table_id_floor.to_le_bytes());
+        put(MARK_LSN_AT, &self.mark_lsn.0.to_le_bytes());
+        put(PAGE_COUNT_AT, &self.page_count.to_le_bytes());
+        put(NEWEST_SEGMENT_AT, &self.newest_segment.0.to_le_bytes());
+        put(DURABLE_LSN_AT, &self.durable_lsn.0.to_le_bytes());
         put(LIFE_AT, &self.life.to_le_bytes());
         let crc = crc32c::crc32c(&slot[FORMAT_AT..]);
         slot[CRC_AT..FORMAT_AT].copy_from_slice(&crc.to_le_bytes());
@@ -178,6 +216,7 @@ impl ControlSlot {
         let mut environment = [0; 16];
         environment.copy_from_slice(&slot[ENVIRONMENT_AT..GENERATION_AT]);
         let page_word = le_u64(slot, PAGE_BYTES_AT);
+        let since_2 = |at| if format >= 2 { le_u64(slot, at) } else { 0 };
         let state = ControlState {
             environment,
             page_bytes: page_word as u32,
@@ -187,7 +226,10 @@ impl ControlSlot {
             scan_incarnation: le_u64(slot, SCAN_INCARNATION_AT),
             incarnation_max: le_u64(slot, INCARNATION_MAX_AT),
             xid_floor: Xid(le_u64(slot, XID_FLOOR_AT)),
-            table_id_floor: le_u64(slot, TABLE_ID_FLOOR_AT),
+            mark_lsn: Lsn(since_2(MARK_LSN_AT)),
+            page_count: since_2(PAGE_COUNT_AT),
+            newest_segment: Lsn(since_2(NEWEST_SEGMENT_AT)),
+            durable_lsn: Lsn(since_2(DURABLE_LSN_AT)),
             is_clean: page_word >> 32 & CLEAN != 0,
             life: le_u64(slot, LIFE_AT),
         };
@@ -202,42 +244,91 @@ impl ControlSlot {
     }
 }
 
-/// The control file, open for writing.
+/// The control file, open. Shared by who takes checkpoints and by the log.
 pub struct ControlFile {
-    /// What the next [`ControlFile::write`] makes durable.
-    pub state: ControlState,
-    generation: u64,
+    /// One changes at a time. Closed across writes, which wait for the device.
+    gate: AtomicU32,
+    /// Held for a look only.
+    held: Mutex<Held>,
     file: Arc<dyn DiskFile>,
     path: String,
+    damaged_slot: Option<u64>,
+}
+
+#[derive(Clone, Copy)]
+struct Held {
+    state: ControlState,
+    generation: u64,
     has_failed: bool,
     /// What was read at open, until it is known to be durable (T4).
     unsettled: Option<ControlState>,
 }
 
 impl ControlFile {
-    /// Makes the control file of a new environment, durably and at once: after a crash it is there whole or not at all.
+    /// Begins to make an environment: the file under the name [`CREATION_PATH`], durably, before anything else (T7).
+    ///
+    /// # Errors
+    /// [`ControlError::Exists`], or what the disk says.
+    pub fn begin_creation(disk: &dyn Disk, state: ControlState) -> Result<ControlFile, ControlError> {
+        ControlFile::refuse_second(disk)?;
+        ControlFile::draft(disk, state, CREATION_PATH)
+    }
+
+    /// Ends the creation: the environment is there, durably and at once.
+    ///
+    /// # Errors
+    /// The disk's: then it is there or not.
+    pub fn end_creation(&self, disk: &dyn Disk) -> Result<(), ControlError> {
+        disk.rename(CREATION_PATH, CONTROL_PATH)?;
+        Ok(disk.sync_dir("")?)
+    }
+
+    /// Makes the control file of an environment that is there but for it, durably and at once: after a crash it is there
+    /// whole or not at all.
     ///
     /// # Errors
     /// [`ControlError::Exists`], or what the disk says.
     pub fn create(disk: &dyn Disk, state: ControlState) -> Result<ControlFile, ControlError> {
-        let path = path_for_people(disk);
-        if disk.exists(CONTROL_PATH)? {
-            return Err(ControlError::Exists { path });
-        }
-        let draft = format!("{CONTROL_PATH}.new");
-        if disk.exists(&draft)? {
-            disk.remove(&draft)?;
-        }
-        let file = disk.open(&draft, Open::CREATE_NEW)?;
-        file.write_at(0, &[0; 2 * CONTROL_SLOT_BYTES])?;
-        file.write_at(CONTROL_SLOT_BYTES as u64, &state.encode(1))?;
-        file.sync()?;
-        disk.rename(&draft, CONTROL_PATH)?;
-        disk.sync_dir("")?;
-        Ok(ControlFile { state, generation: 1, file, path, has_failed: false, unsettled: None })
+        ControlFile::refuse_second(disk)?;
+        ControlFile::replace(disk, state)
     }
 
-    /// Opens the control file and reads its newest slot.
+    /// As [`ControlFile::create`], in the place of one that cannot be used.
+    ///
+    /// # Errors
+    /// What the disk says: then the old one is there or the new one.
+    pub fn replace(disk: &dyn Disk, state: ControlState) -> Result<ControlFile, ControlError> {
+        let control = ControlFile::draft(disk, state, DRAFT_PATH)?;
+        disk.rename(DRAFT_PATH, CONTROL_PATH)?;
+        disk.sync_dir("")?;
+        Ok(control)
+    }
+
+    fn refuse_second(disk: &dyn Disk) -> Result<(), ControlError> {
+        if disk.exists(CONTROL_PATH)? {
+            return Err(ControlError::Exists { path: path_for_people(disk) });
+        }
+        Ok(())
+    }
+
+    fn draft(disk: &dyn Disk, state: ControlState, name: &str) -> Result<ControlFile, ControlError> {
+        if disk.exists(name)? {
+            disk.remove(name)?;
+        }
+        let file = disk.open(name, Open::CREATE_NEW)?;
+        file.write_at(0, &[state.encode(2), state.encode(1)].concat())?;
+        file.sync()?;
+        disk.sync_dir("")?;
+        let held = Held { state, generation: 2, has_failed: false, unsettled: None };
+        Ok(ControlFile::with(disk, file, held, None))
+    }
+
+    fn with(disk: &dyn Disk, file: Arc<dyn DiskFile>, held: Held, damaged_slot: Option<u64>) -> ControlFile {
+        let path = path_for_people(disk);
+        ControlFile { gate: AtomicU32::new(0), held: Mutex::new(held), file, path, damaged_slot }
+    }
+
+    /// Opens the control file and reads its newest slot, which the first change makes durable (T4).
     ///
     /// # Errors
     /// [`ControlError::NotAnEnvironment`], [`ControlError::NewerFormat`], [`ControlError::Corrupt`], or the disk's.
@@ -245,7 +336,7 @@ impl ControlFile {
         ControlFile::open_as(disk, Open::EXISTING)
     }
 
-    /// As [`ControlFile::open`], for an environment that cannot be written; `write` is refused by the disk.
+    /// As [`ControlFile::open`], for an environment that cannot be written; a change is refused by the disk.
     ///
     /// # Errors
     /// As [`ControlFile::open`].
@@ -263,7 +354,9 @@ impl ControlFile {
         let newest = if slots[0].generation() > slots[1].generation() { slots[0] } else { slots[1] };
         match newest {
             ControlSlot::Valid { generation, state } => {
-                Ok(ControlFile { state, generation, file, path, has_failed: false, unsettled: Some(state) })
+                let damaged_slot = slots.iter().position(|slot| slot.generation().is_none()).map(|no| no as u64);
+                let held = Held { state, generation, has_failed: false, unsettled: Some(state) };
+                Ok(ControlFile::with(disk, file, held, damaged_slot))
             }
             ControlSlot::Newer { format, .. } => {
                 Err(ControlError::NewerFormat { path, found: format, supported: CONTROL_FORMAT })
@@ -283,48 +376,79 @@ impl ControlFile {
     }
 
     /// Begins a new incarnation: the number after all that were given out, which is durable on return. `found` is the newest
-    /// that the log knows; it knows better than a control file whose newest slot was lost.
+    /// that the log knows; it knows better than a control file whose newest slot was lost. `newest_segment`: what is left of
+    /// a log that was closed in order.
     ///
     /// # Errors
-    /// As [`ControlFile::write`].
-    pub fn begin_incarnation(&mut self, found: u64) -> Result<u64, ControlError> {
-        let next = self.state.incarnation_max.max(found) + 1;
-        self.state.incarnation_max = next;
-        self.state.is_clean = false;
-        if !planted::is_on(Bug::IncarnationForgotten) {
-            self.write()?;
+    /// As [`ControlFile::change`].
+    pub fn begin_incarnation(&self, found: u64, newest_segment: Option<Lsn>) -> Result<u64, ControlError> {
+        let next = self.state().incarnation_max.max(found) + 1;
+        let change = |state: &mut ControlState| {
+            state.incarnation_max = next;
+            state.newest_segment = newest_segment.unwrap_or(state.newest_segment);
+            state.is_clean = false;
+        };
+        if planted::is_on(Bug::IncarnationForgotten) {
+            change(&mut self.held.lock().state);
+        } else {
+            self.change(change)?;
         }
         Ok(next)
     }
 
-    /// Makes `state` durable (T1). Waits for the device.
+    /// What it says.
+    pub fn state(&self) -> ControlState {
+        self.held.lock().state
+    }
+
+    /// The slot that could not be read when the file was opened: damaged, or being written when the power failed. The next
+    /// change makes it whole (T1).
+    pub fn damaged_slot(&self) -> Option<u64> {
+        self.damaged_slot
+    }
+
+    /// The slot that cannot be read now. Waits for others who change the file.
     ///
     /// # Errors
-    /// The write failed; every later one is refused (T3).
-    pub fn write(&mut self) -> Result<(), ControlError> {
-        if self.has_failed {
+    /// The disk's.
+    pub fn look_for_damage(&self) -> Result<Option<u64>, ControlError> {
+        let _inside = gate::enter(&self.gate);
+        for no in 0..2 {
+            if read_slot(&*self.file, no)?.generation().is_none() {
+                return Ok(Some(no));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Changes what it says, in both slots, durably (T1). Waits for the device, and for others who change it.
+    ///
+    /// # Errors
+    /// A write failed; every later change is refused (T3).
+    pub fn change(&self, change: impl FnOnce(&mut ControlState)) -> Result<(), ControlError> {
+        let _inside = gate::enter(&self.gate);
+        let mut now = *self.held.lock();
+        if now.has_failed {
             return Err(ControlError::Failed { path: self.path.clone() });
         }
-        if let Some(read) = self.unsettled {
-            self.write_slot(self.generation, &read)?;
-            self.unsettled = None;
+        let read = now.unsettled.take().map(|read| (now.generation, read));
+        change(&mut now.state);
+        let (first, second) = (now.generation + 1, now.generation + 2);
+        for (generation, state) in read.into_iter().chain([(first, now.state), (second, now.state)]) {
+            let at = generation % 2 * CONTROL_SLOT_BYTES as u64;
+            if let Err(error) = self.file.write_durable_at(at, &state.encode(generation)) {
+                self.held.lock().has_failed = true;
+                return Err(error.into());
+            }
         }
-        let state = self.state;
-        self.write_slot(self.generation + 1, &state)?;
-        self.generation += 1;
+        now.generation = second;
+        *self.held.lock() = now;
         Ok(())
     }
 
-    fn write_slot(&mut self, generation: u64, state: &ControlState) -> Result<(), ControlError> {
-        let at = generation % 2 * CONTROL_SLOT_BYTES as u64;
-        let written = self.file.write_durable_at(at, &state.encode(generation));
-        self.has_failed |= written.is_err();
-        Ok(written?)
-    }
-
-    /// How often it was written.
+    /// How many slots were written in its life.
     pub fn generation(&self) -> u64 {
-        self.generation
+        self.held.lock().generation
     }
 }
 

@@ -18,6 +18,12 @@ pub enum LogError {
         /// Where the prepared segments end.
         prepared_end: Lsn,
     },
+    /// LSNs have 48 bits, and the log has come near their end. Nothing was written; rollbacks and checkpoints go on.
+    #[error("the log is at LSN {at}, and LSNs end at 2^48: what is left is kept for rollbacks and checkpoints")]
+    LsnsUsedUp {
+        /// Where the prepared segments end.
+        at: Lsn,
+    },
     /// A claim that the log buffer can never hold. Split it.
     #[error("a claim of {bytes} bytes exceeds what the log buffer can hold at once, {bytes_max}")]
     ClaimTooLarge {
@@ -59,13 +65,28 @@ pub enum LogError {
         durable: Lsn,
     },
     /// The segment that should hold this LSN is not there.
-    #[error("the log has no segment for LSN {lsn}: {path}")]
+    #[error("the log has no segment for LSN {lsn}: put {path} back, or restore from a backup")]
     MissingSegment {
         /// What was to be read.
         lsn: Lsn,
         /// The file's name.
         path: String,
     },
+    /// A segment's file lacks bytes: segments get their names whole.
+    #[error(
+        "the log's segment {path} has {found} bytes of {expected}: put the whole file back, or restore from a backup"
+    )]
+    ShortSegment {
+        /// The file's name.
+        path: String,
+        /// Its length.
+        found: u64,
+        /// The length of every segment.
+        expected: u64,
+    },
+    /// The control file could not be changed, which names the newest segment.
+    #[error(transparent)]
+    Control(ControlError),
     /// The record was given up by a checkpoint, its segment is used again.
     #[error("the log no longer holds LSN {lsn}, it begins at {oldest}")]
     Recycled {
@@ -89,11 +110,20 @@ pub enum LogError {
     Region(#[from] RegionError),
 }
 
+impl From<ControlError> for LogError {
+    fn from(error: ControlError) -> LogError {
+        match error {
+            ControlError::Disk(error) => LogError::Disk(error),
+            error => LogError::Control(error),
+        }
+    }
+}
+
 impl LogError {
     /// Space was refused before anything was written.
     pub fn is_no_space(&self) -> bool {
         match self {
-            LogError::NoSpace { .. } => true,
+            LogError::NoSpace { .. } | LogError::LsnsUsedUp { .. } => true,
             LogError::Disk(error) => error.is_no_space(),
             _ => false,
         }
@@ -195,7 +225,7 @@ pub enum ControlError {
         supported: u32,
     },
     /// Both slots are damaged.
-    #[error("{path} is damaged: both slots are invalid (checksums {found:#010x?}, expected {expected:#010x?})")]
+    #[error("both slots are damaged (checksums {found:#010x?}, expected {expected:#010x?})")]
     Corrupt {
         /// The disk and the file.
         path: String,

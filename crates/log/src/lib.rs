@@ -79,22 +79,22 @@ pub use crate::{
     append::Claim,
     backwards::Backwards,
     config::LogConfig,
-    control::{CONTROL_PATH, CONTROL_SLOT_BYTES, ControlFile, ControlSlot, ControlState},
+    control::{CONTROL_PATH, CONTROL_SLOT_BYTES, CREATION_PATH, ControlFile, ControlSlot, ControlState},
     error::{ControlError, LogError, Malformed},
     group_commit::{Delay, GroupCommit},
     log::{Log, LogStat},
     pins::{LogPin, Pinned},
     print::{PrintArgs, print},
-    probe::Beginning,
+    probe::{Beginning, oldest_record},
     proof::LogProof,
     reader::{LogFiles, LogReader},
     record::{
-        FIRST_LSN, GroupPart, HEADER_BYTES, NewRecord, PAGE_HEADER_BYTES, PART_HEADER_BYTES, RECORD_BYTES_MAX, Record,
-        RecordKind, RecordView, decode, group_body,
+        FIRST_LSN, GroupPart, HEADER_BYTES, LSN_END, LSN_LIMIT, NewRecord, PAGE_HEADER_BYTES, PART_HEADER_BYTES,
+        RECORD_BYTES_MAX, Record, RecordKind, RecordView, decode, group_body,
     },
     scan::LogScan,
     seal::Seal,
-    segment::{LOG_DIR, is_log_file, segment_name, segment_start},
+    segment::{LOG_DIR, check_segments, is_log_file, segment_name, segment_start, tidy_segments},
 };
 
 /// What tells an environment from every other: 16 random bytes.

@@ -14,13 +14,14 @@ use parking_lot::Mutex;
 
 use crate::EnvironmentId;
 use crate::config::LogConfig;
+use crate::control::ControlFile;
 use crate::error::LogError;
 use crate::flush::write_buffer_bytes;
 use crate::gate;
 use crate::group_commit::GroupCommit;
 use crate::pins::Pins;
 use crate::probe::{Beginning, first_record};
-use crate::record::{FIRST_LSN, NewRecord, RecordKind};
+use crate::record::{FIRST_LSN, LSN_LIMIT, NewRecord, RecordKind};
 use crate::ring;
 use crate::scan::LogScan;
 use crate::seal::Seal;
@@ -55,6 +56,7 @@ pub struct Log {
     pub(crate) lacked_space: AtomicBool,
     /// Who holds the log back. Held for a look or a change only.
     pub(crate) pins: Mutex<Pins>,
+    control: Option<Arc<ControlFile>>,
     pub(crate) disk: Arc<dyn ledgerstone_disk::Disk>,
     /// Tells the process that opened it from its children, who must neither wait for it nor write it.
     pub(crate) fork: ForkMark,
@@ -145,9 +147,11 @@ impl Log {
             flusher_stops: AtomicBool::new(false),
             lacked_space: AtomicBool::new(false),
             pins: Mutex::new(Pins::default()),
+            control: config.control,
             disk: config.disk,
             fork: ForkMark::new()?,
         };
+        log.name_segments_below(prepared_end)?;
         if let Some(next) = config.next_incarnation {
             log.begin_incarnation(next)?;
         }
@@ -166,7 +170,8 @@ impl Log {
             page: None,
             body: &[&body],
         };
-        let mut claim = self.claim(record.len_bytes())?;
+        // An environment that has used up its LSNs is opened still.
+        let mut claim = self.claim_undo(record.len_bytes())?;
         self.append(&mut claim, &record);
         self.give_back(claim);
         self.seal = Seal::new(self.environment, next);
@@ -267,8 +272,9 @@ impl Log {
             }
             let prepared_end = state.prepared_end.load(Relaxed);
             let ahead = prepared_end.saturating_sub(self.segments.start_of(state.tail.load(Relaxed)) + bytes) / bytes;
-            if ahead < self.spare_segments {
+            if ahead < self.spare_segments && prepared_end + bytes <= LSN_LIMIT.0 {
                 self.segments.recycle(start, prepared_end).map_err(|error| self.explain(error))?;
+                self.name_segments_below(prepared_end + bytes)?;
                 state.prepared_end.store(prepared_end + bytes, SeqCst);
             } else {
                 self.segments.remove(start)?;
@@ -290,6 +296,21 @@ impl Log {
     /// Whether space was refused since this was asked last: a checkpoint may give some up.
     pub fn has_lacked_space(&self) -> bool {
         self.lacked_space.swap(false, Relaxed) // A hint: who misses it is told by the next refusal.
+    }
+
+    /// Has the control file name the newest segment, whose name is durable, before anything is written there (F3).
+    pub(crate) fn name_segments_below(&self, prepared_end: u64) -> Result<(), LogError> {
+        let newest = Lsn(prepared_end - self.segments.segment_bytes());
+        match &self.control {
+            Some(control) if control.state().newest_segment < newest => {
+                let durable = self.durable_lsn();
+                Ok(control.change(|state| {
+                    state.newest_segment = newest;
+                    state.durable_lsn = state.durable_lsn.max(durable);
+                })?)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Fails the log for good: everybody who waits is woken, and nothing is written any more (W3).
@@ -358,7 +379,6 @@ fn open_segments(segments: &Segments, end: u64) -> Result<(u64, u64), LogError> 
     }
     let mut prepared_end = here;
     while starts.binary_search(&prepared_end).is_ok() {
-        segments.complete(prepared_end)?;
         prepared_end += bytes;
     }
     for stray in starts.into_iter().filter(|start| *start > prepared_end || *start < oldest) {

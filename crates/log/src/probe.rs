@@ -4,12 +4,14 @@
 //! they were written as one: the first place from which on two records follow each other, checksums and all, is a
 //! beginning (one place in 2^64 could look so by chance).
 
-use ledgerstone_disk::AlignedBuf;
+use std::sync::Arc;
+
+use ledgerstone_disk::{AlignedBuf, Disk};
 use ledgerstone_page::Lsn;
 
 use crate::EnvironmentId;
 use crate::error::LogError;
-use crate::record::{RECORD_BYTES_MAX, RecordView, decode, le_u64, length_checked};
+use crate::record::{FIRST_LSN, RECORD_BYTES_MAX, RecordView, decode, le_u64, length_checked};
 use crate::seal::Seal;
 use crate::segment::{BLOCK_BYTES, Segments};
 
@@ -25,6 +27,41 @@ pub struct Beginning {
     pub incarnation: u64,
 }
 
+/// Incarnations that are tried when nobody says how many there were.
+const INCARNATIONS_TRIED: u64 = 1 << 16;
+/// Of these at once.
+const OLDER_MAX: u64 = 4096;
+
+/// The first record of the newest segments without a gap between them, for whoever knows neither where the log begins nor
+/// in which incarnation. `None` if they hold no record of this environment.
+///
+/// # Errors
+/// The disk's.
+pub fn oldest_record(
+    disk: &Arc<dyn Disk>,
+    environment: EnvironmentId,
+    segment_bytes: u64,
+) -> Result<Option<Beginning>, LogError> {
+    let segments = Segments::new(Arc::clone(disk), segment_bytes, true);
+    let starts = segments.list()?;
+    let Some(last) = starts.last().copied() else { return Ok(None) };
+    let mut oldest = last;
+    while oldest > 0 && starts.binary_search(&(oldest - segment_bytes)).is_ok() {
+        oldest -= segment_bytes;
+    }
+    let end = Lsn(last + segment_bytes);
+    for incarnation_max in (OLDER_MAX..=INCARNATIONS_TRIED).step_by(OLDER_MAX as usize) {
+        for start in (oldest..end.0).step_by(segment_bytes as usize) {
+            let from = Lsn(start.max(FIRST_LSN.0));
+            let found = first_record(&segments, environment, incarnation_max, from, end)?;
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+    }
+    Ok(None)
+}
+
 /// The first record at or behind `from` that begins below `end`, of an incarnation up to `incarnation_max`. `None` if
 /// there is none within the length of the longest record.
 pub(crate) fn first_record(
@@ -34,7 +71,6 @@ pub(crate) fn first_record(
     from: Lsn,
     end: Lsn,
 ) -> Result<Option<Beginning>, LogError> {
-    const OLDER_MAX: u64 = 4096;
     let seals: Vec<Seal> = (incarnation_max.saturating_sub(OLDER_MAX).max(1)..=incarnation_max)
         .rev()
         .map(|number| Seal::new(environment, number))

@@ -40,6 +40,10 @@ use ledgerstone_page::{Lsn, OpId, PageId, Xid};
 use crate::error::Malformed;
 use crate::seal::Seal;
 
+/// LSNs are smaller: they have 48 bits in records.
+pub const LSN_END: Lsn = Lsn(1 << 48);
+/// Ordinary records end here; what lies behind, 1 TiB, is for rollbacks, checkpoints and recoveries.
+pub const LSN_LIMIT: Lsn = Lsn(LSN_END.0 - (1 << 40));
 /// LSN of the first record of an environment; smaller ones mean "none".
 pub const FIRST_LSN: Lsn = Lsn(4096);
 /// Longest record, header included.

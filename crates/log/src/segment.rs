@@ -7,17 +7,23 @@
 //!     synced. Bytes that were written once are overwritten cheaply, and never lack space.
 //! F2. A segment whose records are not needed gets a later name instead of being removed, while fewer than a few are
 //!     ahead of the tail. Its old records stay in it; their seal shows them as stale (`seal.rs`).
-//! F3. A record is written to a segment only after its name is durable. Names that are found at open may be a killed
-//!     process's, so the directories are synced before anything is written.
+//! F3. A record is written to a segment only after its name is durable, and the control file names it (T6 there). Names that
+//!     are found at open may be a killed process's, so the directories are synced before anything is written.
 //! F4. Before it is believed, what a killed process may have left in the system's cache is made durable.
 //! F5. A name whose sync failed fails the log for good: a second sync that succeeds says nothing of what the first has lost.
+//! F6. So a crash leaves no segment short, none missing below one that is there, and none that the control file names.
+//!     Below the scan LSN segments may be missing: they are removed one by one, and nobody waits for that to be durable.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ledgerstone_disk::{AlignedBuf, Disk, DiskError, DiskFile, Open};
+use ledgerstone_page::Lsn;
 use ledgerstone_page::planted::{self, Bug};
 use parking_lot::Mutex;
+
+use crate::control::ControlState;
+use crate::error::LogError;
 
 /// Why a segment was not made, or not renamed.
 #[derive(Debug)]
@@ -58,6 +64,58 @@ pub fn is_log_file(name: &str) -> bool {
 pub fn segment_start(name: &str) -> Option<u64> {
     let digits = name.strip_suffix(SUFFIX)?;
     (digits.len() == 16).then(|| u64::from_str_radix(digits, 16).ok())?
+}
+
+/// Refuses a log that lacks what no crash can take (F6): a segment from the scan LSN on, or a part of one. After an orderly
+/// close nothing behind the last checkpoint is needed. Writes nothing.
+///
+/// # Errors
+/// [`LogError::MissingSegment`], [`LogError::ShortSegment`], the disk's.
+pub fn check_segments(disk: &Arc<dyn Disk>, state: &ControlState) -> Result<(), LogError> {
+    let segments = Segments::new(Arc::clone(disk), state.segment_bytes, true);
+    let first = segments.start_of(state.scan_lsn.0);
+    let listed = segments.list()?;
+    let newest = match listed.last() {
+        _ if state.is_clean => segments.start_of(state.checkpoint_lsn.0),
+        None => state.newest_segment.0,
+        Some(last) => state.newest_segment.0.max(*last),
+    };
+    let mut start = first;
+    while start <= newest {
+        if listed.binary_search(&start).is_err() {
+            return Err(LogError::MissingSegment { lsn: Lsn(start.max(state.scan_lsn.0)), path: segments.path(start) });
+        }
+        let found = segments.file(start)?.len()?;
+        if found < state.segment_bytes {
+            let path = segments.path(start);
+            return Err(LogError::ShortSegment { path, found, expected: state.segment_bytes });
+        }
+        start += state.segment_bytes;
+    }
+    Ok(())
+}
+
+/// After an orderly close: removes, durably, the segments behind the log's end that hold nothing and that are short, or lie
+/// behind one that is missing. Returns the newest that is left, for the control file to name before the log is used again.
+///
+/// # Errors
+/// The disk's.
+pub fn tidy_segments(disk: &Arc<dyn Disk>, segment_bytes: u64, end: Lsn) -> Result<Lsn, LogError> {
+    let segments = Segments::new(Arc::clone(disk), segment_bytes, false);
+    let mut newest = segments.start_of(end.0 - 1);
+    let mut has_removed = false;
+    for start in segments.list()?.into_iter().filter(|start| *start > segments.start_of(end.0 - 1)) {
+        if start == newest + segment_bytes && segments.file(start)?.len()? >= segment_bytes {
+            newest = start;
+        } else {
+            segments.remove(start)?;
+            has_removed = true;
+        }
+    }
+    if has_removed {
+        disk.sync_dir(LOG_DIR)?;
+    }
+    Ok(Lsn(newest))
 }
 
 /// The segments of a log, and the handles that are open.
@@ -151,26 +209,6 @@ impl Segments {
             at += zeros.len() as u64;
         }
         file.sync()
-    }
-
-    /// Takes space for and zeroes what a segment lacks of its length.
-    pub fn complete(&self, start: u64) -> Result<(), DiskError> {
-        let file = self.file(start)?;
-        let len = file.len()?;
-        if len < self.segment_bytes {
-            let from = len & !(BLOCK_BYTES - 1);
-            file.allocate(len, self.segment_bytes - len)?;
-            let mut block = AlignedBuf::new(BLOCK_BYTES as usize);
-            file.read_at(from, &mut block)?;
-            block[(len - from) as usize..].fill(0);
-            file.write_at(from, &block)?;
-            let zeros = AlignedBuf::new((self.segment_bytes - from - BLOCK_BYTES) as usize);
-            if !zeros.is_empty() {
-                file.write_at(from + BLOCK_BYTES, &zeros)?;
-            }
-            file.sync()?;
-        }
-        Ok(())
     }
 
     /// Gives the segment at `old` the name of the one at `new` (F2).

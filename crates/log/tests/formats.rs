@@ -85,13 +85,16 @@ fn the_control_file_has_the_bytes_that_are_documented() {
         scan_incarnation: 0x31,
         incarnation_max: 0x41,
         xid_floor: Xid(0x5152),
-        table_id_floor: 0x61,
+        mark_lsn: Lsn(0x6162),
+        page_count: 0x6364,
+        newest_segment: Lsn(0x8182_0000),
+        durable_lsn: Lsn(0x9192_9394_9596),
         is_clean: true,
         life: 0x8182,
         ..ControlState::new(ENVIRONMENT, 4096, 16 << 20)
     };
     let slot = state.encode(0x71);
     assert_eq!(ControlSlot::decode(&slot), ControlSlot::Valid { generation: 0x71, state });
-    assert!(slot[112..].iter().all(|byte| *byte == 0));
-    compare("control.bin", &slot[..112]);
+    assert!(slot[136..].iter().all(|byte| *byte == 0));
+    compare("control.bin", &slot[..136]);
 }

@@ -1,18 +1,24 @@
 //! Fuzzy checkpoint: where the next recovery may begin, found while everybody goes on.
 //!
 //! ```text
-//!  begin := tail ─► write back pages dirtied before begin ─► low := min(tail, rec_lsn's, first_lsn's)
-//!     ─► Checkpoint record, flushed ─► control file names it ─► log below low is recycled
+//!  begin := tail ─► write back pages dirtied before begin ─► mark page 0, write it back
+//!     ─► low := min(tail, rec_lsn's, first_lsn's) ─► Checkpoint record, flushed ─► control file names it
+//!     ─► log below low is recycled
 //! ```
 //! K1. `low` is computed from the tail first and the marks afterwards, all sequentially consistent: whoever's mark is
 //!     not seen reserves its record at or above that tail (T1 in `txn/table.rs`, and the same for frames).
 //! K2. The control file is written after the checkpoint record and all that it relies on are durable, and the log is
-//!     recycled only after the control file is.
+//!     recycled only after the control file is, in both slots (T5 there).
+//! K3. Page 0 gets the LSN of a record of its own, its mark, and goes home after all pages that the checkpoint writes back,
+//!     before the control file names the mark. So a data file whose page 0 has a smaller LSN than the control file's mark
+//!     is of a moment before the checkpoint's pages were home: an older one, which the log cannot make whole. After a crash
+//!     page 0 may be younger than the mark, never older: the checkpoint that wrote it did not come to its end.
+//! K4. Any data file from after that moment will do: what it lacks became dirty later, so it is in the log from `low` on.
 
 use std::sync::Arc;
 
-use ledgerstone_log::{ControlFile, NewRecord, RecordKind};
-use ledgerstone_page::{Lsn, OpId, Xid};
+use ledgerstone_log::{ControlFile, ControlState, NewRecord, RecordKind};
+use ledgerstone_page::{Lsn, OpId, PageId, Xid};
 use ledgerstone_txn::{Engine, RECORD_OVERHEAD_BYTES};
 
 use crate::RecoveryError;
@@ -24,7 +30,7 @@ pub struct Checkpoint {
     pub lsn: Lsn,
     /// Where a recovery from it begins to read.
     pub scan_lsn: Lsn,
-    /// Pages written back for it.
+    /// Pages written back for it, its mark among them.
     pub written_count: usize,
 }
 
@@ -34,13 +40,13 @@ pub struct Checkpoint {
 ///
 /// # Errors
 /// A page, the log or the control file cannot be written.
-pub fn checkpoint(
-    engine: &Arc<Engine>,
-    control: &mut ControlFile,
-    is_clean: bool,
-) -> Result<Checkpoint, RecoveryError> {
+pub fn checkpoint(engine: &Arc<Engine>, control: &ControlFile, is_clean: bool) -> Result<Checkpoint, RecoveryError> {
     let begin = engine.log.tail();
-    let written_count = engine.cache.write_back_before(begin)?;
+    let mut written_count = engine.cache.write_back_before(begin)?;
+    // K3. The file's length now is durable with the mark.
+    let page_count = engine.cache.page_count()?;
+    let mark = ledgerstone_space::mark(engine)?;
+    written_count += engine.cache.write_back_page(PageId(0))?;
 
     let tail = engine.log.tail(); // K1: first the tail, then the marks.
     let mut low = tail;
@@ -51,10 +57,16 @@ pub fn checkpoint(
         low = low.min(first);
     }
 
-    let mut body = [0u8; 24];
-    body[..8].copy_from_slice(&low.0.to_le_bytes());
-    body[8..16].copy_from_slice(&engine.log.durable_lsn().0.to_le_bytes());
-    body[16..].copy_from_slice(&engine.table.next_xid().0.to_le_bytes());
+    let said = CheckpointRecord {
+        scan_lsn: low,
+        durable_lsn: engine.log.durable_lsn(),
+        next_xid: engine.table.next_xid(),
+        scan_incarnation: engine.log.incarnation_at(low),
+        mark_lsn: mark,
+        page_count,
+        life: control.state().life,
+    };
+    let body = said.encode();
     let mut claim = engine.log.claim_undo(body.len() + RECORD_OVERHEAD_BYTES)?;
     let record = NewRecord {
         kind: RecordKind::Checkpoint,
@@ -69,14 +81,86 @@ pub fn checkpoint(
     engine.log.give_back(claim);
     engine.log.flush_to(lsn)?;
 
-    control.state.checkpoint_lsn = lsn;
-    control.state.scan_lsn = low;
-    control.state.scan_incarnation = engine.log.incarnation_at(low);
-    control.state.xid_floor = engine.table.next_xid();
-    control.state.is_clean = is_clean;
-    control.write()?;
+    let next_xid = engine.table.next_xid();
+    let durable = engine.log.durable_lsn();
+    control.change(|state| {
+        said.tell(lsn, state);
+        state.xid_floor = next_xid;
+        state.durable_lsn = durable;
+        state.is_clean = is_clean;
+    })?;
     // After the marks (L3 of the version store): who was open then stands there now, if a reader needs its records.
     let kept = engine.versions.log_low().map_or(low, |kept| low.min(kept));
     engine.log.recycle_before(kept)?;
     Ok(Checkpoint { lsn, scan_lsn: low, written_count })
+}
+
+/// What a checkpoint record says: all that the control file says of it too, so that a lost one can be made anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CheckpointRecord {
+    /// Where a recovery from it begins to read.
+    pub scan_lsn: Lsn,
+    /// The log was durable up to here.
+    pub durable_lsn: Lsn,
+    /// Smaller transaction ids have been used.
+    pub next_xid: Xid,
+    /// The incarnation in force at `scan_lsn`.
+    pub scan_incarnation: u64,
+    /// The LSN that page 0 has had at home since (K3).
+    pub mark_lsn: Lsn,
+    /// Pages that the data file had.
+    pub page_count: u64,
+    /// The life of the environment.
+    pub life: u64,
+}
+
+impl CheckpointRecord {
+    /// Bytes of the body.
+    pub const BYTES: usize = 56;
+
+    /// The body of the record.
+    #[must_use]
+    pub fn encode(&self) -> [u8; CheckpointRecord::BYTES] {
+        let words = [
+            self.scan_lsn.0,
+            self.durable_lsn.0,
+            self.next_xid.0,
+            self.scan_incarnation,
+            self.mark_lsn.0,
+            self.page_count,
+            self.life,
+        ];
+        let mut body = [0; CheckpointRecord::BYTES];
+        for (bytes, word) in body.chunks_exact_mut(8).zip(words) {
+            bytes.copy_from_slice(&word.to_le_bytes());
+        }
+        body
+    }
+
+    /// Reads the body of a record; `None` if it is another's. For any bytes.
+    #[must_use]
+    pub fn decode(body: &[u8]) -> Option<CheckpointRecord> {
+        let body: &[u8; CheckpointRecord::BYTES] = body.try_into().ok()?;
+        let word = |no: usize| u64::from_le_bytes(std::array::from_fn(|i| body[8 * no + i]));
+        Some(CheckpointRecord {
+            scan_lsn: Lsn(word(0)),
+            durable_lsn: Lsn(word(1)),
+            next_xid: Xid(word(2)),
+            scan_incarnation: word(3),
+            mark_lsn: Lsn(word(4)),
+            page_count: word(5),
+            life: word(6),
+        })
+    }
+
+    /// Has the control file's state say what the record at `lsn` says.
+    pub fn tell(&self, lsn: Lsn, state: &mut ControlState) {
+        state.checkpoint_lsn = lsn;
+        state.scan_lsn = self.scan_lsn;
+        state.scan_incarnation = self.scan_incarnation;
+        state.xid_floor = self.next_xid;
+        state.mark_lsn = self.mark_lsn;
+        state.page_count = self.page_count;
+        state.life = self.life;
+    }
 }

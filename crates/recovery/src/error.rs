@@ -5,6 +5,7 @@ use ledgerstone_disk::DiskError;
 use ledgerstone_log::{ControlError, LogError, Malformed};
 use ledgerstone_op::{OpError, UnknownOperation};
 use ledgerstone_page::{Corrupt, Lsn, PageId};
+use ledgerstone_space::SpaceError;
 use ledgerstone_txn::TxnError;
 use thiserror::Error;
 
@@ -21,6 +22,9 @@ pub enum RecoveryError {
     /// A page cannot be read or written.
     #[error(transparent)]
     Buffer(#[from] BufferError),
+    /// Page 0 cannot be marked.
+    #[error(transparent)]
+    Space(#[from] SpaceError),
     /// A file failed.
     #[error(transparent)]
     Disk(#[from] DiskError),
@@ -44,6 +48,20 @@ pub enum RecoveryError {
         page: PageId,
         /// What the operation said.
         source: OpError,
+    },
+    /// A page at home is older than what the log goes on from: an older version of it, or of the whole file.
+    #[error(
+        "page {page} of the data file has LSN {has}, but the record at LSN {lsn} continues {wants}: it is an older version of the page"
+    )]
+    OldPage {
+        /// The page.
+        page: PageId,
+        /// Its LSN.
+        has: Lsn,
+        /// The record that comes next.
+        lsn: Lsn,
+        /// What that record continues.
+        wants: Lsn,
     },
     /// A record's bytes do not hold what its kind promises.
     #[error("record at LSN {lsn} is damaged: {source}")]

@@ -20,7 +20,7 @@ mod touched;
 mod undo;
 
 pub use analysis::{Analysis, InDoubt, Loser, analyse};
-pub use checkpoint::{Checkpoint, checkpoint};
+pub use checkpoint::{Checkpoint, CheckpointRecord, checkpoint};
 pub use error::RecoveryError;
 pub use page_repair::{PageRepair, Repaired};
 pub use redo::{Redone, redo};

@@ -11,6 +11,8 @@
 //! E4. A record that a later truncation of the data file has made void for a page is passed over (N3 in `analysis.rs`).
 //! E5. Before it begins, each worker reads in the pages of its share that the log tells of, neighbours in one read, as far as
 //!     frames are free. One by one, each would wait for the disk at its first record.
+//! E6. A record goes on from the LSN that the page had before. A page at home with a smaller one is an older version of
+//!     itself, and lacks changes that are not in what is read: redo refuses it, as nothing would make it whole.
 
 use std::sync::Arc;
 
@@ -84,7 +86,8 @@ impl Worker<'_> {
             }
             match record.kind() {
                 RecordKind::Update | RecordKind::Compensation if self.owns(record.page()) => {
-                    self.redo_parts(record.lsn(), record.page(), &[(record.op(), record.args())])?;
+                    let part = (record.op(), record.args());
+                    self.redo_parts(record.lsn(), record.page(), record.prev_page_lsn(), &[part])?;
                 }
                 RecordKind::Group => self.redo_group(record)?,
                 _ => {}
@@ -113,12 +116,12 @@ impl Worker<'_> {
             }
             seen.push(part.page);
             let of_page: Vec<_> = parts.iter().filter(|p| p.page == part.page).map(|p| (p.op, p.args)).collect();
-            self.redo_parts(lsn, part.page, &of_page)?;
+            self.redo_parts(lsn, part.page, part.prev_page_lsn, &of_page)?;
         }
         Ok(())
     }
 
-    fn redo_parts(&mut self, lsn: Lsn, id: PageId, parts: &[(OpId, &[u8])]) -> Result<(), RecoveryError> {
+    fn redo_parts(&mut self, lsn: Lsn, id: PageId, wants: Lsn, parts: &[(OpId, &[u8])]) -> Result<(), RecoveryError> {
         if self.found.is_over(lsn, id) {
             self.done.skipped_count += parts.len() as u64; // E4
             return Ok(());
@@ -128,6 +131,9 @@ impl Worker<'_> {
         if page.page_lsn() >= lsn {
             self.done.skipped_count += parts.len() as u64; // E1
             return Ok(());
+        }
+        if page.page_lsn() < wants && !formats(&self.engine.ops, lsn, parts)? {
+            return Err(RecoveryError::OldPage { page: id, has: page.page_lsn(), lsn, wants }); // E6
         }
         page.begin_change(lsn); // E3
         for &(op, args) in parts {
@@ -145,6 +151,12 @@ impl Worker<'_> {
     }
 }
 
+/// Whether the first part makes the page anew (E2).
+fn formats(ops: &Registry, lsn: Lsn, parts: &[(OpId, &[u8])]) -> Result<bool, RecoveryError> {
+    let Some(&(op, _)) = parts.first() else { return Ok(false) };
+    Ok(ops.get(op).map_err(|source| RecoveryError::UnknownOperation { lsn, source })?.formats())
+}
+
 /// Latches the page of a record, reading it unless the record formats it (E2).
 fn latch<'c>(
     cache: &'c Cache,
@@ -153,9 +165,5 @@ fn latch<'c>(
     id: PageId,
     parts: &[(OpId, &[u8])],
 ) -> Result<ExclusivePage<'c>, RecoveryError> {
-    let formats = match parts.first() {
-        Some(&(op, _)) => ops.get(op).map_err(|source| RecoveryError::UnknownOperation { lsn, source })?.formats(),
-        None => false,
-    };
-    if formats { Ok(cache.exclusive_new(id)?) } else { Ok(cache.exclusive_or_new(id)?.0) }
+    if formats(ops, lsn, parts)? { Ok(cache.exclusive_new(id)?) } else { Ok(cache.exclusive_or_new(id)?.0) }
 }

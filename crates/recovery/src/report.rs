@@ -15,6 +15,9 @@ pub struct RecoveryReport {
     pub incarnation: u64,
     /// Pages that a power cut had torn and the double-write area restored.
     pub torn_pages: Vec<PageId>,
+    /// The slot of the control file that could not be read: damaged, or being written when the power failed. It is whole again
+    /// if the environment was opened for writing.
+    pub damaged_control_slot: Option<u64>,
     /// Records read by the analysis.
     pub record_count: u64,
     /// Commit records among them.

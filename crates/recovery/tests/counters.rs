@@ -12,6 +12,7 @@ use ledgerstone_op::{OpError, Operation, PageMut, Registry, Undo};
 use ledgerstone_page::{HEADER_BYTES, LayoutId, OpId, PageId, Xid};
 use ledgerstone_recovery::{Analysis, RecoveryError, analyse, checkpoint, redo, undo};
 use ledgerstone_region::{Region, SlotTable};
+use ledgerstone_space::OP_FILE_HEADER_FORMAT;
 use ledgerstone_txn::{Durability, Engine, EngineParts, EngineSettings, Part, Txn, TxnError, TxnTable, VersionStore};
 
 const FORMAT: OpId = OpId(1024);
@@ -105,6 +106,7 @@ fn build(disk: &Arc<dyn Disk>, found: &Analysis, next: Option<u64>) -> Result<Ar
     let mut ops = Registry::new();
     ops.register(Box::new(FormatCounters)).unwrap();
     ops.register(Box::new(Add)).unwrap();
+    ledgerstone_space::register(&mut ops).unwrap();
     Ok(Engine::new(EngineParts {
         locks: Arc::new(LockTable::create(&region, config).unwrap()),
         table: TxnTable::create(&region, 16).unwrap(),
@@ -118,11 +120,17 @@ fn build(disk: &Arc<dyn Disk>, found: &Analysis, next: Option<u64>) -> Result<Ar
     }))
 }
 
-fn create(disk: &Arc<dyn Disk>) -> Result<(Arc<Engine>, ControlFile)> {
+fn create(disk: &Arc<dyn Disk>) -> Result<(Arc<Engine>, Arc<ControlFile>)> {
     let state = ControlState::new(ENV, PAGE_BYTES, 64 << 10);
     let found = Analysis::of_new(FIRST_LSN, 1);
+    let control = ControlFile::begin_creation(&**disk, state)?;
     let engine = build(disk, &found, None)?;
     let mut txn = engine.begin()?;
+    txn.claim(256)?;
+    let mut header = engine.cache.exclusive_new(PageId(0))?;
+    let args = [&ENV[..], &[0; 8]].concat();
+    txn.group(&mut [&mut header], &[Part { page: 0, op: OP_FILE_HEADER_FORMAT, args: &args }])?;
+    drop(header);
     for no in 1..=PAGES {
         txn.claim(256)?;
         let mut page = engine.cache.exclusive_new(PageId(no))?;
@@ -131,12 +139,13 @@ fn create(disk: &Arc<dyn Disk>) -> Result<(Arc<Engine>, ControlFile)> {
     txn.commit(Durability::Sync)?;
     engine.cache.write_back_all()?;
     disk.sync_dir("")?;
-    Ok((engine, ControlFile::create(&**disk, state)?))
+    control.end_creation(&**disk)?;
+    Ok((engine, Arc::new(control)))
 }
 
-fn recover(disk: &Arc<dyn Disk>) -> Result<(Arc<Engine>, ControlFile)> {
-    let mut control = ControlFile::open(&**disk)?;
-    let state = control.state;
+fn recover(disk: &Arc<dyn Disk>) -> Result<(Arc<Engine>, Arc<ControlFile>)> {
+    let control = Arc::new(ControlFile::open(&**disk)?);
+    let state = control.state();
     let (data, double_write) =
         (disk.open("data", Open::EXISTING.direct())?, disk.open("double_write", Open::EXISTING.direct())?);
     Cache::repair_torn(&*data, &*double_write, PAGE_BYTES, false)?;
@@ -145,13 +154,12 @@ fn recover(disk: &Arc<dyn Disk>) -> Result<(Arc<Engine>, ControlFile)> {
             .with_incarnation_max(state.incarnation_max))
     };
     let found = Arc::new(analyse(scan()?, data.len()? / u64::from(PAGE_BYTES))?);
-    control.state.incarnation_max += 1;
-    control.write()?;
-    let engine = build(disk, &found, Some(control.state.incarnation_max))?;
+    control.change(|state| state.incarnation_max += 1)?;
+    let engine = build(disk, &found, Some(control.state().incarnation_max))?;
     engine.table.raise_next_xid(Xid(state.xid_floor.0.max(found.max_xid.0 + 1)));
     redo(&engine, &found, 2, scan)?;
     undo(&engine, &found.losers)?;
-    checkpoint(&engine, &mut control, false)?;
+    checkpoint(&engine, &control, false)?;
     Ok((engine, control))
 }
 
@@ -182,7 +190,7 @@ impl Random {
 }
 
 /// Runs random transactions, two at a time, until an error; returns what the counters must be: `(surely, perhaps)`.
-fn work(engine: &Arc<Engine>, control: &mut ControlFile, seed: u64, model: &mut Vec<i64>) -> Option<Vec<i64>> {
+fn work(engine: &Arc<Engine>, control: &ControlFile, seed: u64, model: &mut Vec<i64>) -> Option<Vec<i64>> {
     let mut random = Random(seed);
     let mut open: Vec<(Txn, Vec<(usize, i64)>)> = Vec::new();
     for _ in 0..120 {
@@ -314,10 +322,10 @@ fn a_nested_top_action_is_not_gone_back_to_from_inside() {
 #[test]
 fn aborts_and_commits_interleave_on_the_same_counters() {
     let disk: Arc<dyn Disk> = Arc::new(SimDisk::new());
-    let (engine, mut control) = create(&disk).unwrap();
+    let (engine, control) = create(&disk).unwrap();
     let mut model = vec![0; PAGES as usize * COUNTERS];
     for seed in 0..20 {
-        work(&engine, &mut control, seed, &mut model);
+        work(&engine, &control, seed, &mut model);
         let wrong: Vec<_> = values(&engine).into_iter().zip(&model).enumerate().filter(|(_, (a, b))| a != *b).collect();
         assert!(wrong.is_empty(), "seed {seed}: {wrong:?}");
     }
@@ -336,11 +344,11 @@ fn durable_commits_survive_a_crash_at_any_write() {
     for seed in 0..300u64 {
         let sim = Arc::new(SimDisk::new());
         let disk: Arc<dyn Disk> = Arc::clone(&sim) as _;
-        let (engine, mut control) = create(&disk).unwrap();
+        let (engine, control) = create(&disk).unwrap();
         let mut model = vec![0; PAGES as usize * COUNTERS];
         sim.crash_at(sim.counters().mutations + seed % 60);
         // Only what is volatile may be lost, so here every commit is followed by a durable one when it matters.
-        let perhaps = work_all_sync(&engine, &mut control, seed, &mut model);
+        let perhaps = work_all_sync(&engine, &control, seed, &mut model);
         crashed += u64::from(sim.is_crashed());
         sim.crash_now();
         drop(engine);
@@ -362,7 +370,7 @@ fn durable_commits_survive_a_crash_at_any_write() {
     assert!(crashed > 200, "only {crashed} rounds crashed");
 }
 
-fn work_all_sync(engine: &Arc<Engine>, control: &mut ControlFile, seed: u64, model: &mut Vec<i64>) -> Option<Vec<i64>> {
+fn work_all_sync(engine: &Arc<Engine>, control: &ControlFile, seed: u64, model: &mut Vec<i64>) -> Option<Vec<i64>> {
     let mut random = Random(seed);
     for round in 0..40 {
         let Ok(mut txn) = engine.begin() else { return None };

@@ -101,13 +101,13 @@ impl From<DiskError> for Trouble {
 /// Reads what is there, compares, and appends until the power fails or enough is written.
 fn live(disk: &SimDisk, known: &mut Known, random: &mut Random, counters: &mut Counters) -> Result<(), Trouble> {
     let shared: Arc<dyn Disk> = Arc::new(disk.clone());
-    let mut control = if disk.exists(CONTROL_PATH)? {
+    let control = if disk.exists(CONTROL_PATH)? {
         ControlFile::open(disk)?
     } else {
         ControlFile::create(disk, ControlState::new(ENVIRONMENT, 4096, SEGMENT_BYTES))?
     };
     let mut scan = LogScan::new(Arc::clone(&shared), ENVIRONMENT, SEGMENT_BYTES, FIRST_LSN, 1)?
-        .with_incarnation_max(control.state.incarnation_max)
+        .with_incarnation_max(control.state().incarnation_max)
         .settled()?;
     let mut expected = known.written.iter();
     while let Some(record) = scan.next()? {
@@ -127,7 +127,7 @@ fn live(disk: &SimDisk, known: &mut Known, random: &mut Random, counters: &mut C
     }
     known.durable = end.0; // E1 holds for what was read as well.
     known.written.retain(|lsn, _| *lsn < end.0);
-    let incarnation = control.begin_incarnation(scan.incarnation())?;
+    let incarnation = control.begin_incarnation(scan.incarnation(), None)?;
     let region = Region::anonymous(16 << 20).map_err(|error| Trouble::Wrong(error.to_string()))?;
     let log = Log::open(LogConfig {
         segment_bytes: SEGMENT_BYTES,

@@ -11,9 +11,14 @@
 //!     80        zeros
 //! ```
 
+use ledgerstone_disk::{AlignedBuf, DiskError, DiskFile};
 use ledgerstone_op::PageMut;
-use ledgerstone_page::{Corrupt, HEADER_BYTES, Layout, LayoutId, PageId, header};
+use ledgerstone_page::{
+    Corrupt, HEADER_BYTES, Layout, LayoutId, Lsn, PAGE_BYTES_MAX, PAGE_BYTES_MIN, PageId, checksum, header,
+};
 use ledgerstone_region::Words;
+
+use crate::FileHeader;
 
 /// Layout of the file header.
 pub const LAYOUT_FILE_HEADER: LayoutId = LayoutId(4);
@@ -48,6 +53,23 @@ pub(crate) fn write(page: &mut PageMut<'_>, args: &[u8]) -> Option<()> {
 pub(crate) fn newer_format(page: Words<'_>) -> Option<u32> {
     let format = page.u32(FORMAT_AT);
     (header::layout(page) == LAYOUT_FILE_HEADER && page.u64(MAGIC_AT) == MAGIC && format > FORMAT).then_some(format)
+}
+
+pub(crate) fn read(data: &dyn DiskFile) -> Result<Option<FileHeader>, DiskError> {
+    let there = data.len()?.min(PAGE_BYTES_MAX as u64) as usize;
+    let mut page = AlignedBuf::new(there / PAGE_BYTES_MIN * PAGE_BYTES_MIN);
+    if page.is_empty() {
+        return Ok(None);
+    }
+    data.read_at(0, &mut page)?;
+    let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| page[at + i]));
+    let page_bytes = (word(FORMAT_AT) >> 32) as u32;
+    let is_ours = word(MAGIC_AT) == MAGIC && word(FORMAT_AT) as u32 <= FORMAT;
+    let whole = page.get(..page_bytes as usize).filter(|page| is_ours && page.len() >= PAGE_BYTES_MIN);
+    let Some(whole) = whole.filter(|page| checksum::verify(page, PageId(0)).is_ok()) else { return Ok(None) };
+    let mut environment = [0; 16];
+    environment.copy_from_slice(&whole[ENVIRONMENT_AT..CREATED_AT]);
+    Ok(Some(FileHeader { environment, page_bytes, lsn: Lsn(word(header::PAGE_LSN)) }))
 }
 
 pub(crate) fn check(page: Words<'_>, environment: Option<[u8; 16]>) -> Result<(), Corrupt> {

@@ -23,16 +23,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use ledgerstone_buffer::{BufferError, ExclusivePage};
-use ledgerstone_disk::DiskFile;
+use ledgerstone_disk::{DiskError, DiskFile};
 use ledgerstone_log::Claim;
-use ledgerstone_page::{Corrupt, Layout, LayoutTaken, Layouts, PageId, header};
+use ledgerstone_page::{Corrupt, Layout, LayoutTaken, Layouts, Lsn, PageId, header};
 use ledgerstone_region::{Handle, Latch, sync};
 use ledgerstone_txn::{Durability, Engine, Part, TxnError};
 
 pub use error::SpaceError;
 pub use file_header::{FileHeaderLayout, LAYOUT_FILE_HEADER};
 pub use map::{LAYOUT_SPACE_MAP, SpaceMapLayout, bit_of, bits_of, map_of};
-pub use ops::{OP_FILE_HEADER_FORMAT, OP_SPACE_CLEAR, OP_SPACE_FORMAT, OP_SPACE_SET, register};
+pub use ops::{OP_FILE_HEADER_FORMAT, OP_FILE_HEADER_MARK, OP_SPACE_CLEAR, OP_SPACE_FORMAT, OP_SPACE_SET, register};
 pub use shrink::finish_shrink;
 
 /// The file grows by a sixteenth of itself, within these bounds.
@@ -72,6 +72,44 @@ impl FreeRun<'_> {
 pub fn register_layouts(layouts: &mut Layouts) -> Result<(), LayoutTaken> {
     layouts.register(Box::new(FileHeaderLayout))?;
     layouts.register(Box::new(SpaceMapLayout))
+}
+
+/// Gives page 0 a new LSN, which says how old the data file is (`checkpoint.rs` in recovery, K3). Returns that LSN; the page
+/// is dirty afterwards.
+///
+/// # Errors
+/// The file header cannot be read; the log refuses (nothing has changed).
+pub fn mark(engine: &Engine) -> Result<Lsn, SpaceError> {
+    let claim = engine.log.claim_undo(128).map_err(TxnError::from)?;
+    let mut header = match engine.cache.exclusive(PageId(0)) {
+        Ok(header) => header,
+        Err(error) => {
+            engine.log.give_back(claim);
+            return Err(error.into());
+        }
+    };
+    Ok(engine.group_alone(claim, &mut [&mut header], &[Part { page: 0, op: OP_FILE_HEADER_MARK, args: &[] }])?)
+}
+
+/// What the first bytes of a data file say of it, read without a cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileHeader {
+    /// The environment.
+    pub environment: [u8; 16],
+    /// Bytes of a page.
+    pub page_bytes: u32,
+    /// LSN of page 0.
+    pub lsn: Lsn,
+}
+
+impl FileHeader {
+    /// Reads page 0; `None` if it is damaged, torn, or of a newer format.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn read(data: &dyn DiskFile) -> Result<Option<FileHeader>, DiskError> {
+        file_header::read(data)
+    }
 }
 
 /// The pages of one data file.

@@ -6,6 +6,7 @@
 //! | 17 | clear | first bit u32, count u32 |
 //! | 18 | format map | first page u64 |
 //! | 19 | format file header | see `file_header.rs` |
+//! | 20 | mark file header | none: only the page's LSN changes |
 
 use ledgerstone_op::{DuplicateOperation, OpError, Operation, PageMut, Registry};
 use ledgerstone_page::{OpId, PageId, header};
@@ -22,6 +23,9 @@ pub const OP_SPACE_FORMAT: OpId = OpId(18);
 /// Makes the file header.
 pub const OP_FILE_HEADER_FORMAT: OpId = OpId(19);
 
+/// Gives the file header a later LSN.
+pub const OP_FILE_HEADER_MARK: OpId = OpId(20);
+
 /// Registers the operations of this crate.
 ///
 /// # Errors
@@ -30,7 +34,8 @@ pub fn register(ops: &mut Registry) -> Result<(), DuplicateOperation> {
     ops.register(Box::new(Mark { op: OP_SPACE_SET, name: "space set", set: true }))?;
     ops.register(Box::new(Mark { op: OP_SPACE_CLEAR, name: "space clear", set: false }))?;
     ops.register(Box::new(FormatMap))?;
-    ops.register(Box::new(FormatFileHeader))
+    ops.register(Box::new(FormatFileHeader))?;
+    ops.register(Box::new(MarkFileHeader))
 }
 
 /// Arguments of set and clear.
@@ -160,6 +165,32 @@ impl Operation for FormatFileHeader {
 
     fn print(&self, args: &[u8]) -> String {
         format!("{} bytes", args.len())
+    }
+}
+
+struct MarkFileHeader;
+
+impl Operation for MarkFileHeader {
+    fn id(&self) -> OpId {
+        OP_FILE_HEADER_MARK
+    }
+
+    fn name(&self) -> &'static str {
+        "file header mark"
+    }
+
+    fn redo(&self, page: &mut PageMut<'_>, args: &[u8]) -> Result<(), OpError> {
+        if !args.is_empty() {
+            return Err(OpError::BadArgs { op: OP_FILE_HEADER_MARK, len: args.len(), what: "there are none" });
+        }
+        if header::layout(page.words()) != file_header::LAYOUT_FILE_HEADER {
+            return Err(OpError::Unfit { op: OP_FILE_HEADER_MARK, what: "the page is no file header" });
+        }
+        Ok(())
+    }
+
+    fn print(&self, _: &[u8]) -> String {
+        String::new()
     }
 }
 

@@ -37,6 +37,8 @@ fn all_operations_keep_the_contract() {
     crate::register_layouts(&mut layouts).unwrap();
     let mut used = first_map();
     apply(&mut used, OP_SPACE_SET, &mark_args(2, 100)).unwrap();
+    let mut header = raw_page(0);
+    apply(&mut header, OP_FILE_HEADER_FORMAT, &header_args()).unwrap();
     let second = bits_of(4096);
     let cases = [
         Case::new(OP_SPACE_SET, first_map(), mark_args(60, 10).to_vec()),
@@ -44,6 +46,7 @@ fn all_operations_keep_the_contract() {
         Case::new(OP_SPACE_FORMAT, raw_page(1), 0u64.to_le_bytes().to_vec()),
         Case::new(OP_SPACE_FORMAT, raw_page(second), second.to_le_bytes().to_vec()),
         Case::new(OP_FILE_HEADER_FORMAT, raw_page(0), header_args()),
+        Case::new(OP_FILE_HEADER_MARK, header, Vec::new()),
     ];
     check_registry_with(&registry(), &layouts, &cases).unwrap();
 }

@@ -180,8 +180,7 @@ impl BackupDisk {
             scan_lsn: first.header.log_from,
             scan_incarnation: first.header.incarnation,
             incarnation_max: chain.iter().map(|file| file.end.incarnation_max).max().unwrap_or(1),
-            is_clean: false,
-            ..first.header.control
+            ..first.header.control.of_a_copy()
         };
         let slot = state.encode(1);
         let control = [slot, slot].concat();
@@ -197,8 +196,7 @@ impl BackupDisk {
             scan_lsn: header.log_from,
             scan_incarnation: header.incarnation,
             incarnation_max,
-            is_clean: false,
-            ..header.control
+            ..header.control.of_a_copy()
         }
     }
 
