@@ -5,6 +5,7 @@
 #   make test                 everything CI runs, bounded
 #   make crash ROUNDS=100000  simulated power failures and kills over random transactions
 #   make faults ROUNDS=30000  random transactions, and every command, on a disk that refuses, lies, or stores other bytes
+#   make damage ROUNDS=10000  one file damaged after a close, a kill or a power failure: told, harmless, or listed in docs/faults.md
 #   make media ROUNDS=30000   backups beside random transactions and power failures; restores and repairs compared with a model
 #   make histories ROUNDS=20000   serializability of concurrent random transactions, at each level
 #   make soak SECONDS=600     everything at once in real files: memory, files, log, data and latencies stay bounded
@@ -44,7 +45,7 @@ export CARGO_TERM_COLOR ?= never
 # With the bugs that can be planted, and none of them planted unless it is asked for: one build for all campaigns.
 SIM := cargo run --quiet --profile campaign -p ledgerstone-sim --features planted --
 
-.PHONY: help demo test crash faults media planted histories soak sanitize loom fuzz bench probe deny data release install clean flash-crash flash-models flash-demo flash-nandsim flash-bench flash-bench-full port-kills port-net port-bench
+.PHONY: help demo test crash faults damage media planted histories soak sanitize loom fuzz bench probe deny data release install clean flash-crash flash-models flash-demo flash-nandsim flash-bench flash-bench-full port-kills port-net port-bench
 
 help:
 	@sed -n 's/^#   \(make .*\)/\1/p' Makefile
@@ -67,6 +68,10 @@ faults:
 	@scripts/need.sh rust
 	@scripts/one.sh "fault campaign, $(ROUNDS) rounds" $(SIM) faults --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED))
 	@FAULT_STEP=$(if $(QUICK),61,5) scripts/one.sh "every command under faults" cargo test --quiet -p ledgerstone-cli --test faults
+
+damage:
+	@scripts/need.sh rust
+	@scripts/one.sh "damage campaign, $(ROUNDS) rounds" $(SIM) damage --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED))
 
 media:
 	@scripts/need.sh rust

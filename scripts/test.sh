@@ -5,7 +5,7 @@
 # A step that hangs is killed at its limit, and all of them together end before TEST_LIMIT seconds (4500): the lines that
 # say what hung are worth more than a run that somebody else has to kill.
 #
-# Bounds, by environment: CRASH_ROUNDS (10000), FAULT_ROUNDS (3000), MEDIA_ROUNDS (3000), HISTORY_ROUNDS (200), SOAK_SECONDS (20),
+# Bounds, by environment: CRASH_ROUNDS (10000), FAULT_ROUNDS (3000), DAMAGE_ROUNDS (100), MEDIA_ROUNDS (3000), HISTORY_ROUNDS (200), SOAK_SECONDS (20),
 # PORT_KILL_ROUNDS (50), LOOM_PREEMPTIONS (2), SKIP="loom fuzz ..." by name.
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -46,7 +46,7 @@ step() { # name limit-in-seconds command...
   failed=$((failed + bad))
   if [ $code = 0 ]; then
     echo "ok    $name: $ok passed ($((SECONDS - start)) s)"
-    tail -n 1 "$log" | grep -E '^(crash|faults|media|planted|histories|soak|ran):?' | sed 's/^/        /' || true
+    tail -n 1 "$log" | grep -E '^(crash|faults|damage|media|planted|histories|soak|ran):?' | sed 's/^/        /' || true
   else
     failures+=("$name")
     echo "FAIL  $name: $ok passed, $bad failed, exit code $code ($((SECONDS - start)) s); end of $log:"
@@ -68,6 +68,7 @@ step port-kills 300 "$target/debug/examples/kills" --rounds "${PORT_KILL_ROUNDS:
 step loom 600 scripts/loom.sh
 step crash 900 "${sim[@]}" crash --rounds "${CRASH_ROUNDS:-10000}"
 step faults 300 "${sim[@]}" faults --rounds "${FAULT_ROUNDS:-3000}"
+step damage 300 "${sim[@]}" damage --rounds "${DAMAGE_ROUNDS:-100}"
 step media 300 "${sim[@]}" media --rounds "${MEDIA_ROUNDS:-3000}"
 step planted 600 "${sim[@]}" planted
 step histories 300 "${sim[@]}" histories --rounds "${HISTORY_ROUNDS:-200}"

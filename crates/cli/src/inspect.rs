@@ -147,9 +147,10 @@ pub(crate) fn verify(args: &DirArgs, output: &Output) -> anyhow::Result<Outcome>
     if output.is_json {
         output.json(&report)?;
     } else {
-        for Problem { place, page, what } in &report.problems {
+        for Problem { place, page, what, mend } in &report.problems {
             let page = page.map_or(String::new(), |page| format!(", page {page}"));
-            output.line(format_args!("{place}{page}: {what}"))?;
+            let mend = mend.as_ref().map_or(String::new(), |mend| format!("; to mend it: {mend}"));
+            output.line(format_args!("{place}{page}: {what}{mend}"))?;
         }
         for Skipped { place, why } in &report.skipped {
             output.line(format_args!("{place}: not verified; {why}"))?;

@@ -131,7 +131,7 @@ fn open_as_it_is(options: &Options, disk: &Arc<dyn Disk>) -> Result<Option<Inner
 /// O3.
 pub(crate) fn take_lock(disk: &Arc<dyn Disk>) -> Result<Box<dyn DiskLock>, Error> {
     // Whoever has it open may have lost the name of what it has locked. An environment that was closed was left by everybody.
-    if !disk.exists(LOCK)? && disk.exists(CONTROL_PATH)? && !ControlFile::open_read_only(&**disk)?.state.is_clean {
+    if !disk.exists(LOCK)? && disk.exists(CONTROL_PATH)? && !ControlFile::open_read_only(&**disk)?.state().is_clean {
         return Err(Error::LockFileMissing { path: format!("{}/{LOCK}", disk.describe()) });
     }
     disk.lock(LOCK).map_err(|error| {

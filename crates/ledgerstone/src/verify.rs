@@ -41,6 +41,8 @@ pub struct Problem {
     pub page: Option<u64>,
     /// What is wrong with it.
     pub what: String,
+    /// What mends it, if something does.
+    pub mend: Option<String>,
 }
 
 /// Something that was not verified.
@@ -94,7 +96,7 @@ impl Environment {
         let mut report = VerifyReport::default();
         let mut used: BTreeSet<PageId> = BTreeSet::new();
 
-        let (mut trees, mut tables) = (Vec::new(), Vec::new());
+        let (mut trees, mut tables) = (Vec::new(), Vec::<Arc<TableInfo>>::new());
         let catalog = env.catalog();
         let is_catalog_locked = lock(env, &mut txn, &mut report, "catalog", catalog.table())?;
         if is_catalog_locked {
@@ -147,6 +149,8 @@ impl Environment {
             trees.push((DEFERRED_FREES.to_string(), to_free.clone()));
         }
 
+        // Where damage hides which pages belong to what.
+        let mut partial: Vec<String> = Vec::new();
         let index_count = tables.iter().map(|table| table.indexes.len()).sum::<usize>();
         let total = (trees.len() + index_count) as u64 + 1;
         for (done, (name, tree)) in trees.iter().enumerate() {
@@ -158,12 +162,18 @@ impl Environment {
                         report.index_count += info.indexes.len() as u64;
                         report.record_count += found.record_count;
                     }
+                    if found.is_partial {
+                        partial.push(name.clone());
+                    }
                     add(&mut report, &mut used, name, found);
                 }
-                Err(error) => report.problems.push(problem(name, &error)),
+                Err(error) => {
+                    partial.push(name.clone());
+                    report.problems.push(problem(name, &error));
+                }
             }
         }
-        self.verify_indexes(&mut txn, &mut report, &tables, total, progress);
+        let uncompared = self.verify_indexes(&mut txn, &mut report, &tables, total, progress);
         for ((structure, entry), name) in &structures {
             self.verify_structure(&mut report, &mut used, name, StructureId(*structure), entry.root);
         }
@@ -174,20 +184,35 @@ impl Environment {
                     report.to_free_page_count = pages.len() as u64;
                     claim(&mut report, &mut used, DEFERRED_FREES, pages);
                 }
-                Err(error) => report.problems.push(problem(DEFERRED_FREES, &error)),
+                Err(error) => {
+                    partial.push(DEFERRED_FREES.into());
+                    report.problems.push(problem(DEFERRED_FREES, &error));
+                }
             }
         }
-        self.verify_pages(&mut report, &mut used);
+        self.verify_pages(&mut report, &mut used, &partial);
+        // A page of a value that cannot be read has been told by now.
+        let has_damage = report.problems.iter().any(|problem| problem.page.is_some());
+        for (place, error) in uncompared {
+            if has_damage {
+                report.skipped.push(Skipped { place, why: format!("it cannot be compared with its table: {error}") });
+            } else {
+                report.problems.push(problem(&place, &error));
+            }
+        }
         if let Some(slot) = env.control.look_for_damage()? {
             let what =
                 format!("slot {slot} is damaged; the other one is whole, and the next checkpoint makes both whole");
-            report.problems.push(Problem { place: "control".into(), page: None, what });
+            report.problems.push(Problem { place: "control".into(), page: None, what, mend: None });
+        }
+        for problem in &mut report.problems {
+            problem.mend = mend(problem, &tables);
         }
         txn.commit(ledgerstone_txn::Durability::Volatile)?;
         Ok(report)
     }
 
-    /// Each index with its table, both ways; unless their trees are damaged.
+    /// Each index with its table, both ways; unless their trees are damaged. Returns those where an error ended it.
     fn verify_indexes(
         &self,
         txn: &mut Txn,
@@ -195,7 +220,8 @@ impl Environment {
         tables: &[Arc<TableInfo>],
         total: u64,
         progress: &mut dyn FnMut(VerifyProgress),
-    ) {
+    ) -> Vec<(String, Error)> {
+        let mut uncompared = Vec::new();
         let index_count = tables.iter().map(|table| table.indexes.len() as u64).sum::<u64>();
         let indexes = tables.iter().flat_map(|info| info.indexes.iter().map(move |index| (info, index)));
         for (done, (info, index)) in (total - 1 - index_count..).zip(indexes) {
@@ -206,14 +232,15 @@ impl Environment {
                 continue;
             }
             let mut problems = Vec::new();
-            let mut differ = |what| problems.push(Problem { place: place.clone(), page: None, what });
+            let mut differ = |what| problems.push(Problem { place: place.clone(), page: None, what, mend: None });
             match info.compare_with(txn, index, &mut differ) {
                 Ok(true) => {}
                 Ok(false) => report.unchecked_indexes.push(place.clone()),
-                Err(error) => differ(error.to_string()),
+                Err(error) => uncompared.push((place.clone(), error)),
             }
             report.problems.append(&mut problems);
         }
+        uncompared
     }
 
     /// A user's structure: its pages by their layouts, and the whole by its own check.
@@ -243,20 +270,27 @@ impl Environment {
                 Ok(latched) => env.layouts.check(latched.words()).err().map(|corrupt| corrupt.to_string()),
                 Err(error) => Some(error.to_string()),
             };
-            report.problems.extend(wrong.map(|what| Problem { place: name.to_string(), page: Some(page.0), what }));
+            report.problems.extend(wrong.map(|what| Problem {
+                place: name.to_string(),
+                page: Some(page.0),
+                what,
+                mend: None,
+            }));
         }
         claim(report, used, name, pages.into_iter().collect());
         match kind.check(&env.engine, root) {
             Ok(wrong) => {
-                let problems = wrong.into_iter().map(|what| Problem { place: name.to_string(), page: None, what });
+                let of = |what| Problem { place: name.to_string(), page: None, what, mend: None };
+                let problems = wrong.into_iter().map(of);
                 report.problems.extend(problems);
             }
             Err(error) => report.problems.push(problem(name, &error)),
         }
     }
 
-    /// Checksums of all pages in use, and that exactly those are in use that something refers to.
-    fn verify_pages(&self, report: &mut VerifyReport, used: &mut BTreeSet<PageId>) {
+    /// Checksums of all pages in use, and that exactly those are in use that something refers to. `partial`: what does not say
+    /// all that it refers to, because it is damaged. Each damaged page is a problem once.
+    fn verify_pages(&self, report: &mut VerifyReport, used: &mut BTreeSet<PageId>, partial: &[String]) {
         let env = self.inner();
         let allocated = match env.space.allocated_pages() {
             Ok(pages) => pages,
@@ -273,6 +307,12 @@ impl Environment {
             let why = "pages that nothing refers to cannot be told while other parts are left out".to_string();
             report.skipped.push(Skipped { place: "space maps".into(), why });
         }
+        if is_all_claimed && !partial.is_empty() {
+            let why =
+                format!("pages that nothing refers to cannot be told while there is damage in {}", partial.join(", "));
+            report.skipped.push(Skipped { place: "space maps".into(), why });
+        }
+        let is_told: BTreeSet<u64> = report.problems.iter().filter_map(|problem| problem.page).collect();
         for &page in &allocated {
             // A page in the cache was verified when it came in, and is sealed anew when it goes out.
             let is_ours = page.0 == 0 || ledgerstone_space::map_of(page, page_bytes) == page;
@@ -286,15 +326,16 @@ impl Environment {
                 Ok(_) => None,
             };
             let place = || "data file".to_string();
-            report.problems.extend(wrong.map(|what| Problem { place: place(), page: Some(page.0), what }));
-            if !used.remove(&page) && !is_ours && is_all_claimed {
+            let wrong = wrong.filter(|_| !is_told.contains(&page.0));
+            report.problems.extend(wrong.map(|what| Problem { place: place(), page: Some(page.0), what, mend: None }));
+            if !used.remove(&page) && !is_ours && is_all_claimed && partial.is_empty() {
                 let what = "in use, but nothing refers to it".to_string();
-                report.problems.push(Problem { place: "space maps".into(), page: Some(page.0), what });
+                report.problems.push(Problem { place: "space maps".into(), page: Some(page.0), what, mend: None });
             }
         }
         for page in std::mem::take(used) {
             let what = "referred to, but marked as free".to_string();
-            report.problems.push(Problem { place: "space maps".into(), page: Some(page.0), what });
+            report.problems.push(Problem { place: "space maps".into(), page: Some(page.0), what, mend: None });
         }
     }
 }
@@ -321,7 +362,7 @@ fn add(report: &mut VerifyReport, used: &mut BTreeSet<PageId>, name: &str, found
     report.blob_count += found.blob_count;
     for corrupt in &found.problems {
         let page = corrupt.page.map(|p| p.0);
-        report.problems.push(Problem { place: name.to_string(), page, what: corrupt.to_string() });
+        report.problems.push(Problem { place: name.to_string(), page, what: corrupt.to_string(), mend: None });
     }
     claim(report, used, name, found.pages);
 }
@@ -330,11 +371,29 @@ fn claim(report: &mut VerifyReport, used: &mut BTreeSet<PageId>, name: &str, pag
     for page in pages {
         if !used.insert(page) {
             let what = "used by two structures".to_string();
-            report.problems.push(Problem { place: name.to_string(), page: Some(page.0), what });
+            report.problems.push(Problem { place: name.to_string(), page: Some(page.0), what, mend: None });
         }
     }
 }
 
+/// What to do about a problem.
+fn mend(problem: &Problem, tables: &[Arc<TableInfo>]) -> Option<String> {
+    let indexes = tables.iter().flat_map(|info| info.indexes.iter().map(move |index| (info, index)));
+    let index = indexes.into_iter().find(|(info, index)| index.place(&info.name) == problem.place);
+    match (index, problem.page) {
+        (Some((info, index)), _) => Some(format!(
+            "drop the index and create it anew: ledgerstone index drop DIR {table} {index}, then index create",
+            table = info.name,
+            index = index.name()
+        )),
+        (None, Some(page)) => {
+            Some(format!("ledgerstone repair DIR --from BACKUP --page {page}, or restore from a backup"))
+        }
+        (None, None) if problem.place == "control" => Some("ledgerstone checkpoint DIR".into()),
+        _ => None,
+    }
+}
+
 fn problem(place: &str, error: &dyn std::fmt::Display) -> Problem {
-    Problem { place: place.to_string(), page: None, what: error.to_string() }
+    Problem { place: place.to_string(), page: None, what: error.to_string(), mend: None }
 }

@@ -280,3 +280,51 @@ fn the_log_ends_before_its_lsns_do() {
         assert!(!env.is_failed());
     }
 }
+
+/// One flipped bit is one problem, at the page that it is in, with what mends it.
+#[test]
+fn verify_tells_each_damage_once() {
+    use ledgerstone::{IndexDef, IndexKeys};
+    let disk = SimDisk::new();
+    let env = open(&disk).unwrap();
+    env.transact(|txn| {
+        txn.create_table("t")?;
+        txn.create_index("t", &IndexDef::new("by", IndexKeys::Bytes { from: 0, to: Some(8) }))
+    })
+    .unwrap();
+    for round in 0..8u64 {
+        env.transact(|txn| {
+            let table = txn.bytes("t")?;
+            (0..150).try_for_each(|n| table.put(&key(round * 150 + n), &large(n as u8, 700)))?;
+            table.put(&[b'l', round as u8], &large(3, 40_000))
+        })
+        .unwrap();
+    }
+    env.close().unwrap();
+    let page_count = len_of(&disk, "data") / 4096;
+    // No copies to mend torn pages with.
+    let bytes = vec![0; len_of(&disk, "double_write") as usize - 32_768];
+    overwrite(&disk, "double_write", 32_768, &bytes);
+    let (mut in_table, mut in_index) = (0, 0);
+    for page in (2..page_count).step_by(11) {
+        let damaged = disk.snapshot();
+        flip(&damaged, "data", page * 4096 + 1000);
+        let Ok(env) = tiny().read_only(true).open_on(Arc::new(damaged)) else { continue };
+        let Ok(report) = env.verify(&mut |_| {}) else { continue }; // The catalog.
+        if report.problems.is_empty() {
+            continue; // A free page.
+        }
+        assert_eq!(report.problems.len(), 1, "page {page}: {:#?}", report.problems);
+        let problem = &report.problems[0];
+        assert_eq!(problem.page, Some(page), "{problem:?}");
+        let mend = problem.mend.as_deref().unwrap_or_default();
+        if problem.place == "index by of t" {
+            assert!(mend.contains("index drop DIR t by"), "{mend}");
+            in_index += 1;
+        } else {
+            assert!(mend.contains(&format!("--page {page}")), "{mend}");
+            in_table += 1;
+        }
+    }
+    assert!(in_table > 10 && in_index > 0, "{in_table} in the table, {in_index} in the index");
+}

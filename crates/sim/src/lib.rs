@@ -1,9 +1,10 @@
 //! The whole engine on a simulated disk under a seeded scheduler.
 //!
-//! Three questions are asked here, over and over, each time with another seed:
+//! Four questions are asked here, over and over, each time with another seed:
 //!
 //! - [`crash`]: is what recovery leaves behind a prefix of the commits that covers all that was promised?
 //! - [`faults`]: the same when the disk refuses, lies, or stores other bytes; is damage found and never believed?
+//! - [`damage`]: the same when one file was damaged after the end of a life; and is it whole when the file is put back?
 //! - [`histories`]: could what concurrent transactions saw have been seen if they had run one after the other?
 //!
 //! And one more on real threads and files, where no seed repeats what happens:
@@ -23,6 +24,7 @@
 
 pub mod counters;
 pub mod crash;
+pub mod damage;
 pub mod faults;
 pub mod histories;
 pub mod log_end;

@@ -37,6 +37,8 @@ enum Command {
     Faults(FaultArgs),
     /// Backups beside random transactions and power failures; restores to a moment and repairs, and a comparison with a model.
     Media(FaultArgs),
+    /// One file damaged after a close, a kill or a power failure, and what opening, reading and restoring say of it.
+    Damage(FaultArgs),
     /// One log over several power failures and kills, and what a recovery reads of its end.
     LogEnd(FaultArgs),
     /// What the isolation levels promise to concurrent random transactions, simulated and on real threads.
@@ -172,6 +174,8 @@ struct WorkerArgs {
     #[arg(long)]
     media: bool,
     #[arg(long)]
+    damage: bool,
+    #[arg(long)]
     log_end: bool,
     #[arg(long)]
     clients: Option<u64>,
@@ -198,6 +202,7 @@ fn main() -> ExitCode {
         Command::Crash(args) => crash(args),
         Command::Faults(args) => find_faults(&args),
         Command::Media(args) => media(&args),
+        Command::Damage(args) => damage(&args),
         Command::LogEnd(args) => {
             campaign("log-end", &args, &[("power failures", "crashes"), ("kills", "kills")], log_end::run)
         }
@@ -378,6 +383,18 @@ fn find_faults(args: &FaultArgs) -> anyhow::Result<bool> {
 fn media(args: &FaultArgs) -> anyhow::Result<bool> {
     let counted = [("backups", "backups"), ("restores", "restores"), ("pages repaired", "repaired_pages")];
     campaign("media", args, &counted, ledgerstone_sim::media::run)
+}
+
+fn damage(args: &FaultArgs) -> anyhow::Result<bool> {
+    let counted = [
+        ("damages", "rounds_of_damage"),
+        ("detected", "detected"),
+        ("harmless", "harmless"),
+        ("at the log's end", "excused_log_end"),
+        ("old pages", "excused_old_page"),
+        ("shorter backups", "excused_shorter"),
+    ];
+    campaign("damage", args, &counted, ledgerstone_sim::damage::run)
 }
 
 /// Runs one seed here, or many in workers that are told which harness by its name; `counted` goes into the last line.
@@ -589,6 +606,10 @@ fn worker(args: &WorkerArgs) -> anyhow::Result<bool> {
     }
     if args.media {
         work(share, ledgerstone_sim::media::run);
+        return Ok(true);
+    }
+    if args.damage {
+        work(share, ledgerstone_sim::damage::run);
         return Ok(true);
     }
     if args.log_end {

@@ -196,7 +196,11 @@ impl ToFree {
                     if self.is_posted(entry)? {
                         self.pages_by_name(&tree, tree.root, &mut pages)?;
                     } else {
-                        pages.extend(tree.check()?.pages);
+                        let found = tree.check()?;
+                        if let (true, Some(corrupt)) = (found.is_partial, found.problems.first()) {
+                            return Err((*corrupt).into());
+                        }
+                        pages.extend(found.pages);
                     }
                 }
             }

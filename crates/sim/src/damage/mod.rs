@@ -1,0 +1,438 @@
+//! The damage harness: one random damage of one file, after any end of a life, and what the engine says of it.
+//!
+//! A round is one life of an environment with a backup and an archive; it ends by a close, a kill or a loss of power. Then one file
+//! of the environment, of the backups or of the archive is damaged: bits flipped, cut, emptied, removed, two blocks
+//! swapped, a block zeroed, a block or the whole file replaced by what it was earlier. What must hold:
+//!
+//! - X1. Opening and reading bring all that was acknowledged, and nothing else, or an error that says what is damaged.
+//! - X2. What was refused is whole again when the file is put back: nothing was written over what it needs.
+//! - X3. What went on is sound: what is committed afterwards survives the next loss of power.
+//! - X4. A damaged backup or archive is found by its verification, or what is restored is a state that was committed.
+//! - X5. In no case a panic or a hang.
+//!
+//! What cannot be detected is listed in `docs/faults.md`, and here as [`Excuse`]: each says how much may be missing. Whatever
+//! is excused is counted under its name.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use ledgerstone::{ArchiveDirectory, Backup, BackupOptions, Environment, Error, IndexDef, IndexKeys, RestoreTo};
+use ledgerstone_disk::{Disk, Open, SimDisk};
+
+use crate::counters::Counters;
+use crate::faults::round::simulate;
+use crate::random::Random;
+
+const TABLES: [&str; 2] = ["t0", "t1"];
+const BLOCK: usize = 4096;
+
+/// Records by table.
+type State = BTreeMap<String, BTreeMap<Vec<u8>, Vec<u8>>>;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum End {
+    Closed,
+    Killed,
+    PowerLost,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Kind {
+    Flip,
+    Cut,
+    Empty,
+    Remove,
+    Swap,
+    Zero,
+    OldBlock,
+    OldFile,
+}
+
+/// Why a damage may pass unseen. The list for people is in `docs/faults.md`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Excuse {
+    /// Whatever comes must be all of it or an error.
+    None,
+    /// Other bytes near the end of a log that was not closed look like a flush that the crash cut short: commits since the last
+    /// checkpoint may be missing from the end.
+    LogEnd,
+    /// A page that was whole once, with a good checksum, is that page as it was.
+    OldPage,
+}
+
+/// One life, and what is left of it.
+struct Life {
+    env: SimDisk,
+    backups: SimDisk,
+    archive: SimDisk,
+    /// The three as they were at some moment before.
+    older: [SimDisk; 3],
+    /// After each commit; all were acknowledged as durable.
+    states: Vec<State>,
+    /// The commits up to here lie before the last checkpoint.
+    checkpointed: usize,
+    end: End,
+}
+
+/// Runs the round of a seed.
+///
+/// # Errors
+/// What the engine did that it must not do.
+pub fn run(seed: u64) -> Result<Counters, Vec<String>> {
+    let mut random = Random::new(seed);
+    let mut counters = Counters::default();
+    let life = live(&mut random)?;
+    // Most of the work is the life: more than one damage of each.
+    for _ in 0..8 {
+        let schedule = random.number();
+        let place = random.weighted(&[70, 15, 15]);
+        let original = [&life.env, &life.backups, &life.archive][place];
+        let files = files(original);
+        if files.is_empty() {
+            continue; // Nothing was archived.
+        }
+        let path = files[random.below(files.len() as u64) as usize].clone();
+        let before = bytes_of(original, &path);
+        let older = &life.older[place];
+        let old = older.exists(&path).unwrap_or(false).then(|| bytes_of(older, &path));
+        let Some((kind, after)) = damage(&before, old, &mut random) else { continue };
+        if after.as_ref() == Some(&before) {
+            continue;
+        }
+        let what = format!("{:?}, {} {path}: {kind:?}", life.end, ["environment", "backups", "archive"][place]);
+        let damaged = original.snapshot();
+        place_file(&damaged, &path, after.as_deref());
+        let judged = match place {
+            0 => {
+                let damage = Damage { path: &path, kind, before: &before, after: after.as_deref().unwrap_or_default() };
+                judge_environment(&life, &damaged, &damage, schedule, &mut counters)
+            }
+            1 => judge_backup(&life, &damaged, &life.archive, kind, schedule, &mut counters),
+            _ => judge_backup(&life, &life.backups, &damaged, kind, schedule, &mut counters),
+        };
+        judged.map_err(|lines| [vec![what], lines].concat())?;
+        counters.add("rounds_of_damage", 1);
+    }
+    counters.add("rounds", 1);
+    Ok(counters)
+}
+
+/// What was done to a file.
+struct Damage<'a> {
+    path: &'a str,
+    kind: Kind,
+    before: &'a [u8],
+    after: &'a [u8],
+}
+
+impl Damage<'_> {
+    /// The whole file; of data, when it was opened and pages have changed since, the blocks that were damaged.
+    fn put_back(&self, disk: &SimDisk) {
+        if self.path != "data" || self.before.len() != self.after.len() {
+            return place_file(disk, self.path, Some(self.before));
+        }
+        if let Ok(file) = disk.open(self.path, Open::EXISTING) {
+            let now = bytes_of(disk, self.path);
+            let blocks = self.before.chunks(BLOCK).zip(self.after.chunks(BLOCK)).zip(now.chunks(BLOCK)).enumerate();
+            // One that is not as it was left was mended from the double-write file, and may have changed since.
+            for (no, ((before, _), _)) in blocks.filter(|(_, ((before, after), now))| before != after && now == after) {
+                let _ = file.write_at((no * BLOCK) as u64, before);
+            }
+            let _ = file.sync();
+        }
+    }
+}
+
+/// Settings with which much happens in little time.
+fn options() -> ledgerstone::Options {
+    Environment::options()
+        .cache_bytes(64 * 4096)
+        .page_count_max(1 << 14)
+        .log_segment_bytes(64 << 10)
+        .log_buffer_bytes(128 << 10)
+        .lock_count_max(4096)
+        .transaction_count_max(16)
+}
+
+fn live(random: &mut Random) -> Result<Life, Vec<String>> {
+    let disks = [SimDisk::new(), SimDisk::new(), SimDisk::new()];
+    let end = random.pick(&[End::Closed, End::Killed, End::PowerLost]);
+    let (schedule, commits) = (random.number(), random.between(20, 120));
+    let (early, backup_at) = (random.below(commits), random.below(commits));
+    let mut own = random.fork();
+    let done = simulate(schedule, &disks[0].clone(), || -> Result<Life, Error> {
+        let env = options().archive_on(Arc::new(disks[2].clone())).open_on(Arc::new(disks[0].clone()))?;
+        let mut states = vec![State::new()];
+        env.transact(|txn| {
+            TABLES.iter().try_for_each(|name| txn.create_table(name).map(drop))?;
+            txn.create_index(TABLES[1], &IndexDef::new("first", IndexKeys::Bytes { from: 0, to: Some(1) }))
+        })?;
+        states.push(TABLES.iter().map(|name| (name.to_string(), BTreeMap::new())).collect());
+        let (mut checkpointed, mut older) = (0, None);
+        for no in 0..commits {
+            if no == early {
+                older = Some([disks[0].snapshot(), disks[1].snapshot(), disks[2].snapshot()]);
+            }
+            if no == backup_at || own.percent(2) && no > backup_at {
+                let options = BackupOptions::default().incremental(no != backup_at);
+                env.backup_on(Arc::new(disks[1].clone()), options, &mut |_| ControlFlow::Continue(()))?;
+            }
+            if own.percent(5) {
+                env.checkpoint()?;
+                checkpointed = states.len() - 1;
+            }
+            let mut state = states[states.len() - 1].clone();
+            env.transact(|txn| {
+                for _ in 0..own.between(1, 4) {
+                    let name = own.pick(&TABLES);
+                    let key = own.below(80).to_be_bytes().to_vec();
+                    let len = if own.percent(8) { 9000 } else { own.below(1500) };
+                    let (table, records) = (txn.bytes(name)?, state.entry(name.to_string()).or_default());
+                    if own.percent(80) {
+                        let value = vec![own.below(256) as u8; len as usize];
+                        table.put(&key, &value)?;
+                        records.insert(key, value);
+                    } else {
+                        table.delete(&key)?;
+                        records.remove(&key);
+                    }
+                }
+                Ok::<_, Error>(())
+            })?;
+            states.push(state);
+        }
+        let left = match end {
+            End::Closed => {
+                env.close()?;
+                checkpointed = states.len() - 1;
+                disks[0].clone()
+            }
+            End::Killed => disks[0].snapshot(),
+            End::PowerLost => disks[0].after_crash(schedule),
+        };
+        let archive = disks[2].snapshot();
+        let older = older.unwrap_or_else(|| [SimDisk::new(), SimDisk::new(), SimDisk::new()]);
+        Ok(Life { env: left, backups: disks[1].snapshot(), archive, older, states, checkpointed, end })
+    })?;
+    done.map_err(|error| vec![format!("the life: {error}")])
+}
+
+/// What the damage makes of a file's bytes; no bytes: the file is gone.
+fn damage(before: &[u8], old: Option<Vec<u8>>, random: &mut Random) -> Option<(Kind, Option<Vec<u8>>)> {
+    let kinds = [
+        Kind::Flip,
+        Kind::Flip,
+        Kind::Cut,
+        Kind::Empty,
+        Kind::Remove,
+        Kind::Swap,
+        Kind::Zero,
+        Kind::OldBlock,
+        Kind::OldFile,
+    ];
+    let kind = random.pick(&kinds);
+    let mut after = before.to_vec();
+    if before.is_empty() && kind != Kind::Remove {
+        return None;
+    }
+    let blocks = before.len().div_ceil(BLOCK) as u64;
+    let block_at = |no: u64| no as usize * BLOCK..((no as usize + 1) * BLOCK).min(before.len());
+    match kind {
+        Kind::Flip => {
+            for _ in 0..random.between(1, 3) {
+                after[random.below(before.len() as u64) as usize] ^= 1 << random.below(8);
+            }
+        }
+        Kind::Cut => after.truncate(random.below(before.len() as u64) as usize),
+        Kind::Empty => after.clear(),
+        Kind::Remove => return Some((kind, None)),
+        Kind::Swap => {
+            let (a, b) = (block_at(random.below(blocks)), block_at(random.below(blocks)));
+            let len = a.len().min(b.len());
+            after[a.start..a.start + len].copy_from_slice(&before[b.start..b.start + len]);
+            after[b.start..b.start + len].copy_from_slice(&before[a.start..a.start + len]);
+        }
+        Kind::Zero => after[block_at(random.below(blocks))].fill(0),
+        Kind::OldBlock => {
+            let old = old?;
+            let block = block_at(random.below(blocks));
+            after[block.clone()].copy_from_slice(old.get(block)?);
+        }
+        Kind::OldFile => after = old?,
+    }
+    Some((kind, Some(after)))
+}
+
+/// X1 to X3.
+fn judge_environment(
+    life: &Life,
+    damaged: &SimDisk,
+    damage: &Damage<'_>,
+    schedule: u64,
+    counters: &mut Counters,
+) -> Result<(), Vec<String>> {
+    let &Damage { path, kind, .. } = damage;
+    let excuse = match path {
+        _ if path.starts_with("log/") && life.end != End::Closed => Excuse::LogEnd,
+        "data" if matches!(kind, Kind::OldBlock | Kind::OldFile) => Excuse::OldPage,
+        _ => Excuse::None,
+    };
+    let found = simulate(schedule, damaged, || look(damaged))?;
+    let error = match found {
+        Ok(state) => {
+            let is_all = Some(&state) == life.states.last();
+            let is_prefix = life.states[life.checkpointed..].contains(&state);
+            let name = match excuse {
+                _ if is_all => "harmless",
+                Excuse::LogEnd if is_prefix => "excused_log_end",
+                Excuse::OldPage => "excused_old_page",
+                _ => return Err(vec![format!("{} and nobody says so", shape(&state, life))]),
+            };
+            counters.add(name, 1);
+            if excuse == Excuse::OldPage && !is_all {
+                return Ok(());
+            }
+            return go_on(damaged, state, schedule);
+        }
+        Err(error) => error,
+    };
+    check_typed(&error)?;
+    counters.add("detected", 1);
+    damage.put_back(damaged);
+    let mended = simulate(schedule, damaged, || look(damaged))?;
+    match mended {
+        Ok(state) if Some(&state) == life.states.last() => Ok(()),
+        Ok(state) => Err(vec![format!("told ({error}), put back, and then {}", shape(&state, life))]),
+        Err(again) => Err(vec![format!("told ({error}), put back, and still refused: {again}")]),
+    }
+}
+
+/// X3. Commits, loses the power, and looks again.
+fn go_on(disk: &SimDisk, mut state: State, schedule: u64) -> Result<(), Vec<String>> {
+    let added = simulate(schedule, disk, || -> Result<SimDisk, Error> {
+        let env = options().open_on(Arc::new(disk.clone()))?;
+        for no in 0..20u64 {
+            env.transact(|txn| txn.bytes_or_create(TABLES[0])?.put(&no.to_be_bytes(), &[7; 400]))?;
+        }
+        Ok(disk.after_crash(schedule))
+    })?;
+    let records = state.entry(TABLES[0].into()).or_default();
+    (0..20u64).for_each(|no| drop(records.insert(no.to_be_bytes().to_vec(), vec![7; 400])));
+    let after = added.map_err(|error| vec![format!("going on: {error}")])?;
+    match simulate(schedule, &after, || look(&after))? {
+        Ok(found) if found == state => Ok(()),
+        Ok(_) => Err(vec!["commits after the damage were lost".into()]),
+        Err(error) => Err(vec![format!("after the damage, commits and a power loss: {error}")]),
+    }
+}
+
+/// X4.
+fn judge_backup(
+    life: &Life,
+    backups: &SimDisk,
+    archive: &SimDisk,
+    kind: Kind,
+    schedule: u64,
+    counters: &mut Counters,
+) -> Result<(), Vec<String>> {
+    let target = SimDisk::new();
+    let restored = simulate(schedule, &target.clone(), || -> Result<State, Error> {
+        let set = Backup::open_on(backups)?;
+        set.verify(&mut |_, _| ())?;
+        let directory = ArchiveDirectory::open_on(Arc::new(archive.clone()))?;
+        if let Some(problem) = directory.segments(true)?.into_iter().find_map(|segment| segment.problem) {
+            return Err(Error::Corrupt { what: problem });
+        }
+        let logs: Vec<_> = directory.log().into_iter().collect();
+        match set.restore_on(Arc::new(target.clone()), RestoreTo::End, &logs) {
+            Err(Error::LogGone { .. }) if !logs.is_empty() => {
+                return Err(Error::Corrupt { what: "the archive begins behind the backup".into() });
+            }
+            other => other?,
+        };
+        look(&target)
+    })?;
+    match restored {
+        Ok(state) if life.states.contains(&state) => {
+            // Of a set of backups or an archive the newest part may be gone: what is restored ends earlier.
+            let is_shorter = matches!(kind, Kind::Remove | Kind::Cut | Kind::Empty | Kind::OldFile);
+            counters.add(if is_shorter { "excused_shorter" } else { "harmless" }, 1);
+            Ok(())
+        }
+        Ok(state) => Err(vec![format!("restored, {}", shape(&state, life))]),
+        Err(error) => {
+            counters.add("detected", 1);
+            check_typed(&error)
+        }
+    }
+}
+
+fn check_typed(error: &Error) -> Result<(), Vec<String>> {
+    match error {
+        Error::Panicked(_) | Error::Failed { .. } | Error::LockTimeout { .. } | Error::Deadlock { .. } => {
+            Err(vec![format!("no error for damage: {error:?}")])
+        }
+        _ => Ok(()),
+    }
+}
+
+fn shape(found: &State, life: &Life) -> String {
+    let at = life.states.iter().rposition(|state| state == found);
+    let counts: Vec<_> = found.iter().map(|(name, records)| format!("{name} {}", records.len())).collect();
+    let (newest, kept) = (life.states.len() - 1, life.checkpointed);
+    format!("found {counts:?}, which is commit {at:?} of {newest} (checkpoint after {kept})")
+}
+
+/// Opens, reads all, and verifies.
+fn look(disk: &SimDisk) -> Result<State, Error> {
+    let env = options().open_on(Arc::new(disk.clone()))?;
+    let mut state = State::new();
+    let txn = env.begin()?;
+    for name in txn.table_names()? {
+        let records = txn.bytes(&name)?.range(..)?.collect::<Result<_, _>>()?;
+        state.insert(name, records);
+    }
+    txn.commit()?;
+    let report = env.verify(&mut |_| {})?;
+    if let Some(problem) = report.problems.first() {
+        return Err(Error::Corrupt { what: format!("{}: {}", problem.place, problem.what) });
+    }
+    env.close()?;
+    Ok(state)
+}
+
+fn files(disk: &SimDisk) -> Vec<String> {
+    let mut all = Vec::new();
+    for name in disk.list("").unwrap_or_default() {
+        if name == "log" {
+            let inside = disk.list("log").unwrap_or_default();
+            all.extend(inside.into_iter().map(|file| format!("log/{file}")));
+        } else if name != "lock" {
+            all.push(name);
+        }
+    }
+    all
+}
+
+fn bytes_of(disk: &SimDisk, path: &str) -> Vec<u8> {
+    let read = || {
+        let file = disk.open(path, Open::READ).ok()?;
+        let mut bytes = vec![0; file.len().ok()? as usize];
+        file.read_at(0, &mut bytes).ok()?;
+        Some(bytes)
+    };
+    read().unwrap_or_default()
+}
+
+/// Makes `path` hold `bytes`, or not be there, durably.
+fn place_file(disk: &SimDisk, path: &str, bytes: Option<&[u8]>) {
+    let _ = disk.remove(path);
+    if let Some(bytes) = bytes
+        && let Ok(file) = disk.open(path, Open::CREATE)
+    {
+        let _ = file.write_at(0, bytes);
+        let _ = file.sync();
+    }
+    let _ = (disk.sync_dir(""), disk.sync_dir("log"));
+}
