@@ -13,7 +13,7 @@ use std::sync::Arc;
 use ledgerstone_disk::{Disk, FileDisk, Open};
 use ledgerstone_log::{
     CONTROL_PATH, ControlFile, ControlState, FIRST_LSN, LOG_DIR, LogScan, RecordKind, check_segments, is_log_file,
-    oldest_record,
+    oldest_record, segment_start,
 };
 use ledgerstone_page::Lsn;
 use ledgerstone_recovery::CheckpointRecord;
@@ -108,8 +108,14 @@ pub(crate) fn control_of(disk: &Arc<dyn Disk>) -> Result<ControlState, Error> {
     }
     state.incarnation_max = scan.incarnation() + INCARNATIONS_PASSED;
     state.durable_lsn = scan.end();
-    state.newest_segment = Lsn(scan.end().0 & !(segment_bytes - 1));
+    state.newest_segment = newest_segment(disk)?;
     Ok(state)
+}
+
+/// The newest segment that there is, whether anything is in it or not.
+fn newest_segment(disk: &Arc<dyn Disk>) -> Result<Lsn, Error> {
+    let starts = disk.list(LOG_DIR)?.iter().filter_map(|name| segment_start(name)).max();
+    Ok(Lsn(starts.unwrap_or(0)))
 }
 
 /// All segments have the same length, a power of two. One that was cut is shorter.
