@@ -229,6 +229,7 @@ pub struct Backup {
 }
 
 /// A file that has the name of a whole backup.
+#[allow(clippy::large_enum_variant)] // A few, for as long as a directory is looked at.
 enum Found {
     Whole(Box<BackupFile>),
     /// It is damaged where that shows at once.

@@ -97,7 +97,7 @@ fn each_file_missing_emptied_cut_or_replaced() {
             let bytes = bytes_of(&disk, &path);
             let of_stranger = stranger.exists(&path).unwrap().then(|| bytes_of(&stranger, &path));
             let of_older = older.exists(&path).unwrap().then(|| bytes_of(&older, &path));
-            let half = bytes.len() / 2 & !511;
+            let half = (bytes.len() / 2) & !511;
             let mut damages = vec![
                 ("removed", None),
                 ("emptied", Some(Vec::new())),

@@ -184,9 +184,9 @@ impl Tree {
             }
             report.record_count += 1;
             if record.is_blob() {
-                let read = BlobRef::decode(&node.value(slot)).map_err(TreeError::from).and_then(|reference| {
+                let read = BlobRef::decode(&node.value(slot)).and_then(|reference| {
                     let pages = blob::pages(&self.engine.cache, reference.page, Some(reference.len));
-                    pages.map(|pages| (reference, pages)).map_err(TreeError::from)
+                    pages.map(|pages| (reference, pages))
                 });
                 match read {
                     Ok((reference, pages)) => {
