@@ -10,7 +10,7 @@
 //! - X4. A damaged backup or archive is found by its verification, or what is restored is a state that was committed.
 //! - X5. In no case a panic or a hang.
 //!
-//! What cannot be detected is listed in `docs/faults.md`, and here as [`Excuse`]: each says how much may be missing. Whatever
+//! What cannot be detected is listed in `docs/faults.md`, and here as `Excuse`: each says how much may be missing. Whatever
 //! is excused is counted under its name.
 
 use std::collections::BTreeMap;
