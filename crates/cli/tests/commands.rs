@@ -417,7 +417,7 @@ fn recovery_reports_what_it_did() {
     env.transact(|txn| txn.bytes_or_create("t")?.put(b"k", b"v")).unwrap();
     let copy = shell.0.path().join("copy");
     std::fs::create_dir_all(copy.join("log")).unwrap();
-    for file in ["control", "data", "double_write"] {
+    for file in ["control", "data", "double_write", "lock"] {
         std::fs::copy(dir.join(file), copy.join(file)).unwrap();
     }
     for segment in std::fs::read_dir(dir.join("log")).unwrap() {

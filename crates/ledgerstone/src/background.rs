@@ -15,8 +15,9 @@ use crate::env::Inner;
 /// How often the log's volume is looked at.
 const PERIOD_NS: u64 = 50_000_000;
 
-/// A disk that stays full gets a checkpoint so often, and not at every refusal.
-const MAKE_ROOM_NS: u64 = 1_000_000_000;
+/// A disk that stays full gets a checkpoint so often, and not at every refusal; the less often, the longer it is of no use.
+const MAKE_ROOM_NS_MIN: u64 = 1_000_000_000;
+const MAKE_ROOM_NS_MAX: u64 = 600_000_000_000;
 
 const STOP: u32 = 1;
 const RECLAIM: u32 = 2;
@@ -128,7 +129,7 @@ impl Rest {
 /// Runs until the bell says stop or the environment fails.
 pub(crate) fn keep_house(env: &Arc<Inner>) {
     let mut rest = Rest::none();
-    let mut made_room_ns = 0;
+    let (mut made_room_ns, mut make_room_pause_ns) = (0, MAKE_ROOM_NS_MIN);
     loop {
         let asked = env.bell().wait();
         if env.engine().is_failed() {
@@ -149,10 +150,15 @@ pub(crate) fn keep_house(env: &Arc<Inner>) {
             rest.begin(began_ns, sync::now_ns(), freed.unwrap_or(false), env.holders());
         }
         // A disk that the log has filled: what a checkpoint gives up is used again, whoever was refused can try again.
-        let may_make_room = sync::now_ns().saturating_sub(made_room_ns) >= MAKE_ROOM_NS;
+        let may_make_room = sync::now_ns().saturating_sub(made_room_ns) >= make_room_pause_ns;
         if may_make_room && env.engine().log.has_lacked_space() {
-            made_room_ns = sync::now_ns();
+            let oldest = env.engine().log.oldest_lsn();
             let _ = env.checkpoint(false);
+            // Each takes some of the room that is left for rollbacks. While somebody holds the log, it gives nothing back.
+            let has_made_room = env.engine().log.oldest_lsn() > oldest;
+            make_room_pause_ns =
+                if has_made_room { MAKE_ROOM_NS_MIN } else { MAKE_ROOM_NS_MAX.min(make_room_pause_ns * 2) };
+            made_room_ns = sync::now_ns();
         }
         let _ = env.checkpoint_if_due();
     }

@@ -499,7 +499,7 @@ impl Inner {
         }
         drop(latched);
         let taken = taken.map_err(|error| {
-            if !matches!(&error, ledgerstone_recovery::RecoveryError::Log(e) if e.is_no_space()) {
+            if !error.is_no_space() {
                 self.engine.fail(&format!("checkpoint: {error}"));
             }
             self.say_failed(error.into())

@@ -131,7 +131,13 @@ fn open_as_it_is(options: &Options, disk: &Arc<dyn Disk>) -> Result<Option<Inner
 /// O3.
 pub(crate) fn take_lock(disk: &Arc<dyn Disk>) -> Result<Box<dyn DiskLock>, Error> {
     // Whoever has it open may have lost the name of what it has locked. An environment that was closed was left by everybody.
-    if !disk.exists(LOCK)? && disk.exists(CONTROL_PATH)? && !ControlFile::open_read_only(&**disk)?.state().is_clean {
+    let is_clean = || match ControlFile::open_read_only(&**disk) {
+        Ok(control) => Ok(control.state().is_clean),
+        // What a damaged one said is not known.
+        Err(ControlError::Corrupt { .. }) => Ok(false),
+        Err(error) => Err(control_error(disk, error)),
+    };
+    if !disk.exists(LOCK)? && disk.exists(CONTROL_PATH)? && !is_clean()? {
         return Err(Error::LockFileMissing { path: format!("{}/{LOCK}", disk.describe()) });
     }
     disk.lock(LOCK).map_err(|error| {
@@ -186,9 +192,9 @@ fn look_at(disk: &Arc<dyn Disk>) -> Result<Place, Error> {
     if logs.iter().any(|name| !ledgerstone_log::is_log_file(name)) {
         return refuse("its directory named log holds files that are not ours; choose another directory");
     }
-    // A creation makes the directory of the log durably before any other file.
-    if !begins_as_ours(disk, DATA, 40, b"LSTNDATA")? || !has_log && disk.exists(DATA)? {
-        return refuse("it has a file named data that is not ours; choose another directory");
+    let foreign_data = "it has a file named data that is not ours; choose another directory";
+    if !begins_as_ours(disk, DATA, 40, b"LSTNDATA")? {
+        return refuse(foreign_data);
     }
     if !begins_as_ours(disk, DOUBLE_WRITE, 0, b"LSTDWRIT")? {
         return refuse("it has a file named double_write that is not ours; choose another directory");
@@ -203,6 +209,9 @@ fn look_at(disk: &Arc<dyn Disk>) -> Result<Place, Error> {
         if !holds_ours || begun.is_some() && is_its_own {
             return Ok(Place::Unfinished);
         }
+    }
+    if has_data && !has_log {
+        return refuse(foreign_data);
     }
     if holds_ours {
         let what = "is missing, although there is data or log".to_string();

@@ -186,7 +186,8 @@ impl Options {
             }
             FileDisk::new(path).create_dir("")?;
         } else if !path.is_dir() {
-            return Err(Error::NotAnEnvironment { path: path.display().to_string(), why: "no such directory" });
+            let why = "no such directory; ledgerstone init DIR makes one there";
+            return Err(Error::NotAnEnvironment { path: path.display().to_string(), why });
         }
         let mut options = self;
         options.file = Config::read(path)?;

@@ -67,6 +67,9 @@ impl Environment {
                 return Err(Error::Corrupt { what });
             }
         }
+        // B1 speaks of what a power failure leaves: the names of the segments, too.
+        disk.sync_dir(LOG_DIR)?;
+        disk.sync_dir("")?;
         ControlFile::replace(&*disk, state)?;
         Ok(true)
     }
@@ -93,6 +96,7 @@ pub(crate) fn control_of(disk: &Arc<dyn Disk>) -> Result<ControlState, Error> {
         .ok_or_else(|| lacks("the log has no record of this environment"))?;
     let mut state = ControlState::new(header.environment, header.page_bytes, segment_bytes);
     let mut scan = LogScan::new(Arc::clone(disk), header.environment, segment_bytes, begin.lsn, begin.incarnation)?
+        .settled()?
         .with_incarnation_max(begin.incarnation + INCARNATIONS_PASSED);
     let mut newest = None;
     while let Some(record) = scan.next_view()? {

@@ -695,7 +695,7 @@ enum Missing<'t> {
     CreateTyped(&'t TypeName, &'t TypeName),
 }
 
-fn check_type_name(name: &str) -> Result<(), Error> {
+pub(crate) fn check_type_name(name: &str) -> Result<(), Error> {
     if name.is_empty() || name.len() > TYPE_NAME_BYTES_MAX {
         let (len, max) = (name.len(), TYPE_NAME_BYTES_MAX);
         return Err(Error::BadTypeName { name: name.chars().take(64).collect(), len, max });

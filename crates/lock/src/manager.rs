@@ -132,8 +132,6 @@ pub struct LockStats {
     pub searches: u64,
     /// Requests refused to avoid a deadlock.
     pub refusals: u64,
-    /// Requests granted before one that had been granted the lock and had not woken up yet.
-    pub passes: u64,
     /// Intentions on tables that were turned into queue entries because somebody wanted the table for himself.
     pub intentions_collected: u64,
     /// The budget.

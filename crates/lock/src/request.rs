@@ -5,7 +5,7 @@ use std::sync::atomic::{Ordering::Relaxed, Ordering::SeqCst};
 use ledgerstone_page::{Lsn, TableId, Xid};
 
 use crate::nodes::Lot;
-use crate::queue::{PASSES_MAX, Queue};
+use crate::queue::Queue;
 use crate::table::LockTable;
 use crate::{Conflict, DeadlockEdge, Grant, LockError, LockManager, LockName, LockStats, Mode, OwnerNo, Wait, bucket};
 
@@ -35,7 +35,7 @@ impl LockTable {
         let scan = queue.scan(name, owner_no, Some(mode));
         let depends = Lsn(queue.bucket.commit_lsn.load(Relaxed)); // Under the latch, as all below.
         if scan.mine == 0 {
-            let is_free = scan.granted.union(scan.wanted).admits(mode) || self.passes(queue, name, mode);
+            let is_free = scan.granted.union(scan.wanted).admits(mode);
             if !is_free && wait == Wait::Try {
                 return Err(LockError::WouldBlock);
             }
@@ -76,20 +76,8 @@ impl LockTable {
             queue.set_modes(node, Some(held), None);
             return Err(refused);
         }
-        node.passes.store(PASSES_MAX, Relaxed); // Q6: it would lose what it holds.
         self.begin_wait(queue, owner_no, scan.mine);
         Ok(Answer::Queued { node_no: scan.mine, previous: Some(held), goes_ahead: true })
-    }
-
-    /// Whether the lock lies idle with an owner that sleeps, and the caller's request may go first (Q6).
-    #[inline]
-    fn passes(&self, queue: &Queue<'_>, name: LockName, mode: Mode) -> bool {
-        // Waits that avoid deadlocks lead from older to younger owners, which this would not respect.
-        let passes = self.config.conflict == Conflict::Wait && queue.pass(name, mode);
-        if passes {
-            self.header().counters.passes.fetch_add(1, Relaxed);
-        }
-        passes
     }
 
     /// Whether the request in `node_no`, which is in the queue, may wait for those before it ([`Conflict`]).

@@ -103,18 +103,15 @@ pub fn check_segments(disk: &Arc<dyn Disk>, state: &ControlState) -> Result<(), 
 pub fn tidy_segments(disk: &Arc<dyn Disk>, segment_bytes: u64, end: Lsn) -> Result<Lsn, LogError> {
     let segments = Segments::new(Arc::clone(disk), segment_bytes, false);
     let mut newest = segments.start_of(end.0 - 1);
-    let mut has_removed = false;
     for start in segments.list()?.into_iter().filter(|start| *start > segments.start_of(end.0 - 1)) {
         if start == newest + segment_bytes && segments.file(start)?.len()? >= segment_bytes {
             newest = start;
         } else {
             segments.remove(start)?;
-            has_removed = true;
         }
     }
-    if has_removed {
-        disk.sync_dir(LOG_DIR)?;
-    }
+    // Also a name that a killed process gave may not be durable yet, and the newest is going to be relied on.
+    disk.sync_dir(LOG_DIR)?;
     Ok(Lsn(newest))
 }
 

@@ -104,3 +104,16 @@ pub enum RecoveryError {
     #[error("a redo worker panicked")]
     WorkerPanicked,
 }
+
+impl RecoveryError {
+    /// Space was refused before anything was changed.
+    #[must_use]
+    pub fn is_no_space(&self) -> bool {
+        match self {
+            RecoveryError::Log(error)
+            | RecoveryError::Txn(TxnError::Log(error))
+            | RecoveryError::Space(SpaceError::Txn(TxnError::Log(error))) => error.is_no_space(),
+            _ => false,
+        }
+    }
+}

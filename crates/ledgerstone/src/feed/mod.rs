@@ -327,7 +327,7 @@ impl ChangeFeed {
         let (_, oldest_open) = look(env);
         let mut cursor = LogReader::new(log, from)?;
         let position = cursor.position();
-        let low = if from == Lsn(u64::MAX) { position.min(oldest_open) } else { position };
+        let low = position.min(oldest_open);
         let label = name.as_deref().map_or("a reader of changes".to_string(), |name| format!("feed {name}"));
         let pin = log.pin(&label, low, env.effective.feed_log_bytes_max)?;
         let (names, upto) = names_now(env)?;

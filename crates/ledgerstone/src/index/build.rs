@@ -17,6 +17,7 @@ use super::sort::Sorter;
 use super::{IndexTree, shown};
 use crate::catalog::{Definition, Entry, IndexEntry, TableInfo};
 use crate::env::Inner;
+use crate::transaction::check_type_name;
 use crate::{BytesTable, Error, IndexDef, Transaction};
 
 /// The part of the page cache's size that sorting may take beside it, for all indexes together, and most that it is.
@@ -49,6 +50,7 @@ impl Transaction {
                 txn.lock_table(entry.table, Mode::X)?;
                 let mut definition = old.definition();
                 let key_type = env.extractors.key_type(&old, index)?;
+                key_type.as_deref().map_or(Ok(()), check_type_name)?;
                 definition.indexes.push(IndexEntry { entry, def: index.clone(), key_type });
                 // First, so that who follows the log knows what is to come.
                 env.put_definition(txn, &old.name, &definition)?;
