@@ -147,8 +147,7 @@ pub struct LockStats {
 /// L1. Two owners hold one name at the same time only in modes that get along ([`Mode::is_compatible_with`], the
 ///     earlier grant as `held`).
 /// L2. Requests for one name that conflict are granted the oldest transaction first, but an owner that holds a lock and
-///     wants more goes before those that hold nothing. An owner that runs may pass one that was granted the lock, still
-///     sleeps and holds nothing else, a bounded number of times.
+///     wants more goes before those that hold nothing.
 /// L3. A wait ends: with the lock, at its deadline, by a deadlock (one of the cycle gives way), or by
 ///     [`cancel_all_waits`](LockManager::cancel_all_waits).
 /// L4. A refused request changes nothing.
