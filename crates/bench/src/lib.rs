@@ -19,6 +19,7 @@ mod random;
 pub mod recovery;
 mod report;
 pub mod rollback;
+pub mod scale;
 pub mod scan;
 pub mod settings;
 pub mod snapshots;

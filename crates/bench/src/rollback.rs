@@ -32,10 +32,7 @@ pub fn run(args: &RollbackArgs) -> anyhow::Result<Report> {
         .durability(Durability::Volatile)
         .open(dir.path())?;
     let count = args.changes;
-    env.transact(|txn| {
-        let mut table = txn.bytes_or_create(TABLE)?;
-        table.load_sorted((0..count).map(|n| (key(n), key(n)))).map(drop)
-    })?;
+    fill(&env, count)?;
     env.checkpoint()?;
 
     let mut report = Report::new("rollback", Machine::here(dir.path()));
@@ -48,6 +45,26 @@ pub fn run(args: &RollbackArgs) -> anyhow::Result<Report> {
     let began = Instant::now();
     txn.abort()?;
     let back = began.elapsed().as_secs_f64();
+    ensure_untouched(&env, count)?;
+    report.add("changes", count as f64);
+    report.add("log of them (bytes)", log_bytes as f64);
+    report.add("changes made (ms)", forward * 1e3);
+    report.add("changes rolled back (ms)", back * 1e3);
+    report.add("rollback, of the time of the changes (times)", back / forward);
+    env.close()?;
+    Ok(report)
+}
+
+/// The table before the changes.
+pub(crate) fn fill(env: &Environment, count: u64) -> Result<(), Error> {
+    env.transact(|txn| {
+        let mut table = txn.bytes_or_create(TABLE)?;
+        table.load_sorted((0..count).map(|n| (key(n), key(n)))).map(drop)
+    })
+}
+
+/// Whether the table is as [`fill`] made it.
+pub(crate) fn ensure_untouched(env: &Environment, count: u64) -> anyhow::Result<()> {
     let mut next = 0;
     let mut is_whole = true;
     env.transact(|txn| {
@@ -58,17 +75,11 @@ pub fn run(args: &RollbackArgs) -> anyhow::Result<Report> {
         })
     })?;
     ensure!(is_whole && next == count, "the table is not what it was before the transaction");
-    report.add("changes", count as f64);
-    report.add("log of them (bytes)", log_bytes as f64);
-    report.add("changes made (ms)", forward * 1e3);
-    report.add("changes rolled back (ms)", back * 1e3);
-    report.add("rollback, of the time of the changes (times)", back / forward);
-    env.close()?;
-    Ok(report)
+    Ok(())
 }
 
 /// A third of them replace a value, a third delete a record, a third put a new one; all over the table.
-fn change(txn: &Transaction, count: u64) -> Result<(), Error> {
+pub(crate) fn change(txn: &Transaction, count: u64) -> Result<(), Error> {
     let table = txn.bytes(TABLE)?;
     for n in 0..count {
         let at = n.wrapping_mul(0x9E37_79B9_7F4A_7C15) % count;

@@ -519,6 +519,8 @@ pub enum Bench {
     Recovery(bench::recovery::RecoveryArgs),
     /// Roll a large transaction back and compare that with making its changes.
     Rollback(bench::rollback::RollbackArgs),
+    /// An environment far larger than its cache through everything: load, index, verify, backup, kill, many tables.
+    Scale(bench::scale::ScaleArgs),
     /// Resident memory against the limit; a table ten times the cache.
     Memory(bench::memory::MemoryArgs),
     /// All of the above against their targets, as a table.
