@@ -1,11 +1,30 @@
 //! Proves the invariants of a lock table that nobody is using right now, for the tests.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use crate::mode::ModeSet;
 use crate::table::{LockTable, PRIVATE_NODES};
-use crate::{Mode, OwnerNo};
+use crate::{Mode, OwnerNo, bucket, wait_word};
+
+/// Asserts Q3 at any moment, whoever uses the table: each waiter has somebody to wait for, whose end will let it in. A wait
+/// for nobody is in no cycle, so no search would find it.
+pub(crate) fn assert_nobody_waits_in_vain(table: &LockTable) {
+    for bucket_no in 0..table.buckets.len() as u32 {
+        let queue = table.latch_bucket(bucket_no, bucket::NOBODY);
+        let mut node_no = queue.bucket.head.load(Relaxed);
+        while node_no != 0 {
+            let node = table.node(node_no);
+            let mut blockers = Vec::new();
+            queue.blockers(node_no, &mut blockers);
+            // Whoever was told to give up leaves by itself.
+            let waits = wait_word::is_waiting(table.owner(node.owner_no()).wait_word.load(Acquire));
+            let is_served = node.wanted().is_none() || !waits || !blockers.is_empty();
+            assert!(is_served, "Q3: {} waits for nobody on {}", node.owner_no(), node.name());
+            node_no = node.next.load(Relaxed);
+        }
+    }
+}
 
 /// Asserts T1, T2, T3, Q3, Q4 and L1; returns how many locks are held or waited for.
 pub(crate) fn assert_consistent(table: &LockTable) -> usize {

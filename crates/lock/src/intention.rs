@@ -267,7 +267,7 @@ impl LockTable {
         any
     }
 
-    fn free_one(&self, owner_no: OwnerNo, node_no: u32) {
+    pub(crate) fn free_one(&self, owner_no: OwnerNo, node_no: u32) {
         let mut lot = Lot::default();
         self.free_node(self.owner(owner_no), node_no, &mut lot);
         self.give_back(owner_no, lot);

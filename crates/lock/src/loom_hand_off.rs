@@ -58,6 +58,40 @@ fn sleep(word: &AtomicU32) -> u32 {
     }
 }
 
+/// Q6: one lets go, another passes the sleeper and lets go in its turn. The sleeper has the lock in the end, whatever wake-up
+/// it was sent for, and after the one who passed it.
+#[test]
+fn whoever_is_passed_has_the_lock_in_the_end() {
+    model(3, || {
+        // The word, and how often the lock was let go.
+        let shared = Arc::new((AtomicU32::new(wait_word::next_wait(0)), AtomicU64::new(0)));
+        let others = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                shared.1.fetch_add(1, Relaxed);
+                assert!(end(&shared.0, wait_word::GRANTED));
+                let seen = shared.0.load(Acquire);
+                let is_passed = wait_word::state(seen) == wait_word::GRANTED && wait_word::take_back(&shared.0, seen);
+                if is_passed {
+                    shared.1.fetch_add(1, Relaxed);
+                    assert!(end(&shared.0, wait_word::GRANTED));
+                }
+                is_passed
+            })
+        };
+        loop {
+            let seen = sleep(&shared.0);
+            if wait_word::take(&shared.0, seen) {
+                break;
+            }
+        }
+        let seen_count = shared.1.load(Relaxed);
+        let is_passed = others.join().unwrap();
+        assert_eq!(seen_count, 1 + u64::from(is_passed));
+        assert_eq!(wait_word::state(shared.0.load(Relaxed)), wait_word::IDLE);
+    });
+}
+
 #[test]
 fn a_wait_has_one_end_and_the_waiter_sees_what_came_before_it() {
     model(3, || {

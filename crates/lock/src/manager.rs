@@ -132,6 +132,8 @@ pub struct LockStats {
     pub searches: u64,
     /// Requests refused to avoid a deadlock.
     pub refusals: u64,
+    /// Requests granted before one that had been granted the lock and had not woken up yet.
+    pub passes: u64,
     /// Intentions on tables that were turned into queue entries because somebody wanted the table for himself.
     pub intentions_collected: u64,
     /// The budget.
@@ -147,7 +149,8 @@ pub struct LockStats {
 /// L1. Two owners hold one name at the same time only in modes that get along ([`Mode::is_compatible_with`], the
 ///     earlier grant as `held`).
 /// L2. Requests for one name that conflict are granted the oldest transaction first, but an owner that holds a lock and
-///     wants more goes before those that hold nothing.
+///     wants more goes before those that hold nothing. An owner that runs may pass one that was granted the lock, still
+///     sleeps and holds nothing else, a bounded number of times.
 /// L3. A wait ends: with the lock, at its deadline, by a deadlock (one of the cycle gives way), or by
 ///     [`cancel_all_waits`](LockManager::cancel_all_waits).
 /// L4. A refused request changes nothing.

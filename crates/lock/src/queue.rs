@@ -23,8 +23,13 @@
 //!     granted or wanted mode that is no intention.
 //! Q5. In a chain the nodes with a granted mode come first, then those that only wait, by age. So whoever asks looks at the
 //!     holders and, of those that wait, only at the first that stand in its way.
+//! Q6. What was granted to a sleeper is not its own until it has woken up, tens of microseconds later. Until then an owner
+//!     that runs may pass it: the sleeper waits again, by its age, and the lock does not lie idle. Not if the sleeper
+//!     holds other locks, for which others may wait; not if it upgrades; and not more than [`PASSES_MAX`] times. To pass
+//!     is to take a mode down, so Q3 applies: somebody that only the sleeper kept out would else wait for nobody, in
+//!     no cycle, and for ever if who passed comes to wait for it.
 
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::SeqCst};
 
 use ledgerstone_region::sync;
 
@@ -32,6 +37,15 @@ use crate::mode::ModeSet;
 use crate::table::{Bucket, LockTable, Node};
 use crate::wait_word::Sleeper;
 use crate::{LockName, Mode, OwnerNo, bucket, wait_word};
+
+/// How often a sleeper is passed: some of them make up for the cost of waking it, and more do not make it cheaper.
+pub(crate) const PASSES_MAX: u32 = 64;
+
+/// A request that was granted to an owner that has not woken up yet, and what its wait word said.
+pub(crate) struct GrantedAsleep {
+    node_no: u32,
+    seen: u32,
+}
 
 /// A latched bucket; dropping it unlatches.
 pub(crate) struct Queue<'a> {
@@ -142,6 +156,7 @@ impl Queue<'_> {
         node.item.store(name.item, Relaxed);
         node.owner.store(owner.0, Relaxed);
         node.bucket.store(self.bucket_no, Relaxed);
+        node.passes.store(0, Relaxed);
         let mut before = 0;
         if granted.is_none() {
             before = self.bucket.tail.load(Relaxed);
@@ -275,8 +290,79 @@ impl Queue<'_> {
         true
     }
 
+    /// The only one that keeps a request of an owner that runs from its lock, if it sleeps and may be passed (Q6).
+    #[cold]
+    pub(crate) fn sleeper(&self, name: LockName, mode: Mode) -> Option<GrantedAsleep> {
+        let mut in_the_way = 0;
+        let mut is_one = true;
+        self.for_each_until(name, |node_no, node| {
+            let Some(held) = node.granted() else { return false };
+            let waits_to_hold = node.wanted().is_some_and(|wanted| !mode.is_compatible_with(wanted));
+            if waits_to_hold || !mode.is_compatible_with(held) {
+                is_one &= in_the_way == 0 && !waits_to_hold;
+                in_the_way = node_no;
+            }
+            is_one
+        });
+        if in_the_way == 0 || !is_one {
+            return None;
+        }
+        let node = self.table.node(in_the_way);
+        let owner = self.table.owner(node.owner_no());
+        let seen = owner.wait_word.load(Acquire);
+        // While the word says so, the owner is in its wait and changes nothing of what is looked at here.
+        let is_asleep = wait_word::state(seen) == wait_word::GRANTED && owner.wait_node.load(Relaxed) == in_the_way;
+        let may_be_passed = is_asleep && owner.held_count.load(Relaxed) == 1 && node.passes.load(Relaxed) < PASSES_MAX;
+        may_be_passed.then_some(GrantedAsleep { node_no: in_the_way, seen })
+    }
+
+    /// Takes back what the sleeper was granted: it waits again. False if it has just woken up. Whoever passes takes the lock
+    /// next, and then lets in with [`Queue::admit`] whom the sleeper alone kept out (Q3).
+    pub(crate) fn pass(&self, sleeper: &GrantedAsleep) -> bool {
+        let node = self.table.node(sleeper.node_no);
+        if !wait_word::take_back(&self.table.owner(node.owner_no()).wait_word, sleeper.seen) {
+            return false;
+        }
+        node.passes.store(node.passes.load(Relaxed) + 1, Relaxed);
+        self.unlink(node);
+        self.set_modes(node, None, node.granted());
+        self.link_by_age(sleeper.node_no, node);
+        true
+    }
+
+    /// Puts a node that waits again where it stood: from the front, since it was among the first.
+    fn link_by_age(&self, node_no: u32, node: &Node) {
+        let age = self.table.age(node.owner_no());
+        let (mut before, mut next) = (0, self.bucket.head.load(Relaxed));
+        while next != 0 {
+            let other = self.table.node(next);
+            if other.granted_number() == 0 && self.table.age(other.owner_no()) > age {
+                break;
+            }
+            (before, next) = (next, other.next.load(Relaxed));
+        }
+        self.link_after(node_no, node, before);
+    }
+
     /// Those for whom the request in `node_no` waits: what keeps Q1 or Q2 from granting it.
     pub(crate) fn blockers(&self, node_no: u32, into: &mut Vec<OwnerNo>) {
+        self.for_each_blocker(node_no, |owner_no, _| into.push(owner_no));
+    }
+
+    /// As [`Queue::blockers`], but none that only waits itself and wants no more than the waiter: those for whom it waits are
+    /// among the waiter's. So each owner that can be reached along the arrows still can, and a queue of `n` writers has `n`
+    /// arrows and not a square of them.
+    pub(crate) fn nearest_blockers(&self, node_no: u32, into: &mut Vec<OwnerNo>) {
+        let Some(wants) = self.table.node(node_no).wanted() else { return };
+        self.for_each_blocker(node_no, |owner_no, only_wants| {
+            if !only_wants.is_some_and(|wanted| wants.covers(wanted)) {
+                into.push(owner_no);
+            }
+        });
+    }
+
+    /// Calls `visit` for each, with what it wants if it holds nothing.
+    fn for_each_blocker(&self, node_no: u32, mut visit: impl FnMut(OwnerNo, Option<Mode>)) {
         let waiter = self.table.node(node_no);
         let Some(wants) = waiter.wanted() else { return };
         let is_upgrade = waiter.granted().is_some();
@@ -290,7 +376,7 @@ impl Queue<'_> {
             let blocks_by_holding = has.is_some_and(|held| !wants.is_compatible_with(held));
             let goes_first = !is_upgrade && (is_ahead || has.is_some());
             if blocks_by_holding || (goes_first && wanted.is_some_and(|held| !wants.is_compatible_with(held))) {
-                into.push(other.owner_no());
+                visit(other.owner_no(), if has.is_none() { wanted } else { None });
             }
         });
     }
@@ -319,7 +405,7 @@ impl Woken {
         }
     }
 
-    /// Wakes them. Must be called with no bucket latched.
+    /// Wakes them; best with no bucket latched.
     pub(crate) fn wake(self, table: &LockTable) {
         for &owner_no in &self.owners[..self.count] {
             sync::futex_wake(&table.owner(owner_no).wait_word, 1);

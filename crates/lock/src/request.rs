@@ -5,7 +5,7 @@ use std::sync::atomic::{Ordering::Relaxed, Ordering::SeqCst};
 use ledgerstone_page::{Lsn, TableId, Xid};
 
 use crate::nodes::Lot;
-use crate::queue::Queue;
+use crate::queue::{PASSES_MAX, Queue};
 use crate::table::LockTable;
 use crate::{Conflict, DeadlockEdge, Grant, LockError, LockManager, LockName, LockStats, Mode, OwnerNo, Wait, bucket};
 
@@ -36,6 +36,10 @@ impl LockTable {
         let depends = Lsn(queue.bucket.commit_lsn.load(Relaxed)); // Under the latch, as all below.
         if scan.mine == 0 {
             let is_free = scan.granted.union(scan.wanted).admits(mode);
+            let grant = Grant { newly: true, previous: None, depends };
+            if !is_free && self.passes(queue, owner_no, name, mode)? {
+                return Ok(Answer::Granted(grant));
+            }
             if !is_free && wait == Wait::Try {
                 return Err(LockError::WouldBlock);
             }
@@ -43,7 +47,7 @@ impl LockTable {
             if is_free {
                 queue.add(node_no, name, owner_no, Some(mode), None);
                 self.own(self.owner(owner_no), node_no, self.node(node_no));
-                return Ok(Answer::Granted(Grant { newly: true, previous: None, depends }));
+                return Ok(Answer::Granted(grant));
             }
             let goes_ahead = queue.add(node_no, name, owner_no, None, Some(mode));
             self.own(self.owner(owner_no), node_no, self.node(node_no));
@@ -76,8 +80,31 @@ impl LockTable {
             queue.set_modes(node, Some(held), None);
             return Err(refused);
         }
+        node.passes.store(PASSES_MAX, Relaxed); // Q6: it would lose what it holds.
         self.begin_wait(queue, owner_no, scan.mine);
         Ok(Answer::Queued { node_no: scan.mine, previous: Some(held), goes_ahead: true })
+    }
+
+    /// Takes a lock that lies idle with an owner that sleeps, if the caller may go first (Q6).
+    #[inline]
+    fn passes(&self, queue: &Queue<'_>, owner_no: OwnerNo, name: LockName, mode: Mode) -> Result<bool, LockError> {
+        // Waits that avoid deadlocks lead from older to younger owners, which this would not respect.
+        if self.config.conflict != Conflict::Wait {
+            return Ok(false);
+        }
+        let Some(sleeper) = queue.sleeper(name, mode) else { return Ok(false) };
+        let node_no = self.take_node(owner_no)?; // Before anything is taken from the sleeper.
+        if !queue.pass(&sleeper) {
+            self.free_one(owner_no, node_no);
+            return Ok(false);
+        }
+        queue.add(node_no, name, owner_no, Some(mode), None);
+        self.own(self.owner(owner_no), node_no, self.node(node_no));
+        if let Some(woken) = queue.admit(name) {
+            woken.wake(self); // With the bucket latched: it is rare that anybody gets along with the one and not with the other.
+        }
+        self.header().counters.passes.fetch_add(1, Relaxed);
+        Ok(true)
     }
 
     /// Whether the request in `node_no`, which is in the queue, may wait for those before it ([`Conflict`]).

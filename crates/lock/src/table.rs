@@ -65,8 +65,8 @@ shared! {
         pub collected: AtomicU64,
         /// Requests refused to avoid a deadlock.
         pub refusals: AtomicU64,
-        /// To a cache line.
-        pub spare: AtomicU64,
+        /// Requests that passed a sleeper.
+        pub passes: AtomicU64,
     }
     size 64
 }
@@ -138,8 +138,10 @@ shared! {
         pub owner_previous: AtomicU32,
         /// Where the chain begins.
         pub bucket: AtomicU32,
+        /// How often others have passed it, while it waits (Q6).
+        pub passes: AtomicU32,
         /// To a cache line.
-        pub spare: [AtomicU32; 5],
+        pub spare: [AtomicU32; 4],
     }
     size 64
 }
@@ -284,6 +286,7 @@ impl LockTable {
             table_full: counters.table_full.load(Relaxed),
             searches: counters.searches.load(Relaxed),
             refusals: counters.refusals.load(Relaxed),
+            passes: counters.passes.load(Relaxed),
             intentions_collected: counters.collected.load(Relaxed),
             locks_max: u64::from(self.config.locks_max),
             nodes_taken: fresh.saturating_sub(1).saturating_sub(free),

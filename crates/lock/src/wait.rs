@@ -8,7 +8,7 @@
 //!    │     a cycle, and the waiter is its victim: leaves with `Deadlock`
 //!    │     a cycle, and another is:               tells that one to give way, and searches on
 //!    └─ sleeps until the word changes or the deadline passes
-//!          GRANTED    has the lock
+//!          GRANTED    has the lock, if it can say so before somebody passes it (Q6); otherwise it waits again
 //!          VICTIM     another's search, or the detector's, wants it to give way: searches for itself, to name the cycle, and leaves with
 //!                     `Deadlock`; if the cycle is gone (another of it met its deadline), the wait goes on
 //!          CANCELLED  leaves with `Cancelled`
@@ -93,6 +93,7 @@ impl LockTable {
         let word = &self.owner(owner_no).wait_word;
         let mut is_searched = !self.config.searches_when_blocked;
         let mut may_close_a_cycle = goes_ahead;
+        let mut spun_for = wait_word::ticket(word.load(Acquire));
         loop {
             let seen = word.load(Acquire);
             match wait_word::state(seen) {
@@ -104,7 +105,7 @@ impl LockTable {
                 }
                 wait_word::CANCELLED => return Some(Leave::Cancelled),
                 _ if wait_word::take(word, seen) => return None,
-                _ => continue,
+                _ => continue, // Passed.
             }
             if header.is_cancelled.load(SeqCst) != 0 {
                 return Some(Leave::Cancelled);
@@ -121,6 +122,12 @@ impl LockTable {
                 continue;
             }
             is_searched = true;
+            if wait_word::ticket(seen) != spun_for {
+                // Whoever has passed it runs, and will be done soon.
+                spun_for = wait_word::ticket(seen);
+                spin_while_waiting(word);
+                continue;
+            }
             let now_ns = sync::now_ns();
             if now_ns >= deadline_ns {
                 return Some(Leave::Timeout);
@@ -179,7 +186,7 @@ impl LockTable {
         let node = self.node(node_no);
         let queue = self.latch_bucket(owner.wait_bucket.load(Relaxed), owner_no);
         let seen = owner.wait_word.load(Acquire);
-        owner.wait_word.store(wait_word::idle(seen), Release);
+        owner.wait_word.store(wait_word::idle(seen), Release); // Nobody passes it from here on.
         let Some(mode) = node.wanted() else {
             drop(queue);
             return Ok(self.left_behind(owner_no));
@@ -255,7 +262,7 @@ impl LockTable {
 
     /// All edges of the waits-for graph now.
     pub(crate) fn all_waits(&self) -> Vec<DeadlockEdge> {
-        let mut graph = Graph::new(self, bucket::NOBODY);
+        let mut graph = Graph::whole(self);
         let (mut edges, mut blockers) = (Vec::new(), Vec::new());
         for no in (0..self.header().owners_used.load(SeqCst)).map(OwnerNo) {
             blockers.clear();

@@ -8,6 +8,7 @@
 //!                             -> IDLE        by the owner, leaving
 //!             WAITING -> ASLEEP  by the owner, about to sleep; from here on as from WAITING, and it must be woken
 //!             GRANTED -> IDLE    by the owner, awake: the lock is its own
+//!                     -> WAITING by whoever passes the owner, under the latch of its bucket (Q6): another wait
 //! ```
 //!
 //! O1. The word leaves `WAITING`, `ASLEEP` and `GRANTED` by compare-exchange (or by the owner, under its bucket's latch), so
@@ -71,6 +72,13 @@ pub(crate) fn end_wait(word: &AtomicU32, of: u32, end: u32) -> Option<Sleeper> {
 #[must_use]
 pub(crate) fn take(word: &AtomicU32, seen: u32) -> bool {
     word.compare_exchange(seen, idle(seen), AcqRel, Acquire).is_ok()
+}
+
+/// For whoever passes an owner, having seen `GRANTED`: takes back what was granted, unless the owner has taken it. It waits
+/// again.
+#[must_use]
+pub(crate) fn take_back(word: &AtomicU32, seen: u32) -> bool {
+    word.compare_exchange(seen, next_wait(seen), AcqRel, Acquire).is_ok()
 }
 
 /// For the owner that saw `WAITING`: says that it sleeps, and returns the word to sleep on. `None`: look again.

@@ -7,17 +7,24 @@ use std::sync::atomic::{Ordering::Acquire, Ordering::Relaxed};
 
 use crate::deadlock::{Waiting, WaitsFor};
 use crate::table::LockTable;
-use crate::{OwnerNo, wait_word};
+use crate::{OwnerNo, bucket, wait_word};
 
 /// The graph as the search of one owner sees it.
 pub(crate) struct Graph<'a> {
     table: &'a LockTable,
     searcher: OwnerNo,
+    /// All arrows, or only those that a search needs (`Queue::nearest_blockers`).
+    is_whole: bool,
 }
 
 impl<'a> Graph<'a> {
     pub(crate) fn new(table: &'a LockTable, searcher: OwnerNo) -> Self {
-        Graph { table, searcher }
+        Graph { table, searcher, is_whole: false }
+    }
+
+    /// With all arrows, for people.
+    pub(crate) fn whole(table: &'a LockTable) -> Self {
+        Graph { table, searcher: bucket::NOBODY, is_whole: true }
     }
 }
 
@@ -38,7 +45,11 @@ impl WaitsFor for Graph<'_> {
         let node_no = owner.wait_node.load(Relaxed); // O2
         let node = self.table.node(node_no);
         let waiting = Waiting { ticket: wait_word::ticket(seen), name: node.name(), mode: node.wanted()? };
-        queue.blockers(node_no, into);
+        if self.is_whole {
+            queue.blockers(node_no, into);
+        } else {
+            queue.nearest_blockers(node_no, into);
+        }
         Some(waiting)
     }
 }

@@ -1,13 +1,15 @@
-//! Many owners that want the same few locks: who is served, and what it costs.
+//! Many owners that want the same few locks: who is served, who passes whom, and what it costs.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ledgerstone_page::{Lsn, TableId, Xid};
 use ledgerstone_region::sync;
 
 use super::{in_the_background, key, make, patient};
-use crate::check::assert_consistent;
-use crate::{LockConfig, LockError, LockManager, LockName, LockStats, LockTable, Mode, OwnerNo, Wait};
+use crate::check::{assert_consistent, assert_nobody_waits_in_vain};
+use crate::queue::PASSES_MAX;
+use crate::{LockConfig, LockError, LockManager, LockName, LockStats, LockTable, Mode, OwnerNo, Wait, wait_word};
 
 const A: OwnerNo = OwnerNo(0);
 const B: OwnerNo = OwnerNo(1);
@@ -24,6 +26,94 @@ fn queue_asleep(locks: &LockTable, owner: OwnerNo, n: u64, mode: Mode) {
     queue.add(node_no, key(n), owner, None, Some(mode));
     locks.own(locks.owner(owner), node_no, locks.node(node_no));
     locks.begin_wait(&queue, owner, node_no);
+}
+
+#[test]
+fn a_sleeper_is_passed_by_those_who_run_but_not_for_ever() {
+    let locks = large(4);
+    let _ = locks.lock(A, key(1), Mode::X, Wait::Try).unwrap();
+    queue_asleep(&locks, B, 1, Mode::X);
+    locks.unlock_all(A, Some(Lsn(5)));
+    for no in 0..PASSES_MAX {
+        let grant = locks.lock(C, key(1), Mode::X, Wait::Try).unwrap();
+        assert_eq!(grant.depends, Lsn(5 + u64::from(no)));
+        assert_eq!(locks.lock(A, key(1), Mode::S, Wait::Try), Err(LockError::WouldBlock), "C does not sleep");
+        locks.unlock_all(C, Some(Lsn(6 + u64::from(no))));
+    }
+    assert_eq!(locks.lock(C, key(1), Mode::X, Wait::Try), Err(LockError::WouldBlock));
+    assert_eq!((locks.held(B, key(1)), locks.stats().passes), (Some(Mode::X), u64::from(PASSES_MAX)));
+    assert_eq!(assert_consistent(&locks), 1);
+}
+
+#[test]
+fn whoever_has_woken_up_or_holds_more_or_upgrades_is_not_passed() {
+    let locks = large(4);
+    // Awake.
+    let _ = locks.lock(A, key(1), Mode::X, Wait::Try).unwrap();
+    let waiter = in_the_background(&locks, |locks| locks.lock(B, key(1), Mode::X, patient()));
+    locks.unlock_all(A, None);
+    let _ = waiter.join().unwrap().unwrap();
+    assert_eq!(locks.lock(C, key(1), Mode::X, Wait::Try), Err(LockError::WouldBlock));
+    locks.unlock_all(B, None);
+    // With another lock, for which somebody may wait.
+    let _ = locks.lock(A, key(1), Mode::X, Wait::Try).unwrap();
+    let _ = locks.lock(B, key(2), Mode::X, Wait::Try).unwrap();
+    queue_asleep(&locks, B, 1, Mode::X);
+    locks.unlock_all(A, None);
+    assert_eq!(locks.lock(C, key(1), Mode::X, Wait::Try), Err(LockError::WouldBlock));
+    let woken = &locks.owner(B).wait_word;
+    assert!(wait_word::take(woken, woken.load(std::sync::atomic::Ordering::SeqCst)));
+    locks.unlock_all(B, None);
+    assert_eq!((locks.stats().passes, assert_consistent(&locks)), (0, 0));
+    // Raising what it holds: to be passed would lose that.
+    let _ = locks.lock(A, key(1), Mode::S, Wait::Try).unwrap();
+    let _ = locks.lock(B, key(1), Mode::S, Wait::Try).unwrap();
+    let upgrade = in_the_background(&locks, |locks| locks.lock(B, key(1), Mode::X, patient()));
+    locks.unlock_all(A, None);
+    assert_eq!(locks.lock(C, key(1), Mode::S, Wait::Try), Err(LockError::WouldBlock));
+    assert_eq!(upgrade.join().unwrap().unwrap().previous, Some(Mode::S));
+    assert_eq!(locks.stats().passes, 0);
+}
+
+/// A sleeper that was passed holds nothing any more: whom it alone kept out comes in at once, beside who passed it.
+#[test]
+fn whoever_waited_for_a_sleeper_that_is_passed_is_looked_at_again() {
+    let locks = large(4);
+    let _ = locks.lock(A, key(1), Mode::X, Wait::Try).unwrap();
+    queue_asleep(&locks, B, 1, Mode::S);
+    locks.unlock_all(A, None);
+    let _ = locks.lock(C, key(1), Mode::IS, Wait::Try).unwrap();
+    let upgrade = in_the_background(&locks, |locks| locks.lock(C, key(1), Mode::IX, patient()));
+    let _ = locks.lock(A, key(1), Mode::IX, Wait::Try).unwrap();
+    assert_eq!(locks.stats().passes, 1);
+    assert_nobody_waits_in_vain(&locks);
+    assert_eq!(upgrade.join().unwrap().unwrap().previous, Some(Mode::IS));
+    assert_eq!(assert_consistent(&locks), 3);
+}
+
+/// Nothing is taken from a sleeper for somebody who cannot be given it.
+#[test]
+fn whoever_finds_the_table_full_passes_nobody() {
+    let locks = make(LockConfig { owners: 3, locks_max: 8, buckets: 16, ..LockConfig::default() });
+    let _ = locks.lock(A, key(1), Mode::X, Wait::Try).unwrap();
+    queue_asleep(&locks, B, 1, Mode::X);
+    let mut n = 100;
+    while locks.lock(C, key(n), Mode::X, Wait::Try).is_ok() {
+        n += 1;
+    }
+    let mut to_be_given_up = 200;
+    while locks.lock(A, key(to_be_given_up), Mode::X, Wait::Try).is_ok() {
+        to_be_given_up += 1;
+    }
+    assert_eq!(locks.unlock(A, key(1)), Some(Mode::X));
+    while locks.lock(A, key(to_be_given_up), Mode::X, Wait::Try).is_ok() {
+        to_be_given_up += 1;
+    }
+    for owner in [A, C] {
+        assert_eq!(locks.lock(owner, key(1), Mode::X, Wait::Try), Err(LockError::TableFull { locks_max: 8 }));
+    }
+    assert_eq!((locks.held(B, key(1)), locks.stats().passes), (Some(Mode::X), 0));
+    assert_nobody_waits_in_vain(&locks);
 }
 
 #[test]
@@ -149,5 +239,47 @@ fn whoever_holds_nothing_hardly_ever_searches_for_a_deadlock() {
         assert!(stats.waits > 20, "seed {seed}: {} waits prove little", stats.waits);
         assert!(stats.searches * 4 <= stats.waits, "seed {seed}: {} searches of {}", stats.searches, stats.waits);
         assert_eq!(stats.deadlocks, 0, "seed {seed}");
+    }
+}
+
+/// The holders that can be reached from each waiter along the arrows, all of them or only the nearest.
+#[test]
+fn the_nearest_arrows_lead_wherever_all_of_them_lead() {
+    for seed in 0..300_u64 {
+        let locks = large(9);
+        let mut state = seed;
+        let mut draw = |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % below
+        };
+        for no in 0..9 {
+            let mode = Mode::ALL[draw(6) as usize];
+            if locks.lock(OwnerNo(no), key(1), mode, Wait::Try).is_err() {
+                queue_asleep(&locks, OwnerNo(no), 1, mode);
+            }
+        }
+        let queue = locks.latch(key(1), A);
+        let mut nodes = Vec::new();
+        queue.for_each(key(1), |node_no, node| nodes.push((node.owner_no(), node_no)));
+        let reached = |from: OwnerNo, is_whole: bool| {
+            let (mut found, mut open) = (BTreeSet::new(), vec![from]);
+            while let Some(owner) = open.pop() {
+                let node_no = nodes.iter().find(|(other, _)| *other == owner).unwrap().1;
+                let mut arrows = Vec::new();
+                if is_whole {
+                    queue.blockers(node_no, &mut arrows);
+                } else {
+                    queue.nearest_blockers(node_no, &mut arrows);
+                }
+                open.extend(arrows.into_iter().filter(|next| found.insert(*next)));
+            }
+            found.retain(|owner| {
+                locks.node(nodes.iter().find(|(other, _)| other == owner).unwrap().1).granted().is_some()
+            });
+            found
+        };
+        for (owner, _) in &nodes {
+            assert_eq!(reached(*owner, true), reached(*owner, false), "seed {seed}, from {owner}");
+        }
     }
 }

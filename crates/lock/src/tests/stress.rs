@@ -9,7 +9,7 @@ use ledgerstone_page::{Lsn, Xid};
 use ledgerstone_region::sync;
 
 use super::{key, make, patient, table_name};
-use crate::check::assert_consistent;
+use crate::check::{assert_consistent, assert_nobody_waits_in_vain};
 use crate::{Conflict, LockConfig, LockError, LockManager, LockName, LockTable, Mode, OwnerNo, Victim, Wait};
 
 /// splitmix64: enough to choose by.
@@ -118,6 +118,7 @@ fn transaction(locks: &LockTable, witness: &Witness, owner: OwnerNo, dice: &mut 
             }
         }
         sync::yield_point("between locks");
+        assert_nobody_waits_in_vain(locks);
     }
     Ok(())
 }
