@@ -9,7 +9,7 @@ pub trait Disk: Send + Sync {
     /// Opens a file.
     ///
     /// # Errors
-    /// `NotFound` without `create`, `Exists` with `create_new`, `Permission`, `ReadOnlyFs`.
+    /// `NotFound` without `create`, `Exists` with `create_new`, `Permission`, `ReadOnlyFs`, `NotRegular`.
     fn open(&self, path: &str, how: Open) -> Result<Arc<dyn DiskFile>, DiskError>;
 
     /// Whether there is a file or directory of this name.

@@ -38,6 +38,8 @@ pub enum DiskErrorKind {
     Crashed,
     /// The file system is mounted read-only.
     ReadOnlyFs,
+    /// What is there under a file's name is a directory, a pipe or a device.
+    NotRegular,
     /// The path or the range is outside of what the disk can hold.
     OutOfRange,
 }
@@ -82,6 +84,7 @@ impl DiskError {
             Errno::EXIST => DiskErrorKind::Exists,
             Errno::ACCESS | Errno::PERM => DiskErrorKind::Permission,
             Errno::ROFS => DiskErrorKind::ReadOnlyFs,
+            Errno::ISDIR | Errno::NXIO => DiskErrorKind::NotRegular,
             other => DiskErrorKind::Io(other.raw_os_error()),
         };
         DiskError::new(path, operation, kind)
@@ -110,6 +113,7 @@ impl fmt::Display for DiskErrorKind {
             DiskErrorKind::Locked => f.write_str("locked by another process or another opening"),
             DiskErrorKind::Crashed => f.write_str("the simulated power is off"),
             DiskErrorKind::ReadOnlyFs => f.write_str("the file system is read-only"),
+            DiskErrorKind::NotRegular => f.write_str("it is not a regular file, but a directory, a pipe or a device"),
             DiskErrorKind::OutOfRange => f.write_str("outside of what the disk can hold"),
         }
     }

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use rustix::fs::{FallocateFlags, Mode, OFlags};
+use rustix::fs::{FallocateFlags, FileType, Mode, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 
 use crate::aligned::AlignedBuf;
@@ -59,7 +59,9 @@ impl Disk for Directory {
     fn open(&self, path: &str, how: Open) -> Result<Arc<dyn DiskFile>, DiskError> {
         let full = self.full(path);
         let name = self.name(path);
-        let mut flags = OFlags::CLOEXEC | if how.read_only { OFlags::RDONLY } else { OFlags::RDWR };
+        // NONBLOCK: to open a pipe would wait for somebody at its other end. Regular files do not know it.
+        let mut flags = OFlags::CLOEXEC | OFlags::NONBLOCK;
+        flags |= if how.read_only { OFlags::RDONLY } else { OFlags::RDWR };
         if how.create_new {
             flags |= OFlags::CREATE | OFlags::EXCL;
         } else if how.create {
@@ -78,6 +80,7 @@ impl Disk for Directory {
             Err(other) => Err(other),
         };
         let (file, direct) = opened.map_err(|e| DiskError::os(&name, "open", e))?;
+        check_regular(&file, &name, "open")?;
         let no_dsync = AtomicBool::new(self.1 == SyncMethod::Fdatasync);
         Ok(Arc::new(OsFile { name, file, direct, ordinary: OnceLock::new(), no_dsync }))
     }
@@ -149,6 +152,16 @@ struct OsFile {
     ordinary: OnceLock<File>,
     /// The file system does not know `RWF_DSYNC`, or it is not wanted.
     no_dsync: AtomicBool,
+}
+
+/// Refuses what is open under the name of a file and is none: reads and writes of a pipe or a device may wait for ever, or
+/// promise what they do not keep.
+pub(crate) fn check_regular(file: &File, name: &str, operation: &'static str) -> Result<(), DiskError> {
+    let there = rustix::fs::fstat(file).map_err(|e| DiskError::os(name, operation, e))?;
+    match FileType::from_raw_mode(there.st_mode) {
+        FileType::RegularFile => Ok(()),
+        _ => Err(DiskError::new(name, operation, DiskErrorKind::NotRegular)),
+    }
 }
 
 fn sync_directory(path: &Path) -> Result<(), Errno> {

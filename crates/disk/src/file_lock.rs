@@ -15,6 +15,7 @@ use rustix::io::Errno;
 
 use crate::disk::DiskLock;
 use crate::error::{DiskError, DiskErrorKind};
+use crate::file::check_regular;
 
 type FileId = (u64, u64);
 
@@ -67,9 +68,10 @@ pub(crate) fn lock(path: &Path, name: &str, kind: Kind) -> Result<Box<dyn DiskLo
         Kind::Exclusive => (OFlags::RDWR | OFlags::CREATE, FlockOperation::NonBlockingLockExclusive),
         Kind::Shared => (OFlags::RDONLY, FlockOperation::NonBlockingLockShared),
     };
-    let flags = access | OFlags::CLOEXEC;
+    let flags = access | OFlags::CLOEXEC | OFlags::NONBLOCK; // Opening a pipe does not wait; regular files do not know it.
     let fd = rustix::fs::open(path, flags, Mode::from_raw_mode(0o666)).map_err(|e| DiskError::os(name, "lock", e))?;
     let file = File::from(fd);
+    check_regular(&file, name, "lock")?;
     let there = file.metadata().map_err(|e| {
         DiskError::new(name, "lock", DiskErrorKind::Io(e.raw_os_error().unwrap_or(Errno::IO.raw_os_error())))
     })?;

@@ -116,6 +116,26 @@ fn a_lock_is_seen_by_another_process() {
     }
 }
 
+/// To open a pipe waits for whoever may never come, to write to a device keeps nothing.
+#[test]
+fn what_is_not_a_regular_file_is_refused_at_once() {
+    use rustix::fs::{CWD, FileType, Mode};
+
+    let dir = tempfile::tempdir().unwrap();
+    let disk = FileDisk::new(dir.path());
+    std::fs::create_dir(dir.path().join("directory")).unwrap();
+    std::os::unix::fs::symlink("/dev/null", dir.path().join("device")).unwrap();
+    rustix::fs::mknodat(CWD, dir.path().join("pipe"), FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+    std::os::unix::net::UnixListener::bind(dir.path().join("socket")).unwrap();
+    for path in ["directory", "device", "pipe", "socket"] {
+        for how in [Open::READ, Open::EXISTING, Open::CREATE, Open { direct: true, ..Open::EXISTING }] {
+            assert_eq!(disk.open(path, how).err().unwrap().kind, DiskErrorKind::NotRegular, "{path}, {how:?}");
+        }
+        assert_eq!(disk.lock(path).err().unwrap().kind, DiskErrorKind::NotRegular, "{path}");
+        assert_eq!(disk.lock_shared(path).err().unwrap().kind, DiskErrorKind::NotRegular, "{path}");
+    }
+}
+
 #[test]
 fn faults_hit_the_call_they_were_set_for() {
     let sim = SimDisk::new();
