@@ -161,7 +161,8 @@ impl BytesTable {
     }
 
     /// Loads records that come in the order of their keys ([`BytesTable::sorted_loader`]), and says how many there were. This
-    /// handle goes on with the table; others of this transaction have to be opened again.
+    /// handle goes on with the table; others of this transaction have to be opened again. All records are loaded or none: an
+    /// error or a panic of `records` takes back those that were appended.
     ///
     /// # Errors
     /// [`Error::NotSorted`] naming the first record that is not above the one before; as [`BytesTable::put`].
@@ -171,9 +172,13 @@ impl BytesTable {
     ) -> Result<u64, Error> {
         let mut loader = self.sorted_loader()?;
         let shared = Arc::clone(&self.shared);
-        let _inside = shared.users_code(); // Who makes the records.
-        for (key, value) in records {
-            loader.push(key.as_ref(), value.as_ref())?;
+        let push_all = |loader: &mut SortedLoader| {
+            let _inside = shared.users_code(); // Who makes the records.
+            records.into_iter().try_for_each(|(key, value)| loader.push(key.as_ref(), value.as_ref()))
+        };
+        match loader.filling {
+            Filling::New { .. } => push_all(&mut loader)?, // Nobody sees it before it is finished.
+            Filling::Append => shared.run_child(false, || push_all(&mut loader))?,
         }
         let count = loader.count();
         *self = loader.finish()?;

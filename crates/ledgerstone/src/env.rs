@@ -470,13 +470,21 @@ impl Inner {
         self.engine.log.tail().0.saturating_sub(self.last_checkpoint.load(Acquire))
     }
 
-    /// Takes the lock again if somebody has removed or replaced its file. If that has let another in, the environment fails.
+    /// Takes the lock again if somebody has removed or replaced its file. If that has let another in, the environment fails:
+    /// also if the other is gone, since what it has committed would be written over.
     fn keep_lock(&self) -> Result<(), Error> {
         let Some(mut held) = self.lock.lock().take() else { return Ok(()) };
         let mut kept = Ok(());
         if held.is_in_place().is_ok_and(|is_in_place| !is_in_place) {
             match self.disk.lock(open::LOCK) {
-                Ok(again) => held = again,
+                Ok(again) => {
+                    held = again;
+                    if !matches!(self.control.is_as_we_left_it(), Ok(true)) {
+                        self.engine
+                            .fail("its lock file was replaced, and another process may have changed the environment");
+                        kept = Err(Error::Failed { why: self.engine.why_failed() });
+                    }
+                }
                 Err(error) => {
                     self.engine.fail("its lock file was replaced, and another process has the environment open");
                     kept = Err(error.into());

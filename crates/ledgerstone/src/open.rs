@@ -94,37 +94,50 @@ pub(crate) fn open(options: &Options, disk: Arc<dyn Disk>) -> Result<Inner, Erro
 
 /// O5. `None`: what is there cannot be closed in order, because a transaction is in doubt.
 fn open_to_read(options: &Options, disk: &Arc<dyn Disk>) -> Result<Option<Inner>, Error> {
-    if let Some(inner) = open_as_it_is(options, disk)? {
-        return Ok(Some(inner));
-    }
+    let needs = match open_as_it_is(options, disk)? {
+        AsItIs::Open(inner) => return Ok(Some(*inner)),
+        AsItIs::Needs(needs) => needs,
+    };
     let mut writing = options.clone();
     writing.read_only = false;
-    let recovered = Environment::open_with(&writing, Arc::clone(disk)).map_err(|error| match error {
-        Error::Permission { what } => Error::ReadOnly {
-            why: format!("it was not closed in order, and recovering it needs to write ({what}); run ledgerstone recover as a user who may"),
+    let recovered = Environment::open_with(&writing, Arc::clone(disk)).map_err(|error| match (error, needs) {
+        // What may not even be read is no matter of recovery.
+        (Error::Permission { .. }, unreadable @ Error::Permission { .. }) => unreadable,
+        (Error::Permission { what }, Error::ReadOnly { why }) => Error::ReadOnly {
+            why: format!("{why}, and recovering it needs to write ({what}); run ledgerstone recover as a user who may"),
         },
-        other => other,
+        (other, _) => other,
     })?;
     let report = recovered.recovery_report().clone();
     recovered.close()?;
-    let inner = open_as_it_is(options, disk)?;
-    Ok(inner.map(|inner| Inner { report, ..inner }))
+    match open_as_it_is(options, disk)? {
+        AsItIs::Open(inner) => Ok(Some(Inner { report, ..*inner })),
+        AsItIs::Needs(_) => Ok(None),
+    }
 }
 
-/// O5. `None` if opening would have to write.
-fn open_as_it_is(options: &Options, disk: &Arc<dyn Disk>) -> Result<Option<Inner>, Error> {
+/// What came of opening without writing.
+enum AsItIs {
+    Open(Box<Inner>),
+    /// Why it has to be written first.
+    Needs(Error),
+}
+
+/// O5.
+fn open_as_it_is(options: &Options, disk: &Arc<dyn Disk>) -> Result<AsItIs, Error> {
     let disk: Arc<dyn Disk> = Arc::new(ReadOnlyDisk::new(Arc::clone(disk)));
+    let needs = |why: &str| Ok(AsItIs::Needs(Error::ReadOnly { why: why.into() }));
     if !disk.exists(LOCK)? {
-        return Ok(None);
+        return needs("its lock file is missing");
     }
     let lock = take_lock(&disk)?;
     let control = ControlFile::open_read_only(&*disk).map_err(|error| control_error(&disk, error))?;
     if !control.state().is_clean {
-        return Ok(None);
+        return needs("it was not closed in order");
     }
     match recover(options, disk, lock, false) {
-        Err(Error::ReadOnly { .. } | Error::Permission { .. }) => Ok(None),
-        opened => opened.map(Some),
+        Err(error @ (Error::ReadOnly { .. } | Error::Permission { .. })) => Ok(AsItIs::Needs(error)),
+        opened => opened.map(|inner| AsItIs::Open(Box::new(inner))),
     }
 }
 

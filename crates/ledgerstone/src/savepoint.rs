@@ -105,18 +105,10 @@ impl Transaction {
         refuses_writes: bool,
         f: impl FnOnce(&Transaction) -> Result<T, E>,
     ) -> Result<T, E> {
-        let mut child = Child { shared: &self.shared, at: self.shared.mark(true, refuses_writes)?, has_ended: false };
-        let inside = self.shared.users_code();
-        let result = f(self);
-        drop(inside);
-        child.has_ended = true;
-        let ended = self.shared.end_child(child.at, result.is_ok());
-        match (result, ended) {
-            (Ok(value), Ok(())) => Ok(value),
-            // The whole transaction has ended, by a deadlock perhaps; what `f` made of that says more.
-            (Err(error), Ok(()) | Err(Error::Finished)) => Err(error),
-            (_, Err(error)) => Err(error.into()),
-        }
+        self.shared.run_child(refuses_writes, || {
+            let _inside = self.shared.users_code();
+            f(self)
+        })
     }
 }
 
@@ -137,6 +129,24 @@ impl Drop for Child<'_> {
 }
 
 impl Shared {
+    /// Runs `f`; what it has done is taken back if it fails or panics.
+    pub(crate) fn run_child<T, E: From<Error>>(
+        &self,
+        refuses_writes: bool,
+        f: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, E> {
+        let mut child = Child { shared: self, at: self.mark(true, refuses_writes)?, has_ended: false };
+        let result = f();
+        child.has_ended = true;
+        let ended = self.end_child(child.at, result.is_ok());
+        match (result, ended) {
+            (Ok(value), Ok(())) => Ok(value),
+            // The whole transaction has ended, by a deadlock perhaps; what `f` made of that says more.
+            (Err(error), Ok(()) | Err(Error::Finished)) => Err(error),
+            (_, Err(error)) => Err(error.into()),
+        }
+    }
+
     fn mark(&self, is_child: bool, refuses_writes: bool) -> Result<Savepoint, Error> {
         let mut held = self.hold()?;
         let state = &mut *held.state;

@@ -228,6 +228,14 @@ fn reading_what_was_not_closed_in_order_recovers_it_for_good() {
     let refused = tiny().read_only(true).open_on(Arc::new(ReadOnlyDisk::new(Arc::new(disk))));
     let why = refused.unwrap_err().to_string();
     assert!(why.contains("not closed in order") && why.contains("ledgerstone recover"), "{why}");
+    // One that was closed, with a file that may not be read: nothing is to be recovered, and nobody is sent to do it.
+    let disk = SimDisk::new();
+    open(&disk).unwrap().close().unwrap();
+    let faulty = FaultDisk::new(Arc::new(disk));
+    faulty.add(Fault::at(Call::Open, 1, Harm::Fail(DiskErrorKind::Permission)).from_then_on().on("data"));
+    let refused = tiny().read_only(true).open_on(Arc::new(ReadOnlyDisk::new(Arc::new(faulty))));
+    let why = refused.unwrap_err().to_string();
+    assert!(why.contains("data") && why.contains("permission denied") && !why.contains("recover"), "{why}");
 }
 
 #[test]

@@ -133,6 +133,27 @@ fn an_aborted_load_and_one_out_of_order_leave_nothing() -> Result<(), Error> {
 }
 
 #[test]
+fn a_load_behind_other_records_is_taken_back_whole() -> Result<(), Error> {
+    let env = small().open_on(std::sync::Arc::new(SimDisk::new()))?;
+    let txn = env.begin()?;
+    let mut table = txn.create_table("t")?;
+    table.put(&key(0), b"there before")?;
+    let unsorted = (1..300).chain([5]).map(|n| (key(n), [1; 50]));
+    assert!(matches!(table.load_sorted(unsorted), Err(Error::NotSorted { record: 299 })));
+    assert_eq!(table.count()?, 1);
+    let panics =
+        (1..300).map(|n| if n == 200 { std::panic::resume_unwind(Box::new("on purpose")) } else { (key(n), [1; 50]) });
+    let load = std::panic::AssertUnwindSafe(|| table.load_sorted(panics));
+    assert!(std::panic::catch_unwind(load).is_err());
+    assert_eq!(txn.bytes("t")?.count()?, 1);
+    let mut table = txn.bytes("t")?;
+    assert_eq!(table.load_sorted((1..300).map(|n| (key(n), [1; 50])))?, 299);
+    txn.commit()?;
+    assert_eq!(env.begin()?.bytes("t")?.count()?, 300);
+    assert_sound(&env)
+}
+
+#[test]
 fn a_load_does_not_go_on_after_its_transaction_went_back() -> Result<(), Error> {
     let env = small().open_on(std::sync::Arc::new(SimDisk::new()))?;
     for is_nested in [false, true] {

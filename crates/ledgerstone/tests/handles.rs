@@ -439,4 +439,19 @@ fn a_lock_file_that_was_removed_lets_nobody_in() {
     let taken = env.checkpoint();
     assert!(taken.is_err() && env.is_failed(), "{taken:?}");
     drop(other);
+    drop(env);
+
+    // Replaced by one that another has held and given back: what it has committed is not written over.
+    let env = open().unwrap();
+    env.transact(|txn| txn.bytes("t")?.put(b"k", b"3")).unwrap();
+    std::fs::remove_file(&lock).unwrap();
+    std::fs::write(&lock, b"").unwrap();
+    let other = open().unwrap();
+    other.transact(|txn| txn.bytes("t")?.put(b"k", b"the other's")).unwrap();
+    other.close().unwrap();
+    let taken = env.checkpoint();
+    assert!(matches!(taken, Err(Error::Failed { .. })) && env.is_failed(), "{taken:?}");
+    drop(env);
+    let env = open().unwrap();
+    assert_eq!(env.transact(|txn| txn.bytes("t")?.get(b"k")).unwrap().as_deref(), Some(&b"the other's"[..]));
 }

@@ -421,6 +421,24 @@ impl ControlFile {
         Ok(None)
     }
 
+    /// Whether nobody else has changed it since it was opened here.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn is_as_we_left_it(&self) -> Result<bool, ControlError> {
+        let _inside = gate::enter(&self.gate);
+        let held = *self.held.lock();
+        for no in 0..2 {
+            let slot = read_slot(&*self.file, no)?;
+            if slot.generation().is_some_and(|there| there > held.generation)
+                || matches!(slot, ControlSlot::Valid { generation, state } if generation == held.generation && state != held.state)
+            {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     /// Changes what it says, in both slots, durably (T1). Waits for the device, and for others who change it.
     ///
     /// # Errors
