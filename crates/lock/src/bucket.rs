@@ -67,6 +67,17 @@ mod tests {
     use std::sync::atomic::AtomicU64;
 
     #[test]
+    fn the_word_names_the_holder_the_first_owner_too() {
+        for holder in [OwnerNo(0), OwnerNo(1), NOBODY] {
+            let word = AtomicU32::new(0);
+            latch(&word, holder);
+            assert_eq!(word.load(Relaxed), holder.0 + 1);
+            unlatch(&word);
+            assert_eq!(word.load(Relaxed), 0);
+        }
+    }
+
+    #[test]
     fn the_latch_excludes_and_forgets_nobody() {
         let shared = Arc::new((AtomicU32::new(0), AtomicU64::new(0)));
         let threads = (0..4)
