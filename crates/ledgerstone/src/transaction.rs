@@ -45,6 +45,7 @@ pub struct TransactionOptions {
 pub(crate) struct Shared {
     pub env: Arc<Inner>,
     owner: OwnerNo,
+    xid: Xid,
     state: Mutex<State>,
     /// A child that may only read is running. Changes under the mutex only.
     refuses_writes: AtomicBool,
@@ -58,8 +59,9 @@ pub(crate) struct Shared {
     had_conflict: AtomicBool,
     /// Set when a lock was not given in time.
     had_timeout: AtomicBool,
-    /// The conflict that has rolled it back.
+    /// The conflict that has rolled it back, and whether there is one.
     ended_by: Mutex<Option<Error>>,
+    was_ended: AtomicBool,
     pub(crate) isolation: Isolation,
     is_read_only: bool,
 }
@@ -96,11 +98,12 @@ impl Drop for Transaction {
         if self.has_ended {
             return;
         }
-        match self.shared.hold() {
-            Ok(mut held) => drop(held.state.txn.take()),
-            // By a closure that it is calling (H1): rolled back when that call ends. Or in a thread without a slot, when tables
-            // keep it until they go.
-            Err(_) => self.shared.is_dropped.store(true, Relaxed),
+        // Before anything is waited for. If a closure that a call of it runs keeps us waiting for too long (U2), it still ran when
+        // we looked, a second after this was said: so the call sees it when it ends, and rolls back. So does a call that drops it
+        // by its own closure (H1). In a thread without a slot tables may keep it until they go.
+        self.shared.is_dropped.store(true, Relaxed);
+        if let Ok(mut held) = self.shared.hold() {
+            drop(held.state.txn.take());
         }
     }
 }
@@ -186,7 +189,7 @@ impl Shared {
     /// This thread is about to run closures of the user's for this transaction.
     #[inline]
     pub(crate) fn users_code(&self) -> UsersCode<'_> {
-        UsersCode::of(&self.env.engine, self.owner)
+        UsersCode::of(&self.env.engine, self.owner, self.xid)
     }
 
     /// Refuses a change where only reading is allowed.
@@ -243,6 +246,7 @@ impl Shared {
                 && let Some(txn) = state.txn.take()
             {
                 *self.ended_by.lock() = ended_by;
+                self.was_ended.store(true, Relaxed);
                 txn.abort()?;
             }
         }
@@ -306,6 +310,7 @@ impl Transaction {
         let shared = Shared {
             env,
             owner,
+            xid,
             state,
             refuses_writes: no(),
             holder: AtomicU32::new(0),
@@ -314,6 +319,7 @@ impl Transaction {
             had_conflict: no(),
             had_timeout: no(),
             ended_by: Mutex::new(None),
+            was_ended: no(),
             isolation: options.isolation.unwrap_or_default(),
             is_read_only: options.read_only,
         };
@@ -348,7 +354,7 @@ impl Transaction {
 
     /// The conflict that has rolled it back, if one has.
     pub(crate) fn ended_by(&self) -> Option<Error> {
-        if self.had_conflict() { self.shared.ended_by.lock().take() } else { None }
+        if self.shared.was_ended.load(Relaxed) { self.shared.ended_by.lock().take() } else { None }
     }
 
     pub(crate) fn had_timeout(&self) -> bool {

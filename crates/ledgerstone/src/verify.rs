@@ -92,7 +92,7 @@ impl Environment {
     pub fn verify(&self, progress: &mut dyn FnMut(VerifyProgress)) -> Result<VerifyReport, Error> {
         let env = self.inner();
         let mut txn = env.begin()?;
-        let _inside = UsersCode::of(&env.engine, txn.owner()); // Whose progress is told, and whose functions are called.
+        let _inside = UsersCode::of(&env.engine, txn.owner(), txn.xid()); // Whose progress is told, and whose functions are called.
         let mut report = VerifyReport::default();
         let mut used: BTreeSet<PageId> = BTreeSet::new();
 

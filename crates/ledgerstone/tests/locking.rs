@@ -323,3 +323,41 @@ fn a_lock_on_the_table_gives_the_key_locks_back() {
     writers.into_iter().for_each(|(_, writer)| drop(writer.commit().unwrap()));
     assert_sound(&env, "escalated");
 }
+
+/// A transaction that would need most of the lock table by itself is not run again, whatever its closure makes of that.
+#[test]
+fn a_full_lock_table_that_the_closure_ignores_is_told() {
+    const TABLES: u64 = 700;
+    let env = bank(quick().lock_count_max(1024).transaction_count_max(4));
+    for from in (0..TABLES).step_by(50) {
+        env.transact(|txn| (from..from + 50).try_for_each(|no| txn.create_table(&format!("t{no}")).map(drop))).unwrap();
+    }
+    let mut runs = 0;
+    let done = env.transact(|txn| {
+        runs += 1;
+        for no in 0..TABLES {
+            let _ = txn.bytes(&format!("t{no}")).and_then(|table| table.put(&key(1), b"v"));
+        }
+        Ok::<_, Error>(())
+    });
+    assert!(matches!(done, Err(Error::LockTableFull)), "{done:?}");
+    assert_eq!(runs, 1);
+    assert_sound(&env, "ignored");
+}
+
+/// Locks on leaves go when one on the table stands for them, as locks on keys do.
+#[test]
+fn a_lock_on_the_table_gives_the_leaf_locks_back() {
+    const TABLES: u64 = 60;
+    let options = quick().locking(Locking::Pages).escalate_after(20);
+    let env = bank(options.lock_count_max(1024).transaction_count_max(4));
+    env.transact(|txn| (0..TABLES).try_for_each(|no| txn.create_table(&format!("t{no}")).map(drop))).unwrap();
+    // Sixty times twenty leaves are more than there are locks.
+    let writer = env.begin().unwrap();
+    for no in 0..TABLES {
+        let table = writer.bytes(&format!("t{no}")).unwrap();
+        (0..300).for_each(|n| table.put(&key(n), &[1; 400]).unwrap());
+    }
+    writer.commit().unwrap();
+    assert_sound(&env, "leaves");
+}

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use common::within;
+use common::{tiny, within};
 use ledgerstone::extend::{
     Corrupt, Engine, Layout, LayoutId, Mode, OpError, OpId, Operation, PageId, PageMut, RECORD_OVERHEAD_BYTES,
     Structure, StructureId, TxnError, Undo, Words, header,
@@ -727,10 +727,14 @@ fn assert_goes_on_somehow(env: &Environment, what: &str) {
     env.checkpoint().unwrap();
 }
 
+/// Runs `f` with an environment of its own, and fails if it does not come back.
+fn in_an_environment(what: &str, f: impl FnOnce(Environment) + Send + 'static) {
+    within(60, what, || f(environment(&Hook::default())));
+}
+
 #[test]
 fn a_transaction_in_a_transaction_on_the_same_key_is_told_so_at_once() {
-    let env = environment(&Hook::default());
-    within(60, "transact in transact", move || {
+    in_an_environment("transact in transact", |env| {
         let (mut runs, mut inner_runs) = (0, 0);
         let done = env.transact(|outer| {
             runs += 1;
@@ -758,8 +762,7 @@ fn a_transaction_in_a_transaction_on_the_same_key_is_told_so_at_once() {
 
 #[test]
 fn a_deadlock_that_the_closure_ignores_runs_it_again() {
-    let env = environment(&Hook::default());
-    within(60, "ignored deadlocks", move || {
+    in_an_environment("ignored deadlocks", |env| {
         let ignored = Arc::new(AtomicU32::new(0));
         let threads = [(0u8, 1u8), (1, 0)].map(|(first, second)| {
             let (env, ignored) = (env.clone(), Arc::clone(&ignored));
@@ -794,5 +797,76 @@ fn a_deadlock_that_the_closure_ignores_runs_it_again() {
             .unwrap();
         assert_eq!(counts, [0, 1].map(|_| Some(400u32.to_be_bytes().to_vec())));
         assert!(ignored.load(SeqCst) > 0, "no deadlock was met");
+    });
+}
+
+/// The outer transaction reads a record, a third waits to change it, and the inner one reads it too: behind the third, which
+/// waits for the outer one, whose thread waits here.
+#[test]
+fn a_third_that_waits_between_two_transactions_of_one_thread_gives_way() {
+    in_an_environment("a third in between", |env| {
+        env.transact(|txn| txn.bytes("plain")?.put(b"k", b"first")).unwrap();
+        let third = env
+            .transact(|outer| {
+                let seen = outer.bytes("plain")?.get(b"k")?;
+                let (before, other) = (env.stat()?.lock_wait_count, env.clone());
+                let third = std::thread::spawn(move || other.transact(|txn| txn.bytes("plain")?.put(b"k", b"third")));
+                while env.stat()?.lock_wait_count == before {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                assert_eq!(env.transact(|inner| inner.bytes("plain")?.get(b"k"))?, seen);
+                Ok::<_, Error>(third)
+            })
+            .unwrap();
+        third.join().unwrap().unwrap();
+        assert_eq!(env.stat().unwrap().lock_timeout_count, 0);
+        assert_eq!(env.begin().unwrap().bytes("plain").unwrap().get(b"k").unwrap().as_deref(), Some(&b"third"[..]));
+    });
+}
+
+/// A thread is inside a transaction that a deadlock has ended. Whoever has its place since is not the caller's.
+#[test]
+fn what_holds_a_lock_in_the_place_of_a_caller_that_has_ended_is_waited_for() {
+    const PLACES: u32 = 16;
+    let options = tiny().transaction_count_max(PLACES).lock_timeout(Duration::from_millis(20));
+    let env = options.open_on(Arc::new(SimDisk::new())).unwrap();
+    within(60, "a place taken again", move || {
+        env.transact(|txn| txn.create_table("plain").map(drop)).unwrap();
+        let put = |txn: &Transaction, key: u8| txn.bytes("plain")?.put(&[key], b"v");
+        let older = env.begin().unwrap();
+        put(&older, 100).unwrap();
+        let other = env.clone();
+        let mut older = Some(older);
+        let ended = env.transact(|outer| {
+            let Some(older) = older.take() else { return Ok(()) };
+            put(outer, 101)?;
+            let before = env.stat()?.lock_wait_count;
+            let rival = std::thread::spawn(move || {
+                let done = older.bytes("plain").and_then(|table| table.put(&[101], b"v"));
+                drop(older);
+                done
+            });
+            while env.stat()?.lock_wait_count == before {
+                std::thread::yield_now();
+            }
+            let refused = put(outer, 100);
+            assert!(matches!(refused, Err(Error::Deadlock { .. })), "{refused:?}");
+            rival.join().unwrap().unwrap();
+            // All places but one are taken; each of them is the one that was the caller's sooner or later.
+            for left_out in 0..PLACES as u8 {
+                let mut others = (0..PLACES as u8).map(|no| (no, other.begin().unwrap())).collect::<Vec<_>>();
+                others.iter().for_each(|(no, txn)| put(txn, *no).unwrap());
+                others.remove(usize::from(left_out));
+                let inner = other.begin().unwrap();
+                let met = put(&inner, (left_out + 1) % PLACES as u8);
+                assert!(matches!(met, Err(Error::LockTimeout { .. })), "{met:?}");
+                drop(inner);
+                let inner = other.begin().unwrap();
+                let met = put(&inner, (left_out + PLACES as u8 - 1) % PLACES as u8);
+                assert!(matches!(met, Err(Error::LockTimeout { .. })), "{met:?}");
+            }
+            refused
+        });
+        assert!(ended.is_ok(), "{ended:?}");
     });
 }

@@ -103,7 +103,7 @@ pub(crate) fn assert_consistent(table: &LockTable) -> usize {
         assert!(free <= PRIVATE_NODES, "{owner_no} keeps {free} nodes");
     }
     assert!(queued.is_empty(), "requests in nobody's list: {queued:?}");
-    for shard in &table.header().shards {
+    for shard in table.header().shards.iter().chain([&table.header().reserve]) {
         let (mut node_no, mut free) = (shard.head.load(Relaxed), 0);
         while node_no != 0 {
             assert!(places.insert(node_no), "free node {node_no} is in two places");

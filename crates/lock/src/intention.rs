@@ -81,6 +81,13 @@ impl LockTable {
         found
     }
 
+    /// What an owner's words say about `name`, for anybody to ask. `None` if nothing, or if it was collected: then it is in the
+    /// queue by now.
+    pub(crate) fn intention_of(&self, owner: &Owner, name: LockName) -> Option<Mode> {
+        let locks = owner.intentions.iter().filter_map(|place| lock_of(place.load(SeqCst)));
+        locks.filter(|(found, _)| *found == name).map(|(_, mode)| mode).next()
+    }
+
     /// Takes in all that was collected of the owner.
     pub(crate) fn take_in_all(&self, owner: &Owner) {
         if owner.intention_count.load(Relaxed) != 0 {
@@ -178,7 +185,7 @@ impl LockTable {
                         let _ = place.compare_exchange(word, 0, SeqCst, SeqCst); // I4; if it changed, look again.
                         continue;
                     }
-                    let node_no = self.take_node(owner_no)?;
+                    let node_no = self.take_node_for_table(owner_no)?;
                     queue.add(node_no, name, OwnerNo(other_no as u32), Some(mode), None);
                     sync::yield_point("lock collect");
                     if place.compare_exchange(word, COLLECTED | u64::from(node_no), SeqCst, SeqCst).is_ok() {

@@ -58,11 +58,12 @@ impl LockName {
         LockName { space: table.0 << 2 | 3, item }
     }
 
-    /// Whether this names a key or a gap, which a lock on its table can stand for.
+    /// Whether this names a key, a gap or a page, which a lock on its table can stand for. Item 0 of the fourth kind is no page
+    /// with records, but what a structure locks for itself.
     #[inline]
     #[must_use]
-    pub const fn is_key_or_gap(self) -> bool {
-        matches!(self.space & 3, 1 | 2)
+    pub const fn is_part(self) -> bool {
+        matches!(self.space & 3, 1 | 2) || (self.space & 3 == 3 && self.item != 0)
     }
 
     /// The table that this names, or a part of it.
@@ -176,7 +177,7 @@ pub trait LockManager: Send + Sync {
     /// See [`LockError`]; nothing has changed then.
     fn lock_instant(&self, owner: OwnerNo, name: LockName, mode: Mode, wait: Wait) -> Result<Lsn, LockError>;
 
-    /// What `owner` holds on `name`.
+    /// What `owner` holds on `name`. May be asked by any thread.
     fn held(&self, owner: OwnerNo, name: LockName) -> Option<Mode>;
 
     /// The supremum of what anybody at all holds on `name`, the caller included.
@@ -188,7 +189,7 @@ pub trait LockManager: Send + Sync {
     /// Gives up one lock and returns its mode. Only for locks that protected nothing: two-phase locking keeps the rest.
     fn unlock(&self, owner: OwnerNo, name: LockName) -> Option<Mode>;
 
-    /// Gives up the locks of `owner` on keys and gaps of `table`, since its lock on the whole table stands for them.
+    /// Gives up the locks of `owner` on keys, gaps and pages of `table`, since its lock on the whole table stands for them.
     /// Returns how many those were. What they protect stays protected until the table's lock goes: that one leaves the commit
     /// LSN behind.
     fn unlock_keys(&self, owner: OwnerNo, table: TableId) -> u32 {
@@ -224,6 +225,18 @@ pub trait LockManager: Send + Sync {
     /// Says what would be lost if `owner` gave way, in bytes of log; called before it may wait.
     fn set_weight(&self, owner: OwnerNo, weight: u64) {
         let _ = (owner, weight);
+    }
+
+    /// The thread that is about to wait for a lock for `by` does so inside a call of `outer`, which therefore does not end before:
+    /// whoever waits for `outer` waits for `by`. To be taken back with [`let_go`](LockManager::let_go) after the wait. In a
+    /// deadlock `by` gives way only if no other can, since it would meet the same again.
+    fn hold_up(&self, outer: OwnerNo, by: OwnerNo) {
+        let _ = (outer, by);
+    }
+
+    /// Takes back [`hold_up`](LockManager::hold_up).
+    fn let_go(&self, outer: OwnerNo, by: OwnerNo) {
+        let _ = (outer, by);
     }
 
     /// Searches all waits for deadlocks and tells one transaction of each to give way; returns how many. For a manager

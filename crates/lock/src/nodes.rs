@@ -3,6 +3,10 @@
 //! An owner keeps up to [`PRIVATE_NODES`] free nodes for itself, taken and given back without any atomic operation
 //! (T3). They come and go in lots, from shards of free nodes and, when those are empty, from the rest that was never
 //! used; so memory is touched only as far as locks were ever held at a time.
+//!
+//! Whoever finds no node locks the whole table instead and gives its nodes for keys back. That must not fail for want of a
+//! node: a reserve is kept for it, one node for an intention and one for a request of each owner. What comes back fills the
+//! reserve first.
 
 use std::sync::atomic::{Ordering::Relaxed, Ordering::SeqCst};
 
@@ -27,11 +31,44 @@ impl LockTable {
         let owner = self.owner(owner_no);
         let node_no = owner.free_head.load(Relaxed);
         if node_no == 0 {
-            return self.take_node_of_others(owner_no, owner);
+            return self.take_node_of_others(owner_no, owner).ok_or_else(|| self.table_full());
         }
         owner.free_head.store(self.node(node_no).owner_next.load(Relaxed), Relaxed);
         owner.free_count.store(owner.free_count.load(Relaxed) - 1, Relaxed);
         Ok(node_no)
+    }
+
+    /// Takes a free node for a lock on a whole table, from the reserve if there is no other.
+    ///
+    /// # Errors
+    /// [`LockError::TableFull`]: all are in use, the reserve too.
+    pub(crate) fn take_node_for_table(&self, owner_no: OwnerNo) -> Result<u32, LockError> {
+        let owner = self.owner(owner_no);
+        if owner.free_head.load(Relaxed) != 0 {
+            return self.take_node(owner_no);
+        }
+        if let Some(node_no) = self.take_node_of_others(owner_no, owner) {
+            return Ok(node_no);
+        }
+        if self.take_from_shard(owner_no, owner, &self.header().reserve, 1) {
+            return self.take_node(owner_no);
+        }
+        Err(self.table_full())
+    }
+
+    /// Puts the first nodes into the reserve of a table that nobody uses yet.
+    pub(crate) fn fill_reserve(&self) {
+        let (reserve, count) = (&self.header().reserve, self.config.reserve_count());
+        for node_no in 1..=count {
+            self.node(node_no).owner_next.store(if node_no < count { node_no + 1 } else { 0 }, Relaxed);
+        }
+        reserve.head.store(1, Relaxed);
+        reserve.count.store(count, Relaxed);
+    }
+
+    fn table_full(&self) -> LockError {
+        self.header().counters.table_full.fetch_add(1, Relaxed);
+        LockError::TableFull { locks_max: self.config.locks_max }
     }
 
     /// Gives a node back; what exceeds the owner's private stock goes to `lot`.
@@ -51,7 +88,7 @@ impl LockTable {
         }
     }
 
-    /// Puts a lot into the owner's shard.
+    /// Puts a lot into the reserve if that was drawn on, and otherwise into the owner's shard.
     #[inline]
     pub(crate) fn give_back(&self, owner_no: OwnerNo, lot: Lot) {
         if lot.count > 0 {
@@ -62,7 +99,10 @@ impl LockTable {
     #[cold]
     #[inline(never)]
     fn give_back_lot(&self, owner_no: OwnerNo, lot: &Lot) {
-        let shard = &self.header().shards[owner_no.0 as usize % SHARDS];
+        let header = self.header();
+        // A guess without the latch: it matters little if some come too many or too few.
+        let is_drawn_on = header.reserve.count.load(Relaxed) < self.config.reserve_count();
+        let shard = if is_drawn_on { &header.reserve } else { &header.shards[owner_no.0 as usize % SHARDS] };
         bucket::latch(&shard.latch, owner_no);
         self.node(lot.last).owner_next.store(shard.head.load(Relaxed), Relaxed);
         shard.head.store(lot.first, Relaxed);
@@ -72,26 +112,22 @@ impl LockTable {
 
     #[cold]
     #[inline(never)]
-    fn take_node_of_others(&self, owner_no: OwnerNo, owner: &Owner) -> Result<u32, LockError> {
+    fn take_node_of_others(&self, owner_no: OwnerNo, owner: &Owner) -> Option<u32> {
         let shards = &self.header().shards;
         let first = owner_no.0 as usize % SHARDS;
-        let is_refilled = self.take_from_shard(owner_no, owner, &shards[first])
+        let is_refilled = self.take_from_shard(owner_no, owner, &shards[first], PRIVATE_NODES)
             || self.take_fresh(owner)
-            || (1..SHARDS).any(|i| self.take_from_shard(owner_no, owner, &shards[(first + i) % SHARDS]));
-        if is_refilled {
-            return self.take_node(owner_no);
-        }
-        self.header().counters.table_full.fetch_add(1, Relaxed);
-        Err(LockError::TableFull { locks_max: self.config.locks_max })
+            || (1..SHARDS).any(|i| self.take_from_shard(owner_no, owner, &shards[(first + i) % SHARDS], PRIVATE_NODES));
+        if is_refilled { self.take_node(owner_no).ok() } else { None }
     }
 
-    fn take_from_shard(&self, owner_no: OwnerNo, owner: &Owner, shard: &Shard) -> bool {
+    fn take_from_shard(&self, owner_no: OwnerNo, owner: &Owner, shard: &Shard, count_max: u32) -> bool {
         if shard.count.load(Relaxed) == 0 {
             return false; // A guess without the latch: who misses nodes given back this instant goes on elsewhere.
         }
         bucket::latch(&shard.latch, owner_no);
         let available = shard.count.load(Relaxed);
-        let taken = available.min(PRIVATE_NODES);
+        let taken = available.min(count_max);
         if taken > 0 {
             let first = shard.head.load(Relaxed);
             let mut last = first;

@@ -43,7 +43,8 @@ impl LockTable {
             if !is_free && wait == Wait::Try {
                 return Err(LockError::WouldBlock);
             }
-            let node_no = self.take_node(owner_no)?;
+            let is_for_table = name.is_table() && !mode.is_intention();
+            let node_no = if is_for_table { self.take_node_for_table(owner_no)? } else { self.take_node(owner_no)? };
             if is_free {
                 queue.add(node_no, name, owner_no, Some(mode), None);
                 self.own(self.owner(owner_no), node_no, self.node(node_no));
@@ -178,6 +179,8 @@ impl LockManager for LockTable {
         owner.age.store(age.0, Relaxed);
         owner.weight.store(0, Relaxed);
         owner.is_avoiding.store(0, Relaxed);
+        owner.held_up_by.store(0, Relaxed);
+        owner.holds_up.store(0, Relaxed);
         if self.header().owners_used.load(Relaxed) <= owner_no.0 {
             self.header().owners_used.fetch_max(owner_no.0 + 1, SeqCst); // Before the owner's first intention (I1).
         }
@@ -219,11 +222,12 @@ impl LockManager for LockTable {
 
     fn held(&self, owner_no: OwnerNo, name: LockName) -> Option<Mode> {
         let owner = self.owner(owner_no);
+        // Nothing of the owner is changed, so that its lists stay its own thread's whoever asks (T3).
         if self.has_intentions(name) {
-            if let Some((_, mode)) = self.find_intention(owner, name) {
+            if let Some(mode) = self.intention_of(owner, name) {
                 return Some(mode);
             }
-            if owner.table_nodes.load(Relaxed) == 0 {
+            if owner.table_nodes.load(Relaxed) == 0 && !LockTable::is_collected(owner) {
                 return None;
             }
         }
@@ -308,7 +312,7 @@ impl LockManager for LockTable {
             let node = self.node(node_no);
             let next = node.owner_next.load(Relaxed);
             let name = node.name();
-            if name.is_key_or_gap() && name.table_id() == table {
+            if name.is_part() && name.table_id() == table {
                 let queue = self.latch_bucket(node.bucket.load(Relaxed), owner_no);
                 queue.remove(node);
                 let woken = queue.admit(name);
@@ -380,6 +384,17 @@ impl LockManager for LockTable {
 
     fn avoid_deadlocks(&self, owner_no: OwnerNo) {
         self.owner(owner_no).is_avoiding.store(1, Relaxed);
+    }
+
+    fn hold_up(&self, outer: OwnerNo, by: OwnerNo) {
+        self.owner(outer).held_up_by.store(by.0 + 1, SeqCst); // Before the request of `by` is queued.
+        self.owner(by).holds_up.fetch_add(1, Relaxed);
+    }
+
+    fn let_go(&self, outer: OwnerNo, by: OwnerNo) {
+        // Not if another thread in a call of the same owner has said so of its own meanwhile.
+        let _ = self.owner(outer).held_up_by.compare_exchange(by.0 + 1, 0, SeqCst, Relaxed);
+        self.owner(by).holds_up.fetch_sub(1, Relaxed);
     }
 
     fn set_weight(&self, owner_no: OwnerNo, weight: u64) {

@@ -1,14 +1,14 @@
 //! What lies in the region: a header, buckets, request nodes, owners.
 //!
 //! ```text
-//! header   latch of the deadlock search, switches, counters, shards of free nodes
+//! header   latch of the deadlock search, switches, counters, shards of free nodes, a reserve of them
 //! buckets  64 bytes each: latch, commit LSN left behind, head and tail of a chain of nodes
 //! nodes    64 bytes each: one request of one owner for one name; number 0 is "none"
 //! owners   192 bytes each: age, list of nodes, private free nodes, wait word; intentions on tables
 //! ```
 //!
 //! T1. A node is in exactly one of: a bucket's chain (and then in its owner's list), an owner's private free list, a
-//!     shard's free list, the never used rest.
+//!     shard's free list (the reserve is one), the never used rest.
 //! T2. A bucket's chain and the modes of its nodes change only under the bucket's latch. It holds the requests for all
 //!     names that hash to it: first those that hold something, then those that only wait, the oldest transaction first.
 //!     There are no lock heads: a queue is the part of a chain with one name.
@@ -92,8 +92,10 @@ shared! {
         pub counters: Counters,
         /// Free nodes.
         pub shards: [Shard; 8],
+        /// Free nodes for locks on whole tables (see `nodes`).
+        pub reserve: Shard,
     }
-    size 704
+    size 768
 }
 
 shared! {
@@ -173,12 +175,16 @@ shared! {
         pub held_count: AtomicU32,
         /// 1: what stands in its way is met as [`LockConfig::conflict`] says; 0: it waits.
         pub is_avoiding: AtomicU32,
+        /// One more than the owner whose wait it waits for, in a call of that one's thread ([`crate::LockManager::hold_up`]); 0: none.
+        pub held_up_by: AtomicU32,
+        /// How many owners it holds up.
+        pub holds_up: AtomicU32,
         /// What would be lost if it gave way ([`crate::LockManager::set_weight`]).
         pub weight: AtomicU64,
         /// Intentions on tables without a node (see `intention`).
         pub intentions: [AtomicU64; 8],
         /// To a multiple of two cache lines for the adjacent-line prefetcher: owners do not share.
-        pub spare_lines: [AtomicU64; 16],
+        pub spare_lines: [AtomicU64; 15],
     }
     size 256
 }
@@ -231,10 +237,15 @@ impl LockConfig {
         wanted.clamp(1, 1 << 26).next_power_of_two()
     }
 
+    /// Nodes that only requests for whole tables get: one for an intention of each owner, and one for a request of each.
+    pub(crate) fn reserve_count(&self) -> u32 {
+        self.owners.max(1).saturating_mul(2).min(1 << 20)
+    }
+
     /// Number 0 is nobody's. What idle owners may keep for themselves comes on top of the budget, so that they cannot
-    /// starve the others of it.
+    /// starve the others of it; and so does the reserve.
     fn node_count(&self) -> u32 {
-        let spare = u64::from(self.owners.max(1)) * u64::from(PRIVATE_NODES);
+        let spare = u64::from(self.owners.max(1)) * u64::from(PRIVATE_NODES) + u64::from(self.reserve_count());
         let count = 1 + u64::from(self.locks_max) + spare;
         count.min(1 << 31) as u32
     }
@@ -269,7 +280,9 @@ impl LockTable {
             config,
             bucket_shift: 64 - config.bucket_count().trailing_zeros(),
         };
-        table.header().fresh.store(1, Relaxed); // Nobody else knows the table yet.
+        // Nobody else knows the table yet.
+        table.header().fresh.store(1 + config.reserve_count(), Relaxed);
+        table.fill_reserve();
         Ok(table)
     }
 
@@ -278,7 +291,8 @@ impl LockTable {
     pub fn stats(&self) -> LockStats {
         let counters = &self.header().counters;
         let fresh = u64::from(self.header().fresh.load(Relaxed));
-        let free = self.header().shards.iter().map(|shard| u64::from(shard.count.load(Relaxed))).sum::<u64>();
+        let shards = self.header().shards.iter().chain([&self.header().reserve]);
+        let free = shards.map(|shard| u64::from(shard.count.load(Relaxed))).sum::<u64>();
         LockStats {
             waits: counters.waits.load(Relaxed),
             deadlocks: counters.deadlocks.load(Relaxed),

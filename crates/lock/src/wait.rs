@@ -4,7 +4,7 @@
 //!  queued ── spins a little: a lock is held for microseconds, a wake-up costs tens of them
 //!    │
 //!    ├─ searches for a deadlock once, when it is about to sleep, if anybody may wait for it (unless a detector does that
-//!    │  from time to time)
+//!    │  from time to time); always if it holds up others, for whom anybody may wait
 //!    │     a cycle, and the waiter is its victim: leaves with `Deadlock`
 //!    │     a cycle, and another is:               tells that one to give way, and searches on
 //!    └─ sleeps until the word changes or the deadline passes
@@ -92,7 +92,8 @@ impl LockTable {
         let header = self.header();
         let word = &self.owner(owner_no).wait_word;
         let mut is_searched = !self.config.searches_when_blocked;
-        let mut may_close_a_cycle = goes_ahead;
+        let holds_up = self.owner(owner_no).holds_up.load(Relaxed) != 0;
+        let mut may_close_a_cycle = goes_ahead || holds_up;
         let mut spun_for = wait_word::ticket(word.load(Acquire));
         loop {
             let seen = word.load(Acquire);
@@ -112,7 +113,7 @@ impl LockTable {
             }
             // Alone, nobody closes a cycle. Two that come at the same time have both queued before they count
             // themselves, and the second to count sees both.
-            if !is_searched && header.waiting.load(SeqCst) > 1 {
+            if !is_searched && (holds_up || header.waiting.load(SeqCst) > 1) {
                 is_searched = true;
                 if (may_close_a_cycle || self.is_waited_for(owner_no))
                     && let Some(cycle) = self.search(owner_no)
@@ -244,7 +245,7 @@ impl LockTable {
     /// Looks for deadlocks among all who wait and tells one of each to give way; says how many.
     pub(crate) fn search_all(&self) -> u32 {
         let header = self.header();
-        if header.waiting.load(SeqCst) < 2 {
+        if header.waiting.load(SeqCst) == 0 {
             return 0;
         }
         let mut flagged = Vec::new();
@@ -287,7 +288,11 @@ impl LockTable {
             let owner = self.owner(no);
             let locks = owner.held_count.load(Relaxed) + owner.intention_count.load(Relaxed);
             let standing = Standing { age: self.age(no), lock_count: locks, weight: owner.weight.load(Relaxed) };
-            self.config.victim.rank(standing, draw)
+            // Whoever is held up has no wait that could be ended, and who holds it up gives way last.
+            let held_up_by = owner.held_up_by.load(Relaxed);
+            let is_held_up = cycle.iter().any(|hop| hop.owner == no && held_up_by == hop.next.0 + 1);
+            let holds_up = owner.holds_up.load(Relaxed) != 0;
+            (!is_held_up, !holds_up, self.config.victim.rank(standing, draw))
         })
     }
 

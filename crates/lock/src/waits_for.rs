@@ -3,7 +3,7 @@
 //! No more than one bucket is latched at a time, so the picture as a whole may never have been true: `deadlock` D1 is
 //! what makes a cycle in it count.
 
-use std::sync::atomic::{Ordering::Acquire, Ordering::Relaxed};
+use std::sync::atomic::{Ordering::Acquire, Ordering::Relaxed, Ordering::SeqCst};
 
 use crate::deadlock::{Waiting, WaitsFor};
 use crate::table::LockTable;
@@ -30,6 +30,21 @@ impl<'a> Graph<'a> {
 
 impl WaitsFor for Graph<'_> {
     fn waits(&mut self, owner_no: OwnerNo, into: &mut Vec<OwnerNo>) -> Option<Waiting> {
+        self.waits_in_queue(owner_no, into).or_else(|| self.is_held_up(owner_no, into))
+    }
+}
+
+impl Graph<'_> {
+    /// The wait of an owner that does not end before another, inside one of its calls, has got what it waits for.
+    fn is_held_up(&self, owner_no: OwnerNo, into: &mut Vec<OwnerNo>) -> Option<Waiting> {
+        let by = OwnerNo(self.table.owner(owner_no).held_up_by.load(SeqCst).checked_sub(1)?);
+        let waiting = self.waits_in_queue(by, into)?;
+        into.clear();
+        into.push(by);
+        Some(waiting)
+    }
+
+    fn waits_in_queue(&self, owner_no: OwnerNo, into: &mut Vec<OwnerNo>) -> Option<Waiting> {
         let owner = self.table.owner(owner_no);
         let seen = owner.wait_word.load(Acquire); // Pairs with the store in `begin_wait`.
         // Whoever was told to give way counts as gone, or one deadlock would cost two victims.

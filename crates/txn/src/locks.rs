@@ -181,7 +181,8 @@ impl Txn {
         }
         let grant = match self.engine.locks.lock(OwnerNo(self.chain.no), name, mode, Wait::Try) {
             Err(LockError::WouldBlock) => {
-                let deadline = self.prepare_to_wait(name, mode)?;
+                let deadline = self.prepare_to_wait();
+                let _holds_up = self.hold_up_callers(name, mode)?;
                 self.engine.locks.lock(OwnerNo(self.chain.no), name, mode, Wait::Until(deadline))?
             }
             other => other?,
@@ -197,11 +198,10 @@ impl Txn {
     }
 
     /// Gives up what nobody may hold while it waits for a lock, says what a rollback would cost, and returns the deadline.
-    fn prepare_to_wait(&mut self, name: LockName, mode: Mode) -> Result<u64, TxnError> {
-        self.check_caller(name, mode)?;
+    fn prepare_to_wait(&mut self) -> u64 {
         self.release_claim(); // Nobody else may wait for room while we wait for a lock.
         self.engine.locks.set_weight(OwnerNo(self.chain.no), self.chain.undo_needed());
-        Ok(sync::now_ns().saturating_add(self.lock_timeout_ns))
+        sync::now_ns().saturating_add(self.lock_timeout_ns)
     }
 
     /// Takes a lock if that needs no waiting. May be called under latches.
@@ -235,8 +235,11 @@ impl Txn {
         if self.rolling_back {
             return Ok(());
         }
-        let deadline = self.prepare_to_wait(name, mode)?;
-        let depends = self.engine.locks.lock_instant(OwnerNo(self.chain.no), name, mode, Wait::Until(deadline))?;
+        let deadline = self.prepare_to_wait();
+        let depends = {
+            let _holds_up = self.hold_up_callers(name, mode)?;
+            self.engine.locks.lock_instant(OwnerNo(self.chain.no), name, mode, Wait::Until(deadline))?
+        };
         self.depend(depends);
         Ok(())
     }
@@ -406,8 +409,16 @@ impl Txn {
         // A table of few locks would be locked for little.
         if has_far_too_many || keys >= KEYS_BETWEEN_TRIES && self.has_used_its_share(total) {
             self.lock_table(table, whole)?;
-        } else if keys < limit || !self.try_lock_table(table, whole)? {
-            return Ok(false);
+        } else {
+            let is_locked = keys >= limit
+                && match self.try_lock_table(table, whole) {
+                    // Without the table's lock it goes on as before.
+                    Err(TxnError::Lock(LockError::TableFull { .. })) => false,
+                    other => other?,
+                };
+            if !is_locked {
+                return Ok(false);
+            }
         }
         self.give_up_keys(table);
         Ok(self.covers(table, mode))

@@ -8,9 +8,12 @@
 //!     thread at once, to other threads when one and the same closure has kept them waiting for [`PATIENCE_NS`].
 //! U3. A lock that a transaction holds cannot come free while its own caller's thread waits for it in another transaction: that
 //!     wait is refused at once, by name ([`TxnError::HeldByCaller`](crate::TxnError::HeldByCaller)).
+//! U4. Whoever waits for such a transaction waits for what its caller's thread waits for. So the lock manager is told which
+//!     transactions a wait holds up, and finds the deadlocks that go through them.
 
 use std::cell::RefCell;
 use std::marker::PhantomData;
+use std::sync::atomic::Ordering::Relaxed;
 
 use ledgerstone_lock::{LockName, Mode, OwnerNo};
 use ledgerstone_page::Xid;
@@ -31,6 +34,8 @@ struct Inside {
     /// The address of the engine, which lives at least as long.
     engine: usize,
     owner: OwnerNo,
+    /// The owner may stand for another transaction by now: one that a conflict has ended goes back to its closure.
+    xid: Xid,
 }
 
 /// While it lives, this thread is inside a transaction: it may run closures of the user's that the transaction calls.
@@ -48,10 +53,10 @@ impl std::fmt::Debug for UsersCode<'_> {
 }
 
 impl<'e> UsersCode<'e> {
-    /// This thread is inside `owner` from now on.
+    /// This thread is inside the transaction `xid`, which is or was `owner`, from now on.
     #[inline]
-    pub fn of(engine: &'e Engine, owner: OwnerNo) -> UsersCode<'e> {
-        let inside = Inside { engine: std::ptr::from_ref(engine).addr(), owner };
+    pub fn of(engine: &'e Engine, owner: OwnerNo, xid: Xid) -> UsersCode<'e> {
+        let inside = Inside { engine: std::ptr::from_ref(engine).addr(), owner, xid };
         // A thread whose locals are gone already calls no closures that take locks.
         let _ = INSIDE.try_with(|all| all.borrow_mut().push(inside));
         UsersCode { engine, slot: engine.thread().ok(), _here: PhantomData }
@@ -129,25 +134,51 @@ impl Patience {
     }
 }
 
+/// The transactions that this thread is inside of and that a wait of another one's holds up; until this is dropped.
+pub(crate) struct HoldsUp<'e> {
+    engine: &'e Engine,
+    outer: Vec<OwnerNo>,
+    by: OwnerNo,
+}
+
+impl Drop for HoldsUp<'_> {
+    fn drop(&mut self) {
+        self.outer.iter().for_each(|&outer| self.engine.locks.let_go(outer, self.by));
+    }
+}
+
 impl Txn {
-    /// U3: refuses to wait for a lock that a transaction holds which this thread is inside of.
-    pub(crate) fn check_caller(&self, name: LockName, mode: Mode) -> Result<(), TxnError> {
-        let engine = &*self.engine;
+    /// Says that this transaction is about to wait for a lock, until what is returned goes (U4).
+    ///
+    /// # Errors
+    /// A transaction that this thread is inside of holds the lock (U3).
+    pub(crate) fn hold_up_callers(&self, name: LockName, mode: Mode) -> Result<HoldsUp<'_>, TxnError> {
+        let (engine, by) = (&*self.engine, self.owner());
         let address = std::ptr::from_ref(engine).addr();
-        let own = self.owner();
+        let runs = |inside: &Inside| engine.table.slot(inside.owner.0).xid.load(Relaxed) == inside.xid.0;
+        let mut holds_up = HoldsUp { engine, outer: Vec::new(), by };
+        // A thread whose locals are gone already is inside of nothing.
         let holder = INSIDE.try_with(|all| {
             let all = all.borrow();
-            let others = all.iter().filter(|inside| inside.engine == address && inside.owner != own);
-            others
-                .map(|inside| inside.owner)
-                .find(|&other| engine.locks.held(other, name).is_some_and(|held| !mode.is_compatible_with(held)))
+            let others = || all.iter().filter(|inside| inside.engine == address && inside.owner != by && runs(inside));
+            for inside in others() {
+                let is_in_the_way = |held: Mode| !mode.is_compatible_with(held);
+                // Asked once more afterwards: it may have ended in between, and the lock be another's.
+                if engine.locks.held(inside.owner, name).is_some_and(is_in_the_way) && runs(inside) {
+                    return Some(inside.xid);
+                }
+            }
+            for inside in others() {
+                if !holds_up.outer.contains(&inside.owner) {
+                    engine.locks.hold_up(inside.owner, by);
+                    holds_up.outer.push(inside.owner);
+                }
+            }
+            None
         });
         match holder {
-            Ok(Some(owner)) => {
-                let xid = Xid(engine.table.slot(owner.0).xid.load(std::sync::atomic::Ordering::Relaxed)); // Ours: it runs.
-                Err(TxnError::HeldByCaller { name, mode, xid })
-            }
-            Ok(None) | Err(_) => Ok(()),
+            Ok(Some(xid)) => Err(TxnError::HeldByCaller { name, mode, xid }),
+            Ok(None) | Err(_) => Ok(holds_up),
         }
     }
 }

@@ -156,7 +156,7 @@ impl Transaction {
             if env.catalog().get(txn, name.as_bytes(), Read::ForUpdate)?.is_some() {
                 return Err(Error::TableExists(name.to_string()));
             }
-            let users = UsersCode::of(&env.engine, txn.owner());
+            let users = UsersCode::of(&env.engine, txn.owner(), txn.xid());
             let format = users.run(|| kind.format_root(PageId::NONE, options).0);
             let args_of = |root| users.run(|| kind.format_root(root, options).1);
             let root = env.to_free().create_own(txn, structure.0, format, args_of)?;

@@ -170,6 +170,42 @@ fn an_instant_lock_does_not_pass_those_that_wait() {
     assert_eq!(assert_consistent(&locks), 1);
 }
 
+/// Asked by another thread, it would change lists that are the owner's own.
+#[test]
+fn to_ask_what_another_holds_changes_nothing() {
+    let locks = large(4);
+    let table = LockName::table(TableId(7));
+    let _ = locks.lock(A, table, Mode::IX, Wait::Try).unwrap();
+    let _ = locks.lock(A, LockName::table(TableId(8)), Mode::IS, Wait::Try).unwrap();
+    assert_eq!(locks.lock(B, table, Mode::S, Wait::Try), Err(LockError::WouldBlock));
+    assert!(LockTable::is_collected(locks.owner(A)));
+    assert_eq!((locks.held(A, table), locks.held(B, table)), (Some(Mode::IX), None));
+    assert_eq!(locks.held(A, LockName::table(TableId(8))), Some(Mode::IS));
+    assert!(LockTable::is_collected(locks.owner(A)), "what was collected is not taken in by who asks");
+    locks.unlock_all(A, None);
+    assert_eq!(assert_consistent(&locks), 0);
+}
+
+/// Whoever finds the table full locks a whole table, and that needs nodes for it and for the intentions of others.
+#[test]
+fn a_full_table_still_has_room_for_a_lock_on_a_whole_table() {
+    let locks = make(LockConfig { owners: 4, locks_max: 8, buckets: 4, ..LockConfig::default() });
+    let table = LockName::table(TableId(7));
+    for round in 0..20 {
+        for no in 0..4 {
+            let _ = locks.lock(OwnerNo(no), table, Mode::IS, Wait::Try).unwrap();
+        }
+        let count = (0..).find(|&n| locks.lock(A, key(n), Mode::S, Wait::Try).is_err()).unwrap();
+        assert!(count >= 8, "round {round}: {count}");
+        let _ = locks.lock(A, table, Mode::S, Wait::Try).unwrap();
+        assert_eq!(u64::from(locks.unlock_keys(A, TableId(7))), count);
+        for no in 0..4 {
+            locks.unlock_all(OwnerNo(no), None);
+        }
+        assert_eq!(assert_consistent(&locks), 0);
+    }
+}
+
 #[test]
 fn key_locks_under_a_table_lock_are_given_up_together() {
     let locks = large(4);
@@ -177,13 +213,14 @@ fn key_locks_under_a_table_lock_are_given_up_together() {
     for n in 0..20 {
         let _ = locks.lock(A, key(n), Mode::S, Wait::Try).unwrap();
         let _ = locks.lock(A, LockName::gap(table, n), Mode::S, Wait::Try).unwrap();
+        let _ = locks.lock(A, LockName::other(table, 1 + n), Mode::S, Wait::Try).unwrap();
         let _ = locks.lock(A, LockName::key(TableId(8), n), Mode::S, Wait::Try).unwrap();
     }
     let _ = locks.lock(A, LockName::table(table), Mode::S, Wait::Try).unwrap();
     let _ = locks.lock(A, LockName::other(table, 0), Mode::X, Wait::Try).unwrap();
     let waiter = in_the_background(&locks, |locks| locks.lock(B, key(3), Mode::X, patient()));
     let free = locks.free_count();
-    assert_eq!(locks.unlock_keys(A, table), 40);
+    assert_eq!(locks.unlock_keys(A, table), 60);
     assert!(locks.free_count() > free);
     let _ = waiter.join().unwrap().unwrap();
     assert_eq!((locks.held(A, key(4)), locks.held(A, LockName::key(TableId(8), 4))), (None, Some(Mode::S)));

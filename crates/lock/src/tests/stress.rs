@@ -203,6 +203,46 @@ fn those_who_wait_for_younger_ones_only_do_not_hang() {
     seeded_storms(0..60, |_| LockConfig { conflict: Conflict::WaitDie, ..stormy(4, 4, true) });
 }
 
+/// Threads that lock something for one owner and, inside of that, for another: whoever waits for the first waits for the second.
+#[test]
+fn threads_with_a_transaction_inside_another_do_not_hang() {
+    let mut deadlocks = 0;
+    for seed in 0..120 {
+        let outcome = sync::Scheduler::run(seed, || {
+            let locks = make(stormy(6, 4, true));
+            let threads = (0..3).map(|no| {
+                let locks = Arc::clone(&locks);
+                sync::spawn("nested", move || {
+                    let (outer, inner) = (OwnerNo(no), OwnerNo(3 + no));
+                    let mut dice = Dice(seed ^ u64::from(no) << 32);
+                    let mut draw = || (key(dice.below(3)), [Mode::S, Mode::X][dice.below(2) as usize]);
+                    for n in 0..5_u64 {
+                        locks.begin(outer, Xid(1 + n * 8 + u64::from(no)));
+                        let (name, mode) = draw();
+                        let mut last = locks.lock(outer, name, mode, patient());
+                        if last.is_ok() {
+                            locks.begin(inner, Xid(100 + n * 8 + u64::from(no)));
+                            locks.hold_up(outer, inner);
+                            let (name, mode) = draw();
+                            last = locks.lock(inner, name, mode, patient());
+                            locks.let_go(outer, inner);
+                            assert_nobody_waits_in_vain(&locks);
+                            locks.unlock_all(inner, None);
+                        }
+                        assert!(matches!(last, Ok(_) | Err(LockError::Deadlock { .. })), "{last:?}");
+                        locks.unlock_all(outer, None);
+                    }
+                })
+            });
+            threads.collect::<Vec<_>>().into_iter().for_each(|thread| thread.join().unwrap());
+            assert_eq!(assert_consistent(&locks), 0);
+            locks.stats().deadlocks
+        });
+        deadlocks += outcome.unwrap_or_else(|stuck| panic!("seed {seed}: {stuck}"));
+    }
+    assert!(deadlocks > 0, "a storm without a deadlock proves little");
+}
+
 #[test]
 fn turns_are_taken_by_age() {
     let locks =

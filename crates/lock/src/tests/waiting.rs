@@ -5,7 +5,7 @@ use ledgerstone_region::sync;
 
 use super::{in_the_background, key, make, patient, small, table_name};
 use crate::check::assert_consistent;
-use crate::{Conflict, LockConfig, LockError, LockManager, Mode, OwnerNo, Victim, Wait};
+use crate::{Conflict, LockConfig, LockError, LockManager, LockTable, Mode, OwnerNo, Victim, Wait};
 
 const A: OwnerNo = OwnerNo(0);
 const B: OwnerNo = OwnerNo(1);
@@ -329,6 +329,63 @@ fn who_waits_for_whom_can_be_asked() {
     locks.unlock_all(B, None);
     let _ = second.join().unwrap().unwrap();
     assert_eq!(edges(), []);
+}
+
+/// A thread inside A asks for a lock of C's; somebody between the two waits for A.
+#[test]
+fn whoever_waits_for_a_transaction_whose_thread_waits_in_another_gives_way() {
+    for comes_last in [B, C] {
+        let locks = small();
+        let _ = locks.lock(A, key(1), Mode::S, Wait::Try).unwrap();
+        let _ = locks.lock(B, key(2), Mode::X, Wait::Try).unwrap();
+        let third = |locks: &std::sync::Arc<LockTable>| {
+            in_the_background(locks, |locks| {
+                let result = locks.lock(B, key(1), Mode::X, patient());
+                locks.unlock_all(B, None);
+                result
+            })
+        };
+        // C reads behind B in one order, and waits for what B holds in the other.
+        let n = if comes_last == C { 1 } else { 2 };
+        let inner = move |locks: &LockTable| {
+            locks.hold_up(A, C);
+            let result = locks.lock(C, key(n), Mode::S, patient());
+            locks.let_go(A, C);
+            result
+        };
+        let (third, inner) = if comes_last == C {
+            let third = third(&locks);
+            (third, in_the_background(&locks, inner))
+        } else {
+            let inner = in_the_background(&locks, inner);
+            (third(&locks), inner)
+        };
+        let error = third.join().unwrap().unwrap_err();
+        assert!(matches!(error, LockError::Deadlock { ref cycle, victim: Xid(101) } if cycle.len() == 3), "{error}");
+        assert!(inner.join().unwrap().is_ok(), "C came last: {}", comes_last == C);
+        assert_eq!(assert_consistent(&locks), 2);
+    }
+}
+
+/// Two threads, each inside one transaction and in another, want what the other's outer one holds: nobody else can give way.
+#[test]
+fn of_two_that_hold_up_what_the_other_wants_one_gives_way() {
+    let locks = small();
+    let _ = locks.lock(A, key(1), Mode::X, Wait::Try).unwrap();
+    let _ = locks.lock(B, key(2), Mode::X, Wait::Try).unwrap();
+    let inner = |locks: &LockTable, outer, inner, n| {
+        locks.hold_up(outer, inner);
+        let result = locks.lock(inner, key(n), Mode::X, patient());
+        locks.let_go(outer, inner);
+        locks.unlock_all(inner, None);
+        locks.unlock_all(outer, None);
+        result
+    };
+    let first = in_the_background(&locks, move |locks| inner(locks, A, C, 2));
+    let error = inner(&locks, B, D, 1).unwrap_err();
+    assert!(matches!(error, LockError::Deadlock { ref cycle, victim: Xid(103) } if cycle.len() == 4), "{error}");
+    assert!(first.join().unwrap().is_ok());
+    assert_eq!(assert_consistent(&locks), 0);
 }
 
 #[test]

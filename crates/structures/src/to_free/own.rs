@@ -83,7 +83,7 @@ impl ToFree {
 
     /// O1. The pages follow in the next round.
     pub(super) fn take_own_apart(&self, txn: &mut Txn, entry: Entry, structure: u16) -> Result<(), TreeError> {
-        let users = UsersCode::of(&self.tree.engine, txn.owner());
+        let users = UsersCode::of(&self.tree.engine, txn.owner(), txn.xid());
         let pages = users.run(|| self.own_pages(structure, entry.root))?;
         let Some(pages) = pages else { return Ok(()) }; // O3
         for page in pages {
