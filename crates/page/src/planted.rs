@@ -39,6 +39,8 @@ bugs! {
     HalfSplit "half-split",
     /// An insert does not ask whether somebody has locked the gap that it goes into.
     NoGapLocks "no-gap-locks",
+    /// A record that appears where a tree was found dead leaves the tree's end where it was.
+    DeadEdgeKept "dead-edge-kept",
     /// Whoever has locked a table for reading it as a whole writes its records without locking them.
     TableLockCoversWrites "table-lock-covers-writes",
     /// A rollback to a savepoint leaves the first record after it.

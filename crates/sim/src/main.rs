@@ -477,6 +477,7 @@ fn histories(args: HistoryArgs) -> anyhow::Result<bool> {
             isolation: Size::level_of(number),
             value_bytes: [8, 700][(number / 5 % 2) as usize],
             version_store_bytes: 4 << 20,
+            is_queue: number / 5 % 4 == 3,
         };
         let problems = match workload::run_on_threads(dir.path(), seed, size, args.page_locks) {
             Ok(history) => {
@@ -541,6 +542,7 @@ fn find_planted(args: &PlantedArgs) -> anyhow::Result<bool> {
         // The harness that is likeliest to find it goes first; each has all the rounds.
         let harnesses = match bug {
             Bug::NoGapLocks
+            | Bug::DeadEdgeKept
             | Bug::TableLockCoversWrites
             | Bug::CommitStampLate
             | Bug::FloorIgnored

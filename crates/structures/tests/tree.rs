@@ -724,3 +724,31 @@ proptest! {
         prop_assert_eq!(stack.to_free.pages().unwrap().len(), 0);
     }
 }
+
+/// What takes few steps is freed together: a transaction for each of many small values would let those that free fall behind those
+/// that write.
+#[test]
+fn many_small_values_are_freed_in_few_transactions() {
+    let stack = Stack::new();
+    let tree = stack.tree();
+    stack.run(|txn| {
+        for n in 0u64..500 {
+            tree.put(txn, &n.to_be_bytes(), &[1; 9_000]).unwrap();
+        }
+    });
+    let used = stack.space.allocated_count().unwrap();
+    for n in 0u64..500 {
+        stack.run(|txn| {
+            tree.delete(txn, &n.to_be_bytes()).unwrap();
+        });
+    }
+    let mut turn_count = 0;
+    let mut turn = || {
+        turn_count += 1;
+        true
+    };
+    assert!(stack.to_free.reclaim_in_turns(&mut turn).unwrap());
+    assert!(stack.space.allocated_count().unwrap() < used - 1_000);
+    assert!(turn_count < 50, "{turn_count} transactions for 500 values");
+    assert_eq!(stack.check(&[&tree]).blob_count, 0);
+}

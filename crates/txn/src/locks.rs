@@ -19,6 +19,9 @@ const GAP: u64 = 2;
 const PAGE: u64 = 3;
 /// Item of the gap above the last key of a table.
 const SUPREMUM: u64 = u64::MAX;
+/// Items of the dead ends of a table.
+const FRONT: u64 = u64::MAX - 1;
+const BACK: u64 = u64::MAX - 2;
 
 /// A key's part of a table, as locks see it (design 5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +32,10 @@ pub enum KeyLock {
     Gap(u64),
     /// The gap above the last key.
     Supremum,
+    /// All gaps below the first record, where there is nothing but ghosts.
+    Front,
+    /// All gaps above the last record, where there is nothing but ghosts.
+    Back,
     /// A leaf with all its keys and gaps, for structures that lock pages.
     Page(PageId),
 }
@@ -37,7 +44,7 @@ pub enum KeyLock {
 #[inline]
 #[must_use]
 pub fn key_hash(key: &[u8]) -> u64 {
-    // The supremum's name stays its own.
+    // The names of the table's ends stay their own.
     xxhash_rust::xxh3::xxh3_64(key) & (u64::MAX >> 1)
 }
 
@@ -54,6 +61,8 @@ pub fn key_name(table: TableId, what: KeyLock) -> LockName {
         KeyLock::Key(hash) => LockName { space: table.0 << 2 | KEY, item: hash },
         KeyLock::Gap(hash) => LockName { space: table.0 << 2 | GAP, item: hash },
         KeyLock::Supremum => LockName { space: table.0 << 2 | GAP, item: SUPREMUM },
+        KeyLock::Front => LockName { space: table.0 << 2 | GAP, item: FRONT },
+        KeyLock::Back => LockName { space: table.0 << 2 | GAP, item: BACK },
         KeyLock::Page(page) => LockName { space: table.0 << 2 | PAGE, item: page.0 },
     }
 }

@@ -484,10 +484,25 @@ impl Client {
         Patch { number: self.clock.fetch_add(1, SeqCst) << 16 | 0x5a, at, grow }
     }
 
+    /// Reads the record at one end of a table, and deletes it.
+    fn pop(&self, hands: &mut Hands<'_>, table: u64, backward: bool, record: &mut Record) -> Result<(), Trouble> {
+        let key = |number| Bytes::from(key_bytes(Key { table, number }));
+        let table = table_name(table);
+        let (from, to) = (key(0), key(500));
+        self.act(hands, Deed::Scan { table: table.clone(), from, to, backward, limit: 1 }, record)?;
+        let Some((_, Seen::Rows(rows))) = record.deeds.last() else { return Ok(()) };
+        let Some((key, _)) = rows.first() else { return Ok(()) };
+        let key = key.clone();
+        self.act(hands, Deed::Delete { table, key }, record)
+    }
+
     /// Does the deeds of a step.
     fn step(&self, hands: &mut Hands<'_>, step: &Step, record: &mut Record) -> Result<(), Trouble> {
         if let Step::Rewrite(key, change) = *step {
             return self.rewrite(hands, key, change, record);
+        }
+        if let Step::Pop { table, backward } = *step {
+            return self.pop(hands, table, backward, record);
         }
         let mut act = |deed: Deed| self.act(hands, deed, record);
         let place = |key: Key| (table_name(key.table), Bytes::from(key_bytes(key)));
@@ -581,7 +596,12 @@ impl Client {
                 Ok(())
             }
             // See above, and `steps`.
-            Step::Rewrite(..) | Step::Savepoint | Step::RollbackTo(_) | Step::Release(_) | Step::Nest { .. } => Ok(()),
+            Step::Rewrite(..)
+            | Step::Pop { .. }
+            | Step::Savepoint
+            | Step::RollbackTo(_)
+            | Step::Release(_)
+            | Step::Nest { .. } => Ok(()),
         }
     }
 

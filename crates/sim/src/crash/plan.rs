@@ -280,6 +280,13 @@ pub enum Step {
         /// At most.
         limit: usize,
     },
+    /// Reads the first or the last record of a table, and deletes it.
+    Pop {
+        /// Its number.
+        table: u64,
+        /// The last one.
+        backward: bool,
+    },
     /// Finds records by the first bytes of their values, with the index.
     Lookup {
         /// Its number.
@@ -529,6 +536,9 @@ fn transaction(random: &mut Random, flavour: Flavour) -> TransactionPlan {
     if random.percent(if flavour == Flavour::Snapshots { 25 } else { 2 }) {
         return watcher(random, flavour);
     }
+    if flavour == Flavour::Splits && random.percent(12) {
+        return splitter(random);
+    }
     let step_count = match flavour {
         Flavour::Short | Flavour::Crowded | Flavour::Snapshots => random.between(1, 4),
         _ => random.between(1, 7),
@@ -582,6 +592,28 @@ fn watcher(random: &mut Random, flavour: Flavour) -> TransactionPlan {
         end: End::Commit,
         retries: 0,
         mark_at: None,
+        steps,
+    }
+}
+
+/// Counts so much that pages of a list become two, and takes it back after others have counted there.
+fn splitter(random: &mut Random) -> TransactionPlan {
+    let count = |random: &mut Random, counts: &[u64]| Step::Count {
+        list: 0,
+        from: random.below(COUNTER_COUNT),
+        count: random.pick(counts),
+        delta: 1,
+    };
+    let mut steps = vec![count(random, &[1, 60, 150]), Step::Pause(random.between(1, 8000))];
+    if random.percent(30) {
+        steps.push(count(random, &[1, 5]));
+    }
+    TransactionPlan {
+        isolation: Isolation::Serializable,
+        durability: random.pick(&[Durability::Sync, Durability::Volatile]),
+        end: random.pick(&[End::Commit, End::Abort, End::Abort, End::Drop]),
+        retries: random.pick(&[0, 1]),
+        mark_at: Some(0),
         steps,
     }
 }
@@ -644,15 +676,15 @@ fn add_savepoints(random: &mut Random, steps: &mut Vec<Step>) {
 fn step(random: &mut Random, flavour: Flavour) -> Step {
     let key = key(random, flavour);
     let length = value_length(random, flavour);
-    //            get upd put ins del mod scan fill clear create drop list pause range load rename part counters lookup reindex rewrite
+    //            get upd put ins del mod scan fill clear create drop list pause range load rename part counters lookup reindex rewrite pop
     let weights = match flavour {
-        Flavour::Mixed | Flavour::Short => [10, 6, 30, 8, 12, 14, 8, 4, 3, 2, 1, 1, 2, 2, 2, 1, 3, 6, 8, 1, 6],
-        Flavour::Splits => [5, 3, 10, 10, 10, 5, 6, 30, 20, 1, 1, 0, 2, 8, 10, 0, 1, 10, 5, 2, 3],
-        Flavour::Large => [8, 3, 34, 10, 12, 20, 4, 2, 3, 1, 3, 0, 2, 3, 4, 1, 16, 0, 4, 1, 4],
-        Flavour::Catalog => [5, 2, 20, 6, 6, 5, 4, 10, 2, 18, 18, 4, 2, 2, 8, 10, 1, 12, 6, 8, 2],
-        Flavour::Crowded => [20, 10, 24, 8, 10, 14, 12, 0, 1, 1, 0, 0, 5, 2, 0, 0, 3, 10, 12, 0, 14],
-        Flavour::Log => [4, 2, 40, 8, 8, 20, 2, 12, 3, 1, 1, 0, 2, 2, 3, 0, 3, 4, 4, 1, 4],
-        Flavour::Snapshots => [12, 4, 24, 10, 26, 10, 6, 3, 6, 1, 1, 0, 4, 4, 0, 1, 6, 1, 6, 1, 12],
+        Flavour::Mixed | Flavour::Short => [10, 6, 30, 8, 12, 14, 8, 4, 3, 2, 1, 1, 2, 2, 2, 1, 3, 6, 8, 1, 6, 8],
+        Flavour::Splits => [5, 3, 10, 10, 10, 5, 6, 30, 20, 1, 1, 0, 2, 8, 10, 0, 1, 10, 5, 2, 3, 6],
+        Flavour::Large => [8, 3, 34, 10, 12, 20, 4, 2, 3, 1, 3, 0, 2, 3, 4, 1, 16, 0, 4, 1, 4, 4],
+        Flavour::Catalog => [5, 2, 20, 6, 6, 5, 4, 10, 2, 18, 18, 4, 2, 2, 8, 10, 1, 12, 6, 8, 2, 3],
+        Flavour::Crowded => [20, 10, 24, 8, 10, 14, 12, 0, 1, 1, 0, 0, 5, 2, 0, 0, 3, 10, 12, 0, 14, 12],
+        Flavour::Log => [4, 2, 40, 8, 8, 20, 2, 12, 3, 1, 1, 0, 2, 2, 3, 0, 3, 4, 4, 1, 4, 4],
+        Flavour::Snapshots => [12, 4, 24, 10, 26, 10, 6, 3, 6, 1, 1, 0, 4, 4, 0, 1, 6, 1, 6, 1, 12, 26],
     };
     match random.weighted(&weights) {
         0 => Step::Get(key),
@@ -695,6 +727,7 @@ fn step(random: &mut Random, flavour: Flavour) -> Step {
         }
         19 => Step::Reindex(key.table),
         20 => Step::Rewrite(key, change(random)),
+        21 => Step::Pop { table: key.table, backward: random.percent(25) },
         _ => Step::Pause(random.between(1, 8000)),
     }
 }

@@ -35,6 +35,8 @@ pub struct Size {
     pub value_bytes: usize,
     /// Memory of the version store.
     pub version_store_bytes: u64,
+    /// Mostly the first and the last records are read and taken, and put again.
+    pub is_queue: bool,
 }
 
 impl Size {
@@ -47,6 +49,7 @@ impl Size {
             isolation: None,
             value_bytes: random.pick(&[8, 8, 700]),
             version_store_bytes: random.pick(&[16 << 10, 1 << 20]),
+            is_queue: random.percent(30),
         }
     }
 
@@ -236,10 +239,16 @@ impl Client {
         let item = Item { table, key: self.random.below(u64::from(self.size.key_count)) as u32 };
         let (records, key) = (&tables[table as usize], key_bytes(item.key));
         let number = self.tick();
-        let began = self.tick();
+        let mut began = self.tick();
         let mut acts: Vec<(Item, Act)> = Vec::new();
         let value = value_of(number, self.size);
-        let kind = self.random.weighted(if only_reads { &[6, 0, 4] } else { &[6, 3, 5, 8, 4, 5, 5] });
+        let weights: &[u64] = match (only_reads, self.size.is_queue) {
+            (true, false) => &[6, 0, 4, 0, 0, 0, 0, 2],
+            (true, true) => &[2, 0, 4, 0, 0, 0, 0, 12],
+            (false, false) => &[6, 3, 5, 8, 4, 5, 5, 1, 1],
+            (false, true) => &[2, 1, 2, 5, 5, 1, 2, 6, 24],
+        };
+        let kind = self.random.weighted(weights);
         match kind {
             0 => acts.push((item, Act::Read(seen(records.get(&key)?)))),
             1 => acts.push((item, Act::Read(seen(records.get_for_update(&key)?)))),
@@ -260,6 +269,20 @@ impl Client {
                     acts.push((item, Act::Read(Seen::Absent)));
                 }
             }
+            7 => drop(self.look_at_end(records, table, &mut acts)?),
+            8 => {
+                if let Some(item) = self.look_at_end(records, table, &mut acts)? {
+                    // Two calls: below serializable they need not belong to one moment.
+                    let ended = self.tick();
+                    into.accesses.extend(acts.drain(..).map(|(item, act)| Access { item, act, began, ended }));
+                    began = self.tick();
+                    if records.delete(&key_bytes(item.key))? {
+                        acts.extend([(item, Act::Read(Seen::Present)), (item, Act::Write(None))]);
+                    } else {
+                        acts.push((item, Act::Read(Seen::Absent)));
+                    }
+                }
+            }
             _ => {
                 let mut old = None;
                 let there = records.modify(&key, |before| {
@@ -275,6 +298,27 @@ impl Client {
         let ended = self.tick();
         into.accesses.extend(acts.into_iter().map(|(item, act)| Access { item, act, began, ended }));
         Ok(())
+    }
+
+    /// Reads the first or the last record: there is none before or behind it.
+    fn look_at_end(
+        &mut self,
+        records: &BytesTable,
+        table: u32,
+        acts: &mut Vec<(Item, Act)>,
+    ) -> Result<Option<Item>, Error> {
+        let from_end = self.random.percent(25);
+        let found = if from_end { records.last()? } else { records.first()? };
+        let universe = self.size.key_count;
+        let Some((key, value)) = found else {
+            acts.extend((0..universe).map(|key| (Item { table, key }, Act::Read(Seen::Absent))));
+            return Ok(None);
+        };
+        let item = Item { table, key: key.try_into().map_or(u32::MAX, u32::from_be_bytes) };
+        let passed = if from_end { item.key + 1..universe } else { 0..item.key };
+        acts.extend(passed.map(|key| (Item { table, key }, Act::Read(Seen::Absent))));
+        acts.push((item, Act::Read(seen(Some(value)))));
+        Ok(Some(item))
     }
 
     /// Reads a range, from either end, all of it or until so many were found; every key passed was read.

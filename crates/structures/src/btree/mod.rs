@@ -12,6 +12,7 @@
 //! | `split.rs`, `post.rs` | a node becomes two; the parent learns of it |
 //! | `ghost.rs`, `merge.rs` | ghosts are purged; empty and sparse pages leave |
 //! | `pack.rs`, `relocate.rs` | neighbours become full ones; pages move to lower places |
+//! | `edges.rs` | ends of the tree that hold ghosts only are not passed one by one |
 //! | `page_locks.rs` | leaves locked instead of keys |
 //! | `snapshot.rs`, `history.rs`, `gathered.rs` | records as they were: by images, by the log |
 //! | `bulk.rs`, `range_delete.rs` | many records at once: full leaves, emptied leaves |
@@ -29,6 +30,7 @@ pub(crate) mod bulk;
 pub mod bytes;
 mod change;
 mod check;
+mod edges;
 pub mod edit;
 mod gathered;
 mod ghost;
@@ -59,6 +61,7 @@ mod node_tests;
 pub use bulk::Loader;
 pub use change::{LoadedLeaf, RecordChange, Side, loaded_leaf, record_change};
 pub use check::TreeReport;
+pub(crate) use edges::Edges;
 pub use ghost::Purged;
 pub use long_value::FoundValue;
 pub use pack::Packed;

@@ -17,6 +17,8 @@
 //!     good, whatever becomes of the leaf, but for what this transaction itself changes (as C4).
 //! C8. Forwards, the next leaf begins where the one before ended, if that one has not changed; backwards, below it. Otherwise a
 //!     write of one of them was lost, and the scan could go in circles for ever.
+//! C10. Where the end of the tree at which a scan begins is known to be dead, it begins behind the ghosts (`edges.rs`), with one lock
+//!     in place of theirs. A scan that has passed ghosts at the tree's end sees to it that this is known.
 //! C9. A scan for a change reads what is there now. A ghost in it may be a record that the transaction's snapshot still shows: then
 //!     another was the first to commit a change of it.
 
@@ -29,6 +31,7 @@ use ledgerstone_region::Version;
 use ledgerstone_txn::{At, KeyLock, Txn, key_hash};
 
 use super::bytes::clamped;
+use super::edges::PASSED_MIN;
 use super::history::CopiedPage;
 use super::node::{BLOB, Node};
 use super::search::{Aim, Descent, Gap};
@@ -82,6 +85,9 @@ pub struct Scan {
     key: Vec<u8>,
     has_key: bool,
     has_prefix: bool,
+    /// Ghosts passed before the first record (C10).
+    passed: u32,
+    has_given: bool,
     /// A blob's content.
     value: Vec<u8>,
 }
@@ -135,6 +141,8 @@ impl Tree {
             key: Vec::new(),
             has_key: false,
             has_prefix: false,
+            passed: 0,
+            has_given: false,
             value: Vec::new(),
         }
     }
@@ -224,10 +232,17 @@ impl Scan {
                     if self.key_mode == Mode::X {
                         self.tree.check_first(txn, &self.key)?; // C9
                     }
+                    self.passed += 1;
                     continue;
                 }
                 None => record.is_blob(),
             };
+            if !self.has_given {
+                self.has_given = true;
+                if self.passed >= PASSED_MIN {
+                    self.tree.note_dead(self.leaf, self.direction)?; // C10
+                }
+            }
             if is_blob && self.reads_blobs {
                 let reference = match image {
                     Some(image) => BlobRef::decode(&image.value)?,
@@ -329,6 +344,10 @@ impl Scan {
                 Place::InLeaf => return Ok(true),
                 Place::Done => return Ok(false),
                 Place::Start => {
+                    if self.begin_behind_dead(txn)? {
+                        self.place = Place::Done;
+                        return Ok(false);
+                    }
                     if self.direction == Direction::Backward {
                         self.lock_above(txn)?;
                     }
@@ -336,6 +355,10 @@ impl Scan {
                 }
                 Place::Lost => self.descend(txn)?,
                 Place::NextLeaf => {
+                    if !self.has_given && self.passed > 0 {
+                        // However few they are: the bound moves leaf by leaf.
+                        self.tree.note_dead(self.leaf, self.direction)?; // C10
+                    }
                     let more = match self.direction {
                         Direction::Forward => self.next_leaf(txn)?,
                         Direction::Backward => self.previous_leaf(txn)?,
@@ -345,6 +368,41 @@ impl Scan {
                         return Ok(false);
                     }
                 }
+            }
+        }
+    }
+
+    /// C10. True if nothing is left of the range.
+    fn begin_behind_dead(&mut self, txn: &mut Txn) -> Result<bool, TreeError> {
+        let start = match self.direction {
+            Direction::Forward => &self.start,
+            Direction::Backward => &self.end,
+        };
+        let start = match start {
+            Bound::Included(start) | Bound::Excluded(start) => Some(start.as_slice()),
+            Bound::Unbounded => None,
+        };
+        let until = self.at.or(txn.snapshot()).map(|at| at.lsn);
+        let Some(bound) = self.tree.dead_bound(txn, self.direction, start, self.locks, until)? else {
+            return Ok(false);
+        };
+        match self.direction {
+            Direction::Forward => {
+                let is_left = match &self.end {
+                    Bound::Included(end) => bound <= *end,
+                    Bound::Excluded(end) => bound < *end,
+                    Bound::Unbounded => true,
+                };
+                self.start = Bound::Included(bound);
+                Ok(!is_left)
+            }
+            Direction::Backward => {
+                let is_left = match &self.start {
+                    Bound::Included(start) | Bound::Excluded(start) => bound > *start,
+                    Bound::Unbounded => true,
+                };
+                self.end = Bound::Excluded(bound);
+                Ok(!is_left)
             }
         }
     }

@@ -5,6 +5,7 @@
 //! W3. A new key is a change of the gap it falls into: the next key's gap is asked for, for an instant, with an intention
 //!     that a reader of the gap refuses. If this transaction itself has read the gap, it now holds two: it inherits its lock
 //!     to the gap before the new key.
+//!     Where the tree is known to be dead at one of its ends, the lock of that end is asked for as well (E4 in `edges.rs`).
 //! W4. Rollback needs no space: a new record taken back becomes a ghost, a deleted one is a ghost with its value, a shorter
 //!     value keeps what it does not use (N6 in `node.rs`). A new value for a ghost's key is a replacement: its undo brings
 //!     the ghost back as it was.
@@ -374,9 +375,15 @@ impl Tree {
                         self.make_room(txn, &Need::Replace { key, value_len: value.len() })?;
                         continue;
                     }
+                    let is_ghost = record.is_ghost();
+                    if is_ghost && let Some(edge) = self.enter_edges(txn, key)? {
+                        drop(page);
+                        txn.lock_key_instant(self.table, edge, Mode::IX)?;
+                        continue;
+                    }
                     let old = node.value(slot);
                     self.log_value(txn, &mut page, slot, key, (record.header, &old), (header, value))?;
-                    if record.is_ghost() {
+                    if is_ghost {
                         break Met::Nothing;
                     }
                     break Met::Value(if record.is_blob() { Some(BlobRef::decode(&old)?) } else { None });
@@ -404,6 +411,11 @@ impl Tree {
                             txn.lock_key(self.table, gap, Mode::S)?;
                             continue;
                         }
+                    }
+                    if let Some(edge) = self.enter_edges(txn, key)? {
+                        drop(page);
+                        txn.lock_key_instant(self.table, edge, Mode::IX)?;
+                        continue;
                     }
                     let args = InsertArgs { place: Place { root: self.root, slot, key }, header, value }.write();
                     self.note(txn, key, Before::Absent);

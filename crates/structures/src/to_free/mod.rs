@@ -40,6 +40,7 @@ pub use own::PagesOf;
 
 use crate::TreeError;
 use crate::blob::BlobRef;
+use crate::btree::Edges;
 use crate::btree::args::{InsertArgs, Place, ReplaceArgs, write_place};
 use crate::btree::edit::{Plan, plan_insert};
 use crate::btree::node::{Node, PADDED};
@@ -115,6 +116,7 @@ struct Notes {
     /// An entry was made since the last round of the reclaimer.
     has_entries: AtomicBool,
     emptied: emptied::Emptied,
+    edges: Edges,
 }
 
 impl ToFree {
@@ -132,6 +134,11 @@ impl ToFree {
     #[must_use]
     pub fn tree(&self) -> &Tree {
         &self.tree
+    }
+
+    /// What is known of the dead ends of all trees.
+    pub(crate) fn edges(&self) -> &Edges {
+        &self.notes.edges
     }
 
     pub(crate) fn space(&self) -> &Arc<Space> {
@@ -254,6 +261,7 @@ impl ToFree {
                 return Ok(None);
             }
             let root = run.first;
+            self.notes.edges.forget(root); // The page may have been another tree's root.
             let all_args = || (0..count).map(|no| args_of(root, no)).collect::<Vec<_>>();
             let args = match made.take() {
                 Some((of, args)) if of == root => args,

@@ -8,7 +8,8 @@
 //!
 //! R1. Nobody else looks at the structure: whoever could has ended (F3). So pages read one by one do not change in between.
 //! R2. Steps are groups of the reclaimer's transaction: they stay whatever becomes of it. So it ends every [`STEPS_MAX`] steps and
-//!     another goes on: one that freed a whole large tree would hold back the log of all that time.
+//!     another goes on: one that freed a whole large tree would hold back the log of all that time. What takes few steps is freed
+//!     together: up to [`ENTRIES_MAX`] entries, while the log has not grown by [`TURN_LOG_BYTES`].
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -33,6 +34,10 @@ use crate::btree::tree::{Read, Tree};
 
 /// Steps of one transaction.
 const STEPS_MAX: u32 = 1024;
+
+/// Entries of one transaction, which keeps their locks; and how much the log grows, by anybody, before the next one begins.
+const ENTRIES_MAX: u32 = 64;
+const TURN_LOG_BYTES: u64 = 128 << 10;
 
 /// The entry's value once all nodes are posted.
 const IS_POSTED: &[u8] = &[1];
@@ -94,20 +99,27 @@ impl ToFree {
     }
 
     fn reclaim_all(&self, entries: &[Entry], round: &mut Round<'_>) -> Result<(), TreeError> {
-        for &entry in entries {
-            if !self.is_behind_snapshots(entry) {
-                continue;
-            }
-            let mut outcome = Freed::Partly;
-            while outcome == Freed::Partly {
-                if round.is_ended {
-                    return Ok(());
+        let engine = &self.tree.engine;
+        // More locks would become one on the whole tree of entries, and keep those out who defer something.
+        let entries_max = ENTRIES_MAX.min(engine.settings.escalate_after / 2).max(1);
+        let mut left = entries.iter().filter(|&&entry| self.is_behind_snapshots(entry)).peekable();
+        while left.peek().is_some() && !round.is_ended {
+            let mut txn = self.begin_turn()?;
+            let (began, mut count, mut has_freed) = (engine.log.tail(), 0, false);
+            while count < entries_max
+                && engine.log.tail().0 - began.0 < TURN_LOG_BYTES
+                && let Some(&&entry) = left.peek()
+            {
+                let outcome = self.reclaim_entry(&mut txn, entry)?;
+                has_freed |= outcome != Freed::Held;
+                if outcome == Freed::Partly {
+                    break; // R2
                 }
-                let mut txn = self.begin_turn()?;
-                outcome = self.reclaim_entry(&mut txn, entry)?;
-                txn.commit(Durability::Volatile)?;
-                round.turn_ended(outcome != Freed::Held);
+                left.next();
+                count += 1;
             }
+            txn.commit(Durability::Volatile)?;
+            round.turn_ended(has_freed);
         }
         Ok(())
     }
@@ -273,6 +285,7 @@ impl ToFree {
             Kind::Tree => {
                 // H1, and a tree half taken apart is none to look around in.
                 self.notes.emptied.forget(entry.root);
+                self.notes.edges.forget(entry.root);
                 let tree = self.tree_of(entry);
                 if value != IS_POSTED {
                     post_all(txn, &tree)?;

@@ -1,0 +1,404 @@
+//! The ends of a tree at which every record is a ghost, remembered, so that nobody passes them one by one.
+//!
+//! A queue takes records from one end. While a snapshot is open, the ghosts that this leaves cannot be purged, and everybody who
+//! asks for the first record would pass all of them. So this process remembers for both ends of a tree how far they are dead.
+//!
+//! E1. *Dead* is a range in which every record is a ghost whose deleter has committed. That is seen under the leaf's latch: a
+//!     deleter holds its key exclusively, or the whole table, until it has ended, and keys are asked for before the table.
+//! E2. A bound moves outwards (more is dead) leaf by leaf, from where it was, under the leaf's shared latch. It moves back before
+//!     a record appears in the dead range, under the exclusive latch of the record's leaf. So there is no moment at which a record
+//!     is dead by the bound and alive on its page.
+//! E3. Each bound is kept with the log's tail of the moment at which it was seen. A snapshot uses a bound that is no younger than
+//!     itself: what was dead then, and has been since, is nothing that it sees. For others the newest one counts.
+//! E4. Whoever locks what it reads takes one lock, shared, in place of those that it would have taken on the dead range: the lock
+//!     of that end of the table. It looks at the bound afterwards, and notes it as guarded. Whoever puts a record into a
+//!     guarded range asks for that lock, for an instant, with an intention, as for the gap before the next key (W3 in `write.rs`).
+//! E5. Guarded stays what was guarded until nobody holds the lock of that end.
+//! E6. A crash takes all this. The first reader afterwards passes the ghosts, or finds them purged.
+//! E7. A tree that is taken apart is forgotten, and a new one begins without: root pages are used again.
+//!
+//! Writers look at two words first, which change only when a bound moves outwards: no lock, and nothing that others write to.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use ledgerstone_lock::Mode;
+use ledgerstone_page::planted::{self, Bug};
+use ledgerstone_page::{Lsn, PageId, TableId};
+use ledgerstone_txn::{KeyLock, Txn, key_name, table_name};
+use parking_lot::Mutex;
+
+use super::Direction;
+use super::node::Node;
+use super::search::hash_of;
+use super::tree::Tree;
+use crate::TreeError;
+
+/// Ghosts that a scan passes before it looks whether they are dead.
+pub(super) const PASSED_MIN: u32 = 4;
+/// Older bounds that are kept for older snapshots, of each end.
+const BOUNDS_MAX: usize = 16;
+const SHARD_COUNT: usize = 64;
+/// Trees of one shard whose ends are remembered.
+const TREES_MAX: usize = 16;
+
+/// The ends of all trees.
+#[derive(Debug)]
+pub(crate) struct Edges {
+    shards: [Shard; SHARD_COUNT],
+}
+
+#[derive(Debug)]
+struct Shard {
+    /// Keys whose prefix is below this one may be in a dead or guarded range at the front of one of these trees.
+    front_below: AtomicU64,
+    /// Keys whose prefix is not below this one may be in such a range at the back.
+    back_from: AtomicU64,
+    trees: Mutex<BTreeMap<PageId, Ends>>,
+}
+
+/// Both ends of a tree.
+#[derive(Debug)]
+struct Ends {
+    table: TableId,
+    front: Edge,
+    back: Edge,
+}
+
+/// One end: forwards, keys below the bounds are dead; backwards, the bounds and the keys above.
+#[derive(Debug, Default)]
+struct Edge {
+    /// From the oldest, narrowest to the newest, widest.
+    bounds: Vec<(Vec<u8>, Lsn)>,
+    /// E5: a holder of this end's lock may count on the range to here.
+    guard: Option<Vec<u8>>,
+    /// How often that was noted.
+    guard_count: u64,
+}
+
+/// What a writer has to do before its record may appear.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Asking {
+    lock: KeyLock,
+    direction: Direction,
+    guard_count: u64,
+}
+
+impl Default for Edges {
+    fn default() -> Edges {
+        let shard = || Shard {
+            front_below: AtomicU64::new(NONE_IN_FRONT),
+            back_from: AtomicU64::new(NONE_BEHIND),
+            trees: Mutex::default(),
+        };
+        Edges { shards: std::array::from_fn(|_| shard()) }
+    }
+}
+
+const NONE_IN_FRONT: u64 = 0;
+const NONE_BEHIND: u64 = u64::MAX;
+
+/// The first bytes of a key as a number in the order of keys; one bit less than there are, so that there is a number above all.
+fn prefix(key: &[u8]) -> u64 {
+    let mut first = [0; 8];
+    let len = key.len().min(8);
+    first[..len].copy_from_slice(&key[..len]);
+    u64::from_be_bytes(first) >> 1
+}
+
+fn lock_of(direction: Direction) -> KeyLock {
+    match direction {
+        Direction::Forward => KeyLock::Front,
+        Direction::Backward => KeyLock::Back,
+    }
+}
+
+/// The smallest key above `key`.
+fn above(key: &[u8]) -> Vec<u8> {
+    [key, &[0]].concat()
+}
+
+/// True if `key` lies in the range that ends at `bound`.
+fn is_in(direction: Direction, key: &[u8], bound: &[u8]) -> bool {
+    match direction {
+        Direction::Forward => key < bound,
+        Direction::Backward => key >= bound,
+    }
+}
+
+impl Edge {
+    fn newest(&self) -> Option<&(Vec<u8>, Lsn)> {
+        self.bounds.last()
+    }
+
+    /// E2: nothing is dead any more from `key` inwards.
+    fn move_back(&mut self, direction: Direction, key: &[u8]) {
+        for (bound, _) in &mut self.bounds {
+            if is_in(direction, key, bound) {
+                *bound = match direction {
+                    Direction::Forward => key.to_vec(),
+                    Direction::Backward => above(key),
+                };
+            }
+        }
+    }
+
+    fn push(&mut self, bound: Vec<u8>, lsn: Lsn) {
+        if self.bounds.len() == BOUNDS_MAX {
+            // The older, the fewer.
+            let mut no = 0;
+            self.bounds.retain(|_| {
+                no += 1;
+                no > BOUNDS_MAX / 2 || no % 2 == 0
+            });
+        }
+        self.bounds.push((bound, lsn));
+    }
+
+    fn is_guarded(&self, direction: Direction, key: &[u8]) -> bool {
+        self.guard.as_ref().is_some_and(|guard| is_in(direction, key, guard))
+    }
+
+    /// The newest bound that was seen no later than `until`.
+    fn bound(&self, until: Option<Lsn>) -> Option<&(Vec<u8>, Lsn)> {
+        self.bounds.iter().rev().find(|(_, seen)| until.is_none_or(|until| *seen <= until))
+    }
+}
+
+impl Ends {
+    fn new(table: TableId) -> Ends {
+        Ends { table, front: Edge::default(), back: Edge::default() }
+    }
+
+    fn edge(&mut self, direction: Direction) -> &mut Edge {
+        match direction {
+            Direction::Forward => &mut self.front,
+            Direction::Backward => &mut self.back,
+        }
+    }
+}
+
+impl Shard {
+    /// What writers look at first. Called with the trees locked.
+    fn publish(&self, trees: &BTreeMap<PageId, Ends>) {
+        let of = |edge: &'_ Edge| -> Vec<u64> {
+            let bounds = edge.bounds.iter().map(|(bound, _)| bound).chain(&edge.guard);
+            bounds.map(|bound| prefix(bound)).collect()
+        };
+        let front = trees.values().flat_map(|ends| of(&ends.front)).max();
+        let back = trees.values().flat_map(|ends| of(&ends.back)).min();
+        self.front_below.store(front.map_or(NONE_IN_FRONT, |prefix| prefix + 1), Relaxed);
+        self.back_from.store(back.unwrap_or(NONE_BEHIND), Relaxed);
+    }
+
+    #[inline]
+    fn may_hold(&self, key: &[u8]) -> bool {
+        // Relaxed: what was dead in this leaf was published under its latch (E2).
+        let prefix = prefix(key);
+        prefix < self.front_below.load(Relaxed) || prefix >= self.back_from.load(Relaxed)
+    }
+
+    fn has_any(&self) -> bool {
+        self.front_below.load(Relaxed) != NONE_IN_FRONT || self.back_from.load(Relaxed) != NONE_BEHIND
+    }
+}
+
+impl Edges {
+    #[inline]
+    fn shard(&self, root: PageId) -> &Shard {
+        &self.shards[(root.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58) as usize % SHARD_COUNT]
+    }
+
+    /// E7.
+    pub(crate) fn forget(&self, root: PageId) {
+        let shard = self.shard(root);
+        if shard.has_any() {
+            let mut trees = shard.trees.lock();
+            trees.remove(&root);
+            shard.publish(&trees);
+        }
+    }
+}
+
+impl Tree {
+    fn edges(&self) -> Option<&Edges> {
+        self.to_free.as_deref().map(crate::ToFree::edges)
+    }
+
+    /// How far the tree is dead at the end where a scan begins, if it is; what is beyond need not be looked at. Takes the lock
+    /// of that end if `locks` (E4); hold no latch. `until`: the snapshot that the scan is for.
+    pub(super) fn dead_bound(
+        &self,
+        txn: &mut Txn,
+        direction: Direction,
+        start: Option<&[u8]>,
+        locks: bool,
+        until: Option<Lsn>,
+    ) -> Result<Option<Vec<u8>>, TreeError> {
+        let Some(edges) = self.edges() else { return Ok(None) };
+        let shard = edges.shard(self.root);
+        if !shard.has_any() {
+            return Ok(None);
+        }
+        let is_of_use = |bound: &[u8]| start.is_none_or(|start| is_in(direction, start, bound));
+        let find = |note: bool| {
+            let mut trees = shard.trees.lock();
+            let edge = trees.get_mut(&self.root)?.edge(direction);
+            let (bound, seen) = edge.bound(until).filter(|(bound, _)| is_of_use(bound))?.clone();
+            if note {
+                edge.guard_count += 1;
+                if edge.guard.as_ref().is_none_or(|guard| is_in(direction, guard, &bound)) {
+                    edge.guard = Some(bound.clone());
+                }
+            }
+            Some((bound, seen))
+        };
+        let Some(mut found) = find(false) else { return Ok(None) };
+        if locks {
+            txn.lock_key(self.table, lock_of(direction), Mode::S)?;
+            match find(true) {
+                Some(again) => found = again,
+                None => return Ok(None),
+            }
+            txn.depend_on_commits_below(found.1);
+        }
+        Ok(Some(found.0))
+    }
+
+    /// A scan has passed ghosts of this leaf at the end where it began: remembers them if they are dead (E1). Hold no latch.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn note_dead(&self, leaf: PageId, direction: Direction) -> Result<(), TreeError> {
+        let Some(edges) = self.edges() else { return Ok(()) };
+        let shard = edges.shard(self.root);
+        let page = match self.engine.cache.shared(leaf) {
+            Ok(page) => page,
+            Err(error) if error.is_never_written() => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
+        let node = Node::new(page.words());
+        if !node.is_of(self.root) || node.level() != 0 {
+            return Ok(());
+        }
+        let old = {
+            let mut trees = shard.trees.lock();
+            trees.get_mut(&self.root).and_then(|ends| ends.edge(direction).newest().cloned())
+        };
+        // E2: from where the bound is.
+        let old = old.map(|(bound, _)| bound);
+        let bound = match direction {
+            Direction::Forward => {
+                let mut slot = match &old {
+                    None if node.low().is_empty() => 0,
+                    Some(bound) if *bound >= node.low() && !node.is_beyond(bound) => {
+                        node.search(bound).unwrap_or_else(|slot| slot)
+                    }
+                    _ => return Ok(()),
+                };
+                while slot < node.count() && self.is_dead(&node, leaf, slot) {
+                    slot += 1;
+                }
+                match slot {
+                    _ if slot < node.count() => node.key(slot),
+                    _ if !node.is_rightmost() => node.high(),
+                    0 => return Ok(()),
+                    _ => above(&node.key(slot - 1)),
+                }
+            }
+            Direction::Backward => {
+                let mut slot = match &old {
+                    None if node.is_rightmost() => node.count(),
+                    Some(bound) if *bound >= node.low() && (node.is_rightmost() || *bound <= node.high()) => {
+                        node.search(bound).unwrap_or_else(|slot| slot)
+                    }
+                    _ => return Ok(()),
+                };
+                while slot > 0 && self.is_dead(&node, leaf, slot - 1) {
+                    slot -= 1;
+                }
+                if slot > 0 { above(&node.key(slot - 1)) } else { node.low() }
+            }
+        };
+        // E1: the table after its keys.
+        if self.engine.locks.held_by_any(table_name(self.table)) == Some(Mode::X) {
+            return Ok(());
+        }
+        let seen = self.engine.log.tail();
+        let mut trees = shard.trees.lock();
+        if !trees.contains_key(&self.root) && trees.len() == TREES_MAX {
+            // Those whose ends nobody holds (E5).
+            let held = |table, lock| self.engine.locks.held_by_any(key_name(table, lock)).is_some();
+            trees.retain(|_, ends| held(ends.table, KeyLock::Front) || held(ends.table, KeyLock::Back));
+            if trees.len() == TREES_MAX {
+                return Ok(());
+            }
+        }
+        let edge = trees.entry(self.root).or_insert_with(|| Ends::new(self.table)).edge(direction);
+        let is_wider = match (&old, edge.newest()) {
+            (None, None) => true,
+            // Somebody else may have moved it meanwhile.
+            (Some(old), Some((now, _))) => old == now && bound != *now,
+            _ => false,
+        };
+        if is_wider {
+            edge.push(bound, seen);
+            shard.publish(&trees);
+        }
+        Ok(())
+    }
+
+    /// E1, but for the table's lock.
+    fn is_dead(&self, node: &Node<ledgerstone_region::Words<'_>>, leaf: PageId, slot: usize) -> bool {
+        let what = if self.locks_pages() { KeyLock::Page(leaf) } else { KeyLock::Key(hash_of(node, slot)) };
+        let held = || self.engine.locks.held_by_any(key_name(self.table, what));
+        node.record(slot).is_ghost() && !matches!(held(), Some(Mode::X | Mode::SIX))
+    }
+
+    /// A record is about to appear under `key`, whose leaf is latched exclusively: no end is dead there any more (E2). Gives the
+    /// lock to be asked for first, for an instant, with no latch held, if it is not to be had now (E4).
+    #[inline]
+    pub(super) fn enter_edges(&self, txn: &mut Txn, key: &[u8]) -> Result<Option<KeyLock>, TreeError> {
+        match self.edges() {
+            Some(edges) if edges.shard(self.root).may_hold(key) => self.enter_dead(txn, edges, key),
+            _ => Ok(None),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn enter_dead(&self, txn: &mut Txn, edges: &Edges, key: &[u8]) -> Result<Option<KeyLock>, TreeError> {
+        let shard = edges.shard(self.root);
+        let mut asking: Vec<Asking> = Vec::new();
+        {
+            let mut trees = shard.trees.lock();
+            let Some(ends) = trees.get_mut(&self.root) else { return Ok(None) };
+            for direction in [Direction::Forward, Direction::Backward] {
+                let edge = ends.edge(direction);
+                if !planted::is_on(Bug::DeadEdgeKept) {
+                    edge.move_back(direction, key);
+                }
+                if edge.is_guarded(direction, key) {
+                    asking.push(Asking { lock: lock_of(direction), direction, guard_count: edge.guard_count });
+                }
+            }
+        }
+        if txn.covers(self.table, Mode::X) {
+            return Ok(None);
+        }
+        for Asking { lock, direction, guard_count } in asking {
+            if !txn.try_lock_key_instant(self.table, lock, Mode::IX)? {
+                return Ok(Some(lock));
+            }
+            if txn.held_key(self.table, lock).is_none() {
+                // E5: nobody held it just now, so whoever counts on the guard has noted it since.
+                let mut trees = shard.trees.lock();
+                if let Some(edge) = trees.get_mut(&self.root).map(|ends| ends.edge(direction))
+                    && edge.guard_count == guard_count
+                {
+                    edge.guard = None;
+                }
+            }
+        }
+        Ok(None)
+    }
+}
