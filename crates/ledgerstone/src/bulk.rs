@@ -87,6 +87,7 @@ impl SortedLoader {
     /// has opened answer [`Error::NoSuchTable`] from now on; the one returned is good.
     ///
     /// # Errors
+    /// [`Error::LoadNotAlone`]: the table has got records by another handle since the load began, and nothing of the load is in it.
     /// Conflicts, no space.
     pub fn finish(self) -> Result<BytesTable, Error> {
         if self.is_broken {
@@ -101,6 +102,11 @@ impl SortedLoader {
         let (env, info) = (&shared.env, Arc::clone(indexes.table()));
         table.enter(Mode::IX, |txn| {
             old.in_one_step(txn, |txn| {
+                // The table is this transaction's alone; it may have put records by another handle.
+                let mut scan = old.tree.scan(Bound::Unbounded, Bound::Unbounded, Direction::Backward);
+                if scan.next(txn)?.is_some() {
+                    return Err(Error::LoadNotAlone { table: old.name.to_string() });
+                }
                 loader.finish(txn)?;
                 indexes.finish(txn)?;
                 let definition = info.definition();

@@ -137,6 +137,12 @@ pub enum Error {
         /// The name.
         name: String,
     },
+    /// A named feed was forgotten while it was open: nothing keeps its position any more.
+    #[error("feed {name:?} was forgotten: read on without acknowledging, or open the name anew to begin from now")]
+    FeedForgotten {
+        /// Its name.
+        name: String,
+    },
     /// No table has that name.
     #[error("there is no table named {0:?}")]
     NoSuchTable(String),
@@ -279,6 +285,13 @@ pub enum Error {
     /// transaction back, or back to before the load.
     #[error("records of this sorted load came only half in or were taken back; roll back and load again")]
     LoadIncomplete,
+    /// A table was empty when a sorted load began, and has got records by another handle of the same transaction since. Nothing of
+    /// the load is in the table.
+    #[error("table {table:?} has got other records since its sorted load began: finish the load first, then put them")]
+    LoadNotAlone {
+        /// The table.
+        table: String,
+    },
     /// The table, or one of its indexes, was made with other types. Nothing has changed.
     #[error(
         "table {table:?} has {what} of type {stored}, not {asked}: open it with the types that it was made with, or as byte strings"

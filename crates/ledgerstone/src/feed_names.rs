@@ -13,6 +13,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use ledgerstone_disk::{Disk, Open};
 use ledgerstone_log::{Log, LogPin};
@@ -38,6 +39,8 @@ struct Place {
 
 struct Named {
     place: Place,
+    /// Tells those that got the same name one after the other apart, while the environment is open.
+    id: u64,
     /// `None` if the log was not kept.
     pin: Option<LogPin>,
 }
@@ -46,12 +49,14 @@ struct Named {
 #[derive(Default)]
 pub(crate) struct Feeds {
     named: Mutex<BTreeMap<String, Named>>,
+    ids_given: AtomicU64,
 }
 
 impl Feeds {
     /// Reads the file and pins the log (N2).
     pub(crate) fn open(disk: &dyn Disk, log: &Arc<Log>, bytes_max: u64) -> Result<Feeds, Error> {
-        let mut named = BTreeMap::new();
+        let feeds = Feeds::default();
+        let mut named = feeds.named.lock();
         if disk.exists(FILE)? {
             let file = disk.open(FILE, Open::READ)?;
             let damaged = || Error::Corrupt { what: format!("{} is no file of feed positions", file.name()) };
@@ -63,27 +68,37 @@ impl Feeds {
             file.read_at(0, &mut bytes)?;
             for (name, place) in decode(&bytes).ok_or_else(damaged)? {
                 let pin = log.pin(&format!("feed {name}"), place.low, bytes_max).ok();
-                named.insert(name, Named { place, pin });
+                named.insert(name, Named { place, id: feeds.give_id(), pin });
             }
         }
-        Ok(Feeds { named: Mutex::new(named) })
+        drop(named);
+        Ok(feeds)
     }
 
-    /// Its position, and from where on the log is needed for it.
-    pub(crate) fn place(&self, name: &str) -> Option<(Lsn, Lsn)> {
-        self.named.lock().get(name).map(|named| (named.place.position, named.place.low))
+    fn give_id(&self) -> u64 {
+        self.ids_given.fetch_add(1, Relaxed) + 1
     }
 
-    /// Sets a position, durably.
-    pub(crate) fn set(&self, env: &Inner, name: &str, position: Lsn, low: Lsn) -> Result<(), Error> {
+    /// Its position, from where on the log is needed for it, and its id.
+    pub(crate) fn place(&self, name: &str) -> Option<(Lsn, Lsn, u64)> {
+        self.named.lock().get(name).map(|named| (named.place.position, named.place.low, named.id))
+    }
+
+    /// Sets the position of the feed of this id, or of a new one, durably; gives the id.
+    pub(crate) fn set(&self, env: &Inner, name: &str, id: Option<u64>, position: Lsn, low: Lsn) -> Result<u64, Error> {
         let _latched = env.latch(&env.checkpoint_latch[0])?;
+        let there = self.named.lock().get(name).map(|named| named.id);
+        if id.is_some() && id != there {
+            return Err(Error::FeedForgotten { name: name.to_string() });
+        }
+        let id = there.unwrap_or_else(|| self.give_id());
         let place = Place { position, low };
         let mut places = self.places();
         places.insert(name.to_string(), place);
         let written = write(&*env.disk, &places);
         if written.is_ok() {
             let mut all = self.named.lock();
-            let named = all.entry(name.to_string()).or_insert(Named { place, pin: None });
+            let named = all.entry(name.to_string()).or_insert(Named { place, id, pin: None });
             named.place = place;
             match &named.pin {
                 Some(pin) => pin.advance(low),
@@ -93,15 +108,16 @@ impl Feeds {
                 }
             }
         }
-        written
+        written.map(|()| id)
     }
 
-    pub(crate) fn forget(&self, disk: &dyn Disk, name: &str) -> Result<bool, Error> {
+    pub(crate) fn forget(&self, env: &Inner, name: &str) -> Result<bool, Error> {
+        let _latched = env.latch(&env.checkpoint_latch[0])?;
         let mut places = self.places();
         if places.remove(name).is_none() {
             return Ok(false);
         }
-        write(disk, &places)?;
+        write(&*env.disk, &places)?;
         self.named.lock().remove(name);
         Ok(true)
     }

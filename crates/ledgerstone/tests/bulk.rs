@@ -325,3 +325,35 @@ fn a_renamed_table_has_its_records_under_the_new_name_only() -> Result<(), Error
     txn.commit()?;
     assert_sound(&env)
 }
+
+/// Records that another handle of the same transaction puts while an empty table is filled would go with the tree that the load
+/// replaces.
+#[test]
+fn records_put_beside_a_sorted_load_are_not_lost() {
+    let disk = SimDisk::new();
+    let env = small().open_on(std::sync::Arc::new(disk.clone())).unwrap();
+    let txn = env.begin().unwrap();
+    let old = txn.create_table("t").unwrap();
+    let mut loader = txn.bytes("t").unwrap().sorted_loader().unwrap();
+    (0..300).for_each(|n| loader.push(&key(n), b"loaded").unwrap());
+    old.put(&key(1000), b"put beside").unwrap();
+    let refused = loader.finish().unwrap_err();
+    assert!(matches!(&refused, Error::LoadNotAlone { table } if table == "t"), "{refused:?}");
+    // What was put is there, and a load behind it goes on.
+    assert_eq!(old.get(&key(1000)).unwrap().as_deref(), Some(&b"put beside"[..]));
+    let mut again = old.sorted_loader().unwrap();
+    again.push(&key(1001), b"loaded").unwrap();
+    again.finish().unwrap();
+    txn.commit().unwrap();
+    assert_eq!(env.transact(|txn| txn.bytes("t")?.count()).unwrap(), 2);
+    // Put and deleted again: nothing would be lost.
+    let txn = env.begin().unwrap();
+    let old = txn.create_table("u").unwrap();
+    let mut loader = txn.bytes("u").unwrap().sorted_loader().unwrap();
+    loader.push(&key(1), b"loaded").unwrap();
+    old.put(&key(1000), b"put beside").unwrap();
+    old.delete(&key(1000)).unwrap();
+    assert_eq!(loader.finish().unwrap().count().unwrap(), 1);
+    txn.commit().unwrap();
+    assert_sound(&env).unwrap();
+}

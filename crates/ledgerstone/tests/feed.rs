@@ -792,3 +792,145 @@ fn put_one(env: &Environment) {
     })
     .unwrap();
 }
+
+/// One transaction was open where the feed begins and has ended since. It is so large that its changes are left in the log: that is
+/// kept, although nobody is open any more.
+#[test]
+fn the_log_of_a_large_transaction_that_ended_before_the_feed_was_opened_is_kept() {
+    let env = whole(&SimDisk::new());
+    put(&env, "t", 0, b"0");
+    let long = env.begin().unwrap();
+    let table = long.bytes_or_create("long").unwrap();
+    (0..200).for_each(|n| table.put(&key(n), &[1; 400]).unwrap());
+    let from = env.changes(Lsn(u64::MAX)).unwrap().position();
+    (200..400).for_each(|n| table.put(&key(n), &[2; 400]).unwrap());
+    drop(table);
+    long.commit().unwrap();
+    let mut feed = env.changes(from).unwrap();
+    for n in 0..400 {
+        put(&env, "t", n % 3, &[n as u8; 600]);
+        if n % 100 == 99 {
+            env.checkpoint().unwrap();
+        }
+    }
+    let commits = all(&mut feed);
+    assert_eq!(commits[0].changes().count(), 400);
+    assert_eq!(commits.len(), 401);
+}
+
+/// A record that could not be taken in, with the log's files failing for a while: no commit is lost.
+#[test]
+fn nothing_is_lost_however_often_reading_fails() {
+    let disk = SimDisk::new();
+    let faulty = FaultDisk::new(Arc::new(disk.clone()));
+    let env = tiny().open_on(Arc::new(faulty.clone())).unwrap();
+    put(&env, "long", 0, b"made before");
+    let long = env.begin().unwrap();
+    let table = long.bytes("long").unwrap();
+    (0..150).for_each(|n| table.put(&key(n), &[1; 400]).unwrap());
+    let from = env.changes(Lsn(u64::MAX)).unwrap().position();
+    for n in 0..400 {
+        put(&env, "t", n, &[n as u8; 600]);
+    }
+    drop(table);
+    long.commit().unwrap();
+    put(&env, "t", 1, b"last");
+    let expected = all(&mut env.changes(from).unwrap());
+    assert_eq!(expected.len(), 402);
+    for (first, count) in (1..24).flat_map(|first| [1, 2, 3].map(|count| (first, count))) {
+        let mut feed = env.changes(from).unwrap();
+        faulty.add(Fault::at(Call::Read, first, Harm::Fail(DiskErrorKind::Io(5))).from_then_on().on("log"));
+        let (mut told, mut errors) = (Vec::<CommittedChanges>::new(), 0);
+        loop {
+            match feed.next() {
+                Ok(Some(part)) => match told.last_mut().filter(|commit| !commit.is_last) {
+                    Some(commit) => {
+                        (commit.is_last, commit.position) = (part.is_last, part.position);
+                        commit.items.extend(part.items);
+                    }
+                    None => told.push(part),
+                },
+                Ok(None) => break,
+                Err(_) => errors += 1,
+            }
+            if errors == count {
+                faulty.behave();
+            }
+            assert!(errors < 20);
+        }
+        faulty.behave();
+        assert!(told == expected, "after {errors} errors there are {} of {}", told.len(), expected.len());
+    }
+}
+
+#[test]
+fn a_forgotten_feed_does_not_come_back() {
+    let disk = SimDisk::new();
+    let env = whole(&disk);
+    put(&env, "t", 0, b"0");
+    let mut feed = env.named_changes("consumer").unwrap();
+    put(&env, "t", 1, b"1");
+    assert_eq!(all(&mut feed).len(), 1);
+    assert!(env.forget_changes("consumer").unwrap());
+    let is_pinned = |env: &Environment| env.stat().unwrap().log_pins.iter().any(|pin| pin.name == "feed consumer");
+    let refused = feed.acknowledge(feed.position()).unwrap_err();
+    assert!(matches!(&refused, Error::FeedForgotten { name } if name == "consumer"), "{refused:?}");
+    put(&env, "t", 2, b"2");
+    assert_eq!(all(&mut feed).len(), 1, "it can be read on");
+    assert!(!env.forget_changes("consumer").unwrap(), "it is not there any more");
+    // Another of the same name is another.
+    let mut other = env.named_changes("consumer").unwrap();
+    assert!(feed.acknowledge(feed.position()).is_err());
+    other.acknowledge(other.position()).unwrap();
+    drop((feed, other));
+    assert!(env.forget_changes("consumer").unwrap());
+    assert!(!is_pinned(&env));
+    env.close().unwrap();
+    assert!(!whole(&disk).forget_changes("consumer").unwrap());
+}
+
+/// Thousands of tables made by one transaction come in parts of a bounded size.
+#[test]
+fn many_changes_of_tables_come_in_parts() {
+    let env = whole(&SimDisk::new());
+    put_one(&env);
+    let (mut replica, from) = Replica::of_dump(&env);
+    env.transact(|txn| {
+        for n in 0..600 {
+            txn.create_table(&format!("table {n}"))?;
+        }
+        (0..600).try_for_each(|n| if n % 3 > 0 { txn.drop_table(&format!("table {n}")) } else { Ok(()) })
+    })
+    .unwrap();
+    let mut feed = env.changes(from).unwrap();
+    let mut parts = Vec::new();
+    while let Some(part) = feed.next().unwrap() {
+        assert!(part.items.len() < 400, "{} items at once", part.items.len());
+        parts.push(part);
+    }
+    assert!(parts.len() > 3, "{} parts", parts.len());
+    replica.apply(&parts);
+    replica.check(&env, "at the end");
+}
+
+/// What a feed reads of the log to learn what a transaction did before it was met is read by pieces, not by records.
+#[test]
+fn the_beginning_of_a_long_transaction_is_read_by_pieces() {
+    let disk = SimDisk::new();
+    let env = open(&disk).unwrap();
+    put(&env, "t", 0, b"0");
+    let long = env.begin().unwrap();
+    let table = long.bytes_or_create("long").unwrap();
+    (0..2_000).for_each(|n| table.put(&key(n), &[1; 40]).unwrap());
+    let from = env.changes(Lsn(u64::MAX)).unwrap().position();
+    drop(table);
+    for n in 0..400 {
+        put(&env, "t", n, &[n as u8; 600]);
+    }
+    long.commit().unwrap();
+    let before = disk.counters().reads;
+    let commits = all(&mut env.changes(from).unwrap());
+    assert_eq!(commits.len(), 401);
+    let reads = disk.counters().reads - before;
+    assert!(reads < 400, "{reads} reads for 2,000 records");
+}

@@ -28,7 +28,7 @@ const PIECE_BYTES_MAX: u64 = 1 << 20;
 
 /// The piece of the log that was copied last. Made anew for each rollback.
 pub struct Backwards {
-    /// Nothing below is asked for.
+    /// Nothing below is asked for; the log need not reach so far back.
     low: u64,
     piece: AlignedBuf,
     start: u64,
@@ -143,7 +143,9 @@ impl Log {
         // The beginnings of most records tell their ends.
         let mut end = block + 2 * BLOCK_BYTES;
         let found = loop {
-            let start = (end.saturating_sub(length).max(back.low) & !(BLOCK_BYTES - 1)).min(block);
+            // What was given up meanwhile cannot be read along.
+            let low = back.low.max(self.oldest_lsn().0);
+            let start = (end.saturating_sub(length).max(low) & !(BLOCK_BYTES - 1)).min(block);
             let bytes = (end - start) as usize;
             back.begin(start, bytes);
             back.len = match self.segments.read(start, &mut back.piece[..bytes]) {

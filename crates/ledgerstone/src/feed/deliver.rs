@@ -7,7 +7,7 @@ use ledgerstone_page::{Lsn, PageId, Xid};
 
 use super::gather::{Open, Raw, Undone, changes_in};
 use super::names::{Names, Owner, trees_in};
-use super::{Change, FeedItem};
+use super::{Change, FeedItem, HELD_BYTES_MIN};
 use crate::Error;
 use crate::env::Inner;
 use crate::open::CATALOG_ROOT;
@@ -21,6 +21,7 @@ enum Source {
         xid: Xid,
         undone: Undone,
         pending: VecDeque<(Lsn, Raw)>,
+        is_done: bool,
     },
 }
 
@@ -38,6 +39,8 @@ pub(super) struct Delivery {
     next: Option<(Lsn, Raw)>,
     items: Vec<FeedItem>,
     bytes: usize,
+    /// It is so large that it comes in parts; and a part has come.
+    is_large: bool,
     has_parts: bool,
 }
 
@@ -56,19 +59,33 @@ impl Delivery {
             Some(held) => Source::Held(held.into_iter()),
             None => {
                 let cursor = Box::new(LogReader::new(&env.engine.log, first)?);
-                Source::Log { cursor, xid, undone, pending: VecDeque::new() }
+                Source::Log { cursor, xid, undone, pending: VecDeque::new(), is_done: false }
             }
         };
+        let catalog_bytes: usize = catalog.iter().map(|(_, raw)| raw.bytes()).sum();
+        let is_large = matches!(source, Source::Log { .. }) || catalog_bytes as u64 > HELD_BYTES_MIN;
         let trees = trees_in(catalog.iter().map(|(_, raw)| raw));
         let (catalog, items) = (catalog.into(), Vec::new());
-        Ok(Delivery { lsn, xid, time_ns, end, source, catalog, trees, next: None, items, bytes: 0, has_parts: false })
+        Ok(Delivery {
+            lsn,
+            xid,
+            time_ns,
+            end,
+            source,
+            catalog,
+            trees,
+            next: None,
+            items,
+            bytes: 0,
+            is_large,
+            has_parts: false,
+        })
     }
 
     /// Goes on until a part of about `bytes_max` bytes is full; its items, and whether it is the last. After an error it goes on where
     /// it was.
     pub fn part(&mut self, names: &mut Names, bytes_max: usize) -> Result<(Vec<FeedItem>, bool), Error> {
-        let is_log = matches!(self.source, Source::Log { .. });
-        while !is_log || self.bytes < bytes_max {
+        'parts: while !self.is_large || self.bytes < bytes_max {
             if self.next.is_none() {
                 self.next = self.source.next(self.lsn)?;
             }
@@ -76,6 +93,10 @@ impl Delivery {
             while let Some((_, raw)) = self.catalog.pop_front_if(|(lsn, _)| *lsn < upto) {
                 let next = self.catalog.front().map(|(_, raw)| raw);
                 names.make(&raw, next, &mut |change| self.items.push(FeedItem::Table(change)));
+                self.bytes += raw.bytes();
+                if self.is_large && self.bytes >= bytes_max {
+                    break 'parts;
+                }
             }
             let Some((_, raw)) = self.next.take() else {
                 return Ok((std::mem::take(&mut self.items), true));
@@ -104,17 +125,24 @@ impl Delivery {
 impl Source {
     /// The next change of a table, of a transaction that has committed at `commit`.
     fn next(&mut self, commit: Lsn) -> Result<Option<(Lsn, Raw)>, Error> {
-        let (cursor, xid, undone, pending) = match self {
+        let (cursor, xid, undone, pending, is_done) = match self {
             Source::Held(held) => return Ok(held.next()),
-            Source::Log { cursor, xid, undone, pending } => (cursor, *xid, undone, pending),
+            Source::Log { cursor, xid, undone, pending, is_done } => (cursor, *xid, undone, pending, is_done),
         };
         loop {
             if let Some(next) = pending.pop_front() {
                 return Ok(Some(next));
             }
-            let Some(record) = cursor.next()? else { return Ok(None) };
+            if *is_done {
+                return Ok(None);
+            }
+            let Some(record) = cursor.next()? else {
+                let what = format!("the log ends at {} though a commit at {commit} was read", cursor.position());
+                return Err(Error::Corrupt { what });
+            };
             let lsn = record.lsn();
             if lsn >= commit {
+                *is_done = true;
                 return Ok(None);
             }
             if record.view().xid() == xid && record.kind() != RecordKind::Compensation && !undone.has(lsn) {

@@ -32,8 +32,8 @@
 //!     on. A tree that gets no table's place is not shown, and neither are the entries of indexes.
 //! C5. A transaction that only moves things, as those of a compaction do, changes nothing.
 //! C6. What is held of transactions whose end was not met is bounded: of the larger ones the changes are left in the log, where the
-//!     pin keeps them, and read again at the commit, which then comes in parts. Held are the changes of the catalog, and which
-//!     records a transaction took back.
+//!     pin keeps them, and read again at the commit, which then comes in parts. Held are the changes of the catalog, whatever
+//!     they take (they come in parts, too), and which records a transaction took back.
 
 mod deliver;
 mod gather;
@@ -44,7 +44,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ledgerstone_log::{LogPin, LogReader, Record, RecordKind};
+use ledgerstone_log::{Backwards, LogError, LogPin, LogReader, Record, RecordKind};
 use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_page::{Lsn, TableId, Xid};
 use ledgerstone_region::sync;
@@ -184,8 +184,6 @@ impl CommittedChanges {
 const CACHE_PART: u64 = 8;
 const HELD_BYTES_MAX: u64 = 8 << 20;
 const HELD_BYTES_MIN: u64 = 32 << 10;
-/// So many records of a transaction are read one by one to learn what it did before it was met; more are read in order.
-const BEFORE_MAX: usize = 1024;
 
 /// A feed. Owned.
 pub struct ChangeFeed {
@@ -206,7 +204,10 @@ pub struct ChangeFeed {
     /// The position that was acknowledged last, and from where on the log is kept for it.
     acknowledged: Option<(Lsn, Lsn)>,
     pin: LogPin,
-    name: Option<String>,
+    /// Its name, and which feed of that name it is, once it is one.
+    name: Option<(String, Option<u64>)>,
+    /// A record that could not be taken in: whoever asks again gets it.
+    again: Option<Record>,
 }
 
 /// From where on the log is needed to go on at a position: from the first record of any transaction that was open there (C2).
@@ -298,8 +299,9 @@ impl Environment {
             return Err(Error::BadTableName { name: name.to_string() });
         }
         let place = env.feeds.place(name);
-        let (position, kept) = place.map_or((Lsn(u64::MAX), None), |(position, low)| (position, Some(low)));
-        let mut feed = ChangeFeed::open(env, position, kept, Some(name.to_string()))?;
+        let (position, kept) = place.map_or((Lsn(u64::MAX), None), |(position, low, _)| (position, Some(low)));
+        let named = Some((name.to_string(), place.map(|(_, _, id)| id)));
+        let mut feed = ChangeFeed::open(env, position, kept, named)?;
         if place.is_none() {
             feed.acknowledge(feed.position)?;
         }
@@ -314,13 +316,18 @@ impl Environment {
         let env = self.inner();
         env.engine.check_process()?;
         env.check_writable()?;
-        env.feeds.forget(&*env.disk, name)
+        env.feeds.forget(env, name)
     }
 }
 
 impl ChangeFeed {
     /// `kept`: the log is kept from there on already, for this name.
-    fn open(env: &Arc<Inner>, from: Lsn, kept: Option<Lsn>, name: Option<String>) -> Result<ChangeFeed, Error> {
+    fn open(
+        env: &Arc<Inner>,
+        from: Lsn,
+        kept: Option<Lsn>,
+        name: Option<(String, Option<u64>)>,
+    ) -> Result<ChangeFeed, Error> {
         env.engine.check()?;
         let log = &env.engine.log;
         // What is open now may have begun before `from`.
@@ -328,8 +335,9 @@ impl ChangeFeed {
         let mut cursor = LogReader::new(log, from)?;
         let position = cursor.position();
         let low = position.min(oldest_open);
-        let label = name.as_deref().map_or("a reader of changes".to_string(), |name| format!("feed {name}"));
-        let pin = log.pin(&label, low, env.effective.feed_log_bytes_max)?;
+        let label = name.as_ref().map_or("a reader of changes".to_string(), |(name, _)| format!("feed {name}"));
+        // All there is: which transactions were open at the position and have ended since is not known yet.
+        let pin = pin_all(env, &label, low)?;
         let (names, upto) = names_now(env)?;
         let held_bytes_max = (env.effective.cache_bytes / CACHE_PART).clamp(HELD_BYTES_MIN, HELD_BYTES_MAX) as usize;
         let mut feed = ChangeFeed {
@@ -346,11 +354,14 @@ impl ChangeFeed {
             acknowledged: None,
             pin,
             name,
+            again: None,
         };
         if from == Lsn(0) {
             feed.whole_from = cursor.oldest()?;
         }
-        feed.rewind_names(&mut cursor, upto)?;
+        let begun = feed.rewind_names(&mut cursor, upto)?;
+        feed.needs.low = feed.needs.low.min(begun);
+        feed.pin.advance(low.min(begun));
         Ok(feed)
     }
 
@@ -365,10 +376,14 @@ impl ChangeFeed {
             if let Some(part) = self.next_part()? {
                 return Ok(Some(part));
             }
-            let Some(record) = self.cursor.next()? else { break };
+            let next = match self.again.take() {
+                Some(record) => Some(record),
+                None => self.cursor.next()?,
+            };
+            let Some(record) = next else { break };
             let end = record.end();
             if let Err(error) = self.take(&record) {
-                self.cursor.seek(record.lsn())?; // Whoever asks again gets it.
+                self.again = Some(record);
                 return Err(error);
             }
             let is_end = matches!(record.kind(), RecordKind::Commit | RecordKind::End) || self.open.is_empty();
@@ -423,12 +438,12 @@ impl ChangeFeed {
     /// was taken care of: a feed of this name begins behind it, and the log before is not kept for it any more.
     ///
     /// # Errors
-    /// The disk's.
+    /// [`Error::FeedForgotten`]; the disk's.
     pub fn acknowledge(&mut self, position: Lsn) -> Result<(), Error> {
         self.env.engine.check_process()?;
         let low = self.needed(position);
-        if let Some(name) = &self.name {
-            self.env.feeds.set(&self.env, name, position, low)?;
+        if let Some((name, id)) = &mut self.name {
+            *id = Some(self.env.feeds.set(&self.env, name, *id, position, low)?);
         }
         self.pin.advance(low);
         self.needs.forget_below(position);
@@ -448,7 +463,10 @@ impl ChangeFeed {
         if self.needed(position).0 < low.0 + self.env.effective.log_segment_bytes {
             return Ok(());
         }
-        self.acknowledge(position)
+        match self.acknowledge(position) {
+            Err(Error::FeedForgotten { .. }) => Ok(()), // Whoever acknowledges is told.
+            done => done,
+        }
     }
 
     /// Takes a record in. A transaction that commits with it is handed out next.
@@ -494,28 +512,31 @@ impl ChangeFeed {
         let log = &self.env.engine.log;
         let xid = record.view().xid();
         let mut before = Vec::new();
-        let (mut at, mut first, mut count) = (record.view().prev_lsn(), record.lsn(), 0);
+        let (mut at, mut first, mut is_long, mut bytes) = (record.view().prev_lsn(), record.lsn(), false, 0);
+        let low = if at == Lsn(0) { at } else { self.pin.lsn() };
+        let mut back = Backwards::new(log, low, 0);
         while at != Lsn(0) && !planted::is_on(Bug::FeedForgetsBeginning) {
             if at < self.whole_from {
                 return Ok(Open::default()); // Its beginning is gone: it is passed over.
             }
             first = at;
-            count += 1;
-            if count <= BEFORE_MAX {
-                before.push(at);
+            let earlier = log.read_backwards(&mut back, at)?;
+            at = earlier.prev_lsn();
+            bytes += earlier.bytes().len();
+            is_long |= bytes > self.held_bytes_max;
+            if !is_long {
+                before.push(earlier.to_record());
             }
-            at = log.read(at)?.view().prev_lsn();
         }
         let mut open = Open::new(first);
-        if is_catalog_only || count > BEFORE_MAX {
+        if is_catalog_only || is_long {
             open.spill();
         }
-        if count <= BEFORE_MAX {
-            for lsn in before.into_iter().rev() {
-                open.take(&log.read(lsn)?);
-            }
+        if !is_long {
+            before.iter().rev().for_each(|earlier| open.take(earlier));
             return Ok(open);
         }
+        drop(before);
         let mut forward = LogReader::new(log, first)?;
         while forward.position() < record.lsn()
             && let Some(earlier) = forward.next()?
@@ -528,8 +549,9 @@ impl ChangeFeed {
     }
 
     /// Takes back the changes of the catalog that were committed between the position and `upto`, those before the position
-    /// included (C2): the names there.
-    fn rewind_names(&mut self, cursor: &mut LogReader, upto: Lsn) -> Result<(), Error> {
+    /// included (C2): the names there. Says where the first of the transactions began that were met.
+    fn rewind_names(&mut self, cursor: &mut LogReader, upto: Lsn) -> Result<Lsn, Error> {
+        let mut begun = self.position;
         let mut open: BTreeMap<Xid, Open> = BTreeMap::new();
         let mut committed: Vec<Open> = Vec::new();
         while cursor.position() < upto
@@ -541,7 +563,13 @@ impl ChangeFeed {
             }
             let there = match open.entry(xid) {
                 Entry::Occupied(there) => there.into_mut(),
-                Entry::Vacant(place) => place.insert(self.begin(&record, true)?),
+                Entry::Vacant(place) => {
+                    let there = place.insert(self.begin(&record, true)?);
+                    if there.first != Lsn(0) {
+                        begun = begun.min(there.first);
+                    }
+                    there
+                }
             };
             match record.kind() {
                 RecordKind::Commit => committed.extend(open.remove(&xid).filter(|open| !open.catalog.is_empty())),
@@ -556,7 +584,19 @@ impl ChangeFeed {
                 self.names.take_back(raw);
             }
         }
-        Ok(())
+        Ok(begun)
+    }
+}
+
+/// Keeps all the log that there is. It must reach back to `low`.
+fn pin_all(env: &Inner, label: &str, low: Lsn) -> Result<LogPin, LogError> {
+    let log = &env.engine.log;
+    loop {
+        match log.pin(label, log.oldest_lsn().min(low), env.effective.feed_log_bytes_max) {
+            // A checkpoint was faster.
+            Err(LogError::Recycled { oldest, .. }) if oldest <= low => {}
+            pinned => return pinned,
+        }
     }
 }
 
