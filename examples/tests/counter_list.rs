@@ -197,3 +197,37 @@ fn a_crash_at_any_write_of_splits_keeps_what_was_committed_and_nothing_else() {
     }
     assert!(crashes > 5, "{crashes}");
 }
+
+/// One damaged page of a list is one problem, and the pages behind it, which nobody names any more, are none.
+#[test]
+fn a_damaged_page_is_told_once() {
+    use ledgerstone_disk::{Disk, Open};
+    let (disk, store) = Store::new();
+    store.env.transact(|txn| (0..3000).try_for_each(|key| store.list(txn)?.add(key, 1).map(drop))).unwrap();
+    store.env.close().unwrap();
+    let data = disk.open("data", Open::READ).unwrap();
+    let len = data.len().unwrap();
+    let mut bytes = vec![0; len as usize];
+    data.read_at(0, &mut bytes).unwrap();
+    // The pages of the list by their layout, the first one apart: it is the list's root.
+    let layout = |page: &[u8]| u16::from_le_bytes([page[4], page[5]]);
+    let pages: Vec<usize> = (0..bytes.len() / 4096).filter(|no| layout(&bytes[no * 4096..]) == 257).collect();
+    assert!(pages.len() > 8, "{} pages", pages.len());
+    let mut told_count = 0;
+    for &page in &pages {
+        let broken = disk.snapshot();
+        let data = broken.open("data", Open::CREATE).unwrap();
+        let mut damaged = bytes[page * 4096..(page + 1) * 4096].to_vec();
+        damaged[2000] ^= 4;
+        data.write_at(page as u64 * 4096, &damaged).unwrap();
+        data.sync().unwrap();
+        let report = Store::open(&broken).env.verify(&mut |_| {}).unwrap();
+        if report.problems.is_empty() {
+            continue; // It was written last, and has come back from the double-write file.
+        }
+        assert_eq!(report.problems.len(), 1, "{:?}", report.problems);
+        assert_eq!(report.problems[0].page, Some(page as u64));
+        told_count += 1;
+    }
+    assert!(told_count > 0, "{told_count} of {} pages", pages.len());
+}

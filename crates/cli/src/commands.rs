@@ -43,7 +43,7 @@ pub(crate) fn put(args: &PutArgs, output: &Output) -> anyhow::Result<Outcome> {
         let text = args.text.of(&table)?;
         let key = key(&text, &args.key)?;
         let value = match &piped {
-            Some(value) => value.clone(),
+            Some(value) => text.piped_value(value).map_err(|what| anyhow!("the value: {what}"))?,
             None => text.value(&args.value).map_err(|what| anyhow!("the value: {what}"))?,
         };
         if args.new {

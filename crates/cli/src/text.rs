@@ -282,6 +282,16 @@ impl Text {
         }
     }
 
+    /// The bytes of a value that comes from standard input: as they are, unless the values are of a type that is written as text.
+    pub(crate) fn piped_value(&self, bytes: &[u8]) -> Result<Vec<u8>, String> {
+        let is_any = self.hex || self.value.as_deref().is_none_or(|name| name == "bytes");
+        match std::str::from_utf8(bytes) {
+            _ if is_any => Ok(bytes.to_vec()),
+            Ok(text) => self.value(text),
+            Err(_) => Err("it is no text: give its bytes with --hex".into()),
+        }
+    }
+
     /// Whether values are bytes as they are.
     pub(crate) fn takes_any_value(&self) -> bool {
         self.value.as_deref().is_none_or(|name| name == "bytes" || name == "string")
@@ -297,7 +307,7 @@ impl Text {
         }
     }
 
-    /// A key as JSON: a number as a number, if programs read it exactly.
+    /// A key as JSON: a number as a number, with all its digits.
     pub(crate) fn key_json(&self, key: &[u8]) -> Option<serde_json::Value> {
         let text = self.key_text(key)?;
         let number = match &self.key {
@@ -369,6 +379,23 @@ impl Text {
     }
 }
 
+/// What is wrong with bytes as a key or a value of a table of these types. Of types that are not known here, nothing is.
+pub(crate) fn check_types(types: &TableTypes, key: &[u8], value: &[u8]) -> Result<(), String> {
+    let is_key = |name: &str| name == "bytes" || KeyType::named(name).is_none_or(|known| known.decode(key).is_some());
+    if let Some(name) = types.key.as_deref().filter(|name| !is_key(name)) {
+        return Err(format!("the key is no {name}: write {name}:... or its bytes as x'...'"));
+    }
+    let is_value = |name: &str| match name {
+        "string" => std::str::from_utf8(value).is_ok(),
+        "bytes" => true,
+        _ => encode_value(name, "").is_none() || decode_value(name, value).is_some(),
+    };
+    match types.value.as_deref().filter(|name| !is_value(name)) {
+        Some(name) => Err(format!("the value is no {name}: write its bytes as x'...'")),
+        None => Ok(()),
+    }
+}
+
 /// Index keys from one on, up to another.
 type Part = (Bound<Vec<u8>>, Bound<Vec<u8>>);
 
@@ -381,11 +408,9 @@ fn encoded(key: &JsonKey) -> Vec<u8> {
     bytes
 }
 
-/// Numbers that programs read exactly, and truth values.
+/// Numbers, digit by digit as they are, and truth values.
 fn number_json(text: &str) -> Option<serde_json::Value> {
-    let json: serde_json::Value = serde_json::from_str(text).ok()?;
-    let is_exact = !json.is_f64() || text.contains(['.', 'e']);
-    is_exact.then_some(json)
+    serde_json::from_str(text).ok()
 }
 
 /// Bytes as one line of text: as they are where they are text, `\xNN` where they are not, `\n`, `\t`, `\r` and `\\`.

@@ -487,3 +487,61 @@ fn an_environment_takes_address_space_and_disk_by_what_it_holds() {
     let bytes = sizes(&dir.path().join("env")) + sizes(&dir.path().join("env/log"));
     assert!(bytes < 8 << 20, "{bytes} bytes for one record");
 }
+
+#[test]
+fn numbers_keep_all_their_digits() {
+    let shell = Shell::new();
+    let (large, fine) = ("123456789012345678901234567890", "0.12345678901234567890123");
+    shell.file("in.jsonl", &format!("{{\"id\":{large},\"fine\":{fine},\"e\":1e400}}\n"));
+    shell.says("import @ t in.jsonl --key id --key-type u128 --quiet", "");
+    shell.says("scan @ t --keys-only", &format!("{large}\n"));
+    shell.says("--json scan @ t --keys-only", &format!("{{\"key\":{large}}}\n"));
+    shell.says("export @ t out.csv --rows --quiet", "");
+    assert_eq!(shell.text("out.csv"), format!("id,fine,e\n{large},{fine},1e+400\n"));
+    for (member, number) in [("id", "1.2345678901234567890123456789e+29"), ("fine", fine)] {
+        shell.says(&format!("index create @ t {member} json:{member} --quiet"), "");
+        let line = format!("{{\"key\":{large},\"index_key\":{number}}}\n");
+        shell.says(&format!("--json index lookup @ t {member} --keys-only"), &line);
+    }
+    let key = "9007199254740993";
+    shell.file("keys.jsonl", &format!("{{\"id\":{key}}}\n{{\"id\":18446744073709551617}}\n"));
+    shell.says("import @ u keys.jsonl --key id --quiet", "");
+    shell.says("scan @ u --keys-only", &format!("18446744073709551617\n{key}\n"));
+}
+
+#[test]
+fn a_value_from_standard_input_is_of_the_tables_type() {
+    const STOCK: TableDef<u64, f64> = TableDef::new("stock");
+    const NAMES: TableDef<u64, String> = TableDef::new("names");
+    let shell = Shell::new();
+    let env = Environment::options().open(shell.0.path().join("env")).unwrap();
+    env.transact(|txn| {
+        txn.open(STOCK)?.put(&1, &0.5)?;
+        txn.open(NAMES)?.put(&1, &"one".to_string())
+    })
+    .unwrap();
+    env.close().unwrap();
+    assert_eq!(shell.run_with("put @ stock 2 -", b"1.25\n").code, 0);
+    shell.says("scan @ stock", "1\t0.5\n2\t1.25\n");
+    let said = shell.run_with("put @ stock 3 -", b"dear\n");
+    assert!(said.code == 2 && said.err.contains("is no f64"), "{}", said.err);
+    let said = shell.run_with("put @ names 2 -", b"\xff");
+    assert!(said.code == 2 && said.err.contains("no text"), "{}", said.err);
+    assert_eq!(shell.run_with("put @ names 2 -", b"two\n").code, 0);
+    shell.says("get @ names 2", "two\n\n");
+}
+
+#[test]
+fn tables_may_be_called_as_parts_of_a_dump_are() {
+    let shell = Shell::new();
+    for name in ["ledgerstone.types", "ledgerstone.indexes", "plain"] {
+        shell.says(&format!("put @ {name} key value"), "");
+    }
+    shell.says("put @ typed -5 x --key-type i64", "");
+    shell.says("dump @ all.dump --quiet", "");
+    assert_eq!(shell.run("init other").code, 0);
+    assert_eq!(shell.run("load other all.dump --quiet").code, 0);
+    assert_eq!(shell.run("scan other ledgerstone.types").out, "key\tvalue\n");
+    assert_eq!(shell.run("scan other ledgerstone.indexes").out, "key\tvalue\n");
+    assert_eq!(shell.run("scan other typed").out, "-5\tx\n");
+}

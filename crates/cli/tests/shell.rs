@@ -334,3 +334,37 @@ fn bytes_that_are_no_text_are_answered_too() {
     let none = ledgerstone().arg("shell").arg(dir.path().join("nowhere")).write_stdin("tables\n").output().unwrap();
     assert_eq!((none.status.code(), none.stdout.len()), (Some(2), 0));
 }
+
+#[test]
+fn records_of_another_type_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let env = ledgerstone::Environment::options().open(dir.path().join("env")).unwrap();
+    const STOCK: ledgerstone::TableDef<u64, f64> = ledgerstone::TableDef::new("stock");
+    const NAMES: ledgerstone::TableDef<String, String> = ledgerstone::TableDef::new("names");
+    env.transact(|txn| {
+        txn.open(STOCK)?.put(&1, &0.5)?;
+        txn.open(NAMES)?.put(&"a".to_string(), &"b".to_string())
+    })
+    .unwrap();
+    env.close().unwrap();
+    let script = "put stock apple x'0000000000000000'\nput stock u64:2 dear\nput stock u64:2 x'0000000000002840'\n\
+        insert stock u32:3 x'0000000000002840'\nput names a x'ff'\nput names x'ff' b\nput names c d\n";
+    let mut shell = Command::cargo_bin("ledgerstone").unwrap();
+    let output = shell.arg("shell").arg(dir.path().join("env")).write_stdin(script).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let wrong = |what: &str, name: &str| format!("error wrong-type: the {what} is no {name}");
+    let expected = [
+        wrong("key", "u64"),
+        wrong("value", "f64"),
+        "ok".into(),
+        wrong("key", "u64"),
+        wrong("value", "string"),
+        wrong("key", "string"),
+        "ok".into(),
+    ];
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), expected.len(), "{lines:?}");
+    for (line, expected) in lines.iter().zip(&expected) {
+        assert!(line.starts_with(expected.as_str()), "{line}, not {expected}");
+    }
+}

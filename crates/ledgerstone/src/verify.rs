@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use ledgerstone_lock::Mode;
 use ledgerstone_page::{PageId, TableId, header};
-use ledgerstone_structures::{Direction, Read, TreeReport};
+use ledgerstone_structures::{Direction, Read, Tree, TreeReport};
 use ledgerstone_txn::{Txn, UsersCode};
 use serde::Serialize;
 
@@ -96,11 +96,13 @@ impl Environment {
         let mut report = VerifyReport::default();
         let mut used: BTreeSet<PageId> = BTreeSet::new();
 
-        let (mut trees, mut tables) = (Vec::new(), Vec::<Arc<TableInfo>>::new());
+        // Each tree, and the number of the table whose records it holds.
+        let mut trees: Vec<(String, Tree, Option<usize>)> = Vec::new();
+        let mut tables = Vec::<Arc<TableInfo>>::new();
         let catalog = env.catalog();
         let is_catalog_locked = lock(env, &mut txn, &mut report, "catalog", catalog.table())?;
         if is_catalog_locked {
-            trees.push(("catalog".to_string(), catalog.clone()));
+            trees.push(("catalog".to_string(), catalog.clone(), None));
         }
         let mut entries = Vec::new();
         let mut scan = if is_catalog_locked {
@@ -133,11 +135,11 @@ impl Environment {
                 continue;
             }
             let info = env.table_info(&name, definition);
-            trees.push((name, info.tree.clone()));
+            trees.push((name, info.tree.clone(), Some(tables.len())));
             for index in &info.indexes {
                 let place = index.place(&info.name);
                 if lock(env, &mut txn, &mut report, &place, index.entry.entry.table)? {
-                    trees.push((place, index.tree.clone()));
+                    trees.push((place, index.tree.clone(), None));
                 }
             }
             tables.push(info);
@@ -146,18 +148,18 @@ impl Environment {
         let to_free = env.to_free().tree();
         let is_to_free_locked = lock(env, &mut txn, &mut report, DEFERRED_FREES, to_free.table())?;
         if is_to_free_locked {
-            trees.push((DEFERRED_FREES.to_string(), to_free.clone()));
+            trees.push((DEFERRED_FREES.to_string(), to_free.clone(), None));
         }
 
         // Where damage hides which pages belong to what.
         let mut partial: Vec<String> = Vec::new();
         let index_count = tables.iter().map(|table| table.indexes.len()).sum::<usize>();
         let total = (trees.len() + index_count) as u64 + 1;
-        for (done, (name, tree)) in trees.iter().enumerate() {
+        for (done, (name, tree, table)) in trees.iter().enumerate() {
             progress(VerifyProgress { done: done as u64, total, what: name.clone() });
             match tree.check() {
                 Ok(found) => {
-                    if let Some(info) = tables.iter().find(|info| info.entry.root == tree.root()) {
+                    if let Some(info) = table.and_then(|table| tables.get(table)) {
                         report.table_count += 1;
                         report.index_count += info.indexes.len() as u64;
                         report.record_count += found.record_count;
@@ -173,9 +175,14 @@ impl Environment {
                 }
             }
         }
-        let uncompared = self.verify_indexes(&mut txn, &mut report, &tables, total, progress);
+        let mut uncompared = self.verify_indexes(&mut txn, &mut report, &tables, total, progress);
         for ((structure, entry), name) in &structures {
-            self.verify_structure(&mut report, &mut used, name, StructureId(*structure), entry.root);
+            if let Err(Unknown { error, is_partial }) =
+                self.verify_structure(&mut report, &mut used, name, StructureId(*structure), entry.root)
+            {
+                partial.extend(is_partial.then(|| name.clone()));
+                uncompared.push((name.clone(), error));
+            }
         }
         progress(VerifyProgress { done: total - 1, total, what: "pages".into() });
         if is_to_free_locked {
@@ -195,7 +202,7 @@ impl Environment {
         let has_damage = report.problems.iter().any(|problem| problem.page.is_some());
         for (place, error) in uncompared {
             if has_damage {
-                report.skipped.push(Skipped { place, why: format!("it cannot be compared with its table: {error}") });
+                report.skipped.push(Skipped { place, why: format!("damage ended its check: {error}") });
             } else {
                 report.problems.push(problem(&place, &error));
             }
@@ -251,20 +258,17 @@ impl Environment {
         name: &str,
         structure: StructureId,
         root: PageId,
-    ) {
+    ) -> Result<(), Unknown> {
         let env = self.inner();
         let Some(kind) = env.extensions.get(structure) else {
-            report.problems.push(problem(name, &extend::unknown(name, structure)));
-            return;
+            return Err(Unknown { error: extend::unknown(name, structure), is_partial: true });
         };
         report.structure_count += 1;
-        let pages = match kind.pages(&env.engine, root) {
-            Ok(pages) => pages,
-            Err(error) => {
-                report.problems.push(problem(name, &error));
-                vec![root]
-            }
-        };
+        let mut unknown = None;
+        let pages = kind.pages(&env.engine, root).unwrap_or_else(|error| {
+            unknown = Some(error);
+            vec![root]
+        });
         for &page in &pages {
             let wrong = match env.engine.cache.shared(page) {
                 Ok(latched) => env.layouts.check(latched.words()).err().map(|corrupt| corrupt.to_string()),
@@ -278,14 +282,14 @@ impl Environment {
             }));
         }
         claim(report, used, name, pages.into_iter().collect());
-        match kind.check(&env.engine, root) {
-            Ok(wrong) => {
-                let of = |what| Problem { place: name.to_string(), page: None, what, mend: None };
-                let problems = wrong.into_iter().map(of);
-                report.problems.extend(problems);
-            }
-            Err(error) => report.problems.push(problem(name, &error)),
+        if let Some(error) = unknown {
+            return Err(Unknown { error: error.into(), is_partial: true });
         }
+        let wrong = kind.check(&env.engine, root);
+        let wrong = wrong.map_err(|error| Unknown { error: error.into(), is_partial: false })?;
+        let of = |what| Problem { place: name.to_string(), page: None, what, mend: None };
+        report.problems.extend(wrong.into_iter().map(of));
+        Ok(())
     }
 
     /// Checksums of all pages in use, and that exactly those are in use that something refers to. `partial`: what does not say
@@ -338,6 +342,13 @@ impl Environment {
             report.problems.push(Problem { place: "space maps".into(), page: Some(page.0), what, mend: None });
         }
     }
+}
+
+/// What a user's structure could not say of itself, because of damage or of a disk.
+struct Unknown {
+    error: Error,
+    /// Which pages it has is not known, either.
+    is_partial: bool,
 }
 
 /// Locks a table for reading; false, with a line in the report, if a transaction in doubt keeps it.

@@ -24,6 +24,7 @@ use super::answer::Answer;
 use super::command::{Data, Scan};
 use super::words::quote;
 use crate::changes::item_text;
+use crate::text::check_types;
 
 /// The worker for commands outside of named transactions.
 pub(crate) const AUTO: &str = "auto";
@@ -345,6 +346,9 @@ fn run(txn: &Transaction, savepoints: &mut Vec<(String, Savepoint)>, data: Data)
         Data::Lookup { index, scan } => lookup(txn, &index, &scan),
         Data::Put { table, key, value, must_be_new } => {
             let table = txn.bytes(&table)?;
+            if let Err(message) = check_types(table.types(), &key, &value) {
+                return Ok(Answer::Failed { kind: "wrong-type", message });
+            }
             if must_be_new {
                 table.insert_new(&key, &value)?
             } else {

@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use serde::Serialize;
 
 use super::reader::{DumpHeader, DumpItem, DumpReader, bad};
-use super::{DumpProgress, INDEXES, PROGRESS_RECORDS, TYPES, UNIQUE};
+use super::{DumpProgress, INDEXES, PROGRESS_RECORDS, TABLE, TYPES, UNIQUE};
 use crate::{Environment, Error, IndexDef, IndexKeys, TableTypes};
 
 /// What becomes of a key that a dump holds several times. A table holds a key once.
@@ -112,7 +112,7 @@ impl Environment {
                 continue;
             }
             let table = match (&header.database, &options.table) {
-                (Some(name), _) => name.clone(),
+                (Some(name), _) => name.strip_prefix(TABLE).unwrap_or(name).to_string(),
                 (None, Some(name)) => name.clone(),
                 (None, None) => {
                     return Err(bad(header.line, "this database has no name: say which table it goes into"));

@@ -88,6 +88,9 @@ const UNIQUE: &str = "unique ";
 /// The database that holds the types of tables, before the tables: the name of a table as key, then the names of its types, a zero
 /// byte between the keys' and the values', each empty if it is not known.
 const TYPES: &str = "ledgerstone.types";
+/// What the names of such databases begin with. A table whose name begins so has the other prefix in a dump.
+const OWN: &str = "ledgerstone.";
+const TABLE: &str = "ledgerstone.table:";
 
 /// Records between two calls of the progress.
 const PROGRESS_RECORDS: u64 = 1000;
@@ -153,7 +156,11 @@ fn dump_tables(
             let key = [name.as_bytes(), b"\0", index.name().as_bytes()].concat();
             indexes.push((key, format!("{}{}", if index.is_unique() { UNIQUE } else { "" }, index.keys())));
         }
-        write_header(to, name, format).map_err(cannot_write)?;
+        if name.starts_with(OWN) {
+            write_header(to, &format!("{TABLE}{name}"), format).map_err(cannot_write)?;
+        } else {
+            write_header(to, name, format).map_err(cannot_write)?;
+        }
         for record in table.range(..)? {
             let (key, value) = record?;
             write_record(to, format, &key, &value).map_err(cannot_write)?;

@@ -31,7 +31,7 @@ const ABOVE_ZERO: u8 = 2;
 /// Exponents that two bytes hold.
 const SHORT_MIN: i64 = -0x7fff;
 const SHORT_MAX: i64 = 0x7ffe;
-/// Larger and smaller exponents count as these.
+/// Larger and smaller exponents count as this and its negative: parsing, encoding and writing agree.
 const EXPONENT_MAX: i64 = 1 << 62;
 
 /// A key of an index by a member of JSON values ([`IndexKeys::Json`](super::IndexKeys::Json)): text, number or truth value.
@@ -196,7 +196,10 @@ impl JsonNumber {
         let (exponent, pairs) = match u16::from_be_bytes(*short) {
             0 | u16::MAX => {
                 let (long, rest) = rest.split_first_chunk::<8>()?;
-                ((u64::from_be_bytes(*long) ^ (1 << 63)) as i64, rest)
+                let exponent = (u64::from_be_bytes(*long) ^ (1 << 63)) as i64;
+                let is_low = *short == [0; 2];
+                let range = if is_low { -EXPONENT_MAX..=SHORT_MIN - 1 } else { SHORT_MAX + 1..=EXPONENT_MAX };
+                (exponent, range.contains(&exponent).then_some(rest)?)
             }
             short => (i64::from(short) - 0x8000, rest),
         };
@@ -206,6 +209,10 @@ impl JsonNumber {
             digits.extend([pair / 10, pair % 10]);
         }
         digits.pop_if(|last| *last == 0);
+        // One number has one key.
+        if digits.first().is_none_or(|first| *first == 0) || digits.last() == Some(&0) {
+            return None;
+        }
         Some(JsonNumber { is_negative: sign == BELOW_ZERO, exponent, digits })
     }
 }
@@ -220,7 +227,7 @@ fn exponent_of(text: &str) -> Option<i64> {
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
-    let exponent = digits.parse::<i64>().unwrap_or(EXPONENT_MAX).min(EXPONENT_MAX);
+    let exponent = digits.parse::<i64>().unwrap_or(i64::MAX);
     Some(if is_negative { -exponent } else { exponent })
 }
 
@@ -521,6 +528,13 @@ mod tests {
         "-?(0|[1-9][0-9]{0,3})(\\.[0-9]{1,3})?(e-?[0-9]{1,2})?"
     }
 
+    /// Exponents near all the bounds that there are, and beyond.
+    fn extreme() -> impl Strategy<Value = String> {
+        let near = [0, i128::from(i16::MAX), 1 << 62, 1 << 63, 1 << 64].map(|bound| (bound - 5..bound + 5).boxed());
+        let all = prop::strategy::Union::new(near);
+        (all, any::<bool>()).prop_map(|(bound, below)| if below { (-bound).to_string() } else { bound.to_string() })
+    }
+
     proptest! {
         #[test]
         fn numbers_order_as_they_are(a in number(), b in number()) {
@@ -537,6 +551,36 @@ mod tests {
             prop_assert_eq!(bytes(&a.into()).cmp(&bytes(&b.into())), a.cmp(&b));
             prop_assert_eq!(JsonKey::from(a).to_string(), a.to_string());
             prop_assert_eq!(JsonNumber::of_f64(c).unwrap().to_string().parse::<f64>(), Ok(c));
+        }
+
+        #[test]
+        fn numbers_of_any_exponent_are_written_read_and_compared_alike(
+            a in extreme(), b in extreme(), sign in "-?", digits in "[1-9]{1,3}",
+        ) {
+            let (x, y) = (key(&format!("{sign}{digits}e{a}")), key(&format!("{sign}{digits}e{b}")));
+            prop_assert_eq!(bytes(&x).cmp(&bytes(&y)), x.cmp(&y));
+            for number in [&x, &y] {
+                prop_assert_eq!(&JsonKey::decode(&bytes(number)).unwrap(), number);
+                prop_assert_eq!(&key(&number.to_string()), number);
+            }
+        }
+
+        #[test]
+        fn any_exponent_on_disk_is_a_number_or_none(exponent: i64, edge in extreme(), long: bool, below: bool) {
+            for exponent in [exponent, edge.parse().unwrap_or(i64::MAX), i64::MIN, i64::MAX, 0] {
+                let mut disk = if long { vec![0; 2] } else { vec![0xff; 2] };
+                disk.extend((exponent as u64 ^ (1 << 63)).to_be_bytes());
+                disk.push(51);
+                if below {
+                    disk.iter_mut().for_each(|byte| *byte = !*byte);
+                    disk.push(0xff);
+                }
+                let disk = [&[NUMBER, if below { BELOW_ZERO } else { ABOVE_ZERO }][..], &disk].concat();
+                if let Ok(found) = JsonKey::decode(&disk) {
+                    prop_assert_eq!(bytes(&found), disk);
+                    prop_assert_eq!(key(&found.to_string()), found);
+                }
+            }
         }
 
         #[test]

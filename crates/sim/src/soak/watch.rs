@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use ledgerstone::Environment;
+use ledgerstone::{Environment, Stat};
 use parking_lot::Mutex;
 
 use super::CALL_S_MAX;
@@ -24,6 +24,8 @@ const BOUNDS: [(&str, u64); 6] = [
     ("version_store_kib", 8 << 10),
     ("spilled_writers", 64),
 ];
+/// The log's length among those.
+const LOG: usize = 2;
 /// Buckets of latencies: each twice as long as the one before, from a microsecond on.
 const BUCKET_COUNT: usize = 32;
 /// Tenths of the time.
@@ -38,6 +40,8 @@ pub(super) struct Watch {
     /// When each user's call began, in milliseconds since the beginning; 0: it has none.
     calls: Vec<AtomicU64>,
     most: Mutex<[u64; BOUNDS.len()]>,
+    /// Who kept the log when it was longest.
+    log_held_by: Mutex<String>,
     /// The last tenth that was told of.
     told: Mutex<Option<usize>>,
     problems: Mutex<Vec<String>>,
@@ -52,6 +56,7 @@ impl Watch {
             latencies: (0..PART_COUNT).map(|_| std::array::from_fn(|_| AtomicU64::new(0))).collect(),
             calls: (0..user_count).map(|_| AtomicU64::new(0)).collect(),
             most: Mutex::new([0; BOUNDS.len()]),
+            log_held_by: Mutex::default(),
             told: Mutex::new(None),
             problems: Mutex::new(Vec::new()),
         }
@@ -112,12 +117,16 @@ impl Watch {
             let named: Vec<String> =
                 BOUNDS.iter().zip(found).map(|((name, _), most)| format!("{name}={most}")).collect();
             let (used, held) = (stat.allocated_page_count, stat.held_back_free_count);
-            println!("{:4} s: {} pages_in_use={used} held_back_frees={held}", now_ms / 1000, named.join(" "));
+            let log = log_held_by(&stat);
+            println!("{:4} s: {} pages_in_use={used} held_back_frees={held} {log}", now_ms / 1000, named.join(" "));
         }
         if part < PART_COUNT / 5 {
             return;
         }
         let mut most = self.most.lock();
+        if found[LOG] > most[LOG] {
+            *self.log_held_by.lock() = log_held_by(&stat);
+        }
         for (most, found) in most.iter_mut().zip(found) {
             *most = found.max(*most);
         }
@@ -129,6 +138,9 @@ impl Watch {
             counters.add(name, most);
             if most > bound {
                 problems.push(format!("{name} was {most}, more than {bound}"));
+                if name == BOUNDS[LOG].0 {
+                    problems.push(format!("the log was longest when it was kept by {}", self.log_held_by.lock()));
+                }
             }
         }
         problems.append(&mut self.problems.lock());
@@ -167,6 +179,19 @@ fn percentile_us(buckets: &[u64; BUCKET_COUNT], share: u64) -> u64 {
     0
 }
 
+/// Who keeps the log, and how many MiB of it.
+fn log_held_by(stat: &Stat) -> String {
+    let behind = |lsn: u64| stat.log_tail_lsn.saturating_sub(lsn) / MIB;
+    let mut held: Vec<String> =
+        stat.log_pins.iter().map(|pin| format!("{} {}", pin.name.replace(' ', "_"), behind(pin.lsn))).collect();
+    for (name, lsn) in
+        [("transactions", stat.oldest_transaction_lsn), ("snapshots_of_spilled_writers", stat.version_log_low_lsn)]
+    {
+        held.extend((lsn > 0).then(|| format!("{name} {}", behind(lsn))));
+    }
+    format!("log_kept_for=[{}]", held.join(", "))
+}
+
 /// Memory of this process that is in use now.
 fn memory_bytes() -> u64 {
     let pages = std::fs::read_to_string("/proc/self/statm").ok();
@@ -195,7 +220,8 @@ mod tests {
         watch.most.lock()[2] = BOUNDS[2].1 + 1;
         let (mut counters, mut problems) = (Counters::default(), Vec::new());
         watch.judge(&mut counters, &mut problems);
-        assert_eq!(problems, ["log_mib was 257, more than 256"]);
+        assert_eq!(problems[0], format!("log_mib was {}, more than {LOG_MIB_MAX}", LOG_MIB_MAX + 1));
+        assert_eq!(problems.len(), 2);
         assert_eq!(counters.get("memory_mib"), BOUNDS[0].1);
     }
 

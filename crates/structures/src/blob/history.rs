@@ -2,7 +2,7 @@
 //!
 //! Nothing here may be called under a latch: the log may have to be read from the device.
 
-use ledgerstone_log::{Log, RecordKind};
+use ledgerstone_log::{Backwards, Log, RecordKind};
 use ledgerstone_page::{Corrupt, Lsn, PageId};
 use ledgerstone_txn::{Image, TxnError, Unseen};
 
@@ -23,8 +23,9 @@ pub(super) fn content_before(
 ) -> Result<Option<Vec<u8>>, TreeError> {
     let (mut lsn, low) = (lsn, unseen.first_lsn());
     let (mut patches, mut oldest) = (Vec::new(), None);
+    let mut back = Backwards::new(log, low, 0);
     while lsn >= low {
-        let record = log.read(lsn).map_err(TxnError::from)?;
+        let record = log.read_backwards(&mut back, lsn).map_err(TxnError::from)?.to_record();
         let unreadable = || Corrupt::new("log record of a blob's page", lsn.0, 1, 0).on(page);
         if record.kind() == RecordKind::Group {
             let mut prev = None;

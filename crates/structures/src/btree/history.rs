@@ -17,7 +17,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
-use ledgerstone_log::{Log, Record, RecordKind, RecordView};
+use ledgerstone_log::{Backwards, Log, Record, RecordKind, RecordView};
 use ledgerstone_page::{Corrupt, Lsn, OpId, PageId};
 use ledgerstone_txn::{Image, TxnError, Unseen};
 
@@ -40,6 +40,15 @@ pub(super) struct CopiedPage {
     pub touched: u64,
 }
 
+/// What is asked of the log: changes of these keys of a tree, for a snapshot that does not see these writers.
+#[derive(Clone, Copy)]
+pub(super) struct Asked<'u, 'a> {
+    pub log: &'a Log,
+    pub root: PageId,
+    pub unseen: &'u Unseen,
+    pub is_wanted: &'a dyn Fn(&[u8]) -> bool,
+}
+
 /// Changes of the records of a leaf, each key's newest first.
 pub(super) struct History<'u> {
     unseen: &'u Unseen,
@@ -53,14 +62,8 @@ impl<'u> History<'u> {
     ///
     /// # Errors
     /// The log cannot be read, or is not what this crate writes.
-    pub(super) fn read(
-        log: &Log,
-        root: PageId,
-        leaf: CopiedPage,
-        unseen: &'u Unseen,
-        is_wanted: &dyn Fn(&[u8]) -> bool,
-    ) -> Result<History<'u>, TreeError> {
-        History::read_from(unseen.first_lsn(), log, root, leaf, unseen, is_wanted)
+    pub(super) fn read(asked: Asked<'u, '_>, leaf: CopiedPage) -> Result<History<'u>, TreeError> {
+        History::read_from(asked, asked.unseen.first_lsn(), leaf)
     }
 
     /// The same of a leaf's copy whose older changes have been gathered.
@@ -68,14 +71,11 @@ impl<'u> History<'u> {
     /// # Errors
     /// As [`History::read`].
     pub(super) fn read_with(
+        asked: Asked<'u, '_>,
         gathered: &Gathered,
-        log: &Log,
-        root: PageId,
         (leaf, node): (CopiedPage, &Node<&[u8]>),
-        unseen: &'u Unseen,
-        is_wanted: &dyn Fn(&[u8]) -> bool,
     ) -> Result<History<'u>, TreeError> {
-        let mut history = History::read_from(gathered.high(), log, root, leaf, unseen, is_wanted)?;
+        let mut history = History::read_from(asked, gathered.high(), leaf)?;
         gathered.changes_of(node, leaf.lsn, &mut |record| history.add(record.to_record()));
         Ok(history)
     }
@@ -92,14 +92,10 @@ impl<'u> History<'u> {
         }
     }
 
-    fn read_from(
-        low: Lsn,
-        log: &Log,
-        root: PageId,
-        leaf: CopiedPage,
-        unseen: &'u Unseen,
-        is_wanted: &dyn Fn(&[u8]) -> bool,
-    ) -> Result<History<'u>, TreeError> {
+    fn read_from(asked: Asked<'u, '_>, low: Lsn, leaf: CopiedPage) -> Result<History<'u>, TreeError> {
+        let Asked { log, root, unseen, is_wanted } = asked;
+        // By pieces: what a page went through lies together where it was changed much.
+        let mut back = Backwards::new(log, low, 0);
         let mut history = History { unseen, changes: BTreeMap::new(), read_count: 0 };
         // The newest first; each place once.
         let (mut ahead, mut seen) = (BinaryHeap::new(), BTreeSet::new());
@@ -109,7 +105,7 @@ impl<'u> History<'u> {
                 continue;
             }
             history.read_count += 1;
-            let record = log.read(lsn).map_err(TxnError::from)?;
+            let record = log.read_backwards(&mut back, lsn).map_err(TxnError::from)?.to_record();
             if record.kind() == RecordKind::Group {
                 follow_group(&record, page, is_wanted, &mut |lsn, page| ahead.push((lsn, page)))?;
                 continue;

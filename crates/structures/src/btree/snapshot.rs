@@ -17,7 +17,7 @@ use ledgerstone_txn::{At, Image, Look, Txn, Unseen};
 use super::Direction;
 use super::bytes::clamped;
 use super::gathered::Gathered;
-use super::history::{CopiedPage, History};
+use super::history::{Asked, CopiedPage, History};
 use super::node::{BLOB, GHOST, Node, PADDED};
 use super::search::Descent;
 use super::tree::Tree;
@@ -139,11 +139,10 @@ impl Images {
             self.gathered = Some(Gathered::read(log, tree.root, low, &node, direction)?);
             self.looked_up_count = 0;
         }
+        let asked = Asked { log, root: tree.root, unseen: &self.unseen, is_wanted: &is_wanted };
         let history = match &self.gathered {
-            Some(gathered) if gathered.covers(&node, low) => {
-                History::read_with(gathered, log, tree.root, (copied, &node), &self.unseen, &is_wanted)?
-            }
-            _ => History::read(log, tree.root, copied, &self.unseen, &is_wanted)?,
+            Some(gathered) if gathered.covers(&node, low) => History::read_with(asked, gathered, (copied, &node))?,
+            _ => History::read(asked, copied)?,
         };
         self.looked_up_count += history.read_count();
         for slot in 0..node.count() {
@@ -223,7 +222,9 @@ impl Tree {
             versions.check(at)?; // S5
             drop(spot);
             if copied.lsn >= unseen.first_lsn() {
-                let history = History::read(&self.engine.log, self.root, copied, &unseen, &|other| other == key)?; // S6
+                let is_wanted = |other: &[u8]| other == key;
+                let (log, root) = (&self.engine.log, self.root);
+                let history = History::read(Asked { log, root, unseen: &unseen, is_wanted: &is_wanted }, copied)?; // S6
                 let on_page = on_page.map(|header| (header, value.clone()));
                 let found = (look == Look::Image).then_some(&image);
                 if let Some(before) = history.before(key, on_page, found)? {
