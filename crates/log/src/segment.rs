@@ -13,6 +13,9 @@
 //! F5. A name whose sync failed fails the log for good: a second sync that succeeds says nothing of what the first has lost.
 //! F6. So a crash leaves no segment short, none missing below one that is there, and none that the control file names.
 //!     Below the scan LSN segments may be missing: they are removed one by one, and nobody waits for that to be durable.
+//! F7. A few segments are open at a time, those that are written to among them; others are opened again when they are read.
+//!     Closing a file loses no error: all that is written through a handle is durable when the write returns, and after a
+//!     write or a sync that failed nothing is written through any handle.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,6 +27,7 @@ use parking_lot::Mutex;
 
 use crate::control::ControlState;
 use crate::error::LogError;
+use crate::record::LSN_END;
 
 /// Why a segment was not made, or not renamed.
 #[derive(Debug)]
@@ -60,10 +64,12 @@ pub fn is_log_file(name: &str) -> bool {
     segment_start(name).is_some() || DRAFT.strip_prefix(LOG_DIR).and_then(|draft| draft.strip_prefix('/')) == Some(name)
 }
 
-/// The first LSN of the segment of this file name, without directory.
+/// The first LSN of the segment of this file name, without directory. A name that no segment can have is none of ours: one behind
+/// the end of LSNs, or digits that we write in another way.
 pub fn segment_start(name: &str) -> Option<u64> {
     let digits = name.strip_suffix(SUFFIX)?;
-    (digits.len() == 16).then(|| u64::from_str_radix(digits, 16).ok())?
+    let start = u64::from_str_radix(digits, 16).ok()?;
+    (start < LSN_END.0 && segment_name(start) == name).then_some(start)
 }
 
 /// Refuses a log that lacks what no crash can take (F6): a segment from the scan LSN on, or a part of one. After an orderly
@@ -115,17 +121,53 @@ pub fn tidy_segments(disk: &Arc<dyn Disk>, segment_bytes: u64, end: Lsn) -> Resu
     Ok(Lsn(newest))
 }
 
+/// Segments that are open at most, beside those that are written to.
+const OPEN_MAX: usize = 8;
+
 /// The segments of a log, and the handles that are open.
 pub(crate) struct Segments {
     disk: Arc<dyn Disk>,
     segment_bytes: u64,
     is_read_only: bool,
-    open: Mutex<BTreeMap<u64, Arc<dyn DiskFile>>>,
+    open: Mutex<Handles>,
+    /// The first write or sync that failed (F7).
+    failed: Mutex<Option<DiskError>>,
+}
+
+/// Open files by the first LSN of their segments, each with the time of its last use.
+#[derive(Default)]
+struct Handles {
+    files: BTreeMap<u64, (Arc<dyn DiskFile>, u64)>,
+    /// Counts uses.
+    now: u64,
+    /// This segment and those behind it are written to.
+    written_from: u64,
+}
+
+impl Handles {
+    fn get(&mut self, start: u64) -> Option<Arc<dyn DiskFile>> {
+        self.now += 1;
+        let (file, used) = self.files.get_mut(&start)?;
+        *used = self.now;
+        Some(Arc::clone(file))
+    }
+
+    /// Keeps a file open, and returns the one that is closed for it.
+    fn put(&mut self, start: u64, file: &Arc<dyn DiskFile>) -> Option<Arc<dyn DiskFile>> {
+        self.now += 1;
+        self.files.insert(start, (Arc::clone(file), self.now));
+        let others = self.files.iter().filter(|(at, _)| **at < self.written_from && **at != start);
+        let oldest = others.clone().min_by_key(|(_, (_, used))| *used).map(|(at, _)| *at);
+        let is_over = others.count() >= OPEN_MAX;
+        oldest.filter(|_| is_over).and_then(|at| self.files.remove(&at)).map(|(file, _)| file)
+    }
 }
 
 impl Segments {
     pub fn new(disk: Arc<dyn Disk>, segment_bytes: u64, is_read_only: bool) -> Segments {
-        Segments { disk, segment_bytes, is_read_only, open: Mutex::new(BTreeMap::new()) }
+        // Who does not write has none that are to stay open.
+        let open = Mutex::new(Handles { written_from: u64::MAX, ..Handles::default() });
+        Segments { disk, segment_bytes, is_read_only, open, failed: Mutex::new(None) }
     }
 
     pub fn segment_bytes(&self) -> u64 {
@@ -174,10 +216,20 @@ impl Segments {
         let first = self.start_of(from);
         for start in self.list()?.into_iter().filter(|start| *start >= first) {
             if !planted::is_on(Bug::LogUnsettled) {
-                self.file(start)?.settle()?;
+                self.unless_failed(|| self.file(start)?.settle())?;
             }
         }
         Ok(())
+    }
+
+    /// Writes or syncs, unless that has failed once (F7).
+    fn unless_failed(&self, write: impl FnOnce() -> Result<(), DiskError>) -> Result<(), DiskError> {
+        if let Some(error) = &*self.failed.lock() {
+            return Err(error.clone());
+        }
+        write().inspect_err(|error| {
+            self.failed.lock().get_or_insert_with(|| error.clone());
+        })
     }
 
     /// Makes the segment that begins at `start` (F1).
@@ -210,24 +262,25 @@ impl Segments {
 
     /// Gives the segment at `old` the name of the one at `new` (F2).
     pub fn recycle(&self, old: u64, new: u64) -> Result<(), NoSegment> {
-        self.open.lock().remove(&old);
+        self.open.lock().files.remove(&old);
         self.rename(&self.path(old), new)
     }
 
     pub fn remove(&self, start: u64) -> Result<(), DiskError> {
-        self.open.lock().remove(&start);
+        self.open.lock().files.remove(&start);
         self.disk.remove(&self.path(start))
     }
 
     /// The open file of the segment at `start`.
     pub fn file(&self, start: u64) -> Result<Arc<dyn DiskFile>, DiskError> {
-        if let Some(file) = self.open.lock().get(&start) {
-            return Ok(Arc::clone(file));
+        if let Some(file) = self.open.lock().get(start) {
+            return Ok(file);
         }
         // Opened outside the mutex, since opening may wait.
         let how = if self.is_read_only { Open::READ } else { Open::EXISTING };
         let file = self.disk.open(&self.path(start), how.direct())?;
-        self.open.lock().insert(start, Arc::clone(&file));
+        let closed = self.open.lock().put(start, &file);
+        drop(closed); // Outside the mutex too.
         Ok(file)
     }
 
@@ -236,7 +289,8 @@ impl Segments {
         while !bytes.is_empty() {
             let start = self.start_of(lsn);
             let (now, rest) = bytes.split_at((self.segment_bytes - (lsn - start)).min(bytes.len() as u64) as usize);
-            self.file(start)?.write_durable_at(lsn - start, now)?;
+            self.open.lock().written_from = start;
+            self.unless_failed(|| self.file(start)?.write_durable_at(lsn - start, now))?;
             lsn += now.len() as u64;
             bytes = rest;
         }

@@ -6,8 +6,8 @@ mod kit;
 use std::sync::Arc;
 
 use kit::*;
-use ledgerstone_disk::{Call, DiskErrorKind, Fault, FaultDisk, Harm, SimDisk};
-use ledgerstone_log::LogError;
+use ledgerstone_disk::{Call, Disk, DiskErrorKind, Fault, FaultDisk, Harm, Open, SimDisk};
+use ledgerstone_log::{ControlState, LOG_DIR, LogError, check_segments, segment_start};
 
 /// Appends and flushes until something is refused; how often it was not.
 fn run(log: &ledgerstone_log::Log) -> (u64, Option<LogError>) {
@@ -50,5 +50,40 @@ fn a_recycled_segments_name_is_not_believed_either() {
         disk.add(Fault::at(Call::SyncDir, 1, Harm::Fail(kind)));
         let recycled = log.recycle_before(log.durable_lsn());
         assert!(matches!(recycled, Err(LogError::Failed { .. })) && log.is_failed(), "{recycled:?}");
+    }
+}
+
+#[test]
+fn names_that_no_segment_can_have_are_not_taken_for_segments() {
+    // Behind the end of LSNs; with a sign; in capitals; too long.
+    let strange = [
+        "ffffffffffffc000.seg",
+        "0001000000000000.seg",
+        "+00000000000c000.seg",
+        "000000000000C000.seg",
+        "00000000000014000.seg",
+    ];
+    let disk: Arc<dyn Disk> = Arc::new(SimDisk::new());
+    let log = new_log(Arc::clone(&disk));
+    for no in 0..10 {
+        append_one(&log, no, 1000).unwrap();
+    }
+    log.flush().unwrap();
+    drop(log);
+    for name in strange {
+        assert_eq!(segment_start(name), None, "{name}");
+        disk.open(&format!("{LOG_DIR}/{name}"), Open::CREATE).unwrap();
+    }
+    let (log, records) = reopen(Arc::clone(&disk), 1).unwrap();
+    assert_eq!(records.len(), 10);
+    for no in 0..100 {
+        append_one(&log, no, 1000).unwrap();
+        log.flush().unwrap();
+    }
+    log.recycle_before(log.durable_lsn()).unwrap();
+    let state = ControlState { scan_lsn: log.oldest_lsn(), ..ControlState::new(ENVIRONMENT, 4096, SEGMENT_BYTES) };
+    check_segments(&disk, &state).unwrap();
+    for name in strange {
+        assert!(disk.exists(&format!("{LOG_DIR}/{name}")).unwrap(), "{name} is not ours to remove");
     }
 }
