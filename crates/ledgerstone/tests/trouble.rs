@@ -127,6 +127,23 @@ fn writes_go_on_when_there_is_space_again() {
 }
 
 #[test]
+fn checkpoints_that_free_nothing_leave_a_rollback_its_room() {
+    let disk = SimDisk::new();
+    let env = open(&disk).unwrap();
+    let told = script(&env);
+    env.checkpoint().unwrap();
+    disk.no_space_after(disk.used_bytes());
+    // It holds the log, so that no checkpoint gives any of it up.
+    let txn = env.begin().unwrap();
+    until_refused("one transaction", |n| txn.bytes("t")?.put(&key(5000 + n), &large(n as u8, 400)));
+    let refused = (0..10_000).find_map(|_| env.checkpoint().err());
+    assert!(matches!(refused, Some(Error::ReadOnly { .. })), "{refused:?}");
+    txn.abort().unwrap();
+    assert!(read(&env).unwrap() == *told.last());
+    assert_sound(&env, "afterwards");
+}
+
+#[test]
 fn a_log_that_has_filled_the_disk_is_given_up_when_it_refuses() {
     let disk = SimDisk::new();
     let env = open(&disk).unwrap();

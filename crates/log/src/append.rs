@@ -3,15 +3,17 @@
 //! ```text
 //!  tail  ≤  claim_head  ≤  zeroed_limit                 room in the buffer
 //!           claim_head + reserved for undo = committed  ≤ prepared_end - margin   room in segments
+//!                                                        ≤ prepared_end            for upkeep
 //! ```
 //! C1. A claim raises `claim_head`; an append within it raises `tail` by as much as it lowers the claim. So an append
 //!     never passes `zeroed_limit`, and needs to look at neither limit.
 //! C2. An ordinary claim and a reservation for undo keep `committed` within the segments that are ready, less a margin;
-//!     a claim for undo only needs `claim_head` there. So what is reserved is there when a rollback asks for it, and the
-//!     margin is left for the checkpoint that frees space.
+//!     a claim for undo only needs `claim_head` there. So what is reserved is there when a rollback asks for it. A claim for
+//!     upkeep may use the margin, which is left for the checkpoint that frees space, and nothing that is reserved: however
+//!     many checkpoints come to nothing, a rollback finds its room.
 //! C3. Claimers that find no room stand in line (`line.rs`). A claim that comes later passes them only where there is room
 //!     for all in line as well. So a large claim is not starved by small ones, and nobody waits for a line that is only
-//!     about to wake up. Claims for undo do not stand in line, since those in line may wait for what a rollback gives back.
+//!     about to wake up. Claims for undo and upkeep do not stand in line: those in line may wait for what they free.
 //! C4. Who holds a claim must not wait for anybody who may be waiting for one: claims are given back before a lock wait.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
@@ -47,6 +49,7 @@ impl Claim {
 enum Purpose {
     Ordinary,
     Undo,
+    Upkeep,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,17 +79,30 @@ impl Log {
         self.claim_in_line(bytes)
     }
 
-    /// As [`Log::claim`] for a rollback, or for a checkpoint: is refused only if even the space reserved for rollbacks
-    /// would not do, which cannot happen to who has reserved `bytes` by [`Log::reserve_undo`] and not yet released them.
+    /// As [`Log::claim`] for a rollback: is refused only if even the space reserved for rollbacks would not do, which cannot
+    /// happen to who has reserved `bytes` by [`Log::reserve_undo`] and not yet released them.
     ///
     /// # Errors
     /// As [`Log::claim`].
     pub fn claim_undo(&self, bytes: usize) -> Result<Claim, LogError> {
+        self.claim_past_line(bytes, Purpose::Undo)
+    }
+
+    /// As [`Log::claim`] for what keeps the environment going, a checkpoint before all: may use the last room that ordinary
+    /// claims leave, but nothing that is reserved for rollbacks.
+    ///
+    /// # Errors
+    /// As [`Log::claim`].
+    pub fn claim_upkeep(&self, bytes: usize) -> Result<Claim, LogError> {
+        self.claim_past_line(bytes, Purpose::Upkeep)
+    }
+
+    fn claim_past_line(&self, bytes: usize, purpose: Purpose) -> Result<Claim, LogError> {
         let bytes = self.claim_check(bytes)?;
-        if self.try_claim(bytes, 0, Purpose::Undo).is_ok() {
+        if self.try_claim(bytes, 0, purpose).is_ok() {
             return Ok(Claim { left: bytes });
         }
-        self.claim_beside_line(bytes)
+        self.claim_beside_line(bytes, purpose)
     }
 
     /// Gives back what is left of a claim.
@@ -110,7 +126,7 @@ impl Log {
     /// [`LogError::NoSpace`] (nothing has changed), [`LogError::Failed`].
     pub fn reserve_undo(&self, bytes: u64) -> Result<(), LogError> {
         self.check_failed()?;
-        while !self.try_commit(bytes, 0) {
+        while !self.try_commit(bytes, 0, self.margin_bytes()) {
             self.prepare_for(bytes, Purpose::Ordinary)?;
         }
         Ok(())
@@ -154,7 +170,12 @@ impl Log {
     #[inline]
     fn try_claim(&self, bytes: u64, beside: u64, purpose: Purpose) -> Result<(), Refused> {
         let state = &*self.state;
-        if purpose == Purpose::Ordinary && !self.try_commit(bytes, beside) {
+        let is_committed = match purpose {
+            Purpose::Ordinary => self.try_commit(bytes, beside, self.margin_bytes()),
+            Purpose::Upkeep => self.try_commit(bytes, beside, 0),
+            Purpose::Undo => true, // Reserved.
+        };
+        if !is_committed {
             return Err(Refused::Segments);
         }
         // Acquire: the buffer up to the limit is zero (B1).
@@ -180,7 +201,7 @@ impl Log {
                 Err(now) => head = now,
             }
         };
-        if purpose == Purpose::Ordinary {
+        if purpose != Purpose::Undo {
             state.committed.fetch_sub(bytes, SeqCst);
         }
         Err(refused)
@@ -197,11 +218,11 @@ impl Log {
         }
     }
 
-    /// Takes room in the segments that are ready (C2), if `beside` bytes are free there as well.
+    /// Takes room in the segments that are ready (C2), if `beside` bytes and the margin are free there as well.
     #[inline]
-    fn try_commit(&self, bytes: u64, beside: u64) -> bool {
+    fn try_commit(&self, bytes: u64, beside: u64, margin: u64) -> bool {
         let state = &*self.state;
-        let limit = state.prepared_end.load(Acquire) - self.margin_bytes();
+        let limit = state.prepared_end.load(Acquire) - margin;
         let mut committed = state.committed.load(Relaxed);
         loop {
             if committed + bytes + beside > limit {
@@ -243,15 +264,15 @@ impl Log {
         result
     }
 
-    /// Waits for a claim for undo, which passes the line.
+    /// Waits for a claim that passes the line.
     #[cold]
-    fn claim_beside_line(&self, bytes: u64) -> Result<Claim, LogError> {
+    fn claim_beside_line(&self, bytes: u64, purpose: Purpose) -> Result<Claim, LogError> {
         let state = &*self.state;
         state.claim_wait_count.fetch_add(1, Relaxed);
         state.undo_sleepers.fetch_add(1, SeqCst);
         let result = loop {
             let seen = state.undo_word.load(SeqCst);
-            match self.try_claim_slow(bytes, Purpose::Undo) {
+            match self.try_claim_slow(bytes, purpose) {
                 Ok(true) => break Ok(Claim { left: bytes }),
                 Ok(false) => {
                     if let Look::Sleep(timeout_ns) = self.look_for_room(bytes) {
@@ -320,6 +341,7 @@ impl Log {
             let needed = match purpose {
                 Purpose::Ordinary => state.committed.load(SeqCst) + bytes + self.margin_bytes(),
                 Purpose::Undo => state.claim_head.load(SeqCst) + bytes,
+                Purpose::Upkeep => state.committed.load(SeqCst) + bytes,
             };
             if needed <= prepared_end {
                 return Ok(());

@@ -164,7 +164,7 @@ fn no_space_is_refused_before_anything_is_written_and_passes() {
     }
     log.give_back(claim);
     log.release_undo(undo);
-    let claim = log.claim_undo(500).unwrap();
+    let claim = log.claim_upkeep(500).unwrap();
     log.give_back(claim);
     log.flush().unwrap();
     assert!(matches!(append_one(&log, no, 3000), Err(LogError::NoSpace { .. })));
@@ -174,6 +174,41 @@ fn no_space_is_refused_before_anything_is_written_and_passes() {
     log.flush().unwrap();
     let records = read_all(&mut scan(Arc::new(sim), FIRST_LSN, 1)).unwrap();
     assert_eq!(records.iter().map(number_of).collect::<Vec<_>>(), (0..=no).collect::<Vec<_>>());
+}
+
+#[test]
+fn checkpoints_on_a_full_disk_take_nothing_that_is_reserved_for_rollbacks() {
+    let sim = SimDisk::new();
+    let log = new_log(Arc::new(sim.clone()));
+    sim.no_space_after(SEGMENT_BYTES);
+    let undo = 4000;
+    log.reserve_undo(undo).unwrap();
+    let mut no = 0;
+    while append_one(&log, no, 300).is_ok() {
+        no += 1;
+    }
+    // Checkpoints that free nothing, until there is no room for them either.
+    let mut checkpoint_count = 0;
+    let refused = loop {
+        match log.claim_upkeep(bytes_for(0, 400) + 56) {
+            Ok(mut claim) => {
+                append(&log, &mut claim, no, 200);
+                log.give_back(claim);
+                (no, checkpoint_count) = (no + 1, checkpoint_count + 1);
+            }
+            Err(error) => break error,
+        }
+    };
+    assert!(refused.is_no_space() && checkpoint_count > 0, "{refused:?} after {checkpoint_count}");
+    // Piece by piece, as a rollback does.
+    for _ in 0..undo / 400 {
+        let mut claim = log.claim_undo(400).unwrap();
+        append(&log, &mut claim, no, 300);
+        log.give_back(claim);
+        no += 1;
+    }
+    log.release_undo(undo);
+    log.flush().unwrap();
 }
 
 #[test]

@@ -67,7 +67,7 @@ pub fn checkpoint(engine: &Arc<Engine>, control: &ControlFile, is_clean: bool) -
         life: control.state().life,
     };
     let body = said.encode();
-    let mut claim = engine.log.claim_undo(body.len() + RECORD_OVERHEAD_BYTES)?;
+    let mut claim = engine.log.claim_upkeep(body.len() + RECORD_OVERHEAD_BYTES)?;
     let record = NewRecord {
         kind: RecordKind::Checkpoint,
         xid: Xid(0),

@@ -80,7 +80,7 @@ pub fn register_layouts(layouts: &mut Layouts) -> Result<(), LayoutTaken> {
 /// # Errors
 /// The file header cannot be read; the log refuses (nothing has changed).
 pub fn mark(engine: &Engine) -> Result<Lsn, SpaceError> {
-    let claim = engine.log.claim_undo(128).map_err(TxnError::from)?;
+    let claim = engine.log.claim_upkeep(128).map_err(TxnError::from)?;
     let mut header = match engine.cache.exclusive(PageId(0)) {
         Ok(header) => header,
         Err(error) => {
@@ -436,7 +436,7 @@ impl Space {
     /// Makes the map of the pages from `first` on, if the file has them. Nothing refers to it yet, so it belongs to no
     /// transaction.
     fn make_map(&self, first: u64) -> Result<Option<ExclusivePage<'_>>, SpaceError> {
-        let claim = self.engine.log.claim_undo(256).map_err(TxnError::from)?;
+        let claim = self.engine.log.claim_upkeep(256).map_err(TxnError::from)?;
         if let Err(error) = self.latch_growth() {
             self.engine.log.give_back(claim);
             return Err(error);

@@ -32,7 +32,7 @@ impl Space {
     /// A map cannot be read, the log refuses (nothing has changed); a file that cannot be cut or synced fails the
     /// environment.
     pub fn shrink(&self) -> Result<u64, SpaceError> {
-        let claim = self.engine.log.claim_undo(8 + RECORD_OVERHEAD_BYTES).map_err(TxnError::from)?;
+        let claim = self.engine.log.claim_upkeep(8 + RECORD_OVERHEAD_BYTES).map_err(TxnError::from)?;
         if let Err(error) = self.latch_growth() {
             self.engine.log.give_back(claim);
             return Err(error);
