@@ -101,7 +101,8 @@ impl Rest {
         Rest { ended_ns: 0, took_ns: 0, pause_ns: 0, holders: (Lsn(0), 0) }
     }
 
-    /// There is something new to look at.
+    /// There is something new to look at. How long the last round took still counts: who asks again and again, as every dropped
+    /// table does, must not have the housekeeper work all the time on what is held.
     fn shorten(&mut self) {
         self.pause_ns = 0;
     }
@@ -210,6 +211,11 @@ mod tests {
         rest.begin(now_ns, now_ns + 1000, false, HOLDERS);
         rest.shorten();
         assert!(rest.is_over(now_ns + PERIOD_NS, HOLDERS), "somebody asked");
+        let long_ns = 100 * PERIOD_NS;
+        rest.begin(now_ns, now_ns + long_ns, false, HOLDERS);
+        rest.shorten();
+        assert!(!rest.is_over(now_ns + 2 * long_ns, HOLDERS), "asked after a long round");
+        assert!(rest.is_over(now_ns + (1 + Rest::PAUSE_ROUNDS) * long_ns, HOLDERS), "asked long after it");
         rest.begin(now_ns, now_ns + PERIOD_NS, true, HOLDERS);
         assert!(rest.is_over(now_ns + PERIOD_NS, HOLDERS), "something was freed");
     }

@@ -1,7 +1,7 @@
 //! Models under loom: `RUSTFLAGS="--cfg loom" cargo test -p ledgerstone-log --release --lib loom_log`.
 
 use ledgerstone_page::{Lsn, OpId, Xid};
-use ledgerstone_region::atomic::Ordering::SeqCst;
+use ledgerstone_region::atomic::Ordering::{Acquire, Release, SeqCst};
 use ledgerstone_region::atomic::{AtomicU32, AtomicU64, fence};
 use loom::sync::Arc;
 use loom::thread;
@@ -236,4 +236,62 @@ fn a_large_claimer_beside_a_small_one_is_served() {
 #[test]
 fn three_claimers_are_served_as_room_comes() {
     all_in_line_are_served(&[1, 1, 1], &[1, 2], 2);
+}
+
+/// A ring of one record's length and a word, which held a record a round before.
+struct History {
+    ring: Vec<AtomicU64>,
+    zero_begun: AtomicU64,
+    zeroed_limit: AtomicU64,
+}
+
+const RING_BYTES: u64 = 32;
+
+/// A reader of history copies a record while its place is zeroed and another is put there: what it believes is what was there
+/// (B4). Without the fence in `ring::zero` it believes zeros, without the one in `ring::copy_in` a part of the next record; the
+/// features that plant these bugs show it.
+#[test]
+fn what_a_reader_of_history_believes_was_there() {
+    loom::model(|| {
+        let seal = Seal::new([1; 16], 1);
+        let words = || (0..RING_BYTES / 8).map(|_| AtomicU64::new(0)).collect::<Vec<_>>();
+        let history = Arc::new(History {
+            ring: words(),
+            zero_begun: AtomicU64::new(4096 + RING_BYTES),
+            zeroed_limit: AtomicU64::new(4096 + RING_BYTES),
+        });
+        let old = 4096;
+        assert_eq!(append(&history.ring, &AtomicU64::new(old), 1, &seal), old);
+        let copy = || {
+            let mut bytes = [0; RECORD_BYTES as usize];
+            ring::copy_out(&history.ring, old, &mut bytes);
+            bytes
+        };
+        let before = copy();
+
+        let flusher = {
+            let history = Arc::clone(&history);
+            thread::spawn(move || {
+                let (from, to) = (old + RING_BYTES, old + RING_BYTES + RECORD_BYTES);
+                history.zero_begun.store(to, SeqCst);
+                ring::zero(&history.ring, from, to);
+                history.zeroed_limit.store(to, Release);
+            })
+        };
+        let appender = {
+            let history = Arc::clone(&history);
+            thread::spawn(move || {
+                if history.zeroed_limit.load(Acquire) > old + RING_BYTES {
+                    append(&history.ring, &AtomicU64::new(old + RING_BYTES), 2, &seal);
+                }
+            })
+        };
+        let found = copy();
+        fence(Acquire); // B4, as the readers do.
+        if history.zero_begun.load(SeqCst) <= old + RING_BYTES {
+            assert_eq!(found, before);
+        }
+        flusher.join().unwrap();
+        appender.join().unwrap();
+    });
 }
