@@ -12,6 +12,7 @@ pub mod crowd;
 pub mod device;
 pub mod gates;
 mod latency;
+pub mod loser;
 mod machine;
 pub mod memory;
 pub mod points;

@@ -71,3 +71,13 @@ pub(crate) fn memory_bytes(field: &str) -> u64 {
     let line = status.lines().find(|line| line.starts_with(field)).unwrap_or_default();
     line.split_ascii_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0) * 1024
 }
+
+/// Bytes that this process has had read from and written to devices so far.
+pub(crate) fn moved_bytes() -> (u64, u64) {
+    let io = std::fs::read_to_string("/proc/self/io").unwrap_or_default();
+    let of = |field: &str| {
+        let line = io.lines().find_map(|line| line.strip_prefix(field));
+        line.and_then(|rest| rest.trim().parse().ok()).unwrap_or(0)
+    };
+    (of("read_bytes:"), of("write_bytes:"))
+}

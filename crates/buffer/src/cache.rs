@@ -300,6 +300,11 @@ impl Cache {
         self.frames.all().filter_map(|(_, frame)| frame.oldest_change()).min()
     }
 
+    /// Pages that memory has room for.
+    pub fn frame_count(&self) -> u32 {
+        self.frames.count()
+    }
+
     /// Pages in the data file.
     ///
     /// # Errors

@@ -517,6 +517,8 @@ pub enum Bench {
     Device(bench::device::DeviceArgs),
     /// Kill a process that ran TPC-B and measure the restart.
     Recovery(bench::recovery::RecoveryArgs),
+    /// Kill a process in the middle of a large transaction and measure the restart.
+    Loser(bench::loser::LoserArgs),
     /// Roll a large transaction back and compare that with making its changes.
     Rollback(bench::rollback::RollbackArgs),
     /// An environment far larger than its cache through everything: load, index, verify, backup, kill, many tables.

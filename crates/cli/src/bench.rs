@@ -37,6 +37,7 @@ pub(crate) fn run(args: &BenchArgs, output: &Output) -> anyhow::Result<Outcome> 
         }
         Bench::Device(args) => print(output, &bench::device::run(args)?)?,
         Bench::Recovery(args) => print(output, &bench::recovery::run(args)?)?,
+        Bench::Loser(args) => print(output, &bench::loser::run(args)?)?,
         Bench::Rollback(args) => print(output, &bench::rollback::run(args)?)?,
         Bench::Scale(args) => print(output, &bench::scale::run(args, &mut show)?)?,
         Bench::Memory(args) => print(output, &bench::memory::run(args, &mut show)?)?,

@@ -168,10 +168,11 @@ fn create(options: &Options, disk: Arc<dyn Disk>, lock: Box<dyn DiskLock>) -> Re
     let found = Analysis::of_new(FIRST_LSN, state.incarnation_max);
     let parts = Parts::build(options, &effective, &disk, &control, &found, None)?;
     let engine = &parts.engine;
+    let opening = Opening(Some(Arc::clone(engine)));
 
     let space = Space::format(engine, Arc::clone(&parts.data), state.environment)?;
     let mut txn = engine.begin()?;
-    let (catalog, to_free, registered) = trees(engine, &space, &options.extensions);
+    let (catalog, to_free) = trees(engine, &space, &options.extensions);
     Tree::format_root(&mut txn, &space, &catalog)?;
     Tree::format_root(&mut txn, &space, to_free.tree())?;
     txn.commit(Durability::Sync)?;
@@ -182,7 +183,7 @@ fn create(options: &Options, disk: Arc<dyn Disk>, lock: Box<dyn DiskLock>) -> Re
     let report = RecoveryReport::default();
     let none = Undecided::default();
     let inner = parts.into_inner(options, effective, disk, lock, space, catalog, to_free, control, report, none)?;
-    registered.keep();
+    opening.succeeded();
     Ok(inner)
 }
 
@@ -288,6 +289,7 @@ pub(crate) fn check_control(disk: &dyn Disk, state: &ControlState) -> Result<(),
         (state.scan_lsn >= FIRST_LSN && state.scan_lsn.0 < lsn_max, "scan_lsn", state.scan_lsn.0),
         (state.scan_lsn.0.is_multiple_of(8), "scan_lsn", state.scan_lsn.0),
         (state.checkpoint_lsn.0 == 0 || state.checkpoint_lsn >= state.scan_lsn, "scan_lsn", state.scan_lsn.0),
+        (state.redo_lsn.0.is_multiple_of(8) && state.redo_lsn <= state.checkpoint_lsn, "redo_lsn", state.redo_lsn.0),
         (state.checkpoint_lsn.0 < lsn_max, "checkpoint_lsn", state.checkpoint_lsn.0),
         (state.incarnation_max < 1 << 48, "incarnation_max", state.incarnation_max),
         (state.scan_incarnation <= state.incarnation_max, "scan_incarnation", state.scan_incarnation),
@@ -385,13 +387,13 @@ fn recover_with(
     let data = disk.open(DATA, Open { create: false, ..FILE })?;
     check_data(&*data, &state)?;
     ledgerstone_log::check_segments(&disk, &state)?;
-    let scan = || -> Result<LogScan, LogError> {
-        LogScan::new(Arc::clone(&disk), state.environment, state.segment_bytes, state.scan_lsn, state.scan_incarnation)
+    let scan = |from: Lsn, incarnation: u64| -> Result<LogScan, LogError> {
+        LogScan::new(Arc::clone(&disk), state.environment, state.segment_bytes, from, incarnation)
             .map(|scan| scan.with_incarnation_max(state.incarnation_max).with_watch(progress.watch()))
     };
     progress.enter(RecoveryPhase::Analysis, state.scan_lsn, Lsn(0));
-    let page_count = data.len()? / u64::from(state.page_bytes);
-    let analysis = Arc::new(ledgerstone_recovery::analyse(scan()?.settled()?, page_count)?); // O6
+    let whole = scan(state.scan_lsn, state.scan_incarnation)?.settled()?; // O6
+    let analysis = Arc::new(ledgerstone_recovery::analyse(whole, state.redo_from())?);
     if analysis.end <= state.checkpoint_lsn || analysis.end < state.durable_lsn {
         let (end, known) = (analysis.end, state.durable_lsn.max(state.checkpoint_lsn));
         let what =
@@ -438,21 +440,27 @@ fn recover_with(
 
     let parts = Parts::build(options, &effective, &disk, control, &analysis, next_incarnation)?;
     let engine = Arc::clone(&parts.engine);
+    let opening = Opening(Some(Arc::clone(&engine)));
     engine.table.raise_next_xid(Xid(state.xid_floor.0.max(analysis.max_xid.0 + 1)));
 
     if let Some(page_count) = analysis.page_count_max() {
         ledgerstone_space::finish_shrink(&*parts.data, state.page_bytes, page_count)?;
     }
-    progress.enter(RecoveryPhase::Redo, state.scan_lsn, analysis.end);
-    let redone =
-        ledgerstone_recovery::redo(&engine, &analysis, u64::from(effective.redo_worker_count), || Ok(scan()?))?;
+    if may_write {
+        // Redo and undo of what is larger than the cache change pages faster than they are read.
+        engine.cache.start_writer();
+    }
+    let (redo_from, incarnation) = analysis.redo_from;
+    progress.enter(RecoveryPhase::Redo, redo_from, analysis.end);
+    let worker_count = u64::from(effective.redo_worker_count);
+    let redone = ledgerstone_recovery::redo(&engine, &analysis, worker_count, || Ok(scan(redo_from, incarnation)?))?;
     report.redo_applied_count = redone.applied_count;
     report.redo_skipped_count = redone.skipped_count;
     report.redo_ns = timer.lap();
 
     progress.enter(RecoveryPhase::Undo, Lsn(0), Lsn(0));
     let space = Space::open(&engine, Arc::clone(&parts.data), state.environment)?;
-    let (catalog, to_free, registered) = trees(&engine, &space, &options.extensions);
+    let (catalog, to_free) = trees(&engine, &space, &options.extensions);
     let in_doubt = Undecided::after_restart(ledgerstone_recovery::keep_prepared(&engine, &analysis.in_doubt)?)?;
     report.undone_count = ledgerstone_recovery::undo(&engine, &analysis.losers)?;
     report.undo_ns = timer.lap();
@@ -476,7 +484,7 @@ fn recover_with(
     }
     options.recovery_progress.enter(RecoveryPhase::Nothing, Lsn(0), Lsn(0));
     inner.report.checkpoint_ns = timer.lap();
-    registered.keep();
+    opening.succeeded();
     Ok(inner)
 }
 
@@ -498,30 +506,32 @@ fn open_double_write(disk: &Arc<dyn Disk>, state: &ControlState, may_write: bool
 /// How data and double-write file are opened.
 const FILE: Open = Open { create: true, create_new: false, read_only: false, direct: true };
 
-/// The logical undos hold the engine that holds them: an opening that fails takes them back, or all its memory would stay.
-struct Registered(Option<Arc<Engine>>);
+/// An engine whose environment is not open yet. The logical undos hold the engine that holds them, and the page writer would wait
+/// for ever: an opening that fails ends both.
+struct Opening(Option<Arc<Engine>>);
 
-impl Registered {
+impl Opening {
     /// Leaves them to the close of the environment.
-    fn keep(mut self) {
+    fn succeeded(mut self) {
         self.0 = None;
     }
 }
 
-impl Drop for Registered {
+impl Drop for Opening {
     fn drop(&mut self) {
         if let Some(engine) = &self.0 {
             engine.clear_undos();
+            engine.cache.stop_writer();
         }
     }
 }
 
-fn trees(engine: &Arc<Engine>, space: &Arc<Space>, extensions: &Extensions) -> (Tree, ToFree, Registered) {
+fn trees(engine: &Arc<Engine>, space: &Arc<Space>, extensions: &Extensions) -> (Tree, ToFree) {
     let to_free = ToFree::new(engine, space, TO_FREE_TABLE, TO_FREE_ROOT).with_structures(Arc::new(extensions.clone()));
     let catalog = Tree::new(engine, space, &to_free, CATALOG_TABLE, CATALOG_ROOT).logging_whole_values(true);
     ledgerstone_structures::register_undos(engine, space, &to_free);
     extensions.register_undos(engine);
-    (catalog, to_free, Registered(Some(Arc::clone(engine))))
+    (catalog, to_free)
 }
 
 /// Locks that a transaction in doubt holds on keys keep nobody out who locks pages, and the other way round.

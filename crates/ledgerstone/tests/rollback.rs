@@ -23,14 +23,34 @@ fn options() -> Options {
 
 const COUNT: u64 = 20_000;
 
-/// A table of records that say their own keys.
-fn filled(disk: &SimDisk) -> Environment {
-    let env = options().open_on(Arc::new(disk.clone())).unwrap();
+/// A table of records that say their own keys, and an empty one.
+fn load(env: &Environment) {
     let load =
         |txn: &Transaction| txn.bytes_or_create("t")?.load_sorted((0..COUNT).map(|n| (key(n), key(n)))).map(drop);
     env.transact(load).unwrap();
     env.transact(|txn| txn.create_table("u").map(drop)).unwrap();
+}
+
+fn filled(disk: &SimDisk) -> Environment {
+    let env = options().open_on(Arc::new(disk.clone())).unwrap();
+    load(&env);
     env
+}
+
+/// Another transaction's commit, which makes all of the log durable.
+fn keep(env: &Environment) {
+    let other = env.begin().unwrap();
+    other.bytes("u").unwrap().put(b"other", b"kept").unwrap();
+    other.commit_with(Durability::Sync).unwrap();
+}
+
+/// An open transaction with `count` changes, and the bytes of log that they took.
+fn changed(env: &Environment, count: u64) -> (Transaction, u64) {
+    let txn = env.begin().unwrap();
+    let from = env.stat().unwrap().log_tail_lsn;
+    change(&txn, count).unwrap();
+    let bytes = env.stat().unwrap().log_tail_lsn - from;
+    (txn, bytes)
 }
 
 /// Changes `count` records in every way, all over the table.
@@ -64,10 +84,7 @@ fn assert_untouched(env: &Environment) {
 fn what_fits_half_the_log_buffer_is_rolled_back_without_a_read() {
     let disk = SimDisk::new();
     let env = filled(&disk);
-    let txn = env.begin().unwrap();
-    let from = env.stat().unwrap().log_tail_lsn;
-    change(&txn, 5000).unwrap();
-    let bytes = env.stat().unwrap().log_tail_lsn - from;
+    let (txn, bytes) = changed(&env, 5000);
     assert!((300 << 10..512 << 10).contains(&bytes), "{bytes} bytes of log");
     let before = disk.counters();
     txn.abort().unwrap();
@@ -79,10 +96,7 @@ fn what_fits_half_the_log_buffer_is_rolled_back_without_a_read() {
 fn a_large_transaction_reads_its_log_once_to_be_rolled_back() {
     let disk = SimDisk::new();
     let env = filled(&disk);
-    let txn = env.begin().unwrap();
-    let from = env.stat().unwrap().log_tail_lsn;
-    change(&txn, 60_000).unwrap();
-    let bytes = env.stat().unwrap().log_tail_lsn - from;
+    let (txn, bytes) = changed(&env, 60_000);
     assert!(bytes > 3 << 19, "{bytes} bytes of log");
     let before = disk.counters();
     txn.abort().unwrap();
@@ -97,13 +111,8 @@ fn a_restart_reads_the_log_of_a_loser_once_to_undo_it() {
     let disk = SimDisk::new();
     let env = filled(&disk);
     env.checkpoint().unwrap();
-    let txn = env.begin().unwrap();
-    let from = env.stat().unwrap().log_tail_lsn;
-    change(&txn, 60_000).unwrap();
-    let bytes = env.stat().unwrap().log_tail_lsn - from;
-    let other = env.begin().unwrap();
-    other.bytes("u").unwrap().put(b"k", b"kept").unwrap();
-    other.commit_with(Durability::Sync).unwrap();
+    let (txn, bytes) = changed(&env, 60_000);
+    keep(&env);
     let after_kill = disk.snapshot();
     drop(txn);
     drop(env);
@@ -119,14 +128,59 @@ fn a_restart_reads_the_log_of_a_loser_once_to_undo_it() {
     assert_untouched(&env);
 }
 
+/// A cache that holds a few of the table's pages.
+fn small() -> Options {
+    options().cache_bytes(256 << 10).page_bytes(4096)
+}
+
+#[test]
+fn a_restart_visits_a_page_of_a_table_larger_than_the_cache_a_few_times_only() {
+    let disk = SimDisk::new();
+    let env = small().open_on(Arc::new(disk.clone())).unwrap();
+    load(&env);
+    env.checkpoint().unwrap();
+    let txn = env.begin().unwrap();
+    change(&txn, 60_000).unwrap();
+    keep(&env);
+    let page_count = env.stat().unwrap().page_count;
+    let after_kill = disk.snapshot();
+    drop((txn, env));
+    let env = small().open_on(Arc::new(after_kill)).unwrap();
+    let stat = env.stat().unwrap();
+    assert!(page_count > 3 * 64, "{page_count} pages are not more than the cache");
+    // One visit by redo and one by undo, and what is in the way: in the order of the log there would be one for each change.
+    let read_count = stat.page_read_count;
+    assert!(read_count < 8 * page_count, "{read_count} pages read, of {page_count}");
+    let write_count = stat.page_write_count;
+    assert!(write_count < 8 * page_count, "{write_count} pages written, of {page_count}");
+    assert_untouched(&env);
+}
+
+#[test]
+fn a_restart_repeats_nothing_that_a_checkpoint_has_brought_home() {
+    let disk = SimDisk::new();
+    let env = filled(&disk);
+    env.checkpoint().unwrap();
+    let txn = env.begin().unwrap();
+    change(&txn, 20_000).unwrap();
+    env.checkpoint().unwrap(); // The transaction goes on, and holds the log back.
+    txn.bytes("u").unwrap().put(b"k", b"taken back").unwrap();
+    keep(&env);
+    let after_kill = disk.snapshot();
+    drop((txn, env));
+    let env = options().open_on(Arc::new(after_kill)).unwrap();
+    let found = env.recovery_report();
+    assert!(found.record_count > 10_000 && found.undone_count > 10_000, "{found:?}");
+    assert!(found.redo_applied_count + found.redo_skipped_count < 100, "{found:?}");
+    assert_eq!(env.transact(|txn| txn.bytes("u")?.get(b"k")).unwrap(), None);
+    assert_untouched(&env);
+}
+
 #[test]
 fn a_snapshot_beside_a_large_open_transaction_reads_the_log_in_order() {
     let disk = SimDisk::new();
     let env = filled(&disk);
-    let txn = env.begin().unwrap();
-    let from = env.stat().unwrap().log_tail_lsn;
-    change(&txn, 60_000).unwrap();
-    let bytes = env.stat().unwrap().log_tail_lsn - from;
+    let (txn, bytes) = changed(&env, 60_000);
     for is_forward in [true, false] {
         let snapshot = env.snapshot().unwrap();
         let before = disk.counters();

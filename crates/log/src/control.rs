@@ -21,7 +21,8 @@
 //!    112     8  page_count: the data file has so many pages at least; 0 says nothing
 //!    120     8  newest_segment: the log's segments are there up to the one that begins here; 0 says nothing
 //!    128     8  durable_lsn: the log was durable up to here at least; 0 says nothing
-//!    136        zeros up to 4096
+//!    136     8  redo_lsn: where recovery begins to repeat changes, not below scan_lsn; 0 says nothing
+//!    144        zeros up to 4096
 //! ```
 //! T1. A change goes to both slots, first to the one that does not hold the newest generation, and returns when both are
 //!     durable. So both say the same but while a change is under way: after a crash the newest valid slot is the last
@@ -77,7 +78,8 @@ const LIFE_AT: usize = MARK_LSN_AT + 8;
 const PAGE_COUNT_AT: usize = LIFE_AT + 8;
 const NEWEST_SEGMENT_AT: usize = PAGE_COUNT_AT + 8;
 const DURABLE_LSN_AT: usize = NEWEST_SEGMENT_AT + 8;
-const _: () = assert!(DURABLE_LSN_AT + 8 == 136);
+const REDO_LSN_AT: usize = DURABLE_LSN_AT + 8;
+const _: () = assert!(REDO_LSN_AT + 8 == 144);
 const CLEAN: u64 = 1;
 
 /// What a slot holds.
@@ -107,6 +109,8 @@ pub struct ControlState {
     pub newest_segment: Lsn,
     /// The log was durable up to here at least; `Lsn(0)` says nothing.
     pub durable_lsn: Lsn,
+    /// What records below did is in the data file, so that recovery repeats history from here on; `Lsn(0)` says nothing.
+    pub redo_lsn: Lsn,
     /// The environment was closed in order, at `checkpoint_lsn`.
     pub is_clean: bool,
     /// Random, and new when an environment is restored: the restored one goes its own way under the same
@@ -130,6 +134,7 @@ impl ControlState {
             page_count: 0,
             newest_segment: Lsn(0),
             durable_lsn: Lsn(0),
+            redo_lsn: Lsn(0),
             is_clean: false,
             life: le_u64(&environment, 0),
         }
@@ -140,7 +145,13 @@ impl ControlState {
     pub fn of_a_copy(self) -> ControlState {
         let nothing = Lsn(0);
         let marks = ControlState { mark_lsn: nothing, newest_segment: nothing, durable_lsn: nothing, ..self };
-        ControlState { page_count: 0, is_clean: false, ..marks }
+        ControlState { page_count: 0, redo_lsn: nothing, is_clean: false, ..marks }
+    }
+
+    /// Where recovery begins to repeat changes.
+    #[must_use]
+    pub fn redo_from(&self) -> Lsn {
+        self.redo_lsn.max(self.scan_lsn)
     }
 
     /// The bytes of a slot.
@@ -163,6 +174,7 @@ impl ControlState {
         put(PAGE_COUNT_AT, &self.page_count.to_le_bytes());
         put(NEWEST_SEGMENT_AT, &self.newest_segment.0.to_le_bytes());
         put(DURABLE_LSN_AT, &self.durable_lsn.0.to_le_bytes());
+        put(REDO_LSN_AT, &self.redo_lsn.0.to_le_bytes());
         put(LIFE_AT, &self.life.to_le_bytes());
         let crc = crc32c::crc32c(&slot[FORMAT_AT..]);
         slot[CRC_AT..FORMAT_AT].copy_from_slice(&crc.to_le_bytes());
@@ -230,6 +242,7 @@ impl ControlSlot {
             page_count: since_2(PAGE_COUNT_AT),
             newest_segment: Lsn(since_2(NEWEST_SEGMENT_AT)),
             durable_lsn: Lsn(since_2(DURABLE_LSN_AT)),
+            redo_lsn: Lsn(since_2(REDO_LSN_AT)),
             is_clean: page_word >> 32 & CLEAN != 0,
             life: le_u64(slot, LIFE_AT),
         };

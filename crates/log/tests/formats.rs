@@ -89,12 +89,13 @@ fn the_control_file_has_the_bytes_that_are_documented() {
         page_count: 0x6364,
         newest_segment: Lsn(0x8182_0000),
         durable_lsn: Lsn(0x9192_9394_9596),
+        redo_lsn: Lsn(0x2122_2324_2528),
         is_clean: true,
         life: 0x8182,
         ..ControlState::new(ENVIRONMENT, 4096, 16 << 20)
     };
     let slot = state.encode(0x71);
     assert_eq!(ControlSlot::decode(&slot), ControlSlot::Valid { generation: 0x71, state });
-    assert!(slot[136..].iter().all(|byte| *byte == 0));
-    compare("control.bin", &slot[..136]);
+    assert!(slot[144..].iter().all(|byte| *byte == 0));
+    compare("control.bin", &slot[..144]);
 }

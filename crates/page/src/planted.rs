@@ -107,6 +107,10 @@ bugs! {
     ReaderUnwaited "reader-unwaited",
     /// A change feed that goes on in the middle of a transaction does not look for its beginning.
     FeedForgetsBeginning "feed-forgets-beginning",
+    /// A restart forgets what an earlier one has undone out of order, and undoes it again.
+    UndoneTwice "undone-twice",
+    /// What a restart undoes out of order it undoes oldest first, also for one key.
+    UndoneOldestFirst "undone-oldest-first",
 }
 
 #[cfg(feature = "planted")]
@@ -126,6 +130,20 @@ mod chosen {
     #[must_use]
     pub fn is_on(bug: Bug) -> bool {
         BUG.load(Relaxed) == bug as u8 + 1
+    }
+
+    static WINDOW: AtomicU32 = AtomicU32::new(0);
+
+    /// From now on a restart gathers at most so many changes before it repeats or undoes them; 0: as many as its memory holds.
+    pub fn set_windows(changes_max: u32) {
+        WINDOW.store(changes_max, Relaxed);
+    }
+
+    /// Whether so many changes are all that a restart may gather.
+    #[must_use]
+    pub fn fills_window(changes: usize) -> bool {
+        let changes_max = WINDOW.load(Relaxed) as usize;
+        changes_max > 0 && changes >= changes_max
     }
 
     static EVERY: AtomicU32 = AtomicU32::new(0);
@@ -152,7 +170,15 @@ mod chosen {
 }
 
 #[cfg(feature = "planted")]
-pub use chosen::{is_on, latches_now, set, set_latching};
+pub use chosen::{fills_window, is_on, latches_now, set, set_latching, set_windows};
+
+/// Whether so many changes are all that a restart may gather: only memory says, without the feature `planted`.
+#[cfg(not(feature = "planted"))]
+#[inline(always)]
+#[must_use]
+pub const fn fills_window(_changes: usize) -> bool {
+    false
+}
 
 /// Whether this descent through a tree is to latch its way: never from the start, without the feature `planted`.
 #[cfg(not(feature = "planted"))]

@@ -8,9 +8,8 @@
 //!     A loser that was prepared, and had not begun to abort, is in doubt: it is kept for a decision from outside.
 //! N2. A nested top action is open if its `NtaBegin` has no `NtaEnd`; the outermost open one is kept.
 //! N3. A truncation of the data file ends the history of the pages behind its new end: what stands before it in the log is
-//!     over for them, and what follows begins with a format (`space/shrink.rs`). Redo has to know before it begins.
-//! N4. The pages that redo will want are noted, for it to read ahead: those in the data file of which the first record in the scan
-//!     does not say that they had never been written.
+//!     over for them, and what follows begins with a format (`space/shrink.rs`). Redo has to know before it begins. A truncation
+//!     below the LSN that redo begins at had been finished by then (H4 there), and the file has grown since as it should.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +19,6 @@ use ledgerstone_page::{Lsn, PageId, Xid};
 use ledgerstone_txn::PrepareRecord;
 
 use crate::RecoveryError;
-use crate::touched::Touched;
 
 /// A transaction that was open at the crash.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -57,10 +55,10 @@ pub struct Analysis {
     pub losers: BTreeMap<Xid, Loser>,
     /// Prepared transactions, to be kept.
     pub in_doubt: BTreeMap<Xid, InDoubt>,
-    /// Truncations of the data file, each with the first page that went (N3).
+    /// Where redo begins, and the incarnation in force there.
+    pub redo_from: (Lsn, u64),
+    /// Truncations of the data file that redo meets, each with the first page that went (N3).
     pub truncations: Vec<(Lsn, PageId)>,
-    /// Pages of the data file that redo will read (N4).
-    pub(crate) touched: Touched,
     /// Largest transaction id met.
     pub max_xid: Xid,
     /// Records read.
@@ -92,24 +90,18 @@ impl Analysis {
     }
 }
 
-/// Reads `scan` to its end. `page_count` is how many pages the data file has.
+/// Reads `scan` to its end. What records below `redo_from` did is in the data file.
 ///
 /// # Errors
 /// The log cannot be read, or is damaged below an LSN that a later record calls durable.
-pub fn analyse(mut scan: LogScan, page_count: u64) -> Result<Analysis, RecoveryError> {
-    let mut found = Analysis { touched: Touched::of(page_count), ..Analysis::default() };
+pub fn analyse(mut scan: LogScan, redo_from: Lsn) -> Result<Analysis, RecoveryError> {
+    let mut found = Analysis::default();
     while let Some(record) = scan.next_view()? {
         found.record_count += 1;
         found.ends_with_checkpoint = record.kind() == RecordKind::Checkpoint;
-        match record.kind() {
-            RecordKind::Update | RecordKind::Compensation => found.touched.note(record.page(), record.prev_page_lsn()),
-            RecordKind::Group => {
-                // A part that cannot be read is redo's to report.
-                record.parts().map_while(Result::ok).for_each(|part| found.touched.note(part.page, part.prev_page_lsn));
-            }
-            _ => {}
+        if record.lsn() >= redo_from {
+            found.truncations.extend(record.truncated_from().map(|first| (record.lsn(), first)));
         }
-        found.truncations.extend(record.truncated_from().map(|first| (record.lsn(), first)));
         let xid = record.xid();
         if xid == Xid(0) {
             continue;
@@ -141,6 +133,8 @@ pub fn analyse(mut scan: LogScan, page_count: u64) -> Result<Analysis, RecoveryE
     found.losers.retain(|xid, _| !found.in_doubt.contains_key(xid));
     found.incarnations = scan.incarnations().to_vec();
     found.end = scan.end();
+    let in_force = found.incarnations.iter().rev().find(|(from, _)| *from <= redo_from).or(found.incarnations.first());
+    found.redo_from = in_force.map_or((Lsn(0), 0), |&(from, incarnation)| (from.max(redo_from), incarnation));
     found.incarnation = scan.incarnation();
     Ok(found)
 }

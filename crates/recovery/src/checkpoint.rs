@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!  begin := tail ─► write back pages dirtied before begin ─► mark page 0, write it back
-//!     ─► low := min(tail, rec_lsn's, first_lsn's) ─► Checkpoint record, flushed ─► control file names it
-//!     ─► log below low is recycled
+//!     ─► redo := min(tail, rec_lsn's), low := min(redo, first_lsn's) ─► Checkpoint record, flushed
+//!     ─► control file names it ─► log below low is recycled
 //! ```
 //! K1. `low` is computed from the tail first and the marks afterwards, all sequentially consistent: whoever's mark is
 //!     not seen reserves its record at or above that tail (T1 in `txn/table.rs`, and the same for frames).
@@ -13,7 +13,9 @@
 //!     before the control file names the mark. So a data file whose page 0 has a smaller LSN than the control file's mark
 //!     is of a moment before the checkpoint's pages were home: an older one, which the log cannot make whole. After a crash
 //!     page 0 may be younger than the mark, never older: the checkpoint that wrote it did not come to its end.
-//! K4. Any data file from after that moment will do: what it lacks became dirty later, so it is in the log from `low` on.
+//! K4. Any data file from after that moment will do: what it lacks became dirty later, so it is in the log from `redo` on.
+//! K5. `low` is where the analysis begins, since a rollback may need it; `redo` is where history is repeated from. A transaction
+//!     that has been open for long keeps `low` back, and costs a restart no repetition of what is home.
 
 use std::sync::Arc;
 
@@ -49,16 +51,12 @@ pub fn checkpoint(engine: &Arc<Engine>, control: &ControlFile, is_clean: bool) -
     written_count += engine.cache.write_back_page(PageId(0))?;
 
     let tail = engine.log.tail(); // K1: first the tail, then the marks.
-    let mut low = tail;
-    if let Some(dirty) = engine.cache.dirty_low() {
-        low = low.min(dirty);
-    }
-    if let Some(first) = engine.table.first_lsn_low() {
-        low = low.min(first);
-    }
+    let redo = engine.cache.dirty_low().map_or(tail, |dirty| tail.min(dirty));
+    let low = engine.table.first_lsn_low().map_or(redo, |first| redo.min(first)); // K5
 
     let said = CheckpointRecord {
         scan_lsn: low,
+        redo_lsn: redo,
         durable_lsn: engine.log.durable_lsn(),
         next_xid: engine.table.next_xid(),
         scan_incarnation: engine.log.incarnation_at(low),
@@ -100,6 +98,8 @@ pub fn checkpoint(engine: &Arc<Engine>, control: &ControlFile, is_clean: bool) -
 pub struct CheckpointRecord {
     /// Where a recovery from it begins to read.
     pub scan_lsn: Lsn,
+    /// Where history is repeated from (K5).
+    pub redo_lsn: Lsn,
     /// The log was durable up to here.
     pub durable_lsn: Lsn,
     /// Smaller transaction ids have been used.
@@ -116,7 +116,7 @@ pub struct CheckpointRecord {
 
 impl CheckpointRecord {
     /// Bytes of the body.
-    pub const BYTES: usize = 56;
+    pub const BYTES: usize = 64;
 
     /// The body of the record.
     #[must_use]
@@ -129,6 +129,7 @@ impl CheckpointRecord {
             self.mark_lsn.0,
             self.page_count,
             self.life,
+            self.redo_lsn.0,
         ];
         let mut body = [0; CheckpointRecord::BYTES];
         for (bytes, word) in body.chunks_exact_mut(8).zip(words) {
@@ -150,6 +151,7 @@ impl CheckpointRecord {
             mark_lsn: Lsn(word(4)),
             page_count: word(5),
             life: word(6),
+            redo_lsn: Lsn(word(7)),
         })
     }
 
@@ -157,6 +159,7 @@ impl CheckpointRecord {
     pub fn tell(&self, lsn: Lsn, state: &mut ControlState) {
         state.checkpoint_lsn = lsn;
         state.scan_lsn = self.scan_lsn;
+        state.redo_lsn = self.redo_lsn;
         state.scan_incarnation = self.scan_incarnation;
         state.xid_floor = self.next_xid;
         state.mark_lsn = self.mark_lsn;

@@ -16,8 +16,8 @@ mod error;
 mod page_repair;
 mod redo;
 mod report;
-mod touched;
 mod undo;
+mod undo_window;
 
 pub use analysis::{Analysis, InDoubt, Loser, analyse};
 pub use checkpoint::{Checkpoint, CheckpointRecord, checkpoint};

@@ -9,7 +9,7 @@ use ledgerstone_disk::{Disk, Open, SimDisk};
 use ledgerstone_lock::{LockConfig, LockTable};
 use ledgerstone_log::{ControlFile, ControlState, FIRST_LSN, Log, LogConfig, LogScan};
 use ledgerstone_op::{OpError, Operation, PageMut, Registry, Undo};
-use ledgerstone_page::{HEADER_BYTES, LayoutId, OpId, PageId, Xid};
+use ledgerstone_page::{HEADER_BYTES, LayoutId, Lsn, OpId, PageId, Xid};
 use ledgerstone_recovery::{Analysis, RecoveryError, analyse, checkpoint, redo, undo};
 use ledgerstone_region::{Region, SlotTable};
 use ledgerstone_space::OP_FILE_HEADER_FORMAT;
@@ -149,15 +149,15 @@ fn recover(disk: &Arc<dyn Disk>) -> Result<(Arc<Engine>, Arc<ControlFile>)> {
     let (data, double_write) =
         (disk.open("data", Open::EXISTING.direct())?, disk.open("double_write", Open::EXISTING.direct())?);
     Cache::repair_torn(&*data, &*double_write, PAGE_BYTES, false)?;
-    let scan = || -> Result<LogScan> {
-        Ok(LogScan::new(Arc::clone(disk), ENV, state.segment_bytes, state.scan_lsn, state.scan_incarnation)?
+    let scan = |from: Lsn, incarnation: u64| -> Result<LogScan> {
+        Ok(LogScan::new(Arc::clone(disk), ENV, state.segment_bytes, from, incarnation)?
             .with_incarnation_max(state.incarnation_max))
     };
-    let found = Arc::new(analyse(scan()?, data.len()? / u64::from(PAGE_BYTES))?);
+    let found = Arc::new(analyse(scan(state.scan_lsn, state.scan_incarnation)?, state.redo_from())?);
     control.change(|state| state.incarnation_max += 1)?;
     let engine = build(disk, &found, Some(control.state().incarnation_max))?;
     engine.table.raise_next_xid(Xid(state.xid_floor.0.max(found.max_xid.0 + 1)));
-    redo(&engine, &found, 2, scan)?;
+    redo(&engine, &found, 2, || scan(found.redo_from.0, found.redo_from.1))?;
     undo(&engine, &found.losers)?;
     checkpoint(&engine, &control, false)?;
     Ok((engine, control))

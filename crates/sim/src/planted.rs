@@ -28,16 +28,18 @@ fn switch_on(bug: Bug) -> Result<(), String> {
 }
 
 /// In some rounds, which the seed says, some descents through trees latch their way from the start: what happens otherwise only
-/// after many lost races.
+/// after many lost races. And restarts gather few changes at a time, as if their memory were full.
 #[cfg(feature = "planted")]
-pub fn latch_descents(seed: u64) {
+pub fn take_rare_branches(seed: u64) {
     let every = [0, 0, 1, 3, 8][(seed % 5) as usize];
     ledgerstone_page::planted::set_latching(every);
+    let changes_max = [0, 1, 2, 5, 20][(seed / 5 % 5) as usize];
+    ledgerstone_page::planted::set_windows(changes_max);
 }
 
 /// The same: nothing, in a build without the feature.
 #[cfg(not(feature = "planted"))]
-pub fn latch_descents(_seed: u64) {}
+pub fn take_rare_branches(_seed: u64) {}
 
 /// Whether bugs can be switched on in this build.
 pub const fn is_possible() -> bool {

@@ -28,6 +28,9 @@ pub(crate) struct Chain {
 /// commit over.
 pub const FLAG_UPKEEP: u16 = 1;
 
+/// The flag of a compensation record that says which record it undoes, and not where the rollback goes on.
+pub const FLAG_OUT_OF_ORDER: u16 = 2;
+
 impl Chain {
     pub fn new(no: u32, xid: Xid) -> Chain {
         let (first_lsn, last_lsn) = (Lsn::NONE, Lsn::NONE);

@@ -46,7 +46,7 @@ mod version {
 }
 
 #[cfg(not(loom))]
-pub use chain::FLAG_UPKEEP;
+pub use chain::{FLAG_OUT_OF_ORDER, FLAG_UPKEEP};
 #[cfg(not(loom))]
 pub use commit::{Committed, Durability};
 #[cfg(not(loom))]
@@ -58,13 +58,14 @@ pub use locks::{KeyLock, key_hash, key_name, table_name};
 #[cfg(not(loom))]
 pub use prepare::{GLOBAL_ID_BYTES_MAX, PREPARED_LOCKS_MAX, PrepareRecord};
 #[cfg(not(loom))]
+pub use rollback::Step;
 pub use savepoint::Savepoint;
 #[cfg(not(loom))]
 pub use table::{TxnSlot, TxnTable, state};
 #[cfg(not(loom))]
 pub use txn::{Part, RECORD_OVERHEAD_BYTES, Txn};
 #[cfg(not(loom))]
-pub use undo::LogicalUndo;
+pub use undo::{LogicalUndo, UndoPlace};
 #[cfg(not(loom))]
 pub use users_code::{PATIENCE_NS, Patience, UsersCode, run_users_code};
 #[cfg(not(loom))]

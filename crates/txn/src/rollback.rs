@@ -5,17 +5,22 @@
 //! B1. A record is undone once: its compensation record names what comes next, and a rollback that starts again (after
 //!     a crash in the middle) goes on there.
 //! B2. Compensation records and groups are never undone; a finished nested top action is jumped over.
+//! B3. A restart undoes records out of their order, where their operations say that it does not matter. Their compensation
+//!     records name what they undo, and say nothing of the rest: who reads the chain backwards meets them before what they
+//!     undo, and passes that over. When everything behind a record has been undone, an `NtaEnd` says so, and nothing
+//!     behind it needs to be looked at again.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use ledgerstone_log::{Backwards, RecordKind, RecordView};
 use ledgerstone_op::Undo;
-use ledgerstone_page::Lsn;
+use ledgerstone_page::{Lsn, OpId, PageId};
 
+use crate::chain::FLAG_OUT_OF_ORDER;
 use crate::table::state;
-use crate::txn::RECORD_OVERHEAD_BYTES;
-use crate::{Txn, TxnError};
+use crate::txn::{Compensates, RECORD_OVERHEAD_BYTES};
+use crate::{Txn, TxnError, UndoPlace};
 
 impl Txn {
     /// Rolls the transaction back: afterwards it is as if it had never been.
@@ -83,23 +88,66 @@ impl Txn {
     }
 
     /// Undoes the record at `lsn`, read through `back`, if it needs it, and says where the rollback goes on. For restart's merged
-    /// undo, the caller keeps [`Txn::begin_undo`] in force.
+    /// undo, the caller keeps [`Txn::begin_undo`] in force, and passes over what was undone out of order.
     ///
     /// # Errors
     /// The log cannot be read, a page cannot, an undo refuses.
     pub fn undo_one(&mut self, back: &mut Backwards, lsn: Lsn) -> Result<Lsn, TxnError> {
+        let record = self.read_own(back, lsn)?;
+        if record.kind() == RecordKind::Update {
+            self.undo_update(record)?;
+        }
+        Ok(goes_on_at(record))
+    }
+
+    /// What the rollback of this transaction at a restart has to do about the record at `lsn`, and where it goes on.
+    ///
+    /// # Errors
+    /// The log cannot be read; an operation is unknown.
+    pub fn look_at<'b>(&self, back: &'b mut Backwards, lsn: Lsn) -> Result<(Step<'b>, Lsn), TxnError> {
+        let record = self.read_own(back, lsn)?;
+        let step = match record.kind() {
+            RecordKind::Update => {
+                let (op, args) = (record.op(), record.args());
+                match self.engine.ops.get(op)?.undo(args) {
+                    Undo::Nothing => Step::Pass,
+                    Undo::Page { .. } => Step::InOrder,
+                    Undo::Logical => match self.engine.undo_of(op, lsn)?.place(op, args) {
+                        Some(place) => Step::InPlace { op, page: record.page(), place },
+                        None => Step::InOrder,
+                    },
+                }
+            }
+            RecordKind::Compensation if record.flags() & FLAG_OUT_OF_ORDER != 0 => Step::Undid(record.undo_next()),
+            _ => Step::Pass,
+        };
+        Ok((step, goes_on_at(record)))
+    }
+
+    fn read_own<'b>(&self, back: &'b mut Backwards, lsn: Lsn) -> Result<RecordView<'b>, TxnError> {
         let record = self.engine.log.read_backwards(back, lsn)?;
         if record.xid() != self.chain.xid {
             return Err(TxnError::BrokenChain { lsn, xid: self.chain.xid });
         }
-        match record.kind() {
-            RecordKind::Update => {
-                self.undo_update(record)?;
-                Ok(record.prev_lsn())
-            }
-            RecordKind::Compensation | RecordKind::NtaEnd => Ok(record.undo_next()),
-            _ => Ok(record.prev_lsn()),
-        }
+        Ok(record)
+    }
+
+    /// Undoes the record at `lsn` out of its order, by what its [`UndoPlace`](crate::UndoPlace) kept of the arguments (B3).
+    ///
+    /// # Errors
+    /// As [`Txn::undo_one`].
+    pub fn undo_in_place(&mut self, lsn: Lsn, op: OpId, args: &[u8]) -> Result<(), TxnError> {
+        self.undo_logically(lsn, op, args, Compensates::Only(lsn))
+    }
+
+    /// Says in the log that everything behind the record at `next` has been undone (B3).
+    ///
+    /// # Errors
+    /// The log failed.
+    pub fn say_undone_to(&mut self, next: Lsn) -> Result<(), TxnError> {
+        self.claim(2 * RECORD_OVERHEAD_BYTES)?;
+        self.chain.append_plain(&self.engine, RecordKind::NtaEnd, &[&next.0.to_le_bytes()])?;
+        Ok(())
     }
 
     /// Declares that this transaction only undoes from now on (restart).
@@ -117,17 +165,50 @@ impl Txn {
             Undo::Page { op, args } => {
                 self.claim(args.len() + 2 * RECORD_OVERHEAD_BYTES)?;
                 let mut page = engine.cache.exclusive(record.page())?;
-                self.compensating = Some(record.prev_lsn());
+                self.compensating = Some(Compensates::BackTo(record.prev_lsn()));
                 self.update(&mut page, op, &args)?;
                 Ok(())
             }
             Undo::Logical => {
-                let handler = engine.undo_of(op, record.lsn())?;
-                self.compensating = Some(record.prev_lsn());
-                handler.undo(self, op, record.args())?;
-                assert!(self.compensating.is_none(), "the logical undo of operation {op} wrote no compensation record");
-                Ok(())
+                self.undo_logically(record.lsn(), op, record.args(), Compensates::BackTo(record.prev_lsn()))
             }
         }
+    }
+
+    fn undo_logically(&mut self, lsn: Lsn, op: OpId, args: &[u8], says: Compensates) -> Result<(), TxnError> {
+        let handler = self.engine.undo_of(op, lsn)?;
+        self.compensating = Some(says);
+        handler.undo(self, op, args)?;
+        assert!(self.compensating.is_none(), "the logical undo of operation {op} wrote no compensation record");
+        Ok(())
+    }
+}
+
+/// What is to be done about a record of a transaction that a restart rolls back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step<'b> {
+    /// Nothing.
+    Pass,
+    /// Nothing; and the record that it names is undone already.
+    Undid(Lsn),
+    /// It is to be undone after all that came later.
+    InOrder,
+    /// It is to be undone after those of the same place that came later.
+    InPlace {
+        /// The operation.
+        op: OpId,
+        /// The page that it changed then.
+        page: PageId,
+        /// Its place.
+        place: UndoPlace<'b>,
+    },
+}
+
+/// The record of the chain that comes after this one in a rollback.
+fn goes_on_at(record: RecordView<'_>) -> Lsn {
+    match record.kind() {
+        RecordKind::Compensation if record.flags() & FLAG_OUT_OF_ORDER != 0 => record.prev_lsn(),
+        RecordKind::Compensation | RecordKind::NtaEnd => record.undo_next(),
+        _ => record.prev_lsn(),
     }
 }

@@ -10,7 +10,8 @@
 //! X1. A page changes only in [`Txn::update`] and [`Txn::group`] (and in redo), through `Operation::redo`, after its
 //!     record has its LSN and while the page is latched exclusively.
 //! X2. The order is: mark (`first_lsn`, `rec_lsn`) from the tail, reserve, copy, apply, `page_lsn`. See T1.
-//! X3. A compensation record says where the rollback goes on (`undo_next`), so that no undo is done twice.
+//! X3. A compensation record says where the rollback goes on (`undo_next`), or which record it undoes, so that no undo is done
+//!     twice.
 //! X4. No latch is held in `claim`, `lock`, `commit` or `abort`.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -24,7 +25,7 @@ use ledgerstone_op::{Operation, PageMut, Undo};
 use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_page::{Lsn, OpId, PageId, Xid};
 
-use crate::chain::Chain;
+use crate::chain::{Chain, FLAG_OUT_OF_ORDER};
 use crate::locks::HeldTables;
 use crate::savepoint::Marks;
 use crate::version::{At, Before, Horizon, Unseen, View, Who, Writer};
@@ -44,6 +45,15 @@ pub struct Part<'a> {
     pub args: &'a [u8],
 }
 
+/// What a compensation record says of the rollback.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Compensates {
+    /// It goes on at this record: all behind it is undone.
+    BackTo(Lsn),
+    /// This record is undone, and nothing is said of others (B3 in `rollback.rs`).
+    Only(Lsn),
+}
+
 /// What happens to a transaction after its locks are no longer needed; run before they are released.
 type Hook = Box<dyn FnOnce(bool) + Send>;
 
@@ -54,8 +64,8 @@ pub struct Txn {
     pub(crate) depends: Lsn,
     pub(crate) tables: HeldTables,
     pub(crate) lock_timeout_ns: u64,
-    /// `Some(next)` while undoing one record: the compensation record will say that the rollback goes on at `next`.
-    pub(crate) compensating: Option<Lsn>,
+    /// While undoing one record: what the compensation record will say.
+    pub(crate) compensating: Option<Compensates>,
     pub(crate) rolling_back: bool,
     pub(crate) ended: bool,
     /// Both commit and abort can be had, and only on request (Y5 in `prepare.rs`).
@@ -174,7 +184,10 @@ impl Txn {
             return Err(TxnError::LogicalInNestedTop { op });
         }
         let place = Some((page.id(), page.page_lsn()));
-        let next = self.compensating.map(|next| next.0.to_le_bytes());
+        let next = self.compensating.map(|what| match what {
+            Compensates::BackTo(lsn) => (lsn.0.to_le_bytes(), 0),
+            Compensates::Only(lsn) => (lsn.0.to_le_bytes(), FLAG_OUT_OF_ORDER),
+        });
         let lsn = match &next {
             None => {
                 let body = [args];
@@ -183,18 +196,19 @@ impl Txn {
                 page.begin_change(engine.log.tail());
                 chain.append(engine, &record)?
             }
-            Some(next) => {
+            Some((next, flags)) => {
                 let body = [&next[..], args];
-                let record = chain.record(RecordKind::Compensation, op, place, &body);
+                let mut record = chain.record(RecordKind::Compensation, op, place, &body);
+                record.flags |= flags;
                 chain.prepare(engine, &record)?;
                 page.begin_change(engine.log.tail());
                 chain.append(engine, &record)?
             }
         };
-        if let Some(next) = self.compensating.take() {
-            engine.table.slot(chain.no).undo_next.store(next.0, Relaxed);
-        } else {
-            chain.count_undo(args.len());
+        match self.compensating.take() {
+            Some(Compensates::BackTo(next)) => engine.table.slot(chain.no).undo_next.store(next.0, Relaxed),
+            Some(Compensates::Only(_)) => {}
+            None => chain.count_undo(args.len()),
         }
         engine.versions.before_change(&mut self.writer);
         apply(engine, page, operation, args, lsn)?;
@@ -378,7 +392,7 @@ impl Txn {
 impl Engine {
     /// A group that belongs to no transaction: it is redone, and that is all. For housekeeping that nothing depends on.
     ///
-    /// `claim` comes from [`ledgerstone_log::Log::claim_undo`], which stands in no line, so that this may be done by one
+    /// `claim` comes from [`ledgerstone_log::Log::claim_upkeep`], which stands in no line, so that this may be done by one
     /// who holds another claim.
     ///
     /// # Errors

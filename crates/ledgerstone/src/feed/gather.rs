@@ -3,6 +3,7 @@
 use ledgerstone_log::{Record, RecordKind};
 use ledgerstone_page::{Lsn, PageId};
 use ledgerstone_structures::{Side, loaded_leaf, record_change};
+use ledgerstone_txn::FLAG_OUT_OF_ORDER;
 
 use super::ChangeValue;
 use crate::open::CATALOG_ROOT;
@@ -93,6 +94,9 @@ impl Open {
 
     pub fn take(&mut self, record: &Record) {
         if record.kind() == RecordKind::Compensation {
+            if record.view().flags() & FLAG_OUT_OF_ORDER != 0 {
+                return; // By a restart, which takes all of it back: it will not commit.
+            }
             return self.take_back(record.lsn(), record.view().undo_next());
         }
         let lsn = record.lsn();

@@ -182,7 +182,7 @@ fn simulate(
             sync::wake_all_waiters();
         }
     }));
-    crate::planted::latch_descents(life.schedule_seed);
+    crate::planted::take_rare_branches(life.schedule_seed);
     let body = || live(plan, number, life, disk, known, talk);
     let result = catch_unwind(AssertUnwindSafe(|| Scheduler::run_within(life.schedule_seed, STEPS_MAX, body)));
     let panics = take_panics();

@@ -75,7 +75,7 @@ pub(crate) fn simulate<T>(seed: u64, disk: &SimDisk, body: impl FnOnce() -> T + 
             sync::wake_all_waiters();
         }
     }));
-    crate::planted::latch_descents(seed);
+    crate::planted::take_rare_branches(seed);
     let result = catch_unwind(AssertUnwindSafe(|| Scheduler::run_within(seed, STEPS_MAX, body)));
     let panics = take_panics();
     match result {

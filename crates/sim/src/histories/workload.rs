@@ -64,7 +64,7 @@ impl Size {
 /// # Errors
 /// What went wrong before there was a history: an error, a panic, a hang.
 pub fn simulate(seed: u64, locks_pages: bool) -> Result<History, Vec<String>> {
-    crate::planted::latch_descents(seed / 3);
+    crate::planted::take_rare_branches(seed / 3);
     let mut random = Random::new(seed ^ 0x6869_7374);
     let size = Size { isolation: Size::level_of(seed), ..Size::small(&mut random) };
     let disk = SimDisk::new();
@@ -95,7 +95,7 @@ pub fn simulate(seed: u64, locks_pages: bool) -> Result<History, Vec<String>> {
 /// # Errors
 /// What went wrong before there was a history.
 pub fn run_on_threads(dir: &Path, seed: u64, size: Size, locks_pages: bool) -> Result<History, Vec<String>> {
-    crate::planted::latch_descents(seed / 3);
+    crate::planted::take_rare_branches(seed / 3);
     let disk: Arc<dyn Disk> = Arc::new(FileDisk::new(dir));
     let locking = if locks_pages || seed % 7 == 2 { Locking::Pages } else { Locking::Hierarchical };
     let env = open(disk, locking, 4096, 8 << 20, size).map_err(|error| vec![error])?;

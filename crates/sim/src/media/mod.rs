@@ -33,7 +33,7 @@ struct Disks {
 /// # Errors
 /// What the engine did that it must not do.
 pub fn run(seed: u64) -> Result<Counters, Vec<String>> {
-    crate::planted::latch_descents(seed);
+    crate::planted::take_rare_branches(seed);
     let mut random = Random::new(seed);
     let archive = random.percent(70).then(SimDisk::new);
     let disks = Disks { env: SimDisk::new(), backups: SimDisk::new(), archive };

@@ -121,12 +121,17 @@ pub(crate) struct Place<'a> {
 
 impl<'a> Place<'a> {
     fn write(&self, extra: usize) -> Writer {
-        Writer::new(10 + self.key.len() + extra).page(self.root).u16(self.slot).u16(self.key.len()).bytes(self.key)
+        Writer::new(self.bytes() + extra).page(self.root).u16(self.slot).u16(self.key.len()).bytes(self.key)
     }
 
     fn read(args: &mut Reader<'a>) -> Option<Place<'a>> {
         let (root, slot, len) = (args.page()?, args.size()?, args.size()?);
         Some(Place { root, slot, key: args.bytes(len)? })
+    }
+
+    /// Bytes that it takes in arguments.
+    pub(crate) fn bytes(&self) -> usize {
+        10 + self.key.len()
     }
 
     /// Reads the place alone, whatever follows.

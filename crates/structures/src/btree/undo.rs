@@ -11,13 +11,15 @@
 //! B1. Exactly one `Txn::update` is all that an undo does; it is the compensation record. No space is ever needed.
 //! B2. No lock is taken: the transaction holds its exclusive locks until it is rolled back, or, at restart, runs before
 //!     anybody else. So the record is there, as this transaction left it: anything else is damage.
+//! B3. Undos of different keys have nothing to do with each other: each changes one slot, in room that the record has (N6).
+//!     What moves keys between trees or takes them all (a sorted load, a range delete, a drop) has no place, and keeps its order.
 
 use std::sync::Arc;
 
 use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_page::{OpId, TableId};
 use ledgerstone_space::Space;
-use ledgerstone_txn::{Engine, LogicalUndo, RECORD_OVERHEAD_BYTES, Txn, TxnError};
+use ledgerstone_txn::{Engine, LogicalUndo, RECORD_OVERHEAD_BYTES, Txn, TxnError, UndoPlace};
 
 use super::args::{PatchArgs, Place, ReplaceArgs, write_place};
 use super::ops::{OP_NODE_DELETE, OP_NODE_INSERT, OP_NODE_PATCH, OP_NODE_REPLACE, OP_NODE_REVIVE};
@@ -43,6 +45,16 @@ impl LogicalUndo for TreeUndo {
         // Locks are not taken, so the table does not matter.
         let tree = Tree::without_blobs(txn.engine(), &self.space, TableId(0), place.root);
         tree.undo(txn, op, place, args).map_err(TxnError::from)
+    }
+
+    /// B3.
+    fn place<'a>(&self, op: OpId, args: &'a [u8]) -> Option<UndoPlace<'a>> {
+        let place = Place::of(args)?;
+        let needed = match op {
+            OP_NODE_INSERT => args.get(..place.bytes())?,
+            _ => args,
+        };
+        Some(UndoPlace { space: place.root, key: place.key, args: needed })
     }
 }
 
