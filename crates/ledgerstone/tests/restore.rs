@@ -203,6 +203,36 @@ fn a_missing_double_write_file_is_reported_after_a_crash() {
     }
 }
 
+/// Opening mends what a closed environment may lack. The power may fail while it does.
+#[test]
+fn what_a_closed_environment_lacks_is_mended_whenever_the_power_fails() {
+    let disk = SimDisk::new();
+    let env = open(&disk).unwrap();
+    work(&env, 1, 200);
+    env.close().unwrap();
+    let spare = format!("log/{}", disk.list("log").unwrap().pop().unwrap());
+    for how in ["without double_write", "with a short spare segment"] {
+        let lacking = disk.snapshot();
+        match how {
+            "without double_write" => lacking.remove("double_write").unwrap(),
+            _ => cut(&lacking, &spare, 4096),
+        }
+        lacking.sync_dir("").unwrap();
+        for crash in 1.. {
+            let opened = lacking.snapshot();
+            opened.crash_at(crash);
+            let env = open(&opened);
+            if !opened.is_crashed() {
+                assert!(crash > 5, "{how}: {env:?}");
+                break;
+            }
+            for seed in 0..12 {
+                assert_eq!(counts(&opened.after_crash(seed)), [200, 0, 0, 0, 0], "{how}, at {crash}, seed {seed}");
+            }
+        }
+    }
+}
+
 #[test]
 fn of_several_logs_the_one_whose_records_reach_farthest_wins() {
     let (disk, backups, archive) = (SimDisk::new(), SimDisk::new(), SimDisk::new());
