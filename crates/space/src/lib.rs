@@ -348,11 +348,21 @@ impl Space {
         Ok(self.engine.cache.exclusive(map_of(page, self.page_bytes))?)
     }
 
-    /// Arguments of [`OP_SPACE_CLEAR`] for `count` pages that one map covers.
-    #[must_use]
-    pub fn args_clear(&self, first: PageId, count: u32) -> [u8; 8] {
+    /// Arguments of [`OP_SPACE_CLEAR`] for `count` pages that `map` covers, which is latched.
+    ///
+    /// # Errors
+    /// One of them is free already: the map is an older one, or what refers to the page is. Found before anything is logged, since
+    /// a record that cannot be applied would fail the environment, now and at each open.
+    pub fn args_clear(&self, map: &ExclusivePage<'_>, first: PageId, count: u32) -> Result<[u8; 8], SpaceError> {
+        let bits = bit_of(first, self.page_bytes)..bit_of(first, self.page_bytes) + count;
+        let is_free = |bit: &u32| u64::from(*bit) >= bits_of(self.page_bytes) || !map::is_set(map.words(), *bit);
+        if let Some(bit) = bits.clone().find(is_free) {
+            let page = first.0 + u64::from(bit - bits.start);
+            let corrupt = Corrupt::new("page to be freed is free already", page, 1, 0);
+            return Err(SpaceError::Map(corrupt.on(map.id())));
+        }
         self.words[LOW].fetch_min(first.0, Relaxed);
-        ops::mark_args(bit_of(first, self.page_bytes), count)
+        Ok(ops::mark_args(bits.start, count))
     }
 
     /// True if `page` is in use.

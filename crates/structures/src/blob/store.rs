@@ -363,7 +363,7 @@ pub(crate) fn free_content(txn: &mut Txn, space: &Space, root: PageId) -> Result
                 let mut map = space.latch_map_of(last)?;
                 let mut before = cache.exclusive(before)?;
                 let mut page = cache.exclusive(last)?;
-                let (clear, link) = (space.args_clear(last, 1), page_args(PageId::NONE));
+                let (clear, link) = (space.args_clear(&map, last, 1)?, page_args(PageId::NONE));
                 txn.group(
                     &mut [&mut map, &mut before, &mut page],
                     &[
@@ -392,7 +392,7 @@ fn free_pages(txn: &mut Txn, space: &Space, cache: &Cache, index: PageId, extent
     let first = PageId(end - u64::from(count));
     let mut map = space.latch_map_of(first)?;
     let mut page = cache.exclusive(index)?;
-    let (clear, shrink) = (space.args_clear(first, u32::from(count)), shrink_args(count));
+    let (clear, shrink) = (space.args_clear(&map, first, u32::from(count))?, shrink_args(count));
     txn.group(
         &mut [&mut map, &mut page],
         &[Part { page: 0, op: OP_SPACE_CLEAR, args: &clear }, Part { page: 1, op: OP_BLOB_SHRINK, args: &shrink }],

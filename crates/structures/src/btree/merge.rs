@@ -134,7 +134,7 @@ impl Tree {
         if node.level() == 0 && !self.try_lock_leaves(txn, &[self.root, child])? {
             return Ok(false);
         }
-        let clear = self.space.args_clear(child, 1);
+        let clear = self.space.args_clear(&map, child, 1)?;
         let entries = entries_of(&node);
         let format =
             FormatArgs { root: self.root, level: node.level(), link: PageId(0), low: &[], high: &[], entries }.write();

@@ -274,7 +274,7 @@ impl Tree {
             } else {
                 (OP_NODE_TAKE, TakeArgs { link, high: &high, entries: more }.write())
             };
-            let clear = self.space.args_clear(pair.right, 1);
+            let clear = self.space.args_clear(&map, pair.right, 1)?;
             let remove = write_remove(&[pair.slot]);
             let parts: [(usize, OpId, &[u8]); 4] =
                 [(0, OP_SPACE_CLEAR, &clear), (1, OP_NODE_REMOVE, &remove), (2, op, &args), (3, OP_NODE_FREE, &[])];

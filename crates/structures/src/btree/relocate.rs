@@ -173,8 +173,9 @@ impl Tree {
         let (low, high) = (node.low(), node.high());
         let (level, link, entries) = (node.level(), node.link(), entries_of(&node));
         let format = FormatArgs { root: self.root, level, link, low: &low, high: &high, entries }.write();
+        let set = run.args_set();
+        let clear = space.args_clear(old_map.as_ref().unwrap_or(&run.map), child.id, 1)?;
         let mut new = cache.exclusive_new(run.first)?;
-        let (set, clear) = (run.args_set(), space.args_clear(child.id, 1));
         let (repoint, relink) = (write_repoint(child.slot, run.first), write_relink(run.first));
         let mut pages = vec![&mut run.map, &mut parent, &mut new, &mut page];
         let mut parts: Vec<(usize, OpId, &[u8])> = vec![

@@ -100,7 +100,7 @@ impl ToFree {
         let mut map = tree.space.latch_map_of(entry.root)?;
         let Spot { page: mut leaf, slot } = tree.latch_leaf(&key, &mut Descent::default())?;
         let Ok(slot) = slot else { return Err(Tree::corrupt(entry.root, "entry to be freed", 1, 0)) };
-        let clear = tree.space.args_clear(entry.root, 1);
+        let clear = tree.space.args_clear(&map, entry.root, 1)?;
         let ghost = write_place(Place { root: tree.root, slot, key: &key });
         txn.group(
             &mut [&mut map, &mut leaf],

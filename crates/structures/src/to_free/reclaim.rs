@@ -335,7 +335,7 @@ impl ToFree {
         let Spot { page: mut leaf, slot } = tree.latch_leaf(&key, &mut Descent::default())?;
         let Ok(slot) = slot else { return Err(Tree::corrupt(entry.root, "entry to be freed", 1, 0)) };
         let mut page = tree.engine.cache.exclusive(entry.root)?;
-        let clear = tree.space.args_clear(entry.root, 1);
+        let clear = tree.space.args_clear(&map, entry.root, 1)?;
         let ghost = write_place(Place { root: tree.root, slot, key: &key });
         txn.group(
             &mut [&mut map, &mut leaf, &mut page],
@@ -448,7 +448,7 @@ fn free_last(txn: &mut Txn, tree: &Tree, step: Step) -> Result<(), TreeError> {
             let mut map = space.latch_map_of(blob)?;
             let mut leaf = cache.exclusive(leaf)?;
             let mut index = cache.exclusive(blob)?;
-            let (clear, remove) = (space.args_clear(blob, 1), write_remove(&[slot]));
+            let (clear, remove) = (space.args_clear(&map, blob, 1)?, write_remove(&[slot]));
             txn.group(
                 &mut [&mut map, &mut leaf, &mut index],
                 &[
@@ -464,7 +464,7 @@ fn free_last(txn: &mut Txn, tree: &Tree, step: Step) -> Result<(), TreeError> {
             let mut parent = cache.exclusive(parent)?;
             let mut page = cache.exclusive(node)?;
             let last = Node::new(parent.words()).last_slot();
-            let (clear, remove) = (space.args_clear(node, 1), write_remove(&[last]));
+            let (clear, remove) = (space.args_clear(&map, node, 1)?, write_remove(&[last]));
             txn.group(
                 &mut [&mut map, &mut parent, &mut page],
                 &[
