@@ -111,17 +111,25 @@ impl Disk for Directory {
     }
 
     fn create_dir(&self, dir: &str) -> Result<(), DiskError> {
+        // No `sync_dir` reaches the directories above our own: their names are made durable here, each before the next one is
+        // made in it. So of what a killed process has left, the deepest name alone may not be durable yet.
         let full = self.full(dir);
-        let missing: Vec<_> = full.ancestors().take_while(|at| !at.as_os_str().is_empty() && !at.exists()).collect();
-        std::fs::create_dir_all(&full).map_err(|e| self.std_error(dir, "create directory", &e))?;
-        // No `sync_dir` reaches the directories above our own: the names of those that were made here are made durable here.
-        for made in missing {
-            let above = made.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
-            match sync_directory(above) {
-                // Who may make a directory there and not read it cannot sync it.
-                Err(Errno::ACCESS) => {}
-                synced => synced.map_err(|e| DiskError::os(&above.display().to_string(), "sync directory", e))?,
+        let mut missing: Vec<_> =
+            full.ancestors().take_while(|at| !at.as_os_str().is_empty() && !at.exists()).collect();
+        if let Some(there) = full.ancestors().nth(missing.len()).filter(|at| !at.as_os_str().is_empty()) {
+            sync_name_of(there)?;
+        }
+        while let Some(made) = missing.pop() {
+            match std::fs::create_dir(made) {
+                // Somebody else was quicker.
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists && made.is_dir() => {}
+                created => created.map_err(|e| self.std_error(dir, "create directory", &e))?,
             }
+            sync_name_of(made)?;
+        }
+        if !full.as_os_str().is_empty() && !full.is_dir() {
+            let error = std::io::Error::from(std::io::ErrorKind::AlreadyExists);
+            return Err(self.std_error(dir, "create directory", &error));
         }
         Ok(())
     }
@@ -140,6 +148,17 @@ impl Disk for Directory {
 
     fn describe(&self) -> String {
         self.0.display().to_string()
+    }
+}
+
+/// Makes the name of a directory durable.
+fn sync_name_of(directory: &Path) -> Result<(), DiskError> {
+    let Some(above) = directory.parent() else { return Ok(()) }; // The root.
+    let above = if above.as_os_str().is_empty() { Path::new(".") } else { above };
+    match sync_directory(above) {
+        // Who may use a directory there and not read it cannot sync it, and a file system that is only read has nothing to sync.
+        Err(Errno::ACCESS | Errno::ROFS) => Ok(()),
+        synced => synced.map_err(|e| DiskError::os(&above.display().to_string(), "sync directory", e)),
     }
 }
 

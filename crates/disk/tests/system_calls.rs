@@ -147,3 +147,17 @@ fn a_sync_of_names_reaches_the_system() {
         assert!(is_synced(calls, dir), "{calls:#?}");
     }
 }
+
+/// A killed process may have left the deepest name undurable, and no other: each is made durable before the next is made in it, and
+/// again when the directory is used.
+#[test]
+fn names_of_directories_above_reach_the_system() {
+    let use_it = |disk: &FileDisk| FileDisk::new(disk.dir().join("a/b")).create_dir("").unwrap();
+    let steps: [Step<'_>; 2] = [("made", &use_it), ("found", &use_it)];
+    let Some(found) = traced("names_of_directories_above_reach_the_system", &steps) else { return };
+    for (calls, expected) in found.iter().zip([&["disk", "a"][..], &["a"]]) {
+        let synced = calls.iter().filter(|call| call.contains("fsync(")).filter_map(|call| call.split_once('<'));
+        let synced: Vec<&str> = synced.filter_map(|(_, path)| path.split('>').next()?.rsplit('/').next()).collect();
+        assert!(synced.ends_with(expected), "{synced:?}: {calls:#?}");
+    }
+}

@@ -183,6 +183,42 @@ impl SimDisk {
         self.shared.state().used_bytes()
     }
 
+    /// All files, those of directories with the directory in front, sorted.
+    pub fn files(&self) -> Vec<String> {
+        let mut files = Vec::new();
+        for name in self.list("").unwrap_or_default() {
+            match self.list(&name) {
+                Ok(inside) => files.extend(inside.iter().map(|file| format!("{name}/{file}"))),
+                Err(_) => files.push(name),
+            }
+        }
+        files
+    }
+
+    /// The bytes of a file; `None` if there is no such file.
+    pub fn bytes_of(&self, path: &str) -> Option<Vec<u8>> {
+        let file = self.open(path, Open::READ).ok()?;
+        let mut bytes = vec![0; usize::try_from(file.len().ok()?).ok()?];
+        file.read_at(0, &mut bytes).ok()?;
+        Some(bytes)
+    }
+
+    /// Has a file hold these bytes, or takes it away, durably.
+    ///
+    /// # Errors
+    /// As of any disk.
+    pub fn replace(&self, path: &str, bytes: Option<&[u8]>) -> Result<(), DiskError> {
+        if self.exists(path)? {
+            self.remove(path)?;
+        }
+        if let Some(bytes) = bytes {
+            let file = self.open(path, Open::CREATE_NEW)?;
+            file.write_at(0, bytes)?;
+            file.sync()?;
+        }
+        self.sync_dir(path.rsplit_once('/').map_or("", |(dir, _)| dir))
+    }
+
     /// Sets what is called before each operation.
     pub fn set_hook(&self, hook: Hook) {
         *self.shared.hook.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(hook);
