@@ -2,7 +2,7 @@
 
 use ledgerstone_disk::DiskError;
 use ledgerstone_log::LogError;
-use ledgerstone_page::{Corrupt, PageId};
+use ledgerstone_page::{Corrupt, Lsn, PageId};
 use ledgerstone_region::{LatchTimeout, RegionError};
 
 /// Why the cache did not do what it was asked.
@@ -79,6 +79,20 @@ pub enum BufferError {
         expected: u64,
         /// Bytes that it has; 0 if it is missing.
         found: u64,
+    },
+    /// The log ends before where it was durable when the double-write file was written last: pages may be at home whose log is
+    /// lost. Nothing was written.
+    #[error(
+        "the log ends at LSN {end}, and {file} says that it was durable up to LSN {durable}: its end is damaged or an older \
+         one; put the newest log files back, or restore from a backup"
+    )]
+    LogEndsEarly {
+        /// The double-write file.
+        file: String,
+        /// Where the log was known to be durable.
+        durable: Lsn,
+        /// Where it ends.
+        end: Lsn,
     },
     /// The configuration cannot work.
     #[error("{what} is {found}, allowed are {min} to {max}")]

@@ -3,15 +3,22 @@
 //! ```text
 //! offset              size            field
 //!      0                 8  magic     "LSTDWRIT"
-//!      8                 2  version   1
+//!      8                 2  version   2
 //!     10                 2  zero
 //!     12                 4  page_bytes
 //!     16                 4  lane_count
 //!     20                 4  lane_pages
 //!     24                 4  checksum  CRC32C of bytes 0..24
 //!     28              rest  zero, up to 32768
-//!  32768  lane_count * lane_pages * page_bytes
-//!                           lanes, of slots of one sealed page each: its header names page and LSN
+//!  32768  lane_count * (1 + lane_pages) * page_bytes
+//!                           lanes. The first slot of each ends with its mark, in the last 4096 bytes; the others hold one
+//!                           sealed page each: its header names page and LSN
+//!
+//! mark, written with the pages behind it:
+//!      0                 8  magic     "LSTDMARK"
+//!      8                 8  the log was durable up to here when the lane was written
+//!     16                 4  checksum  CRC32C of bytes 0..16
+//!     20              rest  zero, up to 4096
 //! ```
 //!
 //! D1. A slot is written only while its lane is held, and the lane is given back only after the data file's sync (W2). So as
@@ -28,6 +35,9 @@
 //!     only. A page that is whole there would be left alone here, by redo and by the next checkpoint, and go with the power.
 //! D7. From its making on, before any page is written, the file is never shorter than its header says: it is made long
 //!     first. So one that is shorter, or missing, after a crash has lost copies that may be needed.
+//! D8. No page at home has an LSN beyond the largest mark: it went through a lane, with a mark beyond it, and what takes the
+//!     place of a mark is a larger one. A mark lies in one 512-byte piece, so a power cut leaves the old one or the new one.
+//!     So a log that ends before the largest mark has lost its end, whether that page is ever read again or not.
 //!
 //! The format for people is in `docs/format/double-write.md`. This file does not know the log, frames or latches.
 
@@ -41,7 +51,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 const MAGIC: [u8; 8] = *b"LSTDWRIT";
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 const VERSION_AT: usize = 8;
 const PAGE_BYTES_AT: usize = 12;
 const LANE_COUNT_AT: usize = PAGE_BYTES_AT + 4;
@@ -51,6 +61,11 @@ const CHECKSUM_AT: usize = LANE_PAGES_AT + 4;
 const HEADER_BYTES: usize = 4096;
 /// Where lanes begin: on a multiple of every page size.
 const LANES_AT: u64 = 32768;
+const MARK_MAGIC: [u8; 8] = *b"LSTDMARK";
+const MARK_DURABLE_AT: usize = 8;
+const MARK_CHECKSUM_AT: usize = MARK_DURABLE_AT + 8;
+/// What is written of a lane before its pages: a mark, in the unit of direct writes.
+pub(crate) const MARK_BYTES: usize = 4096;
 /// No area is longer: four lanes of the largest batch, of the largest pages, fit easily.
 const AREA_BYTES_MAX: u64 = 64 << 20;
 /// Of the data file, read at once.
@@ -78,10 +93,10 @@ impl DoubleWrite {
         torn_pages: TornPages,
     ) -> Result<DoubleWrite, BufferError> {
         if torn_pages == TornPages::DoubleWrite {
-            let area_bytes = u64::from(LANE_COUNT) * u64::from(lane_pages) * u64::from(page_bytes);
+            let needed = bytes_needed(VERSION, page_bytes, lane_pages);
             let wanted = header_make(page_bytes, lane_pages);
-            if file.len()? < LANES_AT + area_bytes {
-                file.allocate(0, LANES_AT + area_bytes)?;
+            if file.len()? < needed {
+                file.allocate(0, needed)?;
                 file.sync()?; // D7
             }
             if header_read(&*file, page_bytes)?.as_deref() != Some(&wanted[..]) {
@@ -102,19 +117,23 @@ impl DoubleWrite {
         LANE_COUNT
     }
 
-    /// Makes whole copies of sealed pages durable. The lane is the caller's (D1).
-    pub(crate) fn shelter(&self, lane: u32, pages: &[u8]) -> Result<(), BufferError> {
-        let lane_bytes = self.lane_pages as usize * self.page_bytes;
-        assert!(lane < LANE_COUNT && pages.len() <= lane_bytes, "lane {lane} cannot take {} bytes", pages.len());
+    /// Makes whole copies of sealed pages durable, which stand in `batch` behind room for the mark. The log is `durable` up to
+    /// there (D8). The lane is the caller's (D1).
+    pub(crate) fn shelter(&self, lane: u32, durable: Lsn, batch: &mut [u8]) -> Result<(), BufferError> {
+        let lane_bytes = (1 + self.lane_pages as usize) * self.page_bytes;
+        let skip = self.page_bytes - MARK_BYTES;
+        assert!(lane < LANE_COUNT && skip + batch.len() <= lane_bytes, "lane {lane} cannot take {} bytes", batch.len());
         if self.torn_pages == TornPages::DoubleWrite {
-            self.file.write_durable_at(LANES_AT + u64::from(lane) * lane_bytes as u64, pages)?;
+            mark_put(&mut batch[..MARK_BYTES], durable);
+            self.file.write_durable_at(LANES_AT + u64::from(lane) * lane_bytes as u64 + skip as u64, batch)?;
         }
         Ok(())
     }
 
+    /// Room for a mark and a batch of pages behind it.
     pub(crate) fn take_buffer(&self) -> AlignedBuf {
         let kept = self.buffers.lock().pop();
-        kept.unwrap_or_else(|| AlignedBuf::new(self.lane_pages as usize * self.page_bytes))
+        kept.unwrap_or_else(|| AlignedBuf::new(MARK_BYTES + self.lane_pages as usize * self.page_bytes))
     }
 
     pub(crate) fn give_buffer_back(&self, buffer: AlignedBuf) {
@@ -139,17 +158,19 @@ pub fn make_double_write(file: Arc<dyn DiskFile>, page_bytes: u32) -> Result<(),
 impl Cache {
     /// Restores every torn page of the data file that the double-write area has a whole copy of, and returns their ids. What
     /// is read of the data file afterwards is durable. To be called at open, before the first page is read or written: redo
-    /// needs whole pages. `may_be_missing`: no page can be torn, and the area may be lost or not made yet.
+    /// needs whole pages. `log_end`: where the log ends. `may_be_missing`: no page can be torn, and the area may be lost,
+    /// another's, or not made yet; then nothing is believed of it but whole copies of pages that are damaged at home.
     ///
     /// Reads the area at once, and the pages that it has copies of in runs.
     ///
     /// # Errors
     /// `Disk`; `DoubleWriteFormat` if the area is of a newer format or another page size; `DoubleWriteShort` unless it
-    /// may be missing (D7).
+    /// may be missing (D7); `LogEndsEarly` (D8), with nothing written.
     pub fn repair_torn(
         data: &dyn DiskFile,
         double_write: &dyn DiskFile,
         page_bytes: u32,
+        log_end: Lsn,
         may_be_missing: bool,
     ) -> Result<Vec<PageId>, BufferError> {
         if !planted::is_on(Bug::DataUnsettled) {
@@ -159,11 +180,16 @@ impl Cache {
         let mut area = AlignedBuf::new(found.min(AREA_BYTES_MAX) as usize);
         double_write.read_at(0, &mut area)?;
         // A header that cannot be read says nothing against the slots, which vouch for themselves.
-        let header = header_check(&area, page_bytes, double_write.name())?;
-        let lane_pages = if header { u32_at(&area, LANE_PAGES_AT) } else { 1 };
-        let expected = LANES_AT + u64::from(LANE_COUNT) * u64::from(lane_pages) * u64::from(page_bytes);
+        let is_whole = header_check(&area, page_bytes, double_write.name())?;
+        let (version, lane_pages) =
+            if is_whole { (version(&area), u32_at(&area, LANE_PAGES_AT)) } else { (VERSION, 1) };
+        let expected = bytes_needed(version, page_bytes, lane_pages);
         if found < expected && !may_be_missing {
             return Err(BufferError::DoubleWriteShort { file: double_write.name().to_owned(), expected, found });
+        }
+        let durable = repair_find_durable(&area, page_bytes as usize);
+        if durable > log_end && !may_be_missing {
+            return Err(BufferError::LogEndsEarly { file: double_write.name().to_owned(), durable, end: log_end });
         }
         let mut restored = Vec::new();
         let mut home = Home { data, bytes: data.len()?, page_bytes: page_bytes as usize, start: 0, run: Vec::new() };
@@ -179,6 +205,12 @@ impl Cache {
         }
         Ok(restored)
     }
+}
+
+/// How far the log was durable, by the largest mark. Lanes may have been of other lengths, so each slot can have one.
+fn repair_find_durable(area: &[u8], page_bytes: usize) -> Lsn {
+    let slots = area.get(LANES_AT as usize..).unwrap_or(&[]).chunks_exact(page_bytes);
+    slots.filter_map(|slot| mark_read(&slot[page_bytes - MARK_BYTES..])).max().unwrap_or_default()
 }
 
 /// Where the youngest whole copy of each page is.
@@ -240,6 +272,25 @@ impl Home<'_> {
     }
 }
 
+/// The length of an area.
+fn bytes_needed(version: u16, page_bytes: u32, lane_pages: u32) -> u64 {
+    let lane_slots = u64::from(lane_pages) + u64::from(version >= 2);
+    LANES_AT + u64::from(LANE_COUNT) * lane_slots * u64::from(page_bytes)
+}
+
+fn mark_put(block: &mut [u8], durable: Lsn) {
+    block[..8].copy_from_slice(&MARK_MAGIC);
+    block[MARK_DURABLE_AT..MARK_CHECKSUM_AT].copy_from_slice(&durable.0.to_le_bytes());
+    let checksum = crc32c::crc32c(&block[..MARK_CHECKSUM_AT]);
+    block[MARK_CHECKSUM_AT..MARK_CHECKSUM_AT + 4].copy_from_slice(&checksum.to_le_bytes());
+}
+
+fn mark_read(block: &[u8]) -> Option<Lsn> {
+    let is_whole =
+        block[..8] == MARK_MAGIC && u32_at(block, MARK_CHECKSUM_AT) == crc32c::crc32c(&block[..MARK_CHECKSUM_AT]);
+    is_whole.then(|| Lsn(u64_at(block, MARK_DURABLE_AT)))
+}
+
 fn header_make(page_bytes: u32, lane_pages: u32) -> AlignedBuf {
     let mut bytes = AlignedBuf::new(HEADER_BYTES);
     bytes[..8].copy_from_slice(&MAGIC);
@@ -270,7 +321,7 @@ fn header_check(bytes: &[u8], page_bytes: u32, file: &str) -> Result<bool, Buffe
     if u32_at(bytes, CHECKSUM_AT) != crc32c::crc32c(&bytes[..CHECKSUM_AT]) {
         return Ok(false);
     }
-    let found_version = u16::from_le_bytes([bytes[VERSION_AT], bytes[VERSION_AT + 1]]);
+    let found_version = version(bytes);
     let refuse = |what, expected: u64, found: u64| {
         Err(BufferError::DoubleWriteFormat { file: file.to_owned(), what, expected, found })
     };
@@ -282,6 +333,10 @@ fn header_check(bytes: &[u8], page_bytes: u32, file: &str) -> Result<bool, Buffe
         return refuse("page_bytes", page_bytes.into(), found_page_bytes.into());
     }
     Ok(true)
+}
+
+fn version(header: &[u8]) -> u16 {
+    u16::from_le_bytes([header[VERSION_AT], header[VERSION_AT + 1]])
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> u32 {

@@ -4,7 +4,7 @@
 //! take      shared latch: rec_lsn moves to flushing_rec_lsn, the bytes are copied; unlatch
 //! flush     the log up to the largest LSN of the copies (steal: whether their transactions have ended or not)
 //! seal      checksums
-//! shelter   the copies into a lane of the double-write area, durable
+//! shelter   the copies into a lane of the double-write area, with a mark of how far the log is durable; durable
 //! home      each copy to its place in the data file, neighbours in one write
 //! sync      of the data file
 //! done      flushing_rec_lsn := 0, the lane is given back, the bell rings
@@ -25,6 +25,7 @@ use crate::cache::Cache;
 use crate::error::BufferError;
 use crate::frame::Descriptor;
 use crate::frame_no::FrameNo;
+use crate::torn::MARK_BYTES;
 use ledgerstone_disk::AlignedBuf;
 use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_page::{Lsn, PageId, checksum, header};
@@ -38,7 +39,7 @@ struct PageCopy {
     page_lsn: Lsn,
 }
 
-/// Copies that go out together, in the order of their bytes in the buffer.
+/// Copies that go out together, in the order of their bytes in the buffer, behind room for the lane's mark.
 struct Batch {
     copies: Vec<PageCopy>,
     buffer: AlignedBuf,
@@ -228,7 +229,7 @@ impl Cache {
             return if descriptor.is_dirty() { Take::InFlight } else { Take::Clean };
         }
         let words = Words::new(self.frames.words(frame));
-        let start = batch.copies.len() * self.page_bytes;
+        let start = MARK_BYTES + batch.copies.len() * self.page_bytes;
         words.copy_to(0, &mut batch.buffer[start..start + self.page_bytes]);
         batch.copies.push(PageCopy { frame, id, page_lsn: header::page_lsn(words) });
         Take::Taken
@@ -284,12 +285,13 @@ impl Cache {
         if lsn_max.0 != 0 && !planted::is_on(Bug::WriteAheadOff) {
             self.log.flush_to(lsn_max)?;
         }
-        let bytes = &mut batch.buffer[..batch.copies.len() * page_bytes];
-        for page in bytes.chunks_exact_mut(page_bytes) {
+        let marked = &mut batch.buffer[..MARK_BYTES + batch.copies.len() * page_bytes];
+        for page in marked[MARK_BYTES..].chunks_exact_mut(page_bytes) {
             checksum::seal(page);
         }
-        self.double_write.shelter(lane, bytes)?;
+        self.double_write.shelter(lane, self.log.durable_lsn(), marked)?;
 
+        let bytes = &marked[MARK_BYTES..];
         let mut at = 0;
         while at < batch.copies.len() {
             let run = batch.copies[at..].chunk_by(|a, b| a.id.0 + 1 == b.id.0).next().map_or(1, <[_]>::len);

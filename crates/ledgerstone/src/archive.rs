@@ -34,17 +34,23 @@
 //! A3. An archive is of one life of one environment. `owner` says of which, before the first segment is there; an open under
 //!     another one is refused.
 //! A4. What is copied was proved on its way, record by record: rot in the log is found here, while other copies of
-//!     what it says (the pages) are still there.
+//!     what it says (the pages) are still there. An archive that begins in the middle of a record, whose head was given up, has
+//!     zeros in the place of its rest: nobody could prove it, and nobody can read it.
+//! A5. A file whose write, name or sync failed is written again, whatever it looks like: a second sync that succeeds says
+//!     nothing of what the first has lost.
+//! A6. Magic, format and checksum keep their places in every format, so that a file of another one is told from damage. It
+//!     is refused wherever it is met.
 
 use std::path::Path;
 use std::sync::Arc;
 
-use ledgerstone_disk::{Disk, DiskErrorKind, FileDisk, Open};
+use ledgerstone_disk::{Disk, DiskErrorKind, DiskFile, FileDisk, Open};
 use ledgerstone_log::{
     Beginning, EnvironmentId, FIRST_LSN, LOG_DIR, Log, LogError, LogFiles, LogPin, LogProof, Malformed,
     RECORD_BYTES_MAX, segment_name,
 };
 use ledgerstone_page::Lsn;
+use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_recovery::backup::BackupError;
 use parking_lot::Mutex;
 use serde::Serialize;
@@ -57,6 +63,8 @@ const OWNER_BYTES: usize = 40;
 const MAGIC: [u8; 8] = *b"LSTNARCH";
 const FORMAT: u32 = 2;
 const SUM_BYTES: usize = 88;
+/// No owner or sum of any format is longer.
+const SMALL_BYTES_MAX: u64 = 4096;
 /// Read at once of a file in the archive.
 const PIECE_BYTES: u64 = 1 << 20;
 
@@ -172,6 +180,8 @@ pub(crate) struct Archive {
     proof: Mutex<Option<LogProof>>,
     /// The segment whose bytes were compared with its sum last, to be read in pieces.
     checked: Mutex<Option<Sum>>,
+    /// The segment whose copy failed last (A5).
+    unsure: Mutex<Option<u64>>,
     /// Why the last attempt to copy failed.
     trouble: Mutex<Option<String>>,
 }
@@ -185,12 +195,13 @@ impl Archive {
         claim(&*disk, owner)?;
         // Names that are there may be from a process that was killed before it had synced them.
         disk.sync_dir(LOG_DIR)?;
-        disk.sync_dir("")?;
+        sync_names(&*disk, "")?;
         // Nothing is believed of what is there: what the log still has is compared with it first (A1).
         let pin = log.pin("archive", log.oldest_lsn(), u64::MAX)?;
         let segment_bytes = log.segment_bytes();
-        let (proof, checked, trouble) = (Mutex::default(), Mutex::default(), Mutex::default());
-        Ok(Archive { disk, owner, known, segment_bytes, pin, proof, checked, trouble })
+        let (proof, checked) = (Mutex::default(), Mutex::default());
+        let (unsure, trouble) = (Mutex::default(), Mutex::default());
+        Ok(Archive { disk, owner, known, segment_bytes, pin, proof, checked, unsure, trouble })
     }
 
     /// Copies the segments that are full and durable; with `all`, also what there is of the newest. Returns how many.
@@ -259,12 +270,25 @@ impl Archive {
 
     /// Copies `start..end`. Returns the proof, gone on up to the end.
     fn copy_segment(&self, log: &Log, start: u64, end: u64, proof: &LogProof) -> Result<LogProof, Error> {
+        let there = self.sum(start)?;
+        if there.is_some_and(|there| there.owner != self.owner || there.end > end) {
+            return Err(self.of_another(start)); // A2
+        }
+        let is_damaged =
+            there.map_or(Ok(false), |there| problem_of(&*self.disk, &there).map(|found| found.is_some()))?;
         let mut bytes = vec![0; (end - start) as usize];
-        // The log begins with a block that holds nothing.
-        let skip = FIRST_LSN.0.saturating_sub(start).min(end - start) as usize;
-        read_log(log, Lsn(start + skip as u64), &mut bytes[skip..])?;
+        // The log begins with a block that holds nothing, and an archive may begin with the rest of a record (A4).
+        let begin = proof.resumes_at().lsn.0.max(FIRST_LSN.0).clamp(start, end);
+        let (head, body) = bytes.split_at_mut((begin - start) as usize);
+        if let Some(there) = there.filter(|_| !is_damaged) {
+            // It may have been proved when it was copied.
+            let known = head.len().min((there.end - start) as usize);
+            self.disk.open(&path(start, "seg"), Open::READ)?.read_at(0, &mut head[..known])?;
+        }
+        read_log(log, Lsn(begin), body)?;
+        let is_headless = !head.is_empty();
         let mut proved = proof.clone();
-        proved.feed(Lsn(start + skip as u64), &bytes[skip..])?;
+        proved.feed(Lsn(begin), body)?;
         // A record that goes on behind the end is durable, and no part of it is taken on trust.
         let mut rest = vec![0; proved.missing_bytes()?];
         read_log(log, Lsn(end), &mut rest)?;
@@ -279,20 +303,26 @@ impl Archive {
             resume: resume.lsn.0,
             crc: crc32c::crc32c(&bytes),
         };
-        if let Some(there) = self.sum(start)? {
-            let known = there.end.min(end) - start;
-            let is_other = there.owner != self.owner || there.end > end;
-            if is_other || crc32c::crc32c(&bytes[..known as usize]) != there.crc {
-                let path = format!("{}/{}", self.disk.describe(), path(start, "seg"));
-                return Err(Error::ArchiveOfAnother { path }); // A2
+        if let Some(there) = there {
+            // A damaged copy may have had more than the log has now.
+            let is_other = crc32c::crc32c(&bytes[..(there.end - start) as usize]) != there.crc;
+            let can_compare = !(is_damaged && is_headless);
+            if is_other && can_compare {
+                return Err(self.of_another(start)); // A2
             }
-            if there == sum && problem_of(&*self.disk, &there)?.is_none() {
+            if there == sum && !is_damaged && *self.unsure.lock() != Some(start) {
                 return Ok(proved);
             }
         }
+        *self.unsure.lock() = Some(start); // A5
         self.write(LOG_DIR, &path(start, "seg"), &bytes)?;
         self.write(LOG_DIR, &path(start, "sum"), &sum.encode())?;
+        *self.unsure.lock() = None;
         Ok(proved)
+    }
+
+    fn of_another(&self, start: u64) -> Error {
+        Error::ArchiveOfAnother { path: format!("{}/{}", self.disk.describe(), path(start, "seg")) }
     }
 
     fn write(&self, dir: &str, path: &str, bytes: &[u8]) -> Result<(), Error> {
@@ -340,6 +370,9 @@ impl Archive {
 
 /// Makes the archive this owner's, unless it is another's (A3).
 fn claim(disk: &dyn Disk, owner: Owner) -> Result<(), Error> {
+    if planted::is_on(Bug::ArchiveOfAnybody) {
+        return Ok(());
+    }
     let refuse = |path: &str| Err(Error::ArchiveOfAnother { path: format!("{}/{path}", disk.describe()) });
     if let Some(there) = read_owner(disk)? {
         return if there == owner { Ok(()) } else { refuse(OWNER) };
@@ -348,7 +381,9 @@ fn claim(disk: &dyn Disk, owner: Owner) -> Result<(), Error> {
     if let Some(sum) = sums(disk)?.iter().find(|sum| sum.owner != owner) {
         return refuse(&path(sum.start, "seg"));
     }
-    write(disk, "", OWNER, &owner.encode())
+    write(disk, "", OWNER, &owner.encode()).inspect_err(|_| {
+        let _ = disk.remove(OWNER); // A5. What cannot be removed says the same.
+    })
 }
 
 fn read_owner(disk: &dyn Disk) -> Result<Option<Owner>, Error> {
@@ -356,16 +391,40 @@ fn read_owner(disk: &dyn Disk) -> Result<Option<Owner>, Error> {
         Err(error) if error.is_not_found() => return Ok(None),
         other => other?,
     };
-    let mut bytes = [0; OWNER_BYTES];
-    let read = file.read_at(0, &mut bytes);
-    match read {
-        Err(error) if error.kind != DiskErrorKind::ShortRead => Err(error.into()),
-        Ok(()) if let Some(owner) = Owner::decode(&bytes) => Ok(Some(owner)),
+    let bytes = read_small(&*file)?;
+    refuse_other_format(&bytes, OWNER_MAGIC, || format!("{}/{OWNER}", disk.describe()))?;
+    match bytes.first_chunk().and_then(Owner::decode) {
+        Some(owner) => Ok(Some(owner)),
         // Its name came when it was whole.
-        _ => Err(Error::Corrupt {
+        None => Err(Error::Corrupt {
             what: format!("{}/{OWNER} is damaged: it says whose archive this is", disk.describe()),
         }),
     }
+}
+
+/// The first bytes of a file, as many as one of ours can have.
+fn read_small(file: &dyn DiskFile) -> Result<Vec<u8>, Error> {
+    let mut bytes = vec![0; file.len()?.min(SMALL_BYTES_MAX) as usize];
+    file.read_at(0, &mut bytes)?;
+    Ok(bytes)
+}
+
+/// A6.
+fn refuse_other_format(bytes: &[u8], magic: [u8; 8], path: impl FnOnce() -> String) -> Result<(), Error> {
+    if bytes.len() < 16 || bytes[..8] != magic {
+        return Ok(());
+    }
+    let head = word(bytes, 8);
+    let (found, supported) = (head as u32, FORMAT);
+    if found == FORMAT || (head >> 32) as u32 != crc32c::crc32c(&bytes[16..]) {
+        return Ok(());
+    }
+    let path = path();
+    Err(if found < FORMAT {
+        Error::OlderFormat { path, found, supported }
+    } else {
+        Error::NewerFormat { path, found, supported }
+    })
 }
 
 /// Reads all of `to` from the durable log.
@@ -387,6 +446,13 @@ fn write(disk: &dyn Disk, dir: &str, path: &str, bytes: &[u8]) -> Result<(), Err
     file.write_at(0, bytes)?;
     file.sync()?;
     disk.rename(&part, path)?;
+    sync_names(disk, dir)
+}
+
+fn sync_names(disk: &dyn Disk, dir: &str) -> Result<(), Error> {
+    if dir.is_empty() && planted::is_on(Bug::ArchiveNamesLost) {
+        return Ok(());
+    }
     Ok(disk.sync_dir(dir)?)
 }
 
@@ -420,29 +486,28 @@ fn read_sum(disk: &dyn Disk, start: u64) -> Result<Option<Sum>, Error> {
         Err(error) if error.is_not_found() => return Ok(None),
         other => other?,
     };
-    let mut bytes = [0; SUM_BYTES];
-    match file.read_at(0, &mut bytes) {
-        Err(error) if error.kind == DiskErrorKind::ShortRead => return Ok(None),
-        other => other?,
-    }
-    Ok(Sum::decode(&bytes).filter(|sum| sum.start == start))
+    let bytes = read_small(&*file)?;
+    refuse_other_format(&bytes, MAGIC, || format!("{}/{}", disk.describe(), path(start, "sum")))?;
+    Ok(bytes.first_chunk().and_then(Sum::decode).filter(|sum| sum.start == start))
 }
 
-/// All sums of an archive, by LSN.
+/// Where the segments begin that a sum is there for, whole or not.
+fn starts(disk: &dyn Disk) -> Result<Vec<u64>, Error> {
+    if !disk.exists(LOG_DIR)? {
+        return Ok(Vec::new());
+    }
+    let digits = |name: &String| u64::from_str_radix(name.strip_suffix(".sum")?, 16).ok();
+    let mut starts: Vec<u64> = disk.list(LOG_DIR)?.iter().filter_map(digits).collect();
+    starts.sort_unstable();
+    Ok(starts)
+}
+
+/// All whole sums of an archive, by LSN.
 fn sums(disk: &dyn Disk) -> Result<Vec<Sum>, Error> {
     let mut sums = Vec::new();
-    if !disk.exists(LOG_DIR)? {
-        return Ok(sums);
+    for start in starts(disk)? {
+        sums.extend(read_sum(disk, start)?);
     }
-    for name in disk.list(LOG_DIR)? {
-        let start = name.strip_suffix(".sum").and_then(|digits| u64::from_str_radix(digits, 16).ok());
-        if let Some(start) = start
-            && let Some(sum) = read_sum(disk, start)?
-        {
-            sums.push(sum);
-        }
-    }
-    sums.sort_by_key(|sum| sum.start);
     Ok(sums)
 }
 
@@ -522,14 +587,20 @@ impl ArchiveDirectory {
         Ok(ArchiveDirectory { disk })
     }
 
-    /// The segments, oldest first. With `verify`, the contents of each are compared with its sum, and gaps are problems.
+    /// The segments, oldest first. With `verify`, the contents of each are compared with its sum, and gaps are problems. A
+    /// segment whose sum is damaged has a problem in any case.
     ///
     /// # Errors
-    /// The disk's.
+    /// [`Error::OlderFormat`], [`Error::NewerFormat`], the disk's.
     pub fn segments(&self, verify: bool) -> Result<Vec<ArchivedSegment>, Error> {
         let mut found = Vec::new();
         let mut before: Option<Sum> = None;
-        for sum in sums(&*self.disk)? {
+        for start in starts(&*self.disk)? {
+            let Some(sum) = read_sum(&*self.disk, start)? else {
+                let problem = Some("its sum is damaged".to_string());
+                found.push(ArchivedSegment { file: path(start, "seg"), start_lsn: start, end_lsn: start, problem });
+                continue;
+            };
             let problem = if verify { self.problem(&sum, before.as_ref())? } else { None };
             before = Some(sum);
             found.push(ArchivedSegment {
@@ -580,7 +651,7 @@ impl ArchiveDirectory {
     /// Its log, for readers and for restores.
     ///
     /// # Errors
-    /// [`Error::NoArchive`]: it is empty.
+    /// [`Error::NoArchive`]: it is empty. As [`ArchiveDirectory::segments`].
     pub fn log(&self) -> Result<LogDirectory, Error> {
         LogDirectory::of_files(files_of(&self.disk)?.ok_or(Error::NoArchive)?)
     }

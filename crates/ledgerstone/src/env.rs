@@ -89,7 +89,6 @@ pub(crate) struct Inner {
     pub(crate) layouts: Layouts,
     pub(crate) effective: Effective,
     pub(crate) durability: Durability,
-    pub(crate) environment: ledgerstone_log::EnvironmentId,
     pub(crate) is_read_only: bool,
     pub(crate) report: RecoveryReport,
     /// Held by whoever takes a checkpoint; a latch, because it waits for the disk.
@@ -460,10 +459,6 @@ impl Inner {
             Error::ReadOnly { .. } if self.engine.is_failed() => Error::Failed { why: self.engine.why_failed() },
             other => other,
         }
-    }
-
-    pub(crate) fn control_environment(&self) -> ledgerstone_log::EnvironmentId {
-        self.environment
     }
 
     pub(crate) fn log_since_checkpoint(&self) -> u64 {

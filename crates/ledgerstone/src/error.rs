@@ -374,6 +374,20 @@ pub enum Error {
         /// The newest that this version reads.
         supported: u32,
     },
+    /// A file of an archive was written by an older version of this software, which said less of what it holds. Nothing was
+    /// changed.
+    #[error(
+        "{path} has format {found}; this version reads {supported} only: begin a new archive directory after a full backup, and \
+         restore from this one with the version that wrote it"
+    )]
+    OlderFormat {
+        /// The file.
+        path: String,
+        /// Its format.
+        found: u32,
+        /// The oldest that this version reads.
+        supported: u32,
+    },
     /// The environment was created with another page size.
     #[error("the environment has pages of {found} bytes, not {asked}; open it without page_bytes")]
     WrongPageSize {

@@ -9,6 +9,7 @@
 //!               u32 crc32c of all before
 //! ```
 //! N1. The file is written beside the old one and gets its name when it is durable: a crash leaves one of both.
+//!     The name that a killed process gave is durable before the file is read: the open syncs the directory (O6 in `open.rs`).
 //! N2. The pins of all names stand before the first checkpoint after an open gives log up.
 
 use std::collections::BTreeMap;

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ledgerstone_disk::{Disk, FileDisk};
-use ledgerstone_log::{Beginning, CONTROL_PATH, ControlFile, LogError, LogFiles};
+use ledgerstone_log::{Beginning, CONTROL_PATH, LogError, LogFiles};
 use ledgerstone_page::{Lsn, PageId};
 use ledgerstone_region::sync;
 
@@ -31,7 +31,7 @@ use crate::archive::files_of;
 use crate::extend::Extensions;
 use crate::log_record::Operations;
 use crate::open::{check_control, operations};
-use crate::rebuild::control_of;
+use crate::rebuild::state_of;
 use crate::{Environment, Error, LogFilter, LogRecord};
 
 /// A cursor on a log: it stands between two records. Owned; reads durable records only, each whole.
@@ -194,13 +194,7 @@ impl LogDirectory {
         {
             return LogDirectory::of_files(files);
         }
-        let state = match ControlFile::open_read_only(&*disk) {
-            Ok(control) => control.state(),
-            Err(error) => match control_of(&disk) {
-                Ok(state) => state,
-                Err(_) => return Err(error.into()),
-            },
-        };
+        let state = state_of(&disk)?;
         check_control(&*disk, &state)?;
         let files = LogFiles {
             disk,

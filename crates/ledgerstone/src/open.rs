@@ -7,6 +7,7 @@
 //!  log/          segments of the log, named by first LSN
 //!  data          pages
 //!  double_write  copies of pages in flight
+//!  restore.new   there while a restore is made, until the first checkpoint of what it made (R1 in restore.rs)
 //!  sort-N.tmp    a temporary file's name that a crash left; the next open removes it
 //!  ledgerstone.toml   settings, optional, never written by us
 //! ```
@@ -25,13 +26,13 @@
 //!     After an orderly close nothing in it is needed.
 //! O8. What a crash cannot do is damage, and refused before anything is written, so that putting a file back makes the
 //!     environment whole: segments that are short or missing (F6 in the log), a log that ends before where it is known to have
-//!     been durable, a data file that is shorter than at the last checkpoint or older (K3 in recovery), or another's.
+//!     been durable, by the control file or by the double-write file (D8 in the buffer), a data file that is shorter than at the last checkpoint or older (K3 in recovery), or another's.
 
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-use ledgerstone_buffer::{BufferError, Cache, CacheConfig, Policy, make_double_write};
+use ledgerstone_buffer::{BufferError, Cache, CacheConfig, Policy, TornPages, Tuning, make_double_write};
 use ledgerstone_disk::{Disk, DiskErrorKind, DiskFile, DiskLock, Open, ReadOnlyDisk};
 use ledgerstone_log::{
     Beginning, CONTROL_PATH, CONTROL_SLOT_BYTES, CREATION_PATH, ControlError, ControlFile, ControlSlot, ControlState,
@@ -60,6 +61,8 @@ use crate::{Environment, Error, Locking, Options, RecoveryPhase, Replacement, lo
 pub(crate) const LOCK: &str = "lock";
 const DATA: &str = "data";
 pub(crate) const DOUBLE_WRITE: &str = "double_write";
+/// A restore is being made, or was, and what it made has not taken a checkpoint yet.
+pub(crate) const RESTORE: &str = "restore.new";
 
 /// Log that is kept ready ahead of its end, once there was so much: overwriting is cheaper than making.
 const SPARE_LOG_BYTES: u64 = 32 << 20;
@@ -201,6 +204,7 @@ enum Place {
 /// there. Changes nothing.
 fn look_at(disk: &Arc<dyn Disk>) -> Result<Place, Error> {
     let refuse = |why| Err(Error::NotAnEnvironment { path: disk.describe(), why });
+    refuse_cut_restore(disk)?;
     let has_log = disk.exists(LOG_DIR)?;
     let logs = if has_log { disk.list(LOG_DIR)? } else { Vec::new() };
     if logs.iter().any(|name| !ledgerstone_log::is_log_file(name)) {
@@ -234,6 +238,16 @@ fn look_at(disk: &Arc<dyn Disk>) -> Result<Place, Error> {
     let is_settings = |name: &String| name == config::CONFIG_FILE || name == LOCK || name == LOG_DIR;
     let is_empty = !disk.exists("")? || disk.list("").is_ok_and(|names| names.iter().all(is_settings));
     Ok(if is_empty { Place::Empty } else { Place::Free })
+}
+
+/// Refuses what a restore has left that did not come to its end: files of the old life, which are no environment without the
+/// control file of the new one.
+pub(crate) fn refuse_cut_restore(disk: &Arc<dyn Disk>) -> Result<(), Error> {
+    if disk.exists(RESTORE)? {
+        let why = "a restore into it was cut short; empty the directory, and restore again";
+        return Err(Error::NotAnEnvironment { path: disk.describe(), why });
+    }
+    Ok(())
 }
 
 /// The environment that was being made.
@@ -412,7 +426,9 @@ fn recover_with(
 
     progress.enter(RecoveryPhase::TornPages, Lsn(0), Lsn(0));
     let double_write = open_double_write(&disk, &state, may_write)?;
-    report.torn_pages = Cache::repair_torn(&*data, &*double_write, state.page_bytes, state.is_clean)?;
+    if may_write {
+        report.torn_pages = Cache::repair_torn(&*data, &*double_write, state.page_bytes, analysis.end, state.is_clean)?;
+    }
     check_data(&*data, &state)?; // Now page 0 is whole.
     report.torn_ns = timer.lap();
 
@@ -481,11 +497,21 @@ fn recover_with(
     options.recovery_progress.enter(RecoveryPhase::Checkpoint, Lsn(0), Lsn(0));
     if !inner.is_read_only {
         inner.checkpoint(false)?;
+        end_restore(&*inner.disk)?;
     }
     options.recovery_progress.enter(RecoveryPhase::Nothing, Lsn(0), Lsn(0));
     inner.report.checkpoint_ns = timer.lap();
     opening.succeeded();
     Ok(inner)
+}
+
+/// The log has a checkpoint of this life now: a control file that is made anew from it is of this life, too.
+fn end_restore(disk: &dyn Disk) -> Result<(), Error> {
+    if disk.exists(RESTORE)? {
+        disk.remove(RESTORE)?;
+        disk.sync_dir("")?;
+    }
+    Ok(())
 }
 
 /// O7.
@@ -638,23 +664,29 @@ impl Parts {
             incarnation: found.incarnation,
             incarnations: found.incarnations.clone(),
             next_incarnation,
+            is_read_only: options.read_only,
             control: Some(Arc::clone(control)),
             ..LogConfig::new(Arc::clone(disk), region.clone(), state.environment)
         })?;
-        let cache = Cache::new(CacheConfig {
-            region: region.clone(),
-            slots: Arc::clone(&slots),
-            data: Arc::clone(&data),
-            double_write: disk.open(DOUBLE_WRITE, FILE)?,
-            log: Arc::clone(&log) as _,
-            page_bytes: state.page_bytes,
-            cache_bytes: effective.cache_bytes,
-            max_pages: effective.page_count_max,
-            policy: match effective.replacement {
-                Replacement::Clock => Policy::Clock,
-                Replacement::Lru => Policy::Lru,
+        // Who only reads writes no page, and makes no room for copies of one.
+        let torn_pages = if options.read_only { TornPages::DeviceAtomic } else { TornPages::DoubleWrite };
+        let cache = Cache::with_tuning(
+            CacheConfig {
+                region: region.clone(),
+                slots: Arc::clone(&slots),
+                data: Arc::clone(&data),
+                double_write: disk.open(DOUBLE_WRITE, FILE)?,
+                log: Arc::clone(&log) as _,
+                page_bytes: state.page_bytes,
+                cache_bytes: effective.cache_bytes,
+                max_pages: effective.page_count_max,
+                policy: match effective.replacement {
+                    Replacement::Clock => Policy::Clock,
+                    Replacement::Lru => Policy::Lru,
+                },
             },
-        })?;
+            Tuning { torn_pages, ..Tuning::default() },
+        )?;
         let locks = locking::make(&region, effective.locking, lock_config, options.own_locking.as_ref())?;
         let table = TxnTable::create(&region, slot_count)?;
         let versions = VersionStore::create(&region, &log, &slots, effective.version_store_bytes, snapshot_count_max)?;
@@ -691,7 +723,6 @@ impl Parts {
         in_doubt: Undecided,
     ) -> Result<Inner, Error> {
         let region = self.engine.region.clone();
-        let environment = control.state().environment;
         let feeds = Feeds::open(&*disk, &self.engine.log, effective.feed_log_bytes_max)?;
         let archive = match &options.archive {
             Some(place) if !options.read_only => {
@@ -723,7 +754,6 @@ impl Parts {
             effective,
             archive,
             feeds,
-            environment,
             is_read_only: options.read_only,
             report,
             control,

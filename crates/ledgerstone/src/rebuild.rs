@@ -4,7 +4,8 @@
 //!     (`CheckpointRecord` in recovery). All that a checkpoint relies on is durable before its record is, so the newest one will
 //!     do even if no control file ever named it.
 //! B2. Nothing is made in the place of a control file that can be used, nor when it knows of log that is not there: then the
-//!     log is damaged, and a control file that knows less would hide it.
+//!     log is damaged, and a control file that knows less would hide it. Nor while a restore is not at its end (R1 there): what
+//!     there is says that it is the old life.
 //! B3. Incarnations that were given out and left no record are passed over by going on far behind the newest that did.
 
 use std::path::Path;
@@ -19,7 +20,7 @@ use ledgerstone_page::Lsn;
 use ledgerstone_recovery::CheckpointRecord;
 use ledgerstone_space::FileHeader;
 
-use crate::open::{check_control, take_lock};
+use crate::open::{RESTORE, check_control, refuse_cut_restore, take_lock};
 use crate::{Environment, Error};
 
 /// B3. Smaller than what a scan looks for behind the end of a log.
@@ -31,7 +32,7 @@ impl Environment {
     /// be used, and nothing was changed.
     ///
     /// # Errors
-    /// [`Error::NotAnEnvironment`]: there is no data file. [`Error::Corrupt`]:
+    /// [`Error::NotAnEnvironment`]: there is no data file, or a restore there was cut short. [`Error::Corrupt`]:
     /// page 0 is damaged, or the log. [`Error::AlreadyOpen`], the disk's.
     pub fn rebuild_control(path: impl AsRef<Path>) -> Result<bool, Error> {
         Environment::rebuild_control_on(Arc::new(FileDisk::new(path.as_ref())))
@@ -43,9 +44,13 @@ impl Environment {
     /// As [`Environment::rebuild_control`].
     pub fn rebuild_control_on(disk: Arc<dyn Disk>) -> Result<bool, Error> {
         if !disk.exists("data")? {
+            refuse_cut_restore(&disk)?;
             return Err(Error::NotAnEnvironment { path: disk.describe(), why: "it has no data file" });
         }
         let _lock = take_lock(&disk)?;
+        if is_restored(&disk)? {
+            return Ok(false);
+        }
         let state = control_of(&disk)?;
         if disk.exists(CONTROL_PATH)?
             && let Ok(old) = ControlFile::open_read_only(&*disk)
@@ -58,7 +63,8 @@ impl Environment {
                 return Ok(false);
             }
             // One that names an older checkpoint is an older file, unless it knows of newer log (B2).
-            if old.checkpoint_lsn >= state.checkpoint_lsn || old.newest_segment > state.newest_segment {
+            let knows_more = old.durable_lsn > state.durable_lsn || old.newest_segment > state.newest_segment;
+            if knows_more || old.checkpoint_lsn >= state.checkpoint_lsn {
                 missing?;
                 let (known, end) = (old.durable_lsn.max(old.checkpoint_lsn), state.durable_lsn);
                 let what = format!(
@@ -84,8 +90,31 @@ impl Environment {
     }
 }
 
+/// Whether a restore has come to its end here and was not opened yet, and its control file can be used.
+fn is_restored(disk: &Arc<dyn Disk>) -> Result<bool, Error> {
+    if !disk.exists(RESTORE)? {
+        return Ok(false);
+    }
+    let Ok(control) = ControlFile::open_read_only(&**disk) else { return Ok(false) };
+    let state = control.state();
+    let header = FileHeader::read(&*disk.open("data", Open::READ)?)?;
+    Ok(header.is_none_or(|header| header.environment == state.environment) && check_control(&**disk, &state).is_ok())
+}
+
+/// What the control file of this directory says, or must say if it cannot be used. Changes nothing.
+pub(crate) fn state_of(disk: &Arc<dyn Disk>) -> Result<ControlState, Error> {
+    match ControlFile::open_read_only(&**disk) {
+        Ok(control) => Ok(control.state()),
+        Err(error) => {
+            refuse_cut_restore(disk)?;
+            control_of(disk).map_err(|_| error.into())
+        }
+    }
+}
+
 /// What the control file of this directory must say (B1). Changes nothing.
-pub(crate) fn control_of(disk: &Arc<dyn Disk>) -> Result<ControlState, Error> {
+fn control_of(disk: &Arc<dyn Disk>) -> Result<ControlState, Error> {
+    refuse_cut_restore(disk)?; // B2
     let lacks = |what: &str| Error::Corrupt {
         what: format!("the control file cannot be made anew: {what}; restore from a backup"),
     };

@@ -6,13 +6,15 @@
 //! ```
 //! P1. The records are read without a gap from where the backup's log begins to the end of the log as it was when the
 //!     repair began. A page that cannot be read cannot have been changed since, only made anew: then it is left alone.
-//! P2. Nothing is put back that is not proved complete (`page_repair.rs` in recovery, G1).
+//! P2. The backup is of this life of the environment: that of another one may hold what never happened here, and its log does
+//!     not go on in ours.
+//! P3. Nothing is put back that is not proved complete (`page_repair.rs` in recovery, G1).
 
 use std::path::Path;
 use std::sync::Arc;
 
 use ledgerstone_disk::{Disk, DiskErrorKind, DiskFile, FileDisk, Open};
-use ledgerstone_log::{ControlFile, Log, LogFiles, LogPin, LogReader};
+use ledgerstone_log::{ControlFile, ControlState, Log, LogFiles, LogPin, LogReader};
 use ledgerstone_op::Registry;
 use ledgerstone_page::{Lsn, PageId, checksum};
 use ledgerstone_recovery::backup::{BackupDisk, BackupView, log_reader};
@@ -23,6 +25,7 @@ use crate::archive::Archive;
 use crate::extend::Extensions;
 use crate::log_union::LogUnion;
 use crate::open::{check_control, operations, take_lock};
+use crate::rebuild::state_of;
 use crate::{Backup, Environment, Error, LogDirectory};
 
 /// Bytes of the data file that are looked at in one go: a whole number of pages of any size.
@@ -112,7 +115,7 @@ impl Environment {
             return Ok(report);
         }
         let chain = newest_chain(backup)?;
-        check_same(&chain, env.control_environment())?;
+        check_same(&chain, &env.control.state())?;
         let log = &env.engine.log;
         let tail = log.tail();
         log.flush_to(Lsn(tail.0.saturating_sub(8)))?;
@@ -166,7 +169,7 @@ impl Backup {
         let directory = LogDirectory::open_on(Arc::clone(&disk))?;
         let _lock = take_lock(&disk)?;
         let chain = newest_chain(self)?;
-        check_same(&chain, directory.files().environment)?;
+        check_same(&chain, &state_of(&disk)?)?;
         let page_bytes = chain.state().page_bytes as usize;
         let data = disk.open("data", Open::EXISTING)?;
         let mut report = RepairReport::default();
@@ -238,11 +241,20 @@ fn newest_chain(backup: &Backup) -> Result<Arc<BackupDisk>, Error> {
     Ok(BackupDisk::new(newest.files)?)
 }
 
-fn check_same(chain: &BackupDisk, environment: [u8; 16]) -> Result<(), Error> {
-    if chain.state().environment == environment {
-        return Ok(());
+/// P2.
+fn check_same(chain: &BackupDisk, own: &ControlState) -> Result<(), Error> {
+    let (of, name) = (chain.state(), chain.chain()[0].name());
+    if of.environment != own.environment {
+        return Err(Error::Corrupt { what: format!("{name} is a backup of another environment") });
     }
-    Err(Error::Corrupt { what: format!("{} is a backup of another environment", chain.chain()[0].name()) })
+    if of.life != own.life {
+        let what = format!(
+            "{name} is a backup of another life of the environment, one of the two was restored: nothing is repaired from it; \
+             restore a backup with --log and the directory of this environment, and take full backups after a restore"
+        );
+        return Err(Error::Corrupt { what });
+    }
+    Ok(())
 }
 
 /// The images that the backup has of these pages.

@@ -1,10 +1,12 @@
 //! An environment made anew from backups and log: to the end, to a time, or to an LSN.
 //!
 //! ```text
-//!  backup proved ─► data file from its pages ─► log from its log, and from an archive ─► cut at the moment
+//!  backup proved ─► restore.new ─► data file from its pages ─► log from its log, and from an archive ─► cut at the moment
 //!     ─► control file, last: only now the directory is an environment; its first open recovers
 //! ```
-//! R1. The target is empty before, and without a control file until everything else in it is durable.
+//! R1. The target is empty before, and without a control file until everything else in it is durable. `restore.new` comes
+//!     first, durably, and goes when the environment that was made has taken a checkpoint: until then data and log are those of
+//!     the old life, and no control file may be made anew from them.
 //! R2. Nothing of the log behind the moment is in the target, and the incarnation that begins there was never given out to
 //!     the life that was left: no record of that life can be read as one of the new (`seal.rs` in the log).
 //! R3. No moment before the end of the full backup can be restored: its pages may hold later changes.
@@ -19,13 +21,14 @@ use ledgerstone_log::{
     Beginning, ControlFile, ControlState, LOG_DIR, LogError, LogScan, RecordKind, segment_name, segment_start,
 };
 use ledgerstone_page::Lsn;
+use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_recovery::backup::{BackupDisk, BackupView, verify};
 use ledgerstone_region::sync;
 use serde::Serialize;
 
 use crate::backup::Chain;
 use crate::log_union::LogUnion;
-use crate::open::{DOUBLE_WRITE, LOCK};
+use crate::open::{DOUBLE_WRITE, LOCK, RESTORE};
 use crate::{Backup, Error, LeftOut, LogDirectory};
 
 /// The moment to restore.
@@ -98,18 +101,31 @@ impl Backup {
         let mut left_out = Vec::new();
         let chain = self.restore_choose(to, &mut left_out)?;
         let state = restore_state(&chain, logs)?;
+        let mark = target.open(RESTORE, Open::CREATE_NEW)?;
+        mark.write_at(0, b"A restore into this directory was begun. Open it, or if that is refused, empty it.\n")?;
+        mark.sync()?;
+        target.sync_dir("")?; // R1
         target.create_dir(LOG_DIR)?;
         target.sync_dir("")?;
         restore_data(&chain, &target)?;
         // Made here, so that one that is missing later is missing.
         target.open(LOCK, Open::CREATE_NEW)?;
-        make_double_write(target.open(DOUBLE_WRITE, Open::CREATE_NEW)?, state.page_bytes)?;
+        let make_double_write = || -> Result<(), Error> {
+            Ok(make_double_write(target.open(DOUBLE_WRITE, Open::CREATE_NEW)?, state.page_bytes)?)
+        };
+        let is_late = planted::is_on(Bug::RestoreNamesLost);
+        if !is_late {
+            make_double_write()?;
+        }
         restore_log(&chain, &*target, &state)?;
         let log_end = restore_more_log(&chain, &*target, &state, logs, &mut left_out)?;
         let report = restore_cut(&chain, &target, &state, log_end, to, left_out)?;
         target.sync_dir(LOG_DIR)?;
         target.sync_dir("")?;
         ControlFile::create(&*target, state)?;
+        if is_late {
+            make_double_write()?;
+        }
         Ok(report)
     }
 

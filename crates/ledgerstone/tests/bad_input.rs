@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use common::*;
 use ledgerstone::{BytesTable, Durability, Environment, Error, TransactionOptions};
-use ledgerstone_disk::{Call, DiskErrorKind, Fault, FaultDisk, Harm, ReadOnlyDisk, SimDisk};
+use ledgerstone_disk::{Call, Disk, DiskErrorKind, Fault, FaultDisk, Harm, ReadOnlyDisk, SimDisk};
 
 #[test]
 fn keys_and_values_at_their_limits() {
@@ -236,6 +236,59 @@ fn reading_what_was_not_closed_in_order_recovers_it_for_good() {
     let refused = tiny().read_only(true).open_on(Arc::new(ReadOnlyDisk::new(Arc::new(faulty))));
     let why = refused.unwrap_err().to_string();
     assert!(why.contains("data") && why.contains("permission denied") && !why.contains("recover"), "{why}");
+}
+
+/// What was closed in order is read as it lies there, whatever an older version or a killed process has left: not a byte is written.
+#[test]
+fn what_was_closed_in_order_is_read_without_a_byte_written() {
+    let disk = SimDisk::new();
+    let told = script(&open(&disk).unwrap());
+    open(&disk).unwrap().close().unwrap();
+    let control = bytes_of(&disk, "control");
+    let slot = |no: usize, change: &dyn Fn(&mut [u8])| {
+        let mut slot = control[no * 4096..][..4096].to_vec();
+        change(&mut slot);
+        let crc = crc32c::crc32c(&slot[12..]).to_le_bytes();
+        slot[8..12].copy_from_slice(&crc);
+        slot
+    };
+    let both = |change: &dyn Fn(&mut [u8])| [slot(0, change), slot(1, change)].concat();
+    // Of format 1: no mark, page count, newest segment and durable LSN.
+    let first_format = both(&|slot| {
+        slot[12] = 1;
+        slot[96..104].fill(0);
+        slot[112..136].fill(0);
+    });
+    let segments = disk.list("log").unwrap();
+    let newest = u64::from_str_radix(segments[segments.len() - 1].trim_end_matches(".seg"), 16).unwrap();
+    // Killed when a segment had its name, and the control file did not say so yet.
+    let unnamed = both(&|slot| slot[120..128].copy_from_slice(&(newest - (64 << 10)).to_le_bytes()));
+    let mut area = bytes_of(&disk, "double_write");
+    area[8] = 1;
+    let crc = crc32c::crc32c(&area[..24]).to_le_bytes();
+    area[24..28].copy_from_slice(&crc);
+    let cases: [(&str, &str, Vec<u8>); 5] = [
+        ("as it is", "control", control.clone()),
+        ("control of format 1", "control", first_format),
+        ("a segment that control does not name", "control", unnamed),
+        ("a draft of a segment", "log/next.tmp", vec![0; 8192]),
+        ("double_write of format 1", "double_write", area),
+    ];
+    for (what, path, bytes) in cases {
+        let disk = disk.snapshot();
+        place(&disk, path, Some(&bytes));
+        // Another size of the cache is another header of the double-write file.
+        for options in [tiny(), tiny().cache_bytes(128 * 4096)] {
+            let before = disk.fingerprint();
+            let env = options.read_only(true).open_on(Arc::new(disk.clone())).unwrap();
+            assert!(env.recovery_report().was_clean, "{what}");
+            told.assert_kept(&read(&env).unwrap(), true, what);
+            assert_sound(&env, what);
+            env.close().unwrap();
+            assert_eq!(disk.fingerprint(), before, "{what}: something was written");
+        }
+        told.assert_kept(&read(&open(&disk).unwrap()).unwrap(), true, what);
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use common::*;
 use ledgerstone::{Environment, Error};
-use ledgerstone_disk::{Disk, Open, SimDisk};
+use ledgerstone_disk::{Disk, SimDisk};
 
 /// How the life before the damage ended.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -49,24 +49,7 @@ fn environment(end: End) -> (SimDisk, SimDisk, Told) {
 }
 
 fn files(disk: &SimDisk) -> Vec<String> {
-    let mut files = disk.list("").unwrap();
-    files.retain(|name| name != "log" && name != "lock");
-    files.extend(disk.list("log").unwrap().into_iter().map(|name| format!("log/{name}")));
-    files
-}
-
-/// Makes `path` hold `bytes`, or not be there.
-fn place(disk: &SimDisk, path: &str, bytes: Option<&[u8]>) {
-    if disk.exists(path).unwrap() {
-        disk.remove(path).unwrap();
-    }
-    if let Some(bytes) = bytes {
-        let file = disk.open(path, Open::CREATE).unwrap();
-        file.write_at(0, bytes).unwrap();
-        file.sync().unwrap();
-    }
-    disk.sync_dir("").unwrap();
-    disk.sync_dir("log").unwrap();
+    disk.files().into_iter().filter(|path| path != "lock").collect()
 }
 
 /// Opens and reads all; whatever comes must be what was committed, or an error that says what is damaged. With `may_end_early`
@@ -327,4 +310,44 @@ fn verify_tells_each_damage_once() {
         }
     }
     assert!(in_table > 10 && in_index > 0, "{in_table} in the table, {in_index} in the index");
+}
+
+/// Pages are at home whose log is gone: no record that is left speaks of them, so they are found by the marks of the double-write
+/// file, before recovery has written over what the log file that is put back would need.
+#[test]
+fn a_log_that_lost_its_end_is_refused_before_anything_is_written() {
+    let disk = SimDisk::new();
+    let env = open(&disk).unwrap();
+    env.transact(|txn| {
+        let table = txn.bytes_or_create("t")?;
+        (0..6000).try_for_each(|n| table.put(&key(n), &[1; 100]))
+    })
+    .unwrap();
+    env.checkpoint().unwrap();
+    let mut by_marks = 0;
+    for round in 0..6u8 {
+        let older = disk.snapshot();
+        for n in (0..6000).step_by(45) {
+            env.transact(|txn| txn.bytes("t")?.put(&key(n), &[round; 100])).unwrap();
+        }
+        let killed = disk.snapshot();
+        let newest = older.list("log").unwrap().into_iter().rev().map(|name| format!("log/{name}"));
+        // The newest that differs: older bytes of full length, as a lost write leaves them.
+        let Some(path) = newest.into_iter().find(|path| older.bytes_of(path) != killed.bytes_of(path)) else {
+            continue;
+        };
+        let bytes = bytes_of(&killed, &path);
+        place(&killed, &path, older.bytes_of(&path).as_deref());
+        let all = |disk: &SimDisk| -> Vec<_> { disk.files().into_iter().map(|file| disk.bytes_of(&file)).collect() };
+        let before = all(&killed);
+        let refused = open(&killed).map(drop);
+        let Err(Error::Corrupt { what }) = refused else { panic!("round {round}: {refused:?}") };
+        assert!(all(&killed) == before, "round {round}: refused, and something was written: {what}");
+        by_marks += u32::from(what.contains("double_write"));
+        place(&killed, &path, Some(&bytes));
+        let env = open(&killed).unwrap();
+        assert_eq!(env.transact(|txn| txn.bytes("t")?.get(&key(0))).unwrap(), Some(vec![round; 100]));
+        assert_sound(&env, "put back");
+    }
+    assert!(by_marks > 0, "the marks were not needed");
 }

@@ -145,3 +145,43 @@ fn an_environment_that_is_only_read_survives_a_power_failure_as_it_was_read() {
         }
     }
 }
+
+/// The name that a killed process gave to the file of positions is durable before log is given up that an older one would need.
+#[test]
+fn a_feed_goes_on_after_its_reader_was_killed_and_the_power_lost() {
+    let base = base();
+    for n in 1.. {
+        let disk = base.snapshot();
+        let env = open(&disk).unwrap();
+        let mut feed = env.named_changes("f").unwrap();
+        feed.acknowledge(feed.position()).unwrap();
+        work(&env).unwrap();
+        let mut at = feed.position();
+        while let Some(commit) = feed.next().unwrap() {
+            at = commit.position;
+        }
+        disk.kill_at(disk.counters().mutations + n, u64::MAX);
+        let is_through = feed.acknowledge(at).is_ok();
+        drop((feed, env));
+        let disk = disk.after_kill();
+        let env = open(&disk).unwrap();
+        for round in 0..3u8 {
+            env.transact(|txn| (0..60).try_for_each(|n| txn.bytes("t")?.put(&key(n), &[round; 2000]).map(drop)))
+                .unwrap();
+            env.checkpoint().unwrap();
+        }
+        for seed in 0..SEEDS {
+            let after = open(&disk.snapshot().after_crash(seed)).unwrap();
+            let mut feed = after.named_changes("f").unwrap();
+            let mut count = 0;
+            while let Some(_commit) = feed.next().unwrap_or_else(|e| panic!("killed in change {n}, seed {seed}: {e}")) {
+                count += 1;
+            }
+            assert!(count >= 3, "killed in change {n}, seed {seed}: {count} commits");
+        }
+        if is_through {
+            assert!(n > 3, "an acknowledgement has only {n} changes");
+            break;
+        }
+    }
+}

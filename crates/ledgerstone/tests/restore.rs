@@ -2,42 +2,18 @@
 
 mod common;
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use common::media::*;
 use common::*;
-use ledgerstone::{Backup, BackupInfo, BackupOptions, Environment, Error, LogDirectory, Lsn, RestoreReport, RestoreTo};
+use ledgerstone::{Backup, Environment, Error, LogDirectory, Lsn, RepairPages, RestoreTo};
 use ledgerstone_disk::{Disk, Open, SimDisk};
-
-fn backup(env: &Environment, to: &SimDisk, incremental: bool) -> Result<BackupInfo, Error> {
-    let options = BackupOptions::default().incremental(incremental);
-    env.backup_on(Arc::new(to.clone()), options, &mut |_| ControlFlow::Continue(()))
-}
-
-fn restore(from: &SimDisk, to: RestoreTo, logs: &[LogDirectory]) -> Result<(SimDisk, RestoreReport), Error> {
-    let target = SimDisk::new();
-    let report = Backup::open_on(from)?.restore_on(Arc::new(target.clone()), to, logs)?;
-    Ok((target, report))
-}
-
-fn work(env: &Environment, tag: u8, count: u64) -> Lsn {
-    let mut last = Lsn(0);
-    for n in 0..count {
-        let txn = env.begin().unwrap();
-        txn.bytes_or_create("t").unwrap().put(&[tag, (n / 200) as u8, (n % 200) as u8], &vec![tag; 700]).unwrap();
-        last = txn.commit().unwrap().ticket.lsn();
-    }
-    last
-}
+use ledgerstone_log::{ControlFile, ControlState};
 
 /// How many records each tag has.
 fn counts(disk: &SimDisk) -> Vec<usize> {
     let state = read(&open(disk).unwrap()).unwrap();
     (1..=5).map(|tag| state.get("t").map_or(0, |t| t.keys().filter(|key| key[0] == tag).count())).collect()
-}
-
-fn log(disk: &SimDisk) -> LogDirectory {
-    LogDirectory::open_on(Arc::new(disk.clone())).unwrap()
 }
 
 #[test]
@@ -236,7 +212,7 @@ fn what_a_closed_environment_lacks_is_mended_whenever_the_power_fails() {
 #[test]
 fn of_several_logs_the_one_whose_records_reach_farthest_wins() {
     let (disk, backups, archive) = (SimDisk::new(), SimDisk::new(), SimDisk::new());
-    let env = tiny().archive_on(Arc::new(archive.clone())).open_on(Arc::new(disk.clone())).unwrap();
+    let env = archived(&disk, &archive).unwrap();
     work(&env, 1, 50);
     backup(&env, &backups, false).unwrap();
     work(&env, 2, 6);
@@ -261,7 +237,7 @@ fn of_several_logs_the_one_whose_records_reach_farthest_wins() {
 #[test]
 fn logs_that_are_damaged_in_different_places_complete_each_other() {
     let (disk, backups, archive) = (SimDisk::new(), SimDisk::new(), SimDisk::new());
-    let env = tiny().archive_on(Arc::new(archive.clone())).open_on(Arc::new(disk.clone())).unwrap();
+    let env = archived(&disk, &archive).unwrap();
     work(&env, 1, 50);
     backup(&env, &backups, false).unwrap();
     let from = Backup::open_on(&backups).unwrap().files()[0].log_end_lsn;
@@ -287,4 +263,164 @@ fn logs_that_are_damaged_in_different_places_complete_each_other() {
     let found = counts(&again);
     assert!(found[1] > 20 && found[1] < 60, "{found:?}");
     assert!(report.left_out.iter().any(|left| left.why.contains("LSN")), "{report:?}");
+}
+
+fn control(disk: &SimDisk) -> ControlState {
+    ControlFile::open_read_only(disk).unwrap().state()
+}
+
+fn rebuild(disk: &SimDisk) -> Result<bool, Error> {
+    Environment::rebuild_control_on(Arc::new(disk.clone()))
+}
+
+/// What a restore has left that was killed or lost the power at any call: an environment of a new life, or none, and then nothing
+/// makes one of it.
+#[test]
+fn a_restore_that_was_cut_short_is_no_environment_whatever_is_tried() {
+    let (disk, backups) = (SimDisk::new(), SimDisk::new());
+    let env = open(&disk).unwrap();
+    work(&env, 1, 120);
+    backup(&env, &backups, false).unwrap();
+    let old_life = control(&disk).life;
+    drop(env);
+    let set = Backup::open_on(&backups).unwrap();
+    let (mut cut, mut whole) = (0, 0);
+    for call in 1.. {
+        let target = SimDisk::new();
+        target.crash_at(call);
+        let _ = set.restore_on(Arc::new(target.clone()), RestoreTo::End, &[]);
+        let is_through = !target.is_crashed();
+        let killed = SimDisk::new();
+        killed.kill_at(call, 700);
+        let _ = set.restore_on(Arc::new(killed.clone()), RestoreTo::End, &[]);
+        let mut left: Vec<SimDisk> = (0..6).map(|seed| target.after_crash(seed)).collect();
+        left.push(killed.after_kill());
+        left.extend((0..3).map(|seed| killed.after_kill().after_crash(seed)));
+        for (no, left) in left.into_iter().enumerate() {
+            let what = format!("cut at call {call}, {no}");
+            if left.files().iter().all(|file| file == "lock") {
+                continue; // Nothing was begun.
+            }
+            if left.exists("control").unwrap() {
+                assert_ne!(control(&left).life, old_life, "{what}");
+                assert!(!rebuild(&left).unwrap(), "{what}");
+                assert_eq!(counts(&left), [120, 0, 0, 0, 0], "{what}");
+                whole += 1;
+                continue;
+            }
+            for tried in [
+                rebuild(&left).map(drop),
+                open(&left).map(drop),
+                LogDirectory::open_on(Arc::new(left.clone())).map(drop),
+            ] {
+                let refused = matches!(&tried, Err(Error::NotAnEnvironment { why, .. }) if why.contains("restore"));
+                assert!(refused, "{what}: {tried:?}");
+            }
+            assert!(!left.exists("control").unwrap(), "{what}");
+            cut += 1;
+        }
+        if is_through {
+            break;
+        }
+    }
+    assert!(cut > 100 && whole > 0, "{cut} cut, {whole} whole");
+}
+
+/// Until the first checkpoint of the new life stands, data and log say that it is the old one.
+#[test]
+fn a_restored_environment_that_loses_its_control_file_never_becomes_the_old_life() {
+    let (disk, backups) = (SimDisk::new(), SimDisk::new());
+    let env = open(&disk).unwrap();
+    work(&env, 1, 60);
+    backup(&env, &backups, false).unwrap();
+    drop(env);
+    let (restored, _) = restore(&backups, RestoreTo::End, &[]).unwrap();
+    let life = control(&restored).life;
+    let (mut refused, mut made) = (0, 0);
+    for call in 1.. {
+        let first = restored.snapshot();
+        first.crash_at(call);
+        let _ = open(&first);
+        let is_through = !first.is_crashed();
+        for (seed, left) in [first.after_crash(call), restored_and_killed(&restored, call)].into_iter().enumerate() {
+            let what = format!("first open cut at call {call}, {seed}");
+            left.replace("control", None).unwrap();
+            match rebuild(&left) {
+                Ok(true) => {
+                    assert_eq!(control(&left).life, life, "{what}");
+                    assert_eq!(counts(&left), [60, 0, 0, 0, 0], "{what}");
+                    made += 1;
+                }
+                Err(Error::NotAnEnvironment { why, .. }) if why.contains("restore") => refused += 1,
+                other => panic!("{what}: {other:?}"),
+            }
+        }
+        if is_through {
+            break;
+        }
+    }
+    assert!(refused > 10 && made > 0, "{refused} refused, {made} made");
+}
+
+fn restored_and_killed(restored: &SimDisk, call: u64) -> SimDisk {
+    let disk = restored.snapshot();
+    disk.kill_at(call, 100);
+    let _ = open(&disk);
+    disk.after_kill()
+}
+
+/// Whatever checkpoint it names: a control file that knows of more log than there is says that the log is damaged.
+#[test]
+fn no_control_file_is_made_in_the_place_of_one_that_knows_of_more_log() {
+    let disk = SimDisk::new();
+    let env = open(&disk).unwrap();
+    work(&env, 1, 30);
+    env.checkpoint().unwrap();
+    let older = control(&disk);
+    work(&env, 2, 30);
+    env.checkpoint().unwrap();
+    work(&env, 3, 3);
+    let killed = disk.snapshot();
+    drop(env);
+    let knows = ControlState { durable_lsn: Lsn(1 << 20), newest_segment: Lsn(0), ..older };
+    killed.replace("control", Some(&[knows.encode(2), knows.encode(1)].concat())).unwrap();
+    let before = killed.fingerprint();
+    let refused = rebuild(&killed);
+    assert!(
+        matches!(&refused, Err(Error::Corrupt { what }) if what.contains("it is the log that is damaged")),
+        "{refused:?}"
+    );
+    assert_eq!(killed.fingerprint(), before);
+}
+
+/// Its pages and log may have gone another way than this life.
+#[test]
+fn pages_are_not_repaired_from_a_backup_of_another_life() {
+    let (disk, backups) = (SimDisk::new(), SimDisk::new());
+    let env = open(&disk).unwrap();
+    let moment = work(&env, 1, 100);
+    backup(&env, &backups, false).unwrap();
+    work(&env, 2, 100);
+    backup(&env, &backups, true).unwrap();
+    drop(env);
+    let (target, _) = restore(
+        &backups,
+        RestoreTo::Lsn(moment.max(Lsn(Backup::open_on(&backups).unwrap().files()[0].log_end_lsn))),
+        &[],
+    )
+    .unwrap();
+    let env = open(&target).unwrap();
+    work(&env, 3, 150);
+    let set = Backup::open_on(&backups).unwrap();
+    let of_another = |tried: Result<ledgerstone::RepairReport, Error>| {
+        assert!(matches!(&tried, Err(Error::Corrupt { what }) if what.contains("another life")), "{tried:?}");
+    };
+    env.close().unwrap();
+    flip(&target, "data", 5 * 4096 + 2000);
+    let env = open(&target).unwrap();
+    of_another(env.repair(&set, &RepairPages::AllDamaged));
+    drop(env);
+    let before = bytes_of(&target, "data");
+    of_another(set.repair_on(Arc::new(target.clone()), &RepairPages::AllDamaged, None));
+    assert_eq!(bytes_of(&target, "data"), before);
 }

@@ -41,8 +41,10 @@ pub struct LogConfig {
     /// [`crate::LogScan::incarnations`]. May be empty: then records from below are tried under all older ones.
     pub incarnations: Vec<(Lsn, u64)>,
     /// The incarnation to begin: an `Incarnation` record is the first one appended. Recovery has made it durable as
-    /// `incarnation_max` of the control file before. `None` only for an environment that has just been made.
+    /// `incarnation_max` of the control file before. `None` only for an environment that has just been made, or is only read.
     pub next_incarnation: Option<u64>,
+    /// Only to be read: nothing is made, removed or named.
+    pub is_read_only: bool,
     /// Where the newest segment is named before it is written to. `None` for logs that nobody recovers.
     pub control: Option<Arc<ControlFile>>,
 }
@@ -63,6 +65,7 @@ impl LogConfig {
             incarnation: 1,
             incarnations: Vec::new(),
             next_incarnation: None,
+            is_read_only: false,
             control: None,
         }
     }

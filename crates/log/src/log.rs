@@ -103,9 +103,11 @@ impl Log {
         let ring = config.region.handle_slice(words)?;
 
         let segments = Segments::new(Arc::clone(&config.disk), config.segment_bytes, false);
-        segments.prepare_dir()?;
+        if !config.is_read_only {
+            segments.prepare_dir()?;
+        }
         let end = config.end.0;
-        let (oldest, prepared_end) = open_segments(&segments, end)?;
+        let (oldest, prepared_end) = open_segments(&segments, end, config.is_read_only)?;
         let block = end & !(BLOCK_BYTES - 1);
         if block < end {
             let mut bytes = AlignedBuf::new(BLOCK_BYTES as usize);
@@ -151,7 +153,9 @@ impl Log {
             disk: config.disk,
             fork: ForkMark::new()?,
         };
-        log.name_segments_below(prepared_end)?;
+        if !config.is_read_only {
+            log.name_segments_below(prepared_end)?;
+        }
         if let Some(next) = config.next_incarnation {
             log.begin_incarnation(next)?;
         }
@@ -369,7 +373,7 @@ impl Log {
 
 /// Looks at the segments that are there. Makes the one for `end` if it is missing; removes those behind a gap, which
 /// hold nothing. Returns where the oldest begins and where the last one without a gap ends.
-fn open_segments(segments: &Segments, end: u64) -> Result<(u64, u64), LogError> {
+fn open_segments(segments: &Segments, end: u64, is_read_only: bool) -> Result<(u64, u64), LogError> {
     let starts = segments.list()?;
     let bytes = segments.segment_bytes();
     let here = segments.start_of(end);
@@ -380,6 +384,9 @@ fn open_segments(segments: &Segments, end: u64) -> Result<(u64, u64), LogError> 
     let mut prepared_end = here;
     while starts.binary_search(&prepared_end).is_ok() {
         prepared_end += bytes;
+    }
+    if is_read_only {
+        return Ok((oldest, prepared_end));
     }
     for stray in starts.into_iter().filter(|start| *start > prepared_end || *start < oldest) {
         segments.remove(stray)?;

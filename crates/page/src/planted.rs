@@ -111,6 +111,14 @@ bugs! {
     UndoneTwice "undone-twice",
     /// What a restart undoes out of order it undoes oldest first, also for one key.
     UndoneOldestFirst "undone-oldest-first",
+    /// The names in an archive's directory are not made durable.
+    ArchiveNamesLost "archive-names-lost",
+    /// A restored environment's double-write file gets its name after the last sync of names.
+    RestoreNamesLost "restore-names-lost",
+    /// An incremental backup goes on from the backup of another life.
+    BackupOfAnotherLife "backup-of-another-life",
+    /// An archive is anybody's.
+    ArchiveOfAnybody "archive-of-anybody",
 }
 
 #[cfg(feature = "planted")]

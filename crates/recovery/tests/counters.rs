@@ -148,12 +148,12 @@ fn recover(disk: &Arc<dyn Disk>) -> Result<(Arc<Engine>, Arc<ControlFile>)> {
     let state = control.state();
     let (data, double_write) =
         (disk.open("data", Open::EXISTING.direct())?, disk.open("double_write", Open::EXISTING.direct())?);
-    Cache::repair_torn(&*data, &*double_write, PAGE_BYTES, false)?;
     let scan = |from: Lsn, incarnation: u64| -> Result<LogScan> {
         Ok(LogScan::new(Arc::clone(disk), ENV, state.segment_bytes, from, incarnation)?
             .with_incarnation_max(state.incarnation_max))
     };
     let found = Arc::new(analyse(scan(state.scan_lsn, state.scan_incarnation)?, state.redo_from())?);
+    Cache::repair_torn(&*data, &*double_write, PAGE_BYTES, found.end, false)?;
     control.change(|state| state.incarnation_max += 1)?;
     let engine = build(disk, &found, Some(control.state().incarnation_max))?;
     engine.table.raise_next_xid(Xid(state.xid_floor.0.max(found.max_xid.0 + 1)));

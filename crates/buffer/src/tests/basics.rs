@@ -238,10 +238,14 @@ fn another_page_size_is_refused_by_the_area() {
     let disk = SimDisk::new();
     drop(fixture(&disk, Arc::new(FakeLog::new()), Setup::default()));
     let file = disk.open("double-write", Open::EXISTING).unwrap();
-    let error = Cache::repair_torn(&*file, &*file, 8192, false).unwrap_err();
+    let error = Cache::repair_torn(&*file, &*file, 8192, Lsn(u64::MAX), false).unwrap_err();
     assert!(matches!(error, BufferError::DoubleWriteFormat { what: "page_bytes", expected: 8192, found: 4096, .. }));
     file.write_at(8, &[9]).unwrap();
-    assert_eq!(Cache::repair_torn(&*file, &*file, 4096, false).unwrap(), [], "a damaged header hides no slots");
+    assert_eq!(
+        Cache::repair_torn(&*file, &*file, 4096, Lsn(u64::MAX), false).unwrap(),
+        [],
+        "a damaged header hides no slots"
+    );
 }
 
 #[test]
@@ -259,7 +263,7 @@ fn real_files_will_do() {
         assert_eq!(second.read(PageId(id)).unwrap(), id);
     }
     let area = disk.open("double-write", Open::EXISTING).unwrap();
-    assert_eq!(Cache::repair_torn(&*second.data, &*area, PAGE_BYTES, false).unwrap(), []);
+    assert_eq!(Cache::repair_torn(&*second.data, &*area, PAGE_BYTES, Lsn(u64::MAX), false).unwrap(), []);
 }
 
 #[test]

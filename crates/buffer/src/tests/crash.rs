@@ -29,7 +29,7 @@ pub(super) fn repair(disk: &SimDisk) -> Result<Vec<PageId>, BufferError> {
     let data = disk.open("data", Open::CREATE)?;
     let double_write = disk.open("double-write", Open::CREATE)?;
     // The power may have failed before the area was made.
-    Cache::repair_torn(&*data, &*double_write, PAGE_BYTES, true)
+    Cache::repair_torn(&*data, &*double_write, PAGE_BYTES, Lsn(u64::MAX), true)
 }
 
 /// Repairs, redoes, and compares with what the log says.

@@ -99,13 +99,61 @@ fn the_area_is_as_documented() {
     let area = disk.open("double-write", Open::EXISTING).unwrap();
     let mut bytes = vec![0; 32];
     area.read_at(0, &mut bytes).unwrap();
-    let mut expected = b"LSTDWRIT\x01\0\0\0\0\x10\0\0\x04\0\0\0\x10\0\0\0".to_vec();
+    let mut expected = b"LSTDWRIT\x02\0\0\0\0\x10\0\0\x04\0\0\0\x10\0\0\0".to_vec();
     let checksum = crc32c::crc32c(&expected).to_le_bytes();
     expected.extend_from_slice(&checksum);
     expected.extend_from_slice(&[0; 4]);
     assert_eq!(bytes, expected);
-    assert_eq!(area.len().unwrap(), 32768 + 4 * 16 * 4096);
+    assert_eq!(area.len().unwrap(), 32768 + 4 * 17 * 4096);
     let mut slot = vec![0; 4096];
     area.read_at(32768, &mut slot).unwrap();
+    let mut mark = b"LSTDMARK".to_vec();
+    mark.extend_from_slice(&fixture.log.durable_lsn().0.to_le_bytes());
+    let checksum = crc32c::crc32c(&mark).to_le_bytes();
+    mark.extend_from_slice(&checksum);
+    mark.resize(4096, 0);
+    assert_eq!(slot, mark);
+    area.read_at(32768 + 4096, &mut slot).unwrap();
     assert_eq!(slot, fixture.cache.read_page_direct(PageId(5)).unwrap());
+}
+
+#[test]
+fn a_log_that_ends_before_a_mark_is_refused_before_anything_is_written() {
+    let disk = SimDisk::new();
+    let fixture = fixture(&disk, Arc::new(FakeLog::new()), Setup::default());
+    for value in 0..40 {
+        fixture.write(PageId(value % 7), value).unwrap();
+        fixture.cache.write_back_all().unwrap();
+    }
+    let durable = fixture.log.durable_lsn();
+    let area = disk.open("double-write", Open::EXISTING).unwrap();
+    fixture.data.write_at(4 * 4096 + 2048, &[0xEE; 512]).unwrap(); // The last page, torn: it would be mended.
+    let before = disk.fingerprint();
+    let early = Lsn(durable.0 - RECORD_BYTES);
+    let refused = Cache::repair_torn(&*fixture.data, &*area, PAGE_BYTES, early, false);
+    assert!(
+        matches!(refused, Err(BufferError::LogEndsEarly { durable: known, end, .. }) if known == durable && end == early)
+    );
+    assert_eq!(disk.fingerprint(), before);
+    assert_eq!(Cache::repair_torn(&*fixture.data, &*area, PAGE_BYTES, durable, false).unwrap(), [PageId(4)]);
+}
+
+#[test]
+fn an_area_of_the_first_format_is_used_and_written_anew() {
+    let disk = SimDisk::new();
+    let area = disk.open("double-write", Open::CREATE).unwrap();
+    let mut header = b"LSTDWRIT\x01\0\0\0\0\x10\0\0\x04\0\0\0\x10\0\0\0".to_vec();
+    let checksum = crc32c::crc32c(&header).to_le_bytes();
+    header.extend_from_slice(&checksum);
+    area.write_at(0, &header).unwrap();
+    area.set_len(32768 + 4 * 16 * 4096).unwrap();
+    area.write_at(32768, &page_image(30)).unwrap();
+    let data = disk.open("data", Open::CREATE).unwrap();
+    data.write_at(5 * 4096, &torn_image(30, 20)).unwrap();
+    assert_eq!(Cache::repair_torn(&*data, &*area, PAGE_BYTES, Lsn(64), false).unwrap(), [PageId(5)]);
+    drop(fixture(&disk, Arc::new(FakeLog::new()), Setup::default()));
+    let mut bytes = [0; 10];
+    area.read_at(0, &mut bytes).unwrap();
+    assert_eq!(bytes, *b"LSTDWRIT\x02\0");
+    assert_eq!(area.len().unwrap(), 32768 + 4 * 17 * 4096);
 }

@@ -2,6 +2,7 @@
 #![allow(dead_code)] // Each test file uses its own part.
 
 pub mod levels;
+pub mod media;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -229,12 +230,9 @@ pub fn script(env: &Environment) -> Told {
     told
 }
 
-/// The bytes of a file.
+/// The bytes of a file that is there.
 pub fn bytes_of(disk: &SimDisk, path: &str) -> Vec<u8> {
-    let file = disk.open(path, Open::READ).unwrap();
-    let mut bytes = vec![0; file.len().unwrap() as usize];
-    file.read_at(0, &mut bytes).unwrap();
-    bytes
+    disk.bytes_of(path).unwrap_or_else(|| panic!("{path} cannot be read"))
 }
 
 /// Overwrites a piece of a file.
@@ -261,4 +259,9 @@ pub fn cut(disk: &SimDisk, path: &str, len: u64) {
 
 pub fn len_of(disk: &SimDisk, path: &str) -> u64 {
     disk.open(path, Open::READ).unwrap().len().unwrap()
+}
+
+/// Makes `path` hold `bytes`, or not be there.
+pub fn place(disk: &SimDisk, path: &str, bytes: Option<&[u8]>) {
+    disk.replace(path, bytes).unwrap();
 }
