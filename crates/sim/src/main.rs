@@ -392,7 +392,8 @@ fn damage(args: &FaultArgs) -> anyhow::Result<bool> {
         ("harmless", "harmless"),
         ("at the log's end", "excused_log_end"),
         ("old pages", "excused_old_page"),
-        ("shorter backups", "excused_shorter"),
+        ("shorter and told", "told_shorter"),
+        ("without the newest", "excused_newest"),
     ];
     campaign("damage", args, &counted, ledgerstone_sim::damage::run)
 }
@@ -555,7 +556,12 @@ fn find_planted(args: &PlantedArgs) -> anyhow::Result<bool> {
             Bug::StaleLogTail | Bug::NamesUnsettled | Bug::LogUnsettled | Bug::IncarnationForgotten => {
                 ["log-end", "crash", "faults", "histories"]
             }
-            Bug::BackupAheadOfLog | Bug::RepairSkipsRecord => ["media", "crash", "faults", "histories"],
+            Bug::BackupAheadOfLog
+            | Bug::RepairSkipsRecord
+            | Bug::ArchiveNamesLost
+            | Bug::RestoreNamesLost
+            | Bug::BackupOfAnotherLife
+            | Bug::ArchiveOfAnybody => ["media", "crash", "faults", "histories"],
             _ => ["crash", "faults", "histories", "media"],
         };
         let (mut by, mut tally) = ("", Tally::default());

@@ -7,7 +7,8 @@
 //! - X1. Opening and reading bring all that was acknowledged, and nothing else, or an error that says what is damaged.
 //! - X2. What was refused is whole again when the file is put back: nothing was written over what it needs.
 //! - X3. What went on is sound: what is committed afterwards survives the next loss of power.
-//! - X4. A damaged backup or archive is found by its verification, or what is restored is a state that was committed.
+//! - X4. From backups and archive all comes back that was committed before the last of either; and when one of their files is
+//!   damaged, that is so still, or the restore is refused, or what it brings is an earlier state and it says what it left out.
 //! - X5. In no case a panic or a hang.
 //!
 //! What cannot be detected is listed in `docs/faults.md`, and here as `Excuse`: each says how much may be missing. Whatever
@@ -57,7 +58,8 @@ enum Excuse {
     /// Other bytes near the end of a log that was not closed look like a flush that the crash cut short: commits since the last
     /// checkpoint may be missing from the end.
     LogEnd,
-    /// A page that was whole once, with a good checksum, is that page as it was.
+    /// A page that was whole once, with a good checksum, is that page as it was. It may be found when it has been changed
+    /// again, and then the page that is put back lacks that change.
     OldPage,
 }
 
@@ -73,6 +75,27 @@ struct Life {
     /// The commits up to here lie before the last checkpoint.
     checkpointed: usize,
     end: End,
+    /// What backups and archive bring back together.
+    restored: usize,
+    /// What had been committed when each backup was taken, and when the archive was filled last.
+    backed_up: Vec<usize>,
+    archived: usize,
+}
+
+impl Life {
+    /// What is left when the newest backup, or the newest segment of the archive, is missing: nobody can know of it
+    /// (`docs/faults.md`). `None` for other damage.
+    fn left_without_newest(&self, place: usize, path: &str, kind: Kind) -> Option<usize> {
+        let files = [&self.env, &self.backups, &self.archive][place].files();
+        let newest = files.iter().rfind(|file| file.ends_with(".backup") || file.starts_with("log/"))?;
+        let is_newest = path.split('.').next() == newest.split('.').next();
+        let [.., before, newest] = self.backed_up[..] else { return None };
+        match (place, kind) {
+            (1, Kind::Remove) if is_newest => Some(before.max(self.archived)),
+            (2, Kind::Remove | Kind::OldFile) if is_newest => Some(newest),
+            _ => None,
+        }
+    }
 }
 
 /// Runs the round of a seed.
@@ -88,28 +111,31 @@ pub fn run(seed: u64) -> Result<Counters, Vec<String>> {
         let schedule = random.number();
         let place = random.weighted(&[70, 15, 15]);
         let original = [&life.env, &life.backups, &life.archive][place];
-        let files = files(original);
+        let mut files = original.files();
+        files.retain(|path| path != "lock");
         if files.is_empty() {
             continue; // Nothing was archived.
         }
         let path = files[random.below(files.len() as u64) as usize].clone();
-        let before = bytes_of(original, &path);
-        let older = &life.older[place];
-        let old = older.exists(&path).unwrap_or(false).then(|| bytes_of(older, &path));
+        let before = original.bytes_of(&path).unwrap_or_default();
+        let old = life.older[place].bytes_of(&path);
         let Some((kind, after)) = damage(&before, old, &mut random) else { continue };
         if after.as_ref() == Some(&before) {
             continue;
         }
         let what = format!("{:?}, {} {path}: {kind:?}", life.end, ["environment", "backups", "archive"][place]);
         let damaged = original.snapshot();
-        place_file(&damaged, &path, after.as_deref());
+        replace(&damaged, &path, after.as_deref())?;
         let judged = match place {
             0 => {
                 let damage = Damage { path: &path, kind, before: &before, after: after.as_deref().unwrap_or_default() };
                 judge_environment(&life, &damaged, &damage, schedule, &mut counters)
             }
-            1 => judge_backup(&life, &damaged, &life.archive, kind, schedule, &mut counters),
-            _ => judge_backup(&life, &life.backups, &damaged, kind, schedule, &mut counters),
+            _ => {
+                let (backups, archive) = if place == 1 { (&damaged, &life.archive) } else { (&life.backups, &damaged) };
+                let least = life.left_without_newest(place, &path, kind);
+                judge_restore(&life, backups, archive, least, schedule, &mut counters)
+            }
         };
         judged.map_err(|lines| [vec![what], lines].concat())?;
         counters.add("rounds_of_damage", 1);
@@ -127,20 +153,27 @@ struct Damage<'a> {
 }
 
 impl Damage<'_> {
-    /// The whole file; of data, when it was opened and pages have changed since, the blocks that were damaged.
-    fn put_back(&self, disk: &SimDisk) {
+    /// The whole file; of data, when it was opened and pages have changed since, the blocks that were damaged. `false`: one of them
+    /// has changed since.
+    fn put_back(&self, disk: &SimDisk) -> Result<bool, Vec<String>> {
         if self.path != "data" || self.before.len() != self.after.len() {
-            return place_file(disk, self.path, Some(self.before));
+            return replace(disk, self.path, Some(self.before)).map(|()| true);
         }
-        if let Ok(file) = disk.open(self.path, Open::EXISTING) {
-            let now = bytes_of(disk, self.path);
-            let blocks = self.before.chunks(BLOCK).zip(self.after.chunks(BLOCK)).zip(now.chunks(BLOCK)).enumerate();
-            // One that is not as it was left was mended from the double-write file, and may have changed since.
-            for (no, ((before, _), _)) in blocks.filter(|(_, ((before, after), now))| before != after && now == after) {
-                let _ = file.write_at((no * BLOCK) as u64, before);
+        let failed = |error: ledgerstone_disk::DiskError| vec![format!("putting back: {error}")];
+        let now = disk.bytes_of(self.path).unwrap_or_default();
+        let file = disk.open(self.path, Open::EXISTING).map_err(failed)?;
+        let blocks = self.before.chunks(BLOCK).zip(self.after.chunks(BLOCK)).zip(now.chunks(BLOCK)).enumerate();
+        let mut all = true;
+        for (no, ((before, after), now)) in blocks.filter(|(_, ((before, after), _))| before != after) {
+            // One that is not as it was left was mended from the double-write file, or was a page, and has changed since.
+            if now == after {
+                file.write_at((no * BLOCK) as u64, before).map_err(failed)?;
+            } else {
+                all &= now == before;
             }
-            let _ = file.sync();
         }
+        file.sync().map_err(failed)?;
+        Ok(all)
     }
 }
 
@@ -169,7 +202,7 @@ fn live(random: &mut Random) -> Result<Life, Vec<String>> {
             txn.create_index(TABLES[1], &IndexDef::new("first", IndexKeys::Bytes { from: 0, to: Some(1) }))
         })?;
         states.push(TABLES.iter().map(|name| (name.to_string(), BTreeMap::new())).collect());
-        let (mut checkpointed, mut older) = (0, None);
+        let (mut checkpointed, mut older, mut backed_up, mut archived) = (0, None, Vec::new(), 0);
         for no in 0..commits {
             if no == early {
                 older = Some([disks[0].snapshot(), disks[1].snapshot(), disks[2].snapshot()]);
@@ -177,6 +210,11 @@ fn live(random: &mut Random) -> Result<Life, Vec<String>> {
             if no == backup_at || own.percent(2) && no > backup_at {
                 let options = BackupOptions::default().incremental(no != backup_at);
                 env.backup_on(Arc::new(disks[1].clone()), options, &mut |_| ControlFlow::Continue(()))?;
+                backed_up.push(states.len() - 1);
+            }
+            if no > backup_at && own.percent(5) {
+                env.archive_now()?;
+                archived = states.len() - 1;
             }
             if own.percent(5) {
                 env.checkpoint()?;
@@ -211,11 +249,21 @@ fn live(random: &mut Random) -> Result<Life, Vec<String>> {
             End::Killed => disks[0].snapshot(),
             End::PowerLost => disks[0].after_crash(schedule),
         };
-        let archive = disks[2].snapshot();
+        let (backups, archive) = (disks[1].snapshot(), disks[2].snapshot());
         let older = older.unwrap_or_else(|| [SimDisk::new(), SimDisk::new(), SimDisk::new()]);
-        Ok(Life { env: left, backups: disks[1].snapshot(), archive, older, states, checkpointed, end })
+        let restored = archived.max(backed_up.last().copied().unwrap_or_default());
+        Ok(Life { env: left, backups, archive, older, states, checkpointed, end, restored, backed_up, archived })
     })?;
-    done.map_err(|error| vec![format!("the life: {error}")])
+    let mut life = done.map_err(|error| vec![format!("the life: {error}")])?;
+    let whole = restore(&life.backups, &life.archive, schedule)?;
+    match whole {
+        Ok((state, left)) if left.is_none() && life.states[life.restored..].contains(&state) => {
+            life.restored = life.states.iter().rposition(|other| *other == state).unwrap_or_default();
+            Ok(life)
+        }
+        Ok((state, left)) => Err(vec![format!("undamaged backups and archive: {}, {left:?}", shape(&state, &life))]),
+        Err(error) => Err(vec![format!("undamaged backups and archive: {error}")]),
+    }
 }
 
 /// What the damage makes of a file's bytes; no bytes: the file is gone.
@@ -299,7 +347,11 @@ fn judge_environment(
     };
     check_typed(&error)?;
     counters.add("detected", 1);
-    damage.put_back(damaged);
+    if !damage.put_back(damaged)? && excuse == Excuse::OldPage {
+        // It was a page, and was used as one before it was found.
+        counters.add("detected_late", 1);
+        return Ok(());
+    }
     let mended = simulate(schedule, damaged, || look(damaged))?;
     match mended {
         Ok(state) if Some(&state) == life.states.last() => Ok(()),
@@ -327,44 +379,61 @@ fn go_on(disk: &SimDisk, mut state: State, schedule: u64) -> Result<(), Vec<Stri
     }
 }
 
-/// X4.
-fn judge_backup(
+/// X4. `least`: so much must be there at least, although nobody can say that more is missing.
+fn judge_restore(
     life: &Life,
     backups: &SimDisk,
     archive: &SimDisk,
-    kind: Kind,
+    least: Option<usize>,
     schedule: u64,
     counters: &mut Counters,
 ) -> Result<(), Vec<String>> {
-    let target = SimDisk::new();
-    let restored = simulate(schedule, &target.clone(), || -> Result<State, Error> {
-        let set = Backup::open_on(backups)?;
-        set.verify(&mut |_, _| ())?;
-        let directory = ArchiveDirectory::open_on(Arc::new(archive.clone()))?;
-        if let Some(problem) = directory.segments(true)?.into_iter().find_map(|segment| segment.problem) {
-            return Err(Error::Corrupt { what: problem });
-        }
-        let logs: Vec<_> = directory.log().into_iter().collect();
-        match set.restore_on(Arc::new(target.clone()), RestoreTo::End, &logs) {
-            Err(Error::LogGone { .. }) if !logs.is_empty() => {
-                return Err(Error::Corrupt { what: "the archive begins behind the backup".into() });
-            }
-            other => other?,
-        };
-        look(&target)
-    })?;
-    match restored {
-        Ok(state) if life.states.contains(&state) => {
-            // Of a set of backups or an archive the newest part may be gone: what is restored ends earlier.
-            let is_shorter = matches!(kind, Kind::Remove | Kind::Cut | Kind::Empty | Kind::OldFile);
-            counters.add(if is_shorter { "excused_shorter" } else { "harmless" }, 1);
-            Ok(())
-        }
-        Ok(state) => Err(vec![format!("restored, {}", shape(&state, life))]),
+    let (state, left_out) = match restore(backups, archive, schedule)? {
+        Ok(restored) => restored,
         Err(error) => {
             counters.add("detected", 1);
-            check_typed(&error)
+            return check_typed(&error);
         }
+    };
+    let is_told = verify(backups, archive).is_err();
+    let name = match left_out {
+        _ if state == life.states[life.restored] && is_told => "detected",
+        _ if state == life.states[life.restored] => "harmless",
+        Some(_) if life.states.contains(&state) => "told_shorter",
+        None if least.is_some_and(|least| life.states[least..].contains(&state)) => "excused_newest",
+        _ => return Err(vec![format!("restored, {}, and verification: {is_told}", shape(&state, life))]),
+    };
+    counters.add(name, 1);
+    Ok(())
+}
+
+/// Restores all that backups and archive have. With what was left out of it, if anything.
+#[allow(clippy::type_complexity)] // Two results: what the harness met, and what the engine said.
+fn restore(
+    backups: &SimDisk,
+    archive: &SimDisk,
+    schedule: u64,
+) -> Result<Result<(State, Option<String>), Error>, Vec<String>> {
+    let target = SimDisk::new();
+    simulate(schedule, &target.clone(), || {
+        let set = Backup::open_on(backups)?;
+        // Nothing may be archived yet.
+        let logs = match ArchiveDirectory::open_on(Arc::new(archive.clone()))?.log() {
+            Err(Error::NoArchive) if archive.files().iter().all(|file| !file.starts_with("log/")) => Vec::new(),
+            log => vec![log?],
+        };
+        let report = set.restore_on(Arc::new(target.clone()), RestoreTo::End, &logs)?;
+        let left_out = report.left_out.first().map(|left| format!("{}: {}", left.what, left.why));
+        Ok((look(&target)?, left_out))
+    })
+}
+
+fn verify(backups: &SimDisk, archive: &SimDisk) -> Result<(), Error> {
+    Backup::open_on(backups)?.verify(&mut |_, _| ())?;
+    let segments = ArchiveDirectory::open_on(Arc::new(archive.clone()))?.segments(true)?;
+    match segments.into_iter().find_map(|segment| segment.problem) {
+        Some(what) => Err(Error::Corrupt { what }),
+        None => Ok(()),
     }
 }
 
@@ -402,37 +471,6 @@ fn look(disk: &SimDisk) -> Result<State, Error> {
     Ok(state)
 }
 
-fn files(disk: &SimDisk) -> Vec<String> {
-    let mut all = Vec::new();
-    for name in disk.list("").unwrap_or_default() {
-        if name == "log" {
-            let inside = disk.list("log").unwrap_or_default();
-            all.extend(inside.into_iter().map(|file| format!("log/{file}")));
-        } else if name != "lock" {
-            all.push(name);
-        }
-    }
-    all
-}
-
-fn bytes_of(disk: &SimDisk, path: &str) -> Vec<u8> {
-    let read = || {
-        let file = disk.open(path, Open::READ).ok()?;
-        let mut bytes = vec![0; file.len().ok()? as usize];
-        file.read_at(0, &mut bytes).ok()?;
-        Some(bytes)
-    };
-    read().unwrap_or_default()
-}
-
-/// Makes `path` hold `bytes`, or not be there, durably.
-fn place_file(disk: &SimDisk, path: &str, bytes: Option<&[u8]>) {
-    let _ = disk.remove(path);
-    if let Some(bytes) = bytes
-        && let Ok(file) = disk.open(path, Open::CREATE)
-    {
-        let _ = file.write_at(0, bytes);
-        let _ = file.sync();
-    }
-    let _ = (disk.sync_dir(""), disk.sync_dir("log"));
+fn replace(disk: &SimDisk, path: &str, bytes: Option<&[u8]>) -> Result<(), Vec<String>> {
+    disk.replace(path, bytes).map_err(|error| vec![format!("the damage itself: {error}")])
 }

@@ -11,7 +11,7 @@ use ledgerstone_disk::SimDisk;
 use ledgerstone_region::sync;
 use parking_lot::Mutex;
 
-use super::{Disks, options};
+use super::Disks;
 use crate::counters::Counters;
 use crate::faults::round::simulate;
 use crate::random::Random;
@@ -22,6 +22,7 @@ pub(super) const JOURNAL: &str = "journal";
 pub(super) const TABLES: [&str; 3] = ["t0", "t1", "t2"];
 
 /// A value set, or a key deleted.
+#[derive(Clone)]
 pub(super) struct Write {
     pub table: &'static str,
     pub key: Vec<u8>,
@@ -29,6 +30,7 @@ pub(super) struct Write {
 }
 
 /// A transaction that was to be committed.
+#[derive(Clone)]
 pub(super) struct Attempt {
     /// Its key in the journal.
     pub mark: Vec<u8>,
@@ -37,12 +39,26 @@ pub(super) struct Attempt {
     pub writes: Vec<Write>,
     /// Its commit, if the call returned.
     pub lsn: Option<Lsn>,
+    /// It was acknowledged as durable.
+    pub is_durable: bool,
 }
 
 /// What the clients know.
+#[derive(Default)]
 pub(super) struct Told {
     pub attempts: Vec<Attempt>,
-    pub crashed: bool,
+    /// Names of the backups that were acknowledged.
+    pub backups: Vec<String>,
+    /// What a process would have left that had been killed on the way, and what was known then.
+    pub killed: Option<Box<(Disks, Told)>>,
+}
+
+/// What the keeper works with.
+struct Keeper {
+    disks: Disks,
+    attempts: Arc<Mutex<Vec<Attempt>>>,
+    told: Arc<Mutex<Told>>,
+    random: Random,
 }
 
 /// Lets clients and keeper run until they are done or the power fails.
@@ -51,16 +67,18 @@ pub(super) fn live(disks: &Disks, random: &mut Random, counters: &mut Counters) 
     let problems = Arc::new(Mutex::new(Vec::new()));
     let (client_count, schedule) = (random.between(1, 3), random.number());
     let crash_after = random.percent(40).then(|| random.between(20, 700));
+    let backups_after = random.percent(20).then(|| random.between(1, 40));
+    let archive_after = random.percent(30).then(|| random.between(1, 40));
+    let one_machine = random.percent(50);
     let closes = random.percent(50);
     let seeds: Vec<Random> = (0..=client_count).map(|_| random.fork()).collect();
     let disk = disks.env.clone();
     let (all, bad) = (Arc::clone(&attempts), Arc::clone(&problems));
+    let told = Arc::new(Mutex::new(Told::default()));
+    let kept = Arc::clone(&told);
+    yield_in(disks);
     simulate(schedule, &disks.env, move || {
-        let mut options = options();
-        if let Some(archive) = &disks.archive {
-            options = options.archive_on(Arc::new(archive.clone()));
-        }
-        let env = match options.open_on(Arc::new(disk.clone())) {
+        let env = match disks.options().open_on(Arc::new(disk.clone())) {
             Ok(env) => env,
             Err(error) => return bad.lock().push(format!("open: {error}")),
         };
@@ -75,14 +93,20 @@ pub(super) fn live(disks: &Disks, random: &mut Random, counters: &mut Counters) 
         if let Some(n) = crash_after {
             disk.crash_at(n);
         }
+        for (disk, after) in [(Some(&disks.backups), backups_after), (disks.archive.as_ref(), archive_after)] {
+            if let (Some(disk), Some(n)) = (disk, after) {
+                disk.crash_at(disk.counters().mutations + n);
+            }
+        }
         let order = Arc::new(AtomicU64::new(1));
         let mut threads = Vec::new();
         for (number, random) in seeds.into_iter().enumerate() {
             let (env, disk, order) = (env.clone(), disk.clone(), Arc::clone(&order));
-            let (all, bad, backups) = (Arc::clone(&all), Arc::clone(&bad), disks.backups.clone());
+            let (all, bad) = (Arc::clone(&all), Arc::clone(&bad));
+            let (disks, attempts, told) = (disks.clone(), Arc::clone(&all), Arc::clone(&kept));
             threads.push(sync::spawn(&format!("client {number}"), move || {
                 let done = if number == 0 {
-                    keep(&env, &backups, random)
+                    keep(&env, Keeper { disks, attempts, told, random })
                 } else {
                     work(&env, number as u8, random, &order, &all)
                 };
@@ -111,32 +135,107 @@ pub(super) fn live(disks: &Disks, random: &mut Random, counters: &mut Counters) 
         return Err(problems);
     }
     let crashed = disks.env.is_crashed();
+    if crashed && one_machine {
+        disks.all().for_each(SimDisk::crash_now);
+    }
     counters.add("crashes", u64::from(crashed));
+    counters.add("crashes_of_media", disks.all().skip(1).filter(|disk| disk.is_crashed()).count() as u64);
     let attempts = std::mem::take(&mut *attempts.lock());
     counters.add("transactions", attempts.len() as u64);
-    Ok(Told { attempts, crashed })
+    let told = std::mem::take(&mut *told.lock());
+    Ok(Told { attempts, ..told })
 }
 
-/// Takes backups and checkpoints.
-fn keep(env: &Environment, backups: &SimDisk, mut random: Random) -> Result<(), Error> {
-    let mut has_full = false;
-    for _ in 0..random.between(1, 5) {
+/// Lets the threads meet inside the calls of the other disks, too.
+fn yield_in(disks: &Disks) {
+    for disk in disks.all().skip(1) {
+        disk.set_hook(Arc::new(sync::yield_point));
+    }
+}
+
+/// Takes backups and checkpoints, and notes what a kill would leave.
+fn keep(env: &Environment, keeper: Keeper) -> Result<(), Error> {
+    let Keeper { disks, attempts, told, mut random } = keeper;
+    let count = random.between(1, 5);
+    let killed_at = random.percent(40).then(|| random.below(count));
+    for n in 0..count {
         sync::sleep_ns(random.below(3_000_000));
-        let incremental = has_full && random.percent(60);
-        let options = BackupOptions::default().incremental(incremental);
-        match env.backup_on(Arc::new(backups.clone()), options, &mut |_| ControlFlow::Continue(())) {
-            Ok(_) => has_full = true,
-            Err(Error::LogGone { .. }) if incremental => {} // Too late, without an archive.
-            Err(error) => return Err(error),
+        if killed_at == Some(n) {
+            // What was not durable then may be missing afterwards, and others may commit at its place in the log.
+            let mut attempts = attempts.lock().clone();
+            attempts.iter_mut().filter(|attempt| !attempt.is_durable).for_each(|attempt| attempt.lsn = None);
+            let mut told = told.lock();
+            let then = Told { attempts, backups: told.backups.clone(), killed: None };
+            told.killed = Some(Box::new((disks.snapshot(), then)));
         }
+        take_backup(env, &disks, &mut random, &told)?;
         if random.percent(40) {
             env.checkpoint()?;
+        }
+        if random.percent(30) {
+            fill_archive(env, &disks)?;
         }
         if random.percent(15) {
             env.compact(CompactOptions::default())?;
         }
     }
     Ok(())
+}
+
+/// A disk of backups that has lost its power takes none.
+fn take_backup(env: &Environment, disks: &Disks, random: &mut Random, told: &Mutex<Told>) -> Result<(), Error> {
+    let incremental = !told.lock().backups.is_empty() && random.percent(60);
+    let options = BackupOptions::default().incremental(incremental);
+    match env.backup_on(Arc::new(disks.backups.clone()), options, &mut |_| ControlFlow::Continue(())) {
+        Ok(info) => told.lock().backups.push(info.file),
+        Err(Error::LogGone { .. }) if incremental => {} // Too late, without an archive.
+        Err(_) if disks.backups.is_crashed() && !disks.env.is_crashed() => {}
+        Err(error) => return Err(error),
+    }
+    Ok(())
+}
+
+fn fill_archive(env: &Environment, disks: &Disks) -> Result<(), Error> {
+    match env.archive_now() {
+        Err(Error::NoArchive) => Ok(()),
+        Err(_) if disks.archive.as_ref().is_some_and(SimDisk::is_crashed) && !disks.env.is_crashed() => Ok(()),
+        other => other.map(drop),
+    }
+}
+
+/// Another process goes on where one was killed, and does what a keeper does, until the power fails for all disks.
+pub(super) fn go_on(
+    (disks, told): (Disks, Told),
+    random: &mut Random,
+    counters: &mut Counters,
+) -> Result<(Disks, Told), Vec<String>> {
+    let (schedule, mut own) = (random.number(), random.fork());
+    // Any call may be the last, also one of recovery.
+    let last = random.below(3) as usize;
+    if let Some(disk) = disks.all().nth(last) {
+        disk.crash_at(random.between(1, 60));
+    }
+    let told = Mutex::new(told);
+    yield_in(&disks);
+    let done = simulate(schedule, &disks.env, || -> Result<(), Error> {
+        let env = disks.options().open_on(Arc::new(disks.env.clone()))?;
+        for _ in 0..own.between(1, 4) {
+            match own.below(3) {
+                0 => take_backup(&env, &disks, &mut own, &told)?,
+                1 => fill_archive(&env, &disks)?,
+                _ => drop(env.checkpoint()?),
+            }
+        }
+        env.close()
+    })?;
+    if let Err(error) = done
+        && !disks.all().any(SimDisk::is_crashed)
+    {
+        return Err(vec![format!("after a kill: {error}")]);
+    }
+    disks.all().for_each(SimDisk::crash_now);
+    counters.add("kills", 1);
+    Ok((disks, told.into_inner()))
 }
 
 fn work(
@@ -178,11 +277,13 @@ fn work(
         }
         let place = {
             let mut all = all.lock();
-            all.push(Attempt { mark, order: order.fetch_add(1, SeqCst), writes, lsn: None });
+            all.push(Attempt { mark, order: order.fetch_add(1, SeqCst), writes, lsn: None, is_durable: false });
             all.len() - 1
         };
         let lsn = txn.commit()?.ticket.lsn();
-        all.lock()[place].lsn = Some(lsn);
+        let mut all = all.lock();
+        all[place].lsn = Some(lsn);
+        all[place].is_durable = durability == Durability::Sync;
     }
     Ok(())
 }

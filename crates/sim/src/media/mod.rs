@@ -1,7 +1,9 @@
 //! The media harness: backups taken at random beside random transactions, power failures, and what can be made of them.
 //!
 //! A round is one life of an environment with clients and a keeper, who takes full and incremental backups and
-//! checkpoints. The life ends in order or by a power failure; the disks of backups and archive stay. Then:
+//! checkpoints, and fills the archive. The life ends in order or by a power failure; the disks of backups and archive lose
+//! theirs with it, before it, or not at all. In some rounds the process is also killed on the way, and another one goes on
+//! from what the kernel has, until the power fails: a life beside, proved like the first. Then:
 //!
 //! - M1. The backups that say that they are complete are proved by verification.
 //! - M2. Restored to the end or to the LSN of a commit, an environment holds exactly the transactions whose commits lie at
@@ -11,9 +13,16 @@
 //!   was; without the log since the backup the repair is refused.
 //! - M4. In no case a panic or a hang.
 //! - M5. Damage at random places of the backups is found out by verification, and nothing is restored from what it hit.
+//! - M6. Backups that were acknowledged are there, and archived is what the log has given up: restored from the backups, the
+//!   archive and the log that is left, in any order, an environment holds what the lost one holds after its recovery, and
+//!   that is every commit that was acknowledged as durable.
+//! - M7. A restore that loses the power leaves no environment; one that returned survives a loss of power, and so does what
+//!   is committed to it. Its life adds nothing to archive and backups of the old one.
 
 mod life;
 mod proof;
+
+use std::sync::Arc;
 
 use ledgerstone::Options;
 use ledgerstone_disk::SimDisk;
@@ -22,10 +31,38 @@ use crate::counters::Counters;
 use crate::random::Random;
 
 /// The disks of a round.
+#[derive(Clone)]
 struct Disks {
     env: SimDisk,
     backups: SimDisk,
     archive: Option<SimDisk>,
+}
+
+impl Disks {
+    fn all(&self) -> impl Iterator<Item = &SimDisk> {
+        [&self.env, &self.backups].into_iter().chain(&self.archive)
+    }
+
+    /// As a process leaves them that is killed now.
+    fn snapshot(&self) -> Disks {
+        self.each(SimDisk::snapshot)
+    }
+
+    /// As the next start of the machine finds them.
+    fn settled(&self, random: &mut Random) -> Disks {
+        self.each(|disk| if disk.is_crashed() { disk.after_crash(random.number()) } else { disk.snapshot() })
+    }
+
+    fn each(&self, mut make: impl FnMut(&SimDisk) -> SimDisk) -> Disks {
+        Disks { env: make(&self.env), backups: make(&self.backups), archive: self.archive.as_ref().map(make) }
+    }
+
+    fn options(&self) -> Options {
+        match &self.archive {
+            Some(archive) => options().archive_on(Arc::new(archive.clone())),
+            None => options(),
+        }
+    }
 }
 
 /// Runs the round of a seed.
@@ -40,6 +77,12 @@ pub fn run(seed: u64) -> Result<Counters, Vec<String>> {
     let mut counters = Counters::default();
     let told = life::live(&disks, &mut random, &mut counters)?;
     proof::prove(&disks, &told, &mut random, &mut counters)?;
+    if let Some(killed) = told.killed {
+        let (disks, told) = life::go_on(*killed, &mut random, &mut counters)?;
+        let beside =
+            |lines: Vec<String>| lines.into_iter().map(|line| format!("after a kill: {line}")).collect::<Vec<_>>();
+        proof::prove(&disks, &told, &mut random, &mut counters).map_err(beside)?;
+    }
     counters.add("rounds", 1);
     Ok(counters)
 }

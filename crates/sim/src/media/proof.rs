@@ -1,9 +1,13 @@
-//! What must hold afterwards: M1 to M3, and M5.
+//! What must hold afterwards: M1 to M3, and M5 to M7.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use ledgerstone::{ArchiveDirectory, Backup, Environment, Error, LogDirectory, Lsn, RepairPages, RestoreTo};
+use ledgerstone::{
+    ArchiveDirectory, Backup, BackupOptions, Environment, Error, LogDirectory, Lsn, Options, RepairPages,
+    RestoreReport, RestoreTo,
+};
 use ledgerstone_disk::{Disk, Open, SimDisk};
 use ledgerstone_region::sync;
 
@@ -29,12 +33,16 @@ pub(super) fn prove(
     random: &mut Random,
     counters: &mut Counters,
 ) -> Result<(), Vec<String>> {
+    let disks = &disks.settled(random);
     let set = match Backup::open_on(&disks.backups) {
         Ok(set) => set,
-        Err(Error::NotABackup { .. }) => return Ok(()), // The power failed first.
+        Err(Error::NotABackup { .. }) if told.backups.is_empty() => return Ok(()), // The power failed first.
         Err(error) => return fail(format!("the backups: {error}")),
     };
     let files = set.files();
+    if let Some(lost) = told.backups.iter().find(|name| !files.iter().any(|info| info.file == **name)) {
+        return fail(format!("backup {lost} was acknowledged and is gone"));
+    }
     counters.add("backups", files.len() as u64);
     if let Err(error) = set.verify(&mut |_, _| ()) {
         return fail(format!("verify the backups: {error}"));
@@ -54,13 +62,15 @@ pub(super) fn prove(
     for to in moments {
         restore(&set, to, Lsn(end), &[], told, random, counters)?;
     }
+    restore_all(disks, &set, log.as_ref(), told, random, counters)?;
+    if random.percent(40) {
+        live_again(disks, &set, random, counters)?;
+    }
     if let Some(log) = log {
         // Everything that the archive has, which is what was in full segments.
         restore(&set, RestoreTo::End, Lsn(u64::MAX), std::slice::from_ref(&log), told, random, counters)?;
-        repair(disks, &set, Some(&log), told, random, counters)
-    } else {
-        repair(disks, &set, None, told, random, counters)
     }
+    repair(disks, &set, random, counters)
 }
 
 fn archive_log(disks: &Disks) -> Result<Option<LogDirectory>, Vec<String>> {
@@ -89,14 +99,8 @@ fn restore(
     random: &mut Random,
     counters: &mut Counters,
 ) -> Result<(), Vec<String>> {
-    let target = SimDisk::new();
     let what = format!("restore to {to:?}{}", if logs.is_empty() { "" } else { " with the archive" });
-    let report = match set.restore_on(Arc::new(target.clone()), to, logs) {
-        Ok(report) => report,
-        Err(Error::LogGone { .. }) if !logs.is_empty() => return Ok(()), // The archive begins behind the backup.
-        Err(error) => return fail(format!("{what}: {error}")),
-    };
-    counters.add("restores", 1);
+    let Some((target, report)) = restored(set, to, logs, &what, random, counters)? else { return Ok(()) };
     let state = look(&target, random.number(), &what)?;
     let moment = match to {
         RestoreTo::Lsn(lsn) => lsn,
@@ -108,10 +112,129 @@ fn restore(
     compare(&state, told, moment, &what)
 }
 
+/// M7. Restores, perhaps after a try that lost the power; and perhaps loses it afterwards. `None`: the logs begin behind the
+/// backup.
+fn restored(
+    set: &Backup,
+    to: RestoreTo,
+    logs: &[LogDirectory],
+    what: &str,
+    random: &mut Random,
+    counters: &mut Counters,
+) -> Result<Option<(SimDisk, RestoreReport)>, Vec<String>> {
+    if random.percent(30) {
+        let target = SimDisk::new();
+        target.crash_at(random.between(1, 25));
+        if set.restore_on(Arc::new(target.clone()), to, logs).is_err() && target.is_crashed() {
+            let opened = options().create(false).open_on(Arc::new(target.after_crash(random.number())));
+            // The last call of all, whose effect arrived, made it one.
+            if let Ok(env) = opened {
+                drop(env);
+                counters.add("restores_cut_at_their_end", 1);
+            }
+            counters.add("restores_cut", 1);
+        }
+    }
+    let target = SimDisk::new();
+    let report = match set.restore_on(Arc::new(target.clone()), to, logs) {
+        Ok(report) => report,
+        Err(Error::LogGone { .. }) if !logs.is_empty() => return Ok(None),
+        Err(error) => return fail(format!("{what}: {error}")),
+    };
+    if let Some(left) = report.left_out.first() {
+        return fail(format!("{what}: {} was left out: {}", left.what, left.why));
+    }
+    counters.add("restores", 1);
+    let target = if random.percent(50) { target.after_crash(random.number()) } else { target };
+    Ok(Some((target, report)))
+}
+
+/// M6. Backups, archive and the log that is left give what the environment itself gives.
+fn restore_all(
+    disks: &Disks,
+    set: &Backup,
+    archive: Option<&LogDirectory>,
+    told: &Told,
+    random: &mut Random,
+    counters: &mut Counters,
+) -> Result<(), Vec<String>> {
+    let own = LogDirectory::open_on(Arc::new(disks.env.snapshot()));
+    let own = own.map_err(|error| vec![format!("the log that is left: {error}")])?;
+    let again = archive_log(disks)?;
+    let mut logs: Vec<LogDirectory> = archive.and(again).into_iter().chain([own]).collect();
+    if random.percent(50) {
+        logs.reverse();
+    }
+    let what = "restore with all logs";
+    let Some((target, _)) = restored(set, RestoreTo::End, &logs, what, random, counters)? else {
+        // Without an archive the log since may be gone.
+        return if disks.archive.is_none() { Ok(()) } else { fail(format!("{what}: a part of the log is nowhere")) };
+    };
+    let found = look(&target, random.number(), what)?;
+    let kept = look(&disks.env.snapshot(), random.number(), "open what is left")?;
+    let journal = kept.get(JOURNAL);
+    let is_there = |attempt: &Attempt| journal.is_some_and(|journal| journal.contains_key(&attempt.mark));
+    if let Some(lost) = told.attempts.iter().find(|attempt| attempt.is_durable && !is_there(attempt)) {
+        return fail(format!("the transaction with commit {:?} was durable and is lost", lost.lsn));
+    }
+    counters.add("restores_of_all", 1);
+    if found == kept { Ok(()) } else { fail(format!("{what}: other records than in what is left")) }
+}
+
+/// M7. A restored life keeps out of what belongs to the old one, and what it commits survives.
+fn live_again(disks: &Disks, set: &Backup, random: &mut Random, counters: &mut Counters) -> Result<(), Vec<String>> {
+    let Some((target, _)) = restored(set, RestoreTo::End, &[], "another life", random, counters)? else {
+        return Ok(());
+    };
+    if let Some(archive) = &disks.archive {
+        let archive = archive.snapshot();
+        match options().archive_on(Arc::new(archive)).open_on(Arc::new(target.snapshot())) {
+            Err(Error::ArchiveOfAnother { .. }) => {}
+            other => return fail(format!("another life with the archive of the old one: {:?}", other.map(drop))),
+        }
+    }
+    target.crash_at(target.counters().mutations + random.between(1, 150));
+    let (backups, own_archive) = (disks.backups.snapshot(), SimDisk::new());
+    let kept = simulate(random.number(), &target, || -> Result<u64, String> {
+        let open = options().archive_on(Arc::new(own_archive.clone())).open_on(Arc::new(target.clone()));
+        let Ok(env) = open else { return Ok(0) };
+        let increment = BackupOptions::default().incremental(true);
+        let taken = env.backup_on(Arc::new(backups.clone()), increment, &mut |_| ControlFlow::Continue(()));
+        if let Ok(info) = taken {
+            return Err(format!("{} goes on from the backups of another life", info.file));
+        }
+        for n in 0..30u64 {
+            let put = env.transact(|txn| txn.bytes_or_create(BESIDE)?.put(&n.to_be_bytes(), &[3; 900]));
+            if put.is_err() || n % 8 == 7 && env.checkpoint().is_err() {
+                return Ok(if put.is_err() { n } else { n + 1 });
+            }
+        }
+        Ok(30)
+    })?;
+    let count = kept.map_err(|problem| vec![format!("another life: {problem}")])?;
+    let after = target.after_crash(random.number());
+    drop(look(&after, random.number(), "another life after a power loss")?);
+    let found = simulate(random.number(), &after, || -> Result<u64, Error> {
+        let env = options().open_on(Arc::new(after.clone()))?;
+        let txn = env.begin()?;
+        match txn.bytes(BESIDE) {
+            Err(Error::NoSuchTable(_)) => Ok(0),
+            table => Ok(table?.range(..)?.count() as u64),
+        }
+    })?;
+    let found = found.map_err(|error| vec![format!("another life: {error}")])?;
+    counters.add("lives_after_a_restore", 1);
+    if found >= count { Ok(()) } else { fail(format!("another life: {found} of {count} commits are there")) }
+}
+
 /// Opens, verifies and reads what is on a disk.
 fn look(disk: &SimDisk, seed: u64, what: &str) -> Result<State, Vec<String>> {
+    look_with(&options(), disk, seed, what)
+}
+
+fn look_with(options: &Options, disk: &SimDisk, seed: u64, what: &str) -> Result<State, Vec<String>> {
     let found = simulate(seed, disk, || -> Result<State, Error> {
-        let env = options().open_on(Arc::new(disk.clone()))?;
+        let env = options.clone().open_on(Arc::new(disk.clone()))?;
         let report = env.verify(&mut |_| {})?;
         if let Some(problem) = report.problems.first() {
             return Err(Error::Corrupt { what: format!("{}: {}", problem.place, problem.what) });
@@ -178,17 +301,13 @@ fn compare(found: &State, told: &Told, moment: Lsn, what: &str) -> Result<(), Ve
 }
 
 /// M3.
-fn repair(
-    disks: &Disks,
-    set: &Backup,
-    log: Option<&LogDirectory>,
-    told: &Told,
-    random: &mut Random,
-    counters: &mut Counters,
-) -> Result<(), Vec<String>> {
-    let disk = if told.crashed { disks.env.after_crash(random.number()) } else { disks.env.snapshot() };
-    // A recovery first, which is not what is tested here.
-    let before = look(&disk, random.number(), "open again")?;
+fn repair(disks: &Disks, set: &Backup, random: &mut Random, counters: &mut Counters) -> Result<(), Vec<String>> {
+    let disks = &disks.snapshot();
+    let disk = disks.env.clone();
+    // A recovery first, which is not what is tested here. It archives what it gives up.
+    let before = look_with(&disks.options(), &disk, random.number(), "open again")?;
+    let log = archive_log(disks)?;
+    let log = log.as_ref();
     damage(&disk, "data", random).map_err(|error| vec![format!("damage: {error}")])?;
     if random.percent(50) {
         return repair_running(disks, &disk, set, &before, random, counters);
@@ -217,11 +336,7 @@ fn repair_running(
 ) -> Result<(), Vec<String>> {
     let rounds = random.between(3, 30);
     let done = simulate(random.number(), disk, || -> Result<Option<(u64, State)>, Error> {
-        let mut options = options();
-        if let Some(archive) = &disks.archive {
-            options = options.archive_on(Arc::new(archive.clone()));
-        }
-        let env = match options.open_on(Arc::new(disk.clone())) {
+        let env = match disks.options().open_on(Arc::new(disk.clone())) {
             Ok(env) => env,
             Err(Error::Corrupt { .. }) => return Ok(None), // What it needs to be open at all: repaired closed.
             Err(error) => return Err(error),
