@@ -26,7 +26,8 @@
 //!     After an orderly close nothing in it is needed.
 //! O8. What a crash cannot do is damage, and refused before anything is written, so that putting a file back makes the
 //!     environment whole: segments that are short or missing (F6 in the log), a log that ends before where it is known to have
-//!     been durable, by the control file or by the double-write file (D8 in the buffer), a data file that is shorter than at the last checkpoint or older (K3 in recovery), or another's.
+//!     been durable, by the control file or by the double-write file (D8 in the buffer), a data file that is shorter than at
+//!     the last checkpoint or older (K3 in recovery), or another's.
 
 use std::ops::Bound;
 use std::sync::Arc;

@@ -253,11 +253,11 @@ fn what_was_closed_in_order_is_read_without_a_byte_written() {
         slot
     };
     let both = |change: &dyn Fn(&mut [u8])| [slot(0, change), slot(1, change)].concat();
-    // Of format 1: no mark, page count, newest segment and durable LSN.
+    // Of format 1: no mark, page count, newest segment, durable LSN and redo LSN.
     let first_format = both(&|slot| {
         slot[12] = 1;
         slot[96..104].fill(0);
-        slot[112..136].fill(0);
+        slot[112..144].fill(0);
     });
     let segments = disk.list("log").unwrap();
     let newest = u64::from_str_radix(segments[segments.len() - 1].trim_end_matches(".seg"), 16).unwrap();
