@@ -648,7 +648,9 @@ impl Transaction {
         }
         let Some(info) = self.shared.env.known.get(name) else { return Ok(None) };
         let txn = txn.as_mut().ok_or(Error::Finished)?;
-        let is_there = txn.try_lock_table(info.entry.table, Mode::IS)? && !info.is_dropped();
+        // A refusal comes again in the unusual case, which rolls back if the lock table is full.
+        let is_locked = matches!(txn.try_lock_table(info.entry.table, Mode::IS), Ok(true));
+        let is_there = is_locked && !info.is_dropped();
         Ok(is_there.then(|| BytesTable::new(&self.shared, info)))
     }
 

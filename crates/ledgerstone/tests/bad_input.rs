@@ -494,19 +494,24 @@ fn too_many_transactions_and_too_many_locks() {
     drop(env.begin().unwrap());
     running.clear();
 
-    // A transaction alone takes the whole table instead.
+    // Whoever is alone in a table takes the whole table instead, however many there are.
     let txn = env.begin().unwrap();
     let table = txn.bytes("t").unwrap();
     (0..5000).for_each(|n| table.put(&key(n), b"v").unwrap());
     txn.abort().unwrap();
-    // Many that have few locks each leave none. Whoever is refused gives up its own, so that the others go on.
-    env.transact(|txn| (0..14).try_for_each(|no| txn.create_table(&format!("t{no}")).map(drop))).unwrap();
+    env.transact(|txn| (0..50).try_for_each(|no| txn.create_table(&format!("t{no}")).map(drop))).unwrap();
+    let txns: Vec<_> = (0..14).map(|no| (format!("t{no}"), env.begin().unwrap())).collect();
+    (0..500).for_each(|n| txns.iter().for_each(|(name, txn)| txn.bytes(name).unwrap().put(&key(n), b"v").unwrap()));
+    txns.into_iter().for_each(|(_, txn)| drop(txn.commit().unwrap()));
+
+    // Many that have one record in each of many tables leave no locks. Whoever is refused gives up its own, so that the
+    // others go on.
     let txns: Vec<_> = (0..14).map(|_| env.begin().unwrap()).collect();
-    let put = |no: usize, n: u64| txns[no].bytes(&format!("t{no}")).and_then(|table| table.put(&key(n), b"v"));
-    let refused = (0..2000).find_map(|n| (0..14).find_map(|no| put(no, n).err().map(|error| (no, n, error))));
+    let put = |no: usize, n: u64| txns[no].bytes(&format!("t{n}")).and_then(|table| table.put(&key(no as u64), b"w"));
+    let refused = (0..50).find_map(|n| (0..14).find_map(|no| put(no, n).err().map(|error| (no, n, error))));
     let (victim, count, error) = refused.expect("1024 locks are never all taken");
     assert!(matches!(error, Error::LockTableFull) && error.is_retryable(), "{error:?}");
-    assert!(count > 50, "{count}");
+    assert!(14 * 2 * count >= 1024, "an intention and a key in each of {count} tables");
     for (no, txn) in txns.into_iter().enumerate() {
         let ended = txn.commit();
         assert!(

@@ -6,7 +6,8 @@
 //!
 //! Whoever finds no node locks the whole table instead and gives its nodes for keys back. That must not fail for want of a
 //! node: a reserve is kept for it, one node for an intention and one for a request of each owner. What comes back fills the
-//! reserve first.
+//! reserve first, even before the owner's private stock: an idle owner would keep there what others need. The reserve takes no
+//! more than it lacks, because locks on keys cannot have it.
 
 use std::sync::atomic::{Ordering::Relaxed, Ordering::SeqCst};
 
@@ -21,6 +22,16 @@ pub(crate) struct Lot {
     count: u32,
 }
 
+impl Lot {
+    /// Takes a node out again.
+    fn take(&mut self, table: &LockTable) -> Option<u32> {
+        self.count = self.count.checked_sub(1)?;
+        let node_no = self.first;
+        self.first = table.node(node_no).owner_next.load(Relaxed);
+        Some(node_no)
+    }
+}
+
 impl LockTable {
     /// Takes a free node.
     ///
@@ -29,13 +40,22 @@ impl LockTable {
     #[inline]
     pub(crate) fn take_node(&self, owner_no: OwnerNo) -> Result<u32, LockError> {
         let owner = self.owner(owner_no);
+        match self.take_private(owner) {
+            Some(node_no) => Ok(node_no),
+            None => self.take_node_of_others(owner_no, owner).ok_or_else(|| self.table_full()),
+        }
+    }
+
+    /// Takes a node that the owner has kept for itself.
+    #[inline]
+    fn take_private(&self, owner: &Owner) -> Option<u32> {
         let node_no = owner.free_head.load(Relaxed);
         if node_no == 0 {
-            return self.take_node_of_others(owner_no, owner).ok_or_else(|| self.table_full());
+            return None;
         }
         owner.free_head.store(self.node(node_no).owner_next.load(Relaxed), Relaxed);
         owner.free_count.store(owner.free_count.load(Relaxed) - 1, Relaxed);
-        Ok(node_no)
+        Some(node_no)
     }
 
     /// Takes a free node for a lock on a whole table, from the reserve if there is no other.
@@ -44,16 +64,11 @@ impl LockTable {
     /// [`LockError::TableFull`]: all are in use, the reserve too.
     pub(crate) fn take_node_for_table(&self, owner_no: OwnerNo) -> Result<u32, LockError> {
         let owner = self.owner(owner_no);
-        if owner.free_head.load(Relaxed) != 0 {
-            return self.take_node(owner_no);
+        let mut node_no = self.take_private(owner).or_else(|| self.take_node_of_others(owner_no, owner));
+        if node_no.is_none() && self.take_from_shard(owner_no, owner, &self.header().reserve, 1) {
+            node_no = self.take_private(owner);
         }
-        if let Some(node_no) = self.take_node_of_others(owner_no, owner) {
-            return Ok(node_no);
-        }
-        if self.take_from_shard(owner_no, owner, &self.header().reserve, 1) {
-            return self.take_node(owner_no);
-        }
-        Err(self.table_full())
+        node_no.ok_or_else(|| self.table_full())
     }
 
     /// Puts the first nodes into the reserve of a table that nobody uses yet.
@@ -88,26 +103,51 @@ impl LockTable {
         }
     }
 
-    /// Puts a lot into the reserve if that was drawn on, and otherwise into the owner's shard.
+    /// Fills the reserve if that was drawn on, and puts what is left of a lot into the owner's shard.
     #[inline]
     pub(crate) fn give_back(&self, owner_no: OwnerNo, lot: Lot) {
-        if lot.count > 0 {
-            self.give_back_lot(owner_no, &lot);
+        if lot.count > 0 || self.is_reserve_short() {
+            self.give_back_lot(owner_no, lot);
         }
+    }
+
+    /// A guess without the reserve's latch: whoever comes next fills what is missed here.
+    #[inline]
+    fn is_reserve_short(&self) -> bool {
+        self.header().reserve.count.load(Relaxed) < self.config.reserve_count()
     }
 
     #[cold]
     #[inline(never)]
-    fn give_back_lot(&self, owner_no: OwnerNo, lot: &Lot) {
-        let header = self.header();
-        // A guess without the latch: it matters little if some come too many or too few.
-        let is_drawn_on = header.reserve.count.load(Relaxed) < self.config.reserve_count();
-        let shard = if is_drawn_on { &header.reserve } else { &header.shards[owner_no.0 as usize % SHARDS] };
+    fn give_back_lot(&self, owner_no: OwnerNo, mut lot: Lot) {
+        if self.is_reserve_short() {
+            self.refill_reserve(owner_no, &mut lot);
+        }
+        if lot.count == 0 {
+            return;
+        }
+        let shard = &self.header().shards[owner_no.0 as usize % SHARDS];
         bucket::latch(&shard.latch, owner_no);
         self.node(lot.last).owner_next.store(shard.head.load(Relaxed), Relaxed);
         shard.head.store(lot.first, Relaxed);
         shard.count.store(shard.count.load(Relaxed) + lot.count, Relaxed);
         bucket::unlatch(&shard.latch);
+    }
+
+    /// Gives the reserve what it lacks, from the lot and then from the owner's private stock.
+    fn refill_reserve(&self, owner_no: OwnerNo, lot: &mut Lot) {
+        let (reserve, owner) = (&self.header().reserve, self.owner(owner_no));
+        bucket::latch(&reserve.latch, owner_no);
+        let mut count = reserve.count.load(Relaxed);
+        while count < self.config.reserve_count()
+            && let Some(node_no) = lot.take(self).or_else(|| self.take_private(owner))
+        {
+            self.node(node_no).owner_next.store(reserve.head.load(Relaxed), Relaxed);
+            reserve.head.store(node_no, Relaxed);
+            count += 1;
+        }
+        reserve.count.store(count, Relaxed);
+        bucket::unlatch(&reserve.latch);
     }
 
     #[cold]
@@ -118,7 +158,7 @@ impl LockTable {
         let is_refilled = self.take_from_shard(owner_no, owner, &shards[first], PRIVATE_NODES)
             || self.take_fresh(owner)
             || (1..SHARDS).any(|i| self.take_from_shard(owner_no, owner, &shards[(first + i) % SHARDS], PRIVATE_NODES));
-        if is_refilled { self.take_node(owner_no).ok() } else { None }
+        if is_refilled { self.take_private(owner) } else { None }
     }
 
     fn take_from_shard(&self, owner_no: OwnerNo, owner: &Owner, shard: &Shard, count_max: u32) -> bool {

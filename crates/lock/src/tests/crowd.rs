@@ -206,6 +206,43 @@ fn a_full_table_still_has_room_for_a_lock_on_a_whole_table() {
     }
 }
 
+/// Takes locks on keys until there are none left, and returns how many.
+fn fill(locks: &LockTable, owner: OwnerNo) -> u64 {
+    (0..).find(|&n| locks.lock(owner, key(n), Mode::X, Wait::Try).is_err()).unwrap()
+}
+
+/// Nodes of the reserve that the others keep for themselves would be missing there for as long as one transaction has all locks.
+#[test]
+fn a_table_that_stays_full_has_room_for_one_whole_table_after_another() {
+    let locks = make(LockConfig { owners: 4, locks_max: 64, buckets: 16, ..LockConfig::default() });
+    fill(&locks, A);
+    for round in 0..50 {
+        let table = LockName::table(TableId(100 + round));
+        for no in 2..4 {
+            let _ = locks.lock(OwnerNo(no), table, Mode::IS, Wait::Try).unwrap();
+        }
+        assert!(locks.lock(B, table, Mode::S, Wait::Try).is_ok(), "round {round}");
+        for no in 1..4 {
+            locks.unlock_all(OwnerNo(no), None);
+        }
+        assert_consistent(&locks);
+    }
+}
+
+/// What comes back while the reserve is short of one node fills it, and the rest is there for locks on keys again.
+#[test]
+fn a_reserve_that_was_drawn_on_takes_no_more_than_it_gave() {
+    let locks = make(LockConfig { owners: 4, locks_max: 64, buckets: 16, ..LockConfig::default() });
+    let count = fill(&locks, A);
+    assert!(count >= 64, "{count}");
+    let _ = locks.lock(B, LockName::table(TableId(8)), Mode::X, Wait::Try).unwrap();
+    locks.unlock_all(A, None);
+    assert_eq!(fill(&locks, A), count - 1, "all but the one that B has");
+    locks.unlock_all(A, None);
+    locks.unlock_all(B, None);
+    assert_eq!(assert_consistent(&locks), 0);
+}
+
 #[test]
 fn key_locks_under_a_table_lock_are_given_up_together() {
     let locks = large(4);
