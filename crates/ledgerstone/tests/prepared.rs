@@ -308,6 +308,51 @@ fn a_crash_at_any_write_of_prepare_and_decision_leaves_one_of_the_two() {
     }
 }
 
+/// The rollback is longer than the log buffer, so that its beginning is durable long before its end.
+#[test]
+fn what_is_being_aborted_is_not_in_doubt_again_after_a_crash() {
+    const COUNT: u64 = 400;
+    let base = SimDisk::new();
+    let env = open(&base).unwrap();
+    let fill = |txn: &Transaction, byte: u8| {
+        let t = txn.bytes_or_create("t")?;
+        (0..COUNT).try_for_each(|n| t.put(&key(n), &[byte; 700]))
+    };
+    env.transact(|txn| fill(txn, b'a')).unwrap();
+    let txn = env.begin().unwrap();
+    fill(&txn, b'b').unwrap();
+    let _ = txn.prepare(b"id").unwrap();
+    env.close().unwrap();
+    let mut seen = [0; 2];
+    for n in 1.. {
+        let disk = base.snapshot();
+        let env = open(&disk).unwrap();
+        disk.crash_at(disk.counters().mutations + n);
+        let is_told = env.abort_in_doubt(b"id").is_ok();
+        disk.crash_now();
+        drop(env);
+        let disk = disk.after_crash(n);
+        let env = open(&disk).unwrap();
+        let in_doubt = env.in_doubt().len();
+        let is_loser = env.recovery_report().loser_count == 1;
+        assert!(in_doubt == 0 || !is_told, "power lost at change {n}: in doubt though aborted");
+        seen[0] += in_doubt;
+        seen[1] += usize::from(is_loser);
+        if in_doubt > 0 {
+            let _ = env.commit_in_doubt(b"id").unwrap();
+        }
+        // One who is asked again after a part of it was undone would commit the rest.
+        let expected = if in_doubt > 0 { [b'b'; 700] } else { [b'a'; 700] };
+        let t = &read(&env).unwrap()["t"];
+        let is_whole = t.len() as u64 == COUNT && t.values().all(|value| *value == expected);
+        assert!(is_whole, "power lost at change {n}: {in_doubt} in doubt, some records are not as that says");
+        if is_told {
+            break;
+        }
+    }
+    assert!(seen[0] > 0 && seen[1] > 0, "{seen:?}");
+}
+
 #[test]
 fn figures_are_told_although_the_list_of_tables_is_locked() {
     let (mut disk, env) = environment();
