@@ -13,10 +13,13 @@ use ledgerstone_page::{HEADER_BYTES, LayoutId, Lsn, OpId, PageId, Xid};
 use ledgerstone_recovery::{Analysis, RecoveryError, analyse, checkpoint, redo, undo};
 use ledgerstone_region::{Region, SlotTable};
 use ledgerstone_space::OP_FILE_HEADER_FORMAT;
-use ledgerstone_txn::{Durability, Engine, EngineParts, EngineSettings, Part, Txn, TxnError, TxnTable, VersionStore};
+use ledgerstone_txn::{
+    Durability, Engine, EngineParts, EngineSettings, LogicalUndo, Part, Txn, TxnError, TxnTable, VersionStore,
+};
 
 const FORMAT: OpId = OpId(1024);
 const ADD: OpId = OpId(1025);
+const ADD_SOMEWHERE: OpId = OpId(1026);
 const PAGE_BYTES: u32 = 4096;
 const PAGES: u64 = 40;
 const COUNTERS: usize = 16;
@@ -77,6 +80,45 @@ impl Operation for Add {
     }
 }
 
+/// As [`Add`], where others may move the counters to another page meanwhile.
+struct AddSomewhere;
+
+impl Operation for AddSomewhere {
+    fn id(&self) -> OpId {
+        ADD_SOMEWHERE
+    }
+    fn name(&self) -> &'static str {
+        "add somewhere"
+    }
+    fn redo(&self, page: &mut PageMut<'_>, args: &[u8]) -> Result<(), OpError> {
+        Add.redo(page, args)
+    }
+    fn undo(&self, _: &[u8]) -> Undo {
+        Undo::Logical
+    }
+    fn print(&self, args: &[u8]) -> String {
+        format!("{args:?}")
+    }
+}
+
+/// The first counter of this page says how many pages behind it the counters of [`AddSomewhere`] are, less one.
+const SIGN: u64 = 1;
+
+struct SubtractWhereTheSignSays;
+
+impl LogicalUndo for SubtractWhereTheSignSays {
+    fn undo(&self, txn: &mut Txn, _: OpId, args: &[u8]) -> Result<(), TxnError> {
+        let engine = Arc::clone(txn.engine());
+        let distance = engine.cache.shared(PageId(SIGN))?.words().u64(HEADER_BYTES);
+        txn.claim(256)?;
+        let mut page = engine.cache.exclusive(PageId(SIGN + 1 + distance))?;
+        if let Undo::Page { op, args } = Add.undo(args) {
+            txn.update(&mut page, op, &args)?;
+        }
+        Ok(())
+    }
+}
+
 type Result<T, E = RecoveryError> = std::result::Result<T, E>;
 
 fn build(disk: &Arc<dyn Disk>, found: &Analysis, next: Option<u64>) -> Result<Arc<Engine>> {
@@ -106,8 +148,9 @@ fn build(disk: &Arc<dyn Disk>, found: &Analysis, next: Option<u64>) -> Result<Ar
     let mut ops = Registry::new();
     ops.register(Box::new(FormatCounters)).unwrap();
     ops.register(Box::new(Add)).unwrap();
+    ops.register(Box::new(AddSomewhere)).unwrap();
     ledgerstone_space::register(&mut ops).unwrap();
-    Ok(Engine::new(EngineParts {
+    let engine = Engine::new(EngineParts {
         locks: Arc::new(LockTable::create(&region, config).unwrap()),
         table: TxnTable::create(&region, 16).unwrap(),
         versions: VersionStore::create(&region, &log, &slots, 1 << 20, 64).unwrap(),
@@ -117,7 +160,9 @@ fn build(disk: &Arc<dyn Disk>, found: &Analysis, next: Option<u64>) -> Result<Ar
         cache,
         ops,
         settings: EngineSettings { lock_timeout_ns: 1_000_000_000, escalate_after: 1000, locks_pages: false },
-    }))
+    });
+    engine.register_undo(ADD_SOMEWHERE, Arc::new(SubtractWhereTheSignSays));
+    Ok(engine)
 }
 
 fn create(disk: &Arc<dyn Disk>) -> Result<(Arc<Engine>, Arc<ControlFile>)> {
@@ -172,11 +217,15 @@ fn values(engine: &Engine) -> Vec<i64> {
     values
 }
 
-fn add(txn: &mut Txn, page: u64, counter: usize, delta: i64) -> std::result::Result<(), TxnError> {
+fn add(txn: &mut Txn, page: u64, counter: usize, delta: i64) -> Result<(), TxnError> {
+    add_by(ADD, txn, page, counter, delta)
+}
+
+fn add_by(op: OpId, txn: &mut Txn, page: u64, counter: usize, delta: i64) -> Result<(), TxnError> {
     txn.claim(256)?;
     let engine = Arc::clone(txn.engine());
     let mut latched = engine.cache.exclusive(PageId(page))?;
-    txn.update(&mut latched, ADD, &add_args(counter, delta))?;
+    txn.update(&mut latched, op, &add_args(counter, delta))?;
     Ok(())
 }
 
@@ -317,6 +366,30 @@ fn a_nested_top_action_is_not_gone_back_to_from_inside() {
     .unwrap();
     txn.rollback_to(outer).unwrap();
     assert_eq!(values(&engine)[0], 7, "what the nested top action did stays");
+}
+
+/// Counters move to another page in two parts, and power is lost between them. Somebody else's undo, of a record that is newer
+/// than the first part, looks for its counter where it was.
+#[test]
+fn an_open_nested_top_action_is_undone_before_what_walks_through_it() {
+    let sim = SimDisk::new();
+    let disk: Arc<dyn Disk> = Arc::new(sim.clone());
+    let (engine, _) = create(&disk).unwrap();
+    let (mut mover, mut writer) = (engine.begin().unwrap(), engine.begin().unwrap());
+    let moved = mover.nested_top(|mover| {
+        add(mover, SIGN, 0, 1)?;
+        add_by(ADD_SOMEWHERE, &mut writer, SIGN + 1, 0, 5)?; // Who has found the page before.
+        engine.log.flush()?;
+        sim.crash_now();
+        add(mover, SIGN + 2, 0, 5)?;
+        add(mover, SIGN + 1, 0, -5)
+    });
+    assert!(moved.is_ok(), "in memory nothing tells of the crash: {moved:?}");
+    drop((mover, writer, engine));
+    let disk: Arc<dyn Disk> = Arc::new(sim.after_crash(1));
+    let (engine, _) = recover(&disk).unwrap();
+    let wrong: Vec<_> = values(&engine).into_iter().enumerate().filter(|(_, value)| *value != 0).collect();
+    assert!(wrong.is_empty(), "counters that are not as before, with their values: {wrong:?}");
 }
 
 #[test]
