@@ -60,3 +60,22 @@ fn a_reader_waits_for_what_it_read_and_for_nothing_else() {
     env.transact(|_| Ok::<_, Error>(())).unwrap();
     assert_eq!(flushes(), after, "all is durable");
 }
+
+/// The log is durable up to exactly where the commit record begins: that record is not.
+#[test]
+fn a_reader_waits_for_a_commit_at_the_very_end_of_what_is_durable() {
+    let disk = SimDisk::new();
+    let env = common::open(&disk).unwrap();
+    env.transact(|txn| txn.create_table("t").map(drop)).unwrap();
+    let writer = env.begin().unwrap();
+    writer.bytes("t").unwrap().put(b"k", b"v").unwrap();
+    env.sync().unwrap();
+    let durable = env.stat().unwrap().log_durable_lsn;
+    let committed = writer.commit_with(Durability::Volatile).unwrap();
+    assert_eq!(committed.lsn.0, durable);
+    assert_eq!(env.transact(|txn| txn.bytes("t")?.get(b"k")).unwrap(), Some(b"v".to_vec()));
+    disk.crash_now();
+    drop(env);
+    let env = common::open(&disk.after_crash(1)).unwrap();
+    assert_eq!(env.transact(|txn| txn.bytes("t")?.get(b"k")).unwrap(), Some(b"v".to_vec()), "it was told of it");
+}
