@@ -7,6 +7,7 @@ use ledgerstone_log::{ControlError, LogError};
 use ledgerstone_recovery::RecoveryError;
 use ledgerstone_recovery::backup::BackupError;
 use ledgerstone_region::RegionError;
+use ledgerstone_sort::SortError;
 use ledgerstone_space::SpaceError;
 use ledgerstone_structures::TreeError;
 use ledgerstone_txn::TxnError;
@@ -20,6 +21,15 @@ impl From<DiskError> for Error {
             DiskErrorKind::Permission | DiskErrorKind::ReadOnlyFs => Error::Permission { what: error.to_string() },
             DiskErrorKind::Crashed => Error::Failed { why: error.to_string() },
             _ => Error::Disk(error.to_string()),
+        }
+    }
+}
+
+impl From<SortError> for Error {
+    fn from(error: SortError) -> Error {
+        match error {
+            SortError::Disk(error) => error.into(),
+            _ => Error::Corrupt { what: error.to_string() },
         }
     }
 }
@@ -163,6 +173,7 @@ impl From<RecoveryError> for Error {
             RecoveryError::Control(error) => error.into(),
             RecoveryError::Buffer(error) => error.into(),
             RecoveryError::Disk(error) => error.into(),
+            RecoveryError::Sort(error) => error.into(),
             RecoveryError::Space(error) => error.into(),
             RecoveryError::Txn(error) => error.into(),
             RecoveryError::UnknownOperation { .. } => Error::UnknownOperation { what: error.to_string() },

@@ -55,7 +55,6 @@ use crate::config::{self, Effective};
 use crate::env::Inner;
 use crate::extend::{self, Extensions, StructureId};
 use crate::feed_names::Feeds;
-use crate::index;
 use crate::prepared::{self, Undecided};
 use crate::{Environment, Error, Locking, Options, RecoveryPhase, Replacement, locking};
 
@@ -390,7 +389,7 @@ fn recover_with(
     report.damaged_control_slot = control.damaged_slot();
 
     if may_write {
-        index::remove_leftovers(&*disk)?;
+        ledgerstone_sort::remove_leftovers(&*disk)?;
     }
     let mut timer = Timer::start();
     let progress = &options.recovery_progress;
@@ -479,7 +478,7 @@ fn recover_with(
     let space = Space::open(&engine, Arc::clone(&parts.data), state.environment)?;
     let (catalog, to_free) = trees(&engine, &space, &options.extensions);
     let in_doubt = Undecided::after_restart(ledgerstone_recovery::keep_prepared(&engine, &analysis.in_doubt)?)?;
-    report.undone_count = ledgerstone_recovery::undo(&engine, &analysis.losers)?;
+    report.undone_count = ledgerstone_recovery::undo(&engine, &analysis.losers, &disk)?;
     report.undo_ns = timer.lap();
     refuse_unknown_structures(&engine, &catalog, &options.extensions)?;
 

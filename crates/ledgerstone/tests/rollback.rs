@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use common::{assert_sound, key, within};
 use ledgerstone::{Durability, Environment, Error, Options, Transaction};
-use ledgerstone_disk::SimDisk;
+use ledgerstone_disk::{Call, DiskErrorKind, Fault, FaultDisk, Harm, SimDisk};
 
 /// All tables fit the cache; the log's buffer is small.
 fn options() -> Options {
@@ -154,6 +154,44 @@ fn a_restart_visits_a_page_of_a_table_larger_than_the_cache_a_few_times_only() {
     let write_count = stat.page_write_count;
     assert!(write_count < 8 * page_count, "{write_count} pages written, of {page_count}");
     assert_untouched(&env);
+}
+
+#[test]
+fn a_loser_that_memory_cannot_sort_is_undone_through_a_file_and_without_one_where_the_disk_is_full() {
+    let disk = SimDisk::new();
+    let env = small().open_on(Arc::new(disk.clone())).unwrap();
+    load(&env);
+    let txn = env.begin().unwrap();
+    let table = txn.bytes("t").unwrap();
+    for n in 0..3 * COUNT {
+        table.put(&key(n.wrapping_mul(0x9E37_79B9_7F4A_7C15) % COUNT), &[n as u8; 800]).unwrap();
+    }
+    keep(&env);
+    let after_kill = disk.snapshot();
+    drop((table, txn, env));
+
+    let reads_of = |fault: Option<Fault>| {
+        let disk = after_kill.snapshot();
+        let faulty = FaultDisk::new(Arc::new(disk.clone()));
+        fault.into_iter().for_each(|fault| faulty.add(fault.on("sort-")));
+        let opened = small().open_on(Arc::new(faulty));
+        let read_count = opened.map(|env| {
+            let stat = env.stat().unwrap();
+            assert_untouched(&env);
+            stat.page_read_count
+        });
+        (disk, read_count)
+    };
+    // With a file there is one visit of a page to undo it all, and with memory alone there is one for each filling of memory.
+    let by_file = reads_of(None).1.unwrap();
+    let full = Fault::at(Call::Write, 1, Harm::Fail(DiskErrorKind::NoSpace)).from_then_on();
+    let by_memory = reads_of(Some(full)).1.unwrap();
+    eprintln!("XX {by_file} {by_memory}");
+    assert!(by_file < by_memory, "{by_file} pages read with a file, {by_memory} without: it has not been used");
+
+    let (disk, refused) = reads_of(Some(Fault::at(Call::Write, 20, Harm::FlipBit(7_777))));
+    assert!(matches!(refused, Err(Error::Corrupt { .. })), "{refused:?}");
+    assert_untouched(&small().open_on(Arc::new(disk)).unwrap());
 }
 
 #[test]

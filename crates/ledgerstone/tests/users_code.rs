@@ -764,10 +764,12 @@ fn a_transaction_in_a_transaction_on_the_same_key_is_told_so_at_once() {
 fn a_deadlock_that_the_closure_ignores_runs_it_again() {
     in_an_environment("ignored deadlocks", |env| {
         let ignored = Arc::new(AtomicU32::new(0));
+        let both_have_one = Arc::new(std::sync::Barrier::new(2));
         let threads = [(0u8, 1u8), (1, 0)].map(|(first, second)| {
-            let (env, ignored) = (env.clone(), Arc::clone(&ignored));
+            let (env, ignored, both_have_one) = (env.clone(), Arc::clone(&ignored), Arc::clone(&both_have_one));
             std::thread::spawn(move || {
-                for round in 0..200u32 {
+                let mut is_first_run = true;
+                for _ in 0..200 {
                     env.transact(|txn| {
                         let table = txn.bytes("plain")?;
                         let add = |key: u8| {
@@ -781,8 +783,8 @@ fn a_deadlock_that_the_closure_ignores_runs_it_again() {
                             if let Err(Error::Deadlock { .. }) = add(key) {
                                 ignored.fetch_add(1, SeqCst);
                             }
-                            if round % 4 == 0 {
-                                std::thread::yield_now();
+                            if std::mem::take(&mut is_first_run) {
+                                both_have_one.wait(); // Each wants the other's next.
                             }
                         }
                         Ok::<_, Error>(())

@@ -5,6 +5,7 @@ use ledgerstone_disk::DiskError;
 use ledgerstone_log::{ControlError, LogError, Malformed};
 use ledgerstone_op::{OpError, UnknownOperation};
 use ledgerstone_page::{Corrupt, Lsn, PageId};
+use ledgerstone_sort::SortError;
 use ledgerstone_space::SpaceError;
 use ledgerstone_txn::TxnError;
 use thiserror::Error;
@@ -28,6 +29,9 @@ pub enum RecoveryError {
     /// A file failed.
     #[error(transparent)]
     Disk(#[from] DiskError),
+    /// The temporary file in which a large loser's changes were sorted cannot be read back.
+    #[error(transparent)]
+    Sort(#[from] SortError),
     /// The undo of a loser failed.
     #[error(transparent)]
     Txn(#[from] TxnError),

@@ -13,6 +13,7 @@ mod analysis;
 pub mod backup;
 mod checkpoint;
 mod error;
+mod lsn_set;
 mod page_repair;
 mod redo;
 mod report;

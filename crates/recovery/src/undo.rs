@@ -8,13 +8,14 @@
 //! U3. Whatever is undone leaves compensation records, so that a crash in here costs nothing but time. Those of gathered updates
 //!     name what they undo (B3 in `txn/rollback.rs`). The next restart meets them first, remembers what they name, and passes it
 //!     over. Each window of gathered updates ends with a record of every transaction it was of, which says how far that is
-//!     undone: so what has to be remembered is no more than one window.
+//!     undone: so what has to be remembered is no more than one window, a bit for each place in its log where a record may begin.
 //! U4. Prepared transactions are taken over before that, with their locks: no checkpoint may pass them, and nobody may begin
 //!     before them.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use ledgerstone_disk::Disk;
 use ledgerstone_log::Backwards;
 use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_page::{Lsn, Xid};
@@ -22,6 +23,7 @@ use ledgerstone_txn::{Engine, Step, Txn};
 
 use crate::RecoveryError;
 use crate::analysis::{InDoubt, Loser};
+use crate::lsn_set::LsnSet;
 use crate::undo_window::Window;
 
 /// Takes the prepared transactions over, each with its locks (U4).
@@ -39,15 +41,16 @@ pub fn keep_prepared(
     in_doubt.iter().map(keep).collect()
 }
 
-/// Rolls all losers back and ends them. Returns how many records were visited.
+/// Rolls all losers back and ends them. Returns how many records were visited. What memory does not hold of a large loser is
+/// sorted in a temporary file on `disk`; without space for it, it takes longer.
 ///
 /// # Errors
-/// The log or a page cannot be read or written; an undo is missing or refuses.
-pub fn undo(engine: &Arc<Engine>, losers: &BTreeMap<Xid, Loser>) -> Result<u64, RecoveryError> {
+/// The log or a page cannot be read or written; an undo is missing or refuses; the temporary file cannot be read back.
+pub fn undo(engine: &Arc<Engine>, losers: &BTreeMap<Xid, Loser>, disk: &Arc<dyn Disk>) -> Result<u64, RecoveryError> {
     let tail = engine.log.tail();
     let low = losers.values().map(|loser| loser.first).min().unwrap_or(tail);
-    let window = Window::for_log(tail.0.saturating_sub(low.0));
-    let mut all = Undo { engine, txns: Vec::new(), open: BTreeMap::new(), undone: HashSet::new(), window };
+    let window = Window::for_log(disk, tail.0.saturating_sub(low.0));
+    let mut all = Undo { engine, txns: Vec::new(), open: BTreeMap::new(), undone: LsnSet::default(), window };
     for (no, (&xid, loser)) in (0..).zip(losers) {
         let mut txn = engine.adopt(xid, loser.first, loser.last)?;
         txn.begin_undo();
@@ -66,7 +69,7 @@ struct Undo<'e> {
     /// Who has a record to look at, by the newest one.
     open: BTreeMap<Lsn, u32>,
     /// Records that were undone out of their order by an earlier restart and not met yet (U3).
-    undone: HashSet<Lsn>,
+    undone: LsnSet,
     window: Window,
 }
 
@@ -88,8 +91,8 @@ impl Undo<'_> {
             let (step, next) = txn.look_at(back, lsn)?;
             match step {
                 Step::Undid(_) if planted::is_on(Bug::UndoneTwice) => {}
-                Step::Undid(undone) => drop(self.undone.insert(undone)),
-                Step::InPlace { op, page, place } if !self.undone.remove(&lsn) => {
+                Step::Undid(undone) => self.undone.insert(undone),
+                Step::InPlace { op, page, place } if !self.undone.remove(lsn) => {
                     self.window.push(who, lsn, op, page, place);
                     self.txns[who as usize].is_in_window = true;
                 }
@@ -125,7 +128,7 @@ impl Undo<'_> {
             return Ok(());
         }
         let txns = &mut self.txns;
-        self.window.drain(self.engine, |update, args| {
+        self.window.drain(self.engine, &mut |update, args| {
             if let Some(txn) = &mut txns[update.who as usize].txn {
                 txn.undo_in_place(update.lsn, update.op, args)?;
             }

@@ -1,153 +1,172 @@
-//! Updates that are to be undone and may change places, gathered until memory is full and sorted by place.
+//! Updates that are to be undone and may change places, sorted by place.
 //!
-//! In the order of the log each would read its page again if the table is larger than the cache. Sorted, a page is visited once
-//! a window, and pages that come next are read meanwhile by threads of their own: the device serves several at a time.
+//! In the order of the log each would read its page again if the table is larger than the cache. Sorted, a page is visited once,
+//! and pages that come next are read meanwhile by threads of their own: the device serves several at a time. What memory does
+//! not hold is sorted in a temporary file; where there is no space for that, pages are visited once for each filling of memory.
+//!
+//! ```text
+//!  push ─► sorter ─► drain: pieces of so many pages ─► read by threads ─► undone
+//!                                      filling            coming
+//! entry:  key                                     the key of the place
+//!         space u64, order of LSN u64             both big-endian: the later ones of a place come first
+//!         who u32, op u16, page u64, arguments    little-endian
+//! ```
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use ledgerstone_disk::Disk;
 use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_page::{Lsn, OpId, PageId};
 use ledgerstone_region::sync::{self, JoinHandle};
+use ledgerstone_sort::{SortError, Sorter};
 use ledgerstone_txn::{Engine, UndoPlace};
 
 use crate::RecoveryError;
 
-/// Memory of the window.
-const BYTES_MAX: usize = 32 << 20;
+/// Memory of the sorter.
+const SORT_BYTES: u64 = 24 << 20;
+/// Bytes of a window, in memory and in the file: as much is done again, at most, after a crash in here.
+const WINDOW_BYTES_MAX: u64 = 1 << 30;
+/// Bytes of a piece.
+const PIECE_BYTES_MAX: usize = 2 << 20;
 /// Smaller windows read their pages one by one: threads would cost more.
-const AHEAD_FROM: usize = 4096;
+const AHEAD_FROM: u64 = 4096;
 /// Threads that read ahead.
 const READERS: usize = 4;
+const HEAD_BYTES: usize = 30;
 
 /// One update.
 pub(crate) struct Entry {
-    space: PageId,
-    /// The first bytes of the key, which decide most comparisons.
-    key_head: u64,
-    /// The page that it changed: a guess at where its place is now.
-    page: PageId,
     /// The update's record.
     pub lsn: Lsn,
-    /// Key and arguments in the window's bytes.
-    at: u32,
-    key_len: u16,
     /// Its operation.
     pub op: OpId,
-    args_len: u32,
     /// Whose it is, as the caller counts transactions.
     pub who: u32,
 }
 
+/// Undoes an update with its arguments.
+type Undo<'u> = dyn FnMut(&Entry, &[u8]) -> Result<(), RecoveryError> + 'u;
+
 /// See the head of the file.
-#[derive(Default)]
 pub(crate) struct Window {
-    entries: Vec<Entry>,
-    bytes: Vec<u8>,
+    disk: Arc<dyn Disk>,
+    sort_bytes: usize,
+    sorter: Sorter,
+    count: u64,
+    bytes: u64,
+    /// The disk takes no more.
+    is_refused: bool,
 }
 
 impl Window {
-    /// A window for updates in so many bytes of log. Takes its room at once, since what grows leaves holes.
-    pub fn for_log(log_bytes: u64) -> Window {
-        let bytes_max = BYTES_MAX.min(usize::try_from(log_bytes).unwrap_or(usize::MAX));
-        Window { entries: Vec::with_capacity(bytes_max / size_of::<Entry>()), bytes: Vec::with_capacity(bytes_max) }
+    /// A window for updates in so many bytes of log.
+    pub fn for_log(disk: &Arc<dyn Disk>, log_bytes: u64) -> Window {
+        let sort_bytes = SORT_BYTES.min(log_bytes.saturating_mul(4)) as usize;
+        let sorter = Sorter::new(disk, sort_bytes);
+        Window { disk: Arc::clone(disk), sort_bytes, sorter, count: 0, bytes: 0, is_refused: false }
     }
 
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.count == 0
     }
 
+    /// Whether it has to be drained before it takes more.
     pub fn is_full(&self) -> bool {
-        self.bytes.len() + self.entries.len() * size_of::<Entry>() >= BYTES_MAX
-            || planted::fills_window(self.entries.len())
+        self.is_refused || self.bytes >= WINDOW_BYTES_MAX || planted::fills_window(self.count as usize)
     }
 
-    /// Takes an update in.
+    /// Takes an update in. Must not be full.
     pub fn push(&mut self, who: u32, lsn: Lsn, op: OpId, page: PageId, place: UndoPlace<'_>) {
-        let mut head = [0; 8];
-        head.iter_mut().zip(place.key).for_each(|(to, from)| *to = *from);
-        self.entries.push(Entry {
-            space: place.space,
-            key_head: u64::from_be_bytes(head),
-            page,
-            lsn,
-            at: self.bytes.len() as u32,
-            key_len: place.key.len() as u16, // Both are parts of a record of the log.
-            op,
-            args_len: place.args.len() as u32,
-            who,
-        });
-        self.bytes.extend_from_slice(place.key);
-        self.bytes.extend_from_slice(place.args);
+        let order = if planted::is_on(Bug::UndoneOldestFirst) { lsn.0 } else { !lsn.0 };
+        let mut value = Vec::with_capacity(HEAD_BYTES + place.args.len());
+        value.extend_from_slice(&place.space.0.to_be_bytes());
+        value.extend_from_slice(&order.to_be_bytes());
+        value.extend_from_slice(&who.to_le_bytes());
+        value.extend_from_slice(&op.0.to_le_bytes());
+        value.extend_from_slice(&page.0.to_le_bytes());
+        value.extend_from_slice(place.args);
+        self.count += 1;
+        self.bytes += (place.key.len() + value.len()) as u64;
+        // Refused or not, the sorter has it. What is wrong with the disk shows when the window is drained, if it matters then.
+        self.is_refused |= self.sorter.push(place.key, &value).is_err();
     }
 
-    /// Hands the updates to `undo`, with their arguments, place by place and the later ones of a place first; and is empty then.
-    pub fn drain(
-        &mut self,
-        engine: &Arc<Engine>,
-        mut undo: impl FnMut(&Entry, &[u8]) -> Result<(), RecoveryError>,
-    ) -> Result<(), RecoveryError> {
-        let Window { mut entries, mut bytes } = std::mem::take(self);
-        entries.sort_unstable_by(|a, b| {
-            let heads = (a.space, a.key_head).cmp(&(b.space, b.key_head));
-            let keys = heads.then_with(|| key(&bytes, a).cmp(key(&bytes, b)));
-            let newest_first = !planted::is_on(Bug::UndoneOldestFirst);
-            keys.then_with(|| if newest_first { b.lsn.cmp(&a.lsn) } else { a.lsn.cmp(&b.lsn) })
-        });
-        let reads_ahead = entries.len() >= AHEAD_FROM;
+    /// Hands the updates to `undo`, place by place and the later ones of a place first; and is empty then.
+    pub fn drain(&mut self, engine: &Arc<Engine>, undo: &mut Undo<'_>) -> Result<(), RecoveryError> {
+        let sorter = std::mem::replace(&mut self.sorter, Sorter::new(&self.disk, self.sort_bytes));
         let pages_max = (engine.cache.frame_count() / 8).max(1) as usize;
-        let mut chunks = Chunks { left: &entries, pages_max };
-        let mut coming = Coming::default();
-        let mut next = chunks.next();
-        if let Some((_, pages)) = next.as_ref().filter(|_| reads_ahead) {
-            coming = Coming::read(engine, pages);
+        let reads_ahead = self.count >= AHEAD_FROM;
+        let mut pieces = Pieces { engine, pages_max, reads_ahead, filling: Piece::default(), coming: None };
+        sorter.give_all(&mut |key, value| pieces.push(key, value, undo))?;
+        (self.count, self.bytes, self.is_refused) = (0, 0, false);
+        pieces.turn(undo)?;
+        pieces.turn(undo)
+    }
+}
+
+/// Updates in order, in pieces whose pages are a part of the cache.
+struct Pieces<'e> {
+    engine: &'e Arc<Engine>,
+    pages_max: usize,
+    reads_ahead: bool,
+    filling: Piece,
+    /// The piece before, whose pages are being read.
+    coming: Option<(Piece, Coming)>,
+}
+
+#[derive(Default)]
+struct Piece {
+    entries: Vec<(Entry, usize)>,
+    /// Their arguments, one behind the other.
+    args: Vec<u8>,
+    /// The pages that they changed: guesses at where their places are now.
+    pages: BTreeSet<PageId>,
+    last: Option<PageId>,
+}
+
+impl Pieces<'_> {
+    fn push(&mut self, _key: &[u8], value: &[u8], undo: &mut Undo<'_>) -> Result<(), RecoveryError> {
+        let Some((head, args)) = value.split_first_chunk::<HEAD_BYTES>() else {
+            return Err(SortError::Damaged { at: 0 }.into());
+        };
+        let number = |at: usize| u64::from_be_bytes(std::array::from_fn(|no| head[at + no]));
+        let order = number(8);
+        let page = PageId(number(22).swap_bytes());
+        if self.filling.args.len() + args.len() > PIECE_BYTES_MAX
+            || self.filling.last != Some(page) && self.filling.pages.len() == self.pages_max
+        {
+            self.turn(undo)?;
         }
-        while let Some((chunk, _)) = next {
-            coming.wait()?;
-            next = chunks.next();
-            if let Some((_, pages)) = next.as_ref().filter(|_| reads_ahead) {
-                coming = Coming::read(engine, pages);
-            }
-            for entry in chunk {
-                let args = &bytes[entry.at as usize + usize::from(entry.key_len)..][..entry.args_len as usize];
-                undo(entry, args)?;
-            }
+        let entry = Entry {
+            lsn: Lsn(if planted::is_on(Bug::UndoneOldestFirst) { order } else { !order }),
+            op: OpId(u16::from_le_bytes([head[20], head[21]])),
+            who: u32::from_le_bytes(std::array::from_fn(|no| head[16 + no])),
+        };
+        let piece = &mut self.filling;
+        if piece.last != Some(page) {
+            piece.pages.insert(page);
+            piece.last = Some(page);
         }
-        entries.clear();
-        bytes.clear();
-        *self = Window { entries, bytes };
+        piece.entries.push((entry, args.len()));
+        piece.args.extend_from_slice(args);
         Ok(())
     }
-}
 
-fn key<'b>(bytes: &'b [u8], entry: &Entry) -> &'b [u8] {
-    &bytes[entry.at as usize..][..usize::from(entry.key_len)]
-}
-
-/// Sorted updates in pieces whose pages are a part of the cache.
-struct Chunks<'e> {
-    left: &'e [Entry],
-    pages_max: usize,
-}
-
-impl<'e> Chunks<'e> {
-    fn next(&mut self) -> Option<(&'e [Entry], BTreeSet<PageId>)> {
-        let mut pages = BTreeSet::new();
-        let mut last = None;
-        let mut count = 0;
-        for entry in self.left {
-            if last != Some(entry.page) {
-                if pages.len() == self.pages_max {
-                    break;
-                }
-                pages.insert(entry.page);
-                last = Some(entry.page);
-            }
-            count += 1;
+    /// Has the pages of the piece that is filled read, and undoes the one before it.
+    fn turn(&mut self, undo: &mut Undo<'_>) -> Result<(), RecoveryError> {
+        let next = std::mem::take(&mut self.filling);
+        let reading = if self.reads_ahead { Coming::read(self.engine, &next.pages) } else { Coming::default() };
+        let Some((piece, mut reading)) = self.coming.replace((next, reading)) else { return Ok(()) };
+        reading.wait()?;
+        let mut left = &piece.args[..];
+        for (entry, len) in &piece.entries {
+            let (args, rest) = left.split_at(*len);
+            undo(entry, args)?;
+            left = rest;
         }
-        let (chunk, rest) = self.left.split_at(count);
-        self.left = rest;
-        (count > 0).then_some((chunk, pages))
+        Ok(())
     }
 }
 

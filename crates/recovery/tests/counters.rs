@@ -203,7 +203,7 @@ fn recover(disk: &Arc<dyn Disk>) -> Result<(Arc<Engine>, Arc<ControlFile>)> {
     let engine = build(disk, &found, Some(control.state().incarnation_max))?;
     engine.table.raise_next_xid(Xid(state.xid_floor.0.max(found.max_xid.0 + 1)));
     redo(&engine, &found, 2, || scan(found.redo_from.0, found.redo_from.1))?;
-    undo(&engine, &found.losers)?;
+    undo(&engine, &found.losers, disk)?;
     checkpoint(&engine, &control, false)?;
     Ok((engine, control))
 }

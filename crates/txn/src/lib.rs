@@ -59,6 +59,7 @@ pub use locks::{KeyLock, key_hash, key_name, table_name};
 pub use prepare::{GLOBAL_ID_BYTES_MAX, PREPARED_LOCKS_MAX, PrepareRecord};
 #[cfg(not(loom))]
 pub use rollback::Step;
+#[cfg(not(loom))]
 pub use savepoint::Savepoint;
 #[cfg(not(loom))]
 pub use table::{TxnSlot, TxnTable, state};

@@ -150,9 +150,11 @@ impl Txn {
         Ok(())
     }
 
-    /// Declares that this transaction only undoes from now on (restart).
+    /// Declares that this transaction only undoes from now on (restart). Dropped before its end it stays as it is, and the
+    /// engine fails: the next restart goes on.
     pub fn begin_undo(&mut self) {
         self.rolling_back = true;
+        self.is_loser = true;
         self.slot().state.store(state::ABORTING, Relaxed);
     }
 

@@ -67,6 +67,8 @@ pub struct Txn {
     /// While undoing one record: what the compensation record will say.
     pub(crate) compensating: Option<Compensates>,
     pub(crate) rolling_back: bool,
+    /// A restart rolls it back.
+    pub(crate) is_loser: bool,
     pub(crate) ended: bool,
     /// Both commit and abort can be had, and only on request (Y5 in `prepare.rs`).
     pub(crate) is_prepared: bool,
@@ -89,6 +91,7 @@ impl Txn {
             lock_timeout_ns,
             compensating: None,
             rolling_back: false,
+            is_loser: false,
             ended: false,
             writer: Writer::default(),
             view: None,
@@ -487,6 +490,11 @@ impl Drop for Txn {
     fn drop(&mut self) {
         if self.is_prepared {
             return; // Y5
+        }
+        if self.is_loser && !self.ended {
+            // Records that are undone out of their order would be undone again (B3): the next restart knows them.
+            self.engine.fail("the rollback of a transaction at a restart ended early: open again");
+            return;
         }
         if self.engine.is_inherited() {
             // The parent's; its mutexes may be held by threads that are not here.

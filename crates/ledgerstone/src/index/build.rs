@@ -1,7 +1,7 @@
 //! Indexes are created, filled, and dropped.
 //!
 //! A new index is filled in the transaction that creates it: its entries are sorted, in memory or in runs of a temporary file
-//! (`sort.rs`), and become full pages by the bulk loader, in one pass. So nothing of it has an undo of its own: what is rolled back, or
+//! (the crate `sort`), and become full pages by the bulk loader, in one pass. So nothing of it has an undo of its own: what is rolled back, or
 //! killed, is freed as the tree that it is.
 
 use std::ops::Bound;
@@ -9,11 +9,11 @@ use std::sync::Arc;
 
 use ledgerstone_lock::Mode;
 use ledgerstone_page::TableId;
+use ledgerstone_sort::Sorter;
 use ledgerstone_structures::{Direction, Loader, Tree};
 use ledgerstone_txn::Txn;
 
 use super::entry::Stored;
-use super::sort::Sorter;
 use super::{IndexTree, shown};
 use crate::catalog::{Definition, Entry, IndexEntry, TableInfo};
 use crate::env::Inner;
@@ -196,7 +196,7 @@ impl Builders {
 fn fill(txn: &mut Txn, sorter: Sorter, table: &str, index: &IndexTree) -> Result<(), Error> {
     let mut loader = Loader::new(&index.tree);
     let mut last: Option<Vec<u8>> = None;
-    sorter.give_all(&mut |key, value| {
+    sorter.give_all::<Error>(&mut |key, value| {
         match &mut last {
             Some(last) if last == key => {
                 return Err(if index.entry.def.is_unique() {

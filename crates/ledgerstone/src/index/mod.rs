@@ -43,7 +43,6 @@ mod entry;
 mod json;
 mod keep;
 mod read;
-mod sort;
 mod typed;
 
 use std::collections::BTreeMap;
@@ -58,7 +57,6 @@ pub use definition::{IndexDef, IndexKeys};
 pub(crate) use entry::Stored;
 pub use json::{JsonKey, JsonNumber};
 pub use read::{Index, IndexRange, IndexedRecord, IndexedRecords};
-pub(crate) use sort::remove_leftovers;
 pub use typed::{TypedIndex, TypedIndexRange};
 
 use self::definition::IndexKeys as Keys;

@@ -10,42 +10,74 @@
 //! O2. Nothing is synced: a crash takes the transaction that sorts, too.
 //! O3. Memory is what was asked for: while runs are made for the entries to come, while they are merged for a chunk of each. More runs than
 //!     there is memory for chunks are first merged into longer ones.
+//! O4. A run that cannot be written stays in memory: whoever was refused can still take all that has been pushed, in order.
 //!
 //! ```text
 //! chunk, 64 KiB:  crc32c u32 of what follows, used u32, then used bytes of the run; an entry may go on in the next chunk
 //! run:            entries, each { key length u32, value length u32, key, value }
 //! ```
+//!
+//! It knows neither tables nor transactions: an index is filled through it, and a restart undoes a large transaction through it.
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 use std::cmp::{Ordering, Reverse};
+use std::collections::binary_heap::PeekMut;
 use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use ledgerstone_disk::{AlignedBuf, Disk, DiskErrorKind, DiskFile, Open};
-
-use crate::Error;
+use ledgerstone_disk::{AlignedBuf, Disk, DiskError, DiskErrorKind, DiskFile, Open};
+use thiserror::Error;
 
 const CHUNK_BYTES: usize = 64 << 10;
 const CHUNK_HEAD_BYTES: usize = 8;
 const ENTRY_HEAD_BYTES: usize = 8;
-/// Memory of an entry beside its bytes: its head, and its place.
-const ENTRY_BYTES: usize = ENTRY_HEAD_BYTES + size_of::<usize>();
 const PREFIX: &str = "sort-";
 const SUFFIX: &str = ".tmp";
 
+/// Why a sort failed.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum SortError {
+    /// The temporary file cannot be made, written or read.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// The temporary file does not say what was written to it. Nothing else is damaged: do again what needed the sort.
+    #[error("the temporary file of a sort is damaged in the chunk at {at}")]
+    Damaged {
+        /// Where the chunk begins in the file, in bytes.
+        at: u64,
+    },
+}
+
 /// Takes the next entry: key and value.
-type Give<'g> = dyn FnMut(&[u8], &[u8]) -> Result<(), Error> + 'g;
+type Give<'g, E> = dyn FnMut(&[u8], &[u8]) -> Result<(), E> + 'g;
 
 /// Takes entries in any order. Give them back in theirs with [`Sorter::give_all`].
-pub(super) struct Sorter {
+pub struct Sorter {
     disk: Arc<dyn Disk>,
     bytes_max: usize,
-    /// Entries as in a run, and where each begins.
+    /// Entries as in a run, and each one's place.
     bytes: Vec<u8>,
-    places: Vec<usize>,
+    places: Vec<Place>,
     file: Option<Arc<dyn DiskFile>>,
     file_bytes: u64,
     runs: VecDeque<Run>,
+}
+
+/// An entry in memory.
+#[derive(Clone, Copy)]
+struct Place {
+    /// The first bytes of the key, which decide most comparisons without a look at the entry.
+    key_head: u64,
+    at: usize,
+}
+
+impl std::fmt::Debug for Sorter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sorter").field("runs", &self.runs.len()).finish_non_exhaustive()
+    }
 }
 
 /// Chunks that lie one behind the other.
@@ -56,8 +88,9 @@ struct Run {
 }
 
 impl Sorter {
-    /// Uses about `bytes_max` bytes of memory.
-    pub(super) fn new(disk: &Arc<dyn Disk>, bytes_max: usize) -> Sorter {
+    /// Sorts with about `bytes_max` bytes of memory, and with a file on `disk` if that is too little.
+    #[must_use]
+    pub fn new(disk: &Arc<dyn Disk>, bytes_max: usize) -> Sorter {
         Sorter {
             disk: Arc::clone(disk),
             bytes_max: bytes_max.max(4 * CHUNK_BYTES),
@@ -72,65 +105,97 @@ impl Sorter {
     /// Takes an entry. May write.
     ///
     /// # Errors
-    /// No space, the disk's.
-    pub(super) fn push(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
-        self.places.push(self.bytes.len());
+    /// No space, the disk's. The entry has been taken all the same, and [`Sorter::give_all`] works (O4).
+    pub fn push(&mut self, key: &[u8], value: &[u8]) -> Result<(), SortError> {
+        if self.bytes.capacity() == 0 {
+            self.bytes.reserve_exact(self.bytes_max); // What grows step by step leaves holes in memory.
+        }
+        self.places.push(Place { key_head: key_head(key), at: self.bytes.len() });
         self.bytes.extend_from_slice(&(key.len() as u32).to_le_bytes());
         self.bytes.extend_from_slice(&(value.len() as u32).to_le_bytes());
         self.bytes.extend_from_slice(key);
         self.bytes.extend_from_slice(value);
-        if self.bytes.len() + self.places.len() * (ENTRY_BYTES - ENTRY_HEAD_BYTES) > self.bytes_max {
+        if self.bytes.len() + self.places.len() * size_of::<Place>() > self.bytes_max {
             self.write_run()?;
         }
         Ok(())
     }
 
-    /// Gives all entries, by rising keys, and of one key by rising values. Reads.
+    /// Gives all entries, key and value, by rising keys, and of one key by rising values. Reads, and writes
+    /// if it has to.
     ///
     /// # Errors
-    /// What `give` returns; no space, the disk's, damage of the file.
-    pub(super) fn give_all(mut self, give: &mut Give<'_>) -> Result<(), Error> {
+    /// What `give` returns; the disk's, damage of the file.
+    pub fn give_all<E: From<SortError>>(mut self, give: &mut Give<'_, E>) -> Result<(), E> {
+        self.sort();
         if self.runs.is_empty() {
-            self.sort();
-            return self.places.iter().try_for_each(|&place| {
-                let (key, value) = entry_at(&self.bytes, place);
+            return self.places.iter().try_for_each(|place| {
+                let (key, value) = entry_at(&self.bytes, place.at);
                 give(key, value)
             });
         }
-        self.write_run()?;
-        (self.bytes, self.places) = (Vec::new(), Vec::new());
+        if self.write_run().is_ok() {
+            (self.bytes, self.places) = (Vec::new(), Vec::new());
+        }
         let fan_in = (self.bytes_max / CHUNK_BYTES).max(3) - 1; // One chunk is written.
         while self.runs.len() > fan_in {
-            let first: Vec<Run> = self.runs.drain(..fan_in).collect();
-            let mut to = RunWriter::new(self.file()?, self.file_bytes);
-            self.merge(&first, &mut |key, value| to.put(key, value))?;
-            self.end_run(to)?;
+            match self.merge_first(fan_in) {
+                Err(SortError::Disk(_)) => break,
+                done => done?,
+            }
         }
         let runs: Vec<Run> = self.runs.iter().copied().collect();
-        self.merge(&runs, give)
+        let mut heads = self.heads(&runs, &self.places)?;
+        while let Some(least) = heads.peek() {
+            let (key, value) = least.0.entry();
+            give(key, value)?;
+            step(&mut heads)?;
+        }
+        Ok(())
+    }
+
+    /// Merges the first runs into one, which comes last. If the disk refuses, nothing has changed, and
+    /// there are more runs than memory was asked for (O4).
+    fn merge_first(&mut self, count: usize) -> Result<(), SortError> {
+        let first: Vec<Run> = self.runs.iter().take(count).copied().collect();
+        let mut to = RunWriter::new(self.file()?, self.file_bytes);
+        let mut heads = self.heads(&first, &[])?;
+        while let Some(least) = heads.peek() {
+            let (key, value) = least.0.entry();
+            to.put(key, value)?;
+            step(&mut heads)?;
+        }
+        drop(heads);
+        self.end_run(to)?;
+        self.runs.drain(..count);
+        Ok(())
     }
 
     fn sort(&mut self) {
         let bytes = &self.bytes;
-        self.places.sort_unstable_by(|&a, &b| entry_at(bytes, a).cmp(&entry_at(bytes, b)));
+        self.places.sort_unstable_by(|a, b| {
+            a.key_head.cmp(&b.key_head).then_with(|| entry_at(bytes, a.at).cmp(&entry_at(bytes, b.at)))
+        });
     }
 
-    fn write_run(&mut self) -> Result<(), Error> {
+    /// Writes what is in memory, in order, and forgets it.
+    fn write_run(&mut self) -> Result<(), SortError> {
         if self.places.is_empty() {
             return Ok(());
         }
         self.sort();
         let mut to = RunWriter::new(self.file()?, self.file_bytes);
-        for &place in &self.places {
-            let (key, value) = entry_at(&self.bytes, place);
+        for place in &self.places {
+            let (key, value) = entry_at(&self.bytes, place.at);
             to.put(key, value)?;
         }
+        self.end_run(to)?;
         self.bytes.clear();
         self.places.clear();
-        self.end_run(to)
+        Ok(())
     }
 
-    fn end_run(&mut self, to: RunWriter) -> Result<(), Error> {
+    fn end_run(&mut self, to: RunWriter) -> Result<(), SortError> {
         let run = to.finish()?;
         self.file_bytes = run.at + run.chunk_count * CHUNK_BYTES as u64;
         self.runs.push_back(run);
@@ -138,7 +203,7 @@ impl Sorter {
     }
 
     /// The file, which is made when it is first needed (O1).
-    fn file(&mut self) -> Result<Arc<dyn DiskFile>, Error> {
+    fn file(&mut self) -> Result<Arc<dyn DiskFile>, SortError> {
         static GIVEN_COUNT: AtomicU64 = AtomicU64::new(0);
         if let Some(file) = &self.file {
             return Ok(Arc::clone(file));
@@ -157,23 +222,65 @@ impl Sorter {
         }
     }
 
-    fn merge(&mut self, runs: &[Run], give: &mut Give<'_>) -> Result<(), Error> {
-        let file = self.file()?;
-        let mut heads = BinaryHeap::with_capacity(runs.len());
+    /// The first entries of runs, and of what is in memory.
+    fn heads<'s>(&'s self, runs: &[Run], places: &'s [Place]) -> Result<Heads<'s>, SortError> {
+        let mut heads = BinaryHeap::with_capacity(runs.len() + 1);
         for &run in runs {
-            let mut reader = RunReader::new(Arc::clone(&file), run);
+            let Some(file) = &self.file else { break };
+            let mut reader = RunReader::new(Arc::clone(file), run);
             if reader.step()? {
-                heads.push(Reverse(reader));
+                heads.push(Reverse(Head::Run(reader)));
             }
         }
-        while let Some(mut least) = heads.peek_mut() {
-            let (key, value) = least.0.entry();
-            give(key, value)?;
-            if !least.0.step()? {
-                std::collections::binary_heap::PeekMut::pop(least);
+        if !places.is_empty() {
+            heads.push(Reverse(Head::Memory { bytes: &self.bytes, left: places }));
+        }
+        Ok(heads)
+    }
+}
+
+type Heads<'s> = BinaryHeap<Reverse<Head<'s>>>;
+
+/// Takes the least entry away.
+fn step(heads: &mut Heads<'_>) -> Result<(), SortError> {
+    if let Some(mut least) = heads.peek_mut()
+        && !least.0.step()?
+    {
+        PeekMut::pop(least);
+    }
+    Ok(())
+}
+
+/// What entries come from, in order; ordered by the entry it stands on.
+enum Head<'s> {
+    Run(RunReader),
+    /// At least one.
+    Memory {
+        bytes: &'s [u8],
+        left: &'s [Place],
+    },
+}
+
+impl Head<'_> {
+    fn entry(&self) -> (&[u8], &[u8]) {
+        match self {
+            Head::Run(reader) => reader.entry(),
+            Head::Memory { bytes, left } => entry_at(bytes, left[0].at),
+        }
+    }
+
+    /// Goes to the next entry; false at the end.
+    fn step(&mut self) -> Result<bool, SortError> {
+        match self {
+            Head::Run(reader) => reader.step(),
+            Head::Memory { left, .. } => {
+                if left.len() > 1 {
+                    *left = &left[1..];
+                    return Ok(true);
+                }
+                Ok(false)
             }
         }
-        Ok(())
     }
 }
 
@@ -181,7 +288,7 @@ impl Sorter {
 ///
 /// # Errors
 /// The disk's.
-pub(crate) fn remove_leftovers(disk: &dyn Disk) -> Result<(), Error> {
+pub fn remove_leftovers(disk: &dyn Disk) -> Result<(), DiskError> {
     for name in disk.list("")? {
         if name.strip_prefix(PREFIX).and_then(|rest| rest.strip_suffix(SUFFIX)).is_some_and(is_number) {
             disk.remove(&name)?;
@@ -192,6 +299,12 @@ pub(crate) fn remove_leftovers(disk: &dyn Disk) -> Result<(), Error> {
 
 fn is_number(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+fn key_head(key: &[u8]) -> u64 {
+    let mut head = [0; 8];
+    head.iter_mut().zip(key).for_each(|(to, from)| *to = *from);
+    u64::from_be_bytes(head)
 }
 
 fn entry_at(bytes: &[u8], at: usize) -> (&[u8], &[u8]) {
@@ -217,14 +330,14 @@ impl RunWriter {
         RunWriter { file, chunk: AlignedBuf::new(CHUNK_BYTES), used: CHUNK_HEAD_BYTES, run }
     }
 
-    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), SortError> {
         self.put_bytes(&(key.len() as u32).to_le_bytes())?;
         self.put_bytes(&(value.len() as u32).to_le_bytes())?;
         self.put_bytes(key)?;
         self.put_bytes(value)
     }
 
-    fn put_bytes(&mut self, mut bytes: &[u8]) -> Result<(), Error> {
+    fn put_bytes(&mut self, mut bytes: &[u8]) -> Result<(), SortError> {
         while !bytes.is_empty() {
             if self.used == CHUNK_BYTES {
                 self.write()?;
@@ -237,7 +350,7 @@ impl RunWriter {
         Ok(())
     }
 
-    fn write(&mut self) -> Result<(), Error> {
+    fn write(&mut self) -> Result<(), SortError> {
         self.chunk[self.used..].fill(0);
         let used = (self.used - CHUNK_HEAD_BYTES) as u32;
         self.chunk[4..8].copy_from_slice(&used.to_le_bytes());
@@ -249,7 +362,7 @@ impl RunWriter {
         Ok(())
     }
 
-    fn finish(mut self) -> Result<Run, Error> {
+    fn finish(mut self) -> Result<Run, SortError> {
         if self.used > CHUNK_HEAD_BYTES {
             self.write()?;
         }
@@ -257,7 +370,7 @@ impl RunWriter {
     }
 }
 
-/// Reads a run; ordered by the entry it stands on.
+/// Reads a run.
 struct RunReader {
     file: Arc<dyn DiskFile>,
     left: Run,
@@ -279,11 +392,12 @@ impl RunReader {
     }
 
     /// Goes to the next entry; false at the end.
-    fn step(&mut self) -> Result<bool, Error> {
+    fn step(&mut self) -> Result<bool, SortError> {
         if self.at == self.end && self.left.chunk_count == 0 {
             return Ok(false);
         }
         let mut head = std::mem::take(&mut self.entry);
+        self.key_len = 0; // If reading fails, it stands on an empty entry.
         head.clear();
         self.take(ENTRY_HEAD_BYTES, &mut head)?;
         let (key_len, value_len) = lens(&head);
@@ -293,7 +407,7 @@ impl RunReader {
         Ok(true)
     }
 
-    fn take(&mut self, mut count: usize, to: &mut Vec<u8>) -> Result<(), Error> {
+    fn take(&mut self, mut count: usize, to: &mut Vec<u8>) -> Result<(), SortError> {
         while count > 0 {
             if self.at == self.end {
                 self.read()?;
@@ -306,8 +420,8 @@ impl RunReader {
         Ok(())
     }
 
-    fn read(&mut self) -> Result<(), Error> {
-        let damaged = |at: u64| Error::Corrupt { what: format!("temporary file of a sort, chunk at {at}") };
+    fn read(&mut self) -> Result<(), SortError> {
+        let damaged = |at| SortError::Damaged { at };
         if self.left.chunk_count == 0 {
             return Err(damaged(self.left.at));
         }
@@ -322,25 +436,25 @@ impl RunReader {
     }
 }
 
-impl Ord for RunReader {
-    fn cmp(&self, other: &RunReader) -> Ordering {
+impl Ord for Head<'_> {
+    fn cmp(&self, other: &Head<'_>) -> Ordering {
         self.entry().cmp(&other.entry())
     }
 }
 
-impl PartialOrd for RunReader {
-    fn partial_cmp(&self, other: &RunReader) -> Option<Ordering> {
+impl PartialOrd for Head<'_> {
+    fn partial_cmp(&self, other: &Head<'_>) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for RunReader {
-    fn eq(&self, other: &RunReader) -> bool {
+impl PartialEq for Head<'_> {
+    fn eq(&self, other: &Head<'_>) -> bool {
         self.cmp(other).is_eq()
     }
 }
 
-impl Eq for RunReader {}
+impl Eq for Head<'_> {}
 
 #[cfg(test)]
 mod tests {
@@ -360,13 +474,13 @@ mod tests {
         (0..count).map(entry).collect()
     }
 
-    fn sorted_by(disk: &Arc<dyn Disk>, entries: &Entries) -> Result<Entries, Error> {
+    fn sorted_by(disk: &Arc<dyn Disk>, entries: &Entries) -> Result<Entries, SortError> {
         let mut sorter = Sorter::new(disk, 0);
         entries.iter().try_for_each(|(key, value)| sorter.push(key, value))?;
         let mut given = Vec::new();
         sorter.give_all(&mut |key, value| {
             given.push((key.to_vec(), value.to_vec()));
-            Ok(())
+            Ok::<_, SortError>(())
         })?;
         Ok(given)
     }
@@ -388,10 +502,42 @@ mod tests {
 
     #[test]
     fn what_the_device_changes_is_found() {
-        let disk = FaultDisk::new(Arc::new(SimDisk::new()));
-        disk.add(Fault::at(Call::Read, 3, Harm::FlipBit(77_777)));
-        let found = sorted_by(&(Arc::new(disk) as Arc<dyn Disk>), &entries(20_000));
-        assert!(matches!(found, Err(Error::Corrupt { .. })), "{:?}", found.map(|given| given.len()));
+        for (call, nth) in [(Call::Read, 3), (Call::Write, 2), (Call::Write, 9), (Call::Read, 40)] {
+            let disk = FaultDisk::new(Arc::new(SimDisk::new()));
+            disk.add(Fault::at(call, nth, Harm::FlipBit(77_777)));
+            let found = sorted_by(&(Arc::new(disk) as Arc<dyn Disk>), &entries(20_000));
+            assert!(matches!(found, Err(SortError::Damaged { .. })), "{:?}", found.map(|given| given.len()));
+        }
+    }
+
+    #[test]
+    fn whoever_finds_the_disk_full_has_lost_nothing() {
+        for full_at in [1, 2, 40] {
+            let disk = FaultDisk::new(Arc::new(SimDisk::new()));
+            disk.add(Fault::at(Call::Write, full_at, Harm::Fail(DiskErrorKind::NoSpace)).from_then_on());
+            let disk: Arc<dyn Disk> = Arc::new(disk);
+            let mut expected = entries(30_000);
+            let mut sorter = Sorter::new(&disk, 0);
+            let mut count = 0;
+            for (key, value) in &expected {
+                count += 1;
+                if let Err(error) = sorter.push(key, value) {
+                    assert!(matches!(error, SortError::Disk(_)), "{error}");
+                    break;
+                }
+            }
+            assert!(count < expected.len(), "the disk was not full");
+            expected.truncate(count);
+            expected.sort();
+            let mut given = Vec::new();
+            sorter
+                .give_all(&mut |key, value| {
+                    given.push((key.to_vec(), value.to_vec()));
+                    Ok::<_, SortError>(())
+                })
+                .unwrap();
+            assert!(given == expected, "full at write {full_at}: {} of {count}", given.len());
+        }
     }
 
     #[test]
