@@ -23,10 +23,13 @@ use crate::feed_names::Feeds;
 use crate::index::{Extractors, IndexTree};
 use crate::log_reader::nanoseconds;
 use crate::prepared::Undecided;
+use crate::transaction::{EndedBy, set_out};
 use crate::{Error, Isolation, Options, Transaction, TransactionOptions, background, open};
 
 /// Tries of [`Environment::transact`] before it gives a conflict back to its caller.
 const TRY_COUNT_MAX: u32 = 200;
+/// So many times the pauses between them double.
+const PAUSE_GROWTH: u32 = 8;
 /// How long it tries at least to get a lock that is not given in time.
 const PATIENCE_MIN: Duration = Duration::from_secs(1);
 
@@ -149,18 +152,18 @@ impl Environment {
     /// # Errors
     /// As [`Environment::begin`].
     pub fn begin_with(&self, options: TransactionOptions) -> Result<Transaction, Error> {
-        self.begin_aged(options, Xid::NONE)
+        self.begin_aged(options, Xid::NONE, true)
     }
 
-    fn begin_aged(&self, options: TransactionOptions, age: Xid) -> Result<Transaction, Error> {
+    /// With `sets_out` off, [`Transaction::wait_and_set_out`] comes next.
+    fn begin_aged(&self, options: TransactionOptions, age: Xid, sets_out: bool) -> Result<Transaction, Error> {
         let env = &self.inner.handles.env;
         let mut txn = env.engine.begin_aged(age)?;
-        txn.avoid_deadlocks();
         if let Some(timeout) = options.lock_timeout {
             txn.set_lock_timeout_ns(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
         }
-        if options.isolation == Some(Isolation::Snapshot) {
-            txn.set_snapshot()?;
+        if sets_out {
+            set_out(&mut txn, options.isolation.unwrap_or_default())?;
         }
         Ok(Transaction::new(Arc::clone(env), txn, options, Arc::clone(&self.inner.handles)))
     }
@@ -177,7 +180,9 @@ impl Environment {
         self.begin_with(TransactionOptions { isolation, read_only: true, ..TransactionOptions::default() })
     }
 
-    /// Runs `f` in a transaction and commits it; again, with growing pauses, when it was the victim of a conflict.
+    /// Runs `f` in a transaction and commits it; again, with growing pauses, when it was the victim of a conflict. After a deadlock
+    /// it first waits until it could have the lock, no longer than for any lock: whoever stood in its way would do so again. So it
+    /// does for a lock that was refused to avoid deadlocks, once the pauses have grown.
     ///
     /// If `f` fails or panics, the transaction is rolled back. It is run again if a call in it met a conflict
     /// ([`Error::is_retryable`]), whatever error `f` made of that, and also if it made none of a conflict that has rolled the
@@ -200,27 +205,35 @@ impl Environment {
         options: TransactionOptions,
         mut f: impl FnMut(&Transaction) -> Result<T, E>,
     ) -> Result<T, E> {
-        let (mut tries, mut age) = (0, Xid::NONE);
+        let (mut tries, mut age, mut awaited) = (0, Xid::NONE, None);
         let timeout = options.lock_timeout.unwrap_or(Duration::from_millis(self.effective().lock_timeout_ms));
         let patience = timeout.saturating_mul(3).max(PATIENCE_MIN);
         let give_up_ns = sync::now_ns().saturating_add(nanoseconds(patience));
         loop {
-            let txn = self.begin_aged(options, age)?;
+            let txn = self.begin_aged(options, age, awaited.is_none())?;
             let xid = txn.xid();
             if age == Xid::NONE {
                 age = xid;
             }
+            let done = match awaited {
+                None => Ok(()),
+                Some((name, mode)) => txn.wait_and_set_out(name, mode).map_err(E::from),
+            };
             let inside = txn.shared.users_code();
-            let done = f(&txn);
+            let done = done.and_then(|()| f(&txn));
             drop(inside);
-            let error = match (done, txn.ended_by()) {
+            let ended_by = txn.ended_by();
+            // A refused lock is often free after a pause, and whoever waits for it keeps younger ones out where they avoid deadlocks.
+            let has_to_wait = |by: &&EndedBy| tries >= PAUSE_GROWTH || matches!(by.conflict, Error::Deadlock { .. });
+            awaited = ended_by.as_ref().filter(has_to_wait).and_then(|by| by.awaited);
+            let error = match (done, ended_by) {
                 (Ok(value), None) => {
                     // Deadlock and time-out come before: a commit waits for nothing but the log.
                     txn.commit()?;
                     return Ok(value);
                 }
                 // `f` made nothing of a conflict that has rolled its transaction back: what it did is gone.
-                (Ok(_), Some(conflict)) => conflict.into(),
+                (Ok(_), Some(ended_by)) => ended_by.conflict.into(),
                 (Err(error), _) => error,
             };
             let (had_conflict, had_timeout) = (txn.had_conflict(), txn.had_timeout());
@@ -319,7 +332,7 @@ impl Environment {
 
 /// Waits a little, longer from try to try, and differently for each transaction, so that rivals do not meet again.
 fn pause(tries: u32, xid: Xid) {
-    let step_ns = 20_000 << tries.min(8);
+    let step_ns = 20_000 << tries.min(PAUSE_GROWTH);
     sync::sleep_ns(xid.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) % step_ns);
 }
 

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed, Ordering::SeqC
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use ledgerstone_lock::{Mode, OwnerNo};
+use ledgerstone_lock::{LockName, Mode, OwnerNo};
 use ledgerstone_page::{Lsn, TableId, Xid};
 use ledgerstone_region::SlotNo;
 use ledgerstone_structures::{Direction, Read, Tree};
@@ -60,10 +60,17 @@ pub(crate) struct Shared {
     /// Set when a lock was not given in time.
     had_timeout: AtomicBool,
     /// The conflict that has rolled it back, and whether there is one.
-    ended_by: Mutex<Option<Error>>,
+    ended_by: Mutex<Option<EndedBy>>,
     was_ended: AtomicBool,
     pub(crate) isolation: Isolation,
     is_read_only: bool,
+}
+
+/// A conflict that has rolled a transaction back.
+pub(crate) struct EndedBy {
+    pub conflict: Error,
+    /// The lock that it gave way for, if it did.
+    pub awaited: Option<(LockName, Mode)>,
 }
 
 /// The running transaction, until it ends.
@@ -236,16 +243,16 @@ impl Shared {
                 self.had_conflict.store(true, Relaxed);
                 self.had_timeout.fetch_or(matches!(error, Error::LockTimeout { .. }), Relaxed);
             }
-            let ended_by = match error {
+            let conflict = match error {
                 Error::Deadlock { cycle } => Some(Error::Deadlock { cycle: cycle.clone() }),
                 Error::LockRefused { what } => Some(Error::LockRefused { what: what.clone() }),
                 Error::LockTableFull => Some(Error::LockTableFull),
                 _ => None,
             };
-            if ended_by.is_some()
+            if let Some(conflict) = conflict
                 && let Some(txn) = state.txn.take()
             {
-                *self.ended_by.lock() = ended_by;
+                *self.ended_by.lock() = Some(EndedBy { conflict, awaited: txn.gave_way_for() });
                 self.was_ended.store(true, Relaxed);
                 txn.abort()?;
             }
@@ -297,6 +304,15 @@ impl Shared {
         held.state.own.note_made(name, info);
         Ok(())
     }
+}
+
+/// What a transaction does first, or as soon as what it had to wait for has ended: its snapshot shows that.
+pub(crate) fn set_out(txn: &mut Txn, isolation: Isolation) -> Result<(), Error> {
+    txn.avoid_deadlocks(); // Before, it holds nothing that others could wait for.
+    if isolation == Isolation::Snapshot {
+        txn.set_snapshot()?;
+    }
+    Ok(())
 }
 
 impl Transaction {
@@ -353,8 +369,18 @@ impl Transaction {
     }
 
     /// The conflict that has rolled it back, if one has.
-    pub(crate) fn ended_by(&self) -> Option<Error> {
+    pub(crate) fn ended_by(&self) -> Option<EndedBy> {
         if self.shared.was_ended.load(Relaxed) { self.shared.ended_by.lock().take() } else { None }
+    }
+
+    /// For a transaction that is run again: waits until it could have the lock that it gave way for, and sets out then.
+    pub(crate) fn wait_and_set_out(&self, name: LockName, mode: Mode) -> Result<(), Error> {
+        self.shared.run(|txn| {
+            txn.lock_instant(name, mode)?;
+            set_out(txn, self.shared.isolation)
+        })?;
+        self.shared.is_untouched.store(true, Relaxed); // Nobody has asked for anything yet.
+        Ok(())
     }
 
     pub(crate) fn had_timeout(&self) -> bool {

@@ -4,11 +4,15 @@ mod common;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::mpsc::channel;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use common::*;
 use ledgerstone::lock::{LockManager, LockTable};
-use ledgerstone::{Conflict, Durability, Environment, Error, Locking, Options, TransactionOptions, Victim};
+use ledgerstone::{
+    Conflict, Durability, Environment, Error, Isolation, LockWait, Locking, Options, TransactionOptions, Victim,
+};
 use ledgerstone_disk::SimDisk;
 
 const ACCOUNTS: u64 = 4;
@@ -117,6 +121,91 @@ fn a_refused_lock_rolls_back_at_once_and_names_who_holds_it() {
     assert!(matches!(asker.commit(), Err(Error::Finished)));
     holder.bytes("accounts").unwrap().put(&key(1), b"12345678").unwrap();
     let _ = holder.commit().unwrap();
+}
+
+/// Looks at who waits for whom until `is_so` says yes, or `thread` is done.
+fn look_until<T>(env: &Environment, thread: &JoinHandle<T>, is_so: impl Fn(&[LockWait]) -> bool) {
+    while !thread.is_finished() && !is_so(&env.lock_waits()) {
+        std::thread::yield_now();
+    }
+}
+
+/// However long that takes: 200 tries are over in half a second.
+#[test]
+fn whoever_was_refused_a_lock_waits_for_its_holder_before_it_runs_again() {
+    for (conflict, isolation) in [
+        (Conflict::NoWait, Isolation::Serializable),
+        (Conflict::NoWait, Isolation::Snapshot),
+        (Conflict::WaitDie, Isolation::Serializable),
+    ] {
+        within(60, "a refused writer", move || {
+            let env = bank(quick().lock_conflict(conflict).lock_timeout(Duration::from_secs(100)));
+            let holder = env.begin().unwrap();
+            holder.bytes("accounts").unwrap().put(&key(0), b"12345678").unwrap();
+            let writer = {
+                let env = env.clone();
+                std::thread::spawn(move || {
+                    let (mut runs, isolation) = (0, Some(isolation));
+                    let options = TransactionOptions { isolation, ..TransactionOptions::default() };
+                    let done = env.transact_with(options, |txn| {
+                        runs += 1;
+                        txn.bytes("accounts")?.put(&key(0), b"87654321")
+                    });
+                    (done, runs)
+                })
+            };
+            look_until(&env, &writer, |waits| !waits.is_empty());
+            let _ = holder.commit().unwrap();
+            let (done, runs) = writer.join().unwrap();
+            assert!(done.is_ok() && runs < 20, "{conflict:?}, {isolation}: {done:?} after {runs} runs");
+        });
+    }
+}
+
+/// The partner waits for somebody else, too, who does not end soon.
+#[test]
+fn the_victim_of_a_deadlock_waits_for_whom_it_met_before_it_runs_again() {
+    within(60, "a victim", || {
+        let env = bank(quick().deadlock_victim(Victim::Oldest).lock_timeout(Duration::from_secs(100)));
+        let (begun, runs_now) = channel();
+        let (go_on, may_go_on) = channel();
+        let victim = {
+            let env = env.clone();
+            std::thread::spawn(move || {
+                let mut runs = 0;
+                let done = env.transact(|txn| {
+                    runs += 1;
+                    let accounts = txn.bytes("accounts")?;
+                    accounts.get(&key(0))?;
+                    if runs == 1 {
+                        begun.send(txn.xid()).unwrap();
+                        may_go_on.recv().unwrap();
+                    }
+                    accounts.put(&key(1), b"87654321")
+                });
+                (done, runs)
+            })
+        };
+        let oldest = runs_now.recv().unwrap();
+        let reader = env.begin().unwrap();
+        assert!(reader.bytes("accounts").unwrap().get(&key(0)).unwrap().is_some());
+        let partner = env.begin().unwrap();
+        let partners = partner.xid();
+        let waits = |edges: &[LockWait], who, whom| edges.iter().any(|e| e.waiter == who && e.waits_for == whom);
+        let partner = std::thread::spawn(move || {
+            let accounts = partner.bytes("accounts")?;
+            accounts.put(&key(1), b"12345678")?;
+            accounts.put(&key(0), b"12345678")?;
+            partner.commit()
+        });
+        look_until(&env, &partner, |edges| waits(edges, partners, oldest));
+        go_on.send(()).unwrap();
+        look_until(&env, &victim, |edges| waits(edges, oldest, partners) && !waits(edges, partners, oldest));
+        let _ = reader.commit().unwrap();
+        let _ = partner.join().unwrap().unwrap();
+        let (done, runs) = victim.join().unwrap();
+        assert!(done.is_ok() && runs == 2, "{done:?} after {runs} runs");
+    });
 }
 
 #[test]

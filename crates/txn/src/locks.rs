@@ -191,8 +191,11 @@ impl Txn {
         let grant = match self.engine.locks.lock(OwnerNo(self.chain.no), name, mode, Wait::Try) {
             Err(LockError::WouldBlock) => {
                 let deadline = self.prepare_to_wait();
-                let _holds_up = self.hold_up_callers(name, mode)?;
-                self.engine.locks.lock(OwnerNo(self.chain.no), name, mode, Wait::Until(deadline))?
+                let granted = {
+                    let _holds_up = self.hold_up_callers(name, mode)?;
+                    self.engine.locks.lock(OwnerNo(self.chain.no), name, mode, Wait::Until(deadline))
+                };
+                self.note_giving_way(name, mode, granted)?
             }
             other => other?,
         };
@@ -245,12 +248,32 @@ impl Txn {
             return Ok(());
         }
         let deadline = self.prepare_to_wait();
-        let depends = {
+        let granted = {
             let _holds_up = self.hold_up_callers(name, mode)?;
-            self.engine.locks.lock_instant(OwnerNo(self.chain.no), name, mode, Wait::Until(deadline))?
+            self.engine.locks.lock_instant(OwnerNo(self.chain.no), name, mode, Wait::Until(deadline))
         };
+        let depends = self.note_giving_way(name, mode, granted)?;
         self.depend(depends);
         Ok(())
+    }
+
+    fn note_giving_way<T>(
+        &mut self,
+        name: LockName,
+        mode: Mode,
+        granted: Result<T, LockError>,
+    ) -> Result<T, LockError> {
+        if matches!(granted, Err(LockError::Deadlock { .. } | LockError::Refused { .. })) {
+            self.gave_way_for = Some((name, mode));
+        }
+        granted
+    }
+
+    /// The lock that was last refused to this transaction because of a deadlock, or to avoid one. Whoever runs it again does well to
+    /// wait for that first ([`Txn::lock_instant`]), while it holds nothing: it would meet the same transactions again.
+    #[must_use]
+    pub fn gave_way_for(&self) -> Option<(LockName, Mode)> {
+        self.gave_way_for
     }
 
     /// Says whether the lock could be had now. May be called under latches.

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use ledgerstone_buffer::ExclusivePage;
-use ledgerstone_lock::OwnerNo;
+use ledgerstone_lock::{LockName, Mode, OwnerNo};
 use ledgerstone_log::{Claim, RecordKind};
 use ledgerstone_op::{Operation, PageMut, Undo};
 use ledgerstone_page::planted::{self, Bug};
@@ -64,6 +64,8 @@ pub struct Txn {
     pub(crate) depends: Lsn,
     pub(crate) tables: HeldTables,
     pub(crate) lock_timeout_ns: u64,
+    /// The lock that it was refused last for the sake of others ([`Txn::gave_way_for`]).
+    pub(crate) gave_way_for: Option<(LockName, Mode)>,
     /// While undoing one record: what the compensation record will say.
     pub(crate) compensating: Option<Compensates>,
     pub(crate) rolling_back: bool,
@@ -89,6 +91,7 @@ impl Txn {
             depends: Lsn::NONE,
             tables: HeldTables::default(),
             lock_timeout_ns,
+            gave_way_for: None,
             compensating: None,
             rolling_back: false,
             is_loser: false,
