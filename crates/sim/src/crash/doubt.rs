@@ -13,12 +13,14 @@ use super::plan::JOURNAL;
 use crate::counters::Counters;
 
 /// How far the settlement came.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum Settled {
     /// Nothing is in doubt.
     All,
     /// The power failed on the way.
     PowerLost,
+    /// Damage was found on the way, where the disk has lied.
+    Damaged(Error),
 }
 
 /// Decides all that is in doubt, and writes the outcomes down. `is_strict`: nothing may be missing, as after a loss of power;
@@ -50,6 +52,7 @@ pub fn settle(
         match decide(env, record, &found) {
             Ok(()) => counters.add("settled", 1),
             Err(_) if is_down() => return Ok(Settled::PowerLost),
+            Err(error @ Error::Corrupt { .. }) if !is_strict => return Ok(Settled::Damaged(error)),
             Err(error) => return Err(vec![format!("deciding {name}: {error} ({error:?})")]),
         }
     }

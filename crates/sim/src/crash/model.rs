@@ -359,7 +359,9 @@ impl State {
                 records.map(|records| records.entry(key.clone()).or_insert_with(|| Arc::from(&b""[..])));
                 Seen::Duplicate
             }
-            (Deed::Put { .. } | Deed::Insert { .. } | Deed::Modify { .. }, Seen::Duplicate) => Seen::Duplicate,
+            (Deed::Put { .. } | Deed::Insert { .. } | Deed::Modify { .. } | Deed::Load { .. }, Seen::Duplicate) => {
+                Seen::Duplicate
+            }
             (
                 Deed::Put { .. }
                 | Deed::Insert { .. }
@@ -503,11 +505,11 @@ impl State {
                 if !is_above {
                     return Seen::Flag(false);
                 }
-                // A table that was empty gets all or nothing; to another, records are appended one by one.
-                let before = if records.is_empty() { Some(records.clone()) } else { None };
+                // All or nothing.
+                let before = records.clone();
                 for (key, value) in rows {
                     if is_taken(records, key, value) {
-                        before.into_iter().for_each(|before| *records = before);
+                        *records = before;
                         return Seen::Duplicate;
                     }
                     records.insert(key.clone(), value.clone());

@@ -289,7 +289,7 @@ fn work(
     // What is left of the power that fails in the opening may fail here.
     let settled = settle(env, &mut known.records, true, || disk.is_crashed(), counters);
     disk.crash_at(u64::MAX);
-    if disk.is_crashed() || settled? == Settled::PowerLost {
+    if disk.is_crashed() || matches!(settled?, Settled::PowerLost) {
         return Ok(());
     }
     let found = look(env, lists).map_err(|error| vec![format!("reading everything back: {error} ({error:?})")])?;

@@ -14,7 +14,7 @@ use super::plan::{Ending, FaultPlan, Promise};
 use crate::counters::Counters;
 use crate::crash::client::Client;
 use crate::crash::consumer::{Consumer, Stopped};
-use crate::crash::doubt::settle;
+use crate::crash::doubt::{Settled, settle};
 use crate::crash::judge::{Evidence, Outcome, Record, judge};
 use crate::crash::model::State;
 use crate::crash::plan::Start;
@@ -204,8 +204,10 @@ fn look_after(plan: &FaultPlan, base: &State, left: &Left) -> Result<(Counters, 
     };
     let mut records = left.records.clone();
     let settled = settle(&env, &mut records, promise == Promise::Kept, || false, &mut Counters::default());
-    if promise != Promise::Answers {
-        settled?;
+    match settled {
+        Ok(Settled::Damaged(error)) => return refuse("deciding what was in doubt", &error),
+        settled if promise != Promise::Answers => drop(settled?),
+        _ => {}
     }
     let found = match look(&env, &lists) {
         Ok(found) => found,
