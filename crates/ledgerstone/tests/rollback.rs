@@ -186,12 +186,70 @@ fn a_loser_that_memory_cannot_sort_is_undone_through_a_file_and_without_one_wher
     let by_file = reads_of(None).1.unwrap();
     let full = Fault::at(Call::Write, 1, Harm::Fail(DiskErrorKind::NoSpace)).from_then_on();
     let by_memory = reads_of(Some(full)).1.unwrap();
-    eprintln!("XX {by_file} {by_memory}");
     assert!(by_file < by_memory, "{by_file} pages read with a file, {by_memory} without: it has not been used");
 
     let (disk, refused) = reads_of(Some(Fault::at(Call::Write, 20, Harm::FlipBit(7_777))));
     assert!(matches!(refused, Err(Error::Corrupt { .. })), "{refused:?}");
     assert_untouched(&small().open_on(Arc::new(disk)).unwrap());
+}
+
+/// The first restart has room for its temporary file and is killed in the middle of its one window; the second has none, ends
+/// windows of what memory holds, and is killed behind the first of them.
+#[test]
+fn what_an_earlier_restart_has_undone_is_known_to_the_third_if_the_second_had_smaller_windows() {
+    let disk = SimDisk::new();
+    let env = small().open_on(Arc::new(disk.clone())).unwrap();
+    load(&env);
+    let txn = env.begin().unwrap();
+    let table = txn.bytes("t").unwrap();
+    for n in 0..3 * COUNT {
+        table.put(&key(n.wrapping_mul(0x9E37_79B9_7F4A_7C15) % COUNT), &[n as u8; 800]).unwrap();
+    }
+    keep(&env);
+    let after_kill = disk.snapshot();
+    drop((table, txn, env));
+
+    let restart = |disk: &SimDisk, at: u64, fault: Option<Fault>| {
+        let life = disk.snapshot();
+        let from = life.counters().mutations;
+        life.crash_at(from + at);
+        let faulty = FaultDisk::new(Arc::new(life.clone()));
+        fault.into_iter().for_each(|fault| faulty.add(fault.on("sort-")));
+        let opened = small().open_on(Arc::new(faulty));
+        (life.counters().mutations - from, opened.is_ok(), life.after_kill())
+    };
+    let full = || Some(Fault::at(Call::Write, 1, Harm::Fail(DiskErrorKind::NoSpace)).from_then_on());
+    let (all, is_open, _) = restart(&after_kill, u64::MAX >> 1, None);
+    assert!(is_open);
+    for part in [6, 8] {
+        let (_, is_open, first) = restart(&after_kill, all * part / 10, None);
+        assert!(!is_open, "the first restart came to its end");
+        let (all, ..) = restart(&first, u64::MAX >> 1, full());
+        let (_, is_open, second) = restart(&first, all * 7 / 10, full());
+        assert!(!is_open, "the second restart came to its end");
+        assert_untouched(&small().open_on(Arc::new(second)).unwrap());
+    }
+}
+
+/// All of them together would want more of the log's buffer than there is, if each kept what it has claimed.
+#[test]
+fn very_many_losers_are_undone_with_a_small_log_buffer() {
+    let with_many = || options().log_buffer_bytes(128 << 10).transaction_count_max(1024).thread_count_max(4);
+    let disk = SimDisk::new();
+    let env = with_many().open_on(Arc::new(disk.clone())).unwrap();
+    load(&env);
+    let put = |n: u64| {
+        let txn = env.begin().unwrap();
+        (0..5).for_each(|part| txn.bytes("t").unwrap().put(&key(5 * n + part), b"taken back").unwrap());
+        txn
+    };
+    let open: Vec<_> = (0..1000).map(put).collect();
+    keep(&env);
+    let after_kill = disk.after_kill();
+    drop((open, env));
+    let env = within(60, "opening", move || with_many().open_on(Arc::new(after_kill)).unwrap());
+    assert_eq!(env.recovery_report().loser_count, 1000);
+    assert_untouched(&env);
 }
 
 #[test]

@@ -25,7 +25,7 @@
 //!     holders and, of those that wait, only at the first that stand in its way.
 //! Q6. What was granted to a sleeper is not its own until it has woken up, tens of microseconds later. Until then an owner
 //!     that runs may pass it: the sleeper waits again, by its age, and the lock does not lie idle. Not if the sleeper
-//!     holds other locks, for which others may wait; not if it upgrades; and not more than [`PASSES_MAX`] times. To pass
+//!     holds other locks, or others up, for which others may wait; not if it upgrades; and not more than [`PASSES_MAX`] times. To pass
 //!     is to take a mode down, so Q3 applies: somebody that only the sleeper kept out would else wait for nobody, in
 //!     no cycle, and for ever if who passed comes to wait for it.
 
@@ -163,7 +163,7 @@ impl Queue<'_> {
             let age = self.table.age(owner);
             while before != 0 {
                 let other = self.table.node(before);
-                if other.granted_number() != 0 || self.table.age(other.owner_no()) < age {
+                if other.granted_number() != 0 || self.table.age(other.owner_no()) <= age {
                     break;
                 }
                 before = other.previous.load(Relaxed);
@@ -312,7 +312,9 @@ impl Queue<'_> {
         let seen = owner.wait_word.load(Acquire);
         // While the word says so, the owner is in its wait and changes nothing of what is looked at here.
         let is_asleep = wait_word::state(seen) == wait_word::GRANTED && owner.wait_node.load(Relaxed) == in_the_way;
-        let may_be_passed = is_asleep && owner.held_count.load(Relaxed) == 1 && node.passes.load(Relaxed) < PASSES_MAX;
+        let holds_more =
+            owner.held_count.load(Relaxed) != 1 || owner.holds_up.load(Relaxed) != 0 || LockTable::is_collected(owner);
+        let may_be_passed = is_asleep && !holds_more && node.passes.load(Relaxed) < PASSES_MAX;
         may_be_passed.then_some(GrantedAsleep { node_no: in_the_way, seen })
     }
 

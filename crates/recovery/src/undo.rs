@@ -7,8 +7,10 @@
 //!     without a place is undone, all that have been gathered are.
 //! U3. Whatever is undone leaves compensation records, so that a crash in here costs nothing but time. Those of gathered updates
 //!     name what they undo (B3 in `txn/rollback.rs`). The next restart meets them first, remembers what they name, and passes it
-//!     over. Each window of gathered updates ends with a record of every transaction it was of, which says how far that is
-//!     undone: so what has to be remembered is no more than one window, a bit for each place in its log where a record may begin.
+//!     over. A window of gathered updates ends with a record of every transaction it was of, which says how far that is undone, so
+//!     that the next restart remembers no more than one window. But not while something is remembered that has not been met: it
+//!     lies further back, and the record would hide what names it. That happens when a window is smaller than an earlier
+//!     restart's, for want of space for its file.
 //! U4. Prepared transactions are taken over before that, with their locks: no checkpoint may pass them, and nobody may begin
 //!     before them.
 
@@ -56,6 +58,7 @@ pub fn undo(engine: &Arc<Engine>, losers: &BTreeMap<Xid, Loser>, disk: &Arc<dyn 
         txn.begin_undo();
         if let Some(&outermost) = loser.open_nested.first() {
             txn.undo_back_to(outermost)?; // U1
+            txn.release_claim();
         }
         all.open.insert(txn.last_lsn(), no);
         all.txns.push(Undoing { txn: Some(txn), is_in_window: false, goes_on_at: Lsn(0) });
@@ -101,6 +104,7 @@ impl Undo<'_> {
                     self.undo_window(Some(who))?;
                     if let Some(txn) = &mut self.txns[who as usize].txn {
                         txn.undo_one(back, lsn)?;
+                        txn.release_claim();
                     }
                 }
                 Step::InPlace { .. } | Step::Pass => {}
@@ -131,17 +135,21 @@ impl Undo<'_> {
         self.window.drain(self.engine, &mut |update, args| {
             if let Some(txn) = &mut txns[update.who as usize].txn {
                 txn.undo_in_place(update.lsn, update.op, args)?;
+                txn.release_claim(); // Nobody may wait for room while many hold some that they do not need.
             }
             Ok(())
         })?;
+        let may_say = self.undone.is_empty(); // U3
+        debug_assert!(may_say || untold.is_none(), "no window reaches beyond an update without a place");
         for (who, one) in (0..).zip(&mut self.txns).filter(|(_, one)| one.is_in_window) {
             one.is_in_window = false;
             if untold == Some(who) {
                 continue;
             }
             if one.goes_on_at != Lsn(0) {
-                if let Some(txn) = &mut one.txn {
+                if let Some(txn) = one.txn.as_mut().filter(|_| may_say) {
                     txn.say_undone_to(one.goes_on_at)?;
+                    txn.release_claim();
                 }
             } else if let Some(txn) = one.txn.take() {
                 txn.end_loser()?;

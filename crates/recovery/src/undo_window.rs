@@ -156,10 +156,12 @@ impl Pieces<'_> {
 
     /// Has the pages of the piece that is filled read, and undoes the one before it.
     fn turn(&mut self, undo: &mut Undo<'_>) -> Result<(), RecoveryError> {
+        if let Some((_, reading)) = &mut self.coming {
+            reading.wait()?;
+        }
         let next = std::mem::take(&mut self.filling);
         let reading = if self.reads_ahead { Coming::read(self.engine, &next.pages) } else { Coming::default() };
-        let Some((piece, mut reading)) = self.coming.replace((next, reading)) else { return Ok(()) };
-        reading.wait()?;
+        let Some((piece, _)) = self.coming.replace((next, reading)) else { return Ok(()) };
         let mut left = &piece.args[..];
         for (entry, len) in &piece.entries {
             let (args, rest) = left.split_at(*len);
@@ -181,6 +183,10 @@ impl Coming {
         let spawn = |part: &[PageId]| {
             let (engine, part) = (Arc::clone(engine), part.to_vec());
             sync::spawn("undo reads", move || {
+                // Advice only: where there is no slot for one more thread, pages are read when they are needed.
+                if engine.thread().is_err() {
+                    return;
+                }
                 let mut ahead = engine.cache.read_wanted();
                 for run in part.chunk_by(|a, b| a.0 + 1 == b.0) {
                     for run in run.chunks(ahead.pages_max() as usize) {

@@ -55,6 +55,8 @@ struct Shard {
     /// Keys whose prefix is not below this one may be in such a range at the back.
     back_from: AtomicU64,
     trees: Mutex<BTreeMap<PageId, Ends>>,
+    /// Guards that were noted in this shard. Changed with the trees locked.
+    guard_count: AtomicU64,
 }
 
 /// Both ends of a tree.
@@ -72,7 +74,7 @@ struct Edge {
     bounds: Vec<(Vec<u8>, Lsn)>,
     /// E5: a holder of this end's lock may count on the range to here.
     guard: Option<Vec<u8>>,
-    /// How often that was noted.
+    /// Which note that was: no two of one shard have one number, also where a tree was forgotten in between.
     guard_count: u64,
 }
 
@@ -90,6 +92,7 @@ impl Default for Edges {
             front_below: AtomicU64::new(NONE_IN_FRONT),
             back_from: AtomicU64::new(NONE_BEHIND),
             trees: Mutex::default(),
+            guard_count: AtomicU64::new(0),
         };
         Edges { shards: std::array::from_fn(|_| shard()) }
     }
@@ -246,7 +249,7 @@ impl Tree {
             let edge = trees.get_mut(&self.root)?.edge(direction);
             let (bound, seen) = edge.bound(until).filter(|(bound, _)| is_of_use(bound))?.clone();
             if note {
-                edge.guard_count += 1;
+                edge.guard_count = shard.guard_count.fetch_add(1, Relaxed) + 1;
                 if edge.guard.as_ref().is_none_or(|guard| is_in(direction, guard, &bound)) {
                     edge.guard = Some(bound.clone());
                 }
@@ -260,8 +263,9 @@ impl Tree {
                 Some(again) => found = again,
                 None => return Ok(None),
             }
-            txn.depend_on_commits_below(found.1);
         }
+        // What is not there depends on those who deleted it.
+        txn.depend_on_commits_below(found.1);
         Ok(Some(found.0))
     }
 
@@ -271,11 +275,8 @@ impl Tree {
     pub(super) fn note_dead(&self, leaf: PageId, direction: Direction) -> Result<(), TreeError> {
         let Some(edges) = self.edges() else { return Ok(()) };
         let shard = edges.shard(self.root);
-        let page = match self.engine.cache.shared(leaf) {
-            Ok(page) => page,
-            Err(error) if error.is_never_written() => return Ok(()),
-            Err(error) => return Err(error.into()),
-        };
+        // Only a hint: the leaf may have been freed since. The next scan that needs it meets damage by itself.
+        let Ok(page) = self.engine.cache.shared(leaf) else { return Ok(()) };
         let node = Node::new(page.words());
         if !node.is_of(self.root) || node.level() != 0 {
             return Ok(());
@@ -323,7 +324,6 @@ impl Tree {
         if self.engine.locks.held_by_any(table_name(self.table)) == Some(Mode::X) {
             return Ok(());
         }
-        let seen = self.engine.log.tail();
         let mut trees = shard.trees.lock();
         if !trees.contains_key(&self.root) && trees.len() == TREES_MAX {
             // Those whose ends nobody holds (E5).
@@ -341,7 +341,9 @@ impl Tree {
             _ => false,
         };
         if is_wider {
-            edge.push(bound, seen);
+            // Read here, so that it never falls from one bound to the next: the bound may have moved back and out again since it
+            // was looked at, for records that an older snapshot sees.
+            edge.push(bound, self.engine.log.tail());
             shard.publish(&trees);
         }
         Ok(())
