@@ -23,6 +23,19 @@ failures=()
 ran=()
 began=$SECONDS
 
+# What to read first when a step failed. A harness that goes on after a failure ends with tests that passed, so the end
+# of its log would not name the test: what each failed test printed comes from inside the log.
+what_failed() { # log
+  local found
+  found=$(awk '
+    /^---- .* stdout ----$/ { left = 25 }
+    /^failures:$/ { left = 0 }
+    /^error(\[E[0-9]+\])?: / { if (left < 8) left = 8 }
+    /^test .* FAILED$/ || /has been running for over/ { print; next }
+    left > 0 { print; left-- }' "$1" | head -n 120)
+  if [ -n "$found" ]; then echo "$found"; else tail -n 40 "$1"; fi
+}
+
 # A test harness's lines count as its tests; a step without such lines counts as one check.
 step() { # name limit-in-seconds command...
   local name=$1 limit=$2
@@ -49,8 +62,8 @@ step() { # name limit-in-seconds command...
     tail -n 1 "$log" | grep -E '^(crash|faults|damage|media|planted|histories|soak|ran):?' | sed 's/^/        /' || true
   else
     failures+=("$name")
-    echo "FAIL  $name: $ok passed, $bad failed, exit code $code ($((SECONDS - start)) s); end of $log:"
-    tail -n 40 "$log" | sed 's/^/        /'
+    echo "FAIL  $name: $ok passed, $bad failed, exit code $code ($((SECONDS - start)) s); from $log:"
+    what_failed "$log" | cut -c -300 | sed 's/^/        /'
   fi
 }
 
