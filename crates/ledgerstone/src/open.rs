@@ -45,7 +45,7 @@ use ledgerstone_recovery::{Analysis, InDoubt, RecoveryReport};
 use ledgerstone_region::{Latch, Region, SlotTable, sync};
 use ledgerstone_space::{FileHeader, Space};
 use ledgerstone_structures::{Direction, ToFree, Tree};
-use ledgerstone_txn::{Durability, Engine, EngineParts, EngineSettings, TxnTable, VersionStore};
+use ledgerstone_txn::{Durability, Engine, EngineParts, EngineSettings, Locked, TxnTable, VersionStore};
 use parking_lot::Mutex;
 
 use crate::archive::{Archive, Owner};
@@ -560,14 +560,22 @@ fn trees(engine: &Arc<Engine>, space: &Arc<Space>, extensions: &Extensions) -> (
     (catalog, to_free)
 }
 
-/// Locks that a transaction in doubt holds on keys keep nobody out who locks pages, and the other way round.
+/// Locks that a transaction in doubt holds on keys keep nobody out who locks pages, and the other way round; and one that was
+/// prepared without locks keeps nobody out at all. Without locks nobody expects to be kept out.
 fn refuse_other_locks(effective: &Effective, found: &Analysis) -> Result<(), Error> {
-    let locks_pages = effective.locking == Locking::Pages;
-    let is_other = |kept: &&InDoubt| kept.record.locks_pages != locks_pages;
+    let is_other = |kept: &&InDoubt| match effective.locking {
+        Locking::Hierarchical => kept.record.locked != Locked::Keys,
+        Locking::Pages => kept.record.locked != Locked::Pages,
+        Locking::None => false,
+    };
     match found.in_doubt.values().find(is_other) {
         Some(kept) => {
             let id = prepared::printable(&kept.record.global_id);
-            let before = if locks_pages { "hierarchical" } else { "pages" };
+            let before = match kept.record.locked {
+                Locked::Keys => "hierarchical",
+                Locked::Pages => "pages",
+                Locked::Nothing => "none",
+            };
             let what = format!(
                 "transaction {id} was prepared with \"{before}\" and is in doubt: open with that and decide it"
             );

@@ -295,6 +295,85 @@ fn one_at_a_time_needs_no_locks() {
     assert_eq!(read(&open()).unwrap(), before);
 }
 
+/// A transaction that locks a whole table to write asks for no locks on keys: without locks, too, what it has deleted is not
+/// dead before it has ended. Neither is what a transaction has deleted that was prepared before a restart.
+#[test]
+fn without_locks_what_may_still_be_rolled_back_is_neither_dead_nor_purged() {
+    const COUNT: u64 = 60;
+    let environment = || {
+        let disk = SimDisk::new();
+        let env = tiny().locking(Locking::None).open_on(Arc::new(disk.clone())).unwrap();
+        env.transact(|txn| {
+            let table = txn.create_table("t")?;
+            (0..COUNT).try_for_each(|n| table.put(&key(n), &[7; 40]))
+        })
+        .unwrap();
+        (disk, env)
+    };
+    let all = |env: &Environment| {
+        let found = read(env).unwrap()["t"].len() as u64;
+        let last = env.begin().unwrap().bytes("t").unwrap().last().unwrap().map(|(key, _)| key);
+        (found, last)
+    };
+    let expected = (COUNT, Some(key(COUNT - 1)));
+    // Passed by scans, from both ends.
+    for from_end in [false, true] {
+        let (_, env) = environment();
+        let txn = env.begin().unwrap();
+        let loader = txn.bytes("t").unwrap().sorted_loader().unwrap();
+        let table = loader.finish().unwrap();
+        for n in 0..10 {
+            assert!(table.delete(&key(if from_end { COUNT - 1 - n } else { n })).unwrap());
+        }
+        let end = if from_end { table.last() } else { table.first() };
+        assert_eq!(end.unwrap().unwrap().0, key(if from_end { COUNT - 11 } else { 10 }));
+        txn.abort().unwrap();
+        assert_eq!(all(&env), expected, "from the end: {from_end}");
+    }
+    // Purged to make room, by the deleter itself and by another.
+    for by_another in [false, true] {
+        let (_, env) = environment();
+        let txn = env.begin().unwrap();
+        let loader = txn.bytes("t").unwrap().sorted_loader().unwrap();
+        let table = loader.finish().unwrap();
+        (0..COUNT / 2).for_each(|n| assert!(table.delete(&key(n * 2)).unwrap()));
+        let fill = |table: &ledgerstone::BytesTable| {
+            (0..COUNT).try_for_each(|n| table.put(&[&key(n)[..], b"more"].concat(), &[8; 40]))
+        };
+        if by_another {
+            env.transact(|txn| fill(&txn.bytes("t")?)).unwrap();
+        } else {
+            fill(&table).unwrap();
+        }
+        txn.abort().unwrap();
+        let records = read(&env).unwrap().remove("t").unwrap();
+        assert!((0..COUNT).all(|n| records.contains_key(&key(n))), "by another: {by_another}");
+        assert_sound(&env, "purged");
+    }
+    // Prepared, and taken over by a restart.
+    for (by_keys, from_end) in [(false, false), (false, true), (true, false), (true, true)] {
+        let (disk, env) = environment();
+        let txn = env.begin().unwrap();
+        let mut table = txn.bytes("t").unwrap();
+        if !by_keys {
+            table = table.sorted_loader().unwrap().finish().unwrap();
+        }
+        for n in 0..10 {
+            assert!(table.delete(&key(if from_end { COUNT - 1 - n } else { n })).unwrap());
+        }
+        drop(txn.prepare(b"id").unwrap());
+        env.close().unwrap();
+        let env = tiny().locking(Locking::None).open_on(Arc::new(disk)).unwrap();
+        let reader = env.begin().unwrap();
+        let table = reader.bytes("t").unwrap();
+        let end = if from_end { table.last() } else { table.first() };
+        assert_eq!(end.unwrap().unwrap().0, key(if from_end { COUNT - 11 } else { 10 }));
+        drop(reader);
+        env.abort_in_doubt(b"id").unwrap();
+        assert_eq!(all(&env), expected, "prepared by keys: {by_keys}, from the end: {from_end}");
+    }
+}
+
 #[test]
 fn a_program_may_bring_its_own_lock_manager() {
     let made = Arc::new(AtomicU64::new(0));

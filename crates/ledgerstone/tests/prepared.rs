@@ -409,6 +409,31 @@ fn locks_on_pages_survive_too_and_only_who_locks_pages_gets_them() {
     assert_eq!(read(&env).unwrap()["t"][&key(1)], b"before");
 }
 
+/// A transaction that was prepared without locks keeps nobody out: with locks the environment opens when it is decided.
+#[test]
+fn what_was_prepared_without_locks_is_decided_without_locks() {
+    let disk = SimDisk::new();
+    let open = |locking| tiny().locking(locking).open_on(Arc::new(disk.clone()));
+    let env = open(Locking::None).unwrap();
+    env.transact(|txn| txn.create_table("t")?.put(&key(1), b"before")).unwrap();
+    let txn = env.begin().unwrap();
+    txn.bytes("t").unwrap().put(&key(1), b"prepared").unwrap();
+    let _ = txn.prepare(b"id").unwrap();
+    env.close().unwrap();
+    for locking in [Locking::Hierarchical, Locking::Pages] {
+        let refused = open(locking).unwrap_err();
+        assert!(
+            matches!(&refused, Error::Setting { name, what } if name == "locking" && what.contains("\"none\"")),
+            "{refused}"
+        );
+    }
+    let env = open(Locking::None).unwrap();
+    env.abort_in_doubt(b"id").unwrap();
+    env.close().unwrap();
+    let env = open(Locking::Hierarchical).unwrap();
+    assert_eq!(read(&env).unwrap()["t"][&key(1)], b"before");
+}
+
 #[test]
 fn verification_leaves_out_what_is_in_doubt_and_says_so() {
     let (mut disk, env) = environment();

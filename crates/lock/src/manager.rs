@@ -164,6 +164,12 @@ pub trait LockManager: Send + Sync {
     /// The owner still holds locks, or its number is beyond what the table was made for: bugs of the caller.
     fn begin(&self, owner: OwnerNo, age: Xid);
 
+    /// False if it grants everything at once and keeps nobody apart. Then [`held`](LockManager::held) and
+    /// [`for_each_held`](LockManager::for_each_held) tell nothing about what an owner has written.
+    fn isolates(&self) -> bool {
+        true
+    }
+
     /// Locks `name`, or raises what `owner` holds on it to the supremum of that and `mode`.
     ///
     /// # Errors

@@ -3,8 +3,9 @@
 //!
 //! N1. Nothing is isolated. Two transactions that change one record see each other's values, and a rollback of one may
 //!     find a record that it cannot put back, which fails the environment (reopening recovers). Nothing worse can happen.
-//! N2. Whoever asks what others hold is told the worst that may be: that a key may be locked exclusively while any owner
-//!     runs that has asked for a writer's lock on a key. So nothing that a rollback needs is purged under it.
+//! N2. Whoever asks what others hold is told the worst that may be: any key may be locked exclusively while an owner runs that
+//!     may have written. That is one that has asked for a writer's lock on a key, or for a whole table exclusively, since it
+//!     writes there without asking for more. So nothing that a rollback needs is purged, or passed over as dead.
 //! N3. Whoever is granted a lock depends on the newest commit of all: its data may have been met.
 //!
 //! What it does not do: wait, refuse, search.
@@ -17,7 +18,7 @@ use crate::{Grant, LockError, LockManager, LockName, LockStats, Mode, OwnerNo, W
 
 /// Grants every request at once and remembers none.
 pub struct NoLocks {
-    /// Owners that have asked for a writer's lock on a key (N2); 1 for each that has.
+    /// Owners that may have written (N2); 1 for each that may.
     wrote: Handle<[AtomicU32]>,
     /// How many of those there are, and the newest commit (N3).
     shared: Handle<[AtomicU64]>,
@@ -38,7 +39,8 @@ impl NoLocks {
     }
 
     fn grant(&self, owner: OwnerNo, name: LockName, mode: Mode) -> Lsn {
-        if mode.may_write() && !name.is_table() && self.wrote[owner.0 as usize].swap(1, Relaxed) == 0 {
+        let may_write = if name.is_table() { mode == Mode::X } else { mode.may_write() };
+        if may_write && self.wrote[owner.0 as usize].swap(1, Relaxed) == 0 {
             // SeqCst: before the owner changes a page, and so before whoever latches that page afterwards asks.
             self.shared[WRITERS].fetch_add(1, SeqCst);
         }
@@ -47,6 +49,10 @@ impl NoLocks {
 }
 
 impl LockManager for NoLocks {
+    fn isolates(&self) -> bool {
+        false
+    }
+
     fn begin(&self, _owner: OwnerNo, _age: Xid) {}
 
     fn lock(&self, owner: OwnerNo, name: LockName, mode: Mode, _wait: Wait) -> Result<Grant, LockError> {
@@ -125,6 +131,27 @@ mod tests {
         assert_eq!(locks.held_by_any(LockName::key(table, 9)), Some(Mode::X));
         assert_eq!(locks.held_by_any(LockName::table(table)), Some(Mode::IX));
         locks.unlock_all(ALICE, Some(Lsn(800)));
+        assert_eq!(locks.held_by_any(LockName::key(table, 9)), None);
+    }
+
+    #[test]
+    fn who_has_a_whole_table_to_itself_is_a_writer() {
+        let (locks, table) = (manager(), TableId(5));
+        for mode in [Mode::IS, Mode::IX, Mode::S, Mode::SIX, Mode::U] {
+            let _ = locks.lock(ALICE, LockName::table(table), mode, Wait::Try).expect("granted");
+            assert_eq!(
+                locks.held_by_any(LockName::key(table, 9)),
+                None,
+                "{mode} lets it write with locks on keys only"
+            );
+        }
+        let _ = locks.lock(ALICE, LockName::table(table), Mode::X, Wait::Try).expect("granted");
+        let _ = locks.lock(BOB, LockName::key(table, 1), Mode::X, Wait::Try).expect("granted");
+        for owner in [ALICE, BOB] {
+            assert_eq!(locks.held_by_any(LockName::key(table, 9)), Some(Mode::X));
+            assert_eq!(locks.held_by_any(LockName::table(table)), Some(Mode::IX));
+            locks.unlock_all(owner, None);
+        }
         assert_eq!(locks.held_by_any(LockName::key(table, 9)), None);
     }
 

@@ -62,6 +62,5 @@ pub fn register_layouts(layouts: &mut Layouts) -> Result<(), LayoutTaken> {
 ///
 /// The engine holds the space, which holds the engine: `Engine::clear_undos` lets go when the environment closes.
 pub fn register_undos(engine: &Arc<Engine>, space: &Arc<Space>, to_free: &ToFree) {
-    let _ = to_free;
-    btree::register_undos(engine, space);
+    btree::register_undos(engine, space, to_free);
 }

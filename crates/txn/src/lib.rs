@@ -56,7 +56,7 @@ pub use error::TxnError;
 #[cfg(not(loom))]
 pub use locks::{KeyLock, key_hash, key_name, table_name};
 #[cfg(not(loom))]
-pub use prepare::{GLOBAL_ID_BYTES_MAX, PREPARED_LOCKS_MAX, PrepareRecord};
+pub use prepare::{GLOBAL_ID_BYTES_MAX, Locked, PREPARED_LOCKS_MAX, PrepareRecord};
 #[cfg(not(loom))]
 pub use rollback::Step;
 #[cfg(not(loom))]

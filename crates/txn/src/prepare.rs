@@ -22,9 +22,9 @@
 //! Body of a Prepare record (numbers little-endian):
 //! ```text
 //! offset  size  field
-//!      0     1  format, 1
+//!      0     1  format, 2
 //!      1     1  bytes g of the global id, 1 to 255
-//!      2     1  1 if trees were locked by pages, 0 if by keys and gaps
+//!      2     1  what was locked in trees: 0 keys and gaps, 1 pages, 2 nothing
 //!      3     1  zero
 //!      4     4  number n of locks
 //!      8     8  bytes of log that a rollback will take
@@ -51,9 +51,27 @@ pub const GLOBAL_ID_BYTES_MAX: usize = 255;
 /// Most lock names in a Prepare record; fewer if the log buffer is small.
 pub const PREPARED_LOCKS_MAX: usize = 4096;
 
-const FORMAT: u8 = 1;
+const FORMAT: u8 = 2;
 const HEAD_BYTES: usize = 16;
 const LOCK_BYTES: usize = 17;
+
+/// What a transaction locked in trees, and so what keeps others from what it has written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Locked {
+    /// Keys and the gaps between them.
+    Keys = 0,
+    /// Leaves.
+    Pages = 1,
+    /// Nothing at all.
+    Nothing = 2,
+}
+
+impl Locked {
+    fn from_number(number: u8) -> Option<Locked> {
+        [Locked::Keys, Locked::Pages, Locked::Nothing].into_iter().find(|locked| *locked as u8 == number)
+    }
+}
 
 /// What a Prepare record says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,8 +80,8 @@ pub struct PrepareRecord {
     pub global_id: Vec<u8>,
     /// Bytes of log that a rollback will take.
     pub undo_bytes: u64,
-    /// Trees were locked by pages, not by keys and gaps: the names mean nothing to who locks the other way.
-    pub locks_pages: bool,
+    /// What was locked: the names mean nothing to those who lock something else.
+    pub locked: Locked,
     /// The locks to be held until the decision.
     pub locks: Vec<(LockName, Mode)>,
 }
@@ -78,7 +96,7 @@ impl PrepareRecord {
         let len = self.global_id.len();
         assert!((1..=GLOBAL_ID_BYTES_MAX).contains(&len), "a global id of {len} bytes");
         let mut body = Vec::with_capacity(HEAD_BYTES + len + LOCK_BYTES * self.locks.len());
-        body.extend_from_slice(&[FORMAT, len as u8, u8::from(self.locks_pages), 0]);
+        body.extend_from_slice(&[FORMAT, len as u8, self.locked as u8, 0]);
         body.extend_from_slice(&(self.locks.len() as u32).to_le_bytes());
         body.extend_from_slice(&self.undo_bytes.to_le_bytes());
         body.extend_from_slice(&self.global_id);
@@ -97,10 +115,10 @@ impl PrepareRecord {
     pub fn decode(body: &[u8]) -> Result<PrepareRecord, &'static str> {
         let word = |at: usize| -> Option<u64> { Some(u64::from_le_bytes(body.get(at..at + 8)?.try_into().ok()?)) };
         let (Some(first), Some(undo_bytes)) = (word(0), word(8)) else { return Err("it is too short") };
-        let [format, len, locks_pages, zero, ..] = first.to_le_bytes();
-        if format != FORMAT || locks_pages > 1 || zero != 0 {
+        let [format, len, locked, zero, ..] = first.to_le_bytes();
+        let Some(locked) = Locked::from_number(locked).filter(|_| format == FORMAT && zero == 0) else {
             return Err("its format is unknown");
-        }
+        };
         let global_end = HEAD_BYTES + usize::from(len);
         let (Some(global_id), Some(rest)) = (body.get(HEAD_BYTES..global_end), body.get(global_end..)) else {
             return Err("its global id is cut off");
@@ -118,7 +136,7 @@ impl PrepareRecord {
             let number = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| lock[at + i]));
             locks.push((LockName { space: number(1), item: number(9) }, mode));
         }
-        Ok(PrepareRecord { global_id: global_id.to_vec(), undo_bytes, locks_pages: locks_pages == 1, locks })
+        Ok(PrepareRecord { global_id: global_id.to_vec(), undo_bytes, locked, locks })
     }
 }
 
@@ -151,8 +169,12 @@ impl Txn {
         }
         let locks = self.prepare_few_locks()?;
         let undo_bytes = self.chain.undo_needed();
-        let locks_pages = self.engine.settings.locks_pages;
-        let record = PrepareRecord { global_id: global_id.to_vec(), undo_bytes, locks_pages, locks: locks.kept };
+        let locked = match self.engine.settings.locks_pages {
+            _ if !self.engine.locks.isolates() => Locked::Nothing,
+            true => Locked::Pages,
+            false => Locked::Keys,
+        };
+        let record = PrepareRecord { global_id: global_id.to_vec(), undo_bytes, locked, locks: locks.kept };
         let body = record.encode();
         self.claim(body.len() + 2 * RECORD_OVERHEAD_BYTES)?;
         let lsn = self.chain.append_plain(&self.engine, RecordKind::Prepare, &[&body])?;
@@ -263,6 +285,11 @@ impl Engine {
             for &(name, mode) in &record.locks {
                 let _ = self.locks.lock(OwnerNo(txn.chain.no), name, mode, Wait::Try)?;
             }
+            if !self.locks.isolates() {
+                // Such a manager counts writers, and a record that names no locks makes none.
+                let any = LockName::table(TableId(0));
+                let _ = self.locks.lock(OwnerNo(txn.chain.no), any, Mode::X, Wait::Try)?;
+            }
         }
         txn.chain.reserve_for_undo(self, record.undo_bytes)?;
         Ok(txn)
@@ -278,21 +305,23 @@ mod tests {
             (LockName::table(TableId(0x1122)), Mode::IX),
             (LockName::key(TableId(0x1122), 0x0102_0304_0506_0708), Mode::X),
         ];
-        PrepareRecord { global_id: b"gid".to_vec(), undo_bytes: 0x99, locks_pages: false, locks }
+        PrepareRecord { global_id: b"gid".to_vec(), undo_bytes: 0x99, locked: Locked::Keys, locks }
     }
 
     #[test]
     fn golden_bytes_of_a_prepare_record() {
-        let mut expected = vec![1, 3, 0, 0, 2, 0, 0, 0, 0x99, 0, 0, 0, 0, 0, 0, 0];
+        let mut expected = vec![2, 3, 0, 0, 2, 0, 0, 0, 0x99, 0, 0, 0, 0, 0, 0, 0];
         expected.extend_from_slice(b"gid");
         expected.extend_from_slice(&[2, 0x88, 0x44, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
         expected.extend_from_slice(&[6, 0x89, 0x44, 0, 0, 0, 0, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1]);
         assert_eq!(record().encode(), expected);
         assert_eq!(PrepareRecord::decode(&expected), Ok(record()));
-        let by_pages = PrepareRecord { locks_pages: true, ..record() };
-        expected[2] = 1;
-        assert_eq!(by_pages.encode(), expected);
-        assert_eq!(PrepareRecord::decode(&expected), Ok(by_pages));
+        for (locked, number) in [(Locked::Pages, 1), (Locked::Nothing, 2)] {
+            let record = PrepareRecord { locked, ..record() };
+            expected[2] = number;
+            assert_eq!(record.encode(), expected);
+            assert_eq!(PrepareRecord::decode(&expected), Ok(record));
+        }
     }
 
     #[test]
@@ -311,7 +340,7 @@ mod tests {
             assert!(PrepareRecord::decode(&good[..len]).is_err(), "{len} bytes");
         }
         assert!(PrepareRecord::decode(&[&good[..], &[0]].concat()).is_err());
-        for (at, byte) in [(0, 2), (1, 0), (1, 255), (2, 2), (3, 1), (4, 0xff), (7, 0xff), (19, 0), (19, 7)] {
+        for (at, byte) in [(0, 1), (1, 0), (1, 255), (2, 3), (3, 1), (4, 0xff), (7, 0xff), (19, 0), (19, 7)] {
             let mut bad = good.clone();
             bad[at] = byte;
             assert!(PrepareRecord::decode(&bad).is_err(), "byte {at} is {byte}");

@@ -212,6 +212,19 @@ impl Edges {
         &self.shards[(root.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58) as usize % SHARD_COUNT]
     }
 
+    /// A ghost of this tree becomes a record again in a rollback, with its leaf latched exclusively (E2).
+    #[inline]
+    pub(super) fn revive(&self, root: PageId, key: &[u8]) {
+        let shard = self.shard(root);
+        if shard.may_hold(key)
+            && let Some(ends) = shard.trees.lock().get_mut(&root)
+        {
+            for direction in [Direction::Forward, Direction::Backward] {
+                ends.edge(direction).move_back(direction, key);
+            }
+        }
+    }
+
     /// E7.
     pub(crate) fn forget(&self, root: PageId) {
         let shard = self.shard(root);

@@ -13,6 +13,8 @@
 //!     anybody else. So the record is there, as this transaction left it: anything else is damage.
 //! B3. Undos of different keys have nothing to do with each other: each changes one slot, in room that the record has (N6).
 //!     What moves keys between trees or takes them all (a sorted load, a range delete, a drop) has no place, and keeps its order.
+//! B4. A ghost that may become a record again is in no dead end of its tree from then on (E2 in `edges.rs`), whatever was
+//!     remembered of it. Nobody should have: its deleter had not ended. But programs that lock nothing may have two.
 
 use std::sync::Arc;
 
@@ -21,19 +23,22 @@ use ledgerstone_page::{OpId, TableId};
 use ledgerstone_space::Space;
 use ledgerstone_txn::{Engine, LogicalUndo, RECORD_OVERHEAD_BYTES, Txn, TxnError, UndoPlace};
 
+use super::Edges;
 use super::args::{PatchArgs, Place, ReplaceArgs, write_place};
+use super::node::Node;
 use super::ops::{OP_NODE_DELETE, OP_NODE_INSERT, OP_NODE_PATCH, OP_NODE_REPLACE, OP_NODE_REVIVE};
 use super::search::{Descent, Spot};
 use super::tree::Tree;
-use crate::TreeError;
+use crate::{ToFree, TreeError};
 
 struct TreeUndo {
     space: Arc<Space>,
+    to_free: ToFree,
 }
 
 /// Registers who undoes the tree's operations.
-pub(crate) fn register_undos(engine: &Arc<Engine>, space: &Arc<Space>) {
-    let undo: Arc<dyn LogicalUndo> = Arc::new(TreeUndo { space: Arc::clone(space) });
+pub(crate) fn register_undos(engine: &Arc<Engine>, space: &Arc<Space>, to_free: &ToFree) {
+    let undo: Arc<dyn LogicalUndo> = Arc::new(TreeUndo { space: Arc::clone(space), to_free: to_free.clone() });
     for op in [OP_NODE_INSERT, OP_NODE_DELETE, OP_NODE_REVIVE, OP_NODE_PATCH, OP_NODE_REPLACE] {
         engine.register_undo(op, Arc::clone(&undo));
     }
@@ -44,7 +49,7 @@ impl LogicalUndo for TreeUndo {
         let Some(place) = Place::of(args) else { return Err(unreadable(op)) };
         // Locks are not taken, so the table does not matter.
         let tree = Tree::without_blobs(txn.engine(), &self.space, TableId(0), place.root);
-        tree.undo(txn, op, place, args).map_err(TxnError::from)
+        tree.undo(txn, self.to_free.edges(), (op, place, args)).map_err(TxnError::from)
     }
 
     /// B3.
@@ -63,13 +68,16 @@ fn unreadable(op: OpId) -> TxnError {
 }
 
 impl Tree {
-    fn undo(&self, txn: &mut Txn, op: OpId, place: Place<'_>, args: &[u8]) -> Result<(), TreeError> {
+    fn undo(&self, txn: &mut Txn, edges: &Edges, (op, place, args): (OpId, Place<'_>, &[u8])) -> Result<(), TreeError> {
         txn.claim(args.len() + 2 * RECORD_OVERHEAD_BYTES)?;
         let Spot { mut page, slot } = self.latch_leaf(place.key, &mut Descent::default())?;
         let Ok(slot) = slot else {
             return Err(Self::corrupt(page.id(), "record that a rollback needs", 1, 0));
         };
         let place = Place { slot, ..place };
+        if Node::new(page.words()).record(slot).is_ghost() {
+            edges.revive(self.root, place.key); // B4
+        }
         if planted::is_on(Bug::UndoDoesNothing) {
             let nothing = PatchArgs { place, offset: 0, old: &[], new: &[] };
             txn.update(&mut page, OP_NODE_PATCH, &nothing.write())?;
