@@ -124,9 +124,21 @@ pub fn run(args: &ScaleArgs, progress: &mut dyn FnMut(&str, u64, u64)) -> anyhow
         for (name, value) in said.figures {
             report.add(format!("  {named}: {name}"), value);
         }
+        let (data, log) = bytes_on_disk(&dir.path().join("environment"))?;
+        report.add(format!("  {named}: data file afterwards (MiB)"), mib(data));
+        report.add(format!("  {named}: log afterwards (MiB)"), mib(log));
     }
     report.add("resident above the cache limit, at its highest (MiB)", mib(highest));
     Ok(report)
+}
+
+/// Lengths of the data file and of all files of the log together.
+fn bytes_on_disk(environment: &Path) -> anyhow::Result<(u64, u64)> {
+    let mut log = 0;
+    for file in std::fs::read_dir(environment.join("log"))? {
+        log += file?.metadata()?.len();
+    }
+    Ok((std::fs::metadata(environment.join("data"))?.len(), log))
 }
 
 /// Starts the process of a step and waits for its line. The step that is to be killed is killed when it has said it.

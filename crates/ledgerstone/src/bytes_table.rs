@@ -145,7 +145,7 @@ impl BytesTable {
     }
 
     /// Removes all records whose keys lie in `keys`, and says how many there were. Until the transaction ends nobody can put one
-    /// there. Much cheaper than one by one.
+    /// there. Much cheaper than one by one. The entries of indexes are sorted first, in a temporary file if there are many.
     ///
     /// # Errors
     /// As [`BytesTable::put`].
@@ -158,7 +158,7 @@ impl BytesTable {
         if crate::range::is_empty(&start, &end) {
             return Ok(0);
         }
-        self.enter(Mode::IX, |txn| self.info.delete_range(txn, start, end))
+        self.enter(Mode::IX, |txn| self.info.delete_range(&self.shared.env, txn, start, end))
     }
 
     /// Reads the value of `key` and replaces it by what `change` makes of it, in one descent; `None` leaves it as it is.

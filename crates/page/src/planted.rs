@@ -142,12 +142,13 @@ mod chosen {
 
     static WINDOW: AtomicU32 = AtomicU32::new(0);
 
-    /// From now on a restart gathers at most so many changes before it repeats or undoes them; 0: as many as its memory holds.
+    /// From now on at most so many changes are gathered to be sorted: by a restart before it repeats or undoes them, by a range
+    /// delete for an index; 0: as many as there is room for.
     pub fn set_windows(changes_max: u32) {
         WINDOW.store(changes_max, Relaxed);
     }
 
-    /// Whether so many changes are all that a restart may gather.
+    /// Whether so many changes are all that may be gathered.
     #[must_use]
     pub fn fills_window(changes: usize) -> bool {
         let changes_max = WINDOW.load(Relaxed) as usize;
@@ -180,7 +181,7 @@ mod chosen {
 #[cfg(feature = "planted")]
 pub use chosen::{fills_window, is_on, latches_now, set, set_latching, set_windows};
 
-/// Whether so many changes are all that a restart may gather: only memory says, without the feature `planted`.
+/// Whether so many changes are all that may be gathered: only room says, without the feature `planted`.
 #[cfg(not(feature = "planted"))]
 #[inline(always)]
 #[must_use]

@@ -17,7 +17,7 @@
 //! run:            entries, each { key length u32, value length u32, key, value }
 //! ```
 //!
-//! It knows neither tables nor transactions: an index is filled through it, and a restart undoes a large transaction through it.
+//! It knows neither tables nor transactions: an index is filled and emptied through it, and a restart undoes a large transaction through it.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 

@@ -138,6 +138,11 @@ fn check_definition(index: &IndexDef) -> Result<(), Error> {
     }
 }
 
+/// The memory that the sorter of each of `count` indexes may take, in bytes.
+pub(super) fn sort_bytes(env: &Inner, count: usize) -> usize {
+    (env.effective.cache_bytes / CACHE_PART).min(SORT_BYTES_MAX) as usize / count.max(1)
+}
+
 /// Fills new indexes of a table, beginning with the n-th, with the entries of its records.
 pub(crate) struct Builders {
     info: Arc<TableInfo>,
@@ -159,7 +164,7 @@ impl Builders {
     /// For indexes whose trees are empty and locked exclusively.
     pub(crate) fn new(env: &Inner, info: &Arc<TableInfo>, first: usize) -> Builders {
         let count = info.indexes.len() - first;
-        let bytes_max = (env.effective.cache_bytes / CACHE_PART).min(SORT_BYTES_MAX) as usize / count.max(1);
+        let bytes_max = sort_bytes(env, count);
         let builder = |index| Builder { index, sorter: Sorter::new(&env.disk, bytes_max) };
         Builders { info: Arc::clone(info), builders: (first..info.indexes.len()).map(builder).collect() }
     }

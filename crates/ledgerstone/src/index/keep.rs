@@ -1,7 +1,5 @@
 //! Changes of a table's records, with those of its indexes (X1, X2). Tables without indexes pass through.
 
-use std::ops::Bound;
-
 use ledgerstone_lock::Mode;
 use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_structures::Read;
@@ -59,19 +57,6 @@ impl TableInfo {
             let was_there = self.tree.delete(txn, key)?;
             self.change_indexes(txn, &differences)?;
             Ok(was_there)
-        })
-    }
-
-    /// Removes the records whose keys lie between the bounds, and says how many there were.
-    pub(crate) fn delete_range(&self, txn: &mut Txn, start: Bound<Vec<u8>>, end: Bound<Vec<u8>>) -> Result<u64, Error> {
-        if self.indexes.is_empty() {
-            return Ok(self.tree.delete_range(txn, start, end)?);
-        }
-        self.in_one_step(txn, |txn| {
-            self.tree.delete_range_telling(txn, start, end, |txn, key, value| {
-                let differences = self.differences(key, Some(value), None)?;
-                self.change_indexes(txn, &differences)
-            })
         })
     }
 
@@ -155,7 +140,7 @@ impl TableInfo {
             txn.lock_table(index.entry.entry.table, Mode::IX)?;
             for (key, _) in gone {
                 if !planted::is_on(Bug::IndexEntryStays) && !index.tree.delete(txn, key)? {
-                    return Err(index.differs(&self.name, format!("it has no entry {:?}", shown(key))));
+                    return Err(index.lacks(&self.name, key));
                 }
             }
             for (key, value) in come {

@@ -35,6 +35,9 @@
 //! X5. An index whose function is not registered in this process is read, dropped, moved and freed like any other; a change
 //!     of a record, which would need the function, is refused. So is one whose function is registered for other types than
 //!     the catalog names: its keys would not be those that are there.
+//! X6. A range delete goes through each index in the index's own order, since in the table's order each record would cost a page of
+//!     each index. The entries are locked as their records go, so that who looks meanwhile waits at the entry; they are deleted once
+//!     they are sorted (`range_delete.rs`).
 
 mod build;
 mod check;
@@ -42,6 +45,7 @@ mod definition;
 mod entry;
 mod json;
 mod keep;
+mod range_delete;
 mod read;
 mod typed;
 
@@ -216,6 +220,10 @@ impl IndexTree {
             }
             _ => Ok(entries),
         }
+    }
+
+    fn lacks(&self, table: &str, key: &[u8]) -> Error {
+        self.differs(table, format!("it has no entry {:?}", shown(key)))
     }
 
     fn differs(&self, table: &str, what: String) -> Error {

@@ -3,7 +3,7 @@
 //! Y1. The range is read as a scan reads it, but keys are locked exclusively: when the call returns, every key of the range
 //!     is a ghost of this transaction, and every gap of the range is locked against new ones.
 //! Y2. Records are deleted leaf by leaf, each leaf under one latch: one descent a leaf, one small record of the log a record,
-//!     which the rollback takes back by its key.
+//!     which the rollback takes back by its key. So are keys that come sorted, as those of a table's indexes do.
 //! Y3. With a snapshot, the first committer wins: the call is refused if another has put, changed or deleted a record of the range since
 //!     (C9 in `scan.rs`). So what goes is what the snapshot shows.
 
@@ -12,6 +12,7 @@ use std::ops::Bound;
 use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_txn::{RECORD_OVERHEAD_BYTES, Txn};
 
+use super::scan::Scan;
 use super::search::{Descent, Spot};
 use super::tree::Tree;
 use super::{Direction, node::Node};
@@ -28,13 +29,37 @@ impl Tree {
     /// # Errors
     /// As [`Tree::delete`]; what was deleted until then stays deleted, for the caller to roll back.
     pub fn delete_range(&self, txn: &mut Txn, start: Bound<Vec<u8>>, end: Bound<Vec<u8>>) -> Result<u64, TreeError> {
-        let mut scan = self.scan(start, end, Direction::Forward).for_deletion();
+        self.delete_scanned(txn, self.scan(start, end, Direction::Forward).for_deletion(), |_, _, _| Ok(()))
+    }
+
+    /// The same, and tells `going` of each record before it is deleted, with its value. No latch is held then.
+    ///
+    /// # Errors
+    /// As [`Tree::delete_range`], and what `going` returns.
+    pub fn delete_range_telling<E: From<TreeError>>(
+        &self,
+        txn: &mut Txn,
+        start: Bound<Vec<u8>>,
+        end: Bound<Vec<u8>>,
+        going: impl FnMut(&mut Txn, &[u8], &[u8]) -> Result<(), E>,
+    ) -> Result<u64, E> {
+        self.delete_scanned(txn, self.scan(start, end, Direction::Forward).for_change(), going)
+    }
+
+    /// Deletes the records that the scan gives, which it has locked exclusively.
+    fn delete_scanned<E: From<TreeError>>(
+        &self,
+        txn: &mut Txn,
+        mut scan: Scan,
+        mut going: impl FnMut(&mut Txn, &[u8], &[u8]) -> Result<(), E>,
+    ) -> Result<u64, E> {
         let mut count = 0;
         loop {
             let mut keys: Vec<Vec<u8>> = Vec::new();
             while keys.len() < BATCH_COUNT_MAX
-                && let Some((key, _)) = scan.next(txn)?
+                && let Some((key, value)) = scan.next(txn)?
             {
+                going(txn, key, value)?;
                 keys.push(key.to_vec());
             }
             if keys.is_empty() {
@@ -44,45 +69,33 @@ impl Tree {
             if planted::is_on(Bug::RangeDeleteStopsEarly) {
                 keys.pop();
             }
-            for key in &keys {
-                // A lock on the table that covers reading need not cover writing.
-                self.lock_to_write(txn, key)?;
-            }
-            if self.locks_pages() {
-                // Each leaf is locked when it is found.
-                for key in &keys {
-                    count += u64::from(self.delete(txn, key)?);
-                }
-                continue;
-            }
-            count += self.delete_keys(txn, &keys)?;
+            count += self.delete_sorted(txn, &keys)?.0;
         }
     }
 
-    /// The same, and tells `gone` of each record after it was deleted, with its value. One by one: for tables that have to do
-    /// something about each.
+    /// Deletes the records of these keys, which rise. Says how many there were, and which key was the first without one. Cheaper
+    /// than one by one: each leaf is visited once.
     ///
     /// # Errors
-    /// As [`Tree::delete_range`], and what `gone` returns.
-    pub fn delete_range_telling<E: From<TreeError>>(
-        &self,
-        txn: &mut Txn,
-        start: Bound<Vec<u8>>,
-        end: Bound<Vec<u8>>,
-        mut gone: impl FnMut(&mut Txn, &[u8], &[u8]) -> Result<(), E>,
-    ) -> Result<u64, E> {
-        let mut scan = self.scan(start, end, Direction::Forward).for_change();
-        let mut count = 0;
-        while let Some((key, value)) = scan.next(txn)? {
-            // The scan's copy of the leaf is read from anew once something has changed in it.
-            let (key, value) = (key.to_vec(), value.to_vec());
-            if self.delete(txn, &key)? {
-                gone(txn, &key, &value)?;
+    /// As [`Tree::delete`]; what was deleted until then stays deleted, for the caller to roll back.
+    pub fn delete_sorted(&self, txn: &mut Txn, keys: &[Vec<u8>]) -> Result<(u64, Option<usize>), TreeError> {
+        for key in keys {
+            // A lock on the table that covers reading need not cover writing.
+            self.lock_to_write(txn, key)?;
+        }
+        if !self.locks_pages() {
+            return self.delete_keys(txn, keys);
+        }
+        // Each leaf is locked when it is found.
+        let (mut count, mut missing) = (0, None);
+        for (no, key) in keys.iter().enumerate() {
+            if self.delete(txn, key)? {
                 count += 1;
+            } else {
+                missing = missing.or(Some(no));
             }
         }
-        self.check_snapshot(txn)?;
-        Ok(count)
+        Ok((count, missing))
     }
 
     /// Y3: a ghost that was purged tells nothing; but that was done only when no open snapshot asked for its images, or their loss raised the floor.
@@ -90,9 +103,9 @@ impl Tree {
         Ok(txn.snapshot().map_or(Ok(()), |at| self.engine.versions.check(at))?)
     }
 
-    /// Deletes records whose keys are locked exclusively, in rising order (Y2).
-    fn delete_keys(&self, txn: &mut Txn, keys: &[Vec<u8>]) -> Result<u64, TreeError> {
-        let (mut count, mut next) = (0, 0);
+    /// Deletes records whose keys are locked exclusively, in rising order (Y2). As [`Tree::delete_sorted`].
+    fn delete_keys(&self, txn: &mut Txn, keys: &[Vec<u8>]) -> Result<(u64, Option<usize>), TreeError> {
+        let (mut count, mut missing, mut next) = (0, None, 0);
         while next < keys.len() {
             // As many as a claim takes; a leaf seldom has more.
             let part = keys[next..].len().min(32);
@@ -109,6 +122,8 @@ impl Tree {
                 {
                     count += 1;
                     blobs.extend(blob);
+                } else {
+                    missing = missing.or(Some(next));
                 }
                 next += 1;
                 let Some(key) = keys.get(next) else { break };
@@ -124,6 +139,6 @@ impl Tree {
                 self.defer_blob(txn, Some(blob))?;
             }
         }
-        Ok(count)
+        Ok((count, missing))
     }
 }

@@ -479,9 +479,13 @@ impl Tree {
         }
     }
 
-    /// Takes the exclusive lock of a key that is to be written; of two writers with snapshots the first to commit wins.
+    /// Takes the exclusive lock of a key that is to be written, however much later; of two writers with snapshots the first to
+    /// commit wins. Where leaves are locked instead of keys, the write itself takes the lock.
+    ///
+    /// # Errors
+    /// A refused lock.
     #[inline]
-    pub(super) fn lock_to_write(&self, txn: &mut Txn, key: &[u8]) -> Result<(), TreeError> {
+    pub fn lock_to_write(&self, txn: &mut Txn, key: &[u8]) -> Result<(), TreeError> {
         if self.to_free.is_some() {
             self.engine.versions.expect_note(self.root, key); // W7, when the leaf has been found.
         }
