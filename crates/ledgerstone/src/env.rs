@@ -210,7 +210,7 @@ impl Environment {
         let patience = timeout.saturating_mul(3).max(PATIENCE_MIN);
         let give_up_ns = sync::now_ns().saturating_add(nanoseconds(patience));
         loop {
-            let txn = self.begin_aged(options, age, awaited.is_none())?;
+            let mut txn = self.begin_aged(options, age, awaited.is_none())?;
             let xid = txn.xid();
             if age == Xid::NONE {
                 age = xid;
@@ -222,18 +222,21 @@ impl Environment {
             let inside = txn.shared.users_code();
             let done = done.and_then(|()| f(&txn));
             drop(inside);
+            // What was not ended by a conflict now, in another thread perhaps, will not be.
+            let done = done.and_then(|value| Ok((value, txn.end_unless_ended()?)));
             let ended_by = txn.ended_by();
             // A refused lock is often free after a pause, and whoever waits for it keeps younger ones out where they avoid deadlocks.
             let has_to_wait = |by: &&EndedBy| tries >= PAUSE_GROWTH || matches!(by.conflict, Error::Deadlock { .. });
             awaited = ended_by.as_ref().filter(has_to_wait).and_then(|by| by.awaited);
             let error = match (done, ended_by) {
-                (Ok(value), None) => {
+                (Ok((value, Some(running))), _) => {
                     // Deadlock and time-out come before: a commit waits for nothing but the log.
-                    txn.commit()?;
+                    txn.commit_ended(running, txn.durability())?;
                     return Ok(value);
                 }
                 // `f` made nothing of a conflict that has rolled its transaction back: what it did is gone.
-                (Ok(_), Some(ended_by)) => ended_by.conflict.into(),
+                (Ok((_, None)), Some(ended_by)) => ended_by.conflict.into(),
+                (Ok((_, None)), None) => Error::Finished.into(),
                 (Err(error), _) => error,
             };
             let (had_conflict, had_timeout) = (txn.had_conflict(), txn.had_timeout());
@@ -363,7 +366,10 @@ impl Handles {
         // Tables and iterators that outlive this handle touch nothing any more; others may open the environment.
         self.env.engine.fail("the environment was closed");
         self.env.in_doubt.clear();
+        // A checkpoint of another thread may be writing, and has the lock in its hands while it looks at it.
+        let latched = self.env.latch(&self.env.checkpoint_latch[0]);
         self.env.lock.lock().take();
+        drop(latched);
         result
     }
 }
@@ -479,7 +485,7 @@ impl Inner {
     }
 
     /// Takes the lock again if somebody has removed or replaced its file. If that has let another in, the environment fails:
-    /// also if the other is gone, since what it has committed would be written over.
+    /// also if the other is gone, since what it has committed would be written over. Called with the latch of checkpoints held.
     fn keep_lock(&self) -> Result<(), Error> {
         let Some(mut held) = self.lock.lock().take() else { return Ok(()) };
         let mut kept = Ok(());
@@ -505,8 +511,8 @@ impl Inner {
 
     pub(crate) fn checkpoint(&self, is_clean: bool) -> Result<Lsn, Error> {
         self.check_writable()?;
-        self.engine.check()?;
         let latched = self.latch(&self.checkpoint_latch[0])?;
+        self.engine.check()?; // It may have been closed, and be another's.
         self.keep_lock()?;
         let taken = ledgerstone_recovery::checkpoint(&self.engine, &self.control, is_clean);
         if let Ok(taken) = &taken {

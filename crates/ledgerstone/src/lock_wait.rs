@@ -17,6 +17,9 @@ pub struct LockWait {
     pub table: Option<String>,
     /// What is locked: the table, a key of it by its hash, or a gap between keys.
     pub what: String,
+    /// The waiter asks for no lock itself: in one of its closures `waits_for` does, and `mode`, `table` and `what` are what that
+    /// one waits for.
+    pub is_held_up: bool,
 }
 
 impl Environment {
@@ -31,7 +34,8 @@ impl Environment {
                 Some(name) => what.replace(&format!("table {}", id.0), &format!("table {name}")),
                 None => what,
             };
-            LockWait { waiter: edge.xid, waits_for: edge.waits_for, mode: edge.mode.to_string(), table, what }
+            let mode = edge.mode.to_string();
+            LockWait { waiter: edge.xid, waits_for: edge.waits_for, mode, table, what, is_held_up: edge.is_held_up }
         };
         env.engine.locks.waits().into_iter().map(wait).collect()
     }

@@ -6,7 +6,8 @@
 //! H1. A call has the transaction to itself, also while it runs a closure of the user's (`modify`, `for_each_ref`, the function of
 //!     an index). If that closure calls back into the same transaction it is told [`Error::Busy`]. Other threads wait for their
 //!     turn; but one and the same closure keeps them waiting for a second at most, then they are told the same. So nobody waits
-//!     for ever for a closure that waits for him.
+//!     for ever for a closure that waits for him. A thread inside one transaction that waits for a call of another, which waits for
+//!     the first to end, is told [`Error::HeldByCaller`].
 //! H2. However a call ends, by a panic of the user's code too, it gives back what it held, and what it had half done is taken back.
 
 use std::ops::Bound;
@@ -18,7 +19,7 @@ use ledgerstone_lock::{LockName, Mode, OwnerNo};
 use ledgerstone_page::{Lsn, TableId, Xid};
 use ledgerstone_region::SlotNo;
 use ledgerstone_structures::{Direction, Read, Tree};
-use ledgerstone_txn::{Durability, Horizon, Patience, Txn, UsersCode, View};
+use ledgerstone_txn::{Durability, Horizon, Patience, Txn, UsersCode, View, awaited_caller};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::catalog::{Definition, Entry, TYPE_NAME_BYTES_MAX, TableInfo};
@@ -174,6 +175,14 @@ impl Shared {
             }
             if let Some(state) = self.state.try_lock_for(LOOK) {
                 return Ok(state);
+            }
+            if let Some(caller) = awaited_caller(&self.env.engine, self.owner) {
+                let what = format!(
+                    "transaction {} has a call under way in another thread, which waits for transaction {caller}, whose own \
+                     closure this is",
+                    self.xid
+                );
+                return Err(Error::HeldByCaller { what });
             }
         }
     }
@@ -403,7 +412,12 @@ impl Transaction {
     /// # Errors
     /// As [`Transaction::commit`].
     pub fn commit_with(mut self, durability: Durability) -> Result<Committed, Error> {
-        let mut txn = self.end()?;
+        let txn = self.end()?;
+        self.commit_ended(txn, durability)
+    }
+
+    /// Commits what [`Transaction::end`] has taken.
+    pub(crate) fn commit_ended(&self, mut txn: Txn, durability: Durability) -> Result<Committed, Error> {
         let engine = Arc::clone(txn.engine());
         if self.shared.is_untouched.load(Relaxed) {
             txn.depend_on_commits_below(engine.log.tail());
@@ -421,9 +435,18 @@ impl Transaction {
     }
 
     pub(crate) fn end(&mut self) -> Result<Txn, Error> {
+        self.end_unless_ended()?.ok_or(Error::Finished)
+    }
+
+    /// Takes the running transaction out, after calls of other threads; `None` if it has ended, by a conflict perhaps.
+    pub(crate) fn end_unless_ended(&mut self) -> Result<Option<Txn>, Error> {
         let txn = self.shared.hold()?.state.txn.take();
         self.has_ended = true;
-        txn.ok_or(Error::Finished)
+        Ok(txn)
+    }
+
+    pub(crate) fn durability(&self) -> Durability {
+        self.durability
     }
 
     /// Creates a table of byte strings.

@@ -826,6 +826,65 @@ fn a_third_that_waits_between_two_transactions_of_one_thread_gives_way() {
     });
 }
 
+/// One thread is in a call of the first transaction, which waits for a lock of the second; another thread, inside the second,
+/// wants something of the first.
+#[test]
+fn whoever_waits_for_a_call_that_waits_for_its_own_caller_is_told_so() {
+    in_an_environment("calls in a circle", |env| {
+        let first = env.begin().unwrap();
+        let (table, from_inside) = (first.bytes("plain").unwrap(), first.bytes("plain").unwrap());
+        let waiter = env
+            .transact(|second| {
+                second.bytes("plain")?.put(b"k", b"second")?;
+                let table = table.clone();
+                let waiter = std::thread::spawn(move || table.put(b"k", b"first"));
+                while env.lock_waits().is_empty() {
+                    std::thread::yield_now();
+                }
+                let refused = from_inside.get(b"l");
+                let Err(Error::HeldByCaller { what }) = &refused else { panic!("{refused:?}") };
+                assert!(what.contains(&format!("transaction {}", second.xid())), "{what}");
+                Ok::<_, Error>(waiter)
+            })
+            .unwrap();
+        waiter.join().unwrap().unwrap();
+        let _ = first.commit().unwrap();
+        assert_eq!(env.stat().unwrap().lock_timeout_count, 0);
+    });
+}
+
+/// The closure returns while another thread's call waits in its transaction: a deadlock that this one meets then counts, too.
+#[test]
+fn a_conflict_of_another_thread_after_the_closure_has_returned_runs_it_again() {
+    in_an_environment("a conflict after the closure", |env| {
+        let older = env.begin().unwrap();
+        older.bytes("plain").unwrap().put(b"k", b"older").unwrap();
+        let (mut older, mut threads, mut runs) = (Some(older), Vec::new(), 0);
+        env.transact(|txn| {
+            runs += 1;
+            let table = txn.bytes("plain")?;
+            table.put(b"l", b"younger")?;
+            let Some(older) = older.take() else { return Ok::<_, Error>(()) };
+            threads.push(std::thread::spawn(move || {
+                let refused = table.put(b"k", b"younger");
+                assert!(matches!(refused, Err(Error::Deadlock { .. })), "{refused:?}");
+            }));
+            while env.lock_waits().is_empty() {
+                std::thread::yield_now();
+            }
+            threads.push(std::thread::spawn(move || {
+                std::thread::sleep(Duration::from_millis(50)); // It is most likely at its commit then.
+                older.bytes("plain").unwrap().put(b"l", b"older").unwrap();
+                drop(older.commit().unwrap());
+            }));
+            Ok(())
+        })
+        .unwrap();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        assert_eq!(runs, 2);
+    });
+}
+
 /// A thread is inside a transaction that a deadlock has ended. Whoever has its place since is not the caller's.
 #[test]
 fn what_holds_a_lock_in_the_place_of_a_caller_that_has_ended_is_waited_for() {

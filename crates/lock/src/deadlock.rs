@@ -1,9 +1,10 @@
 //! Cycles in a waits-for graph (LIBTP 4.1), as pure functions over any graph.
 //!
-//! Vertices are owners, and an arrow leads from a waiter to each owner it waits for. Whoever is about to sleep searches
-//! for a cycle through itself. That is enough: an arrow from or to an owner that runs closes no cycle, so the arrow
-//! that closes one leads from an owner that has just queued, and of several that queue at the same time the last one to
-//! search sees the arrows of all the others.
+//! Vertices are waits, one of each owner that waits. An arrow leads from a wait to another that has to end first: the waiter
+//! stands behind an owner, which does not end before its own wait does, nor before the waits of others that hold it up. Whoever
+//! is about to sleep searches for a cycle through its wait. That is enough: an owner that runs, and that nobody holds up, is in
+//! no cycle, so the arrow that closes one leads from a wait that has just begun, and of several that begin at the same time the
+//! last one to search sees the arrows of all the others.
 //!
 //! D1. A graph that is read arrow by arrow while others go on changing it can show a cycle that never was. A cycle
 //!     counts if a second reading finds each of its owners still in the **same** wait, with the same arrow: none of
@@ -27,9 +28,12 @@ pub struct Waiting {
 pub trait WaitsFor {
     /// What `owner` waits for, if it waits, and in `into` (which is empty) those that stand in its way.
     fn waits(&mut self, owner: OwnerNo, into: &mut Vec<OwnerNo>) -> Option<Waiting>;
+
+    /// Adds to `into` those that hold `owner` up: it does not end before their waits do.
+    fn held_up(&mut self, owner: OwnerNo, into: &mut Vec<OwnerNo>);
 }
 
-/// One arrow of a cycle: `owner` waits for `next`.
+/// One arrow of a cycle: `owner` waits for `next`, which does not end before the wait of `by`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hop {
     /// Who waits.
@@ -38,54 +42,82 @@ pub struct Hop {
     pub waiting: Waiting,
     /// For whom.
     pub next: OwnerNo,
+    /// Whose wait keeps that one from ending: its own, or that of one that holds it up. The owner of the next arrow.
+    pub by: OwnerNo,
 }
 
-/// A cycle through `start`, which comes first; depth first, each owner visited once.
+/// A cycle through the wait of `start`, which comes first; depth first, each wait visited once.
 pub fn find_cycle(graph: &mut impl WaitsFor, start: OwnerNo) -> Option<Vec<Hop>> {
+    find_path(graph, start, |_, by| by == start)
+}
+
+/// Arrows that lead from the wait of `start` to one for which `is_end` holds, given whom it leads to and whose wait that is.
+pub fn find_path(
+    graph: &mut impl WaitsFor,
+    start: OwnerNo,
+    is_end: impl Fn(OwnerNo, OwnerNo) -> bool,
+) -> Option<Vec<Hop>> {
     struct Step {
         owner: OwnerNo,
         waiting: Waiting,
-        blockers: Vec<OwnerNo>,
+        arrows: Vec<(OwnerNo, OwnerNo)>,
         tried: usize,
     }
     let mut visited = std::collections::BTreeSet::new();
     let mut path: Vec<Step> = Vec::new();
     let mut enter = Some(start);
     loop {
-        if let Some(owner) = enter.take() {
-            let mut blockers = Vec::new();
-            if visited.insert(owner)
-                && let Some(waiting) = graph.waits(owner, &mut blockers)
-            {
-                path.push(Step { owner, waiting, blockers, tried: 0 });
-            }
+        if let Some(owner) = enter.take()
+            && visited.insert(owner)
+            && let Some((waiting, arrows)) = arrows_from(graph, owner)
+        {
+            path.push(Step { owner, waiting, arrows, tried: 0 });
         }
         let step = path.last_mut()?;
-        let Some(&next) = step.blockers.get(step.tried) else {
+        let Some(&(next, by)) = step.arrows.get(step.tried) else {
             path.pop();
             continue;
         };
         step.tried += 1;
-        if next != start {
-            enter = Some(next);
+        if !is_end(next, by) {
+            enter = Some(by);
             continue;
         }
         // On the path, the arrow taken is the one tried last.
-        let hop = |step: &Step| Hop { owner: step.owner, waiting: step.waiting, next: step.blockers[step.tried - 1] };
+        let hop = |step: &Step| {
+            let (next, by) = step.arrows[step.tried - 1];
+            Hop { owner: step.owner, waiting: step.waiting, next, by }
+        };
         return Some(path.iter().map(hop).collect());
     }
 }
 
-/// Whether a second reading finds the cycle unchanged (D1).
+/// The arrows from the wait of an owner: to whom, and by whose wait.
+fn arrows_from(graph: &mut impl WaitsFor, owner: OwnerNo) -> Option<(Waiting, Vec<(OwnerNo, OwnerNo)>)> {
+    let (mut blockers, mut by) = (Vec::new(), Vec::new());
+    let waiting = graph.waits(owner, &mut blockers)?;
+    let mut arrows = Vec::with_capacity(blockers.len());
+    for next in blockers {
+        arrows.push((next, next));
+        graph.held_up(next, &mut by);
+        arrows.extend(by.drain(..).map(|by| (next, by)));
+    }
+    Some((waiting, arrows))
+}
+
+/// Whether a second reading finds the arrows unchanged (D1).
 pub fn confirm_cycle(graph: &mut impl WaitsFor, cycle: &[Hop]) -> bool {
-    let mut blockers = Vec::new();
+    let (mut blockers, mut by) = (Vec::new(), Vec::new());
     cycle.iter().all(|hop| {
         blockers.clear();
-        graph.waits(hop.owner, &mut blockers) == Some(hop.waiting) && blockers.contains(&hop.next)
+        by.clear();
+        let is_same = graph.waits(hop.owner, &mut blockers) == Some(hop.waiting) && blockers.contains(&hop.next);
+        graph.held_up(hop.next, &mut by);
+        is_same && (hop.by == hop.next || by.contains(&hop.by))
     })
 }
 
-/// Who gives way: the owner with the largest rank, and of equals the one with the largest number.
+/// Whose wait gives way: that of the owner with the largest rank, and of equals the one with the largest number.
 pub fn victim_of<A: Ord>(cycle: &[Hop], rank: impl Fn(OwnerNo) -> A) -> Option<OwnerNo> {
     cycle.iter().map(|hop| hop.owner).max_by_key(|&owner| (rank(owner), owner))
 }
@@ -96,7 +128,15 @@ mod tests {
 
     use super::*;
 
-    struct Drawn(Vec<Vec<u32>>);
+    /// Whom each waits for, and who holds each up.
+    struct Drawn(Vec<Vec<u32>>, Vec<Vec<u32>>);
+
+    impl Drawn {
+        fn waits(arrows: Vec<Vec<u32>>) -> Drawn {
+            let none = vec![Vec::new(); arrows.len()];
+            Drawn(arrows, none)
+        }
+    }
 
     impl WaitsFor for Drawn {
         fn waits(&mut self, owner: OwnerNo, into: &mut Vec<OwnerNo>) -> Option<Waiting> {
@@ -105,24 +145,35 @@ mod tests {
             let name = LockName { space: 1, item: u64::from(owner.0) };
             (!arrows.is_empty()).then_some(Waiting { ticket: owner.0, name, mode: Mode::X })
         }
+
+        fn held_up(&mut self, owner: OwnerNo, into: &mut Vec<OwnerNo>) {
+            into.extend(self.1[owner.0 as usize].iter().map(|&n| OwnerNo(n)));
+        }
     }
 
-    fn reaches(graph: &[Vec<u32>], from: u32, to: u32) -> bool {
-        let mut seen = vec![false; graph.len()];
-        let mut open = graph[from as usize].clone();
+    /// Whether the wait of `from` has to wait for that of `to`.
+    fn reaches(graph: &Drawn, from: u32, to: u32) -> bool {
+        let waits_before = |n: u32| {
+            graph.0[n as usize]
+                .iter()
+                .flat_map(|&next| graph.1[next as usize].iter().chain([&next]).copied().collect::<Vec<_>>())
+                .collect::<Vec<_>>()
+        };
+        let mut seen = vec![false; graph.0.len()];
+        let mut open = waits_before(from);
         while let Some(n) = open.pop() {
             if n == to {
                 return true;
             }
             if !std::mem::replace(&mut seen[n as usize], true) {
-                open.extend(&graph[n as usize]);
+                open.extend(waits_before(n));
             }
         }
         false
     }
 
     fn cycle(graph: &[&[u32]], start: u32) -> Option<Vec<u32>> {
-        let mut drawn = Drawn(graph.iter().map(|arrows| arrows.to_vec()).collect());
+        let mut drawn = Drawn::waits(graph.iter().map(|arrows| arrows.to_vec()).collect());
         find_cycle(&mut drawn, OwnerNo(start)).map(|hops| hops.iter().map(|hop| hop.owner.0).collect())
     }
 
@@ -147,6 +198,7 @@ mod tests {
             owner: OwnerNo(n),
             waiting: Waiting { ticket: 0, name: LockName { space: 0, item: 0 }, mode: Mode::S },
             next: OwnerNo(0),
+            by: OwnerNo(0),
         };
         let cycle = [hop(0), hop(1), hop(2)];
         assert_eq!(victim_of(&cycle, |owner| [5, 9, 7][owner.0 as usize]), Some(OwnerNo(1)));
@@ -156,27 +208,44 @@ mod tests {
 
     #[test]
     fn a_wait_that_ended_in_between_is_no_deadlock() {
-        let mut drawn = Drawn(vec![vec![1], vec![0]]);
+        let mut drawn = Drawn::waits(vec![vec![1], vec![0]]);
         let cycle = find_cycle(&mut drawn, OwnerNo(0)).expect("two wait for each other");
         assert!(confirm_cycle(&mut drawn, &cycle));
         drawn.0[1].clear();
         assert!(!confirm_cycle(&mut drawn, &cycle));
     }
 
+    /// 0 waits for 1, which waits for 2 and is held up by 3, which waits for 0.
+    #[test]
+    fn who_is_held_up_waits_by_its_own_and_by_the_others() {
+        let mut drawn = Drawn(vec![vec![1], vec![2], vec![], vec![0]], vec![vec![], vec![3], vec![], vec![]]);
+        for (start, expected) in [(0, Some(vec![0, 3])), (3, Some(vec![3, 0])), (1, None)] {
+            let found = find_cycle(&mut drawn, OwnerNo(start));
+            assert_eq!(found.map(|hops| hops.iter().map(|hop| hop.owner.0).collect()), expected, "from {start}");
+        }
+        let path = find_path(&mut drawn, OwnerNo(3), |next, _| next == OwnerNo(2)).expect("1 waits, too");
+        assert_eq!(path.iter().map(|hop| hop.owner.0).collect::<Vec<_>>(), [3, 0, 1]);
+        let hops = find_cycle(&mut drawn, OwnerNo(0)).expect("found above");
+        drawn.1[1].clear();
+        assert!(!confirm_cycle(&mut drawn, &hops));
+    }
+
     proptest! {
         #[test]
         fn a_cycle_is_found_if_and_only_if_there_is_one(
             arrows in prop::collection::vec(prop::collection::vec(0_u32..12, 0..3), 12),
+            held_up in prop::collection::vec(prop::collection::vec(0_u32..12, 0..2), 12),
             start in 0_u32..12,
         ) {
-            let mut drawn = Drawn(arrows);
+            let mut drawn = Drawn(arrows, held_up);
             let found = find_cycle(&mut drawn, OwnerNo(start));
-            prop_assert_eq!(found.is_some(), reaches(&drawn.0, start, start));
+            prop_assert_eq!(found.is_some(), reaches(&drawn, start, start));
             if let Some(hops) = found {
                 prop_assert_eq!(hops[0].owner, OwnerNo(start));
                 for (i, hop) in hops.iter().enumerate() {
                     prop_assert!(drawn.0[hop.owner.0 as usize].contains(&hop.next.0));
-                    prop_assert_eq!(hops[(i + 1) % hops.len()].owner, hop.next);
+                    prop_assert!(hop.by == hop.next || drawn.1[hop.next.0 as usize].contains(&hop.by.0));
+                    prop_assert_eq!(hops[(i + 1) % hops.len()].owner, hop.by);
                 }
                 prop_assert!(confirm_cycle(&mut drawn, &hops));
             }

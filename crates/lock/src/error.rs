@@ -65,6 +65,9 @@ pub struct DeadlockEdge {
     pub name: LockName,
     /// How the waiter wants it.
     pub mode: Mode,
+    /// `xid` asks for no lock itself: its caller's thread waits for one in `waits_for`, inside of a call, and `name` and `mode`
+    /// are what that one waits for ([`crate::LockManager::hold_up`]).
+    pub is_held_up: bool,
 }
 
 struct Cycle<'a>(&'a [DeadlockEdge]);
@@ -73,7 +76,11 @@ impl fmt::Display for Cycle<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, edge) in self.0.iter().enumerate() {
             let comma = if i == 0 { "" } else { ", " };
-            write!(f, "{comma}{} waits for {} ({} on {})", edge.xid, edge.waits_for, edge.mode, edge.name)?;
+            let DeadlockEdge { xid, waits_for, name, mode, is_held_up } = edge;
+            match is_held_up {
+                false => write!(f, "{comma}{xid} waits for {waits_for} ({mode} on {name})")?,
+                true => write!(f, "{comma}{xid} goes on when {waits_for}, begun inside of it, does")?,
+            }
         }
         Ok(())
     }

@@ -107,9 +107,12 @@ impl LockTable {
     /// Moves a collected lock into the owner's list.
     #[cold]
     fn take_in(&self, owner: &Owner, place: usize) {
-        let word = owner.intentions[place].swap(0, Acquire); // Pairs with the collector's compare-exchange.
-        let node_no = word as u32;
+        // Acquire pairs with the collector's compare-exchange, after which the word stays. The list comes first, so that whoever
+        // asks what the owner holds finds it in one or the other (`held`).
+        let node_no = owner.intentions[place].load(Acquire) as u32;
         self.own(owner, node_no, self.node(node_no));
+        sync::yield_point("lock taken in");
+        owner.intentions[place].store(0, SeqCst);
         owner.intention_count.store(owner.intention_count.load(Relaxed) - 1, Relaxed);
     }
 
@@ -157,9 +160,9 @@ impl LockTable {
         match place.compare_exchange(word, 0, SeqCst, Acquire) {
             Ok(_) | Err(0) => None,
             Err(collected) => {
-                place.store(0, Relaxed); // The collector is done with it.
                 let node_no = collected as u32;
-                self.own(owner, node_no, self.node(node_no));
+                self.own(owner, node_no, self.node(node_no)); // As in `take_in`.
+                place.store(0, SeqCst);
                 Some(grant(None)) // I3
             }
         }

@@ -83,7 +83,7 @@ mod wait_word;
 mod waits_for;
 
 #[cfg(not(loom))]
-pub use deadlock::{Hop, Waiting, WaitsFor, confirm_cycle, find_cycle, victim_of};
+pub use deadlock::{Hop, Waiting, WaitsFor, confirm_cycle, find_cycle, find_path, victim_of};
 pub use error::{DeadlockEdge, LockError};
 pub use manager::{Grant, LockManager, LockName, LockStats, OwnerNo, Wait};
 pub use mode::Mode;

@@ -151,7 +151,7 @@ pub struct LockStats {
 ///     earlier grant as `held`).
 /// L2. Requests for one name that conflict are granted the oldest transaction first, but an owner that holds a lock and
 ///     wants more goes before those that hold nothing. An owner that runs may pass one that was granted the lock, still
-///     sleeps and holds nothing else, a bounded number of times.
+///     sleeps and holds nothing else, a bounded number of times and for a moment only.
 /// L3. A wait ends: with the lock, at its deadline, by a deadlock (one of the cycle gives way), or by
 ///     [`cancel_all_waits`](LockManager::cancel_all_waits).
 /// L4. A refused request changes nothing.
@@ -195,8 +195,8 @@ pub trait LockManager: Send + Sync {
     /// Gives up one lock and returns its mode. Only for locks that protected nothing: two-phase locking keeps the rest.
     fn unlock(&self, owner: OwnerNo, name: LockName) -> Option<Mode>;
 
-    /// Gives up the locks of `owner` on keys, gaps and pages of `table`, since its lock on the whole table stands for them.
-    /// Returns how many those were. What they protect stays protected until the table's lock goes: that one leaves the commit
+    /// Gives up the locks of `owner` on keys, gaps and pages of `table` that its lock on the whole table stands for
+    /// ([`Mode::stands_for`]). Returns how many those were. What they protect stays protected until the table's lock goes: that one leaves the commit
     /// LSN behind.
     fn unlock_keys(&self, owner: OwnerNo, table: TableId) -> u32 {
         let _ = (owner, table);
@@ -234,8 +234,9 @@ pub trait LockManager: Send + Sync {
     }
 
     /// The thread that is about to wait for a lock for `by` does so inside a call of `outer`, which therefore does not end before:
-    /// whoever waits for `outer` waits for `by`. To be taken back with [`let_go`](LockManager::let_go) after the wait. In a
-    /// deadlock `by` gives way only if no other can, since it would meet the same again.
+    /// whoever waits for `outer` waits for `by`, too, and for all others that hold it up. To be taken back with
+    /// [`let_go`](LockManager::let_go) after the wait. Where only the locks of `outer` are waited for, `by` gives way only if no
+    /// other can, since it would meet the same again. Of those that a wait is inside of, eight count.
     fn hold_up(&self, outer: OwnerNo, by: OwnerNo) {
         let _ = (outer, by);
     }
@@ -243,6 +244,13 @@ pub trait LockManager: Send + Sync {
     /// Takes back [`hold_up`](LockManager::hold_up).
     fn let_go(&self, outer: OwnerNo, by: OwnerNo) {
         let _ = (outer, by);
+    }
+
+    /// Whether the wait of `waiter` does not end before `of` has ended, directly or through others. For a thread that keeps `of`
+    /// from ending while it waits for something that only the end of that wait gives back.
+    fn awaits_end(&self, waiter: OwnerNo, of: OwnerNo) -> bool {
+        let _ = (waiter, of);
+        false
     }
 
     /// Searches all waits for deadlocks and tells one transaction of each to give way; returns how many. For a manager

@@ -105,6 +105,17 @@ impl Mode {
         matches!(self, IX | SIX | U | X)
     }
 
+    /// Whether a lock on a whole table in this mode keeps out whatever locks of mode `part` on its parts would keep out.
+    #[inline]
+    #[must_use]
+    pub const fn stands_for(self, part: Mode) -> bool {
+        match self {
+            X => true,
+            S | SIX | U => matches!(part, IS | S),
+            IS | IX => false,
+        }
+    }
+
     /// Whether this is a bare intention (`IS`, `IX`): such locks on tables all get along, and so need no queue while
     /// nobody asks for more.
     #[inline]

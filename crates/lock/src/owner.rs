@@ -6,6 +6,13 @@ use crate::nodes::Lot;
 use crate::table::{LockTable, Node, Owner};
 use crate::{LockName, Mode, OwnerNo};
 
+impl Owner {
+    /// What stands for this run of an owner with those that hold it up.
+    pub(crate) fn as_outer(&self, owner_no: OwnerNo) -> u64 {
+        u64::from(self.run.load(Relaxed)) << 32 | u64::from(owner_no.0 + 1)
+    }
+}
+
 impl LockTable {
     /// Puts a node into its owner's list.
     #[inline]

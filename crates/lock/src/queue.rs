@@ -25,8 +25,9 @@
 //!     holders and, of those that wait, only at the first that stand in its way.
 //! Q6. What was granted to a sleeper is not its own until it has woken up, tens of microseconds later. Until then an owner
 //!     that runs may pass it: the sleeper waits again, by its age, and the lock does not lie idle. Not if the sleeper
-//!     holds other locks, or others up, for which others may wait; not if it upgrades; and not more than [`PASSES_MAX`] times. To pass
-//!     is to take a mode down, so Q3 applies: somebody that only the sleeper kept out would else wait for nobody, in
+//!     holds other locks, or others up, for which others may wait; not if it upgrades; not more than [`PASSES_MAX`] times; and not
+//!     when [`PASSED_NS_MAX`], or an eighth of the time that the sleeper still had, has gone by since it was passed first. To
+//!     pass is to take a mode down, so Q3 applies: somebody that only the sleeper kept out would else wait for nobody, in
 //!     no cycle, and for ever if who passed comes to wait for it.
 
 use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::SeqCst};
@@ -40,6 +41,8 @@ use crate::{LockName, Mode, OwnerNo, bucket, wait_word};
 
 /// How often a sleeper is passed: some of them make up for the cost of waking it, and more do not make it cheaper.
 pub(crate) const PASSES_MAX: u32 = 64;
+/// For how long a sleeper is passed. A processor that is free wakes it sooner, and where none is, the others must not keep it out.
+const PASSED_NS_MAX: u64 = 1_000_000;
 
 /// A request that was granted to an owner that has not woken up yet, and what its wait word said.
 pub(crate) struct GrantedAsleep {
@@ -314,7 +317,11 @@ impl Queue<'_> {
         let is_asleep = wait_word::state(seen) == wait_word::GRANTED && owner.wait_node.load(Relaxed) == in_the_way;
         let holds_more =
             owner.held_count.load(Relaxed) != 1 || owner.holds_up.load(Relaxed) != 0 || LockTable::is_collected(owner);
-        let may_be_passed = is_asleep && !holds_more && node.passes.load(Relaxed) < PASSES_MAX;
+        let passes = node.passes.load(Relaxed);
+        let may_be_passed = is_asleep
+            && !holds_more
+            && passes < PASSES_MAX
+            && (passes == 0 || sync::now_ns() < node.passed_until_ns.load(Relaxed));
         may_be_passed.then_some(GrantedAsleep { node_no: in_the_way, seen })
     }
 
@@ -322,10 +329,17 @@ impl Queue<'_> {
     /// next, and then lets in with [`Queue::admit`] whom the sleeper alone kept out (Q3).
     pub(crate) fn pass(&self, sleeper: &GrantedAsleep) -> bool {
         let node = self.table.node(sleeper.node_no);
-        if !wait_word::take_back(&self.table.owner(node.owner_no()).wait_word, sleeper.seen) {
+        let owner = self.table.owner(node.owner_no());
+        if !wait_word::take_back(&owner.wait_word, sleeper.seen) {
             return false;
         }
-        node.passes.store(node.passes.load(Relaxed) + 1, Relaxed);
+        let passes = node.passes.load(Relaxed);
+        if passes == 0 {
+            let now_ns = sync::now_ns();
+            let left_ns = owner.wait_deadline_ns.load(Relaxed).saturating_sub(now_ns);
+            node.passed_until_ns.store(now_ns.saturating_add(PASSED_NS_MAX.min(left_ns / 8)), Relaxed);
+        }
+        node.passes.store(passes + 1, Relaxed);
         self.unlink(node);
         self.set_modes(node, None, node.granted());
         self.link_by_age(sleeper.node_no, node);

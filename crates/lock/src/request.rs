@@ -1,13 +1,19 @@
 //! The calls of the trait, made of queues, owners and waits.
 
-use std::sync::atomic::{Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
 use ledgerstone_page::{Lsn, TableId, Xid};
 
 use crate::nodes::Lot;
-use crate::queue::{PASSES_MAX, Queue};
+use crate::queue::{GrantedAsleep, PASSES_MAX, Queue};
 use crate::table::LockTable;
 use crate::{Conflict, DeadlockEdge, Grant, LockError, LockManager, LockName, LockStats, Mode, OwnerNo, Wait, bucket};
+
+/// Whether a request gets a node from the reserve if there is no other: one for a whole table, by which key locks are given back.
+#[inline]
+fn may_use_reserve(name: LockName, mode: Mode) -> bool {
+    name.is_table() && !mode.is_intention()
+}
 
 /// How a request stands after a look at its queue.
 enum Answer {
@@ -43,7 +49,7 @@ impl LockTable {
             if !is_free && wait == Wait::Try {
                 return Err(LockError::WouldBlock);
             }
-            let is_for_table = name.is_table() && !mode.is_intention();
+            let is_for_table = may_use_reserve(name, mode);
             let node_no = if is_for_table { self.take_node_for_table(owner_no)? } else { self.take_node(owner_no)? };
             if is_free {
                 queue.add(node_no, name, owner_no, Some(mode), None);
@@ -93,9 +99,26 @@ impl LockTable {
         if self.config.conflict != Conflict::Wait {
             return Ok(false);
         }
-        let Some(sleeper) = queue.sleeper(name, mode) else { return Ok(false) };
-        let node_no = self.take_node(owner_no)?; // Before anything is taken from the sleeper.
-        if !queue.pass(&sleeper) {
+        match queue.sleeper(name, mode) {
+            Some(sleeper) => self.pass(queue, owner_no, name, mode, &sleeper),
+            None => Ok(false),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn pass(
+        &self,
+        queue: &Queue<'_>,
+        owner_no: OwnerNo,
+        name: LockName,
+        mode: Mode,
+        sleeper: &GrantedAsleep,
+    ) -> Result<bool, LockError> {
+        // Before anything is taken from the sleeper.
+        let is_for_table = may_use_reserve(name, mode);
+        let node_no = if is_for_table { self.take_node_for_table(owner_no)? } else { self.take_node(owner_no)? };
+        if !queue.pass(sleeper) {
             self.free_one(owner_no, node_no);
             return Ok(false);
         }
@@ -179,8 +202,7 @@ impl LockManager for LockTable {
         owner.age.store(age.0, Relaxed);
         owner.weight.store(0, Relaxed);
         owner.is_avoiding.store(0, Relaxed);
-        owner.held_up_by.store(0, Relaxed);
-        owner.holds_up.store(0, Relaxed);
+        owner.run.store(owner.run.load(Relaxed).wrapping_add(1), Relaxed);
         if self.header().owners_used.load(Relaxed) <= owner_no.0 {
             self.header().owners_used.fetch_max(owner_no.0 + 1, SeqCst); // Before the owner's first intention (I1).
         }
@@ -227,7 +249,8 @@ impl LockManager for LockTable {
             if let Some(mode) = self.intention_of(owner, name) {
                 return Some(mode);
             }
-            if owner.table_nodes.load(Relaxed) == 0 && !LockTable::is_collected(owner) {
+            // In this order: what is taken in is counted before its word goes (`take_in`).
+            if !LockTable::is_collected(owner) && owner.table_nodes.load(Relaxed) == 0 {
                 return None;
             }
         }
@@ -306,13 +329,15 @@ impl LockManager for LockTable {
 
     fn unlock_keys(&self, owner_no: OwnerNo, table: TableId) -> u32 {
         let owner = self.owner(owner_no);
+        let Some(whole) = self.held(owner_no, LockName::table(table)) else { return 0 };
         let mut node_no = owner.held_head.load(Relaxed);
         let mut count = 0;
         while node_no != 0 {
             let node = self.node(node_no);
             let next = node.owner_next.load(Relaxed);
             let name = node.name();
-            if name.is_part() && name.table_id() == table {
+            let is_covered = || node.granted().is_none_or(|mode| whole.stands_for(mode));
+            if name.is_part() && name.table_id() == table && is_covered() {
                 let queue = self.latch_bucket(node.bucket.load(Relaxed), owner_no);
                 queue.remove(node);
                 let woken = queue.admit(name);
@@ -387,14 +412,28 @@ impl LockManager for LockTable {
     }
 
     fn hold_up(&self, outer: OwnerNo, by: OwnerNo) {
-        self.owner(outer).held_up_by.store(by.0 + 1, SeqCst); // Before the request of `by` is queued.
-        self.owner(by).holds_up.fetch_add(1, Relaxed);
+        let (held_up, owner) = (self.owner(outer), self.owner(by));
+        // Before the request of `by` is queued. Its places are its thread's own.
+        if let Some(place) = owner.outer.iter().find(|place| place.load(Relaxed) == 0) {
+            place.store(held_up.as_outer(outer), SeqCst);
+            held_up.held_up.fetch_add(1, SeqCst);
+            owner.holds_up.fetch_add(1, SeqCst);
+        }
     }
 
     fn let_go(&self, outer: OwnerNo, by: OwnerNo) {
-        // Not if another thread in a call of the same owner has said so of its own meanwhile.
-        let _ = self.owner(outer).held_up_by.compare_exchange(by.0 + 1, 0, SeqCst, Relaxed);
-        self.owner(by).holds_up.fetch_sub(1, Relaxed);
+        let owner = self.owner(by);
+        // `outer` may have begun anew.
+        let is_meant = |place: &&AtomicU64| place.load(Relaxed) as u32 == outer.0 + 1;
+        if let Some(place) = owner.outer.iter().find(is_meant) {
+            place.store(0, SeqCst);
+            self.owner(outer).held_up.fetch_sub(1, SeqCst);
+            owner.holds_up.fetch_sub(1, SeqCst);
+        }
+    }
+
+    fn awaits_end(&self, waiter: OwnerNo, of: OwnerNo) -> bool {
+        self.leads_to(waiter, of)
     }
 
     fn set_weight(&self, owner_no: OwnerNo, weight: u64) {

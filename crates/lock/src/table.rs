@@ -142,8 +142,10 @@ shared! {
         pub bucket: AtomicU32,
         /// How often others have passed it, while it waits (Q6).
         pub passes: AtomicU32,
+        /// Until when they may, if they have.
+        pub passed_until_ns: AtomicU64,
         /// To a cache line.
-        pub spare: [AtomicU32; 4],
+        pub spare: [AtomicU32; 2],
     }
     size 64
 }
@@ -175,16 +177,22 @@ shared! {
         pub held_count: AtomicU32,
         /// 1: what stands in its way is met as [`LockConfig::conflict`] says; 0: it waits.
         pub is_avoiding: AtomicU32,
-        /// One more than the owner whose wait it waits for, in a call of that one's thread ([`crate::LockManager::hold_up`]); 0: none.
-        pub held_up_by: AtomicU32,
-        /// How many owners it holds up.
+        /// How often this owner has begun.
+        pub run: AtomicU32,
+        /// How many owners it holds up ([`crate::LockManager::hold_up`]).
         pub holds_up: AtomicU32,
         /// What would be lost if it gave way ([`crate::LockManager::set_weight`]).
         pub weight: AtomicU64,
         /// Intentions on tables without a node (see `intention`).
         pub intentions: [AtomicU64; 8],
+        /// When its wait ends at the latest.
+        pub wait_deadline_ns: AtomicU64,
+        /// Those that it holds up: run << 32 | one more than the owner; 0: none.
+        pub outer: [AtomicU64; 8],
+        /// How many hold it up.
+        pub held_up: AtomicU64,
         /// To a multiple of two cache lines for the adjacent-line prefetcher: owners do not share.
-        pub spare_lines: [AtomicU64; 15],
+        pub spare_lines: [AtomicU64; 5],
     }
     size 256
 }

@@ -4,7 +4,8 @@
 //!  queued ── spins a little: a lock is held for microseconds, a wake-up costs tens of them
 //!    │
 //!    ├─ searches for a deadlock once, when it is about to sleep, if anybody may wait for it (unless a detector does that
-//!    │  from time to time); always if it holds up others, for whom anybody may wait
+//!    │  from time to time); always if it holds up others, for whom anybody may wait, and then again from time to time: a thread
+//!    │  in a call of theirs closes a cycle without a wait of its own
 //!    │     a cycle, and the waiter is its victim: leaves with `Deadlock`
 //!    │     a cycle, and another is:               tells that one to give way, and searches on
 //!    └─ sleeps until the word changes or the deadline passes
@@ -25,12 +26,15 @@ use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Relaxed, Orderin
 use ledgerstone_page::{Lsn, Xid};
 use ledgerstone_region::sync;
 
-use crate::deadlock::{Hop, WaitsFor, confirm_cycle, find_cycle, victim_of};
+use crate::deadlock::{Hop, Waiting, WaitsFor, confirm_cycle, find_cycle, find_path, victim_of};
 use crate::policy::Standing;
 use crate::queue::Queue;
 use crate::table::LockTable;
 use crate::waits_for::Graph;
 use crate::{DeadlockEdge, LockError, OwnerNo, bucket, wait_word};
+
+/// How long whoever holds up others sleeps until it searches again.
+const LOOK_AGAIN_NS: u64 = 100_000_000;
 
 /// Spins while the word says that its owner waits; returns what it says then.
 fn spin_while_waiting(word: &AtomicU32) -> u32 {
@@ -72,6 +76,7 @@ impl LockTable {
         goes_ahead: bool,
     ) -> Result<Lsn, LockError> {
         let header = self.header();
+        self.owner(owner_no).wait_deadline_ns.store(deadline_ns, Relaxed); // A guess for whoever passes (Q6).
         header.counters.waits.fetch_add(1, Relaxed);
         let word = &self.owner(owner_no).wait_word;
         let seen = spin_while_waiting(word);
@@ -94,6 +99,7 @@ impl LockTable {
         let mut is_searched = !self.config.searches_when_blocked;
         let holds_up = self.owner(owner_no).holds_up.load(Relaxed) != 0;
         let mut may_close_a_cycle = goes_ahead || holds_up;
+        let looks_again = holds_up && !is_searched;
         let mut spun_for = wait_word::ticket(word.load(Acquire));
         loop {
             let seen = word.load(Acquire);
@@ -133,8 +139,10 @@ impl LockTable {
             if now_ns >= deadline_ns {
                 return Some(Leave::Timeout);
             }
+            let until_ns = if looks_again { deadline_ns.min(now_ns + LOOK_AGAIN_NS) } else { deadline_ns };
             if let Some(asleep) = wait_word::fall_asleep(word, seen) {
-                sync::futex_wait(word, asleep, (deadline_ns != u64::MAX).then(|| deadline_ns - now_ns));
+                sync::futex_wait(word, asleep, (until_ns != u64::MAX).then(|| until_ns - now_ns));
+                is_searched &= !looks_again || sync::now_ns() < until_ns;
             }
         }
     }
@@ -261,38 +269,62 @@ impl LockTable {
         u32::try_from(flagged.len()).unwrap_or(u32::MAX)
     }
 
+    /// Whether the wait of an owner leads to another owner.
+    pub(crate) fn leads_to(&self, waiter: OwnerNo, to: OwnerNo) -> bool {
+        bucket::latch(&self.header().search_latch, bucket::NOBODY);
+        let mut graph = Graph::new(self, bucket::NOBODY);
+        let found = loop {
+            let Some(path) = find_path(&mut graph, waiter, |next, _| next == to) else { break false };
+            if confirm_cycle(&mut graph, &path) {
+                break true;
+            }
+        };
+        bucket::unlatch(&self.header().search_latch);
+        found
+    }
+
     /// All edges of the waits-for graph now.
     pub(crate) fn all_waits(&self) -> Vec<DeadlockEdge> {
         let mut graph = Graph::whole(self);
-        let (mut edges, mut blockers) = (Vec::new(), Vec::new());
+        let (mut edges, mut blockers, mut by) = (Vec::new(), Vec::new(), Vec::new());
         for no in (0..self.header().owners_used.load(SeqCst)).map(OwnerNo) {
-            blockers.clear();
-            let Some(waiting) = graph.waits(no, &mut blockers) else { continue };
-            let xid = self.age(no);
-            edges.extend(self.ages(std::mem::take(&mut blockers)).into_iter().map(|waits_for| DeadlockEdge {
-                xid,
-                waits_for,
-                name: waiting.name,
-                mode: waiting.mode,
-            }));
+            let mut add = |waiting: Waiting, waits_for: Vec<OwnerNo>, is_held_up| {
+                edges.extend(self.ages(waits_for).into_iter().map(|waits_for| DeadlockEdge {
+                    xid: self.age(no),
+                    waits_for,
+                    name: waiting.name,
+                    mode: waiting.mode,
+                    is_held_up,
+                }));
+            };
+            if let Some(waiting) = graph.waits(no, &mut blockers) {
+                add(waiting, std::mem::take(&mut blockers), false);
+            }
+            graph.held_up(no, &mut by);
+            for by in by.drain(..) {
+                if let Some(waiting) = graph.waits(by, &mut blockers) {
+                    add(waiting, vec![by], true);
+                }
+                blockers.clear();
+            }
         }
         edges
     }
 
-    /// The same for the same cycle, whoever asks: nothing that the choice looks at changes while its owners wait.
-    fn victim_of(&self, cycle: &[Hop]) -> Option<OwnerNo> {
+    /// The same for the same cycle, whoever asks: nothing that the choice looks at changes while its owners wait, nor when one of
+    /// them waits again.
+    pub(crate) fn victim_of(&self, cycle: &[Hop]) -> Option<OwnerNo> {
         let draw = cycle.iter().fold(0_u64, |sum, hop| {
-            sum.wrapping_add(self.age(hop.owner).0).wrapping_add(u64::from(hop.waiting.ticket) << 20)
+            let run = self.owner(hop.owner).run.load(Relaxed);
+            sum.wrapping_add(self.age(hop.owner).0).wrapping_add(u64::from(run) << 20)
         });
         victim_of(cycle, |no| {
             let owner = self.owner(no);
             let locks = owner.held_count.load(Relaxed) + owner.intention_count.load(Relaxed);
             let standing = Standing { age: self.age(no), lock_count: locks, weight: owner.weight.load(Relaxed) };
-            // Whoever is held up has no wait that could be ended, and who holds it up gives way last.
-            let held_up_by = owner.held_up_by.load(Relaxed);
-            let is_held_up = cycle.iter().any(|hop| hop.owner == no && held_up_by == hop.next.0 + 1);
-            let holds_up = owner.holds_up.load(Relaxed) != 0;
-            (!is_held_up, !holds_up, self.config.victim.rank(standing, draw))
+            // Whoever is in the cycle only because it holds another up would give nothing back.
+            let is_spared = cycle.iter().any(|hop| hop.by == no && hop.next != no);
+            (!is_spared, self.config.victim.rank(standing, draw))
         })
     }
 
@@ -320,13 +352,18 @@ impl LockTable {
     }
 
     fn edges(&self, cycle: &[Hop]) -> Vec<DeadlockEdge> {
-        let edge = |hop: &Hop| DeadlockEdge {
-            xid: self.age(hop.owner),
-            waits_for: self.age(hop.next),
-            name: hop.waiting.name,
-            mode: hop.waiting.mode,
-        };
-        cycle.iter().map(edge).collect()
+        let mut edges = Vec::with_capacity(cycle.len());
+        for (i, hop) in cycle.iter().enumerate() {
+            let mut add = |xid, waits_for, waiting: Waiting, is_held_up| {
+                let (xid, waits_for) = (self.age(xid), self.age(waits_for));
+                edges.push(DeadlockEdge { xid, waits_for, name: waiting.name, mode: waiting.mode, is_held_up });
+            };
+            add(hop.owner, hop.next, hop.waiting, false);
+            if hop.by != hop.next {
+                add(hop.next, hop.by, cycle[(i + 1) % cycle.len()].waiting, true);
+            }
+        }
+        edges
     }
 
     pub(crate) fn age(&self, owner_no: OwnerNo) -> Xid {

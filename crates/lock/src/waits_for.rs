@@ -30,21 +30,6 @@ impl<'a> Graph<'a> {
 
 impl WaitsFor for Graph<'_> {
     fn waits(&mut self, owner_no: OwnerNo, into: &mut Vec<OwnerNo>) -> Option<Waiting> {
-        self.waits_in_queue(owner_no, into).or_else(|| self.is_held_up(owner_no, into))
-    }
-}
-
-impl Graph<'_> {
-    /// The wait of an owner that does not end before another, inside one of its calls, has got what it waits for.
-    fn is_held_up(&self, owner_no: OwnerNo, into: &mut Vec<OwnerNo>) -> Option<Waiting> {
-        let by = OwnerNo(self.table.owner(owner_no).held_up_by.load(SeqCst).checked_sub(1)?);
-        let waiting = self.waits_in_queue(by, into)?;
-        into.clear();
-        into.push(by);
-        Some(waiting)
-    }
-
-    fn waits_in_queue(&self, owner_no: OwnerNo, into: &mut Vec<OwnerNo>) -> Option<Waiting> {
         let owner = self.table.owner(owner_no);
         let seen = owner.wait_word.load(Acquire); // Pairs with the store in `begin_wait`.
         // Whoever was told to give way counts as gone, or one deadlock would cost two victims.
@@ -66,5 +51,19 @@ impl Graph<'_> {
             queue.nearest_blockers(node_no, into);
         }
         Some(waiting)
+    }
+
+    fn held_up(&mut self, owner_no: OwnerNo, into: &mut Vec<OwnerNo>) {
+        let owner = self.table.owner(owner_no);
+        if owner.held_up.load(SeqCst) == 0 {
+            return;
+        }
+        let run = owner.as_outer(owner_no);
+        let used = self.table.header().owners_used.load(SeqCst);
+        for (by_no, by) in self.table.owners.iter().enumerate().take(used as usize) {
+            if by.holds_up.load(SeqCst) != 0 && by.outer.iter().any(|place| place.load(SeqCst) == run) {
+                into.push(OwnerNo(by_no as u32));
+            }
+        }
     }
 }

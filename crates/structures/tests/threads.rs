@@ -9,7 +9,7 @@ use std::sync::Arc;
 use ledgerstone_lock::Mode;
 use ledgerstone_region::sync::{self, Scheduler};
 use ledgerstone_structures::{Direction, Read, Tree, TreeError};
-use ledgerstone_txn::{Durability, KeyLock, Txn, key_hash, key_name};
+use ledgerstone_txn::{Durability, KeyLock, Txn, TxnError, UsersCode, key_hash, key_name};
 use stack::{Stack, TABLE};
 
 /// A small generator; the test needs variety, not quality.
@@ -34,6 +34,21 @@ fn value(amount: u64, len: usize) -> Vec<u8> {
     let mut value = amount.to_le_bytes().to_vec();
     value.resize(len, 0x55);
     value
+}
+
+/// What counts is what the lock would become: U and IX are X, and the caller's IS is in its way.
+#[test]
+fn a_lock_that_would_be_raised_against_the_callers_is_refused_at_once() {
+    let stack = Stack::new();
+    let name = key_name(TABLE, KeyLock::Key(1));
+    let (mut outer, mut inner) = (stack.begin(), stack.begin());
+    inner.set_lock_timeout_ns(1_000_000_000);
+    outer.lock(name, Mode::IS).unwrap();
+    inner.lock(name, Mode::U).unwrap();
+    let inside = UsersCode::of(&stack.engine, outer.owner(), outer.xid());
+    let refused = inner.lock(name, Mode::IX);
+    assert!(matches!(refused, Err(TxnError::HeldByCaller { xid, .. }) if xid == outer.xid()), "{refused:?}");
+    drop(inside);
 }
 
 /// Moves money between accounts, opening and closing them: the sum never changes.

@@ -166,12 +166,7 @@ fn intention(mode: Mode) -> Mode {
 
 /// True if a lock on the table in mode `held` makes key locks of `mode` unnecessary.
 fn covered(held: Mode, mode: Mode) -> bool {
-    match held {
-        Mode::X => true,
-        Mode::SIX if planted::is_on(Bug::TableLockCoversWrites) => true,
-        Mode::S | Mode::SIX | Mode::U => matches!(mode, Mode::IS | Mode::S),
-        Mode::IS | Mode::IX => false,
-    }
+    held.stands_for(mode) || held == Mode::SIX && planted::is_on(Bug::TableLockCoversWrites)
 }
 
 impl Txn {

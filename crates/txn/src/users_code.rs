@@ -10,6 +10,8 @@
 //!     wait is refused at once, by name ([`TxnError::HeldByCaller`](crate::TxnError::HeldByCaller)).
 //! U4. Whoever waits for such a transaction waits for what its caller's thread waits for. So the lock manager is told which
 //!     transactions a wait holds up, and finds the deadlocks that go through them.
+//! U5. A thread inside one transaction may wait for a call of another that a second thread is in. If that call waits for a lock
+//!     that does not come free before the first transaction ends, it is refused ([`awaited_caller`]).
 
 use std::cell::RefCell;
 use std::marker::PhantomData;
@@ -36,6 +38,28 @@ struct Inside {
     owner: OwnerNo,
     /// The owner may stand for another transaction by now: one that a conflict has ended goes back to its closure.
     xid: Xid,
+}
+
+impl Inside {
+    fn runs(&self, engine: &Engine) -> bool {
+        engine.table.slot(self.owner.0).xid.load(Relaxed) == self.xid.0
+    }
+}
+
+/// A transaction that this thread is inside of and that has to end before the wait of `waiter` can: whoever waits here for a call
+/// of `waiter` in another thread to return waits for itself.
+#[must_use]
+pub fn awaited_caller(engine: &Engine, waiter: OwnerNo) -> Option<Xid> {
+    let address = std::ptr::from_ref(engine).addr();
+    let is_awaited = |inside: &&Inside| {
+        inside.engine == address
+            && inside.owner != waiter
+            && inside.runs(engine)
+            && engine.locks.awaits_end(waiter, inside.owner)
+            && inside.runs(engine)
+    };
+    // A thread whose locals are gone already is inside of nothing.
+    INSIDE.try_with(|all| all.borrow().iter().find(is_awaited).map(|inside| inside.xid)).ok().flatten()
 }
 
 /// While it lives, this thread is inside a transaction: it may run closures of the user's that the transaction calls.
@@ -155,7 +179,9 @@ impl Txn {
     pub(crate) fn hold_up_callers(&self, name: LockName, mode: Mode) -> Result<HoldsUp<'_>, TxnError> {
         let (engine, by) = (&*self.engine, self.owner());
         let address = std::ptr::from_ref(engine).addr();
-        let runs = |inside: &Inside| engine.table.slot(inside.owner.0).xid.load(Relaxed) == inside.xid.0;
+        let runs = |inside: &Inside| inside.runs(engine);
+        // What it would hold then, with what it holds already.
+        let mode = engine.locks.held(by, name).map_or(mode, |held| held.supremum(mode));
         let mut holds_up = HoldsUp { engine, outer: Vec::new(), by };
         // A thread whose locals are gone already is inside of nothing.
         let holder = INSIDE.try_with(|all| {
@@ -168,10 +194,16 @@ impl Txn {
                     return Some(inside.xid);
                 }
             }
-            for inside in others() {
+            // From inside out: only so many count.
+            for inside in others().rev() {
                 if !holds_up.outer.contains(&inside.owner) {
                     engine.locks.hold_up(inside.owner, by);
-                    holds_up.outer.push(inside.owner);
+                    // Or it may have ended in between, and somebody else be meant.
+                    if runs(inside) {
+                        holds_up.outer.push(inside.owner);
+                    } else {
+                        engine.locks.let_go(inside.owner, by);
+                    }
                 }
             }
             None

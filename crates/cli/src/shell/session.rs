@@ -396,7 +396,8 @@ mod tests {
     use super::*;
 
     fn wait(waiter: u64, waits_for: u64) -> LockWait {
-        LockWait { waiter: Xid(waiter), waits_for: Xid(waits_for), mode: "X".into(), table: None, what: "key".into() }
+        let (mode, what) = ("X".into(), "key".into());
+        LockWait { waiter: Xid(waiter), waits_for: Xid(waits_for), mode, table: None, what, is_held_up: false }
     }
 
     #[test]

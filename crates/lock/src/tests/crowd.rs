@@ -21,18 +21,29 @@ fn large(owners: u32) -> Arc<LockTable> {
 
 /// Queues a request as `lock` does, for an owner that is not there to wake up.
 fn queue_asleep(locks: &LockTable, owner: OwnerNo, n: u64, mode: Mode) {
+    queue_asleep_for(locks, owner, key(n), mode);
+}
+
+fn queue_asleep_for(locks: &LockTable, owner: OwnerNo, name: LockName, mode: Mode) {
     let node_no = locks.take_node(owner).unwrap();
-    let queue = locks.latch(key(n), owner);
-    queue.add(node_no, key(n), owner, None, Some(mode));
+    let queue = locks.latch(name, owner);
+    queue.add(node_no, name, owner, None, Some(mode));
     locks.own(locks.owner(owner), node_no, locks.node(node_no));
+    locks.owner(owner).wait_deadline_ns.store(u64::MAX, std::sync::atomic::Ordering::Relaxed);
     locks.begin_wait(&queue, owner, node_no);
 }
 
 #[test]
 fn a_sleeper_is_passed_by_those_who_run_but_not_for_ever() {
-    let locks = large(4);
+    let outcome = sync::Scheduler::run(1, || {
+        pass_a_sleeper_often(&large(4));
+    });
+    assert!(outcome.is_ok(), "{:?}", outcome.err());
+}
+
+fn pass_a_sleeper_often(locks: &Arc<LockTable>) {
     let _ = locks.lock(A, key(1), Mode::X, Wait::Try).unwrap();
-    queue_asleep(&locks, B, 1, Mode::X);
+    queue_asleep(locks, B, 1, Mode::X);
     locks.unlock_all(A, Some(Lsn(5)));
     for no in 0..PASSES_MAX {
         let grant = locks.lock(C, key(1), Mode::X, Wait::Try).unwrap();
@@ -42,7 +53,44 @@ fn a_sleeper_is_passed_by_those_who_run_but_not_for_ever() {
     }
     assert_eq!(locks.lock(C, key(1), Mode::X, Wait::Try), Err(LockError::WouldBlock));
     assert_eq!((locks.held(B, key(1)), locks.stats().passes), (Some(Mode::X), u64::from(PASSES_MAX)));
-    assert_eq!(assert_consistent(&locks), 1);
+    assert_eq!(assert_consistent(locks), 1);
+}
+
+/// Whatever the number: what counts for the sleeper is time.
+#[test]
+fn a_sleeper_is_passed_for_a_moment_only() {
+    for (timeout_ns, moment_ns) in [(u64::MAX, 1_000_000), (80_000, 10_000)] {
+        let outcome = sync::Scheduler::run(1, || {
+            let locks = large(3);
+            let _ = locks.lock(A, key(1), Mode::X, Wait::Try).unwrap();
+            queue_asleep(&locks, B, 1, Mode::X);
+            let deadline_ns = sync::now_ns().saturating_add(timeout_ns);
+            locks.owner(B).wait_deadline_ns.store(deadline_ns, std::sync::atomic::Ordering::Relaxed);
+            locks.unlock_all(A, None);
+            let _ = locks.lock(C, key(1), Mode::X, Wait::Try).unwrap();
+            locks.unlock_all(C, None);
+            sync::sleep_ns(moment_ns);
+            assert_eq!(locks.lock(C, key(1), Mode::X, Wait::Try), Err(LockError::WouldBlock));
+            assert_eq!((locks.held(B, key(1)), locks.stats().passes), (Some(Mode::X), 1));
+        });
+        assert!(outcome.is_ok(), "{:?}", outcome.err());
+    }
+}
+
+/// Whoever locks a table to give its locks on keys back gets a node from the reserve, also where it passes a sleeper.
+#[test]
+fn a_sleeper_on_a_table_is_passed_though_the_table_is_full() {
+    let locks = make(LockConfig { owners: 4, locks_max: 8, buckets: 16, ..LockConfig::default() });
+    let table = LockName::table(TableId(7));
+    let _ = locks.lock(A, table, Mode::X, Wait::Try).unwrap();
+    queue_asleep_for(&locks, B, table, Mode::X);
+    locks.unlock_all(A, None);
+    for owner in [A, C, OwnerNo(3)] {
+        let _ = (0..).find(|&n| locks.lock(owner, key(1000 * u64::from(owner.0) + n), Mode::X, Wait::Try).is_err());
+    }
+    let _ = locks.lock(C, table, Mode::X, Wait::Try).unwrap();
+    assert_eq!(locks.stats().passes, 1);
+    assert_nobody_waits_in_vain(&locks);
 }
 
 #[test]
@@ -168,6 +216,31 @@ fn an_instant_lock_does_not_pass_those_that_wait() {
     assert_eq!(locks.lock_instant(C, key(1), Mode::IX, Wait::Try), Err(LockError::WouldBlock));
     assert_eq!(locks.lock_instant(A, key(1), Mode::IS, Wait::Try), Ok(Lsn(7)));
     assert_eq!(assert_consistent(&locks), 1);
+}
+
+/// A lock that was collected moves from the owner's words to its list: at each moment somebody who asks finds it.
+#[test]
+fn what_is_being_taken_in_is_held_all_the_while() {
+    let (table, other) = (LockName::table(TableId(7)), LockName::table(TableId(8)));
+    for seed in 0..200 {
+        let outcome = sync::Scheduler::run(seed, || {
+            let locks = large(3);
+            let _ = locks.lock(A, table, Mode::IX, Wait::Try).unwrap();
+            let asks = |locks: &Arc<LockTable>| {
+                let locks = Arc::clone(locks);
+                sync::spawn("asks", move || {
+                    for _ in 0..6 {
+                        assert_eq!(locks.held(A, table), Some(Mode::IX), "seed {seed}");
+                    }
+                })
+            };
+            let asking = [asks(&locks), asks(&locks)];
+            assert_eq!(locks.lock(B, table, Mode::S, Wait::Try), Err(LockError::WouldBlock));
+            let _ = locks.lock(A, other, Mode::IS, Wait::Try).unwrap(); // Takes in.
+            asking.into_iter().for_each(|thread| thread.join().unwrap());
+        });
+        assert!(outcome.is_ok(), "seed {seed}: {:?}", outcome.err());
+    }
 }
 
 /// Asked by another thread, it would change lists that are the owner's own.

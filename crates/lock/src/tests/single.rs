@@ -251,3 +251,20 @@ fn names_and_errors_say_what_they_are() {
     let error = locks.lock(B, key(1), Mode::S, Wait::Until(0)).unwrap_err();
     assert!(error.to_string().starts_with("timed out waiting for S on key 0x1 of table 7, blocked by "), "{error}");
 }
+
+/// A program may have locked keys by itself: what the lock on the table does not stand for stays.
+#[test]
+fn locks_on_keys_that_the_lock_on_the_table_does_not_cover_stay() {
+    for (whole, stays) in [(Mode::S, true), (Mode::SIX, true), (Mode::U, true), (Mode::X, false)] {
+        let locks = small();
+        let (a, table) = (OwnerNo(0), LockName::table(TableId(7)));
+        let held = [(key(1), Mode::X), (key(2), Mode::S), (key(3), Mode::U), (LockName::gap(TableId(7), 4), Mode::S)];
+        for (name, mode) in held {
+            let _ = locks.lock(a, name, mode, Wait::Try).unwrap();
+        }
+        let _ = locks.lock(a, table, whole, Wait::Try).unwrap();
+        assert_eq!(locks.unlock_keys(a, TableId(7)), if stays { 2 } else { 4 }, "{whole}");
+        let left = held.map(|(name, _)| locks.held(a, name));
+        assert_eq!(left, if stays { [Some(Mode::X), None, Some(Mode::U), None] } else { [None; 4] }, "{whole}");
+    }
+}

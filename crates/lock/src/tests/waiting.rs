@@ -5,6 +5,7 @@ use ledgerstone_region::sync;
 
 use super::{in_the_background, key, make, patient, small, table_name};
 use crate::check::assert_consistent;
+use crate::deadlock::{Hop, Waiting};
 use crate::{Conflict, LockConfig, LockError, LockManager, LockTable, Mode, OwnerNo, Victim, Wait};
 
 const A: OwnerNo = OwnerNo(0);
@@ -386,6 +387,79 @@ fn of_two_that_hold_up_what_the_other_wants_one_gives_way() {
     assert!(matches!(error, LockError::Deadlock { ref cycle, victim: Xid(103) } if cycle.len() == 4), "{error}");
     assert!(first.join().unwrap().is_ok());
     assert_eq!(assert_consistent(&locks), 0);
+}
+
+/// Two threads use one transaction: in one it waits by itself, in the other it is held up. Both count, and whoever holds it up.
+#[test]
+fn a_transaction_is_held_up_by_all_its_threads() {
+    const E: OwnerNo = OwnerNo(4);
+    const G: OwnerNo = OwnerNo(5);
+    for waits_too in [true, false] {
+        let locks = small();
+        let _ = locks.lock(A, key(1), Mode::X, Wait::Try).unwrap();
+        let _ = locks.lock(B, key(2), Mode::X, Wait::Try).unwrap();
+        let _ = locks.lock(G, key(3), Mode::X, Wait::Try).unwrap();
+        let inner = |inner, n| {
+            in_the_background(&locks, move |locks| {
+                locks.hold_up(A, inner);
+                let result = locks.lock(inner, key(n), Mode::X, patient());
+                locks.let_go(A, inner);
+                locks.unlock_all(inner, None);
+                result
+            })
+        };
+        let first = inner(C, 2);
+        let second = match waits_too {
+            true => in_the_background(&locks, |locks| locks.lock(A, key(3), Mode::X, patient())),
+            false => inner(E, 3),
+        };
+        let error = locks.lock(B, key(1), Mode::X, Wait::Until(sync::now_ns() + 5_000_000_000)).unwrap_err();
+        assert!(matches!(error, LockError::Deadlock { victim: Xid(101), .. }), "{error}");
+        locks.unlock_all(B, None);
+        assert!(first.join().unwrap().is_ok());
+        locks.unlock_all(G, None);
+        assert!(second.join().unwrap().is_ok());
+        locks.unlock_all(A, None);
+        assert_eq!(assert_consistent(&locks), 0);
+    }
+}
+
+/// What an inner transaction holds itself comes free when it gives way: it is not spared for holding up another.
+#[test]
+fn an_inner_transaction_that_is_waited_for_itself_is_a_victim_like_others() {
+    let locks = small();
+    let _ = locks.lock(B, key(2), Mode::X, Wait::Try).unwrap();
+    let _ = locks.lock(C, key(1), Mode::X, Wait::Try).unwrap();
+    let inner = in_the_background(&locks, |locks| {
+        locks.hold_up(A, C);
+        let result = locks.lock(C, key(2), Mode::X, patient());
+        locks.let_go(A, C);
+        locks.unlock_all(C, None);
+        result
+    });
+    assert!(locks.lock(B, key(1), Mode::X, patient()).is_ok(), "it is older");
+    assert!(matches!(inner.join().unwrap(), Err(LockError::Deadlock { victim: Xid(102), .. })));
+}
+
+/// It waits again meanwhile, and must come to the same verdict.
+#[test]
+fn a_victim_by_lot_stays_the_same_while_it_waits_again() {
+    let locks = make(LockConfig { owners: 3, locks_max: 64, victim: Victim::Random, ..LockConfig::default() });
+    let hop = |owner: OwnerNo, ticket, next| Hop {
+        owner,
+        waiting: Waiting { ticket, name: key(1), mode: Mode::X },
+        next,
+        by: next,
+    };
+    let mut chosen = std::collections::BTreeSet::new();
+    for run in 0..30 {
+        let of = |ticket| locks.victim_of(&[hop(A, ticket, B), hop(B, 0x700, C), hop(C, 0x300, A)]);
+        let first = of(0x100);
+        assert!((2..40).all(|n| of(n << 8) == first), "run {run}");
+        chosen.insert(first);
+        locks.begin(A, Xid(100)); // Run again.
+    }
+    assert_eq!(chosen.len(), 3, "anybody sooner or later");
 }
 
 #[test]
