@@ -16,6 +16,14 @@ use crate::TreeError;
 #[path = "../../tests/stack/mod.rs"]
 mod stack;
 
+/// A descent that has begun again too often.
+fn latching(mut descent: Descent) -> Descent {
+    while !descent.is_latching() {
+        descent.restarted();
+    }
+    descent
+}
+
 #[test]
 fn who_comes_to_post_in_a_tree_that_became_lower_has_nothing_to_do() {
     let stack = stack::Stack::new();
@@ -32,11 +40,7 @@ fn who_comes_to_post_in_a_tree_that_became_lower_has_nothing_to_do() {
         tree.post_surely(txn, &found).unwrap();
         tree.split(txn, &Need::Child { key: &key(20), level: 1 }).unwrap();
     });
-    let mut latching = Descent::default();
-    while !latching.is_latching() {
-        latching.restarted();
-    }
-    for descent in [&mut Descent::default(), &mut latching] {
+    for descent in [&mut Descent::default(), &mut latching(Descent::default())] {
         assert!(tree.find_at(Aim::Key(&key(20)), 1, descent).unwrap().is_none());
     }
     stack.check(&[&tree]);
@@ -50,17 +54,13 @@ fn who_found_a_leaf_by_latching_holds_no_latch_while_the_callers_code_runs() {
     stack.run(|txn| (0..40).for_each(|n| tree.put(txn, &key(n), &[1; 300]).map(drop).unwrap()));
     for value_bytes in [300, 301, 3000] {
         stack.run(|txn| {
-            let mut latching = Descent::of_writer();
-            while !latching.is_latching() {
-                latching.restarted();
-            }
             let mut is_free = false;
             let change = |_: &[u8]| {
                 let leaf = tree.find_key(&key(7), &mut Descent::default()).unwrap().page.id();
                 is_free = stack.engine.cache.try_exclusive(leaf).unwrap().is_some();
                 Some(vec![2; value_bytes])
             };
-            assert!(tree.modify_by(txn, &key(7), change, latching).unwrap());
+            assert!(tree.modify_by(txn, &key(7), change, latching(Descent::of_writer())).unwrap());
             assert!(is_free, "the leaf is latched");
         });
         let mut value = Vec::new();
@@ -97,4 +97,28 @@ fn a_link_that_leads_out_of_the_tree_ends_a_scan_with_an_error() {
         assert!(matches!(error, TreeError::Corrupt(_)), "{error}");
         assert!(count > 0 && count < 40);
     });
+}
+
+/// Whoever held the parent shared at any moment made the one who posts begin again, without a wait: in a crowd for ever.
+#[test]
+fn who_posts_waits_for_those_who_hold_the_parent() {
+    let stack = stack::Stack::new();
+    let tree = stack.tree();
+    let key = |n: u64| n.to_be_bytes();
+    stack.run(|txn| (0..40).for_each(|n| tree.put(txn, &key(n), &[1; 400]).map(drop).unwrap()));
+    let need = Need::Insert { key: &[0, 0, 0, 0, 0, 0, 0, 3, 0], value_len: 1500 };
+    let unposted = stack.run(|txn| tree.split_unposted(txn, &need).unwrap().unwrap());
+    let mut descent = latching(Descent::default());
+    let restarts = descent.restart_count();
+    let parent = stack.engine.cache.shared(tree.root()).unwrap();
+    std::thread::scope(|scope| {
+        let poster = scope.spawn(|| {
+            stack.run(|txn| tree.post_by(txn, &unposted, &mut descent).unwrap());
+            descent.restart_count() - restarts
+        });
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        drop(parent);
+        assert!(poster.join().unwrap() <= 2, "who posts goes round and round");
+    });
+    stack.check(&[&tree]);
 }

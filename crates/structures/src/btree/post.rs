@@ -10,7 +10,9 @@
 
 use std::cmp::Ordering;
 
+use ledgerstone_buffer::{ExclusivePage, OptimisticPage, Restart};
 use ledgerstone_page::PageId;
+use ledgerstone_region::Words;
 use ledgerstone_space::SpaceError;
 use ledgerstone_txn::{Part, RECORD_OVERHEAD_BYTES, Txn};
 
@@ -25,6 +27,37 @@ use crate::TreeError;
 
 /// Nodes that are walked along to find the one to post.
 const WALK_MAX: u32 = 1000;
+
+/// A node that is read first, and may be written then.
+enum Parent<'a> {
+    /// What is read of it counts after a check.
+    Optimistic(OptimisticPage<'a>),
+    Latched(ExclusivePage<'a>),
+}
+
+impl<'a> Parent<'a> {
+    fn words(&self) -> Words<'_> {
+        match self {
+            Parent::Optimistic(page) => page.words(),
+            Parent::Latched(page) => page.words(),
+        }
+    }
+
+    fn check(&self) -> Result<(), Restart> {
+        match self {
+            Parent::Optimistic(page) => page.check(),
+            Parent::Latched(_) => Ok(()),
+        }
+    }
+
+    /// Latched exclusively, if it is still what was read.
+    fn latched(self) -> Result<ExclusivePage<'a>, Restart> {
+        match self {
+            Parent::Optimistic(page) => page.try_upgrade(),
+            Parent::Latched(page) => Ok(page),
+        }
+    }
+}
 
 impl Tree {
     /// Posts what a writer's descent found missing. Hold no latch.
@@ -45,14 +78,17 @@ impl Tree {
 
     /// As [`Tree::post`], but no space is an error.
     pub(crate) fn post_surely(&self, txn: &mut Txn, unposted: &Unposted) -> Result<(), TreeError> {
+        self.post_by(txn, unposted, &mut Descent::default())
+    }
+
+    /// The same by a descent that has begun, and so may latch its way.
+    pub(super) fn post_by(&self, txn: &mut Txn, unposted: &Unposted, descent: &mut Descent) -> Result<(), TreeError> {
         let separator = unposted.separator.as_slice();
-        let mut descent = Descent::default();
         loop {
             txn.claim(2 * RECORD_OVERHEAD_BYTES + separator.len())?;
-            let Some(parent) = self.find_at(Aim::Key(separator), unposted.level, &mut descent)? else {
+            let Some(parent) = self.parent_of(unposted, descent)? else {
                 return Ok(()); // The tree has become lower: the node has long been posted and unlinked.
             };
-            let parent = parent.unlatched();
             let node = Node::new(parent.words());
             let Err(slot) = node.search(separator) else { return Ok(()) };
             let left = node.child(slot.saturating_sub(1));
@@ -76,10 +112,11 @@ impl Tree {
                 Err(error) => return Err(error),
             }
             if is_full {
+                drop(parent);
                 self.split(txn, &Need::Child { key: separator, level: unposted.level })?;
                 continue;
             }
-            let Ok(mut parent) = parent.try_upgrade() else {
+            let Ok(mut parent) = parent.latched() else {
                 descent.restarted();
                 continue;
             };
@@ -87,6 +124,16 @@ impl Tree {
             txn.group(&mut [&mut parent], &[Part { page: 0, op: OP_NODE_POST, args: &args }])?;
             return Ok(());
         }
+    }
+
+    /// The node that is to know of `unposted`; none if the tree is lower.
+    fn parent_of(&self, unposted: &Unposted, descent: &mut Descent) -> Result<Option<Parent<'_>>, TreeError> {
+        let (separator, level) = (unposted.separator.as_slice(), unposted.level);
+        if descent.is_latching() {
+            return Ok(self.latch_waiting(separator, level, descent)?.map(Parent::Latched)); // D6
+        }
+        let found = self.find_at(Aim::Key(separator), level, descent)?;
+        Ok(found.map(|parent| Parent::Optimistic(parent.unlatched())))
     }
 
     /// True if the links from `left` on lead to the node at its separator; `None`: a node changed meanwhile.

@@ -7,6 +7,8 @@
 //! D4. What a descent returns counts only after another check of the page, unless it is latched.
 //! D5. Leaves are always there; a level above them may go while somebody is on the way to it, since the root may take the
 //!     content of its only child.
+//! D6. Who has restarted often and wants to write waits for the exclusive latch. To take it only where nobody holds the node
+//!     shared would never succeed in a crowd: of many who are in a latched descent, one always has lost its processor there.
 //!
 //! Writers that moved right remember the link, and post the missing child when they are done (`post.rs`).
 
@@ -89,6 +91,11 @@ impl Descent {
         self.restarts += 1;
         self.unposted = None; // It may have been read from bytes that were changing.
         sync::yield_point("tree descent restarts");
+    }
+
+    #[cfg(test)]
+    pub(crate) fn restart_count(&self) -> u32 {
+        self.restarts
     }
 
     pub(crate) fn is_latching(&self) -> bool {
@@ -408,17 +415,28 @@ impl Tree {
         }
     }
 
-    /// As [`Tree::latch_leaf_of`], waiting for the leaf's latch. The leaf is found under shared latches, given up, and
-    /// latched anew: whatever happened to it meanwhile shows in its fences, and a key that moved right is followed.
+    /// As [`Tree::latch_leaf_of`], waiting for the leaf's latch.
     fn latch_leaf_waiting(&self, key: &[u8], descent: &mut Descent) -> Result<ExclusivePage<'_>, TreeError> {
+        self.latch_waiting(key, 0, descent)?.ok_or_else(|| self.no_leaf())
+    }
+
+    /// The node of `level` whose range holds `key`, latched exclusively; none if the tree is lower (D5). Waits for the latch
+    /// asleep, so that a crowd who wants the same node gets it one by one (D6). The node is found under shared latches, given
+    /// up, and latched anew: whatever happened to it meanwhile shows in its fences, and a key that moved right is followed.
+    pub(crate) fn latch_waiting(
+        &self,
+        key: &[u8],
+        level: u8,
+        descent: &mut Descent,
+    ) -> Result<Option<ExclusivePage<'_>>, TreeError> {
         loop {
-            let found = self.find_latched(Aim::Key(key), 0, descent)?.ok_or_else(|| self.no_leaf())?;
+            let Some(found) = self.find_latched(Aim::Key(key), level, descent)? else { return Ok(None) };
             let id = found.page.id();
             drop(found);
             if let Some(page) = self.exclusive_if_there(id)? {
                 let node = Node::new(page.words());
-                if node.is_of(self.root) && node.level() == 0 && !node.is_before(key) && !node.is_beyond(key) {
-                    return Ok(page);
+                if node.is_of(self.root) && node.level() == level && !node.is_before(key) && !node.is_beyond(key) {
+                    return Ok(Some(page));
                 }
             }
             descent.restarted();

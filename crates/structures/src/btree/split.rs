@@ -111,13 +111,21 @@ impl Tree {
 
     /// Splits the node that lacks room for `need`, and posts the new node in the parent. Hold no latch.
     pub(crate) fn split(&self, txn: &mut Txn, need: &Need<'_>) -> Result<(), TreeError> {
+        match self.split_unposted(txn, need)? {
+            Some(unposted) => self.post(txn, unposted),
+            None => Ok(()),
+        }
+    }
+
+    /// Splits the node that lacks room for `need`, and says which one the parent does not know yet (P2).
+    pub(super) fn split_unposted(&self, txn: &mut Txn, need: &Need<'_>) -> Result<Option<Unposted>, TreeError> {
         let (key, level) = (need.key(), need.level());
         let mut descent = Descent::default();
         loop {
             // The content once, in one half or shared by two, with their fences, and the new root.
             txn.claim(self.page_bytes + self.page_bytes / 2 + 8 * RECORD_OVERHEAD_BYTES)?;
             let Some(found) = self.find_at(super::search::Aim::Key(key), level, &mut descent)? else {
-                return Ok(()); // The level has gone, and the need with it.
+                return Ok(None); // The level has gone, and the need with it.
             };
             let id = found.id();
             drop(found);
@@ -135,7 +143,7 @@ impl Tree {
                 continue;
             }
             if !need.is_lacking(&node) {
-                return Ok(());
+                return Ok(None);
             }
             if level == 0
                 && let Some(busy) = self.lock_for_split(txn, id, &run)?
@@ -144,11 +152,7 @@ impl Tree {
                 self.wait_for_leaf(txn, busy, Mode::X)?;
                 continue;
             }
-            let unposted = self.split_latched(txn, run, page, need)?;
-            return match unposted {
-                Some(unposted) => self.post(txn, unposted),
-                None => Ok(()),
-            };
+            return self.split_latched(txn, run, page, need);
         }
     }
 
