@@ -77,6 +77,14 @@ mod tests {
         }
     }
 
+    /// As when it was given back just before the first look.
+    #[test]
+    fn who_finds_the_latch_free_while_spinning_takes_it() {
+        let word = AtomicU32::new(0);
+        latch_contended(&word, 5);
+        assert_eq!(word.load(Relaxed), 5);
+    }
+
     #[test]
     fn the_latch_excludes_and_forgets_nobody() {
         let shared = Arc::new((AtomicU32::new(0), AtomicU64::new(0)));
