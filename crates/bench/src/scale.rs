@@ -174,7 +174,11 @@ fn do_step(step: Step, args: &ScaleArgs, dir: &Path, cache_bytes: u64, said: &mu
         say("restored (s)", began.elapsed().as_secs_f64());
     }
     let began = Instant::now();
-    let options = Environment::options().cache_bytes(cache_bytes).lock_timeout(Duration::from_mins(10));
+    let mut options = Environment::options().cache_bytes(cache_bytes).lock_timeout(Duration::from_mins(10));
+    if matches!(step, Step::VerifyTables | Step::DropTables) {
+        // Each table is locked, until the end.
+        options = options.lock_count_max(2 * args.tables as u32 + (64 << 10));
+    }
     let env = options.open(&at)?;
     let opened = began.elapsed().as_secs_f64();
     say("open (s)", opened);

@@ -9,7 +9,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use ledgerstone_lock::Mode;
-use ledgerstone_page::{PageId, TableId, header};
+use ledgerstone_page::{PageId, PageSet, TableId, header};
 use ledgerstone_structures::{Direction, Read, Tree, TreeReport};
 use ledgerstone_txn::{Txn, UsersCode};
 use serde::Serialize;
@@ -94,7 +94,7 @@ impl Environment {
         let mut txn = env.begin()?;
         let _inside = UsersCode::of(&env.engine, txn.owner(), txn.xid()); // Whose progress is told, and whose functions are called.
         let mut report = VerifyReport::default();
-        let mut used: BTreeSet<PageId> = BTreeSet::new();
+        let mut used = PageSet::default();
 
         // Each tree, and the number of the table whose records it holds.
         let mut trees: Vec<(String, Tree, Option<usize>)> = Vec::new();
@@ -188,8 +188,8 @@ impl Environment {
         if is_to_free_locked {
             match env.to_free().pages() {
                 Ok(pages) => {
-                    report.to_free_page_count = pages.len() as u64;
-                    claim(&mut report, &mut used, DEFERRED_FREES, pages);
+                    report.to_free_page_count = pages.len();
+                    claim(&mut report, &mut used, DEFERRED_FREES, &pages);
                 }
                 Err(error) => {
                     partial.push(DEFERRED_FREES.into());
@@ -254,7 +254,7 @@ impl Environment {
     fn verify_structure(
         &self,
         report: &mut VerifyReport,
-        used: &mut BTreeSet<PageId>,
+        used: &mut PageSet,
         name: &str,
         structure: StructureId,
         root: PageId,
@@ -281,7 +281,7 @@ impl Environment {
                 mend: None,
             }));
         }
-        claim(report, used, name, pages.into_iter().collect());
+        claim(report, used, name, &pages.into_iter().collect());
         if let Some(error) = unknown {
             return Err(Unknown { error: error.into(), is_partial: true });
         }
@@ -294,7 +294,7 @@ impl Environment {
 
     /// Checksums of all pages in use, and that exactly those are in use that something refers to. `partial`: what does not say
     /// all that it refers to, because it is damaged. Each damaged page is a problem once.
-    fn verify_pages(&self, report: &mut VerifyReport, used: &mut BTreeSet<PageId>, partial: &[String]) {
+    fn verify_pages(&self, report: &mut VerifyReport, used: &mut PageSet, partial: &[String]) {
         let env = self.inner();
         let allocated = match env.space.allocated_pages() {
             Ok(pages) => pages,
@@ -303,7 +303,7 @@ impl Environment {
                 return;
             }
         };
-        report.page_count = allocated.len() as u64;
+        report.page_count = allocated.len();
         let page_bytes = env.engine.cache.page_bytes();
         // Of what was left out, at least each page by itself is looked at.
         let is_all_claimed = report.skipped.is_empty();
@@ -317,12 +317,12 @@ impl Environment {
             report.skipped.push(Skipped { place: "space maps".into(), why });
         }
         let is_told: BTreeSet<u64> = report.problems.iter().filter_map(|problem| problem.page).collect();
-        for &page in &allocated {
+        for page in allocated.iter() {
             // A page in the cache was verified when it came in, and is sealed anew when it goes out.
             let is_ours = page.0 == 0 || ledgerstone_space::map_of(page, page_bytes) == page;
             let wrong = match env.engine.cache.shared(page) {
                 Err(error) => Some(error.to_string()),
-                Ok(latched) if !is_all_claimed && !is_ours && !used.contains(&page) => {
+                Ok(latched) if !is_all_claimed && !is_ours && !used.contains(page) => {
                     let is_known = env.layouts.get(header::layout(latched.words())).is_some();
                     let wrong = if is_known { env.layouts.check(latched.words()).err() } else { None };
                     wrong.map(|corrupt| corrupt.to_string())
@@ -332,12 +332,12 @@ impl Environment {
             let place = || "data file".to_string();
             let wrong = wrong.filter(|_| !is_told.contains(&page.0));
             report.problems.extend(wrong.map(|what| Problem { place: place(), page: Some(page.0), what, mend: None }));
-            if !used.remove(&page) && !is_ours && is_all_claimed && partial.is_empty() {
+            if !used.remove(page) && !is_ours && is_all_claimed && partial.is_empty() {
                 let what = "in use, but nothing refers to it".to_string();
                 report.problems.push(Problem { place: "space maps".into(), page: Some(page.0), what, mend: None });
             }
         }
-        for page in std::mem::take(used) {
+        for page in std::mem::take(used).iter() {
             let what = "referred to, but marked as free".to_string();
             report.problems.push(Problem { place: "space maps".into(), page: Some(page.0), what, mend: None });
         }
@@ -368,18 +368,18 @@ fn lock(env: &Inner, txn: &mut Txn, report: &mut VerifyReport, place: &str, tabl
     Ok(false)
 }
 
-fn add(report: &mut VerifyReport, used: &mut BTreeSet<PageId>, name: &str, found: TreeReport) {
+fn add(report: &mut VerifyReport, used: &mut PageSet, name: &str, found: TreeReport) {
     report.ghost_count += found.ghost_count;
     report.blob_count += found.blob_count;
     for corrupt in &found.problems {
         let page = corrupt.page.map(|p| p.0);
         report.problems.push(Problem { place: name.to_string(), page, what: corrupt.to_string(), mend: None });
     }
-    claim(report, used, name, found.pages);
+    claim(report, used, name, &found.pages);
 }
 
-fn claim(report: &mut VerifyReport, used: &mut BTreeSet<PageId>, name: &str, pages: BTreeSet<PageId>) {
-    for page in pages {
+fn claim(report: &mut VerifyReport, used: &mut PageSet, name: &str, pages: &PageSet) {
+    for page in pages.iter() {
         if !used.insert(page) {
             let what = "used by two structures".to_string();
             report.problems.push(Problem { place: name.to_string(), page: Some(page.0), what, mend: None });

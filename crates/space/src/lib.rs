@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use ledgerstone_buffer::{BufferError, ExclusivePage};
 use ledgerstone_disk::{DiskError, DiskFile};
 use ledgerstone_log::Claim;
-use ledgerstone_page::{Corrupt, Layout, LayoutTaken, Layouts, Lsn, PageId, header};
+use ledgerstone_page::{Corrupt, Layout, LayoutTaken, Layouts, Lsn, PageId, PageSet, header};
 use ledgerstone_region::{Handle, Latch, sync};
 use ledgerstone_txn::{Durability, Engine, Part, TxnError};
 
@@ -391,8 +391,8 @@ impl Space {
     ///
     /// # Errors
     /// A map cannot be read or is damaged.
-    pub fn allocated_pages(&self) -> Result<Vec<PageId>, SpaceError> {
-        let mut pages = Vec::new();
+    pub fn allocated_pages(&self) -> Result<PageSet, SpaceError> {
+        let mut pages = PageSet::default();
         let mut first = 0;
         let bits = bits_of(self.page_bytes);
         self.for_each_map(|map, limit| {

@@ -141,7 +141,7 @@ fn a_page_is_given_out_once_and_runs_stay_within_one_map() {
         }
     }
     assert!(used.last().is_some_and(|&last| last > bits), "the second map is used too");
-    let found: BTreeSet<u64> = space.allocated_pages().unwrap().into_iter().map(|page| page.0).collect();
+    let found: BTreeSet<u64> = space.allocated_pages().unwrap().iter().map(|page| page.0).collect();
     assert_eq!(found, used);
     assert_eq!(space.allocated_count().unwrap(), used.len() as u64);
     assert!(space.is_allocated(PageId(0)).unwrap() && !space.is_allocated(PageId(u64::MAX)).unwrap());

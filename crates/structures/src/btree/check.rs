@@ -7,13 +7,12 @@
 //! V4. No page is there twice, in nodes or in blobs.
 //! V5. A page that cannot be read is one problem. The check goes on at the next node that a parent names; what only that page
 //!     named is not in the report, which says that it is partial.
+//! V6. The tree is walked once, child by child, all levels side by side: what is kept is a node of each level, and a bit for each page.
 //!
 //! The tree must stand still: hold a shared lock on its table.
 
-use std::collections::BTreeSet;
-
 use ledgerstone_buffer::BufferError;
-use ledgerstone_page::{Corrupt, PageId};
+use ledgerstone_page::{Corrupt, PageId, PageSet};
 
 use super::node::Node;
 use super::node_check::check_bytes;
@@ -41,7 +40,7 @@ pub struct TreeReport {
     /// Their bytes.
     pub blob_bytes: u64,
     /// All pages of the tree and its blobs.
-    pub pages: BTreeSet<PageId>,
+    pub pages: PageSet,
     /// What is wrong.
     pub problems: Vec<Corrupt>,
     /// Pages may be missing above, because one that names them cannot be read (V5).
@@ -83,99 +82,142 @@ impl Tree {
     /// A page cannot be read.
     pub fn check(&self) -> Result<TreeReport, TreeError> {
         let mut report = TreeReport::default();
-        let mut level = match self.copy_node(self.root) {
-            Ok(root) => Node::new(root.as_slice()).level(),
+        let height = match self.copy_node(self.root) {
+            Ok(root) => usize::from(Node::new(root.as_slice()).level()) + 1,
             Err(error) => {
                 report.claims(self.root);
                 return report.unreadable(self.root, error).map(|()| report);
             }
         };
-        report.height = u32::from(level) + 1;
-        // What the parents say of the level's chain, which begins with the first (V3).
-        let mut named: Vec<(Vec<u8>, PageId)> = vec![(Vec::new(), self.root)];
-        loop {
-            let chain = self.check_chain(&named, level, &mut report)?;
-            if !report.is_partial {
-                self.check_named(&named, &chain, &mut report);
+        report.height = height as u32;
+        let mut walk = Walk { tree: self, levels: vec![Reached::default(); height], report };
+        walk.visit(self.root, height - 1, Some(&[]))?;
+        for level in (0..height).rev() {
+            while let Some(next) = walk.levels[level].link.filter(|&next| next != PageId(0)) {
+                walk.visit(next, level, None)?;
             }
-            named = chain.children;
-            if level == 0 || named.is_empty() {
-                return Ok(report);
-            }
-            level -= 1;
         }
+        Ok(walk.report)
     }
 
     fn copy_node(&self, id: PageId) -> Result<Vec<u8>, TreeError> {
         let page = self.engine.cache.shared(id)?;
         Ok(page.words().to_vec(0, self.page_bytes))
     }
+}
 
-    fn check_chain(&self, named: &[(Vec<u8>, PageId)], level: u8, report: &mut TreeReport) -> Result<Chain, TreeError> {
-        let mut chain = Chain::default();
-        // Of those that parents name, which have been come by; `low` is known unless the chain was broken before.
-        let mut passed = 0;
-        let mut id = named.first().map_or(PageId(0), |&(_, first)| first);
-        let mut low = report.problems.is_empty().then(Vec::new);
-        while id != PageId(0) {
-            if !report.claims(id) {
-                break;
+/// How far a level has been walked.
+#[derive(Clone)]
+struct Reached {
+    /// The next node of the chain; none: not known, as before the first node and behind damage.
+    link: Option<PageId>,
+    /// Where it begins, if that is known.
+    low: Option<Vec<u8>>,
+}
+
+impl Default for Reached {
+    fn default() -> Reached {
+        Reached { link: None, low: Some(Vec::new()) }
+    }
+}
+
+impl Reached {
+    const UNKNOWN: Reached = Reached { link: None, low: None };
+}
+
+/// A check under way (V6).
+struct Walk<'t> {
+    tree: &'t Tree,
+    /// From the leaves up.
+    levels: Vec<Reached>,
+    report: TreeReport,
+}
+
+impl Walk<'_> {
+    /// Goes on to a node that its parent names, by way of those that none does (V3).
+    fn child(&mut self, separator: &[u8], id: PageId, level: usize) -> Result<(), TreeError> {
+        while let Some(next) = self.levels[level].link
+            && next != id
+        {
+            if next != PageId(0) && self.begins_below(next, separator) {
+                self.visit(next, level, None)?;
+                continue;
             }
-            passed = named[passed..].iter().position(|&(_, child)| child == id).map_or(passed, |at| passed + at + 1);
-            match self.check_node(id, level, &mut low, &mut chain, report) {
-                Ok(Some(link)) => id = link,
-                Ok(None) => break,
-                Err(error) => {
-                    report.unreadable(id, error)?;
-                    low = None;
-                    id = named.get(passed).map_or(PageId(0), |&(_, next)| next);
-                }
-            }
+            self.report.found(id, "child is not in the chain of its level", 1, 0);
+            self.levels[level] = Reached::UNKNOWN;
         }
-        Ok(chain)
+        self.visit(id, level, Some(separator))
     }
 
-    /// The link of the node, or none if what is wrong with it leads nowhere.
-    fn check_node(
-        &self,
+    /// What cannot be read is looked at when it is visited.
+    fn begins_below(&self, id: PageId, separator: &[u8]) -> bool {
+        let copy = self.tree.copy_node(id);
+        copy.map_or(true, |copy| Node::new(copy.as_slice()).compare_low(separator).is_lt())
+    }
+
+    /// Checks a node, and all below it.
+    fn visit(&mut self, id: PageId, level: usize, separator: Option<&[u8]>) -> Result<(), TreeError> {
+        let reached = std::mem::replace(&mut self.levels[level], Reached::UNKNOWN);
+        if !self.report.claims(id) {
+            return Ok(());
+        }
+        if let Err(error) = self.visit_node(id, level, separator, reached.low.as_deref()) {
+            self.report.unreadable(id, error)?;
+        }
+        if self.levels[level].link.is_none() {
+            // Its children may have been the first of their levels.
+            for below in self.levels[..level].iter_mut().filter(|below| below.link.is_none()) {
+                below.low = None;
+            }
+        }
+        Ok(())
+    }
+
+    fn visit_node(
+        &mut self,
         id: PageId,
-        level: u8,
-        low: &mut Option<Vec<u8>>,
-        chain: &mut Chain,
-        report: &mut TreeReport,
-    ) -> Result<Option<PageId>, TreeError> {
-        let copy = self.copy_node(id)?;
+        level: usize,
+        separator: Option<&[u8]>,
+        low: Option<&[u8]>,
+    ) -> Result<(), TreeError> {
+        let copy = self.tree.copy_node(id)?;
         let node = Node::new(copy.as_slice());
-        if !node.is_of(self.root) {
-            report.found(id, "owner of a b-tree node", self.root.0, node.is_of(self.root).into());
+        let report = &mut self.report;
+        if !node.is_of(self.tree.root) {
+            report.found(id, "owner of a b-tree node", self.tree.root.0, node.is_of(self.tree.root).into());
             report.is_partial = true;
-            return Ok(None);
+            return Ok(());
         }
         check_bytes(&copy)?;
-        if node.level() != level {
-            report.found(id, "level of a b-tree node", level.into(), node.level().into());
+        if usize::from(node.level()) != level {
+            report.found(id, "level of a b-tree node", level as u64, node.level().into());
             report.is_partial = true;
-            return Ok(None);
+            return Ok(());
         }
-        if low.as_ref().is_some_and(|low| node.low() != *low) {
+        report.unposted_count += u64::from(separator.is_none());
+        if low.is_some_and(|low| node.compare_low(low).is_ne()) {
             report.found(id, "low fence is not the left neighbour's high fence", 0, 0);
+        } else if separator.is_some_and(|separator| node.compare_low(separator).is_ne()) {
+            report.found(id, "low fence is not the parent's separator", 0, 0);
         }
-        chain.nodes.push((node.low(), id));
-        if level > 0 {
+        if level == 0 {
+            report.leaf_count += 1;
+            self.check_records(id, &node)?;
+        } else {
             report.inner_count += 1;
             if node.count() == 0 {
                 report.found(id, "children of a node", 1, 0);
             }
-            chain.children.extend((0..node.count()).map(|slot| (node.key(slot), node.child(slot))));
-        } else {
-            report.leaf_count += 1;
-            self.check_records(id, &node, report)?;
+            for slot in 0..node.count() {
+                self.child(&node.key(slot), node.child(slot), level - 1)?;
+            }
         }
-        *low = Some(node.high());
-        Ok(Some(node.link()))
+        self.levels[level] = Reached { link: Some(node.link()), low: Some(node.high()) };
+        Ok(())
     }
 
-    fn check_records(&self, id: PageId, node: &Node<&[u8]>, report: &mut TreeReport) -> Result<(), TreeError> {
+    fn check_records(&mut self, id: PageId, node: &Node<&[u8]>) -> Result<(), TreeError> {
+        let report = &mut self.report;
         for slot in 0..node.count() {
             let record = node.record(slot);
             if record.is_ghost() {
@@ -185,7 +227,7 @@ impl Tree {
             report.record_count += 1;
             if record.is_blob() {
                 let read = BlobRef::decode(&node.value(slot)).and_then(|reference| {
-                    let pages = blob::pages(&self.engine.cache, reference.page, Some(reference.len));
+                    let pages = blob::pages(&self.tree.engine.cache, reference.page, Some(reference.len));
                     pages.map(|pages| (reference, pages))
                 });
                 match read {
@@ -202,35 +244,4 @@ impl Tree {
         }
         Ok(())
     }
-
-    fn check_named(&self, named: &[(Vec<u8>, PageId)], chain: &Chain, report: &mut TreeReport) {
-        let mut nodes = chain.nodes.iter();
-        for (separator, child) in named {
-            loop {
-                match nodes.next() {
-                    Some((low, id)) if id == child => {
-                        if low != separator {
-                            report.found(*child, "low fence is not the parent's separator", 0, 0);
-                        }
-                        break;
-                    }
-                    Some(_) => report.unposted_count += 1,
-                    None => {
-                        report.found(*child, "child is not in the chain of its level", 1, 0);
-                        return;
-                    }
-                }
-            }
-        }
-        report.unposted_count += nodes.count() as u64;
-    }
-}
-
-/// One level, from left to right.
-#[derive(Default)]
-struct Chain {
-    /// Low fence and page of each node.
-    nodes: Vec<(Vec<u8>, PageId)>,
-    /// Separator and page of all their children.
-    children: Vec<(Vec<u8>, PageId)>,
 }

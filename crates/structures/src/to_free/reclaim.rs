@@ -16,7 +16,7 @@ use std::ops::Bound;
 use std::sync::atomic::Ordering::Relaxed;
 
 use ledgerstone_lock::{LockName, Mode};
-use ledgerstone_page::{OpId, PageId, TableId};
+use ledgerstone_page::{OpId, PageId, PageSet, TableId};
 use ledgerstone_space::OP_SPACE_CLEAR;
 use ledgerstone_txn::{Durability, KeyLock, Part, RECORD_OVERHEAD_BYTES, Txn, key_hash};
 
@@ -194,8 +194,8 @@ impl ToFree {
     ///
     /// # Errors
     /// A page cannot be read.
-    pub fn pages(&self) -> Result<BTreeSet<PageId>, TreeError> {
-        let mut pages = BTreeSet::new();
+    pub fn pages(&self) -> Result<PageSet, TreeError> {
+        let mut pages = PageSet::default();
         for entry in self.entries()? {
             match entry.kind {
                 Kind::Page => drop(pages.insert(entry.root)),
@@ -212,7 +212,7 @@ impl ToFree {
                         if let (true, Some(corrupt)) = (found.is_partial, found.problems.first()) {
                             return Err((*corrupt).into());
                         }
-                        pages.extend(found.pages);
+                        pages.extend(found.pages.iter());
                     }
                 }
             }
@@ -242,7 +242,7 @@ impl ToFree {
         Ok(value.as_deref() == Some(IS_POSTED))
     }
 
-    fn pages_by_name(&self, tree: &Tree, id: PageId, pages: &mut BTreeSet<PageId>) -> Result<(), TreeError> {
+    fn pages_by_name(&self, tree: &Tree, id: PageId, pages: &mut PageSet) -> Result<(), TreeError> {
         if !pages.insert(id) {
             return Err(Tree::corrupt(id, "page is used twice", 1, 2));
         }

@@ -131,15 +131,15 @@ impl Stack {
         for tree in trees.iter().copied().chain([&self.catalog, self.to_free.tree()]) {
             let report = tree.check().unwrap();
             assert!(report.problems.is_empty(), "tree {}: {:?}", tree.root(), report.problems);
-            for page in &report.pages {
-                assert!(pages.insert(*page), "{page} is used twice");
+            for page in report.pages.iter() {
+                assert!(pages.insert(page), "{page} is used twice");
             }
             first.get_or_insert(report);
         }
-        for page in self.to_free.pages().unwrap() {
+        for page in self.to_free.pages().unwrap().iter() {
             assert!(pages.insert(page), "{page} is used and to be freed");
         }
-        let allocated: BTreeSet<PageId> = self.space.allocated_pages().unwrap().into_iter().collect();
+        let allocated: BTreeSet<PageId> = self.space.allocated_pages().unwrap().iter().collect();
         assert_eq!(pages, allocated, "pages of somebody and pages in use");
         first.unwrap()
     }
