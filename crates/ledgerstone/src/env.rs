@@ -81,7 +81,7 @@ pub(crate) struct Inner {
     pub(crate) engine: Arc<Engine>,
     pub(crate) space: Arc<Space>,
     pub(crate) catalog: Tree,
-    pub(crate) to_free: ToFree,
+    pub(crate) to_free: Arc<ToFree>,
     pub(crate) known: Known,
     /// Drops of tables that are under way (I3 in `isolation.rs`).
     pub(crate) drops: AtomicU64,

@@ -552,8 +552,9 @@ impl Drop for Opening {
     }
 }
 
-fn trees(engine: &Arc<Engine>, space: &Arc<Space>, extensions: &Extensions) -> (Tree, ToFree) {
-    let to_free = ToFree::new(engine, space, TO_FREE_TABLE, TO_FREE_ROOT).with_structures(Arc::new(extensions.clone()));
+fn trees(engine: &Arc<Engine>, space: &Arc<Space>, extensions: &Extensions) -> (Tree, Arc<ToFree>) {
+    let to_free = ToFree::new(engine, space, TO_FREE_TABLE, TO_FREE_ROOT);
+    let to_free = Arc::new(to_free.with_structures(Arc::new(extensions.clone())));
     let catalog = Tree::new(engine, space, &to_free, CATALOG_TABLE, CATALOG_ROOT).logging_whole_values(true);
     ledgerstone_structures::register_undos(engine, space, &to_free);
     extensions.register_undos(engine);
@@ -725,7 +726,7 @@ impl Parts {
         lock: Box<dyn DiskLock>,
         space: Arc<Space>,
         catalog: Tree,
-        to_free: ToFree,
+        to_free: Arc<ToFree>,
         control: Arc<ControlFile>,
         report: RecoveryReport,
         in_doubt: Undecided,

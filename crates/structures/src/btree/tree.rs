@@ -74,8 +74,8 @@ impl std::fmt::Debug for Tree {
 impl Tree {
     /// The tree with this root, whose keys are locked under `table`. Nothing is read.
     #[must_use]
-    pub fn new(engine: &Arc<Engine>, space: &Arc<Space>, to_free: &ToFree, table: TableId, root: PageId) -> Tree {
-        let to_free = Some(Arc::new(to_free.clone()));
+    pub fn new(engine: &Arc<Engine>, space: &Arc<Space>, to_free: &Arc<ToFree>, table: TableId, root: PageId) -> Tree {
+        let to_free = Some(Arc::clone(to_free));
         Tree { to_free, ..Tree::without_blobs(engine, space, table, root) }
     }
 

@@ -13,6 +13,7 @@
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use ledgerstone_lock::{LockName, Mode};
@@ -168,7 +169,7 @@ impl ToFree {
             return Ok((noted, false)); // Locked as a whole: another time.
         }
         // With deferred frees: it locks what the table's users lock (H4 in `page_locks.rs`).
-        let tree = Tree::new(&self.tree.engine, &self.tree.space, self, table, root);
+        let tree = Tree::new(&self.tree.engine, &self.tree.space, &Arc::new(self.clone()), table, root);
         let has_gone = |purged: Purged| purged.ghost_count + purged.page_count > 0;
         match noted {
             Where::Everywhere => {

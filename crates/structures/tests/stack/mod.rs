@@ -25,7 +25,7 @@ pub struct Stack {
     pub disk: Arc<SimDisk>,
     pub engine: Arc<Engine>,
     pub space: Arc<Space>,
-    pub to_free: ToFree,
+    pub to_free: Arc<ToFree>,
     pub catalog: Tree,
 }
 
@@ -90,7 +90,7 @@ impl Stack {
             settings: EngineSettings { lock_timeout_ns: 10_000_000_000, escalate_after, locks_pages },
         });
         let space = Space::format(&engine, data, ENV).unwrap();
-        let to_free = ToFree::new(&engine, &space, TO_FREE, PageId(3));
+        let to_free = Arc::new(ToFree::new(&engine, &space, TO_FREE, PageId(3)));
         let catalog = Tree::new(&engine, &space, &to_free, CATALOG, PageId(2));
         ledgerstone_structures::register_undos(&engine, &space, &to_free);
         let mut txn = engine.begin().unwrap();
