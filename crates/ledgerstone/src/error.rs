@@ -43,7 +43,8 @@ pub enum Error {
     Forked,
     /// The lock is held by a transaction whose own closure this call is made from (`transact` in `transact`, a transaction in
     /// [`BytesTable::modify`](crate::BytesTable::modify)): it cannot come free before the call returns, so it is refused at once.
-    /// Use the transaction that is running, or do this after it.
+    /// Use the transaction that is running, or do this after it. The same is said of a call that would wait for another thread's
+    /// call of its transaction, when that one waits for such a lock.
     #[error("lock held by the caller: {what}")]
     HeldByCaller {
         /// Which lock, and which transaction holds it.

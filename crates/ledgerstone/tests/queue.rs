@@ -197,3 +197,67 @@ fn a_pop_taken_back_brings_the_first_record_back() {
     assert_eq!(snapshot.bytes("queue").unwrap().first().unwrap().unwrap().0, key(0));
     assert_eq!(snapshot.bytes("queue").unwrap().count().unwrap(), 600);
 }
+
+/// What a snapshot sees is dead to it up to where it was when that was opened, however much was popped since, beside others too.
+#[test]
+fn an_older_snapshot_does_not_pass_what_was_popped_before_it() {
+    const COUNT: u64 = 9_000;
+    for from_end in [false, true] {
+        let disk = SimDisk::new();
+        let env = environment(&disk);
+        fill(&env, COUNT);
+        let mut snapshots = vec![(env.snapshot().unwrap(), 0)];
+        for n in 0..COUNT - 100 {
+            pop(&env, Isolation::Snapshot, from_end).unwrap();
+            // The queue's leaves that nobody can purge, in thirds.
+            if n == COUNT / 3 || n == COUNT / 2 {
+                snapshots.push((env.snapshot().unwrap(), n + 1));
+            }
+        }
+        let mut read_counts = Vec::new();
+        for (snapshot, popped) in &snapshots {
+            let queue = snapshot.bytes("queue").unwrap();
+            let before = env.stat().unwrap().page_read_count;
+            let found = if from_end { queue.last() } else { queue.first() };
+            read_counts.push(env.stat().unwrap().page_read_count - before);
+            assert_eq!(found.unwrap().unwrap().0, key(if from_end { COUNT - 1 - popped } else { *popped }));
+        }
+        assert!(read_counts.iter().all(|&count| count < 12), "from the end: {from_end}: {read_counts:?} pages read");
+    }
+}
+
+/// Whoever wants to put a record before what others have read waits, and until it gets in the others go on as before.
+#[test]
+fn a_writer_that_waits_for_a_dead_end_does_not_bring_it_back_to_life() {
+    const COUNT: u64 = 6_000;
+    for from_end in [false, true] {
+        let disk = SimDisk::new();
+        let env = environment(&disk);
+        fill(&env, COUNT);
+        let snapshot = env.snapshot().unwrap();
+        for _ in 0..COUNT - 500 {
+            pop(&env, Isolation::Serializable, from_end).unwrap();
+        }
+        let look = |queue: &BytesTable| if from_end { queue.last() } else { queue.first() };
+        let first = key(if from_end { 499 } else { COUNT - 500 });
+        let reader = env.begin().unwrap();
+        let queue = reader.bytes("queue").unwrap();
+        assert_eq!(look(&queue).unwrap().unwrap().0, first);
+        let popped = key(if from_end { COUNT - 10 } else { 10 });
+        let impatient = TransactionOptions { lock_timeout: Some(Duration::ZERO), ..TransactionOptions::default() };
+        let writer = env.begin_with(impatient).unwrap();
+        let refused = writer.bytes("queue").unwrap().put(&popped, b"again");
+        assert!(matches!(refused, Err(Error::LockTimeout { .. })), "{refused:?}");
+        drop(writer);
+        let before = env.stat().unwrap().page_read_count;
+        assert_eq!(look(&queue).unwrap().unwrap().0, first);
+        let read_count = env.stat().unwrap().page_read_count - before;
+        assert!(read_count < 8, "from the end: {from_end}: {read_count} pages read");
+        drop(queue);
+        reader.commit().unwrap();
+        at(&env, Isolation::Serializable, |queue| queue.put(&popped, b"again").map(drop)).unwrap();
+        assert_eq!(at(&env, Isolation::Serializable, |queue| look(queue)).unwrap().unwrap().0, popped);
+        drop(snapshot);
+        assert_sound(&env, "after the put");
+    }
+}

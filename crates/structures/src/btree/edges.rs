@@ -5,19 +5,25 @@
 //!
 //! E1. *Dead* is a range in which every record is a ghost whose deleter has committed. That is seen under the leaf's latch: a
 //!     deleter holds its key exclusively, or the whole table, until it has ended, and keys are asked for before the table.
-//! E2. A bound moves outwards (more is dead) leaf by leaf, from where it was, under the leaf's shared latch. It moves back before
-//!     a record appears in the dead range, under the exclusive latch of the record's leaf. So there is no moment at which a record
-//!     is dead by the bound and alive on its page.
+//! E2. A bound moves inwards, so that more is dead, leaf by leaf from where it was, under the leaf's shared latch. It moves back
+//!     when a record appears in the dead range, before that and under the exclusive latch of the record's leaf. So there is no
+//!     moment at which a record is dead by the bound and alive on its page. When there is nothing beyond the record at that end of
+//!     the tree, there is no bound any more.
 //! E3. Each bound is kept with the log's tail of the moment at which it was seen. A snapshot uses a bound that is no younger than
-//!     itself: what was dead then, and has been since, is nothing that it sees. For others the newest one counts.
+//!     itself: what was dead then, and has been since, is nothing that it sees. For others the newest one counts. When there are
+//!     many, those stay that an open snapshot uses; of more than [`BOUNDS_MAX`] the oldest stays, and of the others some.
 //! E4. Whoever locks what it reads takes one lock, shared, in place of those that it would have taken on the dead range: the lock
 //!     of that end of the table. It looks at the bound afterwards, and notes it as guarded. Whoever puts a record into a
-//!     guarded range asks for that lock, for an instant, with an intention, as for the gap before the next key (W3 in `write.rs`).
+//!     guarded range asks for that lock first, for an instant, with an intention, as for the gap before the next key (W3 in
+//!     `write.rs`). While it waits, the bound stays where it is.
 //! E5. Guarded stays what was guarded until nobody holds the lock of that end.
 //! E6. A crash takes all this. The first reader afterwards passes the ghosts, or finds them purged.
 //! E7. A tree that is taken apart is forgotten, and a new one begins without: root pages are used again.
+//! E8. Trees are kept in [`SHARD_COUNT`] shards by their roots, [`TREES_MAX`] in each. For a further one the tree goes whose bounds
+//!     have not moved for longest; not if somebody holds the lock of one of its ends (E5).
 //!
-//! Writers look at two words first, which change only when a bound moves outwards: no lock, and nothing that others write to.
+//! Writers look at two words of their shard first, which say where any of its trees has a bound or a guard. These change only
+//! when bounds and guards come, move inwards or go: no lock, and hardly ever something that others have written.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -36,7 +42,7 @@ use crate::TreeError;
 
 /// Ghosts that a scan passes before it looks whether they are dead.
 pub(super) const PASSED_MIN: u32 = 4;
-/// Older bounds that are kept for older snapshots, of each end.
+/// Bounds that are kept of each end, the newest and older ones for older snapshots.
 const BOUNDS_MAX: usize = 16;
 const SHARD_COUNT: usize = 64;
 /// Trees of one shard whose ends are remembered.
@@ -55,14 +61,16 @@ struct Shard {
     /// Keys whose prefix is not below this one may be in such a range at the back.
     back_from: AtomicU64,
     trees: Mutex<BTreeMap<PageId, Ends>>,
-    /// Guards that were noted in this shard. Changed with the trees locked.
-    guard_count: AtomicU64,
+    /// Guards that were noted in this shard, and bounds. Changed with the trees locked.
+    note_count: AtomicU64,
 }
 
 /// Both ends of a tree.
 #[derive(Debug)]
 struct Ends {
     table: TableId,
+    /// The note of the newest bound (E8).
+    moved: u64,
     front: Edge,
     back: Edge,
 }
@@ -92,11 +100,13 @@ impl Default for Edges {
             front_below: AtomicU64::new(NONE_IN_FRONT),
             back_from: AtomicU64::new(NONE_BEHIND),
             trees: Mutex::default(),
-            guard_count: AtomicU64::new(0),
+            note_count: AtomicU64::new(0),
         };
         Edges { shards: std::array::from_fn(|_| shard()) }
     }
 }
+
+const DIRECTIONS: [Direction; 2] = [Direction::Forward, Direction::Backward];
 
 const NONE_IN_FRONT: u64 = 0;
 const NONE_BEHIND: u64 = u64::MAX;
@@ -146,13 +156,23 @@ impl Edge {
         }
     }
 
-    fn push(&mut self, bound: Vec<u8>, lsn: Lsn) {
+    /// A wider bound. `open` gives the snapshots that are open, and is asked only when there are many bounds.
+    fn push(&mut self, bound: Vec<u8>, lsn: Lsn, open: impl FnOnce() -> Vec<Lsn>) {
         if self.bounds.len() == BOUNDS_MAX {
-            // The older, the fewer.
+            let open = open();
+            let ends: Vec<Lsn> = self.bounds.iter().skip(1).map(|(_, seen)| *seen).chain([lsn]).collect();
+            let mut end = ends.iter();
+            self.bounds.retain(|(_, seen)| {
+                let next = end.next().copied().unwrap_or(lsn);
+                open.iter().any(|snapshot| (*seen..next).contains(snapshot))
+            });
+        }
+        if self.bounds.len() == BOUNDS_MAX {
+            // The older, the fewer; but the oldest is the only one that the oldest snapshot can use.
             let mut no = 0;
             self.bounds.retain(|_| {
                 no += 1;
-                no > BOUNDS_MAX / 2 || no % 2 == 0
+                no > BOUNDS_MAX / 2 || no % 2 == 1
             });
         }
         self.bounds.push((bound, lsn));
@@ -170,7 +190,26 @@ impl Edge {
 
 impl Ends {
     fn new(table: TableId) -> Ends {
-        Ends { table, front: Edge::default(), back: Edge::default() }
+        Ends { table, moved: 0, front: Edge::default(), back: Edge::default() }
+    }
+
+    fn says_nothing(&self) -> bool {
+        [&self.front, &self.back].into_iter().all(|edge| edge.bounds.is_empty() && edge.guard.is_none())
+    }
+
+    /// E2. `is_outermost`: there is nothing beyond `key` at this end of the tree.
+    fn enter(&mut self, direction: Direction, key: &[u8], is_outermost: bool) {
+        let edge = self.edge(direction);
+        edge.move_back(direction, key);
+        if is_outermost {
+            edge.bounds.retain(|(bound, _)| {
+                let is_useless = match direction {
+                    Direction::Forward => bound.as_slice() <= key,
+                    Direction::Backward => bound.as_slice() > key,
+                };
+                !is_useless
+            });
+        }
     }
 
     fn edge(&mut self, direction: Direction) -> &mut Edge {
@@ -190,8 +229,29 @@ impl Shard {
         };
         let front = trees.values().flat_map(|ends| of(&ends.front)).max();
         let back = trees.values().flat_map(|ends| of(&ends.back)).min();
-        self.front_below.store(front.map_or(NONE_IN_FRONT, |prefix| prefix + 1), Relaxed);
-        self.back_from.store(back.unwrap_or(NONE_BEHIND), Relaxed);
+        for (word, value) in [
+            (&self.front_below, front.map_or(NONE_IN_FRONT, |prefix| prefix + 1)),
+            (&self.back_from, back.unwrap_or(NONE_BEHIND)),
+        ] {
+            if word.load(Relaxed) != value {
+                word.store(value, Relaxed);
+            }
+        }
+    }
+
+    fn note(&self) -> u64 {
+        self.note_count.fetch_add(1, Relaxed) + 1
+    }
+
+    /// Makes room for one tree more (E8). False: all are held.
+    fn make_room(trees: &mut BTreeMap<PageId, Ends>, is_held: impl Fn(TableId) -> bool) -> bool {
+        if trees.len() < TREES_MAX {
+            return true;
+        }
+        let mut by_age: Vec<(u64, PageId)> = trees.iter().map(|(root, ends)| (ends.moved, *root)).collect();
+        by_age.sort_unstable();
+        let oldest = by_age.into_iter().find(|(_, root)| !is_held(trees[root].table));
+        oldest.is_some_and(|(_, root)| trees.remove(&root).is_some())
     }
 
     #[inline]
@@ -219,8 +279,8 @@ impl Edges {
         if shard.may_hold(key)
             && let Some(ends) = shard.trees.lock().get_mut(&root)
         {
-            for direction in [Direction::Forward, Direction::Backward] {
-                ends.edge(direction).move_back(direction, key);
+            for direction in DIRECTIONS {
+                ends.enter(direction, key, false);
             }
         }
     }
@@ -262,7 +322,7 @@ impl Tree {
             let edge = trees.get_mut(&self.root)?.edge(direction);
             let (bound, seen) = edge.bound(until).filter(|(bound, _)| is_of_use(bound))?.clone();
             if note {
-                edge.guard_count = shard.guard_count.fetch_add(1, Relaxed) + 1;
+                edge.guard_count = shard.note();
                 if edge.guard.as_ref().is_none_or(|guard| is_in(direction, guard, &bound)) {
                     edge.guard = Some(bound.clone());
                 }
@@ -338,15 +398,15 @@ impl Tree {
             return Ok(());
         }
         let mut trees = shard.trees.lock();
-        if !trees.contains_key(&self.root) && trees.len() == TREES_MAX {
-            // Those whose ends nobody holds (E5).
+        if !trees.contains_key(&self.root) {
             let held = |table, lock| self.engine.locks.held_by_any(key_name(table, lock)).is_some();
-            trees.retain(|_, ends| held(ends.table, KeyLock::Front) || held(ends.table, KeyLock::Back));
-            if trees.len() == TREES_MAX {
+            let is_held = |table| held(table, KeyLock::Front) || held(table, KeyLock::Back);
+            if !Shard::make_room(&mut trees, is_held) {
                 return Ok(());
             }
         }
-        let edge = trees.entry(self.root).or_insert_with(|| Ends::new(self.table)).edge(direction);
+        let ends = trees.entry(self.root).or_insert_with(|| Ends::new(self.table));
+        let edge = ends.edge(direction);
         let is_wider = match (&old, edge.newest()) {
             (None, None) => true,
             // Somebody else may have moved it meanwhile.
@@ -356,7 +416,8 @@ impl Tree {
         if is_wider {
             // Read here, so that it never falls from one bound to the next: the bound may have moved back and out again since it
             // was looked at, for records that an older snapshot sees.
-            edge.push(bound, self.engine.log.tail());
+            edge.push(bound, self.engine.log.tail(), || self.engine.versions.open_snapshots());
+            ends.moved = shard.note();
             shard.publish(&trees);
         }
         Ok(())
@@ -370,50 +431,77 @@ impl Tree {
     }
 
     /// A record is about to appear under `key`, whose leaf is latched exclusively: no end is dead there any more (E2). Gives the
-    /// lock to be asked for first, for an instant, with no latch held, if it is not to be had now (E4).
+    /// lock to be asked for first, for an instant, with no latch held, if it is not to be had now (E4): then nothing has changed.
     #[inline]
-    pub(super) fn enter_edges(&self, txn: &mut Txn, key: &[u8]) -> Result<Option<KeyLock>, TreeError> {
+    pub(super) fn enter_edges(
+        &self,
+        txn: &mut Txn,
+        key: &[u8],
+        leaf: &Node<ledgerstone_region::Words<'_>>,
+    ) -> Result<Option<KeyLock>, TreeError> {
         match self.edges() {
-            Some(edges) if edges.shard(self.root).may_hold(key) => self.enter_dead(txn, edges, key),
+            Some(edges) if edges.shard(self.root).may_hold(key) => self.enter_dead(txn, edges, key, leaf),
             _ => Ok(None),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn enter_dead(&self, txn: &mut Txn, edges: &Edges, key: &[u8]) -> Result<Option<KeyLock>, TreeError> {
+    fn enter_dead(
+        &self,
+        txn: &mut Txn,
+        edges: &Edges,
+        key: &[u8],
+        leaf: &Node<ledgerstone_region::Words<'_>>,
+    ) -> Result<Option<KeyLock>, TreeError> {
         let shard = edges.shard(self.root);
-        let mut asking: Vec<Asking> = Vec::new();
-        {
-            let mut trees = shard.trees.lock();
-            let Some(ends) = trees.get_mut(&self.root) else { return Ok(None) };
-            for direction in [Direction::Forward, Direction::Backward] {
-                let edge = ends.edge(direction);
-                if !planted::is_on(Bug::DeadEdgeKept) {
-                    edge.move_back(direction, key);
-                }
-                if edge.is_guarded(direction, key) {
-                    asking.push(Asking { lock: lock_of(direction), direction, guard_count: edge.guard_count });
-                }
-            }
-        }
-        if txn.covers(self.table, Mode::X) {
-            return Ok(None);
-        }
-        for Asking { lock, direction, guard_count } in asking {
-            if !txn.try_lock_key_instant(self.table, lock, Mode::IX)? {
-                return Ok(Some(lock));
-            }
-            if txn.held_key(self.table, lock).is_none() {
-                // E5: nobody held it just now, so whoever counts on the guard has noted it since.
+        let (slot, next) = match leaf.search(key) {
+            Ok(slot) => (slot, slot + 1),
+            Err(slot) => (slot, slot),
+        };
+        let is_outermost = |direction| match direction {
+            Direction::Forward => slot == 0 && leaf.low().is_empty(),
+            Direction::Backward => next == leaf.count() && leaf.is_rightmost(),
+        };
+        let is_covered = txn.covers(self.table, Mode::X);
+        let mut granted: Vec<(Asking, bool)> = Vec::new();
+        loop {
+            let asking = {
                 let mut trees = shard.trees.lock();
-                if let Some(edge) = trees.get_mut(&self.root).map(|ends| ends.edge(direction))
-                    && edge.guard_count == guard_count
-                {
-                    edge.guard = None;
-                }
+                let Some(ends) = trees.get_mut(&self.root) else { return Ok(None) };
+                let asking = DIRECTIONS.into_iter().find_map(|direction| {
+                    let edge = ends.edge(direction);
+                    let asking = Asking { lock: lock_of(direction), direction, guard_count: edge.guard_count };
+                    let is_asked = is_covered || granted.iter().any(|(granted, _)| *granted == asking);
+                    (!is_asked && edge.is_guarded(direction, key)).then_some(asking)
+                });
+                let Some(asking) = asking else {
+                    for (Asking { direction, guard_count, .. }, is_own) in granted {
+                        // E5: nobody held it just now, so whoever counts on the guard has noted it since.
+                        let edge = ends.edge(direction);
+                        if !is_own && edge.guard_count == guard_count {
+                            edge.guard = None;
+                        }
+                    }
+                    if !planted::is_on(Bug::DeadEdgeKept) {
+                        DIRECTIONS.into_iter().for_each(|at| ends.enter(at, key, is_outermost(at)));
+                    }
+                    if ends.says_nothing() {
+                        trees.remove(&self.root);
+                    }
+                    shard.publish(&trees);
+                    return Ok(None);
+                };
+                asking
+            };
+            if !txn.try_lock_key_instant(self.table, asking.lock, Mode::IX)? {
+                return Ok(Some(asking.lock));
             }
+            granted.push((asking, txn.held_key(self.table, asking.lock).is_some()));
         }
-        Ok(None)
     }
 }
+
+#[cfg(test)]
+#[path = "edges_tests.rs"]
+mod tests;

@@ -14,7 +14,7 @@ use super::tree::Read;
 use crate::TreeError;
 
 #[path = "../../tests/stack/mod.rs"]
-mod stack;
+pub(super) mod stack;
 
 /// A descent that has begun again too often.
 fn latching(mut descent: Descent) -> Descent {

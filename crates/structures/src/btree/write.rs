@@ -376,7 +376,7 @@ impl Tree {
                         continue;
                     }
                     let is_ghost = record.is_ghost();
-                    if is_ghost && let Some(edge) = self.enter_edges(txn, key)? {
+                    if is_ghost && let Some(edge) = self.enter_edges(txn, key, &node)? {
                         drop(page);
                         txn.lock_key_instant(self.table, edge, Mode::IX)?;
                         continue;
@@ -412,7 +412,7 @@ impl Tree {
                             continue;
                         }
                     }
-                    if let Some(edge) = self.enter_edges(txn, key)? {
+                    if let Some(edge) = self.enter_edges(txn, key, &node)? {
                         drop(page);
                         txn.lock_key_instant(self.table, edge, Mode::IX)?;
                         continue;

@@ -165,6 +165,14 @@ impl VersionStore {
         }
     }
 
+    /// The LSNs of the open snapshots, in no order. Of one that is being opened, one that is no larger than its own.
+    #[must_use]
+    pub fn open_snapshots(&self) -> Vec<Lsn> {
+        let used = self.state[0].slots_used.load(SeqCst) as usize;
+        let all = self.snapshots[..used.min(self.snapshots.len())].iter().map(|slot| slot.lsn.load(SeqCst));
+        all.filter(|lsn| *lsn != 0).map(Lsn).collect()
+    }
+
     /// The open snapshots, oldest first: who holds back images, deferred frees and the log.
     #[must_use]
     pub fn pins(&self) -> Vec<SnapshotPin> {
