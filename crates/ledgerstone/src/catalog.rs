@@ -106,6 +106,13 @@ pub(crate) struct IndexEntry {
     pub key_type: Option<String>,
 }
 
+impl IndexEntry {
+    /// What the index of `table` is called in reports.
+    pub(crate) fn place(&self, table: &str) -> String {
+        format!("index {} of {table}", self.def.name())
+    }
+}
+
 /// All that the catalog says of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Definition {

@@ -6,7 +6,6 @@
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
-use std::sync::Arc;
 
 use ledgerstone_lock::Mode;
 use ledgerstone_page::{PageId, PageSet, TableId, header};
@@ -19,6 +18,7 @@ use crate::env::Inner;
 use crate::extend::{self, StructureId};
 use crate::{Environment, Error};
 
+const CATALOG: &str = "catalog";
 const DEFERRED_FREES: &str = "deferred frees";
 
 /// How far a verification is.
@@ -96,25 +96,18 @@ impl Environment {
         let mut report = VerifyReport::default();
         let mut used = PageSet::default();
 
-        // Each tree, and the number of the table whose records it holds.
-        let mut trees: Vec<(String, Tree, Option<usize>)> = Vec::new();
-        let mut tables = Vec::<Arc<TableInfo>>::new();
         let catalog = env.catalog();
-        let is_catalog_locked = lock(env, &mut txn, &mut report, "catalog", catalog.table())?;
-        if is_catalog_locked {
-            trees.push(("catalog".to_string(), catalog.clone(), None));
-        }
-        let mut entries = Vec::new();
-        let mut scan = if is_catalog_locked {
-            catalog.scan(Bound::Unbounded, Bound::Unbounded, Direction::Forward)
-        } else {
-            catalog.scan_unlocked(Bound::Unbounded, Bound::Unbounded, Direction::Forward)
+        let is_catalog_locked = lock(env, &mut txn, &mut report, CATALOG, catalog.table())?;
+        let scan_catalog = || match is_catalog_locked {
+            true => catalog.scan(Bound::Unbounded, Bound::Unbounded, Direction::Forward),
+            false => catalog.scan_unlocked(Bound::Unbounded, Bound::Unbounded, Direction::Forward),
         };
-        while let Some((name, value)) = scan.next(&mut txn)? {
-            entries.push((name.to_vec(), value.to_vec()));
-        }
-        let mut structures = Vec::new();
-        for (key, value) in entries {
+        // All are locked before anything is counted. What they are is read again table by table, as there may be very many.
+        let mut locked: BTreeSet<TableId> = BTreeSet::new();
+        let (mut structures, mut index_count) = (Vec::new(), 0);
+        let mut scan = scan_catalog();
+        while let Some((key, value)) = scan.next(&mut txn)? {
+            let (key, value) = (key.to_vec(), value.to_vec());
             let name = String::from_utf8_lossy(&key).into_owned();
             let structure = Entry::structure_of(&value).is_some();
             let (number, definition) = if structure {
@@ -134,48 +127,67 @@ impl Environment {
                 structures.push(((number, definition.entry), name));
                 continue;
             }
-            let info = env.table_info(&name, definition);
-            trees.push((name, info.tree.clone(), Some(tables.len())));
-            for index in &info.indexes {
-                let place = index.place(&info.name);
-                if lock(env, &mut txn, &mut report, &place, index.entry.entry.table)? {
-                    trees.push((place, index.tree.clone(), None));
+            locked.insert(definition.entry.table);
+            for index in &definition.indexes {
+                index_count += 1;
+                if lock(env, &mut txn, &mut report, &index.place(&name), index.entry.table)? {
+                    locked.insert(index.entry.table);
                 }
             }
-            tables.push(info);
         }
         // Last, since those who free pages lock tables after it never, and it after tables.
         let to_free = env.to_free().tree();
         let is_to_free_locked = lock(env, &mut txn, &mut report, DEFERRED_FREES, to_free.table())?;
-        if is_to_free_locked {
-            trees.push((DEFERRED_FREES.to_string(), to_free.clone(), None));
-        }
 
+        let tree_count = locked.len() as u64 + u64::from(is_catalog_locked) + u64::from(is_to_free_locked);
+        let mut steps = Steps { done: 0, total: tree_count + index_count + 1, progress };
         // Where damage hides which pages belong to what.
         let mut partial: Vec<String> = Vec::new();
-        let index_count = tables.iter().map(|table| table.indexes.len()).sum::<usize>();
-        let total = (trees.len() + index_count) as u64 + 1;
-        for (done, (name, tree, table)) in trees.iter().enumerate() {
-            progress(VerifyProgress { done: done as u64, total, what: name.clone() });
-            match tree.check() {
-                Ok(found) => {
-                    if let Some(info) = table.and_then(|table| tables.get(table)) {
-                        report.table_count += 1;
-                        report.index_count += info.indexes.len() as u64;
-                        report.record_count += found.record_count;
-                    }
-                    if found.is_partial {
-                        partial.push(name.clone());
-                    }
-                    add(&mut report, &mut used, name, found);
-                }
-                Err(error) => {
-                    partial.push(name.clone());
-                    report.problems.push(problem(name, &error));
-                }
+        let mut check = |report: &mut VerifyReport, name: &str, tree: &Tree| match tree.check() {
+            Ok(found) => {
+                let record_count = found.record_count;
+                partial.extend(found.is_partial.then(|| name.to_string()));
+                add(report, &mut used, name, found);
+                Some(record_count)
             }
+            Err(error) => {
+                partial.push(name.to_string());
+                report.problems.push(problem(name, &error));
+                None
+            }
+        };
+        if is_catalog_locked {
+            steps.next(CATALOG);
+            check(&mut report, CATALOG, catalog);
         }
-        let mut uncompared = self.verify_indexes(&mut txn, &mut report, &tables, total, progress);
+        let mut uncompared = Vec::new();
+        let mut scan = scan_catalog();
+        while let Some((key, value)) = scan.next(&mut txn)? {
+            let (name, value) = (String::from_utf8_lossy(key).into_owned(), value.to_vec());
+            if Entry::structure_of(&value).is_some() {
+                continue;
+            }
+            let info = env.table_info(&name, Definition::decode(&name, &value)?);
+            if !locked.contains(&info.entry.table) {
+                continue;
+            }
+            steps.next(&name);
+            if let Some(record_count) = check(&mut report, &name, &info.tree) {
+                report.table_count += 1;
+                report.index_count += info.indexes.len() as u64;
+                report.record_count += record_count;
+            }
+            for index in info.indexes.iter().filter(|index| locked.contains(&index.entry.entry.table)) {
+                let place = index.place(&name);
+                steps.next(&place);
+                check(&mut report, &place, &index.tree);
+            }
+            verify_indexes(&mut txn, &mut report, &info, &mut steps, &mut uncompared);
+        }
+        if is_to_free_locked {
+            steps.next(DEFERRED_FREES);
+            check(&mut report, DEFERRED_FREES, to_free);
+        }
         for ((structure, entry), name) in &structures {
             if let Err(Unknown { error, is_partial }) =
                 self.verify_structure(&mut report, &mut used, name, StructureId(*structure), entry.root)
@@ -184,7 +196,8 @@ impl Environment {
                 uncompared.push((name.clone(), error));
             }
         }
-        progress(VerifyProgress { done: total - 1, total, what: "pages".into() });
+        steps.done = steps.total - 1; // Also if something was left out.
+        steps.next("pages");
         if is_to_free_locked {
             match env.to_free().pages() {
                 Ok(pages) => {
@@ -213,41 +226,10 @@ impl Environment {
             report.problems.push(Problem { place: "control".into(), page: None, what, mend: None });
         }
         for problem in &mut report.problems {
-            problem.mend = mend(problem, &tables);
+            problem.mend = problem.mend.take().or_else(|| mend(problem));
         }
         txn.commit(ledgerstone_txn::Durability::Volatile)?;
         Ok(report)
-    }
-
-    /// Each index with its table, both ways; unless their trees are damaged. Returns those where an error ended it.
-    fn verify_indexes(
-        &self,
-        txn: &mut Txn,
-        report: &mut VerifyReport,
-        tables: &[Arc<TableInfo>],
-        total: u64,
-        progress: &mut dyn FnMut(VerifyProgress),
-    ) -> Vec<(String, Error)> {
-        let mut uncompared = Vec::new();
-        let index_count = tables.iter().map(|table| table.indexes.len() as u64).sum::<u64>();
-        let indexes = tables.iter().flat_map(|info| info.indexes.iter().map(move |index| (info, index)));
-        for (done, (info, index)) in (total - 1 - index_count..).zip(indexes) {
-            let place = index.place(&info.name);
-            progress(VerifyProgress { done, total, what: place.clone() });
-            let is_damaged = report.problems.iter().any(|found| found.place == place || found.place == info.name);
-            if is_damaged || report.skipped.iter().any(|skipped| skipped.place == place) {
-                continue;
-            }
-            let mut problems = Vec::new();
-            let mut differ = |what| problems.push(Problem { place: place.clone(), page: None, what, mend: None });
-            match info.compare_with(txn, index, &mut differ) {
-                Ok(true) => {}
-                Ok(false) => report.unchecked_indexes.push(place.clone()),
-                Err(error) => uncompared.push((place.clone(), error)),
-            }
-            report.problems.append(&mut problems);
-        }
-        uncompared
     }
 
     /// A user's structure: its pages by their layouts, and the whole by its own check.
@@ -387,21 +369,58 @@ fn claim(report: &mut VerifyReport, used: &mut PageSet, name: &str, pages: &Page
     }
 }
 
-/// What to do about a problem.
-fn mend(problem: &Problem, tables: &[Arc<TableInfo>]) -> Option<String> {
-    let indexes = tables.iter().flat_map(|info| info.indexes.iter().map(move |index| (info, index)));
-    let index = indexes.into_iter().find(|(info, index)| index.place(&info.name) == problem.place);
-    match (index, problem.page) {
-        (Some((info, index)), _) => Some(format!(
-            "drop the index and create it anew: ledgerstone index drop DIR {table} {index}, then index create",
-            table = info.name,
-            index = index.name()
-        )),
-        (None, Some(page)) => {
-            Some(format!("ledgerstone repair DIR --from BACKUP --page {page}, or restore from a backup"))
+/// Each index with its table, both ways; unless their trees are damaged. Adds those where an error ended it to `uncompared`.
+fn verify_indexes(
+    txn: &mut Txn,
+    report: &mut VerifyReport,
+    info: &TableInfo,
+    steps: &mut Steps<'_>,
+    uncompared: &mut Vec<(String, Error)>,
+) {
+    for index in &info.indexes {
+        let place = index.place(&info.name);
+        steps.next(&place);
+        let is_damaged = report.problems.iter().any(|found| found.place == place || found.place == info.name);
+        if !is_damaged && !report.skipped.iter().any(|skipped| skipped.place == place) {
+            let mut problems = Vec::new();
+            let mut differ = |what| problems.push(Problem { place: place.clone(), page: None, what, mend: None });
+            match info.compare_with(txn, index, &mut differ) {
+                Ok(true) => {}
+                Ok(false) => report.unchecked_indexes.push(place.clone()),
+                Err(error) => uncompared.push((place.clone(), error)),
+            }
+            report.problems.append(&mut problems);
         }
-        (None, None) if problem.place == "control" => Some("ledgerstone checkpoint DIR".into()),
-        _ => None,
+        for problem in report.problems.iter_mut().filter(|problem| problem.place == place) {
+            problem.mend = Some(format!(
+                "drop the index and create it anew: ledgerstone index drop DIR {table} {index}, then index create",
+                table = info.name,
+                index = index.name()
+            ));
+        }
+    }
+}
+
+/// Tells what is verified next.
+struct Steps<'p> {
+    done: u64,
+    total: u64,
+    progress: &'p mut dyn FnMut(VerifyProgress),
+}
+
+impl Steps<'_> {
+    fn next(&mut self, what: &str) {
+        (self.progress)(VerifyProgress { done: self.done, total: self.total, what: what.to_string() });
+        self.done += 1;
+    }
+}
+
+/// What to do about a problem that is not one of an index.
+fn mend(problem: &Problem) -> Option<String> {
+    match problem.page {
+        Some(page) => Some(format!("ledgerstone repair DIR --from BACKUP --page {page}, or restore from a backup")),
+        None if problem.place == "control" => Some("ledgerstone checkpoint DIR".into()),
+        None => None,
     }
 }
 

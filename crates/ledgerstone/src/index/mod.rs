@@ -173,7 +173,7 @@ impl IndexTree {
 
     /// What it is called in reports.
     pub(crate) fn place(&self, table: &str) -> String {
-        format!("index {} of {table}", self.name())
+        self.entry.place(table)
     }
 
     fn shape(&self) -> Shape {
