@@ -181,6 +181,10 @@ impl Operation for Add {
             None => Undo::Nothing,
         }
     }
+    // All operations of these pages are undone on them, and read no other.
+    fn is_undone_by_page(&self) -> bool {
+        true
+    }
     fn print(&self, args: &[u8]) -> String {
         match read_args(args) {
             Some((no, delta)) => format!("counter {no} {delta:+}"),

@@ -177,7 +177,7 @@ impl From<RecoveryError> for Error {
             RecoveryError::Space(error) => error.into(),
             RecoveryError::Txn(error) => error.into(),
             RecoveryError::UnknownOperation { .. } => Error::UnknownOperation { what: error.to_string() },
-            RecoveryError::WorkerPanicked => Error::Panicked("redo worker"),
+            RecoveryError::WorkerPanicked(which) => Error::Panicked(which),
             _ => Error::Corrupt { what: error.to_string() },
         }
     }

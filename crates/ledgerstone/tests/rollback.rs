@@ -2,8 +2,10 @@
 
 mod common;
 
+use std::io::{Seek, SeekFrom, Write};
 use std::sync::Arc;
 
+use common::number::{NUMBER, Number, add};
 use common::{assert_sound, key, within};
 use ledgerstone::{Durability, Environment, Error, Options, Transaction};
 use ledgerstone_disk::{Call, DiskErrorKind, Fault, FaultDisk, Harm, SimDisk};
@@ -156,6 +158,78 @@ fn a_restart_visits_a_page_of_a_table_larger_than_the_cache_a_few_times_only() {
     assert_untouched(&env);
 }
 
+/// Options with a structure of a program's own, whose updates have no place: they are undone in the order of the log.
+fn with_number(options: Options) -> Options {
+    options.structure(Arc::new(Number(Arc::new(|| ()))))
+}
+
+fn load_number(env: &Environment) {
+    load(env);
+    env.transact(|txn| txn.create_structure("number", NUMBER, &[]).map(drop)).unwrap();
+}
+
+static FILM: [u8; 1 << 18] = [1; 1 << 18];
+
+#[test]
+fn updates_of_other_structures_leave_a_restart_its_windows() {
+    let small = || with_number(small());
+    let disk = SimDisk::new();
+    let env = small().open_on(Arc::new(disk.clone())).unwrap();
+    load_number(&env);
+    env.transact(|txn| txn.bytes_or_create("films")?.put(b"night", &FILM)).unwrap();
+    env.checkpoint().unwrap();
+    let txn = env.begin().unwrap();
+    let mut film = txn.bytes("films").unwrap().value_writer(b"night").unwrap();
+    for n in 0..COUNT {
+        let at = n.wrapping_mul(0x9E37_79B9_7F4A_7C15) % COUNT;
+        match n % 8 {
+            0 => drop(add(&txn, 1, &|| ()).unwrap()),
+            1 => {
+                film.seek(SeekFrom::Start(at * 13)).unwrap();
+                film.write_all(b"a part of a value").unwrap();
+            }
+            _ => txn.bytes("t").unwrap().put(&key(at), &key(n)).unwrap(),
+        }
+    }
+    keep(&env);
+    let page_count = env.stat().unwrap().page_count;
+    let after_kill = disk.snapshot();
+    drop((film, txn, env));
+    let env = small().open_on(Arc::new(after_kill)).unwrap();
+    let stat = env.stat().unwrap();
+    assert!(page_count > 3 * 64, "{page_count} pages are not more than the cache");
+    let read_count = stat.page_read_count;
+    assert!(read_count < 8 * page_count, "{read_count} pages read, of {page_count}");
+    assert_eq!(env.transact(|txn| add(txn, 0, &|| ())).unwrap(), 0);
+    let film = env.transact(|txn| txn.bytes("films")?.get(b"night")).unwrap();
+    assert!(film.as_deref() == Some(&FILM), "the parts of the large value are taken back");
+    assert_untouched(&env);
+}
+
+#[test]
+fn losers_that_took_turns_are_undone_in_the_room_that_they_reserved() {
+    let open = |disk: &SimDisk| {
+        let options = with_number(options()).log_buffer_bytes(128 << 10).log_segment_bytes(64 << 10);
+        options.open_on(Arc::new(disk.clone()))
+    };
+    let disk = SimDisk::new();
+    let env = open(&disk).unwrap();
+    load_number(&env);
+    let (one, other) = (env.begin().unwrap(), env.begin().unwrap());
+    for n in 0..COUNT {
+        one.bytes("t").unwrap().put(&key(n), &key(n + 1)).unwrap();
+        add(&other, 1, &|| ()).unwrap();
+    }
+    keep(&env);
+    let after_kill = disk.after_kill();
+    drop((one, other, env));
+    after_kill.no_space_after(after_kill.used_bytes());
+    let env = open(&after_kill).unwrap();
+    assert_eq!(env.recovery_report().loser_count, 2);
+    assert_eq!(env.transact(|txn| add(txn, 0, &|| ())).unwrap(), 0);
+    assert_untouched(&env);
+}
+
 /// What is left of a process that was killed with an open transaction of 40 MB.
 fn killed_with_more_than_memory_sorts() -> SimDisk {
     let disk = SimDisk::new();
@@ -225,24 +299,26 @@ fn what_an_earlier_restart_has_undone_is_known_to_the_third_if_the_second_had_sm
     }
 }
 
-/// All of them together would want more of the log's buffer than there is, if each kept what it has claimed.
+/// All of them together would want more of the log's buffer than there is, if each kept what it has claimed. They are undone by
+/// key, so each has to wait for all others before its own next key.
 #[test]
 fn very_many_losers_are_undone_with_a_small_log_buffer() {
-    let with_many = || options().log_buffer_bytes(128 << 10).transaction_count_max(1024).thread_count_max(4);
+    const LOSERS: u64 = 2000;
+    let with_many = || options().log_buffer_bytes(128 << 10).transaction_count_max(2048).thread_count_max(4);
     let disk = SimDisk::new();
     let env = with_many().open_on(Arc::new(disk.clone())).unwrap();
     load(&env);
     let put = |n: u64| {
         let txn = env.begin().unwrap();
-        (0..5).for_each(|part| txn.bytes("t").unwrap().put(&key(5 * n + part), b"taken back").unwrap());
+        (0..5).for_each(|part| txn.bytes("t").unwrap().put(&key(LOSERS * part + n), b"taken back").unwrap());
         txn
     };
-    let open: Vec<_> = (0..1000).map(put).collect();
+    let open: Vec<_> = (0..LOSERS).map(put).collect();
     keep(&env);
     let after_kill = disk.after_kill();
     drop((open, env));
     let env = within(60, "opening", move || with_many().open_on(Arc::new(after_kill)).unwrap());
-    assert_eq!(env.recovery_report().loser_count, 1000);
+    assert_eq!(env.recovery_report().loser_count, LOSERS);
     assert_untouched(&env);
 }
 

@@ -40,6 +40,13 @@ pub trait Operation: Send + Sync + 'static {
         Undo::Nothing
     }
 
+    /// Whether an undo by [`Undo::Page`] minds nothing but what else was changed on its page. A restart may then undo it before
+    /// changes of other pages that were made later, and so visit each page once. All operations that change pages of that kind
+    /// must say the same.
+    fn is_undone_by_page(&self) -> bool {
+        false
+    }
+
     /// The root page of the structure that is changed, if the arguments name it: what a reader of the log filters by. Must
     /// not panic on any bytes.
     fn root(&self, args: &[u8]) -> Option<PageId> {

@@ -47,6 +47,8 @@ pub struct PageOperation {
     pub redo: Redo,
     /// See [`Operation::undo`].
     pub undo: fn(&[u8]) -> Undo,
+    /// See [`Operation::is_undone_by_page`].
+    pub is_undone_by_page: bool,
     /// See [`Operation::root`].
     pub root: fn(&[u8]) -> Option<PageId>,
     /// See [`Operation::print`]; `None`: the arguments cannot be read.
@@ -61,6 +63,7 @@ impl PageOperation {
         formats: false,
         redo: |_, _| Some(Ok(())),
         undo: |_| Undo::Nothing,
+        is_undone_by_page: false,
         root: |_| None,
         print: |args| Some(format!("{} bytes", args.len())),
     };
@@ -97,6 +100,10 @@ impl Operation for PageOperation {
 
     fn undo(&self, args: &[u8]) -> Undo {
         (self.undo)(args)
+    }
+
+    fn is_undone_by_page(&self) -> bool {
+        self.is_undone_by_page
     }
 
     fn root(&self, args: &[u8]) -> Option<PageId> {

@@ -140,12 +140,28 @@ mod chosen {
         BUG.load(Relaxed) == bug as u8 + 1
     }
 
+    /// What windows may hold: as much as memory does, or so many changes.
+    const WINDOWS: [u32; 8] = [0, 0, 0, 1, 2, 5, 20, 100];
     static WINDOW: AtomicU32 = AtomicU32::new(0);
+    static WINDOW_SEED: AtomicU32 = AtomicU32::new(0);
 
-    /// From now on at most so many changes are gathered to be sorted: by a restart before it repeats or undoes them, by a range
-    /// delete for an index; 0: as many as there is room for.
-    pub fn set_windows(changes_max: u32) {
-        WINDOW.store(changes_max, Relaxed);
+    /// From now on few changes are gathered to be sorted, as if their memory were full: by each restart before it repeats or undoes
+    /// them, another number each time, and by a range delete for an index; with 0, as many as there is room for. Begins the same
+    /// sequence each time it is called.
+    pub fn set_windows(seed: u32) {
+        WINDOW.store(0, Relaxed);
+        WINDOW_SEED.store(seed, Relaxed);
+        begin_windows();
+    }
+
+    /// Draws the window of a redo or undo that begins.
+    pub fn begin_windows() {
+        let seed = WINDOW_SEED.load(Relaxed);
+        if seed != 0 {
+            let next = seed.wrapping_mul(0x9E37_79B1).wrapping_add(0x7F4A_7C15).max(1);
+            WINDOW_SEED.store(next, Relaxed);
+            WINDOW.store(WINDOWS[(next >> 29) as usize], Relaxed);
+        }
     }
 
     /// Whether so many changes are all that may be gathered.
@@ -179,7 +195,12 @@ mod chosen {
 }
 
 #[cfg(feature = "planted")]
-pub use chosen::{fills_window, is_on, latches_now, set, set_latching, set_windows};
+pub use chosen::{begin_windows, fills_window, is_on, latches_now, set, set_latching, set_windows};
+
+/// Draws the window of a redo or undo that begins: nothing, without the feature `planted`.
+#[cfg(not(feature = "planted"))]
+#[inline(always)]
+pub const fn begin_windows() {}
 
 /// Whether so many changes are all that may be gathered: only room says, without the feature `planted`.
 #[cfg(not(feature = "planted"))]

@@ -104,9 +104,9 @@ pub enum RecoveryError {
         /// What is wrong.
         what: &'static str,
     },
-    /// A redo worker ended by a panic: a bug in an operation.
-    #[error("a redo worker panicked")]
-    WorkerPanicked,
+    /// A thread of recovery ended by a panic: a bug in an operation, or in this library.
+    #[error("a {0} panicked")]
+    WorkerPanicked(&'static str),
 }
 
 impl RecoveryError {

@@ -50,6 +50,7 @@ pub fn redo(
     worker_count: u64,
     scan: impl Fn() -> Result<LogScan, RecoveryError>,
 ) -> Result<Redone, RecoveryError> {
+    planted::begin_windows();
     let worker_count = worker_count.max(1);
     let mut workers = Vec::new();
     for no in 1..worker_count {
@@ -58,7 +59,8 @@ pub fn redo(
     }
     let first = Worker::new(engine, found, 0, worker_count).run(scan()?);
     // All workers are joined before any error is returned: none may outlive recovery.
-    let others: Vec<_> = workers.into_iter().map(|w| w.join().unwrap_or(Err(RecoveryError::WorkerPanicked))).collect();
+    let panicked = || Err(RecoveryError::WorkerPanicked("worker of redo"));
+    let others: Vec<_> = workers.into_iter().map(|w| w.join().unwrap_or_else(|_| panicked())).collect();
     let mut all = first?;
     for other in others {
         let other = other?;

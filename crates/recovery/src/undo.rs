@@ -2,12 +2,12 @@
 //!
 //! U1. First, for every loser, the updates of its open nested top actions are undone on their pages. Only then are the
 //!     structures whole, and only then may a logical undo walk through them (design 6).
-//! U2. Then all losers are undone together, newest record first; updates whose operations give them a place
-//!     (`LogicalUndo::place`) are gathered on the way and undone place by place, those of one place newest first. Before an update
-//!     without a place is undone, all that have been gathered are.
-//! U3. Whatever is undone leaves compensation records, so that a crash in here costs nothing but time. Those of gathered updates
+//! U2. Then all losers are read together, newest record first. Their updates are gathered in windows, and undone place by place,
+//!     those of one place newest first. Trees say where their places are (`LogicalUndo::place`), pages may be places of their own
+//!     (`Operation::is_undone_by_page`), and all other updates have one place together, which keeps them in order.
+//! U3. Whatever is undone leaves compensation records, so that a crash in here costs nothing but time. They
 //!     name what they undo (B3 in `txn/rollback.rs`). The next restart meets them first, remembers what they name, and passes it
-//!     over. A window of gathered updates ends with a record of every transaction it was of, which says how far that is undone, so
+//!     over. The last one of a transaction in a window says instead how far that is undone, so
 //!     that the next restart remembers no more than one window. But not while something is remembered that has not been met: it
 //!     lies further back, and the record would hide what names it. That happens when a window is smaller than an earlier
 //!     restart's, for want of space for its file.
@@ -49,6 +49,7 @@ pub fn keep_prepared(
 /// # Errors
 /// The log or a page cannot be read or written; an undo is missing or refuses; the temporary file cannot be read back.
 pub fn undo(engine: &Arc<Engine>, losers: &BTreeMap<Xid, Loser>, disk: &Arc<dyn Disk>) -> Result<u64, RecoveryError> {
+    planted::begin_windows();
     let tail = engine.log.tail();
     let low = losers.values().map(|loser| loser.first).min().unwrap_or(tail);
     let window = Window::for_log(disk, tail.0.saturating_sub(low.0));
@@ -61,7 +62,7 @@ pub fn undo(engine: &Arc<Engine>, losers: &BTreeMap<Xid, Loser>, disk: &Arc<dyn 
             txn.release_claim();
         }
         all.open.insert(txn.last_lsn(), no);
-        all.txns.push(Undoing { txn: Some(txn), is_in_window: false, goes_on_at: Lsn(0) });
+        all.txns.push(Undoing { txn: Some(txn), in_window_count: 0, goes_on_at: Lsn(0) });
     }
     all.run(&mut Backwards::new(&engine.log, low, u64::MAX)) // Together they want most of it.
 }
@@ -79,8 +80,8 @@ struct Undo<'e> {
 struct Undoing {
     /// None when it has ended.
     txn: Option<Txn>,
-    /// The window has updates of it.
-    is_in_window: bool,
+    /// How many updates of it the window has.
+    in_window_count: u64,
     /// The next record to look at; none if there is none.
     goes_on_at: Lsn,
 }
@@ -95,66 +96,48 @@ impl Undo<'_> {
             match step {
                 Step::Undid(_) if planted::is_on(Bug::UndoneTwice) => {}
                 Step::Undid(undone) => self.undone.insert(undone),
-                Step::InPlace { op, page, place } if !self.undone.remove(lsn) => {
+                Step::Undo { op, page, place } if !self.undone.remove(lsn) => {
                     self.window.push(who, lsn, op, page, place);
-                    self.txns[who as usize].is_in_window = true;
+                    self.txns[who as usize].in_window_count += 1;
                 }
-                Step::InOrder => {
-                    // Its own compensation record says what the window's record of this transaction would.
-                    self.undo_window(Some(who))?;
-                    if let Some(txn) = &mut self.txns[who as usize].txn {
-                        txn.undo_one(back, lsn)?;
-                        txn.release_claim();
-                    }
-                }
-                Step::InPlace { .. } | Step::Pass => {}
+                Step::Undo { .. } | Step::Pass => {}
             }
             let one = &mut self.txns[who as usize];
             one.goes_on_at = next;
             if next != Lsn(0) {
                 self.open.insert(next, who);
-            } else if !one.is_in_window
+            } else if one.in_window_count == 0
                 && let Some(txn) = one.txn.take()
             {
                 txn.end_loser()?;
             }
             if self.window.is_full() {
-                self.undo_window(None)?;
+                self.undo_window()?;
             }
         }
-        self.undo_window(None)?;
+        self.undo_window()?;
         Ok(visited_count)
     }
 
-    /// Undoes what has been gathered, and says so for every transaction but `untold`.
-    fn undo_window(&mut self, untold: Option<u32>) -> Result<(), RecoveryError> {
-        if self.window.is_empty() {
-            return Ok(());
-        }
+    /// Undoes what has been gathered.
+    fn undo_window(&mut self) -> Result<(), RecoveryError> {
+        let may_say = self.undone.is_empty(); // U3
         let txns = &mut self.txns;
         self.window.drain(self.engine, &mut |update, args| {
-            if let Some(txn) = &mut txns[update.who as usize].txn {
-                txn.undo_in_place(update.lsn, update.op, args)?;
-                txn.release_claim(); // Nobody may wait for room while many hold some that they do not need.
-            }
-            Ok(())
-        })?;
-        let may_say = self.undone.is_empty(); // U3
-        debug_assert!(may_say || untold.is_none(), "no window reaches beyond an update without a place");
-        for (who, one) in (0..).zip(&mut self.txns).filter(|(_, one)| one.is_in_window) {
-            one.is_in_window = false;
-            if untold == Some(who) {
-                continue;
-            }
-            if one.goes_on_at != Lsn(0) {
-                if let Some(txn) = one.txn.as_mut().filter(|_| may_say) {
-                    txn.say_undone_to(one.goes_on_at)?;
-                    txn.release_claim();
-                }
-            } else if let Some(txn) = one.txn.take() {
+            let one = &mut txns[update.who as usize];
+            let Some(txn) = &mut one.txn else { return Ok(()) };
+            one.in_window_count -= 1;
+            let is_last = one.in_window_count == 0;
+            let goes_on_at = (is_last && may_say).then_some(one.goes_on_at);
+            txn.undo_in_place(update.lsn, (update.op, update.page), args, goes_on_at)?;
+            txn.release_claim(); // Nobody may wait for room while many hold some that they do not need.
+            if is_last
+                && one.goes_on_at == Lsn(0)
+                && let Some(txn) = one.txn.take()
+            {
                 txn.end_loser()?;
             }
-        }
-        Ok(())
+            Ok(())
+        })
     }
 }

@@ -1,4 +1,4 @@
-//! Updates that are to be undone and may change places, sorted by place.
+//! Updates that are to be undone, sorted by place.
 //!
 //! In the order of the log each would read its page again if the table is larger than the cache. Sorted, a page is visited once,
 //! and pages that come next are read meanwhile by threads of their own: the device serves several at a time. What memory does
@@ -7,7 +7,7 @@
 //! ```text
 //!  push ─► sorter ─► drain: pieces of so many pages ─► read by threads ─► undone
 //!                                      filling            coming
-//! entry:  key                                     the key of the place
+//! entry:  key                                     the key of the place; without one, those of a page are neighbours
 //!         space u64, order of LSN u64             both big-endian: the later ones of a place come first
 //!         who u32, op u16, page u64, arguments    little-endian
 //! ```
@@ -42,6 +42,8 @@ pub(crate) struct Entry {
     pub lsn: Lsn,
     /// Its operation.
     pub op: OpId,
+    /// The page that it changed then.
+    pub page: PageId,
     /// Whose it is, as the caller counts transactions.
     pub who: u32,
 }
@@ -66,10 +68,6 @@ impl Window {
         let sort_bytes = SORT_BYTES.min(log_bytes.saturating_mul(4)) as usize;
         let sorter = Sorter::new(disk, sort_bytes);
         Window { disk: Arc::clone(disk), sort_bytes, sorter, count: 0, bytes: 0, is_refused: false }
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.count == 0
     }
 
     /// Whether it has to be drained before it takes more.
@@ -119,7 +117,7 @@ struct Pieces<'e> {
 #[derive(Default)]
 struct Piece {
     entries: Vec<(Entry, usize)>,
-    /// Their arguments, one behind the other.
+    /// Their arguments, one behind the other: as long as the numbers say.
     args: Vec<u8>,
     /// The pages that they changed: guesses at where their places are now.
     pages: BTreeSet<PageId>,
@@ -134,7 +132,8 @@ impl Pieces<'_> {
         let number = |at: usize| u64::from_be_bytes(std::array::from_fn(|no| head[at + no]));
         let order = number(8);
         let page = PageId(number(22).swap_bytes());
-        if self.filling.args.len() + args.len() > PIECE_BYTES_MAX
+        let entries_bytes = self.filling.entries.len() * size_of::<(Entry, usize)>();
+        if entries_bytes + self.filling.args.len() + args.len() > PIECE_BYTES_MAX
             || self.filling.last != Some(page) && self.filling.pages.len() == self.pages_max
         {
             self.turn(undo)?;
@@ -142,6 +141,7 @@ impl Pieces<'_> {
         let entry = Entry {
             lsn: Lsn(if planted::is_on(Bug::UndoneOldestFirst) { order } else { !order }),
             op: OpId(u16::from_le_bytes([head[20], head[21]])),
+            page,
             who: u32::from_le_bytes(std::array::from_fn(|no| head[16 + no])),
         };
         let piece = &mut self.filling;
@@ -200,7 +200,7 @@ impl Coming {
 
     fn wait(&mut self) -> Result<(), RecoveryError> {
         let mut readers = self.0.drain(..);
-        readers.try_for_each(|reader| reader.join().map_err(|_| RecoveryError::WorkerPanicked))
+        readers.try_for_each(|reader| reader.join().map_err(|_| RecoveryError::WorkerPanicked("reader of undo")))
     }
 }
 

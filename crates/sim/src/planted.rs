@@ -28,13 +28,12 @@ fn switch_on(bug: Bug) -> Result<(), String> {
 }
 
 /// In some rounds, which the seed says, some descents through trees latch their way from the start: what happens otherwise only
-/// after many lost races. And restarts gather few changes at a time, as if their memory were full.
+/// after many lost races. And some restarts gather few changes at a time, as if their memory were full, each another number.
 #[cfg(feature = "planted")]
 pub fn take_rare_branches(seed: u64) {
     let every = [0, 0, 1, 3, 8][(seed % 5) as usize];
     ledgerstone_page::planted::set_latching(every);
-    let changes_max = [0, 1, 2, 5, 20][(seed / 5 % 5) as usize];
-    ledgerstone_page::planted::set_windows(changes_max);
+    ledgerstone_page::planted::set_windows((seed / 5) as u32);
 }
 
 /// The same: nothing, in a build without the feature.

@@ -7,8 +7,8 @@
 //! B2. Compensation records and groups are never undone; a finished nested top action is jumped over.
 //! B3. A restart undoes records out of their order, where their operations say that it does not matter. Their compensation
 //!     records name what they undo, and say nothing of the rest: who reads the chain backwards meets them before what they
-//!     undo, and passes that over. When everything behind a record has been undone, an `NtaEnd` says so, and nothing
-//!     behind it needs to be looked at again.
+//!     undo, and passes that over. When everything behind a record has been undone, the last of them says so as in B1, and
+//!     nothing behind it needs to be looked at again. So a restart writes no more than an abort would.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -87,20 +87,18 @@ impl Txn {
         Ok(())
     }
 
-    /// Undoes the record at `lsn`, read through `back`, if it needs it, and says where the rollback goes on. For restart's merged
-    /// undo, the caller keeps [`Txn::begin_undo`] in force, and passes over what was undone out of order.
-    ///
-    /// # Errors
-    /// The log cannot be read, a page cannot, an undo refuses.
-    pub fn undo_one(&mut self, back: &mut Backwards, lsn: Lsn) -> Result<Lsn, TxnError> {
+    /// Undoes the record at `lsn`, read through `back`, if it needs it, and says where the rollback goes on.
+    fn undo_one(&mut self, back: &mut Backwards, lsn: Lsn) -> Result<Lsn, TxnError> {
         let record = self.read_own(back, lsn)?;
         if record.kind() == RecordKind::Update {
-            self.undo_update(record)?;
+            let says = Compensates::BackTo(record.prev_lsn());
+            self.undo_update(lsn, record.op(), record.page(), record.args(), says)?;
         }
         Ok(goes_on_at(record))
     }
 
-    /// What the rollback of this transaction at a restart has to do about the record at `lsn`, and where it goes on.
+    /// What the rollback of this transaction at a restart has to do about the record at `lsn`, and where it goes on. The caller
+    /// keeps [`Txn::begin_undo`] in force.
     ///
     /// # Errors
     /// The log cannot be read; an operation is unknown.
@@ -108,15 +106,16 @@ impl Txn {
         let record = self.read_own(back, lsn)?;
         let step = match record.kind() {
             RecordKind::Update => {
-                let (op, args) = (record.op(), record.args());
-                match self.engine.ops.get(op)?.undo(args) {
-                    Undo::Nothing => Step::Pass,
-                    Undo::Page { .. } => Step::InOrder,
-                    Undo::Logical => match self.engine.undo_of(op, lsn)?.place(op, args) {
-                        Some(place) => Step::InPlace { op, page: record.page(), place },
-                        None => Step::InOrder,
-                    },
-                }
+                let (op, page, args) = (record.op(), record.page(), record.args());
+                let operation = self.engine.ops.get(op)?;
+                let in_order = UndoPlace { space: PageId::NONE, key: &[], args };
+                let place = match operation.undo(args) {
+                    Undo::Nothing => None,
+                    Undo::Page { .. } if operation.is_undone_by_page() => Some(UndoPlace { space: page, ..in_order }),
+                    Undo::Page { .. } => Some(in_order),
+                    Undo::Logical => Some(self.engine.undo_of(op, lsn)?.place(op, args).unwrap_or(in_order)),
+                };
+                place.map_or(Step::Pass, |place| Step::Undo { op, page, place })
             }
             RecordKind::Compensation if record.flags() & FLAG_OUT_OF_ORDER != 0 => Step::Undid(record.undo_next()),
             _ => Step::Pass,
@@ -132,22 +131,20 @@ impl Txn {
         Ok(record)
     }
 
-    /// Undoes the record at `lsn` out of its order, by what its [`UndoPlace`](crate::UndoPlace) kept of the arguments (B3).
+    /// Undoes the record at `lsn` out of its order, by what its [`UndoPlace`](crate::UndoPlace) kept of the arguments. Says that
+    /// this is the last to be undone behind the record at `goes_on_at`, if that is given (B3).
     ///
     /// # Errors
-    /// As [`Txn::undo_one`].
-    pub fn undo_in_place(&mut self, lsn: Lsn, op: OpId, args: &[u8]) -> Result<(), TxnError> {
-        self.undo_logically(lsn, op, args, Compensates::Only(lsn))
-    }
-
-    /// Says in the log that everything behind the record at `next` has been undone (B3).
-    ///
-    /// # Errors
-    /// The log failed.
-    pub fn say_undone_to(&mut self, next: Lsn) -> Result<(), TxnError> {
-        self.claim(2 * RECORD_OVERHEAD_BYTES)?;
-        self.chain.append_plain(&self.engine, RecordKind::NtaEnd, &[&next.0.to_le_bytes()])?;
-        Ok(())
+    /// A page cannot be read, the undo refuses, the log failed.
+    pub fn undo_in_place(
+        &mut self,
+        lsn: Lsn,
+        (op, page): (OpId, PageId),
+        args: &[u8],
+        goes_on_at: Option<Lsn>,
+    ) -> Result<(), TxnError> {
+        let says = goes_on_at.map_or(Compensates::Only(lsn), Compensates::BackTo);
+        self.undo_update(lsn, op, page, args, says)
     }
 
     /// Declares that this transaction only undoes from now on (restart). Dropped before its end it stays as it is, and the
@@ -158,30 +155,30 @@ impl Txn {
         self.slot().state.store(state::ABORTING, Relaxed);
     }
 
-    fn undo_update(&mut self, record: RecordView<'_>) -> Result<(), TxnError> {
+    fn undo_update(
+        &mut self,
+        lsn: Lsn,
+        op: OpId,
+        page: PageId,
+        args: &[u8],
+        says: Compensates,
+    ) -> Result<(), TxnError> {
         let engine = Arc::clone(&self.engine);
-        let op = record.op();
-        let undo = engine.ops.get(op)?.undo(record.args());
-        match undo {
-            Undo::Nothing => Ok(()),
+        match engine.ops.get(op)?.undo(args) {
+            Undo::Nothing => {}
             Undo::Page { op, args } => {
                 self.claim(args.len() + 2 * RECORD_OVERHEAD_BYTES)?;
-                let mut page = engine.cache.exclusive(record.page())?;
-                self.compensating = Some(Compensates::BackTo(record.prev_lsn()));
+                let mut page = engine.cache.exclusive(page)?;
+                self.compensating = Some(says);
                 self.update(&mut page, op, &args)?;
-                Ok(())
             }
             Undo::Logical => {
-                self.undo_logically(record.lsn(), op, record.args(), Compensates::BackTo(record.prev_lsn()))
+                let handler = engine.undo_of(op, lsn)?;
+                self.compensating = Some(says);
+                handler.undo(self, op, args)?;
+                assert!(self.compensating.is_none(), "the logical undo of operation {op} wrote no compensation record");
             }
         }
-    }
-
-    fn undo_logically(&mut self, lsn: Lsn, op: OpId, args: &[u8], says: Compensates) -> Result<(), TxnError> {
-        let handler = self.engine.undo_of(op, lsn)?;
-        self.compensating = Some(says);
-        handler.undo(self, op, args)?;
-        assert!(self.compensating.is_none(), "the logical undo of operation {op} wrote no compensation record");
         Ok(())
     }
 }
@@ -193,15 +190,13 @@ pub enum Step<'b> {
     Pass,
     /// Nothing; and the record that it names is undone already.
     Undid(Lsn),
-    /// It is to be undone after all that came later.
-    InOrder,
     /// It is to be undone after those of the same place that came later.
-    InPlace {
+    Undo {
         /// The operation.
         op: OpId,
         /// The page that it changed then.
         page: PageId,
-        /// Its place.
+        /// Its place. Updates that may not change places with each other have one together: page none, and no key.
         place: UndoPlace<'b>,
     },
 }

@@ -3,6 +3,7 @@
 
 pub mod levels;
 pub mod media;
+pub mod number;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -181,6 +181,9 @@ impl Operation for Increment {
         }
         self.0.undo(args)
     }
+    fn is_undone_by_page(&self) -> bool {
+        self.0.is_undone_by_page()
+    }
     fn print(&self, args: &[u8]) -> String {
         self.0.print(args)
     }

@@ -119,6 +119,7 @@ const OPERATIONS: [PageOperation; 8] = [
             Some((offset, old, new)) => Undo::Page { op: OP_BLOB_PATCH, args: patch_args(offset, new, old) },
             None => Undo::Nothing,
         },
+        is_undone_by_page: true,
         print: |args| read_patch(args).map(|(offset, old, _)| format!("{} bytes at {offset}", old.len())),
         ..PageOperation::PLAIN
     },
