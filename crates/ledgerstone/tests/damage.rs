@@ -193,6 +193,46 @@ fn a_log_that_ends_before_a_page_is_refused() {
     assert!(matches!(outcome, Outcome::Told(_)), "{outcome:?}");
 }
 
+/// A leaf that is as it was before the last checkpoint, under records that go on from what it was at the checkpoint: they fit it, and
+/// what was changed in between would be missing.
+#[test]
+fn a_page_older_than_its_records_go_on_from_is_refused() {
+    let disk = SimDisk::new();
+    let env = open(&disk).unwrap();
+    let put_every = |nth: usize, value: u8| {
+        env.transact(|txn| {
+            let t = txn.bytes_or_create("t")?;
+            (0..200).skip(nth).step_by(2).try_for_each(|n| t.put(&key(n), &large(value, 100)))
+        })
+        .unwrap();
+        disk.snapshot()
+    };
+    let checkpoint = || drop(env.checkpoint().unwrap());
+    (put_every(0, 1), put_every(1, 1));
+    checkpoint();
+    let older = disk.snapshot();
+    put_every(0, 2);
+    checkpoint();
+    let killed = put_every(1, 3);
+    let records = |disk: &SimDisk| read(&open(disk)?);
+    let expected = records(&killed.snapshot()).unwrap();
+    let (old, new) = (bytes_of(&older, "data"), bytes_of(&killed, "data"));
+    let mut refused = 0;
+    for (no, (old, new)) in old.chunks(4096).zip(new.chunks(4096)).enumerate().filter(|(_, (old, new))| old != new) {
+        let damaged = killed.snapshot();
+        overwrite(&damaged, "data", no as u64 * 4096, old);
+        match records(&damaged) {
+            Ok(found) => assert!(found == expected, "page {no}: something is missing, and nobody says so"),
+            Err(error) => {
+                refused += u64::from(error.to_string().contains("older version of the page"));
+                overwrite(&damaged, "data", no as u64 * 4096, new);
+                assert!(records(&damaged).unwrap() == expected, "page {no}: {error}, and put back");
+            }
+        }
+    }
+    assert!(refused > 3, "{refused} leaves refused");
+}
+
 #[test]
 fn pages_flipped_cut_and_zeroed() {
     let (disk, told) = closed();

@@ -54,10 +54,12 @@ pub enum Flavour {
     Log,
     /// Writers meet at snapshots, and readers stay while records come and go.
     Snapshots,
+    /// Large transactions are open at the crash, and one restart after the other ends while it takes them back.
+    Losers,
 }
 
 /// The flavours, with how often each is drawn.
-const FLAVOURS: [(Flavour, u64); 8] = [
+const FLAVOURS: [(Flavour, u64); 9] = [
     (Flavour::Mixed, 6),
     (Flavour::Short, 4),
     (Flavour::Splits, 4),
@@ -66,6 +68,7 @@ const FLAVOURS: [(Flavour, u64); 8] = [
     (Flavour::Crowded, 3),
     (Flavour::Log, 2),
     (Flavour::Snapshots, 3),
+    (Flavour::Losers, 3),
 ];
 
 /// What the first life finds on its disk.
@@ -415,7 +418,8 @@ impl Plan {
             }
             lives.push(Life::working(&mut random, flavour, start, generation, wishes));
         }
-        for _ in 0..random.weighted(&[6, 3, 2, 1]) {
+        let recoveries = if flavour == Flavour::Losers { [0, 1, 3, 6] } else { [6, 3, 2, 1] };
+        for _ in 0..random.weighted(&recoveries) {
             lives.push(Life::recovery(&mut random));
         }
         lives.push(Life { crash_in_open: None, verifies: true, closes: true, ..Life::recovery(&mut random) });
@@ -477,6 +481,7 @@ impl Life {
     fn working(random: &mut Random, flavour: Flavour, start: Start, generation: u64, wishes: Wishes) -> Life {
         let (clients_max, jobs_max, scale) = match flavour {
             Flavour::Short => (2, 3, 15),
+            Flavour::Losers => (3, 4, 30),
             Flavour::Crowded => (6, 10, 150),
             Flavour::Splits | Flavour::Large | Flavour::Log => (3, 8, 200),
             Flavour::Mixed | Flavour::Catalog => (4, 8, 100),
@@ -489,7 +494,10 @@ impl Life {
             let mut random = random.fork();
             (0..job_count).map(|_| job(&mut random, flavour)).collect()
         });
-        let clients = clients.collect();
+        let mut clients: Vec<Vec<Job>> = clients.collect();
+        if flavour == Flavour::Losers {
+            clients.push(vec![Job::Transaction(loser(random, flavour))]);
+        }
         let crash_in_open =
             (creates && random.percent(60) || generation > 0 && random.percent(15)).then(|| crash_point(random, 40));
         let out_of_space = !wishes.no_space_trouble && random.percent(4);
@@ -618,6 +626,33 @@ fn splitter(random: &mut Random) -> TransactionPlan {
     }
 }
 
+/// Changes much of all kinds, and is still open when others have made that durable. Its updates are so many that the log is written
+/// more than once while they are taken back.
+fn loser(random: &mut Random, flavour: Flavour) -> TransactionPlan {
+    let mut steps = Vec::new();
+    for _ in 0..random.between(3, 8) {
+        steps.push(match random.below(3) {
+            0 => Step::Fill(key(random, flavour), random.between(20, 100), random.pick(&[30, 300])),
+            _ => Step::Count {
+                list: random.below(LISTS.len() as u64),
+                from: random.below(COUNTER_COUNT),
+                count: random.pick(&[60, 300, 600]),
+                delta: 1,
+            },
+        });
+        steps.push(Step::Pause(random.between(1, 8000)));
+    }
+    steps.push(Step::Pause(1_000_000));
+    TransactionPlan {
+        isolation: Isolation::Serializable,
+        durability: Durability::Sync,
+        end: random.pick(&[End::Commit, End::Abort, End::Drop]),
+        retries: 0,
+        mark_at: Some(0),
+        steps,
+    }
+}
+
 /// Where many meet, writers whom nobody waits for, and readers who want to be sure of what they were told.
 fn durability(random: &mut Random, flavour: Flavour, writes: bool) -> Durability {
     let weights = match (flavour, writes) {
@@ -678,7 +713,9 @@ fn step(random: &mut Random, flavour: Flavour) -> Step {
     let length = value_length(random, flavour);
     //            get upd put ins del mod scan fill clear create drop list pause range load rename part counters lookup reindex rewrite pop
     let weights = match flavour {
-        Flavour::Mixed | Flavour::Short => [10, 6, 30, 8, 12, 14, 8, 4, 3, 2, 1, 1, 2, 2, 2, 1, 3, 6, 8, 1, 6, 8],
+        Flavour::Mixed | Flavour::Short | Flavour::Losers => {
+            [10, 6, 30, 8, 12, 14, 8, 4, 3, 2, 1, 1, 2, 2, 2, 1, 3, 6, 8, 1, 6, 8]
+        }
         Flavour::Splits => [5, 3, 10, 10, 10, 5, 6, 30, 20, 1, 1, 0, 2, 8, 10, 0, 1, 10, 5, 2, 3, 6],
         Flavour::Large => [8, 3, 34, 10, 12, 20, 4, 2, 3, 1, 3, 0, 2, 3, 4, 1, 16, 0, 4, 1, 4, 4],
         Flavour::Catalog => [5, 2, 20, 6, 6, 5, 4, 10, 2, 18, 18, 4, 2, 2, 8, 10, 1, 12, 6, 8, 2, 3],
@@ -767,7 +804,7 @@ fn key(random: &mut Random, flavour: Flavour) -> Key {
         Flavour::Splits => (2, 300),
         Flavour::Large => (2, 30),
         Flavour::Snapshots => (2, 40),
-        Flavour::Mixed | Flavour::Catalog | Flavour::Log => (TABLE_COUNT, 120),
+        Flavour::Mixed | Flavour::Catalog | Flavour::Log | Flavour::Losers => (TABLE_COUNT, 120),
     };
     Key { table: random.below(tables), number: random.below(keys) }
 }
