@@ -28,7 +28,7 @@ use crate::{Environment, Error};
 
 /// Rounds of moving: others make pages meanwhile.
 const ROUND_COUNT_MAX: u32 = 4;
-/// Tries of a step whose table is locked as a whole, and the pause after each.
+/// Tries of steps whose tables are locked as a whole, in all: one transaction may have locked very many. And the pause after each.
 const LOCKED_TRIES_MAX: u32 = 200;
 const LOCKED_PAUSE_NS: u64 = 5_000_000;
 
@@ -145,8 +145,8 @@ impl Environment {
     /// file to free places below, and shortens the file. Runs beside everything else, in small steps; a crash at any moment
     /// loses nothing, and what was done until then stays done.
     ///
-    /// It writes about as much log as it moves. One runs at a time; a second one waits. Transactions are not waited for: a table that
-    /// one of them has locked as a whole is passed over ([`CompactReport::skipped_tables`]).
+    /// It writes about as much log as it moves. One runs at a time; a second one waits. Tables that transactions have locked as a
+    /// whole are waited for one second in all, and then passed over ([`CompactReport::skipped_tables`]).
     ///
     /// # Errors
     /// [`Error::ReadOnly`]; [`Error::Busy`] in the progress of another one; [`Error::TooManySnapshots`]; a page or the log cannot be
@@ -155,7 +155,8 @@ impl Environment {
         let env = self.inner();
         env.check_writable()?;
         let latched = env.latch(&env.compact_latch[0])?; // Q1
-        let done = Compaction { env, options, report: CompactReport::default() }.run();
+        let locked_tries_left = LOCKED_TRIES_MAX;
+        let done = Compaction { env, options, locked_tries_left, report: CompactReport::default() }.run();
         drop(latched);
         done.map_err(|error| env.say_failed(error))
     }
@@ -164,6 +165,7 @@ impl Environment {
 struct Compaction<'a, 'p> {
     env: &'a Inner,
     options: CompactOptions<'p>,
+    locked_tries_left: u32,
     report: CompactReport,
 }
 
@@ -308,7 +310,7 @@ impl Compaction<'_, '_> {
         (done, total): (u64, u64),
         step: &mut Step<'_>,
     ) -> Result<Passed, Error> {
-        let (mut key, mut locked) = (Vec::new(), 0);
+        let mut key = Vec::new();
         loop {
             let page_count = self.env.space.page_count();
             let now = CompactProgress { phase, table: target.name.clone(), done, total, page_count };
@@ -318,10 +320,10 @@ impl Compaction<'_, '_> {
                 return Ok(Passed::Cancelled);
             }
             match self.step(target, &key, step)? {
-                Stepped::Next(next) => (key, locked) = (next, 0),
+                Stepped::Next(next) => key = next,
                 Stepped::Done | Stepped::Gone => return Ok(Passed::Whole),
-                Stepped::Locked if locked < LOCKED_TRIES_MAX => {
-                    locked += 1;
+                Stepped::Locked if self.locked_tries_left > 0 => {
+                    self.locked_tries_left -= 1;
                     sync::sleep_ns(LOCKED_PAUSE_NS);
                 }
                 Stepped::Locked => {

@@ -3,6 +3,8 @@
 
 mod common;
 
+use common::{open, within};
+
 use ledgerstone::{CompactOptions, Environment, Error, IndexDef, IndexKeys, Lsn};
 use ledgerstone_disk::SimDisk;
 
@@ -58,4 +60,21 @@ fn open_changes_of_tables_keep_nobody_waiting() {
     nobody_waits(&env, 2);
     env.commit_in_doubt(b"id").unwrap();
     assert_eq!(env.table_names().unwrap(), ["c", "new", "z"]);
+}
+
+/// One transaction may have locked very many tables: compaction does not wait for each of them.
+#[test]
+fn a_compaction_waits_for_all_locked_tables_together() {
+    let env = open(&SimDisk::new()).unwrap();
+    let names: Vec<String> = (0..60).map(|n| format!("t{n:02}")).collect();
+    env.transact(|txn| names.iter().try_for_each(|name| txn.create_table(name).map(drop))).unwrap();
+    let open = env.begin().unwrap();
+    names.iter().for_each(|name| open.drop_table(name).unwrap());
+    let report = within(40, "a compaction", {
+        let env = env.clone();
+        move || env.compact(CompactOptions::default()).unwrap()
+    });
+    assert_eq!(report.skipped_tables, names);
+    open.abort().unwrap();
+    assert!(env.compact(CompactOptions::default()).unwrap().skipped_tables.is_empty());
 }
