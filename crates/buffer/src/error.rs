@@ -10,7 +10,7 @@ use ledgerstone_region::{LatchTimeout, RegionError};
 #[non_exhaustive]
 pub enum BufferError {
     /// The page was never written: it is past the end of the data file, or all zeros there.
-    #[error("{page} was never written")]
+    #[error("page {page} was never written")]
     NeverWritten {
         /// The page.
         page: PageId,
@@ -26,7 +26,7 @@ pub enum BufferError {
         corrupt: Corrupt,
     },
     /// The page id is beyond the page table.
-    #[error("{page} is beyond the page table of {max_pages} pages")]
+    #[error("page {page} is beyond the page table of {max_pages} pages")]
     PageOutOfRange {
         /// The page.
         page: PageId,
@@ -44,7 +44,7 @@ pub enum BufferError {
         waited_ns: u64,
     },
     /// A page's latch was not given up in time.
-    #[error("{page}: {timeout}")]
+    #[error("page {page}: {timeout}")]
     LatchTimeout {
         /// The page.
         page: PageId,
@@ -66,8 +66,13 @@ pub enum BufferError {
         /// What the header says.
         found: u64,
     },
-    /// The double-write file is shorter than it was ever since it was made, or missing: copies of pages that a crash may have
-    /// torn are lost.
+    /// The double-write file is missing: copies of pages that a crash may have torn are lost.
+    #[error("{file} is missing: it holds copies of pages that a crash may have torn; put it back, or restore a backup")]
+    DoubleWriteMissing {
+        /// The file.
+        file: String,
+    },
+    /// The double-write file is shorter than it was ever since it was made: copies of pages that a crash may have torn are lost.
     #[error(
         "{file} has {found} bytes instead of {expected}: it holds copies of pages that a crash may have torn; put it back, \
          or restore a backup"
@@ -77,7 +82,7 @@ pub enum BufferError {
         file: String,
         /// Bytes that it must have, at least.
         expected: u64,
-        /// Bytes that it has; 0 if it is missing.
+        /// Bytes that it has.
         found: u64,
     },
     /// The log ends before where it was durable when the double-write file was written last: pages may be at home whose log is

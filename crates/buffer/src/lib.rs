@@ -72,7 +72,7 @@ pub use {
     cache::{Cache, CacheConfig, TornPages, Tuning},
     error::BufferError,
     guard::{ExclusivePage, OptimisticPage, Restart, SharedPage},
-    read_ahead::{READ_AHEAD_PAGES_MAX, ReadAhead},
+    read_ahead::ReadAhead,
     replace::{Policy, Replacement},
     stats::CacheStats,
     torn::make_double_write,

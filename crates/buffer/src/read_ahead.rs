@@ -1,7 +1,7 @@
-//! Pages that will be wanted soon come in many at a time, by one read of the file.
+//! Pages that are wanted soon come in many at a time, by one read of the file.
 //!
 //! ```text
-//! entries that are absent: latched exclusively without waiting, a free frame for each
+//! entries that are absent: latched exclusively without waiting, a frame for each
 //!   -> one read of the run, from the first such page to the last
 //!   -> each page verified and copied into its frame; what is not as it must be stays absent
 //! ```
@@ -9,9 +9,8 @@
 //! H1. A page is latched before the run is read, so that nobody brings it in, changes it and writes it back in between.
 //! H2. Nothing is waited for but the one read: no latch that somebody holds, and no frame. So holding many latches cannot take
 //!     part in a deadlock.
-//! H4. No page goes for another that is only expected. Who knows that all pages of a run are wanted may have clean ones go for
-//!     them, and takes no more frames at a time than an eighth of them.
 //! H3. Nothing is reported. Whoever wants a page that did not come in reads it himself, and learns why.
+//! H4. Clean pages go for those that come, dirty ones do not. No run takes more frames than an eighth of them.
 //!
 //! This file does not know which pages will be wanted.
 
@@ -26,9 +25,7 @@ use crate::frame_no::FrameNo;
 use crate::guard::ExclusivePage;
 
 /// Pages of one read at most.
-pub const READ_AHEAD_PAGES_MAX: usize = 16;
-/// The same where all of them are wanted.
-const WANTED_PAGES_MAX: u64 = 64;
+const PAGES_MAX: u64 = 64;
 /// Pages that are asked to go for one that is wanted.
 const TRIES_MAX: u32 = 16;
 
@@ -38,8 +35,6 @@ pub struct ReadAhead<'c> {
     buffer: AlignedBuf,
     wanted: Vec<Wanted<'c>>,
     pages_max: u64,
-    /// Clean pages may go for those that come (H4).
-    evicts: bool,
 }
 
 /// A page that is absent, latched, with the frame it will get (H1).
@@ -50,20 +45,11 @@ struct Wanted<'c> {
 }
 
 impl Cache {
-    /// For who knows which pages will be wanted.
-    #[must_use]
-    pub fn read_ahead(&self) -> ReadAhead<'_> {
-        self.read_runs(READ_AHEAD_PAGES_MAX as u64, false)
-    }
-
-    /// For who will read every page of the runs, at once (H4).
+    /// For whoever will read every page of the runs, at once (H4).
     #[must_use]
     pub fn read_wanted(&self) -> ReadAhead<'_> {
-        self.read_runs(WANTED_PAGES_MAX.min(u64::from(self.frames.count()) / 8).max(1), true)
-    }
-
-    fn read_runs(&self, pages_max: u64, evicts: bool) -> ReadAhead<'_> {
-        ReadAhead { cache: self, buffer: AlignedBuf::new(0), wanted: Vec::new(), pages_max, evicts }
+        let pages_max = PAGES_MAX.min(u64::from(self.frames.count()) / 8).max(1);
+        ReadAhead { cache: self, buffer: AlignedBuf::new(0), wanted: Vec::new(), pages_max }
     }
 }
 
@@ -118,8 +104,7 @@ impl ReadAhead<'_> {
         }
         let frame = match entry.frame() {
             Some(_) => None,
-            None if self.evicts => cache.quick_frame(TRIES_MAX),
-            None => cache.frames.take_free(),
+            None => cache.quick_frame(TRIES_MAX),
         };
         if let Some(frame) = frame {
             self.wanted.push(Wanted { entry, id, frame });

@@ -3,11 +3,15 @@
 //! A record lock belongs to the process, so a second opening in the same process would get it again; and the kernel
 //! drops it when *any* descriptor of that file is closed. The table is therefore asked first, by device and inode,
 //! before the file is opened at all.
+//!
+//! A child of a fork inherits the table and none of the locks. A thread that was just using the table does not come along and
+//! never unlocks it, so the child takes another one.
 
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard};
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
@@ -28,17 +32,29 @@ pub(crate) enum Kind {
     Shared,
 }
 
-static HELD: Mutex<Held> = Mutex::new(Held { process: 0, files: BTreeSet::new() });
+/// A process uses one of them; its children use the next one, and so on in a circle.
+static HELD: [Mutex<Held>; 16] = [const { Mutex::new(Held { process: 0, files: BTreeSet::new() }) }; 16];
+/// The process, and which table it uses: 32 bits each.
+static USED: AtomicU64 = AtomicU64::new(0);
 
-/// The locks of one process. A child of a fork inherits the table, and none of the locks.
+/// The locks of one process.
 struct Held {
     process: u32,
     files: BTreeSet<FileId>,
 }
 
 fn held() -> MutexGuard<'static, Held> {
-    let mut held = HELD.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let process = std::process::id();
+    let is_ours = |used: u64| (used >> 32) as u32 == process;
+    let next = |used: u64| (u64::from(process) << 32) | ((used + 1) % HELD.len() as u64);
+    // Relaxed: it says only which mutex to lock.
+    let used = USED.load(Relaxed);
+    let used = match is_ours(used) {
+        true => used,
+        false => USED.compare_exchange(used, next(used), Relaxed, Relaxed).map_or_else(|other| other, next),
+    };
+    let table = (used & u64::from(u32::MAX)) as usize % HELD.len();
+    let mut held = HELD[table].lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     if held.process != process {
         held.process = process;
         held.files.clear();

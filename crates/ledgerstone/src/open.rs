@@ -82,6 +82,10 @@ pub(crate) fn open(options: &Options, disk: Arc<dyn Disk>) -> Result<Inner, Erro
             let why = match place {
                 Place::Empty => "it is empty or missing; ledgerstone init DIR makes one there",
                 Place::Free => "it has none of the files of one",
+                // A creation holds the lock from before its first file on.
+                Place::Unfinished if disk.exists(LOCK)? && is_locked(&disk) => {
+                    return Err(Error::AlreadyOpen { path: disk.describe() });
+                }
                 Place::Unfinished => "the creation there was cut short; ledgerstone init DIR begins it anew",
             };
             return Err(Error::NotAnEnvironment { path: disk.describe(), why });
@@ -93,6 +97,10 @@ pub(crate) fn open(options: &Options, disk: Arc<dyn Disk>) -> Result<Inner, Erro
     }
     let lock = take_lock(&disk)?;
     if disk.exists(CONTROL_PATH)? { recover(options, disk, lock, true) } else { create(options, disk, lock) }
+}
+
+fn is_locked(disk: &Arc<dyn Disk>) -> bool {
+    disk.lock(LOCK).is_err_and(|error| error.kind == DiskErrorKind::Locked)
 }
 
 /// O5. `None`: what is there cannot be closed in order, because a transaction is in doubt.
@@ -304,6 +312,7 @@ pub(crate) fn check_control(disk: &dyn Disk, state: &ControlState) -> Result<(),
         (state.scan_lsn.0.is_multiple_of(8), "scan_lsn", state.scan_lsn.0),
         (state.checkpoint_lsn.0 == 0 || state.checkpoint_lsn >= state.scan_lsn, "scan_lsn", state.scan_lsn.0),
         (state.redo_lsn.0.is_multiple_of(8) && state.redo_lsn <= state.checkpoint_lsn, "redo_lsn", state.redo_lsn.0),
+        (state.redo_lsn.0 == 0 || state.redo_lsn >= state.scan_lsn, "redo_lsn", state.redo_lsn.0),
         (state.checkpoint_lsn.0 < lsn_max, "checkpoint_lsn", state.checkpoint_lsn.0),
         (state.incarnation_max < 1 << 48, "incarnation_max", state.incarnation_max),
         (state.scan_incarnation <= state.incarnation_max, "scan_incarnation", state.scan_incarnation),
@@ -521,7 +530,7 @@ fn open_double_write(disk: &Arc<dyn Disk>, state: &ControlState, may_write: bool
     }
     if !state.is_clean {
         let file = format!("{}/{DOUBLE_WRITE}", disk.describe());
-        return Err(BufferError::DoubleWriteShort { file, expected: 1, found: 0 }.into());
+        return Err(BufferError::DoubleWriteMissing { file }.into());
     }
     if !may_write {
         return Err(Error::ReadOnly { why: "the environment has lost its double-write file".into() });

@@ -188,6 +188,50 @@ fn a_bit_of_the_control_file_flipped() {
     }
 }
 
+/// An error says what is the matter with a file, and not with another state of it.
+#[test]
+fn what_is_missing_is_not_called_short_and_what_is_being_made_is_not_called_cut_short() {
+    use ledgerstone_log::{ControlFile, ControlState};
+    let (disk, ..) = environment(End::Killed);
+    disk.remove("double_write").unwrap();
+    let error = open(&disk).map(drop).unwrap_err().to_string();
+    assert!(error.contains("double_write is missing"), "{error}");
+
+    let disk = SimDisk::new();
+    let making = disk.lock("lock").unwrap();
+    ControlFile::begin_creation(&disk, ControlState::new([1; 16], 4096, 64 << 10)).unwrap();
+    let look = || common::tiny().create(false).open_on(Arc::new(disk.clone())).map(drop).unwrap_err();
+    assert!(matches!(look(), Error::AlreadyOpen { .. }), "{:?}", look());
+    drop(making);
+    assert!(matches!(look(), Error::NotAnEnvironment { .. }), "{:?}", look());
+}
+
+/// Fields that cannot all be right, under a checksum that is.
+#[test]
+fn a_control_file_that_contradicts_itself_is_refused() {
+    use ledgerstone::Lsn;
+    use ledgerstone_log::{ControlSlot, ControlState};
+    let (disk, ..) = environment(End::Closed);
+    let ControlSlot::Valid { state, .. } = ControlSlot::decode(&bytes_of(&disk, "control")) else {
+        panic!("no control file")
+    };
+    assert!(state.scan_lsn.0 > 8192, "nothing lies before where the scan begins");
+    let cases = [
+        ("redo_lsn", ControlState { redo_lsn: Lsn(state.scan_lsn.0 - 8), ..state }),
+        ("redo_lsn", ControlState { redo_lsn: Lsn(state.checkpoint_lsn.0 + 8), ..state }),
+        ("redo_lsn", ControlState { redo_lsn: Lsn(state.redo_lsn.0 + 1), ..state }),
+        ("scan_lsn", ControlState { scan_lsn: Lsn(state.checkpoint_lsn.0 + 8), ..state }),
+    ];
+    for (field, wrong) in cases {
+        let damaged = disk.snapshot();
+        place(&damaged, "control", Some(&[wrong.encode(2), wrong.encode(1)].concat()));
+        match open(&damaged).map(drop) {
+            Err(Error::ControlFile { what, .. }) => assert!(what.contains(field), "{field}: {what}"),
+            other => panic!("{field}: {other:?}"),
+        }
+    }
+}
+
 /// A log that has lost its control file is a log still: a backup goes on with it.
 #[test]
 fn a_restore_goes_on_with_the_log_of_a_directory_without_control() {

@@ -290,11 +290,11 @@ fn a_run_read_ahead_comes_in_by_one_read_and_leaves_out_what_is_not_as_it_must_b
     first.cache.write_back_all().unwrap();
     first.data.write_at(7 * 4096 + 100, b"no page looks like this").unwrap();
 
-    let second = fixture(&disk, Arc::clone(&log), Setup::default());
+    let second = fixture(&disk, Arc::clone(&log), Setup { frames: 128, ..Setup::default() });
     second.write(PageId(3), 33).unwrap(); // In memory, and newer than the file's.
     let held = second.cache.exclusive(PageId(5)).unwrap();
     let (reads, frames) = (disk.counters().reads, second.cache.stats().free_frame_count);
-    assert_eq!(second.cache.read_ahead().run(PageId(0), 16), 13, "all but 3, 5 and 7");
+    assert_eq!(second.cache.read_wanted().run(PageId(0), 16), 13, "all but 3, 5 and 7");
     assert_eq!(disk.counters().reads - reads, 1);
     assert_eq!(second.cache.stats().free_frame_count, frames - 13);
     drop(held);
@@ -305,19 +305,7 @@ fn a_run_read_ahead_comes_in_by_one_read_and_leaves_out_what_is_not_as_it_must_b
     assert_eq!(second.read(PageId(3)).unwrap(), 33);
     assert_eq!(second.cache.stats().miss_count, misses, "nothing was read again");
     assert!(matches!(second.cache.shared(PageId(7)), Err(BufferError::Damaged { .. })));
-    assert_eq!(second.cache.read_ahead().run(PageId(15), 16), 0, "past the end of the file nothing is read");
-}
-
-#[test]
-fn reading_ahead_takes_free_frames_only() {
-    let (disk, log, first) = written(100);
-    first.cache.write_back_all().unwrap();
-    let second = fixture(&disk, log, Setup::default());
-    let mut ahead = second.cache.read_ahead();
-    let came: u64 = (0..6).map(|run| ahead.run(PageId(16 * run), 16)).sum();
-    assert_eq!((came, second.cache.stats().free_frame_count), (64, 0));
-    assert_eq!(second.cache.stats().eviction_count, 0);
-    assert_eq!(second.read(PageId(99)).unwrap(), 1099, "no latch was left behind");
+    assert_eq!(second.cache.read_wanted().run(PageId(15), 16), 0, "past the end of the file nothing is read");
 }
 
 #[test]

@@ -1,0 +1,41 @@
+//! Locks on files in a child of a fork.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use ledgerstone_disk::{Disk, FileDisk};
+
+/// A thread that is taking a lock when the process forks does not come along into the child.
+#[test]
+fn a_child_locks_files_whatever_other_threads_were_doing() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = Arc::new(FileDisk::new(dir.path()));
+    let is_over = Arc::new(AtomicBool::new(false));
+    let locking = std::thread::spawn({
+        let (disk, is_over) = (Arc::clone(&disk), Arc::clone(&is_over));
+        move || {
+            while !is_over.load(Relaxed) {
+                drop(disk.lock("one").unwrap());
+            }
+        }
+    });
+    for _ in 0..100 {
+        // SAFETY: the child goes on with a copy of this thread alone, takes a lock of ours, and ends at once. If it hangs, the
+        // alarm ends it.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: sets a timer that kills this process.
+            unsafe { libc::alarm(20) };
+            let code = i32::from(disk.lock("other").is_err());
+            // SAFETY: ends the process at once.
+            unsafe { libc::_exit(code) };
+        }
+        assert!(child > 0, "fork: {}", std::io::Error::last_os_error());
+        let mut status = 0;
+        // SAFETY: waits for a child of ours, and writes its status to a variable of ours.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0, "the child ended with {status:#x}");
+    }
+    is_over.store(true, Relaxed);
+    locking.join().unwrap();
+}
