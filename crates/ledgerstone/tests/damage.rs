@@ -207,12 +207,11 @@ fn a_page_older_than_its_records_go_on_from_is_refused() {
         .unwrap();
         disk.snapshot()
     };
-    let checkpoint = || drop(env.checkpoint().unwrap());
     (put_every(0, 1), put_every(1, 1));
-    checkpoint();
+    env.checkpoint().unwrap();
     let older = disk.snapshot();
     put_every(0, 2);
-    checkpoint();
+    env.checkpoint().unwrap();
     let killed = put_every(1, 3);
     let records = |disk: &SimDisk| read(&open(disk)?);
     let expected = records(&killed.snapshot()).unwrap();
