@@ -1,6 +1,7 @@
 //! What the tests of faults share: small environments, a script with a model of its commits, and a watchdog.
 #![allow(dead_code)] // Each test file uses its own part.
 
+pub mod changes;
 pub mod levels;
 pub mod media;
 pub mod number;

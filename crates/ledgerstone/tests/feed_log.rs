@@ -1,0 +1,241 @@
+//! What the change feed needs of the log: it is kept, read by pieces, and what could not be read comes later.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::changes::{all, put, whole};
+use common::*;
+use ledgerstone::{CommittedChanges, Environment, Error, Lsn};
+use ledgerstone_disk::{Call, DiskErrorKind, Fault, FaultDisk, Harm, SimDisk};
+
+#[test]
+fn a_named_feed_keeps_its_log_over_restarts_up_to_its_bound() {
+    let disk = SimDisk::new();
+    let options = || tiny().feed_log_bytes_max(700 << 10);
+    let env = options().open_on(Arc::new(disk.clone())).unwrap();
+    let feed = env.named_changes("search").unwrap();
+    let begin = feed.position();
+    drop(feed);
+    put(&env, "t", 1, b"first");
+    for round in 0..3u64 {
+        (0..80).for_each(|n| put(&env, "t", 100 * round + n, &[3; 500]));
+        env.checkpoint().unwrap();
+    }
+    let pin = env.stat().unwrap().log_pins.into_iter().find(|pin| pin.name == "feed search").unwrap();
+    assert!(pin.lsn <= begin.0 && pin.bytes_max == Some(700 << 10));
+    env.close().unwrap();
+
+    let env = options().open_on(Arc::new(disk.clone())).unwrap();
+    let mut feed = env.named_changes("search").unwrap();
+    let first = feed.next().unwrap().unwrap();
+    assert_eq!(first.changes().next().unwrap().key, key(1), "nothing was lost over the restart");
+    feed.acknowledge(first.position).unwrap();
+    drop(feed);
+    let env = {
+        let crashed = disk.after_crash(9);
+        drop(env);
+        options().open_on(Arc::new(crashed)).unwrap()
+    };
+    let mut feed = env.named_changes("search").unwrap();
+    assert_eq!(feed.next().unwrap().unwrap().changes().next().unwrap().key, key(0), "behind what was acknowledged");
+    let rest = all(&mut feed);
+    assert_eq!(rest.len(), 239);
+    drop(feed);
+    // Beyond the bound the log goes, and the feed is told.
+    for round in 0..12u64 {
+        (0..100).for_each(|n| put(&env, "t", 1000 * round + n, &[3; 700]));
+        env.checkpoint().unwrap();
+    }
+    let late = env.named_changes("search").map(|mut feed| feed.next().map(|_| ()));
+    assert!(matches!(late, Err(Error::LogGone { .. }) | Ok(Err(Error::LogGone { .. }))), "lost in silence");
+    assert!(env.forget_changes("search").unwrap() && !env.forget_changes("search").unwrap());
+    assert!(env.stat().unwrap().log_pins.is_empty());
+    assert!(env.named_changes("search").unwrap().next().unwrap().is_none(), "a new name begins now");
+}
+
+#[test]
+fn the_log_that_an_earlier_position_needs_is_kept() {
+    let disk = SimDisk::new();
+    let env = whole(&disk);
+    put(&env, "t", 0, b"0");
+    let mut feed = env.named_changes("consumer").unwrap();
+    let long = env.begin().unwrap();
+    long.bytes_or_create("long").unwrap().put(&key(1), b"early").unwrap();
+    for n in 0..300 {
+        put(&env, "t", n, &[n as u8; 600]);
+    }
+    // The commit before that of the long transaction.
+    let before = all(&mut feed).pop().unwrap();
+    long.commit().unwrap();
+    put(&env, "t", 1, b"1");
+    let behind = all(&mut feed);
+    assert_eq!(behind.len(), 2);
+    feed.acknowledge(before.position).unwrap();
+    drop(feed);
+    for _ in 0..3 {
+        put(&env, "t", 2, b"2");
+        env.checkpoint().unwrap();
+    }
+    let crashed = disk.after_crash(3);
+    drop(env);
+    let env = whole(&crashed);
+    let mut feed = env.named_changes("consumer").unwrap();
+    assert_eq!(feed.position(), before.position);
+    assert_eq!(all(&mut feed)[..2], behind, "the long transaction is told whole");
+    // And is let go when nothing needs it any more.
+    feed.acknowledge(feed.position()).unwrap();
+    assert!(feed.next().unwrap().is_none());
+    let pin = env.stat().unwrap().log_pins.into_iter().find(|pin| pin.name == "feed consumer").unwrap();
+    assert!(pin.lsn > before.position.0, "{pin:?}");
+}
+
+#[test]
+fn what_could_not_be_read_is_there_when_it_is_asked_for_again() {
+    let disk = SimDisk::new();
+    let faulty = FaultDisk::new(Arc::new(disk.clone()));
+    let env = tiny().open_on(Arc::new(faulty.clone())).unwrap();
+    put(&env, "long", 0, b"made before");
+    let long = env.begin().unwrap();
+    long.bytes("long").unwrap().put(&key(1), b"early").unwrap();
+    let from = env.changes(Lsn(u64::MAX)).unwrap().position();
+    for n in 0..400 {
+        put(&env, "t", n, &[n as u8; 600]);
+    }
+    long.commit().unwrap();
+    put(&env, "t", 1, b"last");
+    let expected = all(&mut env.changes(from).unwrap());
+    assert_eq!(expected.len(), 402);
+    for nth in 1..6 {
+        let mut feed = env.changes(from).unwrap();
+        faulty.add(Fault::at(Call::Read, nth, Harm::Fail(DiskErrorKind::Io(5))).on("log"));
+        let (mut told, mut errors) = (Vec::new(), 0);
+        loop {
+            match feed.next() {
+                Ok(Some(commit)) => told.push(commit),
+                Ok(None) => break,
+                Err(_) => errors += 1,
+            }
+            assert!(errors < 9);
+        }
+        assert!(told == expected, "after {errors} errors there are {} of {}", told.len(), expected.len());
+    }
+}
+
+/// One transaction was open where the feed begins and has ended since. It is so large that its changes are left in the log: that is
+/// kept, although nobody is open any more.
+#[test]
+fn the_log_of_a_large_transaction_that_ended_before_the_feed_was_opened_is_kept() {
+    let env = whole(&SimDisk::new());
+    put(&env, "t", 0, b"0");
+    let long = env.begin().unwrap();
+    let table = long.bytes_or_create("long").unwrap();
+    (0..200).for_each(|n| table.put(&key(n), &[1; 400]).unwrap());
+    let from = env.changes(Lsn(u64::MAX)).unwrap().position();
+    (200..400).for_each(|n| table.put(&key(n), &[2; 400]).unwrap());
+    drop(table);
+    long.commit().unwrap();
+    let mut feed = env.changes(from).unwrap();
+    for n in 0..400 {
+        put(&env, "t", n % 3, &[n as u8; 600]);
+        if n % 100 == 99 {
+            env.checkpoint().unwrap();
+        }
+    }
+    let commits = all(&mut feed);
+    assert_eq!(commits[0].changes().count(), 400);
+    assert_eq!(commits.len(), 401);
+}
+
+/// A record that could not be taken in, with the log's files failing for a while: no commit is lost.
+#[test]
+fn nothing_is_lost_however_often_reading_fails() {
+    let disk = SimDisk::new();
+    let faulty = FaultDisk::new(Arc::new(disk.clone()));
+    let env = tiny().open_on(Arc::new(faulty.clone())).unwrap();
+    put(&env, "long", 0, b"made before");
+    let long = env.begin().unwrap();
+    let table = long.bytes("long").unwrap();
+    (0..150).for_each(|n| table.put(&key(n), &[1; 400]).unwrap());
+    let from = env.changes(Lsn(u64::MAX)).unwrap().position();
+    for n in 0..400 {
+        put(&env, "t", n, &[n as u8; 600]);
+    }
+    drop(table);
+    long.commit().unwrap();
+    put(&env, "t", 1, b"last");
+    let expected = all(&mut env.changes(from).unwrap());
+    assert_eq!(expected.len(), 402);
+    for (first, count) in (1..24).flat_map(|first| [1, 2, 3].map(|count| (first, count))) {
+        let mut feed = env.changes(from).unwrap();
+        faulty.add(Fault::at(Call::Read, first, Harm::Fail(DiskErrorKind::Io(5))).from_then_on().on("log"));
+        let (mut told, mut errors) = (Vec::<CommittedChanges>::new(), 0);
+        loop {
+            match feed.next() {
+                Ok(Some(part)) => match told.last_mut().filter(|commit| !commit.is_last) {
+                    Some(commit) => {
+                        (commit.is_last, commit.position) = (part.is_last, part.position);
+                        commit.items.extend(part.items);
+                    }
+                    None => told.push(part),
+                },
+                Ok(None) => break,
+                Err(_) => errors += 1,
+            }
+            if errors == count {
+                faulty.behave();
+            }
+            assert!(errors < 20);
+        }
+        faulty.behave();
+        assert!(told == expected, "after {errors} errors there are {} of {}", told.len(), expected.len());
+    }
+}
+
+#[test]
+fn a_forgotten_feed_does_not_come_back() {
+    let disk = SimDisk::new();
+    let env = whole(&disk);
+    put(&env, "t", 0, b"0");
+    let mut feed = env.named_changes("consumer").unwrap();
+    put(&env, "t", 1, b"1");
+    assert_eq!(all(&mut feed).len(), 1);
+    assert!(env.forget_changes("consumer").unwrap());
+    let is_pinned = |env: &Environment| env.stat().unwrap().log_pins.iter().any(|pin| pin.name == "feed consumer");
+    let refused = feed.acknowledge(feed.position()).unwrap_err();
+    assert!(matches!(&refused, Error::FeedForgotten { name } if name == "consumer"), "{refused:?}");
+    put(&env, "t", 2, b"2");
+    assert_eq!(all(&mut feed).len(), 1, "it can be read on");
+    assert!(!env.forget_changes("consumer").unwrap(), "it is not there any more");
+    // Another of the same name is another.
+    let mut other = env.named_changes("consumer").unwrap();
+    assert!(feed.acknowledge(feed.position()).is_err());
+    other.acknowledge(other.position()).unwrap();
+    drop((feed, other));
+    assert!(env.forget_changes("consumer").unwrap());
+    assert!(!is_pinned(&env));
+    env.close().unwrap();
+    assert!(!whole(&disk).forget_changes("consumer").unwrap());
+}
+
+/// What a feed reads of the log to learn what a transaction did before it was met is read by pieces, not by records.
+#[test]
+fn the_beginning_of_a_long_transaction_is_read_by_pieces() {
+    let disk = SimDisk::new();
+    let env = open(&disk).unwrap();
+    put(&env, "t", 0, b"0");
+    let long = env.begin().unwrap();
+    let table = long.bytes_or_create("long").unwrap();
+    (0..2_000).for_each(|n| table.put(&key(n), &[1; 40]).unwrap());
+    let from = env.changes(Lsn(u64::MAX)).unwrap().position();
+    drop(table);
+    for n in 0..400 {
+        put(&env, "t", n, &[n as u8; 600]);
+    }
+    long.commit().unwrap();
+    let before = disk.counters().reads;
+    let commits = all(&mut env.changes(from).unwrap());
+    assert_eq!(commits.len(), 401);
+    let reads = disk.counters().reads - before;
+    assert!(reads < 400, "{reads} reads for 2,000 records");
+}
