@@ -207,7 +207,8 @@ fn a_page_older_than_its_records_go_on_from_is_refused() {
         .unwrap();
         disk.snapshot()
     };
-    (put_every(0, 1), put_every(1, 1));
+    put_every(0, 1);
+    put_every(1, 1);
     env.checkpoint().unwrap();
     let older = disk.snapshot();
     put_every(0, 2);
