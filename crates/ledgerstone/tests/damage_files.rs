@@ -371,15 +371,29 @@ fn a_log_that_lost_its_end_is_refused_before_anything_is_written() {
     let mut by_marks = 0;
     for round in 0..6u8 {
         let older = disk.snapshot();
-        for n in (0..6000).step_by(45) {
+        // The newest that differs: older bytes of full length, as a lost write leaves them.
+        let newest = |of: &SimDisk| {
+            let names = older.list("log").unwrap().into_iter().rev().map(|name| format!("log/{name}"));
+            names.into_iter().find(|path| older.bytes_of(path) != of.bytes_of(path))
+        };
+        // Until pages have been written since it was begun: what nothing on the disk speaks of, nobody can miss.
+        let (mut path, mut double_write, mut batch_count) = (None, None, 0);
+        for (count, n) in (0..6000).step_by(45).cycle().enumerate() {
+            if count >= 134 && batch_count >= 3 {
+                break;
+            }
+            assert!(count < 50_000, "no pages are written");
             env.transact(|txn| txn.bytes("t")?.put(&key(n), &[round; 100])).unwrap();
+            let (path_before, written_before) =
+                (path.replace(newest(&disk)), double_write.replace(disk.bytes_of("double_write")));
+            if path != path_before {
+                batch_count = 0;
+            } else if double_write != written_before {
+                batch_count += 1;
+            }
         }
         let killed = disk.snapshot();
-        let newest = older.list("log").unwrap().into_iter().rev().map(|name| format!("log/{name}"));
-        // The newest that differs: older bytes of full length, as a lost write leaves them.
-        let Some(path) = newest.into_iter().find(|path| older.bytes_of(path) != killed.bytes_of(path)) else {
-            continue;
-        };
+        let Some(path) = newest(&killed) else { continue };
         let bytes = bytes_of(&killed, &path);
         place(&killed, &path, older.bytes_of(&path).as_deref());
         let all = |disk: &SimDisk| -> Vec<_> { disk.files().into_iter().map(|file| disk.bytes_of(&file)).collect() };
