@@ -38,6 +38,8 @@
 //! D8. No page at home has an LSN beyond the largest mark: it went through a lane, with a mark beyond it, and what takes the
 //!     place of a mark is a larger one. A mark lies in one 512-byte piece, so a power cut leaves the old one or the new one.
 //!     So a log that ends before the largest mark has lost its end, whether that page is ever read again or not.
+//! D9. A mark is believed at the beginning of a lane only. In a copy of a page the same bytes are a user's, and say nothing.
+//!     Before lanes get another length, the largest mark is put into the first one, whose place does not depend on that.
 //!
 //! The format for people is in `docs/format/double-write.md`. This file does not know the log, frames or latches.
 
@@ -95,11 +97,16 @@ impl DoubleWrite {
         if torn_pages == TornPages::DoubleWrite {
             let needed = bytes_needed(VERSION, page_bytes, lane_pages);
             let wanted = header_make(page_bytes, lane_pages);
-            if file.len()? < needed {
+            let found = file.len()?;
+            if found < needed {
                 file.allocate(0, needed)?;
                 file.sync()?; // D7
             }
-            if header_read(&*file, page_bytes)?.as_deref() != Some(&wanted[..]) {
+            let there = header_read(&*file, page_bytes)?;
+            if there.as_deref() != Some(&wanted[..]) {
+                if found > LANES_AT {
+                    keep_durable(&*file, there.as_deref(), page_bytes as usize)?;
+                }
                 file.write_at(0, &wanted)?;
                 file.sync()?;
             }
@@ -187,7 +194,7 @@ impl Cache {
         if found < expected && !may_be_missing {
             return Err(BufferError::DoubleWriteShort { file: double_write.name().to_owned(), expected, found });
         }
-        let durable = repair_find_durable(&area, page_bytes as usize);
+        let durable = find_durable(&area, is_whole.then_some((version, lane_pages)), page_bytes as usize);
         if durable > log_end && !may_be_missing {
             return Err(BufferError::LogEndsEarly { file: double_write.name().to_owned(), durable, end: log_end });
         }
@@ -207,10 +214,34 @@ impl Cache {
     }
 }
 
-/// How far the log was durable, by the largest mark. Lanes may have been of other lengths, so each slot can have one.
-fn repair_find_durable(area: &[u8], page_bytes: usize) -> Lsn {
+/// How far the log was durable, by the largest mark (D9). `lanes`: version and pages of a lane, as a whole header says; where none
+/// does, a lane may begin with any slot that holds no page.
+fn find_durable(area: &[u8], lanes: Option<(u16, u32)>, page_bytes: usize) -> Lsn {
     let slots = area.get(LANES_AT as usize..).unwrap_or(&[]).chunks_exact(page_bytes);
-    slots.filter_map(|slot| mark_read(&slot[page_bytes - MARK_BYTES..])).max().unwrap_or_default()
+    let mark_of = |slot: &[u8]| mark_read(&slot[page_bytes - MARK_BYTES..]);
+    let largest = match lanes {
+        Some((..2, _)) => None,
+        Some((_, lane_pages)) => {
+            slots.step_by(1 + lane_pages as usize).take(LANE_COUNT as usize).filter_map(mark_of).max()
+        }
+        None => slots.filter(|slot| copy_identity(slot).is_none()).filter_map(mark_of).max(),
+    };
+    largest.unwrap_or_default()
+}
+
+/// D9. Lanes are about to be of another length than `header` says.
+fn keep_durable(file: &dyn DiskFile, header: Option<&[u8]>, page_bytes: usize) -> Result<(), BufferError> {
+    let mut area = AlignedBuf::new(file.len()?.min(AREA_BYTES_MAX) as usize);
+    file.read_at(0, &mut area)?;
+    let lanes = header.map(|header| (version(header), u32_at(header, LANE_PAGES_AT)));
+    let durable = find_durable(&area, lanes, page_bytes);
+    if durable > Lsn(0) {
+        let mut mark = AlignedBuf::new(MARK_BYTES);
+        mark_put(&mut mark, durable);
+        file.write_at(LANES_AT + (page_bytes - MARK_BYTES) as u64, &mark)?;
+        file.sync()?;
+    }
+    Ok(())
 }
 
 /// Where the youngest whole copy of each page is.

@@ -467,7 +467,7 @@ impl Transaction {
         self.shared.check_writable()?;
         let table = self.find_locked(name, Missing::Refuse, false)?;
         let (env, info) = (Arc::clone(&self.shared.env), Arc::clone(table.info()));
-        table.enter(Mode::IX, |txn| {
+        let drop_whole = |txn: &mut Txn| {
             info.lock_whole(txn)?;
             if !env.catalog().delete(txn, name.as_bytes())? {
                 return Err(Error::NoSuchTable(name.to_string()));
@@ -490,7 +490,8 @@ impl Transaction {
                 env.to_free().defer_tree(txn, index.entry.entry.root)?;
             }
             Ok(())
-        })?;
+        };
+        table.enter(Mode::IX, |txn| txn.whole(drop_whole))?;
         self.shared.hold()?.state.own.note_changed(table.info(), name);
         Ok(())
     }
@@ -509,7 +510,7 @@ impl Transaction {
         if from == to {
             return Ok(());
         }
-        table.enter(Mode::IX, |txn| {
+        let rename = |txn: &mut Txn| {
             txn.lock_table(info.entry.table, Mode::X)?;
             if env.catalog().get(txn, to.as_bytes(), Read::ForUpdate)?.is_some() {
                 return Err(Error::TableExists(to.to_string()));
@@ -520,7 +521,8 @@ impl Transaction {
             env.catalog().delete(txn, from.as_bytes())?;
             env.catalog().put(txn, to.as_bytes(), &entry)?;
             Ok(())
-        })?;
+        };
+        table.enter(Mode::IX, |txn| txn.whole(rename))?;
         self.shared.replace_table(&info, from, None)?;
         let renamed = env.table_info(to, info.definition());
         self.shared.own_table(to, renamed)
@@ -718,8 +720,7 @@ impl Transaction {
             check_type_name(name)?;
         }
         let env = &self.shared.env;
-        let (definition, is_own) = self.shared.run(|txn| {
-            self.shared.check_writable()?;
+        let make = |txn: &mut Txn| {
             if let Some(bytes) = env.catalog().get(txn, name.as_bytes(), Read::ForUpdate)? {
                 return Ok((Definition::decode(name, &bytes)?, false));
             }
@@ -730,6 +731,10 @@ impl Transaction {
             let definition = Definition { entry: Entry { table, root }, types, indexes: Vec::new() };
             env.put_definition(txn, name, &definition)?;
             Ok((definition, true))
+        };
+        let (definition, is_own) = self.shared.run(|txn| {
+            self.shared.check_writable()?;
+            txn.whole(make)
         })?;
         let info = env.table_info(name, definition);
         if !is_own {

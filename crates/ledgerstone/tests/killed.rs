@@ -185,3 +185,35 @@ fn a_feed_goes_on_after_its_reader_was_killed_and_the_power_lost() {
         }
     }
 }
+
+/// A mark of the double-write file, as it would be found at the end of a slot that holds a page of a large value.
+#[test]
+fn a_value_that_looks_like_a_mark_shuts_no_environment() {
+    const PAGE_BYTES: usize = 8192;
+    const CONTENT_AT: usize = 48; // docs/format/blob.md
+    let mut mark = b"LSTDMARK".to_vec();
+    mark.extend_from_slice(&(1_u64 << 40).to_le_bytes());
+    let checksum = crc32c::crc32c(&mark);
+    mark.extend_from_slice(&checksum.to_le_bytes());
+    let mut content = vec![0; PAGE_BYTES - CONTENT_AT];
+    content[4096 - CONTENT_AT..][..mark.len()].copy_from_slice(&mark);
+    let value = content.repeat(4);
+
+    let disk = SimDisk::new();
+    let options =
+        || tiny().page_bytes(PAGE_BYTES as u32).cache_bytes(64 * PAGE_BYTES as u64).log_buffer_bytes(256 << 10);
+    let env = options().open_on(Arc::new(disk.clone())).unwrap();
+    env.transact(|txn| txn.bytes_or_create("t")?.put(b"k", &value)).unwrap();
+    env.checkpoint().unwrap();
+    for damages_header in [false, true] {
+        let crashed = disk.after_crash(1);
+        if damages_header {
+            let mut bytes = crashed.bytes_of("double_write").unwrap();
+            bytes[24] ^= 1;
+            crashed.replace("double_write", Some(&bytes)).unwrap();
+        }
+        let env = options().open_on(Arc::new(crashed)).unwrap();
+        assert!(env.transact(|txn| txn.bytes("t")?.get(b"k")).unwrap().as_deref() == Some(&value[..]));
+        assert_sound(&env, "after a crash");
+    }
+}

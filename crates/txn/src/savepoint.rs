@@ -15,6 +15,8 @@
 //!     those set inside are gone when it ends.
 //! V6. What was reserved in the log for undoing what is undone now is given back, so that a transaction may go back and forth
 //!     any number of times.
+//! V7. A call that changes several things does so as one step: refused in the middle, it has changed nothing. Whoever asks for
+//!     it may ask again, or commit what came before.
 
 use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_page::{Lsn, Xid};
@@ -31,10 +33,16 @@ pub struct Savepoint {
 /// What is remembered of a savepoint.
 pub(crate) struct Mark {
     no: u64,
+    point: Point,
+    nesting: u32,
+}
+
+/// A point in a transaction's work.
+#[derive(Clone, Copy)]
+struct Point {
     lsn: Lsn,
     hook_count: usize,
     undo_needed: u64,
-    nesting: u32,
 }
 
 /// The savepoints that stand, oldest first.
@@ -60,14 +68,14 @@ impl Txn {
     pub fn savepoint(&mut self) -> Savepoint {
         self.marks.given_count += 1;
         let no = self.marks.given_count;
-        self.marks.stack.push(Mark {
-            no,
-            lsn: self.chain.last_lsn,
-            hook_count: self.hooks.len(),
-            undo_needed: self.chain.undo_needed(),
-            nesting: self.nesting,
-        });
+        let point = self.point();
+        self.marks.stack.push(Mark { no, point, nesting: self.nesting });
         Savepoint { xid: self.xid(), no }
+    }
+
+    #[inline]
+    fn point(&self) -> Point {
+        Point { lsn: self.chain.last_lsn, hook_count: self.hooks.len(), undo_needed: self.chain.undo_needed() }
     }
 
     /// Takes back everything since `savepoint`, which stays; later ones are gone (V3). Locks are kept (V2). Hold no latch.
@@ -77,19 +85,46 @@ impl Txn {
     pub fn rollback_to(&mut self, savepoint: Savepoint) -> Result<(), TxnError> {
         let at = self.find_savepoint(savepoint)?;
         self.engine.check()?;
-        let (lsn, hook_count, undo_needed) = {
-            let mark = &self.marks.stack[at];
-            (mark.lsn, mark.hook_count, mark.undo_needed)
-        };
-        let until = if planted::is_on(Bug::RollbackStopsEarly) { self.one_record_after(lsn)? } else { lsn };
-        self.undo_back_to(until)?;
-        self.release_claim();
-        self.chain.set_undo_needed(&self.engine, undo_needed); // V6
+        let mut point = self.marks.stack[at].point;
+        if planted::is_on(Bug::RollbackStopsEarly) {
+            point.lsn = self.one_record_after(point.lsn)?;
+        }
+        self.go_back(point)?;
         self.marks.truncate(at + 1);
-        for hook in self.hooks.drain(hook_count..).rev() {
+        Ok(())
+    }
+
+    fn go_back(&mut self, point: Point) -> Result<(), TxnError> {
+        self.undo_back_to(point.lsn)?;
+        self.release_claim();
+        self.chain.set_undo_needed(&self.engine, point.undo_needed); // V6
+        for hook in self.hooks.drain(point.hook_count..).rev() {
             hook(false); // V4
         }
         Ok(())
+    }
+
+    /// Runs `f` as one step: what it did is taken back if it fails, and the transaction goes on (V7). For steps that call no code
+    /// of the user's once they have changed something; otherwise [`Txn::in_one_step`]. Costs nothing if it does not fail. Hold
+    /// no latch, and leave no savepoint behind.
+    ///
+    /// # Errors
+    /// What `f` returns; a rollback that fails has failed the environment.
+    #[inline]
+    pub fn whole<T, E: From<TxnError>>(&mut self, f: impl FnOnce(&mut Txn) -> Result<T, E>) -> Result<T, E> {
+        let before = self.point();
+        let done = f(self);
+        if done.is_err() {
+            self.take_back(before)?;
+        }
+        done
+    }
+
+    #[cold]
+    fn take_back(&mut self, before: Point) -> Result<(), TxnError> {
+        let has_done = self.chain.last_lsn != before.lsn || self.hooks.len() != before.hook_count;
+        // What is left of a failed environment is the restart's.
+        if has_done && !self.engine.is_failed() { self.go_back(before) } else { Ok(()) }
     }
 
     /// Forgets `savepoint` and those after it; what was done since stays part of the transaction.

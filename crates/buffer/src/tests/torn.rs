@@ -157,3 +157,24 @@ fn an_area_of_the_first_format_is_used_and_written_anew() {
     assert_eq!(bytes, *b"LSTDWRIT\x02\0");
     assert_eq!(area.len().unwrap(), 32768 + 4 * 17 * 4096);
 }
+
+#[test]
+fn a_mark_is_kept_when_lanes_get_another_length() {
+    let disk = SimDisk::new();
+    let first = fixture(&disk, Arc::new(FakeLog::new()), Setup::default());
+    for value in 0..40 {
+        first.write(PageId(value % 7), value).unwrap();
+        first.cache.write_back_all().unwrap();
+    }
+    let (durable, data) = (first.log.durable_lsn(), Arc::clone(&first.data));
+    let area = disk.open("double-write", Open::EXISTING).unwrap();
+    for frames in [32, 128, 64] {
+        drop(fixture(&disk, Arc::new(FakeLog::new()), Setup { frames, ..Setup::default() }));
+        let mut header = [0; 24];
+        area.read_at(0, &mut header).unwrap();
+        assert_eq!(u64::from(header[20]), frames / 4, "{frames} frames");
+        let early = Cache::repair_torn(&*data, &*area, PAGE_BYTES, Lsn(durable.0 - 8), false);
+        assert!(matches!(early, Err(BufferError::LogEndsEarly { durable: known, .. }) if known == durable), "{frames}");
+        Cache::repair_torn(&*data, &*area, PAGE_BYTES, durable, false).unwrap();
+    }
+}

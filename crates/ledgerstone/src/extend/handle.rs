@@ -159,13 +159,16 @@ impl Transaction {
             let users = UsersCode::of(&env.engine, txn.owner(), txn.xid());
             let format = users.run(|| kind.format_root(PageId::NONE, options).0);
             let args_of = |root| users.run(|| kind.format_root(root, options).1);
-            let root = env.to_free().create_own(txn, structure.0, format, args_of)?;
-            // Unique for ever: the LSN of a record that making the root has just written.
-            let table = TableId(txn.last_lsn().0);
-            txn.lock_table(table, Mode::X)?;
-            let entry = Entry { table, root };
-            env.catalog().put(txn, name.as_bytes(), &entry.encode_structure(structure.0))?;
-            own.note_structure_made(table);
+            let entry = txn.whole(|txn| {
+                let root = env.to_free().create_own(txn, structure.0, format, args_of)?;
+                // Unique for ever: the LSN of a record that making the root has just written.
+                let table = TableId(txn.last_lsn().0);
+                txn.lock_table(table, Mode::X)?;
+                let entry = Entry { table, root };
+                env.catalog().put(txn, name.as_bytes(), &entry.encode_structure(structure.0))?;
+                Ok::<_, Error>(entry)
+            })?;
+            own.note_structure_made(entry.table);
             Ok(entry)
         })?;
         Ok(self.handle(name, structure, entry))
@@ -208,8 +211,10 @@ impl Transaction {
             };
             let (structure, entry) = Entry::decode_structure(name, &bytes)?;
             txn.lock_table(entry.table, Mode::X)?;
-            env.catalog().delete(txn, name.as_bytes())?;
-            env.to_free().defer_own(txn, structure, entry.root)?;
+            txn.whole(|txn| {
+                env.catalog().delete(txn, name.as_bytes())?;
+                env.to_free().defer_own(txn, structure, entry.root)
+            })?;
             own.note_structure_dropped(entry.table);
             let env = Arc::clone(&env);
             txn.on_end(move |committed| {

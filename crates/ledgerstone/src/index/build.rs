@@ -76,7 +76,7 @@ impl Transaction {
     pub fn drop_index(&self, table: &str, index: &str) -> Result<(), Error> {
         let table = self.to_redefine(table)?;
         let (env, old) = (Arc::clone(&self.shared.env), Arc::clone(table.info()));
-        let new = table.enter(Mode::IX, |txn| {
+        let redefine = |txn: &mut Txn| {
             old.lock_whole(txn)?;
             let mut definition = old.definition();
             let at = old.index_named(index)?;
@@ -84,7 +84,8 @@ impl Transaction {
             env.put_definition(txn, &old.name, &definition)?;
             env.to_free().defer_tree(txn, gone.entry.root)?;
             Ok(env.table_info(&old.name, definition))
-        })?;
+        };
+        let new = table.enter(Mode::IX, |txn| txn.whole(redefine))?;
         self.shared.replace_table(&old, &old.name, Some(new))
     }
 }

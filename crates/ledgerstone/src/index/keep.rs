@@ -20,8 +20,7 @@ impl TableInfo {
     /// Sets the value of `key`.
     pub(crate) fn put(&self, txn: &mut Txn, key: &[u8], value: &[u8]) -> Result<(), Error> {
         if self.indexes.is_empty() {
-            self.tree.put(txn, key, value)?;
-            return Ok(());
+            return txn.whole(|txn| Ok(self.tree.put(txn, key, value).map(drop)?));
         }
         self.in_one_step(txn, |txn| {
             let old = self.tree.get(txn, key, Read::ForUpdateOnly)?;
@@ -34,7 +33,7 @@ impl TableInfo {
     /// Sets the value of a key that has none; false if it has one.
     pub(crate) fn insert(&self, txn: &mut Txn, key: &[u8], value: &[u8]) -> Result<bool, Error> {
         if self.indexes.is_empty() {
-            return Ok(self.tree.insert(txn, key, value)?);
+            return txn.whole(|txn| Ok(self.tree.insert(txn, key, value)?));
         }
         self.in_one_step(txn, |txn| {
             let differences = self.differences(key, None, Some(value))?;
@@ -49,7 +48,7 @@ impl TableInfo {
     /// Removes `key`; says whether it had a value.
     pub(crate) fn delete(&self, txn: &mut Txn, key: &[u8]) -> Result<bool, Error> {
         if self.indexes.is_empty() {
-            return Ok(self.tree.delete(txn, key)?);
+            return txn.whole(|txn| Ok(self.tree.delete(txn, key)?));
         }
         self.in_one_step(txn, |txn| {
             let old = self.tree.get(txn, key, Read::ForUpdateOnly)?;
@@ -68,7 +67,7 @@ impl TableInfo {
         change: impl FnOnce(&[u8]) -> Option<Vec<u8>>,
     ) -> Result<bool, Error> {
         if self.indexes.is_empty() {
-            return Ok(self.tree.modify(txn, key, change)?);
+            return txn.whole(|txn| Ok(self.tree.modify(txn, key, change)?)); // `change` is asked first of all.
         }
         self.in_one_step(txn, |txn| {
             let mut differences = Ok(Vec::new());
@@ -92,7 +91,7 @@ impl TableInfo {
         write: impl FnOnce(&mut Txn) -> Result<T, Error>,
     ) -> Result<T, Error> {
         if self.indexes.is_empty() {
-            return write(txn);
+            return txn.whole(write);
         }
         self.in_one_step(txn, |txn| {
             let old = self.tree.get(txn, key, Read::ForUpdateOnly)?;

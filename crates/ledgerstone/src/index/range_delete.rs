@@ -35,7 +35,7 @@ impl TableInfo {
         end: Bound<Vec<u8>>,
     ) -> Result<u64, Error> {
         if self.indexes.is_empty() {
-            return Ok(self.tree.delete_range(txn, start, end)?);
+            return txn.whole(|txn| Ok(self.tree.delete_range(txn, start, end)?));
         }
         self.in_one_step(txn, |txn| {
             let leaving = |index| Leaving::new(env, self, index);
