@@ -505,8 +505,14 @@ fn recover_with(
     )?;
     options.recovery_progress.enter(RecoveryPhase::Checkpoint, Lsn(0), Lsn(0));
     if !inner.is_read_only {
-        inner.checkpoint(false)?;
-        end_restore(&*inner.disk)?;
+        match inner.checkpoint(false) {
+            // It can be used, and comes to a checkpoint when there is space again. Nothing that was recovered is lost by that.
+            Err(Error::ReadOnly { .. }) => {}
+            done => {
+                done?;
+                end_restore(&*inner.disk)?;
+            }
+        }
     }
     options.recovery_progress.enter(RecoveryPhase::Nothing, Lsn(0), Lsn(0));
     inner.report.checkpoint_ns = timer.lap();

@@ -497,3 +497,36 @@ fn a_large_table_is_freed_within_a_little_log() {
     disk.space_for_all();
     common::assert_sound(&env, "freed");
 }
+
+/// The room for its rollback was reserved before it was prepared, and is there after any number of restarts.
+#[test]
+fn a_full_disk_opens_with_a_transaction_in_doubt() {
+    for checkpoint_count in [0, 1, 20, 400] {
+        let disk = SimDisk::new();
+        let env = open(&disk).unwrap();
+        env.transact(|txn| txn.create_table("t").map(drop)).unwrap();
+        let txn = env.begin().unwrap();
+        (0..200).for_each(|n| txn.bytes("t").unwrap().put(&key(n), &[1; 100]).unwrap());
+        drop(txn.prepare(b"doubt").unwrap());
+        disk.no_space_after(disk.used_bytes());
+        until_refused("fill", |n| env.transact(|txn| txn.bytes("t")?.put(&key(1000 + n % 50), &n.to_be_bytes())));
+        for _ in 0..checkpoint_count {
+            let _ = env.checkpoint();
+        }
+        disk.crash_now();
+        drop(env);
+        let mut disk = disk.after_crash(3);
+        for restart in 0..5 {
+            disk.no_space_after(disk.used_bytes());
+            let env = open(&disk).unwrap_or_else(|e| panic!("{checkpoint_count} checkpoints, restart {restart}: {e}"));
+            assert_eq!(env.in_doubt().len(), 1);
+            if restart == 4 {
+                env.abort_in_doubt(b"doubt").unwrap();
+                assert_eq!(env.transact(|txn| txn.bytes("t")?.get(&key(5))).unwrap(), None);
+            }
+            disk.crash_now();
+            drop(env);
+            disk = disk.after_crash(restart);
+        }
+    }
+}

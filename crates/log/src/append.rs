@@ -3,14 +3,14 @@
 //! ```text
 //!  tail  ≤  claim_head  ≤  zeroed_limit                 room in the buffer
 //!           claim_head + reserved for undo = committed  ≤ prepared_end - margin   room in segments
-//!                                                        ≤ prepared_end            for upkeep
+//!                                                        ≤ prepared_end - margin/4 for upkeep
 //! ```
 //! C1. A claim raises `claim_head`; an append within it raises `tail` by as much as it lowers the claim. So an append
 //!     never passes `zeroed_limit`, and needs to look at neither limit.
 //! C2. An ordinary claim and a reservation for undo keep `committed` within the segments that are ready, less a margin;
 //!     a claim for undo only needs `claim_head` there. So what is reserved is there when a rollback asks for it. A claim for
-//!     upkeep may use the margin, which is left for the checkpoint that frees space, and nothing that is reserved: however
-//!     many checkpoints come to nothing, a rollback finds its room.
+//!     upkeep may use the margin, which is left for the checkpoint that frees space, but for a quarter of it, which is left for
+//!     restarts; and nothing that is reserved: however many checkpoints come to nothing, a rollback finds its room.
 //! C3. Claimers that find no room stand in line (`line.rs`). A claim that comes later passes them only where there is room
 //!     for all in line as well. So a large claim is not starved by small ones, and nobody waits for a line that is only
 //!     about to wake up. Claims for undo and upkeep do not stand in line: those in line may wait for what they free.
@@ -132,6 +132,12 @@ impl Log {
         Ok(())
     }
 
+    /// Reserves once more, at a restart, what [`Log::reserve_undo`] had reserved before it: the room is there, and nothing is
+    /// refused.
+    pub fn reserve_undo_again(&self, bytes: u64) {
+        self.state.committed.fetch_add(bytes, SeqCst);
+    }
+
     /// Releases what [`Log::reserve_undo`] reserved.
     pub fn release_undo(&self, bytes: u64) {
         let committed = self.state.committed.fetch_sub(bytes, SeqCst);
@@ -172,7 +178,7 @@ impl Log {
         let state = &*self.state;
         let is_committed = match purpose {
             Purpose::Ordinary => self.try_commit(bytes, beside, self.margin_bytes()),
-            Purpose::Upkeep => self.try_commit(bytes, beside, 0),
+            Purpose::Upkeep => self.try_commit(bytes, beside, self.restart_bytes()),
             Purpose::Undo => true, // Reserved.
         };
         if !is_committed {
@@ -244,6 +250,11 @@ impl Log {
     #[inline]
     fn margin_bytes(&self) -> u64 {
         (self.segments.segment_bytes() / 8).min(64 << 10)
+    }
+
+    /// What upkeep leaves for restarts, each of which begins an incarnation.
+    fn restart_bytes(&self) -> u64 {
+        self.margin_bytes() / 4
     }
 
     /// Stands in line for an ordinary claim.
@@ -341,7 +352,7 @@ impl Log {
             let needed = match purpose {
                 Purpose::Ordinary => state.committed.load(SeqCst) + bytes + self.margin_bytes(),
                 Purpose::Undo => state.claim_head.load(SeqCst) + bytes,
-                Purpose::Upkeep => state.committed.load(SeqCst) + bytes,
+                Purpose::Upkeep => state.committed.load(SeqCst) + bytes + self.restart_bytes(),
             };
             if needed <= prepared_end {
                 return Ok(());

@@ -31,7 +31,7 @@ use crate::undo_window::Window;
 /// Takes the prepared transactions over, each with its locks (U4).
 ///
 /// # Errors
-/// No slot for one of them, or no space for its rollback.
+/// No slot for one of them.
 pub fn keep_prepared(
     engine: &Arc<Engine>,
     in_doubt: &BTreeMap<Xid, InDoubt>,

@@ -64,13 +64,12 @@ impl Chain {
         self.undo_needed
     }
 
-    /// Reserves room for a rollback of `bytes` and the records around it.
-    pub fn reserve_for_undo(&mut self, engine: &Engine, bytes: u64) -> Result<(), TxnError> {
+    /// Reserves room for a rollback of `bytes` and the records around it, which was reserved before a restart.
+    pub fn reserve_for_undo_again(&mut self, engine: &Engine, bytes: u64) {
         let wanted = bytes + 4 * RECORD_OVERHEAD_BYTES as u64;
-        engine.log.reserve_undo(wanted)?;
+        engine.log.reserve_undo_again(wanted);
         self.undo_reserved += wanted;
         self.undo_needed += bytes;
-        Ok(())
     }
 
     #[inline]

@@ -268,7 +268,7 @@ impl Engine {
     /// the log. Before any other transaction begins.
     ///
     /// # Errors
-    /// No slot, no space for its rollback; [`TxnError::Lock`] if its locks are not free, which cannot be.
+    /// No slot; [`TxnError::Lock`] if its locks are not free, which cannot be.
     pub fn adopt_prepared(
         self: &Arc<Engine>,
         xid: Xid,
@@ -291,7 +291,7 @@ impl Engine {
                 let _ = self.locks.lock(OwnerNo(txn.chain.no), any, Mode::X, Wait::Try)?;
             }
         }
-        txn.chain.reserve_for_undo(self, record.undo_bytes)?;
+        txn.chain.reserve_for_undo_again(self, record.undo_bytes);
         Ok(txn)
     }
 }
