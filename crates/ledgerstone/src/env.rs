@@ -303,7 +303,11 @@ impl Environment {
     /// # Errors
     /// A page or the log cannot be read or written.
     pub fn reclaim(&self) -> Result<(), Error> {
-        self.inner.handles.env.reclaim(&|| true).map(drop)
+        let env = &self.inner.handles.env;
+        if !env.is_read_only {
+            env.engine.log.flush()?; // What is deleted and not durable yet would stay.
+        }
+        env.reclaim(&|| true).map(drop)
     }
 
     /// True once the environment has failed: every call says so until it is opened again.

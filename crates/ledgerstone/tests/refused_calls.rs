@@ -121,8 +121,7 @@ fn at_every_end_of_space(what: &str, does: &Does) {
         (disk, env, open, done)
     };
     let (_, _, _, room) = full(u64::MAX);
-    let mut refused_count = 0;
-    for left in (0..room).step_by(2) {
+    for (refused_count, left) in (0..room).step_by(2).enumerate() {
         let (disk, env, open, _) = full(room - left);
         let txn = env.begin().unwrap();
         let done = does(&txn);
@@ -147,7 +146,6 @@ fn at_every_end_of_space(what: &str, does: &Does) {
             assert!(refused_count > 2, "{what}: space never ended in it");
             return;
         }
-        refused_count += 1;
     }
     panic!("{what}: there was never space for it");
 }

@@ -2,7 +2,11 @@
 
 mod common;
 
-use ledgerstone::{Durability, Environment, Error, Isolation, TransactionOptions};
+use std::sync::Arc;
+
+use ledgerstone::{
+    CompactOptions, Durability, Environment, Error, Isolation, Locking, Transaction, TransactionOptions,
+};
 use ledgerstone_disk::SimDisk;
 
 fn with(durability: Durability) -> TransactionOptions {
@@ -78,4 +82,72 @@ fn a_reader_waits_for_a_commit_at_the_very_end_of_what_is_durable() {
     drop(env);
     let env = common::open(&disk.after_crash(1)).unwrap();
     assert_eq!(env.transact(|txn| txn.bytes("t")?.get(b"k")).unwrap(), Some(b"v".to_vec()), "it was told of it");
+}
+
+/// A record is deleted by a volatile commit, then `goes_by` comes by who may take what is left of it away; then somebody reads that it
+/// is gone.
+fn assert_reader_waits(what: &str, goes_by: impl Fn(&Environment) -> Result<(), Error>) {
+    for locking in [Locking::Hierarchical, Locking::Pages, Locking::None] {
+        let env = common::tiny().locking(locking).open_on(Arc::new(SimDisk::new())).unwrap();
+        env.transact(|txn| {
+            let table = txn.create_table("t")?;
+            (0..40).try_for_each(|n| table.put(&common::key(n), &[0; 400]))
+        })
+        .unwrap();
+        env.compact(CompactOptions::default()).unwrap(); // Another one has nothing to cut, and so waits for nothing.
+        env.sync().unwrap();
+        let deletion = env.begin_with(with(Durability::Volatile)).unwrap();
+        let table = deletion.bytes("t").unwrap();
+        assert!(table.delete(&common::key(14)).unwrap());
+        drop(table);
+        let deletion = deletion.commit().unwrap();
+        goes_by(&env).unwrap();
+        // Of the gap only: the other keys' locks may share a bucket with the deleted one's.
+        let is_gone = |txn: &Transaction| {
+            let records = txn.bytes("t")?.range(&common::key(14)[..]..&common::key(15)[..])?.count();
+            Ok::<_, Error>(records == 0)
+        };
+        assert!(env.transact(is_gone).unwrap());
+        assert!(deletion.ticket.is_durable(), "{what}, {locking:?}");
+    }
+}
+
+/// Who is told that records are gone is told so for good, although nothing of them is left that could be locked.
+#[test]
+fn a_reader_of_a_gap_waits_for_the_deletions_that_made_it() {
+    assert_reader_waits("nobody", |_| Ok(()));
+    assert_reader_waits("a compaction", |env| env.compact(CompactOptions::default()).map(drop));
+    assert_reader_waits("who takes it back", |env| {
+        let txn = env.begin()?;
+        let table = txn.bytes("t")?;
+        (0..12).try_for_each(|n| table.put(&[&common::key(14)[..], &[n]].concat(), &[0; 400]))?;
+        txn.abort()
+    });
+}
+
+/// And so is who finds records on another page than they were written to.
+#[test]
+fn a_reader_waits_for_what_was_written_wherever_it_has_moved() {
+    for locking in [Locking::Hierarchical, Locking::Pages] {
+        let env = common::tiny().locking(locking).open_on(Arc::new(SimDisk::new())).unwrap();
+        env.transact(|txn| {
+            let table = txn.create_table("t")?;
+            (0..40).try_for_each(|n| table.put(&common::key(n), &[0; 400]))
+        })
+        .unwrap();
+        for n in 0..40 {
+            env.sync().unwrap();
+            let txn = env.begin_with(with(Durability::Volatile)).unwrap();
+            txn.bytes("t").unwrap().put(&common::key(n), &[1; 400]).unwrap();
+            let written = txn.commit().unwrap();
+            let txn = env.begin().unwrap();
+            let table = txn.bytes("t").unwrap();
+            (0..12).for_each(|m| table.put(&[&common::key(n)[..], &[m]].concat(), &[0; 400]).unwrap());
+            drop(table);
+            txn.abort().unwrap();
+            let value = env.transact(|txn| txn.bytes("t")?.get(&common::key(n))).unwrap();
+            assert_eq!(value, Some(vec![1; 400]));
+            assert!(written.ticket.is_durable(), "key {n}, {locking:?}");
+        }
+    }
 }

@@ -189,6 +189,10 @@ pub trait LockManager: Send + Sync {
     /// The supremum of what anybody at all holds on `name`, the caller included.
     fn held_by_any(&self, name: LockName) -> Option<Mode>;
 
+    /// What [`Grant::depends`] would say to whoever was granted a lock on `name` now. Asked after [`held_by_any`](LockManager::held_by_any)
+    /// has found nobody, it covers all who have held it.
+    fn depends(&self, name: LockName) -> Lsn;
+
     /// Lowers what `owner` holds on `name` to `to`, unless it is no more than that already. Returns what it holds now.
     fn downgrade(&self, owner: OwnerNo, name: LockName, to: Mode) -> Option<Mode>;
 

@@ -73,6 +73,10 @@ impl LockManager for NoLocks {
         has_writers.then_some(if name.is_table() { Mode::IX } else { Mode::X })
     }
 
+    fn depends(&self, _name: LockName) -> Lsn {
+        Lsn(self.shared[NEWEST_COMMIT].load(Acquire))
+    }
+
     fn downgrade(&self, _owner: OwnerNo, _name: LockName, _to: Mode) -> Option<Mode> {
         None
     }

@@ -270,6 +270,10 @@ impl LockManager for LockTable {
         any
     }
 
+    fn depends(&self, name: LockName) -> Lsn {
+        Lsn(self.latch(name, bucket::NOBODY).bucket.commit_lsn.load(Relaxed))
+    }
+
     fn downgrade(&self, owner_no: OwnerNo, name: LockName, to: Mode) -> Option<Mode> {
         if self.has_intentions(name) {
             let owner = self.owner(owner_no);

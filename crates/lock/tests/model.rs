@@ -133,6 +133,8 @@ fn run(script: &[Step], buckets: u32, fast_intentions: bool) -> Result<(), TestC
         }
         for n in 0..14 {
             prop_assert_eq!(locks.held_by_any(name(n)), model.of_any(name(n)), "step {} {:?}, name {}", i, step, n);
+            let intends = name(n).is_table(); // Whoever intends to write leaves nothing for those who intend to read.
+            prop_assert!(intends || locks.depends(name(n)) >= model.depends(name(n), Mode::S), "step {i} {step:?}");
         }
     }
     for owner in 0..OWNERS {

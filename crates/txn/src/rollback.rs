@@ -53,7 +53,10 @@ impl Txn {
             self.undo_back_to(Lsn(0))?;
             self.finish_rollback()?;
         }
-        self.end(false, None);
+        // Where leaves are locked, a split stays that has moved what others have written and not made durable yet: to a leaf whose
+        // lock only this transaction ever had. So whoever reads there waits for the end of it.
+        let moved = self.engine.settings.locks_pages && self.chain.last_lsn != Lsn(0);
+        self.end(false, moved.then_some(self.chain.last_lsn));
         Ok(())
     }
 

@@ -10,9 +10,14 @@
 //! G6. Nor if a snapshot may still see the record that it was: then its image is in the version store, which is looked at
 //!     under the latch, too. Images come only under it and with the key locked; so when there is none, there will be none
 //!     but of later changes.
+//! G7. Nor before the commit that made it is durable. Whoever reads that a key is absent locks the key, or the gap before the
+//!     next one; but only the key's lock knows of that commit. Without the ghost nobody would ask it, and a reader could call
+//!     himself durable whose answer a crash takes back. Who has deleted with the whole table locked has told each reader by that
+//!     lock. Where leaves are locked, it is the leaf's lock that knows, also of what a split has moved there.
 
 use ledgerstone_buffer::ExclusivePage;
 use ledgerstone_lock::Mode;
+use ledgerstone_page::Lsn;
 use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_txn::{KeyLock, Part, RECORD_OVERHEAD_BYTES, Txn, key_name, table_name};
 
@@ -118,6 +123,10 @@ impl Tree {
             return Ok(0);
         }
         let (mut ghosts, mut padded) = (Vec::new(), Vec::new());
+        // G7. The tree of deferred frees is nobody's to read.
+        let durable = if self.to_free.is_some() { self.engine.log.durable_lsn() } else { Lsn(u64::MAX) };
+        let page = KeyLock::Page(leaf.id());
+        let mut undurable = Lsn(0);
         for (slot, record) in records() {
             if !record.is_ghost() && record.pad == 0 {
                 continue;
@@ -126,12 +135,21 @@ impl Tree {
             let held = |what| locks.held_by_any(key_name(self.table, what));
             let key = held(KeyLock::Key(hash));
             if record.is_ghost() && key.is_none() && held(KeyLock::Gap(hash)).is_none() {
+                let lock = if self.locks_pages() { page } else { KeyLock::Key(hash) };
+                let commit = locks.depends(key_name(self.table, lock));
+                if commit >= durable {
+                    undurable = undurable.max(commit);
+                    continue;
+                }
                 if !self.is_seen(&node.key(slot)) {
                     ghosts.push(slot);
                 }
             } else if record.pad > 0 && !matches!(key, Some(Mode::X | Mode::SIX)) {
                 padded.push(slot);
             }
+        }
+        if undurable > Lsn(0) {
+            self.engine.log.request_flush_soon(undurable); // For the next who comes by.
         }
         // The slots of both are those before any change: what moves none goes first.
         for (op, slots) in [(OP_NODE_TRIM, &padded), (OP_NODE_REMOVE, &ghosts)] {
