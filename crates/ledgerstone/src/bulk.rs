@@ -100,7 +100,7 @@ impl SortedLoader {
             return Err(Error::LoadIncomplete);
         }
         let (env, info) = (&shared.env, Arc::clone(indexes.table()));
-        table.enter(Mode::IX, |txn| {
+        table.enter_own(Mode::IX, |txn, own| {
             old.in_one_step(txn, |txn| {
                 // The table is this transaction's alone; it may have put records by another handle.
                 let mut scan = old.tree.scan(Bound::Unbounded, Bound::Unbounded, Direction::Backward);
@@ -120,9 +120,10 @@ impl SortedLoader {
                     }
                 }
                 Ok(())
-            })
+            })?;
+            shared.replace_table((txn, own), &old, &old.name, Some(Arc::clone(&info)));
+            Ok(())
         })?;
-        shared.replace_table(&old, &old.name, Some(Arc::clone(&info)))?;
         Ok(BytesTable::new(&shared, info))
     }
 }

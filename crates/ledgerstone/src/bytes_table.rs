@@ -9,6 +9,7 @@ use ledgerstone_structures::{Read, Tree};
 use ledgerstone_txn::Txn;
 
 use crate::catalog::TableInfo;
+use crate::own_tables::OwnTables;
 use crate::range::prefix_end;
 use crate::transaction::Shared;
 use crate::typed::TableTypes;
@@ -72,6 +73,16 @@ impl BytesTable {
     /// Runs `f` with the intention `mode` on the table, if the table is still there (G2).
     #[inline]
     pub(crate) fn enter<T>(&self, mode: Mode, f: impl FnOnce(&mut Txn) -> Result<T, Error>) -> Result<T, Error> {
+        self.enter_own(mode, |txn, _| f(txn))
+    }
+
+    /// The same, with what the transaction itself has made of tables.
+    #[inline]
+    pub(crate) fn enter_own<T>(
+        &self,
+        mode: Mode,
+        f: impl FnOnce(&mut Txn, &mut OwnTables) -> Result<T, Error>,
+    ) -> Result<T, Error> {
         self.shared.run_in(|txn, own| {
             if mode == Mode::IX {
                 self.shared.check_writable()?;
@@ -84,7 +95,7 @@ impl BytesTable {
                 self.check_own(txn, own)?;
                 self.check_written(txn, own)?;
             }
-            f(txn)
+            f(txn, own)
         })
     }
 

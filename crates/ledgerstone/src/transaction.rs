@@ -9,6 +9,8 @@
 //!     for ever for a closure that waits for him. A thread inside one transaction that waits for a call of another, which waits for
 //!     the first to end, is told [`Error::HeldByCaller`].
 //! H2. However a call ends, by a panic of the user's code too, it gives back what it held, and what it had half done is taken back.
+//! H3. What belongs together is done while the transaction is held once: another thread that has it next may keep it for so long
+//!     that the call is refused the rest.
 
 use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
@@ -272,16 +274,14 @@ impl Shared {
 
 impl Shared {
     /// What is known of a table is over for this transaction, and, if it commits, for everybody; the table is locked
-    /// exclusively (G2).
+    /// exclusively (G2). Said in the call that changes what the catalog says: nothing may come between (H3).
     pub(crate) fn replace_table(
         &self,
+        (txn, own): (&mut Txn, &mut OwnTables),
         info: &Arc<TableInfo>,
         name: &str,
         by: Option<Arc<TableInfo>>,
-    ) -> Result<(), Error> {
-        let mut held = self.hold()?;
-        let state = &mut *held.state;
-        let txn = state.txn.as_mut().ok_or(Error::Finished)?;
+    ) {
         let env = Arc::clone(&self.env);
         // Below serializable a handle may know the table apart from the others, who wait for the lock and then ask theirs.
         let known = env.known.get(&info.name).filter(|known| known.is_as(&info.definition()));
@@ -300,18 +300,17 @@ impl Shared {
             }
             env.drops.fetch_sub(1, SeqCst);
         });
-        state.own.note_changed(info, name);
-        drop(held);
-        by.map_or(Ok(()), |info| self.own_table(name, info))
+        own.note_changed(info, name);
+        if let Some(info) = by {
+            Shared::own_table((txn, own), name, info);
+        }
     }
 
     /// A table that others do not know before this transaction commits.
-    pub(crate) fn own_table(&self, name: &str, info: Arc<TableInfo>) -> Result<(), Error> {
-        let mut held = self.hold()?;
+    fn own_table((txn, own): (&mut Txn, &mut OwnTables), name: &str, info: Arc<TableInfo>) {
         let made = Arc::clone(&info);
-        held.state.txn.as_mut().ok_or(Error::Finished)?.on_end(move |stays| made.set_dropped(!stays));
-        held.state.own.note_made(name, info);
-        Ok(())
+        txn.on_end(move |stays| made.set_dropped(!stays));
+        own.note_made(name, info);
     }
 }
 
@@ -491,9 +490,11 @@ impl Transaction {
             }
             Ok(())
         };
-        table.enter(Mode::IX, |txn| txn.whole(drop_whole))?;
-        self.shared.hold()?.state.own.note_changed(table.info(), name);
-        Ok(())
+        table.enter_own(Mode::IX, |txn, own| {
+            txn.whole(drop_whole)?;
+            own.note_changed(table.info(), name);
+            Ok(())
+        })
     }
 
     /// Gives a table another name. Handles that this transaction has opened under the old name answer
@@ -522,10 +523,12 @@ impl Transaction {
             env.catalog().put(txn, to.as_bytes(), &entry)?;
             Ok(())
         };
-        table.enter(Mode::IX, |txn| txn.whole(rename))?;
-        self.shared.replace_table(&info, from, None)?;
-        let renamed = env.table_info(to, info.definition());
-        self.shared.own_table(to, renamed)
+        table.enter_own(Mode::IX, |txn, own| {
+            txn.whole(rename)?;
+            self.shared.replace_table((txn, own), &info, from, None);
+            Shared::own_table((txn, own), to, env.table_info(to, info.definition()));
+            Ok(())
+        })
     }
 
     /// The names of all tables, sorted, without users' structures, as the transaction's [`Isolation`] sees them; a serializable one locks the list against
@@ -605,12 +608,12 @@ impl Transaction {
         if old.is_as(&definition) {
             return Ok(());
         }
-        let new = table.enter(Mode::IX, |txn| {
+        table.enter_own(Mode::IX, |txn, own| {
             old.lock_whole(txn)?;
             env.put_definition(txn, &old.name, &definition)?;
-            Ok(env.table_info(&old.name, definition))
-        })?;
-        self.shared.replace_table(&old, &old.name, Some(new))
+            self.shared.replace_table((txn, own), &old, &old.name, Some(env.table_info(&old.name, definition)));
+            Ok(())
+        })
     }
 
     /// The table as it is now, for who changes what the catalog says of it.
@@ -722,7 +725,7 @@ impl Transaction {
         let env = &self.shared.env;
         let make = |txn: &mut Txn| {
             if let Some(bytes) = env.catalog().get(txn, name.as_bytes(), Read::ForUpdate)? {
-                return Ok((Definition::decode(name, &bytes)?, false));
+                return Ok::<_, Error>((Definition::decode(name, &bytes)?, false));
             }
             let root = Tree::create(txn, env.to_free())?;
             // Unique for ever: the LSN of a record that making the root has just written.
@@ -732,19 +735,16 @@ impl Transaction {
             env.put_definition(txn, name, &definition)?;
             Ok((definition, true))
         };
-        let (definition, is_own) = self.shared.run(|txn| {
+        self.shared.run_in(|txn, own| {
             self.shared.check_writable()?;
-            txn.whole(make)
-        })?;
-        let info = env.table_info(name, definition);
-        if !is_own {
-            return Ok(env.known.insert(info)); // G2: the name is locked U.
-        }
-        let mut held = self.shared.hold()?;
-        let made = Arc::clone(&info);
-        held.state.txn.as_mut().ok_or(Error::Finished)?.on_end(move |stays| made.set_dropped(!stays));
-        held.state.own.note_made(name, Arc::clone(&info));
-        Ok(info)
+            let (definition, is_own) = txn.whole(make)?;
+            let info = env.table_info(name, definition);
+            if !is_own {
+                return Ok(env.known.insert(info)); // G2: the name is locked U.
+            }
+            Shared::own_table((txn, own), name, Arc::clone(&info));
+            Ok(info)
+        })
     }
 }
 

@@ -823,3 +823,56 @@ fn what_holds_a_lock_in_the_place_of_a_caller_that_has_ended_is_waited_for() {
         assert!(ended.is_ok(), "{ended:?}");
     });
 }
+
+/// Two threads share a transaction. When one of them has made an index, a closure of the other keeps it waiting for so long that calls
+/// are refused: whatever the call answers, the index is there and kept, or it is not there.
+#[test]
+fn an_index_is_kept_although_another_thread_has_the_transaction_next() {
+    let hook = Hook::default();
+    let in_closure = hook.clone();
+    let env = tiny()
+        .index_extractor("first", move |_, value, emit| {
+            in_closure.call();
+            emit(&value[..1]);
+            Ok(())
+        })
+        .open_on(Arc::new(SimDisk::new()))
+        .unwrap();
+    env.transact(|txn| {
+        txn.create_table("other")?.put(b"k", b"v")?;
+        txn.create_table("t")?.put(b"k", b"v")
+    })
+    .unwrap();
+    let txn = env.begin().unwrap();
+    let other = txn.bytes("other").unwrap();
+    let is_begun = Arc::new(AtomicU32::new(0));
+    let begin = Arc::clone(&is_begun);
+    hook.set(move || {
+        begin.store(1, SeqCst);
+        std::thread::sleep(Duration::from_millis(100)); // Now the other one waits for its turn.
+    });
+    let made = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while is_begun.load(SeqCst) == 0 {
+                std::thread::yield_now();
+            }
+            let waits = |_: &[u8], _: &[u8]| {
+                std::thread::sleep(Duration::from_millis(1500));
+                true
+            };
+            let _ = other.range(..).and_then(|range| range.for_each_ref(waits));
+        });
+        txn.create_index("t", &IndexDef::new("i", IndexKeys::Extractor("first".into())))
+    });
+    hook.clear();
+    txn.commit().unwrap();
+    let has_index = env
+        .transact(|txn| {
+            let table = txn.bytes("t")?;
+            table.put(b"l", b"w")?;
+            Ok::<_, Error>(table.index("i").is_ok())
+        })
+        .unwrap();
+    assert_eq!(made.is_ok(), has_index, "{made:?}");
+    common::assert_sound(&env, "after the commit");
+}

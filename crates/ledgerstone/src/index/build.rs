@@ -38,12 +38,12 @@ impl Transaction {
         check_definition(index)?;
         let table = self.to_redefine(table)?;
         let (env, old) = (Arc::clone(&self.shared.env), Arc::clone(table.info()));
-        let new = table.enter(Mode::IX, |txn| {
+        table.enter_own(Mode::IX, |txn, own| {
             old.lock_whole(txn)?;
             if old.indexes.iter().any(|other| other.name() == index.name()) {
                 return Err(Error::IndexExists { table: old.name.clone(), index: index.name().to_string() });
             }
-            old.in_one_step(txn, |txn| {
+            let new = old.in_one_step(txn, |txn| {
                 let root = Tree::create(txn, env.to_free())?;
                 // Unique for ever: the LSN of a record that making the root has just written.
                 let entry = Entry { table: TableId(txn.last_lsn().0), root };
@@ -63,9 +63,10 @@ impl Transaction {
                 }
                 builders.finish(txn)?;
                 Ok(new)
-            })
-        })?;
-        self.shared.replace_table(&old, &old.name, Some(new))
+            })?;
+            self.shared.replace_table((txn, own), &old, &old.name, Some(new));
+            Ok(())
+        })
     }
 
     /// Drops an index of a table. Its pages are freed after the commit. Waits for everybody who uses the table; handles are to
@@ -83,10 +84,13 @@ impl Transaction {
             let gone = definition.indexes.remove(at);
             env.put_definition(txn, &old.name, &definition)?;
             env.to_free().defer_tree(txn, gone.entry.root)?;
-            Ok(env.table_info(&old.name, definition))
+            Ok::<_, Error>(env.table_info(&old.name, definition))
         };
-        let new = table.enter(Mode::IX, |txn| txn.whole(redefine))?;
-        self.shared.replace_table(&old, &old.name, Some(new))
+        table.enter_own(Mode::IX, |txn, own| {
+            let new = txn.whole(redefine)?;
+            self.shared.replace_table((txn, own), &old, &old.name, Some(new));
+            Ok(())
+        })
     }
 }
 
