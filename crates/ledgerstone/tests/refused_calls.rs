@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use common::*;
@@ -169,4 +170,146 @@ fn tables_that_cannot_be_changed_for_want_of_space_are_what_they_were() {
     at_every_end_of_space("a drop", &|txn| txn.drop_table("t"));
     at_every_end_of_space("a drop of two trees", &|txn| txn.drop_table("indexed"));
     at_every_end_of_space("a new name", &|txn| txn.rename_table("t", "u"));
+}
+
+// ---- Whatever is refused, in any order.
+
+struct Dice(u64);
+
+impl Dice {
+    fn throw(&mut self, sides: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % sides
+    }
+    fn name(&mut self) -> &'static str {
+        ["a", "b", "c", "d"][self.throw(4) as usize]
+    }
+    fn key(&mut self) -> Vec<u8> {
+        key(self.throw(60) * 10)
+    }
+    fn value(&mut self) -> Vec<u8> {
+        let bytes = [3, 40, 500, 1500, 9000][self.throw(5) as usize];
+        vec![self.throw(250) as u8; bytes]
+    }
+}
+
+/// One call; what it did is done to the model, if it was not refused.
+fn call(txn: &Transaction, model: &mut State, dice: &mut Dice) -> Result<(), Error> {
+    let name = dice.name();
+    match dice.throw(16) {
+        0 => {
+            txn.create_table(name)?;
+            model.insert(name.into(), BTreeMap::new());
+        }
+        1 => {
+            txn.drop_table(name)?;
+            model.remove(name);
+        }
+        2 => {
+            let to = dice.name();
+            txn.rename_table(name, to)?;
+            let table = model.remove(name).unwrap();
+            model.insert(to.into(), table);
+        }
+        3 => txn.create_index(name, &IndexDef::new("i", IndexKeys::Bytes { from: 0, to: Some(2) }))?,
+        4 => txn.drop_index(name, "i")?,
+        5 => {
+            let (from, to) = (dice.key(), dice.key());
+            let table = txn.bytes(name)?;
+            let count = table.delete_range(&from[..]..&to[..])?;
+            let records = model.get_mut(name).unwrap();
+            let before = records.len() as u64;
+            records.retain(|key, _| !(from.clone()..to.clone()).contains(key));
+            assert_eq!(before - records.len() as u64, count);
+        }
+        6..9 => {
+            let key = dice.key();
+            let was_there = txn.bytes(name)?.delete(&key)?;
+            assert_eq!(model.get_mut(name).unwrap().remove(&key).is_some(), was_there);
+        }
+        9 => {
+            let (key, value) = (dice.key(), dice.value());
+            let is_there = txn.bytes(name)?.modify(&key, |_| Some(value.clone()))?;
+            let records = model.get_mut(name).unwrap();
+            assert_eq!(records.contains_key(&key), is_there);
+            records.entry(key).and_modify(|old| *old = value);
+        }
+        _ => {
+            let (key, value) = (dice.key(), dice.value());
+            txn.bytes(name)?.put(&key, &value)?;
+            model.get_mut(name).unwrap().insert(key, value);
+        }
+    }
+    Ok(())
+}
+
+/// Transactions of calls that are refused in every way, each committed with what was not; others stand in their way, and space comes
+/// and goes.
+fn refuse_at_random(seed: u64) {
+    let mut dice = Dice(seed);
+    let disk = SimDisk::new();
+    let env = open(&disk).unwrap();
+    let (mut committed, mut refused_count) = (State::new(), 0);
+    for round in 0..40 {
+        let what = format!("seed {seed}, round {round}");
+        let reader = env.begin().unwrap();
+        for _ in 0..dice.throw(4) {
+            if let Ok(table) = reader.bytes(dice.name()) {
+                let _ = table.get(&dice.key());
+                let _ = table.range(&dice.key()[..]..).unwrap().next();
+            }
+        }
+        let is_short = dice.throw(3) == 0;
+        if is_short {
+            disk.no_space_after(disk.used_bytes() + dice.throw(3) * 70_000);
+        }
+        let soon = TransactionOptions { lock_timeout: Some(Duration::from_millis(1)), ..hasty() };
+        let txn = env.begin_with(soon).unwrap();
+        let (mut model, mut marks, mut is_over) = (committed.clone(), Vec::new(), false);
+        for _ in 0..dice.throw(if is_short { 120 } else { 15 }) {
+            match dice.throw(12) {
+                0 => marks.push((txn.savepoint().unwrap(), model.clone())),
+                1 if !marks.is_empty() => {
+                    let at = dice.throw(marks.len() as u64) as usize;
+                    marks.truncate(at + 1);
+                    txn.rollback_to(marks[at].0).unwrap();
+                    model.clone_from(&marks[at].1);
+                }
+                _ => match call(&txn, &mut model, &mut dice) {
+                    Ok(()) => {}
+                    Err(Error::Deadlock { .. } | Error::LockRefused { .. } | Error::LockTableFull) => {
+                        is_over = true;
+                        break;
+                    }
+                    Err(Error::Failed { why }) => panic!("{what}: {why}"),
+                    Err(Error::Corrupt { what: damage }) => panic!("{what}: {damage}"),
+                    Err(_) => refused_count += 1,
+                },
+            }
+        }
+        let done = if is_over || dice.throw(8) == 0 { txn.abort().map(|()| false) } else { txn.commit().map(|_| true) };
+        if done.is_ok_and(|stays| stays) {
+            committed = model;
+        }
+        drop(reader);
+        disk.space_for_all();
+        if round % 4 == 3 {
+            env.reclaim().unwrap();
+            assert!(read(&env).unwrap() == committed, "{what}");
+            assert_sound(&env, &what);
+        }
+    }
+    disk.crash_now();
+    drop(env);
+    let env = open(&disk.after_crash(seed)).unwrap();
+    assert!(read(&env).unwrap() == committed, "seed {seed}, after a crash");
+    assert_sound(&env, &format!("seed {seed}, after a crash"));
+    assert!(refused_count > 10);
+}
+
+#[test]
+fn what_is_refused_at_random_is_not_there_and_the_rest_is() {
+    for seed in 0..6 {
+        refuse_at_random(seed);
+    }
 }
