@@ -305,6 +305,7 @@ impl Environment {
     pub fn reclaim(&self) -> Result<(), Error> {
         let env = &self.inner.handles.env;
         if !env.is_read_only {
+            env.engine.check()?;
             env.engine.log.flush()?; // What is deleted and not durable yet would stay.
         }
         env.reclaim(&|| true).map(drop)

@@ -217,7 +217,7 @@ fn emptied_leaves_are_reclaimed_without_being_looked_for() {
         assert!(stack.to_free.is_due());
         stack.to_free.reclaim().unwrap();
         assert!(stack.check(&[&tree]).ghost_count > 0 && stack.to_free.is_due(), "they are still needed");
-        txn.commit(Durability::Volatile).unwrap();
+        txn.commit(Durability::Sync).unwrap();
         stack.to_free.reclaim().unwrap();
         assert!(!stack.to_free.is_due());
         assert!(stack.check(&[&tree]).pages.len() <= 3);

@@ -104,10 +104,12 @@ impl Stack {
         self.engine.begin().unwrap()
     }
 
+    /// All before it is durable, so that ghosts may go (G7 in `ghost.rs`), and so is what it does.
     pub fn run<T>(&self, f: impl FnOnce(&mut Txn) -> T) -> T {
+        self.engine.log.flush().unwrap();
         let mut txn = self.begin();
         let value = f(&mut txn);
-        txn.commit(Durability::Volatile).unwrap();
+        txn.commit(Durability::Sync).unwrap();
         value
     }
 
