@@ -781,10 +781,10 @@ fn a_conflict_of_another_thread_after_the_closure_has_returned_runs_it_again() {
 #[test]
 fn what_holds_a_lock_in_the_place_of_a_caller_that_has_ended_is_waited_for() {
     const PLACES: u32 = 16;
-    let options = tiny().transaction_count_max(PLACES).lock_timeout(Duration::from_millis(20));
-    let env = options.open_on(Arc::new(SimDisk::new())).unwrap();
+    let env = tiny().transaction_count_max(PLACES).open_on(Arc::new(SimDisk::new())).unwrap();
     within(60, "a place taken again", move || {
         env.transact(|txn| txn.create_table("plain").map(drop)).unwrap();
+        let impatient = TransactionOptions { lock_timeout: Some(Duration::from_millis(20)), ..Default::default() };
         let put = |txn: &Transaction, key: u8| txn.bytes("plain")?.put(&[key], b"v");
         let older = env.begin().unwrap();
         put(&older, 100).unwrap();
@@ -810,11 +810,11 @@ fn what_holds_a_lock_in_the_place_of_a_caller_that_has_ended_is_waited_for() {
                 let mut others = (0..PLACES as u8).map(|no| (no, other.begin().unwrap())).collect::<Vec<_>>();
                 others.iter().for_each(|(no, txn)| put(txn, *no).unwrap());
                 others.remove(usize::from(left_out));
-                let inner = other.begin().unwrap();
+                let inner = other.begin_with(impatient).unwrap();
                 let met = put(&inner, (left_out + 1) % PLACES as u8);
                 assert!(matches!(met, Err(Error::LockTimeout { .. })), "{met:?}");
                 drop(inner);
-                let inner = other.begin().unwrap();
+                let inner = other.begin_with(impatient).unwrap();
                 let met = put(&inner, (left_out + PLACES as u8 - 1) % PLACES as u8);
                 assert!(matches!(met, Err(Error::LockTimeout { .. })), "{met:?}");
             }
