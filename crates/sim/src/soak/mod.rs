@@ -2,7 +2,7 @@
 //!
 //! Threads of every kind of user share one environment with small limits: short transactions at every level and durability,
 //! records of all sizes under an index, tables that come and go, large values written in parts, snapshots that are held,
-//! backups, an archive, a named feed, compactions. Each checks what it reads by itself: the money of a bank stays the same,
+//! backups, an archive, a named feed, compactions, crowds of many more threads than processors. Each checks what it reads by itself: the money of a bank stays the same,
 //! a value says which key and version it is of, a block of a large value is of one writer.
 //!
 //! `watch.rs` measures all the while. What it asks:
@@ -58,7 +58,7 @@ fn options(dir: &Path) -> Options {
         .version_store_bytes(8 << 20)
         .lock_count_max(16 << 10)
         .escalate_after(200)
-        .transaction_count_max(64)
+        .transaction_count_max(128)
         .page_count_max(1 << 17)
         .lock_timeout(Duration::from_secs(5))
         .feed_log_bytes_max(32 << 20)

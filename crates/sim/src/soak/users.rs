@@ -22,6 +22,9 @@ const RECORD_COUNT: u64 = 1_500;
 const INDEX: &str = "by class";
 const FILMS: &str = "films";
 const FILM_COUNT: u64 = 6;
+const CROWD: &str = "crowd";
+/// Many more threads than processors: some have always lost theirs in the middle of something.
+const CROWD_COUNT: u64 = 32;
 const FEED: &str = "soak";
 /// Bytes of a block of a film: written at once, all of one stamp.
 const BLOCK_BYTES: usize = 8 << 10;
@@ -31,7 +34,7 @@ const BLOCK_COUNT_MAX: u64 = 128;
 pub(super) type Act = fn(&mut User) -> Result<(), Error>;
 
 /// Each is a thread.
-pub(super) const KINDS: [(&str, Act); 11] = [
+pub(super) const KINDS: [(&str, Act); 12] = [
     ("transfers 1", User::transfer),
     ("transfers 2", User::transfer),
     ("records 1", User::change_records),
@@ -43,6 +46,7 @@ pub(super) const KINDS: [(&str, Act); 11] = [
     ("backups", User::back_up),
     ("feed", User::follow),
     ("keeper", User::keep_house),
+    ("crowd", User::come_in_a_crowd),
 ];
 
 /// A thread's state.
@@ -87,6 +91,7 @@ pub(super) fn set_up(env: &Environment) -> Result<(), Error> {
         }
         txn.create_table(RECORDS)?;
         txn.create_table(FILMS)?;
+        txn.create_table(CROWD)?;
         txn.create_index(RECORDS, &IndexDef::new(INDEX, IndexKeys::Bytes { from: 8, to: Some(10) }))
     })
 }
@@ -293,6 +298,29 @@ impl User {
             Err(Error::NoSuchTable(_) | Error::TableExists(_)) => Ok(()),
             other => other,
         }
+    }
+
+    /// Many threads at once fill an empty table, so that all of them split the same few nodes.
+    fn come_in_a_crowd(&mut self) -> Result<(), Error> {
+        self.pause(2_000);
+        self.counters.add("crowds", 1);
+        crate::planted::take_rare_branches(self.random.number());
+        let env = &self.stage.env;
+        let put = |no: u64| {
+            env.transact(|txn| {
+                let crowd = txn.bytes(CROWD)?;
+                (0..50).try_for_each(|at| crowd.put(&[key(no), key(at)].concat(), &value_of(no, at, 100)))
+            })
+        };
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..CROWD_COUNT).map(|no| scope.spawn(move || put(no))).collect();
+            threads.into_iter().try_for_each(|thread| thread.join().unwrap_or(Err(Error::Panicked("one of the crowd"))))
+        })?;
+        let count = env.transact(|txn| txn.bytes(CROWD)?.delete_range(..))?;
+        if count != CROWD_COUNT * 50 {
+            self.problem(&format!("{CROWD_COUNT} threads put 50 records each, and {count} are there"));
+        }
+        Ok(())
     }
 
     /// A large value is written anew, in parts, cut off, or read at a snapshot.
