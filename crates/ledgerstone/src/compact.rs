@@ -172,7 +172,7 @@ struct Compaction<'a, 'p> {
 impl Compaction<'_, '_> {
     fn run(mut self) -> Result<CompactReport, Error> {
         self.report.page_count_before = self.env.space.page_count();
-        self.env.engine.log.flush()?; // What is deleted and not durable yet would stay.
+        self.env.to_free.make_durable()?; // What is deleted and not durable yet would stay.
         self.env.reclaim(&|| true)?;
         let mut targets = self.targets()?;
         if self.pack_all(&mut targets)? == Passed::Cancelled {

@@ -306,7 +306,7 @@ impl Environment {
         let env = &self.inner.handles.env;
         if !env.is_read_only {
             env.engine.check()?;
-            env.engine.log.flush()?; // What is deleted and not durable yet would stay.
+            env.to_free.make_durable()?; // What is deleted and not durable yet would stay.
         }
         env.reclaim(&|| true).map(drop)
     }

@@ -124,7 +124,10 @@ impl Tree {
         }
         let (mut ghosts, mut padded) = (Vec::new(), Vec::new());
         // G7. The tree of deferred frees is nobody's to read.
-        let durable = if self.to_free.is_some() { self.engine.log.durable_lsn() } else { Lsn(u64::MAX) };
+        let durable = match &self.to_free {
+            Some(to_free) if leaf.page_lsn() >= to_free.durable_below() => self.engine.log.durable_lsn(),
+            _ => Lsn(u64::MAX),
+        };
         let page = KeyLock::Page(leaf.id());
         let mut undurable = Lsn(0);
         for (slot, record) in records() {

@@ -26,12 +26,12 @@ mod reclaim;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use ledgerstone_lock::Mode;
 use ledgerstone_page::{Lsn, OpId, PageId, TableId};
 use ledgerstone_space::{OP_SPACE_SET, Space};
-use ledgerstone_txn::{Engine, KeyLock, Part, RECORD_OVERHEAD_BYTES, Txn, key_hash};
+use ledgerstone_txn::{Engine, KeyLock, Part, RECORD_OVERHEAD_BYTES, Txn, TxnError, key_hash};
 use parking_lot::Mutex;
 
 use own::Owners;
@@ -117,6 +117,8 @@ struct Notes {
     has_entries: AtomicBool,
     emptied: emptied::Emptied,
     edges: Edges,
+    /// Pages below hold changes of transactions only that have ended, durably.
+    durable_below: AtomicU64,
 }
 
 impl ToFree {
@@ -192,6 +194,26 @@ impl ToFree {
     pub fn is_due(&self) -> bool {
         // Relaxed: a hint, and the entry itself is behind locks.
         self.notes.has_entries.load(Relaxed) || !self.notes.emptied.is_empty()
+    }
+
+    /// Makes durable what has been committed, and notes which pages hold nothing else: their ghosts may go, whatever the commits
+    /// since have left in the buckets of the lock table. Waits for the device.
+    ///
+    /// # Errors
+    /// The log cannot be written.
+    pub fn make_durable(&self) -> Result<(), TreeError> {
+        let engine = &self.tree.engine;
+        // First the tail, then the marks (T1 in `txn/table.rs`): whoever wrote below both has ended, below where the log ends then.
+        let tail = engine.log.tail();
+        let low = engine.table.first_lsn_low().map_or(tail, |first| first.min(tail));
+        engine.log.flush().map_err(TxnError::from)?;
+        self.notes.durable_below.fetch_max(low.0, Relaxed);
+        Ok(())
+    }
+
+    /// Pages whose LSN is below hold changes of transactions only that have ended, durably.
+    pub(crate) fn durable_below(&self) -> Lsn {
+        Lsn(self.notes.durable_below.load(Relaxed))
     }
 
     /// How many structures are to be freed that an open snapshot may still read.
