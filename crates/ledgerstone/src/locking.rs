@@ -3,11 +3,12 @@
 use std::fmt;
 use std::sync::Arc;
 
-use ledgerstone_lock::{LockConfig, LockManager, LockTable, NoLocks};
+use ledgerstone_lock::{Apart, LockConfig, LockManager, LockTable, NoLocks};
 use ledgerstone_region::Region;
 
 use crate::Error;
 use crate::config::Effective;
+use crate::open::TO_FREE_TABLE;
 
 /// What is locked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -18,7 +19,7 @@ pub enum Locking {
     Hierarchical,
     /// Leaves of trees instead of keys and gaps: fewer locks, less concurrency.
     Pages,
-    /// Nothing at all: for one transaction at a time, or for programs that keep their transactions apart by design. Two that
+    /// Nothing of the program's: for one transaction at a time, or for programs that keep their transactions apart by design. Two that
     /// change one record at the same time may fail the environment when one of them is rolled back.
     None,
 }
@@ -56,11 +57,14 @@ pub(crate) fn make(
     config: LockConfig,
     own: Option<&OwnLocking>,
 ) -> Result<Arc<dyn LockManager>, Error> {
-    if let Some(own) = own {
-        return (own.0)(region, config);
+    let locks = match (own, locking) {
+        (Some(own), _) => (own.0)(region, config)?,
+        (None, Locking::Hierarchical | Locking::Pages) => Arc::new(LockTable::create(region, config)?),
+        (None, Locking::None) => Arc::new(NoLocks::create(region, config.owners)?),
+    };
+    if locks.isolates() {
+        return Ok(locks);
     }
-    Ok(match locking {
-        Locking::Hierarchical | Locking::Pages => Arc::new(LockTable::create(region, config)?),
-        Locking::None => Arc::new(NoLocks::create(region, config.owners)?),
-    })
+    // The housekeeper beside a program's transactions is not the program's to keep apart.
+    Ok(Arc::new(Apart::new(TO_FREE_TABLE, LockTable::create(region, config)?, locks)))
 }

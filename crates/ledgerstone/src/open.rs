@@ -72,7 +72,7 @@ pub(crate) const CATALOG_ROOT: PageId = PageId(2);
 /// The root page of the tree of deferred frees.
 pub(crate) const TO_FREE_ROOT: PageId = PageId(3);
 const CATALOG_TABLE: TableId = TableId(1);
-const TO_FREE_TABLE: TableId = TableId(2);
+pub(crate) const TO_FREE_TABLE: TableId = TableId(2);
 
 /// Opens the environment on `disk`, creating or recovering it as needed.
 pub(crate) fn open(options: &Options, disk: Arc<dyn Disk>) -> Result<Inner, Error> {
@@ -670,7 +670,7 @@ impl Parts {
             effective.cache_bytes,
             effective.cache_bytes / 16,
             effective.log_buffer_bytes,
-            lock_config.region_bytes(),
+            lock_config.region_bytes() * (1 + u64::from(options.own_locking.is_some())),
             u64::from(slot_count) * 1024,
             VersionStore::region_bytes(effective.version_store_bytes, snapshot_count_max),
             8 << 20,

@@ -11,7 +11,8 @@ use std::time::Duration;
 use common::*;
 use ledgerstone::lock::{LockManager, LockTable};
 use ledgerstone::{
-    Conflict, Durability, Environment, Error, Isolation, LockWait, Locking, Options, TransactionOptions, Victim,
+    Conflict, Durability, Environment, Error, IndexDef, IndexKeys, Isolation, LockWait, Locking, Options,
+    TransactionOptions, Victim,
 };
 use ledgerstone_disk::SimDisk;
 
@@ -528,4 +529,33 @@ fn a_lock_on_the_table_gives_the_leaf_locks_back() {
     }
     writer.commit().unwrap();
     assert_sound(&env, "leaves");
+}
+
+/// The housekeeper frees what a load has replaced. It must wait for the load's end, though nothing is locked.
+#[test]
+fn without_locks_a_load_and_an_index_of_one_transaction_stay_whole() {
+    for round in 0..40u64 {
+        let disk = SimDisk::new();
+        let open = || {
+            Environment::options()
+                .locking(Locking::None)
+                .cache_bytes(64 * 4096)
+                .open_on(Arc::new(disk.clone()))
+                .unwrap()
+        };
+        let env = open();
+        env.transact(|txn| {
+            let mut table = txn.bytes_or_create("t")?;
+            let records = (0..3000 + round).map(|n: u64| (n.to_be_bytes(), [n as u8; 60]));
+            table.load_sorted(records)?;
+            txn.create_index("t", &IndexDef::new("i", IndexKeys::Bytes { from: 0, to: Some(8) }))
+        })
+        .unwrap();
+        let report = env.verify(&mut |_| {}).unwrap();
+        assert!(report.problems.is_empty(), "round {round}: {:?}", report.problems);
+        env.close().unwrap();
+        let env = open();
+        let report = env.verify(&mut |_| {}).unwrap();
+        assert!(report.problems.is_empty(), "round {round}, opened again: {:?}", report.problems);
+    }
 }

@@ -29,6 +29,7 @@
 //! | `manager` | the trait and its vocabulary |
 //! | `policy` | who gives way in a deadlock, who may wait at all |
 //! | `none` | the manager that grants everything |
+//! | `apart` | the locks of one table held, whatever the manager of all others does |
 //! | `mode` | which modes get along, which mode stands for two |
 //! | `table` | what lies in the region, and where |
 //! | `bucket` | the latch of a queue |
@@ -49,6 +50,7 @@
 #![warn(missing_docs)]
 #![cfg_attr(loom, allow(dead_code, rustdoc::broken_intra_doc_links))]
 
+mod apart;
 mod bucket;
 #[cfg(all(test, not(loom)))]
 mod check;
@@ -83,11 +85,12 @@ mod wait_word;
 mod waits_for;
 
 #[cfg(not(loom))]
+pub use apart::Apart;
+#[cfg(not(loom))]
 pub use deadlock::{Hop, Waiting, WaitsFor, confirm_cycle, find_cycle, find_path, victim_of};
 pub use error::{DeadlockEdge, LockError};
 pub use manager::{Grant, LockManager, LockName, LockStats, OwnerNo, Wait};
 pub use mode::Mode;
-#[cfg(not(loom))]
 pub use none::NoLocks;
 pub use policy::{Conflict, Standing, Victim};
 #[cfg(not(loom))]

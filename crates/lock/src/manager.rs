@@ -165,7 +165,8 @@ pub trait LockManager: Send + Sync {
     fn begin(&self, owner: OwnerNo, age: Xid);
 
     /// False if it grants everything at once and keeps nobody apart. Then [`held`](LockManager::held) and
-    /// [`for_each_held`](LockManager::for_each_held) tell nothing about what an owner has written.
+    /// [`for_each_held`](LockManager::for_each_held) tell nothing about what an owner has written. An environment puts such a
+    /// manager behind an [`Apart`](crate::Apart).
     fn isolates(&self) -> bool {
         true
     }
