@@ -121,7 +121,7 @@ impl SortedLoader {
                 }
                 Ok(())
             })?;
-            shared.replace_table((txn, own), &old, &old.name, Some(Arc::clone(&info)));
+            shared.replace_table((txn, own), &old, Arc::clone(&info));
             Ok(())
         })?;
         Ok(BytesTable::new(&shared, info))

@@ -25,8 +25,8 @@
 //! G1. A name is locked like any key: X to create or drop, S to look up. A drop also locks the table itself X, so that
 //!     it waits for everyone who uses the table.
 //! G2. `known` holds committed tables only. An entry goes in while its name is locked S by who read it, and comes out
-//!     before the X lock of a drop is released; whoever relies on it has locked the table first and then asks whether it
-//!     was dropped.
+//!     when the table is dropped or changed, with name and table locked X; it comes back if that is taken back and somebody may
+//!     still have it. Whoever relies on it has locked the table first and then asks whether it was dropped.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -312,8 +312,10 @@ impl Known {
         self.tables.read().values().find(|info| info.entry.table == table).map(|info| info.name.clone())
     }
 
-    pub(crate) fn remove(&self, name: &str) {
-        self.tables.write().remove(name);
+    /// Takes the table out, if it is what is known by its name.
+    pub(crate) fn remove(&self, info: &TableInfo) -> Option<Arc<TableInfo>> {
+        let mut tables = self.tables.write();
+        tables.get(&info.name).is_some_and(|known| known.entry == info.entry).then(|| tables.remove(&info.name))?
     }
 }
 

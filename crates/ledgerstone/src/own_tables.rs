@@ -10,6 +10,9 @@
 //!     was dropped here; one that is not locked so was dropped by another, and a snapshot may still see it.
 //! T4. An instance of a structure is good until this transaction drops it or goes back to before it made it: then its pages are free, or
 //!     about to be. Its table is never used again, so what was taken back stays bad.
+//! T5. A transaction may make or drop more tables than memory should hold. So of one that it has made, and that nobody has a
+//!     handle to, only the id is kept, and of one that it has dropped: what they are is in the catalog, and who opens one reads it
+//!     there, where the transaction sees its own changes at every level.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,7 +21,7 @@ use ledgerstone_lock::Mode;
 use ledgerstone_page::TableId;
 use ledgerstone_txn::Txn;
 
-use crate::catalog::TableInfo;
+use crate::catalog::{Definition, TableInfo};
 use crate::{BytesTable, Error};
 
 /// How much a transaction had made of tables and structures, to go back to.
@@ -27,23 +30,50 @@ pub(crate) struct Made(usize);
 
 /// What a change replaced.
 enum Replaced {
-    Table(String, Option<Option<Arc<TableInfo>>>),
+    Table(TableId, Option<OwnTable>),
     Structure(TableId, Option<OwnStructure>),
 }
+
+/// What a transaction has made of a table.
+#[derive(Clone)]
+enum OwnTable {
+    /// Made, and nothing else since. `None` while nobody has a handle: the catalog says what it is (T5).
+    Made(Option<Arc<TableInfo>>),
+    /// It has another name, other indexes or other types now.
+    Changed(Arc<TableInfo>),
+    Dropped,
+}
+
+impl OwnTable {
+    fn info(&self) -> Option<&Arc<TableInfo>> {
+        match self {
+            OwnTable::Made(info) => info.as_ref(),
+            OwnTable::Changed(info) => Some(info),
+            OwnTable::Dropped => None,
+        }
+    }
+}
+
+/// Handles of own tables, and tables entered, from which on it is looked for those that nobody uses any more.
+const SWEPT_FROM: usize = 64;
 
 /// What a transaction has made of tables, and what it has found them to be.
 #[derive(Default)]
 pub(crate) struct OwnTables {
-    /// By name: made, or made something else (`Some`), and dropped, or given another name (`None`).
-    tables: BTreeMap<String, Option<Arc<TableInfo>>>,
+    tables: BTreeMap<TableId, OwnTable>,
+    /// Those of `tables` that were made here and have had a handle since the last sweep (T5).
+    opened: Vec<TableId>,
+    opened_max: usize,
     /// Instances of users' structures, by their table.
     structures: BTreeMap<TableId, OwnStructure>,
-    /// What each change of these two has replaced, oldest first: a savepoint is a length of this.
+    /// What each change of these two has replaced, oldest first: a savepoint is a length of this. Kept while there is one.
     replaced: Vec<Replaced>,
+    has_marks: bool,
     /// Instances of structures whose creation was taken back (T4).
     unmade: BTreeSet<TableId>,
     /// Tables found to be still what they were after they were locked for writing (I4 in `isolation.rs`), by their addresses.
     entered: BTreeMap<usize, Arc<TableInfo>>,
+    entered_max: usize,
     /// T2.
     has_changed: bool,
     /// How often it went back to a savepoint, or to before a child.
@@ -59,41 +89,94 @@ enum OwnStructure {
 }
 
 impl OwnTables {
-    /// What this transaction has made of the name, if it has.
-    pub(crate) fn named(&self, name: &str) -> Option<&Option<Arc<TableInfo>>> {
-        self.tables.get(name)
+    /// The table that the catalog, as this transaction sees it, has under this name, if it is one of those that it has made or
+    /// changed itself. `make` makes what a handle needs.
+    pub(crate) fn open(
+        &mut self,
+        name: &str,
+        definition: &Definition,
+        make: impl FnOnce() -> Arc<TableInfo>,
+    ) -> Option<Arc<TableInfo>> {
+        let table = definition.entry.table;
+        let own = self.tables.get_mut(&table)?;
+        if let Some(info) = own.info()
+            && info.name == name
+            && info.is_as(definition)
+        {
+            return Some(Arc::clone(info));
+        }
+        let info = make();
+        if let OwnTable::Made(at) = own {
+            *at = Some(Arc::clone(&info));
+            self.note_opened(table);
+        }
+        Some(info)
     }
 
-    pub(crate) fn has_any(&self) -> bool {
-        !self.tables.is_empty()
+    /// T5: what nobody has a handle to need not be kept. Each sweep is paid for by as many handles as it looks at.
+    fn note_opened(&mut self, table: TableId) {
+        self.opened.push(table);
+        if self.opened.len() <= self.opened_max.max(SWEPT_FROM) {
+            return;
+        }
+        let tables = &mut self.tables;
+        self.opened.retain(|table| match tables.get_mut(table) {
+            Some(OwnTable::Made(info)) => {
+                *info = info.take_if(|info| Arc::strong_count(info) > 1);
+                info.is_some()
+            }
+            _ => false,
+        });
+        self.opened_max = 2 * self.opened.len();
     }
 
     /// To be kept with a savepoint (P1 in `savepoint.rs`).
-    pub(crate) fn made(&self) -> Made {
+    pub(crate) fn made(&mut self) -> Made {
+        self.has_marks = true;
         Made(self.replaced.len())
     }
 
-    /// This transaction has made something else of a table, or of its name: who has a handle to it asks again before it writes.
-    pub(crate) fn note_changed(&mut self, info: &TableInfo, name: &str) {
-        self.set_table(name, None);
-        self.entered.retain(|_, entered| entered.entry.table != info.entry.table);
-        self.has_changed = true;
+    /// No savepoint stands any more.
+    pub(crate) fn forget_marks(&mut self) {
+        self.has_marks = false;
+        self.replaced = Vec::new();
     }
 
-    fn set_table(&mut self, name: &str, now: Option<Arc<TableInfo>>) {
-        let before = self.tables.insert(name.to_string(), now);
-        self.replaced.push(Replaced::Table(name.to_string(), before));
+    /// This transaction has dropped a table, or is about to say what else it has made of it: who has a handle to it asks again
+    /// before it writes.
+    pub(crate) fn note_dropped(&mut self, info: &TableInfo) {
+        let table = info.entry.table;
+        self.set_table(table, OwnTable::Dropped);
+        self.entered.retain(|_, entered| entered.entry.table != table);
+    }
+
+    /// The table is this now.
+    pub(crate) fn note_changed(&mut self, info: Arc<TableInfo>) {
+        self.set_table(info.entry.table, OwnTable::Changed(info));
+    }
+
+    /// This transaction has made the table.
+    pub(crate) fn note_made(&mut self, info: Arc<TableInfo>) {
+        let table = info.entry.table;
+        self.set_table(table, OwnTable::Made(Some(info)));
+        self.note_opened(table);
+    }
+
+    fn set_table(&mut self, table: TableId, now: OwnTable) {
+        let before = self.tables.insert(table, now);
+        self.note_replaced(Replaced::Table(table, before));
+        self.has_changed = true;
     }
 
     fn set_structure(&mut self, table: TableId, now: OwnStructure) {
         let before = self.structures.insert(table, now);
-        self.replaced.push(Replaced::Structure(table, before));
+        self.note_replaced(Replaced::Structure(table, before));
     }
 
-    /// This transaction has made the table of this name.
-    pub(crate) fn note_made(&mut self, name: &str, info: Arc<TableInfo>) {
-        self.set_table(name, Some(info));
-        self.has_changed = true;
+    fn note_replaced(&mut self, replaced: Replaced) {
+        if self.has_marks {
+            self.replaced.push(replaced);
+        }
     }
 
     /// This transaction has made an instance of a structure.
@@ -119,8 +202,19 @@ impl OwnTables {
     pub(crate) fn go_back(&mut self, made: Made) {
         for replaced in self.replaced.drain(made.0.min(self.replaced.len())..).rev() {
             match replaced {
-                Replaced::Table(name, Some(before)) => drop(self.tables.insert(name, before)),
-                Replaced::Table(name, None) => drop(self.tables.remove(&name)),
+                Replaced::Table(table, before) => {
+                    let after = match before {
+                        Some(before) => self.tables.insert(table, before),
+                        None => self.tables.remove(&table),
+                    };
+                    // Whoever has a handle to what it was in between. One that stays has no other in its place.
+                    let stays = self.tables.get(&table).and_then(OwnTable::info);
+                    if let Some(info) = after.as_ref().and_then(OwnTable::info)
+                        && !stays.is_some_and(|stays| Arc::ptr_eq(stays, info))
+                    {
+                        info.set_dropped(true);
+                    }
+                }
                 Replaced::Structure(table, Some(before)) => drop(self.structures.insert(table, before)),
                 Replaced::Structure(table, None) => {
                     if self.structures.remove(&table) != Some(OwnStructure::Dropped) {
@@ -140,6 +234,16 @@ impl OwnTables {
 
     /// The table is what it was, and is locked for writing: it stays that.
     pub(crate) fn note_entered(&mut self, info: &Arc<TableInfo>) {
+        if self.entered.len() >= self.entered_max.max(SWEPT_FROM) {
+            // Without those that nobody has a handle to: beside this, only the own table itself may have it.
+            let tables = &self.tables;
+            self.entered.retain(|_, info| {
+                let own = tables.get(&info.entry.table).and_then(OwnTable::info);
+                let is_own = own.is_some_and(|own| Arc::ptr_eq(own, info));
+                Arc::strong_count(info) > 1 + usize::from(is_own)
+            });
+            self.entered_max = 2 * self.entered.len();
+        }
         self.entered.insert(Arc::as_ptr(info).addr(), Arc::clone(info));
     }
 
@@ -160,10 +264,11 @@ impl BytesTable {
         let info = self.info();
         let was_dropped_here = info.is_dropped() && txn.covers(info.entry.table, Mode::X); // T3
         // The handle may know the table apart from who has changed it.
-        let is_other = match own.tables.get(&info.name) {
-            Some(Some(now)) => !now.is_as(&info.definition()),
-            Some(None) => true,
-            None => false,
+        let is_other = match own.tables.get(&info.entry.table) {
+            // Whoever has a handle to a table that was made here and not changed has one to that.
+            None | Some(OwnTable::Made(_)) => false,
+            Some(OwnTable::Changed(now)) => now.name != info.name || !now.is_as(&info.definition()),
+            Some(OwnTable::Dropped) => true,
         };
         // Not a conflict, even if only indexes have changed: run again, the transaction would come here again.
         if was_dropped_here || is_other { Err(Error::NoSuchTable(info.name.clone())) } else { Ok(()) }

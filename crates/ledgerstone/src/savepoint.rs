@@ -12,7 +12,7 @@
 use ledgerstone_page::planted::{self, Bug};
 
 use crate::own_tables::Made;
-use crate::transaction::Shared;
+use crate::transaction::{Shared, State};
 use crate::{Error, Transaction};
 
 /// A point in a transaction to go back to with [`Transaction::rollback_to`].
@@ -177,6 +177,7 @@ impl Shared {
         let at = own_point(&state.points, savepoint)?;
         txn.release_savepoint(savepoint.0)?;
         state.points.truncate(at);
+        state.forget_marks();
         Ok(())
     }
 
@@ -191,9 +192,20 @@ impl Shared {
             txn.rollback_to(at.0)?;
             txn.release_savepoint(at.0)?;
             state.own.go_back(point.map(|point| point.made).unwrap_or_default());
-            return Ok(());
+        } else {
+            txn.release_savepoint(at.0)?;
         }
-        Ok(txn.release_savepoint(at.0)?)
+        state.forget_marks();
+        Ok(())
+    }
+}
+
+impl State {
+    /// What could be gone back to is not kept longer than the last savepoint.
+    fn forget_marks(&mut self) {
+        if self.points.is_empty() {
+            self.own.forget_marks();
+        }
     }
 }
 

@@ -272,45 +272,53 @@ impl Shared {
     }
 }
 
+/// What others may still have of a table that was dropped or changed, until that is certain.
+struct Retired {
+    /// It was known; it is again if the change is taken back (G2).
+    known: Option<Arc<TableInfo>>,
+    /// The transaction's own, which none of the others knows.
+    own: Option<Arc<TableInfo>>,
+}
+
 impl Shared {
-    /// What is known of a table is over for this transaction, and, if it commits, for everybody; the table is locked
-    /// exclusively (G2). Said in the call that changes what the catalog says: nothing may come between (H3).
+    /// What is known of a table is over for this transaction, and, if it commits, for everybody; the table and its name are
+    /// locked exclusively (G2). Said in the call that changes what the catalog says: nothing may come between (H3). Of a table
+    /// that nobody else has opened nothing is kept.
+    fn retire(&self, (txn, own): (&mut Txn, &mut OwnTables), info: &Arc<TableInfo>) {
+        let env = Arc::clone(&self.env);
+        env.drops.fetch_add(1, SeqCst); // I3: from before the commit until nobody knows the table any more.
+        own.note_dropped(info);
+        // Below serializable a handle may know the table apart from the others, who wait for the lock and then ask theirs.
+        let known = env.known.remove(info);
+        info.set_dropped(true);
+        if let Some(known) = &known {
+            known.set_dropped(true);
+        }
+        // The caller has one of `info`. What is no longer known nobody else can get.
+        let is_known = known.as_ref().is_some_and(|known| Arc::ptr_eq(known, info));
+        let own = (!is_known && Arc::strong_count(info) > 1).then(|| Arc::clone(info));
+        let known = known.filter(|known| Arc::strong_count(known) > 1 + usize::from(is_known));
+        let retired = (known.is_some() || own.is_some()).then(|| Box::new(Retired { known, own }));
+        txn.on_end(move |committed| {
+            if committed {
+                env.nudge_reclaim();
+            } else if let Some(retired) = retired {
+                retired.known.iter().chain(&retired.own).for_each(|info| info.set_dropped(false));
+                retired.known.map(|known| env.known.insert(known));
+            }
+            env.drops.fetch_sub(1, SeqCst);
+        });
+    }
+
+    /// The table is what `by` says; for this transaction, and, if it commits, for everybody. It is locked exclusively.
     pub(crate) fn replace_table(
         &self,
         (txn, own): (&mut Txn, &mut OwnTables),
         info: &Arc<TableInfo>,
-        name: &str,
-        by: Option<Arc<TableInfo>>,
+        by: Arc<TableInfo>,
     ) {
-        let env = Arc::clone(&self.env);
-        // Below serializable a handle may know the table apart from the others, who wait for the lock and then ask theirs.
-        let known = env.known.get(&info.name).filter(|known| known.is_as(&info.definition()));
-        let olds: Vec<Arc<TableInfo>> = known.into_iter().chain([Arc::clone(info)]).collect();
-        env.drops.fetch_add(1, SeqCst); // I3 in `isolation.rs`.
-        olds.iter().for_each(|old| old.set_dropped(true));
-        txn.on_end(move |committed| {
-            for old in olds {
-                old.set_dropped(committed);
-                if committed {
-                    env.known.remove(&old.name);
-                }
-            }
-            if committed {
-                env.nudge_reclaim();
-            }
-            env.drops.fetch_sub(1, SeqCst);
-        });
-        own.note_changed(info, name);
-        if let Some(info) = by {
-            Shared::own_table((txn, own), name, info);
-        }
-    }
-
-    /// A table that others do not know before this transaction commits.
-    fn own_table((txn, own): (&mut Txn, &mut OwnTables), name: &str, info: Arc<TableInfo>) {
-        let made = Arc::clone(&info);
-        txn.on_end(move |stays| made.set_dropped(!stays));
-        own.note_made(name, info);
+        self.retire((txn, own), info);
+        own.note_changed(by);
     }
 }
 
@@ -465,25 +473,12 @@ impl Transaction {
         check_name(name)?;
         self.shared.check_writable()?;
         let table = self.find_locked(name, Missing::Refuse, false)?;
-        let (env, info) = (Arc::clone(&self.shared.env), Arc::clone(table.info()));
+        let (env, info) = (&self.shared.env, table.info());
         let drop_whole = |txn: &mut Txn| {
             info.lock_whole(txn)?;
             if !env.catalog().delete(txn, name.as_bytes())? {
                 return Err(Error::NoSuchTable(name.to_string()));
             }
-            // I3: from before the commit until nobody knows the table any more.
-            env.drops.fetch_add(1, SeqCst);
-            info.set_dropped(true);
-            let (ended_env, ended_info) = (Arc::clone(&env), Arc::clone(&info));
-            txn.on_end(move |committed| {
-                // G2: before the locks go.
-                ended_info.set_dropped(committed);
-                if committed {
-                    ended_env.known.remove(&ended_info.name);
-                    ended_env.nudge_reclaim();
-                }
-                ended_env.drops.fetch_sub(1, SeqCst);
-            });
             env.to_free().defer_tree(txn, info.entry.root)?;
             for index in &info.indexes {
                 env.to_free().defer_tree(txn, index.entry.entry.root)?;
@@ -492,7 +487,7 @@ impl Transaction {
         };
         table.enter_own(Mode::IX, |txn, own| {
             txn.whole(drop_whole)?;
-            own.note_changed(table.info(), name);
+            self.shared.retire((txn, own), info);
             Ok(())
         })
     }
@@ -525,8 +520,7 @@ impl Transaction {
         };
         table.enter_own(Mode::IX, |txn, own| {
             txn.whole(rename)?;
-            self.shared.replace_table((txn, own), &info, from, None);
-            Shared::own_table((txn, own), to, env.table_info(to, info.definition()));
+            self.shared.replace_table((txn, own), &info, env.table_info(to, info.definition()));
             Ok(())
         })
     }
@@ -611,7 +605,7 @@ impl Transaction {
         table.enter_own(Mode::IX, |txn, own| {
             old.lock_whole(txn)?;
             env.put_definition(txn, &old.name, &definition)?;
-            self.shared.replace_table((txn, own), &old, &old.name, Some(env.table_info(&old.name, definition)));
+            self.shared.replace_table((txn, own), &old, env.table_info(&old.name, definition));
             Ok(())
         })
     }
@@ -642,17 +636,15 @@ impl Transaction {
 
     /// Without locks, in the transaction's snapshot or one for this call.
     fn find_at(&self, name: &str) -> Result<Option<BytesTable>, Error> {
-        if let Some(own) = self.shared.hold()?.state.own.named(name) {
-            return Ok(own.as_ref().map(|info| BytesTable::new(&self.shared, Arc::clone(info))));
-        }
         let env = &self.shared.env;
-        self.shared.run(|txn| {
+        self.shared.run_in(|txn, own| {
             let (sight, view) = self.shared.sight(txn, Horizon::None)?;
             // There are no uncommitted tables to be seen, at no level: nobody could be sure that their pages stay.
             let read = view.as_ref().map_or(sight.read(), |view| Read::At(view.at()));
             let Some(bytes) = env.catalog().get(txn, name.as_bytes(), read)? else { return Ok(None) };
             let definition = Definition::decode(name, &bytes)?;
-            let known = env.known.get(name).filter(|known| known.is_as(&definition));
+            let own = own.open(name, &definition, || env.table_info(name, definition.clone()));
+            let known = own.or_else(|| env.known.get(name).filter(|known| known.is_as(&definition)));
             let info = known.unwrap_or_else(|| env.table_info(name, definition));
             Ok(Some(BytesTable::new(&self.shared, info)))
         })
@@ -666,14 +658,9 @@ impl Transaction {
         }
         let known = &self.shared.env.known;
         loop {
-            let own = self.shared.hold()?.state.own.named(name).cloned();
-            let is_own = own.is_some();
-            let found = match own {
-                Some(own) => own,
-                None => match known.get(name) {
-                    Some(info) if !must_be_new => Some(info),
-                    _ => self.look_up(name)?,
-                },
+            let found = match known.get(name) {
+                Some(info) if !must_be_new => Some(info),
+                _ => self.look_up(name)?,
             };
             let info = match (found, missing) {
                 (Some(_), _) if must_be_new => return Err(Error::TableExists(name.to_string())),
@@ -686,7 +673,7 @@ impl Transaction {
                 }
             };
             self.shared.run(|txn| Ok(txn.lock_table(info.entry.table, Mode::IS)?))?;
-            if is_own || !info.is_dropped() {
+            if !info.is_dropped() {
                 return Ok(BytesTable::new(&self.shared, info));
             }
             // G2: dropped while the lock was waited for; perhaps there is another of that name by now.
@@ -696,12 +683,8 @@ impl Transaction {
     /// The usual case, in one go: a table that is known, and whose intention lock is free.
     fn find_known(&self, name: &str) -> Result<Option<BytesTable>, Error> {
         let mut held = self.shared.hold()?;
-        let State { txn, own, .. } = &mut *held.state;
-        if own.has_any() {
-            return Ok(None);
-        }
         let Some(info) = self.shared.env.known.get(name) else { return Ok(None) };
-        let txn = txn.as_mut().ok_or(Error::Finished)?;
+        let txn = held.state.txn.as_mut().ok_or(Error::Finished)?;
         // A refusal comes again in the unusual case, which rolls back if the lock table is full.
         let is_locked = matches!(txn.try_lock_table(info.entry.table, Mode::IS), Ok(true));
         let is_there = is_locked && !info.is_dropped();
@@ -710,10 +693,13 @@ impl Transaction {
 
     fn look_up(&self, name: &str) -> Result<Option<Arc<TableInfo>>, Error> {
         let env = &self.shared.env;
-        self.shared.run(|txn| {
+        self.shared.run_in(|txn, own| {
             let Some(bytes) = env.catalog().get(txn, name.as_bytes(), Read::Locked)? else { return Ok(None) };
-            let info = env.table_info(name, Definition::decode(name, &bytes)?);
-            Ok(Some(env.known.insert(info))) // G2: the name is locked S now.
+            let definition = Definition::decode(name, &bytes)?;
+            if let Some(own) = own.open(name, &definition, || env.table_info(name, definition.clone())) {
+                return Ok(Some(own));
+            }
+            Ok(Some(env.known.insert(env.table_info(name, definition)))) // G2: the name is locked S now.
         })
     }
 
@@ -742,7 +728,7 @@ impl Transaction {
             if !is_own {
                 return Ok(env.known.insert(info)); // G2: the name is locked U.
             }
-            Shared::own_table((txn, own), name, Arc::clone(&info));
+            own.note_made(Arc::clone(&info));
             Ok(info)
         })
     }

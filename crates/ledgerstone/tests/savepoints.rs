@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use common::{assert_sound, key, open, read};
-use ledgerstone::{Environment, Error, Transaction, TransactionOptions};
+use ledgerstone::{Durability, Environment, Error, Isolation, Transaction, TransactionOptions};
 use ledgerstone_disk::SimDisk;
 
 fn environment() -> (SimDisk, Environment) {
@@ -384,4 +384,45 @@ fn a_savepoint_costs_the_same_however_many_there_are_and_whatever_was_made_befor
         txn.release(points[0]).unwrap();
         txn.commit().unwrap();
     });
+}
+
+#[test]
+fn tables_made_by_the_hundred_are_opened_again_and_their_handles_end_with_a_rollback() -> Result<(), Error> {
+    for isolation in Isolation::ALL {
+        let dir = tempfile::tempdir().unwrap();
+        let env = Environment::options().cache_bytes(16 << 20).durability(Durability::Volatile).open(dir.path())?;
+        let name = |n: u64| format!("table {n}");
+        env.transact(|txn| txn.create_table("old")?.put(b"k", b"v"))?;
+        let txn = env.begin_with(TransactionOptions { isolation: Some(isolation), ..TransactionOptions::default() })?;
+        let old = txn.bytes("old")?;
+        let kept = txn.create_table("kept")?;
+        let make =
+            |from: u64| (from..from + 200).try_for_each(|n| txn.create_table(&name(n))?.put(b"k", &n.to_be_bytes()));
+        make(0)?;
+        let savepoint = txn.savepoint()?;
+        make(200)?;
+        // These had no handle any more, and have one again.
+        let (before, since) = (txn.bytes(&name(7))?, txn.bytes(&name(207))?);
+        assert_eq!(since.get(b"k")?, Some(207u64.to_be_bytes().to_vec()), "{isolation}");
+        for table in ["old", "kept", "table 7", "table 9"] {
+            txn.drop_table(table)?;
+            assert!(matches!(txn.bytes(table), Err(Error::NoSuchTable(_))), "{isolation}, {table}");
+        }
+        for dropped in [&old, &kept, &before] {
+            assert!(matches!(dropped.get(b"k"), Err(Error::NoSuchTable(_))), "{isolation}, {}", dropped.name());
+        }
+        txn.rollback_to(savepoint)?;
+        assert!(matches!(since.get(b"k"), Err(Error::NoSuchTable(_))), "{isolation}");
+        assert!(matches!(since.put(b"k", b"x"), Err(Error::NoSuchTable(_))), "{isolation}");
+        assert!(matches!(txn.bytes(&name(207)), Err(Error::NoSuchTable(_))), "{isolation}");
+        kept.put(b"k", b"kept")?;
+        assert_eq!(old.get(b"k")?.as_deref(), Some(&b"v"[..]), "{isolation}");
+        assert_eq!(before.get(b"k")?, Some(7u64.to_be_bytes().to_vec()), "{isolation}");
+        assert_eq!(txn.bytes(&name(9))?.get(b"k")?, Some(9u64.to_be_bytes().to_vec()), "{isolation}");
+        txn.release(savepoint)?;
+        txn.commit()?;
+        assert_eq!(env.transact(|txn| txn.table_names())?.len(), 202, "{isolation}");
+        env.close()?;
+    }
+    Ok(())
 }

@@ -64,7 +64,7 @@ impl Transaction {
                 builders.finish(txn)?;
                 Ok(new)
             })?;
-            self.shared.replace_table((txn, own), &old, &old.name, Some(new));
+            self.shared.replace_table((txn, own), &old, new);
             Ok(())
         })
     }
@@ -88,7 +88,7 @@ impl Transaction {
         };
         table.enter_own(Mode::IX, |txn, own| {
             let new = txn.whole(redefine)?;
-            self.shared.replace_table((txn, own), &old, &old.name, Some(new));
+            self.shared.replace_table((txn, own), &old, new);
             Ok(())
         })
     }
