@@ -183,6 +183,7 @@ impl Engine {
     }
 
     /// True once anything failed that only a restart can mend: a log write, a sync, a rollback.
+    #[inline]
     #[must_use]
     pub fn is_failed(&self) -> bool {
         self.is_inherited() || self.failed.load(Acquire) || self.log.is_failed()
@@ -199,8 +200,13 @@ impl Engine {
     ///
     /// # Errors
     /// [`TxnError::Failed`], [`TxnError::Forked`].
+    #[inline]
     pub fn check(&self) -> Result<(), TxnError> {
-        self.check_process()?;
-        if self.is_failed() { Err(TxnError::Failed { why: self.why_failed() }) } else { Ok(()) }
+        if self.is_failed() { Err(self.refusal()) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn refusal(&self) -> TxnError {
+        if self.is_inherited() { TxnError::Forked } else { TxnError::Failed { why: self.why_failed() } }
     }
 }

@@ -111,13 +111,24 @@ impl HeldTables {
     }
 
     #[inline]
+    fn has(&self, place: usize, mode: Mode) -> bool {
+        let held = self.held[place].mode;
+        held.supremum(mode) == held
+    }
+
+    #[inline]
     fn mode(&self, table: TableId) -> Option<Mode> {
         self.place(table).map(|place| self.held[place].mode)
     }
 
-    fn set(&mut self, table: TableId, mode: Mode) {
-        match self.find(table) {
-            Some(held) => held.mode = mode,
+    /// Notes a lock on a table that was at `place` before, if anywhere.
+    #[inline]
+    fn set(&mut self, place: Option<usize>, table: TableId, mode: Mode) {
+        match place {
+            Some(place) => {
+                let held = &mut self.held[place].mode;
+                *held = held.supremum(mode);
+            }
             None => {
                 self.held.push(HeldTable { table, mode, keys: 0, try_from: 0, wrote: false });
                 self.number();
@@ -297,14 +308,12 @@ impl Txn {
         if self.rolling_back {
             return Ok(());
         }
-        if let Some(held) = self.tables.mode(table)
-            && held.supremum(mode) == held
-        {
+        let place = self.tables.place(table);
+        if place.is_some_and(|place| self.tables.has(place, mode)) {
             return Ok(());
         }
         self.lock(table_name(table), mode)?;
-        let mode = self.tables.mode(table).map_or(mode, |held| held.supremum(mode));
-        self.tables.set(table, mode);
+        self.tables.set(place, table, mode);
         Ok(())
     }
 
@@ -313,14 +322,14 @@ impl Txn {
     /// # Errors
     /// As [`Txn::try_lock`].
     pub fn try_lock_table(&mut self, table: TableId, mode: Mode) -> Result<bool, TxnError> {
-        if self.tables.mode(table).is_some_and(|held| held.supremum(mode) == held) {
+        let place = self.tables.place(table);
+        if place.is_some_and(|place| self.tables.has(place, mode)) {
             return Ok(true);
         }
         if !self.try_lock(table_name(table), mode)? {
             return Ok(false);
         }
-        let mode = self.tables.mode(table).map_or(mode, |held| held.supremum(mode));
-        self.tables.set(table, mode);
+        self.tables.set(place, table, mode);
         Ok(true)
     }
 
@@ -493,9 +502,9 @@ mod tests {
         let table = |n: u64| TableId(n.wrapping_mul(0x9E37_79B9_7F4A_7C15));
         for n in 0..COUNT {
             assert_eq!(tables.mode(table(n)), None);
-            tables.set(table(n), Mode::IS);
+            tables.set(None, table(n), Mode::IS);
             let early = n / 2;
-            tables.set(table(early), Mode::IX);
+            tables.set(tables.place(table(early)), table(early), Mode::IX);
             assert_eq!(tables.mode(table(early)), Some(Mode::IX));
             let late = n - n.min(20);
             assert_eq!(tables.mode(table(late)), Some(if late <= early { Mode::IX } else { Mode::IS }));
