@@ -218,13 +218,14 @@ impl Cache {
 /// does, a lane may begin with any slot that holds no page.
 fn find_durable(area: &[u8], lanes: Option<(u16, u32)>, page_bytes: usize) -> Lsn {
     let slots = area.get(LANES_AT as usize..).unwrap_or(&[]).chunks_exact(page_bytes);
-    let mark_of = |slot: &[u8]| mark_read(&slot[page_bytes - MARK_BYTES..]);
+    // A whole page has no mark, whatever its bytes say: it may be left from when lanes had another length.
+    let mark_of = |slot: &[u8]| mark_read(&slot[page_bytes - MARK_BYTES..]).filter(|_| copy_identity(slot).is_none());
     let largest = match lanes {
         Some((..2, _)) => None,
         Some((_, lane_pages)) => {
             slots.step_by(1 + lane_pages as usize).take(LANE_COUNT as usize).filter_map(mark_of).max()
         }
-        None => slots.filter(|slot| copy_identity(slot).is_none()).filter_map(mark_of).max(),
+        None => slots.filter_map(mark_of).max(),
     };
     largest.unwrap_or_default()
 }

@@ -492,12 +492,14 @@ impl Inner {
     /// Takes the lock again if somebody has removed or replaced its file. If that has let another in, the environment fails:
     /// also if the other is gone, since what it has committed would be written over. Called with the latch of checkpoints held.
     fn keep_lock(&self) -> Result<(), Error> {
-        let Some(mut held) = self.lock.lock().take() else { return Ok(()) };
+        // Held all the while: a close waits for it, and does not find the lock's place empty.
+        let mut place = self.lock.lock();
+        let Some(held) = &mut *place else { return Ok(()) };
         let mut kept = Ok(());
         if held.is_in_place().is_ok_and(|is_in_place| !is_in_place) {
             match self.disk.lock(open::LOCK) {
                 Ok(again) => {
-                    held = again;
+                    *held = again;
                     if !matches!(self.control.is_as_we_left_it(), Ok(true)) {
                         self.engine
                             .fail("its lock file was replaced, and another process may have changed the environment");
@@ -510,7 +512,6 @@ impl Inner {
                 }
             }
         }
-        *self.lock.lock() = Some(held);
         kept
     }
 

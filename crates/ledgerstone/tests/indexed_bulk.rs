@@ -205,3 +205,20 @@ fn beside_a_range_delete_readers_of_an_index_see_a_record_until_it_is_committed_
         }
     }
 }
+
+/// A claim of as many keys as are deleted at once was refused where keys are long and the buffer is small.
+#[test]
+fn a_range_of_long_keys_is_deleted_with_the_smallest_log_buffer() {
+    let options = Environment::options().page_bytes(32 << 10).log_buffer_bytes(128 << 10).cache_bytes(4 << 20);
+    let env = options.open_on(Arc::new(SimDisk::new())).unwrap();
+    let key = |n: u32| [&[b'k'; 4000][..], &n.to_be_bytes()].concat();
+    env.transact(|txn| {
+        txn.create_table("t")?;
+        txn.create_index("t", &IndexDef::new("by value", IndexKeys::Bytes { from: 0, to: Some(4) }))?;
+        let table = txn.bytes("t")?;
+        (0..100).try_for_each(|n| table.put(&key(n), &n.to_be_bytes()))
+    })
+    .unwrap();
+    assert_eq!(env.transact(|txn| txn.bytes("t")?.delete_range(..)).unwrap(), 100);
+    env.close().unwrap();
+}

@@ -559,3 +559,32 @@ fn without_locks_a_load_and_an_index_of_one_transaction_stay_whole() {
         assert!(report.problems.is_empty(), "round {round}, opened again: {:?}", report.problems);
     }
 }
+
+/// Each wait for them gave the lock back at once, to those who had come meanwhile, and a new wait had a new time-out.
+#[test]
+fn an_append_gets_through_readers_of_the_end_who_come_again_and_again() {
+    let env = Environment::options().lock_timeout(Duration::from_secs(20)).open_on(Arc::new(SimDisk::new())).unwrap();
+    env.transact(|txn| txn.bytes_or_create("t")?.put(&key(0), b"first")).unwrap();
+    let is_over = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let readers: Vec<_> = (0..6)
+        .map(|_| {
+            let (env, is_over) = (env.clone(), Arc::clone(&is_over));
+            std::thread::spawn(move || {
+                while !is_over.load(SeqCst) {
+                    env.transact(|txn| {
+                        assert!(txn.bytes("t")?.last()?.is_some());
+                        std::thread::sleep(Duration::from_millis(1));
+                        Ok::<_, Error>(())
+                    })
+                    .unwrap();
+                }
+            })
+        })
+        .collect();
+    let writer = env.clone();
+    within(60, "appends", move || {
+        (1..=20).for_each(|n| writer.transact(|txn| txn.bytes("t")?.put(&key(n), b"more")).unwrap());
+    });
+    is_over.store(true, SeqCst);
+    readers.into_iter().for_each(|reader| reader.join().unwrap());
+}

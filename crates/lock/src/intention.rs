@@ -99,6 +99,20 @@ impl LockTable {
         }
     }
 
+    /// Takes in all that was collected of the owner, and visits the rest. In one pass: what is collected behind it has been
+    /// visited, and what was collected before it is in the owner's list.
+    pub(crate) fn take_in_each(&self, owner: &Owner, mut visit: impl FnMut(LockName, Mode)) {
+        for (i, place) in owner.intentions.iter().enumerate() {
+            let word = place.load(SeqCst);
+            sync::yield_point("lock intention seen");
+            if word & COLLECTED != 0 {
+                self.take_in(owner, i);
+            } else if let Some((name, mode)) = lock_of(word) {
+                visit(name, mode);
+            }
+        }
+    }
+
     /// Whether a lock of the owner was collected, by somebody that may wait for it.
     pub(crate) fn is_collected(owner: &Owner) -> bool {
         owner.intentions.iter().any(|place| place.load(SeqCst) & COLLECTED != 0)

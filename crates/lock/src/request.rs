@@ -398,8 +398,7 @@ impl LockManager for LockTable {
 
     fn for_each_held(&self, owner_no: OwnerNo, visit: &mut dyn FnMut(LockName, Mode)) {
         let owner = self.owner(owner_no);
-        self.take_in_all(owner);
-        self.for_each_intention(owner, &mut *visit);
+        self.take_in_each(owner, &mut *visit);
         self.for_each_owned(owner, &mut *visit);
     }
 

@@ -398,6 +398,16 @@ impl Tree {
             return Ok(());
         }
         let mut trees = shard.trees.lock();
+        let newest = trees.get_mut(&self.root).and_then(|ends| ends.edge(direction).newest());
+        let is_wider = match (&old, newest) {
+            (None, None) => true,
+            // Somebody else may have moved it meanwhile.
+            (Some(old), Some((now, _))) => old == now && bound != *now,
+            _ => false,
+        };
+        if !is_wider {
+            return Ok(());
+        }
         if !trees.contains_key(&self.root) {
             let held = |table, lock| self.engine.locks.held_by_any(key_name(table, lock)).is_some();
             let is_held = |table| held(table, KeyLock::Front) || held(table, KeyLock::Back);
@@ -406,20 +416,12 @@ impl Tree {
             }
         }
         let ends = trees.entry(self.root).or_insert_with(|| Ends::new(self.table));
-        let edge = ends.edge(direction);
-        let is_wider = match (&old, edge.newest()) {
-            (None, None) => true,
-            // Somebody else may have moved it meanwhile.
-            (Some(old), Some((now, _))) => old == now && bound != *now,
-            _ => false,
-        };
-        if is_wider {
-            // Read here, so that it never falls from one bound to the next: the bound may have moved back and out again since it
-            // was looked at, for records that an older snapshot sees.
-            edge.push(bound, self.engine.log.tail(), || self.engine.versions.open_snapshots());
-            ends.moved = shard.note();
-            shard.publish(&trees);
-        }
+        // Read here, so that it never falls from one bound to the next: the bound may have moved back and out again since it
+        // was looked at, for records that an older snapshot sees.
+        let seen = self.engine.log.tail();
+        ends.edge(direction).push(bound, seen, || self.engine.versions.open_snapshots());
+        ends.moved = shard.note();
+        shard.publish(&trees);
         Ok(())
     }
 

@@ -107,10 +107,15 @@ impl Tree {
     fn delete_keys(&self, txn: &mut Txn, keys: &[Vec<u8>]) -> Result<(u64, Option<usize>), TreeError> {
         let (mut count, mut missing, mut next) = (0, None, 0);
         while next < keys.len() {
-            // As many as a claim takes; a leaf seldom has more.
-            let part = keys[next..].len().min(32);
-            let bytes: usize = keys[next..next + part].iter().map(|key| 2 * RECORD_OVERHEAD_BYTES + key.len()).sum();
-            // Of one leaf: the old values are no more than a page.
+            // What a leaf seldom has more of, and the log always takes at once: a page of it, and a page of old values.
+            let (mut part, mut bytes) = (0, 0);
+            for key in keys[next..].iter().take(32) {
+                let more = 2 * RECORD_OVERHEAD_BYTES + key.len();
+                if part > 0 && bytes + more > self.page_bytes {
+                    break;
+                }
+                (part, bytes) = (part + 1, bytes + more);
+            }
             txn.claim(bytes + (part * self.ghost_bytes()).min(self.page_bytes))?;
             let mut descent = Descent::of_writer();
             let mut blobs: Vec<BlobRef> = Vec::new();

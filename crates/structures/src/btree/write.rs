@@ -53,6 +53,9 @@ enum Met {
     Kept,
 }
 
+/// How often who puts a record waits for readers of its gap before it keeps the lock on the gap.
+const ENTER_WAITS_MAX: u32 = 3;
+
 impl Tree {
     /// Sets the value of `key`; says whether it had one.
     ///
@@ -353,7 +356,7 @@ impl Tree {
         existing: Existing,
     ) -> Result<Met, TreeError> {
         let claim = 2 * RECORD_OVERHEAD_BYTES + key.len() + value.len() + value_bytes_max(self.page_bytes, 0);
-        let mut descent = Descent::of_writer();
+        let (mut descent, mut waits) = (Descent::of_writer(), 0);
         let met = loop {
             txn.claim(claim)?;
             let Spot { mut page, slot } = self.latch_leaf(key, &mut descent)?;
@@ -378,7 +381,7 @@ impl Tree {
                     let is_ghost = record.is_ghost();
                     if is_ghost && let Some(edge) = self.enter_edges(txn, key, &node)? {
                         drop(page);
-                        txn.lock_key_instant(self.table, edge, Mode::IX)?;
+                        self.wait_to_enter(txn, edge, &mut waits)?;
                         continue;
                     }
                     let old = node.value(slot);
@@ -403,7 +406,7 @@ impl Tree {
                         }
                         Entering::Instant(gap) => {
                             drop(page);
-                            txn.lock_key_instant(self.table, gap, Mode::IX)?;
+                            self.wait_to_enter(txn, gap, &mut waits)?;
                             continue;
                         }
                         Entering::Inherit(gap) => {
@@ -414,7 +417,7 @@ impl Tree {
                     }
                     if let Some(edge) = self.enter_edges(txn, key, &node)? {
                         drop(page);
-                        txn.lock_key_instant(self.table, edge, Mode::IX)?;
+                        self.wait_to_enter(txn, edge, &mut waits)?;
                         continue;
                     }
                     let args = InsertArgs { place: Place { root: self.root, slot, key }, header, value }.write();
@@ -426,6 +429,19 @@ impl Tree {
         };
         self.post_missing(txn, descent)?;
         Ok(met)
+    }
+
+    /// Waits until a record may be put into a gap that readers hold. The lock is given back at once, as the record is what others
+    /// will meet. But readers that come again and again would be granted it in that moment, each time: after a few waits it is
+    /// kept, and the last of them is behind.
+    fn wait_to_enter(&self, txn: &mut Txn, gap: KeyLock, waits: &mut u32) -> Result<(), TreeError> {
+        *waits += 1;
+        if *waits <= ENTER_WAITS_MAX {
+            txn.lock_key_instant(self.table, gap, Mode::IX)?;
+        } else {
+            txn.lock_key(self.table, gap, Mode::IX)?;
+        }
+        Ok(())
     }
 
     /// Logs and makes the change of a record from `old` to `new`, each a header and a value; the smallest way that does it.
