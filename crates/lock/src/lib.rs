@@ -50,6 +50,7 @@
 #![warn(missing_docs)]
 #![cfg_attr(loom, allow(dead_code, rustdoc::broken_intra_doc_links))]
 
+#[cfg(not(loom))]
 mod apart;
 mod bucket;
 #[cfg(all(test, not(loom)))]
@@ -91,6 +92,7 @@ pub use deadlock::{Hop, Waiting, WaitsFor, confirm_cycle, find_cycle, find_path,
 pub use error::{DeadlockEdge, LockError};
 pub use manager::{Grant, LockManager, LockName, LockStats, OwnerNo, Wait};
 pub use mode::Mode;
+#[cfg(not(loom))]
 pub use none::NoLocks;
 pub use policy::{Conflict, Standing, Victim};
 #[cfg(not(loom))]
