@@ -137,13 +137,19 @@ impl Drop for Held<'_> {
         if let Some(txn) = &mut self.state.txn {
             txn.release_claim();
         }
-        if self.shared.is_dropped.load(Relaxed) {
-            self.state.txn = None; // Dropped, and so rolled back.
-        }
-        if self.state.txn.is_none() {
-            self.state.views.drain(..).filter_map(|view| view.upgrade()).for_each(|view| *view.lock() = None);
+        if self.shared.is_dropped.load(Relaxed) || self.state.txn.is_none() {
+            self.end();
         }
         self.shared.holder.store(0, Relaxed);
+    }
+}
+
+impl Held<'_> {
+    /// The transaction has ended, or its handle was dropped, and so it is rolled back.
+    #[cold]
+    fn end(&mut self) {
+        self.state.txn = None;
+        self.state.views.drain(..).filter_map(|view| view.upgrade()).for_each(|view| *view.lock() = None);
     }
 }
 

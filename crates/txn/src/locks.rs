@@ -121,30 +121,28 @@ impl HeldTables {
         self.place(table).map(|place| self.held[place].mode)
     }
 
-    /// Notes a lock on a table that was at `place` before, if anywhere.
+    /// Notes a lock on a table that was at `place` before, if anywhere, and says where it is now.
     #[inline]
-    fn set(&mut self, place: Option<usize>, table: TableId, mode: Mode) {
+    fn set(&mut self, place: Option<usize>, table: TableId, mode: Mode) -> usize {
         match place {
             Some(place) => {
                 let held = &mut self.held[place].mode;
                 *held = held.supremum(mode);
+                place
             }
             None => {
                 self.held.push(HeldTable { table, mode, keys: 0, try_from: 0, wrote: false });
                 self.number();
+                self.held.len() - 1
             }
         }
     }
 
     /// Counts a key lock that was granted newly.
     #[inline]
-    fn count_key(&mut self, table: TableId, newly: bool) {
-        if newly {
-            self.keys += 1;
-            if let Some(held) = self.find(table) {
-                held.keys += 1;
-            }
-        }
+    fn count_key(&mut self, place: usize, newly: bool) {
+        self.keys += u32::from(newly);
+        self.held[place].keys += u32::from(newly);
     }
 
     fn keys_of(&self, table: TableId) -> u32 {
@@ -308,13 +306,17 @@ impl Txn {
         if self.rolling_back {
             return Ok(());
         }
-        let place = self.tables.place(table);
-        if place.is_some_and(|place| self.tables.has(place, mode)) {
-            return Ok(());
+        match self.tables.place(table) {
+            Some(place) if self.tables.has(place, mode) => Ok(()),
+            _ => self.lock_table_at(table, mode).map(drop),
         }
+    }
+
+    /// Locks a table that is not locked so yet, and says where it is among those held.
+    fn lock_table_at(&mut self, table: TableId, mode: Mode) -> Result<usize, TxnError> {
         self.lock(table_name(table), mode)?;
-        self.tables.set(place, table, mode);
-        Ok(())
+        let place = self.tables.place(table);
+        Ok(self.tables.set(place, table, mode))
     }
 
     /// Locks a table if that needs no waiting.
@@ -352,15 +354,19 @@ impl Txn {
     /// # Errors
     /// As [`Txn::lock`].
     pub fn lock_key(&mut self, table: TableId, what: KeyLock, mode: Mode) -> Result<(), TxnError> {
-        if self.covers(table, mode) {
+        if self.rolling_back {
             return Ok(());
         }
-        self.lock_table(table, intention(mode))?;
-        if self.escalates(table, mode)? {
+        let place = match self.tables.place(table) {
+            Some(place) if covered(self.tables.held[place].mode, mode) => return Ok(()),
+            Some(place) if self.tables.has(place, intention(mode)) => place,
+            _ => self.lock_table_at(table, intention(mode))?,
+        };
+        if self.escalates(place, mode)? {
             return Ok(());
         }
         match self.lock_newly(key_name(table, what), mode) {
-            Ok(newly) => self.tables.count_key(table, newly),
+            Ok(newly) => self.tables.count_key(place, newly),
             // What this transaction holds here is worth more to the others than to itself.
             Err(TxnError::Lock(LockError::TableFull { .. })) if self.tables.keys_of(table) > 0 => {
                 let whole = self.tables.whole(table);
@@ -383,12 +389,15 @@ impl Txn {
         if !self.try_lock_table(table, intention(mode))? {
             return Ok(false);
         }
-        if let Some(held) = self.tables.find(table) {
-            held.wrote |= intention(mode) == Mode::IX;
+        let place = self.tables.place(table);
+        if let Some(place) = place {
+            self.tables.held[place].wrote |= intention(mode) == Mode::IX;
         }
         match self.try_lock_newly(key_name(table, what), mode) {
             Ok(granted) => {
-                self.tables.count_key(table, granted == Some(true));
+                if let Some(place) = place {
+                    self.tables.count_key(place, granted == Some(true));
+                }
                 Ok(granted.is_some())
             }
             // To be waited for: see `lock_key`.
@@ -426,18 +435,23 @@ impl Txn {
         self.engine.locks.held(OwnerNo(self.chain.no), key_name(table, what))
     }
 
-    /// Before a key lock: tries to lock the table instead if there are many already, and waits for that if there are far too
-    /// many, or more than this transaction's share of the lock table. Then its key locks are given up.
-    fn escalates(&mut self, table: TableId, mode: Mode) -> Result<bool, TxnError> {
-        let limit = self.engine.settings.escalate_after.max(1);
+    /// Before a key lock in the table at `place`: tries to lock the table instead if there are many already, and waits for that
+    /// if there are far too many, or more than this transaction's share of the lock table. Then its key locks are given up.
+    #[inline]
+    fn escalates(&mut self, place: usize, mode: Mode) -> Result<bool, TxnError> {
         let looks_at_share = self.tables.keys >= self.tables.look_from.max(KEYS_BETWEEN_TRIES);
-        let total = self.tables.keys;
-        let Some(held) = self.tables.find(table) else { return Ok(false) };
+        let held = &mut self.tables.held[place];
         held.wrote |= intention(mode) == Mode::IX;
-        let keys = held.keys;
-        if keys < limit.max(held.try_from) && !looks_at_share {
-            return Ok(false);
-        }
+        let is_due = held.keys >= self.engine.settings.escalate_after.max(1).max(held.try_from) || looks_at_share;
+        Ok(is_due && self.escalates_now(place, mode)?)
+    }
+
+    #[cold]
+    fn escalates_now(&mut self, place: usize, mode: Mode) -> Result<bool, TxnError> {
+        let limit = self.engine.settings.escalate_after.max(1);
+        let total = self.tables.keys;
+        let held = &mut self.tables.held[place];
+        let (table, keys) = (held.table, held.keys);
         let has_far_too_many = keys >= limit.saturating_mul(8);
         held.try_from = keys.saturating_add(limit.min(KEYS_BETWEEN_TRIES));
         self.tables.look_from = total.saturating_add(KEYS_BETWEEN_TRIES);
