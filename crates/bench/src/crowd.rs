@@ -3,7 +3,7 @@
 //! What a crowd costs shows in the rate against a few threads', and in the context switches of a transaction: whoever has
 //! to sleep and be woken for every transaction is slow on any machine.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Barrier, OnceLock};
 use std::time::{Duration, Instant};
 
 use ledgerstone::{Environment, Error};
@@ -25,9 +25,12 @@ pub struct CrowdArgs {
     /// conflict and deadlock. 0: each transaction inserts a record that nobody else touches.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=64))]
     pub hot: u64,
-    /// How long each number of threads is measured.
-    #[arg(long, default_value_t = 5.0)]
+    /// How long each number of threads is measured, in each round.
+    #[arg(long, default_value_t = 2.0)]
     pub seconds: f64,
+    /// All numbers of threads are measured by turns so often, each time in an environment of its own. The median counts.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    pub rounds: u64,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub place: Place,
@@ -38,6 +41,67 @@ pub struct CrowdArgs {
 /// # Errors
 /// The environment's, and changes that are lost.
 pub fn run(args: &CrowdArgs, progress: &mut dyn FnMut(&str, u64, u64)) -> anyhow::Result<Report> {
+    let mut report = Report::new("crowd", Machine::here(&args.place.tmp));
+    let mut crowds: Vec<Vec<Crowd>> = args.threads.iter().map(|_| Vec::new()).collect();
+    for round in 0..args.rounds {
+        for at in 0..args.threads.len() {
+            // Each second round the other way, so that a machine that gets slower is not to the last one's cost.
+            let at = if round % 2 == 0 { at } else { args.threads.len() - 1 - at };
+            let done = crowds.iter().map(Vec::len).sum::<usize>() as u64;
+            progress("crowds", done, args.rounds * args.threads.len() as u64);
+            crowds[at].push(measure_in_new(args, args.threads[at])?);
+        }
+    }
+    let mut first = None;
+    for (thread_count, rounds) in args.threads.iter().zip(&crowds) {
+        let median = |figure: &dyn Fn(&Crowd) -> f64| {
+            let mut figures: Vec<f64> = rounds.iter().map(figure).collect();
+            figures.sort_by(f64::total_cmp);
+            figures[figures.len() / 2]
+        };
+        let rate = median(&|crowd| crowd.rate);
+        report.add(format!("transactions, {thread_count} threads (1/s)"), rate);
+        match first {
+            None => first = Some(rate),
+            Some(first) => report.add(format!("  of the first rate, {thread_count} threads (%)"), rate / first * 100.0),
+        }
+        let mut add = |name: &str, figure: &dyn Fn(&Crowd) -> f64| {
+            report.add(format!("  {name}, {thread_count} threads"), median(figure));
+        };
+        add("processor time each (us)", &|crowd| crowd.each(crowd.cpu_ns as f64 / 1e3));
+        add("context switches each", &|crowd| crowd.each(crowd.switch_count as f64));
+        add("lock waits each", &|crowd| crowd.each(crowd.counters.lock_wait_count as f64));
+        add("waits for room in the log each", &|crowd| crowd.each(crowd.counters.log_wait_count as f64));
+        add("deadlocks each", &|crowd| crowd.each(crowd.counters.deadlock_count as f64));
+        add("longest transaction (ms)", &|crowd| crowd.longest.as_secs_f64() * 1e3);
+        add("least of a thread", &|crowd| crowd.least as f64);
+    }
+    Ok(report)
+}
+
+/// What one crowd did in one round.
+struct Crowd {
+    /// Commits a second, once all had begun.
+    rate: f64,
+    /// All commits, those of the beginning too, as in the figures below.
+    commit_count: u64,
+    /// Nanoseconds of the crowd's threads.
+    cpu_ns: u64,
+    /// Voluntary and involuntary ones, of the crowd's threads.
+    switch_count: u64,
+    longest: Duration,
+    /// Commits of the thread with the fewest.
+    least: u64,
+    counters: Counters,
+}
+
+impl Crowd {
+    fn each(&self, count: f64) -> f64 {
+        count / self.commit_count.max(1) as f64
+    }
+}
+
+fn measure_in_new(args: &CrowdArgs, thread_count: u64) -> anyhow::Result<Crowd> {
     let dir = Workdir::new(&args.place)?;
     let mut options = Environment::options().transaction_count_max(4096).durability(args.durability.into());
     options = options.cache_bytes(args.place.cache.unwrap_or(1 << 30)).lock_timeout(Duration::from_mins(1));
@@ -46,93 +110,92 @@ pub fn run(args: &CrowdArgs, progress: &mut dyn FnMut(&str, u64, u64)) -> anyhow
         let table = txn.bytes_or_create(TABLE)?;
         (0..args.hot).try_for_each(|key| table.put(&key.to_be_bytes(), &0_u64.to_le_bytes()))
     })?;
-    let mut report = Report::new("crowd", Machine::here(dir.path()));
-    let mut first = None;
-    let mut commit_count = 0;
-    for (done, &thread_count) in args.threads.iter().enumerate() {
-        progress("crowds", done as u64, args.threads.len() as u64);
-        let before = Counters::of(&env)?;
-        let crowd = measure(&env, args.hot, thread_count, Duration::from_secs_f64(args.seconds))?;
-        let since = Counters::of(&env)?.since(before);
-        commit_count += crowd.commit_count;
-        let rate = crowd.commit_count as f64 / crowd.seconds;
-        let each = |count: u64| count as f64 / crowd.commit_count.max(1) as f64;
-        report.add(format!("transactions, {thread_count} threads (1/s)"), rate);
-        match first {
-            None => first = Some(rate),
-            Some(first) => report.add(format!("  of the first rate, {thread_count} threads (%)"), rate / first * 100.0),
-        }
-        report.add(format!("  context switches each, {thread_count} threads"), each(crowd.switch_count));
-        report.add(format!("  lock waits each, {thread_count} threads"), each(since.lock_wait_count));
-        report.add(format!("  deadlocks each, {thread_count} threads"), each(since.deadlock_count));
-        report.add(format!("  longest transaction, {thread_count} threads (ms)"), crowd.longest.as_secs_f64() * 1e3);
-        report.add(format!("  least of a thread, {thread_count} threads"), crowd.least as f64);
-    }
+    let crowd = measure(&env, args.hot, thread_count, Duration::from_secs_f64(args.seconds))?;
     for key in 0..args.hot {
         let value = env.transact(|txn| txn.bytes(TABLE)?.get(&key.to_be_bytes()))?;
         let counted = value.as_deref().and_then(number_of).unwrap_or(0);
+        let commit_count = crowd.commit_count;
         anyhow::ensure!(
             counted == commit_count,
             "{commit_count} commits, and record {key} was changed {counted} times"
         );
     }
     env.close()?;
-    Ok(report)
+    Ok(crowd)
 }
 
-struct Crowd {
-    commit_count: u64,
-    seconds: f64,
-    /// Voluntary and involuntary ones, of the crowd's threads.
-    switch_count: u64,
+/// What one thread of a crowd did.
+struct Done {
+    /// Commits before the time that counts, and within it.
+    early_count: u64,
+    count: u64,
     longest: Duration,
-    /// Commits of the thread with the fewest.
-    least: u64,
+    switch_count: u64,
+    cpu_ns: u64,
 }
 
 fn measure(env: &Environment, hot: u64, thread_count: u64, time: Duration) -> anyhow::Result<Crowd> {
-    static NEXT: AtomicU64 = AtomicU64::new(1 << 32);
-    let began = Instant::now();
-    let results: Vec<Result<(u64, u64, Duration), Error>> = std::thread::scope(|scope| {
+    let before = Counters::of(env)?;
+    let began = OnceLock::new();
+    let all_here = Barrier::new(thread_count as usize);
+    let results: Vec<Result<Done, Error>> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..thread_count)
             .map(|thread_no| {
-                let from = NEXT.fetch_add(1 << 32, Relaxed);
+                let (began, all_here) = (&began, &all_here);
                 scope.spawn(move || {
-                    let (mut count, mut longest) = (0, Duration::ZERO);
-                    let mut last = began.elapsed();
-                    while last < time {
-                        env.transact(|txn| {
-                            let table = txn.bytes(TABLE)?;
-                            if hot == 0 {
-                                return table.put(&(from + count).to_be_bytes(), &[b'.'; 100]);
-                            }
-                            (0..hot).try_for_each(|at| {
-                                let key = if thread_no % 2 == 0 { at } else { hot - 1 - at };
-                                let add = |old: &[u8]| Some((number_of(old).unwrap_or(0) + 1).to_le_bytes().to_vec());
-                                table.modify(&key.to_be_bytes(), add).map(drop)
-                            })
-                        })?;
-                        count += 1;
-                        let now = began.elapsed();
-                        longest = longest.max(now - last);
-                        last = now;
-                    }
-                    Ok((count, switches_of_this_thread(), longest))
+                    all_here.wait();
+                    let began = *began.get_or_init(Instant::now);
+                    writer(env, hot, thread_no, began, time)
                 })
             })
             .collect();
         threads.into_iter().map(|thread| thread.join().unwrap_or(Err(Error::Panicked("a writer")))).collect()
     });
-    let seconds = began.elapsed().as_secs_f64();
-    let mut crowd = Crowd { commit_count: 0, seconds, switch_count: 0, longest: Duration::ZERO, least: u64::MAX };
-    for result in results {
-        let (count, switch_count, longest) = result?;
-        crowd.commit_count += count;
-        crowd.switch_count += switch_count;
-        crowd.longest = crowd.longest.max(longest);
-        crowd.least = crowd.least.min(count);
+    let done: Vec<Done> = results.into_iter().collect::<Result<_, _>>()?;
+    let counted: u64 = done.iter().map(|done| done.count).sum();
+    Ok(Crowd {
+        rate: counted as f64 / time.as_secs_f64(),
+        commit_count: done.iter().map(|done| done.early_count + done.count).sum(),
+        cpu_ns: done.iter().map(|done| done.cpu_ns).sum(),
+        switch_count: done.iter().map(|done| done.switch_count).sum(),
+        longest: done.iter().map(|done| done.longest).max().unwrap_or_default(),
+        least: done.iter().map(|done| done.count).min().unwrap_or_default(),
+        counters: Counters::of(env)?.since(before),
+    })
+}
+
+/// Commits until a quarter of `time`, when all have begun and the memory has been touched, and then for `time`.
+fn writer(env: &Environment, hot: u64, thread_no: u64, began: Instant, time: Duration) -> Result<Done, Error> {
+    let mut done = Done { early_count: 0, count: 0, longest: Duration::ZERO, switch_count: 0, cpu_ns: 0 };
+    let early = time / 4;
+    let mut last = began.elapsed();
+    loop {
+        let key = thread_no << 32 | (done.early_count + done.count);
+        env.transact(|txn| {
+            let table = txn.bytes(TABLE)?;
+            if hot == 0 {
+                return table.put(&key.to_be_bytes(), &[b'.'; 100]);
+            }
+            (0..hot).try_for_each(|at| {
+                let key = if thread_no % 2 == 0 { at } else { hot - 1 - at };
+                let add = |old: &[u8]| Some((number_of(old).unwrap_or(0) + 1).to_le_bytes().to_vec());
+                table.modify(&key.to_be_bytes(), add).map(drop)
+            })
+        })?;
+        let now = began.elapsed();
+        done.longest = done.longest.max(now - last);
+        last = now;
+        if now < early {
+            done.early_count += 1;
+        } else if now < early + time {
+            done.count += 1;
+        } else {
+            done.early_count += 1; // Too late to count, as those before.
+            break;
+        }
     }
-    Ok(crowd)
+    (done.switch_count, done.cpu_ns) = (switches_of_this_thread(), processor_time_of_this_thread());
+    Ok(done)
 }
 
 fn number_of(bytes: &[u8]) -> Option<u64> {
@@ -144,4 +207,10 @@ fn switches_of_this_thread() -> u64 {
     let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
     let lines = status.lines().filter_map(|line| line.split_once("ctxt_switches:"));
     lines.filter_map(|(_, count)| count.trim().parse::<u64>().ok()).sum()
+}
+
+/// Nanoseconds that the calling thread has run; 0 if the system does not say.
+fn processor_time_of_this_thread() -> u64 {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    text.split_whitespace().next().and_then(|ns| ns.parse().ok()).unwrap_or(0)
 }

@@ -309,7 +309,7 @@ impl All<'_> {
 
     /// The rate of many threads, in percent of the rate of a few.
     fn crowd(&mut self, line: &str, what: &str, few: u64, many: &[u64], target: f64) {
-        let line = format!("crowd {line} --seconds {}", self.args.seconds);
+        let line = format!("crowd {line} --rounds 5 --seconds {}", self.args.seconds / 5.0);
         let Some((command, report)) = self.measure(&line) else { return };
         let rate = |count: u64| figure(&report, &format!("transactions, {count} threads"));
         for &count in many {

@@ -79,6 +79,8 @@ pub struct Counters {
     pub deadlock_count: u64,
     /// Locks that were waited for.
     pub lock_wait_count: u64,
+    /// Times that a thread waited for room in the log buffer or its segments.
+    pub log_wait_count: u64,
     /// Pages read from the disk.
     pub page_read_count: u64,
 }
@@ -95,6 +97,7 @@ impl Counters {
             sync_count: stat.log_flush_count,
             deadlock_count: stat.deadlock_count,
             lock_wait_count: stat.lock_wait_count,
+            log_wait_count: stat.log_wait_count,
             page_read_count: stat.page_read_count,
         })
     }
@@ -107,6 +110,7 @@ impl Counters {
             sync_count: self.sync_count - earlier.sync_count,
             deadlock_count: self.deadlock_count - earlier.deadlock_count,
             lock_wait_count: self.lock_wait_count - earlier.lock_wait_count,
+            log_wait_count: self.log_wait_count - earlier.log_wait_count,
             page_read_count: self.page_read_count - earlier.page_read_count,
         }
     }

@@ -48,6 +48,8 @@ pub struct Stat {
     pub log_append_count: u64,
     /// Flushes of the log, each a durable write.
     pub log_flush_count: u64,
+    /// Times that a thread had to wait for room in the log buffer or the log's files.
+    pub log_wait_count: u64,
     /// Transactions that were prepared and wait for their decision.
     pub in_doubt_count: u64,
     /// Transactions running now, those in doubt included.
@@ -167,6 +169,7 @@ impl Environment {
             log_append_bytes: log.appended_bytes,
             log_append_count: log.record_count,
             log_flush_count: log.flush_count,
+            log_wait_count: log.claim_wait_count,
             in_doubt_count: env.in_doubt.count(),
             transaction_count: env.engine.table.active_count(),
             oldest_transaction_lsn: env.engine.table.first_lsn_low().map_or(0, |l| l.0),
