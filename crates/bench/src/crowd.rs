@@ -11,6 +11,8 @@ use ledgerstone::{Environment, Error};
 use crate::{Counters, Machine, Place, Report, Workdir};
 
 const TABLE: &str = "crowd";
+/// Where in the table records are inserted: each thread has its share of these places, and inserts there in ascending order.
+const PLACES: u64 = 512;
 
 /// `bench crowd`.
 #[derive(Clone, Debug, clap::Args)]
@@ -145,7 +147,7 @@ fn measure(env: &Environment, hot: u64, thread_count: u64, time: Duration) -> an
                 scope.spawn(move || {
                     all_here.wait();
                     let began = *began.get_or_init(Instant::now);
-                    writer(env, hot, thread_no, began, time)
+                    writer(env, hot, (thread_no, thread_count), began, time)
                 })
             })
             .collect();
@@ -165,12 +167,21 @@ fn measure(env: &Environment, hot: u64, thread_count: u64, time: Duration) -> an
 }
 
 /// Commits until a quarter of `time`, when all have begun and the memory has been touched, and then for `time`.
-fn writer(env: &Environment, hot: u64, thread_no: u64, began: Instant, time: Duration) -> Result<Done, Error> {
+fn writer(
+    env: &Environment,
+    hot: u64,
+    (thread_no, thread_count): (u64, u64),
+    began: Instant,
+    time: Duration,
+) -> Result<Done, Error> {
     let mut done = Done { early_count: 0, count: 0, longest: Duration::ZERO, switch_count: 0, cpu_ns: 0 };
     let early = time / 4;
     let mut last = began.elapsed();
+    // The same places whatever the number of threads, so that only that differs.
+    let places: Vec<u64> = (thread_no..PLACES.max(thread_no + 1)).step_by(thread_count as usize).collect();
     loop {
-        let key = thread_no << 32 | (done.early_count + done.count);
+        let count = done.early_count + done.count;
+        let key = places[(count % places.len() as u64) as usize] << 32 | count;
         env.transact(|txn| {
             let table = txn.bytes(TABLE)?;
             if hot == 0 {
