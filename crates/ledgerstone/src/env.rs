@@ -158,7 +158,7 @@ impl Environment {
     /// With `sets_out` off, [`Transaction::wait_and_set_out`] comes next.
     fn begin_aged(&self, options: TransactionOptions, age: Xid, sets_out: bool) -> Result<Transaction, Error> {
         let env = &self.inner.handles.env;
-        let mut txn = env.engine.begin_aged(age)?;
+        let mut txn = Box::new(env.engine.begin_aged(age)?);
         if let Some(timeout) = options.lock_timeout {
             txn.set_lock_timeout_ns(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
         }

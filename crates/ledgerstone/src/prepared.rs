@@ -175,7 +175,7 @@ impl Transaction {
         let prepared = txn.prepare(global_id);
         if txn.is_prepared() {
             let (xid, lsn) = (txn.xid(), txn.last_lsn());
-            let waiting = Waiting { lsn, first: txn.first_lsn(), lock_count: lock_count(&txn), txn };
+            let waiting = Waiting { lsn, first: txn.first_lsn(), lock_count: lock_count(&txn), txn: *txn };
             env.in_doubt.put(global_id, Box::new(waiting));
             prepared?;
             return Ok(Prepared { env, global_id: global_id.to_vec(), xid, lsn });

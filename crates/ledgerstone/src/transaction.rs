@@ -78,7 +78,8 @@ pub(crate) struct EndedBy {
 
 /// The running transaction, until it ends.
 pub(crate) struct State {
-    pub txn: Option<Txn>,
+    /// Boxed: it is large, and handed on several times.
+    pub txn: Option<Box<Txn>>,
     /// What it has made of tables itself.
     pub own: OwnTables,
     /// Savepoints that stand and children that run, oldest first.
@@ -160,16 +161,24 @@ impl Shared {
     /// Waits for calls of other threads; refuses a call from inside a call (H1).
     #[inline]
     pub(crate) fn hold(&self) -> Result<Held<'_>, Error> {
+        if let Some(thread) = self.env.engine.slots.at_hand()
+            && let Some(state) = self.state.try_lock()
+        {
+            self.holder.store(u32::from(thread.0) + 1, Relaxed);
+            return Ok(Held { state, shared: self });
+        }
+        self.hold_later()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn hold_later(&self) -> Result<Held<'_>, Error> {
         let thread = self.env.engine.thread()?;
-        let state = match self.state.try_lock() {
-            Some(state) => state,
-            None => self.hold_waiting(thread)?,
-        };
+        let state = self.hold_waiting(thread)?;
         self.holder.store(u32::from(thread.0) + 1, Relaxed);
         Ok(Held { state, shared: self })
     }
 
-    #[cold]
     fn hold_waiting(&self, thread: SlotNo) -> Result<MutexGuard<'_, State>, Error> {
         let mut patience = Patience::default();
         loop {
@@ -245,7 +254,7 @@ impl Shared {
         let mut held = self.hold()?;
         self.is_untouched.store(false, Relaxed);
         let state = &mut *held.state;
-        let txn = state.txn.as_mut().ok_or(Error::Finished)?;
+        let Some(txn) = state.txn.as_deref_mut() else { return Err(Error::Finished) };
         let result = f(txn, &mut state.own);
         txn.release_claim();
         if self.is_dropped.load(Relaxed) {
@@ -338,7 +347,12 @@ pub(crate) fn set_out(txn: &mut Txn, isolation: Isolation) -> Result<(), Error> 
 }
 
 impl Transaction {
-    pub(crate) fn new(env: Arc<Inner>, txn: Txn, options: TransactionOptions, handles: Arc<Handles>) -> Transaction {
+    pub(crate) fn new(
+        env: Arc<Inner>,
+        txn: Box<Txn>,
+        options: TransactionOptions,
+        handles: Arc<Handles>,
+    ) -> Transaction {
         let xid = txn.xid();
         let durability = options.durability.unwrap_or(env.durability);
         let owner = txn.owner();
@@ -430,7 +444,7 @@ impl Transaction {
     }
 
     /// Commits what [`Transaction::end`] has taken.
-    pub(crate) fn commit_ended(&self, mut txn: Txn, durability: Durability) -> Result<Committed, Error> {
+    pub(crate) fn commit_ended(&self, mut txn: Box<Txn>, durability: Durability) -> Result<Committed, Error> {
         let engine = Arc::clone(txn.engine());
         if self.shared.is_untouched.load(Relaxed) {
             txn.depend_on_commits_below(engine.log.tail());
@@ -447,12 +461,12 @@ impl Transaction {
         Ok(self.end()?.abort()?)
     }
 
-    pub(crate) fn end(&mut self) -> Result<Txn, Error> {
+    pub(crate) fn end(&mut self) -> Result<Box<Txn>, Error> {
         self.end_unless_ended()?.ok_or(Error::Finished)
     }
 
     /// Takes the running transaction out, after calls of other threads; `None` if it has ended, by a conflict perhaps.
-    pub(crate) fn end_unless_ended(&mut self) -> Result<Option<Txn>, Error> {
+    pub(crate) fn end_unless_ended(&mut self) -> Result<Option<Box<Txn>>, Error> {
         let txn = self.shared.hold()?.state.txn.take();
         self.has_ended = true;
         Ok(txn)
@@ -690,7 +704,7 @@ impl Transaction {
     fn find_known(&self, name: &str) -> Result<Option<BytesTable>, Error> {
         let mut held = self.shared.hold()?;
         let Some(info) = self.shared.env.known.get(name) else { return Ok(None) };
-        let txn = held.state.txn.as_mut().ok_or(Error::Finished)?;
+        let Some(txn) = held.state.txn.as_deref_mut() else { return Err(Error::Finished) };
         // A refusal comes again in the unusual case, which rolls back if the lock table is full.
         let is_locked = matches!(txn.try_lock_table(info.entry.table, Mode::IS), Ok(true));
         let is_there = is_locked && !info.is_dropped();

@@ -10,13 +10,16 @@ use crate::RegionError;
 
 const PAGE_BYTES: usize = 4096;
 const OURS: u32 = 1;
+/// Ours or a child's: the kernel wipes nothing.
+const UNSURE: u32 = 2;
 
 /// Tells the process that made it from its children.
 pub struct ForkMark {
-    /// A page of its own, mapped while this lives: `OURS` in the process that made it, 0 in its children.
+    /// A page of its own, mapped while this lives: `OURS` in the process that made it, 0 in its children; `UNSURE` in all where
+    /// the kernel wipes nothing (before Linux 4.14).
     page: NonNull<AtomicU32>,
-    /// Where the kernel wipes nothing (before Linux 4.14): the process that made it, asked for by a system call.
-    process: Option<u32>,
+    /// The process that made it.
+    process: u32,
 }
 
 // SAFETY: the page holds one atomic and is unmapped by the last owner only.
@@ -51,8 +54,8 @@ impl ForkMark {
         // SAFETY: the advice is for the whole page that was mapped just now, and changes nothing in this process.
         let is_wiped = unsafe { libc::madvise(page, PAGE_BYTES, libc::MADV_WIPEONFORK) } == 0;
         let page = NonNull::new(page.cast::<AtomicU32>()).ok_or_else(refused)?;
-        let mark = ForkMark { page, process: (!is_wiped).then(std::process::id) };
-        mark.word().store(OURS, Relaxed);
+        let mark = ForkMark { page, process: std::process::id() };
+        mark.word().store(if is_wiped { OURS } else { UNSURE }, Relaxed);
         Ok(mark)
     }
 
@@ -60,7 +63,14 @@ impl ForkMark {
     #[inline]
     pub fn is_inherited(&self) -> bool {
         // Relaxed: a process never sees it change.
-        self.word().load(Relaxed) != OURS || self.process.is_some_and(|process| process != std::process::id())
+        let word = self.word().load(Relaxed);
+        word != OURS && self.is_other(word)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn is_other(&self, word: u32) -> bool {
+        word != UNSURE || self.process != std::process::id()
     }
 
     #[inline]

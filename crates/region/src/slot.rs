@@ -125,6 +125,14 @@ mod table {
             if id == self.id { Ok(no) } else { self.current_slow() }
         }
 
+        /// This thread's slot, if it is at hand: the one it has asked for last, in the process that made the table. None says
+        /// nothing: ask [`SlotTable::try_current`].
+        #[inline]
+        pub fn at_hand(&self) -> Option<SlotNo> {
+            let (id, no) = LAST.get();
+            (id == self.id && !self.is_inherited()).then_some(no)
+        }
+
         /// True in a child of the process that made the table.
         #[inline]
         pub fn is_inherited(&self) -> bool {

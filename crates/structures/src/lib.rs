@@ -21,6 +21,7 @@ mod error;
 pub mod layouts;
 #[cfg(test)]
 mod op_cases;
+mod scratch;
 mod to_free;
 
 use std::sync::Arc;

@@ -41,7 +41,7 @@ fn every_operation_keeps_the_rules_of_operations() {
         FormatArgs { root: ROOT, level: 0, link: PageId(9), low: b"key", high: b"l", entries: entries(to) }.write()
     };
     let leaf = page(&ops, &[(OP_NODE_FORMAT, format(20))]);
-    let delete = write_place(place(3, &keys[3]));
+    let delete = write_place(place(3, &keys[3])).into_vec();
     let with_ghost = page(&ops, &[(OP_NODE_FORMAT, format(20)), (OP_NODE_DELETE, delete.clone())]);
     let child = child_value(PageId(50));
     let children = vec![Entry { prefix: &[], suffix: &[], header: 6, value: &child }];
@@ -63,18 +63,18 @@ fn every_operation_keeps_the_rules_of_operations() {
         new: &[1; 700],
     };
     let shorter = ReplaceArgs { new_header: 1, new: &[1], ..longer };
-    let padded = page(&ops, &[(OP_NODE_FORMAT, format(20)), (OP_NODE_REPLACE, shorter.write())]);
+    let padded = page(&ops, &[(OP_NODE_FORMAT, format(20)), (OP_NODE_REPLACE, shorter.write().into_vec())]);
     let back_again = ReplaceArgs { new_header: values[5].len() as u16, new: &values[5], ..longer };
     let take = TakeArgs { link: PageId(12), high: b"m", entries: entries(20).split_off(12) };
     let mut cases = vec![
         kit::Case::new(OP_NODE_FORMAT, leaf.clone(), format(7)),
-        kit::Case::new(OP_NODE_INSERT, leaf.clone(), insert),
-        kit::Case::new(OP_NODE_INSERT, leaf.clone(), no_prefix),
+        kit::Case::new(OP_NODE_INSERT, leaf.clone(), insert.into_vec()),
+        kit::Case::new(OP_NODE_INSERT, leaf.clone(), no_prefix.into_vec()),
         kit::Case::new(OP_NODE_DELETE, leaf.clone(), delete),
-        kit::Case::new(OP_NODE_REVIVE, with_ghost, write_place(place(3, &keys[3]))),
-        kit::Case::new(OP_NODE_PATCH, leaf.clone(), patch),
-        kit::Case::new(OP_NODE_REPLACE, leaf.clone(), longer.write()),
-        kit::Case::new(OP_NODE_REPLACE, leaf.clone(), shorter.write()),
+        kit::Case::new(OP_NODE_REVIVE, with_ghost, write_place(place(3, &keys[3])).into_vec()),
+        kit::Case::new(OP_NODE_PATCH, leaf.clone(), patch.into_vec()),
+        kit::Case::new(OP_NODE_REPLACE, leaf.clone(), longer.write().into_vec()),
+        kit::Case::new(OP_NODE_REPLACE, leaf.clone(), shorter.write().into_vec()),
         kit::Case::new(OP_NODE_FENCE, leaf.clone(), FenceArgs { keep: 9, link: PageId(5), high: b"key-009" }.write()),
         kit::Case::new(OP_NODE_REMOVE, leaf.clone(), write_remove(&[0, 1, 7, 19])),
         kit::Case::new(OP_NODE_REPOINT, inner.clone(), write_repoint(0, PageId(77))),
@@ -83,7 +83,7 @@ fn every_operation_keeps_the_rules_of_operations() {
         kit::Case::new(OP_NODE_CUT_LOW, leaf.clone(), write_cut_low(7, b"key-007")),
         kit::Case::new(OP_NODE_POST, inner, PostArgs { slot: 1, child: PageId(51), key: b"m" }.write()),
         kit::Case::new(OP_NODE_TRIM, padded.clone(), write_remove(&[5])),
-        kit::Case::new(OP_NODE_REPLACE, padded, back_again.write()),
+        kit::Case::new(OP_NODE_REPLACE, padded, back_again.write().into_vec()),
         kit::Case::new(OP_NODE_FREE, leaf, Vec::new()),
     ];
     cases.extend(blob_cases(|steps| page(&ops, steps)));

@@ -83,7 +83,7 @@ impl<'e> UsersCode<'e> {
         let inside = Inside { engine: std::ptr::from_ref(engine).addr(), owner, xid };
         // A thread whose locals are gone already calls no closures that take locks.
         let _ = INSIDE.try_with(|all| all.borrow_mut().push(inside));
-        UsersCode { engine, slot: engine.thread().ok(), _here: PhantomData }
+        UsersCode { engine, slot: engine.slots.at_hand().or_else(|| engine.thread().ok()), _here: PhantomData }
     }
 
     /// Runs a closure of the user's while the call holds something that others may want (U2).

@@ -27,14 +27,14 @@ use ledgerstone_page::PageId;
 
 use super::edit::{Entry, common};
 use super::node::{PADDED, VALUE_LEN, read_pad};
+use crate::scratch::Scratch;
 
 /// Arguments being written.
-#[derive(Default)]
-pub(crate) struct Writer(Vec<u8>);
+pub(crate) struct Writer(Scratch);
 
 impl Writer {
     pub(crate) fn new(bytes: usize) -> Writer {
-        Writer(Vec::with_capacity(bytes))
+        Writer(Scratch::with_capacity(bytes))
     }
 
     pub(crate) fn u8(mut self, value: u8) -> Writer {
@@ -58,6 +58,11 @@ impl Writer {
     }
 
     pub(crate) fn done(self) -> Vec<u8> {
+        self.0.into_vec()
+    }
+
+    /// As [`Writer::done`], for what every change of a record needs for a moment.
+    pub(crate) fn used(self) -> Scratch {
         self.0
     }
 }
@@ -153,8 +158,8 @@ pub(crate) struct InsertArgs<'a> {
 }
 
 impl<'a> InsertArgs<'a> {
-    pub(crate) fn write(&self) -> Vec<u8> {
-        self.place.write(2 + self.value.len()).u16(usize::from(self.header)).bytes(self.value).done()
+    pub(crate) fn write(&self) -> Scratch {
+        self.place.write(2 + self.value.len()).u16(usize::from(self.header)).bytes(self.value).used()
     }
 
     pub(crate) fn read(args: &'a [u8]) -> Option<InsertArgs<'a>> {
@@ -166,8 +171,8 @@ impl<'a> InsertArgs<'a> {
 }
 
 /// DELETE, REVIVE.
-pub(crate) fn write_place(place: Place<'_>) -> Vec<u8> {
-    place.write(0).done()
+pub(crate) fn write_place(place: Place<'_>) -> Scratch {
+    place.write(0).used()
 }
 
 pub(crate) fn read_place(args: &[u8]) -> Option<Place<'_>> {
@@ -186,9 +191,9 @@ pub(crate) struct PatchArgs<'a> {
 }
 
 impl<'a> PatchArgs<'a> {
-    pub(crate) fn write(&self) -> Vec<u8> {
+    pub(crate) fn write(&self) -> Scratch {
         let extra = 4 + self.old.len() + self.new.len();
-        self.place.write(extra).u16(self.offset).u16(self.new.len()).bytes(self.old).bytes(self.new).done()
+        self.place.write(extra).u16(self.offset).u16(self.new.len()).bytes(self.old).bytes(self.new).used()
     }
 
     pub(crate) fn read(args: &'a [u8]) -> Option<PatchArgs<'a>> {
@@ -210,10 +215,10 @@ pub(crate) struct ReplaceArgs<'a> {
 }
 
 impl<'a> ReplaceArgs<'a> {
-    pub(crate) fn write(&self) -> Vec<u8> {
+    pub(crate) fn write(&self) -> Scratch {
         let extra = 4 + self.old.len() + self.new.len();
         let headers = self.place.write(extra).u16(usize::from(self.old_header)).u16(usize::from(self.new_header));
-        headers.bytes(self.old).bytes(self.new).done()
+        headers.bytes(self.old).bytes(self.new).used()
     }
 
     pub(crate) fn read(args: &'a [u8]) -> Option<ReplaceArgs<'a>> {

@@ -156,12 +156,14 @@ fn arguments_cut_short_are_refused_and_change_nothing() {
     insert(&mut buf, b"apple", b"12345678");
     let before = buf.to_bytes();
     let samples = [
-        (OP_NODE_INSERT, InsertArgs { place: place(0, b"aaa"), header: 2, value: b"xy" }.write()),
-        (OP_NODE_DELETE, write_place(place(0, b"apple"))),
-        (OP_NODE_PATCH, PatchArgs { place: place(0, b"apple"), offset: 1, old: b"23", new: b"99" }.write()),
+        (OP_NODE_INSERT, InsertArgs { place: place(0, b"aaa"), header: 2, value: b"xy" }.write().into_vec()),
+        (OP_NODE_DELETE, write_place(place(0, b"apple")).into_vec()),
+        (OP_NODE_PATCH, PatchArgs { place: place(0, b"apple"), offset: 1, old: b"23", new: b"99" }.write().into_vec()),
         (
             OP_NODE_REPLACE,
-            ReplaceArgs { place: place(0, b"apple"), old_header: 1, old: b"1", new_header: 1, new: b"2" }.write(),
+            ReplaceArgs { place: place(0, b"apple"), old_header: 1, old: b"1", new_header: 1, new: b"2" }
+                .write()
+                .into_vec(),
         ),
         (OP_NODE_FENCE, FenceArgs { keep: 1, link: PageId(3), high: b"z" }.write()),
         (OP_NODE_REMOVE, write_remove(&[0])),
@@ -175,7 +177,7 @@ fn arguments_cut_short_are_refused_and_change_nothing() {
         assert_eq!(buf.to_bytes(), before);
     }
     // A record of the log is filled up with zeros.
-    let mut args = write_place(place(0, b"apple"));
+    let mut args = write_place(place(0, b"apple")).into_vec();
     args.resize(args.len().next_multiple_of(8), 0);
     apply(&mut buf, OP_NODE_DELETE, &args).unwrap();
 }
@@ -402,10 +404,10 @@ proptest! {
             // Arguments that are well formed, on a page that is not.
             for slot in [0, 3] {
                 let samples = [
-                    (OP_NODE_INSERT, InsertArgs { place: place(slot, &k), header: 2, value: b"xy" }.write()),
-                    (OP_NODE_DELETE, write_place(place(slot, &k))),
-                    (OP_NODE_PATCH, PatchArgs { place: place(slot, &k), offset: 0, old: &[], new: &[] }.write()),
-                    (OP_NODE_REPLACE, ReplaceArgs { place: place(slot, &k), old_header: 0, old: &[], new_header: 16 | BLOB, new: &[1; 16] }.write()),
+                    (OP_NODE_INSERT, InsertArgs { place: place(slot, &k), header: 2, value: b"xy" }.write().into_vec()),
+                    (OP_NODE_DELETE, write_place(place(slot, &k)).into_vec()),
+                    (OP_NODE_PATCH, PatchArgs { place: place(slot, &k), offset: 0, old: &[], new: &[] }.write().into_vec()),
+                    (OP_NODE_REPLACE, ReplaceArgs { place: place(slot, &k), old_header: 0, old: &[], new_header: 16 | BLOB, new: &[1; 16] }.write().into_vec()),
                     (OP_NODE_FENCE, FenceArgs { keep: slot, link: PageId(3), high: &k }.write()),
                     (OP_NODE_REMOVE, write_remove(&[slot, slot + 1])),
                     (OP_NODE_POST, PostArgs { slot: slot + 1, child: PageId(1), key: &k }.write()),

@@ -34,6 +34,7 @@ use super::tree::Tree;
 use crate::TreeError;
 use crate::blob::{self, BLOB_BYTES_MAX, BlobRef};
 use crate::difference::difference;
+use crate::scratch::Scratch;
 
 /// What to do when the key has a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,7 +104,7 @@ impl Tree {
         self.check_key(key)?;
         let mut ahead = if descent.is_latching() { None } else { self.leaf_ahead(key) };
         self.lock_to_write(txn, key)?;
-        let mut old = Vec::new();
+        let mut old = Scratch::new();
         let (found, slot, is_blob) = loop {
             let spot = match ahead.take().and_then(|leaf| self.key_in(leaf, key)) {
                 Some(spot) => spot,
@@ -150,7 +151,7 @@ impl Tree {
         // find the leaf.
         let Some(new) = change(&old) else { return Ok(true) };
         self.check_sizes(key, &new)?;
-        if new == old {
+        if new == *old {
             return Ok(true);
         }
         if new.len() <= value_bytes_max(self.page_bytes, key.len()) {
