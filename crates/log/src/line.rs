@@ -93,22 +93,95 @@ impl Line<'_> {
         }
     }
 
-    /// Wakes everybody.
+    /// Wakes everybody, once all are to leave. In every bed: whoever leaves before his turn moves the turn on, past others that
+    /// sleep.
     pub fn wake_all(&self) {
-        fence(SeqCst); // Pairs with the one in `join`.
-        let (turn, next) = (self.turn.load(SeqCst), self.next.load(SeqCst));
-        for at in 0..next.wrapping_sub(turn).min(self.beds.len() as u32) {
-            self.wake(turn.wrapping_add(at));
-        }
+        self.beds.iter().for_each(Self::wake_bed);
     }
 
     fn wake(&self, ticket: u32) {
-        let bed = self.bed(ticket);
+        Self::wake_bed(self.bed(ticket));
+    }
+
+    fn wake_bed(bed: &AtomicU32) {
         bed.fetch_add(1, SeqCst);
         sync::futex_wake(bed, u32::MAX);
     }
 
     fn bed(&self, ticket: u32) -> &AtomicU32 {
         &self.beds[ticket as usize % self.beds.len()]
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Words {
+        next: AtomicU32,
+        turn: AtomicU32,
+        wanted: AtomicU64,
+        head_wants: AtomicU64,
+        beds: [AtomicU32; 4],
+        is_over: AtomicBool,
+    }
+
+    impl Words {
+        fn line(&self) -> Line<'_> {
+            Line {
+                next: &self.next,
+                turn: &self.turn,
+                wanted: &self.wanted,
+                head_wants: &self.head_wants,
+                beds: &self.beds,
+            }
+        }
+
+        /// As a claim that finds no room until all is over.
+        fn stand(&self) {
+            let line = self.line();
+            let ticket = line.join(8);
+            line.await_turn(ticket, || self.is_over.load(SeqCst));
+            while !self.is_over.load(SeqCst) {
+                let look = || if self.is_over.load(SeqCst) { Look::Again } else { Look::Sleep(None) };
+                line.sleep_as_head(ticket, 8, look);
+            }
+            line.leave(8);
+        }
+    }
+
+    /// Whoever comes between the failure and the call that wakes leaves at once, and the turn with him.
+    #[test]
+    fn all_are_woken_though_somebody_has_left_before_his_turn() {
+        let words = Arc::new(Words::default());
+        let (done, all) = channel();
+        let stand = || {
+            let (words, done) = (Arc::clone(&words), done.clone());
+            std::thread::spawn(move || {
+                words.stand();
+                done.send(()).unwrap();
+            });
+        };
+        stand();
+        while words.head_wants.load(SeqCst) == 0 {
+            std::thread::yield_now();
+        }
+        (0..2).for_each(|_| stand());
+        while words.next.load(SeqCst) < 3 {
+            std::thread::yield_now();
+        }
+        std::thread::sleep(Duration::from_millis(20)); // They sleep by now; or see the end by themselves.
+        words.is_over.store(true, SeqCst);
+        words.stand();
+        words.line().wake_all();
+        (0..3).for_each(|no| {
+            all.recv_timeout(Duration::from_secs(10)).unwrap_or_else(|_| panic!("only {no} were woken"))
+        });
     }
 }

@@ -144,13 +144,15 @@ struct Room {
     wanted: AtomicU64,
     head_wants: AtomicU64,
     beds: [AtomicU32; 2],
+    failed: AtomicU32,
 }
 
 impl Room {
     fn new(limit: u64) -> Room {
-        let [next, turn] = [AtomicU32::new(0), AtomicU32::new(0)];
+        let [next, turn, failed] = [AtomicU32::new(0), AtomicU32::new(0), AtomicU32::new(0)];
         let [claimed, wanted, head_wants] = [AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0)];
-        Room { claimed, limit: AtomicU64::new(limit), next, turn, wanted, head_wants, beds: Default::default() }
+        let beds = Default::default();
+        Room { claimed, limit: AtomicU64::new(limit), next, turn, wanted, head_wants, beds, failed }
     }
 
     fn line(&self) -> Line<'_> {
@@ -185,12 +187,21 @@ impl Room {
         }
         let line = self.line();
         let ticket = line.join(bytes);
-        line.await_turn(ticket, || false);
-        while !self.try_claim(bytes, 0) {
-            let look = || if self.has_room(bytes) { Look::Again } else { Look::Sleep(None) };
+        line.await_turn(ticket, || self.is_failed());
+        while !self.is_failed() && !self.try_claim(bytes, 0) {
+            let look = || if self.has_room(bytes) || self.is_failed() { Look::Again } else { Look::Sleep(None) };
             line.sleep_as_head(ticket, bytes, look);
         }
         line.leave(bytes);
+    }
+
+    fn is_failed(&self) -> bool {
+        self.failed.load(Acquire) != 0
+    }
+
+    fn fail(&self) {
+        self.failed.store(1, SeqCst);
+        self.line().wake_all();
     }
 
     fn free(&self, bytes: u64) {
@@ -236,6 +247,36 @@ fn a_large_claimer_beside_a_small_one_is_served() {
 #[test]
 fn three_claimers_are_served_as_room_comes() {
     all_in_line_are_served(&[1, 1, 1], &[1, 2], 2);
+}
+
+/// Claimers who find no room leave when the log fails, whoever of them sees it first: nobody sleeps on.
+fn all_leave_after_a_failure(count: usize, preemptions: usize) {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(preemptions);
+    model.check(move || {
+        let room = Arc::new(Room::new(0));
+        let threads: Vec<_> = (0..count)
+            .map(|_| {
+                let room = Arc::clone(&room);
+                thread::spawn(move || room.claim(1))
+            })
+            .collect();
+        room.fail();
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        assert_eq!((room.claimed.load(SeqCst), room.wanted.load(SeqCst)), (0, 0));
+    });
+}
+
+#[test]
+fn two_claimers_leave_after_a_failure() {
+    all_leave_after_a_failure(2, 3);
+}
+
+#[test]
+fn three_claimers_leave_after_a_failure() {
+    all_leave_after_a_failure(3, 2);
 }
 
 /// A ring of one record's length and a word, which held a record a round before.
