@@ -424,3 +424,40 @@ fn pages_are_not_repaired_from_a_backup_of_another_life() {
     of_another(set.repair_on(Arc::new(target.clone()), &RepairPages::AllDamaged, None));
     assert_eq!(bytes_of(&target, "data"), before);
 }
+
+/// The log of a restored environment begins in the middle of a segment, behind zeros, and that may be far from its beginning.
+#[test]
+fn the_log_of_a_restored_environment_is_found_however_far_behind_the_beginning_of_its_segment() {
+    let options = || tiny().log_segment_bytes(8 << 20).log_buffer_bytes(1 << 20);
+    let (disk, backups) = (SimDisk::new(), SimDisk::new());
+    let env = options().open_on(Arc::new(disk.clone())).unwrap();
+    work(&env, 1, 6000);
+    backup(&env, &backups, false).unwrap();
+    assert!(control(&disk).scan_lsn > Lsn(4 << 20) && control(&disk).scan_lsn < Lsn(8 << 20));
+    drop(env);
+    let (target, _) = restore(&backups, RestoreTo::End, &[]).unwrap();
+    let env = options().open_on(Arc::new(target.clone())).unwrap();
+    let last = work(&env, 2, 30);
+    // A feed and a reader from the oldest record on.
+    let mut feed = env.changes(Lsn(0)).unwrap();
+    let mut commits = 0;
+    while feed.next().unwrap().is_some() {
+        commits += 1;
+    }
+    assert_eq!(commits, 30);
+    let crashed = target.snapshot();
+    drop(feed);
+    env.close().unwrap();
+    let shows_last = |disk: &SimDisk| {
+        let mut reader = log(disk).log_reader(Lsn(0)).unwrap();
+        std::iter::from_fn(|| reader.next().unwrap()).any(|record| record.lsn() == last)
+    };
+    for left in [target, crashed] {
+        assert!(shows_last(&left));
+        left.remove("control").unwrap();
+        assert!(shows_last(&left), "without a control file");
+        assert!(rebuild(&left).unwrap());
+        let env = options().open_on(Arc::new(left)).unwrap();
+        assert_eq!(read(&env).unwrap()["t"].len(), 6030);
+    }
+}

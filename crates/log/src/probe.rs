@@ -63,7 +63,8 @@ pub fn oldest_record(
 }
 
 /// The first record at or behind `from` that begins below `end`, of an incarnation up to `incarnation_max`. `None` if
-/// there is none within the length of the longest record.
+/// there is none within the length of the longest record, nor behind zeros that go on from there: the log of a restored
+/// environment begins anywhere in its segment.
 pub(crate) fn first_record(
     segments: &Segments,
     environment: EnvironmentId,
@@ -75,7 +76,43 @@ pub(crate) fn first_record(
         .rev()
         .map(|number| Seal::new(environment, number))
         .collect();
-    let first = from.0.next_multiple_of(8);
+    let found = record_near(segments, environment, &seals, from.0.next_multiple_of(8), end)?;
+    if found.is_some() {
+        return Ok(found);
+    }
+    match behind_zeros(segments, from.0, end)? {
+        Some(begin) => record_near(segments, environment, &seals, begin, end),
+        None => Ok(None),
+    }
+}
+
+/// The place of the first word that is not zero, from `from` on, in its segment and below `end`; `None` if that is the first.
+fn behind_zeros(segments: &Segments, from: u64, end: Lsn) -> Result<Option<u64>, LogError> {
+    let end = end.0.min(segments.start_of(from) + segments.segment_bytes());
+    let mut buffer = AlignedBuf::new(RECORD_BYTES_MAX);
+    let mut block = from & !(BLOCK_BYTES - 1);
+    while block < end {
+        let have = (segments.read(block, &mut buffer)? as u64).min(end - block);
+        let words = buffer[..have as usize].chunks_exact(8).zip((block..).step_by(8));
+        if let Some((_, at)) = words.into_iter().find(|(word, at)| *at >= from && **word != [0; 8]) {
+            return Ok((at >= from + 8).then_some(at));
+        }
+        if have < buffer.len() as u64 {
+            break;
+        }
+        block += have;
+    }
+    Ok(None)
+}
+
+/// The first record at or behind `first` within the length of the longest one.
+fn record_near(
+    segments: &Segments,
+    environment: EnvironmentId,
+    seals: &[Seal],
+    first: u64,
+    end: Lsn,
+) -> Result<Option<Beginning>, LogError> {
     let block = first & !(BLOCK_BYTES - 1);
     // Most records are short. The second: a longest record that begins just before `from`, and two that prove it.
     for wanted in [QUICK_BYTES, 3 * RECORD_BYTES_MAX + BLOCK_BYTES as usize] {
@@ -85,7 +122,7 @@ pub(crate) fn first_record(
         let bytes = &buffer[..have as usize];
         let mut at = first;
         while at < block + have && at <= first + RECORD_BYTES_MAX as u64 {
-            if let Some((record, seal)) = sealed(bytes, block, at, &seals) {
+            if let Some((record, seal)) = sealed(bytes, block, at, seals) {
                 let next = record.end().0;
                 let follows = record.incarnation().map_or(seal, |number| Seal::new(environment, number));
                 if next >= end.0 || sealed(bytes, block, next, &[follows]).is_some() {
