@@ -198,9 +198,15 @@ impl Coming {
         Coming(parts.map(spawn).collect())
     }
 
+    /// Waits for all of them, whatever became of the others.
     fn wait(&mut self) -> Result<(), RecoveryError> {
-        let mut readers = self.0.drain(..);
-        readers.try_for_each(|reader| reader.join().map_err(|_| RecoveryError::WorkerPanicked("reader of undo")))
+        let mut done = Ok(());
+        for reader in self.0.drain(..) {
+            if reader.join().is_err() {
+                done = Err(RecoveryError::WorkerPanicked("reader of undo"));
+            }
+        }
+        done
     }
 }
 
@@ -208,5 +214,37 @@ impl Drop for Coming {
     /// None may outlive recovery.
     fn drop(&mut self) {
         let _ = self.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+    use super::*;
+
+    #[test]
+    fn a_reader_that_panics_leaves_no_other_behind() {
+        let (may_end, has_ended) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let panics = sync::spawn("panics", {
+            let may_end = Arc::clone(&may_end);
+            move || {
+                may_end.store(true, SeqCst);
+                panic!("planned");
+            }
+        });
+        let goes_on = sync::spawn("goes on", {
+            let (may_end, has_ended) = (Arc::clone(&may_end), Arc::clone(&has_ended));
+            move || {
+                while !may_end.load(SeqCst) {
+                    sync::sleep_ns(1_000_000);
+                }
+                sync::sleep_ns(100_000_000); // Whoever does not wait is away by then.
+                has_ended.store(true, SeqCst);
+            }
+        });
+        let waited = Coming(vec![panics, goes_on]).wait();
+        assert!(matches!(waited, Err(RecoveryError::WorkerPanicked(_))), "{waited:?}");
+        assert!(has_ended.load(SeqCst), "a reader goes on");
     }
 }
