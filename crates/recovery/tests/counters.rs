@@ -368,6 +368,45 @@ fn a_nested_top_action_is_not_gone_back_to_from_inside() {
     assert_eq!(values(&engine)[0], 7, "what the nested top action did stays");
 }
 
+/// Room for the end of a nested top action is reserved before it begins: whatever fills the log inside, what it did stays done.
+#[test]
+fn a_nested_top_action_that_finds_the_log_full_ends_all_the_same() {
+    for fails in [false, true] {
+        let sim = SimDisk::new();
+        let disk: Arc<dyn Disk> = Arc::new(sim.clone());
+        let (engine, _) = create(&disk).unwrap();
+        sim.no_space_after(sim.used_bytes());
+        let mut txn = engine.begin().unwrap();
+        add(&mut txn, 1, 1, 1).unwrap();
+        let (mut count, mut claims) = (0, Vec::new());
+        let done = txn.nested_top(|txn| {
+            while add(txn, 1, 0, 1).is_ok() {
+                count += 1;
+            }
+            txn.release_claim();
+            for bytes in [1024, 8] {
+                while let Ok(claim) = engine.log.claim(bytes) {
+                    claims.push(claim);
+                }
+            }
+            if fails { Err(TxnError::TooManyTransactions { slots: 0 }) } else { Ok(()) }
+        });
+        match (done, fails) {
+            (Ok(()), false) | (Err(TxnError::TooManyTransactions { .. }), true) => {}
+            (other, _) => panic!("fails: {fails}: {other:?}"),
+        }
+        assert!(count > 100, "{count}");
+        claims.drain(..).for_each(|claim| engine.log.give_back(claim));
+        txn.abort().unwrap();
+        let stays = if fails { 0 } else { count };
+        assert_eq!(values(&engine)[..2], [stays, 0], "fails: {fails}");
+        engine.log.flush().unwrap();
+        drop(engine);
+        let (engine, _) = recover(&disk).unwrap();
+        assert_eq!(values(&engine)[..2], [stays, 0], "fails: {fails}, restarted");
+    }
+}
+
 /// Counters move to another page in two parts, and power is lost between them. Somebody else's undo, of a record that is newer
 /// than the first part, looks for its counter where it was.
 #[test]

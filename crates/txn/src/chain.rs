@@ -144,6 +144,16 @@ impl Chain {
         self.undo_needed = needed;
     }
 
+    /// Counts `bytes` that will be claimed as a rollback claims them, whatever happens: the next claim reserves room for them.
+    pub fn expect_more(&mut self, bytes: u64) {
+        self.undo_needed += bytes;
+    }
+
+    /// Takes [`Chain::expect_more`] back, when the claim that was to reserve the room was refused.
+    pub fn expect_less(&mut self, bytes: u64) {
+        self.undo_needed -= bytes;
+    }
+
     /// Counts what undoing an update of `args_bytes` will take.
     #[inline]
     pub fn count_undo(&mut self, args_bytes: usize) {

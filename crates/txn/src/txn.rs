@@ -258,10 +258,17 @@ impl Txn {
     /// too. Updates inside need an undo that works on the page.
     ///
     /// # Errors
-    /// What `f` returns; no space in the log.
+    /// What `f` returns; no space in the log, before `f` was called.
     pub fn nested_top<T, E: From<TxnError>>(&mut self, f: impl FnOnce(&mut Txn) -> Result<T, E>) -> Result<T, E> {
         let before = self.chain.last_lsn;
-        self.claim(2 * RECORD_OVERHEAD_BYTES)?;
+        // Room for the end is reserved before anything is done: whatever has filled the log by then, what was done stays done.
+        // A rollback has its room.
+        let end_bytes = if self.rolling_back || self.is_prepared { 0 } else { 2 * RECORD_OVERHEAD_BYTES as u64 };
+        self.chain.expect_more(end_bytes);
+        if let Err(error) = self.claim(2 * RECORD_OVERHEAD_BYTES) {
+            self.chain.expect_less(end_bytes);
+            return Err(error.into());
+        }
         let begin = self.chain.append_plain(&self.engine, RecordKind::NtaBegin, &[])?;
         let marks = self.marks.count();
         self.set_nesting(self.nesting + 1);
@@ -271,9 +278,10 @@ impl Txn {
         if !matches!(result, Ok(Ok(_))) {
             self.undo_back_to(begin)?;
         }
-        self.claim(2 * RECORD_OVERHEAD_BYTES)?;
+        self.chain.claim(&self.engine, 2 * RECORD_OVERHEAD_BYTES, true)?;
         let before = if planted::is_on(Bug::TopActionTakenBack) { self.chain.last_lsn } else { before };
         self.chain.append_plain(&self.engine, RecordKind::NtaEnd, &[&before.0.to_le_bytes()])?;
+        self.chain.set_undo_needed(&self.engine, self.chain.undo_needed() - end_bytes);
         result.unwrap_or_else(|panic| resume_unwind(panic))
     }
 
