@@ -104,6 +104,8 @@ pub(crate) struct Inner {
     pub(crate) control: Arc<ControlFile>,
     pub(crate) last_checkpoint: AtomicU64,
     pub(crate) checkpoint_count: AtomicU64,
+    /// A restore has made it, and it has not taken a checkpoint since (R1 in `restore.rs`).
+    pub(crate) is_restored: AtomicBool,
     pub(crate) archive: Option<Archive>,
     pub(crate) feeds: Feeds,
     pub(crate) bell: Bell,
@@ -283,7 +285,10 @@ impl Environment {
     pub fn sync(&self) -> Result<(), Error> {
         let engine = &self.inner.handles.env.engine;
         engine.check()?;
-        Ok(engine.log.flush()?)
+        if engine.log.has_news() {
+            engine.log.flush()?;
+        }
+        Ok(())
     }
 
     /// What recovery did when the environment was opened.
@@ -525,6 +530,7 @@ impl Inner {
             self.last_checkpoint.store(taken.lsn.0, Release);
             self.checkpoint_count.fetch_add(1, Relaxed);
         }
+        let ended = if taken.is_ok() { self.end_restore() } else { Ok(()) };
         drop(latched);
         let taken = taken.map_err(|error| {
             if !error.is_no_space() {
@@ -532,6 +538,19 @@ impl Inner {
             }
             self.say_failed(error.into())
         })?;
-        Ok(taken.lsn)
+        ended.map(|()| taken.lsn)
+    }
+
+    /// The log has a checkpoint of this life now: a control file that is made anew from it is of this life, too. What fails here
+    /// is tried again by the next checkpoint, which has the latch as this one has.
+    fn end_restore(&self) -> Result<(), Error> {
+        if self.is_restored.load(Relaxed) {
+            if self.disk.exists(open::RESTORE)? {
+                self.disk.remove(open::RESTORE)?;
+            }
+            self.disk.sync_dir("")?;
+            self.is_restored.store(false, Relaxed);
+        }
+        Ok(())
     }
 }

@@ -508,25 +508,13 @@ fn recover_with(
         match inner.checkpoint(false) {
             // It can be used, and comes to a checkpoint when there is space again. Nothing that was recovered is lost by that.
             Err(Error::ReadOnly { .. }) => {}
-            done => {
-                done?;
-                end_restore(&*inner.disk)?;
-            }
+            done => drop(done?),
         }
     }
     options.recovery_progress.enter(RecoveryPhase::Nothing, Lsn(0), Lsn(0));
     inner.report.checkpoint_ns = timer.lap();
     opening.succeeded();
     Ok(inner)
-}
-
-/// The log has a checkpoint of this life now: a control file that is made anew from it is of this life, too.
-fn end_restore(disk: &dyn Disk) -> Result<(), Error> {
-    if disk.exists(RESTORE)? {
-        disk.remove(RESTORE)?;
-        disk.sync_dir("")?;
-    }
-    Ok(())
 }
 
 /// O7.
@@ -748,6 +736,7 @@ impl Parts {
     ) -> Result<Inner, Error> {
         let region = self.engine.region.clone();
         let feeds = Feeds::open(&*disk, &self.engine.log, effective.feed_log_bytes_max)?;
+        let is_restored = AtomicBool::new(disk.exists(RESTORE)?);
         let archive = match &options.archive {
             Some(place) if !options.read_only => {
                 let state = control.state();
@@ -783,6 +772,7 @@ impl Parts {
             control,
             last_checkpoint: AtomicU64::new(0),
             checkpoint_count: AtomicU64::new(0),
+            is_restored,
             is_closed: AtomicBool::new(false),
         })
     }

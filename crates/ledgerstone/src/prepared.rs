@@ -258,7 +258,7 @@ impl Environment {
 impl Inner {
     fn commit_in_doubt(&self, global_id: &[u8], xid: Option<Xid>) -> Result<Committed, Error> {
         let committed = self.decide(global_id, xid, |txn| Ok(txn.commit_prepared()?))?;
-        let ticket = Ticket { engine: Arc::clone(&self.engine), lsn: committed.depends };
+        let ticket = Ticket::new(Arc::clone(&self.engine), committed.depends);
         self.nudge_reclaim(); // It may have dropped a table before a restart, when nobody was left to say so.
         Ok(Committed { lsn: committed.lsn, ticket })
     }

@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use ledgerstone_log::WakerNo;
 use ledgerstone_page::Lsn;
 use ledgerstone_txn::Engine;
 
@@ -20,10 +21,25 @@ pub struct Committed {
 }
 
 /// Tells when a commit is durable. Can be waited for, polled or awaited in any async runtime.
-#[derive(Clone)]
 pub struct Ticket {
-    pub(crate) engine: Arc<Engine>,
-    pub(crate) lsn: Lsn,
+    engine: Arc<Engine>,
+    lsn: Lsn,
+    /// Where its waker is, if it was polled: one, however often that was.
+    place: Option<WakerNo>,
+}
+
+impl Clone for Ticket {
+    fn clone(&self) -> Ticket {
+        Ticket::new(Arc::clone(&self.engine), self.lsn) // Who polls it has a waker of its own.
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if self.place.is_some() {
+            self.engine.log.forget_waker(self.lsn, &mut self.place);
+        }
+    }
 }
 
 impl std::fmt::Debug for Ticket {
@@ -33,6 +49,10 @@ impl std::fmt::Debug for Ticket {
 }
 
 impl Ticket {
+    pub(crate) fn new(engine: Arc<Engine>, lsn: Lsn) -> Ticket {
+        Ticket { engine, lsn, place: None }
+    }
+
     /// The LSN that must be durable.
     #[must_use]
     pub fn lsn(&self) -> Lsn {
@@ -61,7 +81,7 @@ impl Ticket {
 impl Future for Ticket {
     type Output = Result<(), Error>;
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         if self.is_durable() {
             return Poll::Ready(Ok(()));
         }
@@ -71,7 +91,8 @@ impl Future for Ticket {
         if self.engine.is_failed() {
             return Poll::Ready(Err(Error::Failed { why: self.engine.why_failed() }));
         }
-        self.engine.log.on_durable(self.lsn, cx.waker().clone());
+        let ticket = &mut *self;
+        ticket.engine.log.on_durable(ticket.lsn, &mut ticket.place, cx.waker());
         // Both may have come between the look and the registration.
         if self.is_durable() {
             return Poll::Ready(Ok(()));

@@ -446,11 +446,11 @@ impl Transaction {
     /// Commits what [`Transaction::end`] has taken.
     pub(crate) fn commit_ended(&self, mut txn: Box<Txn>, durability: Durability) -> Result<Committed, Error> {
         let engine = Arc::clone(txn.engine());
-        if self.shared.is_untouched.load(Relaxed) {
+        if self.shared.is_untouched.load(Relaxed) && engine.log.has_news() {
             txn.depend_on_commits_below(engine.log.tail());
         }
         let committed = txn.commit(durability)?;
-        Ok(Committed { lsn: committed.lsn, ticket: Ticket { engine, lsn: committed.depends } })
+        Ok(Committed { lsn: committed.lsn, ticket: Ticket::new(engine, committed.depends) })
     }
 
     /// Rolls back.

@@ -141,6 +141,34 @@ fn a_restored_environment_survives_a_power_loss_at_any_write() {
     }
 }
 
+/// The open finds no space for its checkpoint: a later one ends the restore.
+#[test]
+fn the_first_checkpoint_that_finds_space_ends_a_restore() {
+    let (disk, backups) = (SimDisk::new(), SimDisk::new());
+    let env = open(&disk).unwrap();
+    work(&env, 1, 30);
+    // Its rollback has more room reserved than there is without another segment.
+    let txn = env.begin().unwrap();
+    (0..1500).for_each(|n| txn.bytes("t").unwrap().put(&key(1_000_000 + n), &[1; 100]).unwrap());
+    drop(txn.prepare(b"doubt").unwrap());
+    backup(&env, &backups, false).unwrap();
+    let (target, _) = restore(&backups, RestoreTo::End, &[]).unwrap();
+    target.no_space_after(target.used_bytes());
+    let restored = open(&target).unwrap();
+    assert_eq!(restored.in_doubt().len(), 1);
+    assert!(matches!(restored.checkpoint(), Err(Error::ReadOnly { .. })));
+    assert!(target.exists("restore.new").unwrap());
+    target.space_for_all();
+    restored.checkpoint().unwrap();
+    assert!(!target.exists("restore.new").unwrap());
+    // Not kept by the power, either.
+    target.crash_now();
+    drop(restored);
+    let target = target.after_crash(1);
+    assert!(!target.exists("restore.new").unwrap());
+    assert_eq!(open(&target).unwrap().in_doubt().len(), 1);
+}
+
 #[test]
 fn a_missing_double_write_file_is_reported_after_a_crash() {
     let disk = SimDisk::new();

@@ -14,6 +14,7 @@ use crate::meeting::Meeting;
 use crate::record::RECORD_BYTES_MAX;
 use crate::ring;
 use crate::segment::BLOCK_BYTES;
+use crate::wakers::WakerNo;
 
 /// A flush takes no further record once it has so many bytes.
 const FLUSH_BYTES_MAX: u64 = 1 << 20;
@@ -61,14 +62,30 @@ impl Log {
 
     /// Wakes `waker` once the record at `lsn` is durable, or the log has failed; at once if that is so already. Does not
     /// ask for a flush.
-    pub fn on_durable(&self, lsn: Lsn, waker: Waker) {
-        {
+    ///
+    /// Who asks again with the same `place` is woken once, by the newest waker. Give the place up with
+    /// [`Log::forget_waker`] when nobody waits any more.
+    pub fn on_durable(&self, lsn: Lsn, place: &mut Option<WakerNo>, waker: &Waker) {
+        // What a waker does when it is cloned and dropped is its own affair: not under the mutex.
+        let waker = waker.clone();
+        let before = {
             let mut wakers = self.wakers.lock();
-            wakers.entry(lsn.0).or_default().push(waker);
             self.wakers_low.fetch_min(lsn.0, SeqCst);
-        }
+            wakers.put(lsn.0, place, waker)
+        };
+        drop(before);
         // After the registration in the one order: either we see the flush, or its end sees us.
         self.wake_wakers();
+    }
+
+    /// Drops the waker that [`Log::on_durable`] has kept in `place` for `lsn`, if it was not woken yet.
+    pub fn forget_waker(&self, lsn: Lsn, place: &mut Option<WakerNo>) {
+        if let Some(no) = place.take()
+            && !self.fork.is_inherited()
+        {
+            let forgotten = self.wakers.lock().remove(lsn.0, no);
+            drop(forgotten); // The mutex is free by now.
+        }
     }
 
     /// Leads a flush if there is something to flush and nobody does. For claimers who need room.
@@ -214,15 +231,12 @@ impl Log {
         }
         let ready = {
             let mut wakers = self.wakers.lock();
-            let later = wakers.split_off(&durable);
-            let low = later.keys().next().copied().unwrap_or(u64::MAX);
-            self.wakers_low.store(low, SeqCst);
-            std::mem::replace(&mut *wakers, later)
+            let ready = wakers.take_below(durable);
+            self.wakers_low.store(wakers.low(), SeqCst);
+            ready
         };
         // Outside of the mutex: a waker may do anything.
-        for waker in ready.into_values().flatten() {
-            waker.wake();
-        }
+        ready.for_each(Waker::wake);
     }
 
     /// After a failure.

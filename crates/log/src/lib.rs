@@ -73,6 +73,8 @@ pub mod seal;
 mod segment;
 #[cfg(not(loom))]
 mod state;
+#[cfg(not(loom))]
+mod wakers;
 
 #[cfg(not(loom))]
 pub use crate::{
@@ -95,6 +97,7 @@ pub use crate::{
     scan::LogScan,
     seal::Seal,
     segment::{LOG_DIR, check_segments, is_log_file, segment_name, segment_start, tidy_segments},
+    wakers::WakerNo,
 };
 
 /// What tells an environment from every other: 16 random bytes.

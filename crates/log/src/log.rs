@@ -1,10 +1,8 @@
 //! The log itself: opening it, its positions, its failure and its numbers.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::task::Waker;
 
 use ledgerstone_disk::{AlignedBuf, DiskError};
 use ledgerstone_page::{Lsn, OpId, Xid};
@@ -27,6 +25,7 @@ use crate::scan::LogScan;
 use crate::seal::Seal;
 use crate::segment::{BLOCK_BYTES, NoSegment, Segments};
 use crate::state::LogState;
+use crate::wakers::Wakers;
 
 /// The log of an environment. Shared by all threads through an `Arc`.
 pub struct Log {
@@ -40,6 +39,8 @@ pub struct Log {
     eras: Vec<(u64, Seal)>,
     /// Smaller LSNs were never in this buffer.
     pub(crate) first_in_ring: u64,
+    /// Behind the record that begins the incarnation.
+    begun: u64,
     pub(crate) claim_bytes_max: u64,
     pub(crate) group: GroupCommit,
     pub(crate) async_delay_ns: u64,
@@ -47,7 +48,7 @@ pub struct Log {
     /// The leader's; taken out while it writes (W5).
     pub(crate) write_buffer: Mutex<Option<AlignedBuf>>,
     /// Who wants to know when which LSN is durable, and the smallest of these, `u64::MAX` if there is none.
-    pub(crate) wakers: Mutex<BTreeMap<u64, Vec<Waker>>>,
+    pub(crate) wakers: Mutex<Wakers>,
     pub(crate) wakers_low: AtomicU64,
     pub(crate) cause: Mutex<Option<Arc<DiskError>>>,
     pub(crate) flusher: Mutex<Option<JoinHandle<()>>>,
@@ -137,12 +138,13 @@ impl Log {
             seal,
             eras,
             first_in_ring: end,
+            begun: end,
             claim_bytes_max: config.claim_bytes_max(),
             group: config.group,
             async_delay_ns: config.async_delay_ns,
             spare_segments: config.spare_segments,
             write_buffer: Mutex::new(Some(AlignedBuf::new(write_buffer_bytes(config.buffer_bytes)))),
-            wakers: Mutex::new(BTreeMap::new()),
+            wakers: Mutex::default(),
             wakers_low: AtomicU64::new(u64::MAX),
             cause: Mutex::new(None),
             flusher: Mutex::new(None),
@@ -179,7 +181,8 @@ impl Log {
         self.append(&mut claim, &record);
         self.give_back(claim);
         self.seal = Seal::new(self.environment, next);
-        self.eras.push((self.tail().0, self.seal));
+        self.begun = self.tail().0;
+        self.eras.push((self.begun, self.seal));
         Ok(())
     }
 
@@ -188,6 +191,14 @@ impl Log {
     #[inline]
     pub fn tail(&self) -> Lsn {
         Lsn(self.state.tail.load(SeqCst))
+    }
+
+    /// Whether anything was appended since the log was opened, but for the record that begins its incarnation. If not, nobody
+    /// has anything to make durable: that record is of use to those behind it only, and a log on a full disk does not grow by
+    /// one for each restart.
+    #[inline]
+    pub fn has_news(&self) -> bool {
+        self.state.tail.load(SeqCst) > self.begun
     }
 
     /// Records that begin below are durable (W1).

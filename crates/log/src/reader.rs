@@ -23,6 +23,7 @@ use crate::probe::{Beginning, first_record};
 use crate::record::{FIRST_LSN, Record};
 use crate::scan::LogScan;
 use crate::segment::Segments;
+use crate::wakers::WakerNo;
 
 /// A piece that is read at once on the way back.
 const BACK_BYTES: u64 = 256 << 10;
@@ -60,8 +61,8 @@ pub struct LogReader {
     /// The records before `at` that were read on the way back; the last one ends there.
     behind: Vec<Record>,
     bell: Arc<Bell>,
-    /// For which LSN the bell hangs in the log.
-    hung: Option<Lsn>,
+    /// For which LSN the bell hangs in the log, and where.
+    hung: Option<(Lsn, Option<WakerNo>)>,
 }
 
 impl LogReader {
@@ -252,9 +253,11 @@ impl LogReader {
                 return Ok(false);
             }
             let rung = self.bell.0.load(SeqCst);
-            if self.hung != Some(self.at) {
-                self.hung = Some(self.at);
-                log.on_durable(self.at, Waker::from(Arc::clone(&self.bell)));
+            if self.hung.is_none_or(|(at, _)| at != self.at) {
+                take_down(log, self.hung.take());
+                let mut place = None;
+                log.on_durable(self.at, &mut place, &Waker::from(Arc::clone(&self.bell)));
+                self.hung = Some((self.at, place));
             }
             if log.durable_lsn() <= self.at && !log.is_failed() {
                 sync::futex_wait(&self.bell.0, rung, left);
@@ -318,6 +321,21 @@ impl LogReader {
             }
             _ => error,
         }
+    }
+}
+
+impl Drop for LogReader {
+    fn drop(&mut self) {
+        if let Source::Open(log) = &self.source {
+            take_down(log, self.hung.take());
+        }
+    }
+}
+
+/// Nobody waits for this LSN any more.
+fn take_down(log: &Log, hung: Option<(Lsn, Option<WakerNo>)>) {
+    if let Some((at, mut place)) = hung {
+        log.forget_waker(at, &mut place);
     }
 }
 

@@ -219,7 +219,7 @@ fn a_failed_write_fails_the_log_for_good() {
     log.flush_to(first).unwrap();
     let lost = append_one(&log, 1, 100).unwrap();
     let counter = Arc::new(Counter(AtomicU64::new(0)));
-    log.on_durable(lost, Waker::from(Arc::clone(&counter)));
+    log.on_durable(lost, &mut None, &Waker::from(Arc::clone(&counter)));
     assert_eq!(counter.0.load(SeqCst), 0);
     faulty.add(Fault::at(Call::Write, 1, Harm::Fail(DiskErrorKind::Io(5))).from_then_on());
     let error = log.flush_to(lost).unwrap_err();
@@ -236,6 +236,31 @@ fn a_failed_write_fails_the_log_for_good() {
     assert_eq!(number_of(&log.read(first).unwrap()), 0);
 }
 
+/// Who asks again and again is woken once, by the waker of the last time; and who does not want to be woken any more leaves
+/// nothing behind.
+#[test]
+fn who_waits_for_an_lsn_has_one_waker_there() {
+    let log = new_log(Arc::new(SimDisk::new()));
+    let lsn = append_one(&log, 0, 100).unwrap();
+    let counters: Vec<_> = (0..3).map(|_| Arc::new(Counter(AtomicU64::new(0)))).collect();
+    let mut places = [None, None, None];
+    for turn in 0..100 {
+        // The second is polled by another task each time.
+        log.on_durable(lsn, &mut places[0], &Waker::from(Arc::clone(&counters[0])));
+        log.on_durable(lsn, &mut places[1], &Waker::from(Arc::clone(&counters[turn % 2])));
+        log.on_durable(lsn, &mut places[2], &Waker::from(Arc::clone(&counters[2])));
+    }
+    let kept = |counters: &[Arc<Counter>]| counters.iter().map(|c| Arc::strong_count(c) - 1).collect::<Vec<_>>();
+    assert_eq!(kept(&counters), [1, 1, 1]);
+    log.forget_waker(lsn, &mut places[2]);
+    assert_eq!(kept(&counters), [1, 1, 0]);
+    log.flush_to(lsn).unwrap();
+    let woken: Vec<_> = counters.iter().map(|c| c.0.load(SeqCst)).collect();
+    assert_eq!(woken, [1, 1, 0]);
+    assert_eq!(kept(&counters), [0, 0, 0]);
+    log.forget_waker(lsn, &mut places[0]); // It is gone already.
+}
+
 #[test]
 fn a_flusher_serves_tickets_and_asynchronous_commits() {
     let log = new_log(Arc::new(SimDisk::new()));
@@ -243,7 +268,7 @@ fn a_flusher_serves_tickets_and_asynchronous_commits() {
     let counter = Arc::new(Counter(AtomicU64::new(0)));
     for no in 0..200 {
         let lsn = append_one(&log, no, 50).unwrap();
-        log.on_durable(lsn, Waker::from(Arc::clone(&counter)));
+        log.on_durable(lsn, &mut None, &Waker::from(Arc::clone(&counter)));
         if no % 2 == 0 { log.request_flush(lsn) } else { log.request_flush_soon(lsn) }
     }
     let deadline = sync::now_ns() + 20_000_000_000;

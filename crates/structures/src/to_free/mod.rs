@@ -206,7 +206,9 @@ impl ToFree {
         // First the tail, then the marks (T1 in `txn/table.rs`): whoever wrote below both has ended, below where the log ends then.
         let tail = engine.log.tail();
         let low = engine.table.first_lsn_low().map_or(tail, |first| first.min(tail));
-        engine.log.flush().map_err(TxnError::from)?;
+        if engine.log.has_news() {
+            engine.log.flush().map_err(TxnError::from)?;
+        }
         self.notes.durable_below.fetch_max(low.0, Relaxed);
         Ok(())
     }

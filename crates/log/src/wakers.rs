@@ -1,0 +1,42 @@
+//! Who is to be woken when which LSN is durable: one waker for each who waits, however often they ask.
+
+use std::collections::BTreeMap;
+use std::task::Waker;
+
+/// The place of one who waits for an LSN ([`Log::on_durable`](crate::Log::on_durable)). Good for that LSN only.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct WakerNo(u64);
+
+/// Wakers by LSN and place. A waker is its owner's code, also when it is dropped: none is dropped in here.
+#[derive(Default)]
+pub(crate) struct Wakers {
+    waiting: BTreeMap<(u64, WakerNo), Waker>,
+    given_count: u64,
+}
+
+impl Wakers {
+    /// Puts a waker into its place, a new one if it has none; returns the one that was there.
+    pub fn put(&mut self, lsn: u64, place: &mut Option<WakerNo>, waker: Waker) -> Option<Waker> {
+        let given_count = &mut self.given_count;
+        let no = *place.get_or_insert_with(|| {
+            *given_count += 1;
+            WakerNo(*given_count)
+        });
+        self.waiting.insert((lsn, no), waker)
+    }
+
+    pub fn remove(&mut self, lsn: u64, no: WakerNo) -> Option<Waker> {
+        self.waiting.remove(&(lsn, no))
+    }
+
+    /// Takes those out that wait for less than `durable`.
+    pub fn take_below(&mut self, durable: u64) -> impl Iterator<Item = Waker> + use<> {
+        let later = self.waiting.split_off(&(durable, WakerNo(0)));
+        std::mem::replace(&mut self.waiting, later).into_values()
+    }
+
+    /// The smallest LSN that somebody waits for; `u64::MAX` if nobody does.
+    pub fn low(&self) -> u64 {
+        self.waiting.first_key_value().map_or(u64::MAX, |((lsn, _), _)| *lsn)
+    }
+}
