@@ -152,7 +152,7 @@ impl Environment {
             }
             Err(error) => {
                 partial.push(name.to_string());
-                report.problems.push(problem(name, &error));
+                report.problems.push(problem(name, &error.into()));
                 None
             }
         };
@@ -193,7 +193,7 @@ impl Environment {
                 self.verify_structure(&mut report, &mut used, name, StructureId(*structure), entry.root)
             {
                 partial.extend(is_partial.then(|| name.clone()));
-                uncompared.push((name.clone(), error));
+                uncompared.push(problem(name, &error));
             }
         }
         steps.done = steps.total - 1; // Also if something was left out.
@@ -206,18 +206,19 @@ impl Environment {
                 }
                 Err(error) => {
                     partial.push(DEFERRED_FREES.into());
-                    report.problems.push(problem(DEFERRED_FREES, &error));
+                    report.problems.push(problem(DEFERRED_FREES, &error.into()));
                 }
             }
         }
         self.verify_pages(&mut report, &mut used, &partial);
         // A page of a value that cannot be read has been told by now.
         let has_damage = report.problems.iter().any(|problem| problem.page.is_some());
-        for (place, error) in uncompared {
+        for unknown in uncompared {
             if has_damage {
-                report.skipped.push(Skipped { place, why: format!("damage ended its check: {error}") });
+                let why = format!("damage ended its check: {}", unknown.what);
+                report.skipped.push(Skipped { place: unknown.place, why });
             } else {
-                report.problems.push(problem(&place, &error));
+                report.problems.push(unknown);
             }
         }
         if let Some(slot) = env.control.look_for_damage()? {
@@ -281,7 +282,7 @@ impl Environment {
         let allocated = match env.space.allocated_pages() {
             Ok(pages) => pages,
             Err(error) => {
-                report.problems.push(problem("space maps", &error));
+                report.problems.push(problem("space maps", &error.into()));
                 return;
             }
         };
@@ -375,10 +376,14 @@ fn verify_indexes(
     report: &mut VerifyReport,
     info: &TableInfo,
     steps: &mut Steps<'_>,
-    uncompared: &mut Vec<(String, Error)>,
+    uncompared: &mut Vec<Problem>,
 ) {
     for index in &info.indexes {
         let place = index.place(&info.name);
+        let make_anew = || {
+            let (table, index) = (&info.name, index.name());
+            format!("drop the index and create it anew: ledgerstone index drop DIR {table} {index}, then index create")
+        };
         steps.next(&place);
         let is_damaged = report.problems.iter().any(|found| found.place == place || found.place == info.name);
         if !is_damaged && !report.skipped.iter().any(|skipped| skipped.place == place) {
@@ -387,16 +392,16 @@ fn verify_indexes(
             match info.compare_with(txn, index, &mut differ) {
                 Ok(true) => {}
                 Ok(false) => report.unchecked_indexes.push(place.clone()),
-                Err(error) => uncompared.push((place.clone(), error)),
+                Err(error) => {
+                    let mut unknown = problem(&place, &error);
+                    unknown.mend.get_or_insert_with(make_anew);
+                    uncompared.push(unknown);
+                }
             }
             report.problems.append(&mut problems);
         }
         for problem in report.problems.iter_mut().filter(|problem| problem.place == place) {
-            problem.mend = Some(format!(
-                "drop the index and create it anew: ledgerstone index drop DIR {table} {index}, then index create",
-                table = info.name,
-                index = index.name()
-            ));
+            problem.mend.get_or_insert_with(make_anew);
         }
     }
 }
@@ -424,6 +429,14 @@ fn mend(problem: &Problem) -> Option<String> {
     }
 }
 
-fn problem(place: &str, error: &dyn std::fmt::Display) -> Problem {
-    Problem { place: place.to_string(), page: None, what: error.to_string(), mend: None }
+/// What an error that ended a check says, and what to do if it is not of what was checked.
+fn problem(place: &str, error: &Error) -> Problem {
+    let mend = match error {
+        Error::Disk(_) => {
+            Some("ledgerstone verify DIR, again; if the disk refuses again, restore from a backup to another one")
+        }
+        _ if error.is_retryable() => Some("ledgerstone verify DIR, again"),
+        _ => None,
+    };
+    Problem { place: place.to_string(), page: None, what: error.to_string(), mend: mend.map(str::to_string) }
 }

@@ -530,3 +530,81 @@ fn a_full_disk_opens_with_a_transaction_in_doubt() {
         }
     }
 }
+
+/// Restarts of a full disk add nothing to its log: what is left there is the room of rollbacks.
+#[test]
+fn restarts_of_a_full_disk_leave_the_room_of_a_rollback() {
+    let disk = SimDisk::new();
+    let env = open(&disk).unwrap();
+    env.transact(|txn| txn.create_table("t").map(drop)).unwrap();
+    let txn = env.begin().unwrap();
+    (0..200).for_each(|n| txn.bytes("t").unwrap().put(&key(n), &[1; 100]).unwrap());
+    drop(txn.prepare(b"doubt").unwrap());
+    disk.no_space_after(disk.used_bytes());
+    until_refused("fill", |n| env.transact(|txn| txn.bytes("t")?.put(&key(1000 + n % 50), &n.to_be_bytes())));
+    until_refused("checkpoints", |_| env.checkpoint().map(drop));
+    disk.crash_now();
+    drop(env);
+    let mut disk = disk.after_crash(3);
+    let mut tails = Vec::new();
+    for restart in 0..300 {
+        disk.no_space_after(disk.used_bytes());
+        let env = open(&disk).unwrap_or_else(|e| panic!("restart {restart}: {e}"));
+        assert_eq!(env.in_doubt().len(), 1);
+        let refused = env.transact(|txn| txn.bytes("t")?.put(b"more", b"more"));
+        assert!(matches!(refused, Err(Error::ReadOnly { .. })), "restart {restart}: {refused:?}");
+        tails.push(env.stat().unwrap().log_tail_lsn);
+        env.sync().unwrap();
+        let _ = env.reclaim();
+        // Killed, without power, or closed as well as it goes.
+        match restart % 3 {
+            0 => drop(env),
+            1 => {
+                disk.crash_now();
+                drop(env);
+            }
+            _ => drop(env.close()),
+        }
+        disk = disk.after_crash(restart);
+    }
+    // The first ones may take a checkpoint yet.
+    let at_most = tails[12];
+    let grown: Vec<_> = tails.iter().enumerate().skip(12).filter(|(_, tail)| **tail > at_most).take(10).collect();
+    assert!(grown.is_empty(), "the log ended at {at_most}, and after so many more restarts at {grown:?}");
+    disk.no_space_after(disk.used_bytes());
+    let env = open(&disk).unwrap();
+    env.abort_in_doubt(b"doubt").unwrap();
+    assert_eq!(env.transact(|txn| txn.bytes("t")?.get(&key(5))).unwrap(), None);
+    assert_sound(&env, "aborted");
+}
+
+/// A read that fails once, wherever in a verification, is a problem that says what to do about it.
+#[test]
+fn verify_names_what_mends_a_check_that_the_disk_ended() {
+    use ledgerstone::{IndexDef, IndexKeys};
+    let disk = SimDisk::new();
+    let env = open(&disk).unwrap();
+    env.transact(|txn| {
+        txn.create_table("t")?;
+        txn.create_index("t", &IndexDef::new("by", IndexKeys::Bytes { from: 0, to: Some(8) }))?;
+        let table = txn.bytes("t")?;
+        (0..1000).try_for_each(|n| table.put(&key(n), &large(n as u8, 1500)))
+    })
+    .unwrap();
+    env.close().unwrap();
+    let (mut of_index, mut of_other) = (0, 0);
+    for nth in 1.. {
+        let faulty = FaultDisk::new(Arc::new(disk.snapshot()));
+        let env = tiny().read_only(true).open_on(Arc::new(faulty.clone())).unwrap();
+        faulty.add(Fault::at(Call::Read, nth * 13, Harm::Fail(EIO)).on("data"));
+        let Ok(report) = env.verify(&mut |_| {}) else { continue }; // The catalog.
+        if faulty.hits() == 0 {
+            break;
+        }
+        for problem in &report.problems {
+            assert!(problem.mend.is_some(), "read {}: {problem:?}", nth * 13);
+            *(if problem.place.starts_with("index") { &mut of_index } else { &mut of_other }) += 1;
+        }
+    }
+    assert!(of_index > 0 && of_other > 0, "{of_index} of the index, {of_other} of others");
+}
