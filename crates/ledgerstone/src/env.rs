@@ -311,7 +311,6 @@ impl Environment {
         let env = &self.inner.handles.env;
         if !env.is_read_only {
             env.engine.check()?;
-            env.to_free.make_durable()?; // What is deleted and not durable yet would stay.
         }
         env.reclaim(&|| true).map(drop)
     }
@@ -455,6 +454,7 @@ impl Inner {
             return Ok(false);
         }
         self.engine.thread()?;
+        self.to_free.make_durable()?; // What is deleted and not durable yet would stay, and be looked at in vain.
         let mut refused = None;
         let mut between = || {
             refused = self.checkpoint_if_due().err();

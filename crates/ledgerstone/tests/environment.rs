@@ -454,3 +454,27 @@ fn a_checkpoint_beside_a_close_does_not_keep_the_environment_locked() {
         drop(kept);
     });
 }
+
+/// Nobody asks for the log to be flushed, and nobody does anything any more.
+#[test]
+fn an_idle_environment_gives_back_what_was_deleted_and_is_not_durable_yet() {
+    let options = common::tiny().cache_bytes(1024 * 4096).async_delay(Duration::from_secs(3600));
+    let env = options.open_on(Arc::new(SimDisk::new())).unwrap();
+    env.transact(|txn| {
+        let table = txn.create_table("t")?;
+        (0..3000).try_for_each(|n| table.put(&common::key(n), &[7; 100]))
+    })
+    .unwrap();
+    let full = env.stat().unwrap().allocated_page_count;
+    let txn = env.begin().unwrap();
+    let table = txn.bytes("t").unwrap();
+    (0..3000).for_each(|n| assert!(table.delete(&common::key(n)).unwrap()));
+    let _ = txn.commit_with(Durability::Volatile).unwrap();
+    common::within(60, "giving back", move || {
+        // A look that makes nothing durable itself.
+        while env.stat().unwrap().allocated_page_count > full / 2 {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        common::assert_sound(&env, "given back");
+    });
+}
