@@ -446,7 +446,7 @@ impl Transaction {
     /// Commits what [`Transaction::end`] has taken.
     pub(crate) fn commit_ended(&self, mut txn: Box<Txn>, durability: Durability) -> Result<Committed, Error> {
         let engine = Arc::clone(txn.engine());
-        if self.shared.is_untouched.load(Relaxed) && engine.log.has_news() {
+        if self.shared.is_untouched.load(Relaxed) {
             txn.depend_on_commits_below(engine.log.tail());
         }
         let committed = txn.commit(durability)?;

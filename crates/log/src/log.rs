@@ -193,12 +193,18 @@ impl Log {
         Lsn(self.state.tail.load(SeqCst))
     }
 
-    /// Whether anything was appended since the log was opened, but for the record that begins its incarnation. If not, nobody
-    /// has anything to make durable: that record is of use to those behind it only, and a log on a full disk does not grow by
+    /// Where the log began when it was opened, behind the record that begins its incarnation. Nobody has anything below to make
+    /// durable: all but that record is, and that one is of use to those behind it only. So a log on a full disk does not grow by
     /// one for each restart.
     #[inline]
+    pub fn begun_lsn(&self) -> Lsn {
+        Lsn(self.begun)
+    }
+
+    /// Whether anything was appended since it was opened, but for the record that begins its incarnation.
+    #[inline]
     pub fn has_news(&self) -> bool {
-        self.state.tail.load(SeqCst) > self.begun
+        self.tail() > self.begun_lsn()
     }
 
     /// Records that begin below are durable (W1).

@@ -375,7 +375,7 @@ impl Txn {
     #[inline]
     pub fn depend_on_commits_below(&mut self, lsn: Lsn) {
         let last = Lsn(lsn.0.saturating_sub(1));
-        if last > self.depends {
+        if last > self.depends && lsn > self.engine.log.begun_lsn() {
             self.depends = last;
         }
     }
