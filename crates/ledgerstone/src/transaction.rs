@@ -21,7 +21,7 @@ use ledgerstone_lock::{LockName, Mode, OwnerNo};
 use ledgerstone_page::{Lsn, TableId, Xid};
 use ledgerstone_region::SlotNo;
 use ledgerstone_structures::{Direction, Read, Tree};
-use ledgerstone_txn::{Durability, Horizon, Patience, Txn, UsersCode, View, awaited_caller};
+use ledgerstone_txn::{Durability, Horizon, Patience, Txn, UsersCode, View, WaitForCall};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::catalog::{Definition, Entry, TYPE_NAME_BYTES_MAX, TableInfo};
@@ -181,6 +181,7 @@ impl Shared {
 
     fn hold_waiting(&self, thread: SlotNo) -> Result<MutexGuard<'_, State>, Error> {
         let mut patience = Patience::default();
+        let mut waiting: Option<WaitForCall<'_>> = None;
         loop {
             // Relaxed: only a thread itself stores its own number, and takes it back before it gives up the mutex; of others it
             // decides how long to wait.
@@ -193,7 +194,8 @@ impl Shared {
             if let Some(state) = self.state.try_lock_for(LOOK) {
                 return Ok(state);
             }
-            if let Some(caller) = awaited_caller(&self.env.engine, self.owner) {
+            let waiting = waiting.get_or_insert_with(|| WaitForCall::begin(&self.env.engine, thread, self.owner));
+            if let Some(caller) = waiting.awaited_caller() {
                 let what = format!(
                     "transaction {} has a call under way in another thread, which waits for transaction {caller}, whose own \
                      closure this is",

@@ -668,3 +668,26 @@ fn tickets_are_awaited() {
     assert!(matches!(ticket.wait(), Err(Error::Failed { .. })));
     assert!(began.elapsed() < Duration::from_secs(5));
 }
+
+/// As futures are that are polled together with others.
+#[test]
+fn a_ticket_that_is_polled_often_has_one_waker() {
+    struct Nothing;
+    impl std::task::Wake for Nothing {
+        fn wake(self: Arc<Self>) {}
+    }
+    let env = tiny().open_on(Arc::new(SimDisk::new())).unwrap();
+    for n in 0..50u64 {
+        let txn = env.begin().unwrap();
+        txn.bytes_or_create("t").unwrap().put(b"k", &n.to_le_bytes()).unwrap();
+        let mut ticket = txn.commit_with(Durability::Volatile).unwrap().ticket;
+        let nothing = Arc::new(Nothing);
+        let waker = std::task::Waker::from(Arc::clone(&nothing));
+        let mut context = std::task::Context::from_waker(&waker);
+        for _ in 0..100 {
+            let _ = std::pin::Pin::new(&mut ticket).poll(&mut context);
+            // Ours are two; the log has one, and may be waking another.
+            assert!(Arc::strong_count(&nothing) <= 4, "{}", Arc::strong_count(&nothing));
+        }
+    }
+}

@@ -7,7 +7,7 @@ use std::io::{BufReader, Read, Write};
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use common::number::{NUMBER, Number, add};
@@ -741,6 +741,52 @@ fn whoever_waits_for_a_call_that_waits_for_its_own_caller_is_told_so() {
             .unwrap();
         waiter.join().unwrap().unwrap();
         let _ = first.commit().unwrap();
+        assert_eq!(env.stat().unwrap().lock_timeout_count, 0);
+    });
+}
+
+/// Two threads, each inside a transaction, want something of a third and of a fourth one: of each a call is under way that waits
+/// for a lock of the other thread's transaction.
+#[test]
+fn a_circle_through_two_waits_for_calls_is_told_to_one_of_them() {
+    in_an_environment("calls in a larger circle", |env| {
+        let (left, right) = (env.begin().unwrap(), env.begin().unwrap());
+        let table_of = |txn: &Transaction| (txn.bytes("plain").unwrap(), txn.bytes("plain").unwrap());
+        let ((left_waits, left_is_asked), (right_waits, right_is_asked)) = (table_of(&left), table_of(&right));
+        let ((ask, may_ask), (put_k, has_k)) = (mpsc::channel::<()>(), mpsc::channel::<()>());
+        let other_env = env.clone();
+        let other = std::thread::spawn(move || {
+            other_env.transact(|other| {
+                other.bytes("plain")?.put(b"k", b"other")?;
+                put_k.send(()).unwrap();
+                may_ask.recv().unwrap();
+                Ok::<_, Error>(right_is_asked.get(b"l").map(drop))
+            })
+        });
+        let (told_here, waiters) = env
+            .transact(|one| {
+                one.bytes("plain")?.put(b"m", b"one")?;
+                has_k.recv().unwrap();
+                let left_waits = left_waits.clone();
+                let right_waits = right_waits.clone();
+                let left = std::thread::spawn(move || left_waits.put(b"k", b"left"));
+                let right = std::thread::spawn(move || right_waits.put(b"m", b"right"));
+                while env.lock_waits().len() < 2 {
+                    std::thread::yield_now();
+                }
+                let _ = ask.send(());
+                Ok::<_, Error>((left_is_asked.get(b"l").map(drop), (left, right)))
+            })
+            .unwrap();
+        let told_there = other.join().unwrap().unwrap();
+        waiters.0.join().unwrap().unwrap();
+        waiters.1.join().unwrap().unwrap();
+        match (&told_here, &told_there) {
+            (Err(Error::HeldByCaller { .. }), Ok(())) | (Ok(()), Err(Error::HeldByCaller { .. })) => {}
+            other => panic!("{other:?}"),
+        }
+        left.abort().unwrap();
+        right.abort().unwrap();
         assert_eq!(env.stat().unwrap().lock_timeout_count, 0);
     });
 }

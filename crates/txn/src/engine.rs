@@ -14,6 +14,7 @@ use ledgerstone_page::{Lsn, OpId, Xid};
 use ledgerstone_region::{Region, RegionError, SlotNo, SlotTable};
 use parking_lot::{Mutex, RwLock};
 
+use crate::users_code::CallWaits;
 use crate::{LogicalUndo, Txn, TxnError, TxnTable, VersionStore};
 
 /// What an [`Engine`] is made of. Whoever opens an environment builds the parts bottom up.
@@ -69,6 +70,8 @@ pub struct Engine {
     pub versions: Arc<VersionStore>,
     /// Settings.
     pub settings: EngineSettings,
+    /// Threads that wait for calls of others (U5 in `users_code.rs`).
+    pub(crate) call_waits: CallWaits,
     undos: RwLock<BTreeMap<OpId, Arc<dyn LogicalUndo>>>,
     failed: AtomicBool,
     why_failed: Mutex<String>,
@@ -88,6 +91,7 @@ impl Engine {
             table: parts.table,
             versions: parts.versions,
             settings: parts.settings,
+            call_waits: CallWaits::default(),
             undos: RwLock::new(BTreeMap::new()),
             failed: AtomicBool::new(false),
             why_failed: Mutex::new(String::new()),

@@ -11,7 +11,8 @@
 //! U4. Whoever waits for such a transaction waits for what its caller's thread waits for. So the lock manager is told which
 //!     transactions a wait holds up, and finds the deadlocks that go through them.
 //! U5. A thread inside one transaction may wait for a call of another that a second thread is in. If that call waits for a lock
-//!     that does not come free before the first transaction ends, it is refused ([`awaited_caller`]).
+//!     that does not come free before the first transaction ends, it is refused ([`WaitForCall`]). Other such waits may stand in
+//!     between: that of a thread inside the transaction that has the lock, for a call of yet another one.
 
 use std::cell::RefCell;
 use std::marker::PhantomData;
@@ -20,6 +21,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use ledgerstone_lock::{LockName, Mode, OwnerNo};
 use ledgerstone_page::Xid;
 use ledgerstone_region::{SlotNo, sync};
+use parking_lot::Mutex;
 
 use crate::{Engine, Txn, TxnError};
 
@@ -46,20 +48,88 @@ impl Inside {
     }
 }
 
-/// A transaction that this thread is inside of and that has to end before the wait of `waiter` can: whoever waits here for a call
-/// of `waiter` in another thread to return waits for itself.
-#[must_use]
-pub fn awaited_caller(engine: &Engine, waiter: OwnerNo) -> Option<Xid> {
-    let address = std::ptr::from_ref(engine).addr();
-    let is_awaited = |inside: &&Inside| {
-        inside.engine == address
-            && inside.owner != waiter
-            && inside.runs(engine)
-            && engine.locks.awaits_end(waiter, inside.owner)
-            && inside.runs(engine)
-    };
-    // A thread whose locals are gone already is inside of nothing.
-    INSIDE.try_with(|all| all.borrow().iter().find(is_awaited).map(|inside| inside.xid)).ok().flatten()
+/// The waits of threads inside of transactions for calls of others to return. Locked only where a call has been waited for.
+#[derive(Default)]
+pub(crate) struct CallWaits(Mutex<Vec<CallWait>>);
+
+struct CallWait {
+    thread: SlotNo,
+    /// What keeps its thread from ending.
+    inside: Vec<Inside>,
+    /// Whose call it waits for.
+    of: OwnerNo,
+}
+
+impl CallWait {
+    /// A transaction that its thread is inside of and that has to end before the lock that `waiter` waits for comes free.
+    fn awaited_by(&self, engine: &Engine, waiter: OwnerNo) -> Option<Xid> {
+        let is_awaited = |inside: &&Inside| {
+            inside.owner != waiter
+                && inside.runs(engine)
+                && engine.locks.awaits_end(waiter, inside.owner)
+                && inside.runs(engine)
+        };
+        self.inside.iter().find(is_awaited).map(|inside| inside.xid)
+    }
+}
+
+/// A thread's wait for a call that another thread has under way in a transaction, until this is dropped (U5).
+pub struct WaitForCall<'e> {
+    engine: &'e Engine,
+    thread: SlotNo,
+}
+
+impl std::fmt::Debug for WaitForCall<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("WaitForCall").field("thread", &self.thread).finish_non_exhaustive()
+    }
+}
+
+impl<'e> WaitForCall<'e> {
+    /// `thread`, which calls this, waits for a call of `of` to return.
+    #[must_use]
+    pub fn begin(engine: &'e Engine, thread: SlotNo, of: OwnerNo) -> WaitForCall<'e> {
+        let address = std::ptr::from_ref(engine).addr();
+        // A thread whose locals are gone already is inside of nothing.
+        let inside =
+            INSIDE.try_with(|all| all.borrow().iter().filter(|inside| inside.engine == address).copied().collect());
+        let inside: Vec<Inside> = inside.unwrap_or_default();
+        if !inside.is_empty() {
+            engine.call_waits.0.lock().push(CallWait { thread, inside, of });
+        }
+        WaitForCall { engine, thread }
+    }
+
+    /// A transaction that this thread is inside of and that has to end before the call can return: the thread waits for itself.
+    /// Its wait counts no more then, so that of several threads in one circle only one is told.
+    #[must_use]
+    pub fn awaited_caller(&self) -> Option<Xid> {
+        let engine = self.engine;
+        let mut waits = engine.call_waits.0.lock();
+        let own_at = waits.iter().position(|wait| wait.thread == self.thread)?;
+        // Calls that do not return before the one that this thread waits for.
+        let mut awaited = vec![waits[own_at].of];
+        let mut at = 0;
+        while let Some(&waiter) = awaited.get(at) {
+            if let Some(caller) = waits[own_at].awaited_by(engine, waiter) {
+                waits.swap_remove(own_at);
+                return Some(caller);
+            }
+            for wait in waits.iter() {
+                if !awaited.contains(&wait.of) && wait.awaited_by(engine, waiter).is_some() {
+                    awaited.push(wait.of);
+                }
+            }
+            at += 1;
+        }
+        None
+    }
+}
+
+impl Drop for WaitForCall<'_> {
+    fn drop(&mut self) {
+        self.engine.call_waits.0.lock().retain(|wait| wait.thread != self.thread);
+    }
 }
 
 /// While it lives, this thread is inside a transaction: it may run closures of the user's that the transaction calls.
