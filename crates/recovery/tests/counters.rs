@@ -189,6 +189,14 @@ fn create(disk: &Arc<dyn Disk>) -> Result<(Arc<Engine>, Arc<ControlFile>)> {
 }
 
 fn recover(disk: &Arc<dyn Disk>) -> Result<(Arc<Engine>, Arc<ControlFile>)> {
+    let (engine, control, found) = repeat_history(disk)?;
+    undo(&engine, &found.losers, disk)?;
+    checkpoint(&engine, &control, false)?;
+    Ok((engine, control))
+}
+
+/// The first half of a recovery.
+fn repeat_history(disk: &Arc<dyn Disk>) -> Result<(Arc<Engine>, Arc<ControlFile>, Arc<Analysis>)> {
     let control = Arc::new(ControlFile::open(&**disk)?);
     let state = control.state();
     let (data, double_write) =
@@ -203,9 +211,7 @@ fn recover(disk: &Arc<dyn Disk>) -> Result<(Arc<Engine>, Arc<ControlFile>)> {
     let engine = build(disk, &found, Some(control.state().incarnation_max))?;
     engine.table.raise_next_xid(Xid(state.xid_floor.0.max(found.max_xid.0 + 1)));
     redo(&engine, &found, 2, || scan(found.redo_from.0, found.redo_from.1))?;
-    undo(&engine, &found.losers, disk)?;
-    checkpoint(&engine, &control, false)?;
-    Ok((engine, control))
+    Ok((engine, control, found))
 }
 
 fn values(engine: &Engine) -> Vec<i64> {
@@ -429,6 +435,21 @@ fn an_open_nested_top_action_is_undone_before_what_walks_through_it() {
     let (engine, _) = recover(&disk).unwrap();
     let wrong: Vec<_> = values(&engine).into_iter().enumerate().filter(|(_, value)| *value != 0).collect();
     assert!(wrong.is_empty(), "counters that are not as before, with their values: {wrong:?}");
+}
+
+/// A checkpoint that is taken before they are at home keeps what another redo of them needs.
+#[test]
+fn pages_are_dirty_from_the_first_record_on_that_redo_repeats() {
+    let disk: Arc<dyn Disk> = Arc::new(SimDisk::new());
+    let (engine, control) = create(&disk).unwrap();
+    checkpoint(&engine, &control, false).unwrap();
+    let first = engine.log.tail();
+    let mut txn = engine.begin().unwrap();
+    (1..=3).for_each(|page| add(&mut txn, page, 0, 5).unwrap());
+    txn.commit(Durability::Sync).unwrap();
+    drop(engine);
+    let (engine, ..) = repeat_history(&disk).unwrap();
+    assert_eq!(engine.cache.dirty_low(), Some(first));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use ledgerstone_lock::Mode;
 use ledgerstone_region::sync::{self, Scheduler};
-use ledgerstone_structures::{Direction, Read, Tree, TreeError};
+use ledgerstone_structures::{Direction, Packed, Read, Tree, TreeError};
 use ledgerstone_txn::{Durability, KeyLock, Txn, TxnError, UsersCode, key_hash, key_name};
 use stack::{Stack, TABLE};
 
@@ -229,4 +229,111 @@ fn a_scan_that_waits_at_a_leafs_end_sees_what_was_put_behind_it_meanwhile() {
         assert_eq!(scanner.join().unwrap()[1].as_deref(), Some(&new[..]), "before {}", n * 10);
     }
     stack.check(&[&tree]);
+}
+
+/// Keys in pairs that only their ends tell apart, so that separators are long and few children fill a node.
+fn long_key(n: u64) -> Vec<u8> {
+    [&[(n / 2) as u8; 400][..], &[n as u8]].concat()
+}
+
+const STORM_KEYS: u64 = 120;
+
+/// Puts, grows and deletes records that nobody else writes, and takes notes of what is there.
+fn storm_writer(stack: &Stack, tree: &Tree, seed: u64, part: u64, parts: u64) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let mut random = Random(seed * 31 + part);
+    let mut there = BTreeMap::new();
+    for _ in 0..12 {
+        let (begin, is_delete, len) = (random.below(STORM_KEYS), random.below(3) == 0, random.below(1300) as usize);
+        let mut txn = stack.begin();
+        let mut changes = Vec::new();
+        let mut done = Ok(());
+        for n in (begin..begin + 12).filter(|n| n % parts == part && n % 8 != 0) {
+            let (key, value) = (long_key(n % 256), vec![n as u8; len]);
+            done = match is_delete {
+                true => tree.delete(&mut txn, &key).map(drop),
+                false => tree.put(&mut txn, &key, &value).map(drop),
+            };
+            changes.push((key, value));
+            if done.is_err() {
+                break;
+            }
+        }
+        match done {
+            Ok(()) => {
+                txn.commit(Durability::Sync).unwrap();
+                for (key, value) in changes {
+                    if is_delete {
+                        there.remove(&key);
+                    } else {
+                        there.insert(key, value);
+                    }
+                }
+            }
+            Err(TreeError::Txn(TxnError::Lock(_))) => txn.abort().unwrap(),
+            Err(error) => panic!("{error}"),
+        }
+    }
+    there
+}
+
+/// Makes the tree small, as housekeeping and compaction do it.
+fn storm_packer(stack: &Stack, tree: &Tree, seed: u64) {
+    let mut random = Random(seed + 1000);
+    for _ in 0..6 {
+        let mut txn = stack.to_free.begin_turn().unwrap();
+        if !txn.try_lock_table(TABLE, Mode::IX).unwrap() {
+            continue;
+        }
+        if random.below(2) == 0 {
+            tree.purge(&mut txn).unwrap();
+        } else {
+            let (mut key, level) = (Some(Vec::new()), 1 + random.below(2) as u8);
+            while let Some(at) = key {
+                key = tree.pack_children(&mut txn, level, &at, &mut Packed::default()).unwrap();
+            }
+        }
+        txn.commit(Durability::Volatile).unwrap();
+    }
+}
+
+fn storm(seed: u64) {
+    let stack = Arc::new(Stack::with(4096, 24, 100_000));
+    stack.disk.set_hook(Arc::new(|what| sync::yield_point(what)));
+    stack.engine.cache.start_writer();
+    let tree = stack.tree();
+    let stays: BTreeMap<_, _> = (0..STORM_KEYS).step_by(8).map(|n| (long_key(n), vec![n as u8; 100])).collect();
+    stack.run(|txn| stays.iter().for_each(|(key, value)| assert!(!tree.put(txn, key, value).unwrap())));
+    let shared = || (Arc::clone(&stack), tree.clone());
+    let writers: Vec<_> = (0..3)
+        .map(|part| {
+            let (stack, tree) = shared();
+            sync::spawn("writer", move || storm_writer(&stack, &tree, seed, part, 3))
+        })
+        .collect();
+    let (others, other) = (shared(), shared());
+    let packer = sync::spawn("packer", move || storm_packer(&others.0, &others.1, seed));
+    let keys: Vec<_> = stays.keys().cloned().collect();
+    let reader = sync::spawn("reader", move || {
+        let (stack, tree) = other;
+        for key in keys.iter().cycle().take(6 * keys.len()) {
+            let mut txn = stack.begin();
+            assert!(tree.get(&mut txn, key, Read::Unlocked).unwrap().is_some(), "{} was missed", key[400]);
+        }
+    });
+    let mut expected = stays;
+    for writer in writers {
+        expected.append(&mut writer.join().unwrap());
+    }
+    packer.join().unwrap();
+    reader.join().unwrap();
+    assert!(stack.read_all(&tree, Direction::Forward).into_iter().eq(expected), "seed {seed}");
+    stack.check(&[&tree]);
+    stack.engine.cache.stop_writer();
+}
+
+#[test]
+fn nodes_that_split_and_merge_all_the_time_lose_nothing_under_the_seeded_scheduler() {
+    for seed in 0..120 {
+        Scheduler::run(seed, || storm(seed)).unwrap();
+    }
 }

@@ -150,6 +150,18 @@ fn a_page_that_overtakes_the_log_is_not_written() {
 }
 
 #[test]
+fn a_page_whose_record_begins_where_the_log_ends_is_refused() {
+    let (disk, _, first) = written(2);
+    first.cache.write_back_all().unwrap();
+    let shorter = FakeLog::new();
+    shorter.tail.fetch_add(RECORD_BYTES, SeqCst);
+    shorter.durable.fetch_add(RECORD_BYTES, SeqCst);
+    let second = fixture(&disk, Arc::new(shorter), Setup::default());
+    assert_eq!(second.read(PageId(0)).unwrap(), 1000);
+    assert!(matches!(second.cache.shared(PageId(1)), Err(BufferError::Damaged { page: PageId(1), .. })));
+}
+
+#[test]
 fn the_oldest_change_is_known_until_it_is_durable() {
     let fixture = new_fixture();
     assert_eq!(fixture.cache.dirty_low(), None);

@@ -47,6 +47,28 @@ fn who_comes_to_post_in_a_tree_that_became_lower_has_nothing_to_do() {
 }
 
 #[test]
+fn a_root_does_not_take_a_child_on_which_another_hangs_that_is_not_posted() {
+    let stack = stack::Stack::new();
+    let tree = stack.tree();
+    let key = |n: u64| n.to_be_bytes();
+    stack.run(|txn| (0..12).for_each(|n| tree.put(txn, &key(n), &[1; 400]).map(drop).unwrap()));
+    stack.run(|txn| (7..12).for_each(|n| assert!(tree.delete(txn, &key(n)).unwrap())));
+    stack.run(|txn| tree.purge(txn).unwrap());
+    let child = {
+        let root = stack.engine.cache.shared(tree.root()).unwrap();
+        let root = Node::new(root.words());
+        assert_eq!((root.level(), root.count()), (1, 1));
+        root.child(0)
+    };
+    let need = Need::Insert { key: &key(7), value_len: 1500 };
+    let unposted = stack.run(|txn| tree.split_unposted(txn, &need).unwrap().unwrap());
+    stack.run(|txn| assert!(!tree.lower_root(txn, child).unwrap(), "what hangs on it is lost"));
+    stack.run(|txn| tree.post_surely(txn, &unposted).unwrap());
+    assert_eq!(stack.read_all(&tree, Direction::Forward).len(), 7);
+    stack.check(&[&tree]);
+}
+
+#[test]
 fn who_found_a_leaf_by_latching_holds_no_latch_while_the_callers_code_runs() {
     let stack = stack::Stack::new();
     let tree = stack.tree();
