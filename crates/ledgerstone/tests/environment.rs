@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use common::{open, tiny, within};
 use ledgerstone::{Durability, Environment, Error, Options, TransactionOptions};
-use ledgerstone_disk::{Disk, DiskError, DiskFile, DiskLock, Open, SimDisk};
+use ledgerstone_disk::SimDisk;
 
 fn small() -> Options {
     Environment::options().cache_bytes(1 << 20).page_count_max(1 << 20).log_segment_bytes(1 << 20)
@@ -365,55 +365,6 @@ fn many_threads_keep_the_sum() -> Result<(), Error> {
     Ok(())
 }
 
-/// A disk whose lock says only when it is told to whether it is in place.
-#[derive(Clone)]
-struct SlowLooks {
-    disk: SimDisk,
-    look: Arc<dyn Fn() + Send + Sync>,
-}
-
-struct SlowLook(Box<dyn DiskLock>, Arc<dyn Fn() + Send + Sync>);
-
-impl DiskLock for SlowLook {
-    fn name(&self) -> &str {
-        self.0.name()
-    }
-    fn is_in_place(&self) -> Result<bool, DiskError> {
-        (self.1)();
-        self.0.is_in_place()
-    }
-}
-
-impl Disk for SlowLooks {
-    fn open(&self, path: &str, how: Open) -> Result<Arc<dyn DiskFile>, DiskError> {
-        self.disk.open(path, how)
-    }
-    fn exists(&self, path: &str) -> Result<bool, DiskError> {
-        self.disk.exists(path)
-    }
-    fn remove(&self, path: &str) -> Result<(), DiskError> {
-        self.disk.remove(path)
-    }
-    fn rename(&self, from: &str, to: &str) -> Result<(), DiskError> {
-        self.disk.rename(from, to)
-    }
-    fn list(&self, dir: &str) -> Result<Vec<String>, DiskError> {
-        self.disk.list(dir)
-    }
-    fn create_dir(&self, dir: &str) -> Result<(), DiskError> {
-        self.disk.create_dir(dir)
-    }
-    fn sync_dir(&self, dir: &str) -> Result<(), DiskError> {
-        self.disk.sync_dir(dir)
-    }
-    fn lock(&self, path: &str) -> Result<Box<dyn DiskLock>, DiskError> {
-        Ok(Box::new(SlowLook(self.disk.lock(path)?, Arc::clone(&self.look))))
-    }
-    fn describe(&self) -> String {
-        self.disk.describe()
-    }
-}
-
 /// A checkpoint of another thread looks at the lock of the environment just when that is closed: it does not keep it for ever.
 #[test]
 fn a_checkpoint_beside_a_close_does_not_keep_the_environment_locked() {
@@ -425,8 +376,8 @@ fn a_checkpoint_beside_a_close_does_not_keep_the_environment_locked() {
         let (is_closed, go) = (Mutex::new(is_closed), Mutex::new(go));
         let (count, is_armed) = (Arc::clone(&looks), Arc::new(AtomicBool::new(false)));
         let armed = Arc::clone(&is_armed);
-        let look: Arc<dyn Fn() + Send + Sync> = Arc::new(move || {
-            if !armed.load(SeqCst) {
+        disk.set_hook(Arc::new(move |what| {
+            if what != "look at lock" || !armed.load(SeqCst) {
                 return;
             }
             match count.fetch_add(1, SeqCst) {
@@ -438,8 +389,8 @@ fn a_checkpoint_beside_a_close_does_not_keep_the_environment_locked() {
                 // The other one: unless that is waited for, the environment is closed meanwhile.
                 _ => drop(is_closed.lock().unwrap().recv_timeout(Duration::from_millis(300))),
             }
-        });
-        let env = tiny().open_on(Arc::new(SlowLooks { disk: disk.clone(), look })).unwrap();
+        }));
+        let env = tiny().open_on(Arc::new(disk.clone())).unwrap();
         let other = env.clone();
         is_armed.store(true, SeqCst);
         let thread = std::thread::spawn(move || {

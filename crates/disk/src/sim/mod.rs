@@ -59,6 +59,10 @@ pub struct SimCounters {
     pub write_bytes: u64,
     /// Syncs of files and directories, and durable writes.
     pub syncs: u64,
+    /// Files that are open now.
+    pub open_files: u64,
+    /// The most that were open at once.
+    pub open_files_max: u64,
 }
 
 /// A simulated disk. Clones are the same disk.
@@ -367,6 +371,9 @@ impl Disk for SimDisk {
                 Ok(number)
             })?,
         };
+        let counters = &mut self.shared.state().counters;
+        counters.open_files += 1;
+        counters.open_files_max = counters.open_files_max.max(counters.open_files);
         Ok(Arc::new(SimFile { shared: self.shared.clone(), name: path.to_owned(), number, read_only: how.read_only }))
     }
 
@@ -455,6 +462,12 @@ struct SimFile {
     name: String,
     number: usize,
     read_only: bool,
+}
+
+impl Drop for SimFile {
+    fn drop(&mut self) {
+        self.shared.state().counters.open_files -= 1;
+    }
 }
 
 impl SimFile {
@@ -565,7 +578,7 @@ impl DiskLock for SimLock {
     }
 
     fn is_in_place(&self) -> Result<bool, DiskError> {
-        self.shared.look(&self.name, "look up", |state| Ok(state.names.file(&self.name) == Some(self.number)))
+        self.shared.look(&self.name, "look at lock", |state| Ok(state.names.file(&self.name) == Some(self.number)))
     }
 }
 
