@@ -9,6 +9,10 @@
 //! [`backup`] copies a running environment and reads such copies; [`PageRepair`] makes single pages whole from one and the log.
 #![forbid(unsafe_code)]
 
+// The tests' smallest environment names this crate as its users do.
+#[cfg(test)]
+extern crate self as ledgerstone_recovery;
+
 mod analysis;
 pub mod backup;
 mod checkpoint;
@@ -18,6 +22,8 @@ mod page_repair;
 mod redo;
 mod report;
 mod undo;
+#[cfg(test)]
+mod undo_tests;
 mod undo_window;
 
 pub use analysis::{Analysis, InDoubt, Loser, analyse};

@@ -50,9 +50,22 @@ pub fn keep_prepared(
 /// The log or a page cannot be read or written; an undo is missing or refuses; the temporary file cannot be read back.
 pub fn undo(engine: &Arc<Engine>, losers: &BTreeMap<Xid, Loser>, disk: &Arc<dyn Disk>) -> Result<u64, RecoveryError> {
     planted::begin_windows();
-    let tail = engine.log.tail();
-    let low = losers.values().map(|loser| loser.first).min().unwrap_or(tail);
-    let window = Window::for_log(disk, tail.0.saturating_sub(low.0));
+    let (tail, low) = (engine.log.tail(), low_of(losers));
+    undo_by(engine, losers, Window::for_log(disk, tail.0.saturating_sub(low.min(tail).0)))
+}
+
+/// Where the oldest begins; above all if there is none.
+fn low_of(losers: &BTreeMap<Xid, Loser>) -> Lsn {
+    losers.values().map(|loser| loser.first).min().unwrap_or(Lsn(u64::MAX))
+}
+
+/// The same by a window.
+pub(crate) fn undo_by(
+    engine: &Arc<Engine>,
+    losers: &BTreeMap<Xid, Loser>,
+    window: Window,
+) -> Result<u64, RecoveryError> {
+    let low = low_of(losers).min(engine.log.tail());
     let mut all = Undo { engine, txns: Vec::new(), open: BTreeMap::new(), undone: LsnSet::default(), window };
     for (no, (&xid, loser)) in (0..).zip(losers) {
         let mut txn = engine.adopt(xid, loser.first, loser.last)?;

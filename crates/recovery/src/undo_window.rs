@@ -58,6 +58,8 @@ pub(crate) struct Window {
     sorter: Sorter,
     count: u64,
     bytes: u64,
+    /// So many bytes fill it.
+    bytes_max: u64,
     /// The disk takes no more.
     is_refused: bool,
 }
@@ -66,13 +68,19 @@ impl Window {
     /// A window for updates in so many bytes of log.
     pub fn for_log(disk: &Arc<dyn Disk>, log_bytes: u64) -> Window {
         let sort_bytes = SORT_BYTES.min(log_bytes.saturating_mul(4)) as usize;
-        let sorter = Sorter::new(disk, sort_bytes);
-        Window { disk: Arc::clone(disk), sort_bytes, sorter, count: 0, bytes: 0, is_refused: false }
+        let (disk, sorter) = (Arc::clone(disk), Sorter::new(disk, sort_bytes));
+        Window { disk, sort_bytes, sorter, count: 0, bytes: 0, bytes_max: WINDOW_BYTES_MAX, is_refused: false }
+    }
+
+    /// The same, full after so many bytes.
+    #[cfg(test)]
+    pub fn full_after(self, bytes_max: u64) -> Window {
+        Window { bytes_max, ..self }
     }
 
     /// Whether it has to be drained before it takes more.
     pub fn is_full(&self) -> bool {
-        self.is_refused || self.bytes >= WINDOW_BYTES_MAX || planted::fills_window(self.count as usize)
+        self.is_refused || self.bytes >= self.bytes_max || planted::fills_window(self.count as usize)
     }
 
     /// Takes an update in. Must not be full.

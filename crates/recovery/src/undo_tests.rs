@@ -1,0 +1,63 @@
+//! Undo out of order, over several restarts.
+
+use std::sync::Arc;
+
+use ledgerstone_disk::{Disk, SimDisk};
+use ledgerstone_page::PageId;
+
+use crate::undo::undo_by;
+use crate::undo_window::Window;
+
+#[path = "../tests/counting/mod.rs"]
+mod counting;
+
+use counting::{ADD_BY_PAGE, WHEN_UNDONE, add_args, add_by, create, recover, repeat_history, values};
+
+/// U3. A restart with much room undoes the two oldest changes and crashes; one with room for a single change undoes the newest
+/// one and crashes. What that says of how far all is undone must not hide from the next one what the first has undone.
+#[test]
+fn what_was_undone_out_of_order_is_remembered_over_a_restart_with_less_room() {
+    let sim = SimDisk::new();
+    let disk: Arc<dyn Disk> = Arc::new(sim.clone());
+    let (engine, _) = create(&disk).unwrap();
+    let mut txn = engine.begin().unwrap();
+    let mut lsns = Vec::new();
+    for page in 1..=4 {
+        add_by(ADD_BY_PAGE, &mut txn, page, 0, 5).unwrap();
+        lsns.push(txn.last_lsn());
+    }
+    engine.log.flush().unwrap();
+    sim.crash_now();
+    drop((txn, engine));
+
+    let sim = sim.after_crash(1);
+    let disk: Arc<dyn Disk> = Arc::new(sim.clone());
+    let (engine, _, found) = repeat_history(&disk).unwrap();
+    let (&xid, loser) = found.losers.first_key_value().unwrap();
+    let mut txn = engine.adopt(xid, loser.first, loser.last).unwrap();
+    txn.begin_undo();
+    for page in 1..=2 {
+        txn.undo_in_place(lsns[page - 1], (ADD_BY_PAGE, PageId(page as u64)), &add_args(0, 5), None).unwrap();
+    }
+    engine.log.flush().unwrap();
+    sim.crash_now();
+    drop((txn, engine));
+
+    let sim = sim.after_crash(2);
+    let disk: Arc<dyn Disk> = Arc::new(sim.clone());
+    let (engine, _, found) = repeat_history(&disk).unwrap();
+    let (log, crashing) = (Arc::clone(&engine.log), sim.clone());
+    *WHEN_UNDONE.lock().unwrap() = Some(Box::new(move || {
+        log.flush().unwrap();
+        crashing.crash_now();
+    }));
+    // In memory it may go on, or not.
+    let _ = undo_by(&engine, &found.losers, Window::for_log(&disk, 1 << 20).full_after(1));
+    assert!(WHEN_UNDONE.lock().unwrap().is_none() && sim.is_crashed());
+    drop(engine);
+
+    let disk: Arc<dyn Disk> = Arc::new(sim.after_crash(3));
+    let (engine, _) = recover(&disk).unwrap();
+    let wrong: Vec<_> = values(&engine).into_iter().enumerate().filter(|(_, value)| *value != 0).collect();
+    assert!(wrong.is_empty(), "counters that are not as before, with their values: {wrong:?}");
+}

@@ -1,0 +1,270 @@
+//! The smallest environment that there can be: no space maps, no catalog, pages of counters, formatted by their first record.
+#![allow(dead_code)]
+
+use std::sync::{Arc, Mutex};
+
+use ledgerstone_buffer::{Cache, CacheConfig, Policy};
+use ledgerstone_disk::{Disk, Open};
+use ledgerstone_lock::{LockConfig, LockTable};
+use ledgerstone_log::{ControlFile, ControlState, FIRST_LSN, Log, LogConfig, LogScan};
+use ledgerstone_op::{OpError, Operation, PageMut, Registry, Undo};
+use ledgerstone_page::{HEADER_BYTES, LayoutId, Lsn, OpId, PageId, Xid};
+use ledgerstone_recovery::{Analysis, RecoveryError, analyse, checkpoint, redo, undo};
+use ledgerstone_region::{Region, SlotTable};
+use ledgerstone_space::OP_FILE_HEADER_FORMAT;
+use ledgerstone_txn::{
+    Durability, Engine, EngineParts, EngineSettings, LogicalUndo, Part, Txn, TxnError, TxnTable, VersionStore,
+};
+
+const FORMAT: OpId = OpId(1024);
+pub const ADD: OpId = OpId(1025);
+pub const ADD_SOMEWHERE: OpId = OpId(1026);
+pub const ADD_BY_PAGE: OpId = OpId(1027);
+const PAGE_BYTES: u32 = 4096;
+pub const PAGES: u64 = 40;
+pub const COUNTERS: usize = 16;
+const ENV: [u8; 16] = *b"counters counter";
+
+struct FormatCounters;
+
+impl Operation for FormatCounters {
+    fn id(&self) -> OpId {
+        FORMAT
+    }
+    fn name(&self) -> &'static str {
+        "format counters"
+    }
+    fn formats(&self) -> bool {
+        true
+    }
+    fn redo(&self, page: &mut PageMut<'_>, _: &[u8]) -> Result<(), OpError> {
+        page.format(LayoutId(1), 0, PageId::NONE);
+        Ok(())
+    }
+    fn print(&self, _: &[u8]) -> String {
+        String::new()
+    }
+}
+
+/// Adds to a counter; the undo subtracts, so that transactions may increment the same counter at once.
+struct Add;
+
+pub fn add_args(counter: usize, delta: i64) -> [u8; 10] {
+    let mut args = [0; 10];
+    args[..2].copy_from_slice(&(counter as u16).to_le_bytes());
+    args[2..].copy_from_slice(&delta.to_le_bytes());
+    args
+}
+
+impl Operation for Add {
+    fn id(&self) -> OpId {
+        ADD
+    }
+    fn name(&self) -> &'static str {
+        "add"
+    }
+    fn redo(&self, page: &mut PageMut<'_>, args: &[u8]) -> Result<(), OpError> {
+        let at = HEADER_BYTES + 8 * usize::from(u16::from_le_bytes([args[0], args[1]]));
+        let delta = i64::from_le_bytes(args[2..].try_into().unwrap());
+        let value = page.words().u64(at) as i64;
+        page.put_u64(at, (value + delta) as u64);
+        Ok(())
+    }
+    fn undo(&self, args: &[u8]) -> Undo {
+        let delta = i64::from_le_bytes(args[2..].try_into().unwrap());
+        let counter = usize::from(u16::from_le_bytes([args[0], args[1]]));
+        Undo::Page { op: ADD, args: add_args(counter, -delta).to_vec() }
+    }
+    fn print(&self, args: &[u8]) -> String {
+        format!("{args:?}")
+    }
+}
+
+/// As [`Add`], where others may move the counters to another page meanwhile.
+struct AddSomewhere;
+
+impl Operation for AddSomewhere {
+    fn id(&self) -> OpId {
+        ADD_SOMEWHERE
+    }
+    fn name(&self) -> &'static str {
+        "add somewhere"
+    }
+    fn redo(&self, page: &mut PageMut<'_>, args: &[u8]) -> Result<(), OpError> {
+        Add.redo(page, args)
+    }
+    fn undo(&self, _: &[u8]) -> Undo {
+        Undo::Logical
+    }
+    fn print(&self, args: &[u8]) -> String {
+        format!("{args:?}")
+    }
+}
+
+/// As [`Add`], where nobody minds which page's undo comes first. Runs [`WHEN_UNDONE`] after the next undo.
+struct AddByPage;
+
+pub static WHEN_UNDONE: Mutex<Option<Box<dyn FnOnce() + Send>>> = Mutex::new(None);
+
+impl Operation for AddByPage {
+    fn id(&self) -> OpId {
+        ADD_BY_PAGE
+    }
+    fn name(&self) -> &'static str {
+        "add by page"
+    }
+    fn redo(&self, page: &mut PageMut<'_>, args: &[u8]) -> Result<(), OpError> {
+        Add.redo(page, args)?;
+        if let Some(run) = WHEN_UNDONE.lock().unwrap().take() {
+            run();
+        }
+        Ok(())
+    }
+    fn undo(&self, args: &[u8]) -> Undo {
+        match Add.undo(args) {
+            Undo::Page { args, .. } => Undo::Page { op: ADD_BY_PAGE, args },
+            other => other,
+        }
+    }
+    fn is_undone_by_page(&self) -> bool {
+        true
+    }
+    fn print(&self, args: &[u8]) -> String {
+        format!("{args:?}")
+    }
+}
+
+/// The first counter of this page says how many pages behind it the counters of [`AddSomewhere`] are, less one.
+pub const SIGN: u64 = 1;
+
+struct SubtractWhereTheSignSays;
+
+impl LogicalUndo for SubtractWhereTheSignSays {
+    fn undo(&self, txn: &mut Txn, _: OpId, args: &[u8]) -> Result<(), TxnError> {
+        let engine = Arc::clone(txn.engine());
+        let distance = engine.cache.shared(PageId(SIGN))?.words().u64(HEADER_BYTES);
+        txn.claim(256)?;
+        let mut page = engine.cache.exclusive(PageId(SIGN + 1 + distance))?;
+        if let Undo::Page { op, args } = Add.undo(args) {
+            txn.update(&mut page, op, &args)?;
+        }
+        Ok(())
+    }
+}
+
+pub type Result<T, E = RecoveryError> = std::result::Result<T, E>;
+
+fn build(disk: &Arc<dyn Disk>, found: &Analysis, next: Option<u64>) -> Result<Arc<Engine>> {
+    let region = Region::anonymous(8 << 20).unwrap();
+    let slots = Arc::new(SlotTable::create(&region, 64).unwrap());
+    let log = Log::open(LogConfig {
+        segment_bytes: 64 << 10,
+        buffer_bytes: 64 << 10,
+        end: found.end,
+        incarnation: found.incarnation,
+        incarnations: found.incarnations.clone(),
+        next_incarnation: next,
+        ..LogConfig::new(Arc::clone(disk), region.clone(), ENV)
+    })?;
+    let cache = Cache::new(CacheConfig {
+        region: region.clone(),
+        slots: Arc::clone(&slots),
+        data: disk.open("data", Open::CREATE.direct())?,
+        double_write: disk.open("double_write", Open::CREATE.direct())?,
+        log: Arc::clone(&log) as _,
+        page_bytes: PAGE_BYTES,
+        cache_bytes: 20 * 4300,
+        max_pages: 1000,
+        policy: Policy::Clock,
+    })?;
+    let config = LockConfig { owners: 16, locks_max: 1024, buckets: 64, ..LockConfig::default() };
+    let mut ops = Registry::new();
+    ops.register(Box::new(FormatCounters)).unwrap();
+    ops.register(Box::new(Add)).unwrap();
+    ops.register(Box::new(AddSomewhere)).unwrap();
+    ops.register(Box::new(AddByPage)).unwrap();
+    ledgerstone_space::register(&mut ops).unwrap();
+    let engine = Engine::new(EngineParts {
+        locks: Arc::new(LockTable::create(&region, config).unwrap()),
+        table: TxnTable::create(&region, 16).unwrap(),
+        versions: VersionStore::create(&region, &log, &slots, 1 << 20, 64).unwrap(),
+        region,
+        slots,
+        log,
+        cache,
+        ops,
+        settings: EngineSettings { lock_timeout_ns: 1_000_000_000, escalate_after: 1000, locks_pages: false },
+    });
+    engine.register_undo(ADD_SOMEWHERE, Arc::new(SubtractWhereTheSignSays));
+    Ok(engine)
+}
+
+pub fn create(disk: &Arc<dyn Disk>) -> Result<(Arc<Engine>, Arc<ControlFile>)> {
+    let state = ControlState::new(ENV, PAGE_BYTES, 64 << 10);
+    let found = Analysis::of_new(FIRST_LSN, 1);
+    let control = ControlFile::begin_creation(&**disk, state)?;
+    let engine = build(disk, &found, None)?;
+    let mut txn = engine.begin()?;
+    txn.claim(256)?;
+    let mut header = engine.cache.exclusive_new(PageId(0))?;
+    let args = [&ENV[..], &[0; 8]].concat();
+    txn.group(&mut [&mut header], &[Part { page: 0, op: OP_FILE_HEADER_FORMAT, args: &args }])?;
+    drop(header);
+    for no in 1..=PAGES {
+        txn.claim(256)?;
+        let mut page = engine.cache.exclusive_new(PageId(no))?;
+        txn.update(&mut page, FORMAT, &[])?;
+    }
+    txn.commit(Durability::Sync)?;
+    engine.cache.write_back_all()?;
+    disk.sync_dir("")?;
+    control.end_creation(&**disk)?;
+    Ok((engine, Arc::new(control)))
+}
+
+pub fn recover(disk: &Arc<dyn Disk>) -> Result<(Arc<Engine>, Arc<ControlFile>)> {
+    let (engine, control, found) = repeat_history(disk)?;
+    undo(&engine, &found.losers, disk)?;
+    checkpoint(&engine, &control, false)?;
+    Ok((engine, control))
+}
+
+/// The first half of a recovery.
+pub fn repeat_history(disk: &Arc<dyn Disk>) -> Result<(Arc<Engine>, Arc<ControlFile>, Arc<Analysis>)> {
+    let control = Arc::new(ControlFile::open(&**disk)?);
+    let state = control.state();
+    let (data, double_write) =
+        (disk.open("data", Open::EXISTING.direct())?, disk.open("double_write", Open::EXISTING.direct())?);
+    let scan = |from: Lsn, incarnation: u64| -> Result<LogScan> {
+        Ok(LogScan::new(Arc::clone(disk), ENV, state.segment_bytes, from, incarnation)?
+            .with_incarnation_max(state.incarnation_max))
+    };
+    let found = Arc::new(analyse(scan(state.scan_lsn, state.scan_incarnation)?, state.redo_from())?);
+    Cache::repair_torn(&*data, &*double_write, PAGE_BYTES, found.end, false)?;
+    control.change(|state| state.incarnation_max += 1)?;
+    let engine = build(disk, &found, Some(control.state().incarnation_max))?;
+    engine.table.raise_next_xid(Xid(state.xid_floor.0.max(found.max_xid.0 + 1)));
+    redo(&engine, &found, 2, || scan(found.redo_from.0, found.redo_from.1))?;
+    Ok((engine, control, found))
+}
+
+pub fn values(engine: &Engine) -> Vec<i64> {
+    let mut values = Vec::new();
+    for no in 1..=PAGES {
+        let page = engine.cache.shared(PageId(no)).unwrap();
+        values.extend((0..COUNTERS).map(|c| page.words().u64(HEADER_BYTES + 8 * c) as i64));
+    }
+    values
+}
+
+pub fn add(txn: &mut Txn, page: u64, counter: usize, delta: i64) -> Result<(), TxnError> {
+    add_by(ADD, txn, page, counter, delta)
+}
+
+pub fn add_by(op: OpId, txn: &mut Txn, page: u64, counter: usize, delta: i64) -> Result<(), TxnError> {
+    txn.claim(256)?;
+    let engine = Arc::clone(txn.engine());
+    let mut latched = engine.cache.exclusive(PageId(page))?;
+    txn.update(&mut latched, op, &add_args(counter, delta))?;
+    Ok(())
+}
