@@ -735,12 +735,12 @@ impl Parts {
         in_doubt: Undecided,
     ) -> Result<Inner, Error> {
         let region = self.engine.region.clone();
-        let feeds = Feeds::open(&*disk, &self.engine.log, effective.feed_log_bytes_max)?;
+        let state = control.state();
+        let owner = Owner { environment: state.environment, life: state.life };
+        let feeds = Feeds::open(&*disk, &self.engine.log, effective.feed_log_bytes_max, owner)?;
         let is_restored = AtomicBool::new(disk.exists(RESTORE)?);
         let archive = match &options.archive {
             Some(place) if !options.read_only => {
-                let state = control.state();
-                let owner = Owner { environment: state.environment, life: state.life };
                 let known = Beginning { lsn: state.scan_lsn, incarnation: state.scan_incarnation };
                 Some(Archive::begin(Arc::clone(&place.0), owner, known, &self.engine.log)?)
             }

@@ -239,3 +239,26 @@ fn the_beginning_of_a_long_transaction_is_read_by_pieces() {
     let reads = disk.counters().reads - before;
     assert!(reads < 400, "{reads} reads for 2,000 records");
 }
+
+/// The positions of another environment's feeds would be places anywhere in this one's log.
+#[test]
+fn positions_of_another_environment_are_refused_and_their_own_put_back_go_on() {
+    let (disk, stranger) = (SimDisk::new(), SimDisk::new());
+    for (disk, before) in [(&disk, 1), (&stranger, 40)] {
+        let env = open(disk).unwrap();
+        (0..before).for_each(|n| put(&env, "t", n, &[7; 300]));
+        drop(env.named_changes("search").unwrap());
+        put(&env, "t", 1000, b"behind the position");
+        env.close().unwrap();
+    }
+    let own = bytes_of(&disk, "feeds");
+    place(&disk, "feeds", Some(&bytes_of(&stranger, "feeds")));
+    for _ in 0..2 {
+        let refused = open(&disk).map(drop);
+        assert!(matches!(&refused, Err(Error::Corrupt { what }) if what.contains("feeds")), "{refused:?}");
+    }
+    place(&disk, "feeds", Some(&own));
+    let env = open(&disk).unwrap();
+    let mut feed = env.named_changes("search").unwrap();
+    assert_eq!(feed.next().unwrap().unwrap().changes().next().unwrap().key, key(1000));
+}
