@@ -281,6 +281,27 @@ fn a_full_store_drops_the_oldest_commits_and_says_so() {
 }
 
 #[test]
+fn a_snapshot_whose_lsn_is_a_commits_own_is_told_when_the_images_of_that_go() {
+    let mut world = World::new(64 << 10);
+    let mut views = Vec::new();
+    for n in 0..400u32 {
+        let (key, value) = ((n % 20) as u8, n.to_le_bytes().repeat(75));
+        let mut writer = world.begin();
+        let old = world.committed.get(&key).cloned();
+        world.write(&mut writer, key, Some(value));
+        if (20..30).contains(&n) {
+            views.push((world.open(), key, old));
+            assert_eq!(views[n as usize - 20].0.at().lsn, world.log.tail(), "where the commit's record begins");
+        }
+        world.commit(writer, [key]);
+        for (view, key, old) in &views {
+            assert!(world.read(view, 0, *key).is_none_or(|found| found == *old), "it sees a commit after it");
+        }
+    }
+    assert!(views.iter().all(|(view, ..)| world.store.check(view.at()).is_err()));
+}
+
+#[test]
 fn a_writer_that_changes_more_than_there_is_room_for_is_known_by_its_records() {
     let mut world = World::new(64 << 10);
     for key in 0..200 {
