@@ -24,14 +24,14 @@
 //!
 //! A directory of backups holds files `NNNNNN-full.backup` and `NNNNNN-log.backup`, numbered in the order in which they
 //! were made; each `log` goes on from the file before it. A file is written as `….backup.part` and gets its name when it is
-//! whole and durable.
+//! whole and durable. The file `lock` is locked while one is written: there is one at a time.
 
 use std::io::{self, Read, Write};
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
-use ledgerstone_disk::{Disk, DiskError, DiskFile, FileDisk, Open};
+use ledgerstone_disk::{Disk, DiskError, DiskErrorKind, DiskFile, FileDisk, Open};
 use ledgerstone_log::{ControlState, LogPin};
 use ledgerstone_page::Lsn;
 use ledgerstone_page::planted::{self, Bug};
@@ -42,6 +42,8 @@ use crate::open::new_id;
 use crate::{Environment, Error};
 
 pub use ledgerstone_recovery::backup::BackupProgress;
+
+const LOCK: &str = "lock";
 
 /// How to take a backup.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -110,7 +112,7 @@ impl Environment {
     ///
     /// # Errors
     /// [`Error::LogGone`] for an incremental one that comes too late: take a full one, more often, or keep an archive.
-    /// [`Error::Corrupt`]: a page is damaged. The disk's. Nothing that failed looks like a backup.
+    /// [`Error::BackupUnderWay`]. [`Error::Corrupt`]: a page is damaged. The disk's. Nothing that failed looks like a backup.
     pub fn backup(
         &self,
         directory: impl AsRef<Path>,
@@ -131,6 +133,11 @@ impl Environment {
         progress: &mut dyn FnMut(BackupProgress) -> ControlFlow<()>,
     ) -> Result<BackupInfo, Error> {
         disk.create_dir("")?;
+        // Another one would take the same number, and write to the same file.
+        let _alone = disk.lock(LOCK).map_err(|error| match error.kind {
+            DiskErrorKind::Locked => Error::BackupUnderWay { path: disk.describe() },
+            _ => error.into(),
+        })?;
         let names = backup_names(&*disk)?;
         let number = names.last().map_or(1, |(number, _)| number + 1);
         let name = format!("{number:06}-{}.backup", if options.is_incremental { "log" } else { "full" });

@@ -403,6 +403,12 @@ pub enum Error {
         /// The environment.
         path: String,
     },
+    /// Another backup is being written into the same directory.
+    #[error("another backup is being written into {path}; let it end first, or take this one into another directory")]
+    BackupUnderWay {
+        /// The directory.
+        path: String,
+    },
     /// A close was asked for while transactions run.
     #[error("{count} transactions are still open; end them before closing")]
     TransactionsOpen {

@@ -466,3 +466,23 @@ fn a_backup_reads_the_data_file_by_runs() {
     assert!(reads < 150, "{reads} reads for 2,080 pages");
     Backup::open_on(&target).unwrap().verify(&mut |_, _| ()).unwrap();
 }
+
+/// The second would take the first one's file away, and its name could be given to a file that is not whole.
+#[test]
+fn a_second_backup_into_the_same_directory_is_refused_while_the_first_is_written() {
+    let (disk, to) = (SimDisk::new(), SimDisk::new());
+    let env = open(&disk).unwrap();
+    Work::new().run(&env, 50);
+    let mut refused = 0;
+    let second = || env.backup_on(Arc::new(to.clone()), BackupOptions::default(), &mut |_| ControlFlow::Break(()));
+    env.backup_on(Arc::new(to.clone()), BackupOptions::default(), &mut |_| {
+        assert!(matches!(second(), Err(Error::BackupUnderWay { .. })));
+        refused += 1;
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    assert!(refused > 0);
+    assert!(matches!(second(), Err(Error::Cancelled)));
+    Backup::open_on(&to).unwrap().verify(&mut |_, _| ()).unwrap();
+    assert_eq!(to.files().iter().filter(|name| name.contains("backup")).count(), 1);
+}

@@ -10,11 +10,12 @@
 //! - X4. From backups and archive all comes back that was committed before the last of either; and when one of their files is
 //!   damaged, that is so still, or the restore is refused, or what it brings is an earlier state and it says what it left out.
 //! - X5. In no case a panic or a hang.
+//! - X6. A named feed shows all that was committed since it acknowledged something, or says that it cannot.
 //!
 //! What cannot be detected is listed in `docs/faults.md`, and here as `Excuse`: each says how much may be missing. Whatever
 //! is excused is counted under its name.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -27,6 +28,10 @@ use crate::random::Random;
 
 const TABLES: [&str; 2] = ["t0", "t1"];
 const BLOCK: usize = 4096;
+/// The named feed.
+const FEED: &str = "told";
+/// Where its position is kept.
+const FEEDS: &str = "feeds";
 
 /// Records by table.
 type State = BTreeMap<String, BTreeMap<Vec<u8>, Vec<u8>>>;
@@ -61,6 +66,9 @@ enum Excuse {
     /// A page that was whole once, with a good checksum, is that page as it was. It may be found when it has been changed
     /// again, and then the page that is put back lacks that change.
     OldPage,
+    /// Without the file of their positions, or with an earlier one, named feeds are elsewhere, and what they need of the log may
+    /// have been given up. Nothing else may differ.
+    FeedElsewhere,
 }
 
 /// One life, and what is left of it.
@@ -74,6 +82,8 @@ struct Life {
     states: Vec<State>,
     /// The commits up to here lie before the last checkpoint.
     checkpointed: usize,
+    /// The feed has acknowledged the commits up to here.
+    told: usize,
     end: End,
     /// What backups and archive bring back together.
     restored: usize,
@@ -95,6 +105,22 @@ impl Life {
             (2, Kind::Remove | Kind::OldFile) if is_newest => Some(newest),
             _ => None,
         }
+    }
+}
+
+impl Life {
+    /// X6.
+    fn check_feed(&self, found: &State, shown: &Keys) -> Result<(), Vec<String>> {
+        let nothing = BTreeMap::new();
+        for name in TABLES {
+            let then = self.states[self.told].get(name).unwrap_or(&nothing);
+            let now = found.get(name).unwrap_or(&nothing);
+            let changed = then.keys().chain(now.keys()).filter(|key| then.get(*key) != now.get(*key));
+            if let Some(key) = changed.filter(|key| !shown.contains(&(name.to_string(), key.to_vec()))).next() {
+                return Err(vec![format!("the feed keeps silent about {key:x?} of {name}; {}", shape(found, self))]);
+            }
+        }
+        Ok(())
     }
 }
 
@@ -203,6 +229,8 @@ fn live(random: &mut Random) -> Result<Life, Vec<String>> {
         })?;
         states.push(TABLES.iter().map(|name| (name.to_string(), BTreeMap::new())).collect());
         let (mut checkpointed, mut older, mut backed_up, mut archived) = (0, None, Vec::new(), 0);
+        let mut feed = env.named_changes(FEED)?;
+        let mut told = states.len() - 1;
         for no in 0..commits {
             if no == early {
                 older = Some([disks[0].snapshot(), disks[1].snapshot(), disks[2].snapshot()]);
@@ -215,6 +243,11 @@ fn live(random: &mut Random) -> Result<Life, Vec<String>> {
             if no > backup_at && own.percent(5) {
                 env.archive_now()?;
                 archived = states.len() - 1;
+            }
+            if own.percent(5) {
+                while feed.next()?.is_some() {}
+                feed.acknowledge(feed.position())?;
+                told = states.len() - 1;
             }
             if own.percent(5) {
                 env.checkpoint()?;
@@ -240,6 +273,7 @@ fn live(random: &mut Random) -> Result<Life, Vec<String>> {
             })?;
             states.push(state);
         }
+        drop(feed);
         let left = match end {
             End::Closed => {
                 env.close()?;
@@ -252,7 +286,7 @@ fn live(random: &mut Random) -> Result<Life, Vec<String>> {
         let (backups, archive) = (disks[1].snapshot(), disks[2].snapshot());
         let older = older.unwrap_or_else(|| [SimDisk::new(), SimDisk::new(), SimDisk::new()]);
         let restored = archived.max(backed_up.last().copied().unwrap_or_default());
-        Ok(Life { env: left, backups, archive, older, states, checkpointed, end, restored, backed_up, archived })
+        Ok(Life { env: left, backups, archive, older, states, checkpointed, told, end, restored, backed_up, archived })
     })?;
     let mut life = done.map_err(|error| vec![format!("the life: {error}")])?;
     let whole = restore(&life.backups, &life.archive, schedule)?;
@@ -324,11 +358,15 @@ fn judge_environment(
     let excuse = match path {
         _ if path.starts_with("log/") && life.end != End::Closed => Excuse::LogEnd,
         "data" if matches!(kind, Kind::OldBlock | Kind::OldFile) => Excuse::OldPage,
+        FEEDS if matches!(kind, Kind::Remove | Kind::OldBlock | Kind::OldFile) => Excuse::FeedElsewhere,
         _ => Excuse::None,
     };
-    let found = simulate(schedule, damaged, || look(damaged))?;
+    let found = simulate(schedule, damaged, || look(damaged, excuse != Excuse::FeedElsewhere))?;
     let error = match found {
-        Ok(state) => {
+        Ok((state, shown)) => {
+            if let Some(shown) = shown {
+                life.check_feed(&state, &shown)?;
+            }
             let is_all = Some(&state) == life.states.last();
             let is_prefix = life.states[life.checkpointed..].contains(&state);
             let name = match excuse {
@@ -352,10 +390,12 @@ fn judge_environment(
         counters.add("detected_late", 1);
         return Ok(());
     }
-    let mended = simulate(schedule, damaged, || look(damaged))?;
+    let mended = simulate(schedule, damaged, || look(damaged, excuse != Excuse::FeedElsewhere))?;
     match mended {
-        Ok(state) if Some(&state) == life.states.last() => Ok(()),
-        Ok(state) => Err(vec![format!("told ({error}), put back, and then {}", shape(&state, life))]),
+        Ok((state, shown)) if Some(&state) == life.states.last() => {
+            shown.map_or(Ok(()), |shown| life.check_feed(&state, &shown))
+        }
+        Ok((state, _)) => Err(vec![format!("told ({error}), put back, and then {}", shape(&state, life))]),
         Err(again) => Err(vec![format!("told ({error}), put back, and still refused: {again}")]),
     }
 }
@@ -372,8 +412,8 @@ fn go_on(disk: &SimDisk, mut state: State, schedule: u64) -> Result<(), Vec<Stri
     let records = state.entry(TABLES[0].into()).or_default();
     (0..20u64).for_each(|no| drop(records.insert(no.to_be_bytes().to_vec(), vec![7; 400])));
     let after = added.map_err(|error| vec![format!("going on: {error}")])?;
-    match simulate(schedule, &after, || look(&after))? {
-        Ok(found) if found == state => Ok(()),
+    match simulate(schedule, &after, || look(&after, false))? {
+        Ok((found, _)) if found == state => Ok(()),
         Ok(_) => Err(vec!["commits after the damage were lost".into()]),
         Err(error) => Err(vec![format!("after the damage, commits and a power loss: {error}")]),
     }
@@ -424,7 +464,7 @@ fn restore(
         };
         let report = set.restore_on(Arc::new(target.clone()), RestoreTo::End, &logs)?;
         let left_out = report.left_out.first().map(|left| format!("{}: {}", left.what, left.why));
-        Ok((look(&target)?, left_out))
+        Ok((look(&target, false)?.0, left_out))
     })
 }
 
@@ -453,8 +493,11 @@ fn shape(found: &State, life: &Life) -> String {
     format!("found {counts:?}, which is commit {at:?} of {newest} (checkpoint after {kept})")
 }
 
-/// Opens, reads all, and verifies.
-fn look(disk: &SimDisk) -> Result<State, Error> {
+/// Keys by table.
+type Keys = BTreeSet<(String, Vec<u8>)>;
+
+/// Opens, reads all, and verifies. With the feed also the keys of all that it shows.
+fn look(disk: &SimDisk, with_feed: bool) -> Result<(State, Option<Keys>), Error> {
     let env = options().open_on(Arc::new(disk.clone()))?;
     let mut state = State::new();
     let txn = env.begin()?;
@@ -463,12 +506,22 @@ fn look(disk: &SimDisk) -> Result<State, Error> {
         state.insert(name, records);
     }
     txn.commit()?;
+    let shown = if with_feed { Some(shown_by_feed(&env)?) } else { None };
     let report = env.verify(&mut |_| {})?;
     if let Some(problem) = report.problems.first() {
         return Err(Error::Corrupt { what: format!("{}: {}", problem.place, problem.what) });
     }
     env.close()?;
-    Ok(state)
+    Ok((state, shown))
+}
+
+fn shown_by_feed(env: &Environment) -> Result<Keys, Error> {
+    let mut feed = env.named_changes(FEED)?;
+    let mut keys = Keys::new();
+    while let Some(commit) = feed.next()? {
+        keys.extend(commit.changes().map(|change| (change.table.to_string(), change.key.clone())));
+    }
+    Ok(keys)
 }
 
 fn replace(disk: &SimDisk, path: &str, bytes: Option<&[u8]>) -> Result<(), Vec<String>> {
