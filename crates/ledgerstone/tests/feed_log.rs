@@ -262,3 +262,23 @@ fn positions_of_another_environment_are_refused_and_their_own_put_back_go_on() {
     let mut feed = env.named_changes("search").unwrap();
     assert_eq!(feed.next().unwrap().unwrap().changes().next().unwrap().key, key(1000));
 }
+
+/// What lies before the last checkpoint is not needed to open; a feed that goes on there must not go on behind the hole.
+#[test]
+fn a_feed_whose_log_was_emptied_says_so() {
+    let disk = SimDisk::new();
+    let env = open(&disk).unwrap();
+    drop(env.named_changes("search").unwrap());
+    let from = env.stat().unwrap().log_tail_lsn;
+    (0..200).for_each(|n| put(&env, "t", n, &[7; 900]));
+    env.close().unwrap();
+    let mut segments: Vec<String> = disk.files().into_iter().filter(|path| path.starts_with("log/")).collect();
+    segments.sort();
+    let name_of = |lsn: u64| segments.iter().rfind(|name| **name <= format!("log/{lsn:016x}.seg")).unwrap().clone();
+    let (first, bytes) = (name_of(from), bytes_of(&disk, &name_of(from)));
+    assert!(segments.iter().filter(|name| **name > first).count() > 1, "nothing lies behind it");
+    place(&disk, &first, Some(&vec![0; bytes.len()]));
+    let env = open(&disk).unwrap();
+    let told = env.named_changes("search").map(|mut feed| feed.next().map(drop));
+    assert!(matches!(told, Err(Error::Corrupt { .. }) | Ok(Err(Error::Corrupt { .. }))), "{told:?}");
+}

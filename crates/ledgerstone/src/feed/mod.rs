@@ -291,7 +291,7 @@ impl Environment {
     /// `feed_log_bytes_max` bytes; `stat` says how far each has come.
     ///
     /// # Errors
-    /// As [`Environment::changes`]; the disk's.
+    /// As [`Environment::changes`]; [`Error::Corrupt`] if the log lacks its position; the disk's.
     pub fn named_changes(&self, name: &str) -> Result<ChangeFeed, Error> {
         let env = self.inner();
         env.check_writable()?;
@@ -334,6 +334,16 @@ impl ChangeFeed {
         let (_, oldest_open) = look(env);
         let mut cursor = LogReader::new(log, from)?;
         let position = cursor.position();
+        if let (Some(_), Some((name, _))) = (kept, &name)
+            && position != from
+        {
+            // A record begins or the log ends there, unless something is missing: nothing may be passed over in silence.
+            let what = format!(
+                "the log has no record at LSN {from}, where the feed {name} goes on: put back the segment that is missing or \
+                 damaged, or forget the feed and begin it anew"
+            );
+            return Err(Error::Corrupt { what });
+        }
         let low = position.min(oldest_open);
         let label = name.as_ref().map_or("a reader of changes".to_string(), |(name, _)| format!("feed {name}"));
         // All there is: which transactions were open at the position and have ended since is not known yet.

@@ -179,10 +179,15 @@ struct Damage<'a> {
 }
 
 impl Damage<'_> {
-    /// The whole file; of data, when it was opened and pages have changed since, the blocks that were damaged. `false`: one of them
-    /// has changed since.
+    fn is_log(&self) -> bool {
+        self.path.starts_with("log/")
+    }
+
+    /// The whole file; of data and log, when it was opened and they were written since, the blocks that were damaged. `false`: one
+    /// of them has changed since.
     fn put_back(&self, disk: &SimDisk) -> Result<bool, Vec<String>> {
-        if self.path != "data" || self.before.len() != self.after.len() {
+        let is_written = self.path == "data" || self.is_log();
+        if !is_written || self.before.len() != self.after.len() {
             return replace(disk, self.path, Some(self.before)).map(|()| true);
         }
         let failed = |error: ledgerstone_disk::DiskError| vec![format!("putting back: {error}")];
@@ -385,12 +390,14 @@ fn judge_environment(
     };
     check_typed(&error)?;
     counters.add("detected", 1);
-    if !damage.put_back(damaged)? && excuse == Excuse::OldPage {
-        // It was a page, and was used as one before it was found.
+    if !damage.put_back(damaged)? && (excuse == Excuse::OldPage || damage.is_log()) {
+        // It was a page, and was used as one before it was found; or a piece of log that only the feed needed.
         counters.add("detected_late", 1);
         return Ok(());
     }
-    let mended = simulate(schedule, damaged, || look(damaged, excuse != Excuse::FeedElsewhere))?;
+    // What only the feed needed of the log may have been given up at the first look.
+    let with_feed = excuse != Excuse::FeedElsewhere && !damage.is_log();
+    let mended = simulate(schedule, damaged, || look(damaged, with_feed))?;
     match mended {
         Ok((state, shown)) if Some(&state) == life.states.last() => {
             shown.map_or(Ok(()), |shown| life.check_feed(&state, &shown))
