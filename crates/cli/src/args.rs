@@ -72,7 +72,7 @@ pub enum Command {
     Config(ConfigArgs),
     /// List, commit or abort the transactions that were prepared for a two-phase commit and are in doubt.
     Prepared(PreparedArgs),
-    /// Copy the environment while it can be used, wholly or the log since; check such copies.
+    /// Back up an environment, in full or only the log since the last backup, and verify backups.
     Backup(crate::media::BackupArgs),
     /// Make an environment anew from backups and log: to the end, a time or an LSN.
     Restore(crate::media::RestoreArgs),
@@ -165,7 +165,7 @@ pub struct TextArgs {
 /// `init`
 #[derive(Clone, Debug, clap::Args)]
 pub struct InitArgs {
-    /// Directory to make; it may be there, but no environment in it.
+    /// Directory to make; it may be there if it is empty.
     pub dir: PathBuf,
     /// Page size: a power of two from 4K to 32K.
     #[arg(long, value_name = "BYTES", value_parser = bench::parse_bytes)]
@@ -279,7 +279,7 @@ pub struct RenameArgs {
 /// What to do with indexes.
 #[derive(Clone, Debug, Subcommand)]
 pub enum IndexCommand {
-    /// Make an index of a table; its records are in it at once, and every change of them from then on.
+    /// Make an index of a table. It holds the records that are there and follows every later change.
     Create(IndexCreateArgs),
     /// Drop an index (exit code 1 if there is none of that name).
     Drop(IndexNameArgs),

@@ -28,6 +28,9 @@ pub struct ChangesArgs {
     /// Only changes of this table.
     #[arg(long, value_name = "TABLE")]
     pub table: Option<String>,
+    /// At most the changes of so many commits.
+    #[arg(long, value_name = "COUNT", conflicts_with = "forget")]
+    pub limit: Option<u64>,
 }
 
 pub(crate) fn run(args: &ChangesArgs, output: &Output) -> anyhow::Result<Outcome> {
@@ -41,12 +44,19 @@ pub(crate) fn run(args: &ChangesArgs, output: &Output) -> anyhow::Result<Outcome
         Some(name) => env.named_changes(name)?,
         None => env.changes(Lsn(args.from))?,
     };
-    while let Some(commit) = feed.next()? {
+    let (mut count, mut is_shown) = (0, false);
+    while count < args.limit.unwrap_or(u64::MAX) {
+        let Some(commit) = feed.next()? else { break };
         for item in &commit.items {
             let (table, to) = tables_of(item);
             if args.table.as_deref().is_none_or(|wanted| table == wanted || to == Some(wanted)) {
                 show(&commit, item, output)?;
+                is_shown = true;
             }
+        }
+        // A large commit comes in several pieces.
+        if commit.is_last && std::mem::take(&mut is_shown) {
+            count += 1;
         }
         // What is shown is shown before it counts as taken care of.
         output.flush()?;

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use crate::args::{DelArgs, DirArgs, GetArgs, PutArgs, ScanArgs};
 use crate::outcome::Outcome;
-use crate::output::Output;
+use crate::output::{Output, is_harmless};
 use crate::text::{Text, readable, to_hex};
 
 /// How to open an environment that must exist.
@@ -84,7 +84,7 @@ pub(crate) fn get(args: &GetArgs, output: &Output) -> anyhow::Result<Outcome> {
     } else if output.is_json {
         output.json(&record_json(&text, &key, Some(&value)))?;
     } else {
-        let text = text.value_text(&value).filter(|text| !text.contains('\0'));
+        let text = text.value_text(&value).filter(|text| is_harmless(text));
         output.line(text.unwrap_or_else(|| readable(&value)))?;
     }
     output.flush()?;
@@ -122,13 +122,16 @@ pub(crate) fn scan(args: &ScanArgs, output: &Output) -> anyhow::Result<Outcome> 
         }
     };
     let limit = usize::try_from(args.limit.unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
+    let mut has_strange_key = false;
     let print = |record: Result<(Vec<u8>, Vec<u8>), Error>| -> anyhow::Result<()> {
         let (key, value) = record?;
         let value = (!args.keys_only).then_some(value.as_slice());
         if output.is_json {
             output.json(&record_json(&text, &key, value))?;
         } else {
-            let key = text.key_text(&key).map_or_else(|| readable(&key), |key| readable(key.as_bytes()));
+            let shown = text.key_text(&key);
+            has_strange_key |= shown.is_none();
+            let key = shown.map_or_else(|| readable(&key), |key| readable(key.as_bytes()));
             match value {
                 None => output.line(key)?,
                 Some(value) => output.line(format_args!("{key}\t{}", value_line(&text, value)))?,
@@ -142,6 +145,9 @@ pub(crate) fn scan(args: &ScanArgs, output: &Output) -> anyhow::Result<Outcome> 
         range.take(limit).try_for_each(print)?;
     }
     output.flush()?;
+    if has_strange_key {
+        output.note("some keys are not text of their type: --hex shows them in digits, as get, put and del take them");
+    }
     drop(table);
     txn.abort()?; // It only read.
     env.close()?;

@@ -1,7 +1,7 @@
 //! Tables as text, and back: dump, load.
 
 use std::fs::File;
-use std::io::{BufReader, BufWriter, Write};
+use std::io::BufReader;
 use std::ops::ControlFlow;
 
 use anyhow::Context;
@@ -12,6 +12,7 @@ use crate::commands::{open, open_to_read};
 use crate::outcome::Outcome;
 use crate::output::Output;
 use crate::progress::{Progress, Unit};
+use crate::target::Target;
 
 /// `dump`
 #[derive(Clone, Debug, clap::Args)]
@@ -19,12 +20,15 @@ pub struct DumpArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub at: DirArgs,
-    /// The file, which is replaced; `-` for standard output.
-    #[arg(default_value = "-")]
-    pub file: String,
-    /// Only this table; several times for several.
-    #[arg(long, value_name = "TABLE")]
-    pub table: Vec<String>,
+    /// Only these tables; otherwise all.
+    #[arg(value_name = "TABLE")]
+    pub tables: Vec<String>,
+    /// The file to write; `-` for standard output.
+    #[arg(long, short, value_name = "FILE", default_value = "-")]
+    pub output: String,
+    /// Replace the file if it is there.
+    #[arg(long)]
+    pub force: bool,
     /// Readable characters as they are, instead of hexadecimal digits.
     #[arg(long, short)]
     pub print: bool,
@@ -56,22 +60,15 @@ pub struct LoadArgs {
 pub(crate) fn dump(args: &DumpArgs, output: &Output) -> anyhow::Result<Outcome> {
     let env = open_to_read(&args.at)?;
     let format = if args.print { DumpFormat::Print } else { DumpFormat::ByteValue };
-    let options = args.table.iter().fold(DumpOptions::default().format(format), |options, table| options.table(table));
+    let options = args.tables.iter().fold(DumpOptions::default().format(format), |options, table| options.table(table));
+    let mut target = Target::open_new(&args.output, args.force)?;
     let mut bar = Progress::new(output);
     let mut progress = |at: DumpProgress| {
         bar.show("dump", at.record_count, 0, Unit::Count);
         ControlFlow::Continue(())
     };
-    let mut dump = |to: &mut dyn Write| env.dump(to, &options, &mut progress);
-    if args.file == "-" {
-        dump(&mut BufWriter::with_capacity(1 << 16, std::io::stdout().lock()))?;
-    } else {
-        let cannot = || format!("cannot write {}", args.file);
-        let mut to = BufWriter::with_capacity(1 << 16, File::create(&args.file).with_context(cannot)?);
-        dump(&mut to)?;
-        to.flush().with_context(cannot)?;
-        to.get_ref().sync_all().with_context(cannot)?;
-    }
+    env.dump(target.writer(), &options, &mut progress)?;
+    target.finish()?;
     env.close()?;
     Ok(Outcome::Done)
 }

@@ -1,22 +1,20 @@
 //! Export: a table becomes a file of rows that `import` can read, in one transaction, so that it is one moment's state.
 //!
 //! E1. What is exported reads back: text that a format cannot hold is refused with advice, never bent.
-//! E2. A file is replaced whole or not at all: it is written beside its place and renamed.
+//! E2. A file is replaced whole or not at all (`target`).
 
-use std::fs::File;
-use std::io::{BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::io::Write;
 
 use anyhow::{Context, anyhow, bail, ensure};
-use ledgerstone::Error;
 use serde_json::{Map, Value};
 
 use crate::args::ExportArgs;
 use crate::commands::{open_to_read, record_json};
 use crate::outcome::Outcome;
-use crate::output::Output;
+use crate::output::{Output, json_text};
 use crate::progress::{Progress, Unit};
 use crate::rows::{Format, tsv_escape};
+use crate::target::Target;
 use crate::text::Text;
 
 pub(crate) fn run(args: &ExportArgs, output: &Output) -> anyhow::Result<Outcome> {
@@ -47,51 +45,6 @@ pub(crate) fn run(args: &ExportArgs, output: &Output) -> anyhow::Result<Outcome>
     env.close()?;
     output.note(format_args!("{count} records exported from {}", args.table.table));
     Ok(Outcome::Done)
-}
-
-/// Standard output, or a file that appears when it is whole (E2).
-struct Target {
-    out: Box<dyn Write>,
-    rename: Option<(PathBuf, PathBuf)>,
-}
-
-impl Target {
-    fn open(name: &str) -> anyhow::Result<Target> {
-        if name == "-" {
-            return Ok(Target { out: Box::new(BufWriter::new(std::io::stdout())), rename: None });
-        }
-        let path = Path::new(name);
-        if path.exists() && !path.is_file() {
-            // A pipe or a device: written straight away.
-            let file = File::options().write(true).open(path).with_context(|| format!("cannot write {name}"))?;
-            return Ok(Target { out: Box::new(BufWriter::new(file)), rename: None });
-        }
-        let mut part = path.as_os_str().to_owned();
-        part.push(".part");
-        let part = PathBuf::from(part);
-        let file = File::create(&part).with_context(|| format!("cannot write {}", part.display()))?;
-        Ok(Target { out: Box::new(BufWriter::new(file)), rename: Some((part, path.to_owned())) })
-    }
-
-    fn writer(&mut self) -> &mut dyn Write {
-        &mut *self.out
-    }
-
-    fn finish(mut self) -> anyhow::Result<()> {
-        self.out.flush()?;
-        if let Some((part, path)) = self.rename.take() {
-            std::fs::rename(&part, &path).with_context(|| format!("cannot write {}", path.display()))?;
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Target {
-    fn drop(&mut self) {
-        if let Some((part, _)) = &self.rename {
-            let _ = std::fs::remove_file(part); // An export that failed leaves nothing.
-        }
-    }
 }
 
 /// Writes records in one of the formats.
@@ -126,7 +79,7 @@ impl<'a> Writer<'a> {
         }
         if let How::Jsonl(out) = &mut self.how {
             // JSON has its own way for what is no text.
-            writeln!(out, "{}", record_json(text, key, Some(value)))?;
+            writeln!(out, "{}", json_text(&record_json(text, key, Some(value)))?)?;
             return Ok(());
         }
         let not_text = |what: &str| anyhow!("the {what} is no text of its type; --hex exports any bytes");
@@ -189,11 +142,10 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    fn finish(mut self) -> Result<(), Error> {
-        let flushed = match &mut self.how {
-            How::Csv(writer) => writer.flush(),
-            How::Tsv(out) | How::Jsonl(out) => out.flush(),
-        };
-        flushed.map_err(|e| Error::Disk(e.to_string()))
+    fn finish(mut self) -> anyhow::Result<()> {
+        if let How::Csv(writer) = &mut self.how {
+            writer.flush()?;
+        }
+        Ok(())
     }
 }

@@ -59,6 +59,8 @@ fn list(args: &IndexListArgs, output: &Output) -> anyhow::Result<Outcome> {
                 output.json(&json!({ "table": table, "index": name, "keys": keys, "unique": is_unique }))?;
             } else {
                 let unique = if is_unique { "\tunique" } else { "" };
+                let (table, name, keys) =
+                    (readable(table.as_bytes()), readable(name.as_bytes()), readable(keys.as_bytes()));
                 output.line(format_args!("{table}\t{name}\t{keys}{unique}"))?;
             }
         }

@@ -1,8 +1,13 @@
 //! The environment as a whole: init, tables, stat, verify, compact, checkpoint.
 
+use std::ffi::OsString;
+use std::io::ErrorKind;
 use std::ops::ControlFlow;
+use std::path::Path;
 
+use anyhow::Context;
 use comfy_table::{Table, presets};
+use ledgerstone::config::CONFIG_FILE;
 use ledgerstone::{CompactOptions, CompactPhase, Environment, Error, Problem, Skipped, TableTypes};
 use ledgerstone_bench::Recovery;
 use serde_json::{Value, json};
@@ -12,12 +17,18 @@ use crate::commands::{open, open_to_read};
 use crate::outcome::Outcome;
 use crate::output::{Output, bytes_readable};
 use crate::progress::{Progress, Unit};
+use crate::text::readable;
 
 pub(crate) fn init(args: &InitArgs, output: &Output) -> anyhow::Result<Outcome> {
+    let dir = args.dir.display();
     match Environment::options().create(false).open(&args.dir) {
         Err(Error::NotAnEnvironment { .. }) => {}
-        Ok(_) => anyhow::bail!("{} is an environment already; nothing was changed", args.dir.display()),
+        Ok(_) => anyhow::bail!("{dir} is an environment already; nothing was changed"),
         Err(error) => return Err(error.into()),
+    }
+    anyhow::ensure!(!args.dir.is_file(), "{dir} is a file, not a directory");
+    if let Some(name) = stranger_in(&args.dir)? {
+        anyhow::bail!("{dir} is not empty, it holds {name:?}; name a new directory or an empty one");
     }
     let mut options = Environment::options();
     if let Some(bytes) = args.page {
@@ -27,8 +38,24 @@ pub(crate) fn init(args: &InitArgs, output: &Output) -> anyhow::Result<Outcome> 
         options = options.log_segment_bytes(bytes);
     }
     options.open(&args.dir)?.close()?;
-    output.note(format_args!("environment made in {}", args.dir.display()));
+    output.note(format_args!("environment made in {dir}"));
     Ok(Outcome::Done)
+}
+
+/// What is in a directory where an environment is to be made, but for settings made beforehand and what `mkfs` puts there.
+fn stranger_in(dir: &Path) -> anyhow::Result<Option<OsString>> {
+    let entries = match std::fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error).with_context(|| format!("cannot make an environment in {}", dir.display())),
+    };
+    for entry in entries {
+        let name = entry.with_context(|| format!("cannot read {}", dir.display()))?.file_name();
+        if name != CONFIG_FILE && name != "lost+found" {
+            return Ok(Some(name));
+        }
+    }
+    Ok(None)
 }
 
 pub(crate) fn tables(args: &TablesArgs, output: &Output) -> anyhow::Result<Outcome> {
@@ -55,6 +82,8 @@ pub(crate) fn tables(args: &TablesArgs, output: &Output) -> anyhow::Result<Outco
             output.json(&about)?;
         } else {
             let count = count.map_or(String::new(), |count| format!("\t{count}"));
+            let name = readable(name.as_bytes());
+            let indexes: Vec<String> = indexes.iter().map(|name| readable(name.as_bytes())).collect();
             let indexes = if indexes.is_empty() { String::new() } else { format!("\tindexes: {}", indexes.join(", ")) };
             let types = match table.types() {
                 TableTypes { key: None, value: None } => String::new(),

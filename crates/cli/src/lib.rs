@@ -8,7 +8,7 @@
 //! | one command each | `commands`, `index`, `inspect`, `prepared`, `bench`, `probe`, `flash` |
 //! | backup, restore, repair, archive; dump, load; changes | `media`, `dump`, `changes`; times in `time` |
 //! | exit codes, and errors that say what to do | `outcome` |
-//! | output for people and for programs | `output`, `progress` |
+//! | output for people and for programs | `output`, `progress`; files that appear whole: `target` |
 //!
 //! Exit codes: 0 done; 1 not found, or a check failed; 2 an error. This crate decides nothing about data.
 #![forbid(unsafe_code)]
@@ -34,21 +34,35 @@ mod progress;
 mod recover;
 pub mod rows;
 pub mod shell;
+mod target;
 mod text;
 mod time;
 
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 
 use args::{Args, Command};
-use output::Output;
+use output::{Output, escaped, say};
 
 /// Parses what was typed, runs it, and says how it went.
 pub fn main() -> ExitCode {
-    let args = Args::parse(); // clap answers help with 0 and wrong usage with 2, as we do.
+    let args = Args::try_parse().unwrap_or_else(|error| not_understood(error));
     let output = Output::new(args.json, args.quiet);
     outcome::report(run(&args, &output), &args)
+}
+
+/// Says what is wrong with the arguments. Help comes here, too: clap answers it with 0 and wrong usage with 2, as we do.
+fn not_understood(error: clap::Error) -> ! {
+    if error.kind() == ErrorKind::InvalidUtf8 {
+        say("ledgerstone: an argument is not UTF-8");
+        say("  write keys and values that are not text in hexadecimal digits, and say --hex");
+        std::process::exit(2);
+    }
+    // The same complaint about the same arguments, escaped: clap shows them as they are.
+    let harmless = std::env::args().map(|arg| escaped(&arg));
+    Args::try_parse_from(harmless).err().unwrap_or(error).exit()
 }
 
 fn run(args: &Args, output: &Output) -> anyhow::Result<outcome::Outcome> {

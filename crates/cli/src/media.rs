@@ -16,6 +16,7 @@ use crate::commands::open;
 use crate::outcome::Outcome;
 use crate::output::{Output, bytes_readable};
 use crate::progress::{Progress, Unit};
+use crate::target::Target;
 use crate::time::{parse_time, time_text};
 
 /// `backup`
@@ -140,10 +141,10 @@ fn backup_take(args: &BackupArgs, dir: &Path, target: &str, output: &Output) -> 
         bar.show("backup", at.done_bytes, at.total_bytes, Unit::Bytes);
         ControlFlow::Continue(())
     };
-    if target == "-" {
-        env.backup_to(&mut std::io::stdout().lock(), options, &mut progress)?;
-    } else if args.file {
-        backup_file(&env, target, options, &mut progress)?;
+    if target == "-" || args.file {
+        let mut to = Target::open(target)?;
+        env.backup_to(to.writer(), options, &mut progress)?;
+        to.finish()?;
     } else {
         let info = env.backup(target, options, &mut progress)?;
         show(&info, output)?;
@@ -151,31 +152,6 @@ fn backup_take(args: &BackupArgs, dir: &Path, target: &str, output: &Output) -> 
     env.close()?;
     output.flush()?;
     Ok(Outcome::Done)
-}
-
-/// Writes beside the target, which gets its name when it is whole and durable.
-fn backup_file(
-    env: &Environment,
-    target: &str,
-    options: BackupOptions,
-    progress: &mut dyn FnMut(BackupProgress) -> ControlFlow<()>,
-) -> anyhow::Result<()> {
-    let part = format!("{target}.part");
-    let cannot = || format!("cannot write {part}");
-    let file = std::fs::File::create(&part).with_context(cannot)?;
-    let mut to = std::io::BufWriter::with_capacity(1 << 20, file);
-    let done = env.backup_to(&mut to, options, progress).map_err(anyhow::Error::from).and_then(|_| {
-        to.into_inner()
-            .map_err(std::io::IntoInnerError::into_error)
-            .with_context(cannot)?
-            .sync_all()
-            .with_context(cannot)
-    });
-    if let Err(error) = done {
-        let _ = std::fs::remove_file(&part);
-        return Err(error);
-    }
-    std::fs::rename(&part, target).with_context(|| format!("cannot rename {part}"))
 }
 
 fn show(info: &BackupInfo, output: &Output) -> std::io::Result<()> {

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use ledgerstone::Error;
 
 use crate::args::Args;
+use crate::output::{json_text, say};
 
 /// What a command that ran has to say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,11 +28,12 @@ pub(crate) fn report(result: anyhow::Result<Outcome>, args: &Args) -> ExitCode {
         return ExitCode::SUCCESS; // Who read our output has seen enough.
     }
     if args.json {
-        eprintln!("{}", serde_json::json!({ "error": format!("{error:#}"), "advice": advice(&error) }));
+        let told = serde_json::json!({ "error": format!("{error:#}"), "advice": advice(&error) });
+        say(json_text(&told).unwrap_or_default());
     } else {
-        eprintln!("ledgerstone: {error:#}");
+        say(format_args!("ledgerstone: {error:#}"));
         if let Some(advice) = advice(&error) {
-            eprintln!("  {advice}");
+            say(format_args!("  {advice}"));
         }
     }
     ExitCode::from(2)
@@ -47,7 +49,7 @@ fn advice(error: &anyhow::Error) -> Option<&'static str> {
     Some(match error {
         Error::NoSuchTable { .. } => "list the tables with: ledgerstone tables DIR; put and import make a new one",
         Error::Permission { .. } => {
-            "who changes an environment, or recovers it after a crash, needs to write in its directory; reading one that was closed in order does not"
+            "changing an environment, or recovering it after a crash, needs write permission on its directory; reading one that was closed cleanly does not"
         }
         Error::Corrupt { .. } => {
             "look at all of the damage with: ledgerstone verify DIR; mend pages with: ledgerstone repair DIR --from BACKUP"

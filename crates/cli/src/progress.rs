@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::output::Output;
+use crate::output::{Output, escaped, say};
 
 /// A bar that names what is under way. Without a terminal it does nothing.
 pub(crate) struct Progress {
@@ -41,10 +41,11 @@ impl Progress {
                 Unit::Count => "{human_pos} of {human_len}, {per_sec}",
             };
             let template = if all == 0 {
-                format!("{what} {{spinner}} {{human_pos}} {{elapsed}}")
+                "{msg} {spinner} {human_pos} {elapsed}".to_owned()
             } else {
-                format!("{what} {{wide_bar}} {count}, {{eta}} left")
+                format!("{{msg}} {{wide_bar}} {count}, {{eta}} left")
             };
+            bar.set_message(escaped(what)); // Not in the template: a table may be called "{}".
             bar.set_style(ProgressStyle::with_template(&template).unwrap_or_else(|_| ProgressStyle::default_bar()));
         }
         bar.set_length(all);
@@ -54,8 +55,8 @@ impl Progress {
     /// Prints a line above the bar.
     pub(crate) fn say(&self, line: impl std::fmt::Display) {
         match &self.bar {
-            Some(bar) => bar.suspend(|| eprintln!("{line}")),
-            None => eprintln!("{line}"),
+            Some(bar) => bar.suspend(|| say(line)),
+            None => say(line),
         }
     }
 }

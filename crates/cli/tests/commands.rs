@@ -133,7 +133,7 @@ fn the_types_of_a_table_need_not_be_said_again() {
     shell.says("tables @", "pairs\tkeys: (u64, u64), values: string\nstock\tkeys: u64, values: f64\n");
     // A table that is made with a type of keys has it from then on, through a dump, too.
     shell.says("put @ n -5 x --key-type i64", "");
-    shell.says("dump @ n.dump --table n --quiet", "");
+    shell.says("dump @ n -o n.dump --quiet", "");
     shell.says("rename @ n old --quiet", "");
     shell.says("load @ n.dump --quiet", "");
     shell.says("put @ n 3 y", "");
@@ -538,10 +538,187 @@ fn tables_may_be_called_as_parts_of_a_dump_are() {
         shell.says(&format!("put @ {name} key value"), "");
     }
     shell.says("put @ typed -5 x --key-type i64", "");
-    shell.says("dump @ all.dump --quiet", "");
+    shell.says("dump @ -o all.dump --quiet", "");
     assert_eq!(shell.run("init other").code, 0);
     assert_eq!(shell.run("load other all.dump --quiet").code, 0);
     assert_eq!(shell.run("scan other ledgerstone.types").out, "key\tvalue\n");
     assert_eq!(shell.run("scan other ledgerstone.indexes").out, "key\tvalue\n");
     assert_eq!(shell.run("scan other typed").out, "-5\tx\n");
+}
+
+#[test]
+fn a_dump_goes_where_it_is_told_and_replaces_nothing_by_itself() {
+    let shell = Shell::new();
+    shell.says("put @ fruit apple red", "");
+    shell.says("put @ nuts hazel brown", "");
+    // A name is a table's, as for scan.
+    let said = shell.run("dump @ fruit --print");
+    assert!(said.out.contains("apple") && !said.out.contains("hazel"), "{}", said.out);
+    assert!(shell.run("dump @ fruit nuts --print").out.contains("hazel"));
+    let said = shell.run("dump @ fruits");
+    assert_eq!((said.code, said.out.as_str()), (2, ""));
+    assert!(said.err.contains("no table named \"fruits\""), "{}", said.err);
+    assert!(!shell.0.path().join("fruits").exists());
+    shell.says("dump @ fruit -o f.dump", "");
+    let first = shell.text("f.dump");
+    shell.says("put @ fruit pear green", "");
+    let said = shell.run("dump @ fruit -o f.dump");
+    assert_eq!(said.code, 2);
+    assert!(said.err.contains("f.dump is there already; --force replaces it"), "{}", said.err);
+    assert_eq!(shell.text("f.dump"), first);
+    shell.says("dump @ fruit --output f.dump --force", "");
+    assert_ne!(shell.text("f.dump"), first);
+    assert!(!shell.0.path().join("f.dump.part").exists());
+    // What failed leaves nothing.
+    assert_eq!(shell.run("dump @ fruits -o g.dump").code, 2);
+    assert!(!shell.0.path().join("g.dump").exists() && !shell.0.path().join("g.dump.part").exists());
+}
+
+#[test]
+fn an_environment_is_made_where_nothing_else_is() {
+    let shell = Shell::new();
+    std::fs::create_dir(shell.0.path().join("home")).unwrap();
+    shell.file("home/letter", "dear");
+    let said = shell.run("init home");
+    assert_eq!(said.code, 2);
+    assert!(said.err.contains("home is not empty, it holds \"letter\""), "{}", said.err);
+    assert_eq!(std::fs::read_dir(shell.0.path().join("home")).unwrap().count(), 1);
+    // Settings made beforehand are no strangers, nor is what a new file system holds.
+    std::fs::create_dir(shell.0.path().join("mount")).unwrap();
+    std::fs::create_dir(shell.0.path().join("mount/lost+found")).unwrap();
+    shell.file("mount/ledgerstone.toml", "page_bytes = \"8 KiB\"\n");
+    shell.says("init mount --quiet", "");
+    assert!(shell.run("init mount").err.contains("is an environment already"));
+    let said = shell.run("init mount/ledgerstone.toml");
+    assert_eq!(said.code, 2);
+    assert!(said.err.contains("file"), "{}", said.err);
+}
+
+#[test]
+fn a_file_in_the_place_of_a_directory_is_called_one() {
+    let shell = Shell::new();
+    for line in ["get /etc/passwd t k", "put /etc/passwd t k v", "tables /etc/passwd", "shell /etc/passwd"] {
+        let said = shell.run(line);
+        assert_eq!(said.code, 2);
+        assert!(said.err.contains("it is a file, not a directory"), "{line}: {}", said.err);
+    }
+}
+
+#[test]
+fn a_full_device_is_named() {
+    let shell = Shell::new();
+    shell.says("put @ t k v", "");
+    for line in ["scan @ t", "--json scan @ t", "get @ t k", "dump @", "export @ t", "backup @ -"] {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin!("ledgerstone"));
+        let dir = shell.0.path().join("env").display().to_string();
+        command.args(line.split(' ').map(|word| if word == "@" { dir.as_str() } else { word }));
+        let output = command.stdout(full).output().unwrap();
+        let err = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{line}: {err}");
+        assert!(err.contains("standard output") && err.to_lowercase().contains("no space left"), "{line}: {err}");
+    }
+    let said = shell.run("export @ t /dev/full --format csv");
+    assert!(said.err.contains("cannot write /dev/full: ") && said.code == 2, "{}", said.err);
+}
+
+/// What hides or fakes the screen: an escape, a carriage return, a bell, and the one-character form of an escape.
+const EVIL: &str = "a\x1b[2J\rb\x07\u{9b}31m";
+const SHOWN: &str = "a\\x1b[2J\\rb\\x07\\xc2\\x9b31m";
+
+#[test]
+fn no_escape_of_a_name_a_key_or_an_argument_reaches_the_terminal() {
+    let shell = Shell::new();
+    shell.says(&format!("put @ {EVIL} {EVIL} {EVIL}"), "");
+    shell.says(&format!("index create @ {EVIL} {EVIL} value --quiet"), "");
+    let lines = [
+        "tables @",
+        "scan @ %",
+        "get @ % %",
+        "get @ % no%",
+        "get @ no% k",
+        "del @ % no%",
+        "put @ % % v --new",
+        "stat @",
+        "verify @",
+        "index list @",
+        "index lookup @ % %",
+        "index lookup @ % % no%",
+        "index drop @ % no%",
+        "changes @",
+        "import @ % no%",
+        "import @ % no% --key %",
+        "export @ % no%/out",
+        "rename @ % %2",
+        "rename @ %2 %",
+        "dump @ no%",
+        "put no% t k v",
+        "%",
+        "get @ t --%",
+        "scan @ t --limit %",
+        "config no%",
+        "restore no% %",
+        "backup list no%",
+        "compact @",
+        "log @",
+        "prepared @ commit %",
+        "load @ no%",
+        "archive @ --archive no%",
+        "init @",
+        "export @ % -",
+    ];
+    for line in lines {
+        let said = shell.run(&line.replace('%', EVIL));
+        for text in [&said.out, &said.err] {
+            let is_bad = |c: char| c.is_control() && c != '\n' && c != '\t';
+            assert!(!text.contains(is_bad), "{line}: {text:?}");
+        }
+    }
+    shell.says(&format!("get @ {EVIL} {EVIL}"), &format!("{SHOWN}\n"));
+    shell.says(&format!("get @ {EVIL} {EVIL} --raw"), EVIL);
+    assert!(shell.run(&format!("get @ {EVIL} x{EVIL}")).err.contains(SHOWN));
+    assert!(shell.run(EVIL).err.contains(&format!("'{SHOWN}'")), "{}", shell.run(EVIL).err);
+    for answer in ["tables", "scan %", "get % %", "get no% k", "% x", "drop %"] {
+        let word = format!("\"{SHOWN}\"");
+        let said = shell.run_with("shell @", answer.replace('%', &word).as_bytes());
+        assert!(!said.out.contains('\x1b') && !said.out.contains('\r'), "{answer}: {:?}", said.out);
+    }
+}
+
+#[test]
+fn keys_that_are_no_text_are_led_to_hexadecimal_digits() {
+    use std::os::unix::ffi::OsStrExt;
+    let shell = Shell::new();
+    shell.says("put @ t ff00 76 --hex", "");
+    let mut command = Command::cargo_bin("ledgerstone").unwrap();
+    command.current_dir(shell.0.path()).args(["get", "env", "t"]).arg(std::ffi::OsStr::from_bytes(b"\xff"));
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("--hex"));
+    let said = shell.run("scan @ t");
+    assert_eq!(said.out, "\\xff\\x00\tv\n");
+    assert!(said.err.contains("--hex"), "{}", said.err);
+    assert!(!shell.run("scan @ t --hex").err.contains("--hex"));
+}
+
+#[test]
+fn changes_can_be_limited() {
+    let shell = Shell::new();
+    for key in ["a", "b", "c"] {
+        shell.says(&format!("put @ t {key} 1"), "");
+    }
+    shell.says("put @ u z 1", "");
+    assert_eq!(shell.run("changes @ --limit 0").out, "");
+    let two = shell.run("changes @ --limit 2").out;
+    assert!(two.contains("\ta\t") && two.contains("\tb\t") && !two.contains("\tc\t"), "{two}");
+    let of_u = shell.run("changes @ --table u --limit 1").out;
+    assert!(of_u.contains("(created)") && of_u.contains("\tz\t") && !of_u.contains("\ta\t"), "{of_u}");
+    // A feed goes on behind what it has shown.
+    shell.run("changes @ --name f");
+    for key in ["d", "e"] {
+        shell.says(&format!("put @ t {key} 1"), "");
+    }
+    let (first, second) = (shell.run("changes @ --name f --limit 1").out, shell.run("changes @ --name f").out);
+    assert!(first.contains("\td\t") && !first.contains("\te\t"), "{first}");
+    assert!(second.contains("\te\t") && !second.contains("\td\t"), "{second}");
 }

@@ -110,7 +110,7 @@ const SCENARIOS: &[Scenario] = &[
     reads("archive verify", ARCHIVE_VERIFY),
     reads("archive remove", &["archive", "@", "--archive", "%/archive", "--remove-before", "%/kept"])
         .then(&[ARCHIVE_VERIFY]),
-    reads("dump", &["dump", "@", "%/out.dump"]),
+    reads("dump", &["dump", "@", "-o", "%/out.dump", "--force"]),
     reads("changes", &["changes", "@"]),
     reads("changes by name", &["changes", "@", "--name", "copy"]),
     reads("load what is there", &["load", "@", "%/t.dump"]),
@@ -270,7 +270,7 @@ fn templates() -> [Place; 3] {
         &["changes", "@", "--name", "copy"],
         &["backup", "@", "%/kept"],
         &["put", "@", "t", "k0007", "later than the backup"],
-        &["dump", "@", "%/t.dump"],
+        &["dump", "@", "-o", "%/t.dump", "--force"],
         &["archive", "@", "--archive", "%/archive", "--now"],
     ];
     for args in steps {

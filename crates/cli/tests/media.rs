@@ -112,7 +112,7 @@ fn dumps_load_and_named_changes_go_on() {
         text,
         "VERSION=3\nformat=print\ndatabase=fruit\ntype=btree\nHEADER=END\n apple\n red\n pear\n green\\0a\nDATA=END\n"
     );
-    ok(&["dump", "env", "file.dump"], at);
+    ok(&["dump", "env", "-o", "file.dump"], at);
     ok(&["init", "other"], at);
     ok(&["load", "other", "file.dump"], at);
     assert_eq!(ok(&["dump", "other", "--print"], at), text);

@@ -186,7 +186,10 @@ impl Options {
             }
             FileDisk::new(path).create_dir("")?;
         } else if !path.is_dir() {
-            let why = "no such directory; ledgerstone init DIR makes one there";
+            let why = match path.try_exists() {
+                Ok(true) => "it is a file, not a directory",
+                _ => "no such directory; ledgerstone init DIR makes one there",
+            };
             return Err(Error::NotAnEnvironment { path: path.display().to_string(), why });
         }
         let mut options = self;

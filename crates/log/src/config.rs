@@ -12,6 +12,9 @@ use crate::error::LogError;
 use crate::group_commit::GroupCommit;
 use crate::record::FIRST_LSN;
 
+/// The largest segment, and the largest buffer, in bytes.
+pub const LOG_BYTES_MAX: u64 = 1 << 30;
+
 /// What [`crate::Log::open`] needs to know. [`LogConfig::new`] has the defaults, for an empty log.
 #[derive(Clone)]
 pub struct LogConfig {
@@ -21,9 +24,9 @@ pub struct LogConfig {
     pub region: Region,
     /// The environment, sealed into every record.
     pub env_id: EnvironmentId,
-    /// Bytes of a segment: a power of two from 16 KiB up. Fixed when the environment is made. 16 MiB.
+    /// Bytes of a segment: a power of two from 16 KiB to 1 GiB. Fixed when the environment is made. 16 MiB.
     pub segment_bytes: u64,
-    /// Bytes of the buffer: a power of two from 16 KiB up. Half of it is for records that are not durable yet, so the
+    /// Bytes of the buffer: a power of two from 16 KiB to 1 GiB. Half of it is for records that are not durable yet, so the
     /// longest record is half of it, the other half for reading recent ones back. 8 MiB.
     pub buffer_bytes: u64,
     /// When a leader flushes.
@@ -72,7 +75,7 @@ impl LogConfig {
 
     pub(crate) fn check(&self) -> Result<(), LogError> {
         const SIZE: &str = "a power of two from 16 KiB to 1 GiB";
-        let is_size = |bytes: u64| bytes.is_power_of_two() && (16 << 10..=1 << 30).contains(&bytes);
+        let is_size = |bytes: u64| bytes.is_power_of_two() && (16 << 10..=LOG_BYTES_MAX).contains(&bytes);
         let refuse = |name, value, must| Err(LogError::Setting { name, value, must });
         if !is_size(self.segment_bytes) {
             return refuse("segment_bytes", self.segment_bytes, SIZE);

@@ -80,7 +80,7 @@ mod wakers;
 pub use crate::{
     append::Claim,
     backwards::Backwards,
-    config::LogConfig,
+    config::{LOG_BYTES_MAX, LogConfig},
     control::{CONTROL_PATH, CONTROL_SLOT_BYTES, CREATION_PATH, ControlFile, ControlSlot, ControlState},
     error::{ControlError, LogError, Malformed},
     group_commit::{Delay, GroupCommit},

@@ -14,6 +14,7 @@ use serde_json::{Map, Value, json};
 
 use super::words::{quote, split};
 use crate::commands::record_json;
+use crate::output::json_text;
 use crate::text::{PLAIN, readable};
 
 /// How answers are shown.
@@ -91,7 +92,7 @@ impl Answer {
     /// The text to print, without a line ending; `ms` if somebody wants to know how long it took.
     pub(crate) fn show(&self, mode: Mode, ms: Option<f64>) -> String {
         let text = match mode {
-            Mode::Json => return self.json(ms).to_string(),
+            Mode::Json => return json_text(&self.json(ms)).unwrap_or_default(),
             Mode::Plain => self.plain(),
             Mode::Table => self.table(),
             Mode::Csv => self.csv(),

@@ -15,7 +15,7 @@ use super::answer::{Answer, Mode};
 use super::command::{COMMANDS, parse};
 use super::session::{Next, Session};
 use super::words::quote;
-use crate::output::Output;
+use crate::output::{Output, escaped};
 
 const HISTORY_COUNT_MAX: usize = 10_000;
 
@@ -34,7 +34,7 @@ pub(super) fn run(session: &mut Session, output: &Output) -> anyhow::Result<()> 
     let printer = Mutex::new(editor.create_external_printer()?);
     session.printer = Some(Arc::new(move |name: &str, answer: &Answer| {
         let mut printer = printer.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let _ = printer.print(format!("{name}: {}\n", answer.show(Mode::Table, None))); // Nobody looks any more.
+        let _ = printer.print(escaped(&format!("{name}: {}\n", answer.show(Mode::Table, None)))); // Nobody looks any more.
     }));
     output.note("help lists the commands; leave with quit");
     loop {

@@ -17,6 +17,7 @@ mod unit;
 
 use std::time::Duration;
 
+use ledgerstone_log::LOG_BYTES_MAX;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 pub use file::{CONFIG_FILE, ConfigProblem};
@@ -68,7 +69,7 @@ pub(crate) const PAGE_BYTES: Limits = Limits::PowerOfTwo(4096, 32768);
 /// An hour, in milliseconds.
 const HOUR_MS: u64 = 3_600_000;
 /// Segment sizes that work.
-pub(crate) const LOG_SEGMENT_BYTES: Limits = Limits::PowerOfTwo(64 << 10, 1 << 32);
+pub(crate) const LOG_SEGMENT_BYTES: Limits = Limits::PowerOfTwo(64 << 10, LOG_BYTES_MAX);
 
 macro_rules! settings {
     ($(
@@ -254,7 +255,7 @@ settings! {
     log_buffer_bytes: u64 {
         default: 8 << 20,
         unit: Bytes,
-        limits: Limits::PowerOfTwo(128 << 10, 1 << 32),
+        limits: Limits::PowerOfTwo(128 << 10, LOG_BYTES_MAX),
         effect: Open,
         setter: log_buffer_bytes(bytes: u64) => bytes,
     }
@@ -324,8 +325,8 @@ settings! {
         setter: lock_count_max(count: u32) => count,
     }
 
-    /// Memory for what records were before they changed, which snapshots read: the older a snapshot and the more is written
-    /// meanwhile, the more it takes. When it is full, the oldest snapshots become too old.
+    /// Memory for the earlier versions of changed records, which snapshots read. Old snapshots and heavy writing need more.
+    /// When it is full, the oldest snapshots fail as too old.
     version_store_bytes: u64 {
         default: 32 << 20,
         unit: Bytes,
@@ -365,7 +366,8 @@ settings! {
         setter: deadlock_victim(victim: Victim) => victim,
     }
 
-    /// How often a detector looks for deadlocks. With 0 whoever has to wait for a lock looks, which finds each at once.
+    /// How often a background thread looks for deadlocks. With 0 a transaction looks whenever it must wait for a lock, so
+    /// each deadlock is found at once.
     deadlock_period_ms: u64 {
         default: 0,
         unit: Milliseconds,
@@ -449,7 +451,8 @@ settings! {
         setter: log_values(values: LogValues) => values,
     }
 
-    /// Log that a reader of changes, named or open, may hold back; what lies further behind is lost to it, and it is told.
+    /// The most log that is kept for a reader of changes, named or open. A reader that falls further behind gets an error and
+    /// misses the changes that are gone.
     feed_log_bytes_max: u64 {
         default: 1 << 30,
         unit: Bytes,
@@ -512,6 +515,16 @@ mod tests {
         let code = Config { page_bytes: Some(4096), ..Config::default() };
         let refused = Effective::resolve(&code, &file, Some((8192, 1 << 24)));
         assert!(matches!(refused, Err(Error::WrongPageSize { found: 8192, asked: 4096 })));
+    }
+
+    /// The log refuses more itself, in words about bytes that nobody set.
+    #[test]
+    fn the_log_takes_every_size_that_the_settings_allow() {
+        for name in ["log_segment_bytes", "log_buffer_bytes"] {
+            let setting = Setting::all().iter().find(|setting| setting.name == name).unwrap();
+            assert_eq!(setting.check(&Value::Number(LOG_BYTES_MAX)), Ok(()), "{name}");
+            assert!(setting.check(&Value::Number(2 * LOG_BYTES_MAX)).is_err(), "{name}");
+        }
     }
 
     #[test]

@@ -1,0 +1,98 @@
+//! Where `export` and `dump` write: standard output, or a file that is replaced whole or not at all.
+//!
+//! G1. A file is written beside its place, made durable and renamed, so that nobody ever finds a half one there.
+
+use std::fs::File;
+use std::io::{BufWriter, Error, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::ensure;
+
+use crate::output::stdout_error;
+
+const BUFFER_BYTES: usize = 1 << 16;
+
+/// An open file or standard output. Dropped before [`Target::finish`], it leaves nothing.
+pub(crate) struct Target {
+    out: BufWriter<Out>,
+    rename: Option<(PathBuf, PathBuf)>,
+}
+
+/// Its errors say what cannot be written.
+enum Out {
+    Stdout,
+    File { file: File, name: String },
+}
+
+fn cannot_write(name: &str) -> impl Fn(Error) -> Error {
+    move |error| Error::new(error.kind(), format!("cannot write {name}: {error}"))
+}
+
+impl Write for Out {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        match self {
+            Out::Stdout => std::io::stdout().write(bytes).map_err(stdout_error),
+            Out::File { file, name } => file.write(bytes).map_err(cannot_write(name)),
+        }
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        match self {
+            Out::Stdout => std::io::stdout().flush().map_err(stdout_error),
+            Out::File { file, name } => file.flush().map_err(cannot_write(name)),
+        }
+    }
+}
+
+impl Target {
+    /// Opens the file of that name; `-` is standard output. A file that is there stays until [`Target::finish`].
+    pub(crate) fn open(name: &str) -> anyhow::Result<Target> {
+        let target = |out, rename| Target { out: BufWriter::with_capacity(BUFFER_BYTES, out), rename };
+        let to = |file| Out::File { file, name: name.to_owned() };
+        if name == "-" {
+            return Ok(target(Out::Stdout, None));
+        }
+        let path = Path::new(name);
+        ensure!(!path.is_dir(), "cannot write {name}: it is a directory");
+        if path.exists() && !path.is_file() {
+            // A pipe or a device: written straight away.
+            let file = File::options().write(true).open(path).map_err(cannot_write(name))?;
+            return Ok(target(to(file), None));
+        }
+        let mut part = path.as_os_str().to_owned();
+        part.push(".part");
+        let part = PathBuf::from(part);
+        let file = File::create(&part).map_err(cannot_write(&part.display().to_string()))?;
+        Ok(target(to(file), Some((part, path.to_owned()))))
+    }
+
+    /// The same, but a file that is there is only replaced with `may_replace`.
+    pub(crate) fn open_new(name: &str, may_replace: bool) -> anyhow::Result<Target> {
+        let is_there = name != "-" && Path::new(name).is_file();
+        ensure!(may_replace || !is_there, "{name} is there already; --force replaces it");
+        Target::open(name)
+    }
+
+    pub(crate) fn writer(&mut self) -> &mut dyn Write {
+        &mut self.out
+    }
+
+    /// Makes the file durable and gives it its name.
+    pub(crate) fn finish(mut self) -> anyhow::Result<()> {
+        self.out.flush()?;
+        if let (Some((part, path)), Out::File { file, name }) = (&self.rename, self.out.get_ref()) {
+            file.sync_all().map_err(cannot_write(name))?;
+            std::fs::rename(part, path).map_err(cannot_write(name))?;
+            self.rename = None;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        if let Some((part, _)) = &self.rename {
+            let _ = std::fs::remove_file(part); // What failed or was interrupted leaves nothing.
+        }
+    }
+}
