@@ -275,9 +275,9 @@ fn a_feed_whose_log_was_emptied_says_so() {
     let mut segments: Vec<String> = disk.files().into_iter().filter(|path| path.starts_with("log/")).collect();
     segments.sort();
     let name_of = |lsn: u64| segments.iter().rfind(|name| **name <= format!("log/{lsn:016x}.seg")).unwrap().clone();
-    let (first, bytes) = (name_of(from), bytes_of(&disk, &name_of(from)));
+    let first = name_of(from);
     assert!(segments.iter().filter(|name| **name > first).count() > 1, "nothing lies behind it");
-    place(&disk, &first, Some(&vec![0; bytes.len()]));
+    place(&disk, &first, Some(&[]));
     let env = open(&disk).unwrap();
     let told = env.named_changes("search").map(|mut feed| feed.next().map(drop));
     assert!(matches!(told, Err(Error::Corrupt { .. }) | Ok(Err(Error::Corrupt { .. }))), "{told:?}");

@@ -115,8 +115,8 @@ impl Life {
         for name in TABLES {
             let then = self.states[self.told].get(name).unwrap_or(&nothing);
             let now = found.get(name).unwrap_or(&nothing);
-            let changed = then.keys().chain(now.keys()).filter(|key| then.get(*key) != now.get(*key));
-            if let Some(key) = changed.filter(|key| !shown.contains(&(name.to_string(), key.to_vec()))).next() {
+            let mut changed = then.keys().chain(now.keys()).filter(|key| then.get(*key) != now.get(*key));
+            if let Some(key) = changed.find(|key| !shown.contains(&(name.to_string(), key.to_vec()))) {
                 return Err(vec![format!("the feed keeps silent about {key:x?} of {name}; {}", shape(found, self))]);
             }
         }
