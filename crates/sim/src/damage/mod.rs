@@ -179,15 +179,10 @@ struct Damage<'a> {
 }
 
 impl Damage<'_> {
-    fn is_log(&self) -> bool {
-        self.path.starts_with("log/")
-    }
-
-    /// The whole file; of data and log, when it was opened and they were written since, the blocks that were damaged. `false`: one
-    /// of them has changed since.
+    /// The whole file; of data, when it was opened and pages have changed since, the blocks that were damaged. `false`: one of them
+    /// has changed since.
     fn put_back(&self, disk: &SimDisk) -> Result<bool, Vec<String>> {
-        let is_written = self.path == "data" || self.is_log();
-        if !is_written || self.before.len() != self.after.len() {
+        if self.path != "data" || self.before.len() != self.after.len() {
             return replace(disk, self.path, Some(self.before)).map(|()| true);
         }
         let failed = |error: ledgerstone_disk::DiskError| vec![format!("putting back: {error}")];
@@ -366,11 +361,16 @@ fn judge_environment(
         FEEDS if matches!(kind, Kind::Remove | Kind::OldBlock | Kind::OldFile) => Excuse::FeedElsewhere,
         _ => Excuse::None,
     };
-    let found = simulate(schedule, damaged, || look(damaged, excuse != Excuse::FeedElsewhere))?;
+    let found = simulate(schedule, damaged, || look(damaged))?;
     let error = match found {
         Ok((state, shown)) => {
-            if let Some(shown) = shown {
-                life.check_feed(&state, &shown)?;
+            match shown {
+                _ if excuse == Excuse::FeedElsewhere => {}
+                Ok(shown) => life.check_feed(&state, &shown)?,
+                Err(error) => {
+                    check_typed(&error)?;
+                    counters.add("told_by_feed", 1);
+                }
             }
             let is_all = Some(&state) == life.states.last();
             let is_prefix = life.states[life.checkpointed..].contains(&state);
@@ -390,17 +390,16 @@ fn judge_environment(
     };
     check_typed(&error)?;
     counters.add("detected", 1);
-    if !damage.put_back(damaged)? && (excuse == Excuse::OldPage || damage.is_log()) {
-        // It was a page, and was used as one before it was found; or a piece of log that only the feed needed.
+    if !damage.put_back(damaged)? && excuse == Excuse::OldPage {
+        // It was a page, and was used as one before it was found.
         counters.add("detected_late", 1);
         return Ok(());
     }
-    // What only the feed needed of the log may have been given up at the first look.
-    let with_feed = excuse != Excuse::FeedElsewhere && !damage.is_log();
-    let mended = simulate(schedule, damaged, || look(damaged, with_feed))?;
+    let mended = simulate(schedule, damaged, || look(damaged))?;
     match mended {
         Ok((state, shown)) if Some(&state) == life.states.last() => {
-            shown.map_or(Ok(()), |shown| life.check_feed(&state, &shown))
+            let shown = shown.map_err(|error| vec![format!("put back, and the feed refused: {error}")])?;
+            if excuse == Excuse::FeedElsewhere { Ok(()) } else { life.check_feed(&state, &shown) }
         }
         Ok((state, _)) => Err(vec![format!("told ({error}), put back, and then {}", shape(&state, life))]),
         Err(again) => Err(vec![format!("told ({error}), put back, and still refused: {again}")]),
@@ -419,7 +418,7 @@ fn go_on(disk: &SimDisk, mut state: State, schedule: u64) -> Result<(), Vec<Stri
     let records = state.entry(TABLES[0].into()).or_default();
     (0..20u64).for_each(|no| drop(records.insert(no.to_be_bytes().to_vec(), vec![7; 400])));
     let after = added.map_err(|error| vec![format!("going on: {error}")])?;
-    match simulate(schedule, &after, || look(&after, false))? {
+    match simulate(schedule, &after, || look(&after))? {
         Ok((found, _)) if found == state => Ok(()),
         Ok(_) => Err(vec!["commits after the damage were lost".into()]),
         Err(error) => Err(vec![format!("after the damage, commits and a power loss: {error}")]),
@@ -471,7 +470,7 @@ fn restore(
         };
         let report = set.restore_on(Arc::new(target.clone()), RestoreTo::End, &logs)?;
         let left_out = report.left_out.first().map(|left| format!("{}: {}", left.what, left.why));
-        Ok((look(&target, false)?.0, left_out))
+        Ok((look(&target)?.0, left_out))
     })
 }
 
@@ -503,8 +502,9 @@ fn shape(found: &State, life: &Life) -> String {
 /// Keys by table.
 type Keys = BTreeSet<(String, Vec<u8>)>;
 
-/// Opens, reads all, and verifies. With the feed also the keys of all that it shows.
-fn look(disk: &SimDisk, with_feed: bool) -> Result<(State, Option<Keys>), Error> {
+/// Opens, reads all, and verifies. Also what the feed shows: not what is in the way of the others need be in its way.
+#[allow(clippy::type_complexity)] // What the environment says, and what the feed does.
+fn look(disk: &SimDisk) -> Result<(State, Result<Keys, Error>), Error> {
     let env = options().open_on(Arc::new(disk.clone()))?;
     let mut state = State::new();
     let txn = env.begin()?;
@@ -513,7 +513,7 @@ fn look(disk: &SimDisk, with_feed: bool) -> Result<(State, Option<Keys>), Error>
         state.insert(name, records);
     }
     txn.commit()?;
-    let shown = if with_feed { Some(shown_by_feed(&env)?) } else { None };
+    let shown = shown_by_feed(&env);
     let report = env.verify(&mut |_| {})?;
     if let Some(problem) = report.problems.first() {
         return Err(Error::Corrupt { what: format!("{}: {}", problem.place, problem.what) });
