@@ -2,20 +2,12 @@
 //!
 //! Pages are filled with one repeated word, so that a page read half old and half new shows.
 
-#[cfg(not(feature = "planted"))]
 mod basics;
 mod crash;
-#[cfg(not(feature = "planted"))]
 mod faults;
-#[cfg(feature = "planted")]
-mod planted;
-#[cfg(not(feature = "planted"))]
 mod pressure;
-#[cfg(not(feature = "planted"))]
 mod simulated;
-#[cfg(not(feature = "planted"))]
 mod threads;
-#[cfg(not(feature = "planted"))]
 mod torn;
 
 use crate::{BufferError, Cache, CacheConfig, ExclusivePage, Policy, Tuning, WriteAhead};
@@ -100,7 +92,6 @@ impl WriteAhead for FakeLog {
 struct Fixture {
     cache: Arc<Cache>,
     log: Arc<FakeLog>,
-    #[cfg_attr(feature = "planted", expect(dead_code))]
     data: Arc<dyn DiskFile>,
 }
 
@@ -140,7 +131,6 @@ fn fixture(disk: &dyn Disk, log: Arc<FakeLog>, setup: Setup) -> Fixture {
     try_fixture(disk, log, setup).unwrap()
 }
 
-#[cfg(not(feature = "planted"))]
 fn new_fixture() -> Fixture {
     fixture(&SimDisk::new(), Arc::new(FakeLog::new()), Setup::default())
 }
