@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Puts the built command, its manual pages and its completions under a prefix.
+# Puts the built command, without its symbols, its manual pages and its completions under a prefix.
 #   install.sh PREFIX
 set -euo pipefail
 cd "$(dirname "$0")/.."
 prefix=$1
 built=${CARGO_TARGET_DIR:-target}/release/ledgerstone
 share=$prefix/share
-install -D -m 755 "$built" "$prefix/bin/ledgerstone"
+install -s -D -m 755 "$built" "$prefix/bin/ledgerstone"
 mkdir -p "$share/man/man1" "$share/bash-completion/completions" "$share/zsh/site-functions" "$share/fish/vendor_completions.d"
 "$built" --quiet man "$share/man/man1"
 "$built" completions bash >"$share/bash-completion/completions/ledgerstone"

@@ -12,7 +12,8 @@ use crate::text::KeyType;
 
 /// A transactional key-value environment: a directory that survives.
 ///
-/// Every command names the environment's directory first. Exit codes: 0 done, 1 not found or a check failed, 2 error.
+/// Every command names the environment's directory first. Exit codes: 0 done, 1 not found or a check failed, 2 error, 130
+/// interrupted.
 #[derive(Debug, Parser)]
 #[command(name = "ledgerstone", version, arg_required_else_help = true)]
 pub struct Args {
@@ -366,7 +367,7 @@ pub struct ImportArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub table: TableArgs,
-    /// The file; `-` for standard input.
+    /// The file; `-` for standard input. A name that ends in .gz is of a compressed file.
     pub file: String,
     /// What the file holds; known from its name's ending otherwise.
     #[arg(long, value_enum)]
@@ -383,9 +384,9 @@ pub struct ImportArgs {
     /// What separates the fields of CSV: one byte.
     #[arg(long, default_value = ",")]
     pub delimiter: String,
-    /// What fields of CSV and TSV are in the JSON object: numbers and truth values as such, empty ones as null. Otherwise all are
-    /// texts.
-    #[arg(long, value_name = "COLUMN=text|number|bool", value_delimiter = ',', conflicts_with = "value")]
+    /// What fields of CSV and TSV are in the JSON object: numbers and truth values as such, empty ones as null. `auto` takes
+    /// as a number or a truth value whatever is one in JSON. Without --types all are texts.
+    #[arg(long, value_name = "auto|COLUMN=text|number|bool|auto", value_delimiter = ',', conflicts_with = "value")]
     pub types: Vec<ColumnType>,
     /// Names of the columns, for a file whose first line is a row.
     #[arg(long, value_name = "COLUMN", value_delimiter = ',')]
@@ -414,7 +415,7 @@ pub struct ExportArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub table: TableArgs,
-    /// The file, which is replaced; `-` for standard output.
+    /// The file, which is replaced; `-` for standard output. A name that ends in .gz is written compressed.
     #[arg(default_value = "-")]
     pub file: String,
     /// What to write; known from the file's name otherwise, JSON lines if it has none.

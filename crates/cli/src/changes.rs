@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::args::DirArgs;
 use crate::commands::open;
+use crate::interrupt;
 use crate::outcome::Outcome;
 use crate::output::Output;
 use crate::text::{readable, to_hex};
@@ -45,7 +46,9 @@ pub(crate) fn run(args: &ChangesArgs, output: &Output) -> anyhow::Result<Outcome
         None => env.changes(Lsn(args.from))?,
     };
     let (mut count, mut is_shown) = (0, false);
+    let _heeding = interrupt::heed();
     while count < args.limit.unwrap_or(u64::MAX) {
+        interrupt::check(|| format!("after the changes of {count} commits"))?;
         let Some(commit) = feed.next()? else { break };
         for item in &commit.items {
             let (table, to) = tables_of(item);

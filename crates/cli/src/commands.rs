@@ -8,6 +8,7 @@ use ledgerstone::{Environment, Error, Options};
 use serde_json::{Map, Value, json};
 
 use crate::args::{DelArgs, DirArgs, GetArgs, PutArgs, ScanArgs};
+use crate::interrupt;
 use crate::outcome::Outcome;
 use crate::output::{Output, is_harmless};
 use crate::text::{Text, readable, to_hex};
@@ -122,8 +123,11 @@ pub(crate) fn scan(args: &ScanArgs, output: &Output) -> anyhow::Result<Outcome> 
         }
     };
     let limit = usize::try_from(args.limit.unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
-    let mut has_strange_key = false;
+    let (mut count, mut has_strange_key) = (0_u64, false);
+    let _heeding = interrupt::heed();
     let print = |record: Result<(Vec<u8>, Vec<u8>), Error>| -> anyhow::Result<()> {
+        interrupt::check(|| format!("after {count} records"))?;
+        count += 1;
         let (key, value) = record?;
         let value = (!args.keys_only).then_some(value.as_slice());
         if output.is_json {

@@ -2,13 +2,14 @@
 
 use std::fs::File;
 use std::io::BufReader;
-use std::ops::ControlFlow;
 
 use anyhow::Context;
 use ledgerstone::{DumpFormat, DumpOptions, DumpProgress, Duplicates, LoadOptions};
 
 use crate::args::DirArgs;
 use crate::commands::{open, open_to_read};
+use crate::export::target_left;
+use crate::interrupt;
 use crate::outcome::Outcome;
 use crate::output::Output;
 use crate::progress::{Progress, Unit};
@@ -63,11 +64,15 @@ pub(crate) fn dump(args: &DumpArgs, output: &Output) -> anyhow::Result<Outcome> 
     let options = args.tables.iter().fold(DumpOptions::default().format(format), |options, table| options.table(table));
     let mut target = Target::open_new(&args.output, args.force)?;
     let mut bar = Progress::new(output);
+    let mut count = 0;
+    let _heeding = interrupt::heed();
     let mut progress = |at: DumpProgress| {
-        bar.show("dump", at.record_count, 0, Unit::Count);
-        ControlFlow::Continue(())
+        count = at.record_count;
+        bar.show("dump", count, 0, Unit::Count);
+        interrupt::flow()
     };
-    env.dump(target.writer(), &options, &mut progress)?;
+    let done = env.dump(target.writer(), &options, &mut progress);
+    done.map_err(|error| interrupt::told(error, || target_left(&args.output, count)))?;
     target.finish()?;
     env.close()?;
     Ok(Outcome::Done)
@@ -86,14 +91,20 @@ pub(crate) fn load(args: &LoadArgs, output: &Output) -> anyhow::Result<Outcome> 
     let file = (args.file != "-").then(|| File::open(&args.file)).transpose();
     let file = file.with_context(|| format!("cannot read {}", args.file))?;
     let all = file.as_ref().and_then(|file| file.metadata().ok()).map_or(0, |about| about.len());
+    let mut count = 0;
+    let _heeding = interrupt::heed();
     let mut progress = |at: DumpProgress| {
         bar.show("load", at.bytes, all, Unit::Bytes);
-        ControlFlow::Continue(())
+        count = at.record_count;
+        interrupt::flow()
     };
     let report = match file {
-        Some(file) => env.load(&mut BufReader::with_capacity(1 << 16, file), &options, &mut progress)?,
-        None => env.load(&mut std::io::stdin().lock(), &options, &mut progress)?,
+        Some(file) => env.load(&mut BufReader::with_capacity(1 << 16, file), &options, &mut progress),
+        None => env.load(&mut std::io::stdin().lock(), &options, &mut progress),
     };
+    let stays = if args.one_transaction { "databases" } else { "batches" };
+    let how_far = || format!("after {count} records: the {stays} that were committed before stay");
+    let report = report.map_err(|error| interrupt::told(error, how_far))?;
     env.close()?;
     drop(bar);
     if output.is_json {

@@ -6,14 +6,18 @@
 use std::io::Write;
 
 use anyhow::{Context, anyhow, bail, ensure};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use ledgerstone::Range;
 use serde_json::{Map, Value};
 
 use crate::args::ExportArgs;
 use crate::commands::{open_to_read, record_json};
+use crate::interrupt;
 use crate::outcome::Outcome;
 use crate::output::{Output, json_text};
 use crate::progress::{Progress, Unit};
-use crate::rows::{Format, tsv_escape};
+use crate::rows::{Format, GZIP_ENDING, tsv_escape};
 use crate::target::Target;
 use crate::text::Text;
 
@@ -25,26 +29,44 @@ pub(crate) fn run(args: &ExportArgs, output: &Output) -> anyhow::Result<Outcome>
     let (text, range) = (args.text.of(&table)?, table.range(..)?);
 
     let mut target = Target::open(&args.file)?;
-    let mut progress = Progress::new(output);
-    let mut count = 0_u64;
-    {
-        let mut writer = Writer::new(args, &text, format, target.writer());
-        for record in range {
-            let (key, value) = record?;
-            count += 1;
-            writer.record(&key, &value).with_context(|| format!("record {count}"))?;
-            if count.is_multiple_of(4096) {
-                progress.show("export", count, 0, Unit::Count);
-            }
-        }
-        writer.finish()?;
-    }
-    drop(progress);
+    let count = if args.file.ends_with(GZIP_ENDING) {
+        let mut compressed = GzEncoder::new(target.writer(), Compression::default());
+        let count = write(args, Writer::new(args, &text, format, &mut compressed), range, output)?;
+        compressed.finish()?;
+        count
+    } else {
+        write(args, Writer::new(args, &text, format, target.writer()), range, output)?
+    };
     target.finish()?;
     txn.abort()?; // It only read.
     env.close()?;
     output.note(format_args!("{count} records exported from {}", args.table.table));
     Ok(Outcome::Done)
+}
+
+fn write(args: &ExportArgs, mut writer: Writer<'_>, range: Range, output: &Output) -> anyhow::Result<u64> {
+    let mut progress = Progress::new(output);
+    let _heeding = interrupt::heed();
+    let mut count = 0_u64;
+    for record in range {
+        interrupt::check(|| target_left(&args.file, count))?;
+        let (key, value) = record?;
+        count += 1;
+        writer.record(&key, &value).with_context(|| format!("record {count}"))?;
+        if count.is_multiple_of(4096) {
+            progress.show("export", count, 0, Unit::Count);
+        }
+    }
+    writer.finish()?;
+    Ok(count)
+}
+
+/// What an interrupted command leaves of its file.
+pub(crate) fn target_left(name: &str, count: u64) -> String {
+    match name {
+        "-" => format!("after {count} records: the output is not whole"),
+        _ => format!("after {count} records: {name} was not written"),
+    }
 }
 
 /// Writes records in one of the formats.

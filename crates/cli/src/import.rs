@@ -11,21 +11,26 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 use anyhow::{Context, anyhow, bail};
+use flate2::read::MultiGzDecoder;
 use ledgerstone::{Environment, Error, SortedLoader, Transaction};
 use serde_json::Value;
 
 use crate::args::ImportArgs;
 use crate::commands::open;
+use crate::interrupt;
 use crate::outcome::Outcome;
 use crate::output::Output;
 use crate::progress::{Progress, Unit};
-use crate::rows::{BadLine, ColumnType, FieldType, Format, Reason, Row, Rows, json_kind};
+use crate::rows::{BadLine, ColumnType, FieldType, Format, GZIP_ENDING, Reason, Row, Rows, json_kind};
 use crate::text::Text;
 
 pub(crate) fn run(args: &ImportArgs, output: &Output) -> anyhow::Result<Outcome> {
     let (input, all_bytes) = input(&args.file)?;
     let read_bytes = Arc::new(AtomicU64::new(0));
-    let input = BufReader::with_capacity(1 << 16, Counted { input, count: Arc::clone(&read_bytes) });
+    let input = Counted { input, count: Arc::clone(&read_bytes) };
+    let input: Box<dyn Read> =
+        if args.file.ends_with(GZIP_ENDING) { Box::new(MultiGzDecoder::new(input)) } else { Box::new(input) };
+    let input = BufReader::with_capacity(1 << 16, input);
     let format = args.format.or_else(|| Format::of_name(&args.file)).with_context(|| {
         format!("the format of {} cannot be told by its name: say --format csv, tsv or jsonl", args.file)
     })?;
@@ -48,7 +53,9 @@ pub(crate) fn run(args: &ImportArgs, output: &Output) -> anyhow::Result<Outcome>
     }
     let mut import =
         Import { env: &env, args, text, txn: None, loader: None, row_count: 0, uncommitted: 0, bad_count: 0 };
+    let _heeding = interrupt::heed();
     while let Some(row) = next_row(&mut rows, &import)? {
+        interrupt::check(|| format!("after {} rows: {}", import.row_count, import.what_stays()))?;
         match row.and_then(|(line, row)| Ok((line, import.record(line, &row)?))) {
             Ok((line, (key, value))) => {
                 if let Some(bad) = import.put(line, &key, &value)? {
@@ -110,7 +117,8 @@ impl<R: Read> Read for Counted<R> {
 /// A column that the header does not name is told before anything is written.
 fn check_columns(args: &ImportArgs, columns: Option<&[String]>) -> anyhow::Result<()> {
     let Some(columns) = columns else { return Ok(()) };
-    for wanted in args.key.iter().chain(&args.value).chain(args.types.iter().map(|typed| &typed.column)) {
+    for wanted in args.key.iter().chain(&args.value).chain(args.types.iter().filter_map(|typed| typed.column.as_ref()))
+    {
         if !columns.contains(wanted) {
             bail!("{} has no column {wanted:?}; its columns are: {}", args.file, columns.join(", "));
         }
@@ -303,8 +311,9 @@ fn object(row: &Row, types: &[ColumnType]) -> Result<String, Reason> {
                 // A JSON string of a Rust string; `Value`'s Display writes exactly that.
                 text.push_str(&Value::from(column.as_str()).to_string());
                 text.push(':');
-                let typed =
-                    types.iter().find(|typed| typed.column == *column).map_or(FieldType::Text, |typed| typed.field);
+                let typed = types.iter().find(|typed| typed.column.as_ref() == Some(column));
+                let typed = typed.or_else(|| types.iter().find(|typed| typed.column.is_none()));
+                let typed = typed.map_or(FieldType::Text, |typed| typed.field);
                 let json = typed.json(field).map_err(|what| Reason::Typed { column: column.clone(), what })?;
                 text.push_str(&json);
             }

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::args::{IndexCommand, IndexCreateArgs, IndexListArgs, IndexLookupArgs, IndexNameArgs, RenameArgs};
 use crate::commands::{open, open_to_read, record_json, value_line};
+use crate::interrupt;
 use crate::outcome::Outcome;
 use crate::output::Output;
 use crate::text::{Text, readable, to_hex};
@@ -112,7 +113,9 @@ fn print_all(
 ) -> anyhow::Result<u64> {
     let limit = usize::try_from(args.limit.unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
     let mut count = 0;
+    let _heeding = interrupt::heed();
     let mut print = |index_key: &[u8], key: &[u8], value: Option<&[u8]>| -> anyhow::Result<()> {
+        interrupt::check(|| format!("after {count} records"))?;
         count += 1;
         if output.is_json {
             let Value::Object(mut object) = record_json(text, key, value) else { bail!("a record is an object") };

@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::io::ErrorKind;
-use std::ops::ControlFlow;
 use std::path::Path;
 
 use anyhow::Context;
@@ -14,6 +13,7 @@ use serde_json::{Value, json};
 
 use crate::args::{DirArgs, InitArgs, StatArgs, TablesArgs};
 use crate::commands::{open, open_to_read};
+use crate::interrupt::{self, Interrupted};
 use crate::outcome::Outcome;
 use crate::output::{Output, bytes_readable};
 use crate::progress::{Progress, Unit};
@@ -237,8 +237,9 @@ pub(crate) fn compact(args: &DirArgs, output: &Output) -> anyhow::Result<Outcome
             CompactPhase::Move => "move",
         };
         progress.show(&format!("{what} {}, {} pages", at.table, at.page_count), at.done, at.total, Unit::Count);
-        ControlFlow::Continue(())
+        interrupt::flow()
     });
+    let _heeding = interrupt::heed();
     let report = env.compact(options)?;
     drop(progress);
     env.close()?;
@@ -265,6 +266,9 @@ pub(crate) fn compact(args: &DirArgs, output: &Output) -> anyhow::Result<Outcome
         }
     }
     output.flush()?;
+    if report.was_cancelled {
+        return Err(Interrupted("before the end: what was compacted stays so".into()).into());
+    }
     Ok(Outcome::Done)
 }
 

@@ -8,9 +8,10 @@
 //! | one command each | `commands`, `index`, `inspect`, `prepared`, `bench`, `probe`, `flash` |
 //! | backup, restore, repair, archive; dump, load; changes | `media`, `dump`, `changes`; times in `time` |
 //! | exit codes, and errors that say what to do | `outcome` |
+//! | Ctrl-C | `interrupt` |
 //! | output for people and for programs | `output`, `progress`; files that appear whole: `target` |
 //!
-//! Exit codes: 0 done; 1 not found, or a check failed; 2 an error. This crate decides nothing about data.
+//! Exit codes: 0 done; 1 not found, or a check failed; 2 an error; 130 interrupted. This crate decides nothing about data.
 #![forbid(unsafe_code)]
 
 pub mod args;
@@ -24,6 +25,7 @@ mod flash;
 mod import;
 mod index;
 mod inspect;
+mod interrupt;
 mod log;
 mod media;
 mod outcome;
@@ -50,7 +52,9 @@ use output::{Output, escaped, say};
 pub fn main() -> ExitCode {
     let args = Args::try_parse().unwrap_or_else(|error| not_understood(error));
     let output = Output::new(args.json, args.quiet);
-    outcome::report(run(&args, &output), &args)
+    let result = run(&args, &output);
+    let _ = output.flush(); // What was found before an error comes before it; a failure to write it is in the result.
+    outcome::report(result, &args)
 }
 
 /// Says what is wrong with the arguments. Help comes here, too: clap answers it with 0 and wrong usage with 2, as we do.

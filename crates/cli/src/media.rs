@@ -1,6 +1,5 @@
 //! What outlives a disk: backup, restore, repair, archive.
 
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -13,6 +12,7 @@ use serde_json::json;
 
 use crate::args::DirArgs;
 use crate::commands::open;
+use crate::interrupt;
 use crate::outcome::Outcome;
 use crate::output::{Output, bytes_readable};
 use crate::progress::{Progress, Unit};
@@ -137,17 +137,24 @@ fn backup_take(args: &BackupArgs, dir: &Path, target: &str, output: &Output) -> 
     let env = open(&DirArgs { dir: dir.to_path_buf(), cache: None })?;
     let options = BackupOptions::default().incremental(args.incremental).bytes_per_second(args.rate.unwrap_or(0));
     let mut bar = Progress::new(output);
+    let mut done = (0, 0);
+    let _heeding = interrupt::heed();
     let mut progress = |at: BackupProgress| {
+        done = (at.done_bytes, at.total_bytes);
         bar.show("backup", at.done_bytes, at.total_bytes, Unit::Bytes);
-        ControlFlow::Continue(())
+        interrupt::flow()
+    };
+    let how_far = |(done, all): (u64, u64)| {
+        format!("after {} of {}: nothing of this backup was kept", bytes_readable(done), bytes_readable(all))
     };
     if target == "-" || args.file {
         let mut to = Target::open(target)?;
-        env.backup_to(to.writer(), options, &mut progress)?;
+        let written = env.backup_to(to.writer(), options, &mut progress);
+        written.map_err(|error| interrupt::told(error, || how_far(done)))?;
         to.finish()?;
     } else {
-        let info = env.backup(target, options, &mut progress)?;
-        show(&info, output)?;
+        let info = env.backup(target, options, &mut progress);
+        show(&info.map_err(|error| interrupt::told(error, || how_far(done)))?, output)?;
     }
     env.close()?;
     output.flush()?;

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use ledgerstone::Error;
 
 use crate::args::Args;
+use crate::interrupt::{self, Interrupted};
 use crate::output::{json_text, say};
 
 /// What a command that ran has to say.
@@ -36,7 +37,7 @@ pub(crate) fn report(result: anyhow::Result<Outcome>, args: &Args) -> ExitCode {
             say(format_args!("  {advice}"));
         }
     }
-    ExitCode::from(2)
+    ExitCode::from(if error.downcast_ref::<Interrupted>().is_some() { interrupt::EXIT_CODE } else { 2 })
 }
 
 fn is_closed_pipe(error: &anyhow::Error) -> bool {

@@ -41,7 +41,7 @@ impl Progress {
                 Unit::Count => "{human_pos} of {human_len}, {per_sec}",
             };
             let template = if all == 0 {
-                "{msg} {spinner} {human_pos} {elapsed}".to_owned()
+                "{msg} {spinner} {human_pos}, {per_sec}, {elapsed}".to_owned()
             } else {
                 format!("{{msg}} {{wide_bar}} {count}, {{eta}} left")
             };

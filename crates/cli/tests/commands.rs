@@ -722,3 +722,28 @@ fn changes_can_be_limited() {
     assert!(first.contains("\td\t") && !first.contains("\te\t"), "{first}");
     assert!(second.contains("\te\t") && !second.contains("\td\t"), "{second}");
 }
+
+#[test]
+fn rows_come_and_go_compressed_with_numbers_as_numbers() {
+    let shell = Shell::new();
+    shell.file("in.csv", "zip,name,open,size\n007,Bern,true,12.50\n8,Rome,no,\n");
+    assert!(std::process::Command::new("gzip").arg("in.csv").current_dir(shell.0.path()).status().unwrap().success());
+    shell.says("import @ t in.csv.gz --key zip --types auto,zip=text --quiet", "");
+    shell.says(
+        "scan @ t",
+        concat!(
+            "007\t{\"zip\":\"007\",\"name\":\"Bern\",\"open\":true,\"size\":12.50}\n",
+            "8\t{\"zip\":\"8\",\"name\":\"Rome\",\"open\":\"no\",\"size\":\"\"}\n"
+        ),
+    );
+    shell.says("export @ t out.csv.gz --rows --quiet", "");
+    let plain = std::process::Command::new("gzip").args(["-dc", "out.csv.gz"]).current_dir(shell.0.path()).output();
+    assert_eq!(
+        String::from_utf8(plain.unwrap().stdout).unwrap(),
+        "zip,name,open,size\n007,Bern,true,12.50\n8,Rome,no,\n"
+    );
+    shell.file("broken.csv.gz", "this is not compressed");
+    let said = shell.run("import @ u broken.csv.gz --key zip");
+    assert_eq!(said.code, 2);
+    assert!(said.err.contains("gzip"), "{}", said.err);
+}

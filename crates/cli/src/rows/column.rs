@@ -14,13 +14,15 @@ pub enum FieldType {
     Number,
     /// `true` or `false`.
     Bool,
+    /// A number or a truth value if JSON writes it so, and its text otherwise: `007` is text.
+    Auto,
 }
 
 /// A column and what its fields are, as `zip=number`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ColumnType {
-    /// The column's name.
-    pub column: String,
+    /// The column's name; none: all that no other names.
+    pub column: Option<String>,
     /// What its fields are.
     pub field: FieldType,
 }
@@ -29,14 +31,19 @@ impl FromStr for ColumnType {
     type Err = String;
 
     fn from_str(text: &str) -> Result<ColumnType, String> {
-        let (column, field) = text.rsplit_once('=').ok_or("COLUMN=text, COLUMN=number or COLUMN=bool is expected")?;
+        if text == "auto" {
+            return Ok(ColumnType { column: None, field: FieldType::Auto });
+        }
+        let expected = "COLUMN=text, COLUMN=number, COLUMN=bool, COLUMN=auto, or auto for all columns is expected";
+        let (column, field) = text.rsplit_once('=').ok_or(expected)?;
         let field = match field {
             "text" => FieldType::Text,
             "number" => FieldType::Number,
             "bool" => FieldType::Bool,
-            other => return Err(format!("{other:?} is no type of a column: text, number and bool are")),
+            "auto" => FieldType::Auto,
+            other => return Err(format!("{other:?} is not a type of a column: text, number, bool and auto are")),
         };
-        Ok(ColumnType { column: column.to_string(), field })
+        Ok(ColumnType { column: Some(column.to_string()), field })
     }
 }
 
@@ -44,7 +51,9 @@ impl FieldType {
     /// A field as JSON, digit by digit as it is; nothing is null, but for a text.
     pub(crate) fn json(self, field: &str) -> Result<String, String> {
         match (self, field.trim()) {
-            (FieldType::Text, _) => Ok(Value::from(field).to_string()),
+            (FieldType::Auto, number) if number.parse::<JsonNumber>().is_ok() => Ok(number.to_string()),
+            (FieldType::Auto, truth @ ("true" | "false")) => Ok(truth.to_string()),
+            (FieldType::Text | FieldType::Auto, _) => Ok(Value::from(field).to_string()),
             (_, "") => Ok("null".into()),
             (FieldType::Number, number) if number.parse::<JsonNumber>().is_ok() => Ok(number.to_string()),
             (FieldType::Bool, truth @ ("true" | "false")) => Ok(truth.to_string()),
@@ -67,7 +76,11 @@ mod tests {
         assert_eq!(FieldType::Bool.json("true"), Ok("true".into()));
         assert_eq!(FieldType::Text.json("a\"b"), Ok("\"a\\\"b\"".into()));
         let typed = "a=b=number".parse::<ColumnType>();
-        assert_eq!(typed, Ok(ColumnType { column: "a=b".into(), field: FieldType::Number }));
+        assert_eq!(typed, Ok(ColumnType { column: Some("a=b".into()), field: FieldType::Number }));
+        assert_eq!("auto".parse(), Ok(ColumnType { column: None, field: FieldType::Auto }));
+        for (field, json) in [("7", "7"), ("007", "\"007\""), ("true", "true"), ("", "\"\""), ("a", "\"a\"")] {
+            assert_eq!(FieldType::Auto.json(field).as_deref(), Ok(json));
+        }
         assert!("a".parse::<ColumnType>().is_err() && "a=int".parse::<ColumnType>().is_err());
     }
 }

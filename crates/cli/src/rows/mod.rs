@@ -26,6 +26,9 @@ use thiserror::Error;
 /// The longest record that is read: a value of 64 MiB and something for the other columns.
 pub const RECORD_BYTES_MAX: usize = (64 << 20) + (1 << 20);
 
+/// How the names of files end that are compressed.
+pub(crate) const GZIP_ENDING: &str = ".gz";
+
 /// How rows are written in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
@@ -40,6 +43,7 @@ pub enum Format {
 impl Format {
     /// The format that a file's name promises.
     pub fn of_name(name: &str) -> Option<Format> {
+        let name = name.strip_suffix(GZIP_ENDING).unwrap_or(name);
         match name.rsplit_once('.')?.1.to_ascii_lowercase().as_str() {
             "csv" => Some(Format::Csv),
             "tsv" | "tab" => Some(Format::Tsv),

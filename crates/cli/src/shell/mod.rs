@@ -26,6 +26,7 @@ use std::io::{BufReader, IsTerminal, Read};
 use anyhow::Context;
 
 use crate::args::DirArgs;
+use crate::interrupt::Interrupted;
 use crate::outcome::Outcome;
 use crate::output::Output;
 use crate::rows::Lines;
@@ -43,17 +44,16 @@ pub(crate) fn run(args: &DirArgs, output: &Output) -> anyhow::Result<Outcome> {
         (false, false) => Mode::Plain,
     };
     let mut session = Session::open(&args.dir, args.cache, mode)?;
-    let had_error = if is_terminal {
-        terminal::run(&mut session, output)?;
-        false
+    let ran = if is_terminal {
+        terminal::run(&mut session, output).map(|()| false)
     } else {
-        pipe(&mut session, std::io::stdin().lock(), output)?
+        pipe(&mut session, std::io::stdin().lock(), output)
     };
     let open = session.close()?;
     if !open.is_empty() {
         output.note(format_args!("rolled back, because they were open at the end: {}", open.join(", ")));
     }
-    Ok(if had_error { Outcome::Not } else { Outcome::Done })
+    Ok(if ran? { Outcome::Not } else { Outcome::Done })
 }
 
 /// Answers line by line; says whether there was an error.
@@ -70,6 +70,10 @@ fn pipe(session: &mut Session, input: impl Read, output: &Output) -> anyhow::Res
             Ok(None) => continue,
             Ok(Some(line)) => match session.run(line) {
                 Next::Print(shown, is_error) => (shown, is_error),
+                Next::Interrupted(shown) => {
+                    output.line(shown)?;
+                    return Err(Interrupted("in a command; those behind it were not run".into()).into());
+                }
                 Next::Quit => break,
             },
             Err(what) => (Answer::usage(what).show(session.mode, None), true),

@@ -6,6 +6,8 @@
 //!     shell's own transactions never stops the shell.
 //! Z2. A worker with an answer that nobody took, or with a command under way, takes no other.
 //! Z3. A circle of waits is no rest: it is found, and one of it gives way.
+//! Z4. Ctrl-C stops the command and nothing else: its transaction stays as it was before. What cannot be stopped goes on
+//!     in its worker, and the shell takes other commands.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -18,9 +20,13 @@ use super::answer::{Answer, Mode};
 use super::command::{COMMANDS, Command, Data, Line, Usage};
 use super::words::quote;
 use super::worker::{AUTO, Board, Job, Printer, Seen, Worker};
+use crate::interrupt;
 
 /// How long the board is waited for before the waits are looked at.
 const MOMENT: Duration = Duration::from_millis(2);
+
+/// How long a command may take to stop for Ctrl-C before the shell leaves it to itself.
+const STOP_PERIOD: Duration = Duration::from_secs(1);
 
 /// The name that `begin` gives without one.
 const UNNAMED: &str = "t";
@@ -43,6 +49,8 @@ pub(crate) struct Session {
 /// What the shell does next.
 pub(crate) enum Next {
     Print(String, bool),
+    /// The same, of a command that Ctrl-C has stopped.
+    Interrupted(String),
     Quit,
 }
 
@@ -66,13 +74,15 @@ impl Session {
     /// Runs a line that was understood.
     pub(crate) fn run(&mut self, line: Line) -> Next {
         let began = Instant::now();
+        let _heeding = interrupt::heed();
         let answer = match self.answer(line) {
             Ok(Some(answer)) => answer,
             Ok(None) => return Next::Quit,
             Err(answer) => answer,
         };
         let ms = self.has_timer.then(|| began.elapsed().as_secs_f64() * 1e3);
-        Next::Print(answer.show(self.mode, ms), answer.is_error())
+        let shown = answer.show(self.mode, ms);
+        if interrupt::is_asked() { Next::Interrupted(shown) } else { Next::Print(shown, answer.is_error()) }
     }
 
     /// An answer, or an answer that refuses; `None` to leave.
@@ -190,6 +200,7 @@ impl Session {
         self.board.attach(&name);
         loop {
             match self.board.look().into_iter().find(|(other, ..)| *other == name) {
+                Some((_, Seen::Running, _)) if interrupt::is_asked() => return Ok(self.collect(&name)),
                 Some((_, Seen::Running, _)) => self.board.wait(MOMENT),
                 Some((_, Seen::Answered, _)) => {
                     self.rest();
@@ -212,7 +223,9 @@ impl Session {
             (None, Some(printer)) => self.board.detach(name, Arc::clone(printer)),
             (None, None) => None,
         };
-        let Some(answer) = detached else { return self.waiting(name) };
+        let Some(answer) = detached else {
+            return if interrupt::is_asked() { goes_on(name) } else { self.waiting(name) };
+        };
         self.forget_ended();
         answer
     }
@@ -236,7 +249,11 @@ impl Session {
 
     /// Waits until each worker is done, or held up by a transaction that only we can end (Z1).
     fn rest(&self) {
+        let mut asked_at = None;
         loop {
+            if interrupt::is_asked() && asked_at.get_or_insert_with(Instant::now).elapsed() > STOP_PERIOD {
+                return;
+            }
             let seen = self.board.look();
             if seen.iter().all(|(_, seen, _)| *seen != Seen::Running) {
                 return;
@@ -364,6 +381,13 @@ fn is_held_up(xid: Option<Xid>, seen: &[(String, Seen, Option<Xid>)], waits: &[L
 fn name_of(xid: Xid, seen: &[(String, Seen, Option<Xid>)]) -> String {
     let name = seen.iter().find(|(.., other)| *other == Some(xid)).map(|(name, ..)| name.clone());
     name.unwrap_or_else(|| format!("transaction {}", xid.0))
+}
+
+fn goes_on(name: &str) -> Answer {
+    Answer::Failed {
+        kind: "interrupted",
+        message: format!("the command cannot be stopped where it is, and goes on; ask for its answer: wait {name}"),
+    }
 }
 
 fn busy(name: &str) -> Answer {

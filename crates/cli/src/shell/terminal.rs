@@ -27,8 +27,9 @@ pub(super) fn run(session: &mut Session, output: &Output) -> anyhow::Result<()> 
         .auto_add_history(true)
         .build();
     let mut editor: Editor<Words, FileHistory> = Editor::with_config(config)?;
-    let history = history_file();
+    let mut history = history_file();
     if let Some(file) = &history {
+        let _ = file.parent().map(std::fs::create_dir_all); // What fails here is told by the first line.
         let _ = editor.load_history(file); // There may be none yet.
     }
     let printer = Mutex::new(editor.create_external_printer()?);
@@ -48,24 +49,23 @@ pub(super) fn run(session: &mut Session, output: &Output) -> anyhow::Result<()> 
             Err(ReadlineError::Eof) => break,
             Err(error) => return Err(error.into()),
         };
+        // Line by line: a shell that is killed has kept what was typed.
+        if let Some(file) = &history
+            && let Err(error) = editor.append_history(file)
+        {
+            output.note(format_args!("the history is not kept in {}: {error}", file.display()));
+            history = None;
+        }
         let shown = match parse(&line) {
             Ok(None) => continue,
             Ok(Some(line)) => match session.run(line) {
-                Next::Print(shown, _) => shown,
+                Next::Print(shown, _) | Next::Interrupted(shown) => shown,
                 Next::Quit => break,
             },
             Err(error) => Answer::usage(error).show(session.mode, None),
         };
         output.line(shown)?;
         output.flush()?;
-    }
-    if let Some(file) = &history {
-        if let Some(dir) = file.parent() {
-            let _ = std::fs::create_dir_all(dir);
-        }
-        if let Err(error) = editor.save_history(file) {
-            output.note(format_args!("the history was not kept in {}: {error}", file.display()));
-        }
     }
     session.printer = None;
     Ok(())

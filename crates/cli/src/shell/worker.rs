@@ -24,6 +24,7 @@ use super::answer::Answer;
 use super::command::{Data, Scan};
 use super::words::quote;
 use crate::changes::item_text;
+use crate::interrupt;
 use crate::text::check_types;
 
 /// The worker for commands outside of named transactions.
@@ -297,7 +298,7 @@ impl Hands {
             }
             Job::Changes { from, limit } => changes(&self.env, from, limit),
             Job::Compact => {
-                let report = self.env.compact(CompactOptions::default())?;
+                let report = self.env.compact(CompactOptions::default().on_progress(|_| interrupt::flow()))?;
                 let figures = serde_json::to_value(report).unwrap_or_default();
                 let serde_json::Value::Object(figures) = figures else { return Ok(Answer::NotThere) };
                 Ok(Answer::Figures(figures))
@@ -363,7 +364,7 @@ fn run(txn: &Transaction, savepoints: &mut Vec<(String, Savepoint)>, data: Data)
         }
         Data::Del { table, key } => Ok(there(txn.bytes(&table)?.delete(&key)?)),
         Data::Scan(scan) => records(txn, &scan),
-        Data::Count(table) => Ok(Answer::Count(txn.bytes(&table)?.count()?)),
+        Data::Count(table) => count(txn, &table),
         Data::Savepoint(name) => {
             savepoints.push((name, txn.savepoint()?));
             Ok(Answer::Done)
@@ -388,6 +389,9 @@ fn changes(env: &Environment, from: u64, limit: Option<u64>) -> Result<Answer, E
     let mut feed = env.changes(Lsn(from))?;
     let (mut records, mut count) = (Vec::new(), 0);
     while let Some(commit) = feed.next()? {
+        if interrupt::is_asked() {
+            return Ok(stopped(records.len() as u64));
+        }
         if count == limit.unwrap_or(SCAN_COUNT_MAX) {
             return Ok(Answer::Records { records, has_more: limit.is_none() });
         }
@@ -396,6 +400,23 @@ fn changes(env: &Environment, from: u64, limit: Option<u64>) -> Result<Answer, E
         records.extend(commit.items.iter().map(shown));
     }
     Ok(Answer::Records { records, has_more: false })
+}
+
+/// Record by record, so that it can be stopped.
+fn count(txn: &Transaction, table: &str) -> Result<Answer, Error> {
+    let mut count = 0;
+    for record in txn.bytes(table)?.range(..)? {
+        if interrupt::is_asked() {
+            return Ok(stopped(count));
+        }
+        record?;
+        count += 1;
+    }
+    Ok(Answer::Count(count))
+}
+
+fn stopped(count: u64) -> Answer {
+    Answer::Failed { kind: "interrupted", message: format!("stopped after {count} records") }
 }
 
 /// The newest savepoint of that name.
@@ -447,6 +468,9 @@ fn limited(
     let limit = scan.limit.unwrap_or(SCAN_COUNT_MAX);
     let mut records = Vec::new();
     while (records.len() as u64) < limit {
+        if interrupt::is_asked() {
+            return Ok(stopped(records.len() as u64));
+        }
         let Some(record) = next(scan.is_reverse) else { return Ok(Answer::Records { records, has_more: false }) };
         records.push(record?);
     }

@@ -1,0 +1,74 @@
+//! Ctrl-C: the first asks what runs to end in order, the second ends the process at once.
+//!
+//! R1. Only work that looks at [`is_asked`] heeds the first ([`heed`]). Everything else ends at once, as without this file:
+//!     an environment bears that, and the next opening recovers.
+//! R2. Whoever ends for it says how far it came ([`Interrupted`]), and the exit code is 130, as for any program.
+
+use std::ops::ControlFlow;
+use std::sync::Once;
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+
+use ledgerstone::Error;
+
+use crate::output::say;
+
+/// The exit code of what was interrupted: 128 and the number of SIGINT.
+pub(crate) const EXIT_CODE: u8 = 130;
+
+const IDLE: u8 = 0;
+const HEEDED: u8 = 1;
+const ASKED: u8 = 2;
+static STATE: AtomicU8 = AtomicU8::new(IDLE);
+
+/// Work was ended by Ctrl-C.
+#[derive(Debug, thiserror::Error)]
+#[error("interrupted {0}")]
+pub(crate) struct Interrupted(pub(crate) String);
+
+/// While it lives, the first Ctrl-C only asks.
+pub(crate) struct Heeding(());
+
+impl Drop for Heeding {
+    fn drop(&mut self) {
+        STATE.store(IDLE, Relaxed);
+    }
+}
+
+/// From now on the first Ctrl-C asks.
+pub(crate) fn heed() -> Heeding {
+    static HANDLER: Once = Once::new();
+    // Where no handler can be set, Ctrl-C ends the process at once.
+    HANDLER.call_once(|| drop(ctrlc::set_handler(on_signal)));
+    STATE.store(HEEDED, Relaxed);
+    Heeding(())
+}
+
+fn on_signal() {
+    if STATE.compare_exchange(HEEDED, ASKED, Relaxed, Relaxed).is_err() {
+        std::process::exit(EXIT_CODE.into());
+    }
+    say("stopping; Ctrl-C once more ends at once");
+}
+
+/// Whether somebody wants this to end.
+pub(crate) fn is_asked() -> bool {
+    STATE.load(Relaxed) == ASKED // It carries no data.
+}
+
+/// Ends what goes record by record; `how_far` says what was done until now.
+pub(crate) fn check(how_far: impl FnOnce() -> String) -> Result<(), Interrupted> {
+    if is_asked() { Err(Interrupted(how_far())) } else { Ok(()) }
+}
+
+/// The same for the library's callbacks, which then answer [`Error::Cancelled`].
+pub(crate) fn flow() -> ControlFlow<()> {
+    if is_asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+}
+
+/// An error of the library; a cancelled call says how far it came.
+pub(crate) fn told(error: Error, how_far: impl FnOnce() -> String) -> anyhow::Error {
+    match error {
+        Error::Cancelled if is_asked() => Interrupted(how_far()).into(),
+        other => other.into(),
+    }
+}

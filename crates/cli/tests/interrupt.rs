@@ -1,0 +1,230 @@
+//! Ctrl-C: the first ends work in order and says how far it came, the second ends the process; in the shell it stops the
+//! command and nothing else.
+#![allow(missing_docs)]
+
+use std::io::{Read, Write};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn ledgerstone(at: &Path) -> Command {
+    let mut command = Command::new(assert_cmd::cargo::cargo_bin!("ledgerstone"));
+    command.current_dir(at).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn interrupt(child: &Child) {
+    let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(killed.success());
+}
+
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < PATIENCE, "{what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn ends(child: Child, said: &str) -> Output {
+    let output = child.wait_with_output().unwrap();
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(130), "{err}");
+    assert!(err.contains(said), "{err}");
+    output
+}
+
+/// An environment with a table of so many records.
+fn environment(count: usize) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    assert!(ledgerstone(dir.path()).args(["init", "env"]).status().unwrap().success());
+    let mut import = ledgerstone(dir.path());
+    import.args(["import", "env", "t", "-", "--format", "csv", "--key", "k", "--value", "v", "--columns", "k,v"]);
+    let mut import = import.spawn().unwrap();
+    let rows: String = (0..count).map(|no| format!("{no:08},{}\n", "x".repeat(90))).collect();
+    import.stdin.take().unwrap().write_all(rows.as_bytes()).unwrap();
+    assert!(import.wait().unwrap().success());
+    dir
+}
+
+#[test]
+fn an_import_says_what_stays_and_the_second_ends_it_at_once() {
+    let dir = environment(0);
+    let mut import = ledgerstone(dir.path());
+    import.args(["import", "env", "u", "-", "--format", "csv", "--key", "k", "--value", "v", "--batch", "10"]);
+    let mut import = import.spawn().unwrap();
+    let mut rows = import.stdin.take().unwrap();
+    rows.write_all(b"k,v\n").unwrap();
+    rows.write_all((0..25).map(|no| format!("{no},v\n")).collect::<String>().as_bytes()).unwrap();
+    std::thread::sleep(Duration::from_millis(300)); // Only so that some are likely read before.
+    interrupt(&import);
+    let mut err = import.stderr.take().unwrap();
+    let mut word = [0; 8];
+    err.read_exact(&mut word).unwrap();
+    assert_eq!(&word, b"stopping");
+    let _ = rows.write_all(b"x,v\ny,v\n"); // What it waits for; it may be gone by then.
+    drop(rows);
+    let mut said = String::new();
+    err.read_to_string(&mut said).unwrap();
+    assert_eq!(import.wait().unwrap().code(), Some(130), "{said}");
+    assert!(said.contains("interrupted after") && said.contains("imported"), "{said}");
+    // One that waits for input that never comes.
+    let mut import = ledgerstone(dir.path());
+    import.args(["import", "env", "w", "-", "--format", "csv", "--key", "k", "--columns", "k"]);
+    let mut import = import.spawn().unwrap();
+    let _rows = import.stdin.take();
+    std::thread::sleep(Duration::from_millis(300)); // Before that, the first ends it, which is as good.
+    let mut child = import;
+    until("the second Ctrl-C ends it", || {
+        interrupt(&child);
+        child.try_wait().unwrap().is_some()
+    });
+    let verify = ledgerstone(dir.path()).args(["verify", "env"]).output().unwrap();
+    assert!(verify.status.success());
+}
+
+#[test]
+fn no_half_files_are_left() {
+    let dir = environment(20_000);
+    let part = dir.path().join("out.part");
+    for command in [
+        &["dump", "env", "-o", "out"][..],
+        &["export", "env", "t", "out", "--format", "csv"],
+        &["backup", "env", "out", "--file", "--rate", "100K"],
+    ] {
+        let child = ledgerstone(dir.path()).args(command).spawn().unwrap();
+        until("the file is begun", || part.exists());
+        interrupt(&child);
+        ends(child, "interrupted after");
+        assert!(!part.exists() && !dir.path().join("out").exists(), "{command:?}");
+    }
+    let child = ledgerstone(dir.path()).args(["backup", "env", "backups", "--rate", "100K"]).spawn().unwrap();
+    until("the backup is begun", || std::fs::read_dir(dir.path().join("backups")).is_ok_and(|files| files.count() > 0));
+    interrupt(&child);
+    ends(child, "nothing of this backup was kept");
+    let left: Vec<_> = std::fs::read_dir(dir.path().join("backups")).unwrap().collect();
+    let is_backup = |name: &str| name.contains("full") || name.contains("part") || name.contains("log");
+    let names = left.into_iter().map(|file| file.unwrap().file_name().into_string().unwrap());
+    assert_eq!(names.filter(|name| is_backup(name)).collect::<Vec<_>>(), Vec::<String>::new());
+    // Nobody reads: the scan stops in the middle of its output, and what is there comes out whole.
+    let mut child = ledgerstone(dir.path()).args(["scan", "env", "t"]).spawn().unwrap();
+    let mut first = [0; 8];
+    child.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
+    interrupt(&child);
+    std::thread::sleep(Duration::from_millis(50)); // The rest of the pipe is read when the signal has come, most likely.
+    let output = ends(child, "interrupted after");
+    let lines = String::from_utf8(output.stdout).unwrap();
+    assert!(lines.ends_with('\n') && lines.lines().count() < 20_000);
+}
+
+/// What the line editor begins a prompt with.
+const PROMPT: &str = "\x1b[?2004h";
+
+/// The shell at a terminal that `script` makes.
+struct Terminal {
+    child: Child,
+    seen: std::sync::Arc<std::sync::Mutex<String>>,
+}
+
+impl Terminal {
+    fn start(at: &Path) -> Terminal {
+        let program = assert_cmd::cargo::cargo_bin!("ledgerstone").display().to_string();
+        let mut command = Command::new("script");
+        command.args(["-qefc", &format!("{program} shell env"), "/dev/null"]).current_dir(at);
+        command.env("XDG_STATE_HOME", at.join("state")).env("TERM", "xterm");
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        let seen = std::sync::Arc::<std::sync::Mutex<String>>::default();
+        let (mut out, all) = (child.stdout.take().unwrap(), std::sync::Arc::clone(&seen));
+        std::thread::spawn(move || {
+            let mut piece = [0; 4096];
+            while let Ok(count @ 1..) = out.read(&mut piece) {
+                all.lock().unwrap().push_str(&String::from_utf8_lossy(&piece[..count]));
+            }
+        });
+        let terminal = Terminal { child, seen };
+        terminal.sees(PROMPT);
+        terminal
+    }
+
+    fn types(&mut self, text: &str) {
+        let input = self.child.stdin.as_mut().unwrap();
+        input.write_all(text.as_bytes()).unwrap();
+        input.flush().unwrap();
+    }
+
+    /// A line; what is typed before the next prompt would be lost.
+    fn runs(&mut self, line: &str) {
+        let prompts = |shell: &Terminal| shell.seen.lock().unwrap().matches(PROMPT).count();
+        let before = prompts(self);
+        self.types(&format!("{line}\n"));
+        until(line, || prompts(self) > before);
+    }
+
+    /// Waits until nothing comes any more.
+    fn rests(&self) {
+        let len = || self.seen.lock().unwrap().len();
+        let mut before = len();
+        until("the shell rests", || {
+            std::thread::sleep(Duration::from_millis(150));
+            let now = len();
+            std::mem::replace(&mut before, now) == now
+        });
+    }
+
+    fn sees(&self, text: &str) {
+        let began = Instant::now();
+        while !self.seen.lock().unwrap().contains(text) {
+            assert!(began.elapsed() < PATIENCE, "no {text:?} in {}", self.seen.lock().unwrap());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+#[test]
+fn in_the_shell_it_stops_the_command_and_the_transaction_stays() {
+    let dir = environment(60_000);
+    let mut shell = Terminal::start(dir.path());
+    shell.runs("begin");
+    shell.sees("t> ");
+    shell.runs("put t changed here");
+    shell.runs("get t changed");
+    shell.sees("here\r\n");
+    // It can come before the command has begun, or after it: then it is nothing.
+    let began = Instant::now();
+    while !shell.seen.lock().unwrap().contains("interrupted") {
+        assert!(began.elapsed() < PATIENCE, "{}", shell.seen.lock().unwrap());
+        shell.types("count t\n");
+        std::thread::sleep(Duration::from_millis(10));
+        shell.types("\x03");
+        shell.rests();
+    }
+    shell.runs("del t changed");
+    shell.runs("commit");
+    assert!(!shell.seen.lock().unwrap().contains("no-such-transaction"), "the transaction has stayed");
+    // The history is there although the shell is killed.
+    let history = dir.path().join("state/ledgerstone/history");
+    until("the history is kept", || std::fs::read_to_string(&history).is_ok_and(|text| text.contains("del t changed")));
+    shell.child.kill().unwrap();
+    shell.child.wait().unwrap();
+}
+
+#[test]
+fn a_script_of_the_shell_ends_with_the_command() {
+    let dir = environment(60_000);
+    let mut shell = ledgerstone(dir.path()).args(["shell", "env"]).spawn().unwrap();
+    let mut input = shell.stdin.take().unwrap();
+    let script = "begin\n".to_owned() + &"count t\n".repeat(200);
+    input.write_all(script.as_bytes()).unwrap();
+    let mut first = [0; 3];
+    shell.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
+    assert_eq!(&first, b"ok\n");
+    interrupt(&shell);
+    drop(input);
+    // Between two commands it ends at once, and the next opening recovers.
+    let output = shell.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130));
+    assert!(String::from_utf8_lossy(&output.stdout).lines().count() < 200);
+}
