@@ -1,11 +1,15 @@
-//! The page of limits (`docs/limits.md`) says the numbers that the code has.
+//! The pages of limits and of formats (`docs/limits.md`, `docs/compatibility.md`) say the numbers that the code has.
+
+use std::path::Path;
 
 use ledgerstone::config::Setting;
+use ledgerstone::{Environment, Error};
 use ledgerstone_page::{PAGE_BYTES_MAX, PAGE_BYTES_MIN};
 use ledgerstone_structures::VALUE_BYTES_MAX;
 use ledgerstone_structures::btree::node::{key_bytes_max, value_bytes_max};
 
 const PAGE: &str = include_str!("../../../docs/limits.md");
+const FORMATS: &str = include_str!("../../../docs/compatibility.md");
 
 /// The cells behind the first one, of the row that begins with `name`.
 fn row(name: &str) -> Vec<&'static str> {
@@ -67,4 +71,44 @@ fn settings() {
         row(&format!("`{}`", setting.name));
     }
     assert!(count >= 10, "{count} settings");
+}
+
+/// Those that are public; golden tests beside the others hold their bytes.
+#[test]
+fn formats() {
+    let formats = [
+        ("`control`", ledgerstone_log::control::CONTROL_FORMAT),
+        ("`data`, the head of every page", ledgerstone_page::header::FORMAT_NOW.into()),
+        ("backups", ledgerstone_recovery::backup::BACKUP_FORMAT),
+    ];
+    for (file, format) in formats {
+        let row = format!("| {file} | {format} |");
+        assert!(FORMATS.contains(&row), "docs/compatibility.md has no row {row:?}");
+    }
+}
+
+/// What stands as `NAME` in `FILE` in the last column is there.
+#[test]
+fn constants_are_where_the_page_says() {
+    let mut count = 0;
+    for line in PAGE.lines().filter(|line| line.starts_with('|')) {
+        let Some((before, after)) = line.split_once("` in `") else { continue };
+        let (name, file) = (before.rsplit('`').next().unwrap(), after.split('`').next().unwrap());
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(file);
+        let source = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        assert!(source.contains(name), "there is no {name} in {file}");
+        count += 1;
+    }
+    assert!(count >= 10, "{count} constants");
+}
+
+#[test]
+fn a_data_file_that_may_not_grow_names_the_setting() {
+    let dir = tempfile::tempdir().unwrap();
+    let env = Environment::options().page_count_max(1024).cache_bytes(1 << 20).open(dir.path()).unwrap();
+    let put = |key: u8| env.transact(|txn| txn.bytes_or_create("t")?.put(&[key], &vec![7; 1 << 20]));
+    let error = (0..8).find_map(|key| put(key).err()).expect("8 MiB do not fit into 1,024 pages");
+    assert!(matches!(&error, Error::Setting { name, .. } if name == "page_count_max"), "{error:?}");
+    env.transact(|txn| txn.bytes("t")?.put(b"small", b"1")).unwrap();
+    env.close().unwrap();
 }
