@@ -81,7 +81,7 @@ impl KeyType {
         fn number<N: Key + FromStr>(text: &str) -> Result<Vec<u8>, String> {
             let number: N = text.trim().parse().map_err(|_| format!("{text:?} is no {}", N::TYPE))?;
             let mut bytes = Vec::new();
-            number.encode(&mut bytes);
+            number.encode(&mut bytes).map_err(|error| error.to_string())?;
             Ok(bytes)
         }
         match self {
@@ -122,10 +122,10 @@ impl KeyType {
 /// A value of a type that the catalog names, from text; `None` for types that people cannot write.
 fn encode_value(name: &str, text: &str) -> Option<Result<Vec<u8>, String>> {
     fn of<V: Value + FromStr>(text: &str) -> Option<Result<Vec<u8>, String>> {
-        Some(text.trim().parse::<V>().map_err(|_| format!("{text:?} is no {}", V::TYPE)).map(|value| {
+        Some(text.trim().parse::<V>().map_err(|_| format!("{text:?} is no {}", V::TYPE)).and_then(|value| {
             let mut bytes = Vec::new();
-            value.encode(&mut bytes);
-            bytes
+            value.encode(&mut bytes).map_err(|error| error.to_string())?;
+            Ok(bytes)
         }))
     }
     match name {
@@ -252,7 +252,7 @@ impl Text {
             KeyForm::Of(known) => known.encode(text),
             KeyForm::Json => {
                 let Ok(key) = text.parse::<JsonKey>();
-                Ok(encoded(&key))
+                Ok(key.to_bytes())
             }
             KeyForm::Strange(name) => {
                 Err(format!("keys of type {name} cannot be written as text: give their bytes with --hex"))
@@ -343,7 +343,7 @@ impl Text {
             let of = |text: &str| -> Option<Vec<u8>> {
                 let Ok(parsed) = text.parse::<JsonKey>();
                 match (kind, &parsed) {
-                    (0, JsonKey::Text(_)) | (1, JsonKey::Number(_)) | (2, JsonKey::Bool(_)) => Some(encoded(&parsed)),
+                    (0, JsonKey::Text(_)) | (1, JsonKey::Number(_)) | (2, JsonKey::Bool(_)) => Some(parsed.to_bytes()),
                     (0, _) => Some(text.as_bytes().to_vec()),
                     _ => None,
                 }
@@ -401,12 +401,6 @@ type Part = (Bound<Vec<u8>>, Bound<Vec<u8>>);
 
 /// What keys of a JSON member begin with: texts, numbers, truth values, and the end (docs/format/index.md).
 const KINDS: [Option<u8>; 4] = [None, Some(0xf8), Some(0xf9), None];
-
-fn encoded(key: &JsonKey) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    key.encode(&mut bytes);
-    bytes
-}
 
 /// Numbers, digit by digit as they are, and truth values.
 fn number_json(text: &str) -> Option<serde_json::Value> {

@@ -45,7 +45,11 @@ impl SortedLoader {
     /// [`BytesTable::put`]. A record that is refused for what it is can be left out; after any other error, such as a key
     /// that comes twice in a unique index, and after the transaction went back to a savepoint, the load cannot go on:
     /// [`Error::LoadIncomplete`].
-    pub fn push(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
+    pub fn push(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<(), Error> {
+        self.push_bytes(key.as_ref(), value.as_ref())
+    }
+
+    fn push_bytes(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
         if self.last_key.as_ref().is_some_and(|last| key <= last.as_slice()) {
             return Err(Error::NotSorted { record: self.count });
         }
@@ -177,11 +181,25 @@ impl BytesTable {
         &mut self,
         records: impl IntoIterator<Item = (K, V)>,
     ) -> Result<u64, Error> {
+        self.try_load_sorted(records.into_iter().map(Ok))
+    }
+
+    /// The same for records whose source may fail, such as lines of a file. The first `Err` ends the load and is returned.
+    ///
+    /// # Errors
+    /// Those of the source, and as [`BytesTable::load_sorted`].
+    pub fn try_load_sorted<K: AsRef<[u8]>, V: AsRef<[u8]>, E: From<Error>>(
+        &mut self,
+        records: impl IntoIterator<Item = Result<(K, V), E>>,
+    ) -> Result<u64, E> {
         let mut loader = self.sorted_loader()?;
         let shared = Arc::clone(&self.shared);
-        let push_all = |loader: &mut SortedLoader| {
+        let push_all = |loader: &mut SortedLoader| -> Result<(), E> {
             let _inside = shared.users_code(); // Who makes the records.
-            records.into_iter().try_for_each(|(key, value)| loader.push(key.as_ref(), value.as_ref()))
+            records.into_iter().try_for_each(|record| {
+                let (key, value) = record?;
+                Ok(loader.push(key, value)?)
+            })
         };
         match loader.filling {
             Filling::New { .. } => push_all(&mut loader)?, // Nobody sees it before it is finished.

@@ -1,21 +1,30 @@
 //! A table of byte strings in a transaction.
 
-use std::ops::{Bound, RangeBounds};
+use std::cell::Cell;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use ledgerstone_lock::Mode;
 use ledgerstone_page::{PageId, TableId};
-use ledgerstone_structures::{Read, Tree};
+use ledgerstone_structures::{Direction, Read, Tree};
 use ledgerstone_txn::Txn;
 
 use crate::catalog::TableInfo;
 use crate::own_tables::OwnTables;
 use crate::range::prefix_end;
 use crate::transaction::Shared;
-use crate::typed::TableTypes;
+use crate::typed::{EncodeError, KeyRange, TableTypes};
 use crate::{Entry, Error, Isolation, Range, Record};
 
-/// A table whose keys and values are byte strings, ordered by key.
+/// A buffer that is kept for the next read of a value is at most so large, in bytes.
+const KEPT_BYTES_MAX: usize = 64 << 10;
+
+thread_local! {
+    /// Where values are read that only a closure looks at.
+    static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// A table whose keys and values are byte strings, ordered by key. Calls take whatever lends bytes: `"key"`, `b"key"`, a `Vec`.
 ///
 /// Owned: it keeps its transaction's state alive, but not the transaction running. Keys may be empty and are at most an
 /// eighth of a page; values are at most 1 GiB, and large ones can be read and written in parts
@@ -103,8 +112,51 @@ impl BytesTable {
     ///
     /// # Errors
     /// Conflicts ([`Error::Deadlock`], [`Error::LockTimeout`]; [`Error::SnapshotTooOld`] for a snapshot), damage, a finished transaction.
-    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>, Error> {
+        self.get_bytes(key.as_ref())
+    }
+
+    fn get_bytes(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         self.look(|txn, sight| Ok(self.tree().get(txn, key, sight.read())?))
+    }
+
+    /// What `read` makes of the value of `key`. The value is copied into a buffer that the thread keeps for the next time, so
+    /// nothing is allocated for a value that lies in its leaf. `read` does not see the page itself: it runs with no latch held,
+    /// so others may change the page. In `read`, the transaction can be used.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), ledgerstone::Error> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let env = ledgerstone::Environment::options().cache_bytes(16 << 20).open(dir.path())?;
+    /// # let txn = env.begin()?;
+    /// let films = txn.bytes_or_create("films")?;
+    /// films.put("night", "a long text")?;
+    /// assert_eq!(films.get_with("night", |film| film.len())?, Some(11));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`BytesTable::get`].
+    pub fn get_with<T>(&self, key: impl AsRef<[u8]>, read: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, Error> {
+        self.look_at(key.as_ref(), |value| {
+            let _inside = self.shared.users_code();
+            read(value)
+        })
+    }
+
+    pub(crate) fn look_at<T>(&self, key: &[u8], read: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, Error> {
+        let mut value = BUFFER.try_with(Cell::take).unwrap_or_default(); // Empty if `read` of another call is running.
+        let is_there = self.read_into(key, &mut value)?;
+        let found = is_there.then(|| read(&value));
+        if value.capacity() <= KEPT_BYTES_MAX {
+            let _ = BUFFER.try_with(|kept| kept.set(value)); // Else the thread is ending.
+        }
+        Ok(found)
+    }
+
+    fn read_into(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Error> {
+        self.look(|txn, sight| Ok(self.tree().get_into(txn, key, sight.read(), value)?))
     }
 
     /// The value of `key`, locked so that only this transaction can change it next; readers may still read. It is the newest
@@ -112,20 +164,24 @@ impl BytesTable {
     ///
     /// # Errors
     /// As [`BytesTable::get`]; [`Error::SnapshotConflict`].
-    pub fn get_for_update(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
-        let read = match self.shared.isolation {
+    pub fn get_for_update(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>, Error> {
+        let key = key.as_ref();
+        self.enter(Mode::IX, |txn| Ok(self.tree().get(txn, key, self.for_update())?))
+    }
+
+    fn for_update(&self) -> Read {
+        match self.shared.isolation {
             Isolation::Serializable => Read::ForUpdate,
             _ => Read::ForUpdateOnly,
-        };
-        self.enter(Mode::IX, |txn| Ok(self.tree().get(txn, key, read)?))
+        }
     }
 
     /// True if `key` has a value.
     ///
     /// # Errors
     /// As [`BytesTable::get`].
-    pub fn contains(&self, key: &[u8]) -> Result<bool, Error> {
-        Ok(self.get(key)?.is_some())
+    pub fn contains(&self, key: impl AsRef<[u8]>) -> Result<bool, Error> {
+        Ok(self.look_at(key.as_ref(), |_| ())?.is_some())
     }
 
     /// Sets the value of `key`, whether it had one or not.
@@ -135,15 +191,44 @@ impl BytesTable {
     /// conflicts ([`Error::SnapshotConflict`] too). Of a table with indexes: [`Error::IndexKeyExists`],
     /// [`Error::IndexKeyTooLarge`], [`Error::NotIndexable`], [`Error::NoIndexExtractor`]; nothing has changed then, and the
     /// transaction goes on.
-    pub fn put(&self, key: &[u8], value: &[u8]) -> Result<(), Error> {
+    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<(), Error> {
+        self.put_bytes(key.as_ref(), value.as_ref())
+    }
+
+    fn put_bytes(&self, key: &[u8], value: &[u8]) -> Result<(), Error> {
         self.enter(Mode::IX, |txn| self.info.put(txn, key, value))
+    }
+
+    /// Sets the value of `key` and returns the one that it had, if any. [`BytesTable::put`] does not read the old one.
+    ///
+    /// # Errors
+    /// As [`BytesTable::get_for_update`] and [`BytesTable::put`].
+    pub fn insert(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>, Error> {
+        self.insert_as(key.as_ref(), value.as_ref(), Ok)
+    }
+
+    /// The same, with the old value as `read` makes of it; nothing has changed if that fails.
+    pub(crate) fn insert_as<T>(
+        &self,
+        key: &[u8],
+        value: &[u8],
+        read: impl FnOnce(Vec<u8>) -> Result<T, Error>,
+    ) -> Result<Option<T>, Error> {
+        let users = self.shared.users_code();
+        self.enter(Mode::IX, |txn| {
+            let old = self.tree().get(txn, key, self.for_update())?;
+            let old = old.map(|old| users.run(|| read(old))).transpose()?;
+            self.info.put(txn, key, value)?;
+            Ok(old)
+        })
     }
 
     /// Sets the value of a key that has none.
     ///
     /// # Errors
     /// [`Error::KeyExists`], and as [`BytesTable::put`].
-    pub fn insert_new(&self, key: &[u8], value: &[u8]) -> Result<(), Error> {
+    pub fn insert_new(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<(), Error> {
+        let (key, value) = (key.as_ref(), value.as_ref());
         self.enter(Mode::IX, |txn| if self.info.insert(txn, key, value)? { Ok(()) } else { Err(Error::KeyExists) })
     }
 
@@ -151,8 +236,80 @@ impl BytesTable {
     ///
     /// # Errors
     /// As [`BytesTable::put`].
-    pub fn delete(&self, key: &[u8]) -> Result<bool, Error> {
+    pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<bool, Error> {
+        self.delete_bytes(key.as_ref())
+    }
+
+    fn delete_bytes(&self, key: &[u8]) -> Result<bool, Error> {
         self.enter(Mode::IX, |txn| self.info.delete(txn, key))
+    }
+
+    /// Removes `key` and returns the value that it had. [`BytesTable::delete`] does not read it.
+    ///
+    /// # Errors
+    /// As [`BytesTable::get_for_update`] and [`BytesTable::put`].
+    pub fn remove(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>, Error> {
+        self.remove_as(key.as_ref(), Ok)
+    }
+
+    /// The same, with the value as `read` makes of it; nothing has changed if that fails.
+    pub(crate) fn remove_as<T>(
+        &self,
+        key: &[u8],
+        read: impl FnOnce(Vec<u8>) -> Result<T, Error>,
+    ) -> Result<Option<T>, Error> {
+        let users = self.shared.users_code();
+        self.enter(Mode::IX, |txn| {
+            let Some(value) = self.tree().get(txn, key, self.for_update())? else { return Ok(None) };
+            let value = users.run(|| read(value))?;
+            self.info.delete(txn, key)?;
+            Ok(Some(value))
+        })
+    }
+
+    /// Removes the record with the smallest key and returns it. Serializable transactions that take from the same end at once
+    /// wait for each other. At other levels one that comes second takes the next record, or is refused as a `remove` would be.
+    ///
+    /// # Errors
+    /// As [`BytesTable::put`].
+    pub fn pop_first(&self) -> Result<Option<Record>, Error> {
+        self.pop_as(Direction::Forward, |key, value| Ok((key.to_vec(), value)))
+    }
+
+    /// Removes the record with the largest key and returns it, as [`BytesTable::pop_first`] does at the other end.
+    ///
+    /// # Errors
+    /// As [`BytesTable::put`].
+    pub fn pop_last(&self) -> Result<Option<Record>, Error> {
+        self.pop_as(Direction::Backward, |key, value| Ok((key.to_vec(), value)))
+    }
+
+    /// The record at one end as `read` makes of it; it is still there if that fails.
+    pub(crate) fn pop_as<T>(
+        &self,
+        end: Direction,
+        read: impl Fn(&[u8], Vec<u8>) -> Result<T, Error>,
+    ) -> Result<Option<T>, Error> {
+        if self.shared.isolation == Isolation::Serializable {
+            // Locked for good at once: two that had both locked it for reading would wait for each other.
+            let users = self.shared.users_code();
+            return self.enter(Mode::IX, |txn| {
+                let mut scan = self.tree().scan(Bound::Unbounded, Bound::Unbounded, end).for_change();
+                let Some((key, value)) = scan.next(txn)? else { return Ok(None) };
+                let (key, value) = (key.to_vec(), value.to_vec());
+                let record = users.run(|| read(&key, value))?;
+                self.info.delete(txn, &key)?;
+                Ok(Some(record))
+            });
+        }
+        loop {
+            let found = if end == Direction::Forward { self.first()? } else { self.last()? };
+            let Some((key, _)) = found else { return Ok(None) };
+            if let Some(record) = self.remove_as(&key, |value| read(&key, value))? {
+                return Ok(Some(record));
+            }
+            // Somebody else has taken it since.
+        }
     }
 
     /// Removes all records whose keys lie in `keys`, and says how many there were. Until the transaction ends nobody can put one
@@ -160,8 +317,8 @@ impl BytesTable {
     ///
     /// # Errors
     /// As [`BytesTable::put`].
-    pub fn delete_range<'k>(&self, keys: impl RangeBounds<&'k [u8]>) -> Result<u64, Error> {
-        let (start, end) = (own_bound(keys.start_bound()), own_bound(keys.end_bound()));
+    pub fn delete_range(&self, keys: impl KeyRange<Vec<u8>>) -> Result<u64, Error> {
+        let (start, end) = keys.bounds().map_err(|error| self.not_encodable("key", error))?;
         self.delete_between(start, end)
     }
 
@@ -177,7 +334,8 @@ impl BytesTable {
     ///
     /// # Errors
     /// As [`BytesTable::put`]. In `change`, calls of this transaction are refused: [`Error::Busy`].
-    pub fn modify(&self, key: &[u8], change: impl FnOnce(&[u8]) -> Option<Vec<u8>>) -> Result<bool, Error> {
+    pub fn modify(&self, key: impl AsRef<[u8]>, change: impl FnOnce(&[u8]) -> Option<Vec<u8>>) -> Result<bool, Error> {
+        let key = key.as_ref();
         let users = self.shared.users_code();
         self.enter(Mode::IX, |txn| self.info.modify(txn, key, |old| users.run(|| change(old))))
     }
@@ -186,7 +344,8 @@ impl BytesTable {
     ///
     /// # Errors
     /// As [`BytesTable::get_for_update`].
-    pub fn entry(&self, key: &[u8]) -> Result<Entry, Error> {
+    pub fn entry(&self, key: impl AsRef<[u8]>) -> Result<Entry, Error> {
+        let key = key.as_ref();
         let value = self.get_for_update(key)?;
         Ok(Entry::new(self.clone(), key, value))
     }
@@ -195,15 +354,17 @@ impl BytesTable {
     ///
     /// # Errors
     /// As [`BytesTable::get`].
-    pub fn range<'k>(&self, keys: impl RangeBounds<&'k [u8]>) -> Result<Range, Error> {
-        Range::new(self.clone(), own_bound(keys.start_bound()), own_bound(keys.end_bound()))
+    pub fn range(&self, keys: impl KeyRange<Vec<u8>>) -> Result<Range, Error> {
+        let (start, end) = keys.bounds().map_err(|error| self.not_encodable("key", error))?;
+        Range::new(self.clone(), start, end)
     }
 
     /// The records whose keys begin with `prefix`.
     ///
     /// # Errors
     /// As [`BytesTable::get`].
-    pub fn prefix(&self, prefix: &[u8]) -> Result<Range, Error> {
+    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Result<Range, Error> {
+        let prefix = prefix.as_ref();
         let end = match prefix_end(prefix) {
             Some(end) => Bound::Excluded(end),
             None => Bound::Unbounded,
@@ -227,6 +388,14 @@ impl BytesTable {
         self.range(..)?.next_back().transpose()
     }
 
+    /// True if there is no record.
+    ///
+    /// # Errors
+    /// As [`BytesTable::get`].
+    pub fn is_empty(&self) -> Result<bool, Error> {
+        Ok(self.first()?.is_none())
+    }
+
     /// How many records there are, counted by reading them all.
     ///
     /// # Errors
@@ -239,8 +408,8 @@ impl BytesTable {
         })?;
         Ok(count)
     }
-}
 
-fn own_bound(bound: Bound<&&[u8]>) -> Bound<Vec<u8>> {
-    bound.map(|key| key.to_vec())
+    pub(crate) fn not_encodable(&self, what: &'static str, source: EncodeError) -> Error {
+        Error::NotEncodable { table: self.name().to_string(), what, source }
+    }
 }

@@ -317,6 +317,16 @@ pub enum Error {
         /// The longest allowed.
         max: usize,
     },
+    /// A key or a value has no encoding ([`AsKey::encode`](crate::typed::AsKey::encode)). Nothing has changed.
+    #[error("{what} cannot be used with table {table:?}: {source}")]
+    NotEncodable {
+        /// The table.
+        table: String,
+        /// Which of the two: `key` or `value`.
+        what: &'static str,
+        /// What is wrong with it.
+        source: crate::typed::EncodeError,
+    },
     /// Stored bytes are no value of the type asked for: written as byte strings, or damaged.
     #[error("stored bytes of table {table:?} are not a valid {what}")]
     WrongType {

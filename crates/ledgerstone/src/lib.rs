@@ -14,15 +14,15 @@
 //!     // A transaction that is run again when it meets a deadlock.
 //!     env.transact(|txn| {
 //!         let accounts = txn.open(ACCOUNTS)?;
-//!         accounts.put(&1, &100)?;
-//!         accounts.put(&2, &50)
+//!         accounts.put(1, 100)?;
+//!         accounts.put(2, 50)
 //!     })?;
 //!
 //!     // Explicit begin and commit; dropping the transaction would roll it back.
 //!     let txn = env.begin()?;
 //!     let accounts = txn.open(ACCOUNTS)?;
-//!     accounts.modify(&1, |balance| Some(balance - 30))?;
-//!     accounts.modify(&2, |balance| Some(balance + 30))?;
+//!     accounts.modify(1, |balance| Some(balance - 30))?;
+//!     accounts.modify(2, |balance| Some(balance + 30))?;
 //!     let committed = txn.commit()?;
 //!     assert!(committed.ticket.is_durable());
 //!
@@ -39,7 +39,8 @@
 //! ```
 //!
 //! - [`Environment`] is the directory; [`Environment::transact`] and [`Environment::begin`] make transactions.
-//! - [`BytesTable`] stores byte strings, [`Table`] typed keys and values ([`TableDef`]).
+//! - [`BytesTable`] stores byte strings, [`Table`] typed keys and values ([`TableDef`]). The module [`typed`] says which types
+//!   there are, how to derive them for structs, and how to store what `serde` can.
 //! - [`Transaction::create_index`] makes other ways to find records, kept with them ([`Index`]).
 //! - [`Isolation`] is chosen for each transaction; [`Environment::snapshot`] reads without locks and without waiting.
 //! - [`Environment::backup`] copies it while it runs; [`Backup`] restores and repairs.
@@ -104,7 +105,7 @@ pub use dump::{
     DumpFormat, DumpHeader, DumpItem, DumpOptions, DumpProgress, DumpReader, DumpType, Duplicates, LoadOptions,
     LoadReport,
 };
-pub use entry::Entry;
+pub use entry::{Entry, TypedEntry};
 pub use env::Environment;
 pub use error::Error;
 pub use feed::{Change, ChangeFeed, ChangeValue, CommittedChanges, FeedItem, TableChange, TableEvent};

@@ -163,7 +163,7 @@ impl Options {
             let value = V::decode(value).map_err(|error| format!("its value: {error}"))?;
             for index_key in extract(&key, &value) {
                 let mut bytes = Vec::with_capacity(16);
-                index_key.encode(&mut bytes);
+                index_key.encode(&mut bytes).map_err(|error| format!("its index key: {error}"))?;
                 emit(&bytes);
             }
             Ok(())

@@ -589,7 +589,7 @@ impl Transaction {
     ///
     /// # Errors
     /// [`Error::TableTypeMismatch`] if the table has other types, [`Error::BadTypeName`], conflicts, no space.
-    pub fn open<K: Key, V: Value>(&self, definition: TableDef<K, V>) -> Result<Table<K, V>, Error> {
+    pub fn open<K: Key, V: Value>(&self, definition: TableDef<'_, K, V>) -> Result<Table<K, V>, Error> {
         let is_writable = self.shared.check_writable().is_ok();
         let missing = if is_writable { Missing::CreateTyped(&K::TYPE, &V::TYPE) } else { Missing::Refuse };
         let table = self.find(definition.name(), missing, false)?;

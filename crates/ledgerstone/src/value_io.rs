@@ -38,7 +38,8 @@ impl BytesTable {
     ///
     /// # Errors
     /// As [`BytesTable::get`].
-    pub fn value_reader(&self, key: &[u8]) -> Result<Option<ValueReader>, Error> {
+    pub fn value_reader(&self, key: impl AsRef<[u8]>) -> Result<Option<ValueReader>, Error> {
+        let key = key.as_ref();
         let len = self.value_len(key)?;
         Ok(len.map(|_| ValueReader {
             table: self.clone(),
@@ -75,7 +76,8 @@ impl BytesTable {
     ///
     /// # Errors
     /// As [`BytesTable::put`].
-    pub fn value_writer(&self, key: &[u8]) -> Result<ValueWriter, Error> {
+    pub fn value_writer(&self, key: impl AsRef<[u8]>) -> Result<ValueWriter, Error> {
+        let key = key.as_ref();
         self.open_value(key)?;
         Ok(ValueWriter { table: self.clone(), key: key.to_vec(), position: 0 })
     }
@@ -84,7 +86,8 @@ impl BytesTable {
     ///
     /// # Errors
     /// As [`BytesTable::get`].
-    pub fn value_len(&self, key: &[u8]) -> Result<Option<u64>, Error> {
+    pub fn value_len(&self, key: impl AsRef<[u8]>) -> Result<Option<u64>, Error> {
+        let key = key.as_ref();
         self.look(|txn, sight| Ok(self.tree().value_len(txn, key, sight.read())?))
     }
 }

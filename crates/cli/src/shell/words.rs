@@ -13,7 +13,6 @@
 //!
 //! This file knows bytes and no commands.
 
-use ledgerstone::Key;
 use std::fmt::Write as _;
 
 use thiserror::Error;
@@ -132,9 +131,7 @@ fn bare(text: String) -> Result<Word, WordError> {
         Some(("i64", number)) => {
             let number: i64 =
                 number.parse().map_err(|_| typed("i64", "-9223372036854775808 to 9223372036854775807"))?;
-            let mut key = Vec::new();
-            Key::encode(&number, &mut key);
-            key
+            (number ^ i64::MIN).to_be_bytes().to_vec()
         }
         _ => return Ok(Word { bytes: text.into_bytes(), is_bare: true }),
     };

@@ -21,7 +21,7 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::str::FromStr;
 
-use crate::typed::{DecodeError, Key, TypeName};
+use crate::typed::{AsKey, DecodeError, EncodeError, Key, TypeName};
 
 const NUMBER: u8 = 0xf8;
 const TRUTH: u8 = 0xf9;
@@ -281,16 +281,39 @@ impl fmt::Display for JsonNumber {
     }
 }
 
-impl Key for JsonKey {
-    const TYPE: TypeName = TypeName::Named("json");
+impl JsonKey {
+    /// The bytes of the key in an index.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        self.append(&mut bytes);
+        bytes
+    }
 
-    fn encode(&self, out: &mut Vec<u8>) {
+    fn append(&self, out: &mut Vec<u8>) {
         match self {
             JsonKey::Text(text) => out.extend_from_slice(text.as_bytes()),
             JsonKey::Number(number) => number.encode(out),
             JsonKey::Bool(truth) => out.extend_from_slice(&[TRUTH, u8::from(*truth)]),
         }
     }
+}
+
+impl AsKey<JsonKey> for JsonKey {
+    fn encode(&self, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+        self.append(out);
+        Ok(())
+    }
+
+    fn encode_part(&self, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+        let mut whole = Vec::new();
+        self.append(&mut whole);
+        AsKey::<Vec<u8>>::encode_part(&whole, out)
+    }
+}
+
+impl Key for JsonKey {
+    const TYPE: TypeName = TypeName::Named("json");
 
     fn decode(bytes: &[u8]) -> Result<JsonKey, DecodeError> {
         let found = match bytes {
@@ -298,13 +321,7 @@ impl Key for JsonKey {
             [TRUTH, truth @ (0 | 1)] => Some(JsonKey::Bool(*truth == 1)),
             text => std::str::from_utf8(text).ok().map(JsonKey::from),
         };
-        found.ok_or(DecodeError::of::<JsonKey>(bytes))
-    }
-
-    fn encode_part(&self, out: &mut Vec<u8>) {
-        let mut whole = Vec::new();
-        self.encode(&mut whole);
-        whole.encode_part(out);
+        found.ok_or_else(|| DecodeError::of::<JsonKey>(bytes))
     }
 
     fn decode_part(bytes: &mut &[u8]) -> Result<JsonKey, DecodeError> {
@@ -342,7 +359,7 @@ pub(super) fn keys_of(value: &[u8], member: &str, emit: &mut dyn FnMut(&[u8])) {
         };
         if let Some(key) = key {
             let mut bytes = Vec::new();
-            key.encode(&mut bytes);
+            key.append(&mut bytes);
             emit(&bytes);
         }
     };
@@ -418,7 +435,7 @@ mod tests {
 
     fn bytes(key: &JsonKey) -> Vec<u8> {
         let mut out = Vec::new();
-        key.encode(&mut out);
+        key.append(&mut out);
         out
     }
 

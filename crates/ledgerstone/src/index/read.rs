@@ -1,10 +1,10 @@
 //! Reading a table by one of its indexes.
 
-use std::ops::{Bound, RangeBounds};
+use std::ops::Bound;
 
 use crate::isolation::Sight;
 use crate::range::prefix_end;
-use crate::typed::TypeName;
+use crate::typed::{KeyRange, TypeName};
 use crate::{BytesTable, Error, IndexDef, Range, Record};
 
 /// An index of a table in a transaction. Made by [`BytesTable::index`]; owned, as its table is.
@@ -59,7 +59,8 @@ impl Index {
     ///
     /// # Errors
     /// As [`BytesTable::get`].
-    pub fn lookup(&self, index_key: &[u8]) -> Result<IndexRange, Error> {
+    pub fn lookup(&self, index_key: impl AsRef<[u8]>) -> Result<IndexRange, Error> {
+        let index_key = index_key.as_ref();
         self.between(Bound::Included(index_key), Bound::Included(index_key))
     }
 
@@ -67,7 +68,7 @@ impl Index {
     ///
     /// # Errors
     /// As [`BytesTable::get`]; [`Error::IndexDiffers`].
-    pub fn get(&self, index_key: &[u8]) -> Result<Option<Record>, Error> {
+    pub fn get(&self, index_key: impl AsRef<[u8]>) -> Result<Option<Record>, Error> {
         let first = self.lookup(index_key)?.records().next().transpose()?;
         Ok(first.map(|(_, primary_key, value)| (primary_key, value)))
     }
@@ -76,15 +77,17 @@ impl Index {
     ///
     /// # Errors
     /// As [`BytesTable::get`].
-    pub fn range<'k>(&self, index_keys: impl RangeBounds<&'k [u8]>) -> Result<IndexRange, Error> {
-        self.between(index_keys.start_bound().map(|key| *key), index_keys.end_bound().map(|key| *key))
+    pub fn range(&self, index_keys: impl KeyRange<Vec<u8>>) -> Result<IndexRange, Error> {
+        let (start, end) = index_keys.bounds().map_err(|error| self.table.not_encodable("index key", error))?;
+        self.between(start.as_ref().map(Vec::as_slice), end.as_ref().map(Vec::as_slice))
     }
 
     /// The entries whose index keys begin with `prefix`.
     ///
     /// # Errors
     /// As [`BytesTable::get`].
-    pub fn prefix(&self, prefix: &[u8]) -> Result<IndexRange, Error> {
+    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Result<IndexRange, Error> {
+        let prefix = prefix.as_ref();
         let end = prefix_end(prefix);
         self.between(Bound::Included(prefix), end.as_deref().map_or(Bound::Unbounded, Bound::Excluded))
     }

@@ -1,12 +1,9 @@
 //! An index of a typed table: [`Index`] with keys and values of Rust types.
 
-use std::borrow::Borrow;
 use std::marker::PhantomData;
-use std::ops::RangeBounds;
 
 use super::read::{Index, IndexRange, IndexedRecord, IndexedRecords};
-use crate::table::encode_key;
-use crate::typed::{Key, KeyRef, Value};
+use crate::typed::{AsKey, EncodeError, Key, KeyPrefix, KeyRange, Value};
 use crate::{Error, IndexDef, Table};
 
 /// An index with keys of type `I` of a table with keys of type `K` and values of type `V`. Made by [`Table::index`].
@@ -53,21 +50,17 @@ impl<I: Key, K: Key, V: Value> TypedIndex<I, K, V> {
     ///
     /// # Errors
     /// As [`Index::lookup`].
-    pub fn lookup<Q: KeyRef + ?Sized>(&self, index_key: &Q) -> Result<TypedIndexRange<I, K, V>, Error>
-    where
-        I: Borrow<Q>,
-    {
-        Ok(self.typed(self.index.lookup(&encode_key(index_key))?))
+    pub fn lookup(&self, index_key: impl AsKey<I>) -> Result<TypedIndexRange<I, K, V>, Error> {
+        let mut bytes = Vec::with_capacity(16);
+        index_key.encode(&mut bytes).map_err(|error| self.not_encodable(error))?;
+        Ok(self.typed(self.index.lookup(&bytes)?))
     }
 
     /// The first record with this index key; of a unique index, the one.
     ///
     /// # Errors
     /// As [`Index::get`]; [`Error::WrongType`].
-    pub fn get<Q: KeyRef + ?Sized>(&self, index_key: &Q) -> Result<Option<(K, V)>, Error>
-    where
-        I: Borrow<Q>,
-    {
+    pub fn get(&self, index_key: impl AsKey<I>) -> Result<Option<(K, V)>, Error> {
         let first = self.lookup(index_key)?.next().transpose()?;
         Ok(first.map(|(_, key, value)| (key, value)))
     }
@@ -76,10 +69,23 @@ impl<I: Key, K: Key, V: Value> TypedIndex<I, K, V> {
     ///
     /// # Errors
     /// As [`Index::range`].
-    pub fn range(&self, index_keys: impl RangeBounds<I>) -> Result<TypedIndexRange<I, K, V>, Error> {
-        let (start, end) = (index_keys.start_bound().map(encode_key), index_keys.end_bound().map(encode_key));
-        let range = self.index.range((start.as_ref().map(|key| &key[..]), end.as_ref().map(|key| &key[..])))?;
+    pub fn range(&self, index_keys: impl KeyRange<I>) -> Result<TypedIndexRange<I, K, V>, Error> {
+        let range = self.index.range(index_keys.bounds().map_err(|error| self.not_encodable(error))?)?;
         Ok(self.typed(range))
+    }
+
+    /// The records whose index keys begin with `prefix`; see [`KeyPrefix`].
+    ///
+    /// # Errors
+    /// As [`Index::range`].
+    pub fn prefix(&self, prefix: impl KeyPrefix<I>) -> Result<TypedIndexRange<I, K, V>, Error> {
+        let mut bytes = Vec::with_capacity(16);
+        prefix.encode_prefix(&mut bytes).map_err(|error| self.not_encodable(error))?;
+        Ok(self.typed(self.index.prefix(&bytes)?))
+    }
+
+    fn not_encodable(&self, error: EncodeError) -> Error {
+        self.table.as_bytes().not_encodable("index key", error)
     }
 
     fn typed(&self, range: IndexRange) -> TypedIndexRange<I, K, V> {

@@ -4,77 +4,122 @@
 //! | --- | --- |
 //! | unsigned integers | big-endian |
 //! | signed integers | big-endian, sign bit flipped |
+//! | `f32`, `f64` | big-endian; sign bit flipped, and all other bits too in negative numbers |
 //! | `bool`, `char` | one byte; four, big-endian |
-//! | `String`, `Vec<u8>`, `[u8; N]` | as they are |
+//! | `String`, `Vec<u8>` | as they are |
+//! | `Duration`, `SystemTime` | whole seconds (since 1970, signed) and nanoseconds, as integers |
+//! | `Uuid` (feature `uuid`) | its 16 bytes |
 //! | `Option<K>` | 0 for none; 1 and the key |
-//! | tuples | parts behind each other; parts of variable length that are not the last are escaped |
+//! | tuples, `[K; N]` | parts behind each other; parts of variable length that are not the last are escaped |
 //!
 //! Escaped: each 0x00 is written 0x00 0xff, and 0x00 0x00 ends the part. So a part orders before its continuations.
+//! Floating-point numbers order as `f64::total_cmp` orders them: -0.0 is below 0.0, and each NaN is a key of its own.
 
-use super::{DecodeError, TypeName};
+use super::{DecodeError, EncodeError, TypeName};
 
 /// A type that can be a key: its bytes order as its values do.
 ///
-/// Implement it for your own types by way of those that have it. `encode` and `encode_part` append; bytes that come
-/// from disk are decoded with all the checks that they need and no panic.
-pub trait Key: Sized {
-    /// What the catalog calls the type. It stands for the encoding, for good: types whose bytes mean the same, such as a wrapper of
-    /// a number and the number, may share a name (`<u64 as Key>::TYPE`); a type whose bytes change needs another.
+/// `#[derive(Key)]` implements it for structs (feature `derive`). By hand it takes two implementations: this one, and
+/// [`AsKey`] of the type for itself; the [module](super) has an example. Bytes that come from disk are decoded with all the
+/// checks that they need and no panic.
+pub trait Key: AsKey<Self> + Sized {
+    /// What the catalog calls the type. It stands for the encoding, for good. Types whose bytes mean the same, such as a wrapper
+    /// of a number and the number, may share a name (`<u64 as Key>::TYPE`). A type whose bytes change needs another.
     const TYPE: TypeName;
-
-    /// Appends the key as a whole key, or as the last part of one.
-    fn encode(&self, out: &mut Vec<u8>);
 
     /// The key that these bytes are.
     ///
     /// # Errors
-    /// They are none.
+    /// The bytes are not a key of this type.
     fn decode(bytes: &[u8]) -> Result<Self, DecodeError>;
 
-    /// Appends the key as a part that others follow. The default is right for types whose bytes tell their own length.
-    fn encode_part(&self, out: &mut Vec<u8>) {
-        self.encode(out);
-    }
-
-    /// Takes such a part off the front of `bytes`.
+    /// Takes a key that others may follow off the front of `bytes`.
     ///
     /// # Errors
-    /// There is none.
+    /// `bytes` does not begin with such a key.
     fn decode_part(bytes: &mut &[u8]) -> Result<Self, DecodeError>;
-}
 
-/// What a key can be looked up by: the key itself, or what it lends, such as `str` for `String`. Both have the same bytes.
-pub trait KeyRef {
-    /// Appends the bytes of the whole key.
-    fn encode_ref(&self, out: &mut Vec<u8>);
-}
-
-impl<K: Key> KeyRef for K {
-    fn encode_ref(&self, out: &mut Vec<u8>) {
-        self.encode(out);
+    /// Takes `N` keys off the front, the last one as a part too or as the rest.
+    #[doc(hidden)]
+    fn decode_array<const N: usize>(bytes: &mut &[u8], is_part: bool) -> Result<[Self; N], DecodeError> {
+        let all = *bytes;
+        let mut keys = Vec::with_capacity(N);
+        for no in 0..N {
+            keys.push(if no + 1 < N || is_part {
+                Self::decode_part(bytes)?
+            } else {
+                Self::decode(std::mem::take(bytes))?
+            });
+        }
+        keys.try_into().map_err(|_| DecodeError::of::<[Self; N]>(all))
     }
 }
 
-impl KeyRef for str {
-    fn encode_ref(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(self.as_bytes());
+/// What stands for a key of type `K` in a call: the key itself, a reference to it, or what it lends, such as `str` for
+/// `String` and `(&str, u32)` for `(String, u32)`. All have the same bytes.
+///
+/// ```
+/// # fn main() -> Result<(), ledgerstone::Error> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let env = ledgerstone::Environment::options().cache_bytes(16 << 20).open(dir.path())?;
+/// # let txn = env.begin()?;
+/// const STOCK: ledgerstone::TableDef<(String, u32), u64> = ledgerstone::TableDef::new("stock");
+/// let stock = txn.open(STOCK)?;
+/// stock.put(("bolt", 8), 250)?;
+/// stock.put(&("bolt".to_string(), 10), &90)?;
+/// assert_eq!(stock.get(("bolt", 8))?, Some(250));
+/// assert_eq!(stock.range(("bolt", 9)..)?.count(), 1);
+/// # Ok(())
+/// # }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not stand for a key of type `{K}`",
+    note = "a table takes keys of its own type, references to them, and what they lend, such as `&str` for `String`"
+)]
+pub trait AsKey<K> {
+    /// Appends the key as a whole key, or as the last part of one.
+    ///
+    /// # Errors
+    /// The value has no encoding. What was appended does not count.
+    fn encode(&self, out: &mut Vec<u8>) -> Result<(), EncodeError>;
+
+    /// Appends the key as a part that others follow. The default is right for types whose bytes tell their own length.
+    ///
+    /// # Errors
+    /// As [`AsKey::encode`].
+    fn encode_part(&self, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+        self.encode(out)
+    }
+
+    /// Appends several, the last one as a part too or as the end.
+    #[doc(hidden)]
+    fn encode_array(all: &[Self], is_part: bool, out: &mut Vec<u8>) -> Result<(), EncodeError>
+    where
+        Self: Sized,
+    {
+        let Some((last, rest)) = all.split_last() else { return Ok(()) };
+        rest.iter().try_for_each(|key| key.encode_part(out))?;
+        if is_part { last.encode_part(out) } else { last.encode(out) }
     }
 }
 
-impl KeyRef for [u8] {
-    fn encode_ref(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(self);
+impl<K, Q: AsKey<K> + ?Sized> AsKey<K> for &Q {
+    fn encode(&self, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+        (**self).encode(out)
+    }
+    fn encode_part(&self, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+        (**self).encode_part(out)
     }
 }
 
-fn split<'a, T>(bytes: &mut &'a [u8], len: usize) -> Result<&'a [u8], DecodeError> {
-    let (part, rest) = bytes.split_at_checked(len).ok_or(DecodeError::of::<T>(bytes))?;
+pub(super) fn split<'a, T>(bytes: &mut &'a [u8], len: usize) -> Result<&'a [u8], DecodeError> {
+    let (part, rest) = bytes.split_at_checked(len).ok_or_else(|| DecodeError::of::<T>(bytes))?;
     *bytes = rest;
     Ok(part)
 }
 
 /// Decodes a whole key as one part with nothing behind it.
-fn whole<K: Key>(mut bytes: &[u8]) -> Result<K, DecodeError> {
+pub(super) fn whole<K: Key>(mut bytes: &[u8]) -> Result<K, DecodeError> {
     let all = bytes;
     let key = K::decode_part(&mut bytes)?;
     if bytes.is_empty() { Ok(key) } else { Err(DecodeError::of::<K>(all)) }
@@ -82,11 +127,16 @@ fn whole<K: Key>(mut bytes: &[u8]) -> Result<K, DecodeError> {
 
 macro_rules! unsigned {
     ($($t:ty),*) => {$(
+        impl AsKey<$t> for $t {
+            #[inline]
+            fn encode(&self, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+                out.extend_from_slice(&self.to_be_bytes());
+                Ok(())
+            }
+        }
+
         impl Key for $t {
             const TYPE: TypeName = TypeName::Named(stringify!($t));
-            fn encode(&self, out: &mut Vec<u8>) {
-                out.extend_from_slice(&self.to_be_bytes());
-            }
             fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
                 bytes.try_into().map(<$t>::from_be_bytes).map_err(|_| DecodeError::of::<$t>(bytes))
             }
@@ -97,33 +147,82 @@ macro_rules! unsigned {
     )*};
 }
 
-unsigned!(u8, u16, u32, u64, u128);
+unsigned!(u16, u32, u64, u128);
 
-macro_rules! signed {
-    ($($t:ty as $u:ty),*) => {$(
+impl AsKey<u8> for u8 {
+    #[inline]
+    fn encode(&self, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+        out.push(*self);
+        Ok(())
+    }
+    fn encode_array(all: &[u8], _: bool, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+        out.extend_from_slice(all);
+        Ok(())
+    }
+}
+
+impl Key for u8 {
+    const TYPE: TypeName = TypeName::Named("u8");
+    fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        whole(bytes)
+    }
+    fn decode_part(bytes: &mut &[u8]) -> Result<Self, DecodeError> {
+        Ok(split::<u8>(bytes, 1)?[0])
+    }
+    fn decode_array<const N: usize>(bytes: &mut &[u8], _: bool) -> Result<[u8; N], DecodeError> {
+        let all = *bytes;
+        split::<[u8; N]>(bytes, N)?.try_into().map_err(|_| DecodeError::of::<[u8; N]>(all))
+    }
+}
+
+/// Numbers whose bits, changed by `$forth`, order as an unsigned integer.
+macro_rules! by_bits {
+    ($($t:ty as $u:ty: $forth:expr, $back:expr;)*) => {$(
+        impl AsKey<$t> for $t {
+            #[inline]
+            fn encode(&self, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+                let forth: fn($t) -> $u = $forth;
+                AsKey::<$u>::encode(&forth(*self), out)
+            }
+        }
+
         impl Key for $t {
             const TYPE: TypeName = TypeName::Named(stringify!($t));
-            fn encode(&self, out: &mut Vec<u8>) {
-                ((*self as $u) ^ (1 << (<$u>::BITS - 1))).encode(out);
-            }
             fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-                let flipped = <$u>::decode(bytes).map_err(|_| DecodeError::of::<$t>(bytes))?;
-                Ok((flipped ^ (1 << (<$u>::BITS - 1))) as $t)
+                let back: fn($u) -> $t = $back;
+                <$u as Key>::decode(bytes).map(back).map_err(|_| DecodeError::of::<$t>(bytes))
             }
             fn decode_part(bytes: &mut &[u8]) -> Result<Self, DecodeError> {
-                Self::decode(split::<$t>(bytes, size_of::<$t>())?)
+                <Self as Key>::decode(split::<$t>(bytes, size_of::<$t>())?)
             }
         }
     )*};
 }
 
-signed!(i8 as u8, i16 as u16, i32 as u32, i64 as u64, i128 as u128);
+by_bits!(
+    i8 as u8: |n| n as u8 ^ (1 << 7), |bits| (bits ^ (1 << 7)) as i8;
+    i16 as u16: |n| n as u16 ^ (1 << 15), |bits| (bits ^ (1 << 15)) as i16;
+    i32 as u32: |n| n as u32 ^ (1 << 31), |bits| (bits ^ (1 << 31)) as i32;
+    i64 as u64: |n| n as u64 ^ (1 << 63), |bits| (bits ^ (1 << 63)) as i64;
+    i128 as u128: |n| n as u128 ^ (1 << 127), |bits| (bits ^ (1 << 127)) as i128;
+    // All bits of a negative number are flipped: the larger its magnitude, the smaller it is.
+    f32 as u32:
+        |n| n.to_bits() ^ if n.is_sign_negative() { u32::MAX } else { 1 << 31 },
+        |bits| f32::from_bits(bits ^ if bits >> 31 == 0 { u32::MAX } else { 1 << 31 });
+    f64 as u64:
+        |n| n.to_bits() ^ if n.is_sign_negative() { u64::MAX } else { 1 << 63 },
+        |bits| f64::from_bits(bits ^ if bits >> 63 == 0 { u64::MAX } else { 1 << 63 });
+);
+
+impl AsKey<bool> for bool {
+    fn encode(&self, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+        out.push(u8::from(*self));
+        Ok(())
+    }
+}
 
 impl Key for bool {
     const TYPE: TypeName = TypeName::Named("bool");
-    fn encode(&self, out: &mut Vec<u8>) {
-        out.push(u8::from(*self));
-    }
     fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         match bytes {
             [0] => Ok(false),
@@ -132,20 +231,24 @@ impl Key for bool {
         }
     }
     fn decode_part(bytes: &mut &[u8]) -> Result<Self, DecodeError> {
-        Self::decode(split::<bool>(bytes, 1)?)
+        <Self as Key>::decode(split::<bool>(bytes, 1)?)
+    }
+}
+
+impl AsKey<char> for char {
+    fn encode(&self, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+        AsKey::<u32>::encode(&u32::from(*self), out)
     }
 }
 
 impl Key for char {
     const TYPE: TypeName = TypeName::Named("char");
-    fn encode(&self, out: &mut Vec<u8>) {
-        u32::from(*self).encode(out);
-    }
     fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        u32::decode(bytes).ok().and_then(char::from_u32).ok_or(DecodeError::of::<char>(bytes))
+        let found = <u32 as Key>::decode(bytes).ok().and_then(char::from_u32);
+        found.ok_or_else(|| DecodeError::of::<char>(bytes))
     }
     fn decode_part(bytes: &mut &[u8]) -> Result<Self, DecodeError> {
-        Self::decode(split::<char>(bytes, 4)?)
+        <Self as Key>::decode(split::<char>(bytes, 4)?)
     }
 }
 
@@ -182,16 +285,37 @@ fn unescape<T>(bytes: &mut &[u8]) -> Result<Vec<u8>, DecodeError> {
     }
 }
 
+/// What lends its bytes as they are.
+macro_rules! plain {
+    ($($q:ty as $k:ty $(where $n:ident)?;)*) => {$(
+        impl$(<const $n: usize>)? AsKey<$k> for $q {
+            fn encode(&self, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+                let bytes: &[u8] = self.as_ref();
+                out.extend_from_slice(bytes);
+                Ok(())
+            }
+            fn encode_part(&self, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+                escape(self.as_ref(), out);
+                Ok(())
+            }
+        }
+    )*};
+}
+
+plain!(
+    String as String;
+    str as String;
+    Vec<u8> as Vec<u8>;
+    [u8] as Vec<u8>;
+    [u8; N] as Vec<u8> where N;
+    str as Vec<u8>;
+    String as Vec<u8>;
+);
+
 impl Key for Vec<u8> {
     const TYPE: TypeName = TypeName::Named("bytes");
-    fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(self);
-    }
     fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         Ok(bytes.to_vec())
-    }
-    fn encode_part(&self, out: &mut Vec<u8>) {
-        escape(self, out);
     }
     fn decode_part(bytes: &mut &[u8]) -> Result<Self, DecodeError> {
         unescape::<Vec<u8>>(bytes)
@@ -200,36 +324,43 @@ impl Key for Vec<u8> {
 
 impl Key for String {
     const TYPE: TypeName = TypeName::Named("string");
-    fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(self.as_bytes());
-    }
     fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         std::str::from_utf8(bytes).map(str::to_owned).map_err(|_| DecodeError::of::<String>(bytes))
     }
-    fn encode_part(&self, out: &mut Vec<u8>) {
-        escape(self.as_bytes(), out);
-    }
     fn decode_part(bytes: &mut &[u8]) -> Result<Self, DecodeError> {
-        Self::decode(&unescape::<String>(bytes)?)
+        <Self as Key>::decode(&unescape::<String>(bytes)?)
     }
 }
 
-impl<const N: usize> Key for [u8; N] {
-    const TYPE: TypeName = TypeName::Bytes(N);
-    fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(self);
+impl<K: Key, Q: AsKey<K>, const N: usize> AsKey<[K; N]> for [Q; N] {
+    fn encode(&self, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+        Q::encode_array(self, false, out)
     }
-    fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        bytes.try_into().map_err(|_| DecodeError::of::<[u8; N]>(bytes))
+    fn encode_part(&self, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+        Q::encode_array(self, true, out)
+    }
+}
+
+impl<K: Key, const N: usize> Key for [K; N] {
+    const TYPE: TypeName = if K::TYPE.is_u8() { TypeName::Bytes(N) } else { TypeName::Array(&K::TYPE, N) };
+    fn decode(mut bytes: &[u8]) -> Result<Self, DecodeError> {
+        let all = bytes;
+        let keys = K::decode_array(&mut bytes, false)?;
+        if bytes.is_empty() { Ok(keys) } else { Err(DecodeError::of::<Self>(all)) }
     }
     fn decode_part(bytes: &mut &[u8]) -> Result<Self, DecodeError> {
-        Self::decode(split::<[u8; N]>(bytes, N)?)
+        K::decode_array(bytes, true)
+    }
+}
+
+impl AsKey<()> for () {
+    fn encode(&self, _: &mut Vec<u8>) -> Result<(), EncodeError> {
+        Ok(())
     }
 }
 
 impl Key for () {
     const TYPE: TypeName = TypeName::Tuple(&[]);
-    fn encode(&self, _: &mut Vec<u8>) {}
     fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         whole(bytes)
     }
@@ -238,25 +369,24 @@ impl Key for () {
     }
 }
 
+impl<K: Key, Q: AsKey<K>> AsKey<Option<K>> for Option<Q> {
+    fn encode(&self, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+        out.push(u8::from(self.is_some()));
+        self.as_ref().map_or(Ok(()), |key| key.encode(out))
+    }
+    fn encode_part(&self, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+        out.push(u8::from(self.is_some()));
+        self.as_ref().map_or(Ok(()), |key| key.encode_part(out))
+    }
+}
+
 impl<K: Key> Key for Option<K> {
     const TYPE: TypeName = TypeName::Of("option", &[K::TYPE]);
-    fn encode(&self, out: &mut Vec<u8>) {
-        out.push(u8::from(self.is_some()));
-        if let Some(key) = self {
-            key.encode(out);
-        }
-    }
     fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         match bytes {
             [0] => Ok(None),
             [1, rest @ ..] => K::decode(rest).map(Some),
             _ => Err(DecodeError::of::<Option<K>>(bytes)),
-        }
-    }
-    fn encode_part(&self, out: &mut Vec<u8>) {
-        out.push(u8::from(self.is_some()));
-        if let Some(key) = self {
-            key.encode_part(out);
         }
     }
     fn decode_part(bytes: &mut &[u8]) -> Result<Self, DecodeError> {
@@ -270,19 +400,24 @@ impl<K: Key> Key for Option<K> {
 }
 
 macro_rules! tuple {
-    ($($part:ident $no:tt),+; $last:ident $last_no:tt) => {
+    ($($part:ident $lent:ident $no:tt),+; $last:ident $last_lent:ident $last_no:tt) => {
+        impl<$($part, $lent: AsKey<$part>,)+ $last, $last_lent: AsKey<$last>> AsKey<($($part,)+ $last,)>
+            for ($($lent,)+ $last_lent,)
+        {
+            fn encode(&self, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+                $(self.$no.encode_part(out)?;)+
+                self.$last_no.encode(out)
+            }
+            fn encode_part(&self, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+                $(self.$no.encode_part(out)?;)+
+                self.$last_no.encode_part(out)
+            }
+        }
+
         impl<$($part: Key,)+ $last: Key> Key for ($($part,)+ $last,) {
             const TYPE: TypeName = TypeName::Tuple(&[$($part::TYPE,)+ $last::TYPE]);
-            fn encode(&self, out: &mut Vec<u8>) {
-                $(self.$no.encode_part(out);)+
-                self.$last_no.encode(out);
-            }
             fn decode(mut bytes: &[u8]) -> Result<Self, DecodeError> {
                 Ok(($($part::decode_part(&mut bytes)?,)+ $last::decode(bytes)?,))
-            }
-            fn encode_part(&self, out: &mut Vec<u8>) {
-                $(self.$no.encode_part(out);)+
-                self.$last_no.encode_part(out);
             }
             fn decode_part(bytes: &mut &[u8]) -> Result<Self, DecodeError> {
                 Ok(($($part::decode_part(bytes)?,)+ $last::decode_part(bytes)?,))
@@ -291,11 +426,11 @@ macro_rules! tuple {
     };
 }
 
-tuple!(A 0; B 1);
-tuple!(A 0, B 1; C 2);
-tuple!(A 0, B 1, C 2; D 3);
-tuple!(A 0, B 1, C 2, D 3; E 4);
-tuple!(A 0, B 1, C 2, D 3, E 4; F 5);
+tuple!(A QA 0; B QB 1);
+tuple!(A QA 0, B QB 1; C QC 2);
+tuple!(A QA 0, B QB 1, C QC 2; D QD 3);
+tuple!(A QA 0, B QB 1, C QC 2, D QD 3; E QE 4);
+tuple!(A QA 0, B QB 1, C QC 2, D QD 3, E QE 4; F QF 5);
 
 #[cfg(test)]
 mod tests {
@@ -307,7 +442,7 @@ mod tests {
 
     fn bytes<K: Key>(key: &K) -> Vec<u8> {
         let mut out = Vec::new();
-        key.encode(&mut out);
+        key.encode(&mut out).unwrap();
         out
     }
 
@@ -333,6 +468,13 @@ mod tests {
         check(&(7_u8, "a\0".to_string()), &[7, b'a', 0]);
         check(&(None::<u8>, Some(vec![0_u8]), 1_u8), &[0, 1, 0, 0xff, 0, 0, 1]);
         check(&([1_u8, 0], ()), &[1, 0]);
+        check(&1.5_f32, &[0xbf, 0xc0, 0, 0]);
+        check(&-1.5_f32, &[0x40, 0x3f, 0xff, 0xff]);
+        check(&0.0_f64, &[0x80, 0, 0, 0, 0, 0, 0, 0]);
+        check(&-0.0_f64, &[0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff]);
+        check(&[0x0102_u16, 3], &[1, 2, 0, 3]);
+        check(&["a".to_string(), "b".to_string()], &[b'a', 0, 0, b'b']);
+        check(&(["a".to_string(), "b".to_string()], 1_u8), &[b'a', 0, 0, b'b', 0, 0, 1]);
     }
 
     #[test]
@@ -395,11 +537,49 @@ mod tests {
         }
 
         #[test]
+        fn numbers_with_a_point_order_totally_and_keep_their_bits(
+            a in prop::num::f64::ANY,
+            b in prop::num::f64::ANY,
+            c in prop::num::f32::ANY,
+            d in prop::num::f32::ANY,
+        ) {
+            prop_assert_eq!(bytes(&a).cmp(&bytes(&b)), a.total_cmp(&b));
+            prop_assert_eq!(bytes(&c).cmp(&bytes(&d)), c.total_cmp(&d));
+            prop_assert_eq!(<f64 as Key>::decode(&bytes(&a)).map(f64::to_bits), Ok(a.to_bits()));
+            prop_assert_eq!(<f32 as Key>::decode(&bytes(&c)).map(f32::to_bits), Ok(c.to_bits()));
+        }
+
+        #[test]
+        fn arrays_order(
+            a in (any::<[i16; 3]>(), [spiky(), spiky()], any::<u8>()),
+            b in (any::<[i16; 3]>(), [spiky(), spiky()], any::<u8>()),
+        ) {
+            orders_and_returns(a.0, b.0);
+            orders_and_returns(a.0.map(|n| n % 2), b.0.map(|n| n % 2));
+            orders_and_returns(a.1.clone(), b.1.clone());
+            orders_and_returns((a.1, a.2), (b.1, b.2));
+        }
+
+        #[test]
+        fn what_a_key_lends_has_its_bytes(a: String, b: u32, c: Option<Vec<u8>>) {
+            let lent = (a.as_str(), &b, c.as_deref());
+            let mut out = Vec::new();
+            AsKey::<(String, u32, Option<Vec<u8>>)>::encode(&lent, &mut out).unwrap();
+            prop_assert_eq!(out, bytes(&(a, b, c)));
+        }
+
+        #[test]
         fn any_bytes_are_a_key_or_an_error(any: Vec<u8>) {
-            if let Ok(key) = <(Vec<u8>, Option<String>, i32)>::decode(&any) {
+            if let Ok(key) = <([Option<f32>; 2], [Vec<u8>; 2]) as Key>::decode(&any) {
                 prop_assert_eq!(bytes(&key), any.clone());
             }
-            if let Ok(key) = <(bool, char, [u8; 2], u16)>::decode(&any) {
+            if let Ok(key) = <[u16; 0] as Key>::decode(&any) {
+                prop_assert_eq!(bytes(&key), any.clone());
+            }
+            if let Ok(key) = <(Vec<u8>, Option<String>, i32) as Key>::decode(&any) {
+                prop_assert_eq!(bytes(&key), any.clone());
+            }
+            if let Ok(key) = <(bool, char, [u8; 2], u16) as Key>::decode(&any) {
                 prop_assert_eq!(bytes(&key), any);
             }
         }

@@ -1,20 +1,59 @@
 //! Typed tables: keys and values of Rust types over byte strings.
 //!
 //! [`Key`] encodes so that bytes order as values do; [`Value`] only has to come back. Both are implemented for the
-//! usual types, and for your own in a few lines:
+//! usual types, tuples and arrays. `#[derive(Key)]` and `#[derive(Value)]` (feature `derive`) implement them for structs,
+//! [`Json`] and [`Postcard`] (features `json` and `postcard`) store what `serde` can.
 //!
 //! ```
-//! use ledgerstone::typed::{DecodeError, Key, TypeName};
+//! # #[cfg(feature = "derive")]
+//! # fn main() -> Result<(), ledgerstone::Error> {
+//! # let dir = tempfile::tempdir().unwrap();
+//! # let env = ledgerstone::Environment::options().cache_bytes(16 << 20).open(dir.path())?;
+//! # let txn = env.begin()?;
+//! use ledgerstone::{Key, TableDef, Value};
+//!
+//! /// Orders by shop, then by shelf.
+//! #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Key)]
+//! struct Place {
+//!     shop: String,
+//!     shelf: u32,
+//! }
+//!
+//! #[derive(Debug, PartialEq, Value)]
+//! #[ledgerstone(name = "shop.goods")] // In the catalog; without it, that of a tuple: (string, f64).
+//! struct Goods {
+//!     what: String,
+//!     weight: f64,
+//! }
+//!
+//! const GOODS: TableDef<Place, Goods> = TableDef::new("goods");
+//! let goods = txn.open(GOODS)?;
+//! let place = Place { shop: "north".into(), shelf: 4 };
+//! goods.put(&place, Goods { what: "salt".into(), weight: 0.5 })?;
+//! assert_eq!(goods.first()?, Some((place, Goods { what: "salt".into(), weight: 0.5 })));
+//! # Ok(())
+//! # }
+//! # #[cfg(not(feature = "derive"))]
+//! # fn main() {}
+//! ```
+//!
+//! By hand, each takes two small implementations:
+//!
+//! ```
+//! use ledgerstone::typed::{AsKey, AsValue, DecodeError, EncodeError, Key, TypeName, Value};
 //!
 //! #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 //! struct Day(u32);
 //!
+//! impl AsKey<Day> for Day {
+//!     fn encode(&self, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+//!         AsKey::<u32>::encode(&self.0, out)
+//!     }
+//! }
+//!
 //! impl Key for Day {
 //!     // In the catalog for good: a table of days is not opened as one of numbers.
 //!     const TYPE: TypeName = TypeName::Named("calendar.day");
-//!     fn encode(&self, out: &mut Vec<u8>) {
-//!         Key::encode(&self.0, out);
-//!     }
 //!     fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
 //!         <u32 as Key>::decode(bytes).map(Day)
 //!     }
@@ -22,6 +61,42 @@
 //!         u32::decode_part(bytes).map(Day)
 //!     }
 //! }
+//!
+//! /// A share of a whole.
+//! #[derive(Debug, PartialEq)]
+//! struct Percent(u8);
+//!
+//! impl AsValue<Percent> for Percent {
+//!     fn encode(&self, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+//!         if self.0 > 100 {
+//!             return Err(EncodeError::of::<Percent>(format!("{} is more than 100", self.0)));
+//!         }
+//!         out.push(self.0);
+//!         Ok(())
+//!     }
+//! }
+//!
+//! impl Value for Percent {
+//!     const TYPE: TypeName = TypeName::Named("calendar.percent");
+//!     fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+//!         match bytes {
+//!             [share @ 0..=100] => Ok(Percent(*share)),
+//!             _ => Err(DecodeError::of::<Percent>(bytes)),
+//!         }
+//!     }
+//! }
+//!
+//! # fn main() -> Result<(), ledgerstone::Error> {
+//! # let dir = tempfile::tempdir().unwrap();
+//! # let env = ledgerstone::Environment::options().cache_bytes(16 << 20).open(dir.path())?;
+//! # let txn = env.begin()?;
+//! const RAIN: ledgerstone::TableDef<Day, Percent> = ledgerstone::TableDef::new("rain");
+//! let rain = txn.open(RAIN)?;
+//! rain.put(Day(7), Percent(60))?;
+//! assert_eq!(rain.range(Day(1)..Day(31))?.next().transpose()?, Some((Day(7), Percent(60))));
+//! assert!(rain.put(Day(8), Percent(101)).is_err());
+//! # Ok(())
+//! # }
 //! ```
 //!
 //! A table that is made by [`Transaction::open`](crate::Transaction::open) keeps the names of its types in the catalog. Opened with
@@ -29,67 +104,177 @@
 //! so it opens with any, unchecked, until
 //! [`Transaction::set_table_types`](crate::Transaction::set_table_types) gives it some.
 
+#[cfg(any(feature = "json", feature = "postcard"))]
+mod by_serde;
 mod key;
+mod keys;
 mod name;
+mod time;
+#[cfg(feature = "uuid")]
+mod uuid;
 mod value;
 
-pub use key::{Key, KeyRef};
+#[cfg(feature = "json")]
+pub use by_serde::Json;
+#[cfg(any(feature = "json", feature = "postcard"))]
+pub use by_serde::Named;
+#[cfg(feature = "postcard")]
+pub use by_serde::Postcard;
+pub use key::{AsKey, Key};
+pub use keys::{KeyBounds, KeyPrefix, KeyRange};
+#[cfg(feature = "derive")]
+pub use ledgerstone_derive::{Key, Value};
 pub use name::{TableTypes, TypeName};
-pub use value::Value;
+pub use value::{AsValue, Value};
 
+/// What the code of `#[derive(Value)]` calls.
+#[doc(hidden)]
+pub mod derived {
+    pub use super::value::{decode_part, encode_part};
+}
+
+/// What cannot be derived is refused when it is compiled.
+///
+/// ```compile_fail
+/// #[derive(ledgerstone::Key)]
+/// enum Either {
+///     A(u8),
+///     B(u8),
+/// }
+/// ```
+/// ```compile_fail
+/// #[derive(ledgerstone::Value)]
+/// struct Pair<T>(T, T);
+/// ```
+/// ```compile_fail
+/// #[derive(ledgerstone::Key)]
+/// struct Nothing;
+/// ```
+/// ```compile_fail
+/// // A list of numbers is not a key.
+/// #[derive(ledgerstone::Key)]
+/// struct List(Vec<u64>);
+/// ```
+/// ```compile_fail
+/// #[derive(ledgerstone::Key)]
+/// #[ledgerstone(name = "")]
+/// struct Unnamed(u8);
+/// ```
+/// ```compile_fail
+/// #[derive(ledgerstone::Key)]
+/// #[ledgerstone(title = "x")]
+/// struct Titled(u8);
+/// ```
+/// And so is a key or a value of another type:
+/// ```compile_fail
+/// # fn main() -> Result<(), ledgerstone::Error> {
+/// # let env = ledgerstone::Environment::options().open("/nowhere")?;
+/// # let txn = env.begin()?;
+/// let ages = txn.open(ledgerstone::TableDef::<String, u32>::new("ages"))?;
+/// ages.get(7)?;
+/// # Ok(())
+/// # }
+/// ```
+/// ```compile_fail
+/// # fn main() -> Result<(), ledgerstone::Error> {
+/// # let env = ledgerstone::Environment::options().open("/nowhere")?;
+/// # let txn = env.begin()?;
+/// // Four bytes are not a key of three.
+/// let colours = txn.open(ledgerstone::TableDef::<[u8; 3], u32>::new("colours"))?;
+/// colours.put([1_u8, 2, 3, 4], 7)?;
+/// # Ok(())
+/// # }
+/// ```
+#[cfg(doctest)]
+mod refused {}
+
+use std::fmt::Display;
 use std::marker::PhantomData;
 
-/// Bytes that are no value of the type asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{len} bytes are not a valid {type_name}")]
+/// A value that its type has no bytes for.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{type_name} cannot be encoded: {reason}")]
+#[non_exhaustive]
+pub struct EncodeError {
+    /// The type.
+    pub type_name: &'static str,
+    /// What is wrong with the value.
+    pub reason: Box<str>,
+}
+
+impl EncodeError {
+    /// The finding that a `T` cannot be encoded.
+    #[must_use]
+    pub fn of<T: ?Sized>(reason: impl Display) -> EncodeError {
+        EncodeError { type_name: std::any::type_name::<T>(), reason: reason.to_string().into() }
+    }
+}
+
+/// Bytes that are not a value of the type asked for.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{len} bytes are not a valid {type_name}{}{}", if .reason.is_some() { ": " } else { "" }, .reason.as_deref().unwrap_or_default())]
+#[non_exhaustive]
 pub struct DecodeError {
     /// The type.
     pub type_name: &'static str,
     /// How many bytes there were.
     pub len: usize,
+    /// What is wrong with them, where it is known.
+    pub reason: Option<Box<str>>,
 }
 
 impl DecodeError {
-    /// The finding that `bytes` are no `T`.
+    /// The finding that `bytes` are not a `T`.
     #[must_use]
     pub fn of<T: ?Sized>(bytes: &[u8]) -> DecodeError {
-        DecodeError { type_name: std::any::type_name::<T>(), len: bytes.len() }
+        DecodeError { type_name: std::any::type_name::<T>(), len: bytes.len(), reason: None }
+    }
+
+    /// The same with what is wrong with them.
+    #[must_use]
+    pub fn because<T: ?Sized>(bytes: &[u8], reason: impl Display) -> DecodeError {
+        DecodeError { reason: Some(reason.to_string().into()), ..DecodeError::of::<T>(bytes) }
     }
 }
 
-/// The name of a table and the types of its keys and values; a constant of the program.
+/// The name of a table and the types of its keys and values: a constant of the program, or made while it runs.
 ///
 /// ```
-/// const PRICES: ledgerstone::TableDef<String, f64> = ledgerstone::TableDef::new("prices");
+/// use ledgerstone::TableDef;
+///
+/// const PRICES: TableDef<String, f64> = TableDef::new("prices");
+///
+/// let name = format!("prices of {}", 2024);
+/// let of_a_year = TableDef::<String, f64>::new(&name);
 /// ```
-pub struct TableDef<K, V> {
-    name: &'static str,
+pub struct TableDef<'n, K, V> {
+    name: &'n str,
     types: PhantomData<fn() -> (K, V)>,
 }
 
-impl<K: Key, V: Value> TableDef<K, V> {
+impl<'n, K: Key, V: Value> TableDef<'n, K, V> {
     /// A table of this name.
     #[must_use]
-    pub const fn new(name: &'static str) -> TableDef<K, V> {
+    pub const fn new(name: &'n str) -> TableDef<'n, K, V> {
         TableDef { name, types: PhantomData }
     }
 
     /// Its name.
     #[must_use]
-    pub const fn name(&self) -> &'static str {
+    pub const fn name(&self) -> &'n str {
         self.name
     }
 }
 
-impl<K, V> Clone for TableDef<K, V> {
+impl<K, V> Clone for TableDef<'_, K, V> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<K, V> Copy for TableDef<K, V> {}
+impl<K, V> Copy for TableDef<'_, K, V> {}
 
-impl<K, V> std::fmt::Debug for TableDef<K, V> {
+impl<K, V> std::fmt::Debug for TableDef<'_, K, V> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "TableDef({:?})", self.name)
     }

@@ -23,6 +23,8 @@ pub enum TypeName {
     Named(&'static str),
     /// So many bytes: `bytes[16]`.
     Bytes(usize),
+    /// So many of a type: `[u64; 4]`.
+    Array(&'static TypeName, usize),
     /// A type made of others: `option<u64>`.
     Of(&'static str, &'static [TypeName]),
     /// Several, one behind the other: `(u64, string)`.
@@ -40,6 +42,7 @@ impl fmt::Display for TypeName {
         match self {
             TypeName::Named(name) => f.write_str(name),
             TypeName::Bytes(len) => write!(f, "bytes[{len}]"),
+            TypeName::Array(part, count) => write!(f, "[{part}; {count}]"),
             TypeName::Of(name, parts) => {
                 write!(f, "{name}<")?;
                 list(f, parts)?;
@@ -60,6 +63,11 @@ impl TypeName {
         self.strip(text) == Some("")
     }
 
+    /// Whether arrays of it are [`TypeName::Bytes`].
+    pub(super) const fn is_u8(&self) -> bool {
+        matches!(self, TypeName::Named(name) if matches!(name.as_bytes(), b"u8"))
+    }
+
     /// What follows this name at the beginning of `text`.
     fn strip<'t>(&self, text: &'t str) -> Option<&'t str> {
         let list = |text: &'t str, parts: &[TypeName]| {
@@ -73,6 +81,10 @@ impl TypeName {
             TypeName::Bytes(len) => {
                 let (digits, rest) = text.strip_prefix("bytes[")?.split_once(']')?;
                 (digits.parse() == Ok(*len)).then_some(rest)
+            }
+            TypeName::Array(part, count) => {
+                let (digits, rest) = part.strip(text.strip_prefix('[')?)?.strip_prefix("; ")?.split_once(']')?;
+                (digits.parse() == Ok(*count)).then_some(rest)
             }
             TypeName::Of(name, parts) => list(text.strip_prefix(name)?.strip_prefix('<')?, parts)?.strip_prefix('>'),
             TypeName::Tuple(parts) => list(text.strip_prefix('(')?, parts)?.strip_prefix(')'),
@@ -108,7 +120,7 @@ mod tests {
     use super::super::{Key, Value};
     use super::*;
 
-    const ALL: [TypeName; 12] = [
+    const ALL: [TypeName; 16] = [
         <u8 as Key>::TYPE,
         <u64 as Key>::TYPE,
         <i64 as Key>::TYPE,
@@ -121,6 +133,10 @@ mod tests {
         <((u64, bool), char) as Value>::TYPE,
         <(u64, bool, Option<[u8; 30]>) as Value>::TYPE,
         TypeName::Named("shop.u64"),
+        <[u64; 3] as Key>::TYPE,
+        <[Option<[u8; 2]>; 30] as Value>::TYPE,
+        <std::time::SystemTime as Key>::TYPE,
+        <std::time::Duration as Value>::TYPE,
     ];
 
     /// These names are in files: a change of one is a new format.
@@ -128,7 +144,7 @@ mod tests {
     fn the_names_are_what_the_files_hold() {
         let names: Vec<String> = ALL.iter().map(ToString::to_string).collect();
         let expected = "u8;u64;i64;string;bytes;bytes[3];();option<u64>;(u64, string);((u64, bool), char);\
-                        (u64, bool, option<bytes[30]>);shop.u64";
+                        (u64, bool, option<bytes[30]>);shop.u64;[u64; 3];[option<bytes[2]>; 30];time;duration";
         assert_eq!(names.join(";"), expected);
         assert_eq!(<f64 as Value>::TYPE.to_string(), "f64");
     }

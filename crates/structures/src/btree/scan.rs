@@ -166,8 +166,9 @@ impl Scan {
         Scan { reads_blobs: false, ..self.for_change() }
     }
 
-    /// Locks keys exclusively.
-    pub(super) fn for_change(self) -> Scan {
+    /// The same with keys locked exclusively, for a caller that changes what it finds.
+    #[must_use]
+    pub fn for_change(self) -> Scan {
         Scan { key_mode: Mode::X, ..self }
     }
 

@@ -1,0 +1,53 @@
+//! What reading takes from the allocator. Alone in its process, whose heap is counted by thread.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use ledgerstone::{Environment, TableDef};
+
+thread_local! {
+    static COUNT: Cell<u64> = const { Cell::new(0) };
+}
+
+struct Counted;
+
+// SAFETY: everything is passed on to the system's allocator as it is.
+unsafe impl GlobalAlloc for Counted {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let _ = COUNT.try_with(|count| count.set(count.get() + 1));
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counted = Counted;
+
+/// Blocks that `work` takes, by the second time that it runs.
+fn taken(work: impl Fn()) -> u64 {
+    work();
+    let before = COUNT.get();
+    work();
+    COUNT.get() - before
+}
+
+#[test]
+fn a_value_is_read_without_an_allocation_and_a_key_costs_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let env = Environment::options().cache_bytes(16 << 20).open(dir.path()).unwrap();
+    let txn = env.begin().unwrap();
+    let bytes = txn.bytes_or_create("bytes").unwrap();
+    bytes.put("long", vec![7; 500]).unwrap();
+    assert_eq!(taken(|| assert_eq!(bytes.get_with("long", <[u8]>::len).unwrap(), Some(500))), 0);
+    assert_eq!(taken(|| assert!(bytes.contains("long").unwrap())), 0);
+    assert_eq!(taken(|| assert!(bytes.get("long").unwrap().is_some())), 1);
+    let ages = txn.open(TableDef::<String, u64>::new("ages")).unwrap();
+    ages.put("ann", 31).unwrap();
+    assert_eq!(taken(|| assert_eq!(ages.get("ann").unwrap(), Some(31))), 1);
+    assert_eq!(taken(|| assert_eq!(ages.get_with("ann", <[u8]>::len).unwrap(), Some(8))), 1);
+}
