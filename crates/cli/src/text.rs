@@ -13,6 +13,7 @@ use ledgerstone::typed::{Key, Value};
 use ledgerstone::{BytesTable, Error, JsonKey, TableTypes, Transaction};
 
 use crate::args::TextArgs;
+use crate::shell::words::Word;
 
 /// What a key is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -376,6 +377,28 @@ impl Text {
     /// A value that is a number or a truth value as JSON.
     pub(crate) fn value_json(&self, value: &[u8]) -> Option<serde_json::Value> {
         number_json(&decode_value(self.value.as_deref()?, value)?)
+    }
+}
+
+/// A word as a key of a table of these types: text is a number where they say so, other words are bytes.
+pub(crate) fn key_of_word(types: &TableTypes, word: &Word) -> Result<Vec<u8>, String> {
+    let known = types.key.as_deref().and_then(KeyType::named).filter(|known| known.name().is_some());
+    match (known, str::from_utf8(&word.bytes)) {
+        (Some(known), Ok(text)) if word.is_text => {
+            known.encode(text).map_err(|_| format!("the key is no {}: {text:?}", known.name().unwrap_or_default()))
+        }
+        _ => Ok(word.bytes.clone()),
+    }
+}
+
+/// The same of a value.
+pub(crate) fn value_of_word(types: &TableTypes, word: &Word) -> Result<Vec<u8>, String> {
+    match (types.value.as_deref(), str::from_utf8(&word.bytes)) {
+        (Some(name), Ok(text)) if word.is_text => match encode_value(name, text) {
+            Some(value) => value.map_err(|_| format!("the value is no {name}: {text:?}")),
+            None => Ok(word.bytes.clone()),
+        },
+        _ => Ok(word.bytes.clone()),
     }
 }
 

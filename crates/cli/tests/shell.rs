@@ -368,3 +368,61 @@ fn records_of_another_type_are_refused() {
         assert!(line.starts_with(expected.as_str()), "{line}, not {expected}");
     }
 }
+
+#[test]
+fn what_sqlite_s_shell_has_works_here() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name).display().to_string();
+    std::fs::write(file("script"), "put t b 2;\nget t b\nget t\n").unwrap();
+    std::fs::write(file("again"), format!(".read '{}'\n", file("again"))).unwrap();
+    let script = format!(
+        ".tables\ncreate t;\nput t a 1 ;\nput t c 'x;'\nget t c\n.read '{}'\n.output '{}'\nscan t;\n.output\n.tables;\n\
+         .read '{}'\n.read '{}'\n.quit\nput t z 9\n",
+        file("script"),
+        file("out"),
+        file("none"),
+        file("again")
+    );
+    let said = run(&[], &script);
+    let expected =
+        ["ok 0", "ok", "ok", "ok", "ok \"x;\"", "ok", "ok 2", "error usage: KEY is missing", "ok", "ok", "ok 1 t"];
+    for (line, expected) in said.lines.iter().zip(expected) {
+        assert!(line.starts_with(expected), "{line} where {expected} is wanted: {:#?}", said.lines);
+    }
+    assert!(said.lines[11].starts_with("error usage: cannot read"), "{:#?}", said.lines);
+    assert!(said.lines[12].contains("too many files"), "{:#?}", said.lines);
+    assert_eq!((said.lines.len(), said.code), (13, 1));
+    assert_eq!(std::fs::read_to_string(file("out")).unwrap(), "ok 3 a=1 b=2 c=\"x;\"\n");
+}
+
+#[test]
+fn numbers_are_typed_as_the_table_says() {
+    let dir = tempfile::tempdir().unwrap();
+    let env = ledgerstone::Environment::options().open(dir.path().join("env")).unwrap();
+    const STOCK: ledgerstone::TableDef<u64, f64> = ledgerstone::TableDef::new("stock");
+    env.transact(|txn| txn.open(STOCK)?.put(&7, &0.5)).unwrap();
+    env.close().unwrap();
+    // Eight letters would be the bytes of a number.
+    let script = "put stock abcdefgh 1\nput stock 8 abcdefgh\nput stock 8 '1.5'\nget stock 8\nget stock u64:8\n\
+        get stock eight\ndel stock 7\nscan stock from 8 to 9 keys\nscan stock from eight\n";
+    let mut shell = Command::cargo_bin("ledgerstone").unwrap();
+    let output = shell.arg("shell").arg(dir.path().join("env")).write_stdin(script).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let value = r#"ok "\x00\x00\x00\x00\x00\x00\xf8?""#;
+    let wanted = [
+        r#"error wrong-type: the key is no u64: "abcdefgh""#,
+        r#"error wrong-type: the value is no f64: "abcdefgh""#,
+        "ok",
+        value,
+        value,
+        r#"error wrong-type: the key is no u64: "eight""#,
+        "ok",
+        r#"ok 1 "\x00\x00\x00\x00\x00\x00\x00\b""#,
+        r#"error wrong-type: the key is no u64: "eight""#,
+    ];
+    let found: Vec<&str> = text.lines().collect();
+    assert_eq!(found.len(), wanted.len(), "{found:#?}");
+    for (no, (found, wanted)) in found.iter().zip(wanted).enumerate() {
+        assert!(found.replace("\\x08", "\\b") == wanted || found == &wanted, "{no}: {found}, not {wanted}");
+    }
+}

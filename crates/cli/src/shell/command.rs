@@ -92,9 +92,11 @@ pub const COMMANDS: &[Usage] = &[
     usage("compact", "compact", "Shorten the data file to what its records need."),
     usage("verify", "verify", "Check every page and every table."),
     usage("open", "open DIR", "Close this environment and open another."),
+    usage(".read", ".read FILE", "Run the commands of a file."),
+    usage(".output", ".output [FILE]", "Write answers into a file, which is replaced; without FILE, show them again."),
     usage(".mode", ".mode table|plain|json|csv", "How answers are shown; plain and json are one line each."),
     usage(".timer", ".timer on|off", "Show how long each command took."),
-    usage("help", "help [COMMAND]", "Show this."),
+    usage("help", "help [COMMAND]", "Show this. Every command may be written with a dot before it: .help."),
     usage("quit", "quit", "Leave; open transactions are rolled back."),
 ];
 
@@ -137,6 +139,8 @@ pub enum Command {
     Compact,
     Verify,
     Open(String),
+    Read(String),
+    Output(Option<String>),
     Mode(Mode),
     Timer(bool),
     Help(Option<&'static Usage>),
@@ -155,9 +159,9 @@ pub enum Data {
     Index { table: String, index: String, keys: IndexKeys, is_unique: bool },
     Unindex { table: String, index: String },
     Lookup { index: String, scan: Scan },
-    Put { table: String, key: Vec<u8>, value: Vec<u8>, must_be_new: bool },
-    Get { table: String, key: Vec<u8>, for_update: bool },
-    Del { table: String, key: Vec<u8> },
+    Put { table: String, key: Word, value: Word, must_be_new: bool },
+    Get { table: String, key: Word, for_update: bool },
+    Del { table: String, key: Word },
     Scan(Scan),
     Count(String),
     Savepoint(String),
@@ -180,8 +184,8 @@ pub struct Begin {
 #[allow(missing_docs)] // As above.
 pub struct Scan {
     pub table: String,
-    pub from: Option<Vec<u8>>,
-    pub to: Option<Vec<u8>>,
+    pub from: Option<Word>,
+    pub to: Option<Word>,
     pub prefix: Option<Vec<u8>>,
     /// For `lookup`: this index key only.
     pub is: Option<Vec<u8>>,
@@ -229,7 +233,9 @@ pub enum ParseError {
 /// # Errors
 /// See [`ParseError`].
 pub fn parse(line: &str) -> Result<Option<Line>, ParseError> {
-    let mut words = split(line)?.into_iter();
+    let mut words = split(line)?;
+    drop_semicolon(&mut words);
+    let mut words = words.into_iter();
     let Some(mut first) = words.next() else { return Ok(None) };
     let mut at = None;
     if first.is_bare
@@ -239,9 +245,11 @@ pub fn parse(line: &str) -> Result<Option<Line>, ParseError> {
         first = words.next().ok_or(ParseError::Missing { what: "the command", usage: "@NAME COMMAND" })?;
     }
     let name = text(&first)?;
-    let Some(usage) = COMMANDS.iter().find(|command| command.name == name) else {
+    let known = |name: &str| COMMANDS.iter().find(|command| command.name == name);
+    // As sqlite3's shell has it: .tables, .quit, .exit.
+    let Some(usage) = known(&name).or_else(|| known(name.strip_prefix('.')?)) else {
         return Err(match name.as_str() {
-            "exit" => return Ok(Some(Line { at, command: Command::Quit })),
+            "exit" | ".exit" => return Ok(Some(Line { at, command: Command::Quit })),
             _ => ParseError::Unknown(name),
         });
     };
@@ -249,6 +257,14 @@ pub fn parse(line: &str) -> Result<Option<Line>, ParseError> {
     let command = command(usage.name, &mut rest)?;
     rest.end()?;
     Ok(Some(Line { at, command }))
+}
+
+/// One `;` at the end of a line means nothing, but where an index is by fields that it separates. Quotes keep one.
+fn drop_semicolon(words: &mut [Word]) {
+    let Some(last) = words.last_mut().filter(|word| word.is_bare && !word.bytes.starts_with(b"field:")) else { return };
+    if last.bytes.len() > 1 && last.bytes.ends_with(b";") {
+        last.bytes.pop();
+    }
 }
 
 fn command(name: &str, rest: &mut Rest) -> Result<Command, ParseError> {
@@ -277,14 +293,14 @@ fn command(name: &str, rest: &mut Rest) -> Result<Command, ParseError> {
             data(Data::Lookup { index, scan: Scan { is, ..scan } })
         }
         "put" | "insert" => {
-            let (table, key, value) = (rest.table()?, rest.bytes("KEY")?, rest.bytes("VALUE")?);
+            let (table, key, value) = (rest.table()?, rest.word("KEY")?, rest.word("VALUE")?);
             data(Data::Put { table, key, value, must_be_new: name == "insert" })
         }
         "get" => {
-            let (table, key) = (rest.table()?, rest.bytes("KEY")?);
+            let (table, key) = (rest.table()?, rest.word("KEY")?);
             data(Data::Get { table, key, for_update: rest.takes("for-update") })
         }
-        "del" => data(Data::Del { table: rest.table()?, key: rest.bytes("KEY")? }),
+        "del" => data(Data::Del { table: rest.table()?, key: rest.word("KEY")? }),
         "scan" => {
             let table = rest.table()?;
             data(Data::Scan(scan(rest, table)?))
@@ -315,6 +331,9 @@ fn command(name: &str, rest: &mut Rest) -> Result<Command, ParseError> {
         "compact" => Ok(Command::Compact),
         "verify" => Ok(Command::Verify),
         "open" => Ok(Command::Open(rest.text("DIR")?)),
+        ".read" => Ok(Command::Read(rest.text("FILE")?)),
+        ".output" if rest.words.peek().is_none() => Ok(Command::Output(None)),
+        ".output" => Ok(Command::Output(Some(rest.text("FILE")?))),
         ".mode" => {
             let mode = rest.text("the mode")?;
             Mode::ALL
@@ -340,9 +359,9 @@ fn scan(rest: &mut Rest, table: String) -> Result<Scan, ParseError> {
     let mut scan = Scan { table, ..Scan::default() };
     while rest.words.peek().is_some() {
         if rest.takes("from") {
-            scan.from = Some(rest.bytes("KEY")?);
+            scan.from = Some(rest.word("KEY")?);
         } else if rest.takes("to") {
-            scan.to = Some(rest.bytes("KEY")?);
+            scan.to = Some(rest.word("KEY")?);
         } else if rest.takes("prefix") {
             scan.prefix = Some(rest.bytes("KEY")?);
         } else if rest.takes("reverse") {
@@ -399,13 +418,16 @@ struct Rest {
 }
 
 impl Rest {
+    fn word(&mut self, what: &'static str) -> Result<Word, ParseError> {
+        self.words.next().ok_or(ParseError::Missing { what, usage: self.usage })
+    }
+
     fn bytes(&mut self, what: &'static str) -> Result<Vec<u8>, ParseError> {
-        self.words.next().map(|word| word.bytes).ok_or(ParseError::Missing { what, usage: self.usage })
+        self.word(what).map(|word| word.bytes)
     }
 
     fn text(&mut self, what: &'static str) -> Result<String, ParseError> {
-        let word = self.words.next().ok_or(ParseError::Missing { what, usage: self.usage })?;
-        text(&word)
+        text(&self.word(what)?)
     }
 
     fn number(&mut self, what: &'static str, of: &str) -> Result<u64, ParseError> {
@@ -486,10 +508,17 @@ mod tests {
 
     #[test]
     fn lines_are_understood() {
-        let put = Data::Put { table: "t".into(), key: b"k".to_vec(), value: b"a b".to_vec(), must_be_new: false };
+        let word = |text: &str, is_bare| Word { bytes: text.into(), is_bare, is_text: true };
+        let (key, value) = (word("k", true), word("a b", false));
+        let put = Data::Put { table: "t".into(), key, value, must_be_new: false };
         assert_eq!(parse("@a put t k 'a b'"), Ok(Some(Line { at: Some("a".into()), command: Command::Data(put) })));
-        let scan =
-            Scan { table: "t".into(), from: Some(b"to".to_vec()), limit: Some(3), is_reverse: true, ..Scan::default() };
+        let scan = Scan {
+            table: "t".into(),
+            from: Some(word("to", true)),
+            limit: Some(3),
+            is_reverse: true,
+            ..Scan::default()
+        };
         assert_eq!(command_of("scan t from to reverse limit 3"), Command::Data(Data::Scan(scan)));
         let begin = |name: Option<&str>, how| Command::Begin { name: name.map(str::to_owned), how };
         let how = Begin {
@@ -513,6 +542,9 @@ mod tests {
         assert_eq!(command_of("index t i field:2:; unique"), Command::Data(index));
         assert_eq!(command_of("changes limit 3"), Command::Changes { from: 0, limit: Some(3) });
         assert_eq!(command_of("exit"), Command::Quit);
+        assert_eq!(command_of(".quit"), Command::Quit);
+        assert_eq!(command_of(".tables ;"), Command::Data(Data::Tables));
+        assert_eq!(command_of("@a commit;"), Command::Commit(None));
         assert_eq!(parse("  # nothing"), Ok(None));
         assert_eq!(parse(""), Ok(None));
     }

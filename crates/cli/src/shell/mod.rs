@@ -21,6 +21,7 @@ mod worker;
 
 pub use answer::Mode;
 
+use std::fs::File;
 use std::io::{BufReader, IsTerminal, Read};
 
 use anyhow::Context;
@@ -47,7 +48,7 @@ pub(crate) fn run(args: &DirArgs, output: &Output) -> anyhow::Result<Outcome> {
     let ran = if is_terminal {
         terminal::run(&mut session, output).map(|()| false)
     } else {
-        pipe(&mut session, std::io::stdin().lock(), output)
+        pipe(&mut session, std::io::stdin().lock(), output, 0).map(|piped| piped.had_error)
     };
     let open = session.close()?;
     if !open.is_empty() {
@@ -56,10 +57,19 @@ pub(crate) fn run(args: &DirArgs, output: &Output) -> anyhow::Result<Outcome> {
     Ok(if ran? { Outcome::Not } else { Outcome::Done })
 }
 
-/// Answers line by line; says whether there was an error.
-fn pipe(session: &mut Session, input: impl Read, output: &Output) -> anyhow::Result<bool> {
+/// How deep files of commands may read each other.
+const READ_DEPTH_MAX: u32 = 8;
+
+/// How commands went that were not typed.
+struct Piped {
+    had_error: bool,
+    has_quit: bool,
+}
+
+/// Answers line by line.
+fn pipe(session: &mut Session, input: impl Read, output: &Output, depth: u32) -> anyhow::Result<Piped> {
     let mut lines = Lines::new(BufReader::with_capacity(1 << 16, input), LINE_BYTES_MAX);
-    let mut had_error = false;
+    let mut piped = Piped { had_error: false, has_quit: false };
     while let Some(line) = lines.next().context("cannot read the commands")? {
         let text = line.bytes.ok_or_else(|| format!("the line is longer than {LINE_BYTES_MAX} bytes"));
         let text = text.and_then(|bytes| {
@@ -71,16 +81,39 @@ fn pipe(session: &mut Session, input: impl Read, output: &Output) -> anyhow::Res
             Ok(Some(line)) => match session.run(line) {
                 Next::Print(shown, is_error) => (shown, is_error),
                 Next::Interrupted(shown) => {
-                    output.line(shown)?;
+                    session.print(&shown, output)?;
                     return Err(Interrupted("in a command; those behind it were not run".into()).into());
                 }
-                Next::Quit => break,
+                Next::Read(file) => {
+                    let read = read(session, &file, output, depth)?;
+                    piped.had_error |= read.had_error;
+                    piped.has_quit = read.has_quit;
+                    if piped.has_quit {
+                        break;
+                    }
+                    continue;
+                }
+                Next::Quit => {
+                    piped.has_quit = true;
+                    break;
+                }
             },
             Err(what) => (Answer::usage(what).show(session.mode, None), true),
         };
-        had_error |= is_error;
-        output.line(shown)?;
-        output.flush()?; // Who drives us by a pipe waits for it.
+        piped.had_error |= is_error;
+        session.print(&shown, output)?;
     }
-    Ok(had_error)
+    Ok(piped)
+}
+
+/// The commands of a file; one that cannot be read is an answer.
+fn read(session: &mut Session, name: &str, output: &Output, depth: u32) -> anyhow::Result<Piped> {
+    let refused = match File::open(name) {
+        Ok(_) if depth == READ_DEPTH_MAX => format!("{name} is read by too many files that read each other"),
+        Ok(file) => return pipe(session, file, output, depth + 1),
+        Err(error) => format!("cannot read {name}: {error}"),
+    };
+    let shown = Answer::usage(refused).show(session.mode, None);
+    session.print(&shown, output)?;
+    Ok(Piped { had_error: true, has_quit: false })
 }

@@ -10,6 +10,8 @@
 //!     in its worker, and the shell takes other commands.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,6 +23,7 @@ use super::command::{COMMANDS, Command, Data, Line, Usage};
 use super::words::quote;
 use super::worker::{AUTO, Board, Job, Printer, Seen, Worker};
 use crate::interrupt;
+use crate::output::Output;
 
 /// How long the board is waited for before the waits are looked at.
 const MOMENT: Duration = Duration::from_millis(2);
@@ -40,6 +43,10 @@ pub(crate) struct Session {
     pub(crate) current: Option<String>,
     pub(crate) mode: Mode,
     has_timer: bool,
+    /// Where answers go instead of the output.
+    answers: Option<File>,
+    /// The answer at hand is that of `.output` itself, which belongs into no file.
+    is_aside: bool,
     /// Set where late answers can be printed; without it they are asked for by `wait`.
     pub(crate) printer: Option<Printer>,
     /// Table names, as last seen, for completion.
@@ -51,6 +58,8 @@ pub(crate) enum Next {
     Print(String, bool),
     /// The same, of a command that Ctrl-C has stopped.
     Interrupted(String),
+    /// The commands of that file come next.
+    Read(String),
     Quit,
 }
 
@@ -66,6 +75,8 @@ impl Session {
             current: None,
             mode,
             has_timer: false,
+            answers: None,
+            is_aside: false,
             printer: None,
             tables,
         })
@@ -73,6 +84,9 @@ impl Session {
 
     /// Runs a line that was understood.
     pub(crate) fn run(&mut self, line: Line) -> Next {
+        if let Command::Read(file) = line.command {
+            return Next::Read(file);
+        }
         let began = Instant::now();
         let _heeding = interrupt::heed();
         let answer = match self.answer(line) {
@@ -125,6 +139,14 @@ impl Session {
             Command::Checkpoint => self.ask(Some(AUTO.into()), Job::Checkpoint)?,
             Command::Verify => self.ask(Some(AUTO.into()), Job::Verify)?,
             Command::Open(dir) => self.change(&dir)?,
+            Command::Output(name) => {
+                let open = |name: &String| {
+                    File::create(name).map_err(|error| Answer::usage(format!("cannot write {name}: {error}")))
+                };
+                self.answers = name.as_ref().map(open).transpose()?;
+                self.is_aside = true;
+                Answer::Done
+            }
             Command::Mode(mode) => {
                 self.mode = mode;
                 Answer::Done
@@ -134,9 +156,20 @@ impl Session {
                 Answer::Done
             }
             Command::Help(about) => help(about),
-            Command::Quit => return Ok(None),
+            Command::Quit | Command::Read(_) => return Ok(None), // The second is not asked here.
         };
         Ok(Some(answer))
+    }
+
+    /// Shows an answer, or writes it where `.output` has said.
+    pub(crate) fn print(&mut self, shown: &str, output: &Output) -> std::io::Result<()> {
+        match self.answers.as_mut().filter(|_| !std::mem::take(&mut self.is_aside)) {
+            Some(file) => writeln!(file, "{shown}"),
+            None => {
+                output.line(shown)?;
+                output.flush() // A program at the other end of a pipe waits for it.
+            }
+        }
     }
 
     fn worker(&self, name: &str) -> Result<&Worker, Answer> {

@@ -8,13 +8,14 @@ use rustyline::error::ReadlineError;
 use rustyline::highlight::Highlighter;
 use rustyline::hint::Hinter;
 use rustyline::history::FileHistory;
-use rustyline::validate::Validator;
+use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 use rustyline::{CompletionType, Config, Context, Editor, ExternalPrinter, Helper};
 
 use super::answer::{Answer, Mode};
 use super::command::{COMMANDS, parse};
 use super::session::{Next, Session};
-use super::words::quote;
+use super::words::{WordError, quote, split};
+use crate::interrupt::Interrupted;
 use crate::output::{Output, escaped};
 
 const HISTORY_COUNT_MAX: usize = 10_000;
@@ -60,12 +61,17 @@ pub(super) fn run(session: &mut Session, output: &Output) -> anyhow::Result<()> 
             Ok(None) => continue,
             Ok(Some(line)) => match session.run(line) {
                 Next::Print(shown, _) | Next::Interrupted(shown) => shown,
+                Next::Read(file) => match super::read(session, &file, output, 0) {
+                    Ok(piped) if piped.has_quit => break,
+                    Ok(_) => continue,
+                    Err(error) if error.is::<Interrupted>() => continue,
+                    Err(error) => return Err(error),
+                },
                 Next::Quit => break,
             },
             Err(error) => Answer::usage(error).show(session.mode, None),
         };
-        output.line(shown)?;
-        output.flush()?;
+        session.print(&shown, output)?;
     }
     session.printer = None;
     Ok(())
@@ -123,7 +129,15 @@ impl Hinter for Words {
 }
 
 impl Highlighter for Words {}
-impl Validator for Words {}
+impl Validator for Words {
+    /// A quote that is open goes on in the next line.
+    fn validate(&self, context: &mut ValidationContext<'_>) -> rustyline::Result<ValidationResult> {
+        Ok(match split(context.input()) {
+            Err(WordError::Open(_)) => ValidationResult::Incomplete,
+            _ => ValidationResult::Valid(None),
+        })
+    }
+}
 impl Helper for Words {}
 
 #[cfg(test)]

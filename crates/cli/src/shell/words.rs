@@ -7,6 +7,7 @@
 //! x'00ff'     bytes in hexadecimal digits
 //! u32:7  u64:7  i64:-7    a number as bytes whose order is the numbers' order, as typed tables store keys
 //! # to the end of the line is a comment, where a word could begin
+//! ;           at the end of the line, means nothing
 //! ```
 //! Q1. What [`quote`] writes, [`split`] reads back as one word with the same bytes.
 //! Q2. A keyword is a bare word: a table named `from` is written `'from'` where a keyword could stand.
@@ -26,6 +27,8 @@ pub struct Word {
     pub bytes: Vec<u8>,
     /// Written without quotes or type, so that it can be a keyword.
     pub is_bare: bool,
+    /// Bare or in single quotes: text, which is a number where the table's type says so. Other words are their bytes.
+    pub is_text: bool,
 }
 
 /// Why a line cannot be taken apart.
@@ -59,6 +62,7 @@ pub fn split(line: &str) -> Result<Vec<Word>, WordError> {
         }
         let (quote_at, is_hex) = match letters.get(at..) {
             None | Some([] | ['#', ..]) => return Ok(words),
+            Some([';', rest @ ..]) if rest.iter().all(|c| c.is_whitespace()) => return Ok(words),
             Some(['x' | 'X', '\'', ..]) => (at + 1, true),
             _ => (at, false),
         };
@@ -70,7 +74,7 @@ pub fn split(line: &str) -> Result<Vec<Word>, WordError> {
                 }
                 let bytes =
                     if is_hex { from_hex(&String::from_utf8_lossy(&bytes)).map_err(WordError::Typed)? } else { bytes };
-                words.push(Word { bytes, is_bare: false });
+                words.push(Word { bytes, is_bare: false, is_text: quote == '\'' && !is_hex });
                 at = end;
             }
             _ => {
@@ -133,9 +137,9 @@ fn bare(text: String) -> Result<Word, WordError> {
                 number.parse().map_err(|_| typed("i64", "-9223372036854775808 to 9223372036854775807"))?;
             (number ^ i64::MIN).to_be_bytes().to_vec()
         }
-        _ => return Ok(Word { bytes: text.into_bytes(), is_bare: true }),
+        _ => return Ok(Word { bytes: text.into_bytes(), is_bare: true, is_text: true }),
     };
-    Ok(Word { bytes, is_bare: false })
+    Ok(Word { bytes, is_bare: false, is_text: false })
 }
 
 /// Bytes as a word: bare where that is possible, otherwise in double quotes (Q1).
@@ -175,7 +179,9 @@ pub fn quote(bytes: &[u8]) -> String {
 fn is_bare(text: &str) -> bool {
     let is_plain = |c: char| !c.is_whitespace() && !c.is_control() && !matches!(c, '\'' | '"' | '\\' | '=');
     let is_typed = ["u32:", "u64:", "i64:"].iter().any(|prefix| text.starts_with(prefix));
-    !text.is_empty() && text.chars().all(is_plain) && !text.starts_with('#') && !is_typed
+    // At the end of a line it would be lost, but in the keys of an index.
+    let has_end = text.ends_with(';') && !text.starts_with("field:");
+    !text.is_empty() && text.chars().all(is_plain) && !text.starts_with('#') && !is_typed && !has_end
 }
 
 #[cfg(test)]

@@ -22,10 +22,10 @@ use parking_lot::{Condvar, Mutex};
 
 use super::answer::Answer;
 use super::command::{Data, Scan};
-use super::words::quote;
+use super::words::{Word, quote};
 use crate::changes::item_text;
 use crate::interrupt;
-use crate::text::check_types;
+use crate::text::{check_types, key_of_word, value_of_word};
 
 /// The worker for commands outside of named transactions.
 pub(crate) const AUTO: &str = "auto";
@@ -347,9 +347,14 @@ fn run(txn: &Transaction, savepoints: &mut Vec<(String, Savepoint)>, data: Data)
         Data::Lookup { index, scan } => lookup(txn, &index, &scan),
         Data::Put { table, key, value, must_be_new } => {
             let table = txn.bytes(&table)?;
-            if let Err(message) = check_types(table.types(), &key, &value) {
-                return Ok(Answer::Failed { kind: "wrong-type", message });
-            }
+            let record = || {
+                let (key, value) = (key_of_word(table.types(), &key)?, value_of_word(table.types(), &value)?);
+                check_types(table.types(), &key, &value).map(|()| (key, value))
+            };
+            let (key, value) = match record() {
+                Ok(record) => record,
+                Err(message) => return Ok(wrong_type(message)),
+            };
             if must_be_new {
                 table.insert_new(&key, &value)?
             } else {
@@ -359,10 +364,20 @@ fn run(txn: &Transaction, savepoints: &mut Vec<(String, Savepoint)>, data: Data)
         }
         Data::Get { table, key, for_update } => {
             let table = txn.bytes(&table)?;
+            let key = match key_of_word(table.types(), &key) {
+                Ok(key) => key,
+                Err(message) => return Ok(wrong_type(message)),
+            };
             let value = if for_update { table.get_for_update(&key)? } else { table.get(&key)? };
             Ok(value.map_or(Answer::NotThere, Answer::Value))
         }
-        Data::Del { table, key } => Ok(there(txn.bytes(&table)?.delete(&key)?)),
+        Data::Del { table, key } => {
+            let table = txn.bytes(&table)?;
+            match key_of_word(table.types(), &key) {
+                Ok(key) => Ok(there(table.delete(&key)?)),
+                Err(message) => Ok(wrong_type(message)),
+            }
+        }
         Data::Scan(scan) => records(txn, &scan),
         Data::Count(table) => count(txn, &table),
         Data::Savepoint(name) => {
@@ -415,6 +430,10 @@ fn count(txn: &Transaction, table: &str) -> Result<Answer, Error> {
     Ok(Answer::Count(count))
 }
 
+fn wrong_type(message: String) -> Answer {
+    Answer::Failed { kind: "wrong-type", message }
+}
+
 fn stopped(count: u64) -> Answer {
     Answer::Failed { kind: "interrupted", message: format!("stopped after {count} records") }
 }
@@ -431,8 +450,8 @@ fn lookup(txn: &Transaction, index: &str, scan: &Scan) -> Result<Answer, Error> 
         (Some(key), _) => index.lookup(key)?,
         (None, Some(prefix)) => index.prefix(prefix)?,
         (None, None) => {
-            let from = scan.from.as_deref().map_or(Bound::Unbounded, Bound::Included);
-            let to = scan.to.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+            let from = scan.from.as_ref().map_or(Bound::Unbounded, |word| Bound::Included(&word.bytes[..]));
+            let to = scan.to.as_ref().map_or(Bound::Unbounded, |word| Bound::Excluded(&word.bytes[..]));
             index.range((from, to))?
         }
     };
@@ -449,8 +468,13 @@ fn records(txn: &Transaction, scan: &Scan) -> Result<Answer, Error> {
     let mut range = match &scan.prefix {
         Some(prefix) => table.prefix(prefix)?,
         None => {
-            let from = scan.from.as_deref().map_or(Bound::Unbounded, Bound::Included);
-            let to = scan.to.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+            let bound = |word: &Option<Word>| word.as_ref().map(|word| key_of_word(table.types(), word)).transpose();
+            let (from, to) = match bound(&scan.from).and_then(|from| Ok((from, bound(&scan.to)?))) {
+                Ok(bounds) => bounds,
+                Err(message) => return Ok(wrong_type(message)),
+            };
+            let from = from.as_deref().map_or(Bound::Unbounded, Bound::Included);
+            let to = to.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
             table.range((from, to))?
         }
     };
