@@ -290,7 +290,7 @@ fn record(n: u64) -> Vec<u8> {
 fn large_value(env: &Environment, bytes: u64, say: &mut dyn FnMut(&str, f64)) -> anyhow::Result<()> {
     let piece = vec![b'x'; 1 << 20];
     let began = Instant::now();
-    env.transact(|txn| -> Result<(), anyhow::Error> {
+    env.try_transact(|txn| -> Result<(), anyhow::Error> {
         let mut to = txn.bytes_or_create(LARGE)?.value_writer(b"film")?;
         let mut left = bytes;
         while left > 0 {

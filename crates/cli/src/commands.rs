@@ -39,7 +39,7 @@ pub(crate) fn put(args: &PutArgs, output: &Output) -> anyhow::Result<Outcome> {
         _ => None,
     };
     let env = open(&args.table.at)?;
-    let done = env.transact(|txn| {
+    let done = env.try_transact(|txn| {
         let table = args.text.open_or_create(txn, &args.table.table)?;
         let text = args.text.of(&table)?;
         let key = key(&text, &args.key)?;
@@ -68,7 +68,7 @@ pub(crate) fn put(args: &PutArgs, output: &Output) -> anyhow::Result<Outcome> {
 
 pub(crate) fn get(args: &GetArgs, output: &Output) -> anyhow::Result<Outcome> {
     let env = open_to_read(&args.table.at)?;
-    let (text, key, value) = env.transact(|txn| {
+    let (text, key, value) = env.try_transact(|txn| {
         let table = txn.bytes(&args.table.table)?;
         let text = args.text.of(&table)?;
         let key = key(&text, &args.key)?;
@@ -94,7 +94,7 @@ pub(crate) fn get(args: &GetArgs, output: &Output) -> anyhow::Result<Outcome> {
 
 pub(crate) fn del(args: &DelArgs, output: &Output) -> anyhow::Result<Outcome> {
     let env = open(&args.table.at)?;
-    let was_there = env.transact(|txn| {
+    let was_there = env.try_transact(|txn| {
         let table = txn.bytes(&args.table.table)?;
         anyhow::Ok(table.delete(&key(&args.text.of(&table)?, &args.key)?)?)
     })?;

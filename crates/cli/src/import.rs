@@ -44,7 +44,7 @@ pub(crate) fn run(args: &ImportArgs, output: &Output) -> anyhow::Result<Outcome>
     let env = open(&args.table.at)?;
     let began = Instant::now();
     let mut progress = Progress::new(output);
-    let text = env.transact(|txn| match txn.bytes(&args.table.table) {
+    let text = env.try_transact(|txn| match txn.bytes(&args.table.table) {
         Err(Error::NoSuchTable(_)) => args.text.of_new(),
         table => args.text.of(&table?),
     })?;
@@ -228,7 +228,7 @@ impl Import<'_> {
             self.uncommitted = 0;
         } else if self.row_count == 0 {
             // A file without rows makes an empty table, not none.
-            self.env.transact(|txn| self.args.text.open_or_create(txn, &self.args.table.table).map(drop))?;
+            self.env.try_transact(|txn| self.args.text.open_or_create(txn, &self.args.table.table).map(drop))?;
         }
         Ok(())
     }

@@ -85,7 +85,7 @@ fn kind_of(name: &str) -> anyhow::Result<RecordKind> {
 fn root_of(args: &LogArgs, table: &str) -> anyhow::Result<PageId> {
     let opened = Environment::options().create(false).open(&args.dir);
     let env = opened.context("the root page of the table cannot be looked up; --root PAGE needs no look")?;
-    let root = env.transact(|txn| Ok::<_, Error>(txn.bytes(table)?.root_page()))?;
+    let root = env.transact(|txn| Ok(txn.bytes(table)?.root_page()))?;
     env.close()?;
     Ok(root)
 }

@@ -5,6 +5,7 @@
 //! | refusal | most | nothing has changed; the message says what to do |
 //! | conflict | `Deadlock`, `LockRefused`, `LockTableFull`, `LockTimeout`, `SnapshotConflict`, `IndexesChanged` | the transaction was (or should be) rolled back; try it again ([`Error::is_retryable`]) |
 //! | damage and device | `Corrupt`, `ControlFile`, `Disk` | restore, repair, look at the device |
+//! | the program's own | `User` | whatever the program means by it |
 //! | failed environment | `Failed` | every call says so until the environment is opened again |
 
 use std::path::Path;
@@ -519,12 +520,31 @@ pub enum Error {
     /// The memory for cache and tables could not be reserved.
     #[error("cannot reserve memory: {0}")]
     Memory(String),
+    /// A closure of the program's has given up with a reason of its own, made by [`Error::user`]. Its transaction was rolled
+    /// back.
+    #[error(transparent)]
+    User(Box<dyn std::error::Error + Send + Sync>),
     /// A background thread ended by a panic: a bug in this library.
     #[error("a background thread panicked: {0}")]
     Panicked(&'static str),
 }
 
 impl Error {
+    /// A reason of the program's own for a closure to give up: a text, or an error of any type. It comes back as it is in
+    /// [`Error::User`], after the roll-back.
+    ///
+    /// ```
+    /// use ledgerstone::Error;
+    ///
+    /// let error = Error::user(std::fmt::Error);
+    /// assert!(matches!(&error, Error::User(why) if why.is::<std::fmt::Error>()));
+    /// assert_eq!(Error::user("sold out").to_string(), "sold out");
+    /// ```
+    #[must_use]
+    pub fn user(why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+        Error::User(why.into())
+    }
+
     /// True if the same transaction, run again, may well succeed.
     #[must_use]
     pub fn is_retryable(&self) -> bool {

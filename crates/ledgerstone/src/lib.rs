@@ -31,7 +31,7 @@
 //!         for record in txn.open(ACCOUNTS)?.range(..)? {
 //!             sum += record?.1;
 //!         }
-//!         Ok::<_, Error>(sum)
+//!         Ok(sum)
 //!     })?;
 //!     assert_eq!(sum, 150);
 //!     env.close()

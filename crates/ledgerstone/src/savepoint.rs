@@ -80,23 +80,33 @@ impl Transaction {
     ///     assert!(paid.is_err());
     ///     assert_eq!(log.get(b"payment")?, None);
     ///     assert_eq!(log.get(b"order")?.as_deref(), Some(&b"received"[..]));
-    ///     Ok::<_, ledgerstone::Error>(())
+    ///     Ok(())
     /// })
     /// # }
     /// ```
     ///
+    /// With an error type of your own, use [`Transaction::try_nested`].
+    ///
     /// # Errors
     /// What `f` returns. [`Error::Finished`] if the transaction has ended.
-    pub fn nested<T, E: From<Error>>(&self, f: impl FnOnce(&Transaction) -> Result<T, E>) -> Result<T, E> {
+    pub fn nested<T>(&self, f: impl FnOnce(&Transaction) -> Result<T, Error>) -> Result<T, Error> {
         self.run_child(false, f)
     }
 
-    /// The same, and the child may only read: every change in it is refused with [`Error::ReadOnly`], also by the children that
-    /// it has itself.
+    /// As [`Transaction::nested`], for closures that fail with a program's own error type.
     ///
     /// # Errors
     /// As [`Transaction::nested`].
-    pub fn nested_read_only<T, E: From<Error>>(&self, f: impl FnOnce(&Transaction) -> Result<T, E>) -> Result<T, E> {
+    pub fn try_nested<T, E: From<Error>>(&self, f: impl FnOnce(&Transaction) -> Result<T, E>) -> Result<T, E> {
+        self.run_child(false, f)
+    }
+
+    /// As [`Transaction::nested`], and the child may only read: every change in it is refused with [`Error::ReadOnly`], also
+    /// by the children that it has itself.
+    ///
+    /// # Errors
+    /// As [`Transaction::nested`].
+    pub fn nested_read_only<T>(&self, f: impl FnOnce(&Transaction) -> Result<T, Error>) -> Result<T, Error> {
         self.run_child(true, f)
     }
 

@@ -20,7 +20,10 @@ pub struct Committed {
     pub ticket: Ticket,
 }
 
-/// Tells when a commit is durable. Can be waited for, polled or awaited in any async runtime.
+/// Tells when a commit is durable. Can be waited for, polled or awaited in any async runtime. Only [`Ticket::wait`] blocks.
+///
+/// It comes with a commit: from [`Transaction::commit`](crate::Transaction::commit) and from
+/// [`Environment::transact_ticket`](crate::Environment::transact_ticket).
 pub struct Ticket {
     engine: Arc<Engine>,
     lsn: Lsn,
@@ -65,7 +68,8 @@ impl Ticket {
         self.lsn == Lsn(0) || self.engine.log.durable_lsn() > self.lsn
     }
 
-    /// Waits until the commit is durable, flushing the log if need be.
+    /// Waits until the commit is durable, flushing the log if need be. Blocks its thread: async code awaits the ticket
+    /// instead.
     ///
     /// # Errors
     /// [`Error::Failed`] if the log could not be written: the commit may or may not be found after reopening.

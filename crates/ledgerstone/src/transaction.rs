@@ -428,6 +428,8 @@ impl Transaction {
     /// Commits with the transaction's durability. A transaction of which nothing was asked stands for all before it: it is
     /// durable when every commit that had its place before is.
     ///
+    /// Blocks until the commit is durable with [`Durability::Sync`] only. With the others it may wait for room in the log.
+    ///
     /// # Errors
     /// [`Error::Finished`]; [`Error::ReadOnly`] without space for the commit record (rolled back);
     /// [`Error::Failed`] if the log cannot be written: reopening tells whether the commit was kept.

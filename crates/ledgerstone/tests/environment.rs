@@ -188,7 +188,7 @@ fn a_panic_in_the_closure_rolls_back() -> Result<(), Error> {
     let env = small().open(dir.path())?;
     env.transact(|txn| txn.bytes_or_create("t")?.put(b"a", b"1"))?;
     let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        env.transact::<(), Error>(|txn| {
+        env.transact::<()>(|txn| {
             txn.bytes("t")?.put(b"a", b"2")?;
             panic!("on purpose");
         })

@@ -447,7 +447,7 @@ impl Client {
         record: &mut Record,
     ) -> Result<(), Trouble> {
         let place = hands.savepoints.len();
-        let result = hands.txn.nested(|_| {
+        let result = hands.txn.try_nested(|_| {
             hands.savepoints.push(None);
             record.deeds.push((Deed::Savepoint, Seen::Done));
             self.steps(hands, plan, from, to, record).map_err(Stop::Trouble)?;

@@ -269,7 +269,7 @@ fn live(random: &mut Random) -> Result<Life, Vec<String>> {
                         records.remove(&key);
                     }
                 }
-                Ok::<_, Error>(())
+                Ok(())
             })?;
             states.push(state);
         }

@@ -146,7 +146,7 @@ fn run(env: Environment, seed: u64, size: Size) -> Result<History, String> {
                 history.initial.push((Item { table, key }, value));
             }
         }
-        Ok::<_, Error>(())
+        Ok(())
     })
     .map_err(|error| format!("set-up: {error}"))?;
     let clients: Vec<_> = (0..size.client_count)

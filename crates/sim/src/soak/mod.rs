@@ -139,7 +139,7 @@ fn check(env: &Environment, when: &str, problems: &mut Vec<String>) -> Result<()
         for account in 0..ACCOUNT_COUNT {
             total += bank.get(&key(account))?.map_or(0, |value| users::number(&value));
         }
-        Ok::<_, Error>(total)
+        Ok(total)
     })?;
     if total != ACCOUNT_COUNT * MONEY {
         problems.push(format!("{when}: the bank has {total} of {}", ACCOUNT_COUNT * MONEY));
