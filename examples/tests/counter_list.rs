@@ -121,11 +121,11 @@ fn threads_add_beside_each_other_while_pages_split() {
                             list.add(key, 1)?;
                             *mine.entry(key).or_insert(0) += 1;
                         }
-                        if aborts { Err(Error::KeyExists) } else { Ok(()) }
+                        if aborts { Err(Error::user("on purpose")) } else { Ok(()) }
                     });
                     match done {
                         Ok(()) => mine.into_iter().for_each(|(key, n)| *kept.entry(key).or_insert(0) += n),
-                        Err(error) => assert!(matches!(error, Error::KeyExists), "{error}"),
+                        Err(error) => assert!(matches!(error, Error::User(_)), "{error}"),
                     }
                 }
                 kept

@@ -56,7 +56,7 @@ pub(crate) fn put(args: &PutArgs, output: &Output) -> anyhow::Result<Outcome> {
     });
     let outcome = match done {
         Ok(()) => Outcome::Done,
-        Err(error) if matches!(error.downcast_ref(), Some(Error::KeyExists)) => {
+        Err(error) if matches!(error.downcast_ref(), Some(Error::KeyExists { .. })) => {
             output.note(format_args!("key {} has a value already; put without --new replaces it", args.key));
             Outcome::Not
         }

@@ -101,6 +101,25 @@ impl fmt::Display for DiskError {
     }
 }
 
+impl DiskErrorKind {
+    /// The same in the words of the standard library.
+    pub fn io_kind(self) -> std::io::ErrorKind {
+        use std::io::ErrorKind;
+        match self {
+            DiskErrorKind::NoSpace => ErrorKind::StorageFull,
+            DiskErrorKind::Io(errno) => std::io::Error::from_raw_os_error(errno).kind(),
+            DiskErrorKind::ShortRead => ErrorKind::UnexpectedEof,
+            DiskErrorKind::NotFound => ErrorKind::NotFound,
+            DiskErrorKind::Exists => ErrorKind::AlreadyExists,
+            DiskErrorKind::Permission => ErrorKind::PermissionDenied,
+            DiskErrorKind::Locked => ErrorKind::ResourceBusy,
+            DiskErrorKind::ReadOnlyFs => ErrorKind::ReadOnlyFilesystem,
+            DiskErrorKind::NotRegular | DiskErrorKind::OutOfRange => ErrorKind::InvalidInput,
+            DiskErrorKind::Crashed => ErrorKind::Other,
+        }
+    }
+}
+
 impl fmt::Display for DiskErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

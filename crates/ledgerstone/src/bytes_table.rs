@@ -229,7 +229,10 @@ impl BytesTable {
     /// [`Error::KeyExists`], and as [`BytesTable::put`].
     pub fn insert_new(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<(), Error> {
         let (key, value) = (key.as_ref(), value.as_ref());
-        self.enter(Mode::IX, |txn| if self.info.insert(txn, key, value)? { Ok(()) } else { Err(Error::KeyExists) })
+        self.enter(Mode::IX, |txn| match self.info.insert(txn, key, value)? {
+            true => Ok(()),
+            false => Err(Error::KeyExists { table: self.info.name.clone(), key: crate::index::shown(key) }),
+        })
     }
 
     /// Removes `key`; says whether it had a value.
@@ -410,6 +413,6 @@ impl BytesTable {
     }
 
     pub(crate) fn not_encodable(&self, what: &'static str, source: EncodeError) -> Error {
-        Error::NotEncodable { table: self.name().to_string(), what, source }
+        Error::NotEncodable { table: self.name().to_string(), what, source: Box::new(source) }
     }
 }

@@ -38,7 +38,7 @@ use parking_lot::RwLock;
 
 use crate::index::IndexTree;
 use crate::typed::{TableTypes, TypeName};
-use crate::{Error, IndexDef};
+use crate::{Error, IndexDef, TypeMismatch};
 
 /// Bytes of a catalog value without types and indexes.
 const VALUE_BYTES: usize = 24;
@@ -258,7 +258,8 @@ impl TableInfo {
 
     #[cold]
     pub(crate) fn mismatch(&self, what: String, stored: &str, asked: String) -> Error {
-        Error::TableTypeMismatch { table: self.name.clone(), what, stored: stored.to_string(), asked }
+        let (table, stored) = (self.name.clone(), stored.to_string());
+        Error::TableTypeMismatch(Box::new(TypeMismatch { table, what, stored, asked }))
     }
 
     /// What the catalog says of it.

@@ -17,10 +17,8 @@ use crate::Error;
 impl From<DiskError> for Error {
     fn from(error: DiskError) -> Error {
         match error.kind {
-            DiskErrorKind::NoSpace => Error::no_space(&error),
-            DiskErrorKind::Permission | DiskErrorKind::ReadOnlyFs => Error::Permission { what: error.to_string() },
             DiskErrorKind::Crashed => Error::Failed { why: error.to_string() },
-            _ => Error::Disk(error.to_string()),
+            kind => Error::of_kind(kind.io_kind(), error),
         }
     }
 }
@@ -45,12 +43,20 @@ impl From<RegionError> for Error {
 
 impl From<LockError> for Error {
     fn from(error: LockError) -> Error {
+        let what = error.to_string();
         match error {
-            LockError::Deadlock { .. } => Error::Deadlock { cycle: error.to_string() },
-            LockError::Refused { .. } => Error::LockRefused { what: error.to_string() },
-            LockError::Timeout { .. } | LockError::WouldBlock => Error::LockTimeout { what: error.to_string() },
+            LockError::Deadlock { cycle, .. } => {
+                Error::Deadlock { cycle: what, transactions: cycle.iter().map(|edge| edge.xid).collect() }
+            }
+            LockError::Refused { name, holders, .. } => {
+                Error::LockRefused { what, table: Some(name.table_id()), holders: holders.into() }
+            }
+            LockError::Timeout { name, holders, .. } => {
+                Error::LockTimeout { what, table: Some(name.table_id()), holders: holders.into() }
+            }
+            LockError::WouldBlock => Error::LockTimeout { what, table: None, holders: Box::default() },
             LockError::TableFull { .. } => Error::LockTableFull,
-            _ => Error::Failed { why: error.to_string() },
+            _ => Error::Failed { why: what },
         }
     }
 }
@@ -110,7 +116,9 @@ impl From<BufferError> for Error {
                 Error::Setting { name: "page_count_max".into(), what: error.to_string() }
             }
             BufferError::DoubleWriteFormat { file, what: "version", expected, found } => newer(file, found, expected),
-            BufferError::LatchTimeout { .. } => Error::LockTimeout { what: error.to_string() },
+            BufferError::LatchTimeout { .. } => {
+                Error::LockTimeout { what: error.to_string(), table: None, holders: Box::default() }
+            }
             _ => Error::Corrupt { what: error.to_string() },
         }
     }
@@ -140,7 +148,9 @@ impl From<TxnError> for Error {
             TxnError::SnapshotTooOld { snapshot, floor } => Error::SnapshotTooOld { snapshot, floor },
             TxnError::Panicked { structure, .. } => Error::Panicked(structure),
             TxnError::Forked => Error::Forked,
-            TxnError::HeldByCaller { .. } => Error::HeldByCaller { what: error.to_string() },
+            TxnError::HeldByCaller { name, .. } => {
+                Error::HeldByCaller { what: error.to_string(), table: Some(name.table_id()) }
+            }
             TxnError::SnapshotConflict { .. } => Error::SnapshotConflict { what: error.to_string() },
             TxnError::Log(error) => error.into(),
             TxnError::Buffer(error) => error.into(),
@@ -191,8 +201,7 @@ impl From<BackupError> for Error {
             BackupError::Cancelled => Error::Cancelled,
             BackupError::Write(error) => match error.downcast::<DiskError>() {
                 Ok(error) => error.into(),
-                Err(error) if error.kind() == std::io::ErrorKind::StorageFull => Error::no_space(&error),
-                Err(error) => Error::Disk(format!("write the backup: {error}")),
+                Err(error) => Error::of_kind(error.kind(), format!("write the backup: {error}")),
             },
             BackupError::Buffer(error) => error.into(),
             BackupError::Log(error) => error.into(),

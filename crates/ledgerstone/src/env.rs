@@ -558,7 +558,7 @@ impl Inner {
 
     pub(crate) fn check_writable(&self) -> Result<(), Error> {
         if self.is_read_only {
-            return Err(Error::ReadOnly { why: "the environment was opened for reading only".into() });
+            return Err(Error::read_only("the environment was opened for reading only"));
         }
         Ok(())
     }

@@ -8,9 +8,10 @@
 //! | the program's own | `User` | whatever the program means by it |
 //! | failed environment | `Failed` | every call says so until the environment is opened again |
 
+use std::io;
 use std::path::Path;
 
-use ledgerstone_page::Lsn;
+use ledgerstone_page::{Lsn, TableId, Xid};
 use thiserror::Error as ThisError;
 
 /// Why a call was refused or failed.
@@ -22,6 +23,8 @@ pub enum Error {
     Deadlock {
         /// Who waited for whom.
         cycle: String,
+        /// The transactions in it, this one first: each waited for the next, and the last for the first.
+        transactions: Box<[Xid]>,
     },
     /// A lock that somebody holds was refused to avoid a deadlock (settings no-wait and wait-die), and the transaction has
     /// been rolled back. Run it again.
@@ -29,12 +32,20 @@ pub enum Error {
     LockRefused {
         /// Which lock, and who holds it.
         what: String,
+        /// The table, if the lock is of one: `what` names it as far as its name is known.
+        table: Option<TableId>,
+        /// Who holds it, in ascending order; empty if that is not known.
+        holders: Box<[Xid]>,
     },
     /// A lock was not granted in time. The transaction still stands: roll it back and run it again, or wait more.
     #[error("lock not granted in time: {what}")]
     LockTimeout {
         /// Which lock, and who holds it.
         what: String,
+        /// The table, if the lock is of one: `what` names it as far as its name is known.
+        table: Option<TableId>,
+        /// Who holds it, in ascending order; empty if that is not known.
+        holders: Box<[Xid]>,
     },
     /// This process was forked from the one that opened the environment, and has its handles by inheritance only. They touch
     /// nothing, and dropping them does not either. The child may open the environment when the parent has closed it.
@@ -50,6 +61,8 @@ pub enum Error {
     HeldByCaller {
         /// Which lock, and which transaction holds it.
         what: String,
+        /// The table, if the lock is of one: `what` names it as far as its name is known.
+        table: Option<TableId>,
     },
     /// Another transaction has changed what this one would change, and committed after this one's snapshot was taken. The
     /// transaction still stands: roll it back and run it again.
@@ -212,19 +225,19 @@ pub enum Error {
         crate::index::shown(.key))]
     IndexKeyExists {
         /// The table.
-        table: String,
+        table: Box<str>,
         /// The index.
-        index: String,
+        index: Box<str>,
         /// The index key.
-        key: Vec<u8>,
+        key: Box<[u8]>,
     },
     /// A record's entry in an index would be longer than a page of this environment allows. Nothing has changed.
     #[error("the record's entry in index {index:?} of table {table:?} has {len} bytes; at most {max} bytes fit")]
     IndexKeyTooLarge {
         /// The table.
-        table: String,
+        table: Box<str>,
         /// The index.
-        index: String,
+        index: Box<str>,
         /// Length of the entry in bytes: index key and primary key.
         len: usize,
         /// The longest allowed.
@@ -234,11 +247,11 @@ pub enum Error {
     #[error("index {index:?} of table {table:?} refuses the record: {what}")]
     NotIndexable {
         /// The table.
-        table: String,
+        table: Box<str>,
         /// The index.
-        index: String,
+        index: Box<str>,
         /// Why.
-        what: String,
+        what: Box<str>,
     },
     /// The table has an index whose function this program has not registered: it can be read, but not changed.
     #[error(
@@ -246,21 +259,21 @@ pub enum Error {
     )]
     NoIndexExtractor {
         /// The table.
-        table: String,
+        table: Box<str>,
         /// The index.
-        index: String,
+        index: Box<str>,
         /// The function's name.
-        extractor: String,
+        extractor: Box<str>,
     },
     /// An index is not what its table says: its function gave other keys once, or a page is damaged.
     #[error("index {index:?} of table {table:?} differs from the table: {what}; drop it and create it anew")]
     IndexDiffers {
         /// The table.
-        table: String,
+        table: Box<str>,
         /// The index.
-        index: String,
+        index: Box<str>,
         /// The difference.
-        what: String,
+        what: Box<str>,
     },
     /// Indexes of the table were created or dropped, or types given to it, since this transaction opened it. Run it again.
     #[error("the indexes or types of table {table:?} were changed since this transaction opened it; run it again")]
@@ -274,9 +287,14 @@ pub enum Error {
         /// The table.
         table: String,
     },
-    /// The key exists already (`insert_new`).
-    #[error("the key exists already")]
-    KeyExists,
+    /// The key exists already (`insert_new`). Nothing has changed, and the transaction goes on.
+    #[error("table {table:?} has the key \"{key}\" already")]
+    KeyExists {
+        /// The table.
+        table: String,
+        /// The key as text: bytes that are not printable ASCII are escaped, and a long key is cut.
+        key: String,
+    },
     /// Records that are loaded in order are not in order. Nothing is left of the load if the transaction is rolled back.
     #[error("record {record} of a sorted load is not above the one before; sort the records by key, each key once")]
     NotSorted {
@@ -295,19 +313,8 @@ pub enum Error {
         table: String,
     },
     /// The table, or one of its indexes, was made with other types. Nothing has changed.
-    #[error(
-        "table {table:?} has {what} of type {stored}, not {asked}: open it with the types that it was made with, or as byte strings"
-    )]
-    TableTypeMismatch {
-        /// The table.
-        table: String,
-        /// What of it: `keys`, `values`, or `keys in index "..."`.
-        what: String,
-        /// The type that the catalog names.
-        stored: String,
-        /// The type that was asked for.
-        asked: String,
-    },
+    #[error(transparent)]
+    TableTypeMismatch(Box<TypeMismatch>),
     /// The name of a type cannot be kept in the catalog.
     #[error("the name of a type has 1 to {max} bytes, {name:?} has {len}")]
     BadTypeName {
@@ -325,8 +332,8 @@ pub enum Error {
         table: String,
         /// Which of the two: `key` or `value`.
         what: &'static str,
-        /// What is wrong with it.
-        source: crate::typed::EncodeError,
+        /// What is wrong with it: an [`EncodeError`](crate::typed::EncodeError).
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// Stored bytes are no value of the type asked for: written as byte strings, or damaged.
     #[error("stored bytes of table {table:?} are not a valid {what}")]
@@ -431,12 +438,16 @@ pub enum Error {
     ReadOnly {
         /// The reason, and what ends it.
         why: String,
+        /// What the operating system said, if it was asked: [`io::ErrorKind::StorageFull`] without space.
+        kind: Option<io::ErrorKind>,
     },
     /// The operating system refused access.
     #[error("permission denied: {what}")]
     Permission {
         /// File and operation.
         what: String,
+        /// [`io::ErrorKind::PermissionDenied`], or [`io::ErrorKind::ReadOnlyFilesystem`].
+        kind: io::ErrorKind,
     },
     /// The environment failed earlier and must be opened again.
     #[error("the environment has failed: {why}; open it again to recover")]
@@ -514,9 +525,9 @@ pub enum Error {
         /// Operation and record.
         what: String,
     },
-    /// A file could not be read or written.
-    #[error("{0}")]
-    Disk(String),
+    /// A file could not be read or written. The text names the file and what was attempted.
+    #[error(transparent)]
+    Disk(io::Error),
     /// The memory for cache and tables could not be reserved.
     #[error("cannot reserve memory: {0}")]
     Memory(String),
@@ -527,6 +538,23 @@ pub enum Error {
     /// A background thread ended by a panic: a bug in this library.
     #[error("a background thread panicked: {0}")]
     Panicked(&'static str),
+}
+
+/// What differs between the types that a table was made with and those that it was opened with.
+#[derive(Debug, Clone, PartialEq, Eq, ThisError)]
+#[error(
+    "table {table:?} has {what} of type {stored}, not {asked}: open it with the types that it was made with, or as byte strings"
+)]
+#[non_exhaustive]
+pub struct TypeMismatch {
+    /// The table.
+    pub table: String,
+    /// What of it: `keys`, `values`, or `keys in index "..."`.
+    pub what: String,
+    /// The type that the catalog names.
+    pub stored: String,
+    /// The type that was asked for.
+    pub asked: String,
 }
 
 impl Error {
@@ -559,16 +587,55 @@ impl Error {
         )
     }
 
-    pub(crate) fn no_space(what: &dyn std::fmt::Display) -> Error {
-        Error::ReadOnly { why: format!("{what}; free some space and go on: nothing was lost") }
+    /// What the operating system said to a call on a file: of [`Error::Disk`], [`Error::Permission`], and [`Error::ReadOnly`]
+    /// for lack of space. None if it was not asked.
+    #[must_use]
+    pub fn io_kind(&self) -> Option<io::ErrorKind> {
+        match self {
+            Error::Disk(error) => Some(error.kind()),
+            Error::Permission { kind, .. } => Some(*kind),
+            Error::ReadOnly { kind, .. } => *kind,
+            _ => None,
+        }
     }
 
-    pub(crate) fn from_io(operation: &str, path: &Path, error: &std::io::Error) -> Error {
-        let what = format!("{operation} {}: {error}", path.display());
-        match error.kind() {
-            std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => Error::Permission { what },
-            std::io::ErrorKind::StorageFull => Error::no_space(&what),
-            _ => Error::Disk(what),
+    /// Says the name of the table that a lock is of, where the lock manager knows a number only.
+    pub(crate) fn with_table_name(mut self, name_of: impl FnOnce(TableId) -> Option<String>) -> Error {
+        if let Error::LockTimeout { what, table: Some(table), .. }
+        | Error::LockRefused { what, table: Some(table), .. }
+        | Error::HeldByCaller { what, table: Some(table) } = &mut self
+            && let Some(name) = name_of(*table)
+        {
+            *what = what.replacen(&format!("table {}", table.0), &format!("table {name:?}"), 1);
+        }
+        self
+    }
+
+    /// For lack of rights in this transaction, nested transaction or environment, not of space.
+    pub(crate) fn read_only(why: &str) -> Error {
+        Error::ReadOnly { why: why.into(), kind: None }
+    }
+
+    pub(crate) fn no_space(what: &dyn std::fmt::Display) -> Error {
+        let why = format!("{what}; free some space and go on: nothing was lost");
+        Error::ReadOnly { why, kind: Some(io::ErrorKind::StorageFull) }
+    }
+
+    pub(crate) fn from_io(operation: &str, path: &Path, error: &io::Error) -> Error {
+        Error::of_kind(error.kind(), format!("{operation} {}: {error}", path.display()))
+    }
+
+    /// Of a call on a file that `what` names.
+    pub(crate) fn of_kind(
+        kind: io::ErrorKind,
+        what: impl Into<Box<dyn std::error::Error + Send + Sync>> + std::fmt::Display,
+    ) -> Error {
+        match kind {
+            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+                Error::Permission { what: what.to_string(), kind }
+            }
+            io::ErrorKind::StorageFull => Error::no_space(&what),
+            kind => Error::Disk(io::Error::new(kind, what)),
         }
     }
 }

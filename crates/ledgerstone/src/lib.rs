@@ -107,7 +107,7 @@ pub use dump::{
 };
 pub use entry::{Entry, TypedEntry};
 pub use env::Environment;
-pub use error::Error;
+pub use error::{Error, TypeMismatch};
 pub use feed::{Change, ChangeFeed, ChangeValue, CommittedChanges, FeedItem, TableChange, TableEvent};
 pub use index::{
     Index, IndexDef, IndexKeys, IndexRange, IndexedRecord, IndexedRecords, JsonKey, JsonNumber, TypedIndex,

@@ -114,7 +114,8 @@ fn open_to_read(options: &Options, disk: &Arc<dyn Disk>) -> Result<Option<Inner>
     let recovered = Environment::open_with(&writing, Arc::clone(disk)).map_err(|error| match (error, needs) {
         // What may not even be read is no matter of recovery.
         (Error::Permission { .. }, unreadable @ Error::Permission { .. }) => unreadable,
-        (Error::Permission { what }, Error::ReadOnly { why }) => Error::ReadOnly {
+        (Error::Permission { what, kind }, Error::ReadOnly { why, .. }) => Error::ReadOnly {
+            kind: Some(kind),
             why: format!("{why}, and recovering it needs to write ({what}); run ledgerstone recover as a user who may"),
         },
         (other, _) => other,
@@ -137,7 +138,7 @@ enum AsItIs {
 /// O5.
 fn open_as_it_is(options: &Options, disk: &Arc<dyn Disk>) -> Result<AsItIs, Error> {
     let disk: Arc<dyn Disk> = Arc::new(ReadOnlyDisk::new(Arc::clone(disk)));
-    let needs = |why: &str| Ok(AsItIs::Needs(Error::ReadOnly { why: why.into() }));
+    let needs = |why: &str| Ok(AsItIs::Needs(Error::read_only(why)));
     if !disk.exists(LOCK)? {
         return needs("its lock file is missing");
     }
@@ -459,7 +460,7 @@ fn recover_with(
     } else if report.was_clean && analysis.in_doubt.is_empty() {
         None
     } else {
-        return Err(Error::ReadOnly { why: "the environment has to be recovered".into() });
+        return Err(Error::read_only("the environment has to be recovered"));
     };
     report.incarnation = next_incarnation.unwrap_or(analysis.incarnation);
 
@@ -527,7 +528,7 @@ fn open_double_write(disk: &Arc<dyn Disk>, state: &ControlState, may_write: bool
         return Err(BufferError::DoubleWriteMissing { file }.into());
     }
     if !may_write {
-        return Err(Error::ReadOnly { why: "the environment has lost its double-write file".into() });
+        return Err(Error::read_only("the environment has lost its double-write file"));
     }
     Ok(disk.open(DOUBLE_WRITE, FILE)?)
 }

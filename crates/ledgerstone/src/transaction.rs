@@ -201,7 +201,7 @@ impl Shared {
                      closure this is",
                     self.xid
                 );
-                return Err(Error::HeldByCaller { what });
+                return Err(Error::HeldByCaller { what, table: None });
             }
         }
     }
@@ -231,10 +231,10 @@ impl Shared {
     #[inline]
     pub(crate) fn check_writable(&self) -> Result<(), Error> {
         if self.refuses_writes.load(Relaxed) {
-            return Err(Error::ReadOnly { why: "this nested transaction may only read".into() });
+            return Err(Error::read_only("this nested transaction may only read"));
         }
         if self.is_read_only {
-            return Err(Error::ReadOnly { why: "the transaction was begun for reading only".into() });
+            return Err(Error::read_only("the transaction was begun for reading only"));
         }
         self.env.check_writable()
     }
@@ -257,7 +257,8 @@ impl Shared {
         self.is_untouched.store(false, Relaxed);
         let state = &mut *held.state;
         let Some(txn) = state.txn.as_deref_mut() else { return Err(Error::Finished) };
-        let result = f(txn, &mut state.own);
+        let result =
+            f(txn, &mut state.own).map_err(|error| error.with_table_name(|table| self.env.known.name_of(table)));
         txn.release_claim();
         if self.is_dropped.load(Relaxed) {
             state.txn = None; // Dropped, and so rolled back.
@@ -272,8 +273,12 @@ impl Shared {
                 self.had_timeout.fetch_or(matches!(error, Error::LockTimeout { .. }), Relaxed);
             }
             let conflict = match error {
-                Error::Deadlock { cycle } => Some(Error::Deadlock { cycle: cycle.clone() }),
-                Error::LockRefused { what } => Some(Error::LockRefused { what: what.clone() }),
+                Error::Deadlock { cycle, transactions } => {
+                    Some(Error::Deadlock { cycle: cycle.clone(), transactions: transactions.clone() })
+                }
+                Error::LockRefused { what, table, holders } => {
+                    Some(Error::LockRefused { what: what.clone(), table: *table, holders: holders.clone() })
+                }
                 Error::LockTableFull => Some(Error::LockTableFull),
                 _ => None,
             };

@@ -164,8 +164,8 @@ fn a_load_does_not_go_on_after_its_transaction_went_back() -> Result<(), Error> 
         };
         push(&mut loader, 0)?;
         if is_nested {
-            let taken_back = txn.nested(|_| push(&mut loader, 500).and(Err::<(), _>(Error::KeyExists)));
-            assert!(matches!(taken_back, Err(Error::KeyExists)));
+            let taken_back = txn.nested(|_| push(&mut loader, 500).and(Err::<(), _>(Error::user("on purpose"))));
+            assert!(matches!(taken_back, Err(Error::User(_))));
         } else {
             let savepoint = txn.savepoint()?;
             push(&mut loader, 500)?;

@@ -259,6 +259,8 @@ fn a_deadlock_ends_with_one_victim_and_a_cycle() -> Result<(), Error> {
     let victims: Vec<_> = results.iter().filter_map(|r| r.as_ref().err()).collect();
     assert_eq!(victims.len(), 1, "{results:?}");
     assert!(matches!(victims[0], Error::Deadlock { .. }) && victims[0].is_retryable(), "{:?}", victims[0]);
+    let Error::Deadlock { cycle, transactions } = victims[0] else { unreachable!() };
+    assert!(transactions.len() == 2 && transactions.iter().all(|xid| cycle.contains(&xid.to_string())), "{cycle}");
     Ok(())
 }
 

@@ -21,7 +21,7 @@ fn until_refused(what: &str, mut step: impl FnMut(u64) -> Result<(), Error>) -> 
     for n in 0..100_000 {
         match step(n) {
             Ok(()) => {}
-            Err(Error::ReadOnly { why }) => {
+            Err(Error::ReadOnly { why, .. }) => {
                 assert!(why.contains("space"), "{what}: {why}");
                 return n;
             }

@@ -13,7 +13,7 @@ const OTHER_VALUES: TableDef<u64, String> = TableDef::new("t");
 
 fn mismatch<T>(found: Result<T, Error>) -> (String, String, String, String) {
     match found {
-        Err(Error::TableTypeMismatch { table, what, stored, asked }) => (table, what, stored, asked),
+        Err(Error::TableTypeMismatch(found)) => (found.table, found.what, found.stored, found.asked),
         Err(other) => panic!("{other}"),
         Ok(_) => panic!("no error"),
     }

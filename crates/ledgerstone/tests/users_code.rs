@@ -145,7 +145,7 @@ const INSIDE: &[(&str, Inside)] = &[
     }),
     ("value writer", |txn, _| {
         let mut writer = txn.bytes("t")?.value_writer(&[3])?;
-        writer.write_all(b"more").map_err(|error| Error::Disk(error.to_string()))
+        writer.write_all(b"more").map_err(Error::user)
     }),
     ("create_index", |txn, _| txn.create_index("t", &IndexDef::new("second", IndexKeys::Extractor("first".into())))),
     ("sorted load", |txn, hook| {
@@ -636,7 +636,7 @@ fn a_transaction_in_a_transaction_on_the_same_key_is_told_so_at_once() {
                 inner_runs += 1;
                 inner.bytes("plain")?.put(b"k", b"inner")
             });
-            let Err(Error::HeldByCaller { what }) = &inner else { panic!("{inner:?}") };
+            let Err(Error::HeldByCaller { what, .. }) = &inner else { panic!("{inner:?}") };
             assert!(what.contains(&format!("transaction {xid}")), "{what}");
             Ok::<_, Error>(())
         });
@@ -734,7 +734,7 @@ fn whoever_waits_for_a_call_that_waits_for_its_own_caller_is_told_so() {
                     std::thread::yield_now();
                 }
                 let refused = from_inside.get(b"l");
-                let Err(Error::HeldByCaller { what }) = &refused else { panic!("{refused:?}") };
+                let Err(Error::HeldByCaller { what, .. }) = &refused else { panic!("{refused:?}") };
                 assert!(what.contains(&format!("transaction {}", second.xid())), "{what}");
                 Ok::<_, Error>(waiter)
             })

@@ -264,7 +264,7 @@ fn kind(error: &Error) -> &'static str {
         Error::BadTableName { .. } => "bad-name",
         Error::NoSuchTable(_) => "no-such-table",
         Error::TableExists(_) => "table-exists",
-        Error::KeyExists => "key-exists",
+        Error::KeyExists { .. } => "key-exists",
         Error::IndexKeyExists { .. } => "index-key-exists",
         Error::NoSuchIndex { .. } => "no-such-index",
         Error::IndexExists { .. } => "index-exists",

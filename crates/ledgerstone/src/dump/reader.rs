@@ -238,7 +238,7 @@ impl<R: BufRead> DumpReader<R> {
     fn read_line(&mut self, bytes_max: u64) -> Result<Option<Vec<u8>>, Error> {
         let mut line = Vec::new();
         let read = (&mut self.from).take(bytes_max).read_until(b'\n', &mut line);
-        let count = read.map_err(|error| Error::Disk(format!("read the dump: {error}")))?;
+        let count = read.map_err(|error| Error::of_kind(error.kind(), format!("read the dump: {error}")))?;
         if count == 0 {
             return Ok(None);
         }

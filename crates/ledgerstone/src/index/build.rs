@@ -69,6 +69,39 @@ impl Transaction {
         })
     }
 
+    /// As [`Transaction::create_index`], unless the table has this index already; says whether it was created. So a program may
+    /// call it each time it starts: an index that is there costs one look at the table, and nobody waits.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), ledgerstone::Error> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let env = ledgerstone::Environment::options().cache_bytes(16 << 20).open(dir.path())?;
+    /// use ledgerstone::{IndexDef, IndexKeys};
+    ///
+    /// env.transact(|txn| {
+    ///     txn.bytes_or_create("people")?;
+    ///     let by_city = IndexDef::new("by_city", IndexKeys::Json("city".into()));
+    ///     assert!(txn.create_index_if_missing("people", &by_city)?);
+    ///     assert!(!txn.create_index_if_missing("people", &by_city)?);
+    ///     Ok(())
+    /// })
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::IndexExists`] if the table has an index of this name with other keys, or one is unique and the other is not;
+    /// otherwise as [`Transaction::create_index`].
+    pub fn create_index_if_missing(&self, table: &str, index: &IndexDef) -> Result<bool, Error> {
+        if self.bytes(table)?.indexes().contains(index) {
+            return Ok(false);
+        }
+        match self.create_index(table, index) {
+            // Another transaction was faster, while this one waited for the table.
+            Err(Error::IndexExists { .. }) if self.bytes(table)?.indexes().contains(index) => Ok(false),
+            created => created.map(|()| true),
+        }
+    }
+
     /// Drops an index of a table. Its pages are freed after the commit. Waits for everybody who uses the table; handles are to
     /// be opened again, as after [`Transaction::create_index`].
     ///
@@ -210,8 +243,8 @@ fn fill(txn: &mut Txn, sorter: Sorter, table: &str, index: &IndexTree) -> Result
         match &mut last {
             Some(last) if last == key => {
                 return Err(if index.entry.def.is_unique() {
-                    let (table, index) = (table.to_string(), index.name().to_string());
-                    Error::IndexKeyExists { table, index, key: key.to_vec() }
+                    let (table, index) = (table.into(), index.name().into());
+                    Error::IndexKeyExists { table, index, key: key.into() }
                 } else {
                     index.differs(table, format!("entry {:?} comes twice", shown(key)))
                 });

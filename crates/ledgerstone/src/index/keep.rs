@@ -147,8 +147,8 @@ impl TableInfo {
                     continue;
                 }
                 return Err(if index.entry.def.is_unique() {
-                    let (table, index) = (self.name.clone(), index.name().to_string());
-                    Error::IndexKeyExists { table, index, key: key.clone() }
+                    let (table, index) = (self.name.as_str().into(), index.name().into());
+                    Error::IndexKeyExists { table, index, key: key.as_slice().into() }
                 } else {
                     index.differs(&self.name, format!("it has an entry {:?} already", shown(key)))
                 });

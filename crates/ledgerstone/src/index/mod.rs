@@ -65,9 +65,9 @@ pub use typed::{TypedIndex, TypedIndexRange};
 
 use self::definition::IndexKeys as Keys;
 use self::entry::Shape;
-use crate::Error;
 use crate::catalog::{IndexEntry, TableInfo};
 use crate::typed::{Key, TableTypes, TypeName};
+use crate::{Error, TypeMismatch};
 
 /// Says the index keys of a record, from its key and value; or why there can be no such record.
 type Extract = dyn Fn(&[u8], &[u8], &mut dyn FnMut(&[u8])) -> Result<(), String> + Send + Sync;
@@ -190,7 +190,8 @@ impl IndexTree {
     fn entries(&self, table: &str, key: &[u8], value: &[u8]) -> Result<Vec<Stored>, Error> {
         if let Some((what, stored, asked)) = &self.mismatch {
             let (table, asked) = (table.to_string(), asked.to_string());
-            return Err(Error::TableTypeMismatch { table, what: what.clone(), stored: stored.clone(), asked });
+            let (what, stored) = (what.clone(), stored.clone());
+            return Err(Error::TableTypeMismatch(Box::new(TypeMismatch { table, what, stored, asked })));
         }
         let (shape, mut entries) = (self.shape(), Vec::new());
         let mut emit = |index_key: &[u8]| entries.push(shape.entry(index_key, key));
@@ -198,15 +199,15 @@ impl IndexTree {
             (Keys::Extractor(_), Some(extract)) => {
                 let extracted = run_users_code(self.tree.engine(), || extract(key, value, &mut emit));
                 extracted.map_err(|what| {
-                    let (table, index) = (table.to_string(), self.name().to_string());
-                    Error::NotIndexable { table, index, what }
+                    let (table, index) = (table.into(), self.name().into());
+                    Error::NotIndexable { table, index, what: what.into() }
                 })?;
             }
             (Keys::Extractor(extractor), None) => {
                 return Err(Error::NoIndexExtractor {
-                    table: table.to_string(),
-                    index: self.name().to_string(),
-                    extractor: extractor.clone(),
+                    table: table.into(),
+                    index: self.name().into(),
+                    extractor: extractor.as_str().into(),
                 });
             }
             (keys, _) => keys.built_in(value, &mut emit),
@@ -216,7 +217,7 @@ impl IndexTree {
         let max = self.tree.key_bytes_max();
         match entries.iter().map(|(key, _)| key.len()).max() {
             Some(len) if len > max => {
-                Err(Error::IndexKeyTooLarge { table: table.to_string(), index: self.name().to_string(), len, max })
+                Err(Error::IndexKeyTooLarge { table: table.into(), index: self.name().into(), len, max })
             }
             _ => Ok(entries),
         }
@@ -227,7 +228,7 @@ impl IndexTree {
     }
 
     fn differs(&self, table: &str, what: String) -> Error {
-        Error::IndexDiffers { table: table.to_string(), index: self.name().to_string(), what }
+        Error::IndexDiffers { table: table.into(), index: self.name().into(), what: what.into() }
     }
 }
 

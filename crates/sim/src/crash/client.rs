@@ -618,7 +618,7 @@ impl Client {
             Ok(seen) => seen,
             Err(Error::NoSuchTable(_)) => Seen::NoTable,
             Err(Error::TableExists(_)) => Seen::TableExists,
-            Err(Error::KeyExists) => Seen::Flag(false),
+            Err(Error::KeyExists { .. }) => Seen::Flag(false),
             Err(Error::IndexKeyExists { .. }) => Seen::Duplicate,
             // It was dropped between two calls, which at these levels nobody is kept from.
             Err(Error::NoSuchIndex { .. })

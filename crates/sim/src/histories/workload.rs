@@ -259,7 +259,7 @@ impl Client {
             }
             4 => match records.insert_new(&key, &value) {
                 Ok(()) => acts.extend([(item, Act::Read(Seen::Absent)), (item, Act::Write(Some(number)))]),
-                Err(Error::KeyExists) => acts.push((item, Act::Read(Seen::Present))),
+                Err(Error::KeyExists { .. }) => acts.push((item, Act::Read(Seen::Present))),
                 Err(error) => return Err(error),
             },
             5 => {

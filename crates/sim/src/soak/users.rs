@@ -197,7 +197,7 @@ impl User {
                         if let Some(value) = records.get(&key(n))?
                             && !is_value_of(n, &value)
                         {
-                            return Err(Error::Disk(format!(
+                            return Err(Error::user(format!(
                                 "record {n} has another's value of {} bytes",
                                 value.len()
                             )));
@@ -333,7 +333,7 @@ impl User {
         let block = |stamp: u64| stamp.to_le_bytes().repeat(BLOCK_BYTES / 8);
         let io = |error: std::io::Error| match error.downcast::<Error>() {
             Ok(error) => error,
-            Err(error) => Error::Disk(error.to_string()),
+            Err(error) => Error::Disk(error),
         };
         match random.below(6) {
             0 => stage.env.transact(|txn| {
@@ -391,7 +391,7 @@ impl User {
         if taken.is_full {
             files.retain(|file| file.file != taken.file);
             for file in files {
-                std::fs::remove_file(dir.join(&file.file)).map_err(|error| Error::Disk(error.to_string()))?;
+                std::fs::remove_file(dir.join(&file.file)).map_err(Error::Disk)?;
             }
             if let Some(lsn) = Backup::open(&dir)?.needs_log_from()
                 && archive_dir.is_dir()

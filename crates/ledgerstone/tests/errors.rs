@@ -1,0 +1,126 @@
+//! What errors say to a program, and how large they are.
+
+use std::error::Error as _;
+use std::io;
+
+use ledgerstone::{Environment, Error, IndexDef, IndexKeys, TransactionOptions};
+use ledgerstone_disk::{DiskError, DiskErrorKind};
+use tempfile::TempDir;
+
+fn environment() -> (TempDir, Environment) {
+    let dir = tempfile::tempdir().unwrap();
+    let env = Environment::options().cache_bytes(8 << 20).open(dir.path()).unwrap();
+    (dir, env)
+}
+
+#[test]
+fn an_error_is_small_enough_to_be_returned() {
+    assert!(size_of::<Error>() <= 64, "{} bytes", size_of::<Error>());
+}
+
+#[test]
+fn a_key_that_exists_is_named_with_its_table() {
+    let (_dir, env) = environment();
+    env.transact(|txn| {
+        let stock = txn.bytes_or_create("stock")?;
+        stock.insert_new(b"apple\n", b"1")?;
+        let error = stock.insert_new(b"apple\n", b"2").unwrap_err();
+        assert_eq!(error.to_string(), r#"table "stock" has the key "apple\n" already"#);
+        assert!(
+            matches!(&error, Error::KeyExists { table, key } if table == "stock" && key == r"apple\n"),
+            "{error:?}"
+        );
+        Ok(())
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_lock_that_is_not_given_is_named_by_its_table() {
+    let (_dir, env) = environment();
+    env.transact(|txn| txn.bytes_or_create("stock")?.put(b"apple", b"1")).unwrap();
+    let holder = env.begin().unwrap();
+    holder.bytes("stock").unwrap().put(b"apple", b"2").unwrap();
+    let lock_timeout = Some(std::time::Duration::from_millis(1));
+    let waiter = env.begin_with(TransactionOptions { lock_timeout, ..Default::default() }).unwrap();
+    let error = waiter.bytes("stock").unwrap().get(b"apple").unwrap_err();
+    assert!(error.to_string().contains(r#"of table "stock""#), "{error}");
+    let Error::LockTimeout { holders, .. } = error else { panic!("{error:?}") };
+    assert_eq!(*holders, [holder.xid()]);
+}
+
+#[test]
+fn a_transaction_in_a_transaction_is_refused_at_once_and_says_the_table() {
+    let (_dir, env) = environment();
+    env.transact(|txn| txn.bytes_or_create("stock")?.put(b"apple", b"1")).unwrap();
+    let inner = env.transact(|txn| {
+        txn.bytes("stock")?.put(b"apple", b"2")?;
+        Ok(env.transact(|txn| txn.bytes("stock")?.put(b"apple", b"3")))
+    });
+    let error = inner.unwrap().unwrap_err();
+    assert!(matches!(error, Error::HeldByCaller { .. }), "{error:?}");
+    assert!(error.to_string().contains(r#"of table "stock""#), "{error}");
+}
+
+#[test]
+fn an_error_of_the_system_keeps_its_kind() {
+    let of = |kind| Error::from(DiskError::new("shop/data", "read", kind).at(4096));
+    for (kind, expected) in [
+        (DiskErrorKind::ShortRead, io::ErrorKind::UnexpectedEof),
+        (DiskErrorKind::NoSpace, io::ErrorKind::StorageFull),
+        (DiskErrorKind::Permission, io::ErrorKind::PermissionDenied),
+        (DiskErrorKind::ReadOnlyFs, io::ErrorKind::ReadOnlyFilesystem),
+        (DiskErrorKind::NotFound, io::ErrorKind::NotFound),
+    ] {
+        let error = of(kind);
+        assert_eq!(error.io_kind(), Some(expected), "{error:?}");
+        assert!(error.to_string().contains(r#"read "shop/data" at 4096"#), "{error}");
+    }
+
+    let (_dir, env) = environment();
+    let refused = env.transact_with(TransactionOptions { read_only: true, ..Default::default() }, |txn| {
+        txn.create_table("t").map(drop)
+    });
+    let error = refused.unwrap_err();
+    assert!(matches!(error, Error::ReadOnly { .. }), "{error:?}");
+    assert_eq!(error.io_kind(), None, "nobody has asked the system");
+}
+
+#[test]
+fn the_cause_of_an_error_of_ones_own_stays_its_source() {
+    let inner = io::Error::from_raw_os_error(5);
+    #[derive(Debug, thiserror::Error)]
+    #[error("the parcel is lost")]
+    struct Lost(#[source] io::Error);
+    let error = Error::user(Lost(inner));
+    assert_eq!(error.to_string(), "the parcel is lost");
+    let source = error.source().and_then(|source| source.downcast_ref::<io::Error>());
+    assert_eq!(source.and_then(io::Error::raw_os_error), Some(5));
+}
+
+#[test]
+fn an_index_is_created_where_it_is_missing_only() {
+    let (_dir, env) = environment();
+    let by_value = IndexDef::new("by_value", IndexKeys::Value);
+    let make = |index: &IndexDef| env.transact(|txn| txn.create_index_if_missing("t", index));
+    assert!(matches!(make(&by_value), Err(Error::NoSuchTable(_))));
+    env.transact(|txn| txn.bytes_or_create("t")?.put(b"k", b"v")).unwrap();
+    assert!(make(&by_value).unwrap());
+    // Somebody who uses the table does not stand in the way of who finds it there.
+    let user = env.begin().unwrap();
+    user.bytes("t").unwrap().put(b"other", b"w").unwrap();
+    assert!(!make(&by_value).unwrap());
+    user.commit().unwrap();
+    assert!(matches!(make(&by_value.clone().unique()), Err(Error::IndexExists { .. })));
+    let other = IndexDef::new("by_value", IndexKeys::Field { number: 1, separator: b'\t' });
+    assert!(matches!(make(&other), Err(Error::IndexExists { .. })));
+    // What the same transaction has just created is there.
+    env.transact(|txn| {
+        let second = IndexDef::new("second", IndexKeys::Value);
+        assert!(txn.create_index_if_missing("t", &second)?);
+        assert!(!txn.create_index_if_missing("t", &second)?);
+        assert_eq!(txn.bytes("t")?.index("second")?.lookup(b"w")?.count(), 1);
+        Ok(())
+    })
+    .unwrap();
+}
