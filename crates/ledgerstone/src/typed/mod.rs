@@ -2,7 +2,7 @@
 //!
 //! [`Key`] encodes so that bytes order as values do; [`Value`] only has to come back. Both are implemented for the
 //! usual types, tuples and arrays. `#[derive(Key)]` and `#[derive(Value)]` (feature `derive`) implement them for structs,
-//! [`Json`] and [`Postcard`] (features `json` and `postcard`) store what `serde` can.
+//! `Json` and `Postcard` (features `json` and `postcard`) store what `serde` can.
 //!
 //! ```
 //! # #[cfg(feature = "derive")]
