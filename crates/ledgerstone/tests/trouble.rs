@@ -498,18 +498,24 @@ fn a_large_table_is_freed_within_a_little_log() {
     common::assert_sound(&env, "freed");
 }
 
+/// A disk without space, and a transaction that waits for its decision.
+fn full_with_one_in_doubt() -> (SimDisk, Environment) {
+    let disk = SimDisk::new();
+    let env = open(&disk).unwrap();
+    env.transact(|txn| txn.create_table("t").map(drop)).unwrap();
+    let txn = env.begin().unwrap();
+    (0..200).for_each(|n| txn.bytes("t").unwrap().put(&key(n), &[1; 100]).unwrap());
+    drop(txn.prepare(b"doubt").unwrap());
+    disk.no_space_after(disk.used_bytes());
+    until_refused("fill", |n| env.transact(|txn| txn.bytes("t")?.put(&key(1000 + n % 50), &n.to_be_bytes())));
+    (disk, env)
+}
+
 /// The room for its rollback was reserved before it was prepared, and is there after any number of restarts.
 #[test]
 fn a_full_disk_opens_with_a_transaction_in_doubt() {
     for checkpoint_count in [0, 1, 20, 400] {
-        let disk = SimDisk::new();
-        let env = open(&disk).unwrap();
-        env.transact(|txn| txn.create_table("t").map(drop)).unwrap();
-        let txn = env.begin().unwrap();
-        (0..200).for_each(|n| txn.bytes("t").unwrap().put(&key(n), &[1; 100]).unwrap());
-        drop(txn.prepare(b"doubt").unwrap());
-        disk.no_space_after(disk.used_bytes());
-        until_refused("fill", |n| env.transact(|txn| txn.bytes("t")?.put(&key(1000 + n % 50), &n.to_be_bytes())));
+        let (disk, env) = full_with_one_in_doubt();
         for _ in 0..checkpoint_count {
             let _ = env.checkpoint();
         }
@@ -534,14 +540,7 @@ fn a_full_disk_opens_with_a_transaction_in_doubt() {
 /// Restarts of a full disk add nothing to its log: what is left there is the room of rollbacks.
 #[test]
 fn restarts_of_a_full_disk_leave_the_room_of_a_rollback() {
-    let disk = SimDisk::new();
-    let env = open(&disk).unwrap();
-    env.transact(|txn| txn.create_table("t").map(drop)).unwrap();
-    let txn = env.begin().unwrap();
-    (0..200).for_each(|n| txn.bytes("t").unwrap().put(&key(n), &[1; 100]).unwrap());
-    drop(txn.prepare(b"doubt").unwrap());
-    disk.no_space_after(disk.used_bytes());
-    until_refused("fill", |n| env.transact(|txn| txn.bytes("t")?.put(&key(1000 + n % 50), &n.to_be_bytes())));
+    let (disk, env) = full_with_one_in_doubt();
     until_refused("checkpoints", |_| env.checkpoint().map(drop));
     disk.crash_now();
     drop(env);
