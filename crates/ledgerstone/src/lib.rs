@@ -50,90 +50,48 @@
 //! - [`Durability`] is chosen for each commit; a [`Ticket`] tells when it is durable, and can be awaited.
 //! - No map size, no writer limit, no lock file to clean: see the README for what a crash leaves behind (nothing).
 //!
-//! This crate puts the layers together and translates. Begin reading at `open.rs`.
+//! This crate puts the layers together and translates. Begin reading at `environment/open.rs`.
 #![forbid(unsafe_code)]
 
-mod archive;
-mod background;
-mod backup;
-mod bulk;
-mod bytes_table;
 mod catalog;
-mod compact;
 pub mod config;
-mod convert;
 mod dump;
-mod entry;
-mod env;
+mod environment;
 mod error;
 pub mod extend;
 mod feed;
-mod feed_names;
-mod index;
-mod isolation;
-mod latched;
-mod lock_wait;
-mod locking;
-mod log_reader;
-mod log_record;
-mod log_union;
-mod open;
-mod options;
-mod own_tables;
-mod prepared;
-mod range;
-mod rebuild;
-mod recovery_progress;
-mod repair;
-mod restore;
-mod savepoint;
-mod stat;
+mod media;
 mod table;
-mod ticket;
 mod transaction;
 pub mod typed;
-mod value_io;
-mod verify;
 
-pub use archive::{ArchiveDirectory, ArchivedSegment};
-pub use backup::{Backup, BackupInfo, BackupOptions, BackupProgress, BackupReport, LeftOut};
-pub use bulk::SortedLoader;
-pub use bytes_table::BytesTable;
-pub use compact::{CompactOptions, CompactPhase, CompactProgress, CompactReport};
 pub use config::{Config, Effective};
 pub use dump::{
     DumpFormat, DumpHeader, DumpItem, DumpOptions, DumpProgress, DumpReader, DumpType, Duplicates, LoadOptions,
     LoadReport,
 };
-pub use entry::{Entry, TypedEntry};
-pub use env::Environment;
-pub use error::{Error, TypeMismatch};
-pub use feed::{Change, ChangeFeed, ChangeValue, CommittedChanges, FeedItem, TableChange, TableEvent};
-pub use index::{
-    Index, IndexDef, IndexKeys, IndexRange, IndexedRecord, IndexedRecords, JsonKey, JsonNumber, TypedIndex,
-    TypedIndexRange,
+pub use environment::{
+    CompactOptions, CompactPhase, CompactProgress, CompactReport, Durability, Environment, IndexStat, LockWait,
+    Locking, LogPinStat, LogValues, Options, Problem, RecoveryPhase, RecoveryProgress, Replacement, Skipped,
+    SnapshotStat, Stat, VerifyProgress, VerifyReport,
 };
-pub use isolation::Isolation;
-pub use ledgerstone_disk::SyncMethod;
-pub use lock_wait::LockWait;
-pub use locking::Locking;
-pub use log_reader::{LogDirectory, LogReader};
-pub use log_record::{LogChange, LogFilter, LogRecord};
-pub use options::{Durability, LogValues, Options, Replacement};
-pub use prepared::{InDoubt, Prepared};
-pub use range::{Range, Record};
-pub use recovery_progress::{RecoveryPhase, RecoveryProgress};
-pub use repair::{RepairPages, RepairReport};
-pub use restore::{RestoreReport, RestoreTo};
-pub use savepoint::Savepoint;
-pub use stat::{IndexStat, LogPinStat, SnapshotStat, Stat};
-pub use table::{Table, TypedRange};
-pub use ticket::{Committed, Ticket};
-pub use transaction::{Transaction, TransactionOptions};
+pub use error::{Error, TypeMismatch};
+pub use feed::{
+    Change, ChangeFeed, ChangeValue, CommittedChanges, FeedItem, LogChange, LogDirectory, LogFilter, LogReader,
+    LogRecord, TableChange, TableEvent,
+};
+pub use media::{
+    ArchiveDirectory, ArchivedSegment, Backup, BackupInfo, BackupOptions, BackupProgress, BackupReport, LeftOut,
+    RepairPages, RepairReport, RestoreReport, RestoreTo,
+};
+pub use table::{
+    BytesTable, Entry, Index, IndexDef, IndexKeys, IndexRange, IndexedRecord, IndexedRecords, JsonKey, JsonNumber,
+    Range, Record, SortedLoader, Table, TypedEntry, TypedIndex, TypedIndexRange, TypedRange, ValueReader, ValueWriter,
+};
+pub use transaction::{Committed, InDoubt, Isolation, Prepared, Savepoint, Ticket, Transaction, TransactionOptions};
 pub use typed::{Key, TableDef, TableTypes, TypeName, Value};
-pub use value_io::{ValueReader, ValueWriter};
-pub use verify::{Problem, Skipped, VerifyProgress, VerifyReport};
 
+pub use ledgerstone_disk::SyncMethod;
 pub use ledgerstone_lock as lock;
 pub use ledgerstone_lock::{Conflict, Victim};
 pub use ledgerstone_log::RecordKind;

@@ -37,6 +37,9 @@
 
 mod deliver;
 mod gather;
+pub(crate) mod log_reader;
+mod log_record;
+pub(crate) mod named;
 mod names;
 
 use std::collections::btree_map::Entry;
@@ -44,18 +47,21 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ledgerstone_log::{Backwards, LogError, LogPin, LogReader, Record, RecordKind};
+use ledgerstone_log::{Backwards, LogError, LogPin, Record, RecordKind};
 use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_page::{Lsn, TableId, Xid};
 use ledgerstone_region::sync;
 use ledgerstone_txn::FLAG_UPKEEP;
 
+pub use log_reader::{LogDirectory, LogReader};
+pub use log_record::{LogChange, LogFilter, LogRecord};
+
 use self::deliver::Delivery;
 use self::gather::Open;
 use self::names::Names;
 use crate::catalog::Definition;
-use crate::env::Inner;
-use crate::log_reader::nanoseconds;
+use crate::environment::Inner;
+use crate::feed::log_reader::nanoseconds;
 use crate::{Environment, Error, IndexDef, TableTypes};
 
 /// A value before or after a change.
@@ -188,7 +194,7 @@ const HELD_BYTES_MIN: u64 = 32 << 10;
 /// A feed. Owned.
 pub struct ChangeFeed {
     env: Arc<Inner>,
-    cursor: LogReader,
+    cursor: ledgerstone_log::LogReader,
     /// Behind the last commit that was shown or passed over.
     position: Lsn,
     open: BTreeMap<Xid, Open>,
@@ -332,7 +338,7 @@ impl ChangeFeed {
         let log = &env.engine.log;
         // What is open now may have begun before `from`.
         let (_, oldest_open) = look(env);
-        let mut cursor = LogReader::new(log, from)?;
+        let mut cursor = ledgerstone_log::LogReader::new(log, from)?;
         let position = cursor.position();
         if let (Some(_), Some((name, _))) = (kept, &name)
             && position != from
@@ -352,7 +358,7 @@ impl ChangeFeed {
         let held_bytes_max = (env.effective.cache_bytes / CACHE_PART).clamp(HELD_BYTES_MIN, HELD_BYTES_MAX) as usize;
         let mut feed = ChangeFeed {
             env: Arc::clone(env),
-            cursor: LogReader::new(log, position)?,
+            cursor: ledgerstone_log::LogReader::new(log, position)?,
             position,
             open: BTreeMap::new(),
             held_bytes: 0,
@@ -547,7 +553,7 @@ impl ChangeFeed {
             return Ok(open);
         }
         drop(before);
-        let mut forward = LogReader::new(log, first)?;
+        let mut forward = ledgerstone_log::LogReader::new(log, first)?;
         while forward.position() < record.lsn()
             && let Some(earlier) = forward.next()?
         {
@@ -560,7 +566,7 @@ impl ChangeFeed {
 
     /// Takes back the changes of the catalog that were committed between the position and `upto`, those before the position
     /// included (C2): the names there. Says where the first of the transactions began that were met.
-    fn rewind_names(&mut self, cursor: &mut LogReader, upto: Lsn) -> Result<Lsn, Error> {
+    fn rewind_names(&mut self, cursor: &mut ledgerstone_log::LogReader, upto: Lsn) -> Result<Lsn, Error> {
         let mut begun = self.position;
         let mut open: BTreeMap<Xid, Open> = BTreeMap::new();
         let mut committed: Vec<Open> = Vec::new();

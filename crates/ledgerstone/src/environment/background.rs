@@ -1,0 +1,222 @@
+//! The housekeeper: checkpoints by log volume, and deferred frees, in one thread of its own; and a detector of deadlocks
+//! in another, if the settings ask for one; and whoever copies the log to an archive, if there is one.
+//!
+//! It wakes on a nudge (a dropped table, a replaced large value, a close) and otherwise a few times a second to look how
+//! much log there is. Page write-back and log flushing have threads of their own in `buffer` and `log`.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::AcqRel, Ordering::Acquire, Ordering::Release};
+
+use ledgerstone_page::Lsn;
+use ledgerstone_region::{Handle, Region, RegionError, sync};
+
+use crate::environment::Inner;
+
+/// How often the log's volume is looked at.
+const PERIOD_NS: u64 = 50_000_000;
+
+/// A disk that stays full gets a checkpoint so often, and not at every refusal; the less often, the longer it is of no use.
+const MAKE_ROOM_NS_MIN: u64 = 1_000_000_000;
+const MAKE_ROOM_NS_MAX: u64 = 600_000_000_000;
+
+const STOP: u32 = 1;
+const RECLAIM: u32 = 2;
+
+/// The words by which the housekeeper is told what to do, and the others to stop.
+pub(crate) struct Bell {
+    word: Handle<[AtomicU32]>,
+}
+
+impl Bell {
+    pub(crate) fn create(region: &Region) -> Result<Bell, RegionError> {
+        Ok(Bell { word: region.handle_slice(region.alloc::<AtomicU32>(2, 8)?)? })
+    }
+
+    fn ring(&self, bits: u32) {
+        self.word[0].fetch_or(bits, Release);
+        sync::futex_wake(&self.word[0], 1);
+    }
+
+    pub(crate) fn reclaim(&self) {
+        self.ring(RECLAIM);
+    }
+
+    pub(crate) fn stop(&self) {
+        self.ring(STOP);
+        self.word[1].store(STOP, Release);
+        sync::futex_wake(&self.word[1], u32::MAX);
+    }
+
+    /// True once the housekeeper is to stop.
+    fn is_stopping(&self) -> bool {
+        self.word[0].load(Acquire) & STOP != 0
+    }
+
+    /// Waits so long, or until [`Bell::stop`]: then true.
+    fn is_stopped_within(&self, ns: u64) -> bool {
+        sync::futex_wait(&self.word[1], 0, Some(ns));
+        self.word[1].load(Acquire) == STOP
+    }
+
+    /// Waits for a ring or the period's end; returns what was asked and forgets all of it but `STOP`.
+    fn wait(&self) -> u32 {
+        let asked = self.word[0].load(Acquire);
+        if asked == 0 {
+            sync::futex_wait(&self.word[0], 0, Some(PERIOD_NS));
+        }
+        self.word[0].fetch_and(STOP, AcqRel)
+    }
+}
+
+/// Looks for deadlocks every `period_ns` until the environment is closed or fails (LIBTP 4.1).
+pub(crate) fn detect_deadlocks(env: &Arc<Inner>, period_ns: u64) {
+    while !env.bell().is_stopped_within(period_ns) && !env.engine().is_failed() {
+        env.engine().locks.detect();
+    }
+}
+
+/// Copies segments to the archive as they fill. A thread of its own: an archive that stalls keeps the log, and nothing else.
+pub(crate) fn keep_archive(env: &Arc<Inner>) {
+    while !env.bell().is_stopped_within(PERIOD_NS) && !env.engine().is_failed() {
+        env.archive_full_segments();
+    }
+}
+
+/// When the reclaimer looks again after a round that freed nothing, since somebody held all there was: later and later, and at
+/// once when those who may hold it are others.
+#[derive(Debug)]
+struct Rest {
+    ended_ns: u64,
+    took_ns: u64,
+    pause_ns: u64,
+    holders: (Lsn, u32),
+}
+
+impl Rest {
+    const PAUSE_NS_MAX: u64 = 60_000_000_000;
+    /// A round that frees nothing is followed by a pause of so many times its length at least.
+    const PAUSE_ROUNDS: u64 = 20;
+
+    fn none() -> Rest {
+        Rest { ended_ns: 0, took_ns: 0, pause_ns: 0, holders: (Lsn(0), 0) }
+    }
+
+    /// There is something new to look at. How long the last round took still counts: who asks again and again, as every dropped
+    /// table does, must not have the housekeeper work all the time on what is held.
+    fn shorten(&mut self) {
+        self.pause_ns = 0;
+    }
+
+    fn is_over(&mut self, now_ns: u64, holders: (Lsn, u32)) -> bool {
+        if self.holders != holders {
+            self.holders = holders;
+            self.shorten();
+        }
+        let pause_ns = self.pause_ns.max(self.took_ns.saturating_mul(Rest::PAUSE_ROUNDS));
+        now_ns.saturating_sub(self.ended_ns) >= pause_ns
+    }
+
+    /// A round that began at `began_ns` has ended.
+    fn begin(&mut self, began_ns: u64, now_ns: u64, has_freed: bool, holders: (Lsn, u32)) {
+        if has_freed {
+            *self = Rest::none();
+            return;
+        }
+        let pause_ns = self.pause_ns.saturating_mul(2).clamp(PERIOD_NS, Rest::PAUSE_NS_MAX);
+        *self = Rest { ended_ns: now_ns, took_ns: now_ns.saturating_sub(began_ns), pause_ns, holders };
+    }
+}
+
+/// Runs until the bell says stop or the environment fails.
+pub(crate) fn keep_house(env: &Arc<Inner>) {
+    let mut rest = Rest::none();
+    let (mut made_room_ns, mut make_room_pause_ns) = (0, MAKE_ROOM_NS_MIN);
+    loop {
+        let asked = env.bell().wait();
+        if env.engine().is_failed() {
+            // The log may have failed by itself: those who wait for locks learn of it here.
+            env.engine().fail(&env.engine().why_failed());
+            return;
+        }
+        if asked & STOP != 0 {
+            return;
+        }
+        // What fails here fails the environment or is tried again at a later round: nobody waits for the result.
+        if asked & RECLAIM != 0 {
+            rest.shorten();
+        }
+        let began_ns = sync::now_ns();
+        if (asked & RECLAIM != 0 || env.to_free().is_due()) && rest.is_over(began_ns, env.holders()) {
+            let freed = env.reclaim(&|| !env.bell().is_stopping());
+            rest.begin(began_ns, sync::now_ns(), freed.unwrap_or(false), env.holders());
+        }
+        // A disk that the log has filled: what a checkpoint gives up is used again, whoever was refused can try again.
+        let may_make_room = sync::now_ns().saturating_sub(made_room_ns) >= make_room_pause_ns;
+        if may_make_room && env.engine().log.has_lacked_space() {
+            let oldest = env.engine().log.oldest_lsn();
+            let _ = env.checkpoint(false);
+            // Each takes some of the room that is left for rollbacks. While somebody holds the log, it gives nothing back.
+            let has_made_room = env.engine().log.oldest_lsn() > oldest;
+            make_room_pause_ns =
+                if has_made_room { MAKE_ROOM_NS_MIN } else { MAKE_ROOM_NS_MAX.min(make_room_pause_ns * 2) };
+            made_room_ns = sync::now_ns();
+        }
+        let _ = env.checkpoint_if_due();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOLDERS: (Lsn, u32) = (Lsn(4096), 1);
+
+    /// How many rounds of `took_ns` that free nothing there are in `all_ns`, if somebody looks each period.
+    fn rounds(all_ns: u64, took_ns: u64, holders: impl Fn(u64) -> (Lsn, u32)) -> u64 {
+        let (mut now_ns, mut count, mut rest) = (1, 0, Rest::none());
+        while now_ns < all_ns {
+            if rest.is_over(now_ns, holders(now_ns)) {
+                rest.begin(now_ns, now_ns + took_ns, false, holders(now_ns + took_ns));
+                now_ns += took_ns;
+                count += 1;
+            }
+            now_ns += PERIOD_NS;
+        }
+        count
+    }
+
+    #[test]
+    fn what_stays_held_is_looked_at_less_and_less_often() {
+        const HOUR_NS: u64 = 3_600_000_000_000;
+        assert!(rounds(HOUR_NS, 1_000_000, |_| HOLDERS) < 80);
+        assert!(rounds(HOUR_NS, 10_000_000_000, |_| HOLDERS) < 20);
+        // However much changes beside it, a twentieth of the time is all that it takes.
+        let busy = |now_ns| (Lsn(now_ns), 3);
+        assert!(rounds(HOUR_NS, 1_000_000_000, busy) <= 3600 / 20);
+        assert!(rounds(HOUR_NS, 1_000_000, busy) > 10_000);
+    }
+
+    #[test]
+    fn a_change_ends_the_rest() {
+        let mut rest = Rest::none();
+        let mut now_ns = 0;
+        for _ in 0..30 {
+            now_ns += 2 * Rest::PAUSE_NS_MAX;
+            assert!(rest.is_over(now_ns, HOLDERS));
+            rest.begin(now_ns, now_ns + 1000, false, HOLDERS);
+        }
+        now_ns += PERIOD_NS;
+        assert!(!rest.is_over(now_ns, HOLDERS));
+        assert!(rest.is_over(now_ns, (Lsn(4096), 0)), "a transaction has ended");
+        rest.begin(now_ns, now_ns + 1000, false, HOLDERS);
+        rest.shorten();
+        assert!(rest.is_over(now_ns + PERIOD_NS, HOLDERS), "somebody asked");
+        let long_ns = 100 * PERIOD_NS;
+        rest.begin(now_ns, now_ns + long_ns, false, HOLDERS);
+        rest.shorten();
+        assert!(!rest.is_over(now_ns + 2 * long_ns, HOLDERS), "asked after a long round");
+        assert!(rest.is_over(now_ns + (1 + Rest::PAUSE_ROUNDS) * long_ns, HOLDERS), "asked long after it");
+        rest.begin(now_ns, now_ns + PERIOD_NS, true, HOLDERS);
+        assert!(rest.is_over(now_ns + PERIOD_NS, HOLDERS), "something was freed");
+    }
+}

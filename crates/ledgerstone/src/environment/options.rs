@@ -1,0 +1,244 @@
+//! How to open an environment: the settings of `config`, and what only code can say.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use ledgerstone_disk::{Disk, FileDisk};
+use ledgerstone_lock::{LockConfig, LockManager};
+use ledgerstone_log::{CONTROL_PATH, ControlFile};
+
+use ledgerstone_region::Region;
+
+use crate::config::{Config, Effective};
+use crate::environment::locking::OwnLocking;
+use crate::extend::{Extensions, Structure};
+use crate::table::index::{ExtractorTypes, Extractors};
+use crate::typed::{Key, Value};
+use crate::{Environment, Error, RecoveryProgress};
+
+pub use ledgerstone_txn::Durability;
+
+/// Which page leaves the cache first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Replacement {
+    /// Second chance: cheap, nearly as good as LRU.
+    #[default]
+    Clock,
+    /// Least recently used, by the age of the last sweep that found the page in use.
+    Lru,
+}
+
+/// What a change of a record puts into the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LogValues {
+    /// The bytes that differ, and of a deleted record nothing: the least that recovery needs.
+    #[default]
+    Changed,
+    /// The old and the new value whole, for those who follow changes.
+    Whole,
+}
+
+/// Where the archive is.
+#[derive(Clone)]
+pub(crate) struct ArchivePlace(pub Arc<dyn Disk>);
+
+impl std::fmt::Debug for ArchivePlace {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0.describe())
+    }
+}
+
+/// How to open an environment. See [`Environment::options`].
+///
+/// The setters named like settings of `ledgerstone.toml` win over that file.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// What code has set.
+    pub(crate) config: Config,
+    /// What `ledgerstone.toml` says, once it was read.
+    pub(crate) file: Config,
+    pub(crate) create: bool,
+    pub(crate) read_only: bool,
+    pub(crate) has_background_threads: bool,
+    /// Instead of the lock manager that the settings name.
+    pub(crate) own_locking: Option<OwnLocking>,
+    pub(crate) archive: Option<ArchivePlace>,
+    pub(crate) recovery_progress: Arc<RecoveryProgress>,
+    /// Users' structures.
+    pub(crate) extensions: Extensions,
+    /// Users' functions for indexes.
+    pub(crate) extractors: Extractors,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            config: Config::default(),
+            file: Config::default(),
+            create: true,
+            read_only: false,
+            has_background_threads: true,
+            own_locking: None,
+            archive: None,
+            recovery_progress: Arc::default(),
+            extensions: Extensions::default(),
+            extractors: Extractors::default(),
+        }
+    }
+}
+
+impl Options {
+    /// Create the environment if there is none. Default true.
+    #[must_use]
+    pub fn create(mut self, create: bool) -> Self {
+        self.create = create;
+        self
+    }
+
+    /// Open for reading only: every write is refused with [`Error::ReadOnly`]. Default false.
+    ///
+    /// An environment that was closed in order is read as it is: no byte is written, so the directory need not be writable, and
+    /// several processes may read it at once (none may write meanwhile). One that was not closed in order is recovered first, which
+    /// writes, by this call; without the right to write there it is refused with [`Error::ReadOnly`].
+    #[must_use]
+    pub fn read_only(mut self, read_only: bool) -> Self {
+        self.read_only = read_only;
+        self
+    }
+
+    /// Run with a lock manager of your own. `make` is called when the environment is opened; the region has room for what
+    /// `LockTable` would take with this configuration. What it has to promise is said at [`LockManager`]; isolation is as good as
+    /// what it grants.
+    #[must_use]
+    pub fn own_lock_manager(
+        mut self,
+        make: impl Fn(&Region, LockConfig) -> Result<Arc<dyn LockManager>, Error> + Send + Sync + 'static,
+    ) -> Self {
+        self.own_locking = Some(OwnLocking(Arc::new(make)));
+        self
+    }
+
+    /// Says in `progress` how far an opening has come; look at it from another thread.
+    #[must_use]
+    pub fn recovery_progress(mut self, progress: Arc<RecoveryProgress>) -> Self {
+        self.recovery_progress = progress;
+        self
+    }
+
+    /// Registers a structure of the program's own: its operations, layouts and undo. An environment whose log or data need a
+    /// structure that is not registered is refused with [`Error::UnknownOperation`]; nothing is lost by trying.
+    #[must_use]
+    pub fn structure(mut self, structure: Arc<dyn Structure>) -> Self {
+        self.extensions.add(structure);
+        self
+    }
+
+    /// Registers a function that says the index keys of a record, for indexes with
+    /// [`IndexKeys::Extractor`](crate::IndexKeys::Extractor) of this name: from the record's key and value, by calling its third
+    /// argument with each. `Err`: there can be no such record, which is refused with [`Error::NotIndexable`].
+    ///
+    /// What it says may depend on nothing else, in no process and at no time: another function gets another name. Where it is not
+    /// registered, tables with such indexes can be read but not changed ([`Error::NoIndexExtractor`]).
+    #[must_use]
+    pub fn index_extractor(
+        mut self,
+        name: impl Into<String>,
+        extract: impl Fn(&[u8], &[u8], &mut dyn FnMut(&[u8])) -> Result<(), String> + Send + Sync + 'static,
+    ) -> Self {
+        self.extractors.add(name.into(), Arc::new(extract), None);
+        self
+    }
+
+    /// The same for typed tables: the index keys of a record as values of a type, ordered as they are. An index made with it
+    /// remembers the type of its keys; where the function is registered for other types than the catalog names, records are not
+    /// changed ([`Error::TableTypeMismatch`]).
+    #[must_use]
+    pub fn typed_index_extractor<K: Key, V: Value, I: Key>(
+        mut self,
+        name: impl Into<String>,
+        extract: impl Fn(&K, &V) -> Vec<I> + Send + Sync + 'static,
+    ) -> Self {
+        let extract = move |key: &[u8], value: &[u8], emit: &mut dyn FnMut(&[u8])| {
+            let key = K::decode(key).map_err(|error| format!("its key: {error}"))?;
+            let value = V::decode(value).map_err(|error| format!("its value: {error}"))?;
+            for index_key in extract(&key, &value) {
+                let mut bytes = Vec::with_capacity(16);
+                index_key.encode(&mut bytes).map_err(|error| format!("its index key: {error}"))?;
+                emit(&bytes);
+            }
+            Ok(())
+        };
+        let types = ExtractorTypes { key: K::TYPE, value: V::TYPE, index_key: I::TYPE };
+        self.extractors.add(name.into(), Arc::new(extract), Some(types));
+        self
+    }
+
+    /// Opens the environment in directory `path`, recovering it if it was not closed in order.
+    ///
+    /// # Errors
+    /// [`Error::NotAnEnvironment`], [`Error::NewerFormat`], [`Error::WrongPageSize`], [`Error::AlreadyOpen`],
+    /// [`Error::Permission`], [`Error::Corrupt`], [`Error::Setting`], [`Error::SettingsFile`] and whatever the files say.
+    pub fn open(self, path: impl AsRef<Path>) -> Result<Environment, Error> {
+        let path = path.as_ref();
+        if self.create {
+            if path.ancestors().any(|at| at.exists() && !at.is_dir()) {
+                return Err(Error::NotAnEnvironment { path: path.display().to_string(), why: "it is not a directory" });
+            }
+            FileDisk::new(path).create_dir("")?;
+        } else if !path.is_dir() {
+            let why = match path.try_exists() {
+                Ok(true) => "it is a file, not a directory",
+                _ => "no such directory; ledgerstone init DIR makes one there",
+            };
+            return Err(Error::NotAnEnvironment { path: path.display().to_string(), why });
+        }
+        let mut options = self;
+        options.file = Config::read(path)?;
+        let archive = options.effective(None).map(|effective| effective.archive_dir).unwrap_or_default();
+        if options.archive.is_none() && !archive.is_empty() {
+            options.archive = Some(ArchivePlace(Arc::new(FileDisk::new(path.join(archive)))));
+        }
+        let sync_method = options.config.sync_method.or(options.file.sync_method).unwrap_or_default();
+        options.open_on(Arc::new(FileDisk::synced_by(path, sync_method)))
+    }
+
+    /// The settings that would be in force in directory `path`, read without opening the environment there; if there is
+    /// none yet, those of a new one.
+    ///
+    /// # Errors
+    /// [`Error::Setting`], [`Error::SettingsFile`], [`Error::WrongPageSize`], [`Error::NewerFormat`], [`Error::Corrupt`],
+    /// and whatever the files say.
+    pub fn settings_in(mut self, path: impl AsRef<Path>) -> Result<Effective, Error> {
+        let path = path.as_ref();
+        self.file = Config::read(path)?;
+        let disk = FileDisk::new(path);
+        let fixed = if disk.exists(CONTROL_PATH)? {
+            let state = ControlFile::open_read_only(&disk)?.state();
+            Some((state.page_bytes, state.segment_bytes))
+        } else {
+            None
+        };
+        self.effective(fixed)
+    }
+
+    /// Copies segments of the log to the root directory of `disk` before they are given up: as the setting `archive_dir`,
+    /// on any [`Disk`].
+    #[must_use]
+    pub fn archive_on(mut self, disk: Arc<dyn Disk>) -> Self {
+        self.archive = Some(ArchivePlace(disk));
+        self
+    }
+
+    /// Opens an environment on any [`Disk`]: a simulated one in tests, one of your own.
+    ///
+    /// # Errors
+    /// As [`Options::open`].
+    pub fn open_on(self, disk: Arc<dyn Disk>) -> Result<Environment, Error> {
+        Environment::open_with(&self, disk)
+    }
+
+    /// The settings in force for an environment of the given page and segment size, or for a new one.
+    pub(crate) fn effective(&self, fixed: Option<(u32, u64)>) -> Result<Effective, Error> {
+        Effective::resolve(&self.config, &self.file, fixed)
+    }
+}

@@ -1,0 +1,162 @@
+//! The control file made anew from data and log, which hold all that it says.
+//!
+//! B1. Page 0 of the data file says whose environment it is, the log's newest checkpoint record where recovery begins
+//!     (`CheckpointRecord` in recovery). All that a checkpoint relies on is durable before its record is, so the newest one will
+//!     do even if no control file ever named it.
+//! B2. Nothing is made in the place of a control file that can be used, nor when it knows of log that is not there: then the
+//!     log is damaged, and a control file that knows less would hide it. Nor while a restore is not at its end (R1 there): what
+//!     there is says that it is the old life.
+//! B3. Incarnations that were given out and left no record are passed over by going on far behind the newest that did.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use ledgerstone_disk::{Disk, FileDisk, Open};
+use ledgerstone_log::{
+    CONTROL_PATH, ControlFile, ControlState, FIRST_LSN, LOG_DIR, LogScan, RecordKind, check_segments, is_log_file,
+    oldest_record, segment_start,
+};
+use ledgerstone_page::Lsn;
+use ledgerstone_recovery::CheckpointRecord;
+use ledgerstone_space::FileHeader;
+
+use crate::environment::open::{RESTORE, check_control, refuse_cut_restore, take_lock};
+use crate::{Environment, Error};
+
+/// B3. Smaller than what a scan looks for behind the end of a log.
+const INCARNATIONS_PASSED: u64 = 512;
+
+impl Environment {
+    /// Makes the control file of directory `path` anew, from data and log: for an environment that has lost it, or whose one
+    /// is damaged or another environment's. The next open recovers as after a crash. `false`: the control file that is there can
+    /// be used, and nothing was changed.
+    ///
+    /// # Errors
+    /// [`Error::NotAnEnvironment`]: there is no data file, or a restore there was cut short. [`Error::Corrupt`]:
+    /// page 0 is damaged, or the log. [`Error::AlreadyOpen`], the disk's.
+    pub fn rebuild_control(path: impl AsRef<Path>) -> Result<bool, Error> {
+        Environment::rebuild_control_on(Arc::new(FileDisk::new(path.as_ref())))
+    }
+
+    /// The same on any [`Disk`].
+    ///
+    /// # Errors
+    /// As [`Environment::rebuild_control`].
+    pub fn rebuild_control_on(disk: Arc<dyn Disk>) -> Result<bool, Error> {
+        if !disk.exists("data")? {
+            refuse_cut_restore(&disk)?;
+            return Err(Error::NotAnEnvironment { path: disk.describe(), why: "it has no data file" });
+        }
+        let _lock = take_lock(&disk)?;
+        if is_restored(&disk)? {
+            return Ok(false);
+        }
+        let state = control_of(&disk)?;
+        if disk.exists(CONTROL_PATH)?
+            && let Ok(old) = ControlFile::open_read_only(&*disk)
+            && old.state().environment == state.environment
+            && check_control(&*disk, &old.state()).is_ok()
+        {
+            let old = old.state();
+            let missing = check_segments(&disk, &old);
+            if missing.is_ok() && old.durable_lsn <= state.durable_lsn && old.checkpoint_lsn <= state.checkpoint_lsn {
+                return Ok(false);
+            }
+            // One that names an older checkpoint is an older file, unless it knows of newer log (B2).
+            let knows_more = old.durable_lsn > state.durable_lsn || old.newest_segment > state.newest_segment;
+            if knows_more || old.checkpoint_lsn >= state.checkpoint_lsn {
+                missing?;
+                let (known, end) = (old.durable_lsn.max(old.checkpoint_lsn), state.durable_lsn);
+                let what = format!(
+                    "the control file knows of log at LSN {known}, and the log ends at {end}: it is the log that is damaged"
+                );
+                return Err(Error::Corrupt { what });
+            }
+        }
+        // B1 speaks of what a power failure leaves: the names of the segments, too.
+        disk.sync_dir(LOG_DIR)?;
+        disk.sync_dir("")?;
+        ControlFile::replace(&*disk, state)?;
+        Ok(true)
+    }
+
+    /// The slot of the control file in directory `path` that cannot be read, of 0 and 1: damaged, or being written when the power
+    /// failed. The other one is whole; the next checkpoint makes both whole. Opens nothing.
+    ///
+    /// # Errors
+    /// [`Error::ControlFile`]: neither is whole. [`Error::NewerFormat`], the disk's.
+    pub fn damaged_control_slot(path: impl AsRef<Path>) -> Result<Option<u64>, Error> {
+        Ok(ControlFile::open_read_only(&FileDisk::new(path.as_ref()))?.damaged_slot())
+    }
+}
+
+/// Whether a restore has come to its end here and was not opened yet, and its control file can be used.
+fn is_restored(disk: &Arc<dyn Disk>) -> Result<bool, Error> {
+    if !disk.exists(RESTORE)? {
+        return Ok(false);
+    }
+    let Ok(control) = ControlFile::open_read_only(&**disk) else { return Ok(false) };
+    let state = control.state();
+    let header = FileHeader::read(&*disk.open("data", Open::READ)?)?;
+    Ok(header.is_none_or(|header| header.environment == state.environment) && check_control(&**disk, &state).is_ok())
+}
+
+/// What the control file of this directory says, or must say if it cannot be used. Changes nothing.
+pub(crate) fn state_of(disk: &Arc<dyn Disk>) -> Result<ControlState, Error> {
+    match ControlFile::open_read_only(&**disk) {
+        Ok(control) => Ok(control.state()),
+        Err(error) => {
+            refuse_cut_restore(disk)?;
+            control_of(disk).map_err(|_| error.into())
+        }
+    }
+}
+
+/// What the control file of this directory must say (B1). Changes nothing.
+fn control_of(disk: &Arc<dyn Disk>) -> Result<ControlState, Error> {
+    refuse_cut_restore(disk)?; // B2
+    let lacks = |what: &str| Error::Corrupt {
+        what: format!("the control file cannot be made anew: {what}; restore from a backup"),
+    };
+    let data = disk.open("data", Open::READ)?;
+    let header = FileHeader::read(&*data)?.ok_or_else(|| lacks("page 0 of data is damaged"))?;
+    let segment_bytes = segment_bytes(disk)?.ok_or_else(|| lacks("there is no whole segment of the log"))?;
+    let begin = oldest_record(disk, header.environment, segment_bytes)?
+        .ok_or_else(|| lacks("the log has no record of this environment"))?;
+    let mut state = ControlState::new(header.environment, header.page_bytes, segment_bytes);
+    let mut scan = LogScan::new(Arc::clone(disk), header.environment, segment_bytes, begin.lsn, begin.incarnation)?
+        .settled()?
+        .with_incarnation_max(begin.incarnation + INCARNATIONS_PASSED);
+    let mut newest = None;
+    while let Some(record) = scan.next_view()? {
+        if record.kind() == RecordKind::Checkpoint {
+            newest = CheckpointRecord::decode(record.body()).map(|said| (record.lsn(), said));
+        }
+    }
+    match newest {
+        Some((lsn, said)) if said.scan_lsn >= begin.lsn => said.tell(lsn, &mut state),
+        // No checkpoint was ever taken.
+        None if begin.lsn == FIRST_LSN => {}
+        _ => return Err(lacks("the log has no checkpoint from which on it is whole")),
+    }
+    state.incarnation_max = scan.incarnation() + INCARNATIONS_PASSED;
+    state.durable_lsn = scan.end();
+    state.newest_segment = newest_segment(disk)?;
+    Ok(state)
+}
+
+/// The newest segment that there is, whether anything is in it or not.
+fn newest_segment(disk: &Arc<dyn Disk>) -> Result<Lsn, Error> {
+    let starts = disk.list(LOG_DIR)?.iter().filter_map(|name| segment_start(name)).max();
+    Ok(Lsn(starts.unwrap_or(0)))
+}
+
+/// All segments have the same length, a power of two. One that was cut is shorter.
+fn segment_bytes(disk: &Arc<dyn Disk>) -> Result<Option<u64>, Error> {
+    let mut longest = 0;
+    let names = if disk.exists(LOG_DIR)? { disk.list(LOG_DIR)? } else { Vec::new() };
+    for name in names.iter().filter(|name| is_log_file(name) && name.ends_with(".seg")) {
+        longest = longest.max(disk.open(&format!("{LOG_DIR}/{name}"), Open::READ)?.len()?);
+    }
+    Ok((longest.is_power_of_two() && longest >= 4096).then_some(longest))
+}

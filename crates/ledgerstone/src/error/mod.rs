@@ -1,0 +1,643 @@
+//! One error for everything a user of the library can meet.
+//!
+//! | kind | variants | what to do |
+//! | --- | --- | --- |
+//! | refusal | most | nothing has changed; the message says what to do |
+//! | conflict | `Deadlock`, `LockRefused`, `LockTableFull`, `LockTimeout`, `SnapshotConflict`, `IndexesChanged` | the transaction was (or should be) rolled back; try it again ([`Error::is_retryable`]) |
+//! | damage and device | `Corrupt`, `ControlFile`, `Disk` | restore, repair, look at the device |
+//! | the program's own | `User` | whatever the program means by it |
+//! | failed environment | `Failed` | every call says so until the environment is opened again |
+
+mod convert;
+
+use std::io;
+use std::path::Path;
+
+use ledgerstone_page::{Lsn, TableId, Xid};
+use thiserror::Error as ThisError;
+
+/// Why a call was refused or failed.
+#[derive(Debug, ThisError)]
+#[non_exhaustive]
+pub enum Error {
+    /// The transaction was chosen to end a deadlock and has been rolled back. Run it again.
+    #[error("deadlock, and this transaction was rolled back to end it: {cycle}")]
+    Deadlock {
+        /// Who waited for whom.
+        cycle: String,
+        /// The transactions in it, this one first: each waited for the next, and the last for the first.
+        transactions: Box<[Xid]>,
+    },
+    /// A lock that somebody holds was refused to avoid a deadlock (settings no-wait and wait-die), and the transaction has
+    /// been rolled back. Run it again.
+    #[error("lock refused, and this transaction was rolled back: {what}")]
+    LockRefused {
+        /// Which lock, and who holds it.
+        what: String,
+        /// The table, if the lock is of one: `what` names it as far as its name is known.
+        table: Option<TableId>,
+        /// Who holds it, in ascending order; empty if that is not known.
+        holders: Box<[Xid]>,
+    },
+    /// A lock was not granted in time. The transaction still stands: roll it back and run it again, or wait more.
+    #[error("lock not granted in time: {what}")]
+    LockTimeout {
+        /// Which lock, and who holds it.
+        what: String,
+        /// The table, if the lock is of one: `what` names it as far as its name is known.
+        table: Option<TableId>,
+        /// Who holds it, in ascending order; empty if that is not known.
+        holders: Box<[Xid]>,
+    },
+    /// This process was forked from the one that opened the environment, and has its handles by inheritance only. They touch
+    /// nothing, and dropping them does not either. The child may open the environment when the parent has closed it.
+    #[error(
+        "this process was forked from the one that opened the environment: open it here, when the other has closed it"
+    )]
+    Forked,
+    /// The lock is held by a transaction whose own closure this call is made from (`transact` in `transact`, a transaction in
+    /// [`BytesTable::modify`](crate::BytesTable::modify)): it cannot come free before the call returns, so it is refused at once.
+    /// Use the transaction that is running, or do this after it. The same is said of a call that would wait for another thread's
+    /// call of its transaction, when that one waits for such a lock.
+    #[error("lock held by the caller: {what}")]
+    HeldByCaller {
+        /// Which lock, and which transaction holds it.
+        what: String,
+        /// The table, if the lock is of one: `what` names it as far as its name is known.
+        table: Option<TableId>,
+    },
+    /// Another transaction has changed what this one would change, and committed after this one's snapshot was taken. The
+    /// transaction still stands: roll it back and run it again.
+    #[error("first committer wins: {what}")]
+    SnapshotConflict {
+        /// Which commit came first.
+        what: String,
+    },
+    /// What the snapshot would have to show was dropped for lack of memory. Take a new snapshot; keep it for a shorter time, or
+    /// open with a larger `version_store_bytes`.
+    #[error(
+        "the snapshot at LSN {snapshot} is too old (what it needs was dropped below LSN {floor}); take a new one, or raise version_store_bytes"
+    )]
+    SnapshotTooOld {
+        /// The snapshot.
+        snapshot: Lsn,
+        /// Snapshots below it are too old.
+        floor: Lsn,
+    },
+    /// All snapshot slots are in use.
+    #[error("{0} snapshots are open, which is the most; close one, or raise transaction_count_max")]
+    TooManySnapshots(u32),
+    /// All locks are taken, and the transaction has been rolled back to give up its own. Run it again; if it needs most of the
+    /// locks by itself, make it smaller, lock its tables as wholes, or open with a larger `lock_count_max`.
+    #[error(
+        "the lock table is full, and this transaction was rolled back; run it again, make it smaller, or raise lock_count_max"
+    )]
+    LockTableFull,
+    /// The transaction was committed or rolled back before this call.
+    #[error("the transaction has already ended")]
+    Finished,
+    /// The savepoint was released, forgotten by a rollback to an older one, is another transaction's, or lies outside the
+    /// nested transaction that is running.
+    #[error(
+        "there is no such savepoint here: it was released, or lies after one that was gone back to, or outside this nested transaction"
+    )]
+    NoSavepoint,
+    /// A transaction is prepared under this global id and not yet decided.
+    #[error("a transaction is already prepared as {id}: commit or abort it first, or use another id")]
+    AlreadyPrepared {
+        /// The global id.
+        id: String,
+    },
+    /// No transaction is in doubt under this global id: it was decided, or never prepared, or is being decided just now.
+    #[error("no transaction is in doubt as {id}")]
+    NotPrepared {
+        /// The global id.
+        id: String,
+    },
+    /// A global id is empty or too long.
+    #[error("global id of {len} bytes: 1 to {max} bytes are needed")]
+    BadGlobalId {
+        /// Its length in bytes.
+        len: usize,
+        /// The longest allowed.
+        max: usize,
+    },
+    /// All transaction slots are in use.
+    #[error("{0} transactions are running, which is the most; end one, or raise transaction_count_max")]
+    TooManyTransactions(u32),
+    /// All thread slots are in use.
+    #[error("{0} threads use the environment, which is the most; end one, or raise thread_count_max")]
+    TooManyThreads(u32),
+    /// A closure called back into the transaction that was calling it, through another table handle or iterator; or the progress
+    /// of a compaction asked for another one. Other threads are told the same when the closure keeps them waiting for a second.
+    #[error("busy with the call whose closure this is; collect first, or use an owned iterator")]
+    Busy,
+    /// The key is longer than a page of this environment allows.
+    #[error("key of {len} bytes is too large; at most {max} bytes fit")]
+    KeyTooLarge {
+        /// Its length in bytes.
+        len: usize,
+        /// The longest allowed.
+        max: usize,
+    },
+    /// The value is too long.
+    #[error("value of {len} bytes is too large; at most {max} bytes fit")]
+    ValueTooLarge {
+        /// Its length in bytes.
+        len: usize,
+        /// The longest allowed.
+        max: usize,
+    },
+    /// A table name is empty or too long.
+    #[error("table name {name:?} is not valid: 1 to 255 bytes are needed")]
+    BadTableName {
+        /// The name.
+        name: String,
+    },
+    /// A named feed was forgotten while it was open: nothing keeps its position any more.
+    #[error("feed {name:?} was forgotten: read on without acknowledging, or open the name anew to begin from now")]
+    FeedForgotten {
+        /// Its name.
+        name: String,
+    },
+    /// No table has that name.
+    #[error("there is no table named {0:?}")]
+    NoSuchTable(String),
+    /// A table of that name exists already.
+    #[error("a table named {0:?} exists already")]
+    TableExists(String),
+    /// The name is that of a user's structure, and was used as a table.
+    #[error("{name:?} is a structure, not a table")]
+    NotATable {
+        /// The name.
+        name: String,
+    },
+    /// The name is that of a table, and was used as a structure, or as another structure than it is.
+    #[error("{name:?} is not a structure of this kind")]
+    NotAStructure {
+        /// The name.
+        name: String,
+    },
+    /// A user's structure was used in a transaction that reads without locks.
+    #[error("structure {name:?} keeps no versions: use it in a serializable transaction, not at {isolation}")]
+    StructureNeedsLocks {
+        /// The structure's name.
+        name: String,
+        /// The transaction's level.
+        isolation: crate::Isolation,
+    },
+    /// What a program registers contradicts itself or the engine: an id below the users' range, or one used twice.
+    #[error("structure {structure:?} cannot be registered: {what}")]
+    BadStructure {
+        /// Its name.
+        structure: &'static str,
+        /// What is wrong.
+        what: String,
+    },
+    /// The table has an index of that name already.
+    #[error("table {table:?} has an index named {index:?} already")]
+    IndexExists {
+        /// The table.
+        table: String,
+        /// The index.
+        index: String,
+    },
+    /// The table has no index of that name.
+    #[error("table {table:?} has no index named {index:?}")]
+    NoSuchIndex {
+        /// The table.
+        table: String,
+        /// The index.
+        index: String,
+    },
+    /// An index cannot be made so.
+    #[error("no such index can be made: {what}")]
+    BadIndex {
+        /// What is wrong with it.
+        what: String,
+    },
+    /// The catalog's entry of the table has no room for another index.
+    #[error("the catalog has no room for another index of table {table:?}: drop one, or use shorter names")]
+    TooManyIndexes {
+        /// The table.
+        table: String,
+    },
+    /// Another record has the same key in a unique index. Nothing has changed, and the transaction goes on.
+    #[error("unique index {index:?} of table {table:?} has the key {:?} already: use another, or change that record first",
+        crate::table::index::shown(.key))]
+    IndexKeyExists {
+        /// The table.
+        table: Box<str>,
+        /// The index.
+        index: Box<str>,
+        /// The index key.
+        key: Box<[u8]>,
+    },
+    /// A record's entry in an index would be longer than a page of this environment allows. Nothing has changed.
+    #[error("the record's entry in index {index:?} of table {table:?} has {len} bytes; at most {max} bytes fit")]
+    IndexKeyTooLarge {
+        /// The table.
+        table: Box<str>,
+        /// The index.
+        index: Box<str>,
+        /// Length of the entry in bytes: index key and primary key.
+        len: usize,
+        /// The longest allowed.
+        max: usize,
+    },
+    /// The index's function refuses the record. Nothing has changed.
+    #[error("index {index:?} of table {table:?} refuses the record: {what}")]
+    NotIndexable {
+        /// The table.
+        table: Box<str>,
+        /// The index.
+        index: Box<str>,
+        /// Why.
+        what: Box<str>,
+    },
+    /// The table has an index whose function this program has not registered: it can be read, but not changed.
+    #[error(
+        "index {index:?} of table {table:?} needs the function {extractor:?}: register it with Options::index_extractor, or drop the index"
+    )]
+    NoIndexExtractor {
+        /// The table.
+        table: Box<str>,
+        /// The index.
+        index: Box<str>,
+        /// The function's name.
+        extractor: Box<str>,
+    },
+    /// An index is not what its table says: its function gave other keys once, or a page is damaged.
+    #[error("index {index:?} of table {table:?} differs from the table: {what}; drop it and create it anew")]
+    IndexDiffers {
+        /// The table.
+        table: Box<str>,
+        /// The index.
+        index: Box<str>,
+        /// The difference.
+        what: Box<str>,
+    },
+    /// Indexes of the table were created or dropped, or types given to it, since this transaction opened it. Run it again.
+    #[error("the indexes or types of table {table:?} were changed since this transaction opened it; run it again")]
+    IndexesChanged {
+        /// The table.
+        table: String,
+    },
+    /// Indexes cannot be created or dropped in a snapshot.
+    #[error("indexes of table {table:?} are created and dropped under locks: use a serializable transaction")]
+    IndexNeedsLocks {
+        /// The table.
+        table: String,
+    },
+    /// The key exists already (`insert_new`). Nothing has changed, and the transaction goes on.
+    #[error("table {table:?} has the key \"{key}\" already")]
+    KeyExists {
+        /// The table.
+        table: String,
+        /// The key as text: bytes that are not printable ASCII are escaped, and a long key is cut.
+        key: String,
+    },
+    /// Records that are loaded in order are not in order. Nothing is left of the load if the transaction is rolled back.
+    #[error("record {record} of a sorted load is not above the one before; sort the records by key, each key once")]
+    NotSorted {
+        /// Which one, from 0.
+        record: u64,
+    },
+    /// A sorted load met an error in the middle of a record, or its transaction went back to a savepoint meanwhile. Roll the
+    /// transaction back, or back to before the load.
+    #[error("records of this sorted load came only half in or were taken back; roll back and load again")]
+    LoadIncomplete,
+    /// A table was empty when a sorted load began, and has got records by another handle of the same transaction since. Nothing of
+    /// the load is in the table.
+    #[error("table {table:?} has got other records since its sorted load began: finish the load first, then put them")]
+    LoadNotAlone {
+        /// The table.
+        table: String,
+    },
+    /// The table, or one of its indexes, was made with other types. Nothing has changed.
+    #[error(transparent)]
+    TableTypeMismatch(Box<TypeMismatch>),
+    /// The name of a type cannot be kept in the catalog.
+    #[error("the name of a type has 1 to {max} bytes, {name:?} has {len}")]
+    BadTypeName {
+        /// The beginning of the name.
+        name: String,
+        /// Its length in bytes.
+        len: usize,
+        /// The longest allowed.
+        max: usize,
+    },
+    /// A key or a value has no encoding ([`AsKey::encode`](crate::typed::AsKey::encode)). Nothing has changed.
+    #[error("{what} cannot be used with table {table:?}: {source}")]
+    NotEncodable {
+        /// The table.
+        table: String,
+        /// Which of the two: `key` or `value`.
+        what: &'static str,
+        /// What is wrong with it: an [`EncodeError`](crate::typed::EncodeError).
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// Stored bytes are no value of the type asked for: written as byte strings, or damaged.
+    #[error("stored bytes of table {table:?} are not a valid {what}")]
+    WrongType {
+        /// The table.
+        table: String,
+        /// Key or value, and its type.
+        what: String,
+    },
+    /// A setting is out of bounds or unknown.
+    #[error("setting {name}: {what}")]
+    Setting {
+        /// Which.
+        name: String,
+        /// What is wrong and what is allowed.
+        what: String,
+    },
+    /// The settings file cannot be used. Nothing was opened.
+    #[error("{path}: {}", problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    SettingsFile {
+        /// The file.
+        path: String,
+        /// Everything that is wrong with it, line by line.
+        problems: Vec<crate::config::ConfigProblem>,
+    },
+    /// The directory holds no environment.
+    #[error("{path} is not a Ledgerstone environment: {why}")]
+    NotAnEnvironment {
+        /// The directory.
+        path: String,
+        /// What is missing.
+        why: &'static str,
+    },
+    /// The control file is missing or cannot be used, although the environment is there. Nothing was changed.
+    #[error(
+        "the control file of {path} {what}; put it back, or make it anew from data and log: ledgerstone recover --rebuild-control DIR"
+    )]
+    ControlFile {
+        /// The directory.
+        path: String,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// LSNs have 48 bits, and the log has come near their end. Nothing has changed, reads go on, and nothing was lost.
+    #[error("the log has used up its LSNs (it is at {at} of 2^48): dump the environment and load it into a new one")]
+    LsnsUsedUp {
+        /// Where the log is.
+        at: Lsn,
+    },
+    /// The environment was written by a newer version of this software.
+    #[error("{path} has format {found}; this version reads up to {supported}: use a newer version")]
+    NewerFormat {
+        /// The environment.
+        path: String,
+        /// Its format.
+        found: u32,
+        /// The newest that this version reads.
+        supported: u32,
+    },
+    /// A file of an archive was written by an older version of this software, which said less of what it holds. Nothing was
+    /// changed.
+    #[error(
+        "{path} has format {found}; this version reads {supported} only: begin a new archive directory after a full backup, and \
+         restore from this one with the version that wrote it"
+    )]
+    OlderFormat {
+        /// The file.
+        path: String,
+        /// Its format.
+        found: u32,
+        /// The oldest that this version reads.
+        supported: u32,
+    },
+    /// The environment was created with another page size.
+    #[error("the environment has pages of {found} bytes, not {asked}; open it without page_bytes")]
+    WrongPageSize {
+        /// Its page size.
+        found: u32,
+        /// What the caller set.
+        asked: u32,
+    },
+    /// Another process, or another handle in this one, has the environment open.
+    #[error("{path} is open already, in this or another process; close it there first")]
+    AlreadyOpen {
+        /// The environment.
+        path: String,
+    },
+    /// Another backup is being written into the same directory.
+    #[error("another backup is being written into {path}; let it end first, or take this one into another directory")]
+    BackupUnderWay {
+        /// The directory.
+        path: String,
+    },
+    /// A close was asked for while transactions run.
+    #[error("{count} transactions are still open; end them before closing")]
+    TransactionsOpen {
+        /// How many.
+        count: u32,
+    },
+    /// Nothing can be written now, nothing was, and reads go on: no space left, or opened read-only.
+    #[error("read-only: {why}")]
+    ReadOnly {
+        /// The reason, and what ends it.
+        why: String,
+        /// What the operating system said, if it was asked: [`io::ErrorKind::StorageFull`] without space.
+        kind: Option<io::ErrorKind>,
+    },
+    /// The operating system refused access.
+    #[error("permission denied: {what}")]
+    Permission {
+        /// File and operation.
+        what: String,
+        /// [`io::ErrorKind::PermissionDenied`], or [`io::ErrorKind::ReadOnlyFilesystem`].
+        kind: io::ErrorKind,
+    },
+    /// The environment failed earlier and must be opened again.
+    #[error("the environment has failed: {why}; open it again to recover")]
+    Failed {
+        /// What failed first.
+        why: String,
+    },
+    /// Bytes on disk are not what they must be.
+    #[error("damaged: {what}")]
+    Corrupt {
+        /// File, page, offset, LSN; expected and found.
+        what: String,
+    },
+    /// A part of the log that was asked for was given up: a checkpoint needed it no more, and no pin or archive kept it.
+    #[error("the log no longer holds LSN {lsn}, it begins at {oldest}: begin there, or read an archive or a backup")]
+    LogGone {
+        /// What was asked for.
+        lsn: Lsn,
+        /// Where the log begins now.
+        oldest: Lsn,
+    },
+    /// The file or directory holds no backup.
+    #[error("{path} is not a backup")]
+    NotABackup {
+        /// The file or directory.
+        path: String,
+    },
+    /// A restore was to go where something is.
+    #[error("{path} is not empty: restore into a new directory")]
+    TargetNotEmpty {
+        /// The directory.
+        path: String,
+    },
+    /// The moment to restore lies outside of what backup and log hold.
+    #[error("this moment cannot be restored: {what}")]
+    MomentNotInBackup {
+        /// Where it lies.
+        what: String,
+    },
+    /// The lock file of an environment is missing that was not closed in order: a process may have it open that nothing keeps
+    /// others from any more.
+    #[error(
+        "{path} is missing, and the environment was not closed: a process may still have it open; make sure that none has, \
+         then make an empty file of that name"
+    )]
+    LockFileMissing {
+        /// The file.
+        path: String,
+    },
+    /// A text to load is no dump, or holds what cannot be loaded.
+    #[error("line {line} of the dump: {what}")]
+    BadDump {
+        /// The line, from 1.
+        line: u64,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// The environment has no archive.
+    #[error("there is no archive: set archive_dir, or name its directory")]
+    NoArchive,
+    /// The archive is of another environment, or of another life of this one (one of them was restored, or is a copy).
+    #[error(
+        "{path} is of another log: each environment, and each one that was restored, needs an archive directory of its own"
+    )]
+    ArchiveOfAnother {
+        /// The file.
+        path: String,
+    },
+    /// Whoever watched the progress has cancelled.
+    #[error("cancelled")]
+    Cancelled,
+    /// The log names an operation that this program has not registered.
+    #[error("the log needs an extension that is not registered: {what}")]
+    UnknownOperation {
+        /// Operation and record.
+        what: String,
+    },
+    /// A file could not be read or written. The text names the file and what was attempted.
+    #[error(transparent)]
+    Disk(io::Error),
+    /// The memory for cache and tables could not be reserved.
+    #[error("cannot reserve memory: {0}")]
+    Memory(String),
+    /// A closure of the program's has given up with a reason of its own, made by [`Error::user`]. Its transaction was rolled
+    /// back.
+    #[error(transparent)]
+    User(Box<dyn std::error::Error + Send + Sync>),
+    /// A background thread ended by a panic: a bug in this library.
+    #[error("a background thread panicked: {0}")]
+    Panicked(&'static str),
+}
+
+/// What differs between the types that a table was made with and those that it was opened with.
+#[derive(Debug, Clone, PartialEq, Eq, ThisError)]
+#[error(
+    "table {table:?} has {what} of type {stored}, not {asked}: open it with the types that it was made with, or as byte strings"
+)]
+#[non_exhaustive]
+pub struct TypeMismatch {
+    /// The table.
+    pub table: String,
+    /// What of it: `keys`, `values`, or `keys in index "..."`.
+    pub what: String,
+    /// The type that the catalog names.
+    pub stored: String,
+    /// The type that was asked for.
+    pub asked: String,
+}
+
+impl Error {
+    /// A reason of the program's own for a closure to give up: a text, or an error of any type. It comes back as it is in
+    /// [`Error::User`], after the roll-back.
+    ///
+    /// ```
+    /// use ledgerstone::Error;
+    ///
+    /// let error = Error::user(std::fmt::Error);
+    /// assert!(matches!(&error, Error::User(why) if why.is::<std::fmt::Error>()));
+    /// assert_eq!(Error::user("sold out").to_string(), "sold out");
+    /// ```
+    #[must_use]
+    pub fn user(why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+        Error::User(why.into())
+    }
+
+    /// True if the same transaction, run again, may well succeed.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        matches!(
+            self,
+            Error::Deadlock { .. }
+                | Error::LockRefused { .. }
+                | Error::LockTableFull
+                | Error::LockTimeout { .. }
+                | Error::SnapshotConflict { .. }
+                | Error::IndexesChanged { .. }
+        )
+    }
+
+    /// What the operating system said to a call on a file: of [`Error::Disk`], [`Error::Permission`], and [`Error::ReadOnly`]
+    /// for lack of space. None if it was not asked.
+    #[must_use]
+    pub fn io_kind(&self) -> Option<io::ErrorKind> {
+        match self {
+            Error::Disk(error) => Some(error.kind()),
+            Error::Permission { kind, .. } => Some(*kind),
+            Error::ReadOnly { kind, .. } => *kind,
+            _ => None,
+        }
+    }
+
+    /// Says the name of the table that a lock is of, where the lock manager knows a number only.
+    pub(crate) fn with_table_name(mut self, name_of: impl FnOnce(TableId) -> Option<String>) -> Error {
+        if let Error::LockTimeout { what, table: Some(table), .. }
+        | Error::LockRefused { what, table: Some(table), .. }
+        | Error::HeldByCaller { what, table: Some(table) } = &mut self
+            && let Some(name) = name_of(*table)
+        {
+            *what = what.replacen(&format!("table {}", table.0), &format!("table {name:?}"), 1);
+        }
+        self
+    }
+
+    /// For lack of rights in this transaction, nested transaction or environment, not of space.
+    pub(crate) fn read_only(why: &str) -> Error {
+        Error::ReadOnly { why: why.into(), kind: None }
+    }
+
+    pub(crate) fn no_space(what: &dyn std::fmt::Display) -> Error {
+        let why = format!("{what}; free some space and go on: nothing was lost");
+        Error::ReadOnly { why, kind: Some(io::ErrorKind::StorageFull) }
+    }
+
+    pub(crate) fn from_io(operation: &str, path: &Path, error: &io::Error) -> Error {
+        Error::of_kind(error.kind(), format!("{operation} {}: {error}", path.display()))
+    }
+
+    /// Of a call on a file that `what` names.
+    pub(crate) fn of_kind(
+        kind: io::ErrorKind,
+        what: impl Into<Box<dyn std::error::Error + Send + Sync>> + std::fmt::Display,
+    ) -> Error {
+        match kind {
+            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+                Error::Permission { what: what.to_string(), kind }
+            }
+            io::ErrorKind::StorageFull => Error::no_space(&what),
+            kind => Error::Disk(io::Error::new(kind, what)),
+        }
+    }
+}

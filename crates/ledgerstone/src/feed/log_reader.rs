@@ -1,0 +1,237 @@
+//! The log for readers: of an environment that is open, or of a directory that nobody has open.
+//!
+//! ```
+//! # fn main() -> Result<(), ledgerstone::Error> {
+//! # let dir = tempfile::tempdir().unwrap();
+//! # let env = ledgerstone::Environment::options().cache_bytes(16 << 20).open(dir.path())?;
+//! use ledgerstone::{LogFilter, Lsn, RecordKind};
+//!
+//! env.transact(|txn| txn.bytes_or_create("fruit")?.put(b"apple", b"red"))?;
+//! let mut commits = env.log_reader(Lsn(0))?.with_filter(LogFilter::default().kind(RecordKind::Commit));
+//! while let Some(record) = commits.next()? {
+//!     println!("{record}");
+//! }
+//! let newest = commits.prev()?.expect("something was committed");
+//! assert_eq!(newest.kind(), RecordKind::Commit);
+//! # Ok(())
+//! # }
+//! ```
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ledgerstone_disk::{Disk, FileDisk};
+use ledgerstone_log::{Beginning, CONTROL_PATH, LogError, LogFiles};
+use ledgerstone_page::{Lsn, PageId};
+use ledgerstone_region::sync;
+
+use crate::environment::open::{check_control, operations};
+use crate::environment::rebuild::state_of;
+use crate::extend::Extensions;
+use crate::feed::log_record::Operations;
+use crate::media::files_of;
+use crate::{Environment, Error, LogFilter, LogRecord};
+
+/// A cursor on a log: it stands between two records. Owned; reads durable records only, each whole.
+///
+/// A reader holds nothing back: when the part of the log before it is given up by a checkpoint, it says so
+/// ([`Error::LogGone`]).
+pub struct LogReader {
+    cursor: ledgerstone_log::LogReader,
+    operations: Operations,
+    filter: LogFilter,
+    /// Of which table a page was when it was last met.
+    roots: BTreeMap<PageId, PageId>,
+}
+
+impl Environment {
+    /// A reader before the first record that begins at `from` or later; `Lsn(0)`: before the oldest that is kept,
+    /// `Lsn(u64::MAX)`: behind the newest that is durable.
+    ///
+    /// # Errors
+    /// [`Error::LogGone`], the disk's.
+    pub fn log_reader(&self, from: Lsn) -> Result<LogReader, Error> {
+        let engine = &self.inner().engine;
+        engine.check_process()?;
+        let cursor = ledgerstone_log::LogReader::new(&engine.log, from)?;
+        Ok(LogReader::new(cursor, Operations::Of(Arc::clone(engine))))
+    }
+}
+
+impl LogReader {
+    pub(crate) fn new(cursor: ledgerstone_log::LogReader, operations: Operations) -> LogReader {
+        LogReader { cursor, operations, filter: LogFilter::default(), roots: BTreeMap::new() }
+    }
+
+    /// Shows only what `filter` lets pass.
+    #[must_use]
+    pub fn with_filter(mut self, filter: LogFilter) -> LogReader {
+        self.filter = filter;
+        self
+    }
+
+    /// The next record; the reader moves behind it. `None`: there is none that is durable now. May read from the disk.
+    ///
+    /// # Errors
+    /// [`Error::LogGone`], [`Error::Corrupt`], the disk's.
+    #[allow(clippy::should_implement_trait)] // Not an iterator: it fails, and can go on after its end.
+    pub fn next(&mut self) -> Result<Option<LogRecord>, Error> {
+        self.operations.check_process()?;
+        while !self.filter.ends_before(self.cursor.position()) {
+            let Some(record) = self.cursor.next()? else { break };
+            let record = LogRecord::new(record, self.operations.clone());
+            if self.filter.passes(&record, &mut self.roots) {
+                return Ok(Some(record));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The record before; the reader moves before it. `None`: where the log that is kept begins.
+    ///
+    /// # Errors
+    /// As [`LogReader::next`].
+    pub fn prev(&mut self) -> Result<Option<LogRecord>, Error> {
+        self.operations.check_process()?;
+        while !self.filter.begins_at_or_behind(self.cursor.position()) {
+            let Some(record) = self.cursor.prev()? else { break };
+            let record = LogRecord::new(record, self.operations.clone());
+            if self.filter.passes(&record, &mut self.roots) {
+                return Ok(Some(record));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The next record, waiting for it to become durable: `None` when `timeout` went by, or when nothing more can come (a
+    /// directory that nobody has open; the end that the filter sets). Asks for no flush.
+    ///
+    /// # Errors
+    /// As [`LogReader::next`]; [`Error::Failed`] when the environment has failed or was closed.
+    pub fn follow(&mut self, timeout: Option<Duration>) -> Result<Option<LogRecord>, Error> {
+        let until = timeout.map(|timeout| sync::now_ns().saturating_add(nanoseconds(timeout)));
+        loop {
+            if let Some(record) = self.next()? {
+                return Ok(Some(record));
+            }
+            let left = until.map(|until| until.saturating_sub(sync::now_ns()));
+            if self.filter.ends_before(self.cursor.position()) || !self.cursor.wait(left)? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Waits until any record behind the reader is durable, whatever the filter says. `false`: `timeout` went by, or nothing
+    /// more can come.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] when the environment has failed or was closed.
+    pub fn wait(&mut self, timeout: Option<Duration>) -> Result<bool, Error> {
+        self.operations.check_process()?;
+        Ok(self.cursor.wait(timeout.map(nanoseconds))?)
+    }
+
+    /// Where the reader stands: a later one that begins here goes on without a gap.
+    #[must_use]
+    pub fn position(&self) -> Lsn {
+        self.cursor.position()
+    }
+
+    /// Moves before the first record that begins at `to` or later, as [`Environment::log_reader`] does.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn seek(&mut self, to: Lsn) -> Result<(), Error> {
+        self.operations.check_process()?;
+        Ok(self.cursor.seek(to)?)
+    }
+
+    /// Where the log ends now.
+    #[must_use]
+    pub fn end(&self) -> Lsn {
+        self.cursor.end()
+    }
+
+    /// Where the log that is kept begins; its first whole record lies there or a little behind.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn oldest(&self) -> Result<Lsn, Error> {
+        self.operations.check_process()?;
+        Ok(self.cursor.oldest()?)
+    }
+}
+
+pub(crate) fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// The log of a directory that nobody has open, as it was when this was made. Changes nothing there, and recovers nothing.
+pub struct LogDirectory {
+    files: LogFiles,
+    operations: Operations,
+}
+
+impl LogDirectory {
+    /// Looks at the directory of an environment, or at that of an archive. An environment may have lost its control file: data and
+    /// log say the same.
+    ///
+    /// # Errors
+    /// [`Error::NotAnEnvironment`], [`Error::Corrupt`], the disk's.
+    pub fn open(path: impl AsRef<Path>) -> Result<LogDirectory, Error> {
+        LogDirectory::open_on(Arc::new(FileDisk::new(path.as_ref())))
+    }
+
+    /// The same on any [`Disk`].
+    ///
+    /// # Errors
+    /// As [`LogDirectory::open`].
+    pub fn open_on(disk: Arc<dyn Disk>) -> Result<LogDirectory, Error> {
+        if !disk.exists(CONTROL_PATH)?
+            && let Some(files) = files_of(&disk)?
+        {
+            return LogDirectory::of_files(files);
+        }
+        let state = state_of(&disk)?;
+        check_control(&*disk, &state)?;
+        let files = LogFiles {
+            disk,
+            environment: state.environment,
+            segment_bytes: state.segment_bytes,
+            known: Some(Beginning { lsn: state.scan_lsn, incarnation: state.scan_incarnation }),
+            incarnation_max: state.incarnation_max,
+            end: None,
+        };
+        LogDirectory::of_files(files)
+    }
+
+    pub(crate) fn of_files(files: LogFiles) -> Result<LogDirectory, Error> {
+        Ok(LogDirectory { files, operations: Operations::Own(Arc::new(operations(&Extensions::default())?)) })
+    }
+
+    pub(crate) fn files(&self) -> &LogFiles {
+        &self.files
+    }
+
+    /// A reader; see [`Environment::log_reader`]. Reads the log to its end first, from the last checkpoint on.
+    ///
+    /// # Errors
+    /// As there; damage before the end of the log.
+    pub fn log_reader(&self, from: Lsn) -> Result<LogReader, Error> {
+        Ok(LogReader::new(self.reader(from)?, self.operations.clone()))
+    }
+
+    pub(crate) fn reader(&self, from: Lsn) -> Result<ledgerstone_log::LogReader, Error> {
+        const TRIES: u32 = 3;
+        for _ in 1..TRIES {
+            match ledgerstone_log::LogReader::of_files(self.files.clone(), from) {
+                // A program that has the environment open wrote on while we looked.
+                Err(LogError::Corrupt { .. }) => {}
+                other => return Ok(other?),
+            }
+        }
+        Ok(ledgerstone_log::LogReader::of_files(self.files.clone(), from)?)
+    }
+}

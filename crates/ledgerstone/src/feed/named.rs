@@ -1,0 +1,233 @@
+//! The positions of named feeds, kept in the file `feeds` of the environment.
+//!
+//! ```text
+//! offset  size  field
+//!      0     8  "LSTNFEED"
+//!      8     4  format, 2
+//!     12     4  how many feeds
+//!     16    16  environment id
+//!     32     8  life, as in the control file
+//!     40        for each: u16 length of its name, the name, u64 position, u64 LSN from which on the log is needed for it
+//!               u32 crc32c of all before
+//! ```
+//! N1. The file is written beside the old one and gets its name when it is durable: a crash leaves one of both.
+//!     The name that a killed process gave is durable before the file is read: the open syncs the directory (O6 in `open.rs`).
+//! N2. The pins of all names stand before the first checkpoint after an open gives log up.
+//! N3. Positions are places in the log of one life of one environment. In that of another they would be anywhere.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use ledgerstone_disk::{Disk, Open};
+use ledgerstone_log::{Log, LogPin};
+use ledgerstone_page::Lsn;
+use parking_lot::Mutex;
+
+use crate::Error;
+use crate::environment::Inner;
+use crate::media::Owner;
+
+const FILE: &str = "feeds";
+const DRAFT: &str = "feeds.new";
+const MAGIC: [u8; 8] = *b"LSTNFEED";
+const FORMAT: u32 = 2;
+/// Longest file that is read.
+const BYTES_MAX: u64 = 16 << 20;
+
+/// Where a feed is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Place {
+    position: Lsn,
+    low: Lsn,
+}
+
+struct Named {
+    place: Place,
+    /// Tells those that got the same name one after the other apart, while the environment is open.
+    id: u64,
+    /// `None` if the log was not kept.
+    pin: Option<LogPin>,
+}
+
+/// All named feeds. Written under the latch of checkpoints, read at any time.
+pub(crate) struct Feeds {
+    owner: Owner,
+    named: Mutex<BTreeMap<String, Named>>,
+    ids_given: AtomicU64,
+}
+
+impl Feeds {
+    /// Reads the file and pins the log (N2).
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`]: the file is damaged, or another environment's (N3). The disk's.
+    pub(crate) fn open(disk: &dyn Disk, log: &Arc<Log>, bytes_max: u64, owner: Owner) -> Result<Feeds, Error> {
+        let feeds = Feeds { owner, named: Mutex::default(), ids_given: AtomicU64::new(0) };
+        let mut named = feeds.named.lock();
+        if disk.exists(FILE)? {
+            let file = disk.open(FILE, Open::READ)?;
+            let damaged = || Error::Corrupt { what: format!("{} is no file of feed positions", file.name()) };
+            let len = file.len()?;
+            if len > BYTES_MAX {
+                return Err(damaged());
+            }
+            let mut bytes = vec![0; len as usize];
+            file.read_at(0, &mut bytes)?;
+            let (of, places) = decode(&bytes).ok_or_else(damaged)?;
+            if of != owner {
+                let what = format!(
+                    "{} is of another environment, or another life of this one: put its own file back, or remove this one, and all \
+                     named feeds begin anew",
+                    file.name()
+                );
+                return Err(Error::Corrupt { what });
+            }
+            for (name, place) in places {
+                let pin = log.pin(&format!("feed {name}"), place.low, bytes_max).ok();
+                named.insert(name, Named { place, id: feeds.give_id(), pin });
+            }
+        }
+        drop(named);
+        Ok(feeds)
+    }
+
+    fn give_id(&self) -> u64 {
+        self.ids_given.fetch_add(1, Relaxed) + 1
+    }
+
+    /// Its position, from where on the log is needed for it, and its id.
+    pub(crate) fn place(&self, name: &str) -> Option<(Lsn, Lsn, u64)> {
+        self.named.lock().get(name).map(|named| (named.place.position, named.place.low, named.id))
+    }
+
+    /// Sets the position of the feed of this id, or of a new one, durably; gives the id.
+    pub(crate) fn set(&self, env: &Inner, name: &str, id: Option<u64>, position: Lsn, low: Lsn) -> Result<u64, Error> {
+        let _latched = env.latch(&env.checkpoint_latch[0])?;
+        let there = self.named.lock().get(name).map(|named| named.id);
+        if id.is_some() && id != there {
+            return Err(Error::FeedForgotten { name: name.to_string() });
+        }
+        let id = there.unwrap_or_else(|| self.give_id());
+        let place = Place { position, low };
+        let mut places = self.places();
+        places.insert(name.to_string(), place);
+        let written = write(&*env.disk, self.owner, &places);
+        if written.is_ok() {
+            let mut all = self.named.lock();
+            let named = all.entry(name.to_string()).or_insert(Named { place, id, pin: None });
+            named.place = place;
+            match &named.pin {
+                Some(pin) => pin.advance(low),
+                None => {
+                    let label = format!("feed {name}");
+                    named.pin = env.engine.log.pin(&label, low, env.effective.feed_log_bytes_max).ok();
+                }
+            }
+        }
+        written.map(|()| id)
+    }
+
+    pub(crate) fn forget(&self, env: &Inner, name: &str) -> Result<bool, Error> {
+        let _latched = env.latch(&env.checkpoint_latch[0])?;
+        let mut places = self.places();
+        if places.remove(name).is_none() {
+            return Ok(false);
+        }
+        write(&*env.disk, self.owner, &places)?;
+        self.named.lock().remove(name);
+        Ok(true)
+    }
+
+    fn places(&self) -> BTreeMap<String, Place> {
+        self.named.lock().iter().map(|(name, named)| (name.clone(), named.place)).collect()
+    }
+}
+
+fn write(disk: &dyn Disk, owner: Owner, places: &BTreeMap<String, Place>) -> Result<(), Error> {
+    if disk.exists(DRAFT)? {
+        disk.remove(DRAFT)?;
+    }
+    let file = disk.open(DRAFT, Open::CREATE_NEW)?;
+    file.write_at(0, &encode(owner, places))?;
+    file.sync()?;
+    disk.rename(DRAFT, FILE)?;
+    Ok(disk.sync_dir("")?)
+}
+
+fn encode(owner: Owner, places: &BTreeMap<String, Place>) -> Vec<u8> {
+    let mut bytes = MAGIC.to_vec();
+    bytes.extend_from_slice(&FORMAT.to_le_bytes());
+    bytes.extend_from_slice(&u32::try_from(places.len()).unwrap_or(u32::MAX).to_le_bytes());
+    bytes.extend_from_slice(&owner.environment);
+    bytes.extend_from_slice(&owner.life.to_le_bytes());
+    for (name, place) in places {
+        bytes.extend_from_slice(&u16::try_from(name.len()).unwrap_or(u16::MAX).to_le_bytes());
+        bytes.extend_from_slice(name.as_bytes());
+        bytes.extend_from_slice(&place.position.0.to_le_bytes());
+        bytes.extend_from_slice(&place.low.0.to_le_bytes());
+    }
+    let crc = crc32c::crc32c(&bytes);
+    bytes.extend_from_slice(&crc.to_le_bytes());
+    bytes
+}
+
+/// For any bytes.
+fn decode(bytes: &[u8]) -> Option<(Owner, BTreeMap<String, Place>)> {
+    let (body, crc) = bytes.split_last_chunk::<4>()?;
+    if crc32c::crc32c(body) != u32::from_le_bytes(*crc) {
+        return None;
+    }
+    let mut rest = body.strip_prefix(&MAGIC)?;
+    let mut take = |len: usize| {
+        let (head, tail) = rest.split_at_checked(len)?;
+        rest = tail;
+        Some(head)
+    };
+    let format = u32::from_le_bytes(take(4)?.try_into().ok()?);
+    let count = u32::from_le_bytes(take(4)?.try_into().ok()?);
+    if format != FORMAT {
+        return None;
+    }
+    let environment = take(16)?.try_into().ok()?;
+    let owner = Owner { environment, life: u64::from_le_bytes(take(8)?.try_into().ok()?) };
+    let mut places = BTreeMap::new();
+    for _ in 0..count {
+        let len = u16::from_le_bytes(take(2)?.try_into().ok()?);
+        let name = std::str::from_utf8(take(usize::from(len))?).ok()?.to_string();
+        let position = Lsn(u64::from_le_bytes(take(8)?.try_into().ok()?));
+        let low = Lsn(u64::from_le_bytes(take(8)?.try_into().ok()?));
+        places.insert(name, Place { position, low });
+    }
+    rest.is_empty().then_some((owner, places))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OWNED: Owner = Owner { environment: [3; 16], life: 0x0809 };
+
+    #[test]
+    fn positions_survive_their_encoding_and_no_other_bytes_are_any() {
+        let place = |n: u64| Place { position: Lsn(n), low: Lsn(n - 1) };
+        let places: BTreeMap<_, _> = [("a".to_string(), place(5)), ("ö b".to_string(), place(1 << 40))].into();
+        let bytes = encode(OWNED, &places);
+        assert_eq!(decode(&bytes), Some((OWNED, places)));
+        for at in 0..bytes.len() {
+            let mut other = bytes.clone();
+            other[at] ^= 1;
+            assert_eq!(decode(&other), None, "byte {at}");
+            assert_eq!(decode(&bytes[..at]), None);
+        }
+    }
+
+    #[test]
+    fn golden_bytes_of_a_position() {
+        let places = [("f".to_string(), Place { position: Lsn(0x1122), low: Lsn(0x33) })].into();
+        let bytes = encode(OWNED, &places);
+        assert_eq!(bytes[..16], *b"LSTNFEED\x02\0\0\0\x01\0\0\0");
+        assert_eq!((&bytes[16..32], &bytes[32..40]), (&[3; 16][..], &[9, 8, 0, 0, 0, 0, 0, 0][..]));
+        assert_eq!(bytes[40..59], *b"\x01\0f\x22\x11\0\0\0\0\0\0\x33\0\0\0\0\0\0\0");
+    }
+}

@@ -1,0 +1,312 @@
+//! Single pages made whole again from a backup and the log, while everything else runs; or in a directory that cannot even
+//! be opened.
+//!
+//! ```text
+//!  image from the backup ─► its records of the backup's log ─► of the archive ─► of the environment's own log ─► put back
+//! ```
+//! P1. The records are read without a gap from where the backup's log begins to the end of the log as it was when the
+//!     repair began. A page that cannot be read cannot have been changed since, only made anew: then it is left alone.
+//! P2. The backup is of this life of the environment: that of another one may hold what never happened here, and its log does
+//!     not go on in ours.
+//! P3. Nothing is put back that is not proved complete (`page_repair.rs` in recovery, G1).
+
+use std::path::Path;
+use std::sync::Arc;
+
+use ledgerstone_disk::{Disk, DiskErrorKind, DiskFile, FileDisk, Open};
+use ledgerstone_log::{ControlFile, ControlState, Log, LogFiles, LogPin, LogReader};
+use ledgerstone_op::Registry;
+use ledgerstone_page::{Lsn, PageId, checksum};
+use ledgerstone_recovery::backup::{BackupDisk, BackupView, log_reader};
+use ledgerstone_recovery::{PageRepair, Repaired};
+use serde::Serialize;
+
+use crate::environment::open::{check_control, operations, take_lock};
+use crate::environment::rebuild::state_of;
+use crate::extend::Extensions;
+use crate::media::archive::Archive;
+use crate::media::log_union::LogUnion;
+use crate::{Backup, Environment, Error, LogDirectory};
+
+/// Bytes of the data file that are looked at in one go: a whole number of pages of any size.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// Which pages to repair.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RepairPages {
+    /// These, if they are damaged.
+    Only(Vec<PageId>),
+    /// All that are damaged; the whole data file is read.
+    AllDamaged,
+}
+
+/// What a repair did.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct RepairReport {
+    /// Pages that were damaged and are whole again.
+    pub repaired: Vec<u64>,
+    /// Pages that were asked for and are not damaged.
+    pub sound: Vec<u64>,
+    /// Records of the log that were applied.
+    pub applied_count: u64,
+}
+
+impl Environment {
+    /// Finds the pages of the data file that cannot be read. Reads all of it, page by page, beside everything else.
+    ///
+    /// # Errors
+    /// The disk's; damage is the answer, not an error.
+    pub fn damaged_pages(&self) -> Result<Vec<PageId>, Error> {
+        self.inner().engine.check_process()?;
+        let cache = &self.inner().engine.cache;
+        let mut page = vec![0; cache.page_bytes()];
+        let mut damaged = Vec::new();
+        for id in (0..cache.page_count()?).map(PageId) {
+            match cache.copy_page(id, &mut page) {
+                Ok(_) => {}
+                Err(ledgerstone_buffer::BufferError::Damaged { .. }) => damaged.push(id),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(damaged)
+    }
+
+    /// The same in the directory of an environment that nobody has open, and that may be too damaged to be opened. Changes
+    /// nothing. After a crash it also finds pages that the loss of power has torn, which opening mends by itself.
+    ///
+    /// # Errors
+    /// [`Error::NotAnEnvironment`], [`Error::AlreadyOpen`], a control file that cannot be read, the disk's.
+    pub fn damaged_pages_in(directory: impl AsRef<Path>) -> Result<Vec<PageId>, Error> {
+        let disk: Arc<dyn Disk> = Arc::new(FileDisk::new(directory.as_ref()));
+        let state = ControlFile::open_read_only(&*disk)?.state();
+        check_control(&*disk, &state)?;
+        let _lock = take_lock(&disk)?;
+        damaged_in(&*disk.open("data", Open::READ)?, state.page_bytes as usize)
+    }
+
+    /// Repairs damaged pages from the newest full backup and the log since, while everything else runs. Pages that can be
+    /// read are left alone.
+    ///
+    /// # Errors
+    /// [`Error::LogGone`]: the log since the backup is not whole, neither here nor in the archive. [`Error::Corrupt`]: the
+    /// backup is damaged, or does not lead to the page.
+    pub fn repair(&self, backup: &Backup, pages: &RepairPages) -> Result<RepairReport, Error> {
+        let env = self.inner();
+        env.check_writable()?;
+        env.engine.check()?;
+        let mut report = RepairReport::default();
+        let damaged = match pages {
+            RepairPages::AllDamaged => self.damaged_pages()?,
+            RepairPages::Only(pages) => {
+                let mut damaged = Vec::new();
+                let mut bytes = vec![0; env.engine.cache.page_bytes()];
+                for page in pages {
+                    match env.engine.cache.copy_page(*page, &mut bytes) {
+                        Ok(Some(_)) => report.sound.push(page.0),
+                        Ok(None) | Err(ledgerstone_buffer::BufferError::Damaged { .. }) => damaged.push(*page),
+                        Err(error) => return Err(error.into()),
+                    }
+                }
+                damaged
+            }
+        };
+        if damaged.is_empty() {
+            return Ok(report);
+        }
+        let chain = newest_chain(backup)?;
+        check_same(&chain, &env.control.state())?;
+        let log = &env.engine.log;
+        let tail = log.tail();
+        log.flush_to(Lsn(tail.0.saturating_sub(8)))?;
+        let mut repair = begin(&env.engine.ops, &chain, &damaged)?;
+        let at = apply_backup(&mut repair, &chain, tail)?;
+        let oldest = log.oldest_lsn();
+        let _kept: LogPin = log.pin("repair", at.max(oldest), u64::MAX)?;
+        let mut reader = match &env.archive {
+            Some(archive) if at < oldest => archive.reader_with(&env.disk, log, at)?,
+            _ => LogReader::new(log, at)?,
+        };
+        let end = apply_until(&mut repair, &mut reader, tail)?;
+        check_reached(end, tail)?;
+        for Repaired { page, bytes, applied_count, .. } in repair.finish()? {
+            if env.engine.cache.put_back(page, &bytes)? {
+                report.repaired.push(page.0);
+                report.applied_count += applied_count;
+            } else {
+                report.sound.push(page.0);
+            }
+        }
+        Ok(report)
+    }
+}
+
+impl Backup {
+    /// Repairs pages in the directory of an environment that nobody has open, for damage that keeps it from being opened.
+    /// `archive`: where the log is that the directory does not hold any more.
+    ///
+    /// # Errors
+    /// As [`Environment::repair`]; [`Error::AlreadyOpen`].
+    pub fn repair(
+        &self,
+        directory: impl AsRef<Path>,
+        pages: &RepairPages,
+        archive: Option<&LogDirectory>,
+    ) -> Result<RepairReport, Error> {
+        self.repair_on(Arc::new(FileDisk::new(directory.as_ref())), pages, archive)
+    }
+
+    /// The same on any [`Disk`].
+    ///
+    /// # Errors
+    /// As [`Backup::repair`].
+    pub fn repair_on(
+        &self,
+        disk: Arc<dyn Disk>,
+        pages: &RepairPages,
+        archive: Option<&LogDirectory>,
+    ) -> Result<RepairReport, Error> {
+        let directory = LogDirectory::open_on(Arc::clone(&disk))?;
+        let _lock = take_lock(&disk)?;
+        let chain = newest_chain(self)?;
+        check_same(&chain, &state_of(&disk)?)?;
+        let page_bytes = chain.state().page_bytes as usize;
+        let data = disk.open("data", Open::EXISTING)?;
+        let mut report = RepairReport::default();
+        let mut damaged = Vec::new();
+        match pages {
+            RepairPages::AllDamaged => damaged = damaged_in(&*data, page_bytes)?,
+            RepairPages::Only(pages) => {
+                let mut bytes = vec![0; page_bytes];
+                for page in pages {
+                    let is_sound = match data.read_at(page.0.saturating_mul(page_bytes as u64), &mut bytes) {
+                        Err(error) if error.kind == DiskErrorKind::ShortRead => false,
+                        read => read.map(|()| is_sound(&bytes, *page) == Some(true))?,
+                    };
+                    if is_sound { report.sound.push(page.0) } else { damaged.push(*page) }
+                }
+            }
+        }
+        if damaged.is_empty() {
+            return Ok(report);
+        }
+        let ops = operations(&Extensions::default())?;
+        let mut repair = begin(&ops, &chain, &damaged)?;
+        let mut own = directory.reader(Lsn(u64::MAX))?;
+        let end = own.end();
+        let at = apply_backup(&mut repair, &chain, end)?;
+        if at < own.oldest()?
+            && let Some(archive) = archive
+        {
+            let disks = vec![Arc::clone(&disk), Arc::clone(&archive.files().disk)];
+            let files = LogFiles { disk: Arc::new(LogUnion(disks)), end: Some(end), ..directory.files().clone() };
+            own = LogReader::of_files(files, at)?;
+        } else {
+            own.seek(at)?;
+        }
+        check_reached(apply_until(&mut repair, &mut own, end)?, end)?;
+        for Repaired { page, bytes, applied_count, .. } in repair.finish()? {
+            data.write_at(page.0 * page_bytes as u64, &bytes)?;
+            report.repaired.push(page.0);
+            report.applied_count += applied_count;
+        }
+        data.sync()?;
+        Ok(report)
+    }
+}
+
+fn damaged_in(data: &dyn DiskFile, page_bytes: usize) -> Result<Vec<PageId>, Error> {
+    let mut buffer = vec![0; PIECE_BYTES];
+    let mut damaged = Vec::new();
+    let end = data.len()? / page_bytes as u64 * page_bytes as u64;
+    for at in (0..end).step_by(PIECE_BYTES) {
+        let piece = &mut buffer[..PIECE_BYTES.min((end - at) as usize)];
+        data.read_at(at, piece)?;
+        let pages = piece.chunks(page_bytes).zip((at / page_bytes as u64..).map(PageId));
+        damaged.extend(pages.filter(|(bytes, page)| is_sound(bytes, *page) == Some(false)).map(|(_, page)| page));
+    }
+    Ok(damaged)
+}
+
+/// `None`: the page was never written.
+fn is_sound(bytes: &[u8], page: PageId) -> Option<bool> {
+    match checksum::verify(bytes, page) {
+        Err(corrupt) if corrupt.is_never_written() => None,
+        verified => Some(verified.is_ok()),
+    }
+}
+
+fn newest_chain(backup: &Backup) -> Result<Arc<BackupDisk>, Error> {
+    let newest = backup.chains().0.pop().ok_or(Error::NotABackup { path: String::new() })?;
+    Ok(BackupDisk::new(newest.files)?)
+}
+
+/// P2.
+fn check_same(chain: &BackupDisk, own: &ControlState) -> Result<(), Error> {
+    let (of, name) = (chain.state(), chain.chain()[0].name());
+    if of.environment != own.environment {
+        return Err(Error::Corrupt { what: format!("{name} is a backup of another environment") });
+    }
+    if of.life != own.life {
+        let what = format!(
+            "{name} is a backup of another life of the environment, one of the two was restored: nothing is repaired from it; \
+             restore a backup with --log and the directory of this environment, and take full backups after a restore"
+        );
+        return Err(Error::Corrupt { what });
+    }
+    Ok(())
+}
+
+/// The images that the backup has of these pages.
+fn begin<'r>(ops: &'r Registry, chain: &Arc<BackupDisk>, pages: &[PageId]) -> Result<PageRepair<'r>, Error> {
+    let page_bytes = chain.state().page_bytes as usize;
+    let data = BackupView(Arc::clone(chain)).open("data", Open::READ)?;
+    let mut repair = PageRepair::new(ops, page_bytes);
+    let mut image = vec![0; page_bytes];
+    for page in pages {
+        let is_there = page.0 < chain.page_count();
+        if is_there {
+            data.read_at(page.0 * page_bytes as u64, &mut image)?;
+        }
+        let is_there = is_there && image.iter().any(|&byte| byte != 0);
+        repair.begin(*page, is_there.then_some(&image[..]))?;
+    }
+    Ok(repair)
+}
+
+/// Applies the log of the backup; returns where it ends.
+fn apply_backup(repair: &mut PageRepair<'_>, chain: &Arc<BackupDisk>, end: Lsn) -> Result<Lsn, Error> {
+    apply_until(repair, &mut log_reader(chain, chain.state().scan_lsn)?, end)
+}
+
+/// Applies what the reader has below `end`; returns where it stopped.
+fn apply_until(repair: &mut PageRepair<'_>, reader: &mut LogReader, end: Lsn) -> Result<Lsn, Error> {
+    while reader.position() < end
+        && let Some(record) = reader.next()?
+    {
+        repair.apply(record.view())?;
+    }
+    Ok(reader.position())
+}
+
+/// P1.
+fn check_reached(reached: Lsn, end: Lsn) -> Result<(), Error> {
+    if reached >= end {
+        return Ok(());
+    }
+    Err(Error::Corrupt { what: format!("the log can be read to LSN {reached} only, but it ends at {end}") })
+}
+
+/// Used by [`Environment::repair`] when there is an archive.
+impl Archive {
+    /// The log that is durable now, from `from` on: of the environment's own segments, and of the archive before them.
+    fn reader_with(&self, own: &Arc<dyn Disk>, log: &Arc<Log>, from: Lsn) -> Result<LogReader, Error> {
+        let Some(files) = self.files()? else {
+            return Ok(LogReader::new(log, from)?); // Nothing has come here yet: the log says where it begins.
+        };
+        let disk = Arc::new(LogUnion(vec![Arc::clone(own), self.disk()]));
+        let (end, incarnation_max) = (Some(log.durable_lsn()), log.incarnation());
+        let files = LogFiles { disk, end, incarnation_max, ..files };
+        Ok(LogReader::of_files(files, from)?)
+    }
+}

@@ -1,0 +1,401 @@
+//! An environment made anew from backups and log: to the end, to a time, or to an LSN.
+//!
+//! ```text
+//!  backup proved ─► restore.new ─► data file from its pages ─► log from its log, and from an archive ─► cut at the moment
+//!     ─► control file, last: only now the directory is an environment; its first open recovers
+//! ```
+//! R1. The target is empty before, and without a control file until everything else in it is durable. `restore.new` comes
+//!     first, durably, and goes when the environment that was made has taken a checkpoint: until then data and log are those of
+//!     the old life, and no control file may be made anew from them.
+//! R2. Nothing of the log behind the moment is in the target, and the incarnation that begins there was never given out to
+//!     the life that was left: no record of that life can be read as one of the new (`seal.rs` in the log).
+//! R3. No moment before the end of the full backup can be restored: its pages may hold later changes.
+//! R4. What is damaged is not used, and what is whole before it is: the report says what was left out.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use ledgerstone_buffer::make_double_write;
+use ledgerstone_disk::{Disk, FileDisk, Open};
+use ledgerstone_log::{
+    Beginning, ControlFile, ControlState, LOG_DIR, LogError, LogScan, RecordKind, segment_name, segment_start,
+};
+use ledgerstone_page::Lsn;
+use ledgerstone_page::planted::{self, Bug};
+use ledgerstone_recovery::backup::{BackupDisk, BackupView, verify};
+use ledgerstone_region::sync;
+use serde::Serialize;
+
+use crate::environment::open::{DOUBLE_WRITE, LOCK, RESTORE};
+use crate::media::backup::Chain;
+use crate::media::log_union::LogUnion;
+use crate::{Backup, Error, LeftOut, LogDirectory};
+
+/// The moment to restore.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RestoreTo {
+    /// The newest commit that there is.
+    End,
+    /// The commits up to this LSN: those whose record begins at it or before.
+    Lsn(Lsn),
+    /// The commits up to this time, in nanoseconds since 1970: all before the first that is later. The times are those of
+    /// the machine that committed.
+    TimeNs(u64),
+}
+
+/// What a restore made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct RestoreReport {
+    /// The full backup it began with.
+    pub backup: String,
+    /// Pages copied.
+    pub page_count: u64,
+    /// Where the log of the new environment ends.
+    pub end_lsn: u64,
+    /// Commits that the log behind the full backup holds up to there.
+    pub commit_count: u64,
+    /// Time of the last of them, in nanoseconds since 1970; 0: none has one.
+    pub last_commit_ns: u64,
+    /// Files and logs that are there and are not used, or not to their end, because they or what they go on from are damaged or
+    /// missing: commits may be in them that were not restored.
+    pub left_out: Vec<LeftOut>,
+}
+
+/// Bytes copied at once.
+const PIECE_BYTES: u64 = 1 << 20;
+
+impl Backup {
+    /// Makes an environment in directory `target`, which must be missing or empty. `logs`: where the log goes on behind the
+    /// end of the backup (an archive, the directory of the environment that was lost, or both, in any order). Verifies the backup
+    /// first. The first open of the new environment recovers, as after a crash at that moment.
+    ///
+    /// A backup or a log that is damaged is used up to there, and [`RestoreReport::left_out`] says so: look at it.
+    ///
+    /// # Errors
+    /// [`Error::TargetNotEmpty`], [`Error::MomentNotInBackup`]; [`Error::LogGone`]: `logs` begin behind the end of the backup;
+    /// [`Error::Corrupt`]: no full backup is whole; the disk's.
+    pub fn restore(
+        &self,
+        target: impl AsRef<Path>,
+        to: RestoreTo,
+        logs: &[LogDirectory],
+    ) -> Result<RestoreReport, Error> {
+        self.restore_on(Arc::new(FileDisk::new(target.as_ref())), to, logs)
+    }
+
+    /// The same on any [`Disk`], which must be empty.
+    ///
+    /// # Errors
+    /// As [`Backup::restore`].
+    pub fn restore_on(
+        &self,
+        target: Arc<dyn Disk>,
+        to: RestoreTo,
+        logs: &[LogDirectory],
+    ) -> Result<RestoreReport, Error> {
+        target.create_dir("")?;
+        if !target.list("")?.is_empty() {
+            return Err(Error::TargetNotEmpty { path: target.describe() });
+        }
+        let mut left_out = Vec::new();
+        let chain = self.restore_choose(to, &mut left_out)?;
+        let state = restore_state(&chain, logs)?;
+        let mark = target.open(RESTORE, Open::CREATE_NEW)?;
+        mark.write_at(0, b"A restore into this directory was begun. Open it, or if that is refused, empty it.\n")?;
+        mark.sync()?;
+        target.sync_dir("")?; // R1
+        target.create_dir(LOG_DIR)?;
+        target.sync_dir("")?;
+        restore_data(&chain, &target)?;
+        // Made here, so that one that is missing later is missing.
+        target.open(LOCK, Open::CREATE_NEW)?;
+        let make_double_write = || -> Result<(), Error> {
+            Ok(make_double_write(target.open(DOUBLE_WRITE, Open::CREATE_NEW)?, state.page_bytes)?)
+        };
+        let is_late = planted::is_on(Bug::RestoreNamesLost);
+        if !is_late {
+            make_double_write()?;
+        }
+        restore_log(&chain, &*target, &state)?;
+        let log_end = restore_more_log(&chain, &*target, &state, logs, &mut left_out)?;
+        let report = restore_cut(&chain, &target, &state, log_end, to, left_out)?;
+        target.sync_dir(LOG_DIR)?;
+        target.sync_dir("")?;
+        ControlFile::create(&*target, state)?;
+        if is_late {
+            make_double_write()?;
+        }
+        Ok(report)
+    }
+
+    /// Of the newest chain whose full backup ended before the moment, the longest part that is whole (R4).
+    fn restore_choose(&self, to: RestoreTo, left_out: &mut Vec<LeftOut>) -> Result<Arc<BackupDisk>, Error> {
+        let (chains, before) = self.chains();
+        let is_before = |chain: &Chain| match to {
+            RestoreTo::End => true,
+            RestoreTo::Lsn(lsn) => chain.files[0].end.log_end <= Lsn(lsn.0.saturating_add(1)),
+            RestoreTo::TimeNs(ns) => chain.files[0].end.ended_ns <= ns,
+        };
+        left_out.extend(before);
+        // A time before all of them may still lie behind the last commit of the oldest: the log will say.
+        let newest = chains.iter().rposition(is_before).unwrap_or(0);
+        let mut first_error = Error::NotABackup { path: String::new() };
+        for (no, chain) in chains.into_iter().take(newest + 1).enumerate().rev() {
+            left_out.extend(chain.left_out);
+            let mut files = chain.files;
+            while !files.is_empty() {
+                let disk = BackupDisk::new(files.clone())?;
+                match verify(&disk, &mut |_, _| ()) {
+                    Ok(_) => return Ok(disk),
+                    Err(error) => {
+                        // Those before the first that is damaged by itself; otherwise all but the last.
+                        let damaged = files.iter().position(|file| file.check_frames(&mut |_| ()).is_err());
+                        for file in files.drain(damaged.unwrap_or(files.len() - 1)..) {
+                            left_out.push(LeftOut::new(file.name(), &error));
+                        }
+                        if no == newest && files.is_empty() {
+                            first_error = error.into();
+                        }
+                    }
+                }
+            }
+        }
+        Err(first_error)
+    }
+}
+
+/// The control file of the new environment (R2).
+fn restore_state(chain: &BackupDisk, logs: &[LogDirectory]) -> Result<ControlState, Error> {
+    // How often the life that is left could be opened again before its incarnations meet ours, and a little chance on top,
+    // for two restores from one backup.
+    let distance = 64 + sync::random_u64() % 192;
+    let mut state = chain.state();
+    let mut incarnation_max = state.incarnation_max;
+    for log in logs {
+        if log.files().environment != state.environment {
+            let what = format!("{} is the log of another environment", log.files().disk.describe());
+            return Err(Error::Corrupt { what });
+        }
+        incarnation_max = incarnation_max.max(log.files().incarnation_max);
+    }
+    state.incarnation_max = incarnation_max + distance;
+    state.life = sync::random_u64();
+    Ok(state)
+}
+
+fn restore_data(chain: &Arc<BackupDisk>, target: &Arc<dyn Disk>) -> Result<(), Error> {
+    let from = BackupView(Arc::clone(chain)).open("data", Open::READ)?;
+    let to = target.open("data", Open::CREATE_NEW)?;
+    let (bytes, mut at) = (from.len()?, 0);
+    to.set_len(bytes)?;
+    let mut buffer = vec![0; PIECE_BYTES as usize];
+    while at < bytes {
+        let piece = &mut buffer[..PIECE_BYTES.min(bytes - at) as usize];
+        from.read_at(at, piece)?;
+        if piece.iter().any(|&byte| byte != 0) {
+            to.write_at(at, piece)?;
+        }
+        at += piece.len() as u64;
+    }
+    Ok(to.sync()?)
+}
+
+/// Copies the log of the backup.
+fn restore_log(chain: &Arc<BackupDisk>, target: &dyn Disk, state: &ControlState) -> Result<(), Error> {
+    let view = BackupView(Arc::clone(chain));
+    let (mut at, end) = (state.scan_lsn.0 - state.scan_lsn.0 % state.segment_bytes, chain.log_end().0);
+    while at < end {
+        let stop = end.min(at + state.segment_bytes);
+        copy_log(&view, target, state.segment_bytes, at, stop)?;
+        at = stop;
+    }
+    Ok(())
+}
+
+/// Goes on behind the end of the backup with whichever of `more` has whole records farthest, again and again: one may be
+/// damaged where another is not. Returns where the log ends.
+fn restore_more_log(
+    chain: &BackupDisk,
+    target: &dyn Disk,
+    state: &ControlState,
+    more: &[LogDirectory],
+    left_out: &mut Vec<LeftOut>,
+) -> Result<Lsn, Error> {
+    let segment_bytes = state.segment_bytes;
+    let last = &chain.chain()[chain.chain().len() - 1].end;
+    let mut at = Beginning { lsn: last.log_end, incarnation: last.incarnation };
+    if let Some(oldest) = begins_behind(more, at.lsn, segment_bytes)? {
+        return Err(Error::LogGone { lsn: at.lsn, oldest });
+    }
+    let mut reached = vec![Reach { end: at, why: None }; more.len()];
+    loop {
+        let mut farthest: Option<(usize, LogUnion)> = None;
+        for no in 0..more.len() {
+            // This one first, and where it has no file the others.
+            let order = (no..more.len()).chain(0..no);
+            let union = LogUnion(order.map(|no| Arc::clone(&more[no].files().disk)).collect());
+            reached[no] = reach(&union, state, at)?;
+            let best = farthest.as_ref().map_or(at.lsn, |(best, _)| reached[*best].end.lsn);
+            if reached[no].end.lsn > best {
+                farthest = Some((no, union));
+            }
+        }
+        let Some((no, union)) = farthest else { break };
+        copy_log(&union, target, segment_bytes, at.lsn.0, reached[no].end.lsn.0)?;
+        at = reached[no].end;
+    }
+    for (log, reached) in more.iter().zip(reached) {
+        let files = log.files();
+        // An archive knows its end, an environment a place in its log.
+        let promised = files.end.or(files.known.map(|known| known.lsn)).filter(|lsn| *lsn > at.lsn);
+        let why = reached.why.or(promised.map(|lsn| format!("its records at LSN {lsn} do not go on from there")));
+        if let Some(why) = why {
+            left_out.push(LeftOut::new(&files.disk.describe(), format!("not used from LSN {} on: {why}", at.lsn)));
+        }
+    }
+    Ok(at.lsn)
+}
+
+/// Where the first of these logs begins, if all of them begin behind `end`.
+fn begins_behind(logs: &[LogDirectory], end: Lsn, segment_bytes: u64) -> Result<Option<Lsn>, Error> {
+    let mut oldest = None;
+    for log in logs {
+        let disk = &log.files().disk;
+        let names = if disk.exists(LOG_DIR)? { disk.list(LOG_DIR)? } else { Vec::new() };
+        let first = names.iter().filter_map(|name| segment_start(name)).min();
+        if first.is_some_and(|first| first <= end.0 - end.0 % segment_bytes) {
+            return Ok(None);
+        }
+        oldest = oldest.min(first).or(oldest).or(first);
+    }
+    Ok(oldest.map(Lsn))
+}
+
+/// How far records go on.
+#[derive(Clone)]
+struct Reach {
+    end: Beginning,
+    /// What is wrong there, if it is no end of a log.
+    why: Option<String>,
+}
+
+fn reach(disk: &LogUnion, state: &ControlState, from: Beginning) -> Result<Reach, Error> {
+    let disk: Arc<dyn Disk> = Arc::new(disk.clone());
+    let mut scan = match LogScan::new(disk, state.environment, state.segment_bytes, from.lsn, from.incarnation) {
+        Err(LogError::MissingSegment { .. }) => return Ok(Reach { end: from, why: None }),
+        scan => scan?.with_incarnation_max(state.incarnation_max),
+    };
+    let why = loop {
+        match scan.next_view() {
+            Ok(Some(_)) => {}
+            Ok(None) => break None,
+            Err(error) => break Some(error.to_string()),
+        }
+    };
+    Ok(Reach { end: Beginning { lsn: scan.end(), incarnation: scan.incarnation() }, why })
+}
+
+/// Copies the log's bytes from `at` to `end` into segments of the target, zeros around them, durable but for their names.
+fn copy_log(from: &dyn Disk, target: &dyn Disk, segment_bytes: u64, mut at: u64, end: u64) -> Result<(), Error> {
+    while at < end {
+        let start = at - at % segment_bytes;
+        let stop = end.min(start + segment_bytes);
+        let path = format!("{LOG_DIR}/{}", segment_name(start));
+        let mut bytes = vec![0; (stop - at) as usize];
+        from.open(&path, Open::READ)?.read_at(at - start, &mut bytes)?;
+        if !target.exists(&path)? {
+            target.open(&path, Open::CREATE_NEW)?.write_at(0, &vec![0; segment_bytes as usize])?;
+        }
+        let file = target.open(&path, Open::EXISTING)?;
+        file.write_at(at - start, &bytes)?;
+        file.sync()?;
+        at = stop;
+    }
+    Ok(())
+}
+
+/// Finds the moment in the target's log, and takes away what is behind it.
+fn restore_cut(
+    chain: &BackupDisk,
+    target: &Arc<dyn Disk>,
+    state: &ControlState,
+    log_end: Lsn,
+    to: RestoreTo,
+    left_out: Vec<LeftOut>,
+) -> Result<RestoreReport, Error> {
+    let earliest = chain.full_end();
+    let disk = Arc::clone(target);
+    let mut scan = LogScan::new(disk, state.environment, state.segment_bytes, state.scan_lsn, state.scan_incarnation)?
+        .with_incarnation_max(state.incarnation_max);
+    scan.set_limit(log_end);
+    let mut report = RestoreReport {
+        backup: chain.chain()[0].name().to_string(),
+        page_count: chain.chain()[0].end.stored_count,
+        end_lsn: 0,
+        commit_count: 0,
+        last_commit_ns: 0,
+        left_out: Vec::new(),
+    };
+    let too_early = || Error::MomentNotInBackup {
+        what: format!("it lies before the end of the full backup {}, LSN {earliest}", chain.chain()[0].name()),
+    };
+    if let RestoreTo::TimeNs(ns) = to
+        && ns < chain.chain()[0].header.begun_ns
+    {
+        return Err(too_early()); // The times of commits before its log are not known.
+    }
+    let mut cut = None;
+    while cut.is_none()
+        && let Some(record) = scan.next_view()?
+    {
+        let is_commit = record.kind() == RecordKind::Commit;
+        let time_ns = record.commit_time_ns().unwrap_or(0);
+        let is_behind = match to {
+            RestoreTo::End => false,
+            RestoreTo::Lsn(lsn) => record.lsn() > lsn,
+            RestoreTo::TimeNs(ns) => is_commit && time_ns > ns,
+        };
+        if is_behind {
+            if record.lsn() < earliest {
+                return Err(too_early());
+            }
+            cut = Some(record.lsn());
+        } else if is_commit {
+            report.last_commit_ns = if time_ns > 0 { time_ns } else { report.last_commit_ns };
+            report.commit_count += u64::from(record.lsn() >= earliest);
+        }
+    }
+    let end = cut.unwrap_or(scan.end());
+    if end < earliest || matches!(to, RestoreTo::Lsn(lsn) if Lsn(lsn.0.saturating_add(1)) < earliest) {
+        return Err(too_early());
+    }
+    if let (RestoreTo::Lsn(lsn), None) = (to, cut)
+        && lsn >= end
+    {
+        return Err(Error::MomentNotInBackup { what: format!("the log ends at LSN {end}, before LSN {lsn}") });
+    }
+    report.end_lsn = end.0;
+    if cut.is_none() {
+        report.left_out = left_out; // Otherwise it lies behind the moment.
+    }
+    cut_log(&**target, state.segment_bytes, end)?;
+    Ok(report)
+}
+
+/// Zeros from `end` on, and no segment behind it (R2).
+fn cut_log(target: &dyn Disk, segment_bytes: u64, end: Lsn) -> Result<(), Error> {
+    let start = end.0 - end.0 % segment_bytes;
+    for name in target.list(LOG_DIR)? {
+        let path = format!("{LOG_DIR}/{name}");
+        if name == segment_name(start) {
+            let file = target.open(&path, Open::EXISTING)?;
+            let skip = end.0 - start;
+            file.write_at(skip, &vec![0; (segment_bytes - skip) as usize])?;
+            file.sync()?;
+        } else if name > segment_name(start) {
+            target.remove(&path)?;
+        }
+    }
+    Ok(())
+}

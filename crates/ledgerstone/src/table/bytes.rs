@@ -1,0 +1,418 @@
+//! A table of byte strings in a transaction.
+
+use std::cell::Cell;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use ledgerstone_lock::Mode;
+use ledgerstone_page::{PageId, TableId};
+use ledgerstone_structures::{Direction, Read, Tree};
+use ledgerstone_txn::Txn;
+
+use crate::catalog::TableInfo;
+use crate::catalog::own::OwnTables;
+use crate::table::range::prefix_end;
+use crate::transaction::Shared;
+use crate::typed::{EncodeError, KeyRange, TableTypes};
+use crate::{Entry, Error, Isolation, Range, Record};
+
+/// A buffer that is kept for the next read of a value is at most so large, in bytes.
+const KEPT_BYTES_MAX: usize = 64 << 10;
+
+thread_local! {
+    /// Where values are read that only a closure looks at.
+    static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// A table whose keys and values are byte strings, ordered by key. Calls take whatever lends bytes: `"key"`, `b"key"`, a `Vec`.
+///
+/// Owned: it keeps its transaction's state alive, but not the transaction running. Keys may be empty and are at most an
+/// eighth of a page; values are at most 1 GiB, and large ones can be read and written in parts
+/// ([`BytesTable::value_reader`], [`BytesTable::value_writer`]).
+#[derive(Clone)]
+pub struct BytesTable {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) info: Arc<TableInfo>,
+}
+
+impl std::fmt::Debug for BytesTable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BytesTable").field("name", &self.info.name).field("table", &self.info.entry.table).finish()
+    }
+}
+
+impl BytesTable {
+    pub(crate) fn new(shared: &Arc<Shared>, info: Arc<TableInfo>) -> BytesTable {
+        BytesTable { shared: Arc::clone(shared), info }
+    }
+
+    /// The table's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.info.name
+    }
+
+    /// The table's id, which it keeps whatever its name, and which no other table ever gets; [`Change::table_id`](crate::Change).
+    #[must_use]
+    pub fn table_id(&self) -> TableId {
+        self.info.entry.table
+    }
+
+    /// The page where the table begins; it never moves. For [`crate::LogFilter::root`].
+    #[must_use]
+    pub fn root_page(&self) -> PageId {
+        self.info.entry.root
+    }
+
+    /// What the catalog says of the types of its keys and values. They are not compared with anything here: byte strings are
+    /// read and written as they are.
+    #[must_use]
+    pub fn types(&self) -> &TableTypes {
+        &self.info.types
+    }
+
+    pub(crate) fn info(&self) -> &Arc<TableInfo> {
+        &self.info
+    }
+
+    pub(crate) fn tree(&self) -> &Tree {
+        &self.info.tree
+    }
+
+    /// Runs `f` with the intention `mode` on the table, if the table is still there (G2).
+    #[inline]
+    pub(crate) fn enter<T>(&self, mode: Mode, f: impl FnOnce(&mut Txn) -> Result<T, Error>) -> Result<T, Error> {
+        self.enter_own(mode, |txn, _| f(txn))
+    }
+
+    /// The same, with what the transaction itself has made of tables.
+    #[inline]
+    pub(crate) fn enter_own<T>(
+        &self,
+        mode: Mode,
+        f: impl FnOnce(&mut Txn, &mut OwnTables) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        self.shared.run_in(|txn, own| {
+            if mode == Mode::IX {
+                self.shared.check_writable()?;
+            }
+            txn.lock_table(self.info.entry.table, mode)?;
+            if self.info.is_dropped() {
+                return Err(self.why_gone(txn));
+            }
+            if self.shared.isolation != Isolation::Serializable {
+                self.check_own(txn, own)?;
+                self.check_written(txn, own)?;
+            }
+            f(txn, own)
+        })
+    }
+
+    /// The value of `key`, as the transaction's [`Isolation`] sees it; a serializable one locks it for reading until it ends.
+    ///
+    /// # Errors
+    /// Conflicts ([`Error::Deadlock`], [`Error::LockTimeout`]; [`Error::SnapshotTooOld`] for a snapshot), damage, a finished transaction.
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>, Error> {
+        self.get_bytes(key.as_ref())
+    }
+
+    fn get_bytes(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        self.look(|txn, sight| Ok(self.tree().get(txn, key, sight.read())?))
+    }
+
+    /// What `read` makes of the value of `key`. The value is copied into a buffer that the thread keeps for the next time, so
+    /// nothing is allocated for a value that lies in its leaf. `read` does not see the page itself: it runs with no latch held,
+    /// so others may change the page. In `read`, the transaction can be used.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), ledgerstone::Error> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let env = ledgerstone::Environment::options().cache_bytes(16 << 20).open(dir.path())?;
+    /// # let txn = env.begin()?;
+    /// let films = txn.bytes_or_create("films")?;
+    /// films.put("night", "a long text")?;
+    /// assert_eq!(films.get_with("night", |film| film.len())?, Some(11));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`BytesTable::get`].
+    pub fn get_with<T>(&self, key: impl AsRef<[u8]>, read: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, Error> {
+        self.look_at(key.as_ref(), |value| {
+            let _inside = self.shared.users_code();
+            read(value)
+        })
+    }
+
+    pub(crate) fn look_at<T>(&self, key: &[u8], read: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, Error> {
+        let mut value = BUFFER.try_with(Cell::take).unwrap_or_default(); // Empty if `read` of another call is running.
+        let is_there = self.read_into(key, &mut value)?;
+        let found = is_there.then(|| read(&value));
+        if value.capacity() <= KEPT_BYTES_MAX {
+            let _ = BUFFER.try_with(|kept| kept.set(value)); // Else the thread is ending.
+        }
+        Ok(found)
+    }
+
+    fn read_into(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Error> {
+        self.look(|txn, sight| Ok(self.tree().get_into(txn, key, sight.read(), value)?))
+    }
+
+    /// The value of `key`, locked so that only this transaction can change it next; readers may still read. It is the newest
+    /// committed one at every level; a snapshot transaction is refused if that is newer than its snapshot.
+    ///
+    /// # Errors
+    /// As [`BytesTable::get`]; [`Error::SnapshotConflict`].
+    pub fn get_for_update(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>, Error> {
+        let key = key.as_ref();
+        self.enter(Mode::IX, |txn| Ok(self.tree().get(txn, key, self.for_update())?))
+    }
+
+    fn for_update(&self) -> Read {
+        match self.shared.isolation {
+            Isolation::Serializable => Read::ForUpdate,
+            _ => Read::ForUpdateOnly,
+        }
+    }
+
+    /// True if `key` has a value.
+    ///
+    /// # Errors
+    /// As [`BytesTable::get`].
+    pub fn contains(&self, key: impl AsRef<[u8]>) -> Result<bool, Error> {
+        Ok(self.look_at(key.as_ref(), |_| ())?.is_some())
+    }
+
+    /// Sets the value of `key`, whether it had one or not.
+    ///
+    /// # Errors
+    /// [`Error::KeyTooLarge`], [`Error::ValueTooLarge`], [`Error::ReadOnly`] without space or in a transaction for reading only,
+    /// conflicts ([`Error::SnapshotConflict`] too). Of a table with indexes: [`Error::IndexKeyExists`],
+    /// [`Error::IndexKeyTooLarge`], [`Error::NotIndexable`], [`Error::NoIndexExtractor`]; nothing has changed then, and the
+    /// transaction goes on.
+    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<(), Error> {
+        self.put_bytes(key.as_ref(), value.as_ref())
+    }
+
+    fn put_bytes(&self, key: &[u8], value: &[u8]) -> Result<(), Error> {
+        self.enter(Mode::IX, |txn| self.info.put(txn, key, value))
+    }
+
+    /// Sets the value of `key` and returns the one that it had, if any. [`BytesTable::put`] does not read the old one.
+    ///
+    /// # Errors
+    /// As [`BytesTable::get_for_update`] and [`BytesTable::put`].
+    pub fn insert(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>, Error> {
+        self.insert_as(key.as_ref(), value.as_ref(), Ok)
+    }
+
+    /// The same, with the old value as `read` makes of it; nothing has changed if that fails.
+    pub(crate) fn insert_as<T>(
+        &self,
+        key: &[u8],
+        value: &[u8],
+        read: impl FnOnce(Vec<u8>) -> Result<T, Error>,
+    ) -> Result<Option<T>, Error> {
+        let users = self.shared.users_code();
+        self.enter(Mode::IX, |txn| {
+            let old = self.tree().get(txn, key, self.for_update())?;
+            let old = old.map(|old| users.run(|| read(old))).transpose()?;
+            self.info.put(txn, key, value)?;
+            Ok(old)
+        })
+    }
+
+    /// Sets the value of a key that has none.
+    ///
+    /// # Errors
+    /// [`Error::KeyExists`], and as [`BytesTable::put`].
+    pub fn insert_new(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<(), Error> {
+        let (key, value) = (key.as_ref(), value.as_ref());
+        self.enter(Mode::IX, |txn| match self.info.insert(txn, key, value)? {
+            true => Ok(()),
+            false => Err(Error::KeyExists { table: self.info.name.clone(), key: crate::table::index::shown(key) }),
+        })
+    }
+
+    /// Removes `key`; says whether it had a value.
+    ///
+    /// # Errors
+    /// As [`BytesTable::put`].
+    pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<bool, Error> {
+        self.delete_bytes(key.as_ref())
+    }
+
+    fn delete_bytes(&self, key: &[u8]) -> Result<bool, Error> {
+        self.enter(Mode::IX, |txn| self.info.delete(txn, key))
+    }
+
+    /// Removes `key` and returns the value that it had. [`BytesTable::delete`] does not read it.
+    ///
+    /// # Errors
+    /// As [`BytesTable::get_for_update`] and [`BytesTable::put`].
+    pub fn remove(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>, Error> {
+        self.remove_as(key.as_ref(), Ok)
+    }
+
+    /// The same, with the value as `read` makes of it; nothing has changed if that fails.
+    pub(crate) fn remove_as<T>(
+        &self,
+        key: &[u8],
+        read: impl FnOnce(Vec<u8>) -> Result<T, Error>,
+    ) -> Result<Option<T>, Error> {
+        let users = self.shared.users_code();
+        self.enter(Mode::IX, |txn| {
+            let Some(value) = self.tree().get(txn, key, self.for_update())? else { return Ok(None) };
+            let value = users.run(|| read(value))?;
+            self.info.delete(txn, key)?;
+            Ok(Some(value))
+        })
+    }
+
+    /// Removes the record with the smallest key and returns it. Serializable transactions that take from the same end at once
+    /// wait for each other. At other levels one that comes second takes the next record, or is refused as a `remove` would be.
+    ///
+    /// # Errors
+    /// As [`BytesTable::put`].
+    pub fn pop_first(&self) -> Result<Option<Record>, Error> {
+        self.pop_as(Direction::Forward, |key, value| Ok((key.to_vec(), value)))
+    }
+
+    /// Removes the record with the largest key and returns it, as [`BytesTable::pop_first`] does at the other end.
+    ///
+    /// # Errors
+    /// As [`BytesTable::put`].
+    pub fn pop_last(&self) -> Result<Option<Record>, Error> {
+        self.pop_as(Direction::Backward, |key, value| Ok((key.to_vec(), value)))
+    }
+
+    /// The record at one end as `read` makes of it; it is still there if that fails.
+    pub(crate) fn pop_as<T>(
+        &self,
+        end: Direction,
+        read: impl Fn(&[u8], Vec<u8>) -> Result<T, Error>,
+    ) -> Result<Option<T>, Error> {
+        if self.shared.isolation == Isolation::Serializable {
+            // Locked for good at once: two that had both locked it for reading would wait for each other.
+            let users = self.shared.users_code();
+            return self.enter(Mode::IX, |txn| {
+                let mut scan = self.tree().scan(Bound::Unbounded, Bound::Unbounded, end).for_change();
+                let Some((key, value)) = scan.next(txn)? else { return Ok(None) };
+                let (key, value) = (key.to_vec(), value.to_vec());
+                let record = users.run(|| read(&key, value))?;
+                self.info.delete(txn, &key)?;
+                Ok(Some(record))
+            });
+        }
+        loop {
+            let found = if end == Direction::Forward { self.first()? } else { self.last()? };
+            let Some((key, _)) = found else { return Ok(None) };
+            if let Some(record) = self.remove_as(&key, |value| read(&key, value))? {
+                return Ok(Some(record));
+            }
+            // Somebody else has taken it since.
+        }
+    }
+
+    /// Removes all records whose keys lie in `keys`, and says how many there were. Until the transaction ends nobody can put one
+    /// there. Much cheaper than one by one. The entries of indexes are sorted first, in a temporary file if there are many.
+    ///
+    /// # Errors
+    /// As [`BytesTable::put`].
+    pub fn delete_range(&self, keys: impl KeyRange<Vec<u8>>) -> Result<u64, Error> {
+        let (start, end) = keys.bounds().map_err(|error| self.not_encodable("key", error))?;
+        self.delete_between(start, end)
+    }
+
+    pub(crate) fn delete_between(&self, start: Bound<Vec<u8>>, end: Bound<Vec<u8>>) -> Result<u64, Error> {
+        if crate::table::range::is_empty(&start, &end) {
+            return Ok(0);
+        }
+        self.enter(Mode::IX, |txn| self.info.delete_range(&self.shared.env, txn, start, end))
+    }
+
+    /// Reads the value of `key` and replaces it by what `change` makes of it, in one descent; `None` leaves it as it is.
+    /// Says whether the key had a value. Only the bytes that differ are logged.
+    ///
+    /// # Errors
+    /// As [`BytesTable::put`]. In `change`, calls of this transaction are refused: [`Error::Busy`].
+    pub fn modify(&self, key: impl AsRef<[u8]>, change: impl FnOnce(&[u8]) -> Option<Vec<u8>>) -> Result<bool, Error> {
+        let key = key.as_ref();
+        let users = self.shared.users_code();
+        self.enter(Mode::IX, |txn| self.info.modify(txn, key, |old| users.run(|| change(old))))
+    }
+
+    /// The place of `key`, to look at and to fill.
+    ///
+    /// # Errors
+    /// As [`BytesTable::get_for_update`].
+    pub fn entry(&self, key: impl AsRef<[u8]>) -> Result<Entry, Error> {
+        let key = key.as_ref();
+        let value = self.get_for_update(key)?;
+        Ok(Entry::new(self.clone(), key, value))
+    }
+
+    /// The records whose keys lie in `keys`, in order; from the back too. The iterator is owned and can be sent.
+    ///
+    /// # Errors
+    /// As [`BytesTable::get`].
+    pub fn range(&self, keys: impl KeyRange<Vec<u8>>) -> Result<Range, Error> {
+        let (start, end) = keys.bounds().map_err(|error| self.not_encodable("key", error))?;
+        Range::new(self.clone(), start, end)
+    }
+
+    /// The records whose keys begin with `prefix`.
+    ///
+    /// # Errors
+    /// As [`BytesTable::get`].
+    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Result<Range, Error> {
+        let prefix = prefix.as_ref();
+        let end = match prefix_end(prefix) {
+            Some(end) => Bound::Excluded(end),
+            None => Bound::Unbounded,
+        };
+        Range::new(self.clone(), Bound::Included(prefix.to_vec()), end)
+    }
+
+    /// The record with the smallest key.
+    ///
+    /// # Errors
+    /// As [`BytesTable::get`].
+    pub fn first(&self) -> Result<Option<Record>, Error> {
+        self.range(..)?.next().transpose()
+    }
+
+    /// The record with the largest key.
+    ///
+    /// # Errors
+    /// As [`BytesTable::get`].
+    pub fn last(&self) -> Result<Option<Record>, Error> {
+        self.range(..)?.next_back().transpose()
+    }
+
+    /// True if there is no record.
+    ///
+    /// # Errors
+    /// As [`BytesTable::get`].
+    pub fn is_empty(&self) -> Result<bool, Error> {
+        Ok(self.first()?.is_none())
+    }
+
+    /// How many records there are, counted by reading them all.
+    ///
+    /// # Errors
+    /// As [`BytesTable::get`].
+    pub fn count(&self) -> Result<u64, Error> {
+        let mut count = 0;
+        self.range(..)?.for_each_ref(|_, _| {
+            count += 1;
+            true
+        })?;
+        Ok(count)
+    }
+
+    pub(crate) fn not_encodable(&self, what: &'static str, source: EncodeError) -> Error {
+        Error::NotEncodable { table: self.name().to_string(), what, source: Box::new(source) }
+    }
+}

@@ -1,0 +1,261 @@
+//! Indexes are created, filled, and dropped.
+//!
+//! A new index is filled in the transaction that creates it: its entries are sorted, in memory or in runs of a temporary file
+//! (the crate `sort`), and become full pages by the bulk loader, in one pass. So nothing of it has an undo of its own: what is rolled back, or
+//! killed, is freed as the tree that it is.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use ledgerstone_lock::Mode;
+use ledgerstone_page::TableId;
+use ledgerstone_sort::Sorter;
+use ledgerstone_structures::{Direction, Loader, Tree};
+use ledgerstone_txn::Txn;
+
+use super::entry::Stored;
+use super::{IndexTree, shown};
+use crate::catalog::{Definition, Entry, IndexEntry, TableInfo};
+use crate::environment::Inner;
+use crate::transaction::check_type_name;
+use crate::{BytesTable, Error, IndexDef, Transaction};
+
+/// The part of the page cache's size that sorting may take beside it, for all indexes together, and most that it is.
+const CACHE_PART: u64 = 8;
+const SORT_BYTES_MAX: u64 = 16 << 20;
+
+impl Transaction {
+    /// Makes an index of a table, which may have records already: their entries are there when this returns, and the index is
+    /// kept from then on by every change of the table. Waits for everybody who uses the table.
+    ///
+    /// Handles that this transaction has opened to the table answer [`Error::NoSuchTable`] afterwards: open it again.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchTable`], [`Error::IndexExists`], [`Error::BadIndex`], [`Error::TooManyIndexes`];
+    /// [`Error::IndexKeyExists`], [`Error::IndexKeyTooLarge`], [`Error::NotIndexable`] for a record that is there (nothing has
+    /// changed); [`Error::NoIndexExtractor`]; [`Error::IndexNeedsLocks`] in a snapshot; conflicts, no space.
+    pub fn create_index(&self, table: &str, index: &IndexDef) -> Result<(), Error> {
+        check_definition(index)?;
+        let table = self.to_redefine(table)?;
+        let (env, old) = (Arc::clone(&self.shared.env), Arc::clone(table.info()));
+        table.enter_own(Mode::IX, |txn, own| {
+            old.lock_whole(txn)?;
+            if old.indexes.iter().any(|other| other.name() == index.name()) {
+                return Err(Error::IndexExists { table: old.name.clone(), index: index.name().to_string() });
+            }
+            let new = old.in_one_step(txn, |txn| {
+                let root = Tree::create(txn, env.to_free())?;
+                // Unique for ever: the LSN of a record that making the root has just written.
+                let entry = Entry { table: TableId(txn.last_lsn().0), root };
+                txn.lock_table(entry.table, Mode::X)?;
+                let mut definition = old.definition();
+                let key_type = env.extractors.key_type(&old, index)?;
+                key_type.as_deref().map_or(Ok(()), check_type_name)?;
+                definition.indexes.push(IndexEntry { entry, def: index.clone(), key_type });
+                // First, so that who follows the log knows what is to come.
+                env.put_definition(txn, &old.name, &definition)?;
+                let new = env.table_info(&old.name, definition);
+                let mut builders = Builders::new(&env, &new, old.indexes.len());
+                let mut scan = old.tree.scan(Bound::Unbounded, Bound::Unbounded, Direction::Forward);
+                while let Some((key, value)) = scan.next(txn)? {
+                    let entries = builders.entries(key, value)?;
+                    builders.add(entries)?;
+                }
+                builders.finish(txn)?;
+                Ok(new)
+            })?;
+            self.shared.replace_table((txn, own), &old, new);
+            Ok(())
+        })
+    }
+
+    /// As [`Transaction::create_index`], unless the table has this index already; says whether it was created. So a program may
+    /// call it each time it starts: an index that is there costs one look at the table, and nobody waits.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), ledgerstone::Error> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let env = ledgerstone::Environment::options().cache_bytes(16 << 20).open(dir.path())?;
+    /// use ledgerstone::{IndexDef, IndexKeys};
+    ///
+    /// env.transact(|txn| {
+    ///     txn.bytes_or_create("people")?;
+    ///     let by_city = IndexDef::new("by_city", IndexKeys::Json("city".into()));
+    ///     assert!(txn.create_index_if_missing("people", &by_city)?);
+    ///     assert!(!txn.create_index_if_missing("people", &by_city)?);
+    ///     Ok(())
+    /// })
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::IndexExists`] if the table has an index of this name with other keys, or one is unique and the other is not;
+    /// otherwise as [`Transaction::create_index`].
+    pub fn create_index_if_missing(&self, table: &str, index: &IndexDef) -> Result<bool, Error> {
+        if self.bytes(table)?.indexes().contains(index) {
+            return Ok(false);
+        }
+        match self.create_index(table, index) {
+            // Another transaction was faster, while this one waited for the table.
+            Err(Error::IndexExists { .. }) if self.bytes(table)?.indexes().contains(index) => Ok(false),
+            created => created.map(|()| true),
+        }
+    }
+
+    /// Drops an index of a table. Its pages are freed after the commit. Waits for everybody who uses the table; handles are to
+    /// be opened again, as after [`Transaction::create_index`].
+    ///
+    /// # Errors
+    /// [`Error::NoSuchTable`], [`Error::NoSuchIndex`], [`Error::IndexNeedsLocks`] in a snapshot, conflicts.
+    pub fn drop_index(&self, table: &str, index: &str) -> Result<(), Error> {
+        let table = self.to_redefine(table)?;
+        let (env, old) = (Arc::clone(&self.shared.env), Arc::clone(table.info()));
+        let redefine = |txn: &mut Txn| {
+            old.lock_whole(txn)?;
+            let mut definition = old.definition();
+            let at = old.index_named(index)?;
+            let gone = definition.indexes.remove(at);
+            env.put_definition(txn, &old.name, &definition)?;
+            env.to_free().defer_tree(txn, gone.entry.root)?;
+            Ok::<_, Error>(env.table_info(&old.name, definition))
+        };
+        table.enter_own(Mode::IX, |txn, own| {
+            let new = txn.whole(redefine)?;
+            self.shared.replace_table((txn, own), &old, new);
+            Ok(())
+        })
+    }
+}
+
+impl BytesTable {
+    /// The table's indexes, in the order of their creation.
+    #[must_use]
+    pub fn indexes(&self) -> Vec<IndexDef> {
+        self.info().indexes.iter().map(|index| index.entry.def.clone()).collect()
+    }
+}
+
+impl TableInfo {
+    /// Locks the table and its indexes, so that nobody else uses any of them, the reclaimer and a compaction included.
+    pub(crate) fn lock_whole(&self, txn: &mut Txn) -> Result<(), Error> {
+        txn.lock_table(self.entry.table, Mode::X)?;
+        for index in &self.indexes {
+            txn.lock_table(index.entry.entry.table, Mode::X)?;
+        }
+        Ok(())
+    }
+
+    /// Where in the list the index of this name is.
+    pub(super) fn index_named(&self, index: &str) -> Result<usize, Error> {
+        let at = self.indexes.iter().position(|found| found.name() == index);
+        at.ok_or_else(|| Error::NoSuchIndex { table: self.name.clone(), index: index.to_string() })
+    }
+}
+
+impl Inner {
+    /// Writes a table's entry in the catalog; its name is locked.
+    pub(crate) fn put_definition(&self, txn: &mut Txn, name: &str, definition: &Definition) -> Result<(), Error> {
+        let bytes = definition.encode();
+        if bytes.len() > self.catalog().short_value_bytes_max() {
+            return Err(Error::TooManyIndexes { table: name.to_string() });
+        }
+        self.catalog().put(txn, name.as_bytes(), &bytes)?;
+        Ok(())
+    }
+}
+
+/// Refuses what could not be read back from the catalog.
+fn check_definition(index: &IndexDef) -> Result<(), Error> {
+    if index.name().is_empty() || index.name().len() > 255 {
+        return Err(Error::BadIndex { what: "the name of an index has 1 to 255 bytes".into() });
+    }
+    let text = index.keys().to_string();
+    match text.parse() {
+        Ok(keys) if index.keys() == &keys => Ok(()),
+        _ => Err(Error::BadIndex { what: format!("{text:?} says no index keys") }),
+    }
+}
+
+/// The memory that the sorter of each of `count` indexes may take, in bytes.
+pub(super) fn sort_bytes(env: &Inner, count: usize) -> usize {
+    (env.effective.cache_bytes / CACHE_PART).min(SORT_BYTES_MAX) as usize / count.max(1)
+}
+
+/// Fills new indexes of a table, beginning with the n-th, with the entries of its records.
+pub(crate) struct Builders {
+    info: Arc<TableInfo>,
+    builders: Vec<Builder>,
+}
+
+impl std::fmt::Debug for Builders {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Builders").field("table", &self.info.name).finish_non_exhaustive()
+    }
+}
+
+struct Builder {
+    index: usize,
+    sorter: Sorter,
+}
+
+impl Builders {
+    /// For indexes whose trees are empty and locked exclusively.
+    pub(crate) fn new(env: &Inner, info: &Arc<TableInfo>, first: usize) -> Builders {
+        let count = info.indexes.len() - first;
+        let bytes_max = sort_bytes(env, count);
+        let builder = |index| Builder { index, sorter: Sorter::new(&env.disk, bytes_max) };
+        Builders { info: Arc::clone(info), builders: (first..info.indexes.len()).map(builder).collect() }
+    }
+
+    /// The table with the new indexes.
+    pub(crate) fn table(&self) -> &Arc<TableInfo> {
+        &self.info
+    }
+
+    /// The entries of a record, for each index.
+    pub(crate) fn entries(&self, key: &[u8], value: &[u8]) -> Result<Vec<Vec<Stored>>, Error> {
+        let of = |builder: &Builder| self.info.indexes[builder.index].entries(&self.info.name, key, value);
+        self.builders.iter().map(of).collect()
+    }
+
+    /// Adds the entries of the next record; records come in any order. May write to a temporary file.
+    pub(crate) fn add(&mut self, entries: Vec<Vec<Stored>>) -> Result<(), Error> {
+        for (builder, entries) in self.builders.iter_mut().zip(entries) {
+            entries.iter().try_for_each(|(key, value)| builder.sorter.push(key, value))?;
+        }
+        Ok(())
+    }
+
+    /// All records are there: fills the trees.
+    pub(crate) fn finish(self, txn: &mut Txn) -> Result<(), Error> {
+        let Builders { info, builders } = self;
+        builders
+            .into_iter()
+            .try_for_each(|Builder { index, sorter }| fill(txn, sorter, &info.name, &info.indexes[index]))
+    }
+}
+
+/// Fills an index's tree with entries.
+fn fill(txn: &mut Txn, sorter: Sorter, table: &str, index: &IndexTree) -> Result<(), Error> {
+    let mut loader = Loader::new(&index.tree);
+    let mut last: Option<Vec<u8>> = None;
+    sorter.give_all::<Error>(&mut |key, value| {
+        match &mut last {
+            Some(last) if last == key => {
+                return Err(if index.entry.def.is_unique() {
+                    let (table, index) = (table.into(), index.name().into());
+                    Error::IndexKeyExists { table, index, key: key.into() }
+                } else {
+                    index.differs(table, format!("entry {:?} comes twice", shown(key)))
+                });
+            }
+            Some(last) => {
+                last.clear();
+                last.extend_from_slice(key);
+            }
+            None => last = Some(key.to_vec()),
+        }
+        Ok(loader.push(txn, key, value)?)
+    })?;
+    Ok(loader.finish(txn)?)
+}

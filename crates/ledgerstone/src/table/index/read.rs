@@ -1,0 +1,203 @@
+//! Reading a table by one of its indexes.
+
+use std::ops::Bound;
+
+use crate::table::range::prefix_end;
+use crate::transaction::isolation::Sight;
+use crate::typed::{KeyRange, TypeName};
+use crate::{BytesTable, Error, IndexDef, Range, Record};
+
+/// An index of a table in a transaction. Made by [`BytesTable::index`]; owned, as its table is.
+#[derive(Clone)]
+pub struct Index {
+    table: BytesTable,
+    no: usize,
+}
+
+impl std::fmt::Debug for Index {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Index").field("table", &self.table).field("definition", self.definition()).finish()
+    }
+}
+
+impl BytesTable {
+    /// The index of this name.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchIndex`].
+    pub fn index(&self, name: &str) -> Result<Index, Error> {
+        Ok(Index { table: self.clone(), no: self.info().index_named(name)? })
+    }
+}
+
+impl Index {
+    /// What it is.
+    #[must_use]
+    pub fn definition(&self) -> &IndexDef {
+        &self.table.info().indexes[self.no].entry.def
+    }
+
+    /// What the catalog calls the type of its keys; `None`: nobody said, as of a function for byte strings.
+    #[must_use]
+    pub fn key_type(&self) -> Option<&str> {
+        self.table.info().indexes[self.no].entry.key_type.as_deref()
+    }
+
+    pub(super) fn check_type(&self, asked: &TypeName) -> Result<(), Error> {
+        let info = self.table.info();
+        info.indexes[self.no].check_type(info, asked)
+    }
+
+    /// Its table.
+    #[must_use]
+    pub fn table(&self) -> &BytesTable {
+        &self.table
+    }
+
+    /// The entries with this index key, in the order of their primary keys. A serializable transaction locks them, and
+    /// that there are no others.
+    ///
+    /// # Errors
+    /// As [`BytesTable::get`].
+    pub fn lookup(&self, index_key: impl AsRef<[u8]>) -> Result<IndexRange, Error> {
+        let index_key = index_key.as_ref();
+        self.between(Bound::Included(index_key), Bound::Included(index_key))
+    }
+
+    /// The first record with this index key, and its primary key; of a unique index, the one.
+    ///
+    /// # Errors
+    /// As [`BytesTable::get`]; [`Error::IndexDiffers`].
+    pub fn get(&self, index_key: impl AsRef<[u8]>) -> Result<Option<Record>, Error> {
+        let first = self.lookup(index_key)?.records().next().transpose()?;
+        Ok(first.map(|(_, primary_key, value)| (primary_key, value)))
+    }
+
+    /// The entries whose index keys lie in `index_keys`, in order; from the back too.
+    ///
+    /// # Errors
+    /// As [`BytesTable::get`].
+    pub fn range(&self, index_keys: impl KeyRange<Vec<u8>>) -> Result<IndexRange, Error> {
+        let (start, end) = index_keys.bounds().map_err(|error| self.table.not_encodable("index key", error))?;
+        self.between(start.as_ref().map(Vec::as_slice), end.as_ref().map(Vec::as_slice))
+    }
+
+    /// The entries whose index keys begin with `prefix`.
+    ///
+    /// # Errors
+    /// As [`BytesTable::get`].
+    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Result<IndexRange, Error> {
+        let prefix = prefix.as_ref();
+        let end = prefix_end(prefix);
+        self.between(Bound::Included(prefix), end.as_deref().map_or(Bound::Unbounded, Bound::Excluded))
+    }
+
+    fn between(&self, start: Bound<&[u8]>, end: Bound<&[u8]>) -> Result<IndexRange, Error> {
+        let (start, end) = self.table.info().indexes[self.no].shape().bounds(start, end);
+        let range = Range::of(self.table.clone(), Some(self.no), start, end)?;
+        Ok(IndexRange { range, index: self.clone() })
+    }
+}
+
+/// An owned iterator over the entries of an index, in order from either end; isolated as a [`Range`] of the table is. Each is an
+/// index key and the primary key of a record that has it.
+#[derive(Debug)]
+pub struct IndexRange {
+    range: Range,
+    index: Index,
+}
+
+impl IndexRange {
+    /// The same with the records' values.
+    #[must_use]
+    pub fn records(self) -> IndexedRecords {
+        IndexedRecords { entries: self }
+    }
+
+    fn parts(&self, entry: Result<Record, Error>) -> Result<Record, Error> {
+        let (key, value) = entry?;
+        let index = &self.index.table.info().indexes[self.index.no];
+        index.shape().parts(&key, &value).ok_or_else(|| self.differs(format!("{:?} is no entry", super::shown(&key))))
+    }
+
+    fn differs(&self, what: String) -> Error {
+        let info = self.index.table.info();
+        info.indexes[self.index.no].differs(&info.name, what)
+    }
+
+    /// The value of an entry's record, as the entry was seen. None: it went meanwhile, which only who reads uncommitted sees.
+    fn value(&self, primary_key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        let (table, sight) = (&self.index.table, self.range.sight());
+        let value = table.shared.run_in(|txn, own| {
+            table.check_own(txn, own)?;
+            table.shared.check_sight(sight)?;
+            Ok(table.tree().get(txn, primary_key, sight.read())?)
+        })?;
+        if value.is_none() && sight != Sight::Unlocked {
+            return Err(self.differs(format!("there is no record {:?}", super::shown(primary_key))));
+        }
+        Ok(value)
+    }
+}
+
+impl Iterator for IndexRange {
+    type Item = Result<(Vec<u8>, Vec<u8>), Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let entry = self.range.next()?;
+        Some(self.parts(entry))
+    }
+}
+
+impl DoubleEndedIterator for IndexRange {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        let entry = self.range.next_back()?;
+        Some(self.parts(entry))
+    }
+}
+
+impl std::iter::FusedIterator for IndexRange {}
+
+/// An owned iterator over records by an index: index key, primary key, value. Made by [`IndexRange::records`].
+#[derive(Debug)]
+pub struct IndexedRecords {
+    entries: IndexRange,
+}
+
+/// Index key, primary key, value.
+pub type IndexedRecord = (Vec<u8>, Vec<u8>, Vec<u8>);
+
+impl IndexedRecords {
+    fn step(
+        &mut self,
+        next: impl Fn(&mut IndexRange) -> Option<Result<Record, Error>>,
+    ) -> Option<Result<IndexedRecord, Error>> {
+        loop {
+            let (index_key, primary_key) = match next(&mut self.entries)? {
+                Ok(entry) => entry,
+                Err(error) => return Some(Err(error)),
+            };
+            match self.entries.value(&primary_key) {
+                Ok(Some(value)) => return Some(Ok((index_key, primary_key, value))),
+                Ok(None) => {}
+                Err(error) => return Some(Err(error)),
+            }
+        }
+    }
+}
+
+impl Iterator for IndexedRecords {
+    type Item = Result<IndexedRecord, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.step(IndexRange::next)
+    }
+}
+
+impl DoubleEndedIterator for IndexedRecords {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        self.step(IndexRange::next_back)
+    }
+}
+
+impl std::iter::FusedIterator for IndexedRecords {}

@@ -1,0 +1,20 @@
+//! Tables as users see them: of bytes and typed, ranges and entries in them, loads, large values, and indexes.
+
+mod bulk;
+mod bytes;
+mod entry;
+pub(crate) mod index;
+pub(crate) mod range;
+mod typed;
+mod value_io;
+
+pub use bulk::SortedLoader;
+pub use bytes::BytesTable;
+pub use entry::{Entry, TypedEntry};
+pub use index::{
+    Index, IndexDef, IndexKeys, IndexRange, IndexedRecord, IndexedRecords, JsonKey, JsonNumber, TypedIndex,
+    TypedIndexRange,
+};
+pub use range::{Range, Record};
+pub use typed::{Table, TypedRange};
+pub use value_io::{ValueReader, ValueWriter};

@@ -1,0 +1,227 @@
+//! A range of a table, read in order from either end.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use ledgerstone_lock::Mode;
+use ledgerstone_structures::{Direction, Scan, Tree};
+use ledgerstone_txn::Horizon;
+
+use crate::transaction::KeptView;
+use crate::transaction::isolation::Sight;
+use crate::{BytesTable, Error, Isolation};
+
+/// An owned iterator over the records of a key range, in order; [`Iterator::next`] from the front,
+/// [`DoubleEndedIterator::next_back`] from the back, until they meet.
+///
+/// In a serializable transaction, what it has passed is locked against change, and against new keys in between; at other levels
+/// the range is one call, and all of it is as it was when the range was made (but for those who read uncommitted). Records put or deleted
+/// by the same transaction while it runs are seen if they lie ahead. After an error it ends; what it held back goes at the latest
+/// when its transaction ends.
+pub struct Range {
+    table: BytesTable,
+    /// The table's index of this number is read, not the table.
+    index: Option<usize>,
+    start: Bound<Vec<u8>>,
+    end: Bound<Vec<u8>>,
+    front: Option<Scan>,
+    back: Option<Scan>,
+    /// Last keys given from either end, to know when they meet.
+    front_key: Option<Vec<u8>>,
+    back_key: Option<Vec<u8>>,
+    is_done: bool,
+    sight: Sight,
+    /// Keeps what is seen while a range of a transaction without a snapshot of its own is read (I2).
+    view: Option<Arc<KeptView>>,
+}
+
+impl std::fmt::Debug for Range {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Range").field("table", &self.table).field("is_done", &self.is_done).finish()
+    }
+}
+
+/// A key and its value.
+pub type Record = (Vec<u8>, Vec<u8>);
+
+impl Range {
+    pub(crate) fn new(table: BytesTable, start: Bound<Vec<u8>>, end: Bound<Vec<u8>>) -> Result<Range, Error> {
+        Range::of(table, None, start, end)
+    }
+
+    /// The same over one of the table's indexes.
+    pub(crate) fn of(
+        table: BytesTable,
+        index: Option<usize>,
+        start: Bound<Vec<u8>>,
+        end: Bound<Vec<u8>>,
+    ) -> Result<Range, Error> {
+        let (sight, view) = match table.shared.isolation {
+            Isolation::Serializable => table.enter(Mode::IS, |txn| {
+                if let Some(index) = index {
+                    txn.lock_table(table.info().indexes[index].entry.entry.table, Mode::IS)?;
+                }
+                Ok((Sight::Locked, None))
+            })?,
+            _ => table.shared.run_in(|txn, own| {
+                table.check_own(txn, own)?;
+                table.sight_of(txn, Horizon::Marks, index)
+            })?,
+        };
+        let view = view.map(|view| table.shared.keep_view(view)).transpose()?;
+        let is_done = is_empty(&start, &end);
+        let (front, back) = (None, None);
+        Ok(Range { table, index, start, end, front, back, front_key: None, back_key: None, is_done, sight, view })
+    }
+
+    pub(crate) fn sight(&self) -> Sight {
+        self.sight
+    }
+
+    /// Calls `f` with each remaining record, without copying it out, until `f` says false.
+    ///
+    /// # Errors
+    /// As [`BytesTable::get`]. In `f`, calls of this transaction are refused: [`Error::Busy`].
+    pub fn for_each_ref(mut self, mut f: impl FnMut(&[u8], &[u8]) -> bool) -> Result<(), Error> {
+        if self.is_done {
+            return Ok(());
+        }
+        if self.back_key.is_some() {
+            // The ends may meet: the owned way compares keys.
+            for record in &mut self {
+                let (key, value) = record?;
+                if !f(&key, &value) {
+                    break;
+                }
+            }
+            return Ok(());
+        }
+        let mut scan = match self.front.take() {
+            Some(scan) => scan,
+            None => self.sight.scan(
+                tree_of(&self.table, self.index),
+                self.start.clone(),
+                self.end.clone(),
+                Direction::Forward,
+            ),
+        };
+        let (table, shared, sight) = (&self.table, &self.table.shared, self.sight);
+        let users = shared.users_code();
+        shared.run_in(|txn, own| {
+            table.check_own(txn, own)?;
+            shared.check_sight(sight)?;
+            while let Some((key, value)) = scan.next(txn)? {
+                if !users.run(|| f(key, value)) {
+                    break;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn finish(&mut self) {
+        self.is_done = true;
+        self.view = None;
+    }
+
+    fn step(&mut self, direction: Direction) -> Option<Result<Record, Error>> {
+        if self.is_done {
+            return None;
+        }
+        let scan = match direction {
+            Direction::Forward => &mut self.front,
+            Direction::Backward => &mut self.back,
+        };
+        let sight = self.sight;
+        let tree = tree_of(&self.table, self.index);
+        let scan = scan.get_or_insert_with(|| sight.scan(tree, self.start.clone(), self.end.clone(), direction));
+        let (table, shared) = (&self.table, &self.table.shared);
+        let read = shared.run_in(|txn, own| {
+            table.check_own(txn, own)?;
+            shared.check_sight(sight)?;
+            Ok(scan.next(txn)?.map(|(k, v)| (k.to_vec(), v.to_vec())))
+        });
+        match read {
+            Ok(Some((key, value))) => {
+                let met = match direction {
+                    Direction::Forward => self.back_key.as_ref().is_some_and(|back| key >= *back),
+                    Direction::Backward => self.front_key.as_ref().is_some_and(|front| key <= *front),
+                };
+                if met {
+                    self.finish();
+                    return None;
+                }
+                // Only a range read from both ends needs to know where the other end is; it costs a copy of the key.
+                match direction {
+                    Direction::Forward => keep(&mut self.front_key, &key),
+                    Direction::Backward => keep(&mut self.back_key, &key),
+                }
+                Some(Ok((key, value)))
+            }
+            Ok(None) => {
+                self.finish();
+                None
+            }
+            Err(error) => {
+                self.finish();
+                Some(Err(error))
+            }
+        }
+    }
+}
+
+fn tree_of(table: &BytesTable, index: Option<usize>) -> &Tree {
+    index.map_or(table.tree(), |index| &table.info().indexes[index].tree)
+}
+
+fn keep(kept: &mut Option<Vec<u8>>, key: &[u8]) {
+    let kept = kept.get_or_insert_default();
+    kept.clear();
+    kept.extend_from_slice(key);
+}
+
+impl Iterator for Range {
+    type Item = Result<Record, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.step(Direction::Forward)
+    }
+}
+
+impl DoubleEndedIterator for Range {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        self.step(Direction::Backward)
+    }
+}
+
+impl std::iter::FusedIterator for Range {}
+
+/// True if no key can lie between the bounds.
+pub(crate) fn is_empty(start: &Bound<Vec<u8>>, end: &Bound<Vec<u8>>) -> bool {
+    match (start, end) {
+        (Bound::Unbounded, _) | (_, Bound::Unbounded) => false,
+        (Bound::Included(a), Bound::Included(b)) => a > b,
+        (Bound::Included(a) | Bound::Excluded(a), Bound::Included(b) | Bound::Excluded(b)) => a >= b,
+    }
+}
+
+/// The smallest byte string above all that begin with `prefix`; none if there is no such string.
+pub(crate) fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
+    let last = prefix.iter().rposition(|&b| b != 0xff)?;
+    let mut end = prefix[..=last].to_vec();
+    end[last] += 1;
+    Some(end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::prefix_end;
+
+    #[test]
+    fn the_end_of_a_prefix_is_the_next_string_that_does_not_begin_with_it() {
+        assert_eq!(prefix_end(b"ab"), Some(b"ac".to_vec()));
+        assert_eq!(prefix_end(b"a\xff\xff"), Some(b"b".to_vec()));
+        assert_eq!(prefix_end(b"\xff"), None);
+        assert_eq!(prefix_end(b""), None);
+    }
+}

@@ -1,0 +1,354 @@
+//! A typed table: [`BytesTable`] with keys and values of Rust types.
+
+use std::marker::PhantomData;
+use std::ops::Bound;
+
+use ledgerstone_structures::Direction;
+
+use crate::table::range::prefix_end;
+use crate::typed::{AsKey, AsValue, DecodeError, EncodeError, Key, KeyPrefix, KeyRange, Value};
+use crate::{BytesTable, Error, Range, TypedEntry};
+
+/// A table with keys of type `K` and values of type `V` in a transaction. Made by [`crate::Transaction::open`].
+///
+/// Keys and values are taken as they are, by reference, or as what they lend ([`AsKey`], [`AsValue`]):
+///
+/// ```
+/// # fn main() -> Result<(), ledgerstone::Error> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let env = ledgerstone::Environment::options().cache_bytes(16 << 20).open(dir.path())?;
+/// # let txn = env.begin()?;
+/// const CAPITALS: ledgerstone::TableDef<(String, u32), String> = ledgerstone::TableDef::new("capitals");
+/// let capitals = txn.open(CAPITALS)?;
+/// capitals.put(("Norway", 1299), "Oslo")?;
+/// assert_eq!(capitals.insert(("Finland", 1809), "Turku")?, None);
+/// assert_eq!(capitals.insert(("Finland", 1812), "Helsinki")?, None);
+/// assert_eq!(capitals.prefix(("Finland",))?.count(), 2);
+/// assert_eq!(capitals.remove(("Finland", 1809))?.as_deref(), Some("Turku"));
+/// assert_eq!(capitals.pop_last()?, Some((("Norway".to_string(), 1299), "Oslo".to_string())));
+/// assert!(!capitals.is_empty()?);
+/// # Ok(())
+/// # }
+/// ```
+pub struct Table<K, V> {
+    bytes: BytesTable,
+    types: PhantomData<fn() -> (K, V)>,
+}
+
+impl<K, V> Clone for Table<K, V> {
+    fn clone(&self) -> Self {
+        Table { bytes: self.bytes.clone(), types: PhantomData }
+    }
+}
+
+impl<K, V> std::fmt::Debug for Table<K, V> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Table").field(&self.bytes).finish()
+    }
+}
+
+impl<K: Key, V: Value> Table<K, V> {
+    pub(crate) fn new(bytes: BytesTable) -> Table<K, V> {
+        Table { bytes, types: PhantomData }
+    }
+
+    /// The same table as byte strings.
+    #[must_use]
+    pub fn as_bytes(&self) -> &BytesTable {
+        &self.bytes
+    }
+
+    /// The table's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.bytes.name()
+    }
+
+    /// The value of `key`, locked for reading until the transaction ends.
+    ///
+    /// # Errors
+    /// As [`BytesTable::get`]; [`Error::WrongType`], [`Error::NotEncodable`].
+    pub fn get(&self, key: impl AsKey<K>) -> Result<Option<V>, Error> {
+        self.bytes.look_at(&self.key_bytes(key)?, |bytes| self.value(bytes))?.transpose()
+    }
+
+    /// What `read` makes of the bytes of `key`'s value, without decoding or allocating; see [`BytesTable::get_with`].
+    ///
+    /// # Errors
+    /// As [`BytesTable::get`]; [`Error::NotEncodable`].
+    pub fn get_with<T>(&self, key: impl AsKey<K>, read: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, Error> {
+        self.bytes.get_with(self.key_bytes(key)?, read)
+    }
+
+    /// The value of `key`, locked so that only this transaction can change it next.
+    ///
+    /// # Errors
+    /// As [`BytesTable::get_for_update`]; [`Error::WrongType`], [`Error::NotEncodable`].
+    pub fn get_for_update(&self, key: impl AsKey<K>) -> Result<Option<V>, Error> {
+        self.bytes.get_for_update(self.key_bytes(key)?)?.map(|bytes| self.value(&bytes)).transpose()
+    }
+
+    /// True if `key` has a value.
+    ///
+    /// # Errors
+    /// As [`BytesTable::get`]; [`Error::NotEncodable`].
+    pub fn contains(&self, key: impl AsKey<K>) -> Result<bool, Error> {
+        self.bytes.contains(self.key_bytes(key)?)
+    }
+
+    /// Sets the value of `key`.
+    ///
+    /// # Errors
+    /// As [`BytesTable::put`]; [`Error::NotEncodable`].
+    pub fn put(&self, key: impl AsKey<K>, value: impl AsValue<V>) -> Result<(), Error> {
+        self.put_at(&self.key_bytes(key)?, value)
+    }
+
+    pub(crate) fn put_at(&self, key: &[u8], value: impl AsValue<V>) -> Result<(), Error> {
+        self.bytes.put(key, self.value_bytes(value)?)
+    }
+
+    /// Sets the value of `key` and returns the one that it had, if any. [`Table::put`] does not read the old one.
+    ///
+    /// # Errors
+    /// As [`BytesTable::insert`]; [`Error::NotEncodable`]; [`Error::WrongType`], with nothing changed.
+    pub fn insert(&self, key: impl AsKey<K>, value: impl AsValue<V>) -> Result<Option<V>, Error> {
+        self.bytes.insert_as(&self.key_bytes(key)?, &self.value_bytes(value)?, |old| self.value(&old))
+    }
+
+    /// Sets the value of a key that has none.
+    ///
+    /// # Errors
+    /// As [`BytesTable::insert_new`]; [`Error::NotEncodable`].
+    pub fn insert_new(&self, key: impl AsKey<K>, value: impl AsValue<V>) -> Result<(), Error> {
+        self.bytes.insert_new(self.key_bytes(key)?, self.value_bytes(value)?)
+    }
+
+    /// Removes `key`; says whether it had a value.
+    ///
+    /// # Errors
+    /// As [`BytesTable::delete`]; [`Error::NotEncodable`].
+    pub fn delete(&self, key: impl AsKey<K>) -> Result<bool, Error> {
+        self.bytes.delete(self.key_bytes(key)?)
+    }
+
+    /// Removes `key` and returns the value that it had. [`Table::delete`] does not read it.
+    ///
+    /// # Errors
+    /// As [`BytesTable::remove`]; [`Error::NotEncodable`]; [`Error::WrongType`], with nothing changed.
+    pub fn remove(&self, key: impl AsKey<K>) -> Result<Option<V>, Error> {
+        self.bytes.remove_as(&self.key_bytes(key)?, |value| self.value(&value))
+    }
+
+    /// Removes the record with the smallest key and returns it; see [`BytesTable::pop_first`].
+    ///
+    /// # Errors
+    /// As [`BytesTable::pop_first`]; [`Error::WrongType`], with nothing changed.
+    pub fn pop_first(&self) -> Result<Option<(K, V)>, Error> {
+        self.bytes.pop_as(Direction::Forward, |key, value| self.record(key, &value))
+    }
+
+    /// Removes the record with the largest key and returns it; see [`BytesTable::pop_first`].
+    ///
+    /// # Errors
+    /// As [`Table::pop_first`].
+    pub fn pop_last(&self) -> Result<Option<(K, V)>, Error> {
+        self.bytes.pop_as(Direction::Backward, |key, value| self.record(key, &value))
+    }
+
+    /// Removes all records whose keys lie in `keys`, and says how many there were.
+    ///
+    /// # Errors
+    /// As [`BytesTable::delete_range`]; [`Error::NotEncodable`].
+    pub fn delete_range(&self, keys: impl KeyRange<K>) -> Result<u64, Error> {
+        let (start, end) = keys.bounds().map_err(|error| self.bytes.not_encodable("key", error))?;
+        self.bytes.delete_between(start, end)
+    }
+
+    /// Fills a new or empty table with records that come in the order of their keys, or appends to one; see
+    /// [`BytesTable::sorted_loader`]. Says how many there were. Other handles of this transaction to the table have to be
+    /// opened again.
+    ///
+    /// # Errors
+    /// [`Error::NotSorted`], [`Error::NotEncodable`], and as [`BytesTable::put`].
+    pub fn load_sorted(
+        &mut self,
+        records: impl IntoIterator<Item = (impl AsKey<K>, impl AsValue<V>)>,
+    ) -> Result<u64, Error> {
+        self.try_load_sorted(records.into_iter().map(Ok))
+    }
+
+    /// The same for records whose source may fail, such as lines of a file. The first `Err` ends the load and is returned;
+    /// none of the records is loaded then.
+    ///
+    /// # Errors
+    /// Those of the source, and as [`Table::load_sorted`].
+    pub fn try_load_sorted<E: From<Error>>(
+        &mut self,
+        records: impl IntoIterator<Item = Result<(impl AsKey<K>, impl AsValue<V>), E>>,
+    ) -> Result<u64, E> {
+        let table = self.clone();
+        self.bytes.try_load_sorted(records.into_iter().map(|record| {
+            let (key, value) = record?;
+            Ok::<_, E>((table.key_bytes(key)?, table.value_bytes(value)?))
+        }))
+    }
+
+    /// Replaces the value of `key` by what `change` makes of it, in one descent; says whether there was one. `None`
+    /// leaves it as it is.
+    ///
+    /// # Errors
+    /// As [`BytesTable::modify`]; [`Error::WrongType`] and [`Error::NotEncodable`], with nothing changed.
+    pub fn modify(&self, key: impl AsKey<K>, change: impl FnOnce(V) -> Option<V>) -> Result<bool, Error> {
+        let mut failed = None;
+        let found = self.bytes.modify(self.key_bytes(key)?, |bytes| {
+            let new = self.value(bytes).and_then(|value| change(value).map(|new| self.value_bytes(new)).transpose());
+            new.unwrap_or_else(|error| {
+                failed = Some(error);
+                None
+            })
+        })?;
+        failed.map_or(Ok(found), Err)
+    }
+
+    /// The place of `key`, to look at and to fill.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), ledgerstone::Error> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let env = ledgerstone::Environment::options().cache_bytes(16 << 20).open(dir.path())?;
+    /// # let txn = env.begin()?;
+    /// let words = txn.open(ledgerstone::TableDef::<String, u64>::new("words"))?;
+    /// for word in "the cat and the dog".split(' ') {
+    ///     words.entry(word)?.and_modify(|count| *count += 1)?.or_insert(1)?;
+    /// }
+    /// assert_eq!(words.get("the")?, Some(2));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Table::get_for_update`].
+    pub fn entry(&self, key: impl AsKey<K>) -> Result<TypedEntry<K, V>, Error> {
+        let key = self.key_bytes(key)?;
+        let value = self.bytes.get_for_update(&key)?.map(|bytes| self.value(&bytes)).transpose()?;
+        Ok(TypedEntry::new(self.clone(), key, value))
+    }
+
+    /// The value of `key`; if it has none, the result of `make` is put there first.
+    ///
+    /// # Errors
+    /// As [`Table::get_for_update`] and [`Table::put`].
+    pub fn get_or_insert_with(&self, key: impl AsKey<K>, make: impl FnOnce() -> V) -> Result<V, Error> {
+        self.entry(key)?.or_insert_with(make)
+    }
+
+    /// The records whose keys lie in `keys`, in order; from the back too.
+    ///
+    /// # Errors
+    /// As [`BytesTable::get`]; [`Error::NotEncodable`].
+    pub fn range(&self, keys: impl KeyRange<K>) -> Result<TypedRange<K, V>, Error> {
+        let (start, end) = keys.bounds().map_err(|error| self.bytes.not_encodable("key", error))?;
+        Ok(TypedRange { range: Range::new(self.bytes.clone(), start, end)?, table: self.clone() })
+    }
+
+    /// The records whose keys begin with `prefix`: the first characters of a string, the leading parts of a tuple; see
+    /// [`KeyPrefix`].
+    ///
+    /// # Errors
+    /// As [`Table::range`].
+    pub fn prefix(&self, prefix: impl KeyPrefix<K>) -> Result<TypedRange<K, V>, Error> {
+        let mut start = Vec::with_capacity(16);
+        prefix.encode_prefix(&mut start).map_err(|error| self.bytes.not_encodable("prefix", error))?;
+        let end = prefix_end(&start).map_or(Bound::Unbounded, Bound::Excluded);
+        let range = Range::new(self.bytes.clone(), Bound::Included(start), end)?;
+        Ok(TypedRange { range, table: self.clone() })
+    }
+
+    /// The record with the smallest key.
+    ///
+    /// # Errors
+    /// As [`Table::get`].
+    pub fn first(&self) -> Result<Option<(K, V)>, Error> {
+        self.range(..)?.next().transpose()
+    }
+
+    /// The record with the largest key.
+    ///
+    /// # Errors
+    /// As [`Table::get`].
+    pub fn last(&self) -> Result<Option<(K, V)>, Error> {
+        self.range(..)?.next_back().transpose()
+    }
+
+    /// True if there is no record.
+    ///
+    /// # Errors
+    /// As [`BytesTable::get`].
+    pub fn is_empty(&self) -> Result<bool, Error> {
+        self.bytes.is_empty()
+    }
+
+    /// How many records there are, counted by reading them all.
+    ///
+    /// # Errors
+    /// As [`BytesTable::count`].
+    pub fn count(&self) -> Result<u64, Error> {
+        self.bytes.count()
+    }
+
+    fn key_bytes(&self, key: impl AsKey<K>) -> Result<Vec<u8>, Error> {
+        self.encoded("key", 16, |out| key.encode(out))
+    }
+
+    fn value_bytes(&self, value: impl AsValue<V>) -> Result<Vec<u8>, Error> {
+        self.encoded("value", size_of::<V>(), |out| value.encode(out))
+    }
+
+    #[inline]
+    fn encoded(
+        &self,
+        what: &'static str,
+        len: usize,
+        encode: impl FnOnce(&mut Vec<u8>) -> Result<(), EncodeError>,
+    ) -> Result<Vec<u8>, Error> {
+        let mut bytes = Vec::with_capacity(len);
+        encode(&mut bytes).map_err(|error| self.bytes.not_encodable(what, error))?;
+        Ok(bytes)
+    }
+
+    fn record(&self, key: &[u8], value: &[u8]) -> Result<(K, V), Error> {
+        Ok((K::decode(key).map_err(|error| self.wrong("key", error))?, self.value(value)?))
+    }
+
+    pub(crate) fn value(&self, bytes: &[u8]) -> Result<V, Error> {
+        V::decode(bytes).map_err(|error| self.wrong("value", error))
+    }
+
+    pub(crate) fn wrong(&self, what: &str, error: DecodeError) -> Error {
+        Error::WrongType { table: self.bytes.name().to_string(), what: format!("{what}: {error}") }
+    }
+}
+
+/// An owned iterator over typed records; see [`Range`].
+#[derive(Debug)]
+pub struct TypedRange<K, V> {
+    range: Range,
+    table: Table<K, V>,
+}
+
+impl<K: Key, V: Value> Iterator for TypedRange<K, V> {
+    type Item = Result<(K, V), Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let record = self.range.next()?;
+        Some(record.and_then(|(key, value)| self.table.record(&key, &value)))
+    }
+}
+
+impl<K: Key, V: Value> DoubleEndedIterator for TypedRange<K, V> {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        let record = self.range.next_back()?;
+        Some(record.and_then(|(key, value)| self.table.record(&key, &value)))
+    }
+}
