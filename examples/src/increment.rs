@@ -101,6 +101,18 @@ impl Counters {
             }
         })
     }
+
+    /// All counters, when every transaction that has added to any of them has ended.
+    ///
+    /// # Errors
+    /// Conflicts.
+    pub fn all(&self) -> Result<Vec<i64>, Error> {
+        self.0.enter(Mode::S, |_, at| {
+            let page = at.cache().shared(at.root())?;
+            let number = |no| page.words().u64(HEADER_BYTES + 8 * no).cast_signed();
+            Ok((0..count(page.words())).map(number).collect())
+        })
+    }
 }
 
 const NO_SUCH: &str = "there is no such counter";

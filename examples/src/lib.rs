@@ -5,8 +5,7 @@
 //! | [`increment`] | an operation whose undo is its inverse, so that many transactions change one number at once (Lemon 4.4) |
 //! | [`counter_list`] | a layout and a structure of many pages by the three-step recipe (Lemon 4.3): latch, logical undo, nested top action |
 //!
-//! `docs/operations.md` explains them. Whole programs are in `programs/`: `async_orders.rs` runs transactions from tasks of
-//! tokio without ever blocking its executor.
+//! `docs/operations.md` explains them. Whole programs are in `src/bin`, and `README.md` says what each is.
 #![forbid(unsafe_code)]
 
 pub mod counter_list;

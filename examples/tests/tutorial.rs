@@ -1,9 +1,9 @@
-//! The tutorial's blocks are the program `src/bin/tutorial.rs`, and its console examples do what the page says.
+//! The tutorial's blocks are the program `src/bin/queue.rs`, and its console examples do what the page says.
 
 use std::process::Command;
 
 const PAGE: &str = include_str!("../../docs/tutorial.md");
-const PROGRAM: &str = include_str!("../src/bin/tutorial.rs");
+const PROGRAM: &str = include_str!("../src/bin/queue.rs");
 
 /// The blocks of the page in this language.
 fn blocks(language: &str) -> Vec<&'static str> {
@@ -36,8 +36,7 @@ fn the_examples_do_what_the_page_says() {
         let mut lines = example.lines();
         let command = lines.next().unwrap();
         let words = command.strip_prefix("cargo run --quiet -- ").unwrap_or_else(|| panic!("what is {command:?}?"));
-        let ran =
-            Command::new(env!("CARGO_BIN_EXE_tutorial")).args(words.split(' ')).current_dir(&dir).output().unwrap();
+        let ran = Command::new(env!("CARGO_BIN_EXE_queue")).args(words.split(' ')).current_dir(&dir).output().unwrap();
         let printed = String::from_utf8(ran.stdout).unwrap();
         let mut printed_lines = printed.lines();
         for line in lines {

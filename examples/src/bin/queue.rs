@@ -1,7 +1,6 @@
 //! The job queue of `docs/tutorial.md`. The page shows this program block by block.
 
-use std::process::ExitCode;
-
+use clap::{Parser, Subcommand};
 use ledgerstone::{Environment, Error, TableDef};
 
 /// The number of the next job.
@@ -22,36 +21,34 @@ fn enqueue(env: &Environment, what: &str) -> Result<u64, Error> {
     env.transact(|txn| {
         let next = txn.open(NEXT)?;
         let number = next.get_for_update("job")?.unwrap_or(1);
-        next.put("job", &(number + 1))?;
-        txn.open(WAITING)?.put(&number, &(0, what.to_string()))?;
+        next.put("job", number + 1)?;
+        txn.open(WAITING)?.put(number, (0, what))?;
         Ok(number)
     })
 }
 
 fn claim(env: &Environment) -> Result<Option<(u64, u32, String)>, Error> {
     env.transact(|txn| {
-        let waiting = txn.open(WAITING)?;
-        let Some((number, (attempts, what))) = waiting.first()? else { return Ok(None) };
-        waiting.delete(&number)?;
-        txn.open(CLAIMED)?.put(&number, &(attempts + 1, what.clone()))?;
+        let Some((number, (attempts, what))) = txn.open(WAITING)?.pop_first()? else { return Ok(None) };
+        txn.open(CLAIMED)?.put(number, (attempts + 1, &what))?;
         Ok(Some((number, attempts + 1, what)))
     })
 }
 
 fn finish(env: &Environment, number: u64, what: &str) -> Result<(), Error> {
     env.transact(|txn| {
-        txn.open(CLAIMED)?.delete(&number)?;
-        txn.open(DONE)?.put(&number, &what.to_string())
+        txn.open(CLAIMED)?.delete(number)?;
+        txn.open(DONE)?.put(number, what)
     })
 }
 
 fn give_back(env: &Environment, number: u64, attempts: u32, what: &str) -> Result<(), Error> {
     env.transact(|txn| {
-        txn.open(CLAIMED)?.delete(&number)?;
+        txn.open(CLAIMED)?.delete(number)?;
         if attempts < ATTEMPTS {
-            txn.open(WAITING)?.put(&number, &(attempts, what.to_string()))
+            txn.open(WAITING)?.put(number, (attempts, what))
         } else {
-            txn.open(FAILED)?.put(&number, &what.to_string())
+            txn.open(FAILED)?.put(number, what)
         }
     })
 }
@@ -105,27 +102,31 @@ fn list(env: &Environment) -> Result<(), Error> {
     Ok(())
 }
 
-fn run(args: &[&str]) -> Result<(), Error> {
-    let [dir, command, jobs @ ..] = args else {
-        println!("usage: tutorial DIR add JOB... | work | list");
-        return Ok(());
-    };
-    let env = open(dir)?;
-    match *command {
-        "add" => jobs.iter().try_for_each(|job| enqueue(&env, job).map(drop))?,
-        "work" => work_all(&env)?,
-        _ => list(&env)?,
-    }
-    env.close()
+/// Keeps a queue of jobs in a directory.
+#[derive(Parser)]
+struct Args {
+    dir: String,
+    #[command(subcommand)]
+    command: Command,
 }
 
-fn main() -> ExitCode {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    match run(&args.iter().map(String::as_str).collect::<Vec<_>>()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
+#[derive(Subcommand)]
+enum Command {
+    /// Puts jobs into the queue.
+    Add { jobs: Vec<String> },
+    /// Works until nothing is waiting.
+    Work,
+    /// Shows what became of the jobs.
+    List,
+}
+
+fn main() -> Result<(), Error> {
+    let args = Args::parse();
+    let env = open(&args.dir)?;
+    match args.command {
+        Command::Add { jobs } => jobs.iter().try_for_each(|job| enqueue(&env, job).map(drop))?,
+        Command::Work => work_all(&env)?,
+        Command::List => list(&env)?,
     }
+    env.close()
 }
