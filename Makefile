@@ -23,6 +23,8 @@
 #   make port-net             two sites between network namespaces with loss, repetition, reordering and delay (as root)
 #   make port-bench           the experiments of docs/ports.md, measured again
 #   make probe DIR=.          what this machine gives, measured on DIR's file system (under three minutes)
+#   make docs                 the book of all pages and rustdoc, in target/book; every link followed
+#   make beside               the example programs written with redb and SQLite: built, tested, and their lines counted
 #   make deny                 licences and advisories of the dependencies
 #   make install PREFIX=/usr/local   the command, its manual pages and completions (needs the right to write there)
 #   make data                 the shipped data set, made again from its source (needs Debian's package)
@@ -45,7 +47,7 @@ export CARGO_TERM_COLOR ?= never
 # With the bugs that can be planted, and none of them planted unless it is asked for: one build for all campaigns.
 SIM := cargo run --quiet --profile campaign -p ledgerstone-sim --features planted --
 
-.PHONY: help demo test crash faults damage media planted histories soak sanitize loom fuzz bench probe deny data release install clean flash-crash flash-models flash-demo flash-nandsim flash-bench flash-bench-full port-kills port-net port-bench
+.PHONY: help demo test docs beside crash faults damage media planted histories soak sanitize loom fuzz bench probe deny data release install clean flash-crash flash-models flash-demo flash-nandsim flash-bench flash-bench-full port-kills port-net port-bench
 
 help:
 	@sed -n 's/^#   \(make .*\)/\1/p' Makefile
@@ -146,6 +148,14 @@ port-bench:
 
 probe: release
 	@scripts/one.sh "probe of $(or $(DIR),.)" "$${CARGO_TARGET_DIR:-target}/release/ledgerstone" probe --dir "$(or $(DIR),.)" --html target/probe.html --out target/probe.json
+
+docs:
+	@scripts/need.sh rust mdbook
+	@scripts/one.sh "book (target/book/index.html)" scripts/book.sh
+
+beside:
+	@scripts/need.sh rust
+	@scripts/one.sh "example programs beside redb and SQLite" scripts/beside.sh
 
 deny:
 	@scripts/need.sh rust cargo-deny

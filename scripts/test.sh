@@ -76,6 +76,10 @@ step docs 300 env RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --no-
 step tests 1800 cargo test --workspace --no-fail-fast
 # Built by now, with the tests; cargo, asked for one package alone, would build what it needs again with fewer features.
 step examples 600 cargo build --quiet --workspace --examples
+# Half a minute: the example programs with redb and SQLite.
+step beside 300 scripts/beside.sh
+# Where nobody has asked for the book yet, to install what makes it would take longer than the checks.
+if command -v mdbook >/dev/null; then step book 300 scripts/book.sh; else echo "skip  book: make docs installs mdbook"; fi
 step flash 300 "$target/debug/examples/flash_crash" 5000
 step port-kills 300 "$target/debug/examples/kills" --rounds "${PORT_KILL_ROUNDS:-50}"
 step loom 600 scripts/loom.sh
