@@ -50,45 +50,49 @@
 //! - [`Durability`] is chosen for each commit; a [`Ticket`] tells when it is durable, and can be awaited.
 //! - No map size, no writer limit, no lock file to clean: see the README for what a crash leaves behind (nothing).
 //!
-//! This crate puts the layers together and translates. Begin reading at `environment/open.rs`.
+//! This crate puts the layers together and translates. Begin reading at `environment/open/mod.rs`.
 #![forbid(unsafe_code)]
 
 mod catalog;
+mod choice;
 pub mod config;
 mod dump;
 mod environment;
 mod error;
 pub mod extend;
 mod feed;
+mod inner;
 mod media;
 mod table;
 mod transaction;
 pub mod typed;
 
-pub use config::{Config, Effective};
+pub use catalog::{IndexDef, IndexKeys, JsonKey, JsonNumber};
+pub use choice::{Isolation, Locking, LogValues, Replacement};
+pub use config::{Config, Effective, Options, RecoveryPhase, RecoveryProgress};
 pub use dump::{
     DumpFormat, DumpHeader, DumpItem, DumpOptions, DumpProgress, DumpReader, DumpType, Duplicates, LoadOptions,
     LoadReport,
 };
 pub use environment::{
-    CompactOptions, CompactPhase, CompactProgress, CompactReport, Durability, Environment, IndexStat, LockWait,
-    Locking, LogPinStat, LogValues, Options, Problem, RecoveryPhase, RecoveryProgress, Replacement, Skipped,
-    SnapshotStat, Stat, VerifyProgress, VerifyReport,
+    CompactOptions, CompactPhase, CompactProgress, CompactReport, Environment, IndexStat, LockWait, LogPinStat,
+    Problem, Skipped, SnapshotStat, Stat, VerifyProgress, VerifyReport,
 };
 pub use error::{Error, TypeMismatch};
 pub use feed::{
     Change, ChangeFeed, ChangeValue, CommittedChanges, FeedItem, LogChange, LogDirectory, LogFilter, LogReader,
     LogRecord, TableChange, TableEvent,
 };
+pub use inner::InDoubt;
 pub use media::{
     ArchiveDirectory, ArchivedSegment, Backup, BackupInfo, BackupOptions, BackupProgress, BackupReport, LeftOut,
     RepairPages, RepairReport, RestoreReport, RestoreTo,
 };
 pub use table::{
-    BytesTable, Entry, Index, IndexDef, IndexKeys, IndexRange, IndexedRecord, IndexedRecords, JsonKey, JsonNumber,
-    Range, Record, SortedLoader, Table, TypedEntry, TypedIndex, TypedIndexRange, TypedRange, ValueReader, ValueWriter,
+    BytesTable, Entry, Index, IndexRange, IndexedRecord, IndexedRecords, Range, Record, SortedLoader, Table,
+    TypedEntry, TypedIndex, TypedIndexRange, TypedRange, ValueReader, ValueWriter,
 };
-pub use transaction::{Committed, InDoubt, Isolation, Prepared, Savepoint, Ticket, Transaction, TransactionOptions};
+pub use transaction::{Committed, Prepared, Savepoint, Ticket, Transaction, TransactionOptions};
 pub use typed::{Key, TableDef, TableTypes, TypeName, Value};
 
 pub use ledgerstone_disk::SyncMethod;
@@ -97,3 +101,4 @@ pub use ledgerstone_lock::{Conflict, Victim};
 pub use ledgerstone_log::RecordKind;
 pub use ledgerstone_page::{Lsn, OpId, PageId, TableId, Xid};
 pub use ledgerstone_recovery::RecoveryReport;
+pub use ledgerstone_txn::Durability;

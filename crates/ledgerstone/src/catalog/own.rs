@@ -21,8 +21,9 @@ use ledgerstone_lock::Mode;
 use ledgerstone_page::TableId;
 use ledgerstone_txn::Txn;
 
-use crate::catalog::{Definition, TableInfo};
-use crate::{BytesTable, Error};
+use super::definition::Definition;
+use super::info::TableInfo;
+use crate::Error;
 
 /// How much a transaction had made of tables and structures, to go back to.
 #[derive(Clone, Copy, Default)]
@@ -71,7 +72,7 @@ pub(crate) struct OwnTables {
     has_marks: bool,
     /// Instances of structures whose creation was taken back (T4).
     unmade: BTreeSet<TableId>,
-    /// Tables found to be still what they were after they were locked for writing (I4 in `isolation.rs`), by their addresses.
+    /// Tables found to be still what they were after they were locked for writing (I4 in `transaction/isolation.rs`), by their addresses.
     entered: BTreeMap<usize, Arc<TableInfo>>,
     entered_max: usize,
     /// T2.
@@ -130,7 +131,7 @@ impl OwnTables {
         self.opened_max = 2 * self.opened.len();
     }
 
-    /// To be kept with a savepoint (P1 in `savepoint.rs`).
+    /// To be kept with a savepoint (P1 in `transaction/savepoint.rs`).
     pub(crate) fn made(&mut self) -> Made {
         self.has_marks = true;
         Made(self.replaced.len())
@@ -252,19 +253,18 @@ impl OwnTables {
     }
 }
 
-impl BytesTable {
-    /// Refuses if the transaction itself has made something else of the table (T1).
+impl OwnTables {
+    /// Refuses a handle if the transaction itself has made something else of its table (T1).
     #[inline]
-    pub(crate) fn check_own(&self, txn: &Txn, own: &OwnTables) -> Result<(), Error> {
-        if own.has_changed { self.compare_with_own(txn, own) } else { Ok(()) }
+    pub(crate) fn check(&self, txn: &Txn, info: &TableInfo) -> Result<(), Error> {
+        if self.has_changed { self.compare(txn, info) } else { Ok(()) }
     }
 
     #[cold]
-    fn compare_with_own(&self, txn: &Txn, own: &OwnTables) -> Result<(), Error> {
-        let info = self.info();
+    fn compare(&self, txn: &Txn, info: &TableInfo) -> Result<(), Error> {
         let was_dropped_here = info.is_dropped() && txn.covers(info.entry.table, Mode::X); // T3
         // The handle may know the table apart from who has changed it.
-        let is_other = match own.tables.get(&info.entry.table) {
+        let is_other = match self.tables.get(&info.entry.table) {
             // Whoever has a handle to a table that was made here and not changed has one to that.
             None | Some(OwnTable::Made(_)) => false,
             Some(OwnTable::Changed(now)) => now.name != info.name || !now.is_as(&info.definition()),

@@ -4,7 +4,6 @@
 //! F2. A name that is not known is never skipped: a slip of the pen must not mean a default.
 //! F3. Any bytes give settings or problems.
 
-use std::fmt;
 use std::path::Path;
 
 use toml::de::{DeTable, DeValue};
@@ -12,30 +11,10 @@ use toml::de::{DeTable, DeValue};
 use super::Config;
 use super::setting::{Setting, Value};
 use crate::Error;
+use crate::error::ConfigProblem;
 
 /// Name of the settings file in the environment's directory.
 pub const CONFIG_FILE: &str = "ledgerstone.toml";
-
-/// Something in a settings file that cannot be used.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ConfigProblem {
-    /// The line, from 1.
-    pub line: usize,
-    /// The name as the file writes it; empty if the line cannot be read at all.
-    pub setting: String,
-    /// What is wrong, and what is allowed.
-    pub what: String,
-}
-
-impl fmt::Display for ConfigProblem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}: ", self.line)?;
-        if !self.setting.is_empty() {
-            write!(f, "setting {}: ", self.setting)?;
-        }
-        f.write_str(&self.what)
-    }
-}
 
 impl Config {
     /// The settings that the text of a `ledgerstone.toml` makes.

@@ -12,6 +12,8 @@
 //! A new setting is one entry in the table; who uses it reads the field of [`Effective`].
 
 mod file;
+mod options;
+mod recovery_progress;
 mod setting;
 mod unit;
 
@@ -20,11 +22,20 @@ use std::time::Duration;
 use ledgerstone_log::LOG_BYTES_MAX;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
-pub use file::{CONFIG_FILE, ConfigProblem};
+pub use crate::error::ConfigProblem;
+pub use file::CONFIG_FILE;
+pub use options::Options;
+pub(crate) use options::{ArchivePlace, OwnLocking};
+pub use recovery_progress::{RecoveryPhase, RecoveryProgress};
 pub use setting::{Effect, Limits, Setting, Value};
 pub use unit::Unit;
 
-use crate::{Conflict, Durability, Error, Locking, LogValues, Options, Replacement, SyncMethod, Victim};
+use ledgerstone_disk::SyncMethod;
+use ledgerstone_lock::{Conflict, Victim};
+use ledgerstone_txn::Durability;
+
+use crate::Error;
+use crate::choice::{Locking, LogValues, Replacement};
 use setting::SettingType;
 
 /// Where the value of a setting comes from.

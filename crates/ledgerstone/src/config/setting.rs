@@ -205,13 +205,13 @@ macro_rules! choices {
     };
 }
 
-choices!(crate::Replacement { Clock = "clock", Lru = "lru" });
-choices!(crate::LogValues { Changed = "changed", Whole = "whole" });
-choices!(crate::Durability { Sync = "sync", Pipelined = "pipelined", Async = "async", Volatile = "volatile" });
-choices!(crate::SyncMethod { Dsync = "dsync", Fdatasync = "fdatasync" });
-choices!(crate::Locking { Hierarchical = "hierarchical", Pages = "pages", None = "none" });
-choices!(crate::Conflict { Wait = "wait", NoWait = "no-wait", WaitDie = "wait-die" });
-choices!(crate::Victim {
+choices!(crate::choice::Replacement { Clock = "clock", Lru = "lru" });
+choices!(crate::choice::LogValues { Changed = "changed", Whole = "whole" });
+choices!(ledgerstone_txn::Durability { Sync = "sync", Pipelined = "pipelined", Async = "async", Volatile = "volatile" });
+choices!(ledgerstone_disk::SyncMethod { Dsync = "dsync", Fdatasync = "fdatasync" });
+choices!(crate::choice::Locking { Hierarchical = "hierarchical", Pages = "pages", None = "none" });
+choices!(ledgerstone_lock::Conflict { Wait = "wait", NoWait = "no-wait", WaitDie = "wait-die" });
+choices!(ledgerstone_lock::Victim {
     Youngest = "youngest",
     Oldest = "oldest",
     FewestLocks = "fewest-locks",

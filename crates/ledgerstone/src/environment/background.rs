@@ -5,68 +5,15 @@
 //! much log there is. Page write-back and log flushing have threads of their own in `buffer` and `log`.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::AcqRel, Ordering::Acquire, Ordering::Release};
 
 use ledgerstone_page::Lsn;
-use ledgerstone_region::{Handle, Region, RegionError, sync};
+use ledgerstone_region::sync;
 
-use crate::environment::Inner;
-
-/// How often the log's volume is looked at.
-const PERIOD_NS: u64 = 50_000_000;
+use crate::inner::{Inner, PERIOD_NS};
 
 /// A disk that stays full gets a checkpoint so often, and not at every refusal; the less often, the longer it is of no use.
 const MAKE_ROOM_NS_MIN: u64 = 1_000_000_000;
 const MAKE_ROOM_NS_MAX: u64 = 600_000_000_000;
-
-const STOP: u32 = 1;
-const RECLAIM: u32 = 2;
-
-/// The words by which the housekeeper is told what to do, and the others to stop.
-pub(crate) struct Bell {
-    word: Handle<[AtomicU32]>,
-}
-
-impl Bell {
-    pub(crate) fn create(region: &Region) -> Result<Bell, RegionError> {
-        Ok(Bell { word: region.handle_slice(region.alloc::<AtomicU32>(2, 8)?)? })
-    }
-
-    fn ring(&self, bits: u32) {
-        self.word[0].fetch_or(bits, Release);
-        sync::futex_wake(&self.word[0], 1);
-    }
-
-    pub(crate) fn reclaim(&self) {
-        self.ring(RECLAIM);
-    }
-
-    pub(crate) fn stop(&self) {
-        self.ring(STOP);
-        self.word[1].store(STOP, Release);
-        sync::futex_wake(&self.word[1], u32::MAX);
-    }
-
-    /// True once the housekeeper is to stop.
-    fn is_stopping(&self) -> bool {
-        self.word[0].load(Acquire) & STOP != 0
-    }
-
-    /// Waits so long, or until [`Bell::stop`]: then true.
-    fn is_stopped_within(&self, ns: u64) -> bool {
-        sync::futex_wait(&self.word[1], 0, Some(ns));
-        self.word[1].load(Acquire) == STOP
-    }
-
-    /// Waits for a ring or the period's end; returns what was asked and forgets all of it but `STOP`.
-    fn wait(&self) -> u32 {
-        let asked = self.word[0].load(Acquire);
-        if asked == 0 {
-            sync::futex_wait(&self.word[0], 0, Some(PERIOD_NS));
-        }
-        self.word[0].fetch_and(STOP, AcqRel)
-    }
-}
 
 /// Looks for deadlocks every `period_ns` until the environment is closed or fails (LIBTP 4.1).
 pub(crate) fn detect_deadlocks(env: &Arc<Inner>, period_ns: u64) {
@@ -138,15 +85,15 @@ pub(crate) fn keep_house(env: &Arc<Inner>) {
             env.engine().fail(&env.engine().why_failed());
             return;
         }
-        if asked & STOP != 0 {
+        if asked.stop {
             return;
         }
         // What fails here fails the environment or is tried again at a later round: nobody waits for the result.
-        if asked & RECLAIM != 0 {
+        if asked.reclaim {
             rest.shorten();
         }
         let began_ns = sync::now_ns();
-        if (asked & RECLAIM != 0 || env.to_free().is_due()) && rest.is_over(began_ns, env.holders()) {
+        if (asked.reclaim || env.to_free().is_due()) && rest.is_over(began_ns, env.holders()) {
             let freed = env.reclaim(&|| !env.bell().is_stopping());
             rest.begin(began_ns, sync::now_ns(), freed.unwrap_or(false), env.holders());
         }

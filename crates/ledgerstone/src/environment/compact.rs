@@ -23,7 +23,7 @@ use ledgerstone_txn::{Durability, Txn, run_users_code};
 use serde::Serialize;
 
 use crate::catalog::{Definition, Entry};
-use crate::environment::Inner;
+use crate::inner::Inner;
 use crate::{Environment, Error};
 
 /// Rounds of moving: others make pages meanwhile.

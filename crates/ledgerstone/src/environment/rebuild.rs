@@ -20,7 +20,8 @@ use ledgerstone_page::Lsn;
 use ledgerstone_recovery::CheckpointRecord;
 use ledgerstone_space::FileHeader;
 
-use crate::environment::open::{RESTORE, check_control, refuse_cut_restore, take_lock};
+use crate::environment::open::{check_control, refuse_cut_restore, take_lock};
+use crate::inner::RESTORE;
 use crate::{Environment, Error};
 
 /// B3. Smaller than what a scan looks for behind the end of a log.

@@ -14,8 +14,8 @@ use ledgerstone_txn::{Txn, UsersCode};
 use serde::Serialize;
 
 use crate::catalog::{Definition, Entry, TableInfo};
-use crate::environment::Inner;
-use crate::extend::{self, StructureId};
+use crate::catalog::{StructureId, unknown};
+use crate::inner::Inner;
 use crate::{Environment, Error};
 
 const CATALOG: &str = "catalog";
@@ -244,7 +244,7 @@ impl Environment {
     ) -> Result<(), Unknown> {
         let env = self.inner();
         let Some(kind) = env.extensions.get(structure) else {
-            return Err(Unknown { error: extend::unknown(name, structure), is_partial: true });
+            return Err(Unknown { error: unknown(name, structure), is_partial: true });
         };
         report.structure_count += 1;
         let mut unknown = None;

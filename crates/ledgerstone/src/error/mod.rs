@@ -9,12 +9,16 @@
 //! | failed environment | `Failed` | every call says so until the environment is opened again |
 
 mod convert;
+mod methods;
+mod parts;
 
 use std::io;
-use std::path::Path;
 
 use ledgerstone_page::{Lsn, TableId, Xid};
 use thiserror::Error as ThisError;
+
+pub(crate) use parts::shown;
+pub use parts::{ConfigProblem, TypeMismatch};
 
 /// Why a call was refused or failed.
 #[derive(Debug, ThisError)]
@@ -184,7 +188,7 @@ pub enum Error {
         /// The structure's name.
         name: String,
         /// The transaction's level.
-        isolation: crate::Isolation,
+        isolation: crate::choice::Isolation,
     },
     /// What a program registers contradicts itself or the engine: an id below the users' range, or one used twice.
     #[error("structure {structure:?} cannot be registered: {what}")]
@@ -224,7 +228,7 @@ pub enum Error {
     },
     /// Another record has the same key in a unique index. Nothing has changed, and the transaction goes on.
     #[error("unique index {index:?} of table {table:?} has the key {:?} already: use another, or change that record first",
-        crate::table::index::shown(.key))]
+        shown(.key))]
     IndexKeyExists {
         /// The table.
         table: Box<str>,
@@ -359,7 +363,7 @@ pub enum Error {
         /// The file.
         path: String,
         /// Everything that is wrong with it, line by line.
-        problems: Vec<crate::config::ConfigProblem>,
+        problems: Vec<ConfigProblem>,
     },
     /// The directory holds no environment.
     #[error("{path} is not a Ledgerstone environment: {why}")]
@@ -540,104 +544,4 @@ pub enum Error {
     /// A background thread ended by a panic: a bug in this library.
     #[error("a background thread panicked: {0}")]
     Panicked(&'static str),
-}
-
-/// What differs between the types that a table was made with and those that it was opened with.
-#[derive(Debug, Clone, PartialEq, Eq, ThisError)]
-#[error(
-    "table {table:?} has {what} of type {stored}, not {asked}: open it with the types that it was made with, or as byte strings"
-)]
-#[non_exhaustive]
-pub struct TypeMismatch {
-    /// The table.
-    pub table: String,
-    /// What of it: `keys`, `values`, or `keys in index "..."`.
-    pub what: String,
-    /// The type that the catalog names.
-    pub stored: String,
-    /// The type that was asked for.
-    pub asked: String,
-}
-
-impl Error {
-    /// A reason of the program's own for a closure to give up: a text, or an error of any type. It comes back as it is in
-    /// [`Error::User`], after the roll-back.
-    ///
-    /// ```
-    /// use ledgerstone::Error;
-    ///
-    /// let error = Error::user(std::fmt::Error);
-    /// assert!(matches!(&error, Error::User(why) if why.is::<std::fmt::Error>()));
-    /// assert_eq!(Error::user("sold out").to_string(), "sold out");
-    /// ```
-    #[must_use]
-    pub fn user(why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
-        Error::User(why.into())
-    }
-
-    /// True if the same transaction, run again, may well succeed.
-    #[must_use]
-    pub fn is_retryable(&self) -> bool {
-        matches!(
-            self,
-            Error::Deadlock { .. }
-                | Error::LockRefused { .. }
-                | Error::LockTableFull
-                | Error::LockTimeout { .. }
-                | Error::SnapshotConflict { .. }
-                | Error::IndexesChanged { .. }
-        )
-    }
-
-    /// What the operating system said to a call on a file: of [`Error::Disk`], [`Error::Permission`], and [`Error::ReadOnly`]
-    /// for lack of space. None if it was not asked.
-    #[must_use]
-    pub fn io_kind(&self) -> Option<io::ErrorKind> {
-        match self {
-            Error::Disk(error) => Some(error.kind()),
-            Error::Permission { kind, .. } => Some(*kind),
-            Error::ReadOnly { kind, .. } => *kind,
-            _ => None,
-        }
-    }
-
-    /// Says the name of the table that a lock is of, where the lock manager knows a number only.
-    pub(crate) fn with_table_name(mut self, name_of: impl FnOnce(TableId) -> Option<String>) -> Error {
-        if let Error::LockTimeout { what, table: Some(table), .. }
-        | Error::LockRefused { what, table: Some(table), .. }
-        | Error::HeldByCaller { what, table: Some(table) } = &mut self
-            && let Some(name) = name_of(*table)
-        {
-            *what = what.replacen(&format!("table {}", table.0), &format!("table {name:?}"), 1);
-        }
-        self
-    }
-
-    /// For lack of rights in this transaction, nested transaction or environment, not of space.
-    pub(crate) fn read_only(why: &str) -> Error {
-        Error::ReadOnly { why: why.into(), kind: None }
-    }
-
-    pub(crate) fn no_space(what: &dyn std::fmt::Display) -> Error {
-        let why = format!("{what}; free some space and go on: nothing was lost");
-        Error::ReadOnly { why, kind: Some(io::ErrorKind::StorageFull) }
-    }
-
-    pub(crate) fn from_io(operation: &str, path: &Path, error: &io::Error) -> Error {
-        Error::of_kind(error.kind(), format!("{operation} {}: {error}", path.display()))
-    }
-
-    /// Of a call on a file that `what` names.
-    pub(crate) fn of_kind(
-        kind: io::ErrorKind,
-        what: impl Into<Box<dyn std::error::Error + Send + Sync>> + std::fmt::Display,
-    ) -> Error {
-        match kind {
-            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
-                Error::Permission { what: what.to_string(), kind }
-            }
-            io::ErrorKind::StorageFull => Error::no_space(&what),
-            kind => Error::Disk(io::Error::new(kind, what)),
-        }
-    }
 }

@@ -1,10 +1,10 @@
 //! Instances of users' structures: created, opened and dropped by name, and worked on inside a transaction.
 //!
 //! I1. An instance has a table id of its own, so that its keys and gaps can be locked as a table's, and a name in the catalog,
-//!     which is locked as a table's name is (G1 in `catalog.rs`).
+//!     which is locked as a table's name is (G1 in `catalog/mod.rs`).
 //! I2. Whoever uses an instance has its table locked with an intention at least; a drop locks it exclusively. So a handle is
 //!     good while its transaction runs, unless that transaction itself drops the instance or goes back to before it was made: then it is
-//!     refused (T4 in `own_tables.rs`).
+//!     refused (T4 in `catalog/own.rs`).
 
 use std::ops::Bound;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -17,9 +17,8 @@ use ledgerstone_space::Space;
 use ledgerstone_structures::{Direction, Read};
 use ledgerstone_txn::{Engine, Txn, UsersCode};
 
-use super::StructureId;
-use crate::catalog::Entry;
-use crate::transaction::{Shared, check_name};
+use crate::catalog::{Entry, StructureId, check_name, unknown};
+use crate::transaction::Shared;
 use crate::{Error, Isolation, Transaction};
 
 /// Where an instance is, and what its structure works with.
@@ -259,9 +258,4 @@ impl Transaction {
         let instance = Instance { engine, space, table: entry.table, root: entry.root };
         StructureHandle { shared: Arc::clone(&self.shared), name: name.to_string(), structure, instance }
     }
-}
-
-pub(crate) fn unknown(name: &str, structure: StructureId) -> Error {
-    let what = format!("{name:?} is an instance of structure {}, which is not registered", structure.0);
-    Error::UnknownOperation { what }
 }

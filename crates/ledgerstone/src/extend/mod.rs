@@ -21,13 +21,10 @@
 //! | test an operation | [`kit`] |
 
 mod handle;
-mod registered;
-mod structure;
 
-pub(crate) use handle::unknown;
 pub use handle::{Instance, StructureHandle};
-pub(crate) use registered::Extensions;
-pub use structure::{Structure, StructureId};
+
+pub use crate::catalog::{Structure, StructureId};
 
 pub use ledgerstone_buffer::{BufferError, Cache, ExclusivePage, OptimisticPage, SharedPage};
 pub use ledgerstone_lock::{LockName, Mode};

@@ -9,8 +9,8 @@ use super::gather::{Open, Raw, Undone, changes_in};
 use super::names::{Names, Owner, trees_in};
 use super::{Change, FeedItem, HELD_BYTES_MIN};
 use crate::Error;
-use crate::environment::Inner;
-use crate::environment::open::CATALOG_ROOT;
+use crate::catalog::CATALOG_ROOT;
+use crate::inner::Inner;
 
 /// Where the changes of tables come from.
 enum Source {

@@ -6,7 +6,7 @@ use ledgerstone_structures::{Side, loaded_leaf, record_change};
 use ledgerstone_txn::FLAG_OUT_OF_ORDER;
 
 use super::ChangeValue;
-use crate::environment::open::CATALOG_ROOT;
+use crate::catalog::CATALOG_ROOT;
 
 /// Memory of a change beside its bytes.
 const CHANGE_BYTES: usize = 192;

@@ -27,9 +27,9 @@ use ledgerstone_log::{Beginning, CONTROL_PATH, LogError, LogFiles};
 use ledgerstone_page::{Lsn, PageId};
 use ledgerstone_region::sync;
 
+use crate::catalog::Extensions;
 use crate::environment::open::{check_control, operations};
 use crate::environment::rebuild::state_of;
-use crate::extend::Extensions;
 use crate::feed::log_record::Operations;
 use crate::media::files_of;
 use crate::{Environment, Error, LogFilter, LogRecord};
@@ -111,7 +111,7 @@ impl LogReader {
     /// # Errors
     /// As [`LogReader::next`]; [`Error::Failed`] when the environment has failed or was closed.
     pub fn follow(&mut self, timeout: Option<Duration>) -> Result<Option<LogRecord>, Error> {
-        let until = timeout.map(|timeout| sync::now_ns().saturating_add(nanoseconds(timeout)));
+        let until = timeout.map(|timeout| sync::now_ns().saturating_add(sync::nanoseconds(timeout)));
         loop {
             if let Some(record) = self.next()? {
                 return Ok(Some(record));
@@ -130,7 +130,7 @@ impl LogReader {
     /// [`Error::Failed`] when the environment has failed or was closed.
     pub fn wait(&mut self, timeout: Option<Duration>) -> Result<bool, Error> {
         self.operations.check_process()?;
-        Ok(self.cursor.wait(timeout.map(nanoseconds))?)
+        Ok(self.cursor.wait(timeout.map(sync::nanoseconds))?)
     }
 
     /// Where the reader stands: a later one that begins here goes on without a gap.
@@ -162,10 +162,6 @@ impl LogReader {
         self.operations.check_process()?;
         Ok(self.cursor.oldest()?)
     }
-}
-
-pub(crate) fn nanoseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// The log of a directory that nobody has open, as it was when this was made. Changes nothing there, and recovers nothing.

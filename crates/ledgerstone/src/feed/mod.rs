@@ -60,8 +60,7 @@ use self::deliver::Delivery;
 use self::gather::Open;
 use self::names::Names;
 use crate::catalog::Definition;
-use crate::environment::Inner;
-use crate::feed::log_reader::nanoseconds;
+use crate::inner::Inner;
 use crate::{Environment, Error, IndexDef, TableTypes};
 
 /// A value before or after a change.
@@ -432,7 +431,7 @@ impl ChangeFeed {
     /// # Errors
     /// As [`ChangeFeed::next`]; [`Error::Failed`] when the environment has failed or was closed.
     pub fn follow(&mut self, timeout: Option<Duration>) -> Result<Option<CommittedChanges>, Error> {
-        let until = timeout.map(|timeout| sync::now_ns().saturating_add(nanoseconds(timeout)));
+        let until = timeout.map(|timeout| sync::now_ns().saturating_add(sync::nanoseconds(timeout)));
         loop {
             if let Some(changes) = self.next()? {
                 return Ok(Some(changes));

@@ -11,7 +11,7 @@
 //!               u32 crc32c of all before
 //! ```
 //! N1. The file is written beside the old one and gets its name when it is durable: a crash leaves one of both.
-//!     The name that a killed process gave is durable before the file is read: the open syncs the directory (O6 in `open.rs`).
+//!     The name that a killed process gave is durable before the file is read: the open syncs the directory (O6 in `environment/open/mod.rs`).
 //! N2. The pins of all names stand before the first checkpoint after an open gives log up.
 //! N3. Positions are places in the log of one life of one environment. In that of another they would be anywhere.
 
@@ -25,7 +25,7 @@ use ledgerstone_page::Lsn;
 use parking_lot::Mutex;
 
 use crate::Error;
-use crate::environment::Inner;
+use crate::inner::Inner;
 use crate::media::Owner;
 
 const FILE: &str = "feeds";

@@ -543,7 +543,7 @@ impl Environment {
     }
 }
 
-impl crate::environment::Inner {
+impl crate::inner::Inner {
     /// Copies what is full, unless somebody is at it. What fails is tried again; meanwhile the log is kept.
     pub(crate) fn archive_full_segments(&self) {
         if let Some(archive) = &self.archive

@@ -221,7 +221,7 @@ impl Environment {
     }
 }
 
-impl crate::environment::Inner {
+impl crate::inner::Inner {
     /// The control file as it is, and the log kept from its scan LSN on.
     fn pin_log_of_control(&self, name: &str) -> Result<(ControlState, LogPin), Error> {
         let _latched = self.latch(&self.checkpoint_latch[0])?;

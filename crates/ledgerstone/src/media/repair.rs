@@ -21,9 +21,9 @@ use ledgerstone_recovery::backup::{BackupDisk, BackupView, log_reader};
 use ledgerstone_recovery::{PageRepair, Repaired};
 use serde::Serialize;
 
+use crate::catalog::Extensions;
 use crate::environment::open::{check_control, operations, take_lock};
 use crate::environment::rebuild::state_of;
-use crate::extend::Extensions;
 use crate::media::archive::Archive;
 use crate::media::log_union::LogUnion;
 use crate::{Backup, Environment, Error, LogDirectory};

@@ -26,7 +26,7 @@ use ledgerstone_recovery::backup::{BackupDisk, BackupView, verify};
 use ledgerstone_region::sync;
 use serde::Serialize;
 
-use crate::environment::open::{DOUBLE_WRITE, LOCK, RESTORE};
+use crate::inner::{DOUBLE_WRITE, LOCK, RESTORE};
 use crate::media::backup::Chain;
 use crate::media::log_union::LogUnion;
 use crate::{Backup, Error, LeftOut, LogDirectory};

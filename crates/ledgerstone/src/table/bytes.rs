@@ -9,10 +9,10 @@ use ledgerstone_page::{PageId, TableId};
 use ledgerstone_structures::{Direction, Read, Tree};
 use ledgerstone_txn::Txn;
 
+use crate::catalog::OwnTables;
 use crate::catalog::TableInfo;
-use crate::catalog::own::OwnTables;
-use crate::table::range::prefix_end;
 use crate::transaction::Shared;
+use crate::typed::prefix_end;
 use crate::typed::{EncodeError, KeyRange, TableTypes};
 use crate::{Entry, Error, Isolation, Range, Record};
 
@@ -101,7 +101,7 @@ impl BytesTable {
                 return Err(self.why_gone(txn));
             }
             if self.shared.isolation != Isolation::Serializable {
-                self.check_own(txn, own)?;
+                own.check(txn, self.info())?;
                 self.check_written(txn, own)?;
             }
             f(txn, own)
@@ -231,7 +231,7 @@ impl BytesTable {
         let (key, value) = (key.as_ref(), value.as_ref());
         self.enter(Mode::IX, |txn| match self.info.insert(txn, key, value)? {
             true => Ok(()),
-            false => Err(Error::KeyExists { table: self.info.name.clone(), key: crate::table::index::shown(key) }),
+            false => Err(Error::KeyExists { table: self.info.name.clone(), key: crate::error::shown(key) }),
         })
     }
 

@@ -2,19 +2,18 @@
 
 mod bulk;
 mod bytes;
+mod definition;
 mod entry;
 pub(crate) mod index;
 pub(crate) mod range;
+mod sight;
 mod typed;
 mod value_io;
 
 pub use bulk::SortedLoader;
 pub use bytes::BytesTable;
 pub use entry::{Entry, TypedEntry};
-pub use index::{
-    Index, IndexDef, IndexKeys, IndexRange, IndexedRecord, IndexedRecords, JsonKey, JsonNumber, TypedIndex,
-    TypedIndexRange,
-};
+pub use index::{Index, IndexRange, IndexedRecord, IndexedRecords, TypedIndex, TypedIndexRange};
 pub use range::{Range, Record};
 pub use typed::{Table, TypedRange};
 pub use value_io::{ValueReader, ValueWriter};

@@ -8,7 +8,7 @@ use ledgerstone_structures::{Direction, Scan, Tree};
 use ledgerstone_txn::Horizon;
 
 use crate::transaction::KeptView;
-use crate::transaction::isolation::Sight;
+use crate::transaction::Sight;
 use crate::{BytesTable, Error, Isolation};
 
 /// An owned iterator over the records of a key range, in order; [`Iterator::next`] from the front,
@@ -64,7 +64,7 @@ impl Range {
                 Ok((Sight::Locked, None))
             })?,
             _ => table.shared.run_in(|txn, own| {
-                table.check_own(txn, own)?;
+                own.check(txn, table.info())?;
                 table.sight_of(txn, Horizon::Marks, index)
             })?,
         };
@@ -108,7 +108,7 @@ impl Range {
         let (table, shared, sight) = (&self.table, &self.table.shared, self.sight);
         let users = shared.users_code();
         shared.run_in(|txn, own| {
-            table.check_own(txn, own)?;
+            own.check(txn, table.info())?;
             shared.check_sight(sight)?;
             while let Some((key, value)) = scan.next(txn)? {
                 if !users.run(|| f(key, value)) {
@@ -137,7 +137,7 @@ impl Range {
         let scan = scan.get_or_insert_with(|| sight.scan(tree, self.start.clone(), self.end.clone(), direction));
         let (table, shared) = (&self.table, &self.table.shared);
         let read = shared.run_in(|txn, own| {
-            table.check_own(txn, own)?;
+            own.check(txn, table.info())?;
             shared.check_sight(sight)?;
             Ok(scan.next(txn)?.map(|(k, v)| (k.to_vec(), v.to_vec())))
         });
@@ -202,26 +202,5 @@ pub(crate) fn is_empty(start: &Bound<Vec<u8>>, end: &Bound<Vec<u8>>) -> bool {
         (Bound::Unbounded, _) | (_, Bound::Unbounded) => false,
         (Bound::Included(a), Bound::Included(b)) => a > b,
         (Bound::Included(a) | Bound::Excluded(a), Bound::Included(b) | Bound::Excluded(b)) => a >= b,
-    }
-}
-
-/// The smallest byte string above all that begin with `prefix`; none if there is no such string.
-pub(crate) fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
-    let last = prefix.iter().rposition(|&b| b != 0xff)?;
-    let mut end = prefix[..=last].to_vec();
-    end[last] += 1;
-    Some(end)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::prefix_end;
-
-    #[test]
-    fn the_end_of_a_prefix_is_the_next_string_that_does_not_begin_with_it() {
-        assert_eq!(prefix_end(b"ab"), Some(b"ac".to_vec()));
-        assert_eq!(prefix_end(b"a\xff\xff"), Some(b"b".to_vec()));
-        assert_eq!(prefix_end(b"\xff"), None);
-        assert_eq!(prefix_end(b""), None);
     }
 }

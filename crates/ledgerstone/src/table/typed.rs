@@ -5,7 +5,7 @@ use std::ops::Bound;
 
 use ledgerstone_structures::Direction;
 
-use crate::table::range::prefix_end;
+use crate::typed::prefix_end;
 use crate::typed::{AsKey, AsValue, DecodeError, EncodeError, Key, KeyPrefix, KeyRange, Value};
 use crate::{BytesTable, Error, Range, TypedEntry};
 

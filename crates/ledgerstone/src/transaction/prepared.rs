@@ -12,17 +12,14 @@
 //! D3. A handle names its transaction by global id and [`Xid`]: another one that is prepared later under the same id is not
 //!     meant.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ledgerstone_lock::Mode;
-use ledgerstone_page::{Lsn, TableId, Xid};
-use ledgerstone_recovery::InDoubt as Found;
+use ledgerstone_page::{Lsn, Xid};
 use ledgerstone_txn::{GLOBAL_ID_BYTES_MAX, Txn};
-use parking_lot::Mutex;
 
-use crate::environment::Inner;
-use crate::{Committed, Environment, Error, Ticket, Transaction};
+use super::{Committed, Ticket, Transaction};
+use crate::Error;
+use crate::inner::{Inner, Waiting, printable};
 
 /// A transaction that was prepared: it can be committed, or aborted, and nothing can take that back.
 ///
@@ -38,120 +35,6 @@ pub struct Prepared {
 impl std::fmt::Debug for Prepared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Prepared").field("global_id", &printable(&self.global_id)).field("xid", &self.xid).finish()
-    }
-}
-
-/// A transaction in doubt, for who decides.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct InDoubt {
-    /// The name under which it was prepared.
-    pub global_id: Vec<u8>,
-    /// Its id in this environment.
-    pub xid: Xid,
-    /// Its Prepare record.
-    pub prepared_lsn: Lsn,
-    /// Its first record. The log from here on is kept until it is decided.
-    pub first_lsn: Lsn,
-    /// Locks that it holds.
-    pub lock_count: u64,
-}
-
-/// The prepared transactions of an environment (D1). None: being prepared or decided just now.
-#[derive(Default)]
-pub(crate) struct Undecided {
-    by_id: Mutex<BTreeMap<Vec<u8>, Option<Box<Waiting>>>>,
-}
-
-struct Waiting {
-    txn: Txn,
-    lsn: Lsn,
-    first: Lsn,
-    lock_count: u64,
-}
-
-impl Undecided {
-    /// What a restart has found.
-    pub(crate) fn after_restart(found: Vec<(Found, Txn)>) -> Result<Undecided, Error> {
-        let mut by_id = BTreeMap::new();
-        for (found, txn) in found {
-            let lock_count = found.record.locks.len() as u64;
-            let waiting = Waiting { txn, lsn: found.last, first: found.first, lock_count };
-            let id = found.record.global_id;
-            if by_id.insert(id.clone(), Some(Box::new(waiting))).is_some() {
-                let what = format!("the log has two prepared transactions named {}", printable(&id));
-                return Err(Error::Corrupt { what });
-            }
-        }
-        Ok(Undecided { by_id: Mutex::new(by_id) })
-    }
-
-    /// Forgets them all, when the environment closes: the log remembers. (Their hooks may hold the environment.)
-    pub(crate) fn clear(&self) {
-        let all = std::mem::take(&mut *self.by_id.lock());
-        drop(all);
-    }
-
-    fn reserve(&self, global_id: &[u8]) -> Result<(), Error> {
-        let mut by_id = self.by_id.lock();
-        if by_id.contains_key(global_id) {
-            return Err(Error::AlreadyPrepared { id: printable(global_id) });
-        }
-        by_id.insert(global_id.to_vec(), None);
-        Ok(())
-    }
-
-    fn give_up(&self, global_id: &[u8]) {
-        self.by_id.lock().remove(global_id);
-    }
-
-    fn put(&self, global_id: &[u8], waiting: Box<Waiting>) {
-        self.by_id.lock().insert(global_id.to_vec(), Some(waiting));
-    }
-
-    /// Takes a transaction out of its place, to decide it (D2).
-    fn take(&self, global_id: &[u8], xid: Option<Xid>) -> Result<Box<Waiting>, Error> {
-        let mut by_id = self.by_id.lock();
-        let place = by_id.get_mut(global_id);
-        let is_meant = |waiting: &Waiting| xid.is_none_or(|xid| xid == waiting.txn.xid()); // D3
-        match place {
-            Some(place) if place.as_deref().is_some_and(is_meant) => {
-                place.take().ok_or_else(|| Error::NotPrepared { id: printable(global_id) })
-            }
-            _ => Err(Error::NotPrepared { id: printable(global_id) }),
-        }
-    }
-
-    pub(crate) fn count(&self) -> u64 {
-        self.by_id.lock().len() as u64
-    }
-
-    /// One of the transactions that keep others from locking the whole table for reading.
-    pub(crate) fn holder_of(&self, table: TableId) -> Option<String> {
-        let by_id = self.by_id.lock();
-        let holds = |waiting: &Waiting| {
-            let mut holds = false;
-            waiting.txn.engine().locks.for_each_held(waiting.txn.owner(), &mut |name, mode| {
-                holds |= name.is_table() && name.table_id() == table && !matches!(mode, Mode::IS | Mode::S);
-            });
-            holds
-        };
-        let mut all = by_id.iter();
-        all.find(|(_, place)| place.as_deref().is_some_and(holds)).map(|(id, _)| printable(id))
-    }
-
-    fn list(&self) -> Vec<InDoubt> {
-        let by_id = self.by_id.lock();
-        let tell = |(global_id, place): (&Vec<u8>, &Option<Box<Waiting>>)| {
-            place.as_ref().map(|waiting| InDoubt {
-                global_id: global_id.clone(),
-                xid: waiting.txn.xid(),
-                prepared_lsn: waiting.lsn,
-                first_lsn: waiting.first,
-                lock_count: waiting.lock_count,
-            })
-        };
-        by_id.iter().filter_map(tell).collect()
     }
 }
 
@@ -230,40 +113,15 @@ impl Prepared {
     }
 }
 
-impl Environment {
-    /// All prepared transactions that are not decided, by global id: those of this run and those that a restart has found.
-    #[must_use]
-    pub fn in_doubt(&self) -> Vec<InDoubt> {
-        self.inner().in_doubt.list()
-    }
-
-    /// Commits the transaction that was prepared as `global_id`, durably.
-    ///
-    /// # Errors
-    /// [`Error::NotPrepared`] if there is none, or somebody decides it just now; [`Error::ReadOnly`] in an environment opened
-    /// for reading; [`Error::Failed`] as for [`Prepared::commit`].
-    pub fn commit_in_doubt(&self, global_id: &[u8]) -> Result<Committed, Error> {
-        self.inner().commit_in_doubt(global_id, None)
-    }
-
-    /// Rolls the transaction back that was prepared as `global_id`, durably.
-    ///
-    /// # Errors
-    /// As [`Environment::commit_in_doubt`].
-    pub fn abort_in_doubt(&self, global_id: &[u8]) -> Result<(), Error> {
-        self.inner().abort_in_doubt(global_id, None)
-    }
-}
-
 impl Inner {
-    fn commit_in_doubt(&self, global_id: &[u8], xid: Option<Xid>) -> Result<Committed, Error> {
+    pub(crate) fn commit_in_doubt(&self, global_id: &[u8], xid: Option<Xid>) -> Result<Committed, Error> {
         let committed = self.decide(global_id, xid, |txn| Ok(txn.commit_prepared()?))?;
         let ticket = Ticket::new(Arc::clone(&self.engine), committed.depends);
         self.nudge_reclaim(); // It may have dropped a table before a restart, when nobody was left to say so.
         Ok(Committed { lsn: committed.lsn, ticket })
     }
 
-    fn abort_in_doubt(&self, global_id: &[u8], xid: Option<Xid>) -> Result<(), Error> {
+    pub(crate) fn abort_in_doubt(&self, global_id: &[u8], xid: Option<Xid>) -> Result<(), Error> {
         self.decide(global_id, xid, |txn| Ok(txn.abort_prepared()?))?;
         self.nudge_reclaim();
         Ok(())
@@ -287,13 +145,5 @@ impl Inner {
             self.in_doubt.give_up(global_id);
         }
         done
-    }
-}
-
-/// Bytes for a message: as text if they are some, else hexadecimal.
-pub(crate) fn printable(id: &[u8]) -> String {
-    match std::str::from_utf8(id) {
-        Ok(text) if !text.chars().any(char::is_control) => format!("{text:?}"),
-        _ => id.iter().fold("0x".to_string(), |hex, byte| hex + &format!("{byte:02x}")),
     }
 }

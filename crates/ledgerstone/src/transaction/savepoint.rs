@@ -11,9 +11,10 @@
 
 use ledgerstone_page::planted::{self, Bug};
 
-use crate::catalog::own::Made;
-use crate::transaction::{Shared, State};
-use crate::{Error, Transaction};
+use super::shared::State;
+use super::{Shared, Transaction};
+use crate::Error;
+use crate::catalog::Made;
 
 /// A point in a transaction to go back to with [`Transaction::rollback_to`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -109,6 +109,7 @@ mod by_serde;
 mod key;
 mod keys;
 mod name;
+mod prefix;
 mod time;
 #[cfg(feature = "uuid")]
 mod uuid;
@@ -125,6 +126,7 @@ pub use keys::{KeyBounds, KeyPrefix, KeyRange};
 #[cfg(feature = "derive")]
 pub use ledgerstone_derive::{Key, Value};
 pub use name::{TableTypes, TypeName};
+pub(crate) use prefix::prefix_end;
 pub use value::{AsValue, Value};
 
 /// What the code of `#[derive(Value)]` calls.

@@ -36,6 +36,12 @@ mod real_or_simulated {
     use super::{futex, scheduler};
     use crate::atomic::{AtomicU32, AtomicU64};
 
+    /// A length of time in nanoseconds, as this module's calls take it; the longest there is if it has more.
+    #[must_use]
+    pub fn nanoseconds(time: std::time::Duration) -> u64 {
+        u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+    }
+
     /// Nanoseconds on a clock that only rises; its zero means nothing. Virtual under the scheduler.
     #[inline]
     pub fn now_ns() -> u64 {

@@ -13,11 +13,11 @@ use ledgerstone_sort::Sorter;
 use ledgerstone_structures::{Direction, Loader, Tree};
 use ledgerstone_txn::Txn;
 
-use super::entry::Stored;
-use super::{IndexTree, shown};
-use crate::catalog::{Definition, Entry, IndexEntry, TableInfo};
-use crate::environment::Inner;
-use crate::transaction::check_type_name;
+use crate::catalog::check_type_name;
+use crate::catalog::index::{IndexTree, Stored};
+use crate::catalog::{Entry, IndexEntry, TableInfo};
+use crate::error::shown;
+use crate::inner::Inner;
 use crate::{BytesTable, Error, IndexDef, Transaction};
 
 /// The part of the page cache's size that sorting may take beside it, for all indexes together, and most that it is.
@@ -152,17 +152,7 @@ impl TableInfo {
     }
 }
 
-impl Inner {
-    /// Writes a table's entry in the catalog; its name is locked.
-    pub(crate) fn put_definition(&self, txn: &mut Txn, name: &str, definition: &Definition) -> Result<(), Error> {
-        let bytes = definition.encode();
-        if bytes.len() > self.catalog().short_value_bytes_max() {
-            return Err(Error::TooManyIndexes { table: name.to_string() });
-        }
-        self.catalog().put(txn, name.as_bytes(), &bytes)?;
-        Ok(())
-    }
-}
+impl Inner {}
 
 /// Refuses what could not be read back from the catalog.
 fn check_definition(index: &IndexDef) -> Result<(), Error> {

@@ -10,9 +10,10 @@ use std::ops::Bound;
 use ledgerstone_structures::{Direction, Read};
 use ledgerstone_txn::Txn;
 
-use super::{IndexTree, shown};
 use crate::Error;
 use crate::catalog::TableInfo;
+use crate::catalog::index::IndexTree;
+use crate::error::shown;
 
 impl TableInfo {
     /// Tells `differ` of each difference between an index and the table, in words, and says whether all of them could be

@@ -5,10 +5,10 @@ use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_structures::Read;
 use ledgerstone_txn::{Txn, UsersCode};
 
-use super::entry::Stored;
-use super::shown;
 use crate::Error;
 use crate::catalog::TableInfo;
+use crate::catalog::index::Stored;
+use crate::error::shown;
 
 /// What a change of a record changes in one index.
 struct Difference {

@@ -14,11 +14,11 @@ use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_sort::Sorter;
 use ledgerstone_txn::Txn;
 
-use super::IndexTree;
 use super::build::sort_bytes;
 use crate::Error;
 use crate::catalog::TableInfo;
-use crate::environment::Inner;
+use crate::catalog::index::IndexTree;
+use crate::inner::Inner;
 
 /// Entries that are sorted where they are: no sorter is needed for so few. As many are deleted at a time.
 const FEW: usize = 256;

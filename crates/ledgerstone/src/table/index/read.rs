@@ -2,8 +2,9 @@
 
 use std::ops::Bound;
 
-use crate::table::range::prefix_end;
-use crate::transaction::isolation::Sight;
+use crate::error::shown;
+use crate::transaction::Sight;
+use crate::typed::prefix_end;
 use crate::typed::{KeyRange, TypeName};
 use crate::{BytesTable, Error, IndexDef, Range, Record};
 
@@ -117,7 +118,7 @@ impl IndexRange {
     fn parts(&self, entry: Result<Record, Error>) -> Result<Record, Error> {
         let (key, value) = entry?;
         let index = &self.index.table.info().indexes[self.index.no];
-        index.shape().parts(&key, &value).ok_or_else(|| self.differs(format!("{:?} is no entry", super::shown(&key))))
+        index.shape().parts(&key, &value).ok_or_else(|| self.differs(format!("{:?} is no entry", shown(&key))))
     }
 
     fn differs(&self, what: String) -> Error {
@@ -129,12 +130,12 @@ impl IndexRange {
     fn value(&self, primary_key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         let (table, sight) = (&self.index.table, self.range.sight());
         let value = table.shared.run_in(|txn, own| {
-            table.check_own(txn, own)?;
+            own.check(txn, table.info())?;
             table.shared.check_sight(sight)?;
             Ok(table.tree().get(txn, primary_key, sight.read())?)
         })?;
         if value.is_none() && sight != Sight::Unlocked {
-            return Err(self.differs(format!("there is no record {:?}", super::shown(primary_key))));
+            return Err(self.differs(format!("there is no record {:?}", shown(primary_key))));
         }
         Ok(value)
     }

@@ -3,8 +3,8 @@
 use ledgerstone_region::{Latch, LatchTimeout, sync};
 use ledgerstone_txn::Patience;
 
+use super::Inner;
 use crate::Error;
-use crate::environment::Inner;
 
 /// How often a waiter looks what the holder does, in nanoseconds.
 const LOOK_NS: u64 = 20_000_000;

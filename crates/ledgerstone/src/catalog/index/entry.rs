@@ -10,11 +10,11 @@
 
 use std::ops::Bound;
 
-use crate::table::range::prefix_end;
+use crate::typed::prefix_end;
 
 /// How entries are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Shape {
+pub(crate) struct Shape {
     pub is_unique: bool,
 }
 
@@ -23,7 +23,7 @@ pub(crate) type Stored = (Vec<u8>, Vec<u8>);
 
 impl Shape {
     /// The entry for a record.
-    pub(super) fn entry(self, index_key: &[u8], primary_key: &[u8]) -> Stored {
+    pub(crate) fn entry(self, index_key: &[u8], primary_key: &[u8]) -> Stored {
         if self.is_unique {
             return (index_key.to_vec(), primary_key.to_vec());
         }
@@ -33,7 +33,7 @@ impl Shape {
     }
 
     /// Index key and primary key of an entry; none for bytes that are no entry.
-    pub(super) fn parts(self, key: &[u8], value: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
+    pub(crate) fn parts(self, key: &[u8], value: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
         if self.is_unique {
             return Some((key.to_vec(), value.to_vec()));
         }
@@ -56,7 +56,7 @@ impl Shape {
     }
 
     /// The bounds in the index's tree of the entries whose index keys lie between these.
-    pub(super) fn bounds(self, start: Bound<&[u8]>, end: Bound<&[u8]>) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
+    pub(crate) fn bounds(self, start: Bound<&[u8]>, end: Bound<&[u8]>) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
         if self.is_unique {
             return (start.map(<[u8]>::to_vec), end.map(<[u8]>::to_vec));
         }

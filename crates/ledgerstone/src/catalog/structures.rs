@@ -10,7 +10,7 @@ use ledgerstone_page::{LayoutId, LayoutTaken, Layouts, OpId, PageId};
 use ledgerstone_structures::PagesOf;
 use ledgerstone_txn::{Engine, LogicalUndo, Txn, TxnError};
 
-use super::{Structure, StructureId};
+use super::structure::{Structure, StructureId};
 use crate::Error;
 
 /// Structures by number. Cheap to clone.
@@ -105,4 +105,9 @@ fn unless_it_panics<T>(
 ) -> Result<T, TxnError> {
     let panicked = TxnError::Panicked { structure: structure.name(), method };
     catch_unwind(AssertUnwindSafe(f)).unwrap_or(Err(panicked))
+}
+
+pub(crate) fn unknown(name: &str, structure: StructureId) -> Error {
+    let what = format!("{name:?} is an instance of structure {}, which is not registered", structure.0);
+    Error::UnknownOperation { what }
 }

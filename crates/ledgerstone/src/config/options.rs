@@ -1,41 +1,29 @@
 //! How to open an environment: the settings of `config`, and what only code can say.
 
-use std::path::Path;
+use std::fmt;
 use std::sync::Arc;
 
-use ledgerstone_disk::{Disk, FileDisk};
+use ledgerstone_disk::Disk;
 use ledgerstone_lock::{LockConfig, LockManager};
-use ledgerstone_log::{CONTROL_PATH, ControlFile};
-
 use ledgerstone_region::Region;
 
-use crate::config::{Config, Effective};
-use crate::environment::locking::OwnLocking;
-use crate::extend::{Extensions, Structure};
-use crate::table::index::{ExtractorTypes, Extractors};
+use super::{Config, Effective, RecoveryProgress};
+use crate::Error;
+use crate::catalog::index::{ExtractorTypes, Extractors};
+use crate::catalog::{Extensions, Structure};
 use crate::typed::{Key, Value};
-use crate::{Environment, Error, RecoveryProgress};
 
-pub use ledgerstone_txn::Durability;
+/// Makes the lock manager when the environment is opened.
+type Make = dyn Fn(&Region, LockConfig) -> Result<Arc<dyn LockManager>, Error> + Send + Sync;
 
-/// Which page leaves the cache first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Replacement {
-    /// Second chance: cheap, nearly as good as LRU.
-    #[default]
-    Clock,
-    /// Least recently used, by the age of the last sweep that found the page in use.
-    Lru,
-}
+/// A program's own lock manager.
+#[derive(Clone)]
+pub(crate) struct OwnLocking(pub Arc<Make>);
 
-/// What a change of a record puts into the log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum LogValues {
-    /// The bytes that differ, and of a deleted record nothing: the least that recovery needs.
-    #[default]
-    Changed,
-    /// The old and the new value whole, for those who follow changes.
-    Whole,
+impl fmt::Debug for OwnLocking {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("own lock manager")
+    }
 }
 
 /// Where the archive is.
@@ -173,68 +161,12 @@ impl Options {
         self
     }
 
-    /// Opens the environment in directory `path`, recovering it if it was not closed in order.
-    ///
-    /// # Errors
-    /// [`Error::NotAnEnvironment`], [`Error::NewerFormat`], [`Error::WrongPageSize`], [`Error::AlreadyOpen`],
-    /// [`Error::Permission`], [`Error::Corrupt`], [`Error::Setting`], [`Error::SettingsFile`] and whatever the files say.
-    pub fn open(self, path: impl AsRef<Path>) -> Result<Environment, Error> {
-        let path = path.as_ref();
-        if self.create {
-            if path.ancestors().any(|at| at.exists() && !at.is_dir()) {
-                return Err(Error::NotAnEnvironment { path: path.display().to_string(), why: "it is not a directory" });
-            }
-            FileDisk::new(path).create_dir("")?;
-        } else if !path.is_dir() {
-            let why = match path.try_exists() {
-                Ok(true) => "it is a file, not a directory",
-                _ => "no such directory; ledgerstone init DIR makes one there",
-            };
-            return Err(Error::NotAnEnvironment { path: path.display().to_string(), why });
-        }
-        let mut options = self;
-        options.file = Config::read(path)?;
-        let archive = options.effective(None).map(|effective| effective.archive_dir).unwrap_or_default();
-        if options.archive.is_none() && !archive.is_empty() {
-            options.archive = Some(ArchivePlace(Arc::new(FileDisk::new(path.join(archive)))));
-        }
-        let sync_method = options.config.sync_method.or(options.file.sync_method).unwrap_or_default();
-        options.open_on(Arc::new(FileDisk::synced_by(path, sync_method)))
-    }
-
-    /// The settings that would be in force in directory `path`, read without opening the environment there; if there is
-    /// none yet, those of a new one.
-    ///
-    /// # Errors
-    /// [`Error::Setting`], [`Error::SettingsFile`], [`Error::WrongPageSize`], [`Error::NewerFormat`], [`Error::Corrupt`],
-    /// and whatever the files say.
-    pub fn settings_in(mut self, path: impl AsRef<Path>) -> Result<Effective, Error> {
-        let path = path.as_ref();
-        self.file = Config::read(path)?;
-        let disk = FileDisk::new(path);
-        let fixed = if disk.exists(CONTROL_PATH)? {
-            let state = ControlFile::open_read_only(&disk)?.state();
-            Some((state.page_bytes, state.segment_bytes))
-        } else {
-            None
-        };
-        self.effective(fixed)
-    }
-
     /// Copies segments of the log to the root directory of `disk` before they are given up: as the setting `archive_dir`,
     /// on any [`Disk`].
     #[must_use]
     pub fn archive_on(mut self, disk: Arc<dyn Disk>) -> Self {
         self.archive = Some(ArchivePlace(disk));
         self
-    }
-
-    /// Opens an environment on any [`Disk`]: a simulated one in tests, one of your own.
-    ///
-    /// # Errors
-    /// As [`Options::open`].
-    pub fn open_on(self, disk: Arc<dyn Disk>) -> Result<Environment, Error> {
-        Environment::open_with(&self, disk)
     }
 
     /// The settings in force for an environment of the given page and segment size, or for a new one.

@@ -1,0 +1,14 @@
+//! What an index is: how it is defined, the bytes of its entries, the functions that programs register, and its tree. What is done
+//! with it is in `table/index`.
+
+mod definition;
+mod entry;
+mod extractors;
+mod json;
+mod tree;
+
+pub use definition::{IndexDef, IndexKeys};
+pub(crate) use entry::Stored;
+pub(crate) use extractors::{ExtractorTypes, Extractors};
+pub use json::{JsonKey, JsonNumber};
+pub(crate) use tree::IndexTree;

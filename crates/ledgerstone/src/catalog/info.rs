@@ -1,0 +1,78 @@
+//! A table that was found.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
+
+use ledgerstone_structures::Tree;
+
+use super::definition::{Definition, Entry};
+use super::index::IndexTree;
+use crate::error::{Error, TypeMismatch};
+use crate::typed::{TableTypes, TypeName};
+
+/// A table that was found: all that a handle needs, made once and shared.
+pub(crate) struct TableInfo {
+    pub name: String,
+    pub entry: Entry,
+    pub tree: Tree,
+    pub types: TableTypes,
+    /// In the order of their creation.
+    pub indexes: Vec<IndexTree>,
+    /// Set by the transaction that drops the table, while it has the table locked X; taken back if it aborts. So whoever
+    /// has any lock on the table sees the truth (the lock orders the two).
+    is_dropped: AtomicBool,
+}
+
+impl TableInfo {
+    pub(crate) fn new(
+        name: &str,
+        entry: Entry,
+        tree: Tree,
+        types: TableTypes,
+        indexes: Vec<IndexTree>,
+    ) -> Arc<TableInfo> {
+        Arc::new(TableInfo { name: name.to_string(), entry, tree, types, indexes, is_dropped: AtomicBool::new(false) })
+    }
+
+    /// Refuses types that are not those of the table. A table whose types are not known has any.
+    #[inline]
+    pub(crate) fn check_types(&self, key: &TypeName, value: &TypeName) -> Result<(), Error> {
+        for (what, stored, asked) in [("keys", &self.types.key, key), ("values", &self.types.value, value)] {
+            if let Some(stored) = stored
+                && !asked.is(stored)
+            {
+                return Err(self.mismatch(what.to_string(), stored, asked.to_string()));
+            }
+        }
+        Ok(())
+    }
+
+    #[cold]
+    pub(crate) fn mismatch(&self, what: String, stored: &str, asked: String) -> Error {
+        let (table, stored) = (self.name.clone(), stored.to_string());
+        Error::TableTypeMismatch(Box::new(TypeMismatch { table, what, stored, asked }))
+    }
+
+    /// What the catalog says of it.
+    pub(crate) fn definition(&self) -> Definition {
+        let indexes = self.indexes.iter().map(|index| index.entry.clone()).collect();
+        Definition { entry: self.entry, types: self.types.clone(), indexes }
+    }
+
+    /// True if it is as defined so, types and indexes included.
+    pub(crate) fn is_as(&self, definition: &Definition) -> bool {
+        self.entry == definition.entry
+            && self.types == definition.types
+            && self.indexes.iter().map(|index| &index.entry).eq(&definition.indexes)
+    }
+
+    pub(crate) fn set_dropped(&self, is_dropped: bool) {
+        self.is_dropped.store(is_dropped, Release);
+    }
+
+    /// To be asked with the table locked.
+    #[inline]
+    pub(crate) fn is_dropped(&self) -> bool {
+        self.is_dropped.load(Acquire)
+    }
+}

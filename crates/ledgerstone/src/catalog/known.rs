@@ -1,0 +1,43 @@
+//! Tables that were found before.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ledgerstone_page::TableId;
+use parking_lot::RwLock;
+
+use super::info::TableInfo;
+
+/// Tables seen before, so that a transaction that names one need not search the tree (G2).
+#[derive(Default)]
+pub(crate) struct Known {
+    tables: RwLock<BTreeMap<String, Arc<TableInfo>>>,
+}
+
+impl Known {
+    pub(crate) fn get(&self, name: &str) -> Option<Arc<TableInfo>> {
+        self.tables.read().get(name).cloned()
+    }
+
+    /// Remembers a table; gives back the one that is remembered, so that there is one for everybody.
+    pub(crate) fn insert(&self, info: Arc<TableInfo>) -> Arc<TableInfo> {
+        let mut tables = self.tables.write();
+        match tables.get(&info.name) {
+            Some(known) if known.is_as(&info.definition()) => Arc::clone(known),
+            _ => {
+                tables.insert(info.name.clone(), Arc::clone(&info));
+                info
+            }
+        }
+    }
+
+    pub(crate) fn name_of(&self, table: TableId) -> Option<String> {
+        self.tables.read().values().find(|info| info.entry.table == table).map(|info| info.name.clone())
+    }
+
+    /// Takes the table out, if it is what is known by its name.
+    pub(crate) fn remove(&self, info: &TableInfo) -> Option<Arc<TableInfo>> {
+        let mut tables = self.tables.write();
+        tables.get(&info.name).is_some_and(|known| known.entry == info.entry).then(|| tables.remove(&info.name))?
+    }
+}

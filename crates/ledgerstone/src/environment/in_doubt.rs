@@ -1,0 +1,31 @@
+//! Transactions in doubt, decided by name.
+
+use super::Environment;
+use crate::Error;
+use crate::inner::InDoubt;
+use crate::transaction::Committed;
+
+impl Environment {
+    /// All prepared transactions that are not decided, by global id: those of this run and those that a restart has found.
+    #[must_use]
+    pub fn in_doubt(&self) -> Vec<InDoubt> {
+        self.inner().in_doubt.list()
+    }
+
+    /// Commits the transaction that was prepared as `global_id`, durably.
+    ///
+    /// # Errors
+    /// [`Error::NotPrepared`] if there is none, or somebody decides it just now; [`Error::ReadOnly`] in an environment opened
+    /// for reading; [`Error::Failed`] as for [`Prepared::commit`].
+    pub fn commit_in_doubt(&self, global_id: &[u8]) -> Result<Committed, Error> {
+        self.inner().commit_in_doubt(global_id, None)
+    }
+
+    /// Rolls the transaction back that was prepared as `global_id`, durably.
+    ///
+    /// # Errors
+    /// As [`Environment::commit_in_doubt`].
+    pub fn abort_in_doubt(&self, global_id: &[u8]) -> Result<(), Error> {
+        self.inner().abort_in_doubt(global_id, None)
+    }
+}

@@ -1,0 +1,131 @@
+//! What is refused before anything is written (O8).
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use ledgerstone_disk::{Disk, DiskFile};
+use ledgerstone_log::{ControlError, ControlState, FIRST_LSN, LOG_DIR};
+use ledgerstone_recovery::{Analysis, InDoubt};
+use ledgerstone_space::FileHeader;
+use ledgerstone_structures::{Direction, Tree};
+use ledgerstone_txn::{Durability, Engine, Locked};
+
+use crate::Error;
+use crate::catalog::{Entry, Extensions, StructureId, unknown};
+use crate::choice::Locking;
+use crate::config::{self, Effective};
+use crate::inner::{DATA, printable};
+
+/// Refuses a control file whose checksum is right and whose contents cannot be: nothing may be computed from them.
+pub(crate) fn check_control(disk: &dyn Disk, state: &ControlState) -> Result<(), Error> {
+    let lsn_max = 1 << 48;
+    let checks = [
+        (config::PAGE_BYTES.allow(u64::from(state.page_bytes)), "page_bytes", u64::from(state.page_bytes)),
+        (config::LOG_SEGMENT_BYTES.allow(state.segment_bytes), "segment_bytes", state.segment_bytes),
+        (state.scan_lsn >= FIRST_LSN && state.scan_lsn.0 < lsn_max, "scan_lsn", state.scan_lsn.0),
+        (state.scan_lsn.0.is_multiple_of(8), "scan_lsn", state.scan_lsn.0),
+        (state.checkpoint_lsn.0 == 0 || state.checkpoint_lsn >= state.scan_lsn, "scan_lsn", state.scan_lsn.0),
+        (state.redo_lsn.0.is_multiple_of(8) && state.redo_lsn <= state.checkpoint_lsn, "redo_lsn", state.redo_lsn.0),
+        (state.redo_lsn.0 == 0 || state.redo_lsn >= state.scan_lsn, "redo_lsn", state.redo_lsn.0),
+        (state.checkpoint_lsn.0 < lsn_max, "checkpoint_lsn", state.checkpoint_lsn.0),
+        (state.incarnation_max < 1 << 48, "incarnation_max", state.incarnation_max),
+        (state.scan_incarnation <= state.incarnation_max, "scan_incarnation", state.scan_incarnation),
+        (state.newest_segment.0 & (state.segment_bytes.max(1) - 1) == 0, "newest_segment", state.newest_segment.0),
+        (state.newest_segment.0 < lsn_max, "newest_segment", state.newest_segment.0),
+    ];
+    match checks.iter().find(|(holds, ..)| !holds) {
+        Some((_, field, found)) => {
+            Err(Error::ControlFile { path: disk.describe(), what: format!("cannot be right: {field} is {found}") })
+        }
+        None => Ok(()),
+    }
+}
+
+/// Refuses a data file of another environment, or one that is older than the checkpoint that the control file names (O8). One
+/// whose first page cannot be read is not refused here.
+pub(super) fn check_data(data: &dyn DiskFile, state: &ControlState) -> Result<(), Error> {
+    let Some(header) = FileHeader::read(data)? else { return Ok(()) };
+    if header.environment != state.environment {
+        let what = "data and control are of different environments: put back the one that is not this one's; if that is control, \
+                    ledgerstone recover --rebuild-control DIR can make it anew";
+        return Err(Error::Corrupt { what: what.into() });
+    }
+    if header.lsn < state.mark_lsn {
+        let (found, mark) = (header.lsn, state.mark_lsn);
+        let what = format!(
+            "data is an older file than control and log: its page 0 has LSN {found}, the last checkpoint left {mark}; put the \
+             newest data file back, or restore from a backup"
+        );
+        return Err(Error::Corrupt { what });
+    }
+    Ok(())
+}
+
+/// Refuses a data file that is shorter than when the last checkpoint was taken, unless the log cuts it.
+pub(super) fn check_length(data: &dyn DiskFile, state: &ControlState, found: &Analysis) -> Result<(), Error> {
+    let expected = state.page_count.min(found.page_count_max().unwrap_or(u64::MAX)) * u64::from(state.page_bytes);
+    let there = data.len()?;
+    if there < expected {
+        let what = format!(
+            "data has {there} bytes, and had {expected} at the last checkpoint: put the whole file back, or restore from a backup"
+        );
+        return Err(Error::Corrupt { what });
+    }
+    Ok(())
+}
+
+/// A file named control with nothing of ours beside it is somebody else's.
+pub(super) fn control_error(disk: &Arc<dyn Disk>, error: ControlError) -> Error {
+    let is_ours = || Ok::<_, Error>(disk.exists(DATA)? || disk.exists(LOG_DIR)?);
+    match (error, is_ours()) {
+        (ControlError::NotAnEnvironment { .. }, Ok(false)) => Error::NotAnEnvironment {
+            path: disk.describe(),
+            why: "it has a file named control that is not ours; choose another directory",
+        },
+        (error, _) => error.into(),
+    }
+}
+
+/// Locks that a transaction in doubt holds on keys keep nobody out who locks pages, and the other way round; and one that was
+/// prepared without locks keeps nobody out at all. Without locks nobody expects to be kept out.
+pub(super) fn refuse_other_locks(effective: &Effective, found: &Analysis) -> Result<(), Error> {
+    let is_other = |kept: &&InDoubt| match effective.locking {
+        Locking::Hierarchical => kept.record.locked != Locked::Keys,
+        Locking::Pages => kept.record.locked != Locked::Pages,
+        Locking::None => false,
+    };
+    match found.in_doubt.values().find(is_other) {
+        Some(kept) => {
+            let id = printable(&kept.record.global_id);
+            let before = match kept.record.locked {
+                Locked::Keys => "hierarchical",
+                Locked::Pages => "pages",
+                Locked::Nothing => "none",
+            };
+            let what = format!(
+                "transaction {id} was prepared with \"{before}\" and is in doubt: open with that and decide it"
+            );
+            Err(Error::Setting { name: "locking".into(), what })
+        }
+        None => Ok(()),
+    }
+}
+
+/// What the data holds can be verified and freed only by a program that knows it.
+pub(super) fn refuse_unknown_structures(
+    engine: &Arc<Engine>,
+    catalog: &Tree,
+    extensions: &Extensions,
+) -> Result<(), Error> {
+    let mut txn = engine.begin()?;
+    let mut scan = catalog.scan_unlocked(Bound::Unbounded, Bound::Unbounded, Direction::Forward);
+    while let Some((name, value)) = scan.next(&mut txn)? {
+        if let Some(structure) = Entry::structure_of(value).map(StructureId)
+            && extensions.get(structure).is_none()
+        {
+            return Err(unknown(&String::from_utf8_lossy(name), structure));
+        }
+    }
+    txn.commit(Durability::Volatile)?;
+    Ok(())
+}

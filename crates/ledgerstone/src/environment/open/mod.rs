@@ -1,0 +1,192 @@
+//! How an environment is created, and how it is opened.
+//!
+//! ```text
+//!  file          what
+//!  lock          held by whoever has the environment open (a POSIX record lock)
+//!  control       sizes, ids, and where recovery begins; while the environment is being made its name is control.new
+//!  log/          segments of the log, named by first LSN
+//!  data          pages
+//!  double_write  copies of pages in flight
+//!  restore.new   there while a restore is made, until the first checkpoint of what it made (R1 in restore.rs)
+//!  sort-N.tmp    a temporary file's name that a crash left; the next open removes it
+//!  ledgerstone.toml   settings, optional, never written by us
+//! ```
+//! O1. A creation begins with `control.new`, durably, and ends by renaming it to `control`. A creation that was cut short is
+//!     known by that name, and only then is what is there removed, to start afresh. A directory that has data or log and
+//!     neither file is an environment that has lost its control file, or holds strangers' files: nothing there is touched.
+//! O2. Recovery raises the incarnation durably in `control` before the log is written at all.
+//! O3. Nobody else has the environment while we are here: the lock is taken first and released last. A lock file that is missing is
+//!     made only where nobody can be; who has it open looks at each checkpoint whether it is there.
+//! O4. A data file that is missing is not made anew: nothing but a backup could fill it.
+//! O5. An environment that was closed in order is opened for reading without a byte written, beside others that read it: the
+//!     disk itself refuses to change anything. One that was not is first opened for writing, recovered and closed.
+//! O6. What a killed process has written and not synced is made durable before it is believed: log, pages, names, and the
+//!     newest slot of `control` (F4, D6, F3, T4 of their files). No answer of ours depends on what the power can still take.
+//! O7. A double-write file that is missing after a crash is not made anew: a page may be torn whose only whole copy was in it.
+//!     After an orderly close nothing in it is needed.
+//! O8. What a crash cannot do is damage, and refused before anything is written, so that putting a file back makes the
+//!     environment whole: segments that are short or missing (F6 in the log), a log that ends before where it is known to have
+//!     been durable, by the control file or by the double-write file (D8 in the buffer), a data file that is shorter than at
+//!     the last checkpoint or older (K3 in recovery), or another's.
+
+mod check;
+mod create;
+mod parts;
+mod recover;
+mod with_options;
+
+use std::sync::Arc;
+
+use ledgerstone_disk::{Disk, DiskErrorKind, DiskLock, Open, ReadOnlyDisk};
+use ledgerstone_log::{CONTROL_PATH, ControlError, ControlFile, EnvironmentId};
+use ledgerstone_op::Registry;
+use ledgerstone_region::sync;
+use ledgerstone_txn::Engine;
+
+pub(crate) use check::check_control;
+pub(crate) use create::refuse_cut_restore;
+
+use self::check::control_error;
+use self::create::{Place, create, look_at};
+use self::recover::recover;
+use super::Environment;
+use crate::Error;
+use crate::catalog::Extensions;
+use crate::config::Options;
+use crate::inner::{Inner, LOCK};
+
+/// Opens the environment on `disk`, creating or recovering it as needed.
+pub(crate) fn open(options: &Options, disk: Arc<dyn Disk>) -> Result<Inner, Error> {
+    if !disk.exists(CONTROL_PATH)? {
+        let place = look_at(&disk)?; // Before anything is made there.
+        if !options.create || options.read_only {
+            let why = match place {
+                Place::Empty => "it is empty or missing; ledgerstone init DIR makes one there",
+                Place::Free => "it has none of the files of one",
+                // A creation holds the lock from before its first file on.
+                Place::Unfinished if disk.exists(LOCK)? && is_locked(&disk) => {
+                    return Err(Error::AlreadyOpen { path: disk.describe() });
+                }
+                Place::Unfinished => "the creation there was cut short; ledgerstone init DIR begins it anew",
+            };
+            return Err(Error::NotAnEnvironment { path: disk.describe(), why });
+        }
+    } else if options.read_only
+        && let Some(inner) = open_to_read(options, &disk)?
+    {
+        return Ok(inner);
+    }
+    let lock = take_lock(&disk)?;
+    if disk.exists(CONTROL_PATH)? { recover(options, disk, lock, true) } else { create(options, disk, lock) }
+}
+
+fn is_locked(disk: &Arc<dyn Disk>) -> bool {
+    disk.lock(LOCK).is_err_and(|error| error.kind == DiskErrorKind::Locked)
+}
+
+/// O5. `None`: what is there cannot be closed in order, because a transaction is in doubt.
+fn open_to_read(options: &Options, disk: &Arc<dyn Disk>) -> Result<Option<Inner>, Error> {
+    let needs = match open_as_it_is(options, disk)? {
+        AsItIs::Open(inner) => return Ok(Some(*inner)),
+        AsItIs::Needs(needs) => needs,
+    };
+    let mut writing = options.clone();
+    writing.read_only = false;
+    let recovered = Environment::open_with(&writing, Arc::clone(disk)).map_err(|error| match (error, needs) {
+        // What may not even be read is no matter of recovery.
+        (Error::Permission { .. }, unreadable @ Error::Permission { .. }) => unreadable,
+        (Error::Permission { what, kind }, Error::ReadOnly { why, .. }) => Error::ReadOnly {
+            kind: Some(kind),
+            why: format!("{why}, and recovering it needs to write ({what}); run ledgerstone recover as a user who may"),
+        },
+        (other, _) => other,
+    })?;
+    let report = recovered.recovery_report().clone();
+    recovered.close()?;
+    match open_as_it_is(options, disk)? {
+        AsItIs::Open(inner) => Ok(Some(Inner { report, ..*inner })),
+        AsItIs::Needs(_) => Ok(None),
+    }
+}
+
+/// What came of opening without writing.
+enum AsItIs {
+    Open(Box<Inner>),
+    /// Why it has to be written first.
+    Needs(Error),
+}
+
+/// O5.
+fn open_as_it_is(options: &Options, disk: &Arc<dyn Disk>) -> Result<AsItIs, Error> {
+    let disk: Arc<dyn Disk> = Arc::new(ReadOnlyDisk::new(Arc::clone(disk)));
+    let needs = |why: &str| Ok(AsItIs::Needs(Error::read_only(why)));
+    if !disk.exists(LOCK)? {
+        return needs("its lock file is missing");
+    }
+    let lock = take_lock(&disk)?;
+    let control = ControlFile::open_read_only(&*disk).map_err(|error| control_error(&disk, error))?;
+    if !control.state().is_clean {
+        return needs("it was not closed in order");
+    }
+    match recover(options, disk, lock, false) {
+        Err(error @ (Error::ReadOnly { .. } | Error::Permission { .. })) => Ok(AsItIs::Needs(error)),
+        opened => opened.map(|inner| AsItIs::Open(Box::new(inner))),
+    }
+}
+
+/// O3.
+pub(crate) fn take_lock(disk: &Arc<dyn Disk>) -> Result<Box<dyn DiskLock>, Error> {
+    // Whoever has it open may have lost the name of what it has locked. An environment that was closed was left by everybody.
+    let is_clean = || match ControlFile::open_read_only(&**disk) {
+        Ok(control) => Ok(control.state().is_clean),
+        // What a damaged one said is not known.
+        Err(ControlError::Corrupt { .. }) => Ok(false),
+        Err(error) => Err(control_error(disk, error)),
+    };
+    if !disk.exists(LOCK)? && disk.exists(CONTROL_PATH)? && !is_clean()? {
+        return Err(Error::LockFileMissing { path: format!("{}/{LOCK}", disk.describe()) });
+    }
+    disk.lock(LOCK).map_err(|error| {
+        if error.kind == DiskErrorKind::Locked { Error::AlreadyOpen { path: disk.describe() } } else { error.into() }
+    })
+}
+
+/// How data and double-write file are opened.
+const FILE: Open = Open { create: true, create_new: false, read_only: false, direct: true };
+
+/// An engine whose environment is not open yet. The logical undos hold the engine that holds them, and the page writer would wait
+/// for ever: an opening that fails ends both.
+struct Opening(Option<Arc<Engine>>);
+
+impl Opening {
+    /// Leaves them to the close of the environment.
+    fn succeeded(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Opening {
+    fn drop(&mut self) {
+        if let Some(engine) = &self.0 {
+            engine.clear_undos();
+            engine.cache.stop_writer();
+        }
+    }
+}
+
+/// All operations of this version and of the program's structures.
+pub(crate) fn operations(extensions: &Extensions) -> Result<Registry, Error> {
+    let mut ops = Registry::new();
+    ledgerstone_space::register(&mut ops).map_err(|e| Error::UnknownOperation { what: e.to_string() })?;
+    ledgerstone_structures::register(&mut ops).map_err(|e| Error::UnknownOperation { what: e.to_string() })?;
+    extensions.register_operations(&mut ops)?;
+    Ok(ops)
+}
+
+/// A random id.
+pub(crate) fn new_id() -> EnvironmentId {
+    let mut id = [0; 16];
+    id[..8].copy_from_slice(&sync::random_u64().to_le_bytes());
+    id[8..].copy_from_slice(&sync::random_u64().to_le_bytes());
+    id
+}

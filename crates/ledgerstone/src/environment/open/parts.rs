@@ -1,0 +1,201 @@
+//! The parts of an engine, put together.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+use ledgerstone_buffer::{Cache, CacheConfig, Policy, TornPages, Tuning};
+use ledgerstone_disk::{Disk, DiskFile, DiskLock};
+use ledgerstone_log::{Beginning, ControlFile, Delay, GroupCommit, Log, LogConfig};
+use ledgerstone_recovery::{Analysis, RecoveryReport};
+use ledgerstone_region::{Latch, Region, SlotTable};
+use ledgerstone_space::Space;
+use ledgerstone_structures::{ToFree, Tree};
+use ledgerstone_txn::{Engine, EngineParts, EngineSettings, TxnTable, VersionStore};
+use parking_lot::Mutex;
+
+use super::{FILE, operations};
+use crate::Error;
+use crate::catalog::{CATALOG_ROOT, CATALOG_TABLE, Extensions, Known, TO_FREE_ROOT, TO_FREE_TABLE};
+use crate::choice::{Locking, Replacement};
+use crate::config::{Effective, Options};
+use crate::environment::locking;
+use crate::feed::named::Feeds;
+use crate::inner::{Bell, DATA, DOUBLE_WRITE, Inner, RESTORE, Undecided};
+use crate::media::{Archive, Owner};
+
+/// Log that is kept ready ahead of its end, once there was so much: overwriting is cheaper than making.
+const SPARE_LOG_BYTES: u64 = 32 << 20;
+
+/// The engine and what belongs to it, before anything is known of trees.
+pub(super) struct Parts {
+    pub engine: Arc<Engine>,
+    pub data: Arc<dyn DiskFile>,
+}
+
+impl Parts {
+    pub(super) fn build(
+        options: &Options,
+        effective: &Effective,
+        disk: &Arc<dyn Disk>,
+        control: &Arc<ControlFile>,
+        found: &Analysis,
+        next_incarnation: Option<u64>,
+    ) -> Result<Parts, Error> {
+        let state = control.state();
+        // The losers of a crash need a slot each, however few there may be afterwards; the prepared keep theirs, and their
+        // locks, and leave the others what was asked for.
+        let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        let kept_count = count(found.in_doubt.len());
+        let slot_count = effective.transaction_count_max.max(count(found.losers.len())).saturating_add(kept_count);
+        let kept_locks = count(found.in_doubt.values().map(|kept| kept.record.locks.len()).sum());
+        let lock_count_max = effective.lock_count_max.saturating_add(kept_locks);
+        let lock_config = locking::config(effective, slot_count, lock_count_max);
+        // Each transaction may have one, and ranges that read committed one each.
+        let snapshot_count_max = slot_count.saturating_mul(2);
+        let data = disk.open(DATA, FILE)?;
+        let parts_bytes = [
+            Cache::table_bytes(data.len()?, state.page_bytes, effective.page_count_max),
+            effective.cache_bytes,
+            effective.cache_bytes / 16,
+            effective.log_buffer_bytes,
+            lock_config.region_bytes() * (1 + u64::from(options.own_locking.is_some())),
+            u64::from(slot_count) * 1024,
+            VersionStore::region_bytes(effective.version_store_bytes, snapshot_count_max),
+            8 << 20,
+        ];
+        let region = Region::anonymous(parts_bytes.into_iter().fold(0, u64::saturating_add))?;
+        let slots = Arc::new(SlotTable::create(&region, effective.thread_count_max)?);
+        // Makes the names in the environment's directory durable, too (O6).
+        let log = Log::open(LogConfig {
+            segment_bytes: state.segment_bytes,
+            buffer_bytes: effective.log_buffer_bytes,
+            group: group_commit(effective),
+            async_delay_ns: effective.async_delay_ms.saturating_mul(1_000_000),
+            spare_segments: (SPARE_LOG_BYTES / state.segment_bytes).clamp(2, 8),
+            end: found.end,
+            incarnation: found.incarnation,
+            incarnations: found.incarnations.clone(),
+            next_incarnation,
+            is_read_only: options.read_only,
+            control: Some(Arc::clone(control)),
+            ..LogConfig::new(Arc::clone(disk), region.clone(), state.environment)
+        })?;
+        // Who only reads writes no page, and makes no room for copies of one.
+        let torn_pages = if options.read_only { TornPages::DeviceAtomic } else { TornPages::DoubleWrite };
+        let cache = Cache::with_tuning(
+            CacheConfig {
+                region: region.clone(),
+                slots: Arc::clone(&slots),
+                data: Arc::clone(&data),
+                double_write: disk.open(DOUBLE_WRITE, FILE)?,
+                log: Arc::clone(&log) as _,
+                page_bytes: state.page_bytes,
+                cache_bytes: effective.cache_bytes,
+                max_pages: effective.page_count_max,
+                policy: match effective.replacement {
+                    Replacement::Clock => Policy::Clock,
+                    Replacement::Lru => Policy::Lru,
+                },
+            },
+            Tuning { torn_pages, ..Tuning::default() },
+        )?;
+        let locks = locking::make(&region, effective.locking, lock_config, options.own_locking.as_ref())?;
+        let table = TxnTable::create(&region, slot_count)?;
+        let versions = VersionStore::create(&region, &log, &slots, effective.version_store_bytes, snapshot_count_max)?;
+        let engine = Engine::new(EngineParts {
+            region,
+            slots,
+            log,
+            cache,
+            locks,
+            ops: operations(&options.extensions)?,
+            table,
+            versions,
+            settings: EngineSettings {
+                lock_timeout_ns: effective.lock_timeout_ms.saturating_mul(1_000_000),
+                escalate_after: effective.escalate_after,
+                locks_pages: effective.locking == Locking::Pages,
+            },
+        });
+        Ok(Parts { engine, data })
+    }
+
+    #[allow(clippy::too_many_arguments)] // One caller each for create and recover; a struct would only rename them.
+    pub(super) fn into_inner(
+        self,
+        options: &Options,
+        effective: Effective,
+        disk: Arc<dyn Disk>,
+        lock: Box<dyn DiskLock>,
+        space: Arc<Space>,
+        catalog: Tree,
+        to_free: Arc<ToFree>,
+        control: Arc<ControlFile>,
+        report: RecoveryReport,
+        in_doubt: Undecided,
+    ) -> Result<Inner, Error> {
+        let region = self.engine.region.clone();
+        let state = control.state();
+        let owner = Owner { environment: state.environment, life: state.life };
+        let feeds = Feeds::open(&*disk, &self.engine.log, effective.feed_log_bytes_max, owner)?;
+        let is_restored = AtomicBool::new(disk.exists(RESTORE)?);
+        let archive = match &options.archive {
+            Some(place) if !options.read_only => {
+                let known = Beginning { lsn: state.scan_lsn, incarnation: state.scan_incarnation };
+                Some(Archive::begin(Arc::clone(&place.0), owner, known, &self.engine.log)?)
+            }
+            _ => None,
+        };
+        Ok(Inner {
+            disk,
+            lock: Mutex::new(Some(lock)),
+            checkpoint_latch: region.handle_slice(region.alloc::<Latch>(1, 8)?)?,
+            archive_latch: region.handle_slice(region.alloc::<Latch>(1, 8)?)?,
+            compact_latch: region.handle_slice(region.alloc::<Latch>(1, 8)?)?,
+            bell: Bell::create(&region)?,
+            engine: self.engine,
+            space,
+            catalog,
+            to_free,
+            known: Known::default(),
+            in_doubt,
+            layouts: options.extensions.layouts()?,
+            extensions: options.extensions.clone(),
+            extractors: options.extractors.clone(),
+            durability: effective.durability,
+            drops: AtomicU64::new(0),
+            effective,
+            archive,
+            feeds,
+            is_read_only: options.read_only,
+            report,
+            control,
+            last_checkpoint: AtomicU64::new(0),
+            checkpoint_count: AtomicU64::new(0),
+            is_restored,
+            is_closed: AtomicBool::new(false),
+        })
+    }
+}
+
+/// LIBTP's thresholds (4.2).
+fn group_commit(effective: &Effective) -> GroupCommit {
+    GroupCommit {
+        group_count_min: effective.commit_group_min,
+        wait_percent: effective.commit_wait_percent,
+        log_delay_bytes: effective.commit_log_delay_bytes,
+        delay: match effective.commit_delay_us {
+            0 => Delay::Adaptive,
+            us => Delay::AtMost { ns: us.saturating_mul(1000) },
+        },
+    }
+}
+
+pub(super) fn trees(engine: &Arc<Engine>, space: &Arc<Space>, extensions: &Extensions) -> (Tree, Arc<ToFree>) {
+    let to_free = ToFree::new(engine, space, TO_FREE_TABLE, TO_FREE_ROOT);
+    let to_free = Arc::new(to_free.with_structures(Arc::new(extensions.clone())));
+    let catalog = Tree::new(engine, space, &to_free, CATALOG_TABLE, CATALOG_ROOT).logging_whole_values(true);
+    ledgerstone_structures::register_undos(engine, space, &to_free);
+    extensions.register_undos(engine);
+    (catalog, to_free)
+}

@@ -1,0 +1,198 @@
+//! An environment that is there (O2, O4 to O8).
+
+use std::sync::Arc;
+
+use ledgerstone_buffer::{BufferError, Cache, make_double_write};
+use ledgerstone_disk::{Disk, DiskFile, DiskLock, Open};
+use ledgerstone_log::{ControlFile, ControlState, LogError, LogScan};
+use ledgerstone_page::{Lsn, Xid};
+use ledgerstone_recovery::RecoveryReport;
+use ledgerstone_region::sync;
+use ledgerstone_space::Space;
+
+use super::check::{
+    check_control, check_data, check_length, control_error, refuse_other_locks, refuse_unknown_structures,
+};
+use super::parts::{Parts, trees};
+use super::{FILE, Opening};
+use crate::Error;
+use crate::config::{Options, RecoveryPhase};
+use crate::inner::{DATA, DOUBLE_WRITE, Inner, Undecided};
+
+/// Opens what is there; without `may_write` only if nothing needs to be done (O5).
+pub(super) fn recover(
+    options: &Options,
+    disk: Arc<dyn Disk>,
+    lock: Box<dyn DiskLock>,
+    may_write: bool,
+) -> Result<Inner, Error> {
+    let control = if may_write { ControlFile::open(&*disk) } else { ControlFile::open_read_only(&*disk) };
+    let control = Arc::new(control.map_err(|error| control_error(&disk, error))?);
+    recover_with(options, disk, lock, &control, may_write).map_err(|error| match (error, control.damaged_slot()) {
+        (Error::Corrupt { what }, Some(slot)) => {
+            Error::Corrupt { what: format!("{what}; slot {slot} of control is damaged too, and may have known better") }
+        }
+        (error, _) => error,
+    })
+}
+
+fn recover_with(
+    options: &Options,
+    disk: Arc<dyn Disk>,
+    lock: Box<dyn DiskLock>,
+    control: &Arc<ControlFile>,
+    may_write: bool,
+) -> Result<Inner, Error> {
+    let state = control.state();
+    check_control(&*disk, &state)?;
+    let effective = options.effective(Some((state.page_bytes, state.segment_bytes)))?;
+    let mut report = RecoveryReport { scan_lsn: state.scan_lsn, ..RecoveryReport::default() };
+    report.damaged_control_slot = control.damaged_slot();
+
+    if may_write {
+        ledgerstone_sort::remove_leftovers(&*disk)?;
+    }
+    let mut timer = Timer::start();
+    let progress = &options.recovery_progress;
+    // O4, O8
+    if !disk.exists(DATA)? {
+        let what = "the file data is missing: put it back, or restore from a backup";
+        return Err(Error::Corrupt { what: what.into() });
+    }
+    let data = disk.open(DATA, Open { create: false, ..FILE })?;
+    check_data(&*data, &state)?;
+    ledgerstone_log::check_segments(&disk, &state)?;
+    let scan = |from: Lsn, incarnation: u64| -> Result<LogScan, LogError> {
+        LogScan::new(Arc::clone(&disk), state.environment, state.segment_bytes, from, incarnation)
+            .map(|scan| scan.with_incarnation_max(state.incarnation_max).with_watch(progress.watch()))
+    };
+    progress.enter(RecoveryPhase::Analysis, state.scan_lsn, Lsn(0));
+    let whole = scan(state.scan_lsn, state.scan_incarnation)?.settled()?; // O6
+    let analysis = Arc::new(ledgerstone_recovery::analyse(whole, state.redo_from())?);
+    if analysis.end <= state.checkpoint_lsn || analysis.end < state.durable_lsn {
+        let (end, known) = (analysis.end, state.durable_lsn.max(state.checkpoint_lsn));
+        let what =
+            format!("the log ends at LSN {end}, and was durable beyond {known}: its end is damaged or an older one");
+        return Err(Error::Corrupt { what });
+    }
+    check_length(&*data, &state, &analysis)?;
+    refuse_other_locks(&effective, &analysis)?;
+    report.analysis_ns = timer.lap();
+    report.end_lsn = analysis.end;
+    report.record_count = analysis.record_count;
+    report.winner_count = analysis.winner_count;
+    report.loser_count = analysis.losers.len() as u64;
+    report.in_doubt_count = analysis.in_doubt.len() as u64;
+    report.was_clean = state.is_clean && analysis.losers.is_empty() && analysis.ends_with_checkpoint;
+
+    progress.enter(RecoveryPhase::TornPages, Lsn(0), Lsn(0));
+    let double_write = open_double_write(&disk, &state, may_write)?;
+    if may_write {
+        report.torn_pages = Cache::repair_torn(&*data, &*double_write, state.page_bytes, analysis.end, state.is_clean)?;
+    }
+    check_data(&*data, &state)?; // Now page 0 is whole.
+    report.torn_ns = timer.lap();
+
+    // O2
+    let next_incarnation = if may_write {
+        // O6, O7. From here on it counts as not closed, and names and headers are needed that nobody may have synced.
+        make_double_write(double_write, state.page_bytes)?;
+        disk.sync_dir("")?;
+        let tidied = match state.is_clean {
+            true => Some(ledgerstone_log::tidy_segments(&disk, state.segment_bytes, analysis.end)?),
+            false => None,
+        };
+        let incarnation = control.begin_incarnation(analysis.incarnation, tidied)?;
+        // It was closed, and somebody has taken the lock away and come in: one of us sees the other's, now that it is open.
+        if !lock.is_in_place()? {
+            return Err(Error::AlreadyOpen { path: disk.describe() });
+        }
+        Some(incarnation)
+    } else if report.was_clean && analysis.in_doubt.is_empty() {
+        None
+    } else {
+        return Err(Error::read_only("the environment has to be recovered"));
+    };
+    report.incarnation = next_incarnation.unwrap_or(analysis.incarnation);
+
+    let parts = Parts::build(options, &effective, &disk, control, &analysis, next_incarnation)?;
+    let engine = Arc::clone(&parts.engine);
+    let opening = Opening(Some(Arc::clone(&engine)));
+    engine.table.raise_next_xid(Xid(state.xid_floor.0.max(analysis.max_xid.0 + 1)));
+
+    if let Some(page_count) = analysis.page_count_max() {
+        ledgerstone_space::finish_shrink(&*parts.data, state.page_bytes, page_count)?;
+    }
+    if may_write {
+        // Redo and undo of what is larger than the cache change pages faster than they are read.
+        engine.cache.start_writer();
+    }
+    let (redo_from, incarnation) = analysis.redo_from;
+    progress.enter(RecoveryPhase::Redo, redo_from, analysis.end);
+    let worker_count = u64::from(effective.redo_worker_count);
+    let redone = ledgerstone_recovery::redo(&engine, &analysis, worker_count, || Ok(scan(redo_from, incarnation)?))?;
+    report.redo_applied_count = redone.applied_count;
+    report.redo_skipped_count = redone.skipped_count;
+    report.redo_ns = timer.lap();
+
+    progress.enter(RecoveryPhase::Undo, Lsn(0), Lsn(0));
+    let space = Space::open(&engine, Arc::clone(&parts.data), state.environment)?;
+    let (catalog, to_free) = trees(&engine, &space, &options.extensions);
+    let in_doubt = Undecided::after_restart(ledgerstone_recovery::keep_prepared(&engine, &analysis.in_doubt)?)?;
+    report.undone_count = ledgerstone_recovery::undo(&engine, &analysis.losers, &disk)?;
+    report.undo_ns = timer.lap();
+    refuse_unknown_structures(&engine, &catalog, &options.extensions)?;
+
+    let mut inner = parts.into_inner(
+        options,
+        effective,
+        disk,
+        lock,
+        space,
+        catalog,
+        to_free,
+        Arc::clone(control),
+        report,
+        in_doubt,
+    )?;
+    options.recovery_progress.enter(RecoveryPhase::Checkpoint, Lsn(0), Lsn(0));
+    if !inner.is_read_only {
+        match inner.checkpoint(false) {
+            // It can be used, and comes to a checkpoint when there is space again. Nothing that was recovered is lost by that.
+            Err(Error::ReadOnly { .. }) => {}
+            done => drop(done?),
+        }
+    }
+    options.recovery_progress.enter(RecoveryPhase::Nothing, Lsn(0), Lsn(0));
+    inner.report.checkpoint_ns = timer.lap();
+    opening.succeeded();
+    Ok(inner)
+}
+
+/// O7.
+fn open_double_write(disk: &Arc<dyn Disk>, state: &ControlState, may_write: bool) -> Result<Arc<dyn DiskFile>, Error> {
+    if disk.exists(DOUBLE_WRITE)? {
+        return Ok(disk.open(DOUBLE_WRITE, Open { create: false, ..FILE })?);
+    }
+    if !state.is_clean {
+        let file = format!("{}/{DOUBLE_WRITE}", disk.describe());
+        return Err(BufferError::DoubleWriteMissing { file }.into());
+    }
+    if !may_write {
+        return Err(Error::read_only("the environment has lost its double-write file"));
+    }
+    Ok(disk.open(DOUBLE_WRITE, FILE)?)
+}
+
+struct Timer(u64);
+
+impl Timer {
+    fn start() -> Timer {
+        Timer(sync::now_ns())
+    }
+
+    fn lap(&mut self) -> u64 {
+        let before = std::mem::replace(&mut self.0, sync::now_ns());
+        self.0.saturating_sub(before)
+    }
+}

@@ -1,0 +1,69 @@
+//! [`Options::open`], and what it finds in a directory.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use ledgerstone_disk::{Disk, FileDisk};
+use ledgerstone_log::{CONTROL_PATH, ControlFile};
+
+use crate::Error;
+use crate::config::{ArchivePlace, Config, Effective, Options};
+use crate::environment::Environment;
+
+impl Options {
+    /// Opens the environment in directory `path`, recovering it if it was not closed in order.
+    ///
+    /// # Errors
+    /// [`Error::NotAnEnvironment`], [`Error::NewerFormat`], [`Error::WrongPageSize`], [`Error::AlreadyOpen`],
+    /// [`Error::Permission`], [`Error::Corrupt`], [`Error::Setting`], [`Error::SettingsFile`] and whatever the files say.
+    pub fn open(self, path: impl AsRef<Path>) -> Result<Environment, Error> {
+        let path = path.as_ref();
+        if self.create {
+            if path.ancestors().any(|at| at.exists() && !at.is_dir()) {
+                return Err(Error::NotAnEnvironment { path: path.display().to_string(), why: "it is not a directory" });
+            }
+            FileDisk::new(path).create_dir("")?;
+        } else if !path.is_dir() {
+            let why = match path.try_exists() {
+                Ok(true) => "it is a file, not a directory",
+                _ => "no such directory; ledgerstone init DIR makes one there",
+            };
+            return Err(Error::NotAnEnvironment { path: path.display().to_string(), why });
+        }
+        let mut options = self;
+        options.file = Config::read(path)?;
+        let archive = options.effective(None).map(|effective| effective.archive_dir).unwrap_or_default();
+        if options.archive.is_none() && !archive.is_empty() {
+            options.archive = Some(ArchivePlace(Arc::new(FileDisk::new(path.join(archive)))));
+        }
+        let sync_method = options.config.sync_method.or(options.file.sync_method).unwrap_or_default();
+        options.open_on(Arc::new(FileDisk::synced_by(path, sync_method)))
+    }
+
+    /// The settings that would be in force in directory `path`, read without opening the environment there; if there is
+    /// none yet, those of a new one.
+    ///
+    /// # Errors
+    /// [`Error::Setting`], [`Error::SettingsFile`], [`Error::WrongPageSize`], [`Error::NewerFormat`], [`Error::Corrupt`],
+    /// and whatever the files say.
+    pub fn settings_in(mut self, path: impl AsRef<Path>) -> Result<Effective, Error> {
+        let path = path.as_ref();
+        self.file = Config::read(path)?;
+        let disk = FileDisk::new(path);
+        let fixed = if disk.exists(CONTROL_PATH)? {
+            let state = ControlFile::open_read_only(&disk)?.state();
+            Some((state.page_bytes, state.segment_bytes))
+        } else {
+            None
+        };
+        self.effective(fixed)
+    }
+
+    /// Opens an environment on any [`Disk`]: a simulated one in tests, one of your own.
+    ///
+    /// # Errors
+    /// As [`Options::open`].
+    pub fn open_on(self, disk: Arc<dyn Disk>) -> Result<Environment, Error> {
+        Environment::open_with(&self, disk)
+    }
+}

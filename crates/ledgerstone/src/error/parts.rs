@@ -1,0 +1,49 @@
+//! What errors are made of.
+
+use std::fmt;
+
+use thiserror::Error as ThisError;
+
+/// Something in a settings file that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigProblem {
+    /// The line, from 1.
+    pub line: usize,
+    /// The name as the file writes it; empty if the line cannot be read at all.
+    pub setting: String,
+    /// What is wrong, and what is allowed.
+    pub what: String,
+}
+
+impl fmt::Display for ConfigProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: ", self.line)?;
+        if !self.setting.is_empty() {
+            write!(f, "setting {}: ", self.setting)?;
+        }
+        f.write_str(&self.what)
+    }
+}
+
+/// What differs between the types that a table was made with and those that it was opened with.
+#[derive(Debug, Clone, PartialEq, Eq, ThisError)]
+#[error(
+    "table {table:?} has {what} of type {stored}, not {asked}: open it with the types that it was made with, or as byte strings"
+)]
+#[non_exhaustive]
+pub struct TypeMismatch {
+    /// The table.
+    pub table: String,
+    /// What of it: `keys`, `values`, or `keys in index "..."`.
+    pub what: String,
+    /// The type that the catalog names.
+    pub stored: String,
+    /// The type that was asked for.
+    pub asked: String,
+}
+
+/// A key for a message: as text if it is some, and not too much of it.
+pub(crate) fn shown(key: &[u8]) -> String {
+    let text = key.iter().take(64).map(|&byte| std::ascii::escape_default(byte).to_string()).collect::<String>();
+    if key.len() > 64 { format!("{text}... ({} bytes)", key.len()) } else { text }
+}

@@ -1,0 +1,65 @@
+//! How the background threads are told what to do.
+
+use std::sync::atomic::{AtomicU32, Ordering::AcqRel, Ordering::Acquire, Ordering::Release};
+
+use ledgerstone_region::{Handle, Region, RegionError, sync};
+
+/// How often the housekeeper wakes without a ring.
+pub(crate) const PERIOD_NS: u64 = 50_000_000;
+
+const STOP: u32 = 1;
+const RECLAIM: u32 = 2;
+
+/// What the housekeeper was asked for.
+#[derive(Clone, Copy)]
+pub(crate) struct Asked {
+    pub stop: bool,
+    pub reclaim: bool,
+}
+
+/// The words by which the housekeeper is told what to do, and the others to stop.
+pub(crate) struct Bell {
+    word: Handle<[AtomicU32]>,
+}
+
+impl Bell {
+    pub(crate) fn create(region: &Region) -> Result<Bell, RegionError> {
+        Ok(Bell { word: region.handle_slice(region.alloc::<AtomicU32>(2, 8)?)? })
+    }
+
+    fn ring(&self, bits: u32) {
+        self.word[0].fetch_or(bits, Release);
+        sync::futex_wake(&self.word[0], 1);
+    }
+
+    pub(crate) fn reclaim(&self) {
+        self.ring(RECLAIM);
+    }
+
+    pub(crate) fn stop(&self) {
+        self.ring(STOP);
+        self.word[1].store(STOP, Release);
+        sync::futex_wake(&self.word[1], u32::MAX);
+    }
+
+    /// True once the housekeeper is to stop.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.word[0].load(Acquire) & STOP != 0
+    }
+
+    /// Waits so long, or until [`Bell::stop`]: then true.
+    pub(crate) fn is_stopped_within(&self, ns: u64) -> bool {
+        sync::futex_wait(&self.word[1], 0, Some(ns));
+        self.word[1].load(Acquire) == STOP
+    }
+
+    /// Waits for a ring or the period's end; returns what was asked and forgets all of it but `STOP`.
+    pub(crate) fn wait(&self) -> Asked {
+        let asked = self.word[0].load(Acquire);
+        if asked == 0 {
+            sync::futex_wait(&self.word[0], 0, Some(PERIOD_NS));
+        }
+        let asked = self.word[0].fetch_and(STOP, AcqRel);
+        Asked { stop: asked & STOP != 0, reclaim: asked & RECLAIM != 0 }
+    }
+}

@@ -1,0 +1,101 @@
+//! Checkpoints, and what is freed between them.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use ledgerstone_page::Lsn;
+
+use super::{Inner, LOCK, RESTORE};
+use crate::Error;
+
+impl Inner {
+    /// Frees what can be freed, with checkpoints in between as the log grows, until `goes_on` says no. Says whether anything was freed.
+    pub(crate) fn reclaim(&self, goes_on: &dyn Fn() -> bool) -> Result<bool, Error> {
+        if self.is_read_only {
+            return Ok(false);
+        }
+        self.engine.thread()?;
+        self.to_free.make_durable()?; // What is deleted and not durable yet would stay, and be looked at in vain.
+        let mut refused = None;
+        let mut between = || {
+            refused = self.checkpoint_if_due().err();
+            refused.is_none() && goes_on()
+        };
+        let freed = self.to_free.reclaim_in_turns(&mut between).map_err(|error| self.say_failed(error.into()));
+        match refused {
+            Some(error) => Err(error),
+            None => freed,
+        }
+    }
+
+    /// Takes a checkpoint if there is as much log since the last one as the settings say.
+    pub(crate) fn checkpoint_if_due(&self) -> Result<(), Error> {
+        if self.log_since_checkpoint() >= self.effective.checkpoint_log_bytes {
+            self.checkpoint(false)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn log_since_checkpoint(&self) -> u64 {
+        self.engine.log.tail().0.saturating_sub(self.last_checkpoint.load(Acquire))
+    }
+
+    pub(crate) fn checkpoint(&self, is_clean: bool) -> Result<Lsn, Error> {
+        self.check_writable()?;
+        let latched = self.latch(&self.checkpoint_latch[0])?;
+        self.engine.check()?; // It may have been closed, and be another's.
+        self.keep_lock()?;
+        let taken = ledgerstone_recovery::checkpoint(&self.engine, &self.control, is_clean);
+        if let Ok(taken) = &taken {
+            self.last_checkpoint.store(taken.lsn.0, Release);
+            self.checkpoint_count.fetch_add(1, Relaxed);
+        }
+        let ended = if taken.is_ok() { self.end_restore() } else { Ok(()) };
+        drop(latched);
+        let taken = taken.map_err(|error| {
+            if !error.is_no_space() {
+                self.engine.fail(&format!("checkpoint: {error}"));
+            }
+            self.say_failed(error.into())
+        })?;
+        ended.map(|()| taken.lsn)
+    }
+
+    /// Takes the lock again if somebody has removed or replaced its file. If that has let another in, the environment fails:
+    /// also if the other is gone, since what it has committed would be written over. Called with the latch of checkpoints held.
+    fn keep_lock(&self) -> Result<(), Error> {
+        // Held all the while: a close waits for it, and does not find the lock's place empty.
+        let mut place = self.lock.lock();
+        let Some(held) = &mut *place else { return Ok(()) };
+        let mut kept = Ok(());
+        if held.is_in_place().is_ok_and(|is_in_place| !is_in_place) {
+            match self.disk.lock(LOCK) {
+                Ok(again) => {
+                    *held = again;
+                    if !matches!(self.control.is_as_we_left_it(), Ok(true)) {
+                        self.engine
+                            .fail("its lock file was replaced, and another process may have changed the environment");
+                        kept = Err(Error::Failed { why: self.engine.why_failed() });
+                    }
+                }
+                Err(error) => {
+                    self.engine.fail("its lock file was replaced, and another process has the environment open");
+                    kept = Err(error.into());
+                }
+            }
+        }
+        kept
+    }
+
+    /// The log has a checkpoint of this life now: a control file that is made anew from it is of this life, too. What fails here
+    /// is tried again by the next checkpoint, which has the latch as this one has.
+    fn end_restore(&self) -> Result<(), Error> {
+        if self.is_restored.load(Relaxed) {
+            if self.disk.exists(RESTORE)? {
+                self.disk.remove(RESTORE)?;
+            }
+            self.disk.sync_dir("")?;
+            self.is_restored.store(false, Relaxed);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,127 @@
+//! What all rooms share of an open environment: the engine with what belongs to it, and the steps that more than one of them
+//! takes.
+
+mod bell;
+mod checkpoint;
+mod files;
+mod handles;
+mod latched;
+mod tables;
+mod undecided;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use ledgerstone_disk::{Disk, DiskLock};
+use ledgerstone_log::ControlFile;
+use ledgerstone_page::{Layouts, Lsn};
+use ledgerstone_recovery::RecoveryReport;
+use ledgerstone_region::{Handle, Latch};
+use ledgerstone_space::Space;
+use ledgerstone_structures::{ToFree, Tree};
+use ledgerstone_txn::{Durability, Engine, Txn};
+use parking_lot::Mutex;
+
+use crate::Error;
+use crate::catalog::index::Extractors;
+use crate::catalog::{Extensions, Known};
+use crate::config::Effective;
+use crate::feed::named::Feeds;
+use crate::media::Archive;
+
+pub(crate) use bell::{Bell, PERIOD_NS};
+pub(crate) use files::{DATA, DOUBLE_WRITE, LOCK, RESTORE};
+pub(crate) use handles::Handles;
+pub use undecided::InDoubt;
+pub(crate) use undecided::{Undecided, Waiting, printable};
+
+/// Everything behind a handle.
+pub(crate) struct Inner {
+    pub(crate) disk: Arc<dyn Disk>,
+    /// Held from open to close.
+    pub(crate) lock: Mutex<Option<Box<dyn DiskLock>>>,
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) space: Arc<Space>,
+    pub(crate) catalog: Tree,
+    pub(crate) to_free: Arc<ToFree>,
+    pub(crate) known: Known,
+    /// Drops of tables that are under way (I3 in `transaction/isolation.rs`).
+    pub(crate) drops: AtomicU64,
+    pub(crate) in_doubt: Undecided,
+    pub(crate) extensions: Extensions,
+    pub(crate) extractors: Extractors,
+    /// Of users' pages.
+    pub(crate) layouts: Layouts,
+    pub(crate) effective: Effective,
+    pub(crate) durability: Durability,
+    pub(crate) is_read_only: bool,
+    pub(crate) report: RecoveryReport,
+    /// Held by whoever takes a checkpoint; a latch, because it waits for the disk.
+    pub(crate) checkpoint_latch: Handle<[Latch]>,
+    /// Held for the length of a compaction: taken before all other latches.
+    pub(crate) compact_latch: Handle<[Latch]>,
+    /// Held by whoever copies to the archive.
+    pub(crate) archive_latch: Handle<[Latch]>,
+    /// Checkpoints are named there, and by the log its newest segment.
+    pub(crate) control: Arc<ControlFile>,
+    pub(crate) last_checkpoint: AtomicU64,
+    pub(crate) checkpoint_count: AtomicU64,
+    /// A restore has made it, and it has not taken a checkpoint since (R1 in `media/restore.rs`).
+    pub(crate) is_restored: AtomicBool,
+    pub(crate) archive: Option<Archive>,
+    pub(crate) feeds: Feeds,
+    pub(crate) bell: Bell,
+    pub(crate) is_closed: AtomicBool,
+}
+
+impl Inner {
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
+    pub(crate) fn catalog(&self) -> &Tree {
+        &self.catalog
+    }
+
+    pub(crate) fn to_free(&self) -> &ToFree {
+        &self.to_free
+    }
+
+    pub(crate) fn bell(&self) -> &Bell {
+        &self.bell
+    }
+
+    pub(crate) fn check_writable(&self) -> Result<(), Error> {
+        if self.is_read_only {
+            return Err(Error::read_only("the environment was opened for reading only"));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed.load(Relaxed)
+    }
+
+    pub(crate) fn nudge_reclaim(&self) {
+        self.bell.reclaim();
+    }
+
+    pub(crate) fn begin(&self) -> Result<Txn, Error> {
+        Ok(self.engine.begin()?)
+    }
+
+    /// What a reclaimer that found all of it held looks at, to see whether that may have changed: the oldest snapshot, or how much
+    /// log there is without one, and how many transactions run.
+    pub(crate) fn holders(&self) -> (Lsn, u32) {
+        (self.engine.versions.oldest_snapshot(), self.engine.table.active_count())
+    }
+
+    /// Space that was refused where it was promised, under a page that has its place, has failed the environment: it is
+    /// no reason to go on.
+    pub(crate) fn say_failed(&self, error: Error) -> Error {
+        match error {
+            Error::ReadOnly { .. } if self.engine.is_failed() => Error::Failed { why: self.engine.why_failed() },
+            other => other,
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! What the catalog holds, and handles made of it.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use ledgerstone_page::Lsn;
+use ledgerstone_structures::{Direction, Read, Tree};
+use ledgerstone_txn::{At, Durability, Horizon, Txn};
+
+use super::Inner;
+use crate::Error;
+use crate::catalog::index::IndexTree;
+use crate::catalog::{Definition, Entry, IndexEntry, TableInfo};
+use crate::choice::LogValues;
+
+impl Inner {
+    pub(crate) fn table_info(&self, name: &str, definition: impl Into<Definition>) -> Arc<TableInfo> {
+        let Definition { entry, types, indexes } = definition.into();
+        let tree = self.tree(entry).logging_whole_values(self.effective.log_values == LogValues::Whole);
+        let index = |index: IndexEntry| {
+            let tree = self.tree(index.entry);
+            IndexTree::new(index, tree, &types, &self.extractors)
+        };
+        let indexes = indexes.into_iter().map(index).collect();
+        TableInfo::new(name, entry, tree, types, indexes)
+    }
+
+    fn tree(&self, entry: Entry) -> Tree {
+        Tree::new(&self.engine, &self.space, &self.to_free, entry.table, entry.root)
+    }
+
+    /// Shows each entry of the catalog at a snapshot, in the order of the names, and says which snapshot that was: it sees the
+    /// commits whose records begin below. No lock is waited for, whoever has the catalog open.
+    pub(crate) fn each_in_catalog(&self, mut see: impl FnMut(&str, &[u8]) -> Result<(), Error>) -> Result<Lsn, Error> {
+        let mut txn = self.begin()?;
+        let view = txn.open_view(Horizon::None)?;
+        let at = view.at();
+        let mut scan = self.catalog.scan_at(at, Bound::Unbounded, Bound::Unbounded, Direction::Forward);
+        while let Some((name, value)) = scan.next(&mut txn)? {
+            see(&String::from_utf8_lossy(name), value)?;
+        }
+        drop(view);
+        txn.commit(Durability::Volatile)?;
+        Ok(at.lsn)
+    }
+
+    /// The table that the catalog, as the snapshot and this transaction see it, has under this name.
+    pub(crate) fn named_at(&self, txn: &mut Txn, name: &str, at: At) -> Result<Option<Definition>, Error> {
+        let found = self.catalog.get(txn, name.as_bytes(), Read::At(at))?;
+        match found.map(|bytes| Definition::decode(name, &bytes)).transpose() {
+            Err(Error::NotATable { .. }) => Ok(None),
+            found => found,
+        }
+    }
+
+    /// Writes a table's entry in the catalog; its name is locked.
+    pub(crate) fn put_definition(&self, txn: &mut Txn, name: &str, definition: &Definition) -> Result<(), Error> {
+        let bytes = definition.encode();
+        if bytes.len() > self.catalog().short_value_bytes_max() {
+            return Err(Error::TooManyIndexes { table: name.to_string() });
+        }
+        self.catalog().put(txn, name.as_bytes(), &bytes)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,110 @@
+//! How the calls on a table look (I1 to I5 in `transaction/isolation.rs`).
+
+use std::sync::atomic::Ordering::SeqCst;
+
+use ledgerstone_lock::Mode;
+use ledgerstone_txn::{At, Horizon, Txn, View};
+
+use super::BytesTable;
+use crate::Error;
+use crate::catalog::{Definition, OwnTables, TableInfo};
+use crate::choice::Isolation;
+use crate::transaction::{Shared, Sight};
+
+impl BytesTable {
+    /// Runs `f` as this transaction's level reads.
+    #[inline]
+    pub(crate) fn look<T>(&self, f: impl FnOnce(&mut Txn, Sight) -> Result<T, Error>) -> Result<T, Error> {
+        if self.shared.isolation == Isolation::Serializable {
+            return self.enter(Mode::IS, |txn| f(txn, Sight::Locked));
+        }
+        self.shared.run_in(|txn, own| {
+            own.check(txn, self.info())?;
+            let (sight, _view) = self.sight(txn, Horizon::None)?;
+            f(txn, sight)
+        })
+    }
+
+    /// As [`Shared::sight`], with the table found there.
+    pub(crate) fn sight(&self, txn: &mut Txn, horizon: Horizon) -> Result<(Sight, Option<View>), Error> {
+        self.sight_of(txn, horizon, None)
+    }
+
+    /// The same, with one of its indexes, too.
+    pub(crate) fn sight_of(
+        &self,
+        txn: &mut Txn,
+        horizon: Horizon,
+        index: Option<usize>,
+    ) -> Result<(Sight, Option<View>), Error> {
+        let (sight, view) = self.shared.sight(txn, horizon)?;
+        if let Some(view) = &view {
+            self.shared.check_table_at(txn, self.info(), index, view.at())?;
+        }
+        Ok((sight, view))
+    }
+
+    /// I4: the table is locked with the intention to write; is it still there, with the indexes that are known here? Once for
+    /// each transaction and table, until the transaction itself changes what the table is: it may know it by several handles.
+    pub(crate) fn check_written(&self, txn: &mut Txn, own: &mut OwnTables) -> Result<(), Error> {
+        let info = self.info();
+        if own.has_entered(info) {
+            return Ok(());
+        }
+        let view = txn.open_view(Horizon::None)?;
+        match self.shared.env.named_at(txn, &info.name, view.at())? {
+            Some(found) if info.is_as(&found) => {
+                own.note_entered(info);
+                Ok(())
+            }
+            found => Err(self.gone(txn, found)),
+        }
+    }
+
+    /// Why a table that is known to be no longer what it was cannot be used.
+    #[cold]
+    pub(crate) fn why_gone(&self, txn: &mut Txn) -> Error {
+        let now = txn.open_view(Horizon::None).map_err(Error::from);
+        let found = now.and_then(|view| self.shared.env.named_at(txn, &self.info().name, view.at()));
+        found.map_or_else(|error| error, |found| self.gone(txn, found))
+    }
+
+    /// What to say of a table that is locked and is no longer what it was; `found` is what has its name. At a snapshot it was that still, so if another has changed
+    /// it, that one was the first to commit: who is told so, and not that there is no such table, tries again and finds out.
+    #[cold]
+    fn gone(&self, txn: &Txn, found: Option<Definition>) -> Error {
+        let name = &self.info().name;
+        // Who drops a table, or has made it and taken that back, has it locked exclusively.
+        let is_own_work = txn.covers(self.info().entry.table, Mode::X);
+        if self.shared.isolation == Isolation::Snapshot && !is_own_work {
+            let what = format!("table {name:?} was dropped or made anew, or its indexes were changed");
+            return Error::SnapshotConflict { what };
+        }
+        if !is_own_work && found.is_some_and(|found| found.entry == self.info().entry) {
+            return Error::IndexesChanged { table: name.clone() };
+        }
+        Error::NoSuchTable(name.clone())
+    }
+}
+
+impl Shared {
+    /// I3: makes sure that the table, or one of its indexes, is there at the snapshot of a call.
+    fn check_table_at(&self, txn: &mut Txn, info: &TableInfo, index: Option<usize>, at: At) -> Result<(), Error> {
+        let index = index.map(|index| &info.indexes[index].entry);
+        if self.env.drops.load(SeqCst) == 0
+            && let Some(known) = self.env.known.get(&info.name)
+            && known.entry == info.entry
+            && index.is_none_or(|index| known.indexes.iter().any(|known| &known.entry == index))
+        {
+            return Ok(());
+        }
+        match (self.env.named_at(txn, &info.name, at)?, index) {
+            (Some(found), _) if found.entry != info.entry => Err(Error::NoSuchTable(info.name.clone())),
+            (Some(found), Some(index)) if !found.indexes.contains(index) => {
+                Err(Error::NoSuchIndex { table: info.name.clone(), index: index.def.name().to_string() })
+            }
+            (Some(_), _) => Ok(()),
+            (None, _) => Err(Error::NoSuchTable(info.name.clone())),
+        }
+    }
+}

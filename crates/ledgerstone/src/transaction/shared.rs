@@ -1,0 +1,242 @@
+//! The running transaction that handles share (H1 to H3 in `mod.rs`).
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use ledgerstone_lock::{LockName, Mode, OwnerNo};
+use ledgerstone_page::Xid;
+use ledgerstone_region::SlotNo;
+use ledgerstone_txn::{Patience, Txn, UsersCode, View, WaitForCall};
+use parking_lot::{Mutex, MutexGuard};
+
+use super::savepoint::Point;
+use crate::Error;
+use crate::catalog::OwnTables;
+use crate::choice::Isolation;
+use crate::inner::Inner;
+
+/// What transaction, tables and iterators share.
+pub(crate) struct Shared {
+    pub env: Arc<Inner>,
+    pub(super) owner: OwnerNo,
+    pub(super) xid: Xid,
+    pub(super) state: Mutex<State>,
+    /// A child that may only read is running. Changes under the mutex only.
+    pub(super) refuses_writes: AtomicBool,
+    /// The slot number of the thread that holds the mutex, plus one; 0 if none does, or not for long.
+    pub(super) holder: AtomicU32,
+    /// The transaction was dropped by a closure that it was calling: rolled back when that call ends.
+    pub(super) is_dropped: AtomicBool,
+    /// Nothing was asked of the transaction yet: its commit stands for all before it.
+    pub(super) is_untouched: AtomicBool,
+    /// Set when a call failed in a way that another try may mend.
+    pub(super) had_conflict: AtomicBool,
+    /// Set when a lock was not given in time.
+    pub(super) had_timeout: AtomicBool,
+    /// The conflict that has rolled it back, and whether there is one.
+    pub(super) ended_by: Mutex<Option<EndedBy>>,
+    pub(super) was_ended: AtomicBool,
+    pub(crate) isolation: Isolation,
+    pub(super) is_read_only: bool,
+}
+
+/// A conflict that has rolled a transaction back.
+pub(crate) struct EndedBy {
+    pub conflict: Error,
+    /// The lock that it gave way for, if it did.
+    pub awaited: Option<(LockName, Mode)>,
+}
+
+/// The running transaction, until it ends.
+pub(crate) struct State {
+    /// Boxed: it is large, and handed on several times.
+    pub txn: Option<Box<Txn>>,
+    /// What it has made of tables itself.
+    pub own: OwnTables,
+    /// Savepoints that stand and children that run, oldest first.
+    pub points: Vec<Point>,
+    /// Snapshots of ranges that are being read: they go when the transaction ends, whoever keeps the range.
+    pub(super) views: Vec<Weak<KeptView>>,
+}
+
+/// A snapshot of a range, until the range or the transaction ends.
+pub(crate) type KeptView = Mutex<Option<View>>;
+
+/// The state of a transaction, for one call.
+pub(crate) struct Held<'s> {
+    pub state: MutexGuard<'s, State>,
+    shared: &'s Shared,
+}
+
+impl Drop for Held<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        // H2.
+        if let Some(txn) = &mut self.state.txn {
+            txn.release_claim();
+        }
+        if self.shared.is_dropped.load(Relaxed) || self.state.txn.is_none() {
+            self.end();
+        }
+        self.shared.holder.store(0, Relaxed);
+    }
+}
+
+impl Held<'_> {
+    /// The transaction has ended, or its handle was dropped, and so it is rolled back.
+    #[cold]
+    fn end(&mut self) {
+        self.state.txn = None;
+        self.state.views.drain(..).filter_map(|view| view.upgrade()).for_each(|view| *view.lock() = None);
+    }
+}
+
+/// How often who waits for a call of another thread looks what it does.
+const LOOK: Duration = Duration::from_millis(20);
+
+impl Shared {
+    /// Waits for calls of other threads; refuses a call from inside a call (H1).
+    #[inline]
+    pub(crate) fn hold(&self) -> Result<Held<'_>, Error> {
+        if let Some(thread) = self.env.engine.slots.at_hand()
+            && let Some(state) = self.state.try_lock()
+        {
+            self.holder.store(u32::from(thread.0) + 1, Relaxed);
+            return Ok(Held { state, shared: self });
+        }
+        self.hold_later()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn hold_later(&self) -> Result<Held<'_>, Error> {
+        let thread = self.env.engine.thread()?;
+        let state = self.hold_waiting(thread)?;
+        self.holder.store(u32::from(thread.0) + 1, Relaxed);
+        Ok(Held { state, shared: self })
+    }
+
+    fn hold_waiting(&self, thread: SlotNo) -> Result<MutexGuard<'_, State>, Error> {
+        let mut patience = Patience::default();
+        let mut waiting: Option<WaitForCall<'_>> = None;
+        loop {
+            // Relaxed: only a thread itself stores its own number, and takes it back before it gives up the mutex; of others it
+            // decides how long to wait.
+            if let Some(holder) = self.holder.load(Relaxed).checked_sub(1) {
+                let holder = SlotNo(holder as u16);
+                if holder == thread || patience.is_over(&self.env.engine, holder) {
+                    return Err(Error::Busy);
+                }
+            }
+            if let Some(state) = self.state.try_lock_for(LOOK) {
+                return Ok(state);
+            }
+            let waiting = waiting.get_or_insert_with(|| WaitForCall::begin(&self.env.engine, thread, self.owner));
+            if let Some(caller) = waiting.awaited_caller() {
+                let what = format!(
+                    "transaction {} has a call under way in another thread, which waits for transaction {caller}, whose own \
+                     closure this is",
+                    self.xid
+                );
+                return Err(Error::HeldByCaller { what, table: None });
+            }
+        }
+    }
+
+    /// Keeps the snapshot of a range as long as the range, but no longer than the transaction runs.
+    pub(crate) fn keep_view(&self, view: View) -> Result<Arc<KeptView>, Error> {
+        let mut held = self.hold()?;
+        let state = &mut *held.state;
+        if state.txn.is_none() {
+            return Err(Error::Finished);
+        }
+        if state.views.len() == state.views.capacity() {
+            state.views.retain(|view| view.strong_count() > 0);
+        }
+        let kept = Arc::new(Mutex::new(Some(view)));
+        state.views.push(Arc::downgrade(&kept));
+        Ok(kept)
+    }
+
+    /// This thread is about to run closures of the user's for this transaction.
+    #[inline]
+    pub(crate) fn users_code(&self) -> UsersCode<'_> {
+        UsersCode::of(&self.env.engine, self.owner, self.xid)
+    }
+
+    /// Refuses a change where only reading is allowed.
+    #[inline]
+    pub(crate) fn check_writable(&self) -> Result<(), Error> {
+        if self.refuses_writes.load(Relaxed) {
+            return Err(Error::read_only("this nested transaction may only read"));
+        }
+        if self.is_read_only {
+            return Err(Error::read_only("the transaction was begun for reading only"));
+        }
+        self.env.check_writable()
+    }
+
+    pub(crate) fn refuse_writes(&self, refuses: bool) {
+        self.refuses_writes.store(refuses, Relaxed);
+    }
+
+    /// Runs `f` on the running transaction; a deadlock, a refused lock or a full lock table rolls it back at once, so that
+    /// the others go on.
+    #[inline]
+    pub(crate) fn run<T>(&self, f: impl FnOnce(&mut Txn) -> Result<T, Error>) -> Result<T, Error> {
+        self.run_in(|txn, _| f(txn))
+    }
+
+    /// As [`Shared::run`], with what the transaction itself has made of tables.
+    #[inline]
+    pub(crate) fn run_in<T>(&self, f: impl FnOnce(&mut Txn, &mut OwnTables) -> Result<T, Error>) -> Result<T, Error> {
+        let mut held = self.hold()?;
+        self.is_untouched.store(false, Relaxed);
+        let state = &mut *held.state;
+        let Some(txn) = state.txn.as_deref_mut() else { return Err(Error::Finished) };
+        let result =
+            f(txn, &mut state.own).map_err(|error| error.with_table_name(|table| self.env.known.name_of(table)));
+        txn.release_claim();
+        if self.is_dropped.load(Relaxed) {
+            state.txn = None; // Dropped, and so rolled back.
+            return Err(Error::Finished);
+        }
+        if let Err(error) = &result {
+            // Whoever needs most of the locks by itself will need them again.
+            let is_too_large = matches!(error, Error::LockTableFull)
+                && state.txn.as_ref().is_some_and(|txn| txn.lock_count() > self.env.engine.locks.stats().locks_max / 2);
+            if error.is_retryable() && !is_too_large {
+                self.had_conflict.store(true, Relaxed);
+                self.had_timeout.fetch_or(matches!(error, Error::LockTimeout { .. }), Relaxed);
+            }
+            let conflict = match error {
+                Error::Deadlock { cycle, transactions } => {
+                    Some(Error::Deadlock { cycle: cycle.clone(), transactions: transactions.clone() })
+                }
+                Error::LockRefused { what, table, holders } => {
+                    Some(Error::LockRefused { what: what.clone(), table: *table, holders: holders.clone() })
+                }
+                Error::LockTableFull => Some(Error::LockTableFull),
+                _ => None,
+            };
+            if let Some(conflict) = conflict
+                && let Some(txn) = state.txn.take()
+            {
+                *self.ended_by.lock() = Some(EndedBy { conflict, awaited: txn.gave_way_for() });
+                self.was_ended.store(true, Relaxed);
+                txn.abort()?;
+            }
+        }
+        result.map_err(|error| self.env.say_failed(error))
+    }
+}
+
+/// What a transaction does first, or as soon as what it had to wait for has ended: its snapshot shows that.
+pub(crate) fn set_out(txn: &mut Txn, isolation: Isolation) -> Result<(), Error> {
+    txn.avoid_deadlocks(); // Before, it holds nothing that others could wait for.
+    if isolation == Isolation::Snapshot {
+        txn.set_snapshot()?;
+    }
+    Ok(())
+}
