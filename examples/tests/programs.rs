@@ -31,6 +31,7 @@ fn run(dir: &Path, program: &str, args: &[&str]) -> String {
 #[test]
 fn a_job_is_done_once_though_the_process_dies() {
     let dir = tempfile::tempdir().unwrap();
+    assert_eq!(run(dir.path(), QUEUE, &["jobs", "list"]), "0 waiting, 0 claimed\n", "a queue that is new");
     let jobs: Vec<String> = (1..=20).map(|no| format!("job {no}")).collect();
     let mut add = vec!["jobs", "add", "fail", "crash"];
     add.extend(jobs.iter().map(String::as_str));
@@ -49,6 +50,7 @@ fn a_job_is_done_once_though_the_process_dies() {
 fn a_crowd_of_buyers_gets_what_there_is_and_no_more() {
     let dir = tempfile::tempdir().unwrap();
     let shop = |args: &[&str]| run(dir.path(), SHOP, &[&["shop"], args].concat());
+    assert_eq!(shop(&["report"]), "", "a shop that is new");
     assert_eq!(shop(&["buy", "ann", "apple", "1"]), "not enough left\n");
     shop(&["stock", "apple", "100", "30"]);
     shop(&["stock", "pear", "5", "40"]);
@@ -75,6 +77,7 @@ fn measurements_loaded_and_streamed_add_up() {
     std::fs::write(dir.path().join("new"), lines(5000..6000)).unwrap();
     std::fs::write(dir.path().join("bad"), "roof,9000,1\nroof,9001,much\n").unwrap();
     let ingest = |args: &[&str]| run(dir.path(), INGEST, &[&["readings"], args].concat());
+    assert!(ingest(&["report", "roof", "0", "9"]).starts_with("roof: 0 readings"), "a directory that is new");
     assert!(!run_with("", dir.path(), INGEST, &["readings", "load", "bad"]).status.success());
     assert_eq!(ingest(&["load", "old"]), "10000 loaded\n");
     let stream = run_with("new", dir.path(), INGEST, &["readings", "stream"]);

@@ -81,6 +81,7 @@ enum Command {
 fn main() -> Result<()> {
     let args = Args::parse();
     let env = Environment::options().open(&args.dir)?;
+    env.transact(|txn| txn.open(READINGS).map(drop))?; // Makes the table, so that a snapshot finds it.
     match args.command {
         Command::Load { file } => println!("{} loaded", load(&env, &file)?),
         Command::Stream => println!("{} taken", stream(&env)?),

@@ -55,7 +55,12 @@ fn give_back(env: &Environment, number: u64, attempts: u32, what: &str) -> Resul
 
 fn open(dir: &str) -> Result<Environment, Error> {
     let env = Environment::options().open(dir)?;
-    let left = env.transact(|txn| txn.open(CLAIMED)?.range(..)?.collect::<Result<Vec<_>, Error>>())?;
+    let left = env.transact(|txn| {
+        txn.open(WAITING)?; // Makes the tables, so that a snapshot finds them.
+        txn.open(DONE)?;
+        txn.open(FAILED)?;
+        txn.open(CLAIMED)?.range(..)?.collect::<Result<Vec<_>, Error>>()
+    })?;
     for (number, (attempts, what)) in left {
         give_back(&env, number, attempts, &what)?;
     }

@@ -28,6 +28,7 @@ fn open(dir: &str) -> Result<Environment, Error> {
     let customer = |_: &u64, order: &Order| vec![order.customer.clone()];
     let env = Environment::options().typed_index_extractor("customer", customer).open(dir)?;
     env.transact(|txn| {
+        txn.open(STOCK)?; // Makes the tables, so that a snapshot finds them.
         txn.open(ORDERS)?;
         let by_customer = IndexDef::new("by_customer", IndexKeys::Extractor("customer".into()));
         txn.create_index_if_missing("orders", &by_customer)

@@ -109,6 +109,9 @@ fn main() -> Result<()> {
     let args = Args::parse();
     fs::create_dir_all(&args.dir)?;
     let db = Database::create(format!("{}/ingest.redb", args.dir))?;
+    let txn = db.begin_write()?;
+    txn.open_table(READINGS)?; // A reader does not make it.
+    txn.commit()?;
     match args.command {
         Command::Load { file } => println!("{} loaded", load(&db, &file)?),
         Command::Stream => println!("{} taken", stream(&db)?),
