@@ -3,12 +3,13 @@
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail};
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::made;
 use crate::report::number;
 use crate::{Machine, Place};
 
@@ -124,7 +125,10 @@ impl All<'_> {
     fn measure_in_process(&self, arguments: &str) -> anyhow::Result<Value> {
         let mut command = Command::new(std::env::current_exe()?);
         command.arg("--json").arg("bench").args(arguments.split(' ')).arg("--tmp").arg(&self.args.place.tmp);
-        let output = command.output()?;
+        let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        let note = made::process(&child);
+        let output = child.wait_with_output()?;
+        drop(note);
         if !output.status.success() {
             let said = String::from_utf8_lossy(&output.stderr);
             bail!("{}: {}", output.status, said.trim().lines().last().unwrap_or_default());

@@ -14,6 +14,7 @@ pub mod gates;
 mod latency;
 pub mod loser;
 mod machine;
+mod made;
 pub mod memory;
 pub mod points;
 mod random;
@@ -29,6 +30,7 @@ mod workdir;
 
 pub use latency::Latency;
 pub use machine::Machine;
+pub use made::abandon;
 pub use report::{Counters, Figure, PHASES, Recovery, Report};
 pub use workdir::Workdir;
 

@@ -10,6 +10,7 @@ use anyhow::Context;
 use ledgerstone::{Durability, Environment};
 
 use crate::machine::{memory_bytes, moved_bytes};
+use crate::made;
 use crate::rollback::{change, ensure_untouched, fill};
 use crate::{Machine, PHASES, Place, Recovery, Report, Workdir};
 
@@ -46,11 +47,13 @@ pub fn run(args: &LoserArgs) -> anyhow::Result<Report> {
         .args(args.place.cache.map(|bytes| format!("--cache={bytes}")))
         .stdout(Stdio::piped())
         .spawn()?;
+    let note = made::process(&child);
     let mut said = String::new();
     if let Some(out) = child.stdout.take() {
         BufReader::new(out).read_line(&mut said)?;
     }
     child.kill()?; // SIGKILL.
+    drop(note);
     child.wait()?;
     let numbers = said.trim().strip_prefix(READY).context("the process that was to be killed ended by itself")?;
     let numbers: Vec<f64> = numbers.split_ascii_whitespace().map(str::parse).collect::<Result<_, _>>()?;

@@ -9,6 +9,7 @@ use std::time::Instant;
 use anyhow::{Context, ensure};
 use ledgerstone::{Durability, Environment};
 
+use crate::made;
 use crate::tpcb::{self, KeyKind, Scale, TpcbArgs};
 use crate::{Machine, PHASES, Place, Recovery, Report, Workdir};
 
@@ -48,11 +49,13 @@ pub fn run(args: &RecoveryArgs) -> anyhow::Result<Report> {
         .args(args.place.cache.map(|bytes| format!("--cache={bytes}")))
         .stdout(Stdio::piped())
         .spawn()?;
+    let note = made::process(&child);
     let mut said = String::new();
     if let Some(out) = child.stdout.take() {
         BufReader::new(out).read_line(&mut said)?;
     }
     child.kill()?; // SIGKILL.
+    drop(note);
     child.wait()?;
     ensure!(said.trim() == READY, "the process that was to be killed ended by itself");
 

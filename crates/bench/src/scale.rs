@@ -17,6 +17,7 @@ use ledgerstone::{
 use serde::{Deserialize, Serialize};
 
 use crate::machine::memory_bytes;
+use crate::made;
 use crate::rollback::{self, change};
 use crate::{Machine, Place, Report, Workdir};
 
@@ -151,6 +152,7 @@ fn in_a_process(args: &ScaleArgs, step: Step, named: &str, dir: &Path, cache_byt
         .arg(format!("--cache={cache_bytes}"))
         .stdout(Stdio::piped())
         .spawn()?;
+    let note = made::process(&child);
     let mut line = String::new();
     if let Some(out) = child.stdout.take() {
         BufReader::new(out).read_line(&mut line)?;
@@ -158,6 +160,7 @@ fn in_a_process(args: &ScaleArgs, step: Step, named: &str, dir: &Path, cache_byt
     if step == Step::Kill {
         child.kill()?; // SIGKILL.
     }
+    drop(note);
     let status = child.wait()?;
     ensure!(step == Step::Kill || status.success(), "its process ended with {status}");
     serde_json::from_str(&line).context("its process ended without a word")

@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 
 use crate::Place;
+use crate::made::{self, Note};
 
 /// A directory; removed on drop if it was made for the experiment.
 #[derive(Debug)]
 pub struct Workdir {
     path: PathBuf,
-    made: Option<tempfile::TempDir>,
+    made: Option<(tempfile::TempDir, Note)>,
 }
 
 impl Workdir {
@@ -26,7 +27,8 @@ impl Workdir {
             .prefix("ledgerstone-bench-")
             .tempdir_in(&place.tmp)
             .with_context(|| format!("cannot make a directory in {} (see --tmp)", place.tmp.display()))?;
-        Ok(Workdir { path: made.path().to_owned(), made: Some(made) })
+        let note = made::directory(made.path());
+        Ok(Workdir { path: made.path().to_owned(), made: Some((made, note)) })
     }
 
     /// Where it is.

@@ -3,16 +3,28 @@
 use std::fmt::Display;
 
 use ledgerstone_bench as bench;
+use parking_lot::Mutex;
 use serde::Serialize;
 
 use crate::args::{Bench, BenchArgs};
+use crate::interrupt;
 use crate::outcome::Outcome;
 use crate::output::Output;
 use crate::progress::{Progress, Unit};
 
 pub(crate) fn run(args: &BenchArgs, output: &Output) -> anyhow::Result<Outcome> {
+    let _heeding = interrupt::end_with(abandon);
+    let done = measure(args, output);
+    interrupt::leave_to_last(); // What was taken away under its hands made it fail.
+    done
+}
+
+fn measure(args: &BenchArgs, output: &Output) -> anyhow::Result<Outcome> {
     let mut progress = Progress::new(output);
-    let mut show = |what: &str, done: u64, all: u64| progress.show(what, done, all, Unit::Count);
+    let mut show = |what: &str, done: u64, all: u64| {
+        *AT.lock() = (what.to_owned(), done, all);
+        progress.show(what, done, all, Unit::Count);
+    };
     match &args.what {
         Bench::Tpcb(args) => {
             let report = bench::tpcb::run(args, &mut show)?;
@@ -43,6 +55,25 @@ pub(crate) fn run(args: &BenchArgs, output: &Output) -> anyhow::Result<Outcome> 
         Bench::Memory(args) => print(output, &bench::memory::run(args, &mut show)?)?,
     }
     Ok(Outcome::Done)
+}
+
+/// What is under way, how much of it is done, and of how much.
+static AT: Mutex<(String, u64, u64)> = Mutex::new((String::new(), 0, 0));
+
+/// Takes away what was made, and says how far it came.
+fn abandon() -> String {
+    let (what, done, all) = AT.lock().clone();
+    let how_far = match (what.as_str(), all) {
+        ("", _) => String::new(),
+        (what, 0) => format!(" in \"{what}\""),
+        (what, all) => format!(" in \"{what}\" after {done} of {all}"),
+    };
+    let left = bench::abandon();
+    let left: Vec<String> = left.iter().map(|path| path.display().to_string()).collect();
+    match left.is_empty() {
+        true => format!("before the end{how_far}: there is no report, and temporary directories were removed"),
+        false => format!("before the end{how_far}: there is no report; remove {}", left.join(", ")),
+    }
 }
 
 fn print(output: &Output, report: &(impl Display + Serialize)) -> std::io::Result<()> {

@@ -5,8 +5,8 @@ use ledgerstone::{ChangeValue, CommittedChanges, FeedItem, Lsn, TableEvent, Tabl
 use serde_json::{Value, json};
 
 use crate::args::DirArgs;
-use crate::commands::open;
 use crate::interrupt;
+use crate::opening::open;
 use crate::outcome::Outcome;
 use crate::output::Output;
 use crate::text::{readable, to_hex};
@@ -35,7 +35,7 @@ pub struct ChangesArgs {
 }
 
 pub(crate) fn run(args: &ChangesArgs, output: &Output) -> anyhow::Result<Outcome> {
-    let env = open(&args.at)?;
+    let env = open(&args.at, output)?;
     if let Some(name) = &args.forget {
         let was_there = env.forget_changes(name)?;
         env.close()?;

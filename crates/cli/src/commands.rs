@@ -4,30 +4,15 @@ use std::io::Read;
 use std::ops::Bound;
 
 use anyhow::{Context, anyhow};
-use ledgerstone::{Environment, Error, Options};
+use ledgerstone::Error;
 use serde_json::{Map, Value, json};
 
-use crate::args::{DelArgs, DirArgs, GetArgs, PutArgs, ScanArgs};
+use crate::args::{DelArgs, GetArgs, PutArgs, ScanArgs};
 use crate::interrupt;
+use crate::opening::{open, open_to_read};
 use crate::outcome::Outcome;
 use crate::output::{Output, is_harmless};
 use crate::text::{Text, readable, to_hex};
-
-/// How to open an environment that must exist.
-pub(crate) fn options(at: &DirArgs) -> Options {
-    let options = Environment::options().create(false);
-    at.cache.into_iter().fold(options, Options::cache_bytes)
-}
-
-/// Opens an environment to read it: as it is if it was closed in order, so that nothing is written and others may read beside.
-pub(crate) fn open_to_read(at: &DirArgs) -> Result<Environment, Error> {
-    options(at).read_only(true).open(&at.dir)
-}
-
-/// Opens an environment that must exist.
-pub(crate) fn open(at: &DirArgs) -> Result<Environment, Error> {
-    options(at).open(&at.dir)
-}
 
 pub(crate) fn put(args: &PutArgs, output: &Output) -> anyhow::Result<Outcome> {
     let piped = match args.value.as_str() {
@@ -38,7 +23,7 @@ pub(crate) fn put(args: &PutArgs, output: &Output) -> anyhow::Result<Outcome> {
         }
         _ => None,
     };
-    let env = open(&args.table.at)?;
+    let env = open(&args.table.at, output)?;
     let done = env.try_transact(|txn| {
         let table = args.text.open_or_create(txn, &args.table.table)?;
         let text = args.text.of(&table)?;
@@ -67,7 +52,7 @@ pub(crate) fn put(args: &PutArgs, output: &Output) -> anyhow::Result<Outcome> {
 }
 
 pub(crate) fn get(args: &GetArgs, output: &Output) -> anyhow::Result<Outcome> {
-    let env = open_to_read(&args.table.at)?;
+    let env = open_to_read(&args.table.at, output)?;
     let (text, key, value) = env.try_transact(|txn| {
         let table = txn.bytes(&args.table.table)?;
         let text = args.text.of(&table)?;
@@ -93,7 +78,7 @@ pub(crate) fn get(args: &GetArgs, output: &Output) -> anyhow::Result<Outcome> {
 }
 
 pub(crate) fn del(args: &DelArgs, output: &Output) -> anyhow::Result<Outcome> {
-    let env = open(&args.table.at)?;
+    let env = open(&args.table.at, output)?;
     let was_there = env.try_transact(|txn| {
         let table = txn.bytes(&args.table.table)?;
         anyhow::Ok(table.delete(&key(&args.text.of(&table)?, &args.key)?)?)
@@ -107,7 +92,7 @@ pub(crate) fn del(args: &DelArgs, output: &Output) -> anyhow::Result<Outcome> {
 }
 
 pub(crate) fn scan(args: &ScanArgs, output: &Output) -> anyhow::Result<Outcome> {
-    let env = open_to_read(&args.table.at)?;
+    let env = open_to_read(&args.table.at, output)?;
     let txn = env.begin()?;
     let table = txn.bytes(&args.table.table)?;
     let text = args.text.of(&table)?;

@@ -7,9 +7,9 @@ use anyhow::Context;
 use ledgerstone::{DumpFormat, DumpOptions, DumpProgress, Duplicates, LoadOptions};
 
 use crate::args::DirArgs;
-use crate::commands::{open, open_to_read};
 use crate::export::target_left;
 use crate::interrupt;
+use crate::opening::{open, open_to_read};
 use crate::outcome::Outcome;
 use crate::output::Output;
 use crate::progress::{Progress, Unit};
@@ -59,7 +59,7 @@ pub struct LoadArgs {
 }
 
 pub(crate) fn dump(args: &DumpArgs, output: &Output) -> anyhow::Result<Outcome> {
-    let env = open_to_read(&args.at)?;
+    let env = open_to_read(&args.at, output)?;
     let format = if args.print { DumpFormat::Print } else { DumpFormat::ByteValue };
     let options = args.tables.iter().fold(DumpOptions::default().format(format), |options, table| options.table(table));
     let mut target = Target::open_new(&args.output, args.force)?;
@@ -86,7 +86,7 @@ pub(crate) fn load(args: &LoadArgs, output: &Output) -> anyhow::Result<Outcome> 
     if let Some(table) = &args.table {
         options = options.table(table);
     }
-    let env = open(&args.at)?;
+    let env = open(&args.at, output)?;
     let mut bar = Progress::new(output);
     let file = (args.file != "-").then(|| File::open(&args.file)).transpose();
     let file = file.with_context(|| format!("cannot read {}", args.file))?;

@@ -12,8 +12,9 @@ use ledgerstone::Range;
 use serde_json::{Map, Value};
 
 use crate::args::ExportArgs;
-use crate::commands::{open_to_read, record_json};
+use crate::commands::record_json;
 use crate::interrupt;
+use crate::opening::open_to_read;
 use crate::outcome::Outcome;
 use crate::output::{Output, json_text};
 use crate::progress::{Progress, Unit};
@@ -23,7 +24,7 @@ use crate::text::Text;
 
 pub(crate) fn run(args: &ExportArgs, output: &Output) -> anyhow::Result<Outcome> {
     let format = args.format.or_else(|| Format::of_name(&args.file)).unwrap_or(Format::Jsonl);
-    let env = open_to_read(&args.table.at)?;
+    let env = open_to_read(&args.table.at, output)?;
     let txn = env.begin()?;
     let table = txn.bytes(&args.table.table)?; // Before the file is touched: the table may not exist.
     let (text, range) = (args.text.of(&table)?, table.range(..)?);

@@ -16,8 +16,8 @@ use ledgerstone::{Environment, Error, SortedLoader, Transaction};
 use serde_json::Value;
 
 use crate::args::ImportArgs;
-use crate::commands::open;
 use crate::interrupt;
+use crate::opening::open;
 use crate::outcome::Outcome;
 use crate::output::Output;
 use crate::progress::{Progress, Unit};
@@ -41,7 +41,7 @@ pub(crate) fn run(args: &ImportArgs, output: &Output) -> anyhow::Result<Outcome>
         bail!("JSON lines say themselves what their members are: leave --types out");
     }
 
-    let env = open(&args.table.at)?;
+    let env = open(&args.table.at, output)?;
     let began = Instant::now();
     let mut progress = Progress::new(output);
     let text = env.try_transact(|txn| match txn.bytes(&args.table.table) {

@@ -7,10 +7,12 @@ use ledgerstone::{Error, IndexDef, IndexRange, IndexedRecord, IndexedRecords};
 use serde_json::{Value, json};
 
 use crate::args::{IndexCommand, IndexCreateArgs, IndexListArgs, IndexLookupArgs, IndexNameArgs, RenameArgs};
-use crate::commands::{open, open_to_read, record_json, value_line};
+use crate::commands::{record_json, value_line};
 use crate::interrupt;
+use crate::opening::{open, open_to_read};
 use crate::outcome::Outcome;
 use crate::output::Output;
+use crate::progress::{Progress, Unit};
 use crate::text::{Text, readable, to_hex};
 
 pub(crate) fn run(command: &IndexCommand, output: &Output) -> anyhow::Result<Outcome> {
@@ -26,15 +28,25 @@ fn create(args: &IndexCreateArgs, output: &Output) -> anyhow::Result<Outcome> {
     let table = &args.table.table;
     let index = IndexDef::new(&args.name, args.keys.clone());
     let index = if args.unique { index.unique() } else { index };
-    let env = open(&args.table.at)?;
-    env.transact(|txn| txn.create_index(table, &index))?;
+    let env = open(&args.table.at, output)?;
+    let mut progress = Progress::new(output);
+    let mut count = 0;
+    let heeding = interrupt::heed();
+    let mut step = |now: u64| {
+        count = now;
+        progress.show("read and sort", count, 0, Unit::Count);
+        interrupt::flow()
+    };
+    let made = env.transact(|txn| txn.create_index_with(table, &index, &mut step));
+    made.map_err(|error| interrupt::told(error, || format!("after {count} records and entries: no index was made")))?;
+    drop((progress, heeding));
     env.close()?;
     output.note(format_args!("index {} of table {table} made by {}", args.name, args.keys));
     Ok(Outcome::Done)
 }
 
 fn drop_index(args: &IndexNameArgs, output: &Output) -> anyhow::Result<Outcome> {
-    let env = open(&args.table.at)?;
+    let env = open(&args.table.at, output)?;
     let done = env.transact(|txn| txn.drop_index(&args.table.table, &args.name));
     if let Err(error @ Error::NoSuchIndex { .. }) = done {
         output.note(error);
@@ -47,7 +59,7 @@ fn drop_index(args: &IndexNameArgs, output: &Output) -> anyhow::Result<Outcome> 
 }
 
 fn list(args: &IndexListArgs, output: &Output) -> anyhow::Result<Outcome> {
-    let env = open_to_read(&args.at)?;
+    let env = open_to_read(&args.at, output)?;
     let txn = env.snapshot()?; // Waits for nobody.
     let tables = match &args.table {
         Some(table) => vec![table.clone()],
@@ -73,7 +85,7 @@ fn list(args: &IndexListArgs, output: &Output) -> anyhow::Result<Outcome> {
 }
 
 fn lookup(args: &IndexLookupArgs, output: &Output) -> anyhow::Result<Outcome> {
-    let env = open_to_read(&args.index.table.at)?;
+    let env = open_to_read(&args.index.table.at, output)?;
     let txn = env.begin()?;
     let table = txn.bytes(&args.index.table.table)?;
     let text = args.text.of(&table)?;
@@ -161,7 +173,7 @@ fn print_all(
 }
 
 pub(crate) fn rename(args: &RenameArgs, output: &Output) -> anyhow::Result<Outcome> {
-    let env = open(&args.table.at)?;
+    let env = open(&args.table.at, output)?;
     env.transact(|txn| txn.rename_table(&args.table.table, &args.new))?;
     env.close()?;
     output.note(format_args!("table {} is named {} now", args.table.table, args.new));

@@ -7,16 +7,16 @@ use std::path::Path;
 use anyhow::Context;
 use comfy_table::{Table, presets};
 use ledgerstone::config::CONFIG_FILE;
-use ledgerstone::{CompactOptions, CompactPhase, Environment, Error, Problem, Skipped, TableTypes};
+use ledgerstone::{BytesTable, CompactOptions, CompactPhase, Environment, Error, Problem, Skipped, TableTypes};
 use ledgerstone_bench::Recovery;
 use serde_json::{Value, json};
 
 use crate::args::{DirArgs, InitArgs, StatArgs, TablesArgs};
-use crate::commands::{open, open_to_read};
 use crate::interrupt::{self, Interrupted};
+use crate::opening::{open, open_to_read};
 use crate::outcome::Outcome;
 use crate::output::{Output, bytes_readable};
-use crate::progress::{Progress, Unit};
+use crate::progress::{Progress, Unit, Watched};
 use crate::text::readable;
 
 pub(crate) fn init(args: &InitArgs, output: &Output) -> anyhow::Result<Outcome> {
@@ -59,11 +59,13 @@ fn stranger_in(dir: &Path) -> anyhow::Result<Option<OsString>> {
 }
 
 pub(crate) fn tables(args: &TablesArgs, output: &Output) -> anyhow::Result<Outcome> {
-    let env = open_to_read(&args.at)?;
+    let env = open_to_read(&args.at, output)?;
     let txn = env.snapshot()?; // Waits for nobody, a transaction in doubt perhaps.
+    let mut progress = Progress::new(output);
+    let _heeding = interrupt::heed();
     for name in txn.table_names()? {
         let table = txn.bytes(&name)?;
-        let count = if args.count { Some(table.count()?) } else { None };
+        let count = if args.count { Some(count(&name, &table, &mut progress)?) } else { None };
         let indexes: Vec<String> = table.indexes().iter().map(|index| index.name().to_owned()).collect();
         if output.is_json {
             let mut about = json!({ "table": name });
@@ -101,8 +103,22 @@ pub(crate) fn tables(args: &TablesArgs, output: &Output) -> anyhow::Result<Outco
     Ok(Outcome::Done)
 }
 
+/// How many records a table has.
+fn count(name: &str, table: &BytesTable, progress: &mut Progress) -> anyhow::Result<u64> {
+    let mut count = 0_u64;
+    for record in table.range(..)? {
+        interrupt::check(|| format!("after {count} records of table {name}"))?;
+        record?;
+        count += 1;
+        if count.is_multiple_of(4096) {
+            progress.show(&format!("count {name}"), count, 0, Unit::Count);
+        }
+    }
+    Ok(count)
+}
+
 pub(crate) fn stat(args: &StatArgs, output: &Output) -> anyhow::Result<Outcome> {
-    let env = open_to_read(&args.at)?;
+    let env = open_to_read(&args.at, output)?;
     let recovery = Recovery::from(env.recovery_report());
     let stat = env.stat()?;
     warn_of_lsns(stat.lsn_used_percent, output);
@@ -159,17 +175,26 @@ fn plain(value: &Value) -> String {
 }
 
 pub(crate) fn verify(args: &DirArgs, output: &Output) -> anyhow::Result<Outcome> {
-    let mut progress = Progress::new(output);
-    let report = open_to_read(args).and_then(|env| {
-        let report =
-            env.verify(&mut |at| progress.show(&format!("verify {}", at.what), at.done, at.total, Unit::Count))?;
+    let report = open_to_read(args, output).and_then(|env| {
+        let mut progress = Progress::new(output);
+        let _heeding = interrupt::heed();
+        let (mut done, mut total) = (0, 0);
+        let report = env.verify(&mut |at| {
+            (done, total) = (at.done, at.total);
+            progress.show(&format!("verify {}", at.what), at.done, at.total, Unit::Pages);
+            interrupt::flow()
+        });
+        let how_far =
+            || format!("after {done} of {total} pages, each of which is looked at twice: nothing was changed");
+        let report = report.map_err(|error| interrupt::told(error, how_far))?;
         warn_of_lsns(env.stat()?.lsn_used_percent, output);
         env.close()?;
-        Ok(report)
+        anyhow::Ok(report)
     });
-    drop(progress);
     let report = match report {
-        Err(error @ Error::Corrupt { .. }) => return verify_pages(args, error, output),
+        Err(error) if matches!(error.downcast_ref(), Some(Error::Corrupt { .. })) => {
+            return verify_pages(args, error, output);
+        }
         other => other?,
     };
     let is_good = report.problems.is_empty();
@@ -206,10 +231,13 @@ pub(crate) fn verify(args: &DirArgs, output: &Output) -> anyhow::Result<Outcome>
 }
 
 /// Where the damage hides everything else: which pages it is in.
-fn verify_pages(args: &DirArgs, error: Error, output: &Output) -> anyhow::Result<Outcome> {
-    let damaged = Environment::damaged_pages_in(&args.dir)?;
+fn verify_pages(args: &DirArgs, error: anyhow::Error, output: &Output) -> anyhow::Result<Outcome> {
+    let mut progress = Watched::new(output);
+    let damaged = Environment::damaged_pages_in(&args.dir, &mut |at| progress.show(at));
+    let damaged = damaged.map_err(|error| progress.told(error, "nothing was changed"))?;
+    drop(progress);
     if damaged.is_empty() {
-        return Err(error.into());
+        return Err(error);
     }
     if output.is_json {
         let pages: Vec<u64> = damaged.iter().map(|page| page.0).collect();
@@ -229,7 +257,7 @@ fn verify_pages(args: &DirArgs, error: Error, output: &Output) -> anyhow::Result
 }
 
 pub(crate) fn compact(args: &DirArgs, output: &Output) -> anyhow::Result<Outcome> {
-    let env = open(args)?;
+    let env = open(args, output)?;
     let mut progress = Progress::new(output);
     let options = CompactOptions::default().on_progress(|at| {
         let what = match at.phase {
@@ -273,7 +301,7 @@ pub(crate) fn compact(args: &DirArgs, output: &Output) -> anyhow::Result<Outcome
 }
 
 pub(crate) fn checkpoint(args: &DirArgs, output: &Output) -> anyhow::Result<Outcome> {
-    let env = open(args)?;
+    let env = open(args, output)?;
     let lsn = env.checkpoint()?;
     env.close()?;
     if output.is_json {

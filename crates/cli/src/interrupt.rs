@@ -2,11 +2,12 @@
 //!
 //! R1. Only work that looks at [`is_asked`] heeds the first ([`heed`]). Everything else ends at once, as without this file:
 //!     an environment bears that, and the next opening recovers.
+//!     Benchmarks look at nothing either, but have directories and processes to take away first ([`end_with`]).
 //! R2. Whoever ends for it says how far it came ([`Interrupted`]), and the exit code is 130, as for any program.
 
 use std::ops::ControlFlow;
-use std::sync::Once;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::sync::{Once, OnceLock};
 
 use ledgerstone::Error;
 
@@ -43,11 +44,34 @@ pub(crate) fn heed() -> Heeding {
     Heeding(())
 }
 
+/// What is done at the first Ctrl-C before the process ends, for work that looks at nothing; it says how far that came.
+static LAST: OnceLock<fn() -> String> = OnceLock::new();
+
+/// From now on the first Ctrl-C runs `last` and ends the process; the second ends it at once.
+pub(crate) fn end_with(last: fn() -> String) -> Heeding {
+    let _ = LAST.set(last); // There is one such work in a process.
+    heed()
+}
+
+/// Waits for the end of the process if it was asked for, and [`end_with`] is under way.
+pub(crate) fn leave_to_last() {
+    while is_asked() {
+        std::thread::park();
+    }
+}
+
 fn on_signal() {
     if STATE.compare_exchange(HEEDED, ASKED, Relaxed, Relaxed).is_err() {
         std::process::exit(EXIT_CODE.into());
     }
     say("stopping; Ctrl-C once more ends at once");
+    if let Some(last) = LAST.get() {
+        // Beside this thread, which hears the second one.
+        std::thread::spawn(|| {
+            say(format_args!("ledgerstone: {}", Interrupted(last())));
+            std::process::exit(EXIT_CODE.into());
+        });
+    }
 }
 
 /// Whether somebody wants this to end.

@@ -8,6 +8,7 @@
 //! | one command each | `commands`, `index`, `inspect`, `prepared`, `bench`, `probe`, `flash` |
 //! | backup, restore, repair, archive; dump, load; changes | `media`, `dump`, `changes`; times in `time` |
 //! | exit codes, and errors that say what to do | `outcome` |
+//! | an environment opened, with its recovery shown | `opening` |
 //! | Ctrl-C | `interrupt` |
 //! | output for people and for programs | `output`, `progress`; files that appear whole: `target` |
 //!
@@ -28,6 +29,7 @@ mod inspect;
 mod interrupt;
 mod log;
 mod media;
+mod opening;
 mod outcome;
 mod output;
 mod prepared;

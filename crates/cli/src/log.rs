@@ -8,6 +8,7 @@ use ledgerstone::{Environment, Error, LogDirectory, LogFilter, LogReader, LogRec
 use serde_json::{Map, Value, json};
 
 use crate::args::LogArgs;
+use crate::opening::open_by;
 use crate::outcome::Outcome;
 use crate::output::Output;
 use crate::text::to_hex;
@@ -16,7 +17,7 @@ use crate::text::to_hex;
 const FOLLOW_PERIOD: Duration = Duration::from_millis(100);
 
 pub(crate) fn run(args: &LogArgs, output: &Output) -> anyhow::Result<Outcome> {
-    let filter = filter(args)?;
+    let filter = filter(args, output)?;
     let from = Lsn(args.from.unwrap_or(0));
     let start = if args.reverse { Lsn(args.to.unwrap_or(u64::MAX)) } else { from };
     let mut left = args.limit.unwrap_or(u64::MAX);
@@ -45,7 +46,7 @@ fn open(args: &LogArgs, at: Lsn) -> Result<LogReader, Error> {
     LogDirectory::open(&args.dir)?.log_reader(at)
 }
 
-fn filter(args: &LogArgs) -> anyhow::Result<LogFilter> {
+fn filter(args: &LogArgs, output: &Output) -> anyhow::Result<LogFilter> {
     let mut filter = LogFilter::default();
     if let Some(xid) = args.transaction {
         filter = filter.transaction(Xid(xid));
@@ -63,7 +64,7 @@ fn filter(args: &LogArgs) -> anyhow::Result<LogFilter> {
         filter = filter.kind(kind_of(kind)?);
     }
     if let Some(table) = &args.table {
-        filter = filter.root(root_of(args, table)?);
+        filter = filter.root(root_of(args, table, output)?);
     }
     if let Some(root) = args.root {
         filter = filter.root(PageId(root));
@@ -82,8 +83,8 @@ fn kind_of(name: &str) -> anyhow::Result<RecordKind> {
 }
 
 /// Where the table begins. Only the catalog knows, so the environment is opened for a moment.
-fn root_of(args: &LogArgs, table: &str) -> anyhow::Result<PageId> {
-    let opened = Environment::options().create(false).open(&args.dir);
+fn root_of(args: &LogArgs, table: &str, output: &Output) -> anyhow::Result<PageId> {
+    let opened = open_by(Environment::options().create(false), &args.dir, output);
     let env = opened.context("the root page of the table cannot be looked up; --root PAGE needs no look")?;
     let root = env.transact(|txn| Ok(txn.bytes(table)?.root_page()))?;
     env.close()?;

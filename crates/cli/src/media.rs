@@ -11,11 +11,11 @@ use ledgerstone_bench as bench;
 use serde_json::json;
 
 use crate::args::DirArgs;
-use crate::commands::open;
 use crate::interrupt;
+use crate::opening::{open, open_by};
 use crate::outcome::Outcome;
 use crate::output::{Output, bytes_readable};
-use crate::progress::{Progress, Unit};
+use crate::progress::{Progress, Unit, Watched};
 use crate::target::Target;
 use crate::time::{parse_time, time_text};
 
@@ -134,7 +134,7 @@ pub(crate) fn backup(args: &BackupArgs, output: &Output) -> anyhow::Result<Outco
 }
 
 fn backup_take(args: &BackupArgs, dir: &Path, target: &str, output: &Output) -> anyhow::Result<Outcome> {
-    let env = open(&DirArgs { dir: dir.to_path_buf(), cache: None })?;
+    let env = open(&DirArgs { dir: dir.to_path_buf(), cache: None }, output)?;
     let options = BackupOptions::default().incremental(args.incremental).bytes_per_second(args.rate.unwrap_or(0));
     let mut bar = Progress::new(output);
     let mut done = (0, 0);
@@ -179,8 +179,15 @@ fn show(info: &BackupInfo, output: &Output) -> std::io::Result<()> {
 
 fn backup_verify(place: &BackupPlace, output: &Output) -> anyhow::Result<Outcome> {
     let mut bar = Progress::new(output);
-    let found =
-        Backup::open(&place.backup).and_then(|b| b.verify(&mut |done, all| bar.show("verify", done, all, Unit::Bytes)));
+    let (mut done, mut all) = (0, 0);
+    let _heeding = interrupt::heed();
+    let found = Backup::open(&place.backup).and_then(|backup| {
+        backup.verify(&mut |done_now, all_now| {
+            (done, all) = (done_now, all_now);
+            bar.show("verify", done, all, Unit::Bytes);
+            interrupt::flow()
+        })
+    });
     drop(bar);
     let report = match found {
         Ok(report) => report,
@@ -193,7 +200,11 @@ fn backup_verify(place: &BackupPlace, output: &Output) -> anyhow::Result<Outcome
             output.flush()?;
             return Ok(Outcome::Not);
         }
-        Err(error) => return Err(error.into()),
+        Err(error) => {
+            let how_far =
+                || format!("after {} of {}: no problem found so far", bytes_readable(done), bytes_readable(all));
+            return Err(interrupt::told(error, how_far));
+        }
     };
     if output.is_json {
         output.json(&report)?;
@@ -221,10 +232,13 @@ pub(crate) fn restore(args: &RestoreArgs, output: &Output) -> anyhow::Result<Out
     } else {
         Backup::open(&args.backup)?
     };
-    let report = backup.restore(&args.dir, to, &logs)?;
-    drop(backup);
+    let mut progress = Watched::new(output);
+    let report = backup.restore_with(&args.dir, to, &logs, &mut |at| progress.show(at));
+    let leaves = || format!("nothing was restored, and {} is as empty as before", args.dir.display());
+    let report = report.map_err(|error| progress.told(error, &leaves()))?;
+    drop((progress, backup));
     // The first open recovers: done here, so that what is said to be restored can be used.
-    let env = open(&DirArgs { dir: args.dir.clone(), cache: None })?;
+    let env = open(&DirArgs { dir: args.dir.clone(), cache: None }, output)?;
     let undone = env.recovery_report().loser_count;
     env.close()?;
     if output.is_json {
@@ -251,9 +265,14 @@ pub(crate) fn repair(args: &RepairArgs, output: &Output) -> anyhow::Result<Outco
         false => RepairPages::Only(args.page.iter().map(|page| PageId(*page)).collect()),
     };
     let backup = Backup::open(&args.from)?;
-    backup.verify(&mut |_, _| ())?;
+    let mut progress = Watched::new(output);
+    let leaves = "nothing was repaired or changed";
+    let checked = backup.verify(&mut |done, all| progress.show_step("verify the backup", done, all));
+    checked.map_err(|error| progress.told(error, leaves))?;
     let log = args.log.as_ref().map(LogDirectory::open).transpose()?;
-    let report = backup.repair(&args.dir, &pages, log.as_ref())?;
+    let report = backup.repair_with(&args.dir, &pages, log.as_ref(), &mut |at| progress.show(at));
+    let report = report.map_err(|error| progress.told(error, leaves))?;
+    drop(progress);
     if output.is_json {
         output.json(&report)?;
     } else {
@@ -286,7 +305,7 @@ pub(crate) fn archive(args: &ArchiveArgs, output: &Output) -> anyhow::Result<Out
     if args.now {
         // Seen from the environment's directory.
         let absolute = std::path::absolute(&place).with_context(|| format!("{}", place.display()))?;
-        let env = Environment::options().create(false).archive(absolute).open(&args.at.dir)?;
+        let env = open_by(Environment::options().create(false).archive(absolute), &args.at.dir, output)?;
         env.archive_now()?;
         env.close()?;
     }

@@ -5,7 +5,7 @@ use ledgerstone::Error;
 use serde_json::{Map, Value};
 
 use crate::args::{PreparedArgs, PreparedCommand, PreparedIdArgs};
-use crate::commands::open;
+use crate::opening::open;
 use crate::outcome::Outcome;
 use crate::output::Output;
 use crate::text::{from_hex, readable, to_hex};
@@ -19,7 +19,7 @@ pub(crate) fn run(args: &PreparedArgs, output: &Output) -> anyhow::Result<Outcom
 }
 
 fn list(args: &PreparedArgs, output: &Output) -> anyhow::Result<Outcome> {
-    let env = open(&args.at)?;
+    let env = open(&args.at, output)?;
     for found in env.in_doubt() {
         if output.is_json {
             let mut object = Map::new();
@@ -48,7 +48,7 @@ fn decide(args: &PreparedArgs, id: &PreparedIdArgs, commits: bool, output: &Outp
         true => from_hex(&id.id).map_err(|what| anyhow!("the global id: {what}"))?,
         false => id.id.as_bytes().to_vec(),
     };
-    let env = open(&args.at)?;
+    let env = open(&args.at, output)?;
     let decided = match commits {
         true => env.commit_in_doubt(&global_id).map(drop),
         false => env.abort_in_doubt(&global_id),

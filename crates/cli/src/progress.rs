@@ -1,15 +1,21 @@
 //! Progress of long work: a bar on standard error, only if that is a terminal and nobody asked for quiet.
 
 use std::io::IsTerminal;
+use std::ops::ControlFlow;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use ledgerstone::{Error, MediaProgress};
 
-use crate::output::{Output, escaped, say};
+use crate::interrupt::{self, Heeding};
+use crate::output::{Output, bytes_readable, escaped, say};
 
 /// A bar that names what is under way. Without a terminal it does nothing.
 pub(crate) struct Progress {
     bar: Option<ProgressBar>,
     what: String,
+    /// What the bar looks like now, and where it is.
+    shown: Option<(Unit, bool)>,
+    done: u64,
 }
 
 /// What is counted.
@@ -17,6 +23,23 @@ pub(crate) struct Progress {
 pub(crate) enum Unit {
     Bytes,
     Count,
+    Pages,
+}
+
+impl Unit {
+    /// The bar: how much is done, how fast, and how long it will take; without `is_bounded` nobody knows the last.
+    fn template(self, is_bounded: bool) -> String {
+        let (done, all, rate) = match self {
+            Unit::Bytes => ("{bytes}", "{total_bytes}", "{bytes_per_sec}"),
+            Unit::Count => ("{human_pos}", "{human_len}", "{per_sec}"),
+            Unit::Pages => ("{human_pos}", "{human_len} pages", "{per_sec}"),
+        };
+        if is_bounded {
+            format!("{{msg}} {{wide_bar}} {done} of {all}, {rate}, {{eta}} left")
+        } else {
+            format!("{{msg}} {{spinner}} {done}, {rate}, {{elapsed}}")
+        }
+    }
 }
 
 impl Progress {
@@ -27,27 +50,24 @@ impl Progress {
             bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(10));
             bar
         });
-        Progress { bar, what: String::new() }
+        Progress { bar, what: String::new(), shown: None, done: 0 }
     }
 
-    /// `done` of `all`; `all` 0 if nobody knows it.
+    /// `done` of `all`; `all` 0 if nobody knows it. Rate and time left go on from call to call, whatever `what` says, until less is
+    /// done than before: then something else has begun.
     pub(crate) fn show(&mut self, what: &str, done: u64, all: u64, unit: Unit) {
         let Some(bar) = &self.bar else { return };
         if what != self.what {
             what.clone_into(&mut self.what);
-            bar.reset();
-            let count = match unit {
-                Unit::Bytes => "{bytes} of {total_bytes}, {bytes_per_sec}",
-                Unit::Count => "{human_pos} of {human_len}, {per_sec}",
-            };
-            let template = if all == 0 {
-                "{msg} {spinner} {human_pos}, {per_sec}, {elapsed}".to_owned()
-            } else {
-                format!("{{msg}} {{wide_bar}} {count}, {{eta}} left")
-            };
             bar.set_message(escaped(what)); // Not in the template: a table may be called "{}".
-            bar.set_style(ProgressStyle::with_template(&template).unwrap_or_else(|_| ProgressStyle::default_bar()));
         }
+        if done < self.done || self.shown != Some((unit, all > 0)) {
+            bar.reset();
+            let style = ProgressStyle::with_template(&unit.template(all > 0));
+            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+            self.shown = Some((unit, all > 0));
+        }
+        self.done = done;
         bar.set_length(all);
         bar.set_position(done);
     }
@@ -66,5 +86,42 @@ impl Drop for Progress {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
+    }
+}
+
+/// A call of the library on backups, shown, and ended by Ctrl-C.
+pub(crate) struct Watched {
+    bar: Progress,
+    /// What is done, bytes done, and bytes in all, 0 if nobody knows.
+    at: Option<(&'static str, u64, u64)>,
+    _heeding: Heeding,
+}
+
+impl Watched {
+    pub(crate) fn new(output: &Output) -> Watched {
+        Watched { bar: Progress::new(output), at: None, _heeding: interrupt::heed() }
+    }
+
+    /// Shows it, and says whether to go on.
+    pub(crate) fn show(&mut self, at: MediaProgress) -> ControlFlow<()> {
+        self.show_step(at.what, at.done_bytes, at.total_bytes)
+    }
+
+    /// The same.
+    pub(crate) fn show_step(&mut self, what: &'static str, done: u64, all: u64) -> ControlFlow<()> {
+        self.bar.show(what, done, all, Unit::Bytes);
+        self.at = Some((what, done, all));
+        interrupt::flow()
+    }
+
+    /// The error, which says how far it came and what that leaves, if Ctrl-C ended it.
+    pub(crate) fn told(&self, error: Error, leaves: &str) -> anyhow::Error {
+        interrupt::told(error, || match self.at {
+            None => format!("at once: {leaves}"),
+            Some((what, done, 0)) => format!("({what}) after {}: {leaves}", bytes_readable(done)),
+            Some((what, done, all)) => {
+                format!("({what}) after {} of {}: {leaves}", bytes_readable(done), bytes_readable(all))
+            }
+        })
     }
 }

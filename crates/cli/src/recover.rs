@@ -1,20 +1,13 @@
 //! `recover`: opens the environment, shows how recovery gets on, reports what it did, and closes in order.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::Duration;
-
 use comfy_table::{Table, presets};
-use ledgerstone::{Environment, RecoveryPhase, RecoveryProgress, RecoveryReport};
+use ledgerstone::{Environment, RecoveryReport};
 use serde_json::json;
 
 use crate::args::DirArgs;
-use crate::commands::options;
+use crate::opening::open;
 use crate::outcome::Outcome;
 use crate::output::Output;
-use crate::progress::{Progress, Unit};
-
-const SHOW_PERIOD: Duration = Duration::from_millis(100);
 
 /// `recover`
 #[derive(Clone, Debug, clap::Args)]
@@ -31,9 +24,7 @@ pub(crate) fn run(args: &RecoverArgs, output: &Output) -> anyhow::Result<Outcome
     if args.rebuild_control && !Environment::rebuild_control(&args.at.dir)? {
         output.note("the control file that is there can be used; it was not changed");
     }
-    let args = &args.at;
-    let progress = Arc::new(RecoveryProgress::default());
-    let env = shown(&progress, output, || options(args).recovery_progress(Arc::clone(&progress)).open(&args.dir))?;
+    let env = open(&args.at, output)?;
     let report = env.recovery_report().clone();
     let in_doubt = env.in_doubt().len();
     env.close()?;
@@ -43,26 +34,6 @@ pub(crate) fn run(args: &RecoverArgs, output: &Output) -> anyhow::Result<Outcome
             .note("transactions in doubt hold their locks until somebody decides them: ledgerstone prepared DIR list");
     }
     Ok(Outcome::Done)
-}
-
-/// Runs `open` while a bar shows what it has come to.
-fn shown<T>(at: &RecoveryProgress, output: &Output, open: impl FnOnce() -> T) -> T {
-    let mut progress = Progress::new(output);
-    let is_done = AtomicBool::new(false);
-    std::thread::scope(|threads| {
-        threads.spawn(|| {
-            while !is_done.load(Relaxed) {
-                let (phase, done, all) = (at.phase(), at.done_bytes(), at.all_bytes());
-                if phase != RecoveryPhase::Nothing {
-                    progress.show(phase.name(), done, all, Unit::Bytes);
-                }
-                std::thread::sleep(SHOW_PERIOD);
-            }
-        });
-        let opened = open();
-        is_done.store(true, Relaxed);
-        opened
-    })
 }
 
 fn print(report: &RecoveryReport, in_doubt: usize, output: &Output) -> std::io::Result<()> {

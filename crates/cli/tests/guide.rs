@@ -66,6 +66,19 @@ fn the_guide_is_what_the_program_knows() {
         COMMANDS.iter().map(|usage| vec![format!("`{}`", usage.usage), usage.about.to_owned()]).collect();
     check("shell", &["command", "what it does"], &shell);
     check_sections();
+    check_ctrl_c();
+}
+
+/// Each command is in the table that says how it ends on Ctrl-C.
+fn check_ctrl_c() {
+    let text = std::fs::read_to_string(GUIDE).unwrap();
+    let (_, table) = text.split_once("<!-- ctrl-c -->").unwrap();
+    let (table, _) = table.split_once("<!-- end of ctrl-c -->").unwrap();
+    for command in ledgerstone_cli::args::Args::command().get_subcommands() {
+        let name = command.get_name();
+        let is_there = table.contains(&format!("`{name}`")) || table.contains(&format!("`{name} "));
+        assert!(is_there || name == "help", "docs/guide.md does not say how {name} ends on Ctrl-C");
+    }
 }
 
 fn check_sections() {

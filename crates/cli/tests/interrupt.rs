@@ -228,3 +228,138 @@ fn a_script_of_the_shell_ends_with_the_command() {
     assert_eq!(output.status.code(), Some(130));
     assert!(String::from_utf8_lossy(&output.stdout).lines().count() < 200);
 }
+
+/// Runs a command again and again, a moment longer each time, until Ctrl-C meets it at work; `before` makes its place ready. What
+/// is not met has ended in order before, or was not under way yet.
+fn meet(at: &Path, args: &[&str], said: &str, mut before: impl FnMut()) -> Output {
+    let began = Instant::now();
+    let (mut delay, mut ended) = (Duration::from_millis(4), String::new());
+    loop {
+        assert!(began.elapsed() < PATIENCE, "{args:?} was never met at work; the last: {ended}");
+        before();
+        let child = ledgerstone(at).args(args).spawn().unwrap();
+        std::thread::sleep(delay);
+        interrupt(&child);
+        let output = child.wait_with_output().unwrap();
+        let err = String::from_utf8_lossy(&output.stderr).into_owned();
+        match output.status.code() {
+            Some(130) if err.contains(said) => return output,
+            Some(0) => delay /= 2,
+            _ => delay = delay * 5 / 4,
+        }
+        ended = format!("{} after {delay:?}: {err}", output.status);
+    }
+}
+
+#[test]
+fn what_only_reads_says_how_far_it_came() {
+    let dir = environment(60_000);
+    let at = dir.path();
+    let run = |args: &[&str]| assert!(ledgerstone(at).args(args).output().unwrap().status.success(), "{args:?}");
+    meet(at, &["verify", "env"], "interrupted after ", || {});
+    meet(at, &["tables", "env", "--count"], "records of table t", || {});
+    run(&["backup", "env", "backups"]);
+    meet(at, &["backup", "verify", "backups"], "no problem found so far", || {});
+    run(&["verify", "env"]);
+}
+
+#[test]
+fn an_index_is_made_whole_or_not_at_all() {
+    let dir = environment(60_000);
+    let at = dir.path();
+    let drop_it = || drop(ledgerstone(at).args(["index", "drop", "env", "t", "by_value"]).output().unwrap());
+    meet(at, &["index", "create", "env", "t", "by_value", "value"], "no index was made", drop_it);
+    let list = ledgerstone(at).args(["index", "list", "env"]).output().unwrap();
+    assert_eq!((list.status.code(), list.stdout.len()), (Some(0), 0));
+    assert!(ledgerstone(at).args(["verify", "env"]).output().unwrap().status.success());
+}
+
+#[test]
+fn a_restore_leaves_a_place_to_restore_into() {
+    let dir = environment(60_000);
+    let at = dir.path();
+    assert!(ledgerstone(at).args(["backup", "env", "backups"]).output().unwrap().status.success());
+    let again = at.join("again");
+    let restore = ["restore", "backups", "again"];
+    for phase in ["(verify the backup)", "(copy pages)"] {
+        meet(at, &restore, phase, || drop(std::fs::remove_dir_all(&again)));
+        let files = |dir: &Path| {
+            std::fs::read_dir(dir).into_iter().flatten().filter(|e| e.as_ref().unwrap().path().is_file()).count()
+        };
+        assert_eq!((files(&again), files(&again.join("log"))), (0, 0), "{phase}");
+    }
+    assert!(ledgerstone(at).args(restore).output().unwrap().status.success(), "the same command, again");
+    assert!(ledgerstone(at).args(["verify", "again"]).output().unwrap().status.success());
+}
+
+/// A copy of an environment as a killed process leaves it, with that much to recover.
+fn killed(at: &Path, rows: usize) {
+    let mut import = ledgerstone(at);
+    import.args(["import", "env", "u", "-", "--format", "csv", "--key", "k", "--value", "v", "--columns", "k,v"]);
+    let mut import = import.spawn().unwrap();
+    let mut input = import.stdin.take().unwrap();
+    let rows: String = (0..rows).map(|no| format!("{no:08},{}\n", "x".repeat(90))).collect();
+    input.write_all(rows.as_bytes()).unwrap(); // All but what the pipe and the reader hold has been taken in.
+    import.kill().unwrap();
+    import.wait().unwrap();
+}
+
+fn copy(from: &Path, to: &Path) {
+    let _ = std::fs::remove_dir_all(to);
+    std::fs::create_dir_all(to.join("log")).unwrap();
+    for sub in ["", "log"] {
+        for entry in std::fs::read_dir(from.join(sub)).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_file() {
+                std::fs::copy(&path, to.join(sub).join(path.file_name().unwrap())).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn a_recovery_is_gone_on_with_by_the_next_command() {
+    let dir = environment(0);
+    let at = dir.path();
+    killed(at, 60_000);
+    let copied = || copy(&at.join("env"), &at.join("copy"));
+    for command in [&["recover", "copy"][..], &["get", "copy", "u", "00000001"]] {
+        meet(at, command, "the next command recovers", copied);
+        let get = ledgerstone(at).args(["get", "copy", "u", "00000001"]).output().unwrap();
+        assert!(get.status.success(), "{}", String::from_utf8_lossy(&get.stderr));
+    }
+    assert!(ledgerstone(at).args(["verify", "copy"]).output().unwrap().status.success());
+}
+
+#[test]
+fn a_repair_that_is_stopped_has_changed_nothing() {
+    let dir = environment(60_000);
+    let at = dir.path();
+    assert!(ledgerstone(at).args(["backup", "env", "backups"]).output().unwrap().status.success());
+    let data = at.join("env/data");
+    let mut bytes = std::fs::read(&data).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle..middle + 100].fill(0xAA);
+    std::fs::write(&data, &bytes).unwrap();
+    let repair = ["repair", "env", "--from", "backups"];
+    meet(at, &repair, "nothing was repaired or changed", || std::fs::write(&data, &bytes).unwrap());
+    assert_eq!(std::fs::read(&data).unwrap(), bytes);
+    let repaired = ledgerstone(at).args(repair).output().unwrap();
+    assert!(repaired.status.success() && String::from_utf8_lossy(&repaired.stdout).starts_with("1 pages repaired"));
+}
+
+#[test]
+fn a_benchmark_takes_its_directory_away() {
+    let dir = tempfile::tempdir().unwrap();
+    let names =
+        || -> Vec<_> { std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect() };
+    let recovery = ["bench", "recovery", "--transactions", "100000000", "--accounts", "1000", "--tmp", "."];
+    for args in [&["bench", "points", "--records", "100000000", "--tmp", "."][..], &recovery] {
+        let child = ledgerstone(dir.path()).args(args).spawn().unwrap();
+        let is_at_work = || names().first().is_some_and(|name| dir.path().join(name).join("data").exists());
+        until("the benchmark is under way", is_at_work);
+        interrupt(&child);
+        ends(child, "there is no report, and temporary directories were removed");
+        assert!(names().is_empty(), "{:?}", names());
+    }
+}

@@ -61,6 +61,7 @@ mod environment;
 mod error;
 pub mod extend;
 mod feed;
+mod flow;
 mod inner;
 mod media;
 mod table;
@@ -83,6 +84,7 @@ pub use feed::{
     Change, ChangeFeed, ChangeValue, CommittedChanges, FeedItem, LogChange, LogDirectory, LogFilter, LogReader,
     LogRecord, TableChange, TableEvent,
 };
+pub use flow::{Flow, MediaProgress};
 pub use inner::InDoubt;
 pub use media::{
     ArchiveDirectory, ArchivedSegment, Backup, BackupInfo, BackupOptions, BackupProgress, BackupReport, LeftOut,

@@ -39,6 +39,9 @@ pub enum LogError {
         /// The first failure of the device, if that was it.
         cause: Option<Arc<DiskError>>,
     },
+    /// Whoever watches the reading has stopped it ([`crate::Watch::stop`]).
+    #[error("stopped")]
+    Stopped,
     /// A file of the log could not be read, made or renamed.
     #[error(transparent)]
     Disk(#[from] DiskError),

@@ -94,7 +94,7 @@ pub use crate::{
         FIRST_LSN, GroupPart, HEADER_BYTES, LSN_END, LSN_LIMIT, NewRecord, PAGE_HEADER_BYTES, PART_HEADER_BYTES,
         RECORD_BYTES_MAX, Record, RecordKind, RecordView, decode, group_body,
     },
-    scan::LogScan,
+    scan::{LogScan, Watch},
     seal::Seal,
     segment::{LOG_DIR, check_segments, is_log_file, segment_name, segment_start, tidy_segments},
     wakers::WakerNo,

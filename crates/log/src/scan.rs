@@ -11,7 +11,7 @@
 //!     that exist are looked through.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use ledgerstone_disk::{AlignedBuf, Disk, DiskError};
 use ledgerstone_page::Lsn;
@@ -31,6 +31,39 @@ const READ_BYTES: usize = 512 << 10;
 /// Later incarnations that are looked for behind the end when the caller does not say how many there were.
 const LATER_INCARNATIONS: u64 = 16;
 
+/// How far whoever reads the log has come, for others to look at and to stop.
+#[derive(Debug, Default)]
+pub struct Watch {
+    at: AtomicU64,
+    is_stopped: AtomicBool,
+}
+
+impl Watch {
+    /// The place it has come to.
+    #[must_use]
+    pub fn at(&self) -> Lsn {
+        Lsn(self.at.load(Relaxed)) // Only shown.
+    }
+
+    /// Has come to `at`.
+    pub fn set(&self, at: Lsn) {
+        self.at.store(at.0, Relaxed); // As above.
+    }
+
+    /// Ends the reading: the next call on it answers [`LogError::Stopped`].
+    pub fn stop(&self) {
+        self.is_stopped.store(true, Relaxed); // It carries no data.
+    }
+
+    /// Whether to go on.
+    ///
+    /// # Errors
+    /// [`LogError::Stopped`].
+    pub fn check(&self) -> Result<(), LogError> {
+        if self.is_stopped.load(Relaxed) { Err(LogError::Stopped) } else { Ok(()) }
+    }
+}
+
 /// A forward reader.
 pub struct LogScan {
     segments: Segments,
@@ -42,7 +75,7 @@ pub struct LogScan {
     limit: u64,
     window: Window,
     has_ended: bool,
-    watch: Option<Arc<AtomicU64>>,
+    watch: Option<Arc<Watch>>,
 }
 
 impl LogScan {
@@ -103,8 +136,8 @@ impl LogScan {
         Ok(self)
     }
 
-    /// Says in `watch` how far it has come, for whoever looks on.
-    pub fn with_watch(mut self, watch: Arc<AtomicU64>) -> LogScan {
+    /// Says in `watch` how far it has come, for whoever looks on, who may stop it.
+    pub fn with_watch(mut self, watch: Arc<Watch>) -> LogScan {
         self.watch = Some(watch);
         self
     }
@@ -117,7 +150,7 @@ impl LogScan {
     /// The next record; `None` at the end of the log.
     ///
     /// # Errors
-    /// [`LogError::Corrupt`] (S3), the disk's.
+    /// [`LogError::Corrupt`] (S3), [`LogError::Stopped`], the disk's.
     #[allow(clippy::should_implement_trait)] // Not an iterator: it fails, and can go on after its end.
     pub fn next(&mut self) -> Result<Option<Record>, LogError> {
         Ok(self.next_view()?.map(|record| record.to_record()))
@@ -136,7 +169,8 @@ impl LogScan {
             Ok((length, incarnation)) => {
                 self.at += length as u64;
                 if let Some(watch) = &self.watch {
-                    watch.store(self.at, Relaxed);
+                    watch.set(Lsn(self.at));
+                    watch.check()?;
                 }
                 if let Some(incarnation) = incarnation {
                     self.seal = Seal::new(self.environment, incarnation);

@@ -32,4 +32,4 @@ pub use error::RecoveryError;
 pub use page_repair::{PageRepair, Repaired};
 pub use redo::{Redone, redo};
 pub use report::RecoveryReport;
-pub use undo::{keep_prepared, undo};
+pub use undo::{bytes_to_undo, keep_prepared, undo};

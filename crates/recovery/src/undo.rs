@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ledgerstone_disk::Disk;
-use ledgerstone_log::Backwards;
+use ledgerstone_log::{Backwards, Watch};
 use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_page::{Lsn, Xid};
 use ledgerstone_txn::{Engine, Step, Txn};
@@ -46,12 +46,30 @@ pub fn keep_prepared(
 /// Rolls all losers back and ends them. Returns how many records were visited. What memory does not hold of a large loser is
 /// sorted in a temporary file on `disk`; without space for it, it takes longer.
 ///
+/// `watch` is told how much of [`bytes_to_undo`] is done, window by window, and may stop it: a later restart goes on from there.
+///
 /// # Errors
-/// The log or a page cannot be read or written; an undo is missing or refuses; the temporary file cannot be read back.
-pub fn undo(engine: &Arc<Engine>, losers: &BTreeMap<Xid, Loser>, disk: &Arc<dyn Disk>) -> Result<u64, RecoveryError> {
+/// The log or a page cannot be read or written; an undo is missing or refuses; the temporary file cannot be read back; it was
+/// stopped.
+pub fn undo(
+    engine: &Arc<Engine>,
+    losers: &BTreeMap<Xid, Loser>,
+    disk: &Arc<dyn Disk>,
+    watch: &Watch,
+) -> Result<u64, RecoveryError> {
     planted::begin_windows();
     let (tail, low) = (engine.log.tail(), low_of(losers));
-    undo_by(engine, losers, Window::for_log(disk, tail.0.saturating_sub(low.min(tail).0)))
+    undo_by(engine, losers, Window::for_log(disk, tail.0.saturating_sub(low.min(tail).0)), watch)
+}
+
+/// Bytes of the log between the oldest and the newest record of the losers, which [`undo`] reads backwards.
+#[must_use]
+pub fn bytes_to_undo(losers: &BTreeMap<Xid, Loser>) -> u64 {
+    high_of(losers).0.saturating_sub(low_of(losers).0)
+}
+
+fn high_of(losers: &BTreeMap<Xid, Loser>) -> Lsn {
+    losers.values().map(|loser| loser.last).max().unwrap_or(Lsn(0))
 }
 
 /// Where the oldest begins; above all if there is none.
@@ -64,9 +82,11 @@ pub(crate) fn undo_by(
     engine: &Arc<Engine>,
     losers: &BTreeMap<Xid, Loser>,
     window: Window,
+    watch: &Watch,
 ) -> Result<u64, RecoveryError> {
     let low = low_of(losers).min(engine.log.tail());
-    let mut all = Undo { engine, txns: Vec::new(), open: BTreeMap::new(), undone: LsnSet::default(), window };
+    let mut all = Undo { engine, txns: Vec::new(), open: BTreeMap::new(), undone: LsnSet::default(), window, watch };
+    let high = high_of(losers);
     for (no, (&xid, loser)) in (0..).zip(losers) {
         let mut txn = engine.adopt(xid, loser.first, loser.last)?;
         txn.begin_undo();
@@ -77,7 +97,7 @@ pub(crate) fn undo_by(
         all.open.insert(txn.last_lsn(), no);
         all.txns.push(Undoing { txn: Some(txn), in_window_count: 0, goes_on_at: Lsn(0) });
     }
-    all.run(&mut Backwards::new(&engine.log, low, u64::MAX)) // Together they want most of it.
+    all.run(&mut Backwards::new(&engine.log, low, u64::MAX), high) // Together they want most of it.
 }
 
 struct Undo<'e> {
@@ -88,6 +108,7 @@ struct Undo<'e> {
     /// Records that were undone out of their order by an earlier restart and not met yet (U3).
     undone: LsnSet,
     window: Window,
+    watch: &'e Watch,
 }
 
 struct Undoing {
@@ -100,10 +121,11 @@ struct Undoing {
 }
 
 impl Undo<'_> {
-    fn run(mut self, back: &mut Backwards) -> Result<u64, RecoveryError> {
+    fn run(mut self, back: &mut Backwards, high: Lsn) -> Result<u64, RecoveryError> {
         let mut visited_count = 0;
         while let Some((lsn, who)) = self.open.pop_last() {
             visited_count += 1;
+            self.watch.check()?;
             let Some(txn) = &self.txns[who as usize].txn else { continue };
             let (step, next) = txn.look_at(back, lsn)?;
             match step {
@@ -126,6 +148,7 @@ impl Undo<'_> {
             }
             if self.window.is_full() {
                 self.undo_window()?;
+                self.watch.set(Lsn(high.0.saturating_sub(lsn.0)));
             }
         }
         self.undo_window()?;
@@ -135,8 +158,9 @@ impl Undo<'_> {
     /// Undoes what has been gathered.
     fn undo_window(&mut self) -> Result<(), RecoveryError> {
         let may_say = self.undone.is_empty(); // U3
-        let txns = &mut self.txns;
+        let (txns, watch) = (&mut self.txns, self.watch);
         self.window.drain(self.engine, &mut |update, args| {
+            watch.check()?;
             let one = &mut txns[update.who as usize];
             let Some(txn) = &mut one.txn else { return Ok(()) };
             one.in_window_count -= 1;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use ledgerstone_disk::{Disk, SimDisk};
+use ledgerstone_log::Watch;
 use ledgerstone_page::PageId;
 
 use crate::undo::undo_by;
@@ -52,7 +53,7 @@ fn what_was_undone_out_of_order_is_remembered_over_a_restart_with_less_room() {
         crashing.crash_now();
     }));
     // In memory it may go on, or not.
-    let _ = undo_by(&engine, &found.losers, Window::for_log(&disk, 1 << 20).full_after(1));
+    let _ = undo_by(&engine, &found.losers, Window::for_log(&disk, 1 << 20).full_after(1), &Watch::default());
     assert!(WHEN_UNDONE.lock().unwrap().is_none() && sim.is_crashed());
     drop(engine);
 

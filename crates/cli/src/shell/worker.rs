@@ -305,7 +305,10 @@ impl Hands {
             }
             Job::Checkpoint => self.env.checkpoint().map(|_| Answer::Done),
             Job::Verify => {
-                let report = self.env.verify(&mut |_| {})?;
+                let report = match self.env.verify(&mut |_| interrupt::flow()) {
+                    Err(Error::Cancelled) => return Ok(interrupted("stopped before the end; nothing was changed")),
+                    report => report?,
+                };
                 match report.problems.first() {
                     None if report.skipped.is_empty() => Ok(Answer::Count(0)),
                     None => {
@@ -341,7 +344,11 @@ fn run(txn: &Transaction, savepoints: &mut Vec<(String, Savepoint)>, data: Data)
         }
         Data::Index { table, index, keys, is_unique } => {
             let index = IndexDef::new(index, keys);
-            txn.create_index(&table, &if is_unique { index.unique() } else { index }).map(|()| Answer::Done)
+            let index = if is_unique { index.unique() } else { index };
+            match txn.create_index_with(&table, &index, &mut |_| interrupt::flow()) {
+                Err(Error::Cancelled) => Ok(interrupted("stopped; no index was made")),
+                made => made.map(|()| Answer::Done),
+            }
         }
         Data::Unindex { table, index } => txn.drop_index(&table, &index).map(|()| Answer::Done),
         Data::Lookup { index, scan } => lookup(txn, &index, &scan),
@@ -435,7 +442,11 @@ fn wrong_type(message: String) -> Answer {
 }
 
 fn stopped(count: u64) -> Answer {
-    Answer::Failed { kind: "interrupted", message: format!("stopped after {count} records") }
+    interrupted(&format!("stopped after {count} records"))
+}
+
+fn interrupted(message: &str) -> Answer {
+    Answer::Failed { kind: "interrupted", message: message.to_owned() }
 }
 
 /// The newest savepoint of that name.

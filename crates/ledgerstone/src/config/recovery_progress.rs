@@ -1,8 +1,9 @@
-//! How far a recovery has come, to be looked at from another thread while an environment is opened.
+//! How far a recovery has come, to be looked at and stopped from another thread while an environment is opened.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
+use ledgerstone_log::Watch;
 use ledgerstone_page::Lsn;
 
 /// What a recovery does.
@@ -51,7 +52,7 @@ impl RecoveryPhase {
 pub struct RecoveryProgress {
     phase: AtomicU32,
     begin: AtomicU64,
-    at: Arc<AtomicU64>,
+    at: Arc<Watch>,
     end: AtomicU64,
 }
 
@@ -65,7 +66,7 @@ impl RecoveryProgress {
     /// Bytes of the log that this phase has read.
     #[must_use]
     pub fn done_bytes(&self) -> u64 {
-        self.at.load(Relaxed).saturating_sub(self.begin.load(Relaxed))
+        self.at.at().0.saturating_sub(self.begin.load(Relaxed))
     }
 
     /// Bytes of the log that this phase will read; 0 while nobody knows.
@@ -74,15 +75,22 @@ impl RecoveryProgress {
         self.end.load(Relaxed).saturating_sub(self.begin.load(Relaxed))
     }
 
+    /// Ends the opening soon, which answers [`crate::Error::Cancelled`]; it stays stopped. What was recovered until then is not
+    /// lost, nor is anything else: it is as if the process had been killed there, and the next opening recovers. The last
+    /// phase, [`RecoveryPhase::Checkpoint`], is not stopped, as the environment is whole by then.
+    pub fn stop(&self) {
+        self.at.stop();
+    }
+
     pub(crate) fn enter(&self, phase: RecoveryPhase, begin: Lsn, end: Lsn) {
         self.begin.store(begin.0, Relaxed);
-        self.at.store(begin.0, Relaxed);
+        self.at.set(begin);
         self.end.store(end.0, Relaxed);
         self.phase.store(phase as u32, Relaxed);
     }
 
     /// Where the readers of the log write how far they are; with several, the last one that wrote counts.
-    pub(crate) fn watch(&self) -> Arc<AtomicU64> {
+    pub(crate) fn watch(&self) -> Arc<Watch> {
         Arc::clone(&self.at)
     }
 }

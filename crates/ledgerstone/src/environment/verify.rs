@@ -5,16 +5,17 @@
 //! Checksums need no locks, nor does what a page says by itself: those are verified of every page.
 
 use std::collections::BTreeSet;
-use std::ops::Bound;
+use std::ops::{Bound, ControlFlow};
 
 use ledgerstone_lock::Mode;
 use ledgerstone_page::{PageId, PageSet, TableId, header};
-use ledgerstone_structures::{Direction, Read, Tree, TreeReport};
+use ledgerstone_structures::{Direction, Read, Tree, TreeError, TreeReport};
 use ledgerstone_txn::{Txn, UsersCode};
 use serde::Serialize;
 
 use crate::catalog::{Definition, Entry, TableInfo};
 use crate::catalog::{StructureId, unknown};
+use crate::flow::{Flow, go_on};
 use crate::inner::Inner;
 use crate::{Environment, Error};
 
@@ -24,11 +25,11 @@ const DEFERRED_FREES: &str = "deferred frees";
 /// How far a verification is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VerifyProgress {
-    /// Steps done: one for each table, and one for the pages.
+    /// Pages looked at. Each page in use is looked at twice: as a part of what it belongs to, and by itself.
     pub done: u64,
-    /// Steps in all.
+    /// Pages to look at in all; 0 if nobody knows, because the space maps are damaged.
     pub total: u64,
-    /// What is being verified.
+    /// What is being verified. While an index is compared with its table, `done` stands still.
     pub what: String,
 }
 
@@ -85,11 +86,16 @@ pub struct VerifyReport {
 impl Environment {
     /// Verifies the whole environment: checksums, structures, indexes against their tables, reachability, space. Writers wait meanwhile.
     ///
-    /// `progress` is called before each step.
+    /// `progress` is called before each table and index, and again and again in large ones. It may answer nothing, or
+    /// [`ControlFlow::Break`] to end the verification.
     ///
     /// # Errors
-    /// Conflicts; what is wrong with the bytes is in the report, not an error.
-    pub fn verify(&self, progress: &mut dyn FnMut(VerifyProgress)) -> Result<VerifyReport, Error> {
+    /// Conflicts, [`Error::Cancelled`]; what is wrong with the bytes is in the report, not an error.
+    pub fn verify<F: Flow>(&self, progress: &mut dyn FnMut(VerifyProgress) -> F) -> Result<VerifyReport, Error> {
+        self.verify_by(&mut |at| progress(at).flow())
+    }
+
+    fn verify_by(&self, progress: &mut dyn FnMut(VerifyProgress) -> ControlFlow<()>) -> Result<VerifyReport, Error> {
         let env = self.inner();
         let mut txn = env.begin()?;
         let _inside = UsersCode::of(&env.engine, txn.owner(), txn.xid()); // Whose progress is told, and whose functions are called.
@@ -104,7 +110,7 @@ impl Environment {
         };
         // All are locked before anything is counted. What they are is read again table by table, as there may be very many.
         let mut locked: BTreeSet<TableId> = BTreeSet::new();
-        let (mut structures, mut index_count) = (Vec::new(), 0);
+        let mut structures = Vec::new();
         let mut scan = scan_catalog();
         while let Some((key, value)) = scan.next(&mut txn)? {
             let (key, value) = (key.to_vec(), value.to_vec());
@@ -129,7 +135,6 @@ impl Environment {
             }
             locked.insert(definition.entry.table);
             for index in &definition.indexes {
-                index_count += 1;
                 if lock(env, &mut txn, &mut report, &index.place(&name), index.entry.table)? {
                     locked.insert(index.entry.table);
                 }
@@ -139,26 +144,29 @@ impl Environment {
         let to_free = env.to_free().tree();
         let is_to_free_locked = lock(env, &mut txn, &mut report, DEFERRED_FREES, to_free.table())?;
 
-        let tree_count = locked.len() as u64 + u64::from(is_catalog_locked) + u64::from(is_to_free_locked);
-        let mut steps = Steps { done: 0, total: tree_count + index_count + 1, progress };
+        let page_count = env.space.allocated_pages().map_or(0, |pages| pages.len()); // Damage is told further below.
+        let mut steps = Steps { done: 0, total: 2 * page_count, what: String::new(), record_count: 0, progress };
         // Where damage hides which pages belong to what.
         let mut partial: Vec<String> = Vec::new();
-        let mut check = |report: &mut VerifyReport, name: &str, tree: &Tree| match tree.check() {
-            Ok(found) => {
-                let record_count = found.record_count;
-                partial.extend(found.is_partial.then(|| name.to_string()));
-                add(report, &mut used, name, found);
-                Some(record_count)
-            }
-            Err(error) => {
-                partial.push(name.to_string());
-                report.problems.push(problem(name, &error.into()));
-                None
-            }
+        let mut check = |report: &mut VerifyReport, steps: &mut Steps<'_>, name: &str, tree: &Tree| {
+            steps.begin(name)?;
+            Ok::<_, Error>(match tree.check_with(&mut || steps.page()) {
+                Ok(found) => {
+                    let record_count = found.record_count;
+                    partial.extend(found.is_partial.then(|| name.to_string()));
+                    add(report, &mut used, name, found);
+                    Some(record_count)
+                }
+                Err(TreeError::Stopped) => return Err(Error::Cancelled),
+                Err(error) => {
+                    partial.push(name.to_string());
+                    report.problems.push(problem(name, &error.into()));
+                    None
+                }
+            })
         };
         if is_catalog_locked {
-            steps.next(CATALOG);
-            check(&mut report, CATALOG, catalog);
+            check(&mut report, &mut steps, CATALOG, catalog)?;
         }
         let mut uncompared = Vec::new();
         let mut scan = scan_catalog();
@@ -171,22 +179,19 @@ impl Environment {
             if !locked.contains(&info.entry.table) {
                 continue;
             }
-            steps.next(&name);
-            if let Some(record_count) = check(&mut report, &name, &info.tree) {
+            if let Some(record_count) = check(&mut report, &mut steps, &name, &info.tree)? {
                 report.table_count += 1;
                 report.index_count += info.indexes.len() as u64;
                 report.record_count += record_count;
             }
             for index in info.indexes.iter().filter(|index| locked.contains(&index.entry.entry.table)) {
                 let place = index.place(&name);
-                steps.next(&place);
-                check(&mut report, &place, &index.tree);
+                check(&mut report, &mut steps, &place, &index.tree)?;
             }
-            verify_indexes(&mut txn, &mut report, &info, &mut steps, &mut uncompared);
+            verify_indexes(&mut txn, &mut report, &info, &mut steps, &mut uncompared)?;
         }
         if is_to_free_locked {
-            steps.next(DEFERRED_FREES);
-            check(&mut report, DEFERRED_FREES, to_free);
+            check(&mut report, &mut steps, DEFERRED_FREES, to_free)?;
         }
         for ((structure, entry), name) in &structures {
             if let Err(Unknown { error, is_partial }) =
@@ -196,8 +201,8 @@ impl Environment {
                 uncompared.push(problem(name, &error));
             }
         }
-        steps.done = steps.total - 1; // Also if something was left out.
-        steps.next("pages");
+        steps.done = page_count; // Also if something was left out, or has pages besides its nodes.
+        steps.begin("pages")?;
         if is_to_free_locked {
             match env.to_free().pages() {
                 Ok(pages) => {
@@ -210,7 +215,7 @@ impl Environment {
                 }
             }
         }
-        self.verify_pages(&mut report, &mut used, &partial);
+        self.verify_pages(&mut report, &mut used, &partial, &mut steps)?;
         // A page of a value that cannot be read has been told by now.
         let has_damage = report.problems.iter().any(|problem| problem.page.is_some());
         for unknown in uncompared {
@@ -277,13 +282,19 @@ impl Environment {
 
     /// Checksums of all pages in use, and that exactly those are in use that something refers to. `partial`: what does not say
     /// all that it refers to, because it is damaged. Each damaged page is a problem once.
-    fn verify_pages(&self, report: &mut VerifyReport, used: &mut PageSet, partial: &[String]) {
+    fn verify_pages(
+        &self,
+        report: &mut VerifyReport,
+        used: &mut PageSet,
+        partial: &[String],
+        steps: &mut Steps<'_>,
+    ) -> Result<(), Error> {
         let env = self.inner();
         let allocated = match env.space.allocated_pages() {
             Ok(pages) => pages,
             Err(error) => {
                 report.problems.push(problem("space maps", &error.into()));
-                return;
+                return Ok(());
             }
         };
         report.page_count = allocated.len();
@@ -301,6 +312,7 @@ impl Environment {
         }
         let is_told: BTreeSet<u64> = report.problems.iter().filter_map(|problem| problem.page).collect();
         for page in allocated.iter() {
+            go_on(steps.page())?;
             // A page in the cache was verified when it came in, and is sealed anew when it goes out.
             let is_ours = page.0 == 0 || ledgerstone_space::map_of(page, page_bytes) == page;
             let wrong = match env.engine.cache.shared(page) {
@@ -324,6 +336,7 @@ impl Environment {
             let what = "referred to, but marked as free".to_string();
             report.problems.push(Problem { place: "space maps".into(), page: Some(page.0), what, mend: None });
         }
+        Ok(())
     }
 }
 
@@ -377,21 +390,22 @@ fn verify_indexes(
     info: &TableInfo,
     steps: &mut Steps<'_>,
     uncompared: &mut Vec<Problem>,
-) {
+) -> Result<(), Error> {
     for index in &info.indexes {
         let place = index.place(&info.name);
         let make_anew = || {
             let (table, index) = (&info.name, index.name());
             format!("drop the index and create it anew: ledgerstone index drop DIR {table} {index}, then index create")
         };
-        steps.next(&place);
+        steps.begin(&format!("{place}, beside its table"))?;
         let is_damaged = report.problems.iter().any(|found| found.place == place || found.place == info.name);
         if !is_damaged && !report.skipped.iter().any(|skipped| skipped.place == place) {
             let mut problems = Vec::new();
             let mut differ = |what| problems.push(Problem { place: place.clone(), page: None, what, mend: None });
-            match info.compare_with(txn, index, &mut differ) {
+            match info.compare_with(txn, index, &mut differ, &mut || go_on(steps.record())) {
                 Ok(true) => {}
                 Ok(false) => report.unchecked_indexes.push(place.clone()),
+                Err(Error::Cancelled) => return Err(Error::Cancelled),
                 Err(error) => {
                     let mut unknown = problem(&place, &error);
                     unknown.mend.get_or_insert_with(make_anew);
@@ -404,19 +418,41 @@ fn verify_indexes(
             problem.mend.get_or_insert_with(make_anew);
         }
     }
+    Ok(())
 }
 
-/// Tells what is verified next.
+/// How many pages or records go by between two calls of whoever watches.
+const PAGES_BETWEEN: u64 = 64;
+const RECORDS_BETWEEN: u64 = 1024;
+
+/// Tells what is verified, and hears whether to go on.
 struct Steps<'p> {
     done: u64,
     total: u64,
-    progress: &'p mut dyn FnMut(VerifyProgress),
+    what: String,
+    /// Of indexes and their tables, compared.
+    record_count: u64,
+    progress: &'p mut dyn FnMut(VerifyProgress) -> ControlFlow<()>,
 }
 
 impl Steps<'_> {
-    fn next(&mut self, what: &str) {
-        (self.progress)(VerifyProgress { done: self.done, total: self.total, what: what.to_string() });
+    fn begin(&mut self, what: &str) -> Result<(), Error> {
+        what.clone_into(&mut self.what);
+        go_on(self.tell())
+    }
+
+    fn page(&mut self) -> ControlFlow<()> {
         self.done += 1;
+        if self.done.is_multiple_of(PAGES_BETWEEN) { self.tell() } else { ControlFlow::Continue(()) }
+    }
+
+    fn record(&mut self) -> ControlFlow<()> {
+        self.record_count += 1;
+        if self.record_count.is_multiple_of(RECORDS_BETWEEN) { self.tell() } else { ControlFlow::Continue(()) }
+    }
+
+    fn tell(&mut self) -> ControlFlow<()> {
+        (self.progress)(VerifyProgress { done: self.done, total: self.total, what: self.what.clone() })
     }
 }
 

@@ -39,6 +39,7 @@ use ledgerstone_recovery::backup::{BackupDisk, BackupError, BackupFile, Take, Ta
 use serde::Serialize;
 
 use crate::environment::open::new_id;
+use crate::flow::Flow;
 use crate::{Environment, Error};
 
 pub use ledgerstone_recovery::backup::BackupProgress;
@@ -368,11 +369,12 @@ impl Backup {
     }
 
     /// Checks everything: each frame's checksum, each page's, each record of the log, and that nothing is missing.
-    /// `progress` gets bytes done and bytes in all of the chain it is at.
+    /// `progress` gets bytes done and bytes in all of the chain it is at. It may answer nothing, or [`ControlFlow::Break`] to
+    /// end the verification.
     ///
     /// # Errors
-    /// The first thing that is wrong.
-    pub fn verify(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<BackupReport, Error> {
+    /// The first thing that is wrong; [`Error::Cancelled`].
+    pub fn verify<F: Flow>(&self, progress: &mut dyn FnMut(u64, u64) -> F) -> Result<BackupReport, Error> {
         let mut report = BackupReport::default();
         self.files.iter().try_for_each(Found::check)?;
         let (chains, left_out) = self.chains();
@@ -382,7 +384,7 @@ impl Backup {
         for chain in chains {
             let chain = BackupDisk::new(chain.files)?;
             let Verified { page_count, record_count, commit_count, .. } =
-                ledgerstone_recovery::backup::verify(&chain, progress)?;
+                ledgerstone_recovery::backup::verify(&chain, &mut |done, all| progress(done, all).flow())?;
             report.chain_count += 1;
             report.page_count += page_count;
             report.record_count += record_count;

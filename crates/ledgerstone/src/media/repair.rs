@@ -10,6 +10,7 @@
 //!     not go on in ours.
 //! P3. Nothing is put back that is not proved complete (`page_repair.rs` in recovery, G1).
 
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -24,12 +25,16 @@ use serde::Serialize;
 use crate::catalog::Extensions;
 use crate::environment::open::{check_control, operations, take_lock};
 use crate::environment::rebuild::state_of;
+use crate::flow::{Flow, MediaProgress, Tell, go_on};
 use crate::media::archive::Archive;
 use crate::media::log_union::LogUnion;
 use crate::{Backup, Environment, Error, LogDirectory};
 
 /// Bytes of the data file that are looked at in one go: a whole number of pages of any size.
 const PIECE_BYTES: usize = 1 << 20;
+
+/// Records read between two calls of whoever watches.
+const RECORDS_BETWEEN: u64 = 1024;
 
 /// Which pages to repair.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,16 +78,23 @@ impl Environment {
     }
 
     /// The same in the directory of an environment that nobody has open, and that may be too damaged to be opened. Changes
-    /// nothing. After a crash it also finds pages that the loss of power has torn, which opening mends by itself.
+    /// nothing. After a crash it also finds pages that the loss of power has torn, which opening mends by itself. `progress` is
+    /// called again and again, and may end it.
     ///
     /// # Errors
-    /// [`Error::NotAnEnvironment`], [`Error::AlreadyOpen`], a control file that cannot be read, the disk's.
-    pub fn damaged_pages_in(directory: impl AsRef<Path>) -> Result<Vec<PageId>, Error> {
+    /// [`Error::NotAnEnvironment`], [`Error::AlreadyOpen`], a control file that cannot be read, [`Error::Cancelled`], the disk's.
+    pub fn damaged_pages_in<F: Flow>(
+        directory: impl AsRef<Path>,
+        progress: &mut dyn FnMut(MediaProgress) -> F,
+    ) -> Result<Vec<PageId>, Error> {
         let disk: Arc<dyn Disk> = Arc::new(FileDisk::new(directory.as_ref()));
         let state = ControlFile::open_read_only(&*disk)?.state();
         check_control(&*disk, &state)?;
         let _lock = take_lock(&disk)?;
-        damaged_in(&*disk.open("data", Open::READ)?, state.page_bytes as usize)
+        let data = disk.open("data", Open::READ)?;
+        damaged_in(&*data, state.page_bytes as usize, &mut |what, done_bytes, total_bytes| {
+            go_on(progress(MediaProgress { what, done_bytes, total_bytes }).flow())
+        })
     }
 
     /// Repairs damaged pages from the newest full backup and the log since, while everything else runs. Pages that can be
@@ -120,14 +132,15 @@ impl Environment {
         let tail = log.tail();
         log.flush_to(Lsn(tail.0.saturating_sub(8)))?;
         let mut repair = begin(&env.engine.ops, &chain, &damaged)?;
-        let at = apply_backup(&mut repair, &chain, tail)?;
+        let tell: Tell<'_> = &mut |_, _, _| Ok(());
+        let at = apply_backup(&mut repair, &chain, tail, tell)?;
         let oldest = log.oldest_lsn();
         let _kept: LogPin = log.pin("repair", at.max(oldest), u64::MAX)?;
         let mut reader = match &env.archive {
             Some(archive) if at < oldest => archive.reader_with(&env.disk, log, at)?,
             _ => LogReader::new(log, at)?,
         };
-        let end = apply_until(&mut repair, &mut reader, tail)?;
+        let end = apply_until(&mut repair, &mut reader, tail, tell)?;
         check_reached(end, tail)?;
         for Repaired { page, bytes, applied_count, .. } in repair.finish()? {
             if env.engine.cache.put_back(page, &bytes)? {
@@ -156,6 +169,23 @@ impl Backup {
         self.repair_on(Arc::new(FileDisk::new(directory.as_ref())), pages, archive)
     }
 
+    /// The same; `progress` is called again and again, and may end it. Nothing has changed then.
+    ///
+    /// # Errors
+    /// As [`Backup::repair`]; [`Error::Cancelled`].
+    pub fn repair_with(
+        &self,
+        directory: impl AsRef<Path>,
+        pages: &RepairPages,
+        archive: Option<&LogDirectory>,
+        progress: &mut dyn FnMut(MediaProgress) -> ControlFlow<()>,
+    ) -> Result<RepairReport, Error> {
+        let disk = Arc::new(FileDisk::new(directory.as_ref()));
+        self.repair_telling(disk, pages, archive, &mut |what, done_bytes, total_bytes| {
+            go_on(progress(MediaProgress { what, done_bytes, total_bytes }))
+        })
+    }
+
     /// The same on any [`Disk`].
     ///
     /// # Errors
@@ -166,6 +196,16 @@ impl Backup {
         pages: &RepairPages,
         archive: Option<&LogDirectory>,
     ) -> Result<RepairReport, Error> {
+        self.repair_telling(disk, pages, archive, &mut |_, _, _| Ok(()))
+    }
+
+    fn repair_telling(
+        &self,
+        disk: Arc<dyn Disk>,
+        pages: &RepairPages,
+        archive: Option<&LogDirectory>,
+        tell: Tell<'_>,
+    ) -> Result<RepairReport, Error> {
         let directory = LogDirectory::open_on(Arc::clone(&disk))?;
         let _lock = take_lock(&disk)?;
         let chain = newest_chain(self)?;
@@ -175,7 +215,7 @@ impl Backup {
         let mut report = RepairReport::default();
         let mut damaged = Vec::new();
         match pages {
-            RepairPages::AllDamaged => damaged = damaged_in(&*data, page_bytes)?,
+            RepairPages::AllDamaged => damaged = damaged_in(&*data, page_bytes, tell)?,
             RepairPages::Only(pages) => {
                 let mut bytes = vec![0; page_bytes];
                 for page in pages {
@@ -194,7 +234,7 @@ impl Backup {
         let mut repair = begin(&ops, &chain, &damaged)?;
         let mut own = directory.reader(Lsn(u64::MAX))?;
         let end = own.end();
-        let at = apply_backup(&mut repair, &chain, end)?;
+        let at = apply_backup(&mut repair, &chain, end, tell)?;
         if at < own.oldest()?
             && let Some(archive) = archive
         {
@@ -204,7 +244,7 @@ impl Backup {
         } else {
             own.seek(at)?;
         }
-        check_reached(apply_until(&mut repair, &mut own, end)?, end)?;
+        check_reached(apply_until(&mut repair, &mut own, end, tell)?, end)?;
         for Repaired { page, bytes, applied_count, .. } in repair.finish()? {
             data.write_at(page.0 * page_bytes as u64, &bytes)?;
             report.repaired.push(page.0);
@@ -215,11 +255,12 @@ impl Backup {
     }
 }
 
-fn damaged_in(data: &dyn DiskFile, page_bytes: usize) -> Result<Vec<PageId>, Error> {
+fn damaged_in(data: &dyn DiskFile, page_bytes: usize, tell: Tell<'_>) -> Result<Vec<PageId>, Error> {
     let mut buffer = vec![0; PIECE_BYTES];
     let mut damaged = Vec::new();
     let end = data.len()? / page_bytes as u64 * page_bytes as u64;
     for at in (0..end).step_by(PIECE_BYTES) {
+        tell("look for damaged pages", at, end)?;
         let piece = &mut buffer[..PIECE_BYTES.min((end - at) as usize)];
         data.read_at(at, piece)?;
         let pages = piece.chunks(page_bytes).zip((at / page_bytes as u64..).map(PageId));
@@ -275,16 +316,21 @@ fn begin<'r>(ops: &'r Registry, chain: &Arc<BackupDisk>, pages: &[PageId]) -> Re
 }
 
 /// Applies the log of the backup; returns where it ends.
-fn apply_backup(repair: &mut PageRepair<'_>, chain: &Arc<BackupDisk>, end: Lsn) -> Result<Lsn, Error> {
-    apply_until(repair, &mut log_reader(chain, chain.state().scan_lsn)?, end)
+fn apply_backup(repair: &mut PageRepair<'_>, chain: &Arc<BackupDisk>, end: Lsn, tell: Tell<'_>) -> Result<Lsn, Error> {
+    apply_until(repair, &mut log_reader(chain, chain.state().scan_lsn)?, end, tell)
 }
 
 /// Applies what the reader has below `end`; returns where it stopped.
-fn apply_until(repair: &mut PageRepair<'_>, reader: &mut LogReader, end: Lsn) -> Result<Lsn, Error> {
+fn apply_until(repair: &mut PageRepair<'_>, reader: &mut LogReader, end: Lsn, tell: Tell<'_>) -> Result<Lsn, Error> {
+    let (begin, mut count) = (reader.position().0, 0_u64);
     while reader.position() < end
         && let Some(record) = reader.next()?
     {
         repair.apply(record.view())?;
+        count += 1;
+        if count.is_multiple_of(RECORDS_BETWEEN) {
+            tell("read log", record.lsn().0.saturating_sub(begin), end.0.saturating_sub(begin))?;
+        }
     }
     Ok(reader.position())
 }

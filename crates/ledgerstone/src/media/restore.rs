@@ -12,21 +12,25 @@
 //! R3. No moment before the end of the full backup can be restored: its pages may hold later changes.
 //! R4. What is damaged is not used, and what is whole before it is: the report says what was left out.
 
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
 use ledgerstone_buffer::make_double_write;
 use ledgerstone_disk::{Disk, FileDisk, Open};
 use ledgerstone_log::{
-    Beginning, ControlFile, ControlState, LOG_DIR, LogError, LogScan, RecordKind, segment_name, segment_start,
+    Beginning, CONTROL_PATH, ControlFile, ControlState, LOG_DIR, LogError, LogScan, RecordKind, segment_name,
+    segment_start,
 };
 use ledgerstone_page::Lsn;
 use ledgerstone_page::planted::{self, Bug};
-use ledgerstone_recovery::backup::{BackupDisk, BackupView, verify};
+use ledgerstone_recovery::backup::{BackupDisk, BackupError, BackupView, verify};
 use ledgerstone_region::sync;
 use serde::Serialize;
 
-use crate::inner::{DOUBLE_WRITE, LOCK, RESTORE};
+use crate::environment::open::refuse_cut_restore;
+use crate::flow::{MediaProgress, Tell, go_on};
+use crate::inner::{DATA, DOUBLE_WRITE, LOCK, RESTORE};
 use crate::media::backup::Chain;
 use crate::media::log_union::LogUnion;
 use crate::{Backup, Error, LeftOut, LogDirectory};
@@ -62,6 +66,9 @@ pub struct RestoreReport {
     pub left_out: Vec<LeftOut>,
 }
 
+/// Records read between two calls of whoever watches.
+const RECORDS_BETWEEN: u64 = 1024;
+
 /// Bytes copied at once.
 const PIECE_BYTES: u64 = 1 << 20;
 
@@ -84,6 +91,24 @@ impl Backup {
         self.restore_on(Arc::new(FileDisk::new(target.as_ref())), to, logs)
     }
 
+    /// The same; `progress` is called again and again, and may end it. Then the target is empty again but for a directory
+    /// without files, as after every error, and can be restored into.
+    ///
+    /// # Errors
+    /// As [`Backup::restore`]; [`Error::Cancelled`].
+    pub fn restore_with(
+        &self,
+        target: impl AsRef<Path>,
+        to: RestoreTo,
+        logs: &[LogDirectory],
+        progress: &mut dyn FnMut(MediaProgress) -> ControlFlow<()>,
+    ) -> Result<RestoreReport, Error> {
+        let target = Arc::new(FileDisk::new(target.as_ref()));
+        self.restore_telling(target, to, logs, &mut |what, done_bytes, total_bytes| {
+            go_on(progress(MediaProgress { what, done_bytes, total_bytes }))
+        })
+    }
+
     /// The same on any [`Disk`], which must be empty.
     ///
     /// # Errors
@@ -94,43 +119,47 @@ impl Backup {
         to: RestoreTo,
         logs: &[LogDirectory],
     ) -> Result<RestoreReport, Error> {
+        self.restore_telling(target, to, logs, &mut |_, _, _| Ok(()))
+    }
+
+    fn restore_telling(
+        &self,
+        target: Arc<dyn Disk>,
+        to: RestoreTo,
+        logs: &[LogDirectory],
+        tell: Tell<'_>,
+    ) -> Result<RestoreReport, Error> {
         target.create_dir("")?;
-        if !target.list("")?.is_empty() {
+        if !is_empty(&*target)? {
+            if !target.exists(CONTROL_PATH)? {
+                refuse_cut_restore(&target)?;
+            }
             return Err(Error::TargetNotEmpty { path: target.describe() });
         }
         let mut left_out = Vec::new();
-        let chain = self.restore_choose(to, &mut left_out)?;
+        let chain = self.restore_choose(to, &mut left_out, tell)?;
         let state = restore_state(&chain, logs)?;
-        let mark = target.open(RESTORE, Open::CREATE_NEW)?;
-        mark.write_at(0, b"A restore into this directory was begun. Open it, or if that is refused, empty it.\n")?;
-        mark.sync()?;
-        target.sync_dir("")?; // R1
-        target.create_dir(LOG_DIR)?;
-        target.sync_dir("")?;
-        restore_data(&chain, &target)?;
-        // Made here, so that one that is missing later is missing.
-        target.open(LOCK, Open::CREATE_NEW)?;
-        let make_double_write = || -> Result<(), Error> {
-            Ok(make_double_write(target.open(DOUBLE_WRITE, Open::CREATE_NEW)?, state.page_bytes)?)
+        let report = match restore_files(&chain, &target, &state, to, logs, left_out, tell) {
+            Ok(report) => report,
+            Err(error) => {
+                let _ = empty(&*target); // What stays is named by the mark. The first error is the one to tell.
+                return Err(error);
+            }
         };
-        let is_late = planted::is_on(Bug::RestoreNamesLost);
-        if !is_late {
-            make_double_write()?;
-        }
-        restore_log(&chain, &*target, &state)?;
-        let log_end = restore_more_log(&chain, &*target, &state, logs, &mut left_out)?;
-        let report = restore_cut(&chain, &target, &state, log_end, to, left_out)?;
-        target.sync_dir(LOG_DIR)?;
-        target.sync_dir("")?;
         ControlFile::create(&*target, state)?;
-        if is_late {
-            make_double_write()?;
+        if planted::is_on(Bug::RestoreNamesLost) {
+            make_double_write(target.open(DOUBLE_WRITE, Open::CREATE_NEW)?, state.page_bytes)?;
         }
         Ok(report)
     }
 
     /// Of the newest chain whose full backup ended before the moment, the longest part that is whole (R4).
-    fn restore_choose(&self, to: RestoreTo, left_out: &mut Vec<LeftOut>) -> Result<Arc<BackupDisk>, Error> {
+    fn restore_choose(
+        &self,
+        to: RestoreTo,
+        left_out: &mut Vec<LeftOut>,
+        tell: Tell<'_>,
+    ) -> Result<Arc<BackupDisk>, Error> {
         let (chains, before) = self.chains();
         let is_before = |chain: &Chain| match to {
             RestoreTo::End => true,
@@ -146,11 +175,16 @@ impl Backup {
             let mut files = chain.files;
             while !files.is_empty() {
                 let disk = BackupDisk::new(files.clone())?;
-                match verify(&disk, &mut |_, _| ()) {
+                let mut check = |done, all| match tell("verify the backup", done, all) {
+                    Ok(()) => ControlFlow::Continue(()),
+                    Err(_) => ControlFlow::Break(()),
+                };
+                match verify(&disk, &mut check) {
                     Ok(_) => return Ok(disk),
+                    Err(BackupError::Cancelled) => return Err(Error::Cancelled),
                     Err(error) => {
                         // Those before the first that is damaged by itself; otherwise all but the last.
-                        let damaged = files.iter().position(|file| file.check_frames(&mut |_| ()).is_err());
+                        let damaged = files.iter().position(|file| file.check_frames(&mut |_| Ok(())).is_err());
                         for file in files.drain(damaged.unwrap_or(files.len() - 1)..) {
                             left_out.push(LeftOut::new(file.name(), &error));
                         }
@@ -163,6 +197,60 @@ impl Backup {
         }
         Err(first_error)
     }
+}
+
+/// Makes everything but the control file, which comes last (R1).
+fn restore_files(
+    chain: &Arc<BackupDisk>,
+    target: &Arc<dyn Disk>,
+    state: &ControlState,
+    to: RestoreTo,
+    logs: &[LogDirectory],
+    mut left_out: Vec<LeftOut>,
+    tell: Tell<'_>,
+) -> Result<RestoreReport, Error> {
+    let mark = target.open(RESTORE, Open::CREATE_NEW)?;
+    mark.write_at(0, b"A restore into this directory was begun. Open it, or if that is refused, empty it.\n")?;
+    mark.sync()?;
+    target.sync_dir("")?; // R1
+    target.create_dir(LOG_DIR)?;
+    target.sync_dir("")?;
+    restore_data(chain, target, tell)?;
+    // Made here, so that one that is missing later is missing.
+    target.open(LOCK, Open::CREATE_NEW)?;
+    if !planted::is_on(Bug::RestoreNamesLost) {
+        make_double_write(target.open(DOUBLE_WRITE, Open::CREATE_NEW)?, state.page_bytes)?;
+    }
+    restore_log(chain, &**target, state, tell)?;
+    let log_end = restore_more_log(chain, &**target, state, logs, &mut left_out, tell)?;
+    let report = restore_cut(chain, target, state, log_end, to, left_out, tell)?;
+    target.sync_dir(LOG_DIR)?;
+    target.sync_dir("")?;
+    Ok(report)
+}
+
+/// Whether there is no file. A restore that was ended leaves an empty directory.
+fn is_empty(target: &dyn Disk) -> Result<bool, Error> {
+    let names = target.list("")?;
+    Ok(names.is_empty() || names == [LOG_DIR] && target.list(LOG_DIR).is_ok_and(|names| names.is_empty()))
+}
+
+/// Takes back what [`restore_files`] has made. The mark goes last: until then the rest is named by it.
+fn empty(target: &dyn Disk) -> Result<(), Error> {
+    let mut files: Vec<String> = [DATA, LOCK, DOUBLE_WRITE].map(str::to_string).into();
+    if target.exists(LOG_DIR)? {
+        files.extend(target.list(LOG_DIR)?.iter().map(|name| format!("{LOG_DIR}/{name}")));
+    }
+    files.push(RESTORE.into());
+    for file in files {
+        if file == RESTORE {
+            target.sync_dir("")?;
+        }
+        if target.exists(&file)? {
+            target.remove(&file)?;
+        }
+    }
+    Ok(target.sync_dir("")?)
 }
 
 /// The control file of the new environment (R2).
@@ -184,7 +272,7 @@ fn restore_state(chain: &BackupDisk, logs: &[LogDirectory]) -> Result<ControlSta
     Ok(state)
 }
 
-fn restore_data(chain: &Arc<BackupDisk>, target: &Arc<dyn Disk>) -> Result<(), Error> {
+fn restore_data(chain: &Arc<BackupDisk>, target: &Arc<dyn Disk>, tell: Tell<'_>) -> Result<(), Error> {
     let from = BackupView(Arc::clone(chain)).open("data", Open::READ)?;
     let to = target.open("data", Open::CREATE_NEW)?;
     let (bytes, mut at) = (from.len()?, 0);
@@ -197,18 +285,21 @@ fn restore_data(chain: &Arc<BackupDisk>, target: &Arc<dyn Disk>) -> Result<(), E
             to.write_at(at, piece)?;
         }
         at += piece.len() as u64;
+        tell("copy pages", at, bytes)?;
     }
     Ok(to.sync()?)
 }
 
 /// Copies the log of the backup.
-fn restore_log(chain: &Arc<BackupDisk>, target: &dyn Disk, state: &ControlState) -> Result<(), Error> {
+fn restore_log(chain: &Arc<BackupDisk>, target: &dyn Disk, state: &ControlState, tell: Tell<'_>) -> Result<(), Error> {
     let view = BackupView(Arc::clone(chain));
-    let (mut at, end) = (state.scan_lsn.0 - state.scan_lsn.0 % state.segment_bytes, chain.log_end().0);
+    let begin = state.scan_lsn.0 - state.scan_lsn.0 % state.segment_bytes;
+    let (mut at, end) = (begin, chain.log_end().0);
     while at < end {
         let stop = end.min(at + state.segment_bytes);
         copy_log(&view, target, state.segment_bytes, at, stop)?;
         at = stop;
+        tell("copy log", at - begin, end - begin)?;
     }
     Ok(())
 }
@@ -221,6 +312,7 @@ fn restore_more_log(
     state: &ControlState,
     more: &[LogDirectory],
     left_out: &mut Vec<LeftOut>,
+    tell: Tell<'_>,
 ) -> Result<Lsn, Error> {
     let segment_bytes = state.segment_bytes;
     let last = &chain.chain()[chain.chain().len() - 1].end;
@@ -235,14 +327,21 @@ fn restore_more_log(
             // This one first, and where it has no file the others.
             let order = (no..more.len()).chain(0..no);
             let union = LogUnion(order.map(|no| Arc::clone(&more[no].files().disk)).collect());
-            reached[no] = reach(&union, state, at)?;
+            reached[no] = reach(&union, state, at, tell)?;
             let best = farthest.as_ref().map_or(at.lsn, |(best, _)| reached[*best].end.lsn);
             if reached[no].end.lsn > best {
                 farthest = Some((no, union));
             }
         }
         let Some((no, union)) = farthest else { break };
-        copy_log(&union, target, segment_bytes, at.lsn.0, reached[no].end.lsn.0)?;
+        let (begin, end) = (at.lsn.0, reached[no].end.lsn.0);
+        let mut from = begin;
+        while from < end {
+            let stop = end.min(from - from % segment_bytes + segment_bytes);
+            copy_log(&union, target, segment_bytes, from, stop)?;
+            from = stop;
+            tell("copy log", from - begin, end - begin)?;
+        }
         at = reached[no].end;
     }
     for (log, reached) in more.iter().zip(reached) {
@@ -280,15 +379,21 @@ struct Reach {
     why: Option<String>,
 }
 
-fn reach(disk: &LogUnion, state: &ControlState, from: Beginning) -> Result<Reach, Error> {
+fn reach(disk: &LogUnion, state: &ControlState, from: Beginning, tell: Tell<'_>) -> Result<Reach, Error> {
     let disk: Arc<dyn Disk> = Arc::new(disk.clone());
     let mut scan = match LogScan::new(disk, state.environment, state.segment_bytes, from.lsn, from.incarnation) {
         Err(LogError::MissingSegment { .. }) => return Ok(Reach { end: from, why: None }),
         scan => scan?.with_incarnation_max(state.incarnation_max),
     };
+    let mut count = 0_u64;
     let why = loop {
         match scan.next_view() {
-            Ok(Some(_)) => {}
+            Ok(Some(record)) => {
+                count += 1;
+                if count.is_multiple_of(RECORDS_BETWEEN) {
+                    tell("read log", record.lsn().0 - from.lsn.0, 0)?;
+                }
+            }
             Ok(None) => break None,
             Err(error) => break Some(error.to_string()),
         }
@@ -323,6 +428,7 @@ fn restore_cut(
     log_end: Lsn,
     to: RestoreTo,
     left_out: Vec<LeftOut>,
+    tell: Tell<'_>,
 ) -> Result<RestoreReport, Error> {
     let earliest = chain.full_end();
     let disk = Arc::clone(target);
@@ -345,10 +451,14 @@ fn restore_cut(
     {
         return Err(too_early()); // The times of commits before its log are not known.
     }
-    let mut cut = None;
+    let (mut cut, mut count) = (None, 0_u64);
     while cut.is_none()
         && let Some(record) = scan.next_view()?
     {
+        count += 1;
+        if count.is_multiple_of(RECORDS_BETWEEN) {
+            tell("find the moment", record.lsn().0 - state.scan_lsn.0, log_end.0 - state.scan_lsn.0)?;
+        }
         let is_commit = record.kind() == RecordKind::Commit;
         let time_ns = record.commit_time_ns().unwrap_or(0);
         let is_behind = match to {

@@ -112,7 +112,7 @@ impl SortedLoader {
                     return Err(Error::LoadNotAlone { table: old.name.to_string() });
                 }
                 loader.finish(txn)?;
-                indexes.finish(txn)?;
+                indexes.finish(txn, &mut || Ok(()))?;
                 let definition = info.definition();
                 env.put_definition(txn, &old.name, &definition)?;
                 for root in definition.roots() {

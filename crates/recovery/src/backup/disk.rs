@@ -97,11 +97,11 @@ impl BackupFile {
     /// Compares the checksums of all frames; `progress` gets the bytes done.
     ///
     /// # Errors
-    /// The first frame that is damaged.
-    pub fn check_frames(&self, progress: &mut dyn FnMut(u64)) -> Result<(), BackupError> {
+    /// The first frame that is damaged; what `progress` answers.
+    pub fn check_frames(&self, progress: &mut dyn FnMut(u64) -> Result<(), BackupError>) -> Result<(), BackupError> {
         for (at, frame) in self.pages.values().chain(self.log.values()) {
             read_frame(&*self.file, *at, frame)?;
-            progress(u64::from(frame.payload_bytes));
+            progress(u64::from(frame.payload_bytes))?;
         }
         Ok(())
     }

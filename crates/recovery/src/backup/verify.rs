@@ -1,5 +1,6 @@
 //! Proving a backup before it is relied on: every frame, every page, every record.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use ledgerstone_disk::{Disk, Open};
@@ -22,20 +23,30 @@ pub struct Verified {
     pub commit_ns: (u64, u64),
 }
 
-/// Checks all of a chain. `progress` gets bytes done and bytes in all.
+/// Checks all of a chain. `progress` gets bytes done and bytes in all, and may stop it.
 ///
 /// # Errors
-/// The first thing that is wrong.
-pub fn verify(disk: &Arc<BackupDisk>, progress: &mut dyn FnMut(u64, u64)) -> Result<Verified, BackupError> {
+/// The first thing that is wrong; [`BackupError::Cancelled`].
+pub fn verify(
+    disk: &Arc<BackupDisk>,
+    progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
+) -> Result<Verified, BackupError> {
     let total: u64 = 2 * disk.chain().iter().map(|file| file.payload_bytes()).sum::<u64>();
     let mut done = 0;
+    let mut tell = |done: u64| match progress(done.min(total), total) {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(()) => Err(BackupError::Cancelled),
+    };
     for file in disk.chain() {
         file.check_frames(&mut |bytes| {
             done += bytes;
-            progress(done, total);
+            tell(done)
         })?;
     }
-    let mut found = Verified { page_count: check_pages(disk)?, ..Verified::default() };
+    let page_bytes = u64::from(disk.state().page_bytes);
+    let each_page = &mut |count: u64| tell(done + count * page_bytes);
+    let mut found = Verified { page_count: check_pages(disk, each_page)?, ..Verified::default() };
+    done += found.page_count * page_bytes;
     let mut reader = log_reader(disk, disk.state().scan_lsn)?;
     while let Some(record) = reader.next()? {
         found.record_count += 1;
@@ -47,7 +58,7 @@ pub fn verify(disk: &Arc<BackupDisk>, progress: &mut dyn FnMut(u64, u64)) -> Res
             }
         }
         if found.record_count.is_multiple_of(4096) {
-            progress(done + (record.lsn().0 - disk.state().scan_lsn.0).min(total - done), total);
+            tell(done + (record.lsn().0 - disk.state().scan_lsn.0))?;
         }
     }
     if reader.position() != disk.log_end() {
@@ -74,7 +85,10 @@ pub fn log_reader(disk: &Arc<BackupDisk>, from: Lsn) -> Result<LogReader, Backup
     Ok(LogReader::of_files(files, from)?)
 }
 
-fn check_pages(disk: &Arc<BackupDisk>) -> Result<u64, BackupError> {
+fn check_pages(
+    disk: &Arc<BackupDisk>,
+    each_page: &mut dyn FnMut(u64) -> Result<(), BackupError>,
+) -> Result<u64, BackupError> {
     let data = BackupView(Arc::clone(disk)).open(DATA, Open::READ)?;
     let file = &disk.chain()[0];
     let mut page = vec![0; file.header.control.page_bytes as usize];
@@ -92,6 +106,7 @@ fn check_pages(disk: &Arc<BackupDisk>) -> Result<u64, BackupError> {
             ));
         }
         count += 1;
+        each_page(count)?;
     }
     if count != file.end.stored_count {
         let file = file.name().to_string();

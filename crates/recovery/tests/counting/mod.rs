@@ -224,7 +224,7 @@ pub fn create(disk: &Arc<dyn Disk>) -> Result<(Arc<Engine>, Arc<ControlFile>)> {
 
 pub fn recover(disk: &Arc<dyn Disk>) -> Result<(Arc<Engine>, Arc<ControlFile>)> {
     let (engine, control, found) = repeat_history(disk)?;
-    undo(&engine, &found.losers, disk)?;
+    undo(&engine, &found.losers, disk, &ledgerstone_log::Watch::default())?;
     checkpoint(&engine, &control, false)?;
     Ok((engine, control))
 }

@@ -11,6 +11,8 @@
 //!
 //! The tree must stand still: hold a shared lock on its table.
 
+use std::ops::ControlFlow;
+
 use ledgerstone_buffer::BufferError;
 use ledgerstone_page::{Corrupt, PageId, PageSet};
 
@@ -81,6 +83,14 @@ impl Tree {
     /// # Errors
     /// A page cannot be read.
     pub fn check(&self) -> Result<TreeReport, TreeError> {
+        self.check_with(&mut || ControlFlow::Continue(()))
+    }
+
+    /// The same; `each_node` is called before each node, and may stop it. No latch is held then.
+    ///
+    /// # Errors
+    /// As [`Tree::check`]; [`TreeError::Stopped`].
+    pub fn check_with(&self, each_node: &mut dyn FnMut() -> ControlFlow<()>) -> Result<TreeReport, TreeError> {
         let mut report = TreeReport::default();
         let height = match self.copy_node(self.root) {
             Ok(root) => usize::from(Node::new(root.as_slice()).level()) + 1,
@@ -90,7 +100,7 @@ impl Tree {
             }
         };
         report.height = height as u32;
-        let mut walk = Walk { tree: self, levels: vec![Reached::default(); height], report };
+        let mut walk = Walk { tree: self, levels: vec![Reached::default(); height], report, each_node };
         walk.visit(self.root, height - 1, Some(&[]))?;
         for level in (0..height).rev() {
             while let Some(next) = walk.levels[level].link.filter(|&next| next != PageId(0)) {
@@ -128,6 +138,7 @@ impl Reached {
 /// A check under way (V6).
 struct Walk<'t> {
     tree: &'t Tree,
+    each_node: &'t mut dyn FnMut() -> ControlFlow<()>,
     /// From the leaves up.
     levels: Vec<Reached>,
     report: TreeReport,
@@ -157,6 +168,9 @@ impl Walk<'_> {
 
     /// Checks a node, and all below it.
     fn visit(&mut self, id: PageId, level: usize, separator: Option<&[u8]>) -> Result<(), TreeError> {
+        if (self.each_node)().is_break() {
+            return Err(TreeError::Stopped);
+        }
         let reached = std::mem::replace(&mut self.levels[level], Reached::UNKNOWN);
         if !self.report.claims(id) {
             return Ok(());

@@ -135,11 +135,11 @@ fn recover_with(
     report.redo_skipped_count = redone.skipped_count;
     report.redo_ns = timer.lap();
 
-    progress.enter(RecoveryPhase::Undo, Lsn(0), Lsn(0));
+    progress.enter(RecoveryPhase::Undo, Lsn(0), Lsn(ledgerstone_recovery::bytes_to_undo(&analysis.losers)));
     let space = Space::open(&engine, Arc::clone(&parts.data), state.environment)?;
     let (catalog, to_free) = trees(&engine, &space, &options.extensions);
     let in_doubt = Undecided::after_restart(ledgerstone_recovery::keep_prepared(&engine, &analysis.in_doubt)?)?;
-    report.undone_count = ledgerstone_recovery::undo(&engine, &analysis.losers, &disk)?;
+    report.undone_count = ledgerstone_recovery::undo(&engine, &analysis.losers, &disk, &progress.watch())?;
     report.undo_ns = timer.lap();
     refuse_unknown_structures(&engine, &catalog, &options.extensions)?;
 
@@ -155,6 +155,7 @@ fn recover_with(
         report,
         in_doubt,
     )?;
+    options.recovery_progress.watch().check()?;
     options.recovery_progress.enter(RecoveryPhase::Checkpoint, Lsn(0), Lsn(0));
     if !inner.is_read_only {
         match inner.checkpoint(false) {

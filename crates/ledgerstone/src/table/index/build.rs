@@ -4,21 +4,25 @@
 //! (the crate `sort`), and become full pages by the bulk loader, in one pass. So nothing of it has an undo of its own: what is rolled back, or
 //! killed, is freed as the tree that it is.
 
-use std::ops::Bound;
+use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
 use ledgerstone_lock::Mode;
 use ledgerstone_page::TableId;
 use ledgerstone_sort::Sorter;
 use ledgerstone_structures::{Direction, Loader, Tree};
-use ledgerstone_txn::Txn;
+use ledgerstone_txn::{Txn, run_users_code};
 
 use crate::catalog::check_type_name;
 use crate::catalog::index::{IndexTree, Stored};
 use crate::catalog::{Entry, IndexEntry, TableInfo};
 use crate::error::shown;
+use crate::flow::go_on;
 use crate::inner::Inner;
 use crate::{BytesTable, Error, IndexDef, Transaction};
+
+/// Records or entries between two calls of whoever watches.
+const RECORDS_BETWEEN: u64 = 1024;
 
 /// The part of the page cache's size that sorting may take beside it, for all indexes together, and most that it is.
 const CACHE_PART: u64 = 8;
@@ -35,6 +39,28 @@ impl Transaction {
     /// [`Error::IndexKeyExists`], [`Error::IndexKeyTooLarge`], [`Error::NotIndexable`] for a record that is there (nothing has
     /// changed); [`Error::NoIndexExtractor`]; [`Error::IndexNeedsLocks`] in a snapshot; conflicts, no space.
     pub fn create_index(&self, table: &str, index: &IndexDef) -> Result<(), Error> {
+        self.create_index_with(table, index, &mut |_| ControlFlow::Continue(()))
+    }
+
+    /// The same. `progress` is called with the count of records and entries that have been read so far, again and again, and may
+    /// end it: then nothing has changed.
+    ///
+    /// # Errors
+    /// As [`Transaction::create_index`]; [`Error::Cancelled`].
+    pub fn create_index_with(
+        &self,
+        table: &str,
+        index: &IndexDef,
+        progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
+    ) -> Result<(), Error> {
+        let mut count = 0_u64;
+        let mut step = || {
+            count += 1;
+            match count.is_multiple_of(RECORDS_BETWEEN) {
+                true => go_on(run_users_code(&self.shared.env.engine, || progress(count))),
+                false => Ok(()),
+            }
+        };
         check_definition(index)?;
         let table = self.to_redefine(table)?;
         let (env, old) = (Arc::clone(&self.shared.env), Arc::clone(table.info()));
@@ -58,10 +84,11 @@ impl Transaction {
                 let mut builders = Builders::new(&env, &new, old.indexes.len());
                 let mut scan = old.tree.scan(Bound::Unbounded, Bound::Unbounded, Direction::Forward);
                 while let Some((key, value)) = scan.next(txn)? {
+                    step()?;
                     let entries = builders.entries(key, value)?;
                     builders.add(entries)?;
                 }
-                builders.finish(txn)?;
+                builders.finish(txn, &mut step)?;
                 Ok(new)
             })?;
             self.shared.replace_table((txn, own), &old, new);
@@ -217,16 +244,23 @@ impl Builders {
     }
 
     /// All records are there: fills the trees.
-    pub(crate) fn finish(self, txn: &mut Txn) -> Result<(), Error> {
+    /// `step` is called for each entry, and ends it by an error.
+    pub(crate) fn finish(self, txn: &mut Txn, step: &mut dyn FnMut() -> Result<(), Error>) -> Result<(), Error> {
         let Builders { info, builders } = self;
         builders
             .into_iter()
-            .try_for_each(|Builder { index, sorter }| fill(txn, sorter, &info.name, &info.indexes[index]))
+            .try_for_each(|Builder { index, sorter }| fill(txn, sorter, &info.name, &info.indexes[index], step))
     }
 }
 
 /// Fills an index's tree with entries.
-fn fill(txn: &mut Txn, sorter: Sorter, table: &str, index: &IndexTree) -> Result<(), Error> {
+fn fill(
+    txn: &mut Txn,
+    sorter: Sorter,
+    table: &str,
+    index: &IndexTree,
+    step: &mut dyn FnMut() -> Result<(), Error>,
+) -> Result<(), Error> {
     let mut loader = Loader::new(&index.tree);
     let mut last: Option<Vec<u8>> = None;
     sorter.give_all::<Error>(&mut |key, value| {
@@ -245,6 +279,7 @@ fn fill(txn: &mut Txn, sorter: Sorter, table: &str, index: &IndexTree) -> Result
             }
             None => last = Some(key.to_vec()),
         }
+        step()?;
         Ok(loader.push(txn, key, value)?)
     })?;
     Ok(loader.finish(txn)?)

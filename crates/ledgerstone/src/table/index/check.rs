@@ -17,29 +17,37 @@ use crate::error::shown;
 
 impl TableInfo {
     /// Tells `differ` of each difference between an index and the table, in words, and says whether all of them could be
-    /// seen: without its function, only entries without a record are.
+    /// seen: without its function, only entries without a record are. `step` is called for each record and each entry, and ends
+    /// the comparison by an error.
     pub(crate) fn compare_with(
         &self,
         txn: &mut Txn,
         index: &IndexTree,
         differ: &mut dyn FnMut(String),
+        step: &mut dyn FnMut() -> Result<(), Error>,
     ) -> Result<bool, Error> {
         let knows_keys = index.is_computable();
-        if knows_keys && self.sums_agree(txn, index)? {
+        if knows_keys && self.sums_agree(txn, index, step)? {
             return Ok(true);
         }
         if knows_keys {
-            self.each_record_has_its_entries(txn, index, differ)?;
+            self.each_record_has_its_entries(txn, index, differ, step)?;
         }
-        self.each_entry_has_its_record(txn, index, knows_keys, differ)?;
+        self.each_entry_has_its_record(txn, index, knows_keys, differ, step)?;
         Ok(knows_keys)
     }
 
-    fn sums_agree(&self, txn: &mut Txn, index: &IndexTree) -> Result<bool, Error> {
+    fn sums_agree(
+        &self,
+        txn: &mut Txn,
+        index: &IndexTree,
+        step: &mut dyn FnMut() -> Result<(), Error>,
+    ) -> Result<bool, Error> {
         let keys = [RandomState::new(), RandomState::new()];
         let mut scan = self.tree.scan(Bound::Unbounded, Bound::Unbounded, Direction::Forward);
         let mut wanted = Sum::default();
         while let Some((key, value)) = scan.next(txn)? {
+            step()?;
             // A record that cannot be indexed is a difference, to be told by its key.
             let Ok(entries) = index.entries(&self.name, key, value) else { return Ok(false) };
             entries.iter().for_each(|(entry, value)| wanted.add(&keys, entry, value));
@@ -47,6 +55,7 @@ impl TableInfo {
         let mut scan = index.tree.scan(Bound::Unbounded, Bound::Unbounded, Direction::Forward);
         let mut found = Sum::default();
         while let Some((entry, value)) = scan.next(txn)? {
+            step()?;
             found.add(&keys, entry, value);
         }
         Ok(wanted == found)
@@ -57,9 +66,11 @@ impl TableInfo {
         txn: &mut Txn,
         index: &IndexTree,
         differ: &mut dyn FnMut(String),
+        step: &mut dyn FnMut() -> Result<(), Error>,
     ) -> Result<(), Error> {
         let mut scan = self.tree.scan(Bound::Unbounded, Bound::Unbounded, Direction::Forward);
         while let Some((key, value)) = scan.next(txn)? {
+            step()?;
             let entries = match index.entries(&self.name, key, value) {
                 Ok(entries) => entries,
                 Err(error) => {
@@ -89,9 +100,11 @@ impl TableInfo {
         index: &IndexTree,
         knows_keys: bool,
         differ: &mut dyn FnMut(String),
+        step: &mut dyn FnMut() -> Result<(), Error>,
     ) -> Result<(), Error> {
         let mut scan = index.tree.scan(Bound::Unbounded, Bound::Unbounded, Direction::Forward);
         while let Some((entry, value)) = scan.next(txn)? {
+            step()?;
             let Some((_, primary_key)) = index.shape().parts(entry, value) else {
                 differ(format!("{:?} is no entry", shown(entry)));
                 continue;

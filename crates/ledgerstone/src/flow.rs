@@ -1,0 +1,44 @@
+//! What the callbacks of long calls answer.
+
+use std::ops::ControlFlow;
+
+use crate::Error;
+
+/// What a callback of a long call answers: nothing, and the call goes on; or [`ControlFlow::Break`], and it ends soon with
+/// [`Error::Cancelled`].
+pub trait Flow {
+    /// The answer.
+    fn flow(self) -> ControlFlow<()>;
+}
+
+impl Flow for () {
+    fn flow(self) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
+}
+
+impl Flow for ControlFlow<()> {
+    fn flow(self) -> ControlFlow<()> {
+        self
+    }
+}
+
+/// How far a restore, a repair or a search for damaged pages is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MediaProgress {
+    /// What it does, for people: `copy pages`.
+    pub what: &'static str,
+    /// Bytes done of it.
+    pub done_bytes: u64,
+    /// Bytes to do of it in all; 0 if nobody knows.
+    pub total_bytes: u64,
+}
+
+/// Who is told of the progress, and answers whether to go on: what is done, bytes done, bytes in all.
+pub(crate) type Tell<'t> = &'t mut dyn FnMut(&'static str, u64, u64) -> Result<(), Error>;
+
+/// `Break` as the error.
+pub(crate) fn go_on(answer: ControlFlow<()>) -> Result<(), Error> {
+    if answer.is_break() { Err(Error::Cancelled) } else { Ok(()) }
+}
