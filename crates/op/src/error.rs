@@ -2,8 +2,8 @@
 
 use ledgerstone_page::{Corrupt, OpId, SlottedError};
 
-/// An operation refused its page or its arguments. On the forward path that is a bug or damage found in time; in redo it
-/// means that page and log do not belong together.
+/// An operation refused its page or its arguments. During normal work that is a bug, or damage that was found in time.
+/// During redo it means that the page and the log do not belong together.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpError {
@@ -25,7 +25,8 @@ pub enum OpError {
         /// What is wrong.
         what: &'static str,
     },
-    /// The same, and a number says where: a change that was made already is made again, or one undone that was not made.
+    /// The same, with a number that says where. For example, a change is made a second time, or a change is undone that
+    /// was never made.
     #[error("operation {op} does not fit its page: {what} (number {at})")]
     UnfitAt {
         /// The operation.
@@ -43,7 +44,8 @@ pub enum OpError {
     Slotted(#[from] SlottedError),
 }
 
-/// Nobody registered this operation. Records of it can be neither redone nor undone: open with whoever wrote them.
+/// No operation with this number is registered. Its records can be neither redone nor undone. Open the environment with
+/// the program that wrote them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("operation {op} is not registered")]
 pub struct UnknownOperation {
@@ -51,12 +53,12 @@ pub struct UnknownOperation {
     pub op: OpId,
 }
 
-/// The number of an operation is taken.
+/// The number of an operation is already taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("operation {op} is registered already, as {name}")]
 pub struct DuplicateOperation {
     /// The number.
     pub op: OpId,
-    /// Who has it.
+    /// The operation that has it.
     pub name: &'static str,
 }

@@ -1,15 +1,16 @@
 //! The test kit for authors of operations.
 //!
-//! A [`Case`] is a page and arguments for an operation. [`check_case`] proves of it, and [`check_registry`] of all
-//! operations that are registered, so that one without a case fails:
+//! A [`Case`] is a page and the arguments for one operation. [`check_case`] checks the rules below for one case.
+//! [`check_registry`] checks them for all registered operations, and fails if an operation has no case:
 //!
-//! K1. Redo is deterministic: equal pages become equal pages. For an operation that formats, any two pages do.
-//! K2. The page keeps its id, and its LSN too unless it is formatted; a page whose layout is known passes the layout's
-//!     check before and after.
-//! K3. An `Undo::Page` inverts: the page is as it was, byte for byte or as the case says ([`Case::same_by`]), and undoing
+//! K1. Redo is deterministic: equal pages become equal pages. For an operation that formats, this holds for any two
+//!     pages.
+//! K2. The page keeps its id. It keeps its LSN too, unless the operation formats it. If the page's layout is known, the
+//!     page passes the layout's check before and after.
+//! K3. An `Undo::Page` inverts: the page is as it was, byte for byte or as the case says ([`Case::same_by`]). Undoing
 //!     the undo makes the change again.
-//! K4. Under the page LSN a record is applied once: redo over a page that has it does nothing.
-//! K5. No arguments and no page make redo, undo or print panic; arguments that are refused have changed nothing.
+//! K4. A record is applied once, by the page LSN: redo does nothing on a page that already has it.
+//! K5. No arguments and no page make redo, undo or print panic. Arguments that are refused change nothing.
 
 use crate::{OpError, Operation, PageMut, Registry, Undo, UnknownOperation};
 use ledgerstone_page::{Corrupt, Layouts, Lsn, OpId, PageId, header};
@@ -38,7 +39,7 @@ impl Case {
         Case { op, before, args, view: all_bytes }
     }
 
-    /// Compares pages by what `view` makes of them, where undo restores what a page means but not where it lies.
+    /// Compares pages by what `view` makes of them. Use it where undo restores what a page means but not where it lies.
     #[must_use]
     pub fn same_by(mut self, view: View) -> Case {
         self.view = view;
@@ -54,7 +55,7 @@ fn all_bytes(page: Words<'_>) -> Vec<u8> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Failure {
-    /// An operation is registered and has no case.
+    /// A registered operation has no case.
     #[error("operation {op} ({name}) has no case")]
     NoCase {
         /// The operation.
@@ -65,7 +66,7 @@ pub enum Failure {
     /// A case, or an undo, is for an operation that is not registered.
     #[error(transparent)]
     Unknown(#[from] UnknownOperation),
-    /// Redo refuses the case's page and arguments, or undo's.
+    /// Redo refuses the page and arguments of the case, or of its undo.
     #[error("operation {op} is refused by {step}: {error}")]
     Refused {
         /// The operation.
@@ -107,7 +108,7 @@ pub enum Failure {
     },
 }
 
-/// Checks every case, and that every registered operation has one.
+/// Checks every case, and that every registered operation has a case.
 ///
 /// # Errors
 /// The first failure.

@@ -1,10 +1,10 @@
-//! The contract of an operation, and the registry; no operation of its own.
+//! The contract of an operation, and the registry of operations. The crate has no operation of its own.
 //!
-//! An [`Operation`] is the only thing that changes a page: the forward path logs its arguments and calls its `redo`, and so
-//! does restart. Rollback and restart find it by its [`OpId`](ledgerstone_page::OpId) in a [`Registry`], without knowing
-//! what it does. Structures that ship with the engine and those of users are written against this crate alike.
+//! An [`Operation`] is the only thing that changes a page. Normal work logs its arguments and calls its `redo`, and so
+//! does a restart. Rollback and restart find it by its [`OpId`](ledgerstone_page::OpId) in a [`Registry`], without
+//! knowing what it does. The structures of the engine and those of users are written against this crate alike.
 //!
-//! [`kit`] checks an operation for its author: redo is deterministic, undo inverts, no bytes make it panic.
+//! [`kit`] checks an operation for its author: redo is deterministic, undo inverts, and no bytes make it panic.
 //!
 //! ```
 //! use ledgerstone_op::{OpError, Operation, PageMut, Registry, Undo, kit};

@@ -1,26 +1,26 @@
-//! The page as an operation gets it.
+//! A page as an operation gets it.
 
 use ledgerstone_page::{HEADER_BYTES, LayoutId, Lsn, PageId, header};
 use ledgerstone_region::{Words, WordsMut};
 
-/// A page that is latched exclusively, to be changed by an operation.
+/// A page that is latched exclusively, for an operation to change.
 ///
-/// Bytes behind the header are changed freely. Of the header an operation sets what is the layout's (kind, owner,
-/// version); checksum, id and page LSN belong to the engine, and a `put` there is a bug and asserted.
+/// An operation changes the bytes behind the header freely. In the header it sets only the fields of the layout: kind,
+/// owner and version. The checksum, the id and the page LSN belong to the engine. A `put` there is a bug and panics.
 pub struct PageMut<'a> {
     id: PageId,
     words: WordsMut<'a>,
 }
 
 impl<'a> PageMut<'a> {
-    /// Whoever calls this applies a log record: forward, in rollback or in redo. Nobody else changes pages.
+    /// The caller applies a log record: in normal work, in a rollback, or in redo. Nothing else changes pages.
     #[inline]
     #[must_use]
     pub const fn new(id: PageId, words: WordsMut<'a>) -> Self {
         PageMut { id, words }
     }
 
-    /// Which page it is. (A page about to be formatted does not say so itself yet.)
+    /// The page's id. A page that is about to be formatted does not yet contain it.
     #[inline]
     #[must_use]
     pub const fn id(&self) -> PageId {
@@ -41,7 +41,7 @@ impl<'a> PageMut<'a> {
         self.words.len_bytes()
     }
 
-    /// For functions of a layout that take the words themselves, such as those of `slotted`. They keep off the header.
+    /// The words themselves, for functions of a layout such as those of `slotted`. They must not change the header.
     #[inline]
     pub const fn words_mut(&mut self) -> &mut WordsMut<'a> {
         &mut self.words
@@ -56,7 +56,7 @@ impl<'a> PageMut<'a> {
     /// Puts `bytes` at `off`.
     ///
     /// # Panics
-    /// If they are not behind the header and inside the page; so do all that follow.
+    /// If they are not behind the header and inside the page. The same holds for all functions below.
     #[inline]
     pub fn put(&mut self, off: usize, bytes: &[u8]) {
         self.assert_behind_header(off);
@@ -91,7 +91,7 @@ impl<'a> PageMut<'a> {
         self.words.put_u64(off, value);
     }
 
-    /// Moves the `len` bytes at `from` to `to`; the places may overlap.
+    /// Moves the `len` bytes at `from` to `to`. The two places may overlap.
     #[inline]
     pub fn shift(&mut self, from: usize, to: usize, len: usize) {
         self.assert_behind_header(to);
@@ -105,13 +105,13 @@ impl<'a> PageMut<'a> {
         self.words.fill(off, len, byte);
     }
 
-    /// Zeroes the page and writes a header with its id. An operation that begins with this says so by
+    /// Zeroes the page and writes a header with its id. An operation that begins with this says so in
     /// [`formats`](crate::Operation::formats).
     pub fn format(&mut self, layout: LayoutId, kind: u8, owner: PageId) {
         header::format(&mut self.words, self.id, layout, kind, owner);
     }
 
-    /// Sets the header's byte that is the layout's.
+    /// Sets the byte of the header that belongs to the layout.
     #[inline]
     pub fn set_kind(&mut self, kind: u8) {
         header::set_kind(&mut self.words, kind);

@@ -1,4 +1,4 @@
-//! Operations as values of one type: what a crate with a page of them would otherwise write once for each.
+//! Operations as values of one type, for a crate that has a table of them.
 
 use ledgerstone_page::{OpId, PageId};
 
@@ -8,7 +8,7 @@ use crate::{DuplicateOperation, OpError, Operation, PageMut, Registry, Undo};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unfit(pub &'static str);
 
-/// What an operation does with the page; `None`: the arguments cannot be read.
+/// What an operation does with the page. `None` means that the arguments cannot be read.
 pub type Redo = fn(&mut PageMut<'_>, &[u8]) -> Option<Result<(), Unfit>>;
 
 /// One operation, in a table of them.
@@ -51,12 +51,12 @@ pub struct PageOperation {
     pub is_undone_by_page: bool,
     /// See [`Operation::root`].
     pub root: fn(&[u8]) -> Option<PageId>,
-    /// See [`Operation::print`]; `None`: the arguments cannot be read.
+    /// See [`Operation::print`]. `None` means that the arguments cannot be read.
     pub print: fn(&[u8]) -> Option<String>,
 }
 
 impl PageOperation {
-    /// What an operation is as long as it says nothing else: it changes nothing, formats nothing, and is never undone.
+    /// The defaults: an operation that changes nothing, formats nothing, and is never undone.
     pub const PLAIN: PageOperation = PageOperation {
         id: OpId(0),
         name: "",
@@ -71,7 +71,7 @@ impl PageOperation {
     /// Registers a table of operations.
     ///
     /// # Errors
-    /// An id is taken; those before it are registered.
+    /// An id is already taken. The operations before it are registered.
     pub fn register(table: &[PageOperation], ops: &mut Registry) -> Result<(), DuplicateOperation> {
         table.iter().try_for_each(|operation| ops.register(Box::new(*operation)))
     }

@@ -4,7 +4,7 @@ use ledgerstone_page::OpId;
 
 use crate::{DuplicateOperation, Operation, UnknownOperation};
 
-/// Numbers below this are found by index: Ledgerstone's own operations are on the hot path.
+/// Numbers below this are found by index, because Ledgerstone's own operations are on the hot path.
 const DENSE: usize = 256;
 
 /// Operations by number.
@@ -15,7 +15,7 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// None yet.
+    /// An empty registry.
     #[must_use]
     pub fn new() -> Registry {
         Registry { dense: (0..DENSE).map(|_| None).collect(), sparse: Vec::new() }
@@ -24,7 +24,7 @@ impl Registry {
     /// Adds an operation.
     ///
     /// # Errors
-    /// Its number is taken.
+    /// The operation's number is already taken.
     pub fn register(&mut self, operation: Box<dyn Operation>) -> Result<(), DuplicateOperation> {
         let op = operation.id();
         if let Ok(other) = self.get(op) {
@@ -43,7 +43,7 @@ impl Registry {
     /// The operation with this number.
     ///
     /// # Errors
-    /// Nobody registered it.
+    /// No operation with this number is registered.
     #[inline]
     pub fn get(&self, op: OpId) -> Result<&dyn Operation, UnknownOperation> {
         match self.dense.get(usize::from(op.0)) {
