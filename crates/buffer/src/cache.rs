@@ -39,9 +39,9 @@ pub enum TornPages {
 /// Settings that rarely need another value.
 #[derive(Clone, Copy, Debug)]
 pub struct Tuning {
-    /// What protects against torn pages.
+    /// The protection against torn pages.
     pub torn_pages: TornPages,
-    /// Pages written in one batch, at most; small caches use smaller ones.
+    /// The most pages written in one batch. Small caches use fewer.
     pub batch_pages_max: u32,
     /// Frames that the background writer keeps clean ahead of the policy, in parts of the cache: 16 is a sixteenth.
     pub clean_reserve_part: u32,
@@ -60,15 +60,15 @@ impl Default for Tuning {
     }
 }
 
-/// What a cache is made of.
+/// The parts of a cache.
 pub struct CacheConfig {
     /// Where page table, descriptors and frames live.
     pub region: Region,
-    /// Who latches.
+    /// The slots of the threads that latch pages.
     pub slots: Arc<SlotTable>,
-    /// The data file; page n is at n * `page_bytes`.
+    /// The data file. Page n is at n * `page_bytes`.
     pub data: Arc<dyn DiskFile>,
-    /// The double-write area's file; it may be empty.
+    /// The file of the double-write area. It may be empty.
     pub double_write: Arc<dyn DiskFile>,
     /// The log that goes first.
     pub log: Arc<dyn WriteAhead>,
@@ -83,7 +83,7 @@ pub struct CacheConfig {
     pub policy: Policy,
 }
 
-/// Pages in memory. One for each environment and process; shared by all threads.
+/// Pages in memory. An environment has one in each process, and all threads share it.
 pub struct Cache {
     table: PageTable,
     pub(crate) frames: Frames,
@@ -177,7 +177,7 @@ impl Cache {
         }
     }
 
-    /// The same if the page is in memory and nobody changes it just now. Waits for nothing.
+    /// The same, if the page is in memory and is not being changed just now. Never waits.
     #[inline]
     pub fn optimistic_if_here(&self, id: PageId) -> Option<OptimisticPage<'_>> {
         let entry = self.table.get(id.0)?;
@@ -189,7 +189,7 @@ impl Cache {
         Some(page)
     }
 
-    /// Asks the processor to fetch all of a page that is in memory, for who will read it soon. Waits for nothing.
+    /// Asks the processor to fetch all of a page that is in memory, for a reader that will read it soon. Never waits.
     #[inline]
     pub fn prefetch(&self, id: PageId) {
         if let Some(frame) = self.table.get(id.0).and_then(PageEntry::frame_used) {
@@ -292,10 +292,10 @@ impl Cache {
         Ok((page, was_readable))
     }
 
-    /// The oldest change that is in memory and not yet durable in the data file; `None` if there is none.
+    /// The oldest change in memory that is not yet durable in the data file, or `None`.
     ///
-    /// A checkpoint that read the log's tail before misses no record below that tail: marks are set before records are
-    /// reserved, and all of it is SeqCst.
+    /// A checkpoint that read the log's tail before misses no record below that tail. Marks are set before records are
+    /// reserved, and all of these accesses are SeqCst.
     pub fn dirty_low(&self) -> Option<Lsn> {
         self.frames.all().filter_map(|(_, frame)| frame.oldest_change()).min()
     }
@@ -332,7 +332,8 @@ impl Cache {
         self.frames.is_failed()
     }
 
-    /// Makes every miss and every write-back fail from now on. For whoever learns elsewhere that the environment failed.
+    /// Makes every miss and every write-back fail from now on. For callers that learn elsewhere that the environment
+    /// failed.
     pub fn fail(&self) {
         self.frames.fail();
     }

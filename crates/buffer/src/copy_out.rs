@@ -22,8 +22,8 @@ use crate::guard::ExclusivePage;
 const TRIES_MAX: u32 = 8;
 
 impl Cache {
-    /// Copies a page, sealed, into `to`, without bringing it into memory; its LSN, or `None` if it was never written.
-    /// Waits for the page's latch and the device.
+    /// Copies a page, sealed, into `to`, without bringing it into memory. Returns its LSN, or `None` if it was never
+    /// written. Waits for the page's latch and the device.
     ///
     /// # Errors
     /// `Damaged`, `LatchTimeout`, `Disk`, `PageOutOfRange`.
@@ -46,11 +46,11 @@ impl Cache {
         }
     }
 
-    /// The same for the pages from `first` on, as many as `to` has room for: their LSNs, one for each, are put into `lsns`.
-    /// What is not in memory is read at once.
+    /// The same for the pages from `first` on, as many as `to` has room for. The LSN of each is put into `lsns`. Pages
+    /// that are not in memory are read in one go.
     ///
     /// # Errors
-    /// As [`Cache::copy_page`], of the first page that has one.
+    /// As [`Cache::copy_page`], for the first page that fails.
     pub fn copy_pages(&self, first: PageId, to: &mut [u8], lsns: &mut Vec<Option<Lsn>>) -> Result<(), BufferError> {
         let page_bytes = self.page_bytes;
         let count = to.len() / page_bytes;
@@ -107,11 +107,12 @@ impl Cache {
         Ok(lsn)
     }
 
-    /// Puts `image` (all zeros: of a page that was never written) where the data file has a damaged page, and makes it durable. `false`: the page can be read, and was
-    /// left alone (O3). Waits for the log and the device.
+    /// Puts `image` in the place of a damaged page of the data file, and makes it durable. An image of all zeros stands
+    /// for a page that was never written. `false` means that the page can be read, and was left alone (O3). Waits for
+    /// the log and the device.
     ///
     /// # Errors
-    /// `LatchTimeout`, `CacheFull`, `Failed`, `Disk`; an image that is not this page, whole, is `Damaged`.
+    /// `LatchTimeout`, `CacheFull`, `Failed`, `Disk`. `Damaged` if the image is not this page, whole.
     pub fn put_back(&self, id: PageId, image: &[u8]) -> Result<bool, BufferError> {
         let is_unwritten = image.iter().all(|&byte| byte == 0);
         let refuse = |corrupt| BufferError::Damaged { page: id, file: "the image to put back".into(), corrupt };

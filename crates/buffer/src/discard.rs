@@ -12,13 +12,13 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 const BELL_WAIT_NS: u64 = 2_000_000;
 
 impl Cache {
-    /// Takes all pages from `first` on out of memory without writing them, and waits for writes of them that are in flight.
+    /// Removes all pages from `first` on from memory without writing them. Waits for writes of them that are in flight.
     ///
-    /// A page that somebody reads in meanwhile may be missed; a changed one is not, since nobody changes these pages. Waits
-    /// for latches and the device; hold no latch of such a page.
+    /// A page that another thread reads in meanwhile may be missed. A changed page is not missed, because no thread
+    /// changes these pages. Waits for latches and the device. Hold no latch of such a page.
     ///
     /// # Errors
-    /// `LatchTimeout`; `Failed` if the write that was waited for failed.
+    /// `LatchTimeout`, or `Failed` if a write that was waited for failed.
     pub fn discard_from(&self, first: PageId) -> Result<(), BufferError> {
         for (frame, descriptor) in self.frames.all() {
             while let Some(id) = descriptor.page().filter(|&id| id >= first) {

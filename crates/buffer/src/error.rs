@@ -5,7 +5,7 @@ use ledgerstone_log::LogError;
 use ledgerstone_page::{Corrupt, Lsn, PageId};
 use ledgerstone_region::{LatchTimeout, RegionError};
 
-/// Why the cache did not do what it was asked.
+/// Why the cache refused or failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BufferError {
@@ -51,7 +51,7 @@ pub enum BufferError {
         /// Who holds the latch.
         timeout: LatchTimeout,
     },
-    /// A write failed earlier; nothing is read or written any more. Reopening recovers.
+    /// A write failed earlier. Nothing is read or written any more. Reopening recovers.
     #[error("the page cache failed: an earlier write of a page did not succeed")]
     Failed,
     /// The double-write area was made by a newer version of this software, or for another page size.

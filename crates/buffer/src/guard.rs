@@ -22,8 +22,8 @@ use ledgerstone_region::{Version, Words, WordsMut, sync};
 use std::fmt;
 use std::sync::atomic::Ordering::SeqCst;
 
-/// An optimistic read was overtaken by a writer: forget what was read and begin again. Not an error; it stays in the engine,
-/// and every loop over it is bounded and ends with a latch.
+/// An optimistic read was overtaken by a writer: forget what was read and begin again. This is not an error. It stays
+/// in the engine, and every loop over it is bounded and ends with a latch.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Restart;
@@ -62,26 +62,26 @@ impl<'a> OptimisticPage<'a> {
         self.version
     }
 
-    /// Whether all that was read up to now is the page as it was at one moment.
+    /// Checks that all that was read up to now is the page as it was at one moment.
     ///
     /// # Errors
-    /// [`Restart`] if somebody changed or evicted it meanwhile, or is about to.
+    /// [`Restart`] if the page was changed or evicted meanwhile, or is about to be.
     #[inline]
     pub fn check(&self) -> Result<(), Restart> {
         sync::yield_point("optimistic page check");
         if self.entry.latch.is_still(self.version) { Ok(()) } else { Err(Restart) }
     }
 
-    /// What was noted of the changes of the page ([`ExclusivePage::set_touched`]).
+    /// The note of what has changed on the page ([`ExclusivePage::set_touched`]).
     #[inline]
     pub fn touched(&self) -> u64 {
         self.cache.frames.descriptor(self.frame).touched()
     }
 
-    /// Latches the page exclusively if it is still what was read. Does not wait.
+    /// Latches the page exclusively if it is still as it was read. Never waits.
     ///
     /// # Errors
-    /// [`Restart`] if it was changed or is latched by anybody.
+    /// [`Restart`] if the page was changed or is latched.
     #[inline]
     pub fn try_upgrade(self) -> Result<ExclusivePage<'a>, Restart> {
         if self.entry.latch.try_upgrade(self.version, self.cache.slot()) {
@@ -98,7 +98,7 @@ impl fmt::Debug for OptimisticPage<'_> {
     }
 }
 
-/// A page that nobody changes while this lives.
+/// A page that does not change while this lives.
 pub struct SharedPage<'a> {
     cache: &'a Cache,
     entry: &'a PageEntry,
@@ -194,8 +194,8 @@ impl<'a> ExclusivePage<'a> {
         self.is_new
     }
 
-    /// For transactions and recovery: announces a change, before its log record is reserved. `tail` is the log's tail, read
-    /// just now; in redo, the LSN of the record.
+    /// For transactions and recovery: announces a change, before its log record is reserved. `tail` is the log's tail,
+    /// read just now. In redo, it is the LSN of the record.
     pub fn begin_change(&mut self, tail: Lsn) {
         assert!(tail.0 != 0, "a change of {} has no place in the log", self.id);
         self.is_changing = true;
@@ -222,14 +222,15 @@ impl<'a> ExclusivePage<'a> {
         self.is_changing = false;
     }
 
-    /// What was noted of the changes of the page while it was in memory; all ones: perhaps all of it has changed.
+    /// The note of what has changed on the page while it was in memory. All ones mean that perhaps all of it has
+    /// changed.
     #[inline]
     pub fn touched(&self) -> u64 {
         self.cache.frames.descriptor(self.frame).touched()
     }
 
-    /// Notes what has changed of the page, in bits that mean what its structure likes; instead of all ones, which each change
-    /// makes it. Kept beside the page, not in it: it is neither logged nor written.
+    /// Notes what has changed on the page, in bits whose meaning its structure chooses. Each change sets the note to
+    /// all ones, and this replaces them. The note is kept beside the page, not in it: it is neither logged nor written.
     #[inline]
     pub fn set_touched(&mut self, touched: u64) {
         self.cache.frames.descriptor(self.frame).set_touched(touched);

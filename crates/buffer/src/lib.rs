@@ -1,8 +1,8 @@
 //! Pages in memory, and when they go out.
 //!
-//! A page is found through the *page table*, an array in the region that is indexed by page id ([`Cache`], `cache.rs`). An
-//! entry is two words: the page's latch with its version, and the number of the frame that holds it. Reading a page
-//! that is in memory touches that one cache line: no hash, no system call, no allocation, no mutex.
+//! A page is found through the *page table*, an array in the region that is indexed by page id ([`Cache`], `cache.rs`).
+//! An entry is two words: the page's latch with its version, and the number of the frame that holds the page. Reading a
+//! page that is in memory touches that one cache line. It takes no hash, no system call, no allocation and no mutex.
 //!
 //! | file | its idea |
 //! | --- | --- |
@@ -18,7 +18,7 @@
 //! | `torn.rs` | the double-write area, and the repair of torn pages at open |
 //! | `writer.rs` | the thread that keeps frames clean ahead of need |
 //!
-//! This crate knows pages, LSNs and nothing else: not what a page means, nor who changes it, nor why.
+//! This crate knows pages, LSNs and nothing else. It does not know what a page means, or who changes it and why.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 

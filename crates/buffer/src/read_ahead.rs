@@ -29,7 +29,7 @@ const PAGES_MAX: u64 = 64;
 /// Pages that are asked to go for one that is wanted.
 const TRIES_MAX: u32 = 16;
 
-/// Reads runs of pages into a cache; keeps the buffer between them, and makes it with the first read.
+/// Reads runs of pages into a cache. It makes its buffer with the first read, and keeps it between reads.
 pub struct ReadAhead<'c> {
     cache: &'c Cache,
     buffer: AlignedBuf,
@@ -45,7 +45,7 @@ struct Wanted<'c> {
 }
 
 impl Cache {
-    /// For whoever will read every page of the runs, at once (H4).
+    /// For a caller that will read every page of the runs, at once (H4).
     #[must_use]
     pub fn read_wanted(&self) -> ReadAhead<'_> {
         let pages_max = PAGES_MAX.min(u64::from(self.frames.count()) / 8).max(1);
@@ -60,8 +60,8 @@ impl ReadAhead<'_> {
         self.pages_max
     }
 
-    /// Reads in those of the `count` pages from `first` on that are absent, as far as there are frames for them; of more than
-    /// [`ReadAhead::pages_max`] pages the first ones. Says how many came in. Waits for the disk once.
+    /// Reads in the absent pages among the `count` pages from `first` on, as far as there are frames for them. Of more
+    /// than [`ReadAhead::pages_max`] pages it reads the first ones. Returns how many came in. Waits for the disk once.
     pub fn run(&mut self, first: PageId, count: u64) -> u64 {
         for no in 0..count.min(self.pages_max) {
             if !self.want(PageId(first.0 + no)) {

@@ -151,10 +151,10 @@ impl DoubleWrite {
     }
 }
 
-/// Makes an area if there is none, and has what there is durable, whoever wrote it (D7); but for the file's name.
+/// Makes an area if there is none. Makes durable what is there, whatever process wrote it (D7), except the file's name.
 ///
 /// # Errors
-/// `Disk`; `DoubleWriteFormat` if there is one of a newer format or another page size.
+/// `Disk`. `DoubleWriteFormat` if there is an area of a newer format or another page size.
 pub fn make_double_write(file: Arc<dyn DiskFile>, page_bytes: u32) -> Result<(), BufferError> {
     let header = header_read(&*file, page_bytes)?;
     let lane_pages = header.map_or(1, |header| u32_at(&header, LANE_PAGES_AT));
@@ -163,16 +163,18 @@ pub fn make_double_write(file: Arc<dyn DiskFile>, page_bytes: u32) -> Result<(),
 }
 
 impl Cache {
-    /// Restores every torn page of the data file that the double-write area has a whole copy of, and returns their ids. What
-    /// is read of the data file afterwards is durable. To be called at open, before the first page is read or written: redo
-    /// needs whole pages. `log_end`: where the log ends. `may_be_missing`: no page can be torn, and the area may be lost,
-    /// another's, or not made yet; then nothing is believed of it but whole copies of pages that are damaged at home.
+    /// Restores every torn page of the data file of which the double-write area has a whole copy, and returns their
+    /// ids. What is read of the data file afterwards is durable. To be called at open, before the first page is read or
+    /// written, because redo needs whole pages.
     ///
-    /// Reads the area at once, and the pages that it has copies of in runs.
+    /// `log_end` is where the log ends. `may_be_missing` says that no page can be torn, and that the area may be lost,
+    /// another's, or not made yet. Then only whole copies of pages that are damaged in the data file are believed.
+    ///
+    /// Reads the area in one go, and the pages of which it has copies in runs.
     ///
     /// # Errors
-    /// `Disk`; `DoubleWriteFormat` if the area is of a newer format or another page size; `DoubleWriteShort` unless it
-    /// may be missing (D7); `LogEndsEarly` (D8), with nothing written.
+    /// `Disk`. `DoubleWriteFormat` if the area has a newer format or another page size. `DoubleWriteShort` unless the
+    /// area may be missing (D7). `LogEndsEarly` (D8), with nothing written.
     pub fn repair_torn(
         data: &dyn DiskFile,
         double_write: &dyn DiskFile,

@@ -3,7 +3,7 @@
 use ledgerstone_log::{Log, LogError};
 use ledgerstone_page::Lsn;
 
-/// The log, as far as the write-ahead rule goes. [`Log`] is one; tests bring their own.
+/// The part of the log that the write-ahead rule needs. [`Log`] has it, and tests bring their own.
 pub trait WriteAhead: Send + Sync {
     /// Where the next record will start (`SeqCst`).
     fn tail(&self) -> Lsn;
@@ -14,7 +14,7 @@ pub trait WriteAhead: Send + Sync {
     /// Waits until the record that starts at `lsn` is durable.
     ///
     /// # Errors
-    /// The log's failure; the page that needed it stays in memory.
+    /// The log's failure. The page that needed the record stays in memory.
     fn flush_to(&self, lsn: Lsn) -> Result<(), LogError>;
 
     /// The cache could not write a page: nothing may be acknowledged any more.

@@ -60,10 +60,11 @@ enum Take {
 const BELL_WAIT_NS: u64 = 2_000_000;
 
 impl Cache {
-    /// Writes back all pages whose oldest change lies below `lsn`, in the order of their ids, and waits for those that
-    /// others are writing. Changes that begin meanwhile are not waited for. Returns how many pages this call wrote.
+    /// Writes back all pages whose oldest change lies below `lsn`, in the order of their ids. Waits for pages of that
+    /// kind that other threads are writing, but not for changes that begin meanwhile. Returns how many pages this call
+    /// wrote.
     ///
-    /// Waits for latches, the log and the device; call with no latch held.
+    /// Waits for latches, the log and the device. Hold no latch.
     ///
     /// # Errors
     /// A failed flush, write or sync fails the cache and the log for good (W5).
@@ -94,10 +95,10 @@ impl Cache {
         Ok(written)
     }
 
-    /// Writes back all pages that are dirty now; see [`Cache::write_back_before`].
+    /// Writes back all pages that are dirty now. See [`Cache::write_back_before`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`Cache::write_back_before`].
     pub fn write_back_all(&self) -> Result<usize, BufferError> {
         self.write_back_before(Lsn(u64::MAX))
     }

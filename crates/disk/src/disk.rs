@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::error::DiskError;
 
-/// Files under names. Object safe; shared by all threads.
+/// Files under names. All threads share one, and it can be a trait object.
 pub trait Disk: Send + Sync {
     /// Opens a file.
     ///
@@ -18,13 +18,14 @@ pub trait Disk: Send + Sync {
     /// Takes the name away. Handles that are open go on working.
     fn remove(&self, path: &str) -> Result<(), DiskError>;
 
-    /// Gives a file another name; a file that had that name loses it in the same instant.
+    /// Renames a file. A file that had the new name loses it in the same instant.
     fn rename(&self, from: &str, to: &str) -> Result<(), DiskError>;
 
     /// The names in a directory, without the directory in front, sorted. Directories are among them.
     fn list(&self, dir: &str) -> Result<Vec<String>, DiskError>;
 
-    /// Makes a directory and those above it; it is no error if it is there. `""` makes the disk's own directory, and what it makes above that is durable on return.
+    /// Makes a directory and those above it. It is not an error if the directory is there. `""` makes the disk's own
+    /// directory. The directories that it makes above that are durable on return.
     fn create_dir(&self, dir: &str) -> Result<(), DiskError>;
 
     /// Waits until the names in this directory are durable (D3).
@@ -36,8 +37,8 @@ pub trait Disk: Send + Sync {
     /// `Locked` at once when anybody has it, this process included. Never waits.
     fn lock(&self, path: &str) -> Result<Box<dyn DiskLock>, DiskError>;
 
-    /// Locks a file that is there against [`Disk::lock`], but not against others who lock it so. A disk that cannot do that
-    /// locks it alone.
+    /// Locks an existing file against [`Disk::lock`], but not against other calls of `lock_shared`. A disk that cannot
+    /// do that locks it exclusively.
     ///
     /// # Errors
     /// As [`Disk::lock`].
@@ -54,24 +55,25 @@ pub trait DiskFile: Send + Sync {
     /// Fills `buf` from `offset`.
     ///
     /// # Errors
-    /// `ShortRead` when the file ends before: then what `buf` holds is not defined.
+    /// `ShortRead` if the file ends before. The content of `buf` is then not defined.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DiskError>;
 
-    /// Writes all of `bytes`; they are durable after the next [`DiskFile::sync`]. A write past the end makes the file
+    /// Writes all of `bytes`. They are durable after the next [`DiskFile::sync`]. A write past the end makes the file
     /// longer.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError>;
 
-    /// Writes all of `bytes`; on return they survive the loss of power. Says nothing of earlier writes elsewhere.
+    /// Writes all of `bytes`. On return they survive the loss of power. Earlier writes elsewhere need not.
     fn write_durable_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError>;
 
     /// Waits until all that was written, and the length, is durable.
     fn sync(&self) -> Result<(), DiskError>;
 
-    /// Makes durable all that reads find from now on (D6). For files that another process may have written and not
-    /// synced: what it left in the system's cache looks as if it were on the device. Also for files that are only read.
+    /// Makes durable all bytes that reads find from now on (D6). For files that another process may have written and
+    /// not synced, because its bytes in the system's cache look as if they were on the device. Also for files that are
+    /// only read.
     ///
     /// # Errors
-    /// As [`DiskFile::sync`]. What was written before may be lost then.
+    /// As [`DiskFile::sync`]. Earlier writes may be lost then.
     fn settle(&self) -> Result<(), DiskError> {
         self.sync()
     }
@@ -84,10 +86,11 @@ pub trait DiskFile: Send + Sync {
         Ok(self.len()? == 0)
     }
 
-    /// Takes space for a range, so that writing there is not refused for want of it; extends the length to its end.
+    /// Allocates space for a range, so that writing there is not refused for lack of space. Extends the file to the end
+    /// of the range.
     ///
     /// # Errors
-    /// `NoSpace`, with nothing changed that could be read.
+    /// `NoSpace`. Nothing has changed that could be read.
     fn allocate(&self, offset: u64, len: u64) -> Result<(), DiskError>;
 
     /// Cuts the file off, or extends it by zeros without taking space for them.
@@ -102,10 +105,11 @@ pub trait DiskLock: Send + Sync {
     /// The file that is locked, for messages.
     fn name(&self) -> &str;
 
-    /// Whether its name still leads to the file that is locked: if somebody has removed or replaced it, the name keeps nobody out.
+    /// True if its name still leads to the locked file. If another program has removed or replaced the file, the name
+    /// does not keep others out.
     ///
     /// # Errors
-    /// What the disk says.
+    /// A failure of the disk.
     fn is_in_place(&self) -> Result<bool, DiskError>;
 }
 
@@ -114,11 +118,11 @@ pub trait DiskLock: Send + Sync {
 pub struct Open {
     /// Make the file if it is missing.
     pub create: bool,
-    /// Make the file; refuse if it is there.
+    /// Create the file, and refuse if it exists.
     pub create_new: bool,
     /// Only for reading.
     pub read_only: bool,
-    /// Past the operating system's cache, where the file system can do that; otherwise silently through it.
+    /// Bypass the operating system's cache where the file system can do that. Otherwise the cache is used, silently.
     pub direct: bool,
 }
 

@@ -6,11 +6,11 @@ use std::fmt;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub struct DiskError {
-    /// The file or directory, as the caller named it; on a [`crate::FileDisk`] with its directory in front.
+    /// The file or directory, as the caller named it. On a [`crate::FileDisk`] its directory comes first.
     pub path: String,
     /// What was attempted: `open`, `read`, `write`, `sync`, ...
     pub operation: &'static str,
-    /// What happened.
+    /// What went wrong.
     pub kind: DiskErrorKind,
     /// Where in the file, for reads and writes.
     pub offset: Option<u64>,
@@ -32,13 +32,13 @@ pub enum DiskErrorKind {
     Exists,
     /// Not allowed: rights of the file, or a write through a handle opened for reading.
     Permission,
-    /// Somebody else holds the lock, in this process or another.
+    /// The lock is held, in this process or another.
     Locked,
     /// The simulated machine has lost its power.
     Crashed,
     /// The file system is mounted read-only.
     ReadOnlyFs,
-    /// What is there under a file's name is a directory, a pipe or a device.
+    /// The name belongs to a directory, a pipe or a device, not to a file.
     NotRegular,
     /// The path or the range is outside of what the disk can hold.
     OutOfRange,
@@ -66,7 +66,7 @@ impl DiskError {
         self.kind == DiskErrorKind::Crashed
     }
 
-    /// Somebody holds the lock.
+    /// True if the lock is held elsewhere.
     pub fn is_locked(&self) -> bool {
         self.kind == DiskErrorKind::Locked
     }

@@ -36,13 +36,13 @@ pub enum Call {
 pub enum Harm {
     /// It fails with this kind and does nothing.
     Fail(DiskErrorKind),
-    /// A write does its first half and then fails with `EIO`; a read fails as at the end of the file.
+    /// A write does its first half and then fails with `EIO`. A read fails as at the end of the file.
     Short,
-    /// One bit of what is read, or written, is another. The bit's number is taken modulo the length.
+    /// One bit of what is read or written is flipped. The bit's number is taken modulo the length.
     FlipBit(u64),
     /// A write goes this many bytes further on and reports success.
     Misdirect(u64),
-    /// A sync reports success and does nothing; a durable write is an ordinary one.
+    /// A sync reports success and does nothing. A durable write is an ordinary one.
     Lie,
 }
 
@@ -55,7 +55,7 @@ pub struct Fault {
     pub nth: u64,
     /// All that follow are hit too.
     pub sticky: bool,
-    /// A part of the path; empty for all files.
+    /// A part of the path. Empty for all files.
     pub path: String,
     /// What happens.
     pub harm: Harm,
@@ -73,7 +73,7 @@ impl Fault {
         self
     }
 
-    /// The same for files whose path contains `part` only; other calls are not counted.
+    /// The same, for files whose path contains `part` only. Other calls are not counted.
     pub fn on(mut self, part: &str) -> Fault {
         self.path = part.to_owned();
         self
@@ -186,7 +186,7 @@ impl FaultDisk {
         self
     }
 
-    /// Adds a fault; calls count from now on.
+    /// Adds a fault. Calls are counted from now on.
     pub fn add(&self, fault: Fault) {
         self.plan.faults.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push((fault, 0));
     }

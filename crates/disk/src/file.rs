@@ -30,7 +30,7 @@ const ZERO_BYTES: usize = 1 << 16;
 /// How a durable write is made durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SyncMethod {
-    /// One call that returns when its bytes are durable (`RWF_DSYNC`); other dirty bytes of the file are left alone.
+    /// One call that returns when its bytes are durable (`RWF_DSYNC`). Other dirty bytes of the file are left alone.
     #[default]
     Dsync,
     /// A write, then `fdatasync`: all dirty bytes of the file go with it. Faster on some devices and file systems.

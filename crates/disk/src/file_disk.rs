@@ -27,7 +27,7 @@ impl std::fmt::Debug for FileDisk {
 }
 
 impl FileDisk {
-    /// The disk in `dir`. Nothing is touched yet; [`Disk::create_dir`] of `""` makes the directory.
+    /// The disk in `dir`. Nothing is touched yet. [`Disk::create_dir`] of `""` makes the directory.
     pub fn new(dir: impl Into<PathBuf>) -> FileDisk {
         FileDisk::synced_by(dir, SyncMethod::default())
     }

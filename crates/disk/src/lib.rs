@@ -1,26 +1,28 @@
 //! Bytes that survive, and disks that fail on purpose.
 //!
-//! Everything that Ledgerstone keeps goes through the two traits of this crate: a [`Disk`] has files under names, a
-//! [`DiskFile`] has bytes at offsets. [`FileDisk`] is a directory of the operating system, [`SimDisk`] lives in memory
-//! and loses its power on request, [`FaultDisk`] stands before another disk and fails at the n-th call.
+//! Everything that Ledgerstone keeps goes through the two traits of this crate. A [`Disk`] has files under names, and a
+//! [`DiskFile`] has bytes at offsets. [`FileDisk`] is a directory of the operating system. [`SimDisk`] lives in memory
+//! and loses its power on request. [`FaultDisk`] stands in front of another disk and fails at the n-th call.
 //!
 //! What every implementation promises:
 //!
-//! - D1. Bytes are durable when [`DiskFile::sync`] has returned after the write, or when
-//!   [`DiskFile::write_durable_at`] has returned. Of all other writes any subset survives, in pieces of 512 bytes; a
-//!   piece that was written twice holds any one of its versions.
+//! - D1. Bytes are durable when [`DiskFile::sync`] has returned after the write, or when [`DiskFile::write_durable_at`]
+//!   has returned. Of all other writes any subset survives, in pieces of 512 bytes. A piece that was written twice
+//!   holds any one of its versions.
 //! - D2. A length that was reached by a write, [`DiskFile::allocate`] or [`DiskFile::set_len`] is durable under the
 //!   same rule.
 //! - D3. A name (created, removed, renamed) is durable when [`Disk::sync_dir`] of its directory has returned. Until
-//!   then each of these changes may be lost by itself. A rename is atomic: one of both names is there, never none.
-//! - D4. A call that failed may have done a part of its work. What was durable before stays so, except for the bytes
-//!   that the call itself was to change.
-//! - D5. Bytes that nobody has written, inside the length, read as zero.
-//! - D6. Bytes that are read may be those of a process that was killed before it synced them, and go with the power. After
-//!   [`DiskFile::settle`] what is read is durable; after [`Disk::sync_dir`] the names that are found are.
+//!   then each of these changes may be lost by itself. A rename is atomic: after a crash one of the two names is there.
+//! - D4. A call that failed may have done a part of its work. What was durable before stays durable, except for the
+//!   bytes that the call was to change.
+//! - D5. Bytes inside the length that were never written read as zero.
+//! - D6. Bytes that are read may have been written by a process that was killed before it synced them. They are lost
+//!   with the power. After [`DiskFile::settle`], what is read is durable. After [`Disk::sync_dir`], the names that are
+//!   found are durable.
 //!
-//! Paths are relative to the disk and use `/`; the root directory is `""`. This crate knows bytes and names: no pages,
-//! no log, no retry. A failed sync is reported, and what to believe after it is for the callers to decide.
+//! Paths are relative to the disk and use `/`. The root directory is `""`. This crate knows bytes and names. It knows
+//! no pages and no log, and it never retries. It reports a failed sync, and the caller decides what to believe after
+//! it.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use crate::disk::{Disk, DiskFile, DiskLock, Open};
 use crate::error::{DiskError, DiskErrorKind};
 
-/// Another disk, of which nothing can be changed through this one: files are opened for reading only, and whatever would
-/// change a file or a name is refused with `ReadOnlyFs`. Locks are shared with others who only read.
+/// Another disk, of which nothing can be changed through this one. Files are opened for reading only. A call that would
+/// change a file or a name is refused with `ReadOnlyFs`. Locks are shared with other readers.
 pub struct ReadOnlyDisk(Arc<dyn Disk>);
 
 impl ReadOnlyDisk {

@@ -13,12 +13,12 @@
 
 use crate::{LockName, Mode, OwnerNo};
 
-/// What an owner waits for.
+/// A wait of an owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waiting {
     /// Number of the wait: never the same for two waits of one owner that could be confused.
     pub ticket: u32,
-    /// What for.
+    /// The lock that it waits for.
     pub name: LockName,
     /// How.
     pub mode: Mode,
@@ -26,32 +26,35 @@ pub struct Waiting {
 
 /// A waits-for graph.
 pub trait WaitsFor {
-    /// What `owner` waits for, if it waits, and in `into` (which is empty) those that stand in its way.
+    /// The lock that `owner` waits for, if it waits. The owners that stand in its way are put into `into`, which is
+    /// empty.
     fn waits(&mut self, owner: OwnerNo, into: &mut Vec<OwnerNo>) -> Option<Waiting>;
 
-    /// Adds to `into` those that hold `owner` up: it does not end before their waits do.
+    /// Adds to `into` the owners that hold `owner` up: `owner` does not end before their waits do.
     fn held_up(&mut self, owner: OwnerNo, into: &mut Vec<OwnerNo>);
 }
 
 /// One arrow of a cycle: `owner` waits for `next`, which does not end before the wait of `by`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hop {
-    /// Who waits.
+    /// The owner that waits.
     pub owner: OwnerNo,
     /// With which request.
     pub waiting: Waiting,
     /// For whom.
     pub next: OwnerNo,
-    /// Whose wait keeps that one from ending: its own, or that of one that holds it up. The owner of the next arrow.
+    /// The owner whose wait keeps that one from ending. This is its own wait, or the wait of an owner that holds it up.
+    /// The next arrow begins at this owner.
     pub by: OwnerNo,
 }
 
-/// A cycle through the wait of `start`, which comes first; depth first, each wait visited once.
+/// Finds a cycle through the wait of `start`, which comes first. The search goes depth first and visits each wait once.
 pub fn find_cycle(graph: &mut impl WaitsFor, start: OwnerNo) -> Option<Vec<Hop>> {
     find_path(graph, start, |_, by| by == start)
 }
 
-/// Arrows that lead from the wait of `start` to one for which `is_end` holds, given whom it leads to and whose wait that is.
+/// Finds the arrows that lead from the wait of `start` to a wait for which `is_end` holds. `is_end` is given the owner
+/// that the arrow leads to, and the owner whose wait it is.
 pub fn find_path(
     graph: &mut impl WaitsFor,
     start: OwnerNo,
@@ -117,7 +120,8 @@ pub fn confirm_cycle(graph: &mut impl WaitsFor, cycle: &[Hop]) -> bool {
     })
 }
 
-/// Whose wait gives way: that of the owner with the largest rank, and of equals the one with the largest number.
+/// The owner whose wait gives way: the one with the largest rank. Of owners with equal rank, it is the one with the
+/// largest number.
 pub fn victim_of<A: Ord>(cycle: &[Hop], rank: impl Fn(OwnerNo) -> A) -> Option<OwnerNo> {
     cycle.iter().map(|hop| hop.owner).max_by_key(|&owner| (rank(owner), owner))
 }

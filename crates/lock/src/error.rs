@@ -11,7 +11,7 @@ use crate::{LockName, Mode};
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum LockError {
-    /// Somebody stands in the way, and the caller asked not to wait.
+    /// Another owner stands in the way, and the caller asked not to wait.
     #[error("lock is held in a conflicting mode")]
     WouldBlock,
     /// Waiting would never end: the caller was chosen to roll back. Roll back and try again.
@@ -32,8 +32,8 @@ pub enum LockError {
         /// Who stood in the way at the end, in ascending order.
         holders: Vec<Xid>,
     },
-    /// Somebody stands in the way, and waiting might end in a deadlock: the lock manager avoids that (no-wait, wait-die)
-    /// by refusing the request. Roll back and try again, keeping the age.
+    /// Another owner stands in the way, and waiting might end in a deadlock. The lock manager avoids that (no-wait,
+    /// wait-die) by refusing the request. Roll back and try again, keeping the age.
     #[error("{mode} on {name} is refused to avoid a deadlock, blocked by {}", Xids(.holders))]
     Refused {
         /// What was asked for.
@@ -57,7 +57,7 @@ pub enum LockError {
 /// One arrow of a waits-for cycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeadlockEdge {
-    /// Who waits.
+    /// The transaction that waits.
     pub xid: Xid,
     /// For whom.
     pub waits_for: Xid,
@@ -65,8 +65,8 @@ pub struct DeadlockEdge {
     pub name: LockName,
     /// How the waiter wants it.
     pub mode: Mode,
-    /// `xid` asks for no lock itself: its caller's thread waits for one in `waits_for`, inside of a call, and `name` and `mode`
-    /// are what that one waits for ([`crate::LockManager::hold_up`]).
+    /// True if `xid` asks for no lock itself. The thread of its caller waits for a lock in `waits_for`, inside a call,
+    /// and `name` and `mode` are what that one waits for ([`crate::LockManager::hold_up`]).
     pub is_held_up: bool,
 }
 

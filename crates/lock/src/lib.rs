@@ -43,8 +43,8 @@
 //! | `deadlock` | cycles in a waits-for graph, as a pure function |
 //! | `waits_for` | the waits-for graph of a lock table |
 //!
-//! What this crate does not know: what a name stands for, pages, the log (an LSN is a number that grows), when a
-//! transaction begins or ends.
+//! This crate does not know what a name stands for, what pages are, or when a transaction begins or ends. It does not
+//! know the log: an LSN is a number that grows.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

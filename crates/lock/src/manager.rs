@@ -19,13 +19,13 @@ impl fmt::Display for OwnerNo {
     }
 }
 
-/// What is locked. The manager compares names and knows nothing about them, but that tables ([`LockName::is_table`])
-/// are often locked by many at once with intentions.
+/// What is locked. The manager compares names and knows only one thing about them: tables ([`LockName::is_table`]) are
+/// often locked by many owners at once with intentions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LockName {
     /// Table id << 2 | kind (0 table, 1 key, 2 gap, 3 other).
     pub space: u64,
-    /// Which one: the hash of a key; 0 for a table.
+    /// The item in it: the hash of a key, or 0 for a table.
     pub item: u64,
 }
 
@@ -58,8 +58,8 @@ impl LockName {
         LockName { space: table.0 << 2 | 3, item }
     }
 
-    /// Whether this names a key, a gap or a page, which a lock on its table can stand for. Item 0 of the fourth kind is no page
-    /// with records, but what a structure locks for itself.
+    /// True if this names a key, a gap or a page, for which a lock on its table can stand. Item 0 of the fourth kind is
+    /// not a page with records, but something that a structure locks for itself.
     #[inline]
     #[must_use]
     pub const fn is_part(self) -> bool {
@@ -98,8 +98,8 @@ impl fmt::Display for LockName {
 pub enum Wait {
     /// Not at all: allowed under page latches.
     Try,
-    /// Until this time of `region::sync::now_ns`; `u64::MAX` waits for ever (but not in a deadlock). No latch may be
-    /// held.
+    /// Wait until this time of `region::sync::now_ns`. With `u64::MAX` the wait has no end, except in a deadlock. The
+    /// caller may hold no latch.
     Until(u64),
 }
 
@@ -109,11 +109,11 @@ pub enum Wait {
 pub struct Grant {
     /// The owner held nothing on this name before.
     pub newly: bool,
-    /// What the owner held before; it now holds the supremum of that and the request.
+    /// The mode that the owner held before. It now holds the supremum of that mode and the request.
     pub previous: Option<Mode>,
-    /// At least the largest LSN of a commit that gave up here, before it was durable, a writer's lock that would have
-    /// stood in the way; [`Lsn`] 0 if there was none. Who was granted the lock may not end as durable before that
-    /// commit is.
+    /// An LSN that this owner depends on: an owner that was granted the lock may not end as durable before the commit at
+    /// this LSN is. It is at least the largest commit LSN of a writer that gave up a conflicting lock on this name before
+    /// its commit was durable. [`Lsn`] 0 means that there was none.
     pub depends: Lsn,
 }
 
@@ -133,9 +133,9 @@ pub struct LockStats {
     pub searches: u64,
     /// Requests refused to avoid a deadlock.
     pub refusals: u64,
-    /// Requests granted before one that had been granted the lock and had not woken up yet.
+    /// Requests that were granted before an older one, which had been granted the lock but had not woken up yet.
     pub passes: u64,
-    /// Intentions on tables that were turned into queue entries because somebody wanted the table for himself.
+    /// Intentions on tables that were turned into queue entries because another owner wanted the whole table.
     pub intentions_collected: u64,
     /// The budget.
     pub locks_max: u64,
@@ -147,26 +147,26 @@ pub struct LockStats {
 ///
 /// Promises, for every implementation:
 ///
-/// L1. Two owners hold one name at the same time only in modes that get along ([`Mode::is_compatible_with`], the
+/// L1. Two owners hold one name at the same time only in compatible modes ([`Mode::is_compatible_with`], with the
 ///     earlier grant as `held`).
-/// L2. Requests for one name that conflict are granted the oldest transaction first, but an owner that holds a lock and
-///     wants more goes before those that hold nothing. An owner that runs may pass one that was granted the lock, still
-///     sleeps and holds nothing else, a bounded number of times and for a moment only.
-/// L3. A wait ends: with the lock, at its deadline, by a deadlock (one of the cycle gives way), or by
+/// L2. Conflicting requests for one name are granted the oldest transaction first. An owner that holds a lock and wants
+///     more goes before owners that hold nothing. A running owner may pass an owner that was granted the lock but still
+///     sleeps and holds nothing else. This happens a bounded number of times and for a moment only.
+/// L3. Each wait ends: with the lock, at its deadline, by a deadlock (one owner of the cycle gives way), or by
 ///     [`cancel_all_waits`](LockManager::cancel_all_waits).
 /// L4. A refused request changes nothing.
 pub trait LockManager: Send + Sync {
-    /// Announces that `owner` now stands for transaction `age`; comes before its first lock. By default the one with the
-    /// largest age gives way in a deadlock; a retry that keeps the age of its first attempt is therefore served in the
-    /// end.
+    /// Announces that `owner` now stands for transaction `age`. The call comes before the owner's first lock. By
+    /// default the owner with the largest age gives way in a deadlock. So a retry that keeps the age of its first
+    /// attempt succeeds in the end.
     ///
     /// # Panics
-    /// The owner still holds locks, or its number is beyond what the table was made for: bugs of the caller.
+    /// The owner still holds locks, or its number is beyond what the table was made for. Both are bugs of the caller.
     fn begin(&self, owner: OwnerNo, age: Xid);
 
-    /// False if it grants everything at once and keeps nobody apart. Then [`held`](LockManager::held) and
-    /// [`for_each_held`](LockManager::for_each_held) tell nothing about what an owner has written. An environment puts such a
-    /// manager behind an [`Apart`](crate::Apart).
+    /// False if the manager grants everything at once and isolates nothing. Then [`held`](LockManager::held) and
+    /// [`for_each_held`](LockManager::for_each_held) say nothing about what an owner has written. An environment puts
+    /// such a manager behind an [`Apart`](crate::Apart).
     fn isolates(&self) -> bool {
         true
     }
@@ -174,35 +174,37 @@ pub trait LockManager: Send + Sync {
     /// Locks `name`, or raises what `owner` holds on it to the supremum of that and `mode`.
     ///
     /// # Errors
-    /// See [`LockError`]; nothing has changed then.
+    /// See [`LockError`]. A failed call changes nothing.
     fn lock(&self, owner: OwnerNo, name: LockName, mode: Mode, wait: Wait) -> Result<Grant, LockError>;
 
-    /// As [`lock`](LockManager::lock), but what was granted is given back at once: waits until nobody stands in the
-    /// way. Returns what [`Grant::depends`] would have said.
+    /// As [`lock`](LockManager::lock), but the lock is given back at once: the call only waits until nothing stands in
+    /// the way. Returns what [`Grant::depends`] would have been.
     ///
     /// # Errors
-    /// See [`LockError`]; nothing has changed then.
+    /// See [`LockError`]. A failed call changes nothing.
     fn lock_instant(&self, owner: OwnerNo, name: LockName, mode: Mode, wait: Wait) -> Result<Lsn, LockError>;
 
-    /// What `owner` holds on `name`. May be asked by any thread.
+    /// The mode that `owner` holds on `name`. Any thread may ask.
     fn held(&self, owner: OwnerNo, name: LockName) -> Option<Mode>;
 
     /// The supremum of what anybody at all holds on `name`, the caller included.
     fn held_by_any(&self, name: LockName) -> Option<Mode>;
 
-    /// What [`Grant::depends`] would say to whoever was granted a lock on `name` now. Asked after [`held_by_any`](LockManager::held_by_any)
-    /// has found nobody, it covers all who have held it.
+    /// What [`Grant::depends`] would be for an owner that was granted a lock on `name` now. If
+    /// [`held_by_any`](LockManager::held_by_any) was asked before and found no owner, the result covers all owners that
+    /// have held the lock.
     fn depends(&self, name: LockName) -> Lsn;
 
-    /// Lowers what `owner` holds on `name` to `to`, unless it is no more than that already. Returns what it holds now.
+    /// Lowers the mode that `owner` holds on `name` to `to`, unless it is no stronger than that already. Returns the
+    /// mode that it holds now.
     fn downgrade(&self, owner: OwnerNo, name: LockName, to: Mode) -> Option<Mode>;
 
     /// Gives up one lock and returns its mode. Only for locks that protected nothing: two-phase locking keeps the rest.
     fn unlock(&self, owner: OwnerNo, name: LockName) -> Option<Mode>;
 
-    /// Gives up the locks of `owner` on keys, gaps and pages of `table` that its lock on the whole table stands for
-    /// ([`Mode::stands_for`]). Returns how many those were. What they protect stays protected until the table's lock goes: that one leaves the commit
-    /// LSN behind.
+    /// Gives up the locks of `owner` on keys, gaps and pages of `table` for which its lock on the whole table stands
+    /// ([`Mode::stands_for`]). Returns how many those were. What they protect stays protected until the lock on the
+    /// table goes, and that lock leaves the commit LSN behind.
     fn unlock_keys(&self, owner: OwnerNo, table: TableId) -> u32 {
         let _ = (owner, table);
         0
@@ -213,8 +215,8 @@ pub trait LockManager: Send + Sync {
         u32::MAX
     }
 
-    /// Gives up everything `owner` holds, from any process. With `commit_lsn`, a writer's locks leave it behind for
-    /// whoever comes next (early lock release: the commit is in the log, but need not be durable yet).
+    /// Gives up everything that `owner` holds, from any process. With `commit_lsn`, the locks of a writer leave it
+    /// behind for the next owner. This is early lock release: the commit is in the log, but need not be durable yet.
     fn unlock_all(&self, owner: OwnerNo, commit_lsn: Option<Lsn>);
 
     /// Calls `visit` for each lock of `owner`, newest first but for intentions on tables, which come first.
@@ -227,21 +229,23 @@ pub trait LockManager: Send + Sync {
     /// Takes back [`cancel_all_waits`](LockManager::cancel_all_waits).
     fn allow_waits(&self);
 
-    /// From now on, until its next [`begin`](LockManager::begin), requests of `owner` that might end in a deadlock are refused if
-    /// the manager avoids deadlocks so. Without this call they wait: housekeeping is not refused because users would be.
+    /// Says that from now on requests of `owner` that might end in a deadlock are refused, if the manager avoids
+    /// deadlocks that way. This holds until its next [`begin`](LockManager::begin). Without the call, requests wait:
+    /// housekeeping is not refused where a user's transaction would be.
     fn avoid_deadlocks(&self, owner: OwnerNo) {
         let _ = owner;
     }
 
-    /// Says what would be lost if `owner` gave way, in bytes of log; called before it may wait.
+    /// Sets how much would be lost if `owner` gave way, in bytes of log. Called before it may wait.
     fn set_weight(&self, owner: OwnerNo, weight: u64) {
         let _ = (owner, weight);
     }
 
-    /// The thread that is about to wait for a lock for `by` does so inside a call of `outer`, which therefore does not end before:
-    /// whoever waits for `outer` waits for `by`, too, and for all others that hold it up. To be taken back with
-    /// [`let_go`](LockManager::let_go) after the wait. Where only the locks of `outer` are waited for, `by` gives way only if no
-    /// other can, since it would meet the same again. Of those that a wait is inside of, eight count.
+    /// Says that the calling thread is about to wait for a lock for `by`, inside a call of `outer`. `outer` does not
+    /// end before that wait does. So an owner that waits for `outer` also waits for `by`, and for all others that hold
+    /// `outer` up. Take this back with [`let_go`](LockManager::let_go) after the wait. Where only the locks of `outer`
+    /// are waited for, `by` gives way only if no other owner can, since it would meet the same lock again. A wait
+    /// counts as inside of at most eight owners.
     fn hold_up(&self, outer: OwnerNo, by: OwnerNo) {
         let _ = (outer, by);
     }
@@ -251,21 +255,21 @@ pub trait LockManager: Send + Sync {
         let _ = (outer, by);
     }
 
-    /// Whether the wait of `waiter` does not end before `of` has ended, directly or through others. For a thread that keeps `of`
-    /// from ending while it waits for something that only the end of that wait gives back.
+    /// True if the wait of `waiter` does not end before `of` has ended, directly or through others. For a thread that
+    /// keeps `of` from ending while it waits for something that only the end of that wait gives back.
     fn awaits_end(&self, waiter: OwnerNo, of: OwnerNo) -> bool {
         let _ = (waiter, of);
         false
     }
 
-    /// Searches all waits for deadlocks and tells one transaction of each to give way; returns how many. For a manager
-    /// that does not search when somebody blocks (LIBTP 4.1).
+    /// Searches all waits for deadlocks, tells one transaction of each to give way, and returns how many there were.
+    /// For a manager that does not search when an owner blocks (LIBTP 4.1).
     fn detect(&self) -> u32 {
         0
     }
 
-    /// Who waits for whom at this moment, an edge for each pair, read queue by queue while it changes. Who has been told
-    /// to give way counts as gone.
+    /// Which owner waits for which at this moment, as one edge for each pair. The queues are read one by one while they
+    /// change. An owner that has been told to give way counts as gone.
     fn waits(&self) -> Vec<DeadlockEdge> {
         Vec::new()
     }

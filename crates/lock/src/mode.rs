@@ -32,7 +32,7 @@
 
 use std::fmt;
 
-/// A lock mode. The order of the variants is that of the tables, not of strength: see [`Mode::covers`].
+/// A lock mode. The variants are in the order of the tables, not of strength: see [`Mode::covers`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Mode {
@@ -77,14 +77,15 @@ impl Mode {
     /// Every mode, in the order of the tables.
     pub const ALL: [Mode; 6] = [IS, IX, S, SIX, U, X];
 
-    /// Whether a request for `self` may be granted while somebody else holds `held` (M1; not symmetric, M2).
+    /// True if a request for `self` may be granted while another owner holds `held` (M1). The relation is not symmetric
+    /// (M2).
     #[inline]
     #[must_use]
     pub const fn is_compatible_with(self, held: Mode) -> bool {
         TOLERATES[self as usize].0 & ModeSet::only(held).0 != 0
     }
 
-    /// The weakest mode that stands for both (M3).
+    /// The weakest mode that covers both (M3).
     #[inline]
     #[must_use]
     pub const fn supremum(self, other: Mode) -> Mode {
@@ -98,7 +99,7 @@ impl Mode {
         self.supremum(other) as u8 == self as u8
     }
 
-    /// Whether a holder may have changed what the lock protects, so that who comes next depends on its commit.
+    /// True if a holder may have changed what the lock protects, so that the next owner depends on its commit.
     #[inline]
     #[must_use]
     pub const fn may_write(self) -> bool {
@@ -116,8 +117,8 @@ impl Mode {
         }
     }
 
-    /// Whether this is a bare intention (`IS`, `IX`): such locks on tables all get along, and so need no queue while
-    /// nobody asks for more.
+    /// True if this is a bare intention (`IS`, `IX`). Such locks on tables are all compatible, and so need no queue
+    /// while no owner asks for more.
     #[inline]
     #[must_use]
     pub const fn is_intention(self) -> bool {

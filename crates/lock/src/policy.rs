@@ -12,41 +12,41 @@
 
 use ledgerstone_page::Xid;
 
-/// Who gives way in a deadlock.
+/// Which transaction gives way in a deadlock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Victim {
-    /// Who began last; a retry that keeps its age wins in the end.
+    /// The one that began last. A retry that keeps its age wins in the end.
     #[default]
     Youngest,
-    /// Who began first.
+    /// The one that began first.
     Oldest,
-    /// Who holds the fewest locks.
+    /// The one that holds the fewest locks.
     FewestLocks,
-    /// Who has written the least log.
+    /// The one that has written the least log.
     LeastLog,
     /// Anybody.
     Random,
 }
 
-/// What becomes of a request that somebody stands in the way of (Lemon 4.1: avoidance instead of detection), if its owner
-/// has said [`avoid_deadlocks`](crate::LockManager::avoid_deadlocks).
+/// What happens to a request that meets a conflicting lock, if its owner has called
+/// [`avoid_deadlocks`](crate::LockManager::avoid_deadlocks) (Lemon 4.1: avoidance instead of detection).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Conflict {
-    /// It waits; deadlocks are found and resolved.
+    /// It waits. Deadlocks are found and resolved.
     #[default]
     Wait,
-    /// It is refused at once: nobody ever waits.
+    /// It is refused at once. No request ever waits.
     NoWait,
-    /// It waits if all who stand in the way are younger, and is refused otherwise: waits lead from older to younger
-    /// transactions only, so that they close no cycle. An upgrade may pass a waiting request and so become a second reason
-    /// for its wait, older than the waiter; therefore who waits still searches for a deadlock.
+    /// It waits if all owners that stand in its way are younger, and is refused otherwise. So waits lead from older to
+    /// younger transactions only, and close no cycle. An upgrade may pass a waiting request, and so become a second
+    /// reason for its wait that is older than the waiter. Therefore a waiter still searches for a deadlock.
     WaitDie,
 }
 
-/// What the choice of a victim looks at.
+/// The facts by which a victim is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standing {
-    /// The transaction; larger is younger.
+    /// The transaction. A larger number is younger.
     pub age: Xid,
     /// Locks it holds or waits for.
     pub lock_count: u32,

@@ -200,19 +200,20 @@ shared! {
 /// How large a lock table is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LockConfig {
-    /// Transactions at a time; owners are numbered below this.
+    /// Transactions at a time. Owners are numbered below this.
     pub owners: u32,
     /// Locks held or waited for at a time by all transactions together: the budget.
     pub locks_max: u32,
-    /// Buckets; rounded up to a power of two. 0: as many as locks.
+    /// Buckets, rounded up to a power of two. With 0, as many as locks.
     pub buckets: u32,
     /// Whether intentions on tables may go without a node. Off only to measure or to test.
     pub fast_intentions: bool,
-    /// What becomes of a request that somebody stands in the way of.
+    /// What happens to a request that meets a conflicting lock.
     pub conflict: Conflict,
-    /// Who gives way in a deadlock.
+    /// Which transaction gives way in a deadlock.
     pub victim: Victim,
-    /// Whether who blocks searches for a deadlock. Off: somebody else calls [`crate::LockManager::detect`] from time to time.
+    /// True if an owner that blocks searches for a deadlock. Otherwise another thread calls
+    /// [`crate::LockManager::detect`] from time to time.
     pub searches_when_blocked: bool,
 }
 

@@ -15,7 +15,7 @@ use crate::record::FIRST_LSN;
 /// The largest segment, and the largest buffer, in bytes.
 pub const LOG_BYTES_MAX: u64 = 1 << 30;
 
-/// What [`crate::Log::open`] needs to know. [`LogConfig::new`] has the defaults, for an empty log.
+/// What [`crate::Log::open`] needs to know. [`LogConfig::new`] has the defaults for an empty log.
 #[derive(Clone)]
 pub struct LogConfig {
     /// Where the segments are, under `log/`.
@@ -40,15 +40,15 @@ pub struct LogConfig {
     pub end: Lsn,
     /// The incarnation in force there: [`crate::LogScan::incarnation`].
     pub incarnation: u64,
-    /// The incarnations below `end`, as far as they are known, each with the LSN from which on it is in force:
-    /// [`crate::LogScan::incarnations`]. May be empty: then records from below are tried under all older ones.
+    /// The incarnations below `end`, as far as they are known, each with the LSN from which it is in force:
+    /// [`crate::LogScan::incarnations`]. May be empty. Records from below are then tried under all older incarnations.
     pub incarnations: Vec<(Lsn, u64)>,
     /// The incarnation to begin: an `Incarnation` record is the first one appended. Recovery has made it durable as
     /// `incarnation_max` of the control file before. `None` only for an environment that has just been made, or is only read.
     pub next_incarnation: Option<u64>,
     /// Only to be read: nothing is made, removed or named.
     pub is_read_only: bool,
-    /// Where the newest segment is named before it is written to. `None` for logs that nobody recovers.
+    /// Where the newest segment is named before it is written to. `None` for logs that are never recovered.
     pub control: Option<Arc<ControlFile>>,
 }
 

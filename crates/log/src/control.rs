@@ -82,7 +82,7 @@ const REDO_LSN_AT: usize = DURABLE_LSN_AT + 8;
 const _: () = assert!(REDO_LSN_AT + 8 == 144);
 const CLEAN: u64 = 1;
 
-/// What a slot holds.
+/// The content of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ControlState {
     /// Tells this environment from every other.
@@ -101,20 +101,21 @@ pub struct ControlState {
     pub incarnation_max: u64,
     /// Smaller transaction ids have been used.
     pub xid_floor: Xid,
-    /// Page 0 of the data file has this LSN or a later one; `Lsn(0)` says nothing.
+    /// Page 0 of the data file has this LSN or a later one. `Lsn(0)` says nothing.
     pub mark_lsn: Lsn,
-    /// The data file has so many pages at least, unless a later record of the log cuts it; 0 says nothing.
+    /// The data file has at least so many pages, unless a later record of the log cuts it. 0 says nothing.
     pub page_count: u64,
-    /// The log's segments are there up to the one that begins here (T6); `Lsn(0)` says nothing.
+    /// The log's segments exist up to the one that begins here (T6). `Lsn(0)` says nothing.
     pub newest_segment: Lsn,
-    /// The log was durable up to here at least; `Lsn(0)` says nothing.
+    /// The log was durable at least up to here. `Lsn(0)` says nothing.
     pub durable_lsn: Lsn,
-    /// What records below did is in the data file, so that recovery repeats history from here on; `Lsn(0)` says nothing.
+    /// The changes of all records below are in the data file, so recovery repeats history from here on. `Lsn(0)` says
+    /// nothing.
     pub redo_lsn: Lsn,
     /// The environment was closed in order, at `checkpoint_lsn`.
     pub is_clean: bool,
-    /// Random, and new when an environment is restored: the restored one goes its own way under the same
-    /// environment id, and backups and archives of the one do not go on in those of the other.
+    /// Random, and new when an environment is restored. The restored environment keeps the environment id but has its
+    /// own history. Backups and archives of the one do not go on in those of the other.
     pub life: u64,
 }
 
@@ -182,7 +183,7 @@ impl ControlState {
     }
 }
 
-/// What the bytes of a slot are. For any bytes.
+/// What the bytes of a slot are. They may be any bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ControlSlot {
     /// Whole, of a format that is known.
@@ -257,7 +258,7 @@ impl ControlSlot {
     }
 }
 
-/// The control file, open. Shared by who takes checkpoints and by the log.
+/// The control file, open. The log and the code that takes checkpoints share it.
 pub struct ControlFile {
     /// One changes at a time. Closed across writes, which wait for the device.
     gate: AtomicU32,
@@ -287,10 +288,10 @@ impl ControlFile {
         ControlFile::draft(disk, state, CREATION_PATH)
     }
 
-    /// Ends the creation: the environment is there, durably and at once.
+    /// Ends the creation. On return the environment is complete and durable.
     ///
     /// # Errors
-    /// The disk's: then it is there or not.
+    /// A failure of the disk. The environment is then complete or not.
     pub fn end_creation(&self, disk: &dyn Disk) -> Result<(), ControlError> {
         disk.rename(CREATION_PATH, CONTROL_PATH)?;
         Ok(disk.sync_dir("")?)
@@ -306,10 +307,10 @@ impl ControlFile {
         ControlFile::replace(disk, state)
     }
 
-    /// As [`ControlFile::create`], in the place of one that cannot be used.
+    /// As [`ControlFile::create`], replacing a control file that cannot be used.
     ///
     /// # Errors
-    /// What the disk says: then the old one is there or the new one.
+    /// A failure of the disk. Either the old file or the new one is then there.
     pub fn replace(disk: &dyn Disk, state: ControlState) -> Result<ControlFile, ControlError> {
         let control = ControlFile::draft(disk, state, DRAFT_PATH)?;
         disk.rename(DRAFT_PATH, CONTROL_PATH)?;
@@ -349,7 +350,7 @@ impl ControlFile {
         ControlFile::open_as(disk, Open::EXISTING)
     }
 
-    /// As [`ControlFile::open`], for an environment that cannot be written; a change is refused by the disk.
+    /// As [`ControlFile::open`], for an environment that cannot be written. The disk refuses each change.
     ///
     /// # Errors
     /// As [`ControlFile::open`].
@@ -388,9 +389,9 @@ impl ControlFile {
         }
     }
 
-    /// Begins a new incarnation: the number after all that were given out, which is durable on return. `found` is the newest
-    /// that the log knows; it knows better than a control file whose newest slot was lost. `newest_segment`: what is left of
-    /// a log that was closed in order.
+    /// Begins a new incarnation, and returns when its number is durable. The number is above all that were used before.
+    /// `found` is the newest that the log knows. It is newer than what the control file says if the newest slot of that
+    /// file was lost. `newest_segment` is what is left of a log that was closed in order.
     ///
     /// # Errors
     /// As [`ControlFile::change`].
@@ -409,7 +410,7 @@ impl ControlFile {
         Ok(next)
     }
 
-    /// What it says.
+    /// Its content.
     pub fn state(&self) -> ControlState {
         self.held.lock().state
     }
@@ -420,10 +421,10 @@ impl ControlFile {
         self.damaged_slot
     }
 
-    /// The slot that cannot be read now. Waits for others who change the file.
+    /// The slot that cannot be read now, if any. Waits for other changes of the file.
     ///
     /// # Errors
-    /// The disk's.
+    /// A failure of the disk.
     pub fn look_for_damage(&self) -> Result<Option<u64>, ControlError> {
         let _inside = gate::enter(&self.gate);
         for no in 0..2 {
@@ -434,10 +435,10 @@ impl ControlFile {
         Ok(None)
     }
 
-    /// Whether nobody else has changed it since it was opened here.
+    /// True if the file has not been changed from elsewhere since it was opened here.
     ///
     /// # Errors
-    /// The disk's.
+    /// A failure of the disk.
     pub fn is_as_we_left_it(&self) -> Result<bool, ControlError> {
         let _inside = gate::enter(&self.gate);
         let held = *self.held.lock();
@@ -452,10 +453,10 @@ impl ControlFile {
         Ok(true)
     }
 
-    /// Changes what it says, in both slots, durably (T1). Waits for the device, and for others who change it.
+    /// Changes the content, in both slots, durably (T1). Waits for the device, and for other changes.
     ///
     /// # Errors
-    /// A write failed; every later change is refused (T3).
+    /// A write failed. Every later change is then refused (T3).
     pub fn change(&self, change: impl FnOnce(&mut ControlState)) -> Result<(), ControlError> {
         let _inside = gate::enter(&self.gate);
         let mut now = *self.held.lock();

@@ -10,7 +10,7 @@ use ledgerstone_region::RegionError;
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum LogError {
-    /// There is no room on the device for another segment. Nothing was written; the call may be made again.
+    /// There is no room on the device for another segment. Nothing was written, and the call may be made again.
     #[error("no space for the log: {needed} more bytes are needed beyond {prepared_end}")]
     NoSpace {
         /// What was asked for.
@@ -18,7 +18,7 @@ pub enum LogError {
         /// Where the prepared segments end.
         prepared_end: Lsn,
     },
-    /// LSNs have 48 bits, and the log has come near their end. Nothing was written; rollbacks and checkpoints go on.
+    /// LSNs have 48 bits, and the log has come near their end. Nothing was written. Rollbacks and checkpoints go on.
     #[error("the log is at LSN {at}, and LSNs end at 2^48: what is left is kept for rollbacks and checkpoints")]
     LsnsUsedUp {
         /// Where the prepared segments end.
@@ -32,8 +32,8 @@ pub enum LogError {
         /// What may be asked for.
         bytes_max: u64,
     },
-    /// A write or a sync of the log failed, or somebody called [`crate::Log::fail`]. Stays so until the environment is
-    /// opened again.
+    /// A write or a sync of the log failed, or [`crate::Log::fail`] was called. The error stays until the environment
+    /// is opened again.
     #[error("the log has failed{}", cause.as_ref().map(|c| format!(": {c}")).unwrap_or_default())]
     Failed {
         /// The first failure of the device, if that was it.
@@ -147,7 +147,7 @@ impl LogError {
     }
 }
 
-/// What is wrong with bytes that should be a record.
+/// Why bytes are not a valid record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Malformed {
@@ -205,7 +205,7 @@ pub enum Malformed {
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum ControlError {
-    /// There is no control file, or it is a file of something else.
+    /// There is no control file, or the file is something else.
     #[error("{path} is not the control file of an environment")]
     NotAnEnvironment {
         /// The disk and the file.
@@ -237,7 +237,7 @@ pub enum ControlError {
         /// Computed checksums.
         expected: [u32; 2],
     },
-    /// An earlier write of it failed, so what it holds is not known.
+    /// An earlier write of the file failed, so its content is not known.
     #[error("an earlier write of {path} failed")]
     Failed {
         /// The disk and the file.

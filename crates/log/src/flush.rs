@@ -27,12 +27,12 @@ pub(crate) fn write_buffer_bytes(buffer_bytes: u64) -> usize {
 }
 
 impl Log {
-    /// Waits until the record at `lsn` is durable, with all before it: leads a flush, or sleeps while another leads.
-    /// Hold no latch.
+    /// Waits until the record at `lsn` is durable, with all records before it. The caller leads a flush, or sleeps
+    /// while another thread leads. Hold no latch.
     ///
     /// # Errors
-    /// [`LogError::Failed`]: then it is not known whether the record is durable. [`LogError::Invalid`] if no record was
-    /// ever reserved at `lsn`.
+    /// [`LogError::Failed`]: it is not known whether the record is durable. [`LogError::Invalid`] if no record was ever
+    /// reserved at `lsn`.
     pub fn flush_to(&self, lsn: Lsn) -> Result<(), LogError> {
         if self.durable_lsn() > lsn {
             return Ok(());
@@ -60,11 +60,11 @@ impl Log {
         if tail > self.durable_lsn() { self.flush_to(Lsn(tail.0 - 8)) } else { self.check_failed() }
     }
 
-    /// Wakes `waker` once the record at `lsn` is durable, or the log has failed; at once if that is so already. Does not
-    /// ask for a flush.
+    /// Wakes `waker` once the record at `lsn` is durable, or the log has failed. If that is so already, wakes it at
+    /// once. Does not ask for a flush.
     ///
-    /// Who asks again with the same `place` is woken once, by the newest waker. Give the place up with
-    /// [`Log::forget_waker`] when nobody waits any more.
+    /// A caller that asks again with the same `place` is woken once, by the newest waker. Give the place up with
+    /// [`Log::forget_waker`] when it is no longer needed.
     pub fn on_durable(&self, lsn: Lsn, place: &mut Option<WakerNo>, waker: &Waker) {
         // What a waker does when it is cloned and dropped is its own affair: not under the mutex.
         let waker = waker.clone();
@@ -247,8 +247,8 @@ impl Log {
         self.wake_wakers();
     }
 
-    /// Asks the flusher thread to make the record at `lsn` durable, now. Never waits. Without a flusher thread nothing
-    /// happens until somebody flushes.
+    /// Asks the flusher thread to make the record at `lsn` durable now. Never waits. Without a flusher thread, nothing
+    /// happens until another caller flushes.
     #[inline]
     pub fn request_flush(&self, lsn: Lsn) {
         if self.state.durable.load(Acquire) <= lsn.0 {

@@ -39,7 +39,7 @@ pub struct GroupCommit {
 pub enum Delay {
     /// Half of what a flush took lately, but not more than a millisecond.
     Adaptive,
-    /// So many nanoseconds; 0 is never.
+    /// So many nanoseconds at most. 0 is never.
     AtMost {
         /// Nanoseconds.
         ns: u64,
@@ -54,7 +54,7 @@ impl Default for GroupCommit {
     }
 }
 
-/// What a leader sees before it writes.
+/// The state that a leader sees before it writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Crowd {
     /// Threads that wait for this flush, the leader included.
@@ -65,7 +65,7 @@ pub struct Crowd {
     pub undurable_bytes: u64,
     /// How long this leader has waited.
     pub waited_ns: u64,
-    /// What a flush took lately.
+    /// The time that a flush took lately.
     pub flush_ns: u64,
 }
 

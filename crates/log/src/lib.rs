@@ -1,29 +1,29 @@
 //! One endless sequence of records.
 //!
-//! An [`Lsn`](ledgerstone_page::Lsn) is a byte position in a log that has no end; segments are windows on it. Threads
-//! append to a buffer in the region without a lock, and one of those who wait for durability writes for all.
+//! An [`Lsn`](ledgerstone_page::Lsn) is a byte position in a log that has no end. Segments are windows on it. Threads
+//! append to a buffer in the region without a lock. One of the threads that wait for durability writes for all of them.
 //!
 //! ```text
 //! claim ─► append: reserve (one atomic add), copy, publish ─► flush_to: lead or sleep ─► durable_lsn
 //!   │                                                              │
 //!   └ space in the buffer and in segments, before any latch        └ walk the published records, write their blocks
 //! ```
-//! - [`record`] and [`seal`] say what a record's bytes are; [`control`] what the control file's are.
-//! - `ring` and `append` put records into the buffer; `flush`, `meeting` and [`group_commit`] bring them to the device,
-//!   `line` is where those stand who wait for room.
-//! - `segment` makes and recycles files, `read` and [`scan`] read them; `reader` is a cursor that goes both ways and
+//! - [`record`] and [`seal`] define the bytes of a record. [`control`] defines those of the control file.
+//! - `ring` and `append` put records into the buffer. `flush`, `meeting` and [`group_commit`] bring them to the device.
+//!   `line` is where threads wait for room.
+//! - `segment` makes and recycles files. `read` and [`scan`] read them. `reader` is a cursor that goes both ways and
 //!   waits, `pins` keep what it has yet to read, and `probe` finds a beginning anywhere.
 //!
-//! What holds throughout:
+//! These rules hold throughout:
 //!
-//! - W1. Durable are always the first bytes of the log, up to `durable_lsn`, which is the end of a record.
-//! - W2. A block is rewritten only with its durable bytes unchanged, one write of it at a time.
-//! - W3. After a write or sync that failed nothing is written any more and nothing more is called durable.
-//! - W4. Whatever is refused for want of space is refused before anything is written, and rollbacks find the space that
+//! - W1. The durable part is always the first bytes of the log, up to `durable_lsn`, which is the end of a record.
+//! - W2. A block is rewritten only with its durable bytes unchanged, and by one write at a time.
+//! - W3. After a failed write or sync, nothing more is written and nothing more is called durable.
+//! - W4. A call that is refused for lack of space is refused before anything is written. Rollbacks find the space that
 //!   was reserved for them.
-//! - W5. No process-private mutex is held across anything that waits or does I/O.
+//! - W5. No mutex of the process is held across anything that waits or does I/O.
 //!
-//! The log does not know what a record means: not which transaction is open, nor what a page is.
+//! The log does not know what a record means. It does not know which transaction is open, or what a page is.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -100,5 +100,5 @@ pub use crate::{
     wakers::WakerNo,
 };
 
-/// What tells an environment from every other: 16 random bytes.
+/// The name of an environment, different from all others: 16 random bytes.
 pub type EnvironmentId = [u8; 16];

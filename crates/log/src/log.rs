@@ -77,7 +77,7 @@ pub struct LogStat {
     pub written_bytes: u64,
     /// Time that the writes took.
     pub write_ns: u64,
-    /// Waits for durability that flushes ended; divided by `flush_count` the size of a group.
+    /// Waits for durability that flushes ended. Divided by `flush_count`, this is the size of a group.
     pub grouped_count: u64,
     /// The largest group.
     pub group_count_max: u64,
@@ -193,9 +193,9 @@ impl Log {
         Lsn(self.state.tail.load(SeqCst))
     }
 
-    /// Where the log began when it was opened, behind the record that begins its incarnation. Nobody has anything below to make
-    /// durable: all but that record is, and that one is of use to those behind it only. So a log on a full disk does not grow by
-    /// one for each restart.
+    /// Where the log began when it was opened, behind the record that begins its incarnation. There is nothing below
+    /// that must be made durable: all of it is durable except that record, and the record is needed only by later ones.
+    /// So a log on a full disk does not grow by one record for each restart.
     #[inline]
     pub fn begun_lsn(&self) -> Lsn {
         Lsn(self.begun)
@@ -258,7 +258,7 @@ impl Log {
         self.claim_bytes_max
     }
 
-    /// A scan of what is durable now, from `from` on. When it is at its end, [`LogScan::set_limit`] lets it go on.
+    /// A scan from `from` to the end of what is durable now. [`LogScan::set_limit`] lets it go on from there.
     ///
     /// # Errors
     /// There is no segment for `from`.
@@ -269,11 +269,11 @@ impl Log {
         Ok(scan)
     }
 
-    /// Gives up records that begin below `lsn` and that nobody has pinned ([`Log::pin`]): their segments become spare ones
-    /// for later, or are removed. Waits for the device. Returns how many segments that were.
+    /// Gives up records that begin below `lsn` and that are not pinned ([`Log::pin`]). Their segments become spare ones
+    /// for later, or are removed. Waits for the device. Returns how many segments were given up.
     ///
     /// # Errors
-    /// The disk's. What was not given up is so by the next call.
+    /// A failure of the disk. The next call gives up the rest.
     pub fn recycle_before(&self, lsn: Lsn) -> Result<u64, LogError> {
         self.check_failed()?;
         let state = &*self.state;
@@ -334,7 +334,7 @@ impl Log {
         }
     }
 
-    /// Fails the log for good: everybody who waits is woken, and nothing is written any more (W3).
+    /// Fails the log for good. All waiting threads are woken, and nothing more is written (W3).
     pub fn fail(&self) {
         self.fail_with(None);
     }

@@ -24,11 +24,11 @@ pub(crate) struct Pins {
 /// One pin, for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pinned {
-    /// Who holds it.
+    /// The name of its holder.
     pub name: String,
     /// Records from here on are kept.
     pub lsn: Lsn,
-    /// It holds no more than this many bytes of log back; `u64::MAX`: any number.
+    /// It holds at most this many bytes of the log back. `u64::MAX` means any number.
     pub bytes_max: u64,
 }
 
@@ -47,10 +47,10 @@ pub struct LogPin {
 }
 
 impl Log {
-    /// Keeps the records from `lsn` on, but no more than `bytes_max` bytes of them (I1). `name` is for people.
+    /// Keeps the records from `lsn` on, but at most `bytes_max` bytes of them (I1). `name` is for people.
     ///
     /// # Errors
-    /// [`LogError::Recycled`]: they are gone already.
+    /// [`LogError::Recycled`]: the records are already gone.
     pub fn pin(self: &Arc<Log>, name: &str, lsn: Lsn, bytes_max: u64) -> Result<LogPin, LogError> {
         let mut pins = self.pins.lock();
         let oldest = Lsn(self.state.oldest.load(SeqCst));
@@ -63,7 +63,7 @@ impl Log {
         Ok(LogPin { log: Arc::clone(self), id })
     }
 
-    /// Who holds the log back, the oldest position first.
+    /// The pins that hold the log back, the oldest position first.
     pub fn pinned(&self) -> Vec<Pinned> {
         let mut pins: Vec<Pinned> = self.pins.lock().held.values().cloned().collect();
         pins.sort_by_key(|pin| pin.lsn);
@@ -72,7 +72,7 @@ impl Log {
 }
 
 impl LogPin {
-    /// What it keeps.
+    /// The first LSN that it keeps.
     pub fn lsn(&self) -> Lsn {
         self.log.pins.lock().held.get(&self.id).map_or(Lsn(0), |pin| pin.lsn)
     }

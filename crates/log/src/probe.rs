@@ -32,11 +32,11 @@ const INCARNATIONS_TRIED: u64 = 1 << 16;
 /// Of these at once.
 const OLDER_MAX: u64 = 4096;
 
-/// The first record of the newest segments without a gap between them, for whoever knows neither where the log begins nor
-/// in which incarnation. `None` if they hold no record of this environment.
+/// The first record of the newest segments that have no gap between them. For callers that know neither where the log
+/// begins nor its incarnation. `None` if they hold no record of this environment.
 ///
 /// # Errors
-/// The disk's.
+/// A failure of the disk.
 pub fn oldest_record(
     disk: &Arc<dyn Disk>,
     environment: EnvironmentId,

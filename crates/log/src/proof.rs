@@ -28,14 +28,14 @@ impl LogProof {
         LogProof { environment, seal, at: from.lsn.0, part: Vec::new() }
     }
 
-    /// Looks at the bytes from `lsn` on, which may begin before what was looked at so far ends, but not behind it. A record
-    /// that goes on behind them is proved when its rest comes.
+    /// Checks the bytes from `lsn` on. They may begin before the end of what was checked so far, but not behind it. A
+    /// record that goes on behind them is checked when its rest comes.
     ///
     /// # Errors
     /// [`LogError::Invalid`]: a record is not what was written.
     ///
     /// # Panics
-    /// If bytes are left out: a bug of the caller.
+    /// Bytes were left out, which is a bug of the caller.
     pub fn feed(&mut self, lsn: Lsn, bytes: &[u8]) -> Result<(), LogError> {
         let seen = self.at + self.part.len() as u64;
         if !self.part.is_empty() {
@@ -66,7 +66,7 @@ impl LogProof {
         Ok(())
     }
 
-    /// Bytes that are missing of the record that was cut off, as its head says; 0 behind a whole one.
+    /// The missing bytes of the record that was cut off, as its head says. 0 behind a whole record.
     ///
     /// # Errors
     /// As [`LogProof::feed`].

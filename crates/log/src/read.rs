@@ -33,11 +33,11 @@ impl Log {
         if lsn < oldest { Err(LogError::Recycled { lsn, oldest }) } else { found }
     }
 
-    /// Copies bytes of the durable log from `from` on into `to`, and says how many: fewer only at its end. For copies of
-    /// the log; a record may begin or end anywhere in them.
+    /// Copies bytes of the durable log from `from` on into `to`, and returns how many. There are fewer than fit only at
+    /// the end of the log. For copies of the log: a record may begin or end anywhere in them.
     ///
     /// # Errors
-    /// [`LogError::Recycled`], the disk's.
+    /// [`LogError::Recycled`], or a failure of the disk.
     pub fn read_bytes(&self, from: Lsn, to: &mut [u8]) -> Result<usize, LogError> {
         let block = from.0 & !(BLOCK_BYTES - 1);
         let skip = (from.0 - block) as usize;

@@ -28,7 +28,7 @@ use crate::wakers::WakerNo;
 /// A piece that is read at once on the way back.
 const BACK_BYTES: u64 = 256 << 10;
 
-/// The log as files that nobody writes.
+/// The log as files that are not being written.
 #[derive(Clone)]
 pub struct LogFiles {
     /// Where the segments are, under `log/`.
@@ -37,11 +37,12 @@ pub struct LogFiles {
     pub environment: EnvironmentId,
     /// Bytes of a segment.
     pub segment_bytes: u64,
-    /// A place where a record begins, if one is known; the end of the log is looked for from there.
+    /// A place where a record begins, if one is known. The end of the log is searched from there.
     pub known: Option<Beginning>,
     /// The largest incarnation that was ever given out.
     pub incarnation_max: u64,
-    /// Where the log ends, behind a record, if that is known; otherwise at the first bytes that are no record.
+    /// Where the log ends, behind a record, if that is known. Otherwise it ends at the first bytes that are not a
+    /// record.
     pub end: Option<Lsn>,
 }
 
@@ -51,7 +52,7 @@ enum Source {
     Files(LogFiles),
 }
 
-/// The cursor. Owned: it can be moved to another thread.
+/// The cursor. It is owned, and can be moved to another thread.
 pub struct LogReader {
     source: Source,
     segments: Segments,
@@ -66,11 +67,11 @@ pub struct LogReader {
 }
 
 impl LogReader {
-    /// A cursor on a log that is open, before the first record that begins at `from` or later. `Lsn(0)`: before the oldest
-    /// that is kept; `Lsn(u64::MAX)`: behind the last that is durable.
+    /// A cursor on an open log, before the first record that begins at `from` or later. `Lsn(0)` means before the
+    /// oldest record that is kept. `Lsn(u64::MAX)` means behind the last durable one.
     ///
     /// # Errors
-    /// [`LogError::Recycled`], the disk's.
+    /// [`LogError::Recycled`], or a failure of the disk.
     pub fn new(log: &Arc<Log>, from: Lsn) -> Result<LogReader, LogError> {
         let segments = Segments::new(Arc::clone(&log.disk), log.segments.segment_bytes(), true);
         LogReader::on(Source::Open(Arc::clone(log)), segments, from)
@@ -79,7 +80,7 @@ impl LogReader {
     /// A cursor on files.
     ///
     /// # Errors
-    /// The segments that there are begin behind `from` ([`LogError::Recycled`]); damage; the disk's.
+    /// The existing segments begin behind `from` ([`LogError::Recycled`]), there is damage, or the disk failed.
     pub fn of_files(files: LogFiles, from: Lsn) -> Result<LogReader, LogError> {
         let segments = Segments::new(Arc::clone(&files.disk), files.segment_bytes, true);
         let mut files = files;
@@ -131,7 +132,7 @@ impl LogReader {
         Ok(())
     }
 
-    /// Where the cursor stands: the next record begins here.
+    /// The position of the cursor. The next record begins here.
     pub fn position(&self) -> Lsn {
         self.at
     }
@@ -144,10 +145,10 @@ impl LogReader {
         }
     }
 
-    /// Where the oldest segment begins; the oldest record that can be read lies there or a little behind.
+    /// Where the oldest segment begins. The oldest record that can be read begins there or a little behind.
     ///
     /// # Errors
-    /// The disk's.
+    /// A failure of the disk.
     pub fn oldest(&self) -> Result<Lsn, LogError> {
         match &self.source {
             Source::Open(log) => Ok(log.oldest_lsn()),
@@ -164,10 +165,10 @@ impl LogReader {
         }
     }
 
-    /// The record behind the cursor, which moves behind it; `None` at the end of the log.
+    /// The record behind the cursor, or `None` at the end of the log. The cursor moves behind the record.
     ///
     /// # Errors
-    /// [`LogError::Recycled`], damage, the disk's.
+    /// [`LogError::Recycled`], damage, or a failure of the disk.
     #[allow(clippy::should_implement_trait)] // Not an iterator: it fails, and can go on after its end.
     pub fn next(&mut self) -> Result<Option<Record>, LogError> {
         let end = self.end();
@@ -192,7 +193,7 @@ impl LogReader {
         Ok(found)
     }
 
-    /// The record before the cursor, which moves before it; `None` where the log that is kept begins.
+    /// The record before the cursor, or `None` where the kept log begins. The cursor moves before the record.
     ///
     /// # Errors
     /// As [`LogReader::next`].

@@ -40,11 +40,11 @@ use ledgerstone_page::{Lsn, OpId, PageId, Xid};
 use crate::error::Malformed;
 use crate::seal::Seal;
 
-/// LSNs are smaller: they have 48 bits in records.
+/// The end of LSNs, which have 48 bits in records. All LSNs are smaller.
 pub const LSN_END: Lsn = Lsn(1 << 48);
-/// Ordinary records end here; what lies behind, 1 TiB, is for rollbacks, checkpoints and recoveries.
+/// The end for ordinary records. The 1 TiB behind it is for rollbacks, checkpoints and recoveries.
 pub const LSN_LIMIT: Lsn = Lsn(LSN_END.0 - (1 << 40));
-/// LSN of the first record of an environment; smaller ones mean "none".
+/// LSN of the first record of an environment. Smaller LSNs mean "none".
 pub const FIRST_LSN: Lsn = Lsn(4096);
 /// Longest record, header included.
 pub const RECORD_BYTES_MAX: usize = 1 << 20;
@@ -65,7 +65,7 @@ pub(crate) const COMMIT_BYTES_MAX: usize = 4096;
 const _: () = assert!(HEADER_BYTES.is_multiple_of(8) && PAGE_HEADER_BYTES == HEADER_BYTES + 16);
 const _: () = assert!(RECORD_BYTES_MAX / 8 < 1 << 24);
 
-/// What a record is for.
+/// The purpose of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 #[repr(u8)]
@@ -148,10 +148,10 @@ impl RecordKind {
     }
 }
 
-/// A record about to be appended. The body comes in pieces, so that nobody has to join them.
+/// A record that is about to be appended. The body comes in pieces, so that no caller has to join them.
 #[derive(Debug, Clone, Copy)]
 pub struct NewRecord<'a> {
-    /// What it is for.
+    /// Its purpose.
     pub kind: RecordKind,
     /// The transaction, or `Xid(0)`.
     pub xid: Xid,
@@ -183,7 +183,7 @@ impl NewRecord<'_> {
         bytes
     }
 
-    /// The bytes of this record at `lsn`, for tests and tools; [`crate::Log::append`] makes them in place.
+    /// The bytes of this record at `lsn`, for tests and tools. [`crate::Log::append`] writes them in place.
     pub fn encode(&self, lsn: Lsn, seal: &Seal) -> Vec<u8> {
         let encoded = Encoded::new(self);
         let mut bytes = Vec::with_capacity(encoded.bytes);
@@ -203,7 +203,7 @@ pub(crate) struct Head(pub [u8; PAGE_HEADER_BYTES]);
 
 /// A record with everything computed that does not need its LSN.
 pub(crate) struct Encoded {
-    /// The header; its first 4 bytes are zero.
+    /// The header. Its first 4 bytes are zero.
     pub head: Head,
     pub head_bytes: usize,
     /// Length of the whole record.
@@ -281,11 +281,11 @@ pub(crate) fn length_checked(first_word: u64) -> Result<usize, Malformed> {
     Ok(bytes as usize)
 }
 
-/// Reads the record that begins at the first of `bytes`, which may go on behind it. Checks all but the checksum and
-/// the parts of a group. For any bytes.
+/// Reads the record that begins at the first of `bytes`, which may go on behind it. Checks everything but the checksum
+/// and the parts of a group. Takes any bytes.
 ///
 /// # Errors
-/// What is wrong with them.
+/// Why the bytes are not a valid record.
 pub fn decode(lsn: Lsn, bytes: &[u8]) -> Result<RecordView<'_>, Malformed> {
     let have = bytes.len() as u64;
     if have < 8 {
@@ -303,10 +303,10 @@ pub fn decode(lsn: Lsn, bytes: &[u8]) -> Result<RecordView<'_>, Malformed> {
     Ok(record)
 }
 
-/// [`decode`], and the checksum for this LSN under `seal`.
+/// As [`decode`], and checks the checksum for this LSN under `seal`.
 ///
 /// # Errors
-/// What is wrong with the bytes.
+/// Why the bytes are not a valid record.
 pub fn decode_sealed<'a>(lsn: Lsn, bytes: &'a [u8], seal: &Seal) -> Result<RecordView<'a>, Malformed> {
     let record = decode(lsn, bytes)?;
     record.check(seal)?;
@@ -336,7 +336,7 @@ impl<'a> RecordView<'a> {
         self.bytes
     }
 
-    /// What it is for.
+    /// Its purpose.
     pub fn kind(&self) -> RecordKind {
         // `decode` has looked at the kind.
         RecordKind::from_code(self.bytes[7]).unwrap_or(RecordKind::Void)
@@ -372,7 +372,7 @@ impl<'a> RecordView<'a> {
         if self.kind().has_page() { Lsn(le_u64(self.bytes, 32) & LOW_48) } else { Lsn(0) }
     }
 
-    /// What follows the header, without padding.
+    /// The bytes behind the header, without padding.
     pub fn body(&self) -> &'a [u8] {
         &self.bytes[self.kind().header_bytes()..self.bytes.len() - self.padding()]
     }
@@ -396,7 +396,8 @@ impl<'a> RecordView<'a> {
         if self.kind() == RecordKind::Commit { Lsn(le_u64(self.body(), 0)) } else { Lsn(0) }
     }
 
-    /// When a `Commit` was appended, in nanoseconds since 1970 by the clock of the machine; `None` if it does not say.
+    /// When a `Commit` was appended, in nanoseconds since 1970 by the machine's clock. `None` if the record does not
+    /// say.
     pub fn commit_time_ns(&self) -> Option<u64> {
         (self.kind() == RecordKind::Commit && self.body().len() >= 16).then(|| le_u64(self.body(), 8))
     }
@@ -411,7 +412,7 @@ impl<'a> RecordView<'a> {
         (self.kind() == RecordKind::Truncate).then(|| PageId(le_u64(self.body(), 0)))
     }
 
-    /// The parts of a `Group`; of another kind none.
+    /// The parts of a `Group`. A record of another kind has none.
     pub fn parts(&self) -> Parts<'a> {
         let body = if self.kind() == RecordKind::Group { self.body() } else { &[] };
         Parts { body, at: 0 }
@@ -476,7 +477,7 @@ impl Record {
         &self.bytes
     }
 
-    /// What it is for.
+    /// Its purpose.
     pub fn kind(&self) -> RecordKind {
         self.view().kind()
     }
@@ -511,7 +512,7 @@ impl Record {
         self.view().prev_page_lsn()
     }
 
-    /// What follows the header, without padding.
+    /// The bytes behind the header, without padding.
     pub fn body(&self) -> &[u8] {
         self.view().body()
     }
@@ -536,7 +537,7 @@ impl Record {
         self.view().incarnation()
     }
 
-    /// The parts of a `Group`; of another kind none.
+    /// The parts of a `Group`. A record of another kind has none.
     pub fn parts(&self) -> Parts<'_> {
         self.view().parts()
     }

@@ -79,10 +79,10 @@ pub struct LogScan {
 }
 
 impl LogScan {
-    /// A scan from `from`, where a record begins that belongs to `incarnation`.
+    /// A scan from `from`, where a record of `incarnation` begins.
     ///
     /// # Errors
-    /// There is no segment for `from`; the disk's.
+    /// There is no segment for `from`, or the disk failed.
     pub fn new(
         disk: Arc<dyn Disk>,
         environment: EnvironmentId,
@@ -125,18 +125,18 @@ impl LogScan {
         self
     }
 
-    /// Makes durable what the scan is going to read. To be called before it begins, unless whoever wrote the log is known to
-    /// have done so: a killed process may have left records in the system's cache, which go with the power although they
-    /// were read, believed and acted on. Waits for the device.
+    /// Makes durable what the scan is going to read. Call it before the scan begins, unless the writer of the log is
+    /// known to have synced it. A killed process may have left records in the system's cache. They would be lost with
+    /// the power, although they were read, believed and acted on. Waits for the device.
     ///
     /// # Errors
-    /// The disk's.
+    /// A failure of the disk.
     pub fn settled(self) -> Result<LogScan, LogError> {
         self.segments.settle(self.at)?;
         Ok(self)
     }
 
-    /// Says in `watch` how far it has come, for whoever looks on, who may stop it.
+    /// Stores in `watch` how far the scan has come, for another thread to read. That thread may also stop it.
     pub fn with_watch(mut self, watch: Arc<Watch>) -> LogScan {
         self.watch = Some(watch);
         self
@@ -147,10 +147,10 @@ impl LogScan {
         self.limit = limit.0;
     }
 
-    /// The next record; `None` at the end of the log.
+    /// The next record, or `None` at the end of the log.
     ///
     /// # Errors
-    /// [`LogError::Corrupt`] (S3), [`LogError::Stopped`], the disk's.
+    /// [`LogError::Corrupt`] (S3), [`LogError::Stopped`], or a failure of the disk.
     #[allow(clippy::should_implement_trait)] // Not an iterator: it fails, and can go on after its end.
     pub fn next(&mut self) -> Result<Option<Record>, LogError> {
         Ok(self.next_view()?.map(|record| record.to_record()))
@@ -190,7 +190,7 @@ impl LogScan {
         }
     }
 
-    /// Where the next record would begin; after the last one, the end of the log.
+    /// Where the next record would begin. After the last record, this is the end of the log.
     pub fn end(&self) -> Lsn {
         Lsn(self.at)
     }

@@ -31,7 +31,7 @@ impl Seal {
         self.incarnation
     }
 
-    /// What is xored to the CRC of a record at `lsn`.
+    /// The value that is xored to the CRC of a record at `lsn`.
     #[inline]
     pub fn mix(&self, lsn: u64) -> u32 {
         (scramble(self.base ^ lsn) >> 32) as u32

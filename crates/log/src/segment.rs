@@ -64,19 +64,19 @@ pub fn is_log_file(name: &str) -> bool {
     segment_start(name).is_some() || DRAFT.strip_prefix(LOG_DIR).and_then(|draft| draft.strip_prefix('/')) == Some(name)
 }
 
-/// The first LSN of the segment of this file name, without directory. A name that no segment can have is none of ours: one behind
-/// the end of LSNs, or digits that we write in another way.
+/// The first LSN of the segment with this file name, which has no directory. `None` for a name that we never write: one
+/// behind the end of LSNs, or one with digits in another form.
 pub fn segment_start(name: &str) -> Option<u64> {
     let digits = name.strip_suffix(SUFFIX)?;
     let start = u64::from_str_radix(digits, 16).ok()?;
     (start < LSN_END.0 && segment_name(start) == name).then_some(start)
 }
 
-/// Refuses a log that lacks what no crash can take (F6): a segment from the scan LSN on, or a part of one. After an orderly
-/// close nothing behind the last checkpoint is needed. Writes nothing.
+/// Refuses a log that lacks something that no crash can remove (F6): a segment from the scan LSN on, or a part of one.
+/// After an orderly close, nothing behind the last checkpoint is needed. Writes nothing.
 ///
 /// # Errors
-/// [`LogError::MissingSegment`], [`LogError::ShortSegment`], the disk's.
+/// [`LogError::MissingSegment`], [`LogError::ShortSegment`], or a failure of the disk.
 pub fn check_segments(disk: &Arc<dyn Disk>, state: &ControlState) -> Result<(), LogError> {
     let segments = Segments::new(Arc::clone(disk), state.segment_bytes, true);
     let first = segments.start_of(state.scan_lsn.0);
@@ -101,11 +101,12 @@ pub fn check_segments(disk: &Arc<dyn Disk>, state: &ControlState) -> Result<(), 
     Ok(())
 }
 
-/// After an orderly close: removes, durably, the segments behind the log's end that hold nothing and that are short, or lie
-/// behind one that is missing. Returns the newest that is left, for the control file to name before the log is used again.
+/// After an orderly close: removes segments behind the log's end that hold nothing and that are short, or lie behind a
+/// missing one. The removal is durable. Returns the newest segment that is left, which the control file must name
+/// before the log is used again.
 ///
 /// # Errors
-/// The disk's.
+/// A failure of the disk.
 pub fn tidy_segments(disk: &Arc<dyn Disk>, segment_bytes: u64, end: Lsn) -> Result<Lsn, LogError> {
     let segments = Segments::new(Arc::clone(disk), segment_bytes, false);
     let mut newest = segments.start_of(end.0 - 1);

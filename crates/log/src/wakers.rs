@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::task::Waker;
 
-/// The place of one who waits for an LSN ([`Log::on_durable`](crate::Log::on_durable)). Good for that LSN only.
+/// The place of a waker for one LSN ([`Log::on_durable`](crate::Log::on_durable)). It is valid for that LSN only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct WakerNo(u64);
 

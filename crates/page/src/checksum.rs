@@ -19,18 +19,19 @@ pub fn of(page: &[u8]) -> u32 {
 /// Writes the checksum into the page.
 ///
 /// # Panics
-/// If the page is shorter than a header: whoever writes pages knows their size.
+/// The page is shorter than a header. The caller is expected to know the size of its pages.
 pub fn seal(page: &mut [u8]) {
     assert!(page.len() >= HEADER_BYTES, "a page of {} bytes cannot be sealed", page.len());
     let sum = of(page);
     page[CHECKSUM..LAYOUT].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// Checks that the page is whole and is this one. What its layout makes of the bytes is checked elsewhere.
+/// Checks that the page is whole and has this id. What its layout says of the bytes is checked elsewhere.
 ///
 /// # Errors
-/// `checksum`: torn or damaged. `page id`: whole, but another page's; a write or a read went astray. `never written`: all
-/// zeroes ([`Corrupt::is_never_written`]). `page size`: shorter than a header.
+/// `checksum`: the page is torn or damaged. `page id`: the page is whole, but has another id, because a write or a read
+/// went astray. `never written`: all bytes are zero ([`Corrupt::is_never_written`]). `page size`: it is shorter than a
+/// header.
 pub fn verify(page: &[u8], id: PageId) -> Result<(), Corrupt> {
     if page.len() < HEADER_BYTES {
         return Err(Corrupt::new("page size", 0, HEADER_BYTES as u64, page.len() as u64).on(id));

@@ -2,8 +2,8 @@
 
 use crate::{LayoutId, PageId};
 
-/// Bytes that cannot be what they claim to be: damage on the device, a write that went elsewhere, a torn page, or a
-/// bug of ours found before it spread.
+/// Bytes that cannot be what they claim to be. The cause is damage on the device, a write that went elsewhere, a torn
+/// page, or a bug of ours that was found before it spread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Corrupt {
     /// The page, as far as known.
@@ -12,17 +12,17 @@ pub struct Corrupt {
     pub what: &'static str,
     /// Where in the page.
     pub offset: u64,
-    /// What should be there, or the bound that was passed.
+    /// The value that should be there, or the bound that was passed.
     pub expected: u64,
-    /// What is there.
+    /// The value that is there.
     pub found: u64,
 }
 
 impl Corrupt {
-    /// [`Corrupt::what`] of a page of zeroes: it was allocated in the file, and nobody ever wrote it.
+    /// [`Corrupt::what`] of a page of zeroes: the page was allocated in the file, but never written.
     pub const NEVER_WRITTEN: &'static str = "never written";
 
-    /// Damage in a page that whoever calls cannot name.
+    /// Damage in a page whose id the caller does not know.
     #[cold]
     #[must_use]
     pub const fn new(what: &'static str, offset: u64, expected: u64, found: u64) -> Corrupt {

@@ -49,10 +49,10 @@ const fn records_at(slot_count: u16) -> usize {
     BITS + 8 * (slot_count as usize).div_ceil(64)
 }
 
-/// Makes the page an empty one for records of this length.
+/// Makes the page an empty page for records of this length.
 ///
 /// # Errors
-/// No such record fits; nothing has changed.
+/// No record of this length fits. Nothing has changed.
 pub fn format(
     page: &mut WordsMut<'_>,
     id: PageId,
@@ -136,7 +136,7 @@ pub fn used_count(page: Words<'_>) -> u16 {
 /// The record of a slot, if it has one.
 ///
 /// # Errors
-/// No such slot; a damaged page.
+/// There is no such slot, or the page is damaged.
 pub fn get(page: Words<'_>, slot: u16) -> Result<Option<Vec<u8>>, FixedError> {
     let shape = Shape::read(page)?;
     let at = shape.slot(slot)?;
@@ -155,7 +155,7 @@ pub fn free_slot(page: Words<'_>) -> Result<Option<u16>, Corrupt> {
 /// Puts a record into a slot that has none.
 ///
 /// # Errors
-/// No such slot, a used one, a record of another length; a damaged page.
+/// There is no such slot, the slot is used, the record has another length, or the page is damaged.
 pub fn insert_at(page: &mut WordsMut<'_>, slot: u16, record: &[u8]) -> Result<(), FixedError> {
     let shape = Shape::read(page.as_words())?;
     let at = shape.slot(slot)?;
@@ -172,7 +172,7 @@ pub fn insert_at(page: &mut WordsMut<'_>, slot: u16, record: &[u8]) -> Result<()
 /// Overwrites bytes of a record.
 ///
 /// # Errors
-/// No such slot, or one without a record; bytes behind the record's end; a damaged page.
+/// There is no such slot, the slot is free, the bytes go past the record's end, or the page is damaged.
 pub fn patch(page: &mut WordsMut<'_>, slot: u16, offset: usize, bytes: &[u8]) -> Result<(), FixedError> {
     let shape = Shape::read(page.as_words())?;
     let at = shape.slot(slot)?;
@@ -186,10 +186,10 @@ pub fn patch(page: &mut WordsMut<'_>, slot: u16, offset: usize, bytes: &[u8]) ->
     Ok(())
 }
 
-/// Takes a record away.
+/// Removes a record.
 ///
 /// # Errors
-/// No such slot, or one without a record; a damaged page.
+/// There is no such slot, the slot is free, or the page is damaged.
 pub fn remove(page: &mut WordsMut<'_>, slot: u16) -> Result<(), FixedError> {
     let shape = Shape::read(page.as_words())?;
     let at = shape.slot(slot)?;

@@ -40,7 +40,7 @@ pub const PAGE_LSN: usize = PAGE_ID + 8;
 pub const OWNER: usize = PAGE_LSN + 8;
 /// Offset of the version.
 pub const VERSION: usize = OWNER + 8;
-/// Size of the header; the layout's bytes begin here.
+/// Size of the header. The bytes of the layout begin here.
 pub const HEADER_BYTES: usize = VERSION + 8;
 
 const _: () = assert!(HEADER_BYTES == 40 && HEADER_BYTES.is_multiple_of(8));
@@ -102,7 +102,7 @@ pub fn version(page: Words<'_>) -> Lsn {
     Lsn(page.u64(VERSION))
 }
 
-/// Sets the LSN of the last change. Only who applies log records does this.
+/// Sets the LSN of the last change. Only code that applies log records does this.
 #[inline]
 pub fn set_page_lsn(page: &mut WordsMut<'_>, lsn: Lsn) {
     page.put_u64(PAGE_LSN, lsn.0);

@@ -23,7 +23,7 @@ macro_rules! id {
 macro_rules! six_bytes {
     ($name:ident) => {
         impl $name {
-            /// None: no such thing is numbered 0.
+            /// The number 0, which means that there is none.
             pub const NONE: $name = $name(0);
             /// The largest that fits into 48 bits.
             pub const MAX: $name = $name((1 << 48) - 1);
@@ -37,7 +37,7 @@ macro_rules! six_bytes {
             /// The low six bytes, little-endian.
             ///
             /// # Panics
-            /// If the number needs more than 48 bits: nobody hands such numbers out.
+            /// The number needs more than 48 bits. Such numbers are never given out.
             #[inline]
             pub const fn to_le6(self) -> [u8; 6] {
                 assert!(self.0 <= Self::MAX.0, "a number of more than 48 bits");

@@ -10,15 +10,16 @@ use std::collections::BTreeMap;
 
 /// A way to use the bytes behind the header.
 pub trait Layout: Send + Sync {
-    /// The number in the header. Stable for ever: it is on disk.
+    /// The number in the header. It is on disk, so it never changes.
     fn id(&self) -> LayoutId;
 
     /// A word for messages.
     fn name(&self) -> &'static str;
 
-    /// Proves the layout's invariants for bytes that nobody vouches for, the header's included.
+    /// Checks the layout's invariants, for bytes that may be damaged. This includes the bytes of the header.
     ///
-    /// Must end on any bytes, panic on none, and size no allocation by what it has not checked. The page is not changing.
+    /// Must end on any bytes, must not panic, and must not size an allocation by a number that it has not checked. The
+    /// page does not change meanwhile.
     ///
     /// # Errors
     /// The first thing found wrong.
@@ -55,7 +56,7 @@ impl Layouts {
     /// Adds a layout.
     ///
     /// # Errors
-    /// If its id is taken; nothing has changed.
+    /// Its id is already taken. Nothing has changed.
     pub fn register(&mut self, layout: Box<dyn Layout>) -> Result<(), LayoutTaken> {
         let id = layout.id();
         if let Some(first) = self.by_id.get(&id) {
@@ -78,7 +79,7 @@ impl Layouts {
     /// Checks a page by the layout that its header names.
     ///
     /// # Errors
-    /// What the layout finds, or `layout` if nobody knows it.
+    /// What the layout finds, or `layout` if no such layout is registered.
     pub fn check(&self, page: Words<'_>) -> Result<(), Corrupt> {
         let id = header::layout(page);
         match self.get(id) {
@@ -87,7 +88,7 @@ impl Layouts {
         }
     }
 
-    /// Prints a page by the layout that its header names; only the header if nobody knows it.
+    /// Prints a page by the layout that its header names. If no such layout is registered, prints only the header.
     pub fn print(&self, page: Words<'_>) -> String {
         match self.get(header::layout(page)) {
             Some(layout) => layout.print(page),

@@ -1,11 +1,11 @@
 //! What the bytes of a page mean: ids, the header that every page has, its checksum, and layouts.
 //!
-//! A page is 4096 to 32768 bytes, a power of two. Its first 40 are the [`header`], which the engine owns; what follows
-//! belongs to a [`Layout`], of which users can bring their own. [`raw`], [`fixed`], [`slotted`] and [`versioned`] (Lemon
-//! 4.2) are here because everybody may want them; a structure keeps its layout in its own crate.
+//! A page has 4096 to 32768 bytes, a power of two. Its first 40 bytes are the [`header`], which the engine owns. The
+//! rest belongs to a [`Layout`], and users can bring their own. [`raw`], [`fixed`], [`slotted`] and [`versioned`]
+//! (Lemon 4.2) are in this crate because they are of general use. A structure keeps its own layout in its own crate.
 //!
-//! All access to page bytes that others may be changing is through `Words` and `WordsMut` of the region. Bytes on their
-//! way from or to a disk are plain slices, and private ([`checksum`]).
+//! Page bytes that other threads may be changing are accessed only through `Words` and `WordsMut` of the region. Bytes
+//! on their way from or to a disk are plain slices, and private ([`checksum`]).
 //!
 //! This crate does not know latches, the log, the cache or transactions.
 #![forbid(unsafe_code)]

@@ -17,7 +17,7 @@ pub struct PageSet {
 }
 
 impl PageSet {
-    /// Takes `page` in; false if it was there.
+    /// Adds `page`. Returns false if it was there already.
     pub fn insert(&mut self, page: PageId) -> bool {
         let (chunk, word, bit) = place(page);
         let word = &mut self.chunks.entry(chunk).or_insert_with(|| Box::new([0; WORDS]))[word];
@@ -27,7 +27,7 @@ impl PageSet {
         is_new
     }
 
-    /// Takes `page` out; false if it was not there.
+    /// Removes `page`. Returns false if it was not there.
     pub fn remove(&mut self, page: PageId) -> bool {
         let (chunk, word, bit) = place(page);
         let Some(words) = self.chunks.get_mut(&chunk) else { return false };

@@ -31,7 +31,7 @@ const RECORDS_START: usize = SLOT_COUNT + 2;
 const GARBAGE_BYTES: usize = RECORDS_START + 2;
 const ZERO: usize = GARBAGE_BYTES + 2;
 const SLOTS: usize = ZERO + 2;
-/// What a slot costs beside its record.
+/// Bytes that a slot takes beside its record.
 pub const SLOT_BYTES: usize = 4;
 
 const _: () = assert!(SLOTS == 48);
@@ -42,7 +42,7 @@ const _: () = assert!(PAGE_BYTES_MAX <= u16::MAX as usize);
 pub struct Place {
     /// Offset of its first byte.
     pub offset: usize,
-    /// Its length in bytes; 0 is a length like any other.
+    /// Its length in bytes. 0 is a valid length.
     pub len: usize,
 }
 
@@ -126,10 +126,10 @@ pub fn free_bytes(page: Words<'_>) -> usize {
     Shape::read(page).map_or(0, |shape| shape.gap_bytes() + shape.garbage_bytes)
 }
 
-/// Where the slot's record lies; `None` if the slot is free or there is no such slot.
+/// Where the slot's record lies. `None` if the slot is free or does not exist.
 ///
 /// # Errors
-/// `Corrupt` if the slot points out of the page.
+/// `Corrupt` if the slot points outside the page.
 #[inline]
 pub fn place(page: Words<'_>, slot: u16) -> Result<Option<Place>, Corrupt> {
     if slot >= slot_count(page) {
@@ -152,10 +152,10 @@ fn wrong_slot(page: Words<'_>, at: usize, found: Place) -> Corrupt {
         .on(header::page_id(page))
 }
 
-/// A copy of the slot's record; `None` if the slot is free.
+/// A copy of the slot's record. `None` if the slot is free.
 ///
 /// # Errors
-/// `Corrupt` if the slot points out of the page.
+/// `Corrupt` if the slot points outside the page.
 pub fn get(page: Words<'_>, slot: u16) -> Result<Option<Vec<u8>>, Corrupt> {
     Ok(place(page, slot)?.map(|found| page.to_vec(found.offset, found.len)))
 }

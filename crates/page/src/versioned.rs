@@ -14,7 +14,7 @@
 use crate::{Corrupt, Layout, LayoutId, Lsn, PageId, SlottedError, header, slotted};
 use ledgerstone_region::{Words, WordsMut};
 
-/// What a record costs beside its content and its slot.
+/// Bytes that a record takes beside its content and its slot.
 pub const VERSION_BYTES: usize = 8;
 
 /// Makes the page an empty one.
@@ -49,18 +49,18 @@ fn record(version: Lsn, content: &[u8]) -> Vec<u8> {
     [&version.0.to_le_bytes()[..], content].concat()
 }
 
-/// Puts a record into the first free slot, or a new one, and says which.
+/// Puts a record into the first free slot, or into a new one. Returns the slot.
 ///
 /// # Errors
-/// No room; a damaged page.
+/// There is no room, or the page is damaged.
 pub fn insert(page: &mut WordsMut<'_>, version: Lsn, content: &[u8]) -> Result<u16, SlottedError> {
     slotted::insert(page, &record(version, content))
 }
 
-/// Puts a record into a slot that has none.
+/// Puts a record into a slot that is free.
 ///
 /// # Errors
-/// No room, a used slot; a damaged page.
+/// There is no room, the slot is used, or the page is damaged.
 pub fn insert_at(page: &mut WordsMut<'_>, slot: u16, version: Lsn, content: &[u8]) -> Result<(), SlottedError> {
     slotted::insert_at(page, slot, &record(version, content))
 }
@@ -68,15 +68,15 @@ pub fn insert_at(page: &mut WordsMut<'_>, slot: u16, version: Lsn, content: &[u8
 /// Gives a record new content and version.
 ///
 /// # Errors
-/// No room, a free slot; a damaged page.
+/// There is no room, the slot is free, or the page is damaged.
 pub fn update(page: &mut WordsMut<'_>, slot: u16, version: Lsn, content: &[u8]) -> Result<(), SlottedError> {
     slotted::update(page, slot, &record(version, content))
 }
 
-/// Takes a record away, and its version with it.
+/// Removes a record and its version.
 ///
 /// # Errors
-/// A free slot; a damaged page.
+/// The slot is free, or the page is damaged.
 pub fn delete(page: &mut WordsMut<'_>, slot: u16) -> Result<(), SlottedError> {
     slotted::delete(page, slot)
 }

@@ -38,7 +38,7 @@ pub struct InDoubt {
     pub first: Lsn,
     /// Its newest record, which is the Prepare record.
     pub last: Lsn,
-    /// What that says.
+    /// Its content.
     pub record: PrepareRecord,
 }
 
@@ -70,14 +70,14 @@ pub struct Analysis {
 }
 
 impl Analysis {
-    /// What stands for the analysis of an environment that is just being made: a log that ends at `end`, nobody open.
+    /// The analysis of an environment that is just being made: a log that ends at `end`, and no open transaction.
     #[must_use]
     pub fn of_new(end: Lsn, incarnation: u64) -> Analysis {
         Analysis { end, incarnation, ..Analysis::default() }
     }
 
-    /// Pages that the data file may keep before redo begins; none if it was not truncated. What later records put behind
-    /// them comes back by redo, whole.
+    /// Pages that the data file may keep before redo begins. None if it was not truncated. Redo brings back, whole,
+    /// what later records put behind them.
     #[must_use]
     pub fn page_count_max(&self) -> Option<u64> {
         self.truncations.iter().map(|&(_, first)| first.0).min()

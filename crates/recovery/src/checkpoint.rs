@@ -93,7 +93,8 @@ pub fn checkpoint(engine: &Arc<Engine>, control: &ControlFile, is_clean: bool) -
     Ok(Checkpoint { lsn, scan_lsn: low, written_count })
 }
 
-/// What a checkpoint record says: all that the control file says of it too, so that a lost one can be made anew.
+/// The content of a checkpoint record. It has everything about the checkpoint that the control file has, so that a lost
+/// control file can be made anew.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CheckpointRecord {
     /// Where a recovery from it begins to read.
@@ -106,7 +107,7 @@ pub struct CheckpointRecord {
     pub next_xid: Xid,
     /// The incarnation in force at `scan_lsn`.
     pub scan_incarnation: u64,
-    /// The LSN that page 0 has had at home since (K3).
+    /// The LSN that page 0 has had in its place in the data file since then (K3).
     pub mark_lsn: Lsn,
     /// Pages that the data file had.
     pub page_count: u64,
@@ -138,7 +139,7 @@ impl CheckpointRecord {
         body
     }
 
-    /// Reads the body of a record; `None` if it is another's. For any bytes.
+    /// Reads the body of a record, or returns `None` if it is another's. Takes any bytes.
     #[must_use]
     pub fn decode(body: &[u8]) -> Option<CheckpointRecord> {
         let body: &[u8; CheckpointRecord::BYTES] = body.try_into().ok()?;

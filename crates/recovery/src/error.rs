@@ -10,7 +10,7 @@ use ledgerstone_space::SpaceError;
 use ledgerstone_txn::TxnError;
 use thiserror::Error;
 
-/// Why a recovery or a checkpoint failed. Nothing committed is lost: mend the cause and open again.
+/// Why a recovery or a checkpoint failed. Nothing committed is lost: remove the cause and open again.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum RecoveryError {

@@ -1,12 +1,13 @@
 //! From a crash to a running system: analysis, redo, undo (ARIES), and the checkpoints that keep them short.
 //!
-//! This crate calls operations without knowing one, and rolls back by the transactions' own rollback. It does not know
-//! which files an environment has or how it is opened; the facade puts the phases together:
+//! This crate calls operations without knowing them, and rolls back by the transactions' own rollback. It does not know
+//! which files an environment has or how it is opened. The facade puts the phases together:
 //!
 //! ```text
 //!  torn pages restored ─► analysis ─► incarnation raised ─► redo ─► prepared taken over ─► undo ─► checkpoint
 //! ```
-//! [`backup`] copies a running environment and reads such copies; [`PageRepair`] makes single pages whole from one and the log.
+//! [`backup`] copies a running environment and reads such copies. [`PageRepair`] repairs single pages from a backup and
+//! the log.
 #![forbid(unsafe_code)]
 
 // The tests' smallest environment names this crate as its users do.

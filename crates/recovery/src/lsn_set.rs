@@ -25,7 +25,7 @@ impl LsnSet {
         self.pieces.entry(piece).or_insert_with(|| Box::new([0; WORDS as usize]))[word] |= bit;
     }
 
-    /// Takes it out; says whether it was in.
+    /// Removes it, and returns whether it was there.
     pub fn remove(&mut self, lsn: Lsn) -> bool {
         let (piece, word, bit) = place(lsn);
         let Some(words) = self.pieces.get_mut(&piece) else { return false };

@@ -53,11 +53,11 @@ impl<'r> PageRepair<'r> {
         PageRepair { ops, page_bytes, pages: BTreeMap::new() }
     }
 
-    /// Begins with an image, sealed; with `None` from a page that was never written: then the first record that changes it
-    /// must format it.
+    /// Begins with an image, which is sealed. `None` stands for a page that was never written: then the first record
+    /// that changes it must format it.
     ///
     /// # Errors
-    /// The image is not this page.
+    /// The image is of another page.
     pub fn begin(&mut self, page: PageId, image: Option<&[u8]>) -> Result<(), RecoveryError> {
         let bytes = match image {
             None => None,
@@ -70,7 +70,7 @@ impl<'r> PageRepair<'r> {
         Ok(())
     }
 
-    /// The smallest LSN that any image still needs records from; `Lsn(0)`: from the very beginning.
+    /// The smallest LSN from which any image still needs records. `Lsn(0)` means from the very beginning.
     #[must_use]
     pub fn needs_from(&self) -> Lsn {
         let lsn = |image: &Image| image.bytes.as_ref().map_or(Lsn(0), |b| header::page_lsn(b.words()));
@@ -80,7 +80,7 @@ impl<'r> PageRepair<'r> {
     /// Applies a record to the pages that it changes.
     ///
     /// # Errors
-    /// [`RecoveryError::RepairGap`] (G1); an operation is unknown or refuses.
+    /// [`RecoveryError::RepairGap`] (G1), or an operation is unknown or refuses.
     pub fn apply(&mut self, record: RecordView<'_>) -> Result<(), RecoveryError> {
         let lsn = record.lsn();
         if record.kind().has_page() {
@@ -142,7 +142,7 @@ impl<'r> PageRepair<'r> {
     /// The pages as the log leaves them.
     ///
     /// # Errors
-    /// [`RecoveryError::NoImage`]: a page had no image, and a record changes it without formatting it.
+    /// [`RecoveryError::NoImage`]: a page had no image, and a record changes the page without formatting it.
     pub fn finish(self) -> Result<Vec<Repaired>, RecoveryError> {
         let whole = |(page, image): (PageId, Image)| {
             let buf = match image.bytes {

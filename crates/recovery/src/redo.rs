@@ -38,12 +38,12 @@ pub struct Redone {
     pub skipped_count: u64,
 }
 
-/// Repeats history up to the end that the analysis found, with `worker_count` workers. `scan` makes for each a reader that begins
-/// at [`Analysis::redo_from`]. If the analysis found truncations, the data file has no more than
+/// Repeats history up to the end that the analysis found, with `worker_count` workers. For each worker, `scan` makes a
+/// reader that begins at [`Analysis::redo_from`]. If the analysis found truncations, the data file has at most
 /// [`Analysis::page_count_max`] pages when this is called.
 ///
 /// # Errors
-/// The log or a page cannot be read; an operation is unknown or refuses (page and log contradict each other).
+/// The log or a page cannot be read. An operation is unknown, or refuses because page and log contradict each other.
 pub fn redo(
     engine: &Arc<Engine>,
     found: &Arc<Analysis>,

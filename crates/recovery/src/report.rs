@@ -5,7 +5,7 @@ use ledgerstone_page::{Lsn, PageId};
 /// Phases, counts and times of one recovery. Times are in nanoseconds of `sync::now_ns`.
 #[derive(Debug, Clone, Default)]
 pub struct RecoveryReport {
-    /// True if the environment had been closed in order and nothing needed doing.
+    /// True if the environment was closed in order and there was nothing to do.
     pub was_clean: bool,
     /// Where the log scan began.
     pub scan_lsn: Lsn,
@@ -13,10 +13,10 @@ pub struct RecoveryReport {
     pub end_lsn: Lsn,
     /// The incarnation that this recovery began.
     pub incarnation: u64,
-    /// Pages that a power cut had torn and the double-write area restored.
+    /// Pages that a power cut had torn, and that were restored from the double-write file.
     pub torn_pages: Vec<PageId>,
-    /// The slot of the control file that could not be read: damaged, or being written when the power failed. It is whole again
-    /// if the environment was opened for writing.
+    /// The slot of the control file that could not be read: it was damaged, or was being written when the power failed.
+    /// It is whole again if the environment was opened for writing.
     pub damaged_control_slot: Option<u64>,
     /// Records read by the analysis.
     pub record_count: u64,

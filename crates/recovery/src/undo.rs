@@ -43,14 +43,15 @@ pub fn keep_prepared(
     in_doubt.iter().map(keep).collect()
 }
 
-/// Rolls all losers back and ends them. Returns how many records were visited. What memory does not hold of a large loser is
-/// sorted in a temporary file on `disk`; without space for it, it takes longer.
+/// Rolls all losers back and ends them. Returns how many records were visited. If a large loser does not fit into
+/// memory, its undo is sorted in a temporary file on `disk`. Without space for that file, the rollback takes longer.
 ///
-/// `watch` is told how much of [`bytes_to_undo`] is done, window by window, and may stop it: a later restart goes on from there.
+/// `watch` shows how much of [`bytes_to_undo`] is done, window by window. It may also stop the rollback. A later restart
+/// then goes on from there.
 ///
 /// # Errors
-/// The log or a page cannot be read or written; an undo is missing or refuses; the temporary file cannot be read back; it was
-/// stopped.
+/// The log or a page cannot be read or written. An undo is missing or refuses. The temporary file cannot be read back. It
+/// was stopped.
 pub fn undo(
     engine: &Arc<Engine>,
     losers: &BTreeMap<Xid, Loser>,

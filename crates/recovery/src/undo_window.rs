@@ -44,7 +44,7 @@ pub(crate) struct Entry {
     pub op: OpId,
     /// The page that it changed then.
     pub page: PageId,
-    /// Whose it is, as the caller counts transactions.
+    /// Its transaction, by the caller's number.
     pub who: u32,
 }
 
@@ -72,7 +72,7 @@ impl Window {
         Window { disk, sort_bytes, sorter, count: 0, bytes: 0, bytes_max: WINDOW_BYTES_MAX, is_refused: false }
     }
 
-    /// The same, full after so many bytes.
+    /// The same window, which is full after so many bytes.
     #[cfg(test)]
     pub fn full_after(self, bytes_max: u64) -> Window {
         Window { bytes_max, ..self }
@@ -99,7 +99,8 @@ impl Window {
         self.is_refused |= self.sorter.push(place.key, &value).is_err();
     }
 
-    /// Hands the updates to `undo`, place by place and the later ones of a place first; and is empty then.
+    /// Passes the updates to `undo`, place by place, with the later updates of a place first. The window is empty
+    /// afterwards.
     pub fn drain(&mut self, engine: &Arc<Engine>, undo: &mut Undo<'_>) -> Result<(), RecoveryError> {
         let sorter = std::mem::replace(&mut self.sorter, Sorter::new(&self.disk, self.sort_bytes));
         let pages_max = (engine.cache.frame_count() / 8).max(1) as usize;

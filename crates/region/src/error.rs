@@ -1,6 +1,6 @@
 //! What a region refuses, and why.
 
-/// Why a region, or a place in it, could not be had. Nothing has changed.
+/// Why a region, or memory in it, is not available. Nothing has changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegionError {

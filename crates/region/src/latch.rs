@@ -29,15 +29,15 @@ const WAITERS: u64 = 1 << 14;
 const EXCLUSIVE: u64 = 1 << 15;
 const VERSION_SHIFT: u32 = 16;
 
-/// How long the waiting calls wait. A healthy holder keeps a latch for microseconds: who holds one for so long is
-/// stopped, or has died.
+/// How long the waiting calls wait. A healthy holder keeps a latch for microseconds. A holder that keeps it this long
+/// is stopped, or has died.
 pub const LATCH_TIMEOUT_NS: u64 = 60_000_000_000;
 
 /// See the file's beginning.
 #[repr(transparent)]
 pub struct Latch(AtomicU64);
 
-/// What the guarded bytes were when somebody looked. Equal versions: equal bytes.
+/// The state of the guarded bytes when they were read. Equal versions mean equal bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct Version(u64);
 
@@ -48,7 +48,7 @@ impl Version {
     }
 }
 
-/// The latch could not be had in time. Nothing has changed.
+/// The latch was not free in time. Nothing has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("latch not free after {waited_ns} ns; exclusive owner {owner:?}, {shared_count} shared holders")]
 pub struct LatchTimeout {
@@ -61,27 +61,27 @@ pub struct LatchTimeout {
 }
 
 impl Latch {
-    /// A latch that nobody holds, at version 0: the same as zeroed memory.
+    /// A free latch at version 0: the same as zeroed memory.
     #[cfg(not(loom))]
     pub const fn new() -> Self {
         Latch(AtomicU64::new(0))
     }
 
-    /// A latch that nobody holds, at version 0.
+    /// A free latch at version 0.
     #[cfg(loom)]
     pub fn new() -> Self {
         Latch(AtomicU64::new(0))
     }
 
-    /// The version to read under, or `None` while somebody holds the latch exclusively.
+    /// The version to read under, or `None` while the latch is held exclusively.
     #[inline]
     pub fn optimistic(&self) -> Option<Version> {
         let word = self.0.load(Acquire); // Pairs with the Release in `unlatch_exclusive`.
         if word & EXCLUSIVE == 0 { Some(Version(word >> VERSION_SHIFT)) } else { None }
     }
 
-    /// Whether what was read since `seen` is whole and true: nobody has held the latch exclusively and changed
-    /// something, and nobody holds it exclusively now.
+    /// True if what was read since `seen` is whole and true: no holder of the exclusive latch has changed anything
+    /// since, and none holds it now.
     #[inline]
     pub fn is_still(&self, seen: Version) -> bool {
         #[cfg(not(feature = "planted-no-reader-fence"))]
@@ -90,13 +90,13 @@ impl Latch {
         word >> VERSION_SHIFT == seen.0 && word & EXCLUSIVE == 0
     }
 
-    /// The version now, also while somebody holds the latch.
+    /// The version now, also while the latch is held.
     #[inline]
     pub fn version(&self) -> Version {
         Version(self.0.load(Acquire) >> VERSION_SHIFT) // Acquire: pairs with `unlatch_exclusive`.
     }
 
-    /// Who holds it exclusively.
+    /// The thread that holds it exclusively.
     pub fn owner(&self) -> Option<SlotNo> {
         owner_of(self.0.load(Relaxed)) // For messages and assertions: no bytes are read on the strength of it.
     }
@@ -106,7 +106,7 @@ impl Latch {
         shared_count_of(self.0.load(Relaxed)) // As above.
     }
 
-    /// Takes the latch exclusively if nobody holds it.
+    /// Takes the latch exclusively if it is free.
     #[inline]
     pub fn try_exclusive(&self, owner: SlotNo) -> bool {
         let mut word = self.0.load(Relaxed);
@@ -120,7 +120,7 @@ impl Latch {
         false
     }
 
-    /// Takes the latch exclusively if nobody holds it and nothing has changed since `seen`.
+    /// Takes the latch exclusively if it is free and nothing has changed since `seen`.
     #[inline]
     pub fn try_upgrade(&self, seen: Version, owner: SlotNo) -> bool {
         let mut word = self.0.load(Relaxed);
@@ -133,10 +133,10 @@ impl Latch {
         false
     }
 
-    /// Takes the latch exclusively: spins, then sleeps.
+    /// Takes the latch exclusively. Spins, then sleeps.
     ///
     /// # Errors
-    /// After [`LATCH_TIMEOUT_NS`], naming who holds it.
+    /// After [`LATCH_TIMEOUT_NS`], with the holder's name.
     #[inline]
     #[track_caller]
     pub fn exclusive(&self, owner: SlotNo) -> Result<(), LatchTimeout> {
@@ -146,7 +146,7 @@ impl Latch {
     /// As [`Latch::exclusive`], waiting `timeout_ns` at most.
     ///
     /// # Errors
-    /// After that time, naming who holds it.
+    /// After that time, with the holder's name.
     #[cold]
     #[track_caller]
     pub fn exclusive_within(&self, owner: SlotNo, timeout_ns: u64) -> Result<(), LatchTimeout> {
@@ -163,7 +163,7 @@ impl Latch {
         }
     }
 
-    /// Takes the latch shared if nobody holds it exclusively.
+    /// Takes the latch shared unless it is held exclusively.
     #[inline]
     pub fn try_shared(&self) -> bool {
         let mut word = self.0.load(Relaxed);
@@ -177,10 +177,10 @@ impl Latch {
         false
     }
 
-    /// Takes the latch shared: spins, then sleeps.
+    /// Takes the latch shared. Spins, then sleeps.
     ///
     /// # Errors
-    /// After [`LATCH_TIMEOUT_NS`], naming who holds it.
+    /// After [`LATCH_TIMEOUT_NS`], with the holder's name.
     #[inline]
     #[track_caller]
     pub fn shared(&self) -> Result<(), LatchTimeout> {
@@ -190,7 +190,7 @@ impl Latch {
     /// As [`Latch::shared`], waiting `timeout_ns` at most.
     ///
     /// # Errors
-    /// After that time, naming who holds it.
+    /// After that time, with the holder's name.
     #[cold]
     #[track_caller]
     pub fn shared_within(&self, timeout_ns: u64) -> Result<(), LatchTimeout> {

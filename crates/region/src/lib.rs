@@ -1,21 +1,22 @@
 //! Memory that transactions share: offsets, words, latches, slots, and the one door to time and waiting.
 //!
-//! A [`Region`] is one mapping. What lives in it is [`Shared`]: atomics only, addressed by [`Offset`]s, reached through
-//! [`Handle`]s that are private to a process. Page bytes are [`Words`]; a [`Latch`] says who may change them.
+//! A [`Region`] is one mapping. Its values are [`Shared`]: atomics only, addressed by [`Offset`]s, and reached through
+//! [`Handle`]s that are private to a process. Page bytes are [`Words`]. A [`Latch`] says which thread may change them.
 //!
-//! The invariants that the unsafe code of this crate stands on:
+//! The unsafe code of this crate relies on these invariants:
 //!
-//! R1. Memory of a region is zeroed before it is handed out, is handed out once, and never moves.
+//! R1. Memory of a region is zeroed before it is given out. It is given out once, and never moves.
 //! R2. A region stays mapped while a [`Region`] or a [`Handle`] of it exists.
-//! R3. A handle points at whole, aligned values of its type: offset, count and alignment are checked against the block
+//! R3. A handle points at whole, aligned values of its type. Offset, count and alignment are checked against the block
 //!     that was allocated there, and the block's type is the handle's type.
-//! R4. Every type in a region is [`Shared`]: `repr(C)`, valid for any bits, without `Drop`, and made of atomics, so that
-//!     a shared reference to it is all that anybody ever gets or needs.
-//! R5. Because of R3 and R4 no two threads reach the same byte by accesses of different size, and none by an access that
-//!     is not atomic. Page bytes are reached by whole relaxed `u64`s only.
+//! R4. Every type in a region is [`Shared`]: `repr(C)`, valid for any bits, without `Drop`, and made of atomics. So a
+//!     shared reference to it is all that any code gets or needs.
+//! R5. Because of R3 and R4, all accesses to one byte have the same size and are atomic. Page bytes are reached by
+//!     whole relaxed `u64`s only.
 //! R6. A simulated thread touches its scheduler only between entering and leaving it, on its own stack.
 //!
-//! This crate does not know pages, logs or transactions; it knows bytes, who may touch them, and who waits.
+//! This crate does not know pages, logs or transactions. It knows bytes, which thread may touch them, and which thread
+//! waits.
 #![warn(missing_docs)]
 
 pub mod atomic;

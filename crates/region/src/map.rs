@@ -42,13 +42,13 @@ shared! {
     } size 64
 }
 
-/// One mapping. Clones are the same region; it is unmapped with the last of them and of the [`Handle`]s.
+/// One mapping. Clones are the same region. It is unmapped when the last clone and the last [`Handle`] are gone.
 #[derive(Clone)]
 pub struct Region {
     mapping: Arc<Mapping>,
 }
 
-/// Values in a region, found. Private to a process; keeps the region mapped.
+/// Values found in a region. A handle is private to a process, and keeps the region mapped.
 pub struct Handle<T: ?Sized> {
     at: NonNull<T>,
     mapping: Arc<Mapping>,
@@ -106,7 +106,8 @@ impl Region {
         Ok(region)
     }
 
-    /// Gives out `count` zeroed values, the first at a multiple of `align_bytes` (1 for that of the type).
+    /// Allocates `count` zeroed values, the first at a multiple of `align_bytes`. With 1, the alignment is that of the
+    /// type.
     ///
     /// # Errors
     /// [`RegionError::Full`] and [`RegionError::BadAlignment`].
@@ -153,7 +154,7 @@ impl Region {
         Ok(Handle { at, mapping: self.mapping.clone() })
     }
 
-    /// Asks for huge pages under `span`. A wish: nothing is said if the system has none.
+    /// Asks for huge pages under `span`. Nothing is said if the system has none.
     pub fn advise_huge<T>(&self, span: Span<T>) {
         let start = span.offset().to_raw();
         let Some(end) = (size_of::<T>() as u64).checked_mul(span.count()).and_then(|bytes| bytes.checked_add(start))
@@ -166,7 +167,7 @@ impl Region {
         }
     }
 
-    /// A number that no other region of this process has, or had.
+    /// A number that no other region of this process has or had.
     pub fn id(&self) -> u64 {
         self.mapping.id
     }

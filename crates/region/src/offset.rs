@@ -18,7 +18,7 @@ impl<T> Offset<T> {
         Offset(bytes, PhantomData)
     }
 
-    /// The number to keep: bytes from the start of the region. Never 0 for what was allocated.
+    /// The number to store: bytes from the start of the region. It is never 0 for an allocated value.
     pub const fn to_raw(self) -> u64 {
         self.0
     }
@@ -45,12 +45,12 @@ impl<T> Span<T> {
         self.count * size_of::<T>() as u64
     }
 
-    /// The place of value `index`; `None` past the end.
+    /// The place of value `index`, or `None` past the end.
     pub fn at(self, index: u64) -> Option<Offset<T>> {
         (index < self.count).then(|| Offset::from_raw(self.offset.0 + index * size_of::<T>() as u64))
     }
 
-    /// `count` values from `start`; `None` if they are not all inside.
+    /// `count` values from `start`, or `None` if they are not all inside.
     pub fn part(self, start: u64, count: u64) -> Option<Span<T>> {
         let end = start.checked_add(count)?;
         (end <= self.count).then(|| Span::new(Offset::from_raw(self.offset.0 + start * size_of::<T>() as u64), count))

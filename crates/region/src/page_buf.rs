@@ -18,7 +18,7 @@ impl PageBuf {
         PageBuf { words: (0..bytes / 8).map(|_| AtomicU64::new(0)).collect() }
     }
 
-    /// A page with these bytes; zeroes fill the last word.
+    /// A page with these bytes. The last word is filled with zeroes.
     pub fn from_bytes(bytes: &[u8]) -> Self {
         let mut page = PageBuf::new(bytes.len().next_multiple_of(8));
         page.words_mut().put(0, bytes);
@@ -47,7 +47,7 @@ impl PageBuf {
         self.words().to_vec(0, self.len_bytes())
     }
 
-    /// Copies the bytes into `out`; what `out` has more becomes 0.
+    /// Copies the bytes into `out`. If `out` is longer, the rest becomes 0.
     #[inline]
     pub fn copy_to(&self, out: &mut [u8]) {
         self.words().copy_to(0, out);

@@ -15,7 +15,7 @@
 //!
 //! Which threads live is not known here.
 
-/// How many slots a table can have; a latch has 14 bits for the number, of which the last is left out.
+/// How many slots a table can have. A latch has 14 bits for the number, and the largest number is not used.
 pub const SLOTS_MAX: u32 = (1 << 14) - 1;
 
 /// Number of a thread slot, below [`SLOTS_MAX`].
@@ -41,7 +41,7 @@ mod table {
     use std::cell::{Cell, RefCell};
 
     shared! {
-        /// What is known of one thread.
+        /// The state of one thread.
         #[repr(align(64))]
         pub struct ThreadSlot {
             state: AtomicU32,
@@ -65,8 +65,8 @@ mod table {
             self.shared_count.load(Relaxed) // A count to print.
         }
 
-        /// The user's closure that the thread runs at this moment, by a number that no other run of one has; none if it runs the
-        /// engine's code.
+        /// The user's closure that the thread runs now, by a number that no other run of a closure has. None if it runs
+        /// the engine's code.
         pub fn users_code(&self) -> Option<u64> {
             let word = self.users_code.load(Relaxed); // Whoever acts on it looks again later.
             (word & 1 == 1).then_some(word >> 1)
@@ -90,7 +90,7 @@ mod table {
         /// A table for `max_threads` threads at once.
         ///
         /// # Errors
-        /// No room in the region; a number that is 0 or above [`SLOTS_MAX`].
+        /// There is no room in the region, or the number is 0 or above [`SLOTS_MAX`].
         pub fn create(region: &Region, max_threads: u32) -> Result<SlotTable, RegionError> {
             static NEXT_ID: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
             if max_threads == 0 || max_threads > SLOTS_MAX {
@@ -101,10 +101,10 @@ mod table {
             Ok(SlotTable { id: NEXT_ID.fetch_add(1, Relaxed), slots, fork }) // A number that differs, no more.
         }
 
-        /// This thread's slot: taken at the first call, given back when the thread ends.
+        /// This thread's slot. The first call takes it, and the end of the thread gives it back.
         ///
         /// # Panics
-        /// If all slots are taken. Who lets threads in asks [`SlotTable::try_current`] first.
+        /// All slots are taken. Functions that let threads in call [`SlotTable::try_current`] first.
         #[inline]
         pub fn current(&self) -> SlotNo {
             let (id, no) = LAST.get();
@@ -114,8 +114,8 @@ mod table {
         /// As [`SlotTable::current`].
         ///
         /// # Errors
-        /// [`RegionError::NoThreadSlot`] if all slots are taken; [`RegionError::Forked`] in a child of the process that made
-        /// the table.
+        /// [`RegionError::NoThreadSlot`] if all slots are taken. [`RegionError::Forked`] in a child of the process that
+        /// made the table.
         #[inline]
         pub fn try_current(&self) -> Result<SlotNo, RegionError> {
             if self.is_inherited() {
@@ -166,7 +166,7 @@ mod table {
             Err(RegionError::NoThreadSlot { count: self.slots.len() as u32 })
         }
 
-        /// Says that the thread runs a user's closure from now on. Returns what was so before, for
+        /// Notes that the thread runs a user's closure from now on. Returns the state before, for
         /// [`SlotTable::leave_users_code`].
         #[inline]
         pub fn enter_users_code(&self, slot: SlotNo) -> bool {
@@ -176,7 +176,7 @@ mod table {
             before & 1 == 1
         }
 
-        /// Says that the closure has returned to what was so before it.
+        /// Notes that the closure has returned, and restores the state before it.
         #[inline]
         pub fn leave_users_code(&self, slot: SlotNo, was_there: bool) {
             let word = &self.slot(slot).users_code;

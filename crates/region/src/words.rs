@@ -20,7 +20,7 @@ pub struct Words<'a> {
     words: &'a [AtomicU64],
 }
 
-/// Bytes to change, by whoever has latched them exclusively.
+/// Bytes that may be changed, because the caller has latched them exclusively.
 pub struct WordsMut<'a> {
     words: &'a [AtomicU64],
 }
@@ -103,8 +103,8 @@ impl<'a> Words<'a> {
         self.words.len() * 8
     }
 
-    /// Asks the processor to fetch the first `line_count` cache lines behind the first one, so that whoever reads on finds
-    /// them on their way. Says nothing about what they hold.
+    /// Asks the processor to fetch the first `line_count` cache lines behind the first one, for a reader that goes on.
+    /// It does not read them.
     #[inline(always)]
     pub fn prefetch_beginning(&self, line_count: usize) {
         #[cfg(all(target_arch = "x86_64", not(miri), not(loom)))]
@@ -155,7 +155,7 @@ impl<'a> Words<'a> {
         if bits == 0 { low } else { low >> bits | self.word(index + 1) << (64 - bits) }
     }
 
-    /// Copies the bytes from `off` on into `out`; what lies past the end is 0.
+    /// Copies the bytes from `off` on into `out`. What lies past the end becomes 0.
     #[inline]
     pub fn copy_to(&self, off: usize, out: &mut [u8]) {
         let have = self.len_bytes().saturating_sub(off).min(out.len());
@@ -300,7 +300,7 @@ impl<'a> WordsMut<'a> {
     /// Puts `bytes` at `off`.
     ///
     /// # Panics
-    /// If they do not lie inside; so do all other `put`s.
+    /// If they do not lie inside. The same holds for all other `put`s.
     #[inline]
     pub fn put(&mut self, off: usize, bytes: &[u8]) {
         self.assert_inside(off, bytes.len());
@@ -355,7 +355,7 @@ impl<'a> WordsMut<'a> {
         }
     }
 
-    /// Moves the `len` bytes at `from` to `to`; the places may overlap.
+    /// Moves the `len` bytes at `from` to `to`. The two places may overlap.
     #[inline]
     pub fn shift(&mut self, from: usize, to: usize, len: usize) {
         self.assert_inside(from, len);

@@ -1,23 +1,26 @@
-//! Sorting of more entries than there is memory for: sorted runs in a file without a name, merged as they are given out.
+//! Sorts more entries than memory holds. Sorted runs go to a file without a name, and are merged as they are given out.
 //!
 //! ```text
 //!  entries ─► memory, full ─► sorted run in the file ─┐
 //!             ...             ...                     ├─► merged, in order
 //!             memory, the last ─► sorted run ─────────┘
 //! ```
-//! O1. The file's name is taken away as soon as the file is open: whatever ends the process, the space comes back with it. A crash
-//!     in between leaves a name, which the next open removes ([`remove_leftovers`]).
-//! O2. Nothing is synced: a crash takes the transaction that sorts, too.
-//! O3. Memory is what was asked for: while runs are made for the entries to come, while they are merged for a chunk of each. More runs than
-//!     there is memory for chunks are first merged into longer ones.
-//! O4. A run that cannot be written stays in memory: whoever was refused can still take all that has been pushed, in order.
+//! O1. The file's name is removed as soon as the file is open. Whatever ends the process, the space is given back. A
+//!     crash in between leaves a name, which the next open removes ([`remove_leftovers`]).
+//! O2. Nothing is synced, because a crash also ends the transaction that sorts.
+//! O3. Memory stays within what was asked for. While runs are made, it holds the entries to come. While they are
+//!     merged, it holds a chunk of each run. If there are more runs than chunks fit into memory, they are first merged
+//!     into longer ones.
+//! O4. A run that cannot be written stays in memory. A caller that was refused can still take all entries that it has
+//!     pushed, in order.
 //!
 //! ```text
 //! chunk, 64 KiB:  crc32c u32 of what follows, used u32, then used bytes of the run; an entry may go on in the next chunk
 //! run:            entries, each { key length u32, value length u32, key, value }
 //! ```
 //!
-//! It knows neither tables nor transactions: an index is filled and emptied through it, and a restart undoes a large transaction through it.
+//! This crate knows neither tables nor transactions. Indexes are filled and emptied through it, and a restart undoes a
+//! large transaction through it.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -43,7 +46,8 @@ pub enum SortError {
     /// The temporary file cannot be made, written or read.
     #[error(transparent)]
     Disk(#[from] DiskError),
-    /// The temporary file does not say what was written to it. Nothing else is damaged: do again what needed the sort.
+    /// The temporary file does not contain what was written to it. Nothing else is damaged. Repeat the call that needed
+    /// the sort.
     #[error("the temporary file of a sort is damaged in the chunk at {at}")]
     Damaged {
         /// Where the chunk begins in the file, in bytes.
@@ -121,11 +125,11 @@ impl Sorter {
         Ok(())
     }
 
-    /// Gives all entries, key and value, by rising keys, and of one key by rising values. Reads, and writes
-    /// if it has to.
+    /// Gives out all entries in the order of their keys. Entries with one key come in the order of their values. Reads
+    /// the file, and writes it if it has to.
     ///
     /// # Errors
-    /// What `give` returns; the disk's, damage of the file.
+    /// What `give` returns, a failure of the disk, or damage of the file.
     pub fn give_all<E: From<SortError>>(mut self, give: &mut Give<'_, E>) -> Result<(), E> {
         self.sort();
         if self.runs.is_empty() {
@@ -284,10 +288,10 @@ impl Head<'_> {
     }
 }
 
-/// Removes what a crash has left of the names of sorts. For who has the environment alone.
+/// Removes files that a crash in the middle of a sort has left. The caller must have the environment alone.
 ///
 /// # Errors
-/// The disk's.
+/// A failure of the disk.
 pub fn remove_leftovers(disk: &dyn Disk) -> Result<(), DiskError> {
     for name in disk.list("")? {
         if name.strip_prefix(PREFIX).and_then(|rest| rest.strip_suffix(SUFFIX)).is_some_and(is_number) {

@@ -6,11 +6,11 @@ use ledgerstone_page::{Corrupt, PageId};
 use ledgerstone_txn::TxnError;
 use thiserror::Error;
 
-/// Why pages could not be had, given back or looked at.
+/// Why pages could not be allocated, freed or examined.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum SpaceError {
-    /// The data file cannot grow. Nothing has changed; the same call works when there is space.
+    /// The data file cannot grow. Nothing has changed. The same call works once there is space.
     #[error("no space for {count} more pages of data: {source}")]
     NoSpace {
         /// Pages that were asked for.

@@ -1,16 +1,16 @@
 //! Which pages are free: the file header, the space maps, and the growth of the data file.
 //!
-//! Pages are given out and taken back as a part of the group that links or unlinks them, so that a crash can neither leak
-//! a page nor give it to two. Whoever needs pages latches the map first ([`Space::latch_free`]), then what the pages are
-//! for; the map's bits change in the same record.
+//! Pages are allocated and freed in the same group that links or unlinks them. So a crash can neither leak a page nor
+//! give it to two owners. A caller that needs pages latches the map first ([`Space::latch_free`]), then the pages that
+//! will refer to them. The bits of the map change in the same record.
 //!
-//! A page that was freed may be used again at once. That is safe for readers without latches because they follow a page
-//! id only after the page that named it is found unchanged (design 6).
+//! A freed page may be used again at once. That is safe for readers without latches: they follow a page id only after
+//! they have found the page that named it unchanged (design 6).
 //!
-//! The first pages of the file are kept for roots ([`Space::latch_for_root`]): they never move, and the file can be cut where
-//! the last page in use lies (`shrink.rs`).
+//! The first pages of the file are kept for roots ([`Space::latch_for_root`]). Roots never move, and so do not keep the
+//! file from being cut where the last page in use lies (`shrink.rs`).
 //!
-//! This crate does not know who uses a page. Begin reading at [`Space::latch_free`].
+//! This crate does not know what a page is used for. Begin reading at [`Space::latch_free`].
 #![forbid(unsafe_code)]
 
 mod error;
@@ -74,11 +74,11 @@ pub fn register_layouts(layouts: &mut Layouts) -> Result<(), LayoutTaken> {
     layouts.register(Box::new(SpaceMapLayout))
 }
 
-/// Gives page 0 a new LSN, which says how old the data file is (`checkpoint.rs` in recovery, K3). Returns that LSN; the page
-/// is dirty afterwards.
+/// Gives page 0 a new LSN, which says how old the data file is (`checkpoint.rs` in recovery, K3). Returns that LSN. The
+/// page is dirty afterwards.
 ///
 /// # Errors
-/// The file header cannot be read; the log refuses (nothing has changed).
+/// The file header cannot be read, or the log refuses. Nothing has changed if the log refuses.
 pub fn mark(engine: &Engine) -> Result<Lsn, SpaceError> {
     let claim = engine.log.claim_upkeep(128).map_err(TxnError::from)?;
     let mut header = match engine.cache.exclusive(PageId(0)) {
@@ -91,7 +91,7 @@ pub fn mark(engine: &Engine) -> Result<Lsn, SpaceError> {
     Ok(engine.group_alone(claim, &mut [&mut header], &[Part { page: 0, op: OP_FILE_HEADER_MARK, args: &[] }])?)
 }
 
-/// What the first bytes of a data file say of it, read without a cache.
+/// What the first bytes of a data file say about it, read without a cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileHeader {
     /// The environment.
@@ -103,10 +103,10 @@ pub struct FileHeader {
 }
 
 impl FileHeader {
-    /// Reads page 0; `None` if it is damaged, torn, or of a newer format.
+    /// Reads page 0. `None` if it is damaged, torn, or of a newer format.
     ///
     /// # Errors
-    /// The disk's.
+    /// A failure of the disk.
     pub fn read(data: &dyn DiskFile) -> Result<Option<FileHeader>, DiskError> {
         file_header::read(data)
     }
@@ -124,10 +124,10 @@ pub struct Space {
 }
 
 impl Space {
-    /// Makes file header and first map of a new data file, in a transaction of its own.
+    /// Makes the file header and the first map of a new data file, in a transaction of its own.
     ///
     /// # Errors
-    /// No space; the log or a page cannot be written.
+    /// There is no space, or the log or a page cannot be written.
     pub fn format(
         engine: &Arc<Engine>,
         data: Arc<dyn DiskFile>,
@@ -221,11 +221,11 @@ impl Space {
 
     /// Finds `count` free pages in a row, growing the file if there are none, and latches the map that covers them.
     ///
-    /// The caller makes a group that marks them ([`FreeRun::args_set`] with [`OP_SPACE_SET`]) and uses them. Hold no
-    /// latch, and claim log space before: maps come before all other pages in the latch order.
+    /// The caller makes a group that marks the pages ([`FreeRun::args_set`] with [`OP_SPACE_SET`]) and uses them. Claim
+    /// log space before the call, and hold no latch: maps come before all other pages in the latch order.
     ///
     /// # Errors
-    /// [`SpaceError::NoSpace`] with nothing changed; a map cannot be read.
+    /// [`SpaceError::NoSpace`], with nothing changed. A map cannot be read.
     pub fn latch_free(&self, count: u32) -> Result<FreeRun<'_>, SpaceError> {
         let bits = bits_of(self.page_bytes);
         let max = u32::try_from(bits / 2).unwrap_or(u32::MAX);
@@ -263,7 +263,7 @@ impl Space {
         Ok(None)
     }
 
-    /// The lowest `count` free pages in a row below `limit`, or none: the file does not grow. Otherwise as
+    /// The lowest `count` free pages in a row below `limit`, if there are any. The file does not grow. Otherwise as
     /// [`Space::latch_free`].
     ///
     /// # Errors
@@ -285,8 +285,8 @@ impl Space {
         Ok(None)
     }
 
-    /// As [`Space::latch_free`], but one page for a root, which can never be moved: one of the first of the file, or the lowest
-    /// there is, so that roots do not keep the file from becoming shorter.
+    /// As [`Space::latch_free`], for one page of a root, which can never be moved. It is one of the first pages of the
+    /// file, or else the lowest free one. So roots do not keep the file from becoming shorter.
     ///
     /// # Errors
     /// As there.
@@ -337,10 +337,10 @@ impl Space {
         self.words[LOW].store(ROOT_PAGES, Relaxed);
     }
 
-    /// The map that covers `page`, latched exclusively, to free it with [`OP_SPACE_CLEAR`].
+    /// Latches the map that covers `page` exclusively, to free the page with [`OP_SPACE_CLEAR`].
     ///
     /// # Errors
-    /// The page lies outside the file; the map cannot be read.
+    /// The page lies outside the file, or the map cannot be read.
     pub fn latch_map_of(&self, page: PageId) -> Result<ExclusivePage<'_>, SpaceError> {
         if page.0 >= self.page_count() {
             return Err(SpaceError::Outside(page));
@@ -348,11 +348,11 @@ impl Space {
         Ok(self.engine.cache.exclusive(map_of(page, self.page_bytes))?)
     }
 
-    /// Arguments of [`OP_SPACE_CLEAR`] for `count` pages that `map` covers, which is latched.
+    /// The arguments of [`OP_SPACE_CLEAR`] for `count` pages that `map` covers. The map is latched.
     ///
     /// # Errors
-    /// One of them is free already: the map is an older one, or what refers to the page is. Found before anything is logged, since
-    /// a record that cannot be applied would fail the environment, now and at each open.
+    /// One of the pages is free already: the map is out of date, or the page that refers to it is. This is found before
+    /// anything is logged, because a record that cannot be applied would fail the environment, now and at each open.
     pub fn args_clear(&self, map: &ExclusivePage<'_>, first: PageId, count: u32) -> Result<[u8; 8], SpaceError> {
         let bits = bit_of(first, self.page_bytes)..bit_of(first, self.page_bytes) + count;
         let is_free = |bit: &u32| u64::from(*bit) >= bits_of(self.page_bytes) || !map::is_set(map.words(), *bit);

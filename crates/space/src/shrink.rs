@@ -25,12 +25,12 @@ use crate::map;
 use crate::{HINT, LOW, PAGE_COUNT, Space, SpaceError, bit_of, bits_of, map_of};
 
 impl Space {
-    /// Cuts off the free pages at the end of the file that the last map covers, and says how many: call again until there
-    /// are none. The caller keeps checkpoints from being taken (H4), and holds no other latch.
+    /// Cuts off the free pages at the end of the file that the last map covers, and returns how many. Call again until
+    /// there are none. The caller keeps checkpoints from being taken (H4), and holds no other latch.
     ///
     /// # Errors
-    /// A map cannot be read, the log refuses (nothing has changed); a file that cannot be cut or synced fails the
-    /// environment.
+    /// A map cannot be read, or the log refuses, with nothing changed. If the file cannot be cut or synced, the
+    /// environment fails.
     pub fn shrink(&self) -> Result<u64, SpaceError> {
         let claim = self.engine.log.claim_upkeep(8 + RECORD_OVERHEAD_BYTES).map_err(TxnError::from)?;
         if let Err(error) = self.latch_growth() {

@@ -195,16 +195,16 @@ fn read_fixed(args: &[u8]) -> Option<(u16, &[u8])> {
     args.end((slot, record))
 }
 
-/// Arguments of [`OP_FIXED_PATCH`]; `old` and `new` have one length.
+/// Arguments of [`OP_FIXED_PATCH`]. `old` and `new` have the same length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FixedPatch<'a> {
     /// The record.
     pub slot: u16,
     /// Where in it.
     pub offset: usize,
-    /// What is there.
+    /// The bytes that are there.
     pub old: &'a [u8],
-    /// What will be there.
+    /// The bytes that will be there.
     pub new: &'a [u8],
 }
 

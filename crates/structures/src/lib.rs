@@ -1,13 +1,14 @@
-//! B-link tree and blobs, written as a user would write them: with operations, pages, latches and locks that everybody gets.
+//! B-link tree and blobs. They are written as a user would write them: with the operations, pages, latches and locks
+//! that users get.
 //!
 //! | folder | its idea |
 //! | --- | --- |
 //! | `btree` | keys and values in order, serializable |
 //! | `blob` | values larger than a leaf takes |
 //! | `layouts` | operations on fixed and versioned pages |
-//! | `to_free` | what is to be freed once a transaction has ended, or a crash has ended it |
+//! | `to_free` | what has to be freed once a transaction has ended, or a crash has ended it |
 //!
-//! This crate does not know what a table is called or where its root is written down.
+//! This crate does not know what a table is called, or where its root is stored.
 #![forbid(unsafe_code)]
 
 // The tests' stack of layers names this crate as its users do.
@@ -59,9 +60,10 @@ pub fn register_layouts(layouts: &mut Layouts) -> Result<(), LayoutTaken> {
     layouts.register(Box::new(blob::BlobDataLayout))
 }
 
-/// Registers who undoes the operations of this crate. Before the first rollback, restart's included.
+/// Registers the logical undos of this crate. To be called before the first rollback, also that of a restart.
 ///
-/// The engine holds the space, which holds the engine: `Engine::clear_undos` lets go when the environment closes.
+/// The engine then holds the space, which holds the engine. `Engine::clear_undos` breaks the circle when the
+/// environment closes.
 pub fn register_undos(engine: &Arc<Engine>, space: &Arc<Space>, to_free: &ToFree) {
     btree::register_undos(engine, space, to_free);
 }

@@ -24,8 +24,8 @@ pub(crate) struct Chain {
     flags: u16,
 }
 
-/// The flag of records of a transaction that changes where things are, and not what they are: readers of changes pass its
-/// commit over.
+/// The flag of records of a transaction that changes where things are, and not what they are. Readers of changes skip
+/// its commit.
 pub const FLAG_UPKEEP: u16 = 1;
 
 /// The flag of a compensation record that says which record it undoes, and not where the rollback goes on.

@@ -3,10 +3,10 @@
 //! ```text
 //!  claim ─► Commit record ─► hooks ─► locks released, LSN left in their buckets ─► slot free ─► wait (Sync)
 //! ```
-//! C1. Locks are released when the commit record is in the log buffer (early lock release, design 4). Whoever then
-//!     takes one of them learns this commit's LSN and does not call itself durable before that LSN is.
-//! C2. A reader is a commit too: it ends only when what it read is durable, or passes the LSN on.
-//! C3. The versions are stamped before the locks go: whoever gets one sees the stamp.
+//! C1. Locks are released when the commit record is in the log buffer (early lock release, design 4). A transaction
+//!     that then takes one of them learns this commit's LSN. It does not call itself durable before that LSN is.
+//! C2. A reader is a commit too. It ends only when what it read is durable, or it passes the LSN on.
+//! C3. The versions are stamped before the locks are released, so the next owner of a lock sees the stamp.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -20,35 +20,36 @@ use crate::table::state;
 use crate::txn::RECORD_OVERHEAD_BYTES;
 use crate::{Txn, TxnError};
 
-/// When a commit returns, measured by what a crash could still take.
+/// When a commit returns, measured by what a crash could still undo.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Durability {
     /// Durable on return.
     #[default]
     Sync,
-    /// Returns at once; the flush is under way and the ticket resolves when it is durable.
+    /// Returns at once. The flush is under way, and the ticket resolves when the commit is durable.
     Pipelined,
-    /// Returns at once; durable within the flusher's delay.
+    /// Returns at once. The commit is durable within the flusher's delay.
     Async,
-    /// Returns at once; durable whenever something else flushes the log.
+    /// Returns at once. The commit is durable when something else flushes the log.
     Volatile,
 }
 
 /// A commit that has its place in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Committed {
-    /// LSN of the commit record; none for a transaction that wrote nothing.
+    /// LSN of the commit record, or none for a transaction that wrote nothing.
     pub lsn: Lsn,
-    /// Everything this transaction wrote or read is durable once the log is durable past this LSN; none: it is now.
+    /// Everything that this transaction wrote or read is durable once the log is durable past this LSN. None means that
+    /// it is durable now.
     pub depends: Lsn,
 }
 
 impl Txn {
-    /// Commits.
+    /// Commits the transaction.
     ///
     /// # Errors
-    /// No space for the commit record (the transaction is rolled back), or a failed log: then it is unknown whether
-    /// the commit will be found after a restart, and the environment has failed.
+    /// There is no space for the commit record, and the transaction is rolled back. Or the log failed: then the
+    /// environment has failed, and it is unknown whether a restart will find the commit.
     pub fn commit(mut self, durability: Durability) -> Result<Committed, TxnError> {
         self.commit_in_place(durability)
     }

@@ -17,7 +17,7 @@ use parking_lot::{Mutex, RwLock};
 use crate::users_code::CallWaits;
 use crate::{LogicalUndo, Txn, TxnError, TxnTable, VersionStore};
 
-/// What an [`Engine`] is made of. Whoever opens an environment builds the parts bottom up.
+/// The parts of an [`Engine`]. The code that opens an environment builds them bottom up.
 pub struct EngineParts {
     /// Shared memory.
     pub region: Region,
@@ -31,9 +31,9 @@ pub struct EngineParts {
     pub locks: Arc<dyn LockManager>,
     /// All operations that the log may name.
     pub ops: Registry,
-    /// The transaction table; its slot numbers are the lock manager's owners.
+    /// The transaction table. Its slot numbers are the lock manager's owners.
     pub table: TxnTable,
-    /// What records were, for snapshots.
+    /// What records were before they changed, for snapshots.
     pub versions: Arc<VersionStore>,
     /// Settings.
     pub settings: EngineSettings,
@@ -66,7 +66,7 @@ pub struct Engine {
     pub ops: Registry,
     /// The transaction table.
     pub table: TxnTable,
-    /// What records were, for snapshots.
+    /// What records were before they changed, for snapshots.
     pub versions: Arc<VersionStore>,
     /// Settings.
     pub settings: EngineSettings,
@@ -98,12 +98,12 @@ impl Engine {
         })
     }
 
-    /// Registers who undoes operation `op` logically. The last registration counts.
+    /// Registers the logical undo of operation `op`. The last registration counts.
     pub fn register_undo(&self, op: OpId, undo: Arc<dyn LogicalUndo>) {
         self.undos.write().insert(op, undo);
     }
 
-    /// Forgets all logical undos, so that what they hold (this engine, perhaps) can be dropped. For closing.
+    /// Forgets all logical undos, so that what they hold can be dropped, which may be this engine. For closing.
     pub fn clear_undos(&self) {
         self.undos.write().clear();
     }
@@ -115,13 +115,13 @@ impl Engine {
     /// Begins a transaction.
     ///
     /// # Errors
-    /// The environment has failed; all slots are taken.
+    /// The environment has failed, or all slots are taken.
     pub fn begin(self: &Arc<Engine>) -> Result<Txn, TxnError> {
         self.begin_aged(Xid::NONE)
     }
 
-    /// Begins a transaction that is as old as transaction `age` in the eyes of the deadlock detector, so that who is run
-    /// again after a deadlock does not become the youngest each time. None: as old as it is.
+    /// Begins a transaction that is as old as transaction `age` in the eyes of the deadlock detector. So a transaction
+    /// that is run again after a deadlock does not become the youngest each time. With none, its age is its own.
     ///
     /// # Errors
     /// As [`Engine::begin`].
@@ -133,8 +133,8 @@ impl Engine {
         Ok(Txn::new(Arc::clone(self), no, xid))
     }
 
-    /// The slot of this thread, claimed with its first call. Who lets threads in asks here before anything that needs one:
-    /// latches do.
+    /// The slot of this thread, which its first call claims. Functions that let threads in call this before anything
+    /// that needs a slot, such as a latch.
     ///
     /// # Errors
     /// [`TxnError::TooManyThreads`], [`TxnError::Forked`].
@@ -169,8 +169,8 @@ impl Engine {
         self.locks.cancel_all_waits();
     }
 
-    /// True in a child of the process that opened the environment: files and locks are the parent's, and background threads did
-    /// not come along. Nothing is touched, not even by destructors.
+    /// True in a child of the process that opened the environment. Files and locks are the parent's, and background
+    /// threads did not come along. The child touches nothing, not even in destructors.
     #[inline]
     #[must_use]
     pub fn is_inherited(&self) -> bool {
@@ -186,14 +186,14 @@ impl Engine {
         if self.is_inherited() { Err(TxnError::Forked) } else { Ok(()) }
     }
 
-    /// True once anything failed that only a restart can mend: a log write, a sync, a rollback.
+    /// True once anything has failed that only a restart can repair: a log write, a sync, a rollback.
     #[inline]
     #[must_use]
     pub fn is_failed(&self) -> bool {
         self.is_inherited() || self.failed.load(Acquire) || self.log.is_failed()
     }
 
-    /// Why the environment failed; empty while it has not.
+    /// Why the environment failed. Empty while it has not failed.
     #[must_use]
     pub fn why_failed(&self) -> String {
         let why = self.why_failed.lock().clone();

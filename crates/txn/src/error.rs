@@ -11,7 +11,7 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum TxnError {
-    /// Every slot of the transaction table is taken; end a transaction or open with more slots.
+    /// Every slot of the transaction table is taken. End a transaction, or open the environment with more slots.
     #[error("all {slots} transaction slots are in use; end a transaction first")]
     TooManyTransactions {
         /// Slots there are.
@@ -33,7 +33,7 @@ pub enum TxnError {
         /// Snapshots below it are too old.
         floor: Lsn,
     },
-    /// Another transaction has changed what this one would change, and committed after this one's snapshot.
+    /// Another transaction has changed the same record, and has committed after this transaction took its snapshot.
     #[error(
         "a record was changed at LSN {newer}, after this transaction's snapshot at LSN {snapshot}; run the transaction again"
     )]
@@ -49,16 +49,17 @@ pub enum TxnError {
         /// Slots there are.
         slots: u32,
     },
-    /// The lock is held by a transaction whose closure this call is made from: it cannot come free before this call returns.
+    /// The lock is held by a transaction from whose closure this call is made. It cannot come free before this call
+    /// returns.
     #[error(
         "{name} was wanted {mode}, and is held by transaction {xid}, whose own closure waits here: do this in that transaction, or after it"
     )]
     HeldByCaller {
         /// The lock.
         name: LockName,
-        /// What was asked for.
+        /// The mode that was asked for.
         mode: Mode,
-        /// Who holds it.
+        /// The transaction that holds it.
         xid: Xid,
     },
     /// This process was forked from the one that opened the environment.
@@ -66,7 +67,7 @@ pub enum TxnError {
         "this process was forked from the one that opened the environment: open it here, when the other has closed it"
     )]
     Forked,
-    /// A method of a user's structure panicked where nobody who called it could be told so.
+    /// A method of a user's structure panicked, where no caller could be told.
     #[error("structure {structure:?} panicked in {method}")]
     Panicked {
         /// Its name.
@@ -74,13 +75,13 @@ pub enum TxnError {
         /// Which method.
         method: &'static str,
     },
-    /// The environment failed earlier: nothing is certain until it is opened again.
+    /// The environment failed earlier. Nothing is certain until it is opened again.
     #[error("the environment has failed ({why}); reopen it to recover")]
     Failed {
         /// What failed first.
         why: String,
     },
-    /// A claim was too small for the records written under it: a bug of the structure that claimed.
+    /// A claim was too small for the records written under it. This is a bug of the structure that claimed.
     #[error("log record of {needed} bytes exceeds the {left} bytes left of the claim (operation {op})")]
     ClaimTooSmall {
         /// Bytes the record needs.
@@ -106,7 +107,7 @@ pub enum TxnError {
         /// The operation.
         op: OpId,
     },
-    /// The savepoint is another transaction's, was released, or was forgotten by a rollback to an older one.
+    /// The savepoint belongs to another transaction, was released, or was forgotten by a rollback to an older one.
     #[error("transaction {xid} has no such savepoint: it was released, or a rollback went back to before it")]
     NoSavepoint {
         /// The transaction.
@@ -154,7 +155,7 @@ pub enum TxnError {
     /// An operation refused its page or arguments.
     #[error(transparent)]
     Op(#[from] OpError),
-    /// The log or a caller names an operation nobody registered.
+    /// The log or a caller names an operation that is not registered.
     #[error(transparent)]
     UnknownOperation(#[from] UnknownOperation),
     /// A page's bytes break an invariant of its layout.

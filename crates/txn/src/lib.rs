@@ -1,14 +1,14 @@
-//! Begin, commit, abort; updates that are logged and applied in one step.
+//! Begin, commit and abort, and updates that are logged and applied in one step.
 //!
 //! A [`Txn`] is the only way to change a page (X1 in `txn.rs`). It chains its records in the log, takes locks through
 //! the [`Engine`]'s lock manager, and can always be rolled back: by its program, by a deadlock, by a restart.
 //!
-//! This crate does not know what any operation does, which structures exist, or what a table is called. Structures
-//! bring operations (`ledgerstone-op`) and, where a page alone cannot tell how to go back, a [`LogicalUndo`].
+//! This crate does not know what an operation does, which structures exist, or what a table is called. Structures bring
+//! operations (`ledgerstone-op`). Where a page alone is not enough to undo a change, they also bring a [`LogicalUndo`].
 //!
 //! Begin reading at [`Txn::update`], then `commit.rs` and `rollback.rs`.
 //!
-//! Under loom only the models of the snapshots' registry and of images that are written over are compiled.
+//! Under loom, only two models are compiled: the registry of snapshots, and images that are written over.
 #![forbid(unsafe_code)]
 
 #[cfg(not(loom))]

@@ -40,7 +40,8 @@ pub enum KeyLock {
     Page(PageId),
 }
 
-/// The hash that names a key in the lock table. Two keys with one hash share a lock: less concurrent, never wrong.
+/// The hash that names a key in the lock table. Two keys with one hash share a lock, which costs concurrency but is
+/// never wrong.
 #[inline]
 #[must_use]
 pub fn key_hash(key: &[u8]) -> u64 {
@@ -207,8 +208,8 @@ impl Txn {
         Ok(grant.newly)
     }
 
-    /// Lets the lock manager refuse locks to avoid deadlocks, if it does that. For users' transactions, which can be run again;
-    /// without this call locks are waited for.
+    /// Lets the lock manager refuse locks to avoid deadlocks, if it does that. For users' transactions, which can be
+    /// run again. Without this call, the transaction waits for locks.
     pub fn avoid_deadlocks(&mut self) {
         self.engine.locks.avoid_deadlocks(OwnerNo(self.chain.no));
     }
@@ -273,14 +274,15 @@ impl Txn {
         granted
     }
 
-    /// The lock that was last refused to this transaction because of a deadlock, or to avoid one. Whoever runs it again does well to
-    /// wait for that first ([`Txn::lock_instant`]), while it holds nothing: it would meet the same transactions again.
+    /// The lock that was last refused to this transaction because of a deadlock, or to avoid one. Before the
+    /// transaction is run again, wait for that lock ([`Txn::lock_instant`]) while holding nothing. Otherwise it would
+    /// meet the same transactions again.
     #[must_use]
     pub fn gave_way_for(&self) -> Option<(LockName, Mode)> {
         self.gave_way_for
     }
 
-    /// Says whether the lock could be had now. May be called under latches.
+    /// True if the lock could be had now. May be called under latches.
     ///
     /// # Errors
     /// As [`Txn::try_lock`].
@@ -348,8 +350,8 @@ impl Txn {
         self.rolling_back || self.tables.mode(table).is_some_and(|held| covered(held, mode))
     }
 
-    /// Locks a key or a gap, with the intention on its table; waits. Many of them become one lock on the table, as many as
-    /// the settings say or as this transaction's share of the lock table allows.
+    /// Locks a key or a gap, with the intention on its table, and waits if necessary. Many such locks become one lock
+    /// on the table. How many is limited by the settings and by this transaction's share of the lock table.
     ///
     /// # Errors
     /// As [`Txn::lock`].
@@ -378,7 +380,7 @@ impl Txn {
         Ok(())
     }
 
-    /// Locks a key or a gap if that needs no waiting; the table must be locked already with an intention.
+    /// Locks a key or a gap if that needs no waiting. The table must already be locked with an intention.
     ///
     /// # Errors
     /// As [`Txn::try_lock`].
@@ -406,7 +408,7 @@ impl Txn {
         }
     }
 
-    /// Asks for a key or gap lock that is not kept (the insert's look at the next key's gap); waits.
+    /// Waits for a key or gap lock, and does not keep it. An insert looks at the gap of the next key this way.
     ///
     /// # Errors
     /// As [`Txn::lock`].

@@ -1,5 +1,5 @@
-//! Prepare: the first half of a two-phase commit. Afterwards the transaction can do either, commit or abort, whatever crashes
-//! meanwhile, and does neither by itself.
+//! Prepare: the first half of a two-phase commit. Afterwards the transaction can either commit or abort, whatever
+//! crashes meanwhile, and does neither by itself.
 //!
 //! ```text
 //!                 prepare                    commit
@@ -46,16 +46,16 @@ use crate::txn::RECORD_OVERHEAD_BYTES;
 use crate::version::Who;
 use crate::{Committed, Durability, Engine, Txn, TxnError};
 
-/// Longest global id in bytes; as long as two XA identifiers.
+/// Longest global id in bytes, as long as two XA identifiers.
 pub const GLOBAL_ID_BYTES_MAX: usize = 255;
-/// Most lock names in a Prepare record; fewer if the log buffer is small.
+/// Most lock names in a Prepare record. There are fewer if the log buffer is small.
 pub const PREPARED_LOCKS_MAX: usize = 4096;
 
 const FORMAT: u8 = 2;
 const HEAD_BYTES: usize = 16;
 const LOCK_BYTES: usize = 17;
 
-/// What a transaction locked in trees, and so what keeps others from what it has written.
+/// What a transaction locked in trees, to keep others from what it has written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Locked {
@@ -73,14 +73,14 @@ impl Locked {
     }
 }
 
-/// What a Prepare record says.
+/// The content of a Prepare record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PrepareRecord {
     /// The name under which the coordinator knows the transaction.
     pub global_id: Vec<u8>,
     /// Bytes of log that a rollback will take.
     pub undo_bytes: u64,
-    /// What was locked: the names mean nothing to those who lock something else.
+    /// What was locked. The names mean nothing to a transaction that locks something else.
     pub locked: Locked,
     /// The locks to be held until the decision.
     pub locks: Vec<(LockName, Mode)>,
@@ -111,7 +111,7 @@ impl PrepareRecord {
     /// Reads the body of a record. Takes any bytes.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// What is wrong with the bytes.
     pub fn decode(body: &[u8]) -> Result<PrepareRecord, &'static str> {
         let word = |at: usize| -> Option<u64> { Some(u64::from_le_bytes(body.get(at..at + 8)?.try_into().ok()?)) };
         let (Some(first), Some(undo_bytes)) = (word(0), word(8)) else { return Err("it is too short") };
@@ -150,15 +150,16 @@ struct Sorted {
 }
 
 impl Txn {
-    /// Prepares: when this returns, the transaction survives any crash, and is committed or aborted by nothing but
-    /// [`Txn::commit_prepared`] and [`Txn::abort_prepared`]. Its S locks are released.
+    /// Prepares the transaction. When this returns, the transaction survives any crash. Only [`Txn::commit_prepared`]
+    /// and [`Txn::abort_prepared`] end it. Its S locks are released.
     ///
-    /// The caller sees to it that global ids are unique. Waits for the device, and for table locks where there are too many
-    /// key locks to write down.
+    /// The caller makes sure that global ids are unique. Waits for the device. If there are too many key locks to write
+    /// down, it also waits for table locks.
     ///
     /// # Errors
-    /// [`TxnError::GlobalId`]; [`TxnError::PreparedInNestedTop`]; a table lock was refused; no space (all: nothing has changed,
-    /// the transaction runs on). A failed log: a restart will tell.
+    /// [`TxnError::GlobalId`], [`TxnError::PreparedInNestedTop`], a table lock was refused, or there is no space. In
+    /// all these cases nothing has changed and the transaction runs on. If the log failed, a restart tells whether the
+    /// transaction is prepared.
     pub fn prepare(&mut self, global_id: &[u8]) -> Result<Lsn, TxnError> {
         self.engine.check()?;
         if !(1..=GLOBAL_ID_BYTES_MAX).contains(&global_id.len()) {
@@ -200,18 +201,18 @@ impl Txn {
         self.is_prepared && !self.ended
     }
 
-    /// Commits a prepared transaction, durably. It needs nothing that could be refused.
+    /// Commits a prepared transaction, durably. The commit needs nothing that could be refused.
     ///
     /// # Errors
-    /// A failed log: a restart tells whether the commit was kept or is to be decided again.
+    /// If the log failed, a restart tells whether the commit was kept or has to be decided again.
     pub fn commit_prepared(&mut self) -> Result<Committed, TxnError> {
         self.commit_in_place(Durability::Sync)
     }
 
-    /// Aborts a prepared transaction; durably, so that it is not in doubt again after a crash.
+    /// Aborts a prepared transaction, durably, so that it is not in doubt again after a crash.
     ///
     /// # Errors
-    /// A rollback that fails fails the environment; a restart finishes it, or asks again.
+    /// If the rollback fails, the environment fails. A restart finishes the rollback, or asks again.
     pub fn abort_prepared(&mut self) -> Result<(), TxnError> {
         self.engine.check()?;
         self.claim(2 * RECORD_OVERHEAD_BYTES)?;
@@ -264,11 +265,11 @@ impl Txn {
 }
 
 impl Engine {
-    /// Takes over a transaction that was prepared before a restart: with its locks, its room in the log, and its mark that keeps
-    /// the log. Before any other transaction begins.
+    /// Takes over a transaction that was prepared before a restart, with its locks, its room in the log, and the mark
+    /// that keeps the log. To be called before any other transaction begins.
     ///
     /// # Errors
-    /// No slot; [`TxnError::Lock`] if its locks are not free, which cannot be.
+    /// There is no slot. [`TxnError::Lock`] if its locks are not free, which cannot happen.
     pub fn adopt_prepared(
         self: &Arc<Engine>,
         xid: Xid,

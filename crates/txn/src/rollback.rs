@@ -23,15 +23,16 @@ use crate::txn::{Compensates, RECORD_OVERHEAD_BYTES};
 use crate::{Txn, TxnError, UndoPlace};
 
 impl Txn {
-    /// Rolls the transaction back: afterwards it is as if it had never been.
+    /// Rolls the transaction back. Afterwards it is as if it had never been.
     ///
     /// # Errors
-    /// A rollback that fails fails the environment; a restart finishes it.
+    /// If the rollback fails, the environment fails. A restart finishes the rollback.
     pub fn abort(mut self) -> Result<(), TxnError> {
         self.roll_back_all()
     }
 
-    /// Undoes everything after `savepoint`, a value of [`Txn::last_lsn`] taken earlier; the transaction goes on.
+    /// Undoes everything after `savepoint`, a value of [`Txn::last_lsn`] that was taken earlier. The transaction goes
+    /// on.
     ///
     /// # Errors
     /// As [`Txn::abort`].
@@ -100,11 +101,11 @@ impl Txn {
         Ok(goes_on_at(record))
     }
 
-    /// What the rollback of this transaction at a restart has to do about the record at `lsn`, and where it goes on. The caller
-    /// keeps [`Txn::begin_undo`] in force.
+    /// What the rollback of this transaction at a restart has to do about the record at `lsn`, and where the rollback
+    /// goes on. The caller keeps [`Txn::begin_undo`] in force.
     ///
     /// # Errors
-    /// The log cannot be read; an operation is unknown.
+    /// The log cannot be read, or an operation is unknown.
     pub fn look_at<'b>(&self, back: &'b mut Backwards, lsn: Lsn) -> Result<(Step<'b>, Lsn), TxnError> {
         let record = self.read_own(back, lsn)?;
         let step = match record.kind() {
@@ -134,11 +135,11 @@ impl Txn {
         Ok(record)
     }
 
-    /// Undoes the record at `lsn` out of its order, by what its [`UndoPlace`](crate::UndoPlace) kept of the arguments. Says that
-    /// this is the last to be undone behind the record at `goes_on_at`, if that is given (B3).
+    /// Undoes the record at `lsn` out of order, by what its [`UndoPlace`](crate::UndoPlace) kept of the arguments. If
+    /// `goes_on_at` is given, this notes that it is the last to be undone behind the record there (B3).
     ///
     /// # Errors
-    /// A page cannot be read, the undo refuses, the log failed.
+    /// A page cannot be read, the undo refuses, or the log failed.
     pub fn undo_in_place(
         &mut self,
         lsn: Lsn,
@@ -186,14 +187,14 @@ impl Txn {
     }
 }
 
-/// What is to be done about a record of a transaction that a restart rolls back.
+/// What to do about a record of a transaction that a restart rolls back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step<'b> {
     /// Nothing.
     Pass,
-    /// Nothing; and the record that it names is undone already.
+    /// Nothing. The record that it names has already been undone.
     Undid(Lsn),
-    /// It is to be undone after those of the same place that came later.
+    /// Undo it, after the later records of the same place.
     Undo {
         /// The operation.
         op: OpId,

@@ -23,7 +23,7 @@ use ledgerstone_page::{Lsn, Xid};
 
 use crate::{Txn, TxnError};
 
-/// A point that a transaction can go back to; of that transaction only.
+/// A point that a transaction can go back to. It belongs to that transaction only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Savepoint {
     xid: Xid,
@@ -78,10 +78,12 @@ impl Txn {
         Point { lsn: self.chain.last_lsn, hook_count: self.hooks.len(), undo_needed: self.chain.undo_needed() }
     }
 
-    /// Takes back everything since `savepoint`, which stays; later ones are gone (V3). Locks are kept (V2). Hold no latch.
+    /// Undoes everything since `savepoint`. The savepoint stays, and later ones are gone (V3). Locks are kept (V2).
+    /// Hold no latch.
     ///
     /// # Errors
-    /// [`TxnError::NoSavepoint`] (nothing has changed). Any other error has failed the environment, as in [`Txn::abort`].
+    /// [`TxnError::NoSavepoint`], with nothing changed. Any other error has failed the environment, as in
+    /// [`Txn::abort`].
     pub fn rollback_to(&mut self, savepoint: Savepoint) -> Result<(), TxnError> {
         let at = self.find_savepoint(savepoint)?;
         self.engine.check()?;
@@ -104,12 +106,12 @@ impl Txn {
         Ok(())
     }
 
-    /// Runs `f` as one step: what it did is taken back if it fails, and the transaction goes on (V7). For steps that call no code
-    /// of the user's once they have changed something; otherwise [`Txn::in_one_step`]. Costs nothing if it does not fail. Hold
-    /// no latch, and leave no savepoint behind.
+    /// Runs `f` as one step: if `f` fails, what it did is undone, and the transaction goes on (V7). Use it for steps
+    /// that call no user's code once they have changed something. For others there is [`Txn::in_one_step`]. A step that
+    /// succeeds costs nothing. Hold no latch, and leave no savepoint behind.
     ///
     /// # Errors
-    /// What `f` returns; a rollback that fails has failed the environment.
+    /// What `f` returns. If the rollback fails, the environment has failed.
     #[inline]
     pub fn whole<T, E: From<TxnError>>(&mut self, f: impl FnOnce(&mut Txn) -> Result<T, E>) -> Result<T, E> {
         let before = self.point();
@@ -127,7 +129,7 @@ impl Txn {
         if has_done && !self.engine.is_failed() { self.go_back(before) } else { Ok(()) }
     }
 
-    /// Forgets `savepoint` and those after it; what was done since stays part of the transaction.
+    /// Forgets `savepoint` and those after it. What was done since then stays part of the transaction.
     ///
     /// # Errors
     /// [`TxnError::NoSavepoint`].

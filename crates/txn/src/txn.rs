@@ -125,7 +125,7 @@ impl Txn {
         self.chain.xid
     }
 
-    /// Says that this transaction changes where things are and not what they are, as a compaction does: its records get
+    /// Says that this transaction changes where things are and not what they are, as a compaction does. Its records get
     /// [`FLAG_UPKEEP`](crate::FLAG_UPKEEP).
     pub fn mark_upkeep(&mut self) {
         self.chain.mark_upkeep();
@@ -143,7 +143,7 @@ impl Txn {
         self.chain.last_lsn
     }
 
-    /// Where its first record lies, or a little before it; none if it has written nothing.
+    /// An LSN at or a little before its first record, or none if it has written nothing.
     #[must_use]
     pub fn first_lsn(&self) -> Lsn {
         self.chain.first_lsn
@@ -160,7 +160,8 @@ impl Txn {
         self.lock_timeout_ns = ns;
     }
 
-    /// Runs `hook` when the transaction ends, before its locks are released; its argument says whether it committed.
+    /// Runs `hook` when the transaction ends, before its locks are released. The argument of `hook` is true after a
+    /// commit.
     pub fn on_end(&mut self, hook: impl FnOnce(bool) + Send + 'static) {
         self.hooks.push(Box::new(hook));
     }
@@ -178,11 +179,11 @@ impl Txn {
         self.chain.claim(&self.engine, bytes, self.rolling_back || self.is_prepared)
     }
 
-    /// Logs one undoable update of a latched page and applies it; a compensation record while rolling back.
+    /// Logs one undoable update of a latched page and applies it. During a rollback, it logs a compensation record.
     ///
     /// # Errors
-    /// The claim is too small, the operation is unknown (nothing has changed). An operation that refuses arguments
-    /// which its structure has checked fails the environment, since the log already holds the record.
+    /// The claim is too small, or the operation is unknown. Nothing has changed then. If an operation refuses arguments
+    /// that its structure has checked, the environment fails, because the log already holds the record.
     pub fn update(&mut self, page: &mut ExclusivePage<'_>, op: OpId, args: &[u8]) -> Result<Lsn, TxnError> {
         let (engine, chain) = (&*self.engine, &mut self.chain);
         let operation = engine.ops.get(op)?;
@@ -221,8 +222,8 @@ impl Txn {
         Ok(lsn)
     }
 
-    /// Logs a structure change of several latched pages as one record and applies it: redone whole or not at all, and
-    /// never undone (a nested top action in one record).
+    /// Logs a change of several latched pages as one record and applies it. The record is redone whole or not at all,
+    /// and never undone. It is a nested top action in one record.
     ///
     /// # Errors
     /// As [`Txn::update`].
@@ -252,13 +253,13 @@ impl Txn {
         Ok(lsn)
     }
 
-    /// Runs `f` as a nested top action (Lemon 4.3): what it updated stays when this transaction aborts afterwards.
+    /// Runs `f` as a nested top action (Lemon 4.3): its updates stay even if this transaction aborts afterwards.
     ///
     /// If `f` fails or panics, its own updates are undone on their pages and its error is returned. A crash inside undoes them
     /// too. Updates inside need an undo that works on the page.
     ///
     /// # Errors
-    /// What `f` returns; no space in the log, before `f` was called.
+    /// What `f` returns. Or there is no space in the log, which is found before `f` is called.
     pub fn nested_top<T, E: From<TxnError>>(&mut self, f: impl FnOnce(&mut Txn) -> Result<T, E>) -> Result<T, E> {
         let before = self.chain.last_lsn;
         // Room for the end is reserved before anything is done: whatever has filled the log by then, what was done stays done.
@@ -285,10 +286,10 @@ impl Txn {
         result.unwrap_or_else(|panic| resume_unwind(panic))
     }
 
-    /// Runs `f` as one step: what it did is taken back if it fails or panics, and the transaction goes on. Hold no latch.
+    /// Runs `f` as one step: if `f` fails or panics, what it did is undone, and the transaction goes on. Hold no latch.
     ///
     /// # Errors
-    /// What `f` returns; a rollback that fails has failed the environment.
+    /// What `f` returns. If the rollback fails, the environment has failed.
     pub fn in_one_step<T, E: From<TxnError>>(&mut self, f: impl FnOnce(&mut Txn) -> Result<T, E>) -> Result<T, E> {
         let before = self.savepoint();
         let done = catch_unwind(AssertUnwindSafe(|| f(self)));
@@ -314,16 +315,16 @@ impl Txn {
         self.engine.table.slot(self.chain.no)
     }
 
-    /// Gives back what is left of the claim. To be called when an operation of a structure is over: a transaction that
-    /// thinks must not hold room that others wait for.
+    /// Gives back what is left of the claim. Call it when an operation of a structure is over. A transaction that waits
+    /// for its program must not hold room that others wait for.
     #[inline]
     pub fn release_claim(&mut self) {
         self.chain.release_claim(&self.engine);
     }
 
-    /// Notes what a record was before this transaction changes it, for the readers of snapshots: to be called by a structure
-    /// before the update, with the record's page latched exclusively, for each record that changes. `space` is the root page of
-    /// the structure. Only the first change of a record stores anything. Not while rolling back.
+    /// Notes what a record was before this transaction changes it, for the readers of snapshots. A structure calls it
+    /// before the update, for each record that changes, with the record's page latched exclusively. `space` is the root
+    /// page of the structure. Only the first change of a record stores anything. Not to be called during a rollback.
     #[inline]
     pub fn note(&mut self, space: PageId, key: &[u8], before: Before<'_>) {
         if !self.rolling_back {
@@ -332,7 +333,7 @@ impl Txn {
         }
     }
 
-    /// Opens a snapshot of everything committed until now; the caller keeps it open.
+    /// Opens a snapshot of everything committed until now. The caller keeps it open.
     ///
     /// # Errors
     /// All snapshot slots are taken.
@@ -356,22 +357,22 @@ impl Txn {
         self.view.as_ref().map(|view| view.at())
     }
 
-    /// Reads the version store for a record of a page that was read before (V3): its state at a snapshot, this transaction's own
-    /// changes included.
+    /// Looks in the version store for a record of a page that was read before (V3). The result is the record's state at
+    /// a snapshot, with this transaction's own changes.
     #[inline]
     pub fn look(&self, at: At, space: PageId, key: &[u8], image: &mut crate::Image) -> crate::Look {
         self.engine.versions.look(at, self.writer.name(), space, key, image)
     }
 
-    /// The spilled writers, this transaction left out, that a snapshot does not see: what they did to a page that was read before
-    /// is to be taken back by the log.
+    /// The spilled writers that a snapshot does not see, without this transaction. Their changes to a page that was
+    /// read before have to be undone with the log.
     #[inline]
     #[must_use]
     pub fn unseen(&self, at: At) -> Unseen {
         self.engine.versions.unseen(at, self.chain.xid)
     }
 
-    /// What this transaction was told rests on commits below `lsn`: it is not durable before they are.
+    /// Notes that this transaction depends on commits below `lsn`. It is not durable before they are.
     #[inline]
     pub fn depend_on_commits_below(&mut self, lsn: Lsn) {
         let last = Lsn(lsn.0.saturating_sub(1));
@@ -380,11 +381,11 @@ impl Txn {
         }
     }
 
-    /// The first committer wins: refuses if a record, which this transaction has locked, was changed by a commit that its
-    /// snapshot does not see.
+    /// Checks that the first committer wins. Refuses if a commit that this transaction's snapshot does not see has
+    /// changed the record. This transaction has locked the record.
     ///
     /// # Errors
-    /// [`TxnError::SnapshotConflict`]; [`TxnError::SnapshotTooOld`] if that cannot be known any more.
+    /// [`TxnError::SnapshotConflict`]. [`TxnError::SnapshotTooOld`] if that cannot be known any more.
     pub fn check_first(&self, space: PageId, key: &[u8]) -> Result<(), TxnError> {
         let Some(at) = self.snapshot() else { return Ok(()) };
         let versions = &self.engine.versions;
@@ -404,10 +405,11 @@ impl Txn {
 }
 
 impl Engine {
-    /// A group that belongs to no transaction: it is redone, and that is all. For housekeeping that nothing depends on.
+    /// A group that belongs to no transaction. It is redone, and that is all. For housekeeping on which nothing
+    /// depends.
     ///
-    /// `claim` comes from [`ledgerstone_log::Log::claim_upkeep`], which stands in no line, so that this may be done by one
-    /// who holds another claim.
+    /// `claim` comes from [`ledgerstone_log::Log::claim_upkeep`], which does not queue for room. So a caller that holds
+    /// another claim may call this.
     ///
     /// # Errors
     /// As [`Txn::group`].

@@ -1,18 +1,20 @@
-//! Which frame to take next.
+//! Which frame to evict next.
 //!
-//! A policy learns of use in one way only: each page has a *referenced* mark that a reader sets if it is not set, and that
-//! the policy takes away when it passes. A hit so costs a load; what a policy makes of the marks is its own affair.
+//! A policy learns of use in one way only. Each page has a *referenced* mark, which a reader sets if it is not set, and
+//! which the policy clears when it passes. So a hit costs one load. What a policy does with the marks is its own
+//! decision.
 //!
-//! What every policy must promise, and the suite at the end of this file checks of each:
+//! Every policy must promise the following, and the suite at the end of this file checks it:
 //!
 //! P1. `next` offers only frames that hold a page.
 //! P2. If any frame holds a page, repeated calls of `next` offer one within two rounds of the frames, referenced or not,
 //!     and offer every frame that stays unreferenced in the end.
-//! P3. A frame referenced since the policy last passed is not offered before it was passed once more.
-//! P4. `preview` changes nothing, and what it shows are frames that `next` would offer soon.
-//! P5. All state is atomics; any number of threads call at once, and no call waits.
+//! P3. A frame that was referenced since the policy last passed is not offered before the policy has passed it once
+//!     more.
+//! P4. `preview` changes nothing, and shows frames that `next` would offer soon.
+//! P5. All state is atomics. Any number of threads call at once, and no call waits.
 //!
-//! A policy does not know whether a frame is dirty, latched or in use: the cache tries what is offered and asks again.
+//! A policy does not know whether a frame is dirty, latched or in use. The cache tries what is offered, and asks again.
 
 mod clock;
 mod lru;
@@ -52,7 +54,7 @@ impl Policy {
 
 /// The frames as a policy sees them.
 pub trait Marks {
-    /// How many frames there are; they are numbered from 0.
+    /// How many frames there are. They are numbered from 0.
     fn count(&self) -> u32;
     /// Whether a page is in the frame.
     fn is_occupied(&self, frame: FrameNo) -> bool;
@@ -62,13 +64,13 @@ pub trait Marks {
     fn take_referenced(&self, frame: FrameNo) -> bool;
 }
 
-/// Chooses frames to evict. See the module for what is promised.
+/// Chooses frames to evict. The module says what an implementation promises.
 pub trait Replacement: Send + Sync {
     /// For messages and statistics.
     fn name(&self) -> &'static str;
     /// A page has come into the frame.
     fn loaded(&self, frame: FrameNo);
-    /// The next frame worth evicting; `None` only if no frame holds a page (or others empty them meanwhile).
+    /// The next frame worth evicting. `None` only if no frame holds a page, or other threads empty them meanwhile.
     fn next(&self, marks: &dyn Marks) -> Option<FrameNo>;
     /// Shows up to `count` frames that are likely to be offered soon, so that they can be written ahead of need.
     fn preview(&self, marks: &dyn Marks, count: u32, show: &mut dyn FnMut(FrameNo));

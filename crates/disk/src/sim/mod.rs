@@ -1,21 +1,21 @@
-//! [`SimDisk`]: a disk in memory that loses its power on request and then keeps no more than it promised.
+//! [`SimDisk`]: a disk in memory that loses its power on request, and then keeps no more than it promised.
 //!
-//! The fault model, which is the whole point:
+//! The fault model, which is the reason for this disk:
 //!
 //! - Each write is torn into pieces of 512 bytes ([`PIECE_BYTES`]). After the crash each unsynced piece holds any one
-//!   of its versions or what was durable before; pieces do not care for each other or for the order of writes.
-//! - Each length that was not synced may or may not have arrived; so may each change of a name that no `sync_dir`
-//!   followed ([`names`]).
+//!   of its versions, or what was durable before. Each piece is decided by itself, whatever the order of writes.
+//! - Each length that was not synced may or may not have arrived. The same holds for each change of a name that no
+//!   `sync_dir` followed ([`names`]).
 //! - What was synced, or written durably, is never lost.
-//! - The crash happens inside the n-th call that changes something: its effect is pending like any other.
-//! - After the crash every call answers `Crashed`, for ever. [`SimDisk::after_crash`] makes the disk that the next
-//!   start of the machine finds; the choice is made by a seed and by nothing else.
-//! - A process that is killed loses nothing that it wrote, and makes nothing durable: the machine goes on, and with it what
-//!   is pending. [`SimDisk::after_kill`] makes the disk that the next process finds. The call in which the process dies is
-//!   done, but not durably; of a write only the beginning may be there ([`SimDisk::kill_at`]).
+//! - The crash happens inside the n-th call that changes something. Its effect is pending like any other.
+//! - After the crash every call returns `Crashed`, for ever. [`SimDisk::after_crash`] makes the disk that the next
+//!   start of the machine finds. The choice depends on a seed and on nothing else.
+//! - A killed process loses nothing that it wrote, and makes nothing durable: the machine goes on, and what was pending
+//!   stays pending. [`SimDisk::after_kill`] makes the disk that the next process finds. The call in which the process
+//!   dies is done, but not durably. Only the beginning of a write may be there ([`SimDisk::kill_at`]).
 //!
-//! How the seed chooses is in [`survival`]. Time does not pass here, and nothing waits: one mutex guards all, held for
-//! memory copies only, and never while the hook runs.
+//! How the seed chooses is in [`survival`]. Time does not pass here, and nothing waits. One mutex guards everything. It
+//! is held for memory copies only, and never while the hook runs.
 
 mod inode;
 mod names;
@@ -35,7 +35,7 @@ use survival::{Draw, Fate};
 
 pub use inode::PIECE_BYTES;
 
-/// What of a write a killed process has done ends at a multiple of this, or at the write's end.
+/// The part that a killed process has done of a write ends at a multiple of this, or at the write's end.
 pub const BLOCK_BYTES: u64 = 4096;
 
 /// Called before each operation with its name, and once with `"crash"` when the power fails. It may wait: no lock of
@@ -151,8 +151,8 @@ impl SimDisk {
         SimDisk::from_state(State { inodes, names, ..State::default() })
     }
 
-    /// The disk that the next process finds when this one has been killed: all that was written, with what is pending still
-    /// pending. Turns this one off if it is still on. Hook, limits, counters and locks start anew.
+    /// The disk that the next process finds after this one has been killed: everything that was written, with what is
+    /// pending still pending. Turns this disk off if it is still on. The hook, limits, counters and locks start anew.
     pub fn after_kill(&self) -> SimDisk {
         self.crash_now();
         let next = self.snapshot();
@@ -160,8 +160,9 @@ impl SimDisk {
         next
     }
 
-    /// A second disk that holds what this one holds now, pending writes included. The bytes are shared until one of
-    /// the two changes them. Hook, limits, counters and locks start anew; a crash that has happened stays so.
+    /// A second disk that holds what this one holds now, pending writes included. The bytes are shared until one of the
+    /// two changes them. The hook, limits, counters and locks start anew. A crash that has happened has happened on
+    /// both.
     pub fn snapshot(&self) -> SimDisk {
         let state = self.shared.state();
         SimDisk::from_state(State {
@@ -172,7 +173,7 @@ impl SimDisk {
         })
     }
 
-    /// From now on all files together may have `bytes` bytes; what would pass that is refused with `NoSpace`.
+    /// From now on all files together may have `bytes` bytes. A call that would need more is refused with `NoSpace`.
     pub fn no_space_after(&self, bytes: u64) {
         self.shared.state().bytes_max = Some(bytes);
     }
@@ -187,7 +188,7 @@ impl SimDisk {
         self.shared.state().used_bytes()
     }
 
-    /// All files, those of directories with the directory in front, sorted.
+    /// All files, sorted. Files in directories have the directory in front.
     pub fn files(&self) -> Vec<String> {
         let mut files = Vec::new();
         for name in self.list("").unwrap_or_default() {
@@ -199,7 +200,7 @@ impl SimDisk {
         files
     }
 
-    /// The bytes of a file; `None` if there is no such file.
+    /// The bytes of a file, or `None` if there is no such file.
     pub fn bytes_of(&self, path: &str) -> Option<Vec<u8>> {
         let file = self.open(path, Open::READ).ok()?;
         let mut bytes = vec![0; usize::try_from(file.len().ok()?).ok()?];
@@ -223,7 +224,7 @@ impl SimDisk {
         self.sync_dir(path.rsplit_once('/').map_or("", |(dir, _)| dir))
     }
 
-    /// Sets what is called before each operation.
+    /// Sets the function that is called before each operation.
     pub fn set_hook(&self, hook: Hook) {
         *self.shared.hook.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(hook);
     }

@@ -24,7 +24,7 @@ pub const DATA: &str = "data";
 #[derive(Clone)]
 pub struct BackupFile {
     file: Arc<dyn DiskFile>,
-    /// What it is of.
+    /// What the backup is of.
     pub header: Header,
     /// What it holds.
     pub end: End,
@@ -37,7 +37,7 @@ impl BackupFile {
     /// Reads the heads of all frames, and checks header and end.
     ///
     /// # Errors
-    /// It is none, is not complete, or is damaged in what was read.
+    /// The file is not a backup, is not complete, or is damaged in what was read.
     pub fn open(file: Arc<dyn DiskFile>) -> Result<BackupFile, BackupError> {
         let name = file.name().to_string();
         let damaged = |offset: u64, what: &'static str| BackupError::Damaged { file: name.clone(), offset, what };
@@ -94,7 +94,7 @@ impl BackupFile {
         self.file.name()
     }
 
-    /// Compares the checksums of all frames; `progress` gets the bytes done.
+    /// Compares the checksums of all frames. `progress` is called with the bytes done.
     ///
     /// # Errors
     /// The first frame that is damaged; what `progress` answers.
@@ -163,7 +163,7 @@ pub struct BackupDisk {
 }
 
 impl BackupDisk {
-    /// A full backup and what goes on from it, in order.
+    /// A full backup and the incremental backups that go on from it, in order.
     ///
     /// # Errors
     /// [`BackupError::Chain`].

@@ -22,7 +22,7 @@ pub enum BackupError {
         /// The file.
         file: String,
     },
-    /// Bytes of it are not what was written.
+    /// Some of its bytes are not what was written.
     #[error("{file} is damaged at byte {offset}: {what}")]
     Damaged {
         /// The file.

@@ -51,7 +51,7 @@ const MAGIC: [u8; 8] = *b"LSTNBKUP";
 const HEADER_BYTES: usize = 72 + CONTROL_SLOT_BYTES;
 const END_BYTES: usize = 56;
 
-/// What a frame holds.
+/// The kind of a frame's content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum FrameKind {
@@ -68,7 +68,7 @@ pub enum FrameKind {
 /// The head of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Frame {
-    /// What follows.
+    /// The kind of what follows.
     pub kind: FrameKind,
     /// Page or LSN.
     pub at: u64,
@@ -105,10 +105,10 @@ impl Frame {
         bytes
     }
 
-    /// Reads a head; says what is wrong. For any bytes.
+    /// Reads the head of a frame, or says what is wrong with it. Takes any bytes.
     ///
     /// # Errors
-    /// It is none.
+    /// The bytes are not a head.
     pub fn decode(bytes: &[u8; FRAME_BYTES]) -> Result<Frame, &'static str> {
         let kind = match bytes[4] {
             1 => FrameKind::Header,
@@ -135,11 +135,11 @@ impl Frame {
 /// What a backup is of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// With the pages; otherwise the log alone.
+    /// True for a backup with the pages. False for one of the log alone.
     pub is_full: bool,
     /// Random.
     pub id: [u8; 16],
-    /// The backup that it goes on from; zero for a full one.
+    /// The backup that it goes on from. Zero for a full backup.
     pub parent: [u8; 16],
     /// When it began, in nanoseconds since 1970.
     pub begun_ns: u64,
@@ -174,10 +174,10 @@ impl Header {
         bytes
     }
 
-    /// Reads it; says what is wrong. For any bytes.
+    /// Reads the header, or says what is wrong with it. Takes any bytes.
     ///
     /// # Errors
-    /// It is none. `Err(Some(format))`: of a newer format.
+    /// The bytes are not a header. `Err(Some(format))` means that the backup has a newer format.
     pub fn decode(bytes: &[u8]) -> Result<Header, Option<u32>> {
         if bytes.len() < 16 || bytes[..8] != MAGIC {
             return Err(None);
@@ -204,7 +204,7 @@ impl Header {
     }
 }
 
-/// What a complete backup holds.
+/// What a complete backup contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct End {
     /// Pages that the data file had.

@@ -1,11 +1,13 @@
-//! Backups: a fuzzy copy of the pages and the log that makes it whole; and the log since, again and again.
+//! Backups: a fuzzy copy of the pages with the log that makes it whole, and then copies of the log since the last
+//! backup.
 //!
 //! - `format` says what the bytes of a backup file are, `writer` writes them front to back.
 //! - `take` copies pages and log of a running environment.
-//! - `disk` shows a chain of backup files as a disk, so that all that reads environments reads backups.
-//! - `verify` proves a chain.
+//! - `disk` shows a chain of backup files as a disk, so that all code that reads environments can read backups.
+//! - `verify` checks a chain.
 //!
-//! Where backup files lie, what they are called and which of them make a chain is the facade's business.
+//! This crate does not know where backup files are, what they are called, and which of them make a chain. The facade
+//! does.
 
 mod disk;
 mod error;

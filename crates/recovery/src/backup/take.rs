@@ -25,8 +25,8 @@ use super::writer::BackupWriter;
 /// Pages that are copied at a time.
 const READ_PAGES_MAX: usize = 64;
 
-/// Where the log of a backup comes from when the environment has given it up: fills the buffer from an LSN on and says how
-/// many bytes there were.
+/// Where the log of a backup comes from when the environment no longer has it. The function fills the buffer from an
+/// LSN on, and returns how many bytes there were.
 pub type OlderLog<'a> = &'a dyn Fn(Lsn, &mut [u8]) -> Result<usize, BackupError>;
 
 /// How far a backup is.
@@ -44,9 +44,9 @@ pub struct Take<'a> {
     pub engine: &'a Arc<Engine>,
     /// Where it goes.
     pub to: &'a mut dyn Write,
-    /// Bytes a second, at most; 0: no limit.
+    /// The most bytes a second. 0 means no limit.
     pub bytes_per_s: u64,
-    /// Called after each piece; `Break` cancels.
+    /// Called after each piece. `Break` cancels the backup.
     pub progress: &'a mut dyn FnMut(BackupProgress) -> ControlFlow<()>,
 }
 
@@ -94,7 +94,8 @@ impl Take<'_> {
     /// Takes a full backup. `control` is the control file after a checkpoint, and `pin` keeps the log from its scan LSN on.
     ///
     /// # Errors
-    /// A page is damaged, the log or the target fails, it was cancelled. What was written then is no backup (P2).
+    /// A page is damaged, the log or the target fails, or the backup was cancelled. What was written until then is not
+    /// a backup (P2).
     pub fn full(self, control: ControlState, id: [u8; 16], pin: &LogPin) -> Result<Taken, BackupError> {
         let Take { engine, to, bytes_per_s, progress } = self;
         let header = Header {
@@ -156,10 +157,10 @@ impl Take<'_> {
         Ok(Taken { header, end, bytes: writer.end(end)? })
     }
 
-    /// Takes the log since the backup with header and end `after`.
+    /// Takes the log since the backup whose header and end are `after`.
     ///
     /// # Errors
-    /// As [`Take::full`]; that log was given up, and `older` has it not: [`ledgerstone_log::LogError::Recycled`].
+    /// As [`Take::full`]. [`ledgerstone_log::LogError::Recycled`] if that log is gone and `older` does not have it.
     pub fn incremental(
         self,
         control: ControlState,

@@ -10,7 +10,7 @@ use ledgerstone_page::{Corrupt, Lsn, PageId, checksum, header};
 use super::disk::{BackupDisk, BackupView, DATA};
 use super::error::BackupError;
 
-/// What a chain holds, proved.
+/// The content of a chain that was checked.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Verified {
     /// Pages.
@@ -19,7 +19,8 @@ pub struct Verified {
     pub record_count: u64,
     /// Commits among them.
     pub commit_count: u64,
-    /// Time of the first and the last commit behind the end of the full backup, in nanoseconds since 1970; 0: none has one.
+    /// Time of the first and the last commit behind the end of the full backup, in nanoseconds since 1970. 0 means that
+    /// none has a time.
     pub commit_ns: (u64, u64),
 }
 

@@ -1,15 +1,15 @@
-//! The only door to time, sleeping, waking and threads: the system's, or the seeded scheduler's.
+//! The only way to time, sleeping, waking and threads. They are the system's, or those of a seeded scheduler.
 //!
-//! Every call first asks one thread-local word whether this thread is simulated ([`Scheduler`]). If not, it does what
-//! the system does: a futex, the monotonic clock, a thread. If it is, it hands the scheduler a decision.
+//! Every call first looks at one thread-local word: is this thread simulated ([`Scheduler`])? If not, the call does
+//! what the system does: a futex, the monotonic clock, a thread. If so, it gives the scheduler a decision to make.
 //!
-//! Y1. A woken waiter looks at its condition again: a wake may be spurious, in both worlds.
-//! Y2. Nobody calls anything here while holding a `std::sync::Mutex` or the like, except [`now_ns`], [`unix_time_ns`],
-//!     [`random_u64`] and [`is_simulated`]: under the scheduler whoever holds the mutex could lose the baton, and the
-//!     next to want it would stop the whole simulation for real.
-//! Y3. Simulated threads share words to wait on with threads of the same run only.
+//! Y1. A woken waiter looks at its condition again. A wake may be spurious, in both worlds.
+//! Y2. Nothing here is called while a `std::sync::Mutex` or the like is held, except [`now_ns`], [`unix_time_ns`],
+//!     [`random_u64`] and [`is_simulated`]. Under the scheduler the holder could lose its turn, and the next thread
+//!     that wants the mutex would really block the whole simulation.
+//! Y3. Simulated threads wait on shared words only with threads of the same run.
 //!
-//! Under loom the futex is a model of itself and the rest is absent.
+//! Under loom, the futex is a model of itself, and the rest is absent.
 
 #[cfg(not(loom))]
 mod carrier;
@@ -36,13 +36,13 @@ mod real_or_simulated {
     use super::{futex, scheduler};
     use crate::atomic::{AtomicU32, AtomicU64};
 
-    /// A length of time in nanoseconds, as this module's calls take it; the longest there is if it has more.
+    /// A length of time in nanoseconds, as this module's calls take it. A longer one becomes the largest number.
     #[must_use]
     pub fn nanoseconds(time: std::time::Duration) -> u64 {
         u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Nanoseconds on a clock that only rises; its zero means nothing. Virtual under the scheduler.
+    /// Nanoseconds on a clock that only rises. Its zero means nothing. Under the scheduler the time is virtual.
     #[inline]
     pub fn now_ns() -> u64 {
         match scheduler::current() {
@@ -51,7 +51,7 @@ mod real_or_simulated {
         }
     }
 
-    /// Nanoseconds since 1970. Virtual under the scheduler: it begins at the same moment in every run.
+    /// Nanoseconds since 1970. Under the scheduler the time is virtual, and begins at the same moment in every run.
     pub fn unix_time_ns() -> u64 {
         match scheduler::current() {
             Some(member) => scheduler::UNIX_TIME_NS_AT_START + member.now_ns(),
@@ -80,7 +80,7 @@ mod real_or_simulated {
         }
     }
 
-    /// Wakes up to `count` of those who sleep on `word`.
+    /// Wakes up to `count` threads that sleep on `word`.
     #[track_caller]
     pub fn futex_wake(word: &AtomicU32, count: u32) {
         match scheduler::current() {
@@ -101,7 +101,7 @@ mod real_or_simulated {
         }
     }
 
-    /// As [`futex_wake`], for those who sleep on the low half of `word`.
+    /// As [`futex_wake`], for threads that sleep on the low half of `word`.
     #[track_caller]
     pub fn futex_wake_low(word: &AtomicU64, count: u32) {
         match scheduler::current() {
@@ -110,7 +110,8 @@ mod real_or_simulated {
         }
     }
 
-    /// One round of a spinning wait; `round` counts from 0. `false`: it was long enough, sleep now.
+    /// One round of a spinning wait. `round` counts from 0. Returns `false` when it was long enough and the caller
+    /// should sleep.
     #[inline]
     #[track_caller]
     pub fn spin(round: u32) -> bool {
@@ -120,8 +121,8 @@ mod real_or_simulated {
         }
     }
 
-    /// A place where another thread may come first. Costs a look at a thread-local; under the scheduler it is a decision.
-    /// `what` shows in [`super::Stuck`].
+    /// A place where another thread may come first. It costs a look at a thread-local word. Under the scheduler it is a
+    /// decision. `what` appears in [`super::Stuck`].
     #[inline]
     #[track_caller]
     pub fn yield_point(what: &'static str) {

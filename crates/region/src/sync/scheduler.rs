@@ -69,14 +69,14 @@ pub(super) const UNIX_TIME_NS_AT_START: u64 = 1_700_000_000_000_000_000;
 pub struct Scheduler(());
 
 impl Scheduler {
-    /// Runs `root` as the first simulated thread, on the calling thread; returns when it and all threads that were started
-    /// by [`super::spawn`] inside have ended.
+    /// Runs `root` as the first simulated thread, on the calling thread. Returns when it has ended, and all threads
+    /// that it or its threads started by [`super::spawn`].
     ///
     /// # Errors
-    /// [`Stuck`] if nobody could run any more, or after [`STEPS_MAX`] decisions.
+    /// [`Stuck`] if no thread could run any more, or after [`STEPS_MAX`] decisions.
     ///
     /// # Panics
-    /// With the panic of a simulated thread that nobody joined; inside a simulation.
+    /// With the panic of a simulated thread that was not joined. If called inside a simulation.
     pub fn run<T>(seed: u64, root: impl FnOnce() -> T + Send) -> Result<T, Stuck> {
         Scheduler::run_within(seed, STEPS_MAX, root)
     }
@@ -132,7 +132,7 @@ const ROOT: u32 = 0;
 /// The payload that unwinds a thread out of a stuck run.
 pub(super) struct Released;
 
-/// Nobody could run any more: a hang, found.
+/// No thread could run any more: a hang was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stuck {
     /// The run's seed.
@@ -163,7 +163,7 @@ pub struct StuckThread {
     pub no: u32,
     /// Its name.
     pub name: String,
-    /// What it waits for.
+    /// What the thread waits for.
     pub waits: Waits,
     /// Where it called `sync` last: file, line.
     pub at: String,
@@ -174,7 +174,7 @@ pub struct StuckThread {
 /// What a thread waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Waits {
-    /// For nothing: it can run.
+    /// For nothing. It can run.
     Runnable,
     /// To be woken on some word.
     Futex,
@@ -246,7 +246,7 @@ struct Thread {
 enum Hand {
     /// It could go on.
     Yield,
-    /// It could go on, but waits for somebody.
+    /// It could go on, but waits for another thread.
     Spin,
     /// It is blocked or has ended.
     Block,

@@ -20,15 +20,15 @@ enum Thread<T> {
 pub struct Panicked {
     /// The thread's name.
     pub thread: String,
-    /// What it said.
+    /// The message of the panic.
     pub message: String,
     payload: Box<dyn Any + Send>,
 }
 
-/// Starts a thread. A simulated thread starts simulated ones; their numbers are the order of starting.
+/// Starts a thread. A simulated thread starts simulated ones. Their numbers are in the order of starting.
 ///
 /// # Panics
-/// If the system has no thread for us.
+/// The system has no thread left.
 #[track_caller]
 pub fn spawn<T: Send + 'static>(name: &str, f: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
     let name = name.to_string();

@@ -15,10 +15,11 @@
 //!  └─────────────────┘         │          3 pages from 200 … ├──────►│
 //!                              └────────────────────────────┘        └──────────
 //! ```
-//! A value of few pages has no index: its record names the first of its data pages, and the others lie behind it.
+//! A value of few pages has no index. Its record names the first of its data pages, and the others lie behind it.
 //!
-//! Another value is another blob. It is made by groups, so that it is there whether its transaction commits or not; until a
-//! record refers to it, an entry in the tree of deferred frees does. Only who writes a value in parts changes a blob in place.
+//! A new value is a new blob. Groups make it, so that it exists whether its transaction commits or not. Until a record
+//! refers to it, an entry in the tree of deferred frees does. Only a transaction that writes a value in parts changes a
+//! blob in place.
 
 mod data;
 mod edit;
@@ -50,14 +51,14 @@ pub(crate) const REF_HEADER: u16 = BLOB | BLOB_REF_BYTES as u16;
 /// Where a blob is, and how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlobRef {
-    /// Its first page: of its index, or of its content if it has none.
+    /// Its first page: that of its index, or of its content if it has no index.
     pub page: PageId,
     /// Bytes of its content.
     pub len: u64,
 }
 
 impl BlobRef {
-    /// As it stands in the leaf.
+    /// The bytes of the reference in the leaf.
     #[must_use]
     pub fn encode(&self) -> [u8; BLOB_REF_BYTES] {
         let mut bytes = [0; BLOB_REF_BYTES];
@@ -66,10 +67,10 @@ impl BlobRef {
         bytes
     }
 
-    /// From a leaf's record.
+    /// Reads a reference from a leaf's record.
     ///
     /// # Errors
-    /// The bytes are no reference.
+    /// The bytes are not a reference.
     pub fn decode(bytes: &[u8]) -> Result<BlobRef, TreeError> {
         let word = |at: usize| bytes.get(at..at + 8).and_then(|b| <[u8; 8]>::try_from(b).ok()).map(u64::from_le_bytes);
         match (word(0), word(8), bytes.len()) {

@@ -39,7 +39,7 @@ pub struct RecordChange<'a> {
     pub new: Side<'a>,
 }
 
-/// What an operation does to a record; `None` if it changes none, or the arguments cannot be read. For any bytes.
+/// What an operation does to a record. `None` if it changes none, or the arguments cannot be read. Takes any bytes.
 #[must_use]
 pub fn record_change(op: OpId, args: &[u8]) -> Option<RecordChange<'_>> {
     let (place, old, new) = match op {
@@ -71,11 +71,12 @@ pub struct LoadedLeaf<'a> {
     pub records: Vec<(Vec<u8>, Side<'a>)>,
 }
 
-/// The leaf that a group fills with records of a sorted load, from its parts in their order. `None` for every other group: of a
-/// split, a merge or a move, whose records were there before; and if the arguments cannot be read. For any bytes.
+/// The leaf that a group fills with records of a sorted load, from the group's parts in their order. `None` for every
+/// other group: that of a split, a merge or a move, whose records were there before. `None` also if the arguments
+/// cannot be read. Takes any bytes.
 ///
-/// A load's first leaf comes alone, below a root that becomes a parent; each later one behind the fence of the leaf before it (B4 in
-/// `bulk.rs`).
+/// The first leaf of a load comes alone, below a root that becomes a parent. Each later leaf comes behind the fence of
+/// the leaf before it (B4 in `bulk.rs`).
 pub fn loaded_leaf<'a>(parts: impl Iterator<Item = (OpId, &'a [u8])>) -> Option<LoadedLeaf<'a>> {
     let (mut leaf, mut is_fenced, mut is_below_root) = (None, false, false);
     for (op, args) in parts {

@@ -43,7 +43,7 @@ pub struct TreeReport {
     pub blob_bytes: u64,
     /// All pages of the tree and its blobs.
     pub pages: PageSet,
-    /// What is wrong.
+    /// The problems that were found.
     pub problems: Vec<Corrupt>,
     /// Pages may be missing above, because one that names them cannot be read (V5).
     pub is_partial: bool,

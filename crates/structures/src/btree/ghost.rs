@@ -38,17 +38,18 @@ pub struct Purged {
     pub ghost_count: u64,
     /// Pages given back.
     pub page_count: u64,
-    /// Ghosts that somebody still holds.
+    /// Ghosts that are still in use.
     pub held_count: u64,
 }
 
 impl Tree {
-    /// Removes the ghosts that nobody needs from the whole tree and gives empty pages back.
+    /// Removes the ghosts that are no longer needed from the whole tree, and gives empty pages back.
     ///
-    /// For housekeeping, in a transaction of its own. Locks the table with an intention, so that it stands still.
+    /// For housekeeping, in a transaction of its own. Locks the table with an intention, which keeps others from locking
+    /// all of it exclusively.
     ///
     /// # Errors
-    /// A page cannot be read; the log refuses or fails; a refused lock.
+    /// A page cannot be read, the log refuses or fails, or a lock was refused.
     pub fn purge(&self, txn: &mut Txn) -> Result<Purged, TreeError> {
         txn.lock_table(self.table, Mode::IX)?;
         let mut purged = Purged::default();

@@ -21,7 +21,7 @@ use crate::blob::{self, BLOB_BYTES_MAX, BlobRef, REF_HEADER};
 /// Bytes that are zeroed at a time.
 const ZEROS_COUNT_MAX: u64 = 32 << 10;
 
-/// What the record of a key was found to be, for whoever reads its value in parts (L1).
+/// What the record of a key was found to be, for a reader of its value in parts (L1).
 #[derive(Debug, Default)]
 pub struct FoundValue {
     stored: Vec<u8>,
@@ -32,7 +32,7 @@ pub struct FoundValue {
 }
 
 impl Tree {
-    /// The length of the value of `key`; none if it has none.
+    /// The length of the value of `key`, or none if the key has no value.
     ///
     /// # Errors
     /// As [`Tree::get`].
@@ -45,8 +45,8 @@ impl Tree {
         })
     }
 
-    /// Appends up to `len` bytes of the value of `key` from `offset` on to `out`; says whether there is a value. `found` is
-    /// what the last call for this key found.
+    /// Appends up to `len` bytes of the value of `key`, from `offset` on, to `out`. Returns whether there is a value.
+    /// `found` is what the last call for this key found.
     ///
     /// # Errors
     /// As [`Tree::get`].
@@ -88,7 +88,8 @@ impl Tree {
         Ok(true)
     }
 
-    /// Makes the value of `key` one of which parts can be written, an empty one if there is none; gives its length.
+    /// Makes the value of `key` one whose parts can be written, and returns its length. If there is no value, makes an
+    /// empty one.
     ///
     /// # Errors
     /// As [`Tree::put`].
@@ -110,11 +111,11 @@ impl Tree {
         Ok(stored.len() as u64)
     }
 
-    /// Writes `bytes` at `offset` of a value that was opened by [`Tree::open_value`] in this transaction; a gap before it is
-    /// zeros.
+    /// Writes `bytes` at `offset` of a value that [`Tree::open_value`] opened in this transaction. A gap before it
+    /// becomes zeros.
     ///
     /// # Errors
-    /// [`TreeError::ValueTooLarge`]; the value was deleted meanwhile; as [`Tree::put`].
+    /// [`TreeError::ValueTooLarge`], the value was deleted meanwhile, or as [`Tree::put`].
     pub fn write_part(&self, txn: &mut Txn, key: &[u8], offset: u64, bytes: &[u8]) -> Result<(), TreeError> {
         let end = offset.saturating_add(bytes.len() as u64);
         if end > BLOB_BYTES_MAX as u64 {

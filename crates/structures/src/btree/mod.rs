@@ -22,8 +22,8 @@
 //! | `scan.rs` | ranges, both ways |
 //! | `check.rs` | a whole tree, proved |
 //!
-//! Latches go map pages first, then tree pages downwards and to the right; no lock is waited for and nothing is read into
-//! the cache on purpose while one is held.
+//! Latches go map pages first, then tree pages, downwards and to the right. While one is held, no lock is waited for,
+//! and nothing is read into the cache on purpose.
 
 pub(crate) mod args;
 pub(crate) mod bulk;

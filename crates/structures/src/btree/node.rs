@@ -91,12 +91,12 @@ pub const fn key_bytes_max(page_bytes: usize) -> usize {
 /// What rounding the front of a node up, and a prefix with bytes of its own, may add to it.
 const ROUNDING_BYTES_MAX: usize = 16;
 
-/// The longest value that stays in the leaf beside a key of this length; longer ones become blobs. Key, value, header and
-/// slot take a little less than half of the page, so that two such records share a leaf.
+/// The longest value that stays in the leaf beside a key of this length. Longer values become blobs. Key, value, header
+/// and slot take a little less than half of the page, so that two such records share a leaf.
 ///
-/// P7 of `split.rs` stands on it: however long the fences, a full leaf can be cut. Its records take at most
-/// `page - 64` bytes, and a half may hold `page * 3 / 4 - 80` of them. So a cut that suits both halves lies in a stretch of
-/// `page / 2 - 96` bytes, which no record is longer than.
+/// P7 of `split.rs` depends on this: however long the fences, a full leaf can be cut. Its records take at most `page -
+/// 64` bytes, and a half may hold `page * 3 / 4 - 80` of them. So a cut that suits both halves lies in a stretch of
+/// `page / 2 - 96` bytes. No record is longer than that.
 #[must_use]
 pub const fn value_bytes_max(page_bytes: usize, key_len: usize) -> usize {
     let half_bytes_max = page_bytes - 2 * key_bytes_max(page_bytes) - FENCES_AT - ROUNDING_BYTES_MAX;
@@ -165,7 +165,7 @@ impl RecordAt {
         usize::from(self.header & VALUE_LEN)
     }
 
-    /// Bytes of the value and what is kept behind it: a value up to this long fits where the record is.
+    /// Bytes of the value and of what is kept behind it. A value up to this long fits where the record is.
     #[inline]
     #[must_use]
     pub fn area(&self) -> usize {
@@ -194,7 +194,7 @@ impl RecordAt {
     }
 }
 
-/// A node as it can be read; all counts are cut to the page.
+/// A node for reading. All counts are cut to the size of the page.
 #[derive(Clone, Copy)]
 pub struct Node<B> {
     bytes: B,
@@ -313,7 +313,7 @@ impl<B: Bytes> Node<B> {
         if self.own_prefix { FENCES_AT + self.low_len + self.high_len } else { FENCES_AT }
     }
 
-    /// First slot whose key counts: slot 0 of an inner node stands for the low fence (N4).
+    /// The first slot whose key counts. Slot 0 of an inner node stands for the low fence (N4).
     #[inline]
     pub fn first(&self) -> usize {
         usize::from(self.level > 0)
@@ -336,14 +336,14 @@ impl<B: Bytes> Node<B> {
         out
     }
 
-    /// The high fence; empty is none.
+    /// The high fence. Empty means that there is none.
     pub fn high(&self) -> Vec<u8> {
         let mut out = Vec::new();
         self.high_to(&mut out);
         out
     }
 
-    /// True if there is no high fence: the rightmost node of its level.
+    /// True if the node has no high fence, and so is the rightmost node of its level.
     #[inline]
     pub fn is_rightmost(&self) -> bool {
         self.high_len == 0

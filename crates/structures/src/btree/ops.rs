@@ -50,7 +50,7 @@ pub const OP_NODE_FENCE: OpId = OpId(38);
 pub const OP_NODE_REMOVE: OpId = OpId(39);
 /// A child is added to its parent.
 pub const OP_NODE_POST: OpId = OpId(40);
-/// The page is no node any more.
+/// Makes the page no longer a node.
 pub const OP_NODE_FREE: OpId = OpId(41);
 
 /// Pads go.

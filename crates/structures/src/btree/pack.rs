@@ -79,15 +79,15 @@ impl Tree {
         Ok(Node::new(self.engine.cache.shared(self.root)?.words()).level())
     }
 
-    /// Packs the children of the node of `level` (1 or more) that holds `key`; gives the key to go on with, or none at the
-    /// end of the level. Does nothing if the tree is not so high.
+    /// Packs the children of the node of `level` (1 or more) that holds `key`. Returns the key to go on with, or none
+    /// at the end of the level. Does nothing if the tree is not so high.
     ///
-    /// For whoever gives space back, one at a time with the reclaimer: in a turn of
-    /// [`ToFree::begin_turn`](crate::ToFree::begin_turn), with an intention lock on the table. Bounded work: the children
-    /// of one node.
+    /// For code that gives space back. It runs alternately with the reclaimer: in a turn of
+    /// [`ToFree::begin_turn`](crate::ToFree::begin_turn), with an intention lock on the table. The work is bounded by
+    /// the children of one node.
     ///
     /// # Errors
-    /// A page cannot be read; the log refuses or fails.
+    /// A page cannot be read, or the log refuses or fails.
     pub fn pack_children(
         &self,
         txn: &mut Txn,

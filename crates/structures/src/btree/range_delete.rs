@@ -23,11 +23,11 @@ use crate::blob::BlobRef;
 const BATCH_COUNT_MAX: usize = 256;
 
 impl Tree {
-    /// Deletes the records whose keys lie between the bounds, and says how many there were. Nobody can put one there until
-    /// the transaction ends.
+    /// Deletes the records whose keys lie between the bounds, and returns how many there were. No other transaction can
+    /// put a record there until this transaction ends.
     ///
     /// # Errors
-    /// As [`Tree::delete`]; what was deleted until then stays deleted, for the caller to roll back.
+    /// As [`Tree::delete`]. What was deleted until then stays deleted, and the caller has to roll it back.
     pub fn delete_range(&self, txn: &mut Txn, start: Bound<Vec<u8>>, end: Bound<Vec<u8>>) -> Result<u64, TreeError> {
         self.delete_scanned(txn, self.scan(start, end, Direction::Forward).for_deletion(), |_, _, _| Ok(()))
     }
@@ -73,11 +73,11 @@ impl Tree {
         }
     }
 
-    /// Deletes the records of these keys, which rise. Says how many there were, and which key was the first without one. Cheaper
-    /// than one by one: each leaf is visited once.
+    /// Deletes the records of these keys, which must rise. Returns how many there were, and the first key that had no
+    /// record. Cheaper than one by one, because each leaf is visited once.
     ///
     /// # Errors
-    /// As [`Tree::delete`]; what was deleted until then stays deleted, for the caller to roll back.
+    /// As [`Tree::delete`]. What was deleted until then stays deleted, and the caller has to roll it back.
     pub fn delete_sorted(&self, txn: &mut Txn, keys: &[Vec<u8>]) -> Result<(u64, Option<usize>), TreeError> {
         for key in keys {
             // A lock on the table that covers reading need not cover writing.

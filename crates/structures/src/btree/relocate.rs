@@ -63,13 +63,13 @@ struct Child<'t> {
 }
 
 impl Tree {
-    /// Moves those children of the node of `level` (1 or more) that holds `key` whose pages lie at or above `limit` to free
-    /// pages below it; gives the key to go on with, or none at the end of the level.
+    /// Moves children of the node of `level` (1 or more) that holds `key`: those whose pages lie at or above `limit` go
+    /// to free pages below it. Returns the key to go on with, or none at the end of the level.
     ///
     /// To be called as [`Tree::pack_children`] is.
     ///
     /// # Errors
-    /// A page cannot be read; the log refuses or fails.
+    /// A page cannot be read, or the log refuses or fails.
     pub fn move_children(
         &self,
         txn: &mut Txn,
@@ -208,13 +208,13 @@ impl Tree {
 }
 
 impl Tree {
-    /// Writes those large values of the leaf that holds `key` anew that have a page at or above `limit`; their old pages are
-    /// freed as those of any replaced value. Gives the key to go on with, or none at the end of the tree.
+    /// Writes large values of the leaf that holds `key` anew, if they have a page at or above `limit`. Their old pages
+    /// are freed as those of any replaced value. Returns the key to go on with, or none at the end of the tree.
     ///
-    /// Takes the keys' locks exclusively, by a try: a value that somebody uses stays.
+    /// Takes the keys' locks exclusively, without waiting. A value that is in use stays.
     ///
     /// # Errors
-    /// A page cannot be read; no space; the log refuses or fails.
+    /// A page cannot be read, there is no space, or the log refuses or fails.
     pub fn move_blobs(
         &self,
         txn: &mut Txn,

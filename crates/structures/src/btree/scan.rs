@@ -147,7 +147,8 @@ impl Tree {
         }
     }
 
-    /// The same without locks: what is there, committed or not. For housekeeping, and for who reads uncommitted.
+    /// The same without locks: what is there, committed or not. For housekeeping, and for transactions that read
+    /// uncommitted.
     #[must_use]
     pub fn scan_unlocked(&self, start: Bound<Vec<u8>>, end: Bound<Vec<u8>>, direction: Direction) -> Scan {
         Scan { locks: false, ..self.scan(start, end, direction) }
@@ -172,10 +173,10 @@ impl Scan {
         Scan { key_mode: Mode::X, ..self }
     }
 
-    /// The next record; `None` at the end of the range.
+    /// The next record, or `None` at the end of the range.
     ///
     /// # Errors
-    /// A refused lock (the scan can go on afterwards, if the transaction can), a page that cannot be read.
+    /// A lock was refused, or a page cannot be read. After a refused lock the scan can go on, if the transaction can.
     #[inline]
     pub fn next(&mut self, txn: &mut Txn) -> Result<Option<Record<'_>>, TreeError> {
         loop {

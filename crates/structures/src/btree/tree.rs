@@ -20,18 +20,18 @@ use super::ops::OP_NODE_FORMAT;
 use super::search::{Descent, Gap};
 use crate::{ToFree, TreeError, blob};
 
-/// How a point read locks what it reads.
+/// How a point read locks the record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Read {
-    /// Shared: nobody changes it until this transaction ends.
+    /// Shared: no other transaction changes it until this one ends.
     Locked,
-    /// For update: readers may read on, but nobody else gets it for update.
+    /// For update: other transactions may still read it, but none gets it for update.
     ForUpdate,
     /// Not at all. Reads what is there, committed or not.
     Unlocked,
     /// For update, and nothing else: where the key is missing, others may put it.
     ForUpdateOnly,
-    /// As it was at a snapshot that the caller keeps open, with the transaction's own changes. Waits for nobody.
+    /// As it was at a snapshot that the caller keeps open, with the transaction's own changes. Never waits.
     At(At),
 }
 
@@ -94,7 +94,7 @@ impl Tree {
         }
     }
 
-    /// The same tree; its changes log old and new values whole, for readers of the log who follow changes.
+    /// The same tree, whose changes log old and new values whole, for readers of the log that follow changes.
     #[must_use]
     pub fn logging_whole_values(self, logs_whole: bool) -> Tree {
         Tree { logs_whole, ..self }
@@ -124,22 +124,21 @@ impl Tree {
         key_bytes_max(self.page_bytes)
     }
 
-    /// Makes a new, empty tree and says where its root is.
+    /// Makes a new, empty tree and returns its root.
     ///
-    /// The pages are the caller's to keep if the transaction commits; if it aborts they are freed later (see
-    /// `to_free`). The caller links the root somewhere in the same transaction, and locks the tree's table exclusively
-    /// before using it.
+    /// The pages are the caller's if the transaction commits. If it aborts they are freed later (see `to_free`). The
+    /// caller links the root somewhere in the same transaction, and locks the tree's table exclusively before using it.
     ///
     /// # Errors
-    /// No space, a full lock table, a failed environment.
+    /// There is no space, the lock table is full, or the environment has failed.
     pub fn create(txn: &mut Txn, to_free: &ToFree) -> Result<PageId, TreeError> {
         to_free.create_tree(txn)
     }
 
-    /// Formats the root of a tree whose place is fixed, in a new environment: the first free page must be its root.
+    /// Formats the root of a tree whose place is fixed, in a new environment. The first free page must be its root.
     ///
     /// # Errors
-    /// No space; [`TreeError::Corrupt`] if another page is the first free one.
+    /// There is no space. [`TreeError::Corrupt`] if another page is the first free one.
     pub fn format_root(txn: &mut Txn, space: &Arc<Space>, tree: &Tree) -> Result<(), TreeError> {
         let args = empty_root_args(tree.root);
         txn.claim(2 * RECORD_OVERHEAD_BYTES + args.len() + 64)?;
@@ -166,8 +165,8 @@ impl Tree {
         Ok(self.get_into(txn, key, read, &mut value)?.then_some(value))
     }
 
-    /// Reads the value of `key` into `value`, whose old content goes; says whether there is one. With a buffer that is large
-    /// enough nothing is allocated.
+    /// Reads the value of `key` into `value`, replacing its content. Returns whether there is a value. If the buffer is
+    /// large enough, nothing is allocated.
     ///
     /// # Errors
     /// As [`Tree::get`].
@@ -292,7 +291,7 @@ impl Tree {
         }
     }
 
-    /// The longest value that stays in the leaf with any key; beside the longest keys.
+    /// The longest value that stays in the leaf with any key, even the longest.
     #[must_use]
     pub fn short_value_bytes_max(&self) -> usize {
         value_bytes_max(self.page_bytes, key_bytes_max(self.page_bytes))

@@ -58,17 +58,18 @@ enum Met {
 const ENTER_WAITS_MAX: u32 = 3;
 
 impl Tree {
-    /// Sets the value of `key`; says whether it had one.
+    /// Sets the value of `key`, and returns whether it had one.
     ///
     /// # Errors
-    /// A key or value too large, a refused lock, no space (nothing has changed), a page that cannot be read.
+    /// The key or value is too large, a lock was refused, there is no space (nothing has changed), or a page cannot be
+    /// read.
     pub fn put(&self, txn: &mut Txn, key: &[u8], value: &[u8]) -> Result<bool, TreeError> {
         self.check_sizes(key, value)?;
         self.lock_to_write(txn, key)?;
         Ok(self.write(txn, key, value, Existing::Replace)? != Met::Nothing)
     }
 
-    /// Sets the value of a key that has none; false and no change if it has one.
+    /// Sets the value of a key that has none. Returns false, with nothing changed, if the key has one.
     ///
     /// # Errors
     /// As [`Tree::put`].
@@ -78,8 +79,8 @@ impl Tree {
         Ok(self.write(txn, key, value, Existing::Keep)? == Met::Nothing)
     }
 
-    /// Reads the value of `key` and sets what `change` makes of it, in one descent; `None` leaves it. Says whether the key
-    /// has a value.
+    /// Reads the value of `key` and sets what `change` makes of it, in one descent. `None` leaves the value alone.
+    /// Returns whether the key has a value.
     ///
     /// # Errors
     /// As [`Tree::put`].
@@ -169,7 +170,7 @@ impl Tree {
         Ok(true)
     }
 
-    /// Removes `key`; says whether it had a value.
+    /// Removes `key`, and returns whether it had a value.
     ///
     /// # Errors
     /// As [`Tree::put`].
@@ -496,11 +497,11 @@ impl Tree {
         }
     }
 
-    /// Takes the exclusive lock of a key that is to be written, however much later; of two writers with snapshots the first to
-    /// commit wins. Where leaves are locked instead of keys, the write itself takes the lock.
+    /// Takes the exclusive lock of a key that will be written later. Of two writers with snapshots, the first to commit
+    /// wins. Where leaves are locked instead of keys, the write itself takes the lock.
     ///
     /// # Errors
-    /// A refused lock.
+    /// A lock was refused.
     #[inline]
     pub fn lock_to_write(&self, txn: &mut Txn, key: &[u8]) -> Result<(), TreeError> {
         if self.to_free.is_some() {

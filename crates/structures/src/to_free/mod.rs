@@ -1,24 +1,25 @@
-//! What is to be freed once it is certain that nobody will want it: a tree in which an entry stands for a structure.
+//! What will be freed once it is certain that nothing needs it: a tree in which each entry stands for a structure.
 //!
 //! ```text
 //! key     kind u8 (1 a tree, 2 a blob; 3 and 4: `own.rs`), root page u64 big-endian
 //! value   empty, or one byte: 1 = taking it apart has begun
 //! ```
-//! F1. Whoever makes a structure makes its entry in the same group as its root page: whatever happens, either something
-//!     refers to the structure or an entry does. The maker has the entry's key locked exclusively, and deletes the entry, as
-//!     a transaction, when a record refers to the structure: an abort brings it back.
-//! F2. Whoever drops a structure inserts the entry, as a transaction: an abort takes it away.
-//! F3. The reclaimer takes an entry when it gets its key's lock by a try: then its transaction has ended, and it stands for
-//!     good. It frees page by page, in groups that leave a smaller structure behind, and in the last one the root and the
-//!     entry go together. After a crash it goes on where it was.
+//! F1. A transaction that makes a structure makes its entry in the same group as its root page. So whatever happens,
+//!     something refers to the structure: a record or the entry. The transaction has the entry's key locked
+//!     exclusively. When a record refers to the structure, the transaction deletes the entry, and an abort brings it
+//!     back.
+//! F2. A transaction that drops a structure inserts the entry. An abort removes it.
+//! F3. The reclaimer takes an entry when it gets the lock of its key without waiting. Then the entry's transaction has
+//!     ended, and the entry stays. The reclaimer frees page by page, in groups that leave a smaller structure behind.
+//!     In the last group the root and the entry go together. After a crash it goes on where it was.
 //!
-//! F4. It waits until no snapshot is older than the end of that transaction: the log's tail when its lock was first found free
-//!     is above the commit, and every snapshot at or above that tail sees that the structure is gone.
-//! F5. An entry begins without a value, whatever the ghost of an earlier entry of the same page has left: that one's structure
-//!     was taken apart, this one's was not.
+//! F4. It waits until no snapshot is older than the end of that transaction. The log's tail at the moment when the lock
+//!     was first found free is above the commit. Every snapshot at or above that tail sees that the structure is gone.
+//! F5. An entry begins without a value, whatever the ghost of an earlier entry of the same page has left. The structure
+//!     of that earlier entry was taken apart, but this one's was not.
 //!
-//! F1 and F2 are one transaction's business, F3 another's: `reclaim.rs`, which also unlinks the leaves that deletions have
-//! emptied (`emptied.rs`).
+//! F1 and F2 are part of the user's transaction. F3 is another transaction: `reclaim.rs`, which also unlinks the leaves
+//! that deletions have emptied (`emptied.rs`).
 
 mod emptied;
 mod own;
@@ -163,18 +164,19 @@ impl ToFree {
         self.create(txn, Kind::Tree, OP_NODE_FORMAT, empty_root_args)
     }
 
-    /// Something refers now to a tree that was made by [`ToFree::create_tree_for_now`]: it stays if the transaction commits.
+    /// Notes that something now refers to a tree that [`ToFree::create_tree_for_now`] made. The tree stays if the
+    /// transaction commits.
     ///
     /// # Errors
-    /// A refused lock, a page that cannot be read.
+    /// A lock was refused, or a page cannot be read.
     pub fn keep_tree(&self, txn: &mut Txn, root: PageId) -> Result<(), TreeError> {
         self.settle(txn, Entry { kind: Kind::Tree, root })
     }
 
-    /// The tree with this root is no longer wanted when the transaction commits.
+    /// Notes that the tree with this root has to be freed when the transaction commits.
     ///
     /// # Errors
-    /// A refused lock, no space, a page that cannot be read.
+    /// A lock was refused, there is no space, or a page cannot be read.
     pub fn defer_tree(&self, txn: &mut Txn, root: PageId) -> Result<(), TreeError> {
         self.defer(txn, Entry { kind: Kind::Tree, root })
     }
@@ -188,16 +190,17 @@ impl ToFree {
         self.settle(txn, Entry { kind: Kind::Blob, root: blob.page })
     }
 
-    /// True if [`ToFree::reclaim`] may find something to do: an entry or an emptied leaf, of a transaction that has ended or
-    /// not. Cheap; for whoever decides when to call it. Says nothing of what a crash left over.
+    /// True if [`ToFree::reclaim`] may find something to do: an entry or an emptied leaf, of a transaction that has
+    /// ended or not. This is cheap, for code that decides when to call `reclaim`. It says nothing about what a crash
+    /// left over.
     #[must_use]
     pub fn is_due(&self) -> bool {
         // Relaxed: a hint, and the entry itself is behind locks.
         self.notes.has_entries.load(Relaxed) || !self.notes.emptied.is_empty()
     }
 
-    /// Makes durable what has been committed, and notes which pages hold nothing else: their ghosts may go, whatever the commits
-    /// since have left in the buckets of the lock table. Waits for the device.
+    /// Makes durable what has been committed, and notes which pages hold nothing else. The ghosts of those pages may
+    /// go, whatever later commits have left in the buckets of the lock table. Waits for the device.
     ///
     /// # Errors
     /// The log cannot be written.

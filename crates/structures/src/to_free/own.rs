@@ -24,7 +24,8 @@ use crate::btree::tree::Tree;
 
 /// Says which pages users' structures are made of.
 pub trait PagesOf: Send + Sync {
-    /// All pages of the instance of `structure` with this root, the root included; none if the structure is not known here.
+    /// All pages of the instance of `structure` with this root, the root included. None if the structure is not known
+    /// here.
     ///
     /// # Errors
     /// A page cannot be read, or is not what it must be.
@@ -65,10 +66,10 @@ impl ToFree {
         Ok(root)
     }
 
-    /// The instance with this root is no longer wanted when the transaction commits.
+    /// Notes that the instance with this root has to be freed when the transaction commits.
     ///
     /// # Errors
-    /// A refused lock, no space, a page that cannot be read.
+    /// A lock was refused, there is no space, or a page cannot be read.
     pub fn defer_own(&self, txn: &mut Txn, structure: u16, root: PageId) -> Result<(), TreeError> {
         self.defer(txn, Entry { kind: Kind::Own(structure), root })
     }

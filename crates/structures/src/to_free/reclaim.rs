@@ -44,20 +44,21 @@ const TURN_LOG_BYTES: u64 = 128 << 10;
 const IS_POSTED: &[u8] = &[1];
 
 impl ToFree {
-    /// Frees everything that can be freed now, and unlinks the leaves that deletions have emptied. What running transactions
-    /// still need is left alone.
+    /// Frees everything that can be freed now, and unlinks the leaves that deletions have emptied. It leaves alone what
+    /// running transactions still need.
     ///
-    /// Each entry and each tree with emptied leaves is a transaction of its own, one after the other; a failure ends the
-    /// call with the rest undone, and the next call goes on. Two calls at a time take turns.
+    /// Each entry, and each tree with emptied leaves, is a transaction of its own, one after the other. A failure ends
+    /// the call with the rest undone, and the next call goes on. Two calls at the same time take turns.
     ///
     /// # Errors
-    /// A page cannot be read, the log or the lock table refuses.
+    /// A page cannot be read, or the log or the lock table refuses.
     pub fn reclaim(&self) -> Result<(), TreeError> {
         self.reclaim_in_turns(&mut || true).map(drop)
     }
 
-    /// The same, with `between` called after each of its transactions: nothing is latched or locked then, and `false` ends the call.
-    /// Says whether anything was freed or purged: if not, all that is left is held by somebody.
+    /// As [`ToFree::reclaim`], and calls `between` after each of its transactions. Nothing is latched or locked then,
+    /// and `false` ends the call. Returns whether anything was freed or purged. If not, all that is left is still in
+    /// use.
     ///
     /// # Errors
     /// As [`ToFree::reclaim`].
@@ -71,10 +72,10 @@ impl ToFree {
         done.map(|()| round.has_freed)
     }
 
-    /// A transaction in which pages leave trees, as the reclaimer does it; others wait until it has ended (H1).
+    /// Begins a transaction in which pages leave trees, as the reclaimer does it. Others wait until it has ended (H1).
     ///
     /// # Errors
-    /// A refused lock, a failed environment.
+    /// A lock was refused, or the environment has failed.
     pub fn begin_turn(&self) -> Result<Txn, TreeError> {
         let mut txn = self.tree.engine.begin()?;
         txn.lock(LockName::other(self.tree.table, 0), Mode::X)?;
@@ -191,7 +192,8 @@ impl ToFree {
         }
     }
 
-    /// The pages of everything that waits to be freed. For checks that account for every page; nothing may run meanwhile.
+    /// The pages of everything that waits to be freed. For checks that account for every page. Nothing may run
+    /// meanwhile.
     ///
     /// # Errors
     /// A page cannot be read.

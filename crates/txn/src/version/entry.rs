@@ -18,23 +18,23 @@ use xxhash_rust::xxh3::xxh3_64;
 pub(super) const ENTRY_WORDS: u32 = 4;
 pub(super) const NO_RECORD: u16 = u16::MAX;
 
-/// What a record was.
+/// What a record was before a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Before<'a> {
     /// There was none.
     Absent,
-    /// A header, as its structure understands it (not all ones), and a value.
+    /// The header, as its structure understands it (not all ones), and the value.
     Record(u16, &'a [u8]),
 }
 
 /// A record as it was, copied out.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Image {
-    /// Its header; `None`: there was no record.
+    /// Its header. `None` means that there was no record.
     pub header: Option<u16>,
     /// Its value.
     pub value: Vec<u8>,
-    /// The commit of who changed it then; `Lsn(u64::MAX)`: it has not committed.
+    /// The commit of the transaction that changed the record then. `Lsn(u64::MAX)` means that it has not committed.
     pub until: ledgerstone_page::Lsn,
 }
 

@@ -131,7 +131,7 @@ pub struct VersionStat {
     pub floor: Lsn,
     /// Transactions, open or committed, whose images are in the log.
     pub spilled_count: u64,
-    /// For their readers the log is kept from here on; none: for nobody.
+    /// The log is kept from here on for the readers of those transactions. `None` if it need not be kept.
     pub log_low: Option<Lsn>,
 }
 

@@ -13,7 +13,8 @@ use super::VersionStore;
 use super::registry;
 
 impl VersionStore {
-    /// No snapshot older than this is open or can be opened: what commits below it have unlinked, nobody will ask for.
+    /// No snapshot that is open, or can still be opened, is older than this. No reader will ask for what commits below
+    /// it have unlinked.
     #[must_use]
     pub fn oldest_snapshot(&self) -> Lsn {
         // The tail before the slots (Q2).

@@ -10,7 +10,7 @@ use super::registry::SnapshotSlot;
 use super::{VersionStore, registry};
 use crate::{TxnError, TxnTable};
 
-/// What a reader needs to know of a snapshot, while somebody keeps its [`View`].
+/// What a reader needs to know of a snapshot while its [`View`] is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct At {
     /// Commits whose records begin below are seen.
@@ -21,7 +21,7 @@ pub struct At {
     pub position: u64,
 }
 
-/// An open snapshot. While it lives, what it sees is kept; dropping it closes it.
+/// An open snapshot. What it sees is kept while it lives. Dropping it closes it.
 #[derive(Debug)]
 pub struct View {
     store: Arc<VersionStore>,
@@ -29,10 +29,10 @@ pub struct View {
     at: At,
 }
 
-/// An open snapshot, for who asks what holds things back.
+/// An open snapshot, for reports on what holds things back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SnapshotPin {
-    /// Its LSN: images of later commits are kept for it, and what they unlinked is not freed.
+    /// Its LSN. Images of later commits are kept for it, and pages that they unlinked are not freed.
     pub lsn: Lsn,
     /// The transaction that has it.
     pub xid: Xid,
@@ -136,8 +136,8 @@ impl VersionStore {
         None
     }
 
-    /// Pages below hold no change that a snapshot with a horizon, open now or later, does not see (V6); one that was opened with
-    /// [`Horizon::None`] may not see what they hold. Grows.
+    /// Pages with changes below this LSN only hold nothing that a snapshot with a horizon, open now or later, does not
+    /// see (V6). A snapshot that was opened with [`Horizon::None`] may not see what they hold. The value only grows.
     #[inline]
     #[must_use]
     pub fn settled(&self) -> Lsn {
@@ -158,14 +158,15 @@ impl VersionStore {
         Ok(())
     }
 
-    /// Waits a little for a writer that is committing: it waits for nobody itself. `round` counts from 0.
+    /// Waits a little for a writer that is committing. That writer waits for nothing itself. `round` counts from 0.
     pub fn pause(&self, round: u32) {
         if !sync::spin(round) {
             sync::sleep_ns(20_000);
         }
     }
 
-    /// The LSNs of the open snapshots, in no order. Of one that is being opened, one that is no larger than its own.
+    /// The LSNs of the open snapshots, in no order. For one that is being opened, an LSN that is no larger than its
+    /// own.
     #[must_use]
     pub fn open_snapshots(&self) -> Vec<Lsn> {
         let used = self.state[0].slots_used.load(SeqCst) as usize;
@@ -173,7 +174,7 @@ impl VersionStore {
         all.filter(|lsn| *lsn != 0).map(Lsn).collect()
     }
 
-    /// The open snapshots, oldest first: who holds back images, deferred frees and the log.
+    /// The open snapshots, oldest first: they hold back images, deferred frees and the log.
     #[must_use]
     pub fn pins(&self) -> Vec<SnapshotPin> {
         let now = sync::now_ns();
