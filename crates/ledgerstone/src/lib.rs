@@ -63,6 +63,7 @@ pub mod extend;
 mod feed;
 mod flow;
 mod inner;
+mod keeper;
 mod media;
 mod table;
 mod transaction;
@@ -86,9 +87,10 @@ pub use feed::{
 };
 pub use flow::{Flow, MediaProgress};
 pub use inner::InDoubt;
+pub use keeper::{ArchiveDirectory, ArchivedSegment, GoingSegment, KeeperTrouble, KeptLog, LogKeeper};
 pub use media::{
-    ArchiveDirectory, ArchivedSegment, Backup, BackupInfo, BackupOptions, BackupProgress, BackupReport, LeftOut,
-    RepairPages, RepairReport, RestoreReport, RestoreTo,
+    Backup, BackupInfo, BackupOptions, BackupProgress, BackupReport, LeftOut, RepairPages, RepairReport, RestoreReport,
+    RestoreTo,
 };
 pub use table::{
     BytesTable, Entry, Index, IndexRange, IndexedRecord, IndexedRecords, Range, Record, SortedLoader, Table,

@@ -269,6 +269,15 @@ impl Log {
         Ok(scan)
     }
 
+    /// What [`Log::recycle_before`] would give up now: from where to where. Empty if both are the same.
+    pub fn to_give_up(&self, lsn: Lsn) -> (Lsn, Lsn) {
+        let state = &*self.state;
+        let limit = lsn.0.min(state.durable.load(Acquire));
+        let start = self.segments.start_of(state.oldest.load(SeqCst));
+        let low = self.pins.lock().low(limit, state.tail.load(SeqCst));
+        (Lsn(start), Lsn(self.segments.start_of(low).max(start)))
+    }
+
     /// Gives up records that begin below `lsn` and that are not pinned ([`Log::pin`]). Their segments become spare ones
     /// for later, or are removed. Waits for the device. Returns how many segments were given up.
     ///

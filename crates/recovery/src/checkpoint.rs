@@ -43,6 +43,20 @@ pub struct Checkpoint {
 /// # Errors
 /// A page, the log or the control file cannot be written.
 pub fn checkpoint(engine: &Arc<Engine>, control: &ControlFile, is_clean: bool) -> Result<Checkpoint, RecoveryError> {
+    checkpoint_keeping(engine, control, is_clean, &|low| low)
+}
+
+/// The same. `may_give_up` is shown below what the log could be given up, once the control file names the checkpoint, and says
+/// below what it may be: for those who need it longer.
+///
+/// # Errors
+/// As [`checkpoint`].
+pub fn checkpoint_keeping(
+    engine: &Arc<Engine>,
+    control: &ControlFile,
+    is_clean: bool,
+    may_give_up: &dyn Fn(Lsn) -> Lsn,
+) -> Result<Checkpoint, RecoveryError> {
     let begin = engine.log.tail();
     let mut written_count = engine.cache.write_back_before(begin)?;
     // K3. The file's length now is durable with the mark.
@@ -89,7 +103,7 @@ pub fn checkpoint(engine: &Arc<Engine>, control: &ControlFile, is_clean: bool) -
     })?;
     // After the marks (L3 of the version store): who was open then stands there now, if a reader needs its records.
     let kept = engine.versions.log_low().map_or(low, |kept| low.min(kept));
-    engine.log.recycle_before(kept)?;
+    engine.log.recycle_before(kept.min(may_give_up(kept)))?;
     Ok(Checkpoint { lsn, scan_lsn: low, written_count })
 }
 

@@ -28,7 +28,7 @@ mod undo_tests;
 mod undo_window;
 
 pub use analysis::{Analysis, InDoubt, Loser, analyse};
-pub use checkpoint::{Checkpoint, CheckpointRecord, checkpoint};
+pub use checkpoint::{Checkpoint, CheckpointRecord, checkpoint, checkpoint_keeping};
 pub use error::RecoveryError;
 pub use page_repair::{PageRepair, Repaired};
 pub use redo::{Redone, redo};

@@ -25,7 +25,7 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 pub use crate::error::ConfigProblem;
 pub use file::CONFIG_FILE;
 pub use options::Options;
-pub(crate) use options::{ArchivePlace, OwnLocking};
+pub(crate) use options::{Maker, OwnLocking};
 pub use recovery_progress::{RecoveryPhase, RecoveryProgress};
 pub use setting::{Effect, Limits, Setting, Value};
 pub use unit::Unit;

@@ -11,6 +11,7 @@ use super::{Config, Effective, RecoveryProgress};
 use crate::Error;
 use crate::catalog::index::{ExtractorTypes, Extractors};
 use crate::catalog::{Extensions, Structure};
+use crate::keeper::{Archive, KeptLog, LogKeeper, MakeKeeper};
 use crate::typed::{Key, Value};
 
 /// Makes the lock manager when the environment is opened.
@@ -26,13 +27,20 @@ impl fmt::Debug for OwnLocking {
     }
 }
 
-/// Where the archive is.
+/// Makes a keeper of the log.
 #[derive(Clone)]
-pub(crate) struct ArchivePlace(pub Arc<dyn Disk>);
+pub(crate) struct Maker(Arc<MakeKeeper>);
 
-impl std::fmt::Debug for ArchivePlace {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0.describe())
+impl Maker {
+    /// Of the archive there.
+    pub(crate) fn of_archive(disk: Arc<dyn Disk>) -> Maker {
+        Maker(Arc::new(move |log| Ok(Arc::new(Archive::begin(Arc::clone(&disk), log)?))))
+    }
+}
+
+impl fmt::Debug for Maker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("keeper of the log")
     }
 }
 
@@ -50,7 +58,10 @@ pub struct Options {
     pub(crate) has_background_threads: bool,
     /// Instead of the lock manager that the settings name.
     pub(crate) own_locking: Option<OwnLocking>,
-    pub(crate) archive: Option<ArchivePlace>,
+    /// The archive as `archive_dir` or code says.
+    pub(crate) archive: Option<Maker>,
+    /// The program's own keepers.
+    log_keepers: Vec<Maker>,
     pub(crate) recovery_progress: Arc<RecoveryProgress>,
     /// Users' structures.
     pub(crate) extensions: Extensions,
@@ -68,6 +79,7 @@ impl Default for Options {
             has_background_threads: true,
             own_locking: None,
             archive: None,
+            log_keepers: Vec::new(),
             recovery_progress: Arc::default(),
             extensions: Extensions::default(),
             extractors: Extractors::default(),
@@ -165,8 +177,25 @@ impl Options {
     /// on any [`Disk`].
     #[must_use]
     pub fn archive_on(mut self, disk: Arc<dyn Disk>) -> Self {
-        self.archive = Some(ArchivePlace(disk));
+        self.archive = Some(Maker::of_archive(disk));
         self
+    }
+
+    /// Has a keeper of your own beside the archive and named feeds: it is asked at each checkpoint what log it still needs, and
+    /// told what goes. `make` is called when the environment is opened for writing, once it has recovered and before any log is
+    /// given up. An open fails as `make` does.
+    #[must_use]
+    pub fn log_keeper(
+        mut self,
+        make: impl Fn(KeptLog) -> Result<Arc<dyn LogKeeper>, Error> + Send + Sync + 'static,
+    ) -> Self {
+        self.log_keepers.push(Maker(Arc::new(make)));
+        self
+    }
+
+    /// What makes the keepers of the log, the archive first.
+    pub(crate) fn keepers(&self) -> Vec<&MakeKeeper> {
+        self.archive.iter().chain(&self.log_keepers).map(|maker| &*maker.0).collect()
     }
 
     /// The settings in force for an environment of the given page and segment size, or for a new one.

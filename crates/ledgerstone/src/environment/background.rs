@@ -1,5 +1,5 @@
 //! The housekeeper: checkpoints by log volume, and deferred frees, in one thread of its own; and a detector of deadlocks
-//! in another, if the settings ask for one; and whoever copies the log to an archive, if there is one.
+//! in another, if the settings ask for one; and one for each keeper that works, as the archive does.
 //!
 //! It wakes on a nudge (a dropped table, a replaced large value, a close) and otherwise a few times a second to look how
 //! much log there is. Page write-back and log flushing have threads of their own in `buffer` and `log`.
@@ -22,10 +22,10 @@ pub(crate) fn detect_deadlocks(env: &Arc<Inner>, period_ns: u64) {
     }
 }
 
-/// Copies segments to the archive as they fill. A thread of its own: an archive that stalls keeps the log, and nothing else.
-pub(crate) fn keep_archive(env: &Arc<Inner>) {
-    while !env.bell().is_stopped_within(PERIOD_NS) && !env.engine().is_failed() {
-        env.archive_full_segments();
+/// Has a keeper work as the log grows. A thread of its own: one that stalls keeps the log, and nothing else.
+pub(crate) fn keep_log(env: &Arc<Inner>, no: usize, period_ns: u64) {
+    while !env.bell().is_stopped_within(period_ns) && !env.engine().is_failed() {
+        env.work_for(no);
     }
 }
 

@@ -77,9 +77,11 @@ impl Environment {
             env.engine.cache.start_writer();
             let keeper = Arc::clone(&env);
             threads.push(sync::spawn("housekeeper", move || background::keep_house(&keeper)));
-            if env.archive.is_some() {
-                let env = Arc::clone(&env);
-                threads.push(sync::spawn("archiver", move || background::keep_archive(&env)));
+            for (no, worker) in env.workers.iter().enumerate() {
+                if let Some(period) = worker.work_period() {
+                    let (env, period_ns) = (Arc::clone(&env), sync::nanoseconds(period));
+                    threads.push(sync::spawn("keeper", move || background::keep_log(&env, no, period_ns)));
+                }
             }
             if let period_ms @ 1.. = env.effective.deadlock_period_ms {
                 let (env, period_ns) = (Arc::clone(&env), period_ms.saturating_mul(1_000_000));
@@ -97,7 +99,7 @@ impl Environment {
     /// A page or the log cannot be written.
     pub fn checkpoint(&self) -> Result<Lsn, Error> {
         let env = &self.inner.handles.env;
-        env.archive_full_segments(); // So that it can give them up.
+        env.work_for_keepers(); // So that it can give log up.
         env.checkpoint(false)
     }
 

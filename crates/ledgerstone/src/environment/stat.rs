@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use crate::catalog::{Definition, Entry};
 use crate::config::Effective;
+use crate::keeper::{Archive, KeeperTrouble};
 use crate::{Environment, Error, Isolation, Transaction, TransactionOptions};
 
 /// A snapshot of counters and sizes. Counters count since the environment was opened.
@@ -66,6 +67,8 @@ pub struct Stat {
     pub log_pins: Vec<LogPinStat>,
     /// Why the last copy to the archive failed; meanwhile the log is kept.
     pub archive_trouble: Option<String>,
+    /// Keepers of the log that could not do their part at the last checkpoint; meanwhile the log is kept for them.
+    pub keeper_troubles: Vec<KeeperTrouble>,
     /// Checkpoints taken.
     pub checkpoint_count: u64,
     /// Snapshots that are open, the oldest first: for the first one, memory and pages are kept.
@@ -150,6 +153,7 @@ impl Environment {
         let options = TransactionOptions { isolation, read_only: true, ..TransactionOptions::default() };
         let (tables, indexes) = self.transact_with(options, tables_and_indexes)?;
         let env = self.inner();
+        env.ask_keepers(); // What they need now.
         let (log, cache, locks) = (env.engine.log.stat(), env.engine.cache.stats(), env.engine.locks.stats());
         let versions = env.engine.versions.stat();
         Ok(Stat {
@@ -177,7 +181,8 @@ impl Environment {
             deadlock_count: locks.deadlocks,
             lock_timeout_count: locks.timeouts,
             log_pins: env.engine.log.pinned().into_iter().map(LogPinStat::from).collect(),
-            archive_trouble: env.archive.as_ref().and_then(crate::media::Archive::trouble),
+            archive_trouble: env.keepers.find::<Archive>().and_then(|archive| archive.trouble()),
+            keeper_troubles: env.keepers.troubles(),
             checkpoint_count: env.checkpoint_count.load(std::sync::atomic::Ordering::Relaxed),
             snapshots: env.engine.versions.pins().iter().map(SnapshotStat::from).collect(),
             oldest_snapshot_lsn: env.engine.versions.oldest_snapshot().0,

@@ -31,7 +31,7 @@ use crate::catalog::Extensions;
 use crate::environment::open::{check_control, operations};
 use crate::environment::rebuild::state_of;
 use crate::feed::log_record::Operations;
-use crate::media::files_of;
+use crate::keeper::files_of;
 use crate::{Environment, Error, LogFilter, LogRecord};
 
 /// A cursor on a log: it stands between two records. Owned; reads durable records only, each whole.

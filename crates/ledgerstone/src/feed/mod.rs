@@ -39,7 +39,6 @@ mod deliver;
 mod gather;
 pub(crate) mod log_reader;
 mod log_record;
-pub(crate) mod named;
 mod names;
 
 use std::collections::btree_map::Entry;
@@ -303,7 +302,7 @@ impl Environment {
         if name.is_empty() || name.len() > 255 {
             return Err(Error::BadTableName { name: name.to_string() });
         }
-        let place = env.feeds.place(name);
+        let place = env.positions.place(name);
         let (position, kept) = place.map_or((Lsn(u64::MAX), None), |(position, low, _)| (position, Some(low)));
         let named = Some((name.to_string(), place.map(|(_, _, id)| id)));
         let mut feed = ChangeFeed::open(env, position, kept, named)?;
@@ -321,7 +320,7 @@ impl Environment {
         let env = self.inner();
         env.engine.check_process()?;
         env.check_writable()?;
-        env.feeds.forget(env, name)
+        env.forget_position(name)
     }
 }
 
@@ -458,7 +457,7 @@ impl ChangeFeed {
         self.env.engine.check_process()?;
         let low = self.needed(position);
         if let Some((name, id)) = &mut self.name {
-            *id = Some(self.env.feeds.set(&self.env, name, *id, position, low)?);
+            *id = Some(self.env.set_position((name, *id), position, low)?);
         }
         self.pin.advance(low);
         self.needs.forget_below(position);

@@ -44,7 +44,9 @@ impl Inner {
         let latched = self.latch(&self.checkpoint_latch[0])?;
         self.engine.check()?; // It may have been closed, and be another's.
         self.keep_lock()?;
-        let taken = ledgerstone_recovery::checkpoint(&self.engine, &self.control, is_clean);
+        let taken = ledgerstone_recovery::checkpoint_keeping(&self.engine, &self.control, is_clean, &|low| {
+            self.may_give_up(low)
+        });
         if let Ok(taken) = &taken {
             self.last_checkpoint.store(taken.lsn.0, Release);
             self.checkpoint_count.fetch_add(1, Relaxed);

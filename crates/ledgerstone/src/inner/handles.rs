@@ -35,7 +35,7 @@ impl Handles {
             result = result.and(Err(error.into()));
         } else if !self.env.is_read_only && result.is_ok() {
             let is_clean = self.env.engine.table.active_count() == 0;
-            self.env.archive_full_segments();
+            self.env.work_for_keepers();
             result = self.env.checkpoint(is_clean).map(|_| ());
         }
         self.env.engine.log.stop_flusher();

@@ -5,6 +5,7 @@ mod bell;
 mod checkpoint;
 mod files;
 mod handles;
+mod keeping;
 mod latched;
 mod tables;
 mod undecided;
@@ -26,8 +27,7 @@ use crate::Error;
 use crate::catalog::index::Extractors;
 use crate::catalog::{Extensions, Known};
 use crate::config::Effective;
-use crate::feed::named::Feeds;
-use crate::media::Archive;
+use crate::keeper::{Keepers, LogKeeper, Positions};
 
 pub(crate) use bell::{Bell, PERIOD_NS};
 pub(crate) use files::{DATA, DOUBLE_WRITE, LOCK, RESTORE};
@@ -60,16 +60,18 @@ pub(crate) struct Inner {
     pub(crate) checkpoint_latch: Handle<[Latch]>,
     /// Held for the length of a compaction: taken before all other latches.
     pub(crate) compact_latch: Handle<[Latch]>,
-    /// Held by whoever copies to the archive.
-    pub(crate) archive_latch: Handle<[Latch]>,
+    /// Held while a keeper works, one for each of `workers`; and by whoever copies to the archive, which is the first.
+    pub(crate) work_latch: Handle<[Latch]>,
     /// Checkpoints are named there, and by the log its newest segment.
     pub(crate) control: Arc<ControlFile>,
     pub(crate) last_checkpoint: AtomicU64,
     pub(crate) checkpoint_count: AtomicU64,
     /// A restore has made it, and it has not taken a checkpoint since (R1 in `media/restore.rs`).
     pub(crate) is_restored: AtomicBool,
-    pub(crate) archive: Option<Archive>,
-    pub(crate) feeds: Feeds,
+    pub(crate) keepers: Keepers,
+    /// The keepers that were made for this open, the archive first.
+    pub(crate) workers: Vec<Arc<dyn LogKeeper>>,
+    pub(crate) positions: Positions,
     pub(crate) bell: Bell,
     pub(crate) is_closed: AtomicBool,
 }

@@ -40,6 +40,7 @@ use serde::Serialize;
 
 use crate::environment::open::new_id;
 use crate::flow::Flow;
+use crate::keeper::Archive;
 use crate::{Environment, Error};
 
 pub use ledgerstone_recovery::backup::BackupProgress;
@@ -214,7 +215,8 @@ impl Environment {
         // Keeps what is there still; what is gone already may be in the archive.
         let _kept =
             env.engine.log.pin("incremental backup", before.end.log_end.max(env.engine.log.oldest_lsn()), u64::MAX)?;
-        let older = |lsn: Lsn, buffer: &mut [u8]| match &env.archive {
+        let archive = env.keepers.find::<Archive>();
+        let older = |lsn: Lsn, buffer: &mut [u8]| match &archive {
             Some(archive) => archive.read_bytes(lsn, buffer),
             None => Ok(0),
         };

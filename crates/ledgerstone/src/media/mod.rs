@@ -6,8 +6,6 @@ mod log_union;
 mod repair;
 mod restore;
 
-pub(crate) use archive::{Archive, Owner, files_of};
-pub use archive::{ArchiveDirectory, ArchivedSegment};
 pub use backup::{Backup, BackupInfo, BackupOptions, BackupProgress, BackupReport, LeftOut};
 pub use repair::{RepairPages, RepairReport};
 pub use restore::{RestoreReport, RestoreTo};

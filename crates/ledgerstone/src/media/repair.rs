@@ -26,7 +26,7 @@ use crate::catalog::Extensions;
 use crate::environment::open::{check_control, operations, take_lock};
 use crate::environment::rebuild::state_of;
 use crate::flow::{Flow, MediaProgress, Tell, go_on};
-use crate::media::archive::Archive;
+use crate::keeper::Archive;
 use crate::media::log_union::LogUnion;
 use crate::{Backup, Environment, Error, LogDirectory};
 
@@ -136,7 +136,7 @@ impl Environment {
         let at = apply_backup(&mut repair, &chain, tail, tell)?;
         let oldest = log.oldest_lsn();
         let _kept: LogPin = log.pin("repair", at.max(oldest), u64::MAX)?;
-        let mut reader = match &env.archive {
+        let mut reader = match env.keepers.find::<Archive>() {
             Some(archive) if at < oldest => archive.reader_with(&env.disk, log, at)?,
             _ => LogReader::new(log, at)?,
         };

@@ -19,9 +19,8 @@ use crate::catalog::{CATALOG_ROOT, CATALOG_TABLE, Extensions, Known, TO_FREE_ROO
 use crate::choice::{Locking, Replacement};
 use crate::config::{Effective, Options};
 use crate::environment::locking;
-use crate::feed::named::Feeds;
 use crate::inner::{Bell, DATA, DOUBLE_WRITE, Inner, RESTORE, Undecided};
-use crate::media::{Archive, Owner};
+use crate::keeper::{Keepers, KeptLog, Owner, Positions};
 
 /// Log that is kept ready ahead of its end, once there was so much: overwriting is cheaper than making.
 const SPARE_LOG_BYTES: u64 = 32 << 20;
@@ -137,20 +136,23 @@ impl Parts {
         let region = self.engine.region.clone();
         let state = control.state();
         let owner = Owner { environment: state.environment, life: state.life };
-        let feeds = Feeds::open(&*disk, &self.engine.log, effective.feed_log_bytes_max, owner)?;
+        let (log, keepers) = (&self.engine.log, Keepers::default());
+        let positions = Positions::open(&*disk, (log, &keepers), effective.feed_log_bytes_max, owner)?;
         let is_restored = AtomicBool::new(disk.exists(RESTORE)?);
-        let archive = match &options.archive {
-            Some(place) if !options.read_only => {
-                let known = Beginning { lsn: state.scan_lsn, incarnation: state.scan_incarnation };
-                Some(Archive::begin(Arc::clone(&place.0), owner, known, &self.engine.log)?)
-            }
-            _ => None,
-        };
+        // Who only reads gives nothing up.
+        let makers = if options.read_only { Vec::new() } else { options.keepers() };
+        let known = Beginning { lsn: state.scan_lsn, incarnation: state.scan_incarnation };
+        let mut workers = Vec::new();
+        for make in makers {
+            let keeper = make(KeptLog { log: Arc::clone(log), owner, known })?;
+            keepers.add(log, Arc::clone(&keeper))?;
+            workers.push(keeper);
+        }
         Ok(Inner {
             disk,
             lock: Mutex::new(Some(lock)),
             checkpoint_latch: region.handle_slice(region.alloc::<Latch>(1, 8)?)?,
-            archive_latch: region.handle_slice(region.alloc::<Latch>(1, 8)?)?,
+            work_latch: region.handle_slice(region.alloc::<Latch>(workers.len().max(1) as u64, 8)?)?,
             compact_latch: region.handle_slice(region.alloc::<Latch>(1, 8)?)?,
             bell: Bell::create(&region)?,
             engine: self.engine,
@@ -165,8 +167,9 @@ impl Parts {
             durability: effective.durability,
             drops: AtomicU64::new(0),
             effective,
-            archive,
-            feeds,
+            keepers,
+            workers,
+            positions,
             is_read_only: options.read_only,
             report,
             control,

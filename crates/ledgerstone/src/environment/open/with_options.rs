@@ -7,7 +7,7 @@ use ledgerstone_disk::{Disk, FileDisk};
 use ledgerstone_log::{CONTROL_PATH, ControlFile};
 
 use crate::Error;
-use crate::config::{ArchivePlace, Config, Effective, Options};
+use crate::config::{Config, Effective, Maker, Options};
 use crate::environment::Environment;
 
 impl Options {
@@ -34,7 +34,7 @@ impl Options {
         options.file = Config::read(path)?;
         let archive = options.effective(None).map(|effective| effective.archive_dir).unwrap_or_default();
         if options.archive.is_none() && !archive.is_empty() {
-            options.archive = Some(ArchivePlace(Arc::new(FileDisk::new(path.join(archive)))));
+            options.archive = Some(Maker::of_archive(Arc::new(FileDisk::new(path.join(archive)))));
         }
         let sync_method = options.config.sync_method.or(options.file.sync_method).unwrap_or_default();
         options.open_on(Arc::new(FileDisk::synced_by(path, sync_method)))

@@ -17,16 +17,15 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Release};
 
 use ledgerstone_disk::{Disk, Open};
-use ledgerstone_log::{Log, LogPin};
+use ledgerstone_log::Log;
 use ledgerstone_page::Lsn;
 use parking_lot::Mutex;
 
+use super::{KeeperId, Keepers, LogKeeper, Owner};
 use crate::Error;
-use crate::inner::Inner;
-use crate::media::Owner;
 
 const FILE: &str = "feeds";
 const DRAFT: &str = "feeds.new";
@@ -44,27 +43,51 @@ struct Place {
 
 struct Named {
     place: Place,
-    /// Tells those that got the same name one after the other apart, while the environment is open.
-    id: u64,
-    /// `None` if the log was not kept.
-    pin: Option<LogPin>,
+    /// Who keeps the log for it. Tells those that got the same name one after the other apart, while the environment is open.
+    id: KeeperId,
+    keeper: Arc<NamedFeed>,
 }
 
 /// All named feeds. Written under the latch of checkpoints, read at any time.
-pub(crate) struct Feeds {
+pub(crate) struct Positions {
     owner: Owner,
+    bytes_max: u64,
     named: Mutex<BTreeMap<String, Named>>,
-    ids_given: AtomicU64,
 }
 
-impl Feeds {
+/// Keeps the log for a named feed, whether anybody reads it or not.
+struct NamedFeed {
+    name: String,
+    low: AtomicU64,
+    bytes_max: u64,
+}
+
+impl LogKeeper for NamedFeed {
+    fn name(&self) -> String {
+        format!("feed {}", self.name)
+    }
+
+    fn needs_log_from(&self) -> Result<Option<Lsn>, Error> {
+        Ok(Some(Lsn(self.low.load(Acquire))))
+    }
+
+    fn log_bytes_max(&self) -> u64 {
+        self.bytes_max
+    }
+}
+
+impl Positions {
     /// Reads the file and pins the log (N2).
     ///
     /// # Errors
     /// [`Error::Corrupt`]: the file is damaged, or another environment's (N3). The disk's.
-    pub(crate) fn open(disk: &dyn Disk, log: &Arc<Log>, bytes_max: u64, owner: Owner) -> Result<Feeds, Error> {
-        let feeds = Feeds { owner, named: Mutex::default(), ids_given: AtomicU64::new(0) };
-        let mut named = feeds.named.lock();
+    pub(crate) fn open(
+        disk: &dyn Disk,
+        (log, keepers): (&Arc<Log>, &Keepers),
+        bytes_max: u64,
+        owner: Owner,
+    ) -> Result<Positions, Error> {
+        let positions = Positions { owner, bytes_max, named: Mutex::default() };
         if disk.exists(FILE)? {
             let file = disk.open(FILE, Open::READ)?;
             let damaged = || Error::Corrupt { what: format!("{} is no file of feed positions", file.name()) };
@@ -84,16 +107,10 @@ impl Feeds {
                 return Err(Error::Corrupt { what });
             }
             for (name, place) in places {
-                let pin = log.pin(&format!("feed {name}"), place.low, bytes_max).ok();
-                named.insert(name, Named { place, id: feeds.give_id(), pin });
+                positions.insert(log, keepers, name, place);
             }
         }
-        drop(named);
-        Ok(feeds)
-    }
-
-    fn give_id(&self) -> u64 {
-        self.ids_given.fetch_add(1, Relaxed) + 1
+        Ok(positions)
     }
 
     /// Its position, from where on the log is needed for it, and its id.
@@ -101,41 +118,50 @@ impl Feeds {
         self.named.lock().get(name).map(|named| (named.place.position, named.place.low, named.id))
     }
 
-    /// Sets the position of the feed of this id, or of a new one, durably; gives the id.
-    pub(crate) fn set(&self, env: &Inner, name: &str, id: Option<u64>, position: Lsn, low: Lsn) -> Result<u64, Error> {
-        let _latched = env.latch(&env.checkpoint_latch[0])?;
+    fn insert(&self, log: &Arc<Log>, keepers: &Keepers, name: String, place: Place) -> KeeperId {
+        let low = AtomicU64::new(place.low.0);
+        let keeper = Arc::new(NamedFeed { name: name.clone(), low, bytes_max: self.bytes_max });
+        let id = keepers.add_at(log, Arc::clone(&keeper) as _, place.low);
+        self.named.lock().insert(name, Named { place, id, keeper });
+        id
+    }
+
+    /// Sets the position of the feed of this id, or of a new one, durably; gives the id. Under the latch of checkpoints.
+    pub(crate) fn set(
+        &self,
+        disk: &dyn Disk,
+        (log, keepers): (&Arc<Log>, &Keepers),
+        (name, id): (&str, Option<KeeperId>),
+        (position, low): (Lsn, Lsn),
+    ) -> Result<KeeperId, Error> {
         let there = self.named.lock().get(name).map(|named| named.id);
         if id.is_some() && id != there {
             return Err(Error::FeedForgotten { name: name.to_string() });
         }
-        let id = there.unwrap_or_else(|| self.give_id());
         let place = Place { position, low };
         let mut places = self.places();
         places.insert(name.to_string(), place);
-        let written = write(&*env.disk, self.owner, &places);
-        if written.is_ok() {
-            let mut all = self.named.lock();
-            let named = all.entry(name.to_string()).or_insert(Named { place, id, pin: None });
+        write(disk, self.owner, &places)?;
+        let Some(id) = there else { return Ok(self.insert(log, keepers, name.to_string(), place)) };
+        if let Some(named) = self.named.lock().get_mut(name) {
             named.place = place;
-            match &named.pin {
-                Some(pin) => pin.advance(low),
-                None => {
-                    let label = format!("feed {name}");
-                    named.pin = env.engine.log.pin(&label, low, env.effective.feed_log_bytes_max).ok();
-                }
-            }
+            named.keeper.low.store(low.0, Release);
         }
-        written.map(|()| id)
+        keepers.moved(log, id, low);
+        Ok(id)
     }
 
-    pub(crate) fn forget(&self, env: &Inner, name: &str) -> Result<bool, Error> {
-        let _latched = env.latch(&env.checkpoint_latch[0])?;
+    /// Under the latch of checkpoints. False: there is none of that name.
+    pub(crate) fn forget(&self, disk: &dyn Disk, keepers: &Keepers, name: &str) -> Result<bool, Error> {
         let mut places = self.places();
         if places.remove(name).is_none() {
             return Ok(false);
         }
-        write(&*env.disk, self.owner, &places)?;
-        self.named.lock().remove(name);
+        write(disk, self.owner, &places)?;
+        let removed = self.named.lock().remove(name);
+        if let Some(named) = removed {
+            keepers.remove(named.id);
+        }
         Ok(true)
     }
 

@@ -1,0 +1,61 @@
+//! What keepers are asked and told, and the positions of named feeds.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use ledgerstone_page::Lsn;
+use ledgerstone_txn::run_users_code;
+
+use super::Inner;
+use crate::Error;
+use crate::keeper::KeeperId;
+
+impl Inner {
+    /// Asks the keepers before a checkpoint gives up the log below `low`, and tells them what goes; says below what it may. Called
+    /// with the latch of checkpoints held.
+    pub(crate) fn may_give_up(&self, low: Lsn) -> Lsn {
+        let log = &self.engine.log;
+        self.ask_keepers();
+        let (start, end) = log.to_give_up(low);
+        if start >= end {
+            return low;
+        }
+        let may_go = run_users_code(&self.engine, || self.keepers.tell(start, end, log.segment_bytes()));
+        if may_go { end } else { start }
+    }
+
+    /// Has each say what it needs now.
+    pub(crate) fn ask_keepers(&self) {
+        run_users_code(&self.engine, || self.keepers.ask(&self.engine.log));
+    }
+
+    /// Has the keepers that work do so, unless they are at it.
+    pub(crate) fn work_for_keepers(&self) {
+        for no in 0..self.workers.len() {
+            self.work_for(no);
+        }
+    }
+
+    /// The same for one of them. A panic of its is its own matter: it is called again.
+    pub(crate) fn work_for(&self, no: usize) {
+        if let Ok(Some(_latched)) = self.try_latch(&self.work_latch[no]) {
+            let _ = catch_unwind(AssertUnwindSafe(|| self.workers[no].work()));
+        }
+    }
+
+    /// Sets the position of the named feed of this id, or of a new one, durably; gives the id.
+    pub(crate) fn set_position(
+        &self,
+        named: (&str, Option<KeeperId>),
+        position: Lsn,
+        low: Lsn,
+    ) -> Result<KeeperId, Error> {
+        let _latched = self.latch(&self.checkpoint_latch[0])?;
+        self.positions.set(&*self.disk, (&self.engine.log, &self.keepers), named, (position, low))
+    }
+
+    /// Forgets a named feed. False: there is none of that name.
+    pub(crate) fn forget_position(&self, name: &str) -> Result<bool, Error> {
+        let _latched = self.latch(&self.checkpoint_latch[0])?;
+        self.positions.forget(&*self.disk, &self.keepers, name)
+    }
+}

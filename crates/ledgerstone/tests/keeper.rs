@@ -1,0 +1,247 @@
+//! A program's own keeper of the log: the log stays while it says so, it is told what goes, and what it fails at costs nothing but log.
+
+mod common;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use common::*;
+use ledgerstone::{Environment, Error, GoingSegment, KeptLog, LogKeeper, Lsn, Options};
+use ledgerstone_disk::{Disk, SimDisk};
+
+/// What a keeper is to say, and what it was told.
+#[derive(Default)]
+struct Said {
+    /// 0: it needs nothing.
+    needs: AtomicU64,
+    bytes_max: AtomicU64,
+    does_not_know: AtomicBool,
+    panics: AtomicBool,
+    refuses: AtomicBool,
+    told: Mutex<Vec<GoingSegment>>,
+    /// The bytes of each, read when it was told.
+    read: Mutex<Vec<u8>>,
+    worked: AtomicU64,
+    /// It calls back into this one.
+    env: Mutex<Option<Environment>>,
+    called_back: Mutex<Option<Result<Lsn, Error>>>,
+}
+
+struct Own(Arc<Said>, KeptLog);
+
+impl LogKeeper for Own {
+    fn name(&self) -> String {
+        "own".into()
+    }
+
+    fn needs_log_from(&self) -> Result<Option<Lsn>, Error> {
+        if let Some(env) = &*self.0.env.lock().unwrap() {
+            *self.0.called_back.lock().unwrap() = Some(env.checkpoint());
+        }
+        assert!(!self.0.panics.load(Relaxed), "the program's bug");
+        if self.0.does_not_know.load(Relaxed) {
+            return Err(Error::user("its disk is away"));
+        }
+        let needs = self.0.needs.load(Relaxed);
+        Ok((needs != 0).then_some(Lsn(needs)))
+    }
+
+    fn log_bytes_max(&self) -> u64 {
+        match self.0.bytes_max.load(Relaxed) {
+            0 => u64::MAX,
+            bytes => bytes,
+        }
+    }
+
+    fn log_goes(&self, segments: &[GoingSegment]) -> Result<(), Error> {
+        if self.0.refuses.load(Relaxed) {
+            return Err(Error::user("not yet"));
+        }
+        for segment in segments {
+            // The first block of the log holds nothing.
+            let from = segment.start.max(self.1.oldest_lsn());
+            let mut bytes = vec![0; (segment.end.0 - from.0) as usize];
+            let have = self.1.read(from, &mut bytes)?;
+            assert_eq!(have as u64, segment.end.0 - from.0, "it is all there when it is announced");
+            self.0.read.lock().unwrap().extend_from_slice(&bytes[..have]);
+        }
+        self.0.told.lock().unwrap().extend_from_slice(segments);
+        Ok(())
+    }
+
+    fn work_period(&self) -> Option<Duration> {
+        Some(Duration::from_millis(1))
+    }
+
+    fn work(&self) {
+        self.0.worked.fetch_add(1, Relaxed);
+        assert!(!self.0.panics.load(Relaxed), "the program's bug");
+    }
+}
+
+fn with_keeper(said: &Arc<Said>) -> Options {
+    let said = Arc::clone(said);
+    tiny().log_keeper(move |log| Ok(Arc::new(Own(Arc::clone(&said), log))))
+}
+
+fn open(disk: &SimDisk, said: &Arc<Said>) -> Environment {
+    with_keeper(said).open_on(Arc::new(disk.clone())).unwrap()
+}
+
+/// A few segments of log, and a checkpoint that gives up what it may.
+fn work(env: &Environment) {
+    for n in 0..200 {
+        env.transact(|txn| txn.bytes_or_create("t")?.put(&key(n), &[7; 700])).unwrap();
+    }
+    env.checkpoint().unwrap();
+}
+
+fn oldest(env: &Environment) -> Lsn {
+    env.log_reader(Lsn(0)).unwrap().next().unwrap().unwrap().lsn()
+}
+
+fn trouble(env: &Environment) -> Option<String> {
+    let troubles = env.stat().unwrap().keeper_troubles;
+    assert!(troubles.iter().all(|trouble| trouble.name == "own"));
+    troubles.into_iter().next().map(|trouble| trouble.what)
+}
+
+#[test]
+fn the_log_is_kept_while_a_keeper_says_so_and_it_is_told_what_goes() {
+    let (disk, said) = (SimDisk::new(), Arc::new(Said::default()));
+    said.needs.store(8, Relaxed);
+    let env = open(&disk, &said);
+    let begin = oldest(&env);
+    (0..3).for_each(|_| work(&env));
+    assert_eq!(oldest(&env), begin);
+    assert!(said.told.lock().unwrap().is_empty());
+    let pin = env.stat().unwrap().log_pins.into_iter().find(|pin| pin.name == "own").unwrap();
+    assert!(pin.lsn <= begin.0 && pin.bytes_max.is_none(), "it is shown");
+
+    let half = Lsn(env.stat().unwrap().log_tail_lsn / 2);
+    said.needs.store(half.0, Relaxed);
+    work(&env);
+    let told = std::mem::take(&mut *said.told.lock().unwrap());
+    assert!(told[0].start.0 == 0 || told[0].start <= begin);
+    assert!(told.windows(2).all(|two| two[0].end == two[1].start), "one behind the other: {told:?}");
+    let last = told.last().unwrap();
+    assert!(last.end <= half && half.0 - last.end.0 < last.end.0 - last.start.0, "up to its place: {told:?}");
+    assert!(told.iter().all(|segment| !disk.exists(&segment.file).unwrap()), "they are gone");
+    assert!(oldest(&env) >= last.end && oldest(&env) <= half);
+    assert!(!said.read.lock().unwrap().is_empty());
+
+    // It needs nothing any more: all that recovery does not need goes.
+    said.needs.store(0, Relaxed);
+    work(&env);
+    assert!(oldest(&env) > half);
+    assert!(env.stat().unwrap().log_pins.is_empty());
+    env.close().unwrap();
+}
+
+#[test]
+fn a_new_process_keeps_all_that_is_there_until_it_asks() {
+    let (disk, said) = (SimDisk::new(), Arc::new(Said::default()));
+    said.needs.store(8, Relaxed);
+    let env = open(&disk, &said);
+    let begin = oldest(&env);
+    work(&env);
+    drop(env);
+    let crashed = disk.after_crash(3);
+    said.does_not_know.store(true, Relaxed); // Not at the checkpoint of the recovery either.
+    let env = open(&crashed, &said);
+    (0..3).for_each(|_| work(&env));
+    assert_eq!(oldest(&env), begin);
+    assert_eq!(trouble(&env).as_deref(), Some("its disk is away"));
+    said.does_not_know.store(false, Relaxed);
+    said.needs.store(env.stat().unwrap().log_tail_lsn, Relaxed);
+    work(&env);
+    assert!(oldest(&env) > begin);
+    assert_eq!(trouble(&env), None);
+}
+
+#[test]
+fn a_keeper_that_fails_or_panics_costs_log_and_not_the_environment() {
+    for harm in 0..3 {
+        let (disk, said) = (SimDisk::new(), Arc::new(Said::default()));
+        said.needs.store(8, Relaxed);
+        let env = open(&disk, &said);
+        let begin = oldest(&env);
+        work(&env);
+        let (flag, expected) = match harm {
+            0 => (&said.does_not_know, "its disk is away"),
+            1 => (&said.panics, "it panicked"),
+            _ => (&said.refuses, "not yet"),
+        };
+        flag.store(true, Relaxed);
+        said.needs.store(env.stat().unwrap().log_tail_lsn, Relaxed);
+        (0..3).for_each(|_| work(&env));
+        assert!(!env.is_failed());
+        assert_eq!(oldest(&env), begin, "{expected}: what was kept for it stays");
+        assert_eq!(trouble(&env).as_deref(), Some(expected));
+        flag.store(false, Relaxed);
+        work(&env);
+        assert!(oldest(&env) > begin, "{expected}: it was asked again");
+        assert_eq!(trouble(&env), None);
+        assert_sound(&env, expected);
+        env.close().unwrap();
+    }
+}
+
+#[test]
+fn a_keeper_that_cannot_be_made_refuses_the_open_and_a_reader_has_none() {
+    let disk = SimDisk::new();
+    common::open(&disk).unwrap().close().unwrap();
+    let refusing = tiny().log_keeper(|_| Err(Error::user("no place for copies")));
+    let refused = refusing.clone().open_on(Arc::new(disk.clone())).map(drop);
+    assert!(matches!(refused, Err(Error::User(why)) if why.to_string() == "no place for copies"));
+    common::open(&disk).unwrap().close().unwrap(); // The open that was refused had begun.
+    let env = refusing.read_only(true).open_on(Arc::new(disk.clone())).unwrap();
+    assert!(env.stat().unwrap().log_pins.is_empty());
+    env.close().unwrap();
+    common::open(&disk).unwrap().close().unwrap();
+}
+
+#[test]
+fn a_keeper_too_far_behind_holds_nothing_back() {
+    let (disk, said) = (SimDisk::new(), Arc::new(Said::default()));
+    said.needs.store(8, Relaxed);
+    said.bytes_max.store(64 << 10, Relaxed);
+    let env = open(&disk, &said);
+    let begin = oldest(&env);
+    (0..3).for_each(|_| work(&env));
+    assert!(oldest(&env) > begin);
+    assert!(!said.told.lock().unwrap().is_empty(), "it is told all the same");
+}
+
+#[test]
+fn a_keeper_works_in_a_thread_of_its_own_before_a_checkpoint_and_at_the_close() {
+    let said = Arc::new(Said::default());
+    let env = open(&SimDisk::new(), &said);
+    env.checkpoint().unwrap();
+    assert_eq!(said.worked.load(Relaxed), 1);
+    env.close().unwrap();
+    assert_eq!(said.worked.load(Relaxed), 2);
+
+    let dir = tempfile::tempdir().unwrap();
+    let (options, own) = (Environment::options().cache_bytes(4 << 20), Arc::clone(&said));
+    let env = options.log_keeper(move |log| Ok(Arc::new(Own(Arc::clone(&own), log)))).open(dir.path()).unwrap();
+    said.panics.store(true, Relaxed);
+    within(60, "it works, and works on after a panic", move || {
+        while said.worked.load(Relaxed) < 5 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        env.close().unwrap();
+    });
+}
+
+#[test]
+fn a_keeper_that_calls_back_is_told_so() {
+    let said = Arc::new(Said::default());
+    let env = open(&SimDisk::new(), &said);
+    *said.env.lock().unwrap() = Some(env.clone());
+    env.checkpoint().unwrap();
+    assert!(matches!(said.called_back.lock().unwrap().take(), Some(Err(Error::Busy))));
+    said.env.lock().unwrap().take();
+    env.close().unwrap();
+}
