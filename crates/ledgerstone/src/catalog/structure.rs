@@ -33,7 +33,7 @@ pub trait Structure: Send + Sync + 'static {
     /// those of [`Transaction::create_structure`](crate::Transaction::create_structure).
     fn format_root(&self, root: PageId, options: &[u8]) -> (OpId, Vec<u8>);
 
-    /// Takes back one update whose operation has a logical undo ([`Undo::Logical`](super::Undo::Logical)), and whose place may
+    /// Takes back one update whose operation has a logical undo ([`Undo::Logical`](crate::extend::Undo::Logical)), and whose place may
     /// have moved since. Exactly one [`Txn::update`], which becomes the compensation record; it takes no locks.
     ///
     /// # Errors

@@ -44,7 +44,7 @@ impl fmt::Debug for Maker {
     }
 }
 
-/// How to open an environment. See [`Environment::options`].
+/// How to open an environment. See [`Environment::options`](crate::Environment::options).
 ///
 /// The setters named like settings of `ledgerstone.toml` win over that file.
 #[derive(Debug, Clone)]

@@ -16,7 +16,7 @@ impl Environment {
     ///
     /// # Errors
     /// [`Error::NotPrepared`] if there is none, or somebody decides it just now; [`Error::ReadOnly`] in an environment opened
-    /// for reading; [`Error::Failed`] as for [`Prepared::commit`].
+    /// for reading; [`Error::Failed`] as for [`Prepared::commit`](crate::Prepared::commit).
     pub fn commit_in_doubt(&self, global_id: &[u8]) -> Result<Committed, Error> {
         self.inner().commit_in_doubt(global_id, None)
     }

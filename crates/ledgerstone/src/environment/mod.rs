@@ -104,7 +104,7 @@ impl Environment {
     }
 
     /// The names of all tables that are committed now, sorted, without users' structures. Waits for nobody, whoever makes or
-    /// drops tables; [`Transaction::table_names`] sees what its transaction sees, and locks the list if that is serializable.
+    /// drops tables; [`Transaction::table_names`](crate::Transaction::table_names) sees what its transaction sees, and locks the list if that is serializable.
     ///
     /// # Errors
     /// [`Error::TooManySnapshots`], [`Error::SnapshotTooOld`]; damage.

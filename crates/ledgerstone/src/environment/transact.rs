@@ -51,7 +51,7 @@ impl Environment {
     /// Begins a transaction for reading only, at a snapshot of all that is committed: it takes no locks, waits for nobody and
     /// keeps nobody waiting.
     ///
-    /// What it sees is kept for it in memory ([`Options::version_store_bytes`]): read and close it soon, or it becomes too old.
+    /// What it sees is kept for it in memory ([`Options::version_store_bytes`](crate::Options::version_store_bytes)): read and close it soon, or it becomes too old.
     ///
     /// # Errors
     /// As [`Environment::begin`]; [`Error::TooManySnapshots`].

@@ -24,7 +24,8 @@ use crate::inner::{Inner, Waiting, printable};
 /// A transaction that was prepared: it can be committed, or aborted, and nothing can take that back.
 ///
 /// Dropping it decides nothing: the transaction stays in doubt, with its locks, through a close, a crash and restarts, until
-/// [`Environment::commit_in_doubt`] or [`Environment::abort_in_doubt`] is called. It does not keep the environment open.
+/// [`Environment::commit_in_doubt`](crate::Environment::commit_in_doubt) or
+/// [`Environment::abort_in_doubt`](crate::Environment::abort_in_doubt) is called. It does not keep the environment open.
 pub struct Prepared {
     env: Arc<Inner>,
     global_id: Vec<u8>,
