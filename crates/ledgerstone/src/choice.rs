@@ -1,14 +1,15 @@
 //! What a program chooses among: isolation levels, what is locked, which page leaves the cache, what the log says.
 
-/// What a transaction sees of others; `docs/isolation.md` shows which anomalies each level allows.
+/// What a transaction sees of other transactions. `docs/isolation.md` shows which anomalies each level allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Hash)]
 pub enum Isolation {
     /// Pages as they are, committed or not. Never waits to read.
     ReadUncommitted,
-    /// Each call sees what was committed when it began; a range is one call. Never waits to read.
+    /// Each call sees what was committed when it began. A range is one call. Reads never wait.
     ReadCommitted,
-    /// All calls see what was committed when the transaction began, and its own changes. Never waits to read. Of two that change
-    /// a record at once, the first to commit wins; the other gets [`Error::SnapshotConflict`](crate::Error::SnapshotConflict).
+    /// All calls see what was committed when the transaction began, and the transaction's own changes. Reads never
+    /// wait. If two transactions change one record at the same time, the first to commit wins. The other gets
+    /// [`Error::SnapshotConflict`](crate::Error::SnapshotConflict).
     Snapshot,
     /// As if each transaction ran alone.
     #[default]
@@ -47,8 +48,9 @@ pub enum Locking {
     Hierarchical,
     /// Leaves of trees instead of keys and gaps: fewer locks, less concurrency.
     Pages,
-    /// Nothing of the program's: for one transaction at a time, or for programs that keep their transactions apart by design. Two that
-    /// change one record at the same time may fail the environment when one of them is rolled back.
+    /// Nothing that the program uses. For one transaction at a time, or for programs that keep their transactions apart
+    /// by design. If two transactions change one record at the same time and one of them is rolled back, the
+    /// environment may fail.
     None,
 }
 
@@ -68,6 +70,6 @@ pub enum LogValues {
     /// The bytes that differ, and of a deleted record nothing: the least that recovery needs.
     #[default]
     Changed,
-    /// The old and the new value whole, for those who follow changes.
+    /// The old and the new value whole, for programs that follow changes.
     Whole,
 }

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use crate::Error;
 
-/// What a callback of a long call answers: nothing, and the call goes on; or [`ControlFlow::Break`], and it ends soon with
+/// What a callback of a long call returns. With `()` the call goes on. With [`ControlFlow::Break`] it ends soon, with
 /// [`Error::Cancelled`].
 pub trait Flow {
     /// The answer.
@@ -27,11 +27,11 @@ impl Flow for ControlFlow<()> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MediaProgress {
-    /// What it does, for people: `copy pages`.
+    /// What the call is doing, for people: `copy pages`.
     pub what: &'static str,
     /// Bytes done of it.
     pub done_bytes: u64,
-    /// Bytes to do of it in all; 0 if nobody knows.
+    /// Bytes to do of that in all. 0 if the number is not known.
     pub total_bytes: u64,
 }
 

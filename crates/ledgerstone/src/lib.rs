@@ -38,17 +38,19 @@
 //! }
 //! ```
 //!
-//! - [`Environment`] is the directory; [`Environment::transact`] and [`Environment::begin`] make transactions.
-//! - [`BytesTable`] stores byte strings, [`Table`] typed keys and values ([`TableDef`]). The module [`typed`] says which types
-//!   there are, how to derive them for structs, and how to store what `serde` can.
-//! - [`Transaction::create_index`] makes other ways to find records, kept with them ([`Index`]).
-//! - [`Isolation`] is chosen for each transaction; [`Environment::snapshot`] reads without locks and without waiting.
-//! - [`Environment::backup`] copies it while it runs; [`Backup`] restores and repairs.
-//! - [`Environment::changes`] follows what transactions commit; [`Environment::dump`] and [`Environment::load`] write and
-//!   read tables as text.
-//! - [`LogReader`] reads the log: forward, backward, and waiting for what comes.
-//! - [`Durability`] is chosen for each commit; a [`Ticket`] tells when it is durable, and can be awaited.
-//! - No map size, no writer limit, no lock file to clean: see the README for what a crash leaves behind (nothing).
+//! - [`Environment`] is the directory. [`Environment::transact`] and [`Environment::begin`] make transactions.
+//! - [`BytesTable`] stores byte strings, and [`Table`] typed keys and values ([`TableDef`]). The module [`typed`] says
+//!   which types there are, how to derive them for structs, and how to store types that `serde` knows.
+//! - [`Transaction::create_index`] makes an index: another way to find records, which every change keeps up to date
+//!   ([`Index`]).
+//! - [`Isolation`] is chosen for each transaction. [`Environment::snapshot`] reads without locks and without waiting.
+//! - [`Environment::backup`] copies an environment while it runs. [`Backup`] restores and repairs.
+//! - [`Environment::changes`] follows what transactions commit. [`Environment::dump`] and [`Environment::load`] write
+//!   and read tables as text.
+//! - [`LogReader`] reads the log forward and backward, and can wait for new records.
+//! - [`Durability`] is chosen for each commit. A [`Ticket`] tells when the commit is durable, and can be awaited.
+//! - There is no map size, no writer limit, and no lock file to clean up: a crash leaves nothing behind that needs
+//!   work.
 //!
 //! This crate puts the layers together and translates. Begin reading at `environment/open/mod.rs`.
 #![forbid(unsafe_code)]

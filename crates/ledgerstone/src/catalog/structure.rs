@@ -10,12 +10,14 @@ use ledgerstone_txn::{Engine, Txn, TxnError};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StructureId(pub u16);
 
-/// A kind of structure, such as "counters": its operations, its layouts, and what the engine has to know of its instances.
+/// A kind of structure, such as "counters": its operations, its layouts, and what the engine needs to know about its
+/// instances.
 ///
-/// Ids are on disk: those of structures are the author's to choose, operations begin at [`OpId::USERS_FIRST`] (1024), layouts
-/// at `LayoutId::USERS_FIRST` (256). What they mean never changes; something better gets another id.
+/// Ids are on disk. The author chooses those of structures. Operations begin at [`OpId::USERS_FIRST`] (1024), and
+/// layouts at `LayoutId::USERS_FIRST` (256). The meaning of an id never changes. An improved version gets another id.
 ///
-/// The methods are called from any thread, also during recovery, when there is no transaction but the one being rolled back.
+/// The methods are called from any thread. During recovery there is no transaction but the one that is being rolled
+/// back.
 pub trait Structure: Send + Sync + 'static {
     /// Its number.
     fn id(&self) -> StructureId;
@@ -29,12 +31,13 @@ pub trait Structure: Send + Sync + 'static {
     /// Its page layouts, by which `verify` checks its pages.
     fn layouts(&self) -> Vec<Box<dyn Layout>>;
 
-    /// The operation (one that formats), and its arguments, that make page `root` the root of a new instance. `options` are
-    /// those of [`Transaction::create_structure`](crate::Transaction::create_structure).
+    /// The operation that makes page `root` the root of a new instance, and its arguments. The operation is one that
+    /// formats. `options` are those of [`Transaction::create_structure`](crate::Transaction::create_structure).
     fn format_root(&self, root: PageId, options: &[u8]) -> (OpId, Vec<u8>);
 
-    /// Takes back one update whose operation has a logical undo ([`Undo::Logical`](crate::extend::Undo::Logical)), and whose place may
-    /// have moved since. Exactly one [`Txn::update`], which becomes the compensation record; it takes no locks.
+    /// Undoes one update whose operation has a logical undo ([`Undo::Logical`](crate::extend::Undo::Logical)), and
+    /// whose place may have moved since. It calls [`Txn::update`] exactly once, which becomes the compensation record.
+    /// It takes no locks.
     ///
     /// # Errors
     /// Any error fails the environment.
@@ -43,14 +46,15 @@ pub trait Structure: Send + Sync + 'static {
         Err(TxnError::NoLogicalUndo { op, lsn: Lsn::NONE })
     }
 
-    /// All pages of the instance with this root, the root included. To verify it, and to free it when it was dropped; nobody
-    /// changes it meanwhile.
+    /// All pages of the instance with this root, the root included. Used to verify the instance, and to free it after a
+    /// drop. The instance does not change meanwhile.
     ///
     /// # Errors
     /// A page cannot be read, or is not what it must be.
     fn pages(&self, engine: &Arc<Engine>, root: PageId) -> Result<Vec<PageId>, TxnError>;
 
-    /// What is wrong with the instance beyond what its layouts see on single pages; for `verify`, while nobody changes it.
+    /// What is wrong with the instance, beyond what its layouts find on single pages. For `verify`. The instance does
+    /// not change meanwhile.
     ///
     /// # Errors
     /// A page cannot be read.

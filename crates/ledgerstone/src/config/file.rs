@@ -43,10 +43,10 @@ impl Config {
         if problems.is_empty() { Ok(config) } else { Err(problems) }
     }
 
-    /// The settings of the file in `dir`; none if there is no file.
+    /// The settings of the file in `dir`. Empty if there is no file.
     ///
     /// # Errors
-    /// [`Error::SettingsFile`]; the file cannot be read.
+    /// [`Error::SettingsFile`], or the file cannot be read.
     pub fn read(dir: &Path) -> Result<Config, Error> {
         let path = dir.join(CONFIG_FILE);
         let bytes = match std::fs::read(&path) {

@@ -43,7 +43,7 @@ use setting::SettingType;
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Source {
-    /// Nobody set it.
+    /// The default.
     Default,
     /// `ledgerstone.toml`.
     File,
@@ -67,11 +67,11 @@ impl std::fmt::Display for Source {
 /// A setting with its value in force.
 #[derive(Debug, Clone)]
 pub struct SettingInForce {
-    /// What is set.
+    /// The setting.
     pub setting: &'static Setting,
     /// Its value.
     pub value: Value,
-    /// Who said so.
+    /// Where the value comes from.
     pub source: Source,
 }
 
@@ -154,7 +154,7 @@ macro_rules! settings {
         }
 
         impl Effective {
-            /// Every setting with its value and who set it.
+            /// Every setting with its value and where the value comes from.
             #[must_use]
             pub fn settings(&self) -> Vec<SettingInForce> {
                 let values = [$(self.$name.to_value()),+];

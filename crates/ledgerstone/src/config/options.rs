@@ -95,20 +95,20 @@ impl Options {
         self
     }
 
-    /// Open for reading only: every write is refused with [`Error::ReadOnly`]. Default false.
+    /// Opens for reading only. Every write is refused with [`Error::ReadOnly`]. Default false.
     ///
-    /// An environment that was closed in order is read as it is: no byte is written, so the directory need not be writable, and
-    /// several processes may read it at once (none may write meanwhile). One that was not closed in order is recovered first, which
-    /// writes, by this call; without the right to write there it is refused with [`Error::ReadOnly`].
+    /// If the environment was closed in order, no byte is written, so the directory need not be writable. Several
+    /// processes may read it at the same time, while none may write. If it was not closed in order, this call recovers
+    /// it first, which writes. Without the right to write there, it is refused with [`Error::ReadOnly`].
     #[must_use]
     pub fn read_only(mut self, read_only: bool) -> Self {
         self.read_only = read_only;
         self
     }
 
-    /// Run with a lock manager of your own. `make` is called when the environment is opened; the region has room for what
-    /// `LockTable` would take with this configuration. What it has to promise is said at [`LockManager`]; isolation is as good as
-    /// what it grants.
+    /// Runs with a lock manager of your own. `make` is called when the environment is opened. The region has room for
+    /// what `LockTable` would take with this configuration. [`LockManager`] says what it has to promise. Isolation is
+    /// as good as what it grants.
     #[must_use]
     pub fn own_lock_manager(
         mut self,
@@ -118,27 +118,30 @@ impl Options {
         self
     }
 
-    /// Says in `progress` how far an opening has come; look at it from another thread.
+    /// Stores in `progress` how far the opening has come. Read it from another thread.
     #[must_use]
     pub fn recovery_progress(mut self, progress: Arc<RecoveryProgress>) -> Self {
         self.recovery_progress = progress;
         self
     }
 
-    /// Registers a structure of the program's own: its operations, layouts and undo. An environment whose log or data need a
-    /// structure that is not registered is refused with [`Error::UnknownOperation`]; nothing is lost by trying.
+    /// Registers a structure of the program's own: its operations, layouts and undo. If the log or the data need a
+    /// structure that is not registered, opening is refused with [`Error::UnknownOperation`]. Nothing is lost by
+    /// trying.
     #[must_use]
     pub fn structure(mut self, structure: Arc<dyn Structure>) -> Self {
         self.extensions.add(structure);
         self
     }
 
-    /// Registers a function that says the index keys of a record, for indexes with
-    /// [`IndexKeys::Extractor`](crate::IndexKeys::Extractor) of this name: from the record's key and value, by calling its third
-    /// argument with each. `Err`: there can be no such record, which is refused with [`Error::NotIndexable`].
+    /// Registers a function that finds the index keys of a record, for indexes with
+    /// [`IndexKeys::Extractor`](crate::IndexKeys::Extractor) of this name. It gets the record's key and value, and
+    /// calls its third argument with each index key. If it returns `Err`, there can be no such record: the change is
+    /// refused with [`Error::NotIndexable`].
     ///
-    /// What it says may depend on nothing else, in no process and at no time: another function gets another name. Where it is not
-    /// registered, tables with such indexes can be read but not changed ([`Error::NoIndexExtractor`]).
+    /// The result may depend on nothing else, in any process and at any time. A changed function therefore needs
+    /// another name. Where the function is not registered, tables with such indexes can be read but not changed
+    /// ([`Error::NoIndexExtractor`]).
     #[must_use]
     pub fn index_extractor(
         mut self,
@@ -149,9 +152,9 @@ impl Options {
         self
     }
 
-    /// The same for typed tables: the index keys of a record as values of a type, ordered as they are. An index made with it
-    /// remembers the type of its keys; where the function is registered for other types than the catalog names, records are not
-    /// changed ([`Error::TableTypeMismatch`]).
+    /// The same for typed tables. The index keys are values of a type, and are ordered as these values are. An index
+    /// made with the function remembers the type of its keys. If the function is registered for other types than the
+    /// catalog names, records cannot be changed ([`Error::TableTypeMismatch`]).
     #[must_use]
     pub fn typed_index_extractor<K: Key, V: Value, I: Key>(
         mut self,

@@ -6,18 +6,18 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use ledgerstone_log::Watch;
 use ledgerstone_page::Lsn;
 
-/// What a recovery does.
+/// The phase of a recovery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecoveryPhase {
     /// It has not begun, or is over.
     Nothing,
     /// Restores pages that were written half.
     TornPages,
-    /// Reads the log to find out what was going on.
+    /// Reads the log to find out which transactions were open, and which pages were changed.
     Analysis,
     /// Repeats what the log says.
     Redo,
-    /// Rolls back what was open.
+    /// Rolls back the transactions that were open.
     Undo,
     /// Writes pages and a checkpoint.
     Checkpoint,
@@ -57,7 +57,7 @@ pub struct RecoveryProgress {
 }
 
 impl RecoveryProgress {
-    /// What it does now.
+    /// The phase that is running now.
     #[must_use]
     pub fn phase(&self) -> RecoveryPhase {
         RecoveryPhase::ALL[self.phase.load(Relaxed) as usize]
@@ -69,15 +69,16 @@ impl RecoveryProgress {
         self.at.at().0.saturating_sub(self.begin.load(Relaxed))
     }
 
-    /// Bytes of the log that this phase will read; 0 while nobody knows.
+    /// Bytes of the log that this phase will read. 0 while the number is not known.
     #[must_use]
     pub fn all_bytes(&self) -> u64 {
         self.end.load(Relaxed).saturating_sub(self.begin.load(Relaxed))
     }
 
-    /// Ends the opening soon, which answers [`crate::Error::Cancelled`]; it stays stopped. What was recovered until then is not
-    /// lost, nor is anything else: it is as if the process had been killed there, and the next opening recovers. The last
-    /// phase, [`RecoveryPhase::Checkpoint`], is not stopped, as the environment is whole by then.
+    /// Ends the opening soon, with [`crate::Error::Cancelled`]. What was recovered until then is not lost, and neither
+    /// is anything else. It is as if the process had been killed there: the next opening recovers. The progress stays
+    /// stopped, so give the next opening a new one. The last phase, [`RecoveryPhase::Checkpoint`], is not stopped,
+    /// because the environment is whole by then.
     pub fn stop(&self) {
         self.at.stop();
     }

@@ -14,9 +14,9 @@ pub struct Setting {
     pub name: &'static str,
     /// A sentence on what it does.
     pub about: &'static str,
-    /// What its number counts.
+    /// The unit of its number.
     pub unit: Unit,
-    /// The words that can be chosen from; none for a number or any text.
+    /// The words to choose from. Empty for a number or for any text.
     pub choices: &'static [&'static str],
     /// What values are allowed.
     pub limits: Limits,
@@ -44,7 +44,7 @@ impl Serialize for Value {
     }
 }
 
-/// What values a setting allows.
+/// The values that a setting allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Limits {
@@ -77,7 +77,7 @@ impl Limits {
 pub enum Effect {
     /// When the environment is opened the next time.
     Open,
-    /// When the environment is created; it cannot be changed afterwards.
+    /// When the environment is created. It cannot be changed afterwards.
     Creation,
 }
 
@@ -97,7 +97,7 @@ impl Setting {
         super::SETTINGS
     }
 
-    /// Its value if nobody sets it.
+    /// The value that it has if it is not set.
     #[must_use]
     pub fn default_value(&self) -> Value {
         (self.default)()

@@ -9,7 +9,7 @@
 //! ```
 //! Case does not matter in sizes. A time that is no whole number of the setting's unit is refused, not rounded.
 
-/// What the number of a setting counts.
+/// The unit of a setting's number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Unit {
@@ -32,7 +32,7 @@ impl Unit {
     /// Reads a text that carries its unit.
     ///
     /// # Errors
-    /// What is wrong with it, and what it might look like.
+    /// What is wrong with the text, and what it might look like.
     pub fn parse(self, text: &str) -> Result<u64, String> {
         let digits_end = text.trim_start().find(|c: char| !c.is_ascii_digit()).unwrap_or(text.trim_start().len());
         let (digits, unit) = text.trim_start().split_at(digits_end);
@@ -70,7 +70,7 @@ impl Unit {
         }
     }
 
-    /// The number with the largest unit that leaves it whole; [`Unit::parse`] reads it back.
+    /// The number with the largest unit that leaves it whole. [`Unit::parse`] reads it back.
     #[must_use]
     pub fn show(self, number: u64) -> String {
         let largest = |units: &[(&str, u64)], all: u64| {

@@ -10,7 +10,7 @@ use super::reader::{DumpHeader, DumpItem, DumpReader, bad};
 use super::{DumpProgress, INDEXES, PROGRESS_RECORDS, TABLE, TYPES, UNIQUE};
 use crate::{Environment, Error, IndexDef, IndexKeys, TableTypes};
 
-/// What becomes of a key that a dump holds several times. A table holds a key once.
+/// What happens to a key that a dump has several times. A table has a key once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Duplicates {
     /// The load of the database is refused.
@@ -43,14 +43,15 @@ impl LoadOptions {
         self
     }
 
-    /// Records of a transaction. Default 1000; 0: one transaction for each database, which is there wholly or not at all.
+    /// Records in a transaction. The default is 1000. With 0, each database is one transaction, and is loaded whole or
+    /// not at all.
     #[must_use]
     pub fn batch(mut self, records: u64) -> Self {
         self.batch = records;
         self
     }
 
-    /// What becomes of duplicates. Default [`Duplicates::Refuse`].
+    /// What happens to duplicates. The default is [`Duplicates::Refuse`].
     #[must_use]
     pub fn duplicates(mut self, duplicates: Duplicates) -> Self {
         self.duplicates = duplicates;
@@ -76,14 +77,15 @@ pub struct LoadReport {
 const BATCH_BYTES: u64 = 16 << 20;
 
 impl Environment {
-    /// Reads a dump, ours or one of `db_dump`, into tables of the databases' names. Tables are made if they are missing;
-    /// records that are there under the same key get the value of the dump. Streams.
+    /// Reads a dump into tables with the names of its databases. The dump may be ours or one of `db_dump`. Missing
+    /// tables are made. A record that already exists under the same key gets the value of the dump. The dump is read as
+    /// a stream.
     ///
     /// # Errors
-    /// [`Error::BadDump`] with the line; a key or value that is too large; what transactions meet;
-    /// [`Error::TableTypeMismatch`] for a table that is there with other types than the dump says;
-    /// [`Error::IndexExists`] for an index that the table has with another definition, [`Error::IndexKeyExists`]. Batches that
-    /// were committed before stay.
+    /// [`Error::BadDump`] with the line. A key or value that is too large, and the errors of transactions.
+    /// [`Error::TableTypeMismatch`] for a table that has other types than the dump says. [`Error::IndexExists`] for an
+    /// index that the table has with another definition, [`Error::IndexKeyExists`]. Batches that were committed before
+    /// stay.
     pub fn load(
         &self,
         from: &mut dyn BufRead,

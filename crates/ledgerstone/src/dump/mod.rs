@@ -1,5 +1,5 @@
-//! Tables as text, and back: for moving between versions, pages sizes and systems. The format is that of Berkeley DB's
-//! `db_dump`, so that its dumps load here and ours load there.
+//! Tables as text, and back, for moving between versions, page sizes and systems. The format is that of Berkeley DB's
+//! `db_dump`, so dumps can be exchanged with it in both directions.
 //!
 //! ```
 //! # fn main() -> Result<(), ledgerstone::Error> {
@@ -44,7 +44,7 @@ pub struct DumpOptions {
 }
 
 impl DumpOptions {
-    /// Only this table; called again, these. All by default.
+    /// Only this table. Call it again for more tables. By default, all tables are dumped.
     #[must_use]
     pub fn table(mut self, name: impl Into<String>) -> Self {
         self.tables.push(name.into());
@@ -58,8 +58,8 @@ impl DumpOptions {
         self
     }
 
-    /// Reads under locks instead of at a snapshot: writers wait where they would change what was read, and the dump ends
-    /// however much is written elsewhere. Default: no.
+    /// Reads under locks instead of at a snapshot. Writers wait where they would change what was read. The dump cannot
+    /// become too old, however much is written elsewhere. Default: no.
     #[must_use]
     pub fn locked(mut self, locked: bool) -> Self {
         self.locked = locked;
@@ -74,10 +74,10 @@ pub struct DumpProgress {
     pub table_count: u64,
     /// Records written or read.
     pub record_count: u64,
-    /// Bytes of text read, by a load; bytes of keys and values written, by a dump.
+    /// For a load, bytes of text that were read. For a dump, bytes of keys and values that were written.
     pub bytes: u64,
-    /// Of a dump at a snapshot: it has the commits whose LSNs are below this, and no others. A change feed that begins here
-    /// ([`Environment::changes`]) has the rest.
+    /// For a dump at a snapshot: the dump has the commits whose LSNs are below this, and no others. A change feed that
+    /// begins here ([`Environment::changes`]) has the rest.
     pub snapshot_lsn: Option<u64>,
 }
 
@@ -96,13 +96,13 @@ const TABLE: &str = "ledgerstone.table:";
 const PROGRESS_RECORDS: u64 = 1000;
 
 impl Environment {
-    /// Writes tables as text: all as of one moment, a snapshot ([`Environment::snapshot`]). Streams: takes the memory of a
-    /// record. It waits for nobody and keeps nobody waiting.
+    /// Writes tables as text, all as of one moment, a snapshot ([`Environment::snapshot`]). The dump is written as a
+    /// stream, and takes the memory of one record. It never waits, and keeps nothing waiting.
     ///
     /// # Errors
-    /// [`Error::NoSuchTable`], [`Error::Cancelled`], [`Error::Disk`] when `to` cannot be written.
-    /// [`Error::SnapshotTooOld`]: more was written meanwhile than `version_store_bytes` holds, and the text that was written
-    /// ends in the middle: dump again with a larger one, or [`DumpOptions::locked`]. With that, conflicts.
+    /// [`Error::NoSuchTable`], [`Error::Cancelled`]. [`Error::Disk`] if `to` cannot be written.
+    /// [`Error::SnapshotTooOld`] if more was written meanwhile than `version_store_bytes` holds. The written text then
+    /// ends in the middle: dump again with a larger setting, or with [`DumpOptions::locked`]. With locks, conflicts.
     pub fn dump(
         &self,
         to: &mut dyn Write,

@@ -22,13 +22,13 @@ const BYTES_MAX: u64 = 1 << 30;
 /// Longest line of a header.
 const HEADER_LINE_BYTES_MAX: u64 = 1 << 16;
 
-/// What kind of database was dumped.
+/// The kind of database that was dumped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DumpType {
     /// Sorted by key.
     Btree,
-    /// By hash; the order of the records means nothing.
+    /// By hash. The order of the records means nothing.
     Hash,
     /// By record number.
     Recno,
@@ -48,7 +48,8 @@ pub struct DumpHeader {
     pub format: DumpFormat,
     /// It may hold a key several times.
     pub has_duplicates: bool,
-    /// Each record is a line for its key and a line for its value; otherwise values only, numbered from 1.
+    /// True if each record is a line for its key and a line for its value. Otherwise there are values only, numbered
+    /// from 1.
     pub has_keys: bool,
     /// The line of the dump in which it begins, from 1.
     pub line: u64,
@@ -70,7 +71,7 @@ pub enum DumpItem {
     End,
 }
 
-/// A reader of dumps. For any bytes: what is no dump is [`Error::BadDump`], with its line.
+/// A reader of dumps. It takes any bytes. If they are not a dump, it returns [`Error::BadDump`] with the line.
 pub struct DumpReader<R> {
     from: R,
     line: u64,
@@ -96,7 +97,7 @@ impl<R: BufRead> DumpReader<R> {
         self.bytes
     }
 
-    /// The next item; `None` at the end of the dump.
+    /// The next item, or `None` at the end of the dump.
     ///
     /// # Errors
     /// [`Error::BadDump`], [`Error::Disk`].

@@ -32,7 +32,7 @@ const ROUND_COUNT_MAX: u32 = 4;
 const LOCKED_TRIES_MAX: u32 = 200;
 const LOCKED_PAUSE_NS: u64 = 5_000_000;
 
-/// What a compaction is doing.
+/// The phase of a compaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CompactPhase {
@@ -42,10 +42,10 @@ pub enum CompactPhase {
     Move,
 }
 
-/// How far a compaction is, told before each step.
+/// How far a compaction has come, passed to the callback before each step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CompactProgress {
-    /// What it is doing.
+    /// The phase that is running.
     pub phase: CompactPhase,
     /// The table at hand.
     pub table: String,
@@ -63,7 +63,7 @@ type Progress<'p> = Box<dyn FnMut(&CompactProgress) -> ControlFlow<()> + 'p>;
 /// A step over a tree from a key on; gives the key to go on with.
 type Step<'s> = dyn FnMut(&mut Txn, &[u8]) -> Result<Option<Vec<u8>>, Error> + 's;
 
-/// How to compact; see [`Environment::compact`].
+/// How to compact. See [`Environment::compact`].
 #[derive(Default)]
 pub struct CompactOptions<'p> {
     progress: Option<Progress<'p>>,
@@ -76,7 +76,8 @@ impl std::fmt::Debug for CompactOptions<'_> {
 }
 
 impl<'p> CompactOptions<'p> {
-    /// Calls `progress` before each step; [`ControlFlow::Break`] ends the compaction there, with what is done so far kept.
+    /// Calls `progress` before each step. [`ControlFlow::Break`] ends the compaction there, and what is done so far is
+    /// kept.
     #[must_use]
     pub fn on_progress(self, progress: impl FnMut(&CompactProgress) -> ControlFlow<()> + 'p) -> CompactOptions<'p> {
         CompactOptions { progress: Some(Box::new(progress)) }
@@ -97,9 +98,9 @@ pub struct CompactReport {
     pub ghost_count: u64,
     /// Pages that merging gave back.
     pub merged_page_count: u64,
-    /// Pages that moved, those of large values included.
+    /// Pages that moved, including those of large values.
     pub moved_page_count: u64,
-    /// Pages that should have moved and could not, because somebody used them all the time.
+    /// Pages that should have moved and could not, because they were in use all the time.
     pub stayed_page_count: u64,
     /// Tables that were passed over because they were locked as a whole.
     pub skipped_tables: Vec<String>,
@@ -141,16 +142,17 @@ enum Passed {
 }
 
 impl Environment {
-    /// Gives space back to the file system: purges deleted records, merges sparse pages, moves pages from the end of the data
-    /// file to free places below, and shortens the file. Runs beside everything else, in small steps; a crash at any moment
-    /// loses nothing, and what was done until then stays done.
+    /// Gives space back to the file system. It purges deleted records, merges sparse pages, moves pages from the end of
+    /// the data file to free places below, and shortens the file. Everything else goes on meanwhile, because the work
+    /// is done in small steps. A crash loses nothing, and what was done until then stays done.
     ///
-    /// It writes about as much log as it moves. One runs at a time; a second one waits. Tables that transactions have locked as a
-    /// whole are waited for one second in all, and then passed over ([`CompactReport::skipped_tables`]).
+    /// A compaction writes about as much log as it moves. One runs at a time, and a second one waits. Tables that
+    /// transactions have locked as a whole are waited for, one second in all, and then skipped
+    /// ([`CompactReport::skipped_tables`]).
     ///
     /// # Errors
-    /// [`Error::ReadOnly`]; [`Error::Busy`] in the progress of another one; [`Error::TooManySnapshots`]; a page or the log cannot be
-    /// read or written.
+    /// [`Error::ReadOnly`]. [`Error::Busy`] if called in the progress callback of another compaction.
+    /// [`Error::TooManySnapshots`]. A page or the log cannot be read or written.
     pub fn compact(&self, options: CompactOptions<'_>) -> Result<CompactReport, Error> {
         let env = self.inner();
         env.check_writable()?;

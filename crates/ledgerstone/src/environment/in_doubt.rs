@@ -6,7 +6,8 @@ use crate::inner::InDoubt;
 use crate::transaction::Committed;
 
 impl Environment {
-    /// All prepared transactions that are not decided, by global id: those of this run and those that a restart has found.
+    /// All prepared transactions that are not decided, by global id. They are those of this run and those that a
+    /// restart has found.
     #[must_use]
     pub fn in_doubt(&self) -> Vec<InDoubt> {
         self.inner().in_doubt.list()
@@ -15,8 +16,8 @@ impl Environment {
     /// Commits the transaction that was prepared as `global_id`, durably.
     ///
     /// # Errors
-    /// [`Error::NotPrepared`] if there is none, or somebody decides it just now; [`Error::ReadOnly`] in an environment opened
-    /// for reading; [`Error::Failed`] as for [`Prepared::commit`](crate::Prepared::commit).
+    /// [`Error::NotPrepared`] if there is none, or it is being decided elsewhere just now. [`Error::ReadOnly`] in an
+    /// environment that was opened for reading. [`Error::Failed`] as for [`Prepared::commit`](crate::Prepared::commit).
     pub fn commit_in_doubt(&self, global_id: &[u8]) -> Result<Committed, Error> {
         self.inner().commit_in_doubt(global_id, None)
     }

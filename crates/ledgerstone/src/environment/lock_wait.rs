@@ -7,9 +7,10 @@ use crate::Environment;
 /// One transaction waits for another: an edge of the waits-for graph at the moment it was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LockWait {
-    /// Who waits: [`crate::Transaction::xid`]; for a transaction that is run again, that of its first run.
+    /// The transaction that waits: [`crate::Transaction::xid`]. For a transaction that is run again, it is the id of
+    /// its first run.
     pub waiter: Xid,
-    /// Who stands in its way: it holds the lock, or asked for it before.
+    /// The transaction that stands in its way. It holds the lock, or asked for it before.
     pub waits_for: Xid,
     /// The mode that the waiter wants, as X or IS.
     pub mode: String,
@@ -17,13 +18,13 @@ pub struct LockWait {
     pub table: Option<String>,
     /// What is locked: the table, a key of it by its hash, or a gap between keys.
     pub what: String,
-    /// The waiter asks for no lock itself: in one of its closures `waits_for` does, and `mode`, `table` and `what` are what that
-    /// one waits for.
+    /// True if the waiter asks for no lock itself: inside one of its closures, `waits_for` does. `mode`, `table` and
+    /// `what` are then what that one waits for.
     pub is_held_up: bool,
 }
 
 impl Environment {
-    /// Who waits for whose locks now. Empty when nobody waits.
+    /// Which transactions wait for whose locks now. Empty when none waits.
     #[must_use]
     pub fn lock_waits(&self) -> Vec<LockWait> {
         let env = self.inner();

@@ -29,7 +29,8 @@ use crate::catalog::Entry;
 use crate::config::{Effective, Options};
 use crate::inner::{Handles, Inner};
 
-/// An open environment. Cheap to clone; closed in order when the last clone and transaction are gone.
+/// An open environment. It is cheap to clone. It is closed in order when the last clone and the last transaction are
+/// gone.
 ///
 /// ```
 /// # fn main() -> Result<(), ledgerstone::Error> {
@@ -103,11 +104,12 @@ impl Environment {
         env.checkpoint(false)
     }
 
-    /// The names of all tables that are committed now, sorted, without users' structures. Waits for nobody, whoever makes or
-    /// drops tables; [`Transaction::table_names`](crate::Transaction::table_names) sees what its transaction sees, and locks the list if that is serializable.
+    /// The names of all tables that are committed now, sorted, without users' structures. Never waits for transactions
+    /// that make or drop tables. [`Transaction::table_names`](crate::Transaction::table_names) shows what its
+    /// transaction sees, and locks the list if the transaction is serializable.
     ///
     /// # Errors
-    /// [`Error::TooManySnapshots`], [`Error::SnapshotTooOld`]; damage.
+    /// [`Error::TooManySnapshots`], [`Error::SnapshotTooOld`], damage.
     pub fn table_names(&self) -> Result<Vec<String>, Error> {
         let mut names = Vec::new();
         self.inner().each_in_catalog(|name, value| {
@@ -119,11 +121,11 @@ impl Environment {
         Ok(names)
     }
 
-    /// Makes every commit durable that had its place before, whatever its durability. One flush of the log at most, and none if
-    /// all of it is durable.
+    /// Makes every earlier commit durable, whatever its durability. Takes at most one flush of the log, and none if all
+    /// of it is durable.
     ///
     /// # Errors
-    /// [`Error::Failed`] if the log cannot be written; reopening tells which commits were kept.
+    /// [`Error::Failed`] if the log cannot be written. Reopening tells which commits were kept.
     pub fn sync(&self) -> Result<(), Error> {
         let engine = &self.inner.handles.env.engine;
         engine.check()?;
@@ -163,11 +165,12 @@ impl Environment {
         self.inner.handles.env.engine.is_failed()
     }
 
-    /// Closes in order: everything is written, so that the next open needs no recovery. Prepared transactions stay in doubt;
-    /// the next open finds them in the log.
+    /// Closes in order: everything is written, so that the next open needs no recovery. Prepared transactions stay in
+    /// doubt, and the next open finds them in the log.
     ///
     /// # Errors
-    /// [`Error::TransactionsOpen`]; [`Error::Forked`]; a page, the log or the control file cannot be written (the next open recovers).
+    /// [`Error::TransactionsOpen`], [`Error::Forked`]. If a page, the log or the control file cannot be written, the
+    /// next open recovers.
     pub fn close(self) -> Result<(), Error> {
         let handles = &self.inner.handles;
         handles.env.engine.check_process()?;

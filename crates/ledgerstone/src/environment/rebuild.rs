@@ -28,13 +28,13 @@ use crate::{Environment, Error};
 const INCARNATIONS_PASSED: u64 = 512;
 
 impl Environment {
-    /// Makes the control file of directory `path` anew, from data and log: for an environment that has lost it, or whose one
-    /// is damaged or another environment's. The next open recovers as after a crash. `false`: the control file that is there can
-    /// be used, and nothing was changed.
+    /// Makes the control file of directory `path` anew, from data and log. For an environment that has lost it, or
+    /// whose control file is damaged or belongs to another environment. The next open recovers as after a crash.
+    /// `false` means that the existing control file can be used, and that nothing was changed.
     ///
     /// # Errors
-    /// [`Error::NotAnEnvironment`]: there is no data file, or a restore there was cut short. [`Error::Corrupt`]:
-    /// page 0 is damaged, or the log. [`Error::AlreadyOpen`], the disk's.
+    /// [`Error::NotAnEnvironment`] if there is no data file, or a restore there was cut short. [`Error::Corrupt`] if
+    /// page 0 or the log is damaged. [`Error::AlreadyOpen`], or a failure of the disk.
     pub fn rebuild_control(path: impl AsRef<Path>) -> Result<bool, Error> {
         Environment::rebuild_control_on(Arc::new(FileDisk::new(path.as_ref())))
     }
@@ -81,11 +81,11 @@ impl Environment {
         Ok(true)
     }
 
-    /// The slot of the control file in directory `path` that cannot be read, of 0 and 1: damaged, or being written when the power
-    /// failed. The other one is whole; the next checkpoint makes both whole. Opens nothing.
+    /// The slot (0 or 1) of the control file in directory `path` that cannot be read. It is damaged, or was being
+    /// written when the power failed. The other slot is whole, and the next checkpoint makes both whole. Opens nothing.
     ///
     /// # Errors
-    /// [`Error::ControlFile`]: neither is whole. [`Error::NewerFormat`], the disk's.
+    /// [`Error::ControlFile`] if neither is whole. [`Error::NewerFormat`], or a failure of the disk.
     pub fn damaged_control_slot(path: impl AsRef<Path>) -> Result<Option<u64>, Error> {
         Ok(ControlFile::open_read_only(&FileDisk::new(path.as_ref()))?.damaged_slot())
     }

@@ -38,10 +38,10 @@ pub struct Stat {
     pub eviction_count: u64,
     /// The log's end.
     pub log_tail_lsn: u64,
-    /// What a crash cannot take any more.
+    /// Everything below this is durable.
     pub log_durable_lsn: u64,
-    /// How much of all LSNs the log has used, in percent. From 90 on, dump the environment and load it into a new one soon: at 99
-    /// changes are refused ([`Error::LsnsUsedUp`]).
+    /// How much of all LSNs the log has used, in percent. From 90 on, dump the environment and load it into a new one
+    /// soon. At 99, changes are refused ([`Error::LsnsUsedUp`]).
     pub lsn_used_percent: u64,
     /// Bytes appended to the log.
     pub log_append_bytes: u64,
@@ -55,7 +55,8 @@ pub struct Stat {
     pub in_doubt_count: u64,
     /// Transactions running now, those in doubt included.
     pub transaction_count: u32,
-    /// The oldest LSN that a running transaction may need to roll back; 0 if none wrote. The log from here on is kept.
+    /// The oldest LSN that a running transaction may need to roll back, or 0 if none has written. The log from here on
+    /// is kept.
     pub oldest_transaction_lsn: u64,
     /// Locks that had to be waited for.
     pub lock_wait_count: u64,
@@ -63,9 +64,9 @@ pub struct Stat {
     pub deadlock_count: u64,
     /// Lock waits that timed out.
     pub lock_timeout_count: u64,
-    /// Who holds the log back, oldest position first: archive, backups under way, readers that asked for it, feeds.
+    /// What holds the log back, oldest position first: the archive, running backups, readers that asked for it, feeds.
     pub log_pins: Vec<LogPinStat>,
-    /// Why the last copy to the archive failed; meanwhile the log is kept.
+    /// Why the last copy to the archive failed. The log is kept meanwhile.
     pub archive_trouble: Option<String>,
     /// Keepers of the log that could not do their part at the last checkpoint; meanwhile the log is kept for them.
     pub keeper_troubles: Vec<KeeperTrouble>,
@@ -83,10 +84,10 @@ pub struct Stat {
     pub version_floor_count: u64,
     /// Snapshots below this LSN are too old.
     pub version_floor_lsn: u64,
-    /// Transactions whose changes are taken back by the log for snapshots: they changed more than the version store has room for, or
-    /// were in doubt after a restart.
+    /// Transactions whose changes snapshots undo with the log. They changed more than the version store has room for,
+    /// or were in doubt after a restart.
     pub version_spilled_count: u64,
-    /// For that, the log is kept from here on; 0: for nobody.
+    /// The log is kept from here on for that. 0 if it need not be kept.
     pub version_log_low_lsn: u64,
     /// Dropped tables and replaced large values whose pages are kept for a snapshot.
     pub held_back_free_count: u64,
@@ -104,11 +105,11 @@ pub struct IndexStat {
     pub name: String,
     /// Where its keys come from, as [`crate::IndexKeys`] is written.
     pub keys: String,
-    /// An index key stands for one record only.
+    /// True if each index key belongs to one record only.
     pub is_unique: bool,
 }
 
-/// An open snapshot: who holds it, since when, and what it holds back.
+/// An open snapshot: its holder, its age, and what it holds back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct SnapshotStat {
@@ -124,15 +125,15 @@ pub struct SnapshotStat {
     pub held_bytes: u64,
 }
 
-/// Somebody who keeps the log from being given up.
+/// Something that keeps the log from being given up.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct LogPinStat {
-    /// Who.
+    /// Its name.
     pub name: String,
     /// The log from here on is kept.
     pub lsn: u64,
-    /// As long as it is not longer than so many bytes; none: always.
+    /// The most bytes of log that it keeps. `None` means that it always keeps the log.
     pub bytes_max: Option<u64>,
 }
 

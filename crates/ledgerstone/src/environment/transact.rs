@@ -48,10 +48,11 @@ impl Environment {
         Ok(Transaction::new(Arc::clone(env), txn, options, Arc::clone(&self.inner.handles)))
     }
 
-    /// Begins a transaction for reading only, at a snapshot of all that is committed: it takes no locks, waits for nobody and
-    /// keeps nobody waiting.
+    /// Begins a transaction for reading only, at a snapshot of everything that is committed. It takes no locks, never
+    /// waits, and keeps nothing waiting.
     ///
-    /// What it sees is kept for it in memory ([`Options::version_store_bytes`](crate::Options::version_store_bytes)): read and close it soon, or it becomes too old.
+    /// What it sees is kept for it in memory ([`Options::version_store_bytes`](crate::Options::version_store_bytes)).
+    /// Read and close it soon, or it becomes too old.
     ///
     /// # Errors
     /// As [`Environment::begin`]; [`Error::TooManySnapshots`].
@@ -60,16 +61,17 @@ impl Environment {
         self.begin_with(TransactionOptions { isolation, read_only: true, ..TransactionOptions::default() })
     }
 
-    /// Runs `f` in a transaction and commits it. A transaction that meets a conflict is run again, with growing pauses. After a
-    /// deadlock it first waits until it could have the lock, no longer than for any lock: whoever stood in its way would do
-    /// so again. It does the same for a lock that was refused to avoid deadlocks, once the pauses have grown.
+    /// Runs `f` in a transaction and commits it. A transaction that meets a conflict is run again, with growing pauses.
+    /// After a deadlock it first waits until it could have the lock, but no longer than for any lock. Otherwise the
+    /// same transaction would stand in its way again. It does the same for a lock that was refused to avoid deadlocks,
+    /// once the pauses have grown.
     ///
     /// If `f` fails or panics, the transaction is rolled back. It is run again if a call in it met a conflict
-    /// ([`Error::is_retryable`]), whatever error `f` made of that, and also if it made none of a conflict that has rolled the
-    /// transaction back; let it change nothing else.
-    /// A repeated transaction keeps its age, so that it wins against younger ones in the end.
+    /// ([`Error::is_retryable`]), whatever error `f` made of that conflict. It is also run again if `f` ignored a
+    /// conflict that has rolled the transaction back. So `f` must change nothing but the database.
+    /// A transaction that is run again keeps its age, so that it wins against younger ones in the end.
     ///
-    /// `f` may give up with a reason of its own: [`Error::user`]. With an error type of your own, use
+    /// `f` may give up for a reason of its own: [`Error::user`]. With an error type of your own, use
     /// [`Environment::try_transact`]. To learn when a commit is durable, use [`Environment::transact_ticket`].
     ///
     /// ```
@@ -97,8 +99,8 @@ impl Environment {
     /// [`Durability::Sync`](crate::Durability::Sync) it also waits until the commit is durable.
     ///
     /// # Errors
-    /// What `f` returns; a conflict that has been met 200 times; a lock that was not given although three times its
-    /// timeout, and a second, have gone by: who holds it does not end, a transaction in doubt perhaps; a failed commit.
+    /// What `f` returns, a conflict that was met 200 times, or a failed commit. A lock that was not granted for three
+    /// times its timeout, and at least a second, because its holder does not end. That may be a transaction in doubt.
     pub fn transact<T>(&self, f: impl FnMut(&Transaction) -> Result<T, Error>) -> Result<T, Error> {
         self.try_transact(f)
     }
@@ -115,11 +117,12 @@ impl Environment {
         self.try_transact_with(options, f)
     }
 
-    /// As [`Environment::transact_with`], and says where the commit lies in the log and when it is durable.
+    /// As [`Environment::transact_with`]. Also returns where the commit lies in the log, and a ticket that tells when
+    /// it is durable.
     ///
-    /// With [`Durability::Pipelined`](crate::Durability::Pipelined) and [`Durability::Async`](crate::Durability::Async) this
-    /// returns before the commit is durable. Pass the result on when the [`Ticket`](crate::Ticket) says that it is: wait for
-    /// the ticket, poll it, or await it in any async runtime.
+    /// With [`Durability::Pipelined`](crate::Durability::Pipelined) and [`Durability::Async`](crate::Durability::Async)
+    /// this returns before the commit is durable. Pass the result on when the [`Ticket`](crate::Ticket) says that it is
+    /// durable: wait for the ticket, poll it, or await it in any async runtime.
     ///
     /// ```
     /// # fn main() -> Result<(), ledgerstone::Error> {
@@ -141,7 +144,7 @@ impl Environment {
     /// ```
     ///
     /// # Blocking
-    /// As [`Environment::transact`]: async code calls it in a thread where it may block, such as tokio's `spawn_blocking`.
+    /// As [`Environment::transact`]. Async code calls it in a thread that may block, such as tokio's `spawn_blocking`.
     /// Awaiting the ticket never blocks.
     ///
     /// # Errors

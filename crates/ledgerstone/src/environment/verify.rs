@@ -25,11 +25,11 @@ const DEFERRED_FREES: &str = "deferred frees";
 /// How far a verification is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VerifyProgress {
-    /// Pages looked at. Each page in use is looked at twice: as a part of what it belongs to, and by itself.
+    /// Pages that were examined. Each page in use is examined twice: as a part of its table or index, and by itself.
     pub done: u64,
-    /// Pages to look at in all; 0 if nobody knows, because the space maps are damaged.
+    /// Pages to examine in all. 0 if the number is not known, because the space maps are damaged.
     pub total: u64,
-    /// What is being verified. While an index is compared with its table, `done` stands still.
+    /// What is being verified. While an index is compared with its table, `done` does not grow.
     pub what: String,
 }
 
@@ -42,7 +42,7 @@ pub struct Problem {
     pub page: Option<u64>,
     /// What is wrong with it.
     pub what: String,
-    /// What mends it, if something does.
+    /// What repairs it, if anything does.
     pub mend: Option<String>,
 }
 
@@ -77,20 +77,21 @@ pub struct VerifyReport {
     pub page_count: u64,
     /// Pages that wait to be freed.
     pub to_free_page_count: u64,
-    /// What is wrong; empty if nothing is.
+    /// The problems. Empty if there are none.
     pub problems: Vec<Problem>,
-    /// What was left out, because transactions in doubt keep it locked; empty if everything was verified.
+    /// What was left out, because transactions in doubt keep it locked. Empty if everything was verified.
     pub skipped: Vec<Skipped>,
 }
 
 impl Environment {
-    /// Verifies the whole environment: checksums, structures, indexes against their tables, reachability, space. Writers wait meanwhile.
+    /// Verifies the whole environment: checksums, structures, indexes against their tables, reachability, and space.
+    /// Writers wait meanwhile.
     ///
-    /// `progress` is called before each table and index, and again and again in large ones. It may answer nothing, or
+    /// `progress` is called before each table and index, and repeatedly in large ones. It may return nothing, or
     /// [`ControlFlow::Break`] to end the verification.
     ///
     /// # Errors
-    /// Conflicts, [`Error::Cancelled`]; what is wrong with the bytes is in the report, not an error.
+    /// Conflicts, [`Error::Cancelled`]. Damage is not an error here, but is in the report.
     pub fn verify<F: Flow>(&self, progress: &mut dyn FnMut(VerifyProgress) -> F) -> Result<VerifyReport, Error> {
         self.verify_by(&mut |at| progress(at).flow())
     }

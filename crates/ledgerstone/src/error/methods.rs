@@ -23,7 +23,7 @@ impl Error {
         Error::User(why.into())
     }
 
-    /// True if the same transaction, run again, may well succeed.
+    /// True if the same transaction may succeed when it is run again.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         matches!(
@@ -37,8 +37,8 @@ impl Error {
         )
     }
 
-    /// What the operating system said to a call on a file: of [`Error::Disk`], [`Error::Permission`], and [`Error::ReadOnly`]
-    /// for lack of space. None if it was not asked.
+    /// The kind of error that the operating system reported for a file: of [`Error::Disk`], of [`Error::Permission`],
+    /// and of [`Error::ReadOnly`] for lack of space. `None` if the system reported none.
     #[must_use]
     pub fn io_kind(&self) -> Option<io::ErrorKind> {
         match self {

@@ -1,4 +1,4 @@
-//! One error for everything a user of the library can meet.
+//! One error type for all calls of the library.
 //!
 //! | kind | variants | what to do |
 //! | --- | --- | --- |
@@ -32,8 +32,8 @@ pub enum Error {
         /// The transactions in it, this one first: each waited for the next, and the last for the first.
         transactions: Box<[Xid]>,
     },
-    /// A lock that somebody holds was refused to avoid a deadlock (settings no-wait and wait-die), and the transaction has
-    /// been rolled back. Run it again.
+    /// A lock that another transaction holds was refused to avoid a deadlock (settings no-wait and wait-die). The
+    /// transaction has been rolled back. Run it again.
     #[error("lock refused, and this transaction was rolled back: {what}")]
     LockRefused {
         /// Which lock, and who holds it.
@@ -43,7 +43,7 @@ pub enum Error {
         /// Who holds it, in ascending order; empty if that is not known.
         holders: Box<[Xid]>,
     },
-    /// A lock was not granted in time. The transaction still stands: roll it back and run it again, or wait more.
+    /// A lock was not granted in time. The transaction is still open: roll it back and run it again, or wait longer.
     #[error("lock not granted in time: {what}")]
     LockTimeout {
         /// Which lock, and who holds it.
@@ -59,10 +59,12 @@ pub enum Error {
         "this process was forked from the one that opened the environment: open it here, when the other has closed it"
     )]
     Forked,
-    /// The lock is held by a transaction whose own closure this call is made from (`transact` in `transact`, a transaction in
-    /// [`BytesTable::modify`](crate::BytesTable::modify)): it cannot come free before the call returns, so it is refused at once.
-    /// Use the transaction that is running, or do this after it. The same is said of a call that would wait for another thread's
-    /// call of its transaction, when that one waits for such a lock.
+    /// The lock is held by a transaction from whose closure this call is made. Examples are `transact` in `transact`,
+    /// and a transaction in [`BytesTable::modify`](crate::BytesTable::modify). The lock cannot come free before the
+    /// call returns, so the call is refused at once. Use the transaction that is running, or make the call after it.
+    ///
+    /// The same error is returned if a call would wait for another thread's call of its transaction, and that call
+    /// waits for such a lock.
     #[error("lock held by the caller: {what}")]
     HeldByCaller {
         /// Which lock, and which transaction holds it.
@@ -70,8 +72,8 @@ pub enum Error {
         /// The table, if the lock is of one: `what` names it as far as its name is known.
         table: Option<TableId>,
     },
-    /// Another transaction has changed what this one would change, and committed after this one's snapshot was taken. The
-    /// transaction still stands: roll it back and run it again.
+    /// Another transaction has changed the same record, and has committed after this transaction took its snapshot. The
+    /// transaction is still open: roll it back and run it again.
     #[error("first committer wins: {what}")]
     SnapshotConflict {
         /// Which commit came first.
@@ -112,7 +114,8 @@ pub enum Error {
         /// The global id.
         id: String,
     },
-    /// No transaction is in doubt under this global id: it was decided, or never prepared, or is being decided just now.
+    /// No transaction is in doubt under this global id. It was decided, was never prepared, or is being decided just
+    /// now.
     #[error("no transaction is in doubt as {id}")]
     NotPrepared {
         /// The global id.
@@ -132,8 +135,9 @@ pub enum Error {
     /// All thread slots are in use.
     #[error("{0} threads use the environment, which is the most; end one, or raise thread_count_max")]
     TooManyThreads(u32),
-    /// A closure called back into the transaction that was calling it, through another table handle or iterator; or the progress
-    /// of a compaction asked for another one. Other threads are told the same when the closure keeps them waiting for a second.
+    /// A closure called back into the transaction that was calling it, through another table handle or iterator. Or the
+    /// progress callback of a compaction asked for another compaction. Other threads get the same error when the
+    /// closure keeps them waiting for a second.
     #[error("busy with the call whose closure this is; collect first, or use an owned iterator")]
     Busy,
     /// The key is longer than a page of this environment allows.
@@ -170,13 +174,13 @@ pub enum Error {
     /// A table of that name exists already.
     #[error("a table named {0:?} exists already")]
     TableExists(String),
-    /// The name is that of a user's structure, and was used as a table.
+    /// The name of a user's structure was used as that of a table.
     #[error("{name:?} is a structure, not a table")]
     NotATable {
         /// The name.
         name: String,
     },
-    /// The name is that of a table, and was used as a structure, or as another structure than it is.
+    /// The name of a table was used as that of a structure, or the structure is of another kind.
     #[error("{name:?} is not a structure of this kind")]
     NotAStructure {
         /// The name.
@@ -190,7 +194,8 @@ pub enum Error {
         /// The transaction's level.
         isolation: crate::choice::Isolation,
     },
-    /// What a program registers contradicts itself or the engine: an id below the users' range, or one used twice.
+    /// Something that a program registers contradicts itself or the engine: an id below the users' range, or an id used
+    /// twice.
     #[error("structure {structure:?} cannot be registered: {what}")]
     BadStructure {
         /// Its name.
@@ -311,8 +316,8 @@ pub enum Error {
     /// transaction back, or back to before the load.
     #[error("records of this sorted load came only half in or were taken back; roll back and load again")]
     LoadIncomplete,
-    /// A table was empty when a sorted load began, and has got records by another handle of the same transaction since. Nothing of
-    /// the load is in the table.
+    /// A table was empty when a sorted load began, and got records by another handle of the same transaction since.
+    /// Nothing of the load is in the table.
     #[error("table {table:?} has got other records since its sorted load began: finish the load first, then put them")]
     LoadNotAlone {
         /// The table.
@@ -341,7 +346,7 @@ pub enum Error {
         /// What is wrong with it: an [`EncodeError`](crate::typed::EncodeError).
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// Stored bytes are no value of the type asked for: written as byte strings, or damaged.
+    /// The stored bytes are not a value of the type: they were written as byte strings, or are damaged.
     #[error("stored bytes of table {table:?} are not a valid {what}")]
     WrongType {
         /// The table.
@@ -503,7 +508,7 @@ pub enum Error {
         /// The file.
         path: String,
     },
-    /// A text to load is no dump, or holds what cannot be loaded.
+    /// A text to load is not a dump, or has something that cannot be loaded.
     #[error("line {line} of the dump: {what}")]
     BadDump {
         /// The line, from 1.
@@ -531,7 +536,7 @@ pub enum Error {
         /// Operation and record.
         what: String,
     },
-    /// A file could not be read or written. The text names the file and what was attempted.
+    /// A file could not be read or written. The message names the file and what was attempted.
     #[error(transparent)]
     Disk(io::Error),
     /// The memory for cache and tables could not be reserved.

@@ -9,7 +9,7 @@ use thiserror::Error as ThisError;
 pub struct ConfigProblem {
     /// The line, from 1.
     pub line: usize,
-    /// The name as the file writes it; empty if the line cannot be read at all.
+    /// The name as the file writes it. Empty if the line cannot be read at all.
     pub setting: String,
     /// What is wrong, and what is allowed.
     pub what: String,
@@ -34,7 +34,7 @@ impl fmt::Display for ConfigProblem {
 pub struct TypeMismatch {
     /// The table.
     pub table: String,
-    /// What of it: `keys`, `values`, or `keys in index "..."`.
+    /// What has the wrong type: `keys`, `values`, or `keys in index "..."`.
     pub what: String,
     /// The type that the catalog names.
     pub stored: String,

@@ -102,15 +102,16 @@ impl StructureHandle {
         &self.instance
     }
 
-    /// Runs `f` on the running transaction with the instance's table locked in `mode`: `IS` to read parts under locks of their
-    /// own, `IX` to change parts so, `S` to read the whole, `X` to change it alone.
+    /// Runs `f` on the running transaction with the instance's table locked in `mode`. `IS` is for reading parts under
+    /// locks of their own, and `IX` for changing parts that way. `S` is for reading the whole, and `X` for changing it
+    /// alone.
     ///
-    /// What is left of a claim is given back afterwards. No latch may be held when `f` returns. If `f` panics, what it did is taken
-    /// back and the transaction goes on; if it fails, what it did stays, for the caller to decide.
+    /// What is left of a claim is given back afterwards. No latch may be held when `f` returns. If `f` panics, what it
+    /// did is undone, and the transaction goes on. If `f` fails, what it did stays, and the caller decides.
     ///
     /// # Errors
-    /// [`Error::NoSuchTable`] if the transaction itself has dropped the instance, or gone back to before it made it; conflicts,
-    /// [`Error::ReadOnly`] for a mode that writes, [`Error::Finished`], and what `f` returns.
+    /// [`Error::NoSuchTable`] if the transaction itself has dropped the instance, or has gone back to before it made
+    /// it. Conflicts, [`Error::ReadOnly`] for a mode that writes, [`Error::Finished`], and what `f` returns.
     pub fn enter<T>(&self, mode: Mode, f: impl FnOnce(&mut Txn, &Instance) -> Result<T, Error>) -> Result<T, Error> {
         let users = self.shared.users_code();
         self.shared.run_in(|txn, own| {
@@ -135,12 +136,12 @@ impl StructureHandle {
 }
 
 impl Transaction {
-    /// Creates an instance of a registered structure under a name; tables and structures share their names. `options` go to
-    /// [`Structure::format_root`](super::Structure::format_root).
+    /// Creates an instance of a registered structure under a name. Tables and structures share their names. `options`
+    /// are passed to [`Structure::format_root`](super::Structure::format_root).
     ///
     /// # Errors
-    /// [`Error::StructureNeedsLocks`] unless the transaction is serializable, [`Error::TableExists`] if the name is taken, [`Error::UnknownOperation`] if the structure is not registered, conflicts,
-    /// no space.
+    /// [`Error::StructureNeedsLocks`] unless the transaction is serializable. [`Error::TableExists`] if the name is
+    /// taken. [`Error::UnknownOperation`] if the structure is not registered. Conflicts, no space.
     pub fn create_structure(
         &self,
         name: &str,
@@ -176,8 +177,9 @@ impl Transaction {
     /// Opens the instance with this name, which must be of `structure`.
     ///
     /// # Errors
-    /// [`Error::StructureNeedsLocks`] unless the transaction is serializable; [`Error::NoSuchTable`], [`Error::NotAStructure`] if it is something else, [`Error::UnknownOperation`] if the structure is
-    /// not registered, conflicts.
+    /// [`Error::StructureNeedsLocks`] unless the transaction is serializable. [`Error::NoSuchTable`].
+    /// [`Error::NotAStructure`] if it is something else. [`Error::UnknownOperation`] if the structure is not
+    /// registered. Conflicts.
     pub fn structure(&self, name: &str, structure: StructureId) -> Result<StructureHandle, Error> {
         self.check_structure(name)?;
         let env = &self.shared.env;
@@ -225,7 +227,8 @@ impl Transaction {
         })
     }
 
-    /// The names of all structures, sorted, with what each is an instance of; locks the list against change.
+    /// The names of all structures, sorted, with the structure of which each is an instance. Locks the list against
+    /// change.
     ///
     /// # Errors
     /// Conflicts.

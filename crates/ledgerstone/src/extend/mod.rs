@@ -1,13 +1,16 @@
-//! For authors of structures: page layouts, operations and logical undos of your own, beside ours (Lemon, sections 3 and 4).
+//! For authors of structures: page layouts, operations and logical undos of your own, beside those of the library
+//! (Lemon, sections 3 and 4).
 //!
-//! A [`Structure`] brings its operations and layouts, is registered with [`Options::structure`](crate::Options::structure) before
-//! the environment is opened, and lives under a name in the catalog:
-//! [`Transaction::create_structure`](crate::Transaction::create_structure) makes an instance,
-//! [`Transaction::structure`](crate::Transaction::structure) opens it, and [`StructureHandle::enter`] lends the running
-//! [`Txn`] to change it with. From then on it is like a table: it commits and aborts with the transaction, survives crashes, is
-//! verified and freed. `docs/operations.md` is the guide; two structures that use all of it are in `examples/`.
+//! A [`Structure`] brings its operations and layouts. Register it with
+//! [`Options::structure`](crate::Options::structure) before you open the environment. Its instances have names in the
+//! catalog. [`Transaction::create_structure`](crate::Transaction::create_structure) makes an instance, and
+//! [`Transaction::structure`](crate::Transaction::structure) opens it. [`StructureHandle::enter`] lends the running
+//! [`Txn`], with which the instance is changed.
 //!
-//! What is here are the engine's own parts: the B-link tree is written with nothing else.
+//! An instance is then like a table: it commits and aborts with the transaction, survives crashes, and is verified and
+//! freed. `docs/operations.md` is the guide. Two structures that use all of this are in `examples/`.
+//!
+//! These are the engine's own parts. The B-link tree is written with nothing else.
 //!
 //! | to | there is |
 //! | --- | --- |

@@ -34,10 +34,10 @@ use crate::feed::log_record::Operations;
 use crate::keeper::files_of;
 use crate::{Environment, Error, LogFilter, LogRecord};
 
-/// A cursor on a log: it stands between two records. Owned; reads durable records only, each whole.
+/// A cursor on a log, which stands between two records. It is owned. It reads durable records only, each of them whole.
 ///
-/// A reader holds nothing back: when the part of the log before it is given up by a checkpoint, it says so
-/// ([`Error::LogGone`]).
+/// A reader keeps no log. When a checkpoint has given up the part of the log that comes next, the reader returns
+/// [`Error::LogGone`].
 pub struct LogReader {
     cursor: ledgerstone_log::LogReader,
     operations: Operations,
@@ -47,11 +47,11 @@ pub struct LogReader {
 }
 
 impl Environment {
-    /// A reader before the first record that begins at `from` or later; `Lsn(0)`: before the oldest that is kept,
-    /// `Lsn(u64::MAX)`: behind the newest that is durable.
+    /// A reader before the first record that begins at `from` or later. `Lsn(0)` means before the oldest record that is
+    /// kept. `Lsn(u64::MAX)` means behind the newest durable one.
     ///
     /// # Errors
-    /// [`Error::LogGone`], the disk's.
+    /// [`Error::LogGone`], or a failure of the disk.
     pub fn log_reader(&self, from: Lsn) -> Result<LogReader, Error> {
         let engine = &self.inner().engine;
         engine.check_process()?;
@@ -72,10 +72,11 @@ impl LogReader {
         self
     }
 
-    /// The next record; the reader moves behind it. `None`: there is none that is durable now. May read from the disk.
+    /// The next record, or `None` if no further record is durable now. The reader moves behind it. May read from the
+    /// disk.
     ///
     /// # Errors
-    /// [`Error::LogGone`], [`Error::Corrupt`], the disk's.
+    /// [`Error::LogGone`], [`Error::Corrupt`], or a failure of the disk.
     #[allow(clippy::should_implement_trait)] // Not an iterator: it fails, and can go on after its end.
     pub fn next(&mut self) -> Result<Option<LogRecord>, Error> {
         self.operations.check_process()?;
@@ -89,7 +90,7 @@ impl LogReader {
         Ok(None)
     }
 
-    /// The record before; the reader moves before it. `None`: where the log that is kept begins.
+    /// The record before, or `None` where the kept log begins. The reader moves before it.
     ///
     /// # Errors
     /// As [`LogReader::next`].
@@ -105,11 +106,11 @@ impl LogReader {
         Ok(None)
     }
 
-    /// The next record, waiting for it to become durable: `None` when `timeout` went by, or when nothing more can come (a
-    /// directory that nobody has open; the end that the filter sets). Asks for no flush.
+    /// The next record, waiting for it to become durable. `None` if `timeout` has passed, or if nothing more can come:
+    /// in a directory that is not open, or at the end that the filter sets. Asks for no flush.
     ///
     /// # Errors
-    /// As [`LogReader::next`]; [`Error::Failed`] when the environment has failed or was closed.
+    /// As [`LogReader::next`]. [`Error::Failed`] if the environment has failed or was closed.
     pub fn follow(&mut self, timeout: Option<Duration>) -> Result<Option<LogRecord>, Error> {
         let until = timeout.map(|timeout| sync::now_ns().saturating_add(sync::nanoseconds(timeout)));
         loop {
@@ -133,7 +134,7 @@ impl LogReader {
         Ok(self.cursor.wait(timeout.map(sync::nanoseconds))?)
     }
 
-    /// Where the reader stands: a later one that begins here goes on without a gap.
+    /// The position of the reader. A later reader that begins here goes on without a gap.
     #[must_use]
     pub fn position(&self) -> Lsn {
         self.cursor.position()
@@ -154,28 +155,28 @@ impl LogReader {
         self.cursor.end()
     }
 
-    /// Where the log that is kept begins; its first whole record lies there or a little behind.
+    /// Where the kept log begins. Its first whole record begins there or a little behind.
     ///
     /// # Errors
-    /// The disk's.
+    /// A failure of the disk.
     pub fn oldest(&self) -> Result<Lsn, Error> {
         self.operations.check_process()?;
         Ok(self.cursor.oldest()?)
     }
 }
 
-/// The log of a directory that nobody has open, as it was when this was made. Changes nothing there, and recovers nothing.
+/// The log of a directory that is not open, as it was when this was made. Changes nothing there, and recovers nothing.
 pub struct LogDirectory {
     files: LogFiles,
     operations: Operations,
 }
 
 impl LogDirectory {
-    /// Looks at the directory of an environment, or at that of an archive. An environment may have lost its control file: data and
-    /// log say the same.
+    /// Opens the log in the directory of an environment, or in that of an archive. The environment may have lost its
+    /// control file, because data and log have the same information.
     ///
     /// # Errors
-    /// [`Error::NotAnEnvironment`], [`Error::Corrupt`], the disk's.
+    /// [`Error::NotAnEnvironment`], [`Error::Corrupt`], or a failure of the disk.
     pub fn open(path: impl AsRef<Path>) -> Result<LogDirectory, Error> {
         LogDirectory::open_on(Arc::new(FileDisk::new(path.as_ref())))
     }
@@ -211,10 +212,10 @@ impl LogDirectory {
         &self.files
     }
 
-    /// A reader; see [`Environment::log_reader`]. Reads the log to its end first, from the last checkpoint on.
+    /// A reader. See [`Environment::log_reader`]. Reads the log to its end first, from the last checkpoint on.
     ///
     /// # Errors
-    /// As there; damage before the end of the log.
+    /// As [`Environment::log_reader`], or damage before the end of the log.
     pub fn log_reader(&self, from: Lsn) -> Result<LogReader, Error> {
         Ok(LogReader::new(self.reader(from)?, self.operations.clone()))
     }

@@ -75,25 +75,25 @@ impl LogRecord {
         self.record.end()
     }
 
-    /// What it is for.
+    /// Its purpose.
     #[must_use]
     pub fn kind(&self) -> RecordKind {
         self.record.kind()
     }
 
-    /// Its transaction; `Xid(0)` if it belongs to none.
+    /// Its transaction. `Xid(0)` if it belongs to none.
     #[must_use]
     pub fn xid(&self) -> Xid {
         self.record.view().xid()
     }
 
-    /// The previous record of the transaction; `Lsn(0)` if it is the first.
+    /// The previous record of the transaction. `Lsn(0)` if it is the first.
     #[must_use]
     pub fn prev_lsn(&self) -> Lsn {
         self.record.view().prev_lsn()
     }
 
-    /// For a compensation and the end of a nested top action: where the rollback goes on; otherwise `Lsn(0)`.
+    /// For a compensation, and for the end of a nested top action: where the rollback goes on. Otherwise `Lsn(0)`.
     #[must_use]
     pub fn undo_next(&self) -> Lsn {
         self.record.view().undo_next()
@@ -105,7 +105,7 @@ impl LogRecord {
         self.record.view().commit_time_ns()
     }
 
-    /// The body of a record that changes no page; what it means depends on the kind.
+    /// The body of a record that changes no page. Its meaning depends on the kind.
     #[must_use]
     pub fn body(&self) -> &[u8] {
         self.record.view().body()
@@ -117,7 +117,7 @@ impl LogRecord {
         self.record.bytes()
     }
 
-    /// The changes of pages, in the order in which they are made; none for records that change no page.
+    /// The changes of pages, in the order in which they are made. Empty for records that change no page.
     pub fn changes(&self) -> impl Iterator<Item = LogChange<'_>> {
         let view = self.record.view();
         let own = view.kind().has_page().then(|| LogChange {
@@ -164,7 +164,7 @@ impl fmt::Debug for LogRecord {
     }
 }
 
-/// Which records a reader shows. The default is all; conditions are joined by "and".
+/// Which records a reader shows. The default is all. Conditions are joined by "and".
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LogFilter {
     xid: Option<Xid>,
@@ -200,7 +200,7 @@ impl LogFilter {
         self
     }
 
-    /// Only records of this kind; called again, of these kinds.
+    /// Only records of this kind. Call it again for more kinds.
     #[must_use]
     pub fn kind(mut self, kind: RecordKind) -> LogFilter {
         self.kinds.push(kind);

@@ -66,14 +66,14 @@ use crate::{Environment, Error, IndexDef, TableTypes};
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ChangeValue {
-    /// The key had, or has, no value.
+    /// There was, or is, no value.
     Absent,
     /// All of it.
     Whole(Vec<u8>),
-    /// It is so many bytes long and not in the log; read the table.
+    /// The value has this many bytes and is not in the log. Read it from the table.
     Large(u64),
-    /// These bytes at this offset; the others did not change and are not in the log. With the setting
-    /// `log_values` = `whole` the log has all of them.
+    /// These bytes at this offset. The others did not change and are not in the log. With the setting `log_values` =
+    /// `whole` the log has all of them.
     Part {
         /// Where they begin.
         offset: usize,
@@ -90,7 +90,7 @@ pub enum ChangeValue {
 pub struct Change {
     /// The table's name when the change was made.
     pub table: Arc<str>,
-    /// The table's id, whatever its name; a table of the same name that is made later has another.
+    /// The table's id, which does not depend on its name. A table of the same name that is made later has another id.
     pub table_id: TableId,
     /// The key.
     pub key: Vec<u8>,
@@ -100,7 +100,7 @@ pub struct Change {
     pub new: ChangeValue,
 }
 
-/// What became of a table.
+/// What happened to a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TableEvent {
@@ -141,7 +141,7 @@ pub struct TableChange {
     pub table: Arc<str>,
     /// The table's id.
     pub table_id: TableId,
-    /// What became of it.
+    /// What happened to it.
     pub event: TableEvent,
 }
 
@@ -165,11 +165,11 @@ pub struct CommittedChanges {
     pub xid: Xid,
     /// When it committed, by the machine's clock, in nanoseconds since 1970.
     pub time_ns: Option<u64>,
-    /// What it did, in its order.
+    /// The changes, in the transaction's order.
     pub items: Vec<FeedItem>,
     /// False: there is more of the same transaction, which comes next.
     pub is_last: bool,
-    /// Where a feed goes on behind it; if this is not the last part, at the transaction's beginning.
+    /// Where a feed goes on behind it. If this is not the last part, it is the transaction's beginning.
     pub position: Lsn,
 }
 
@@ -279,23 +279,24 @@ fn look(env: &Inner) -> (Lsn, Lsn) {
 }
 
 impl Environment {
-    /// The changes of the commits behind `from`: the [`ChangeFeed::position`] of an earlier feed, or the LSN of any record.
-    /// `Lsn(0)`: from the oldest transaction whose records are all there; `Lsn(u64::MAX)`: from now on.
+    /// The changes of the commits behind `from`, which is the [`ChangeFeed::position`] of an earlier feed, or the LSN
+    /// of any record. `Lsn(0)` means from the oldest transaction whose records are all there. `Lsn(u64::MAX)` means
+    /// from now on.
     ///
     /// While the feed lives, the log is kept from its position on, up to `feed_log_bytes_max` bytes.
     ///
     /// # Errors
-    /// [`Error::LogGone`], [`Error::TooManySnapshots`], [`Error::SnapshotTooOld`]; the disk's.
+    /// [`Error::LogGone`], [`Error::TooManySnapshots`], [`Error::SnapshotTooOld`], or a failure of the disk.
     pub fn changes(&self, from: Lsn) -> Result<ChangeFeed, Error> {
         ChangeFeed::open(self.inner(), from, None, None)
     }
 
-    /// The feed of this name, behind the position that it acknowledged last ([`ChangeFeed::acknowledge`]); a new name begins
-    /// now. Until the name is forgotten, the log is kept from there on, whether the feed is open or not, up to
-    /// `feed_log_bytes_max` bytes; `stat` says how far each has come.
+    /// The feed of this name, behind the position that it acknowledged last ([`ChangeFeed::acknowledge`]). A new name
+    /// begins now. Until the name is forgotten, the log is kept from there on, up to `feed_log_bytes_max` bytes,
+    /// whether the feed is open or not. `stat` says how far each feed has come.
     ///
     /// # Errors
-    /// As [`Environment::changes`]; [`Error::Corrupt`] if the log lacks its position; the disk's.
+    /// As [`Environment::changes`]. [`Error::Corrupt`] if the log lacks its position. A failure of the disk.
     pub fn named_changes(&self, name: &str) -> Result<ChangeFeed, Error> {
         let env = self.inner();
         env.check_writable()?;
@@ -312,10 +313,10 @@ impl Environment {
         Ok(feed)
     }
 
-    /// Forgets a named feed: it keeps no log any more. False: there is none of that name.
+    /// Forgets a named feed, which then keeps no log. Returns false if there is none of that name.
     ///
     /// # Errors
-    /// The disk's.
+    /// A failure of the disk.
     pub fn forget_changes(&self, name: &str) -> Result<bool, Error> {
         let env = self.inner();
         env.engine.check_process()?;
@@ -379,10 +380,12 @@ impl ChangeFeed {
         Ok(feed)
     }
 
-    /// The next transaction that committed and changed something, or the next part of it. `None`: none did that is durable now.
+    /// The next transaction that committed and changed something, or the next part of it. `None` if no further one is
+    /// durable now.
     ///
     /// # Errors
-    /// [`Error::LogGone`]: the log was not kept; the changes are lost to this feed. [`Error::Corrupt`], the disk's.
+    /// [`Error::LogGone`] if the log was not kept: the changes are lost to this feed. [`Error::Corrupt`], or a failure
+    /// of the disk.
     #[allow(clippy::should_implement_trait)] // Not an iterator: it fails, and can go on after its end.
     pub fn next(&mut self) -> Result<Option<CommittedChanges>, Error> {
         self.env.engine.check_process()?;
@@ -425,10 +428,10 @@ impl ChangeFeed {
         Ok(is_shown.then_some(CommittedChanges { lsn, xid, time_ns, items, is_last, position }))
     }
 
-    /// The same, waiting for one. `None`: `timeout` went by.
+    /// The same, waiting for one. `None` if `timeout` has passed.
     ///
     /// # Errors
-    /// As [`ChangeFeed::next`]; [`Error::Failed`] when the environment has failed or was closed.
+    /// As [`ChangeFeed::next`]. [`Error::Failed`] if the environment has failed or was closed.
     pub fn follow(&mut self, timeout: Option<Duration>) -> Result<Option<CommittedChanges>, Error> {
         let until = timeout.map(|timeout| sync::now_ns().saturating_add(sync::nanoseconds(timeout)));
         loop {
@@ -448,11 +451,12 @@ impl ChangeFeed {
         self.position
     }
 
-    /// Makes known, durably for a named feed, that everything up to `position` (of the feed, or of a commit it has shown)
-    /// was taken care of: a feed of this name begins behind it, and the log before is not kept for it any more.
+    /// Acknowledges everything up to `position`, which is a position of the feed or of a commit that it has shown. For
+    /// a named feed this is durable: a feed of this name begins behind the position, and the log before it is no longer
+    /// kept for the feed.
     ///
     /// # Errors
-    /// [`Error::FeedForgotten`]; the disk's.
+    /// [`Error::FeedForgotten`], or a failure of the disk.
     pub fn acknowledge(&mut self, position: Lsn) -> Result<(), Error> {
         self.env.engine.check_process()?;
         let low = self.needed(position);

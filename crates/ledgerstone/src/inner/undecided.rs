@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use crate::Error;
 
-/// A transaction in doubt, for who decides.
+/// A transaction in doubt, for the program that decides.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct InDoubt {

@@ -161,7 +161,7 @@ pub struct ArchivedSegment {
     pub start_lsn: u64,
     /// Where its log ends.
     pub end_lsn: u64,
-    /// What is wrong with it; `None` for one that is whole, or that was not looked at closely.
+    /// What is wrong with it. `None` if it is whole, or was not examined closely.
     pub problem: Option<String>,
 }
 
@@ -557,10 +557,10 @@ impl ArchiveDirectory {
         &self.disk
     }
 
-    /// Looks at a directory.
+    /// Opens the archive in a directory.
     ///
     /// # Errors
-    /// [`Error::NoArchive`]: it holds none.
+    /// [`Error::NoArchive`] if the directory has none.
     pub fn open(path: impl AsRef<Path>) -> Result<ArchiveDirectory, Error> {
         ArchiveDirectory::open_on(Arc::new(FileDisk::new(path.as_ref())))
     }
@@ -614,11 +614,11 @@ impl ArchiveDirectory {
         problem_of(&*self.disk, sum)
     }
 
-    /// Removes the segments that end at or before `lsn`: what no backup needs that you keep ([`crate::Backup::needs_log_from`]).
-    /// Returns how many.
+    /// Removes the segments that end at or before `lsn`: those that no backup that you keep needs
+    /// ([`crate::Backup::needs_log_from`]). Returns how many.
     ///
     /// # Errors
-    /// The disk's; what was removed until then is.
+    /// A failure of the disk. What was removed until then stays removed.
     pub fn remove_before(&self, lsn: Lsn) -> Result<u64, Error> {
         let mut count = 0;
         for sum in sums(&*self.disk)? {

@@ -6,12 +6,12 @@ use crate::keeper::{Archive, ArchiveDirectory, files_of};
 use crate::{Environment, Error, LogDirectory};
 
 impl Environment {
-    /// Copies the log into the archive now, up to what is durable; without that, segments are copied when they are full.
-    /// Returns how many segments were looked at.
+    /// Copies the log into the archive now, up to what is durable. Without this call, segments are copied when they are
+    /// full. Returns how many segments were examined.
     ///
     /// # Errors
-    /// [`Error::NoArchive`], [`Error::ArchiveOfAnother`]; [`Error::Corrupt`]: the log is damaged where it was to be copied;
-    /// the disk's.
+    /// [`Error::NoArchive`], [`Error::ArchiveOfAnother`]. [`Error::Corrupt`] if the log is damaged where it was to be
+    /// copied. A failure of the disk.
     pub fn archive_now(&self) -> Result<u64, Error> {
         let env = self.inner();
         env.engine.check_process()?;
@@ -27,7 +27,7 @@ impl ArchiveDirectory {
     /// Its log, for readers and for restores.
     ///
     /// # Errors
-    /// [`Error::NoArchive`]: it is empty. As [`ArchiveDirectory::segments`].
+    /// [`Error::NoArchive`] if it is empty, and as [`ArchiveDirectory::segments`].
     pub fn log(&self) -> Result<LogDirectory, Error> {
         LogDirectory::of_files(files_of(self.disk())?.ok_or(Error::NoArchive)?)
     }

@@ -62,7 +62,7 @@ impl BackupOptions {
         self
     }
 
-    /// Bytes that are copied in a second, at most; 0, the default: as many as can be.
+    /// The most bytes that are copied in a second. The default 0 means no limit.
     #[must_use]
     pub fn bytes_per_second(mut self, bytes: u64) -> Self {
         self.bytes_per_s = bytes;
@@ -76,7 +76,7 @@ impl BackupOptions {
 pub struct BackupInfo {
     /// Its name.
     pub file: String,
-    /// With the pages; otherwise the log since the one before.
+    /// True for a backup with the pages. False for one of the log since the backup before.
     pub is_full: bool,
     /// The environment's id, as hexadecimal digits.
     pub environment: String,
@@ -94,7 +94,7 @@ pub struct BackupInfo {
     pub payload_bytes: u64,
 }
 
-/// What the verification of backups found: they are whole.
+/// The result of a verification that found the backups whole.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct BackupReport {
@@ -109,12 +109,13 @@ pub struct BackupReport {
 }
 
 impl Environment {
-    /// Takes a backup into a directory of backups, which is made if it is missing, beside everything else that runs.
-    /// `progress` is called after each piece; when it answers `Break`, the backup is given up ([`Error::Cancelled`]).
+    /// Takes a backup into a directory of backups, which is made if it is missing. Everything else goes on meanwhile.
+    /// `progress` is called after each piece. If it returns `Break`, the backup is given up ([`Error::Cancelled`]).
     ///
     /// # Errors
-    /// [`Error::LogGone`] for an incremental one that comes too late: take a full one, more often, or keep an archive.
-    /// [`Error::BackupUnderWay`]. [`Error::Corrupt`]: a page is damaged. The disk's. Nothing that failed looks like a backup.
+    /// [`Error::LogGone`] for an incremental backup that comes too late: take a full one, take them more often, or keep
+    /// an archive. [`Error::BackupUnderWay`]. [`Error::Corrupt`] if a page is damaged. A failure of the disk. A backup
+    /// that failed does not look like a backup.
     pub fn backup(
         &self,
         directory: impl AsRef<Path>,
@@ -249,7 +250,7 @@ enum Found {
     Damaged(Arc<dyn DiskFile>),
 }
 
-/// What is there and was not used.
+/// A file that is there and is not used.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct LeftOut {
@@ -304,11 +305,11 @@ impl Found {
 }
 
 impl Backup {
-    /// Looks at a directory of backups, or at one file.
+    /// Opens a directory of backups, or one file.
     ///
     /// # Errors
-    /// [`Error::NotABackup`]: there is none. No file is whole ([`Error::Corrupt`]); [`Error::NewerFormat`]. A file that is damaged
-    /// beside others that are not is shown by [`Backup::left_out`].
+    /// [`Error::NotABackup`] if there is none, [`Error::Corrupt`] if no file is whole, [`Error::NewerFormat`]. If some
+    /// files are damaged and others are not, [`Backup::left_out`] names the damaged ones.
     pub fn open(path: impl AsRef<Path>) -> Result<Backup, Error> {
         let path = path.as_ref();
         if path.is_dir() {
@@ -321,12 +322,12 @@ impl Backup {
         Ok(Backup { files: vec![Found::Whole(Box::new(BackupFile::open(file)?))] })
     }
 
-    /// Reads a backup that comes as one stream ([`Environment::backup_to`]), from a pipe for instance. What is restored is read
-    /// twice, once to prove it, so the stream is kept in a file of `directory` as long as this value lives; the file has no
-    /// name, and leaves nothing behind however the process ends.
+    /// Reads a backup that comes as one stream ([`Environment::backup_to`]), from a pipe for instance. A restore reads
+    /// the backup twice, because it checks it first. So the stream is kept in a file of `directory` as long as this
+    /// value lives. The file has no name, and leaves nothing behind however the process ends.
     ///
     /// # Errors
-    /// As [`Backup::open`]; [`Error::Disk`] when the stream cannot be read, or the file not be written.
+    /// As [`Backup::open`]. [`Error::Disk`] if the stream cannot be read, or the file cannot be written.
     pub fn open_stream(from: &mut dyn Read, directory: impl AsRef<Path>) -> Result<Backup, Error> {
         let disk = FileDisk::new(directory.as_ref());
         let id: String = new_id().iter().map(|byte| format!("{byte:02x}")).collect();
@@ -361,8 +362,8 @@ impl Backup {
         self.files.iter().filter_map(Found::whole).map(info_of).collect()
     }
 
-    /// The files that belong to no chain, because they or those before them are damaged or missing: nothing is restored from
-    /// them. Looks at the heads of the files only; [`Backup::verify`] finds the rest.
+    /// The files that belong to no chain, because they or files before them are damaged or missing. Nothing is restored
+    /// from them. Only the heads of the files are read. [`Backup::verify`] finds the rest.
     #[must_use]
     pub fn left_out(&self) -> Vec<LeftOut> {
         let (chains, mut left_out) = self.chains();
@@ -370,12 +371,12 @@ impl Backup {
         left_out
     }
 
-    /// Checks everything: each frame's checksum, each page's, each record of the log, and that nothing is missing.
-    /// `progress` gets bytes done and bytes in all of the chain it is at. It may answer nothing, or [`ControlFlow::Break`] to
-    /// end the verification.
+    /// Checks everything: the checksum of each frame and each page, each record of the log, and that nothing is
+    /// missing. `progress` is called with the bytes done, and the bytes in all of the chain that is being checked. It
+    /// may return nothing, or [`ControlFlow::Break`] to end the verification.
     ///
     /// # Errors
-    /// The first thing that is wrong; [`Error::Cancelled`].
+    /// The first problem that is found, or [`Error::Cancelled`].
     pub fn verify<F: Flow>(&self, progress: &mut dyn FnMut(u64, u64) -> F) -> Result<BackupReport, Error> {
         let mut report = BackupReport::default();
         self.files.iter().try_for_each(Found::check)?;

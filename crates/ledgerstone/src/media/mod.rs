@@ -1,4 +1,4 @@
-//! Copies of an environment and what is made of them: backups, restores, the archive of the log, repair of pages.
+//! Copies of an environment and their use: backups, restores, the archive of the log, and repair of pages.
 
 mod archive;
 mod backup;

@@ -41,7 +41,7 @@ const RECORDS_BETWEEN: u64 = 1024;
 pub enum RepairPages {
     /// These, if they are damaged.
     Only(Vec<PageId>),
-    /// All that are damaged; the whole data file is read.
+    /// All damaged pages. The whole data file is read to find them.
     AllDamaged,
 }
 
@@ -58,10 +58,11 @@ pub struct RepairReport {
 }
 
 impl Environment {
-    /// Finds the pages of the data file that cannot be read. Reads all of it, page by page, beside everything else.
+    /// Finds the pages of the data file that cannot be read. Reads all of the file, page by page. Everything else goes
+    /// on meanwhile.
     ///
     /// # Errors
-    /// The disk's; damage is the answer, not an error.
+    /// A failure of the disk. Damage is the result, not an error.
     pub fn damaged_pages(&self) -> Result<Vec<PageId>, Error> {
         self.inner().engine.check_process()?;
         let cache = &self.inner().engine.cache;
@@ -77,12 +78,13 @@ impl Environment {
         Ok(damaged)
     }
 
-    /// The same in the directory of an environment that nobody has open, and that may be too damaged to be opened. Changes
-    /// nothing. After a crash it also finds pages that the loss of power has torn, which opening mends by itself. `progress` is
-    /// called again and again, and may end it.
+    /// The same in the directory of an environment that is not open, and that may be too damaged to be opened. Changes
+    /// nothing. After a crash it also finds pages that the loss of power has torn. Opening repairs those by itself.
+    /// `progress` is called repeatedly, and may end the search.
     ///
     /// # Errors
-    /// [`Error::NotAnEnvironment`], [`Error::AlreadyOpen`], a control file that cannot be read, [`Error::Cancelled`], the disk's.
+    /// [`Error::NotAnEnvironment`], [`Error::AlreadyOpen`], a control file that cannot be read, [`Error::Cancelled`],
+    /// or a failure of the disk.
     pub fn damaged_pages_in<F: Flow>(
         directory: impl AsRef<Path>,
         progress: &mut dyn FnMut(MediaProgress) -> F,
@@ -155,11 +157,11 @@ impl Environment {
 }
 
 impl Backup {
-    /// Repairs pages in the directory of an environment that nobody has open, for damage that keeps it from being opened.
-    /// `archive`: where the log is that the directory does not hold any more.
+    /// Repairs pages in the directory of an environment that is not open, for damage that keeps it from being opened.
+    /// `archive` is the place of the log that the directory no longer has.
     ///
     /// # Errors
-    /// As [`Environment::repair`]; [`Error::AlreadyOpen`].
+    /// As [`Environment::repair`], and [`Error::AlreadyOpen`].
     pub fn repair(
         &self,
         directory: impl AsRef<Path>,
@@ -169,10 +171,10 @@ impl Backup {
         self.repair_on(Arc::new(FileDisk::new(directory.as_ref())), pages, archive)
     }
 
-    /// The same; `progress` is called again and again, and may end it. Nothing has changed then.
+    /// The same. `progress` is called repeatedly, and may end the repair. Nothing has changed then.
     ///
     /// # Errors
-    /// As [`Backup::repair`]; [`Error::Cancelled`].
+    /// As [`Backup::repair`], and [`Error::Cancelled`].
     pub fn repair_with(
         &self,
         directory: impl AsRef<Path>,

@@ -42,8 +42,8 @@ pub enum RestoreTo {
     End,
     /// The commits up to this LSN: those whose record begins at it or before.
     Lsn(Lsn),
-    /// The commits up to this time, in nanoseconds since 1970: all before the first that is later. The times are those of
-    /// the machine that committed.
+    /// The commits up to this time, in nanoseconds since 1970: all before the first one that is later. The times are
+    /// those of the machine that committed.
     TimeNs(u64),
 }
 
@@ -59,10 +59,10 @@ pub struct RestoreReport {
     pub end_lsn: u64,
     /// Commits that the log behind the full backup holds up to there.
     pub commit_count: u64,
-    /// Time of the last of them, in nanoseconds since 1970; 0: none has one.
+    /// The time of the last of them, in nanoseconds since 1970. 0 means that none has a time.
     pub last_commit_ns: u64,
-    /// Files and logs that are there and are not used, or not to their end, because they or what they go on from are damaged or
-    /// missing: commits may be in them that were not restored.
+    /// Files and logs that exist and are not used, or not to their end, because they or the files before them are
+    /// damaged or missing. They may contain commits that were not restored.
     pub left_out: Vec<LeftOut>,
 }
 
@@ -73,15 +73,15 @@ const RECORDS_BETWEEN: u64 = 1024;
 const PIECE_BYTES: u64 = 1 << 20;
 
 impl Backup {
-    /// Makes an environment in directory `target`, which must be missing or empty. `logs`: where the log goes on behind the
-    /// end of the backup (an archive, the directory of the environment that was lost, or both, in any order). Verifies the backup
-    /// first. The first open of the new environment recovers, as after a crash at that moment.
+    /// Makes an environment in directory `target`, which must be missing or empty. `logs` are the places where the log
+    /// goes on behind the end of the backup: an archive, the directory of the lost environment, or both, in any order.
+    /// Verifies the backup first. The first open of the new environment recovers, as after a crash at that moment.
     ///
-    /// A backup or a log that is damaged is used up to there, and [`RestoreReport::left_out`] says so: look at it.
+    /// A damaged backup or log is used up to the damage, and [`RestoreReport::left_out`] names it: look at the report.
     ///
     /// # Errors
-    /// [`Error::TargetNotEmpty`], [`Error::MomentNotInBackup`]; [`Error::LogGone`]: `logs` begin behind the end of the backup;
-    /// [`Error::Corrupt`]: no full backup is whole; the disk's.
+    /// [`Error::TargetNotEmpty`], [`Error::MomentNotInBackup`]. [`Error::LogGone`] if `logs` begin behind the end of
+    /// the backup. [`Error::Corrupt`] if no full backup is whole. A failure of the disk.
     pub fn restore(
         &self,
         target: impl AsRef<Path>,
@@ -91,11 +91,11 @@ impl Backup {
         self.restore_on(Arc::new(FileDisk::new(target.as_ref())), to, logs)
     }
 
-    /// The same; `progress` is called again and again, and may end it. Then the target is empty again but for a directory
-    /// without files, as after every error, and can be restored into.
+    /// The same. `progress` is called repeatedly, and may end the restore. As after every error, the target then has no
+    /// files, though it may have an empty directory, and can be restored into again.
     ///
     /// # Errors
-    /// As [`Backup::restore`]; [`Error::Cancelled`].
+    /// As [`Backup::restore`], and [`Error::Cancelled`].
     pub fn restore_with(
         &self,
         target: impl AsRef<Path>,

@@ -14,8 +14,8 @@ use crate::catalog::{Definition, Entry};
 use crate::table::index::Builders;
 use crate::{BytesTable, Error};
 
-/// Takes records in the order of their keys. Made by [`BytesTable::sorted_loader`]; nothing of it stays without
-/// [`SortedLoader::finish`] when the table was empty.
+/// Takes records in the order of their keys. Made by [`BytesTable::sorted_loader`]. If the table was empty, nothing of
+/// the load stays without [`SortedLoader::finish`].
 #[derive(Debug)]
 pub struct SortedLoader {
     table: BytesTable,
@@ -41,10 +41,10 @@ impl SortedLoader {
     /// The next record.
     ///
     /// # Errors
-    /// [`Error::NotSorted`] if its key is not above the one before, or above the last of the table; as
-    /// [`BytesTable::put`]. A record that is refused for what it is can be left out; after any other error, such as a key
-    /// that comes twice in a unique index, and after the transaction went back to a savepoint, the load cannot go on:
-    /// [`Error::LoadIncomplete`].
+    /// [`Error::NotSorted`] if its key is not above the one before, or not above the last key of the table. As
+    /// [`BytesTable::put`]. A record that is refused for what it is can be left out. After any other error the load
+    /// cannot go on: [`Error::LoadIncomplete`]. This holds for a key that comes twice in a unique index, and after the
+    /// transaction went back to a savepoint.
     pub fn push(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<(), Error> {
         self.push_bytes(key.as_ref(), value.as_ref())
     }
@@ -87,12 +87,12 @@ impl SortedLoader {
         self.count
     }
 
-    /// All records were pushed: the table has them, for this transaction. Other handles to the table that this transaction
-    /// has opened answer [`Error::NoSuchTable`] from now on; the one returned is good.
+    /// Ends the load. From now on the table has the records, for this transaction. Other handles of this transaction to
+    /// the table return [`Error::NoSuchTable`]. The one that is returned is valid.
     ///
     /// # Errors
-    /// [`Error::LoadNotAlone`]: the table has got records by another handle since the load began, and nothing of the load is in it.
-    /// Conflicts, no space.
+    /// [`Error::LoadNotAlone`] if the table has got records by another handle since the load began. Nothing of the load
+    /// is in the table then. Conflicts, no space.
     pub fn finish(self) -> Result<BytesTable, Error> {
         if self.is_broken {
             return Err(Error::LoadIncomplete);
@@ -133,11 +133,12 @@ impl SortedLoader {
 }
 
 impl BytesTable {
-    /// Begins to load records that come in the order of their keys: into full pages, with their content in the log once, if
-    /// the table is empty; otherwise they are appended. Locks the whole table until the transaction ends.
+    /// Begins to load records that come in the order of their keys. If the table is empty, the load fills whole pages
+    /// and logs their content once. Otherwise the records are appended. Locks the whole table until the transaction
+    /// ends.
     ///
     /// # Errors
-    /// Conflicts, [`Error::SnapshotConflict`] too if the table was not empty at the transaction's snapshot; no space.
+    /// Conflicts, no space. [`Error::SnapshotConflict`] too if the table was not empty at the transaction's snapshot.
     pub fn sorted_loader(&self) -> Result<SortedLoader, Error> {
         let env = &self.shared.env;
         let info = self.info();
@@ -171,12 +172,12 @@ impl BytesTable {
         Ok(SortedLoader { table: self.clone(), filling, count: 0, last_key, is_broken: false, back_count })
     }
 
-    /// Loads records that come in the order of their keys ([`BytesTable::sorted_loader`]), and says how many there were. This
-    /// handle goes on with the table; others of this transaction have to be opened again. All records are loaded or none: an
-    /// error or a panic of `records` takes back those that were appended.
+    /// Loads records that come in the order of their keys ([`BytesTable::sorted_loader`]), and returns how many there
+    /// were. This handle stays valid. Other handles of this transaction to the table have to be opened again. All
+    /// records are loaded or none: after an error or a panic of `records`, those that were appended are undone.
     ///
     /// # Errors
-    /// [`Error::NotSorted`] naming the first record that is not above the one before; as [`BytesTable::put`].
+    /// [`Error::NotSorted`] with the first record that is not above the one before, and as [`BytesTable::put`].
     pub fn load_sorted<K: AsRef<[u8]>, V: AsRef<[u8]>>(
         &mut self,
         records: impl IntoIterator<Item = (K, V)>,

@@ -24,10 +24,11 @@ thread_local! {
     static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// A table whose keys and values are byte strings, ordered by key. Calls take whatever lends bytes: `"key"`, `b"key"`, a `Vec`.
+/// A table whose keys and values are byte strings, ordered by key. Calls take all types that lend bytes: `"key"`,
+/// `b"key"`, a `Vec`.
 ///
-/// Owned: it keeps its transaction's state alive, but not the transaction running. Keys may be empty and are at most an
-/// eighth of a page; values are at most 1 GiB, and large ones can be read and written in parts
+/// The handle is owned. It keeps its transaction's state alive, but not the transaction running. Keys may be empty, and
+/// have at most an eighth of a page. Values have at most 1 GiB. Large values can be read and written in parts
 /// ([`BytesTable::value_reader`], [`BytesTable::value_writer`]).
 #[derive(Clone)]
 pub struct BytesTable {
@@ -52,19 +53,20 @@ impl BytesTable {
         &self.info.name
     }
 
-    /// The table's id, which it keeps whatever its name, and which no other table ever gets; [`Change::table_id`](crate::Change).
+    /// The table's id. The table keeps it when it is renamed, and no other table ever gets it. See
+    /// [`Change::table_id`](crate::Change).
     #[must_use]
     pub fn table_id(&self) -> TableId {
         self.info.entry.table
     }
 
-    /// The page where the table begins; it never moves. For [`crate::LogFilter::root`].
+    /// The page where the table begins, which never moves. For [`crate::LogFilter::root`].
     #[must_use]
     pub fn root_page(&self) -> PageId {
         self.info.entry.root
     }
 
-    /// What the catalog says of the types of its keys and values. They are not compared with anything here: byte strings are
+    /// The types of its keys and values as the catalog names them. Byte strings are not compared with them: they are
     /// read and written as they are.
     #[must_use]
     pub fn types(&self) -> &TableTypes {
@@ -108,10 +110,12 @@ impl BytesTable {
         })
     }
 
-    /// The value of `key`, as the transaction's [`Isolation`] sees it; a serializable one locks it for reading until it ends.
+    /// The value of `key`, as the transaction's [`Isolation`] sees it. A serializable transaction locks it for reading
+    /// until it ends.
     ///
     /// # Errors
-    /// Conflicts ([`Error::Deadlock`], [`Error::LockTimeout`]; [`Error::SnapshotTooOld`] for a snapshot), damage, a finished transaction.
+    /// Conflicts ([`Error::Deadlock`], [`Error::LockTimeout`], and [`Error::SnapshotTooOld`] for a snapshot), damage, a
+    /// finished transaction.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>, Error> {
         self.get_bytes(key.as_ref())
     }
@@ -120,9 +124,9 @@ impl BytesTable {
         self.look(|txn, sight| Ok(self.tree().get(txn, key, sight.read())?))
     }
 
-    /// What `read` makes of the value of `key`. The value is copied into a buffer that the thread keeps for the next time, so
-    /// nothing is allocated for a value that lies in its leaf. `read` does not see the page itself: it runs with no latch held,
-    /// so others may change the page. In `read`, the transaction can be used.
+    /// Calls `read` with the value of `key`, and returns its result. The value is copied into a buffer that the thread
+    /// keeps, so nothing is allocated for a value that lies in its leaf. `read` does not see the page itself. It runs
+    /// with no latch held, so other threads may change the page meanwhile. In `read`, the transaction can be used.
     ///
     /// ```
     /// # fn main() -> Result<(), ledgerstone::Error> {
@@ -159,11 +163,12 @@ impl BytesTable {
         self.look(|txn, sight| Ok(self.tree().get_into(txn, key, sight.read(), value)?))
     }
 
-    /// The value of `key`, locked so that only this transaction can change it next; readers may still read. It is the newest
-    /// committed one at every level; a snapshot transaction is refused if that is newer than its snapshot.
+    /// The value of `key`, locked so that only this transaction can change it next. Other transactions may still read
+    /// it. At every level it is the newest committed value. A snapshot transaction is refused if that value is newer
+    /// than its snapshot.
     ///
     /// # Errors
-    /// As [`BytesTable::get`]; [`Error::SnapshotConflict`].
+    /// As [`BytesTable::get`], and [`Error::SnapshotConflict`].
     pub fn get_for_update(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>, Error> {
         let key = key.as_ref();
         self.enter(Mode::IX, |txn| Ok(self.tree().get(txn, key, self.for_update())?))
@@ -187,10 +192,10 @@ impl BytesTable {
     /// Sets the value of `key`, whether it had one or not.
     ///
     /// # Errors
-    /// [`Error::KeyTooLarge`], [`Error::ValueTooLarge`], [`Error::ReadOnly`] without space or in a transaction for reading only,
-    /// conflicts ([`Error::SnapshotConflict`] too). Of a table with indexes: [`Error::IndexKeyExists`],
-    /// [`Error::IndexKeyTooLarge`], [`Error::NotIndexable`], [`Error::NoIndexExtractor`]; nothing has changed then, and the
-    /// transaction goes on.
+    /// [`Error::KeyTooLarge`], [`Error::ValueTooLarge`]. [`Error::ReadOnly`] without space, or in a transaction for
+    /// reading only. Conflicts ([`Error::SnapshotConflict`] too). For a table with indexes: [`Error::IndexKeyExists`],
+    /// [`Error::IndexKeyTooLarge`], [`Error::NotIndexable`], [`Error::NoIndexExtractor`]. Nothing has changed then, and
+    /// the transaction goes on.
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<(), Error> {
         self.put_bytes(key.as_ref(), value.as_ref())
     }
@@ -235,7 +240,7 @@ impl BytesTable {
         })
     }
 
-    /// Removes `key`; says whether it had a value.
+    /// Removes `key`, and returns whether it had a value.
     ///
     /// # Errors
     /// As [`BytesTable::put`].
@@ -270,8 +275,9 @@ impl BytesTable {
         })
     }
 
-    /// Removes the record with the smallest key and returns it. Serializable transactions that take from the same end at once
-    /// wait for each other. At other levels one that comes second takes the next record, or is refused as a `remove` would be.
+    /// Removes the record with the smallest key and returns it. Serializable transactions that take from the same end
+    /// wait for each other. At other levels, a transaction that comes second takes the next record, or is refused as a
+    /// `remove` would be.
     ///
     /// # Errors
     /// As [`BytesTable::put`].
@@ -315,8 +321,9 @@ impl BytesTable {
         }
     }
 
-    /// Removes all records whose keys lie in `keys`, and says how many there were. Until the transaction ends nobody can put one
-    /// there. Much cheaper than one by one. The entries of indexes are sorted first, in a temporary file if there are many.
+    /// Removes all records whose keys lie in `keys`, and returns how many there were. Until the transaction ends, no
+    /// other transaction can put a record there. This is much cheaper than one call for each record. The entries of
+    /// indexes are sorted first, in a temporary file if there are many.
     ///
     /// # Errors
     /// As [`BytesTable::put`].
@@ -332,8 +339,8 @@ impl BytesTable {
         self.enter(Mode::IX, |txn| self.info.delete_range(&self.shared.env, txn, start, end))
     }
 
-    /// Reads the value of `key` and replaces it by what `change` makes of it, in one descent; `None` leaves it as it is.
-    /// Says whether the key had a value. Only the bytes that differ are logged.
+    /// Reads the value of `key` and replaces it by what `change` makes of it, in one descent. `None` leaves the value
+    /// as it is. Returns whether the key had a value. Only the bytes that differ are logged.
     ///
     /// # Errors
     /// As [`BytesTable::put`]. In `change`, calls of this transaction are refused: [`Error::Busy`].
@@ -353,7 +360,8 @@ impl BytesTable {
         Ok(Entry::new(self.clone(), key, value))
     }
 
-    /// The records whose keys lie in `keys`, in order; from the back too. The iterator is owned and can be sent.
+    /// The records whose keys lie in `keys`, in order. The iterator can be read from the back too. It is owned, and can
+    /// be sent.
     ///
     /// # Errors
     /// As [`BytesTable::get`].

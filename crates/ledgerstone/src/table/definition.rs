@@ -53,8 +53,8 @@ impl Transaction {
         })
     }
 
-    /// Gives a table another name. Handles that this transaction has opened under the old name answer
-    /// [`Error::NoSuchTable`] from then on: open the table by its new name. Waits for everybody who uses the table.
+    /// Renames a table. Handles that this transaction has opened under the old name return [`Error::NoSuchTable`] from
+    /// then on: open the table by its new name. Waits for all other transactions that use the table.
     ///
     /// # Errors
     /// [`Error::NoSuchTable`], [`Error::TableExists`], [`Error::BadTableName`], conflicts.
@@ -86,8 +86,8 @@ impl Transaction {
         })
     }
 
-    /// The names of all tables, sorted, without users' structures, as the transaction's [`Isolation`] sees them; a serializable one locks the list against
-    /// change.
+    /// The names of all tables, sorted, without users' structures, as the transaction's [`Isolation`] sees them. A
+    /// serializable transaction locks the list against change.
     ///
     /// # Errors
     /// Conflicts.
@@ -136,13 +136,15 @@ impl Transaction {
         Ok(Table::new(table))
     }
 
-    /// Says of a table of which types its keys and values are, as [`Transaction::open`] does of a table that it makes: for tables
-    /// made for byte strings, by tools that know types by their names only. What is there is not looked at. Locks the table as a
-    /// whole; handles are to be opened again, as after [`Transaction::create_index`].
+    /// Sets the types of a table's keys and values in the catalog, as [`Transaction::open`] does for a table that it
+    /// makes. For tables that were made for byte strings, by tools that know types by their names only. Existing
+    /// records are not examined. Locks the whole table. Handles have to be opened again, as after
+    /// [`Transaction::create_index`].
     ///
     /// # Errors
-    /// [`Error::TableTypeMismatch`] for a type that is known and another, [`Error::BadTypeName`], [`Error::TooManyIndexes`] if
-    /// the names have no room in the catalog, [`Error::NoSuchTable`], [`Error::IndexNeedsLocks`] in a snapshot, conflicts.
+    /// [`Error::TableTypeMismatch`] if the table has a type already and it differs. [`Error::BadTypeName`].
+    /// [`Error::TooManyIndexes`] if the names have no room in the catalog. [`Error::NoSuchTable`].
+    /// [`Error::IndexNeedsLocks`] in a snapshot. Conflicts.
     pub fn set_table_types(&self, table: &str, types: &TableTypes) -> Result<(), Error> {
         for name in [&types.key, &types.value].into_iter().flatten() {
             check_type_name(name)?;

@@ -28,7 +28,7 @@ impl Entry {
         self.value.as_deref()
     }
 
-    /// Its value; if it has none, `value` is put there first.
+    /// Its value. If it has none, `value` is put there first.
     ///
     /// # Errors
     /// As [`BytesTable::put`].
@@ -36,7 +36,7 @@ impl Entry {
         self.or_insert_with(|| value.as_ref().to_vec())
     }
 
-    /// Its value; if it has none, the result of `make` is put there first.
+    /// Its value. If it has none, the result of `make` is put there first.
     ///
     /// # Errors
     /// As [`BytesTable::put`].
@@ -53,7 +53,7 @@ impl Entry {
         }
     }
 
-    /// Changes the value if there is one; then goes on as an entry.
+    /// Changes the value if there is one, and returns the entry.
     ///
     /// # Errors
     /// As [`BytesTable::put`].
@@ -67,7 +67,7 @@ impl Entry {
         Ok(self)
     }
 
-    /// Puts `value` there; returns the old one.
+    /// Puts `value` there, and returns the old one.
     ///
     /// # Errors
     /// As [`BytesTable::put`].
@@ -76,7 +76,7 @@ impl Entry {
         Ok(self.value)
     }
 
-    /// Removes the key; returns its value.
+    /// Removes the key, and returns its value.
     ///
     /// # Errors
     /// As [`BytesTable::delete`].
@@ -112,7 +112,7 @@ impl<K: Key, V: Value> TypedEntry<K, V> {
         self.value.as_ref()
     }
 
-    /// Its value; if it has none, `value` is put there first.
+    /// Its value. If it has none, `value` is put there first.
     ///
     /// # Errors
     /// As [`Table::put`].
@@ -126,7 +126,7 @@ impl<K: Key, V: Value> TypedEntry<K, V> {
         }
     }
 
-    /// Its value; if it has none, the result of `make` is put there first.
+    /// Its value. If it has none, the result of `make` is put there first.
     ///
     /// # Errors
     /// As [`Table::put`].
@@ -143,7 +143,7 @@ impl<K: Key, V: Value> TypedEntry<K, V> {
         }
     }
 
-    /// Changes the value if there is one; then goes on as an entry.
+    /// Changes the value if there is one, and returns the entry.
     ///
     /// # Errors
     /// As [`Table::put`].
@@ -157,7 +157,7 @@ impl<K: Key, V: Value> TypedEntry<K, V> {
         Ok(self)
     }
 
-    /// Puts `value` there; returns the old one.
+    /// Puts `value` there, and returns the old one.
     ///
     /// # Errors
     /// As [`Table::put`].
@@ -166,7 +166,7 @@ impl<K: Key, V: Value> TypedEntry<K, V> {
         Ok(self.value)
     }
 
-    /// Removes the key; returns its value.
+    /// Removes the key, and returns its value.
     ///
     /// # Errors
     /// As [`Table::delete`].

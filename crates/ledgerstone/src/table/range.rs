@@ -11,13 +11,13 @@ use crate::transaction::KeptView;
 use crate::transaction::Sight;
 use crate::{BytesTable, Error, Isolation};
 
-/// An owned iterator over the records of a key range, in order; [`Iterator::next`] from the front,
+/// An owned iterator over the records of a key range, in order. [`Iterator::next`] goes on from the front and
 /// [`DoubleEndedIterator::next_back`] from the back, until they meet.
 ///
-/// In a serializable transaction, what it has passed is locked against change, and against new keys in between; at other levels
-/// the range is one call, and all of it is as it was when the range was made (but for those who read uncommitted). Records put or deleted
-/// by the same transaction while it runs are seen if they lie ahead. After an error it ends; what it held back goes at the latest
-/// when its transaction ends.
+/// In a serializable transaction, the part that the iterator has passed is locked against changes and against new keys.
+/// At other levels the range is one call: all of it is as it was when the range was made, except for transactions that
+/// read uncommitted. If the same transaction puts or deletes records meanwhile, the iterator sees the changes that lie
+/// ahead. After an error the iterator ends. What it held back is given back at the latest when its transaction ends.
 pub struct Range {
     table: BytesTable,
     /// The table's index of this number is read, not the table.

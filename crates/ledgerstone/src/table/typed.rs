@@ -11,7 +11,7 @@ use crate::{BytesTable, Error, Range, TypedEntry};
 
 /// A table with keys of type `K` and values of type `V` in a transaction. Made by [`crate::Transaction::open`].
 ///
-/// Keys and values are taken as they are, by reference, or as what they lend ([`AsKey`], [`AsValue`]):
+/// Keys and values are passed by value, by reference, or as a borrowed form ([`AsKey`], [`AsValue`]):
 ///
 /// ```
 /// # fn main() -> Result<(), ledgerstone::Error> {
@@ -67,15 +67,15 @@ impl<K: Key, V: Value> Table<K, V> {
     /// The value of `key`, locked for reading until the transaction ends.
     ///
     /// # Errors
-    /// As [`BytesTable::get`]; [`Error::WrongType`], [`Error::NotEncodable`].
+    /// As [`BytesTable::get`], [`Error::WrongType`], [`Error::NotEncodable`].
     pub fn get(&self, key: impl AsKey<K>) -> Result<Option<V>, Error> {
         self.bytes.look_at(&self.key_bytes(key)?, |bytes| self.value(bytes))?.transpose()
     }
 
-    /// What `read` makes of the bytes of `key`'s value, without decoding or allocating; see [`BytesTable::get_with`].
+    /// Calls `read` with the bytes of `key`'s value, without decoding or allocating. See [`BytesTable::get_with`].
     ///
     /// # Errors
-    /// As [`BytesTable::get`]; [`Error::NotEncodable`].
+    /// As [`BytesTable::get`], and [`Error::NotEncodable`].
     pub fn get_with<T>(&self, key: impl AsKey<K>, read: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, Error> {
         self.bytes.get_with(self.key_bytes(key)?, read)
     }
@@ -83,7 +83,7 @@ impl<K: Key, V: Value> Table<K, V> {
     /// The value of `key`, locked so that only this transaction can change it next.
     ///
     /// # Errors
-    /// As [`BytesTable::get_for_update`]; [`Error::WrongType`], [`Error::NotEncodable`].
+    /// As [`BytesTable::get_for_update`], [`Error::WrongType`], [`Error::NotEncodable`].
     pub fn get_for_update(&self, key: impl AsKey<K>) -> Result<Option<V>, Error> {
         self.bytes.get_for_update(self.key_bytes(key)?)?.map(|bytes| self.value(&bytes)).transpose()
     }
@@ -91,7 +91,7 @@ impl<K: Key, V: Value> Table<K, V> {
     /// True if `key` has a value.
     ///
     /// # Errors
-    /// As [`BytesTable::get`]; [`Error::NotEncodable`].
+    /// As [`BytesTable::get`], and [`Error::NotEncodable`].
     pub fn contains(&self, key: impl AsKey<K>) -> Result<bool, Error> {
         self.bytes.contains(self.key_bytes(key)?)
     }
@@ -99,7 +99,7 @@ impl<K: Key, V: Value> Table<K, V> {
     /// Sets the value of `key`.
     ///
     /// # Errors
-    /// As [`BytesTable::put`]; [`Error::NotEncodable`].
+    /// As [`BytesTable::put`], and [`Error::NotEncodable`].
     pub fn put(&self, key: impl AsKey<K>, value: impl AsValue<V>) -> Result<(), Error> {
         self.put_at(&self.key_bytes(key)?, value)
     }
@@ -111,7 +111,7 @@ impl<K: Key, V: Value> Table<K, V> {
     /// Sets the value of `key` and returns the one that it had, if any. [`Table::put`] does not read the old one.
     ///
     /// # Errors
-    /// As [`BytesTable::insert`]; [`Error::NotEncodable`]; [`Error::WrongType`], with nothing changed.
+    /// As [`BytesTable::insert`], and [`Error::NotEncodable`]. [`Error::WrongType`], with nothing changed.
     pub fn insert(&self, key: impl AsKey<K>, value: impl AsValue<V>) -> Result<Option<V>, Error> {
         self.bytes.insert_as(&self.key_bytes(key)?, &self.value_bytes(value)?, |old| self.value(&old))
     }
@@ -119,15 +119,15 @@ impl<K: Key, V: Value> Table<K, V> {
     /// Sets the value of a key that has none.
     ///
     /// # Errors
-    /// As [`BytesTable::insert_new`]; [`Error::NotEncodable`].
+    /// As [`BytesTable::insert_new`], and [`Error::NotEncodable`].
     pub fn insert_new(&self, key: impl AsKey<K>, value: impl AsValue<V>) -> Result<(), Error> {
         self.bytes.insert_new(self.key_bytes(key)?, self.value_bytes(value)?)
     }
 
-    /// Removes `key`; says whether it had a value.
+    /// Removes `key`, and returns whether it had a value.
     ///
     /// # Errors
-    /// As [`BytesTable::delete`]; [`Error::NotEncodable`].
+    /// As [`BytesTable::delete`], and [`Error::NotEncodable`].
     pub fn delete(&self, key: impl AsKey<K>) -> Result<bool, Error> {
         self.bytes.delete(self.key_bytes(key)?)
     }
@@ -135,20 +135,20 @@ impl<K: Key, V: Value> Table<K, V> {
     /// Removes `key` and returns the value that it had. [`Table::delete`] does not read it.
     ///
     /// # Errors
-    /// As [`BytesTable::remove`]; [`Error::NotEncodable`]; [`Error::WrongType`], with nothing changed.
+    /// As [`BytesTable::remove`], and [`Error::NotEncodable`]. [`Error::WrongType`], with nothing changed.
     pub fn remove(&self, key: impl AsKey<K>) -> Result<Option<V>, Error> {
         self.bytes.remove_as(&self.key_bytes(key)?, |value| self.value(&value))
     }
 
-    /// Removes the record with the smallest key and returns it; see [`BytesTable::pop_first`].
+    /// Removes the record with the smallest key and returns it. See [`BytesTable::pop_first`].
     ///
     /// # Errors
-    /// As [`BytesTable::pop_first`]; [`Error::WrongType`], with nothing changed.
+    /// As [`BytesTable::pop_first`]. [`Error::WrongType`], with nothing changed.
     pub fn pop_first(&self) -> Result<Option<(K, V)>, Error> {
         self.bytes.pop_as(Direction::Forward, |key, value| self.record(key, &value))
     }
 
-    /// Removes the record with the largest key and returns it; see [`BytesTable::pop_first`].
+    /// Removes the record with the largest key and returns it. See [`BytesTable::pop_first`].
     ///
     /// # Errors
     /// As [`Table::pop_first`].
@@ -156,18 +156,18 @@ impl<K: Key, V: Value> Table<K, V> {
         self.bytes.pop_as(Direction::Backward, |key, value| self.record(key, &value))
     }
 
-    /// Removes all records whose keys lie in `keys`, and says how many there were.
+    /// Removes all records whose keys lie in `keys`, and returns how many there were.
     ///
     /// # Errors
-    /// As [`BytesTable::delete_range`]; [`Error::NotEncodable`].
+    /// As [`BytesTable::delete_range`], and [`Error::NotEncodable`].
     pub fn delete_range(&self, keys: impl KeyRange<K>) -> Result<u64, Error> {
         let (start, end) = keys.bounds().map_err(|error| self.bytes.not_encodable("key", error))?;
         self.bytes.delete_between(start, end)
     }
 
-    /// Fills a new or empty table with records that come in the order of their keys, or appends to one; see
-    /// [`BytesTable::sorted_loader`]. Says how many there were. Other handles of this transaction to the table have to be
-    /// opened again.
+    /// Fills a new or empty table with records that come in the order of their keys, or appends them to a table. See
+    /// [`BytesTable::sorted_loader`]. Returns how many there were. Other handles of this transaction to the table have
+    /// to be opened again.
     ///
     /// # Errors
     /// [`Error::NotSorted`], [`Error::NotEncodable`], and as [`BytesTable::put`].
@@ -194,11 +194,11 @@ impl<K: Key, V: Value> Table<K, V> {
         }))
     }
 
-    /// Replaces the value of `key` by what `change` makes of it, in one descent; says whether there was one. `None`
+    /// Replaces the value of `key` by what `change` makes of it, in one descent. Returns whether there was one. `None`
     /// leaves it as it is.
     ///
     /// # Errors
-    /// As [`BytesTable::modify`]; [`Error::WrongType`] and [`Error::NotEncodable`], with nothing changed.
+    /// As [`BytesTable::modify`]. [`Error::WrongType`] and [`Error::NotEncodable`], with nothing changed.
     pub fn modify(&self, key: impl AsKey<K>, change: impl FnOnce(V) -> Option<V>) -> Result<bool, Error> {
         let mut failed = None;
         let found = self.bytes.modify(self.key_bytes(key)?, |bytes| {
@@ -235,7 +235,7 @@ impl<K: Key, V: Value> Table<K, V> {
         Ok(TypedEntry::new(self.clone(), key, value))
     }
 
-    /// The value of `key`; if it has none, the result of `make` is put there first.
+    /// The value of `key`. If it has none, the result of `make` is put there first.
     ///
     /// # Errors
     /// As [`Table::get_for_update`] and [`Table::put`].
@@ -243,17 +243,17 @@ impl<K: Key, V: Value> Table<K, V> {
         self.entry(key)?.or_insert_with(make)
     }
 
-    /// The records whose keys lie in `keys`, in order; from the back too.
+    /// The records whose keys lie in `keys`, in order. The iterator can be read from the back too.
     ///
     /// # Errors
-    /// As [`BytesTable::get`]; [`Error::NotEncodable`].
+    /// As [`BytesTable::get`], and [`Error::NotEncodable`].
     pub fn range(&self, keys: impl KeyRange<K>) -> Result<TypedRange<K, V>, Error> {
         let (start, end) = keys.bounds().map_err(|error| self.bytes.not_encodable("key", error))?;
         Ok(TypedRange { range: Range::new(self.bytes.clone(), start, end)?, table: self.clone() })
     }
 
-    /// The records whose keys begin with `prefix`: the first characters of a string, the leading parts of a tuple; see
-    /// [`KeyPrefix`].
+    /// The records whose keys begin with `prefix`: the first characters of a string, or the leading parts of a tuple.
+    /// See [`KeyPrefix`].
     ///
     /// # Errors
     /// As [`Table::range`].
@@ -330,7 +330,7 @@ impl<K: Key, V: Value> Table<K, V> {
     }
 }
 
-/// An owned iterator over typed records; see [`Range`].
+/// An owned iterator over typed records. See [`Range`].
 #[derive(Debug)]
 pub struct TypedRange<K, V> {
     range: Range,

@@ -11,9 +11,10 @@ use crate::{BytesTable, Error};
 /// Bytes that one call of `read` or `write` handles, at most.
 const CALL_BYTES_MAX: usize = 256 << 10;
 
-/// Reads a value from any position on. Made by [`BytesTable::value_reader`]; owned, and can be sent.
+/// Reads a value from any position on. Made by [`BytesTable::value_reader`]. It is owned, and can be sent.
 ///
-/// Each call reads as the transaction's isolation level says; a serializable one has the key locked until it ends.
+/// Each call reads as the transaction's isolation level says. A serializable transaction has the key locked until it
+/// ends.
 #[derive(Debug)]
 pub struct ValueReader {
     table: BytesTable,
@@ -22,10 +23,12 @@ pub struct ValueReader {
     found: FoundValue,
 }
 
-/// Writes parts of a value: overwrites, appends, cuts off. Made by [`BytesTable::value_writer`]; owned, and can be sent.
+/// Writes parts of a value: overwrites, appends, cuts off. Made by [`BytesTable::value_writer`]. It is owned, and can
+/// be sent.
 ///
-/// What is written belongs to the transaction at once; there is nothing to flush. Only what changes is logged. In a table with
-/// indexes each call reads the whole value, to know its index keys before and after: put large values there in one go.
+/// What is written belongs to the transaction at once, and there is nothing to flush. Only what changes is logged. In a
+/// table with indexes, each call reads the whole value, to know its index keys before and after. Put large values there
+/// in one call.
 #[derive(Debug)]
 pub struct ValueWriter {
     table: BytesTable,
@@ -34,7 +37,7 @@ pub struct ValueWriter {
 }
 
 impl BytesTable {
-    /// The value of `key`, to be read in parts; none if it has none.
+    /// The value of `key`, to be read in parts. None if the key has no value.
     ///
     /// # Errors
     /// As [`BytesTable::get`].
@@ -49,7 +52,7 @@ impl BytesTable {
         }))
     }
 
-    /// The value of `key`, to be written in parts; an empty one is made if it has none.
+    /// The value of `key`, to be written in parts. If the key has no value, an empty one is made.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -82,7 +85,7 @@ impl BytesTable {
         Ok(ValueWriter { table: self.clone(), key: key.to_vec(), position: 0 })
     }
 
-    /// The length of the value of `key` in bytes, without reading it; none if it has none.
+    /// The length of the value of `key` in bytes, without reading it. None if the key has no value.
     ///
     /// # Errors
     /// As [`BytesTable::get`].
@@ -103,7 +106,7 @@ impl BytesTable {
 }
 
 impl ValueReader {
-    /// The length of the value in bytes; 0 if it was deleted meanwhile.
+    /// The length of the value in bytes. 0 if it was deleted meanwhile.
     ///
     /// # Errors
     /// As [`BytesTable::get`].
@@ -159,8 +162,8 @@ impl ValueWriter {
         Ok(self.len()? == 0)
     }
 
-    /// Makes the value shorter, or longer by zeros. The position stays. The pages of what is cut off are given back when the
-    /// value is replaced or deleted, or by a compaction.
+    /// Makes the value shorter, or longer by zeros. The position stays. The pages of the part that is cut off are given
+    /// back when the value is replaced or deleted, or by a compaction.
     ///
     /// # Errors
     /// As [`BytesTable::put`].

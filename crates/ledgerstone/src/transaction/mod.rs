@@ -1,7 +1,8 @@
 //! A transaction as users see it.
 //!
-//! A [`Transaction`] and the tables opened in it share the running [`Txn`] behind a mutex, so that handles and iterators
-//! can be owned, sent to other threads, and outlive each other; once it ends they all say [`Error::Finished`].
+//! A [`Transaction`] and the tables opened in it share the running [`Txn`] behind a mutex. So handles and iterators can
+//! be owned, sent to other threads, and outlive each other. Once the transaction has ended, all of them return
+//! [`Error::Finished`].
 //!
 //! H1. A call has the transaction to itself, also while it runs a closure of the user's (`modify`, `for_each_ref`, the function of
 //!     an index). If that closure calls back into the same transaction it is told [`Error::Busy`]. Other threads wait for their
@@ -45,16 +46,16 @@ pub struct TransactionOptions {
     pub durability: Option<Durability>,
     /// How long it waits for a lock.
     pub lock_timeout: Option<std::time::Duration>,
-    /// What it sees of others. None: [`Isolation::Serializable`].
+    /// What it sees of other transactions. None means [`Isolation::Serializable`].
     pub isolation: Option<Isolation>,
     /// It only reads: whatever would change something is refused with [`Error::ReadOnly`].
     pub read_only: bool,
 }
 
-/// A running transaction; rolled back when dropped without [`Transaction::commit`].
+/// A running transaction. It is rolled back when it is dropped without [`Transaction::commit`].
 ///
-/// What it sees of others is said by its [`Isolation`]; by default it runs as if it were alone. It is `Send`; its tables may be used from several threads, one call at a
-/// time.
+/// Its [`Isolation`] says what it sees of other transactions. By default it runs as if it were alone. It is `Send`. Its
+/// tables may be used from several threads, one call at a time.
 pub struct Transaction {
     pub(crate) shared: Arc<Shared>,
     durability: Durability,
@@ -123,15 +124,16 @@ impl Transaction {
         self.xid
     }
 
-    /// What it sees of others.
+    /// What it sees of other transactions.
     #[must_use]
     pub fn isolation(&self) -> Isolation {
         self.shared.isolation
     }
 
-    /// The LSN of its snapshot: it sees the commits whose records begin below. A change feed from there on shows all others, after a
-    /// crash too if the log was durable up to there ([`Environment::sync`](crate::Environment::sync)). None at other levels than
-    /// [`Isolation::Snapshot`], and when it has ended.
+    /// The LSN of its snapshot: it sees the commits whose records begin below. A change feed from there on shows all
+    /// others. After a crash this holds too, if the log was durable up to there
+    /// ([`Environment::sync`](crate::Environment::sync)). None at other levels than [`Isolation::Snapshot`], and when
+    /// the transaction has ended.
     #[must_use]
     pub fn snapshot_lsn(&self) -> Option<Lsn> {
         let held = self.shared.hold().ok()?;
@@ -162,14 +164,15 @@ impl Transaction {
         self.shared.had_timeout.load(Relaxed)
     }
 
-    /// Commits with the transaction's durability. A transaction of which nothing was asked stands for all before it: it is
-    /// durable when every commit that had its place before is.
+    /// Commits with the transaction's durability. A transaction that has done nothing stands for all commits before it:
+    /// it is durable when they are.
     ///
-    /// Blocks until the commit is durable with [`Durability::Sync`] only. With the others it may wait for room in the log.
+    /// With [`Durability::Sync`] only, blocks until the commit is durable. With the others it may wait for room in the
+    /// log.
     ///
     /// # Errors
-    /// [`Error::Finished`]; [`Error::ReadOnly`] without space for the commit record (rolled back);
-    /// [`Error::Failed`] if the log cannot be written: reopening tells whether the commit was kept.
+    /// [`Error::Finished`]. [`Error::ReadOnly`] if there is no space for the commit record: the transaction is rolled
+    /// back. [`Error::Failed`] if the log cannot be written: reopening tells whether the commit was kept.
     pub fn commit(self) -> Result<Committed, Error> {
         let durability = self.durability;
         self.commit_with(durability)
@@ -197,7 +200,7 @@ impl Transaction {
     /// Rolls back.
     ///
     /// # Errors
-    /// [`Error::Finished`]; a rollback that fails fails the environment.
+    /// [`Error::Finished`]. If the rollback fails, the environment fails.
     pub fn abort(mut self) -> Result<(), Error> {
         Ok(self.end()?.abort()?)
     }

@@ -21,11 +21,12 @@ use super::{Committed, Ticket, Transaction};
 use crate::Error;
 use crate::inner::{Inner, Waiting, printable};
 
-/// A transaction that was prepared: it can be committed, or aborted, and nothing can take that back.
+/// A prepared transaction. It can be committed or aborted, and nothing can take that away.
 ///
-/// Dropping it decides nothing: the transaction stays in doubt, with its locks, through a close, a crash and restarts, until
-/// [`Environment::commit_in_doubt`](crate::Environment::commit_in_doubt) or
-/// [`Environment::abort_in_doubt`](crate::Environment::abort_in_doubt) is called. It does not keep the environment open.
+/// Dropping it decides nothing. The transaction stays in doubt, with its locks, through a close, a crash and restarts,
+/// until [`Environment::commit_in_doubt`](crate::Environment::commit_in_doubt) or
+/// [`Environment::abort_in_doubt`](crate::Environment::abort_in_doubt) is called. It does not keep the
+/// environment open.
 pub struct Prepared {
     env: Arc<Inner>,
     global_id: Vec<u8>,
@@ -40,14 +41,15 @@ impl std::fmt::Debug for Prepared {
 }
 
 impl Transaction {
-    /// Prepares the transaction for a two-phase commit: when this returns, its work is durable and can still be committed or
-    /// aborted, whatever crashes. `global_id` (1 to 255 bytes) is the coordinator's name for it.
+    /// Prepares the transaction for a two-phase commit. When this returns, its work is durable and can still be
+    /// committed or aborted, whatever crashes. `global_id` (1 to 255 bytes) is the coordinator's name for it.
     ///
-    /// What it only read is free for others from now on; what it wrote stays locked until the decision.
+    /// What it only read is free for others from now on. What it wrote stays locked until the decision.
     ///
     /// # Errors
-    /// [`Error::AlreadyPrepared`], [`Error::BadGlobalId`], conflicts, [`Error::ReadOnly`]: the transaction is rolled back.
-    /// [`Error::Failed`] if the log cannot be written: reopening tells whether it is in doubt.
+    /// [`Error::AlreadyPrepared`], [`Error::BadGlobalId`], conflicts, [`Error::ReadOnly`]: in these cases the
+    /// transaction is rolled back. [`Error::Failed`] if the log cannot be written: reopening tells whether the
+    /// transaction is in doubt.
     pub fn prepare(mut self, global_id: &[u8]) -> Result<Prepared, Error> {
         let env = Arc::clone(&self.shared.env);
         env.check_writable()?;
@@ -96,11 +98,11 @@ impl Prepared {
         self.lsn
     }
 
-    /// Commits, durably: when this returns, the coordinator may forget the transaction.
+    /// Commits, durably. When this returns, the coordinator may forget the transaction.
     ///
     /// # Errors
-    /// [`Error::NotPrepared`] if it was decided by somebody else; [`Error::Failed`] if the log cannot be written or the
-    /// environment was closed: after opening again the transaction is committed or in doubt as before.
+    /// [`Error::NotPrepared`] if it was already decided elsewhere. [`Error::Failed`] if the log cannot be written or
+    /// the environment was closed: after opening again, the transaction is committed, or in doubt as before.
     pub fn commit(self) -> Result<Committed, Error> {
         self.env.commit_in_doubt(&self.global_id, Some(self.xid))
     }

@@ -39,15 +39,15 @@ impl Transaction {
         self.shared.mark(false, false)
     }
 
-    /// Takes back everything that was done since `savepoint`; the transaction goes on from there. The savepoint stays and can
-    /// be gone back to again; later ones are gone.
+    /// Undoes everything that was done since `savepoint`. The transaction goes on from there. The savepoint stays, and
+    /// can be gone back to again. Later ones are gone.
     ///
-    /// Locks taken since are kept until the transaction ends. Tables created since are gone, tables dropped since are there
-    /// again, and iterators go on with the records that are there now.
+    /// Locks that were taken since are kept until the transaction ends. Tables that were created since are gone, and
+    /// tables that were dropped since are back. Iterators go on with the records that are there now.
     ///
     /// # Errors
-    /// [`Error::NoSavepoint`] if it was released, is another transaction's, or lies before the nested transaction that is
-    /// running; [`Error::Finished`]. A rollback that fails fails the environment.
+    /// [`Error::NoSavepoint`] if it was released, belongs to another transaction, or lies before the nested transaction
+    /// that is running. [`Error::Finished`]. If the rollback fails, the environment fails.
     pub fn rollback_to(&self, savepoint: Savepoint) -> Result<(), Error> {
         self.shared.rollback_to(savepoint)
     }
@@ -60,12 +60,12 @@ impl Transaction {
         self.shared.release(savepoint)
     }
 
-    /// Runs `f` as a nested transaction: if it succeeds, its work becomes part of this transaction, and if it fails or panics,
-    /// its work alone is taken back and this transaction goes on. To any depth.
+    /// Runs `f` as a nested transaction. If it succeeds, its work becomes part of this transaction. If it fails or
+    /// panics, only its work is undone, and this transaction goes on. Nested transactions can be nested to any depth.
     ///
-    /// `f` gets this transaction itself, so the tables that are open can be used inside. The child has the parent's locks;
-    /// its own pass to the parent when it ends, however it ends. Its work is durable when the outermost transaction has
-    /// committed, and not before. A deadlock ends the outermost transaction.
+    /// `f` gets this transaction itself, so the open tables can be used inside. The child has the parent's locks. The
+    /// child's own locks pass to the parent when it ends, however it ends. Its work is durable when the outermost
+    /// transaction has committed, and not before. A deadlock ends the outermost transaction.
     ///
     /// ```
     /// # fn main() -> Result<(), ledgerstone::Error> {

@@ -14,13 +14,14 @@ use crate::Error;
 /// A commit that has its place in the log.
 #[derive(Debug, Clone)]
 pub struct Committed {
-    /// LSN of the commit record; 0 for a transaction that changed nothing. Commits are ordered by it.
+    /// LSN of the commit record, or 0 for a transaction that changed nothing. Commits are ordered by it.
     pub lsn: Lsn,
     /// Resolves when everything the transaction wrote or read is durable.
     pub ticket: Ticket,
 }
 
-/// Tells when a commit is durable. Can be waited for, polled or awaited in any async runtime. Only [`Ticket::wait`] blocks.
+/// Tells when a commit is durable. A ticket can be waited for, polled, or awaited in any async runtime. Only
+/// [`Ticket::wait`] blocks.
 ///
 /// It comes with a commit: from [`Transaction::commit`](crate::Transaction::commit) and from
 /// [`Environment::transact_ticket`](crate::Environment::transact_ticket).

@@ -5,12 +5,12 @@ use serde::de::DeserializeOwned;
 
 use super::{AsValue, DecodeError, EncodeError, TypeName, Value};
 
-/// A type with a name of its own choice, which the catalog keeps for tables whose values are `Json<T>` or `Postcard<T>`.
+/// A type with a name of its own. The catalog keeps the name for tables whose values are `Json<T>` or `Postcard<T>`.
 ///
-/// The name stands for what is stored, for good: choose another one when the type changes so that it could not read what
-/// it has written. It is not the name that Rust gives the type, so that moving or renaming the type changes nothing.
+/// The name stands for what is stored, for good. If the type changes so that it could not read what it has written,
+/// choose another name. It is not the name that Rust gives the type. So moving or renaming the type changes nothing.
 pub trait Named {
-    /// The name; put that of your program before it: `TypeName::Named("shop.order")`.
+    /// The name. Put the name of your program before it: `TypeName::Named("shop.order")`.
     const NAME: TypeName;
 }
 

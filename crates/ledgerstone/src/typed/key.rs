@@ -17,14 +17,14 @@
 
 use super::{DecodeError, EncodeError, TypeName};
 
-/// A type that can be a key: its bytes order as its values do.
+/// A type that can be a key. Its bytes are ordered as its values are.
 ///
-/// `#[derive(Key)]` implements it for structs (feature `derive`). By hand it takes two implementations: this one, and
-/// [`AsKey`] of the type for itself; the [module](super) has an example. Bytes that come from disk are decoded with all the
-/// checks that they need and no panic.
+/// `#[derive(Key)]` implements it for structs (feature `derive`). By hand it takes two implementations: this trait, and
+/// [`AsKey`] of the type for itself. The [module](super) has an example. `decode` gets bytes from the disk. It must
+/// check all that it relies on, and must not panic.
 pub trait Key: AsKey<Self> + Sized {
-    /// What the catalog calls the type. It stands for the encoding, for good. Types whose bytes mean the same, such as a wrapper
-    /// of a number and the number, may share a name (`<u64 as Key>::TYPE`). A type whose bytes change needs another.
+    /// The type's name in the catalog. It stands for the encoding, for good. Types whose bytes mean the same may share
+    /// a name: a wrapper of a number may use `<u64 as Key>::TYPE`. A type whose bytes change needs another name.
     const TYPE: TypeName;
 
     /// The key that these bytes are.

@@ -1,8 +1,8 @@
 //! Typed tables: keys and values of Rust types over byte strings.
 //!
-//! [`Key`] encodes so that bytes order as values do; [`Value`] only has to come back. Both are implemented for the
-//! usual types, tuples and arrays. `#[derive(Key)]` and `#[derive(Value)]` (feature `derive`) implement them for structs,
-//! `Json` and `Postcard` (features `json` and `postcard`) store what `serde` can.
+//! A [`Key`] is encoded so that its bytes are ordered as its values are. A [`Value`] need only be decoded again. Both
+//! are implemented for the usual types, tuples and arrays. `#[derive(Key)]` and `#[derive(Value)]` (feature `derive`)
+//! implement them for structs. `Json` and `Postcard` (features `json` and `postcard`) store types that `serde` knows.
 //!
 //! ```
 //! # #[cfg(feature = "derive")]
@@ -99,9 +99,9 @@
 //! # }
 //! ```
 //!
-//! A table that is made by [`Transaction::open`](crate::Transaction::open) keeps the names of its types in the catalog. Opened with
-//! others it is refused ([`Error::TableTypeMismatch`](crate::Error::TableTypeMismatch)). A table made for byte strings has no types,
-//! so it opens with any, unchecked, until
+//! A table that [`Transaction::open`](crate::Transaction::open) makes keeps the names of its types in the catalog.
+//! Opening it with other types is refused ([`Error::TableTypeMismatch`](crate::Error::TableTypeMismatch)). A table that
+//! was made for byte strings has no types. It opens with any types, unchecked, until
 //! [`Transaction::set_table_types`](crate::Transaction::set_table_types) gives it some.
 
 #[cfg(any(feature = "json", feature = "postcard"))]
@@ -232,7 +232,7 @@ impl DecodeError {
         DecodeError { type_name: std::any::type_name::<T>(), len: bytes.len(), reason: None }
     }
 
-    /// The same with what is wrong with them.
+    /// The same, with the reason.
     #[must_use]
     pub fn because<T: ?Sized>(bytes: &[u8], reason: impl Display) -> DecodeError {
         DecodeError { reason: Some(reason.to_string().into()), ..DecodeError::of::<T>(bytes) }

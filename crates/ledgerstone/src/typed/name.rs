@@ -18,12 +18,12 @@ use std::fmt;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TypeName {
-    /// A type by its name. Those of the library are in lower case, without a dot or a colon; for your own, put the name of your
-    /// program before it.
+    /// A type by its name. The library's names are in lower case, without a dot or a colon. For your own types, put the
+    /// name of your program before it.
     Named(&'static str),
     /// So many bytes: `bytes[16]`.
     Bytes(usize),
-    /// So many of a type: `[u64; 4]`.
+    /// An array of a type, with its length: `[u64; 4]`.
     Array(&'static TypeName, usize),
     /// A type made of others: `option<u64>`.
     Of(&'static str, &'static [TypeName]),
@@ -92,7 +92,8 @@ impl TypeName {
     }
 }
 
-/// What the catalog says of the types of a table, as text; `None`: it says nothing, as of a table that was made for byte strings.
+/// The types of a table's keys and values as the catalog names them, as text. `None` if the catalog names none, as for
+/// a table that was made for byte strings.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TableTypes {
     /// The keys'.

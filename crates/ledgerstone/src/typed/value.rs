@@ -14,10 +14,10 @@ use super::{DecodeError, EncodeError, TypeName};
 
 /// A type that can be a value.
 ///
-/// `#[derive(Value)]` implements it for structs (feature `derive`). By hand it takes two implementations: this one, and
-/// [`AsValue`] of the type for itself; the [module](super) has an example.
+/// `#[derive(Value)]` implements it for structs (feature `derive`). By hand it takes two implementations: this trait,
+/// and [`AsValue`] of the type for itself. The [module](super) has an example.
 pub trait Value: AsValue<Self> + Sized {
-    /// What the catalog calls the type; see [`Key::TYPE`](super::Key::TYPE).
+    /// The type's name in the catalog. See [`Key::TYPE`](super::Key::TYPE).
     const TYPE: TypeName;
 
     /// The value that these bytes are.

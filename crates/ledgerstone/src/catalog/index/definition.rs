@@ -8,7 +8,7 @@ use std::str::FromStr;
 use super::json;
 use crate::Error;
 
-/// An index to create; see [`Transaction::create_index`](crate::Transaction::create_index).
+/// An index to create. See [`Transaction::create_index`](crate::Transaction::create_index).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IndexDef {
     pub(crate) name: String,
@@ -41,16 +41,17 @@ impl IndexDef {
         &self.keys
     }
 
-    /// True if an index key stands for one record only.
+    /// True if each index key belongs to one record only.
     #[must_use]
     pub fn is_unique(&self) -> bool {
         self.is_unique
     }
 }
 
-/// Where the keys of an index come from. What has no code of the program's works in every process and on the command line.
+/// Where the keys of an index come from. All kinds except an extractor work in every process and on the command line,
+/// because they need no code of the program.
 ///
-/// A record for which nothing is found has no entry in the index. As text, in the order of the variants: `value`, `bytes:4..12`
+/// A record in which nothing is found has no entry in the index. As text, the kinds are written `value`, `bytes:4..12`
 /// and `bytes:4..`, `field:2` (tabs) and `field:2:;`, `json:city` and `json:/address/city`, `extractor:NAME`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -71,11 +72,12 @@ pub enum IndexKeys {
         /// The byte between two.
         separator: u8,
     },
-    /// A member of a value that is a JSON object, as `import` stores rows; a JSON pointer if it begins with `/`. Strings, numbers
-    /// and truth values are indexed, in this order, each kind in its own ([`JsonKey`](crate::JsonKey)); of an array each element.
-    /// A string's index key is its text.
+    /// A member of a value that is a JSON object, as `import` stores rows. If it begins with `/`, it is a JSON pointer.
+    /// Strings, numbers and truth values are indexed, in this order, and each kind in its own order
+    /// ([`JsonKey`](crate::JsonKey)). Of an array, each element is indexed. The index key of a string is its text.
     Json(String),
-    /// What the function registered with [`Options::index_extractor`](crate::Options::index_extractor) under this name says.
+    /// What the function returns that is registered with [`Options::index_extractor`](crate::Options::index_extractor)
+    /// under this name.
     Extractor(String),
 }
 

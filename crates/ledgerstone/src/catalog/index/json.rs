@@ -34,7 +34,8 @@ const SHORT_MAX: i64 = 0x7ffe;
 /// Larger and smaller exponents count as this and its negative: parsing, encoding and writing agree.
 const EXPONENT_MAX: i64 = 1 << 62;
 
-/// A key of an index by a member of JSON values ([`IndexKeys::Json`](super::IndexKeys::Json)): text, number or truth value.
+/// A key of an index by a member of JSON values ([`IndexKeys::Json`](super::IndexKeys::Json)): a text, a number or a
+/// truth value.
 ///
 /// ```
 /// use ledgerstone::JsonKey;
@@ -137,7 +138,7 @@ pub struct JsonNumber {
 }
 
 impl JsonNumber {
-    /// The nearest decimal number that is read back as this one; none for what JSON cannot write.
+    /// The nearest decimal number that is read back as this one. `None` for numbers that JSON cannot write.
     #[must_use]
     pub fn of_f64(number: f64) -> Option<JsonNumber> {
         if number.is_finite() { JsonNumber::of_text(&format!("{number:e}")) } else { None }

@@ -40,8 +40,8 @@ impl Options {
         options.open_on(Arc::new(FileDisk::synced_by(path, sync_method)))
     }
 
-    /// The settings that would be in force in directory `path`, read without opening the environment there; if there is
-    /// none yet, those of a new one.
+    /// The settings that would be in force in directory `path`, read without opening the environment there. If there is
+    /// none yet, the settings of a new one.
     ///
     /// # Errors
     /// [`Error::Setting`], [`Error::SettingsFile`], [`Error::WrongPageSize`], [`Error::NewerFormat`], [`Error::Corrupt`],

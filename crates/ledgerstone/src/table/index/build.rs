@@ -29,24 +29,25 @@ const CACHE_PART: u64 = 8;
 const SORT_BYTES_MAX: u64 = 16 << 20;
 
 impl Transaction {
-    /// Makes an index of a table, which may have records already: their entries are there when this returns, and the index is
-    /// kept from then on by every change of the table. Waits for everybody who uses the table.
+    /// Makes an index of a table. The table may have records already, and their entries are there when this returns.
+    /// From then on every change of the table keeps the index up to date. Waits for all other transactions that use the
+    /// table.
     ///
-    /// Handles that this transaction has opened to the table answer [`Error::NoSuchTable`] afterwards: open it again.
+    /// Handles of this transaction to the table return [`Error::NoSuchTable`] afterwards: open the table again.
     ///
     /// # Errors
-    /// [`Error::NoSuchTable`], [`Error::IndexExists`], [`Error::BadIndex`], [`Error::TooManyIndexes`];
-    /// [`Error::IndexKeyExists`], [`Error::IndexKeyTooLarge`], [`Error::NotIndexable`] for a record that is there (nothing has
-    /// changed); [`Error::NoIndexExtractor`]; [`Error::IndexNeedsLocks`] in a snapshot; conflicts, no space.
+    /// [`Error::NoSuchTable`], [`Error::IndexExists`], [`Error::BadIndex`], [`Error::TooManyIndexes`].
+    /// [`Error::IndexKeyExists`], [`Error::IndexKeyTooLarge`] or [`Error::NotIndexable`] for an existing record, with
+    /// nothing changed. [`Error::NoIndexExtractor`]. [`Error::IndexNeedsLocks`] in a snapshot. Conflicts, no space.
     pub fn create_index(&self, table: &str, index: &IndexDef) -> Result<(), Error> {
         self.create_index_with(table, index, &mut |_| ControlFlow::Continue(()))
     }
 
-    /// The same. `progress` is called with the count of records and entries that have been read so far, again and again, and may
-    /// end it: then nothing has changed.
+    /// The same. `progress` is called repeatedly with the count of records and entries that have been read so far. It
+    /// may end the call, and nothing has changed then.
     ///
     /// # Errors
-    /// As [`Transaction::create_index`]; [`Error::Cancelled`].
+    /// As [`Transaction::create_index`], and [`Error::Cancelled`].
     pub fn create_index_with(
         &self,
         table: &str,
@@ -96,8 +97,9 @@ impl Transaction {
         })
     }
 
-    /// As [`Transaction::create_index`], unless the table has this index already; says whether it was created. So a program may
-    /// call it each time it starts: an index that is there costs one look at the table, and nobody waits.
+    /// As [`Transaction::create_index`], unless the table has this index already. Returns whether it was created. So a
+    /// program may call this each time it starts. If the index exists, the call looks at the table once, and nothing
+    /// waits.
     ///
     /// ```
     /// # fn main() -> Result<(), ledgerstone::Error> {
@@ -116,8 +118,8 @@ impl Transaction {
     /// ```
     ///
     /// # Errors
-    /// [`Error::IndexExists`] if the table has an index of this name with other keys, or one is unique and the other is not;
-    /// otherwise as [`Transaction::create_index`].
+    /// [`Error::IndexExists`] if the table has an index of this name with other keys, or one of the two is unique and
+    /// the other is not. Otherwise as [`Transaction::create_index`].
     pub fn create_index_if_missing(&self, table: &str, index: &IndexDef) -> Result<bool, Error> {
         if self.bytes(table)?.indexes().contains(index) {
             return Ok(false);
@@ -129,8 +131,8 @@ impl Transaction {
         }
     }
 
-    /// Drops an index of a table. Its pages are freed after the commit. Waits for everybody who uses the table; handles are to
-    /// be opened again, as after [`Transaction::create_index`].
+    /// Drops an index of a table. Its pages are freed after the commit. Waits for all other transactions that use the
+    /// table. Handles have to be opened again, as after [`Transaction::create_index`].
     ///
     /// # Errors
     /// [`Error::NoSuchTable`], [`Error::NoSuchIndex`], [`Error::IndexNeedsLocks`] in a snapshot, conflicts.

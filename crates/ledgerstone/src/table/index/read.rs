@@ -8,7 +8,7 @@ use crate::typed::prefix_end;
 use crate::typed::{KeyRange, TypeName};
 use crate::{BytesTable, Error, IndexDef, Range, Record};
 
-/// An index of a table in a transaction. Made by [`BytesTable::index`]; owned, as its table is.
+/// An index of a table in a transaction. Made by [`BytesTable::index`]. It is owned, as its table is.
 #[derive(Clone)]
 pub struct Index {
     table: BytesTable,
@@ -32,13 +32,13 @@ impl BytesTable {
 }
 
 impl Index {
-    /// What it is.
+    /// Its definition.
     #[must_use]
     pub fn definition(&self) -> &IndexDef {
         &self.table.info().indexes[self.no].entry.def
     }
 
-    /// What the catalog calls the type of its keys; `None`: nobody said, as of a function for byte strings.
+    /// The name of its keys' type in the catalog. `None` if there is none, as for a function for byte strings.
     #[must_use]
     pub fn key_type(&self) -> Option<&str> {
         self.table.info().indexes[self.no].entry.key_type.as_deref()
@@ -56,7 +56,7 @@ impl Index {
     }
 
     /// The entries with this index key, in the order of their primary keys. A serializable transaction locks them, and
-    /// that there are no others.
+    /// also locks out new ones.
     ///
     /// # Errors
     /// As [`BytesTable::get`].
@@ -65,16 +65,16 @@ impl Index {
         self.between(Bound::Included(index_key), Bound::Included(index_key))
     }
 
-    /// The first record with this index key, and its primary key; of a unique index, the one.
+    /// The first record with this index key, and its primary key. A unique index has only one.
     ///
     /// # Errors
-    /// As [`BytesTable::get`]; [`Error::IndexDiffers`].
+    /// As [`BytesTable::get`], and [`Error::IndexDiffers`].
     pub fn get(&self, index_key: impl AsRef<[u8]>) -> Result<Option<Record>, Error> {
         let first = self.lookup(index_key)?.records().next().transpose()?;
         Ok(first.map(|(_, primary_key, value)| (primary_key, value)))
     }
 
-    /// The entries whose index keys lie in `index_keys`, in order; from the back too.
+    /// The entries whose index keys lie in `index_keys`, in order. The iterator can be read from the back too.
     ///
     /// # Errors
     /// As [`BytesTable::get`].
@@ -100,8 +100,8 @@ impl Index {
     }
 }
 
-/// An owned iterator over the entries of an index, in order from either end; isolated as a [`Range`] of the table is. Each is an
-/// index key and the primary key of a record that has it.
+/// An owned iterator over the entries of an index, in order from either end. It is isolated as a [`Range`] of the table
+/// is. Each entry is an index key, and the primary key of a record that has it.
 #[derive(Debug)]
 pub struct IndexRange {
     range: Range,

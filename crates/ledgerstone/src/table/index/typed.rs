@@ -26,12 +26,12 @@ impl<I, K, V> std::fmt::Debug for TypedIndex<I, K, V> {
 }
 
 impl<K: Key, V: Value> Table<K, V> {
-    /// The index of this name; its keys are of type `I`, as
-    /// [`Options::typed_index_extractor`](crate::Options::typed_index_extractor) says them.
+    /// The index of this name. Its keys are of type `I`, as registered with
+    /// [`Options::typed_index_extractor`](crate::Options::typed_index_extractor).
     ///
     /// # Errors
-    /// [`Error::NoSuchIndex`]; [`Error::TableTypeMismatch`] if the index has keys of another type. Keys that are bytes of the
-    /// value can be read as `Vec<u8>`, `[u8; N]` and `String`.
+    /// [`Error::NoSuchIndex`]. [`Error::TableTypeMismatch`] if the index has keys of another type. Keys that are bytes
+    /// of the value can be read as `Vec<u8>`, `[u8; N]` and `String`.
     pub fn index<I: Key>(&self, name: &str) -> Result<TypedIndex<I, K, V>, Error> {
         let index = self.as_bytes().index(name)?;
         index.check_type(&I::TYPE)?;
@@ -40,13 +40,13 @@ impl<K: Key, V: Value> Table<K, V> {
 }
 
 impl<I: Key, K: Key, V: Value> TypedIndex<I, K, V> {
-    /// What it is.
+    /// Its definition.
     #[must_use]
     pub fn definition(&self) -> &IndexDef {
         self.index.definition()
     }
 
-    /// The records with this index key, in the order of their primary keys; see [`Index::lookup`].
+    /// The records with this index key, in the order of their primary keys. See [`Index::lookup`].
     ///
     /// # Errors
     /// As [`Index::lookup`].
@@ -56,16 +56,16 @@ impl<I: Key, K: Key, V: Value> TypedIndex<I, K, V> {
         Ok(self.typed(self.index.lookup(&bytes)?))
     }
 
-    /// The first record with this index key; of a unique index, the one.
+    /// The first record with this index key. A unique index has only one.
     ///
     /// # Errors
-    /// As [`Index::get`]; [`Error::WrongType`].
+    /// As [`Index::get`], and [`Error::WrongType`].
     pub fn get(&self, index_key: impl AsKey<I>) -> Result<Option<(K, V)>, Error> {
         let first = self.lookup(index_key)?.next().transpose()?;
         Ok(first.map(|(_, key, value)| (key, value)))
     }
 
-    /// The records whose index keys lie in `index_keys`, in order; from the back too.
+    /// The records whose index keys lie in `index_keys`, in order. The iterator can be read from the back too.
     ///
     /// # Errors
     /// As [`Index::range`].
@@ -74,7 +74,7 @@ impl<I: Key, K: Key, V: Value> TypedIndex<I, K, V> {
         Ok(self.typed(range))
     }
 
-    /// The records whose index keys begin with `prefix`; see [`KeyPrefix`].
+    /// The records whose index keys begin with `prefix`. See [`KeyPrefix`].
     ///
     /// # Errors
     /// As [`Index::range`].
