@@ -1,4 +1,5 @@
-//! Counters by key, in a list of pages that grows in the middle: the three-step recipe (Lemon 4.3) on a layout of one's own.
+//! Counters by key, in a list of pages that grows in the middle. It follows the three-step recipe (Lemon 4.3) on a
+//! layout of its own.
 //!
 //! ```text
 //! offset  size  field
@@ -12,16 +13,17 @@
 //!
 //! The recipe, and where it is here:
 //!
-//! 1. *A mutex around each operation.* [`ListStructure`] has a latch for each list: shared for who works on single pages,
-//!    exclusive for who splits. Locks of transactions are waited for before it is taken, never inside.
-//! 2. *A logical undo for each operation.* By the time of a rollback the entry may be on another page: [`ListStructure::undo`]
-//!    looks for its key, under the latch like everybody else.
-//! 3. *A nested top action around each change of the structure.* A split moves entries with two records, one a page. Inside a
-//!    nested top action both stay or none does, whatever becomes of the transaction that needed the room. The page that they
-//!    move to is allocated and linked before, by a group: one record, whole or not at all.
+//! 1. *A mutex around each operation.* [`ListStructure`] has a latch for each list: shared for operations on single
+//!    pages, exclusive for splits. Locks of transactions are waited for before the latch is taken, never inside.
+//! 2. *A logical undo for each operation.* By the time of a rollback the entry may be on another page.
+//!    [`ListStructure::undo`] looks for its key, under the latch, as every operation does.
+//! 3. *A nested top action around each change of the structure.* A split moves entries with two records, one for each
+//!    page. Inside a nested top action both records stay or neither does, whatever happens to the transaction that
+//!    needed the room. The page to which they move is allocated and linked before, by a group: one record, whole or not
+//!    at all.
 //!
-//! Isolation is another matter, and the locks': X on the key to create an entry, IX to add to it, S to read it. Adders get along
-//! with each other; the undo of an addition subtracts.
+//! Isolation is the task of the locks: X on the key to create an entry, IX to add to it, S to read it. Transactions
+//! that add do not exclude each other. The undo of an addition subtracts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -105,7 +107,7 @@ impl CounterList {
         })
     }
 
-    /// The counter of `key`, when all who have added to it have ended; none if it was never added to.
+    /// The counter of `key`, or none if nothing was ever added to it. Waits for transactions that have added to it.
     ///
     /// # Errors
     /// Conflicts.
@@ -118,7 +120,7 @@ impl CounterList {
         })
     }
 
-    /// All counters in the order of their keys, when all who have changed any have ended.
+    /// All counters in the order of their keys. Waits for transactions that have changed any.
     ///
     /// # Errors
     /// Conflicts.
@@ -242,7 +244,7 @@ impl Drop for Held {
     }
 }
 
-/// The structure, for [`ledgerstone::Options::structure`]; one for each environment that is opened.
+/// The structure, for [`ledgerstone::Options::structure`]. Each environment that is opened needs its own.
 #[derive(Default)]
 pub struct ListStructure {
     /// By root page.

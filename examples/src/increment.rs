@@ -1,8 +1,8 @@
 //! Counters that many transactions increment and decrement at the same time (Lemon 4.4).
 //!
-//! A page of numbers. Adding to one is an operation whose undo adds the negative: the order of additions does not matter, so
-//! nobody who adds has to wait for anybody else who adds, and each transaction can still be rolled back alone. Who reads waits
-//! for those who have added and not ended.
+//! A page of numbers. Adding to a number is an operation whose undo adds the negative. The order of additions does not
+//! matter. So transactions that add to one number do not wait for each other, and each can still be rolled back alone.
+//! A transaction that reads waits for those that have added and not ended.
 //!
 //! ```text
 //! offset  size  field
@@ -71,10 +71,11 @@ impl Counters {
         Ok(Counters(txn.structure(name, COUNTERS)?))
     }
 
-    /// Adds `delta`, which may be negative. The sum wraps. Waits for nobody who adds, only for readers.
+    /// Adds `delta`, which may be negative. The sum wraps. Waits only for transactions that read, not for others that
+    /// add.
     ///
     /// # Errors
-    /// Conflicts, no space; [`Error::Corrupt`] for a counter that there is not.
+    /// Conflicts, no space. [`Error::Corrupt`] for a counter that does not exist.
     pub fn add(&self, no: u16, delta: i64) -> Result<(), Error> {
         self.0.enter(Mode::IX, |txn, at| {
             // Room in the log before the latch: nothing may be waited for under it.
@@ -88,10 +89,10 @@ impl Counters {
         })
     }
 
-    /// The counter's value, when all who have added to any counter here have ended.
+    /// The counter's value. Waits for transactions that have added to any counter here.
     ///
     /// # Errors
-    /// Conflicts; [`Error::Corrupt`] for a counter that there is not.
+    /// Conflicts. [`Error::Corrupt`] for a counter that does not exist.
     pub fn get(&self, no: u16) -> Result<i64, Error> {
         self.0.enter(Mode::S, |_, at| {
             let page = at.cache().shared(at.root())?;
@@ -102,7 +103,7 @@ impl Counters {
         })
     }
 
-    /// All counters, when every transaction that has added to any of them has ended.
+    /// All counters. Waits for transactions that have added to any of them.
     ///
     /// # Errors
     /// Conflicts.
