@@ -26,6 +26,8 @@
 #   make docs                 the book of all pages and rustdoc, in target/book; every link followed
 #   make beside               the example programs written with redb and SQLite: built, tested, and their lines counted
 #   make deny                 licences and advisories of the dependencies
+#   make features             the library alone: how many crates it needs, each of its features by itself
+#   make package              every crate that can be published, packed and built from what was packed (nothing is uploaded)
 #   make install PREFIX=/usr/local   the command, its manual pages and completions (needs the right to write there)
 #   make data                 the shipped data set, made again from its source (needs Debian's package)
 #   make clean                what the targets above leave behind
@@ -47,7 +49,7 @@ export CARGO_TERM_COLOR ?= never
 # With the bugs that can be planted, and none of them planted unless it is asked for: one build for all campaigns.
 SIM := cargo run --quiet --profile campaign -p ledgerstone-sim --features planted --
 
-.PHONY: help demo test docs beside crash faults damage media planted histories soak sanitize loom fuzz bench probe deny data release install clean flash-crash flash-models flash-demo flash-nandsim flash-bench flash-bench-full port-kills port-net port-bench
+.PHONY: help demo test docs beside crash faults damage media planted histories soak sanitize loom fuzz bench probe deny features package data release install clean flash-crash flash-models flash-demo flash-nandsim flash-bench flash-bench-full port-kills port-net port-bench
 
 help:
 	@sed -n 's/^#   \(make .*\)/\1/p' Makefile
@@ -160,6 +162,14 @@ beside:
 deny:
 	@scripts/need.sh rust cargo-deny
 	@scripts/one.sh "licences and advisories" cargo deny --log-level error check
+
+features:
+	@scripts/need.sh rust
+	@scripts/one.sh "features of the library" scripts/features.sh
+
+package:
+	@scripts/need.sh rust
+	@scripts/one.sh "packages of all crates" scripts/package.sh --build
 
 data:
 	@scripts/one.sh "data/characters.csv" scripts/make-data.sh

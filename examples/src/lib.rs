@@ -10,3 +10,8 @@
 
 pub mod counter_list;
 pub mod increment;
+
+/// The README's example, compiled with the documentation's tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;

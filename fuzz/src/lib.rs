@@ -157,9 +157,9 @@ pub fn backups(bytes: &[u8]) {
     let file = disk.open("x", Open::CREATE).expect("an empty disk");
     file.write_at(0, bytes).expect("an empty disk");
     let Ok(backup) = BackupFile::open(file) else { return };
-    let _ = backup.check_frames(&mut |_| ());
+    let _ = backup.check_frames(&mut |_| Ok(()));
     if let Ok(chain) = BackupDisk::new(vec![backup]) {
-        let _ = ledgerstone_recovery::backup::verify(&chain, &mut |_, _| ());
+        let _ = ledgerstone_recovery::backup::verify(&chain, &mut |_, _| ControlFlow::Continue(()));
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! The table is an array of entries, indexed by page id, that grows (`table.rs`); what an entry promises is in `entry.rs` (C1 to C3).
 //!
-//! C4. No std or parking_lot mutex is held while anything waits; everything that waits goes through `region::sync`.
+//! C4. No mutex is held while anything waits; everything that waits goes through `region::sync`.
 //!
 //! The table is address space: memory comes as entries are touched. It is counted in the statistics, not in the cache's
 //! limit, which is frames and their descriptors.

@@ -15,8 +15,7 @@
 use std::sync::OnceLock;
 
 use ledgerstone_page::PageId;
-use ledgerstone_region::{Handle, Region};
-use parking_lot::Mutex;
+use ledgerstone_region::{Handle, Mutex, Region};
 
 use crate::entry::PageEntry;
 use crate::error::BufferError;

@@ -48,7 +48,7 @@ use crate::error::BufferError;
 use ledgerstone_disk::{AlignedBuf, DiskErrorKind, DiskFile};
 use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_page::{Lsn, PageId, checksum, header};
-use parking_lot::Mutex;
+use ledgerstone_region::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -11,8 +11,7 @@
 use crate::cache::Cache;
 use crate::error::BufferError;
 use crate::frame::Control;
-use ledgerstone_region::sync;
-use parking_lot::Mutex;
+use ledgerstone_region::{Mutex, sync};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Weak};

@@ -116,8 +116,3 @@ fn run(args: &Args, output: &Output) -> anyhow::Result<outcome::Outcome> {
         }
     }
 }
-
-/// The README's example, compiled with the documentation's tests.
-#[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-struct Readme;

@@ -52,6 +52,19 @@
 //! - There is no map size, no writer limit, and no lock file to clean up: a crash leaves nothing behind that needs
 //!   work.
 //!
+//! # Features
+//!
+//! | feature | what it adds |
+//! | --- | --- |
+//! | `derive` (on) | `#[derive(Key)]` and `#[derive(Value)]` |
+//! | `settings-file` | `ledgerstone.toml` is read. Without it, an environment that has the file is refused ([`Error::NotBuilt`]) |
+//! | `json` | indexes by a member of JSON values ([`IndexKeys::Json`]) with `JsonKey`; values as JSON text, `typed::Json` |
+//! | `postcard` | values in a compact form, `typed::Postcard` |
+//! | `serde` | [`Stat`] and the reports implement `serde::Serialize` |
+//! | `uuid` | `uuid::Uuid` as a key and a value |
+//!
+//! An index by JSON members that another program made can be read without `json`. Its table cannot be changed.
+//!
 //! This crate puts the layers together and translates. Begin reading at `environment/open/mod.rs`.
 #![forbid(unsafe_code)]
 
@@ -71,7 +84,9 @@ mod table;
 mod transaction;
 pub mod typed;
 
-pub use catalog::{IndexDef, IndexKeys, JsonKey, JsonNumber};
+pub use catalog::{IndexDef, IndexKeys};
+#[cfg(feature = "json")]
+pub use catalog::{JsonKey, JsonNumber};
 pub use choice::{Isolation, Locking, LogValues, Replacement};
 pub use config::{Config, Effective, Options, RecoveryPhase, RecoveryProgress};
 pub use dump::{

@@ -43,7 +43,7 @@ use std::sync::atomic::AtomicU32;
 use ledgerstone_disk::{Disk, DiskErrorKind, DiskFile, Open};
 use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_page::{Lsn, Xid};
-use parking_lot::Mutex;
+use ledgerstone_region::Mutex;
 
 use crate::EnvironmentId;
 use crate::error::ControlError;

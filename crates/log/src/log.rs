@@ -6,9 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use ledgerstone_disk::{AlignedBuf, DiskError};
 use ledgerstone_page::{Lsn, OpId, Xid};
-use ledgerstone_region::sync::JoinHandle;
 use ledgerstone_region::{ForkMark, Handle};
-use parking_lot::Mutex;
+use ledgerstone_region::{Mutex, sync::JoinHandle};
 
 use crate::EnvironmentId;
 use crate::config::LogConfig;

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use ledgerstone_disk::{AlignedBuf, Disk, DiskError, DiskFile, Open};
 use ledgerstone_page::Lsn;
 use ledgerstone_page::planted::{self, Bug};
-use parking_lot::Mutex;
+use ledgerstone_region::Mutex;
 
 use crate::control::ControlState;
 use crate::error::LogError;

@@ -28,6 +28,7 @@ mod latch;
 mod loom_latch;
 #[cfg(not(loom))]
 mod map;
+mod mutex;
 #[cfg(not(loom))]
 mod offset;
 mod page_buf;
@@ -42,6 +43,9 @@ pub use fork::ForkMark;
 pub use latch::{LATCH_TIMEOUT_NS, Latch, LatchTimeout, Version};
 #[cfg(not(loom))]
 pub use map::{Handle, Region, WeakHandle};
+pub use mutex::{Mutex, RwLock};
+#[cfg(not(loom))]
+pub use mutex::{TimedGuard, TimedMutex};
 #[cfg(not(loom))]
 pub use offset::{Offset, Span};
 pub use page_buf::PageBuf;

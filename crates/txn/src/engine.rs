@@ -11,8 +11,7 @@ use ledgerstone_lock::{LockManager, OwnerNo};
 use ledgerstone_log::Log;
 use ledgerstone_op::Registry;
 use ledgerstone_page::{Lsn, OpId, Xid};
-use ledgerstone_region::{Region, RegionError, SlotNo, SlotTable};
-use parking_lot::{Mutex, RwLock};
+use ledgerstone_region::{Mutex, Region, RegionError, RwLock, SlotNo, SlotTable};
 
 use crate::users_code::CallWaits;
 use crate::{LogicalUndo, Txn, TxnError, TxnTable, VersionStore};

@@ -20,8 +20,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use ledgerstone_lock::{LockName, Mode, OwnerNo};
 use ledgerstone_page::Xid;
-use ledgerstone_region::{SlotNo, sync};
-use parking_lot::Mutex;
+use ledgerstone_region::{Mutex, SlotNo, sync};
 
 use crate::{Engine, Txn, TxnError};
 

@@ -14,8 +14,7 @@ use crate::{BufferError, Cache, CacheConfig, ExclusivePage, Policy, Tuning, Writ
 use ledgerstone_disk::{Disk, DiskFile, Open, SimDisk};
 use ledgerstone_log::LogError;
 use ledgerstone_page::{HEADER_BYTES, LayoutId, Lsn, PageId, header};
-use ledgerstone_region::{Region, SlotTable, Words, sync};
-use parking_lot::Mutex;
+use ledgerstone_region::{Mutex, Region, SlotTable, Words, sync};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};

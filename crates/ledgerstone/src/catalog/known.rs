@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ledgerstone_page::TableId;
-use parking_lot::RwLock;
+use ledgerstone_region::RwLock;
 
 use super::info::TableInfo;
 

@@ -39,7 +39,9 @@ mod structures;
 use ledgerstone_page::{PageId, TableId};
 
 pub(crate) use definition::{Definition, Entry, IndexEntry, check_name, check_type_name};
-pub use index::{IndexDef, IndexKeys, JsonKey, JsonNumber};
+pub use index::{IndexDef, IndexKeys};
+#[cfg(feature = "json")]
+pub use index::{JsonKey, JsonNumber};
 pub(crate) use info::TableInfo;
 pub(crate) use known::Known;
 pub(crate) use own::{Made, OwnTables};

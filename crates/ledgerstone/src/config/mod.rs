@@ -3,7 +3,7 @@
 //! The table at the end of this file is the only place where a setting is declared: its name and type, the sentence that
 //! explains it, default, unit, limits, and when a change takes effect. Out of it come [`Config`] (what code or file set),
 //! [`Effective`] (what is in force), the setters of [`Options`], the reading and checking of `ledgerstone.toml`
-//! (`file.rs`), what `ledgerstone config` prints, and the operator's guide is checked against it.
+//! (`file.rs`, `parse.rs`), what `ledgerstone config` prints, and the operator's guide is checked against it.
 //!
 //! C1. What the code sets wins over the file; what neither sets has its default.
 //! C2. What is fixed at creation comes from the environment itself, whatever code or file say.
@@ -13,6 +13,8 @@
 
 mod file;
 mod options;
+#[cfg(feature = "settings-file")]
+mod parse;
 mod recovery_progress;
 mod setting;
 mod unit;
@@ -20,6 +22,7 @@ mod unit;
 use std::time::Duration;
 
 use ledgerstone_log::LOG_BYTES_MAX;
+#[cfg(feature = "serde")]
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 pub use crate::error::ConfigProblem;
@@ -39,8 +42,8 @@ use crate::choice::{Locking, LogValues, Replacement};
 use setting::SettingType;
 
 /// Where the value of a setting comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "lowercase"))]
 #[non_exhaustive]
 pub enum Source {
     /// The default.
@@ -119,6 +122,7 @@ macro_rules! settings {
         )+];
 
         impl Config {
+            #[cfg(feature = "settings-file")]
             /// Sets the setting of that name; false if there is none, or its type cannot hold the value.
             fn set(&mut self, name: &str, value: &Value) -> bool {
                 match name {
@@ -220,6 +224,7 @@ impl Effective {
     }
 }
 
+#[cfg(feature = "serde")]
 impl Serialize for Effective {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(Some(SETTINGS.len()))?;

@@ -3,8 +3,6 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use serde::{Serialize, Serializer};
-
 use super::unit::Unit;
 
 /// A setting as it is declared. All of them: [`Setting::all`].
@@ -35,8 +33,9 @@ pub enum Value {
     Text(Cow<'static, str>),
 }
 
-impl Serialize for Value {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+#[cfg(feature = "serde")]
+impl serde::Serialize for Value {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Value::Number(number) => serializer.serialize_u64(*number),
             Value::Text(text) => serializer.serialize_str(text),

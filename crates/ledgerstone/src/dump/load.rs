@@ -4,8 +4,6 @@ use std::collections::BTreeMap;
 use std::io::BufRead;
 use std::ops::ControlFlow;
 
-use serde::Serialize;
-
 use super::reader::{DumpHeader, DumpItem, DumpReader, bad};
 use super::{DumpProgress, INDEXES, PROGRESS_RECORDS, TABLE, TYPES, UNIQUE};
 use crate::{Environment, Error, IndexDef, IndexKeys, TableTypes};
@@ -60,7 +58,8 @@ impl LoadOptions {
 }
 
 /// What was loaded.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct LoadReport {
     /// Tables, in the order of the dump.
@@ -149,7 +148,7 @@ impl Environment {
                 }
                 match txn.create_index(table, index) {
                     Ok(()) => Ok(Some(true)),
-                    Err(Error::NoIndexExtractor { .. }) => Ok(Some(false)),
+                    Err(Error::NoIndexExtractor { .. } | Error::NotBuilt { .. }) => Ok(Some(false)),
                     Err(error) => Err(error),
                 }
             })?;

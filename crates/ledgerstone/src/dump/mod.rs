@@ -27,7 +27,6 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use ledgerstone_page::planted::{self, Bug};
-use serde::Serialize;
 
 pub use load::{Duplicates, LoadOptions, LoadReport};
 pub use reader::{DumpHeader, DumpItem, DumpReader, DumpType};
@@ -68,7 +67,8 @@ impl DumpOptions {
 }
 
 /// How far a dump or a load is.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct DumpProgress {
     /// Tables begun.
     pub table_count: u64,

@@ -20,7 +20,6 @@ use ledgerstone_page::{PageId, TableId};
 use ledgerstone_region::sync;
 use ledgerstone_structures::{Moved, Packed, Read, Tree};
 use ledgerstone_txn::{Durability, Txn, run_users_code};
-use serde::Serialize;
 
 use crate::catalog::{Definition, Entry};
 use crate::inner::Inner;
@@ -33,8 +32,8 @@ const LOCKED_TRIES_MAX: u32 = 200;
 const LOCKED_PAUSE_NS: u64 = 5_000_000;
 
 /// The phase of a compaction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
 pub enum CompactPhase {
     /// Sparse pages become full ones.
     Pack,
@@ -85,7 +84,8 @@ impl<'p> CompactOptions<'p> {
 }
 
 /// What a compaction did.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct CompactReport {
     /// Pages of the data file before.

@@ -16,8 +16,7 @@ use std::sync::Arc;
 use ledgerstone_disk::Disk;
 use ledgerstone_page::Lsn;
 use ledgerstone_recovery::RecoveryReport;
-use ledgerstone_region::sync;
-use parking_lot::Mutex;
+use ledgerstone_region::{Mutex, sync};
 
 pub use compact::{CompactOptions, CompactPhase, CompactProgress, CompactReport};
 pub use lock_wait::LockWait;

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use ledgerstone_structures::Direction;
 use ledgerstone_txn::{Horizon, SnapshotPin};
-use serde::Serialize;
 
 use crate::catalog::{Definition, Entry};
 use crate::config::Effective;
@@ -13,7 +12,8 @@ use crate::keeper::{Archive, KeeperTrouble};
 use crate::{Environment, Error, Isolation, Transaction, TransactionOptions};
 
 /// A snapshot of counters and sizes. Counters count since the environment was opened.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Stat {
     /// Tables by name.
@@ -96,7 +96,8 @@ pub struct Stat {
 }
 
 /// An index of a table.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct IndexStat {
     /// The table.
@@ -110,7 +111,8 @@ pub struct IndexStat {
 }
 
 /// An open snapshot: its holder, its age, and what it holds back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct SnapshotStat {
     /// Its LSN: images of later changes are kept for it, and pages that later commits gave up.
@@ -126,7 +128,8 @@ pub struct SnapshotStat {
 }
 
 /// Something that keeps the log from being given up.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct LogPinStat {
     /// Its name.

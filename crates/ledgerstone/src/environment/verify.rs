@@ -11,7 +11,6 @@ use ledgerstone_lock::Mode;
 use ledgerstone_page::{PageId, PageSet, TableId, header};
 use ledgerstone_structures::{Direction, Read, Tree, TreeError, TreeReport};
 use ledgerstone_txn::{Txn, UsersCode};
-use serde::Serialize;
 
 use crate::catalog::{Definition, Entry, TableInfo};
 use crate::catalog::{StructureId, unknown};
@@ -34,7 +33,8 @@ pub struct VerifyProgress {
 }
 
 /// Something that is wrong.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Problem {
     /// The table, or the part of the environment.
     pub place: String,
@@ -47,7 +47,8 @@ pub struct Problem {
 }
 
 /// Something that was not verified.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Skipped {
     /// The table, or the part of the environment.
     pub place: String,
@@ -56,7 +57,8 @@ pub struct Skipped {
 }
 
 /// What a verification found.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct VerifyReport {
     /// Tables verified.

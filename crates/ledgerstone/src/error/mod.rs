@@ -370,6 +370,16 @@ pub enum Error {
         /// Everything that is wrong with it, line by line.
         problems: Vec<ConfigProblem>,
     },
+    /// Something needs a part of this library that the program was built without. Nothing was changed.
+    #[error(
+        "{what} needs the feature {feature} of ledgerstone, which this program was built without: build it with the feature"
+    )]
+    NotBuilt {
+        /// What needs it.
+        what: String,
+        /// The feature, as `Cargo.toml` names it.
+        feature: &'static str,
+    },
     /// The directory holds no environment.
     #[error("{path} is not a Ledgerstone environment: {why}")]
     NotAnEnvironment {

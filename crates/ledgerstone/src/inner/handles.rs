@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use ledgerstone_region::sync;
-use parking_lot::Mutex;
+use ledgerstone_region::{Mutex, sync};
 
 use super::Inner;
 use crate::Error;

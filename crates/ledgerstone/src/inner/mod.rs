@@ -17,11 +17,10 @@ use ledgerstone_disk::{Disk, DiskLock};
 use ledgerstone_log::ControlFile;
 use ledgerstone_page::{Layouts, Lsn};
 use ledgerstone_recovery::RecoveryReport;
-use ledgerstone_region::{Handle, Latch};
+use ledgerstone_region::{Handle, Latch, Mutex};
 use ledgerstone_space::Space;
 use ledgerstone_structures::{ToFree, Tree};
 use ledgerstone_txn::{Durability, Engine, Txn};
-use parking_lot::Mutex;
 
 use crate::Error;
 use crate::catalog::index::Extractors;

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use ledgerstone_lock::Mode;
 use ledgerstone_page::{Lsn, TableId, Xid};
 use ledgerstone_recovery::InDoubt as Found;
+use ledgerstone_region::Mutex;
 use ledgerstone_txn::Txn;
-use parking_lot::Mutex;
 
 use crate::Error;
 

@@ -53,8 +53,7 @@ use ledgerstone_log::{
 use ledgerstone_page::Lsn;
 use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_recovery::backup::BackupError;
-use parking_lot::Mutex;
-use serde::Serialize;
+use ledgerstone_region::Mutex;
 
 use super::{KeptLog, LogKeeper, Owner};
 use crate::Error;
@@ -152,7 +151,8 @@ fn is_sealed(bytes: &[u8], magic: [u8; 8]) -> bool {
 }
 
 /// A segment in the archive.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct ArchivedSegment {
     /// The file.

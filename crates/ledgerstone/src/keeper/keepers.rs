@@ -6,8 +6,7 @@ use std::sync::Arc;
 
 use ledgerstone_log::{LOG_DIR, Log, LogError, LogPin, segment_name};
 use ledgerstone_page::Lsn;
-use parking_lot::Mutex;
-use serde::Serialize;
+use ledgerstone_region::Mutex;
 
 use super::{GoingSegment, LogKeeper};
 use crate::Error;
@@ -16,7 +15,8 @@ use crate::Error;
 pub(crate) type KeeperId = u64;
 
 /// A keeper that could not do its part. Meanwhile the log is kept for it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct KeeperTrouble {
     /// The keeper.

@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Release};
 use ledgerstone_disk::{Disk, Open};
 use ledgerstone_log::Log;
 use ledgerstone_page::Lsn;
-use parking_lot::Mutex;
+use ledgerstone_region::Mutex;
 
 use super::{KeeperId, Keepers, LogKeeper, Owner};
 use crate::Error;

@@ -36,7 +36,6 @@ use ledgerstone_log::{ControlState, LogPin};
 use ledgerstone_page::Lsn;
 use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_recovery::backup::{BackupDisk, BackupError, BackupFile, Take, Taken, Verified};
-use serde::Serialize;
 
 use crate::environment::open::new_id;
 use crate::flow::Flow;
@@ -71,7 +70,8 @@ impl BackupOptions {
 }
 
 /// One backup file.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct BackupInfo {
     /// Its name.
@@ -95,7 +95,8 @@ pub struct BackupInfo {
 }
 
 /// The result of a verification that found the backups whole.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct BackupReport {
     /// Chains of a full backup and those that go on from it.
@@ -251,7 +252,8 @@ enum Found {
 }
 
 /// A file that is there and is not used.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct LeftOut {
     /// A backup file, or a log.

@@ -20,7 +20,6 @@ use ledgerstone_op::Registry;
 use ledgerstone_page::{Lsn, PageId, checksum};
 use ledgerstone_recovery::backup::{BackupDisk, BackupView, log_reader};
 use ledgerstone_recovery::{PageRepair, Repaired};
-use serde::Serialize;
 
 use crate::catalog::Extensions;
 use crate::environment::open::{check_control, operations, take_lock};
@@ -46,7 +45,8 @@ pub enum RepairPages {
 }
 
 /// What a repair did.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct RepairReport {
     /// Pages that were damaged and are whole again.

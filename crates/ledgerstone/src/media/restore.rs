@@ -26,7 +26,6 @@ use ledgerstone_page::Lsn;
 use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_recovery::backup::{BackupDisk, BackupError, BackupView, verify};
 use ledgerstone_region::sync;
-use serde::Serialize;
 
 use crate::environment::open::refuse_cut_restore;
 use crate::flow::{MediaProgress, Tell, go_on};
@@ -48,7 +47,8 @@ pub enum RestoreTo {
 }
 
 /// What a restore made.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct RestoreReport {
     /// The full backup it began with.

@@ -24,8 +24,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
 use ledgerstone_lock::{LockName, Mode};
 use ledgerstone_page::{Lsn, Xid};
+use ledgerstone_region::{Mutex, TimedMutex};
 use ledgerstone_txn::{Durability, Txn};
-use parking_lot::Mutex;
 
 pub(crate) use isolation::Sight;
 pub use prepared::Prepared;
@@ -97,7 +97,7 @@ impl Transaction {
         let durability = options.durability.unwrap_or(env.durability);
         let owner = txn.owner();
         let state =
-            Mutex::new(State { txn: Some(txn), own: OwnTables::default(), points: Vec::new(), views: Vec::new() });
+            TimedMutex::new(State { txn: Some(txn), own: OwnTables::default(), points: Vec::new(), views: Vec::new() });
         let no = || AtomicBool::new(false);
         let shared = Shared {
             env,

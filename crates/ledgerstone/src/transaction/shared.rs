@@ -2,13 +2,11 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use ledgerstone_lock::{LockName, Mode, OwnerNo};
 use ledgerstone_page::Xid;
-use ledgerstone_region::SlotNo;
+use ledgerstone_region::{Mutex, SlotNo, TimedGuard, TimedMutex};
 use ledgerstone_txn::{Patience, Txn, UsersCode, View, WaitForCall};
-use parking_lot::{Mutex, MutexGuard};
 
 use super::savepoint::Point;
 use crate::Error;
@@ -21,7 +19,7 @@ pub(crate) struct Shared {
     pub env: Arc<Inner>,
     pub(super) owner: OwnerNo,
     pub(super) xid: Xid,
-    pub(super) state: Mutex<State>,
+    pub(super) state: TimedMutex<State>,
     /// A child that may only read is running. Changes under the mutex only.
     pub(super) refuses_writes: AtomicBool,
     /// The slot number of the thread that holds the mutex, plus one; 0 if none does, or not for long.
@@ -65,7 +63,7 @@ pub(crate) type KeptView = Mutex<Option<View>>;
 
 /// The state of a transaction, for one call.
 pub(crate) struct Held<'s> {
-    pub state: MutexGuard<'s, State>,
+    pub state: TimedGuard<'s, State>,
     shared: &'s Shared,
 }
 
@@ -93,7 +91,7 @@ impl Held<'_> {
 }
 
 /// How often who waits for a call of another thread looks what it does.
-const LOOK: Duration = Duration::from_millis(20);
+const LOOK_NS: u64 = 20_000_000;
 
 impl Shared {
     /// Waits for calls of other threads; refuses a call from inside a call (H1).
@@ -117,7 +115,7 @@ impl Shared {
         Ok(Held { state, shared: self })
     }
 
-    fn hold_waiting(&self, thread: SlotNo) -> Result<MutexGuard<'_, State>, Error> {
+    fn hold_waiting(&self, thread: SlotNo) -> Result<TimedGuard<'_, State>, Error> {
         let mut patience = Patience::default();
         let mut waiting: Option<WaitForCall<'_>> = None;
         loop {
@@ -129,7 +127,7 @@ impl Shared {
                     return Err(Error::Busy);
                 }
             }
-            if let Some(state) = self.state.try_lock_for(LOOK) {
+            if let Some(state) = self.state.try_lock_for(LOOK_NS) {
                 return Ok(state);
             }
             let waiting = waiting.get_or_insert_with(|| WaitForCall::begin(&self.env.engine, thread, self.owner));

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use ledgerstone_disk::{Disk, DiskError, DiskErrorKind, DiskFile, DiskLock, Open};
 use ledgerstone_log::{CONTROL_PATH, ControlState, LOG_DIR, segment_name};
 use ledgerstone_page::Lsn;
-use parking_lot::Mutex;
+use ledgerstone_region::Mutex;
 
 use super::error::BackupError;
 use super::format::{End, FRAME_BYTES, Frame, FrameKind, Header};

@@ -15,8 +15,7 @@ use ledgerstone::{
 };
 use ledgerstone_disk::{FaultDisk, SimDisk};
 use ledgerstone_examples::counter_list::ListStructure;
-use ledgerstone_region::sync;
-use parking_lot::Mutex;
+use ledgerstone_region::{Mutex, sync};
 
 use super::consumer::{Consumer, Stopped};
 use super::dump::dump;

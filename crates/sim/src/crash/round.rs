@@ -14,8 +14,10 @@ use std::time::Duration;
 use ledgerstone::{Conflict, Environment, Error, IndexDef, Locking, LogValues, Replacement, Victim};
 use ledgerstone_disk::{Disk, SimDisk};
 use ledgerstone_examples::counter_list::ListStructure;
-use ledgerstone_region::sync::{self, Scheduler};
-use parking_lot::Mutex;
+use ledgerstone_region::{
+    Mutex,
+    sync::{self, Scheduler},
+};
 
 use super::client::Client;
 use super::consumer::{Consumer, Stopped};

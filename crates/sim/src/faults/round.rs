@@ -7,8 +7,10 @@ use std::sync::atomic::AtomicU64;
 use ledgerstone::{Environment, Error};
 use ledgerstone_disk::{Disk, FaultDisk, Harm, SimDisk};
 use ledgerstone_examples::counter_list::ListStructure;
-use ledgerstone_region::sync::{self, Scheduler};
-use parking_lot::Mutex;
+use ledgerstone_region::{
+    Mutex,
+    sync::{self, Scheduler},
+};
 
 use super::plan::{Ending, FaultPlan, Promise};
 use crate::counters::Counters;

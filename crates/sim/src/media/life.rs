@@ -8,8 +8,7 @@ use ledgerstone::{
     BackupOptions, CompactOptions, Durability, Environment, Error, IndexDef, IndexKeys, Lsn, TransactionOptions,
 };
 use ledgerstone_disk::SimDisk;
-use ledgerstone_region::sync;
-use parking_lot::Mutex;
+use ledgerstone_region::{Mutex, sync};
 
 use super::Disks;
 use crate::counters::Counters;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use ledgerstone::{Environment, Stat};
-use parking_lot::Mutex;
+use ledgerstone_region::Mutex;
 
 use super::CALL_S_MAX;
 use crate::counters::Counters;

@@ -31,8 +31,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use ledgerstone_lock::Mode;
 use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_page::{Lsn, PageId, TableId};
+use ledgerstone_region::Mutex;
 use ledgerstone_txn::{KeyLock, Txn, key_name, table_name};
-use parking_lot::Mutex;
 
 use super::Direction;
 use super::node::Node;

@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ledgerstone_page::{PageId, TableId};
-use parking_lot::Mutex;
+use ledgerstone_region::Mutex;
 
 /// Leaves noted of one tree before the whole tree is.
 const LEAVES_MAX: usize = 256;

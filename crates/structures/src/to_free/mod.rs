@@ -31,9 +31,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use ledgerstone_lock::Mode;
 use ledgerstone_page::{Lsn, OpId, PageId, TableId};
+use ledgerstone_region::Mutex;
 use ledgerstone_space::{OP_SPACE_SET, Space};
 use ledgerstone_txn::{Engine, KeyLock, Part, RECORD_OVERHEAD_BYTES, Txn, TxnError, key_hash};
-use parking_lot::Mutex;
 
 use own::Owners;
 

@@ -5,7 +5,6 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::json;
 use crate::Error;
 
 /// An index to create. See [`Transaction::create_index`](crate::Transaction::create_index).
@@ -74,7 +73,8 @@ pub enum IndexKeys {
     },
     /// A member of a value that is a JSON object, as `import` stores rows. If it begins with `/`, it is a JSON pointer.
     /// Strings, numbers and truth values are indexed, in this order, and each kind in its own order
-    /// ([`JsonKey`](crate::JsonKey)). Of an array, each element is indexed. The index key of a string is its text.
+    /// (`JsonKey`). Of an array, each element is indexed. The index key of a string is its text. It needs the
+    /// feature `json`.
     Json(String),
     /// What the function returns that is registered with [`Options::index_extractor`](crate::Options::index_extractor)
     /// under this name.
@@ -85,7 +85,7 @@ pub enum IndexKeys {
 const TAB: u8 = b'\t';
 
 impl IndexKeys {
-    /// Calls `emit` with each index key of a record; for a registered function, nothing.
+    /// Calls `emit` with each index key of a record; for a registered function, and JSON without the feature, nothing.
     pub(super) fn built_in(&self, value: &[u8], emit: &mut dyn FnMut(&[u8])) {
         match self {
             IndexKeys::Value => emit(value),
@@ -100,7 +100,10 @@ impl IndexKeys {
                 let at = (*number as usize).saturating_sub(1);
                 value.split(|byte| byte == separator).nth(at).into_iter().for_each(emit);
             }
-            IndexKeys::Json(member) => json::keys_of(value, member, emit),
+            #[cfg(feature = "json")]
+            IndexKeys::Json(member) => super::json::keys_of(value, member, emit),
+            #[cfg(not(feature = "json"))]
+            IndexKeys::Json(_) => {}
             IndexKeys::Extractor(_) => {}
         }
     }

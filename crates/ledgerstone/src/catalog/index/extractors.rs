@@ -5,10 +5,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::definition::{IndexDef, IndexKeys as Keys};
-use super::json::JsonKey;
 use crate::Error;
 use crate::catalog::TableInfo;
-use crate::typed::{Key, TypeName};
+use crate::typed::TypeName;
 
 /// Says the index keys of a record, from its key and value; or why there can be no such record.
 pub(super) type Extract = dyn Fn(&[u8], &[u8], &mut dyn FnMut(&[u8])) -> Result<(), String> + Send + Sync;
@@ -56,7 +55,8 @@ impl Extractors {
                 }
                 None => None,
             },
-            Keys::Json(_) => Some(JsonKey::TYPE.to_string()),
+            Keys::Json(_) if !cfg!(feature = "json") => return Err(without_json(&table.name, def.name())),
+            Keys::Json(_) => Some(JSON.to_string()),
             Keys::Value | Keys::Bytes { .. } | Keys::Field { .. } => Some(BYTES.to_string()),
         })
     }
@@ -64,3 +64,10 @@ impl Extractors {
 
 /// The type of keys that are bytes of a value.
 pub(super) const BYTES: &str = "bytes";
+/// The type of keys that are members of JSON objects.
+pub(super) const JSON: &str = "json";
+
+/// The program was built without what such an index needs (X5).
+pub(super) fn without_json(table: &str, index: &str) -> Error {
+    Error::NotBuilt { what: format!("index {index:?} of table {table:?}"), feature: "json" }
+}

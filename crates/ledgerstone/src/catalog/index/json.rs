@@ -314,7 +314,7 @@ impl AsKey<JsonKey> for JsonKey {
 }
 
 impl Key for JsonKey {
-    const TYPE: TypeName = TypeName::Named("json");
+    const TYPE: TypeName = TypeName::Named(super::extractors::JSON);
 
     fn decode(bytes: &[u8]) -> Result<JsonKey, DecodeError> {
         let found = match bytes {

@@ -4,11 +4,13 @@
 mod definition;
 mod entry;
 mod extractors;
+#[cfg(feature = "json")]
 mod json;
 mod tree;
 
 pub use definition::{IndexDef, IndexKeys};
 pub(crate) use entry::Stored;
 pub(crate) use extractors::{ExtractorTypes, Extractors};
+#[cfg(feature = "json")]
 pub use json::{JsonKey, JsonNumber};
 pub(crate) use tree::IndexTree;

@@ -7,7 +7,7 @@ use ledgerstone_txn::run_users_code;
 
 use super::definition::IndexKeys as Keys;
 use super::entry::{Shape, Stored};
-use super::extractors::{BYTES, Extract, Extractors};
+use super::extractors::{BYTES, Extract, Extractors, without_json};
 use crate::catalog::{IndexEntry, TableInfo};
 use crate::error::{Error, TypeMismatch, shown};
 use crate::typed::{TableTypes, TypeName};
@@ -70,7 +70,11 @@ impl IndexTree {
 
     /// X5.
     pub(crate) fn is_computable(&self) -> bool {
-        let is_there = self.extract.is_some() || !matches!(self.entry.def.keys(), Keys::Extractor(_));
+        let is_there = match self.entry.def.keys() {
+            Keys::Extractor(_) => self.extract.is_some(),
+            Keys::Json(_) => cfg!(feature = "json"),
+            Keys::Value | Keys::Bytes { .. } | Keys::Field { .. } => true,
+        };
         is_there && self.mismatch.is_none()
     }
 
@@ -98,6 +102,7 @@ impl IndexTree {
                     extractor: extractor.as_str().into(),
                 });
             }
+            (Keys::Json(_), _) if !cfg!(feature = "json") => return Err(without_json(table, self.name())),
             (keys, _) => keys.built_in(value, &mut emit),
         }
         entries.sort_unstable();

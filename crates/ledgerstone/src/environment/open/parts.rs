@@ -7,11 +7,10 @@ use ledgerstone_buffer::{Cache, CacheConfig, Policy, TornPages, Tuning};
 use ledgerstone_disk::{Disk, DiskFile, DiskLock};
 use ledgerstone_log::{Beginning, ControlFile, Delay, GroupCommit, Log, LogConfig};
 use ledgerstone_recovery::{Analysis, RecoveryReport};
-use ledgerstone_region::{Latch, Region, SlotTable};
+use ledgerstone_region::{Latch, Mutex, Region, SlotTable};
 use ledgerstone_space::Space;
 use ledgerstone_structures::{ToFree, Tree};
 use ledgerstone_txn::{Engine, EngineParts, EngineSettings, TxnTable, VersionStore};
-use parking_lot::Mutex;
 
 use super::{FILE, operations};
 use crate::Error;

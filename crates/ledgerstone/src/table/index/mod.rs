@@ -32,7 +32,7 @@
 //! X4. Whoever reads an index locks its entries and the gaps between them, as of any tree: a record cannot come to match, or
 //!     cease to, what was looked up. The index has a table id of its own for that; whoever locks the table exclusively locks
 //!     its indexes, too.
-//! X5. An index whose function is not registered in this process is read, dropped, moved and freed like any other; a change
+//! X5. An index whose function is not registered in this process (or, of JSON values, is not built in) is read, dropped, moved and freed like any other; a change
 //!     of a record, which would need the function, is refused. So is one whose function is registered for other types than
 //!     the catalog names: its keys would not be those that are there.
 //! X6. A range delete goes through each index in the index's own order, since in the table's order each record would cost a page of

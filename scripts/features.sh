@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# The library stays small to build, and each of its features builds alone, with none and with all of them. A program
+# outside of this workspace, built as it comes, is told what it was built without (small/main.rs).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+crates_max=14
+
+tree=$(cargo tree --locked -p ledgerstone -e normal,build --prefix none --format '{p}' | sed 's/ (\*)$//' | sort -u)
+external=$(grep -v '^ledgerstone' <<<"$tree")
+count=$(wc -l <<<"$external")
+echo "$count crates from elsewhere: $(cut -d' ' -f1 <<<"$external" | paste -sd' ')"
+if [ "$count" -gt "$crates_max" ]; then
+  echo "error: with default features, at most $crates_max are allowed; put what is new behind a feature" >&2
+  exit 1
+fi
+
+features=$(cargo metadata --format-version 1 --no-deps --locked | python3 -c '
+import json, sys
+package = next(p for p in json.load(sys.stdin)["packages"] if p["name"] == "ledgerstone")
+print(*(f for f in package["features"] if f != "default"))')
+check() {
+  echo "features: ${*:-none}"
+  RUSTFLAGS="${RUSTFLAGS:-} -D warnings" cargo check --quiet --locked -p ledgerstone --lib --target-dir "${CARGO_TARGET_DIR:-target}/features" "$@"
+}
+check --no-default-features
+for feature in $features; do
+  check --no-default-features --features "$feature"
+done
+check --all-features
+
+small=${CARGO_TARGET_DIR:-$PWD/target}/features/small
+rm -rf "$small"
+mkdir -p "$small/data"
+cp Cargo.lock "$small"
+cat >"$small/Cargo.toml" <<TOML
+[package]
+name = "small"
+edition = "2024"
+
+[features]
+json = ["ledgerstone/json"]
+
+[dependencies]
+ledgerstone.path = "$PWD/crates/ledgerstone"
+
+[[bin]]
+name = "small"
+path = "$PWD/scripts/small/main.rs"
+
+[workspace]
+TOML
+small() {
+  cargo run --quiet --manifest-path "$small/Cargo.toml" --target-dir "$small/.." "$@" -- "$small/data"
+}
+small --features json
+small
+echo "without features: told what is missing"
