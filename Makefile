@@ -25,7 +25,8 @@
 #   make probe DIR=.          what this machine gives, measured on DIR's file system (under three minutes)
 #   make docs                 the book of all pages and rustdoc, in target/book; every link followed
 #   make beside               the example programs written with redb and SQLite: built, tested, and their lines counted
-#   make deny                 licences and advisories of the dependencies
+#   make deny                 licences, sources and (with a network) advisories of the dependencies
+#   make msrv                 the oldest compiler: what the pages name, and a check with it
 #   make features             the library alone: how many crates it needs, each of its features by itself
 #   make package              every crate that can be published, packed and built from what was packed (nothing is uploaded)
 #   make install PREFIX=/usr/local   the command, its manual pages and completions (needs the right to write there)
@@ -49,7 +50,7 @@ export CARGO_TERM_COLOR ?= never
 # With the bugs that can be planted, and none of them planted unless it is asked for: one build for all campaigns.
 SIM := cargo run --quiet --profile campaign -p ledgerstone-sim --features planted --
 
-.PHONY: help demo test docs beside crash faults damage media planted histories soak sanitize loom fuzz bench probe deny features package data release install clean flash-crash flash-models flash-demo flash-nandsim flash-bench flash-bench-full port-kills port-net port-bench
+.PHONY: help demo test docs beside crash faults damage media planted histories soak sanitize loom fuzz bench probe deny msrv features package data release install clean flash-crash flash-models flash-demo flash-nandsim flash-bench flash-bench-full port-kills port-net port-bench
 
 help:
 	@sed -n 's/^#   \(make .*\)/\1/p' Makefile
@@ -160,8 +161,12 @@ beside:
 	@scripts/one.sh "example programs beside redb and SQLite" scripts/beside.sh
 
 deny:
-	@scripts/need.sh rust cargo-deny
-	@scripts/one.sh "licences and advisories" cargo deny --log-level error check
+	@scripts/need.sh rust
+	@scripts/one.sh "licences and advisories" scripts/deny.sh
+
+msrv:
+	@scripts/need.sh rust
+	@scripts/one.sh "oldest compiler" scripts/msrv.sh
 
 features:
 	@scripts/need.sh rust

@@ -73,6 +73,8 @@ sim=(cargo run --quiet --profile campaign -p ledgerstone-sim --features planted 
 step format 60 cargo fmt --all --check
 step clippy 900 cargo clippy --quiet --workspace --all-targets -- -D warnings
 step docs 300 env RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --no-deps
+step msrv 600 scripts/msrv.sh
+step deny 1000 scripts/deny.sh --if-possible
 step package 120 scripts/package.sh
 step features 600 scripts/features.sh
 step tests 1800 cargo test --workspace --no-fail-fast

@@ -159,7 +159,7 @@ pub fn backups(bytes: &[u8]) {
     let Ok(backup) = BackupFile::open(file) else { return };
     let _ = backup.check_frames(&mut |_| Ok(()));
     if let Ok(chain) = BackupDisk::new(vec![backup]) {
-        let _ = ledgerstone_recovery::backup::verify(&chain, &mut |_, _| ControlFlow::Continue(()));
+        let _ = ledgerstone_recovery::backup::verify(&chain, &mut |_, _| std::ops::ControlFlow::Continue(()));
     }
 }
 

@@ -9,8 +9,8 @@ use ledgerstone_disk::{AlignedBuf, Disk, DiskFile, FileDisk, Open};
 use serde::Serialize;
 
 use crate::latency::Timer;
-use crate::random::Random;
 use crate::{Latency, Machine, Place, Report, Workdir};
+use ledgerstone_region::Random;
 
 const BLOCK_BYTES: u64 = 4096;
 

@@ -17,7 +17,6 @@ mod machine;
 mod made;
 pub mod memory;
 pub mod points;
-mod random;
 pub mod recovery;
 mod report;
 pub mod rollback;
@@ -75,36 +74,10 @@ impl From<Durability> for ledgerstone::Durability {
     }
 }
 
-/// A size as people write it: `4096`, `64K`, `256M`, `1G` (powers of 1024; an `iB` or `B` may follow).
+/// A size as people write it and as settings take it: `4096`, `64K`, `256M`, `1G`.
 ///
 /// # Errors
 /// A sentence that says what is wrong with it.
 pub fn parse_bytes(text: &str) -> Result<u64, String> {
-    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
-    let shift = match text[digits.len()..].trim().to_ascii_uppercase().as_str() {
-        "" | "B" => 0,
-        "K" | "KB" | "KIB" => 10,
-        "M" | "MB" | "MIB" => 20,
-        "G" | "GB" | "GIB" => 30,
-        unit => return Err(format!("{unit:?} is no unit: write K, M, G or nothing behind the number")),
-    };
-    let count: u64 = digits.parse().map_err(|_| "a whole number is wanted, like 64M".to_owned())?;
-    count.checked_mul(1 << shift).ok_or_else(|| "more than 64 bits can hold".to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::parse_bytes;
-
-    #[test]
-    fn sizes_read_as_people_write_them() {
-        assert_eq!(parse_bytes("4096"), Ok(4096));
-        assert_eq!(parse_bytes("64K"), Ok(64 << 10));
-        assert_eq!(parse_bytes("256 MiB"), Ok(256 << 20));
-        assert_eq!(parse_bytes("1g"), Ok(1 << 30));
-        assert!(parse_bytes("").is_err());
-        assert!(parse_bytes("M").is_err());
-        assert!(parse_bytes("1X").is_err());
-        assert!(parse_bytes("99999999999G").is_err());
-    }
+    ledgerstone::config::Unit::Bytes.parse(text)
 }

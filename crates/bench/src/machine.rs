@@ -23,36 +23,16 @@ impl Machine {
     /// This machine, and the file system that holds `path`.
     #[must_use]
     pub fn here(path: &Path) -> Machine {
-        let read = |file: &str| std::fs::read_to_string(file).unwrap_or_default();
-        let field = |text: &str, name: &str| {
-            text.lines()
-                .find(|line| line.starts_with(name))
-                .and_then(|line| line.split_once(':'))
-                .map(|(_, value)| value.trim().to_owned())
-        };
-        let memory = field(&read("/proc/meminfo"), "MemTotal").unwrap_or_default();
+        let count = std::thread::available_parallelism().map_or(1, usize::from);
+        let machine = ledgerstone_probe::Machine::look(path, count);
         Machine {
-            processor: field(&read("/proc/cpuinfo"), "model name").unwrap_or_else(|| "unknown".into()),
-            processor_count: std::thread::available_parallelism().map_or(1, usize::from),
-            memory_mib: memory.split(' ').next().and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0) / 1024,
-            kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
-            file_system: file_system(path, &read("/proc/self/mounts")),
+            processor: machine.processor,
+            processor_count: count,
+            memory_mib: machine.memory_bytes >> 20,
+            kernel: machine.kernel,
+            file_system: format!("{} on {}", machine.mount.kind, machine.mount.source),
         }
     }
-}
-
-/// The mount with the longest path above `path`.
-fn file_system(path: &Path, mounts: &str) -> String {
-    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let mut best = (0, "unknown".to_owned());
-    for line in mounts.lines() {
-        let mut words = line.split(' ');
-        let (Some(device), Some(at), Some(kind)) = (words.next(), words.next(), words.next()) else { continue };
-        if path.starts_with(at) && at.len() >= best.0 {
-            best = (at.len(), format!("{kind} on {device}"));
-        }
-    }
-    best.1
 }
 
 impl std::fmt::Display for Machine {

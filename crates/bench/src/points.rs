@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use ledgerstone::{Durability, Environment, Error};
 
-use crate::random::Random;
 use crate::{Machine, Place, Report, Workdir};
+use ledgerstone_region::Random;
 
 pub(crate) const TABLE: &str = "points";
 

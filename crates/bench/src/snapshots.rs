@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 use ledgerstone::{Durability, Environment, Error, TransactionOptions};
 
 use crate::points::{TABLE, fill};
-use crate::random::Random;
 use crate::report::median;
 use crate::{Machine, Place, Report, Workdir};
+use ledgerstone_region::Random;
 
 /// `bench snapshots`.
 #[derive(Clone, Debug, clap::Args)]

@@ -9,89 +9,31 @@
 //!
 //! This file does not know how a page comes in (`miss.rs`) or goes out (`write_back.rs`).
 
+use crate::config::{CacheConfig, Tuning};
 use crate::entry::PageEntry;
 use crate::error::BufferError;
 use crate::frame::Frames;
 use crate::frame_no::FrameNo;
 use crate::guard::{ExclusivePage, OptimisticPage, SharedPage};
 use crate::miss::Content;
+use crate::pool::Pool;
 use crate::replace::{Marks, Policy, Replacement};
 use crate::table::PageTable;
 use crate::torn::DoubleWrite;
-use crate::write_ahead::WriteAhead;
 use crate::writer::Writer;
 use ledgerstone_disk::DiskFile;
 use ledgerstone_page::{Lsn, PageId};
-use ledgerstone_region::{LatchTimeout, Region, SlotNo, SlotTable, Words, sync};
+use ledgerstone_region::{LatchTimeout, Words, sync};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-
-/// How pages that a power cut tore are made whole again.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum TornPages {
-    /// Every batch goes to the double-write area first.
-    #[default]
-    DoubleWrite,
-    /// The device writes a page whole or not at all, and the user vouches for it.
-    DeviceAtomic,
-}
-
-/// Settings that rarely need another value.
-#[derive(Clone, Copy, Debug)]
-pub struct Tuning {
-    /// The protection against torn pages.
-    pub torn_pages: TornPages,
-    /// The most pages written in one batch. Small caches use fewer.
-    pub batch_pages_max: u32,
-    /// Frames that the background writer keeps clean ahead of the policy, in parts of the cache: 16 is a sixteenth.
-    pub clean_reserve_part: u32,
-    /// How long a thread waits for a frame before it gets `CacheFull`.
-    pub full_wait_ns_max: u64,
-}
-
-impl Default for Tuning {
-    fn default() -> Self {
-        Tuning {
-            torn_pages: TornPages::DoubleWrite,
-            batch_pages_max: 64,
-            clean_reserve_part: 16,
-            full_wait_ns_max: 10_000_000_000,
-        }
-    }
-}
-
-/// The parts of a cache.
-pub struct CacheConfig {
-    /// Where page table, descriptors and frames live.
-    pub region: Region,
-    /// The slots of the threads that latch pages.
-    pub slots: Arc<SlotTable>,
-    /// The data file. Page n is at n * `page_bytes`.
-    pub data: Arc<dyn DiskFile>,
-    /// The file of the double-write area. It may be empty.
-    pub double_write: Arc<dyn DiskFile>,
-    /// The log that goes first.
-    pub log: Arc<dyn WriteAhead>,
-    /// Bytes of a page: a power of two from 4096 to 32768.
-    pub page_bytes: u32,
-    /// The limit for frames and descriptors together.
-    pub cache_bytes: u64,
-    /// Page ids below this can be used. The page table takes 16 bytes of address space a page, as pages are used:
-    /// [`Cache::table_bytes`] of it in the region.
-    pub max_pages: u64,
-    /// Which frame to take next.
-    pub policy: Policy,
-}
 
 /// Pages in memory. An environment has one in each process, and all threads share it.
 pub struct Cache {
     table: PageTable,
-    pub(crate) frames: Frames,
+    pub(crate) pool: Pool,
     policies: [Box<dyn Replacement>; 2],
-    pub(crate) slots: Arc<SlotTable>,
     pub(crate) data: Arc<dyn DiskFile>,
     pub(crate) double_write: DoubleWrite,
-    pub(crate) log: Arc<dyn WriteAhead>,
     pub(crate) page_bytes: usize,
     pub(crate) tuning: Tuning,
     pub(crate) writer: Writer,
@@ -146,11 +88,9 @@ impl Cache {
         Ok(Arc::new(Cache {
             policies: [Policy::Clock.make(&region, frame_count)?, Policy::Lru.make(&region, frame_count)?],
             table,
-            frames,
-            slots,
+            pool: Pool { frames, slots, log },
             data,
             double_write,
-            log,
             page_bytes: page_bytes as usize,
             tuning,
             writer: Writer::new(),
@@ -183,7 +123,7 @@ impl Cache {
         let entry = self.table.get(id.0)?;
         let version = entry.latch.optimistic()?;
         let frame = entry.frame_used()?;
-        let page = OptimisticPage::new(self, entry, id, version, frame);
+        let page = OptimisticPage::new(&self.pool, entry, id, version, frame);
         // Who reads a page looks up and down its first lines; fetched one by one they cost a wait each.
         page.words().prefetch_beginning(PREFETCH_LINES);
         Some(page)
@@ -193,9 +133,9 @@ impl Cache {
     #[inline]
     pub fn prefetch(&self, id: PageId) {
         if let Some(frame) = self.table.get(id.0).and_then(PageEntry::frame_used) {
-            let words = self.frames.words(frame);
+            let words = self.pool.frames.words(frame);
             Words::new(words).prefetch_beginning(words.len() / 8 - 1);
-            self.frames.prefetch_descriptor(frame);
+            self.pool.frames.prefetch_descriptor(frame);
         }
         // Leaves that were filled in order lie in order, and others write in the page table.
         if let Some(entry) = self.table.get(id.0.wrapping_add(ENTRIES_AHEAD)) {
@@ -210,14 +150,14 @@ impl Cache {
         let mut round = 0;
         while sync::spin(round) {
             match entry.latch.optimistic().map(|version| (version, entry.frame_used())) {
-                Some((version, Some(frame))) => return Ok(OptimisticPage::new(self, entry, id, version, frame)),
+                Some((version, Some(frame))) => return Ok(OptimisticPage::new(&self.pool, entry, id, version, frame)),
                 Some((_, None)) => break,
                 None => round += 1,
             }
         }
         let page = self.shared(id)?;
         let version = entry.latch.optimistic().expect("a page that is latched shared is not latched exclusively");
-        Ok(OptimisticPage::new(self, entry, id, version, page.frame()))
+        Ok(OptimisticPage::new(&self.pool, entry, id, version, page.frame()))
     }
 
     /// A page latched shared, read in if it is absent. Waits as [`Cache::optimistic`] does, with the same errors.
@@ -227,7 +167,7 @@ impl Cache {
         loop {
             entry.latch.shared().map_err(|timeout| BufferError::LatchTimeout { page: id, timeout })?;
             if let Some(frame) = entry.frame_used() {
-                return Ok(SharedPage::new(self, entry, id, frame));
+                return Ok(SharedPage::new(&self.pool, entry, id, frame));
             }
             entry.latch.unlatch_shared();
             // Read in; it can be evicted again before we latch it, if the cache is very small. Not for ever.
@@ -244,7 +184,7 @@ impl Cache {
         let entry = self.entry(id)?;
         self.latch_exclusive(id, entry)?;
         match entry.frame_used() {
-            Some(frame) => Ok(ExclusivePage::new(self, entry, id, frame, false)),
+            Some(frame) => Ok(ExclusivePage::new(&self.pool, entry, id, frame, false)),
             None => self.load_latched(id, entry, Content::Read),
         }
     }
@@ -252,11 +192,11 @@ impl Cache {
     /// The same, but `None` if the page's latch is held. May still wait for the disk and for a frame.
     pub fn try_exclusive(&self, id: PageId) -> Result<Option<ExclusivePage<'_>>, BufferError> {
         let entry = self.entry(id)?;
-        if !entry.latch.try_exclusive(self.slot()) {
+        if !entry.latch.try_exclusive(self.pool.slot()) {
             return Ok(None);
         }
         match entry.frame_used() {
-            Some(frame) => Ok(Some(ExclusivePage::new(self, entry, id, frame, false))),
+            Some(frame) => Ok(Some(ExclusivePage::new(&self.pool, entry, id, frame, false))),
             None => self.load_latched(id, entry, Content::Read).map(Some),
         }
     }
@@ -270,7 +210,7 @@ impl Cache {
         let entry = self.entry(id)?;
         self.latch_exclusive(id, entry)?;
         match entry.frame_used() {
-            Some(frame) => Ok(ExclusivePage::new(self, entry, id, frame, false)),
+            Some(frame) => Ok(ExclusivePage::new(&self.pool, entry, id, frame, false)),
             None => self.load_latched(id, entry, Content::Zeros),
         }
     }
@@ -285,7 +225,7 @@ impl Cache {
         let entry = self.entry(id)?;
         self.latch_exclusive(id, entry)?;
         let page = match entry.frame_used() {
-            Some(frame) => ExclusivePage::new(self, entry, id, frame, false),
+            Some(frame) => ExclusivePage::new(&self.pool, entry, id, frame, false),
             None => self.load_latched(id, entry, Content::ReadOrZeros)?,
         };
         let was_readable = !page.is_new();
@@ -297,12 +237,12 @@ impl Cache {
     /// A checkpoint that read the log's tail before misses no record below that tail. Marks are set before records are
     /// reserved, and all of these accesses are SeqCst.
     pub fn dirty_low(&self) -> Option<Lsn> {
-        self.frames.all().filter_map(|(_, frame)| frame.oldest_change()).min()
+        self.pool.frames.all().filter_map(|(_, frame)| frame.oldest_change()).min()
     }
 
     /// Pages that memory has room for.
     pub fn frame_count(&self) -> u32 {
-        self.frames.count()
+        self.pool.frames.count()
     }
 
     /// Pages in the data file.
@@ -320,22 +260,22 @@ impl Cache {
 
     /// Changes the policy, for all threads from now on.
     pub fn set_policy(&self, policy: Policy) {
-        self.frames.control().policy.store(policy as u64, Relaxed);
+        self.pool.frames.control().policy.store(policy as u64, Relaxed);
     }
 
     pub(crate) fn policy(&self) -> &dyn Replacement {
-        &*self.policies[(self.frames.control().policy.load(Relaxed) % 2) as usize]
+        &*self.policies[(self.pool.frames.control().policy.load(Relaxed) % 2) as usize]
     }
 
     /// Whether a write failed: nothing is written any more, and pages that are absent are not read.
     pub fn is_failed(&self) -> bool {
-        self.frames.is_failed()
+        self.pool.frames.is_failed()
     }
 
     /// Makes every miss and every write-back fail from now on. For callers that learn elsewhere that the environment
     /// failed.
     pub fn fail(&self) {
-        self.frames.fail();
+        self.pool.frames.fail();
     }
 
     #[inline]
@@ -347,23 +287,19 @@ impl Cache {
     }
 
     #[inline]
-    pub(crate) fn slot(&self) -> SlotNo {
-        self.slots.current()
-    }
-
     pub(crate) fn latch_exclusive(&self, id: PageId, entry: &PageEntry) -> Result<(), BufferError> {
         entry
             .latch
-            .exclusive(self.slot())
+            .exclusive(self.pool.slot())
             .map_err(|timeout: LatchTimeout| BufferError::LatchTimeout { page: id, timeout })
     }
 
     pub(crate) fn full(&self, waited_ns: u64) -> BufferError {
-        BufferError::CacheFull { frames: self.frames.count(), dirty: self.frames.count_dirty(), waited_ns }
+        BufferError::CacheFull { frames: self.pool.frames.count(), dirty: self.pool.frames.count_dirty(), waited_ns }
     }
 
     pub(crate) fn page_table_bytes(&self) -> u64 {
-        self.frames.control().pages_seen.load(Relaxed) * size_of::<PageEntry>() as u64
+        self.pool.frames.control().pages_seen.load(Relaxed) * size_of::<PageEntry>() as u64
     }
 }
 
@@ -377,11 +313,11 @@ impl Drop for Cache {
 /// What a policy sees of the cache: who is there, and who was used.
 impl Marks for Cache {
     fn count(&self) -> u32 {
-        self.frames.count()
+        self.pool.frames.count()
     }
 
     fn is_occupied(&self, frame: FrameNo) -> bool {
-        self.frames.descriptor(frame).page().is_some()
+        self.pool.frames.descriptor(frame).page().is_some()
     }
 
     fn is_referenced(&self, frame: FrameNo) -> bool {
@@ -397,6 +333,6 @@ impl Cache {
     /// The entry of the page in a frame. Nothing is latched: it can be another page's a moment later, and then a mark too
     /// much or too few is all that happens.
     fn marked_entry(&self, frame: FrameNo) -> Option<&PageEntry> {
-        self.table.get(self.frames.descriptor(frame).page()?.0)
+        self.table.get(self.pool.frames.descriptor(frame).page()?.0)
     }
 }

@@ -71,7 +71,7 @@ impl Cache {
                     .checked_mul(page_bytes as u64)
                     .is_some_and(|offset| self.data.read_at(offset, &mut buffer[..run * page_bytes]).is_ok());
             if is_read {
-                self.frames.control().reads.fetch_add(run as u64, Relaxed);
+                self.pool.frames.control().reads.fetch_add(run as u64, Relaxed);
             }
             for at in 0..run {
                 let id = PageId(from + at as u64);
@@ -96,7 +96,7 @@ impl Cache {
         let entry = self.entry(id)?;
         entry.latch.shared().map_err(|timeout| BufferError::LatchTimeout { page: id, timeout })?;
         let lsn = entry.frame().map(|frame| {
-            let words = Words::new(self.frames.words(frame));
+            let words = Words::new(self.pool.frames.words(frame));
             words.copy_to(0, to);
             header::page_lsn(words)
         });
@@ -122,7 +122,7 @@ impl Cache {
         let entry = self.entry(id)?;
         let frame = self.wait_frame()?;
         if let Err(error) = self.latch_exclusive(id, entry) {
-            self.frames.give_back(frame);
+            self.pool.frames.give_back(frame);
             return Err(error);
         }
         let damaged = |error| match error {
@@ -132,25 +132,25 @@ impl Cache {
         };
         if entry.frame().is_some() || !self.read_verified(id, |_| ()).is_err_and(damaged) {
             entry.latch.unlatch_exclusive_unchanged();
-            self.frames.give_back(frame);
+            self.pool.frames.give_back(frame);
             return Ok(false);
         }
         if is_unwritten {
             let offset = id.0 * self.page_bytes as u64;
             let written = self.data.write_at(offset, image).and_then(|()| self.data.sync());
             entry.latch.unlatch_exclusive_unchanged();
-            self.frames.give_back(frame);
+            self.pool.frames.give_back(frame);
             return Ok(written.map(|()| true)?);
         }
         fence_before_fill();
-        WordsMut::new(self.frames.words(frame)).put(0, image);
-        self.frames.descriptor(frame).set_page(Some(id));
+        WordsMut::new(self.pool.frames.words(frame)).put(0, image);
+        self.pool.frames.descriptor(frame).set_page(Some(id));
         entry.set_frame(Some(frame));
         self.policy().loaded(frame);
-        let mut page = ExclusivePage::new(self, entry, id, frame, false);
+        let mut page = ExclusivePage::new(&self.pool, entry, id, frame, false);
         let lsn = page.page_lsn();
         // Its own changes are below the last checkpoint, or in the log behind it: nothing more needs to be kept for it.
-        page.begin_change(self.log.tail());
+        page.begin_change(self.pool.log.tail());
         page.finish_change(lsn);
         drop(page);
         self.write_back_one(frame, Lsn(u64::MAX))?;

@@ -20,29 +20,29 @@ impl Cache {
     /// # Errors
     /// `LatchTimeout`, or `Failed` if a write that was waited for failed.
     pub fn discard_from(&self, first: PageId) -> Result<(), BufferError> {
-        for (frame, descriptor) in self.frames.all() {
+        for (frame, descriptor) in self.pool.frames.all() {
             while let Some(id) = descriptor.page().filter(|&id| id >= first) {
-                let seen = self.frames.progress();
+                let seen = self.pool.frames.progress();
                 let entry = self.entry(id)?;
                 self.latch_exclusive(id, entry)?;
                 if entry.frame() == Some(frame) && descriptor.flushing_rec_lsn.load(SeqCst) == 0 {
                     descriptor.rec_lsn.store(0, SeqCst);
-                    self.take_out(entry, frame);
-                    self.frames.give_back(frame);
+                    self.pool.take_out(entry, frame);
+                    self.pool.frames.give_back(frame);
                     break;
                 }
                 let is_in_flight = entry.frame() == Some(frame);
                 entry.latch.unlatch_exclusive_unchanged();
-                if self.frames.is_failed() {
+                if self.pool.frames.is_failed() {
                     return Err(BufferError::Failed);
                 }
                 if is_in_flight {
-                    self.frames.wait_progress(seen, BELL_WAIT_NS);
+                    self.pool.frames.wait_progress(seen, BELL_WAIT_NS);
                 }
             }
         }
         // What pages that left earlier had when they left counts no more: they may come again as pages never written.
-        for id in (first.0..self.frames.control().pages_seen.load(Relaxed)).map(PageId) {
+        for id in (first.0..self.pool.frames.control().pages_seen.load(Relaxed)).map(PageId) {
             let entry = self.entry(id)?;
             if !entry.may_have_evicted(0) {
                 self.latch_exclusive(id, entry)?;

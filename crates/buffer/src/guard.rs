@@ -12,10 +12,9 @@
 //!     made.
 //! G3. A panic between the two fails the cache and takes the half-changed page out, so that it is neither read nor written.
 
-use crate::cache::Cache;
 use crate::entry::PageEntry;
-use crate::error::BufferError;
 use crate::frame_no::FrameNo;
+use crate::pool::Pool;
 use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_page::{Lsn, PageId, header};
 use ledgerstone_region::{Version, Words, WordsMut, sync};
@@ -31,7 +30,7 @@ pub struct Restart;
 /// A page that is read without a latch. What was read counts only if [`OptimisticPage::check`] says so afterwards.
 #[derive(Clone, Copy)]
 pub struct OptimisticPage<'a> {
-    cache: &'a Cache,
+    pool: &'a Pool,
     entry: &'a PageEntry,
     id: PageId,
     version: Version,
@@ -40,8 +39,8 @@ pub struct OptimisticPage<'a> {
 
 impl<'a> OptimisticPage<'a> {
     #[inline]
-    pub(crate) fn new(cache: &'a Cache, entry: &'a PageEntry, id: PageId, version: Version, frame: FrameNo) -> Self {
-        OptimisticPage { cache, entry, id, version, frame }
+    pub(crate) fn new(pool: &'a Pool, entry: &'a PageEntry, id: PageId, version: Version, frame: FrameNo) -> Self {
+        OptimisticPage { pool, entry, id, version, frame }
     }
 
     /// The page asked for.
@@ -53,7 +52,7 @@ impl<'a> OptimisticPage<'a> {
     /// Its bytes, which may be changing, or be another page's by now.
     #[inline]
     pub fn words(&self) -> Words<'a> {
-        Words::new(self.cache.frames.words(self.frame))
+        Words::new(self.pool.frames.words(self.frame))
     }
 
     /// The version that was read under.
@@ -75,7 +74,7 @@ impl<'a> OptimisticPage<'a> {
     /// The note of what has changed on the page ([`ExclusivePage::set_touched`]).
     #[inline]
     pub fn touched(&self) -> u64 {
-        self.cache.frames.descriptor(self.frame).touched()
+        self.pool.frames.descriptor(self.frame).touched()
     }
 
     /// Latches the page exclusively if it is still as it was read. Never waits.
@@ -84,8 +83,8 @@ impl<'a> OptimisticPage<'a> {
     /// [`Restart`] if the page was changed or is latched.
     #[inline]
     pub fn try_upgrade(self) -> Result<ExclusivePage<'a>, Restart> {
-        if self.entry.latch.try_upgrade(self.version, self.cache.slot()) {
-            Ok(ExclusivePage::new(self.cache, self.entry, self.id, self.frame, false))
+        if self.entry.latch.try_upgrade(self.version, self.pool.slot()) {
+            Ok(ExclusivePage::new(self.pool, self.entry, self.id, self.frame, false))
         } else {
             Err(Restart)
         }
@@ -100,7 +99,7 @@ impl fmt::Debug for OptimisticPage<'_> {
 
 /// A page that does not change while this lives.
 pub struct SharedPage<'a> {
-    cache: &'a Cache,
+    pool: &'a Pool,
     entry: &'a PageEntry,
     id: PageId,
     frame: FrameNo,
@@ -108,8 +107,8 @@ pub struct SharedPage<'a> {
 
 impl<'a> SharedPage<'a> {
     /// The entry is latched shared, and the page is in `frame`.
-    pub(crate) fn new(cache: &'a Cache, entry: &'a PageEntry, id: PageId, frame: FrameNo) -> Self {
-        SharedPage { cache, entry, id, frame }
+    pub(crate) fn new(pool: &'a Pool, entry: &'a PageEntry, id: PageId, frame: FrameNo) -> Self {
+        SharedPage { pool, entry, id, frame }
     }
 
     /// The page.
@@ -120,7 +119,7 @@ impl<'a> SharedPage<'a> {
     /// Its bytes.
     #[inline]
     pub fn words(&self) -> Words<'_> {
-        Words::new(self.cache.frames.words(self.frame))
+        Words::new(self.pool.frames.words(self.frame))
     }
 
     /// The LSN of its last change.
@@ -135,7 +134,7 @@ impl<'a> SharedPage<'a> {
     /// Gives the latch back and keeps the page as it is now, to be checked or upgraded later.
     pub fn unlatch(self) -> OptimisticPage<'a> {
         let version = self.entry.latch.version(); // It stands still until the latch goes with `self`.
-        OptimisticPage::new(self.cache, self.entry, self.id, version, self.frame)
+        OptimisticPage::new(self.pool, self.entry, self.id, version, self.frame)
     }
 }
 
@@ -153,7 +152,7 @@ impl fmt::Debug for SharedPage<'_> {
 
 /// A page that is this thread's alone.
 pub struct ExclusivePage<'a> {
-    cache: &'a Cache,
+    pool: &'a Pool,
     entry: &'a PageEntry,
     id: PageId,
     frame: FrameNo,
@@ -167,8 +166,8 @@ pub struct ExclusivePage<'a> {
 impl<'a> ExclusivePage<'a> {
     /// The entry is latched exclusively, and the page is in `frame`.
     #[inline]
-    pub(crate) fn new(cache: &'a Cache, entry: &'a PageEntry, id: PageId, frame: FrameNo, is_new: bool) -> Self {
-        ExclusivePage { cache, entry, id, frame, is_new, is_changed: false, is_changing: false }
+    pub(crate) fn new(pool: &'a Pool, entry: &'a PageEntry, id: PageId, frame: FrameNo, is_new: bool) -> Self {
+        ExclusivePage { pool, entry, id, frame, is_new, is_changed: false, is_changing: false }
     }
 
     /// The page.
@@ -180,7 +179,7 @@ impl<'a> ExclusivePage<'a> {
     /// Its bytes.
     #[inline]
     pub fn words(&self) -> Words<'_> {
-        Words::new(self.cache.frames.words(self.frame))
+        Words::new(self.pool.frames.words(self.frame))
     }
 
     /// The LSN of its last change.
@@ -210,14 +209,14 @@ impl<'a> ExclusivePage<'a> {
         assert!(self.is_changing, "{} is changed without `begin_change`", self.id);
         self.is_changed = true;
         self.is_new = false;
-        WordsMut::new(self.cache.frames.words(self.frame))
+        WordsMut::new(self.pool.frames.words(self.frame))
     }
 
     /// The change is in the bytes, and its record starts at `lsn`.
     pub fn finish_change(&mut self, lsn: Lsn) {
         header::set_page_lsn(&mut self.page_mut(), lsn);
         if planted::is_on(Bug::RecLsnLate) {
-            self.mark_dirty(self.cache.log.tail());
+            self.mark_dirty(self.pool.log.tail());
         }
         self.is_changing = false;
     }
@@ -226,19 +225,19 @@ impl<'a> ExclusivePage<'a> {
     /// changed.
     #[inline]
     pub fn touched(&self) -> u64 {
-        self.cache.frames.descriptor(self.frame).touched()
+        self.pool.frames.descriptor(self.frame).touched()
     }
 
     /// Notes what has changed on the page, in bits whose meaning its structure chooses. Each change sets the note to
     /// all ones, and this replaces them. The note is kept beside the page, not in it: it is neither logged nor written.
     #[inline]
     pub fn set_touched(&mut self, touched: u64) {
-        self.cache.frames.descriptor(self.frame).set_touched(touched);
+        self.pool.frames.descriptor(self.frame).set_touched(touched);
     }
 
     /// Only exclusive holders take `rec_lsn` from 0, so a load and a store are enough; SeqCst is for F3 and the checkpoint.
     fn mark_dirty(&self, lsn: Lsn) {
-        let descriptor = self.cache.frames.descriptor(self.frame);
+        let descriptor = self.pool.frames.descriptor(self.frame);
         descriptor.set_touched(u64::MAX); // F6
         if descriptor.rec_lsn.load(SeqCst) == 0 {
             descriptor.rec_lsn.store(lsn.0, SeqCst);
@@ -250,16 +249,16 @@ impl<'a> ExclusivePage<'a> {
     fn drop_take_out(&self) {
         if self.is_changing && std::thread::panicking() {
             // The frame is lost on purpose: its descriptor stays dirty, and nothing will write it.
-            self.cache.frames.fail();
-            self.cache.log.fail();
+            self.pool.frames.fail();
+            self.pool.log.fail();
             self.entry.set_frame(None);
             self.entry.latch.unlatch_exclusive();
             return;
         }
-        let descriptor = self.cache.frames.descriptor(self.frame);
+        let descriptor = self.pool.frames.descriptor(self.frame);
         descriptor.rec_lsn.store(0, SeqCst); // A change may have been announced and not made.
-        self.cache.take_out(self.entry, self.frame);
-        self.cache.frames.give_back(self.frame);
+        self.pool.take_out(self.entry, self.frame);
+        self.pool.frames.give_back(self.frame);
     }
 }
 
@@ -279,15 +278,5 @@ impl Drop for ExclusivePage<'_> {
 impl fmt::Debug for ExclusivePage<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "ExclusivePage({}, {}, changed: {})", self.id, self.frame, self.is_changed)
-    }
-}
-
-impl Cache {
-    /// A page's bytes from the data file, past the cache: for checks of the file. Verified.
-    ///
-    /// # Errors
-    /// `NeverWritten`, `Damaged`, `Disk`.
-    pub fn read_page_direct(&self, id: PageId) -> Result<Vec<u8>, BufferError> {
-        self.read_verified(id, |bytes| bytes.to_vec())
     }
 }

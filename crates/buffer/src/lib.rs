@@ -25,6 +25,8 @@
 #[cfg(not(loom))]
 mod cache;
 #[cfg(not(loom))]
+mod config;
+#[cfg(not(loom))]
 mod copy_out;
 #[cfg(any(not(loom), test))]
 mod dirt;
@@ -46,6 +48,8 @@ mod loom_dirt;
 mod loom_entry;
 #[cfg(not(loom))]
 mod miss;
+#[cfg(not(loom))]
+mod pool;
 #[cfg(not(loom))]
 mod read_ahead;
 #[cfg(not(loom))]
@@ -69,7 +73,8 @@ mod tests;
 pub use frame_no::FrameNo;
 #[cfg(not(loom))]
 pub use {
-    cache::{Cache, CacheConfig, TornPages, Tuning},
+    cache::Cache,
+    config::{CacheConfig, TornPages, Tuning},
     error::BufferError,
     guard::{ExclusivePage, OptimisticPage, Restart, SharedPage},
     read_ahead::ReadAhead,

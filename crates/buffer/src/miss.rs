@@ -62,11 +62,19 @@ thread_local! {
 }
 
 impl Cache {
+    /// A page's bytes from the data file, past the cache: for checks of the file. Verified.
+    ///
+    /// # Errors
+    /// `NeverWritten`, `Damaged`, `Disk`.
+    pub fn read_page_direct(&self, id: PageId) -> Result<Vec<u8>, BufferError> {
+        self.read_verified(id, |bytes| bytes.to_vec())
+    }
+
     /// Reads a page in if it is absent, and returns it latched exclusively.
     pub(crate) fn load<'a>(&'a self, id: PageId, entry: &'a PageEntry) -> Result<ExclusivePage<'a>, BufferError> {
         self.latch_exclusive(id, entry)?;
         match entry.frame() {
-            Some(frame) => Ok(ExclusivePage::new(self, entry, id, frame, false)),
+            Some(frame) => Ok(ExclusivePage::new(&self.pool, entry, id, frame, false)),
             None => self.load_latched(id, entry, Content::Read),
         }
     }
@@ -79,14 +87,14 @@ impl Cache {
         entry: &'a PageEntry,
         content: Content,
     ) -> Result<ExclusivePage<'a>, BufferError> {
-        let control = self.frames.control();
+        let control = self.pool.frames.control();
         control.misses.fetch_add(1, Relaxed);
         control.pages_seen.fetch_max(id.0 + 1, Relaxed);
         let mut spare = None;
         loop {
-            if self.frames.is_failed() {
+            if self.pool.frames.is_failed() {
                 entry.latch.unlatch_exclusive_unchanged();
-                spare.inspect(|&frame| self.frames.give_back(frame));
+                spare.inspect(|&frame| self.pool.frames.give_back(frame));
                 return Err(BufferError::Failed);
             }
             if let Some(frame) = spare.take().or_else(|| self.quick_frame(QUICK_TRIES_MAX)) {
@@ -95,12 +103,12 @@ impl Cache {
             entry.latch.unlatch_exclusive_unchanged();
             let frame = self.wait_frame()?;
             if let Err(error) = self.latch_exclusive(id, entry) {
-                self.frames.give_back(frame);
+                self.pool.frames.give_back(frame);
                 return Err(error);
             }
             if let Some(found) = entry.frame() {
-                self.frames.give_back(frame);
-                return Ok(ExclusivePage::new(self, entry, id, found, false));
+                self.pool.frames.give_back(frame);
+                return Ok(ExclusivePage::new(&self.pool, entry, id, found, false));
             }
             spare = Some(frame);
         }
@@ -115,7 +123,7 @@ impl Cache {
         content: Content,
     ) -> Result<ExclusivePage<'a>, BufferError> {
         fence_before_fill();
-        let mut words = WordsMut::new(self.frames.words(frame));
+        let mut words = WordsMut::new(self.pool.frames.words(frame));
         let is_new = if content == Content::Zeros {
             words.fill(0, self.page_bytes, 0);
             true
@@ -128,7 +136,7 @@ impl Cache {
                 }
                 Err(error) => {
                     entry.latch.unlatch_exclusive_unchanged();
-                    self.frames.give_back(frame);
+                    self.pool.frames.give_back(frame);
                     return Err(error);
                 }
             }
@@ -151,7 +159,7 @@ impl Cache {
         let Some(offset) = id.0.checked_mul(self.page_bytes as u64) else {
             return Err(BufferError::NeverWritten { page: id });
         };
-        self.frames.control().reads.fetch_add(1, Relaxed);
+        self.pool.frames.control().reads.fetch_add(1, Relaxed);
         match self.data.read_at(offset, buffer) {
             Ok(()) => {}
             Err(error) if error.kind == DiskErrorKind::ShortRead => return Err(BufferError::NeverWritten { page: id }),
@@ -205,7 +213,7 @@ impl Cache {
     /// M5.
     fn check_not_ahead(&self, id: PageId, bytes: &[u8]) -> Result<(), Corrupt> {
         let page_lsn = page_lsn(bytes);
-        let durable = self.log.durable_lsn().0;
+        let durable = self.pool.log.durable_lsn().0;
         if page_lsn < durable || page_lsn == 0 || planted::is_on(Bug::WriteAheadOff) {
             return Ok(());
         }
@@ -214,10 +222,10 @@ impl Cache {
 
     /// A frame without waiting: a free one, or a clean page's. Tries `tries_max` pages at most.
     pub(crate) fn quick_frame(&self, tries_max: u32) -> Option<FrameNo> {
-        if let Some(frame) = self.frames.take_free() {
+        if let Some(frame) = self.pool.frames.take_free() {
             return Some(frame);
         }
-        let slot = self.slot();
+        let slot = self.pool.slot();
         for _ in 0..tries_max {
             let frame = self.policy().next(self)?;
             match self.evict(frame, slot) {
@@ -233,11 +241,11 @@ impl Cache {
     pub(crate) fn wait_frame(&self) -> Result<FrameNo, BufferError> {
         let began_ns = sync::now_ns();
         loop {
-            if self.frames.is_failed() {
+            if self.pool.frames.is_failed() {
                 return Err(BufferError::Failed);
             }
-            let seen = self.frames.progress();
-            if let Some(frame) = self.quick_frame(2 * self.frames.count()) {
+            let seen = self.pool.frames.progress();
+            if let Some(frame) = self.quick_frame(2 * self.pool.frames.count()) {
                 return Ok(frame);
             }
             if self.write_back_for_frame()? > 0 {
@@ -247,14 +255,14 @@ impl Cache {
             if waited_ns > self.tuning.full_wait_ns_max {
                 return Err(self.full(waited_ns));
             }
-            self.frames.control().frame_waits.fetch_add(1, Relaxed);
-            self.frames.wait_progress(seen, BELL_WAIT_NS);
+            self.pool.frames.control().frame_waits.fetch_add(1, Relaxed);
+            self.pool.frames.wait_progress(seen, BELL_WAIT_NS);
         }
     }
 
     /// Takes the frame from its page if the page is clean and nobody holds it. The frame is then the caller's.
     fn evict(&self, frame: FrameNo, slot: SlotNo) -> Eviction {
-        let descriptor = self.frames.descriptor(frame);
+        let descriptor = self.pool.frames.descriptor(frame);
         let Some(entry) = descriptor.page().and_then(|id| self.entry(id).ok()) else {
             return Eviction::Busy;
         };
@@ -276,25 +284,14 @@ impl Cache {
             _ => Eviction::Busy,
         };
         if eviction == Eviction::Evicted {
-            let page_lsn = header::page_lsn(Words::new(self.frames.words(frame)));
+            let page_lsn = header::page_lsn(Words::new(self.pool.frames.words(frame)));
             entry.set_evicted(page_lsn.0);
-            self.part(entry, frame);
-            self.frames.control().evictions.fetch_add(1, Relaxed);
+            self.pool.part(entry, frame);
+            self.pool.frames.control().evictions.fetch_add(1, Relaxed);
         } else {
             entry.latch.unlatch_exclusive_unchanged();
         }
         eviction
-    }
-
-    /// Parts an exclusively latched page from its frame, and unlatches it with a new version (C1).
-    pub(crate) fn take_out(&self, entry: &PageEntry, frame: FrameNo) {
-        entry.set_frame(None);
-        self.part(entry, frame);
-    }
-
-    fn part(&self, entry: &PageEntry, frame: FrameNo) {
-        self.frames.descriptor(frame).set_page(None);
-        entry.latch.unlatch_exclusive();
     }
 }
 

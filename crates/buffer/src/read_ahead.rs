@@ -48,7 +48,7 @@ impl Cache {
     /// For a caller that will read every page of the runs, at once (H4).
     #[must_use]
     pub fn read_wanted(&self) -> ReadAhead<'_> {
-        let pages_max = PAGES_MAX.min(u64::from(self.frames.count()) / 8).max(1);
+        let pages_max = PAGES_MAX.min(u64::from(self.pool.frames.count()) / 8).max(1);
         ReadAhead { cache: self, buffer: AlignedBuf::new(0), wanted: Vec::new(), pages_max }
     }
 }
@@ -78,17 +78,17 @@ impl ReadAhead<'_> {
         let bytes = &mut self.buffer[..(to - from + 1) as usize * page_bytes];
         let was_read =
             from.checked_mul(page_bytes as u64).is_some_and(|offset| self.cache.data.read_at(offset, bytes).is_ok());
-        self.cache.frames.control().reads.fetch_add(to - from + 1, Relaxed);
+        self.cache.pool.frames.control().reads.fetch_add(to - from + 1, Relaxed);
         let mut count = 0;
         for Wanted { entry, id, frame } in self.wanted.drain(..) {
             let page = &self.buffer[(id.0 - from) as usize * page_bytes..][..page_bytes];
             if !was_read || !self.cache.may_come_in(id, entry, page) {
                 entry.latch.unlatch_exclusive_unchanged();
-                self.cache.frames.give_back(frame);
+                self.cache.pool.frames.give_back(frame);
                 continue;
             }
             fence_before_fill();
-            WordsMut::new(self.cache.frames.words(frame)).put(0, page);
+            WordsMut::new(self.cache.pool.frames.words(frame)).put(0, page);
             drop(self.cache.give_frame(id, entry, frame, false));
             count += 1;
         }
@@ -99,7 +99,7 @@ impl ReadAhead<'_> {
     fn want(&mut self, id: PageId) -> bool {
         let cache = self.cache;
         let Ok(entry) = cache.entry(id) else { return false };
-        if cache.is_failed() || entry.frame().is_some() || !entry.latch.try_exclusive(cache.slot()) {
+        if cache.is_failed() || entry.frame().is_some() || !entry.latch.try_exclusive(cache.pool.slot()) {
             return true;
         }
         let frame = match entry.frame() {
@@ -130,9 +130,9 @@ impl Cache {
         frame: FrameNo,
         is_new: bool,
     ) -> ExclusivePage<'a> {
-        self.frames.descriptor(frame).set_page(Some(id));
+        self.pool.frames.descriptor(frame).set_page(Some(id));
         entry.set_frame(Some(frame));
         self.policy().loaded(frame);
-        ExclusivePage::new(self, entry, id, frame, is_new)
+        ExclusivePage::new(&self.pool, entry, id, frame, is_new)
     }
 }

@@ -37,12 +37,12 @@ pub struct CacheStats {
 impl Cache {
     /// The counts so far, and how full the cache is. Looks at every descriptor.
     pub fn stats(&self) -> CacheStats {
-        let control = self.frames.control();
+        let control = self.pool.frames.control();
         CacheStats {
-            frame_count: self.frames.count(),
-            free_frame_count: self.frames.count_free(),
-            dirty_frame_count: self.frames.count_dirty(),
-            frame_bytes: self.frames.bytes() + u64::from(self.frames.count()) * Policy::Lru.frame_bytes(),
+            frame_count: self.pool.frames.count(),
+            free_frame_count: self.pool.frames.count_free(),
+            dirty_frame_count: self.pool.frames.count_dirty(),
+            frame_bytes: self.pool.frames.bytes() + u64::from(self.pool.frames.count()) * Policy::Lru.frame_bytes(),
             page_table_bytes: self.page_table_bytes(),
             miss_count: control.misses.load(Relaxed),
             read_count: control.reads.load(Relaxed),

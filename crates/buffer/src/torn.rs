@@ -43,7 +43,8 @@
 //!
 //! The format for people is in `docs/format/double-write.md`. This file does not know the log, frames or latches.
 
-use crate::cache::{Cache, TornPages};
+use crate::cache::Cache;
+use crate::config::TornPages;
 use crate::error::BufferError;
 use ledgerstone_disk::{AlignedBuf, DiskErrorKind, DiskFile};
 use ledgerstone_page::planted::{self, Bug};

@@ -70,6 +70,7 @@ impl Cache {
     /// A failed flush, write or sync fails the cache and the log for good (W5).
     pub fn write_back_before(&self, lsn: Lsn) -> Result<usize, BufferError> {
         let mut due: Vec<(PageId, FrameNo)> = self
+            .pool
             .frames
             .all()
             .filter(|(_, frame)| frame.oldest_change().is_some_and(|oldest| oldest < lsn))
@@ -117,13 +118,13 @@ impl Cache {
     /// Writes a page that others have latched or are writing, waiting for them however long it takes.
     pub(crate) fn write_back_one(&self, frame: FrameNo, lsn: Lsn) -> Result<usize, BufferError> {
         loop {
-            let seen = self.frames.progress();
+            let seen = self.pool.frames.progress();
             let mut batch = self.batch_begin()?;
             match self.batch_take(&mut batch, frame, lsn) {
                 Take::Taken | Take::Clean => return self.batch_write(batch),
                 Take::InFlight => {
                     self.batch_end(batch);
-                    self.frames.wait_progress(seen, BELL_WAIT_NS);
+                    self.pool.frames.wait_progress(seen, BELL_WAIT_NS);
                 }
                 Take::Latched(id) => {
                     let entry = self.entry(id)?;
@@ -150,12 +151,12 @@ impl Cache {
         let count_max = self.double_write.batch_pages();
         let mut frames = self.dirty_ahead(2 * count_max as u32);
         if frames.is_empty() {
-            let dirty = self.frames.all().filter(|(_, frame)| frame.rec_lsn.load(Relaxed) != 0);
+            let dirty = self.pool.frames.all().filter(|(_, frame)| frame.rec_lsn.load(Relaxed) != 0);
             frames = dirty.filter_map(|(no, frame)| Some((frame.page()?, no))).collect();
         }
         let written = self.write_back_frames(frames)?;
         if written > 0 {
-            self.frames.control().foreground_batches.fetch_add(1, Relaxed);
+            self.pool.frames.control().foreground_batches.fetch_add(1, Relaxed);
         }
         Ok(written)
     }
@@ -164,7 +165,7 @@ impl Cache {
     pub(crate) fn dirty_ahead(&self, count: u32) -> Vec<(PageId, FrameNo)> {
         let mut dirty = Vec::new();
         self.policy().preview(self, count, &mut |frame| {
-            let descriptor = self.frames.descriptor(frame);
+            let descriptor = self.pool.frames.descriptor(frame);
             if descriptor.rec_lsn.load(Relaxed) != 0
                 && let Some(id) = descriptor.page()
             {
@@ -195,7 +196,7 @@ impl Cache {
     }
 
     fn batch_begin(&self) -> Result<Batch, BufferError> {
-        if self.frames.is_failed() {
+        if self.pool.frames.is_failed() {
             return Err(BufferError::Failed);
         }
         Ok(Batch { copies: Vec::new(), buffer: self.double_write.take_buffer() })
@@ -208,7 +209,7 @@ impl Cache {
 
     /// Copies the page in `frame` into the batch if it has a change below `limit` and its latch is not held exclusively.
     fn batch_take(&self, batch: &mut Batch, frame: FrameNo, limit: Lsn) -> Take {
-        let descriptor = self.frames.descriptor(frame);
+        let descriptor = self.pool.frames.descriptor(frame);
         let Some((id, entry)) = descriptor.page().and_then(|id| Some((id, self.entry(id).ok()?))) else {
             return Take::Clean; // Only a clean page loses its frame.
         };
@@ -222,14 +223,14 @@ impl Cache {
     }
 
     fn batch_take_latched(&self, batch: &mut Batch, id: PageId, frame: FrameNo, limit: Lsn) -> Take {
-        let descriptor: &Descriptor = self.frames.descriptor(frame);
+        let descriptor: &Descriptor = self.pool.frames.descriptor(frame);
         if descriptor.oldest_change().is_none_or(|oldest| oldest >= limit) {
             return Take::Clean;
         }
         if descriptor.take_write().is_none() {
             return if descriptor.is_dirty() { Take::InFlight } else { Take::Clean };
         }
-        let words = Words::new(self.frames.words(frame));
+        let words = Words::new(self.pool.frames.words(frame));
         let start = MARK_BYTES + batch.copies.len() * self.page_bytes;
         words.copy_to(0, &mut batch.buffer[start..start + self.page_bytes]);
         batch.copies.push(PageCopy { frame, id, page_lsn: header::page_lsn(words) });
@@ -243,14 +244,14 @@ impl Cache {
             return Ok(0);
         }
         loop {
-            let seen = self.frames.progress();
+            let seen = self.pool.frames.progress();
             if let Some(lane) = self.try_lane() {
                 return self.batch_write_in(batch, lane);
             }
-            if self.frames.is_failed() {
+            if self.pool.frames.is_failed() {
                 return Err(BufferError::Failed);
             }
-            self.frames.wait_progress(seen, BELL_WAIT_NS);
+            self.pool.frames.wait_progress(seen, BELL_WAIT_NS);
         }
     }
 
@@ -259,14 +260,14 @@ impl Cache {
         if count > 0 {
             sync::yield_point("write back");
             if let Err(error) = self.batch_write_out(&mut batch, lane) {
-                self.frames.fail();
-                self.log.fail();
+                self.pool.frames.fail();
+                self.pool.log.fail();
                 return Err(error);
             }
             for copy in batch.copies.drain(..) {
-                self.frames.descriptor(copy.frame).flushing_rec_lsn.store(0, SeqCst);
+                self.pool.frames.descriptor(copy.frame).flushing_rec_lsn.store(0, SeqCst);
             }
-            let control = self.frames.control();
+            let control = self.pool.frames.control();
             control.writes.fetch_add(count as u64, Relaxed);
             control.write_batches.fetch_add(1, Relaxed);
         }
@@ -274,7 +275,7 @@ impl Cache {
         self.give_lane_back(lane);
         if count > 0 {
             // Not if nothing was written: whoever is about to sleep for want of a frame would wake himself.
-            self.frames.ring();
+            self.pool.frames.ring();
         }
         Ok(count)
     }
@@ -284,20 +285,20 @@ impl Cache {
         let page_bytes = self.page_bytes;
         let lsn_max = batch.copies.iter().map(|copy| copy.page_lsn).max().unwrap_or_default();
         if lsn_max.0 != 0 && !planted::is_on(Bug::WriteAheadOff) {
-            self.log.flush_to(lsn_max)?;
+            self.pool.log.flush_to(lsn_max)?;
         }
         let marked = &mut batch.buffer[..MARK_BYTES + batch.copies.len() * page_bytes];
         for page in marked[MARK_BYTES..].chunks_exact_mut(page_bytes) {
             checksum::seal(page);
         }
-        self.double_write.shelter(lane, self.log.durable_lsn(), marked)?;
+        self.double_write.shelter(lane, self.pool.log.durable_lsn(), marked)?;
 
         let bytes = &marked[MARK_BYTES..];
         let mut at = 0;
         while at < batch.copies.len() {
             let run = batch.copies[at..].chunk_by(|a, b| a.id.0 + 1 == b.id.0).next().map_or(1, <[_]>::len);
             for copy in &batch.copies[at..at + run] {
-                let durable = self.log.durable_lsn();
+                let durable = self.pool.log.durable_lsn();
                 assert!(
                     copy.page_lsn.0 == 0 || durable > copy.page_lsn || planted::is_on(Bug::WriteAheadOff),
                     "{} with {} overtakes the log, durable to {durable}",
@@ -317,7 +318,7 @@ impl Cache {
     }
 
     fn try_lane(&self) -> Option<u32> {
-        let lanes = &self.frames.control().lanes;
+        let lanes = &self.pool.frames.control().lanes;
         let mut taken = lanes.load(Relaxed);
         loop {
             let lane = taken.trailing_ones();
@@ -333,6 +334,6 @@ impl Cache {
     }
 
     fn give_lane_back(&self, lane: u32) {
-        self.frames.control().lanes.fetch_and(!(1 << lane), SeqCst);
+        self.pool.frames.control().lanes.fetch_and(!(1 << lane), SeqCst);
     }
 }

@@ -35,8 +35,8 @@ impl Cache {
         if self.writer.is_started.swap(true, SeqCst) {
             return;
         }
-        self.frames.control().writer_stop.store(0, SeqCst);
-        let (cache, control) = (Arc::downgrade(self), self.frames.control_handle());
+        self.pool.frames.control().writer_stop.store(0, SeqCst);
+        let (cache, control) = (Arc::downgrade(self), self.pool.frames.control_handle());
         let thread = sync::spawn("page writer", move || run(&cache, &control[0]));
         *self.writer.thread.lock() = Some(thread);
     }
@@ -53,7 +53,7 @@ impl Cache {
     }
 
     pub(crate) fn tell_writer_to_stop(&self) {
-        let control = self.frames.control();
+        let control = self.pool.frames.control();
         control.writer_stop.store(1, SeqCst);
         control.writer_call.fetch_add(1, SeqCst);
         sync::futex_wake(&control.writer_call, u32::MAX);
@@ -61,7 +61,7 @@ impl Cache {
 
     /// Wakes the writer if it sleeps.
     pub(crate) fn call_writer(&self) {
-        let control = self.frames.control();
+        let control = self.pool.frames.control();
         control.writer_call.fetch_add(1, SeqCst);
         if control.writer_asleep.load(SeqCst) != 0 && control.writer_asleep.swap(0, SeqCst) != 0 {
             sync::futex_wake(&control.writer_call, 1);
@@ -70,7 +70,7 @@ impl Cache {
 
     /// Frames to keep clean: a part of the cache, but as much as a batch.
     fn writer_reserve(&self) -> u32 {
-        let part = self.frames.count() / self.tuning.clean_reserve_part.max(1);
+        let part = self.pool.frames.count() / self.tuning.clean_reserve_part.max(1);
         part.max(self.double_write.batch_pages() as u32)
     }
 

@@ -2,29 +2,63 @@
 //!
 //! `cargo run --release -p ledgerstone-flash --example flash_bench -- small|medium|full [all|plain|comparison|aborts|rollbacks|max-c|sizes|buffers|write-through|choices] [DIR]`
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::time::Instant;
 
+use clap::{Parser, ValueEnum};
 use ledgerstone_flash::evaluate::{self, Figure, Size};
 
+/// The paper's figures from a TPC-C trace: tables in Markdown, and drawings.
+#[derive(Parser)]
+struct Args {
+    /// How much of the paper's experiment: full is 32 GB.
+    #[arg(value_enum, default_value = "small")]
+    size: Scale,
+    /// Which figures.
+    #[arg(value_enum, default_value = "all")]
+    what: What,
+    /// Where drawings go.
+    dir: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Scale {
+    Small,
+    Medium,
+    Full,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum What {
+    All,
+    Plain,
+    Comparison,
+    Aborts,
+    Rollbacks,
+    MaxC,
+    Sizes,
+    Buffers,
+    WriteThrough,
+    Choices,
+}
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let argument = |at: usize| arguments.get(at).map(String::as_str);
-    let size = match argument(0) {
-        Some("full") => Size::paper(),
-        Some("medium") => Size::medium(),
-        _ => Size::small(),
+    let Args { size, what, dir } = Args::parse();
+    let size = match size {
+        Scale::Small => Size::small(),
+        Scale::Medium => Size::medium(),
+        Scale::Full => Size::paper(),
     };
-    let figures = match argument(1) {
-        Some("plain") => Vec::new(),
-        Some("comparison") => vec![Figure::Comparison],
-        Some("aborts") => vec![Figure::Aborts],
-        Some("rollbacks") => vec![Figure::Rollbacks],
-        Some("max-c") => vec![Figure::MaxC],
-        Some("sizes") => vec![Figure::Sizes],
-        Some("buffers") => vec![Figure::Buffers],
-        Some("write-through") => vec![Figure::WriteThrough],
-        _ => {
+    let figures = match what {
+        What::Plain => Vec::new(),
+        What::Comparison => vec![Figure::Comparison],
+        What::Aborts => vec![Figure::Aborts],
+        What::Rollbacks => vec![Figure::Rollbacks],
+        What::MaxC => vec![Figure::MaxC],
+        What::Sizes => vec![Figure::Sizes],
+        What::Buffers => vec![Figure::Buffers],
+        What::WriteThrough => vec![Figure::WriteThrough],
+        What::All => {
             vec![
                 Figure::Comparison,
                 Figure::Aborts,
@@ -35,17 +69,17 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 Figure::WriteThrough,
             ]
         }
-    };
-    if argument(1) == Some("choices") {
-        for figure in [Figure::Comparison, Figure::MaxC] {
-            for (name, experiment) in evaluate::choices(figure, &size, 1, &mut |_, _, _| {})? {
-                println!("{name}\n\n{}", experiment.table());
+        What::Choices => {
+            for figure in [Figure::Comparison, Figure::MaxC] {
+                for (name, experiment) in evaluate::choices(figure, &size, 1, &mut |_, _, _| {})? {
+                    println!("{name}\n\n{}", experiment.table());
+                }
             }
+            return Ok(());
         }
-        return Ok(());
-    }
+    };
     let trace = evaluate::record(&size, 1)?;
-    if matches!(argument(1), None | Some("all" | "plain")) {
+    if matches!(what, What::All | What::Plain) {
         println!("{}", evaluate::plain_layer(&size, &trace)?);
     }
     for figure in figures {
@@ -59,9 +93,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             }
         })?;
         println!("{}", experiment.table());
-        if let Some(dir) = argument(2) {
+        if let Some(dir) = &dir {
             std::fs::create_dir_all(dir)?;
-            figure.draw(&experiment, Path::new(dir))?;
+            figure.draw(&experiment, dir)?;
         }
     }
     Ok(())

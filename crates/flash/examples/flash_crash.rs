@@ -4,12 +4,22 @@
 
 use std::time::Instant;
 
+use clap::Parser;
 use ledgerstone_flash::campaign;
 
+/// Cuts the power at random moments, and compares what is left with a model.
+#[derive(Parser)]
+struct Args {
+    /// Power cuts, over all protocols.
+    #[arg(default_value_t = 5000)]
+    cuts: u64,
+    /// The first seed.
+    #[arg(default_value_t = 1)]
+    seed: u64,
+}
+
 fn main() {
-    let mut arguments = std::env::args().skip(1);
-    let cuts: u64 = arguments.next().and_then(|a| a.parse().ok()).unwrap_or(5000);
-    let seed: u64 = arguments.next().and_then(|a| a.parse().ok()).unwrap_or(1);
+    let Args { cuts, seed } = Args::parse();
     let began = Instant::now();
     println!("power cuts: {cuts}, first seed {seed}");
     let mut next_line = cuts / 10;

@@ -11,6 +11,7 @@ use kit::*;
 use ledgerstone_disk::{Disk, SimDisk};
 use ledgerstone_log::{FIRST_LSN, Log, LogConfig, LogError, RecordKind};
 use ledgerstone_page::Lsn;
+use ledgerstone_region::Random;
 use ledgerstone_region::sync::{self, Scheduler};
 
 /// What a life of the log has appended, and what of it was durable.
@@ -44,7 +45,7 @@ impl Shared {
 }
 
 fn client(log: &Log, shared: &Shared, thread: u64, seed: u64) -> Result<(), LogError> {
-    let mut random = Random(seed ^ thread << 32);
+    let mut random = Random::new(seed ^ thread << 32);
     for round in 0..40 {
         let mut claim = if random.below(8) == 0 { log.claim_undo(1600) } else { log.claim(1600) }?;
         let mut lsn = Lsn(0);
@@ -180,16 +181,16 @@ fn verify(
 }
 
 fn lives(seed: u64) -> Result<(), String> {
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let mut disk = SimDisk::new();
     let mut logged = BTreeMap::new();
     let mut control = Control { scan: FIRST_LSN, incarnation: 1, incarnation_max: 1 };
     for _ in 0..6 {
         disk.set_hook(Arc::new(sync::yield_point));
         disk.crash_at(5 + random.below(90));
-        let (life, next) = live(&disk, control, random.next());
+        let (life, next) = live(&disk, control, random.number());
         control = next;
-        disk = disk.after_crash(random.next());
+        disk = disk.after_crash(random.number());
         verify(&disk, control, &mut logged, &life, seed)?;
     }
     Ok(())
@@ -245,20 +246,4 @@ fn damage_below_a_durable_lsn_is_told_from_the_end() {
     disk.remove(&format!("log/{}", ledgerstone_log::segment_name(SEGMENT_BYTES))).unwrap();
     let missing = read_all(&mut scan(disk, FIRST_LSN, 1));
     assert!(matches!(missing, Err(LogError::Corrupt { .. })), "{missing:?}");
-}
-
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let word = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        word ^ (word >> 31)
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
 }

@@ -14,7 +14,7 @@
 
 use crate::{OpError, Operation, PageMut, Registry, Undo, UnknownOperation};
 use ledgerstone_page::{Corrupt, Layouts, Lsn, OpId, PageId, header};
-use ledgerstone_region::{PageBuf, Words};
+use ledgerstone_region::{PageBuf, Random, Words};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// What two pages must have in common to count as the same.
@@ -287,16 +287,10 @@ fn damaged(page: &PageBuf, seed: u64) -> PageBuf {
     PageBuf::from_bytes(&bytes)
 }
 
-/// Bytes that look random and are the same every time (splitmix64).
+/// Bytes that look random and are the same every time.
 fn noise(seed: u64, len: usize) -> Vec<u8> {
-    let mut state = seed;
-    let mut next = || {
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ z >> 31) as u8
-    };
-    (0..len).map(|_| next()).collect()
+    let mut random = Random::new(seed);
+    (0..len).map(|_| random.number() as u8).collect()
 }
 
 #[cfg(test)]

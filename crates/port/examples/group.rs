@@ -4,6 +4,7 @@
 //! votes. Each participant is a process of its own, and joined the transaction's group without telling anybody.
 
 use anyhow::{Context, bail};
+use clap::{Parser, Subcommand};
 use ledgerstone_port::{
     Address, Host, Instance, Kind, Port, PortOptions, ServerInstance, ServerType, Site, Typed, Xid,
 };
@@ -62,12 +63,23 @@ fn address(server: u32) -> Address {
     Address::port(Instance(0), AC, ServerInstance(server), SITE)
 }
 
+/// A coordinator asks the participants of a transaction to prepare, and counts their votes.
+#[derive(Parser)]
+struct Args {
+    #[command(subcommand)]
+    role: Option<Role>,
+}
+
+/// What this program is when it has started itself.
+#[derive(Subcommand)]
+enum Role {
+    Participant { directory: String, no: u32 },
+}
+
 fn main() -> anyhow::Result<()> {
-    let arguments: Vec<String> = std::env::args().collect();
-    match arguments.get(1).map(String::as_str) {
-        Some("participant") => participant(&arguments[2], arguments[3].parse()?),
+    match Args::parse().role {
+        Some(Role::Participant { directory, no }) => participant(&directory, no),
         None => coordinator(),
-        Some(other) => bail!("unknown: {other}"),
     }
 }
 

@@ -7,13 +7,14 @@
 //! left: no name, no process, no shared memory.
 
 use anyhow::{Context, bail, ensure};
+use clap::{Parser, Subcommand};
 use ledgerstone_port::{
     Address, Host, Instance, Network, NetworkOptions, Pages, Port, PortOptions, SendError, Sender, ServerInstance,
     ServerType, Site, Trust, Xid,
 };
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
@@ -42,19 +43,36 @@ fn options() -> PortOptions {
     PortOptions { buffer_count: 32, buffer_bytes: 240, ..PortOptions::default() }
 }
 
+/// Processes at ports, killed and stopped at random moments.
+#[derive(Parser)]
+struct Args {
+    /// How many processes are stopped or killed, one after the other.
+    #[arg(long, default_value_t = 50)]
+    rounds: u64,
+    /// Who and when; by itself, a new one.
+    #[arg(long)]
+    seed: Option<u64>,
+    #[command(subcommand)]
+    role: Option<Role>,
+}
+
+/// What this program is when it has started itself.
+#[derive(Subcommand)]
+enum Role {
+    Receive { directory: PathBuf },
+    Send { directory: PathBuf, no: u32 },
+    Carry { directory: PathBuf, listen: String, other: String },
+    Abroad { directory: PathBuf, listen: String, other: String },
+}
+
 fn main() -> anyhow::Result<()> {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let value = |name: &str| arguments.iter().position(|a| a == name).and_then(|at| arguments.get(at + 1));
-    match arguments.first().map(String::as_str) {
-        Some("receive") => receive(arguments[1].as_ref()),
-        Some("send") => send(arguments[1].as_ref(), arguments[2].parse()?),
-        Some("carry") => carry(arguments[1].as_ref(), &arguments[2], &arguments[3]),
-        Some("abroad") => abroad(arguments[1].as_ref(), &arguments[2], &arguments[3]),
-        _ => {
-            let rounds = value("--rounds").map_or(Ok(50), |rounds| rounds.parse())?;
-            let seed = value("--seed").map_or(Ok(u64::from(std::process::id())), |seed| seed.parse())?;
-            campaign(rounds, seed)
-        }
+    let args = Args::parse();
+    match args.role {
+        Some(Role::Receive { directory }) => receive(&directory),
+        Some(Role::Send { directory, no }) => send(&directory, no),
+        Some(Role::Carry { directory, listen, other }) => carry(&directory, &listen, &other),
+        Some(Role::Abroad { directory, listen, other }) => abroad(&directory, &listen, &other),
+        None => campaign(args.rounds, args.seed.unwrap_or(u64::from(std::process::id()))),
     }
 }
 

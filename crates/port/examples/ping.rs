@@ -3,6 +3,7 @@
 //! The parent starts itself once more as the server, sends it 20 bytes, and waits for them to come back.
 
 use anyhow::{Context, bail};
+use clap::{Parser, Subcommand};
 use ledgerstone_port::{
     Address, Host, Instance, Network, NetworkOptions, Port, PortOptions, Sender, ServerInstance, ServerType, Site,
     SiteSecret, Trust, Wait,
@@ -21,20 +22,28 @@ fn address(server: u32) -> Address {
     Address::port(Instance(0), ServerType(1), ServerInstance(server), SITE)
 }
 
+/// Round trips between two processes: on one host, and between two sites over loopback.
+#[derive(Parser)]
+struct Args {
+    #[command(subcommand)]
+    role: Option<Role>,
+}
+
+/// What this program is when it has started itself.
+#[derive(Subcommand)]
+enum Role {
+    Serve { directory: String, wait: String, cpu: String },
+    Site { directory: String, listen: SocketAddr, other: SocketAddr, secret: String, key: String },
+}
+
 fn main() -> anyhow::Result<()> {
-    match std::env::args().nth(1).as_deref() {
-        Some("serve") => {
-            let directory = std::env::args().nth(2).context("serve DIRECTORY WAIT CPU")?;
-            let wait = std::env::args().nth(3).context("serve DIRECTORY WAIT CPU")?;
-            let cpu = std::env::args().nth(4).context("serve DIRECTORY WAIT CPU")?;
-            serve(&directory, parse_wait(&wait)?, &cpu)
-        }
-        Some("site") => site(&std::env::args().skip(2).collect::<Vec<_>>()),
+    match Args::parse().role {
+        Some(Role::Serve { directory, wait, cpu }) => serve(&directory, parse_wait(&wait)?, &cpu),
+        Some(Role::Site { directory, listen, other, secret, key }) => site(&directory, listen, other, &secret, &key),
         None => {
             local()?;
             remote()
         }
-        Some(other) => bail!("unknown: {other}"),
     }
 }
 
@@ -117,11 +126,10 @@ fn remote() -> anyhow::Result<()> {
 }
 
 /// The other site: directory, where it listens, where we listen, its secret, our key.
-fn site(arguments: &[String]) -> anyhow::Result<()> {
-    let [directory, listen, other, secret, key] = arguments else { bail!("site DIRECTORY LISTEN OTHER SECRET KEY") };
+fn site(directory: &str, listen: SocketAddr, other: SocketAddr, secret: &str, key: &str) -> anyhow::Result<()> {
     let host = Host::at(directory, Site(2))?;
-    let options = NetworkOptions::new(listen.parse()?, Trust::Keys(secret.parse()?));
-    let _network = Network::start(&host, options.with_site(SITE, other.parse()?, Some(key.parse()?)))?;
+    let options = NetworkOptions::new(listen, Trust::Keys(secret.parse()?));
+    let _network = Network::start(&host, options.with_site(SITE, other, Some(key.parse()?)))?;
     echo(host.open_port(host.address(Instance(0), ServerType(1), ServerInstance(1)), PortOptions::default())?)
 }
 

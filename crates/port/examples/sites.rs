@@ -1,17 +1,17 @@
 //! One of two sites of the network campaign (`make port-net`); the script runs each in a network namespace.
 //!
-//! `sites keys DIR` makes keys; `sites receive DIR LISTEN OTHER INTERFACE COUNT` is site 2, `sites send` with the same
-//! arguments site 1. The sender numbers its messages and, for each hundred of them, a multicast to the group of a transaction,
+//! `sites --help` says its arguments. The sender numbers its messages and, for each hundred of them, a multicast to the group of a transaction,
 //! which goes by IP multicast at the interface; the receiver ends with an error if one is missing, damaged, repeated or out
 //! of order. Then the script cuts the link, and the sender says when it found the other site dead.
 
 use anyhow::{Context, bail, ensure};
+use clap::Parser;
 use ledgerstone_port::{
     Address, Host, Instance, Multicast, Network, NetworkOptions, PortOptions, SendError, ServerInstance, ServerType,
     Site, SiteSecret, Trust, Xid,
 };
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// After this silence a site is dead.
@@ -21,21 +21,38 @@ const GROUP: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(239, 255, 77, 1), 70
 const XID: Xid = Xid(1);
 const MESSAGES_A_MULTICAST: u64 = 100;
 
+/// One of two sites of the network campaign.
+#[derive(Parser)]
+enum Args {
+    /// Makes the keys of both sites.
+    Keys { directory: PathBuf },
+    /// Is site 2: receives, and ends with an error if anything is missing, damaged, repeated or out of order.
+    Receive(Way),
+    /// Is site 1: sends.
+    Send(Way),
+    /// A bad link between the two.
+    Relay { near: SocketAddrV4, far: String, beyond: SocketAddr, percent: u64 },
+}
+
+#[derive(clap::Args)]
+struct Way {
+    directory: PathBuf,
+    /// The socket address of this site.
+    listen: String,
+    /// The socket address of the other one.
+    other: String,
+    /// The address of the interface at which multicasts go.
+    interface: Ipv4Addr,
+    /// How many messages.
+    count: u64,
+}
+
 fn main() -> anyhow::Result<()> {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    match words[..] {
-        ["keys", directory] => keys(directory.as_ref()),
-        ["receive", directory, listen, other, interface, count] => {
-            receive(directory.as_ref(), listen, other, interface.parse()?, count.parse()?)
-        }
-        ["send", directory, listen, other, interface, count] => {
-            send(directory.as_ref(), listen, other, interface.parse()?, count.parse()?)
-        }
-        ["relay", near, far, beyond, percent] => relay(near.parse()?, far, beyond.parse()?, percent.parse()?),
-        _ => bail!(
-            "keys DIR | receive DIR LISTEN OTHER INTERFACE COUNT | send DIR LISTEN OTHER INTERFACE COUNT | relay NEAR FAR BEYOND PERCENT"
-        ),
+    match Args::parse() {
+        Args::Keys { directory } => keys(&directory),
+        Args::Receive(way) => receive(&way.directory, &way.listen, &way.other, way.interface, way.count),
+        Args::Send(way) => send(&way.directory, &way.listen, &way.other, way.interface, way.count),
+        Args::Relay { near, far, beyond, percent } => relay(near, &far, beyond, percent),
     }
 }
 

@@ -11,20 +11,12 @@ use ledgerstone_disk::{Disk, SimDisk};
 use ledgerstone_log::ControlFile;
 use ledgerstone_page::PageId;
 use ledgerstone_recovery::checkpoint;
+use ledgerstone_region::Random;
 use ledgerstone_txn::{Durability, Engine, Part, Txn, TxnError};
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (self.0 >> 33) % bound
-    }
-}
 
 /// Runs random transactions, two at a time, until an error; returns what the counters must be: `(surely, perhaps)`.
 fn work(engine: &Arc<Engine>, control: &ControlFile, seed: u64, model: &mut Vec<i64>) -> Option<Vec<i64>> {
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let mut open: Vec<(Txn, Vec<(usize, i64)>)> = Vec::new();
     for _ in 0..120 {
         while open.len() < 2 {
@@ -282,7 +274,7 @@ fn durable_commits_survive_a_crash_at_any_write() {
 }
 
 fn work_all_sync(engine: &Arc<Engine>, control: &ControlFile, seed: u64, model: &mut Vec<i64>) -> Option<Vec<i64>> {
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     for round in 0..40 {
         let Ok(mut txn) = engine.begin() else { return None };
         let mut after = model.clone();

@@ -32,6 +32,7 @@ mod mutex;
 #[cfg(not(loom))]
 mod offset;
 mod page_buf;
+mod random;
 mod shared;
 mod slot;
 pub mod sync;
@@ -49,6 +50,7 @@ pub use mutex::{TimedGuard, TimedMutex};
 #[cfg(not(loom))]
 pub use offset::{Offset, Span};
 pub use page_buf::PageBuf;
+pub use random::Random;
 #[cfg(not(loom))]
 pub use shared::Shared;
 pub use slot::{SLOTS_MAX, SlotNo};

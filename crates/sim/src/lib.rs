@@ -30,6 +30,5 @@ pub mod histories;
 pub mod log_end;
 pub mod media;
 pub mod planted;
-pub mod random;
 pub mod soak;
 pub mod worker;

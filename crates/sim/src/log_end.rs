@@ -22,7 +22,7 @@ use ledgerstone_page::{Lsn, OpId, PageId, Xid};
 use ledgerstone_region::Region;
 
 use crate::counters::Counters;
-use crate::random::Random;
+use ledgerstone_region::Random;
 
 const ENVIRONMENT: EnvironmentId = *b"the log's end...";
 const SEGMENT_BYTES: u64 = 64 << 10;

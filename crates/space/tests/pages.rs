@@ -4,16 +4,15 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use ledgerstone_buffer::{Cache, CacheConfig, Policy};
 use ledgerstone_disk::{Disk, DiskError, DiskFile, Open, SimDisk};
-use ledgerstone_lock::{LockConfig, LockTable};
-use ledgerstone_log::{FIRST_LSN, Log, LogConfig};
+use ledgerstone_log::{FIRST_LSN, LogConfig};
 use ledgerstone_op::{OpError, Operation, PageMut, Registry};
 use ledgerstone_page::{LayoutId, OpId, PageId};
+use ledgerstone_region::Random;
 use ledgerstone_region::sync::{self, Scheduler};
-use ledgerstone_region::{Region, SlotTable};
 use ledgerstone_space::{OP_SPACE_CLEAR, OP_SPACE_SET, Space, SpaceError, bits_of, map_of};
-use ledgerstone_txn::{Durability, Engine, EngineParts, EngineSettings, Part, TxnTable, VersionStore};
+use ledgerstone_testkit::EngineKit;
+use ledgerstone_txn::{Durability, Engine, Part, TxnError};
 
 const PAGE_BYTES: usize = 4096;
 const ENV: [u8; 16] = *b"space space spac";
@@ -43,43 +42,11 @@ impl Operation for Fill {
 }
 
 fn engine(disk: &Arc<dyn Disk>, data: &Arc<dyn DiskFile>, max_pages: u64) -> Arc<Engine> {
-    let region = Region::anonymous(16 << 20).unwrap();
-    let slots = Arc::new(SlotTable::create(&region, 64).unwrap());
-    let log = Log::open(LogConfig {
-        segment_bytes: 1 << 20,
-        buffer_bytes: 256 << 10,
-        end: FIRST_LSN,
-        incarnation: 1,
-        ..LogConfig::new(Arc::clone(disk), region.clone(), ENV)
-    })
-    .unwrap();
-    let cache = Cache::new(CacheConfig {
-        region: region.clone(),
-        slots: Arc::clone(&slots),
-        data: Arc::clone(data),
-        double_write: disk.open("double_write", Open::CREATE).unwrap(),
-        log: Arc::clone(&log) as _,
-        page_bytes: PAGE_BYTES as u32,
-        cache_bytes: 64 * 4300,
-        max_pages,
-        policy: Policy::Clock,
-    })
-    .unwrap();
-    let config = LockConfig { owners: 16, locks_max: 1024, buckets: 64, ..LockConfig::default() };
     let mut ops = Registry::new();
     ledgerstone_space::register(&mut ops).unwrap();
     ops.register(Box::new(Fill)).unwrap();
-    Engine::new(EngineParts {
-        locks: Arc::new(LockTable::create(&region, config).unwrap()),
-        table: TxnTable::create(&region, 16).unwrap(),
-        versions: VersionStore::create(&region, &log, &slots, 1 << 20, 64).unwrap(),
-        region,
-        slots,
-        log,
-        cache,
-        ops,
-        settings: EngineSettings { lock_timeout_ns: 1_000_000_000, escalate_after: 1000, locks_pages: false },
-    })
+    let kit = EngineKit { page_count_max: max_pages, ..EngineKit::new(ENV) };
+    kit.engine::<TxnError>(disk, data, ops, |log| LogConfig { end: FIRST_LSN, incarnation: 1, ..log }).unwrap()
 }
 
 fn new_space(disk: &Arc<dyn Disk>, max_pages: u64) -> (Arc<Engine>, Arc<Space>) {
@@ -119,10 +86,9 @@ fn a_page_is_given_out_once_and_runs_stay_within_one_map() {
     let bits = bits_of(PAGE_BYTES);
     let mut used: BTreeSet<u64> = [0, 1].into();
     let mut runs = Vec::new();
-    let mut random = 1u64;
+    let mut random = Random::new(1);
     for _ in 0..300 {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let choice = random >> 33;
+        let choice = random.number() >> 33;
         if choice.is_multiple_of(4) && !runs.is_empty() {
             let (first, count): (PageId, u32) = runs.swap_remove(choice as usize % runs.len());
             give(&engine, &space, first, count).unwrap();
@@ -184,16 +150,6 @@ fn a_space_opens_when_its_page_table_is_smaller_than_a_map() {
     assert_eq!(space.latch_for_root().unwrap().first, PageId(2));
 }
 
-fn give_back(engine: &Arc<Engine>, space: &Space, first: PageId, count: u32) {
-    let mut txn = engine.begin().unwrap();
-    txn.claim(1024).unwrap();
-    let mut map = space.latch_map_of(first).unwrap();
-    let clear = space.args_clear(&map, first, count).unwrap();
-    txn.group(&mut [&mut map], &[Part { page: 0, op: OP_SPACE_CLEAR, args: &clear }]).unwrap();
-    drop(map);
-    txn.commit(Durability::Volatile).unwrap();
-}
-
 #[test]
 fn the_file_is_cut_behind_the_last_page_in_use_and_grows_again() {
     let disk: Arc<dyn Disk> = Arc::new(SimDisk::new());
@@ -204,7 +160,7 @@ fn the_file_is_cut_behind_the_last_page_in_use_and_grows_again() {
     let first = take(&engine, &space, bits / 2).unwrap();
     let second = take(&engine, &space, bits / 2).unwrap();
     assert!(second.0 >= u64::from(bits), "{second}");
-    give_back(&engine, &space, second, bits / 2);
+    give(&engine, &space, second, bits / 2).unwrap();
     while space.shrink().unwrap() > 0 {}
     assert_eq!(space.page_count(), first.0 + u64::from(bits / 2));
     assert_eq!(data.len().unwrap(), space.page_count() * PAGE_BYTES as u64);

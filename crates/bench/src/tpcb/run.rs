@@ -14,7 +14,7 @@ use ledgerstone::{Committed, Environment, Error, Ticket};
 use super::acks::Acks;
 use super::bank::{ACCOUNTS, BRANCHES, HISTORY, Key, Scale, TELLERS, Transfer, counter_of, credited, history_key};
 use crate::latency::Timer;
-use crate::random::Random;
+use ledgerstone_region::Random;
 
 /// What the customers are to do.
 pub(crate) struct Plan<'a> {

@@ -9,7 +9,7 @@ pub(super) fn run_script(disk: &SimDisk, log: &Arc<FakeLog>) -> (Lsn, bool) {
     let mut script = || -> Result<(), BufferError> {
         let tuning = Tuning { batch_pages_max: 6, ..Tuning::default() };
         let fixture = try_fixture(disk, Arc::clone(log), Setup { frames: 20, tuning, ..Setup::default() })?;
-        let mut random = Random(3);
+        let mut random = Random::new(3);
         for step in 0..110 {
             fixture.write(PageId(1 + random.below(30)), step)?;
             if step % 40 == 39 {

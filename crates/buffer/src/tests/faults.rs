@@ -11,7 +11,7 @@ fn run_with(fault: Fault) -> Result<(), BufferError> {
     // A page that was written elsewhere and has not been read again since is old at home, and nobody can know.
     let is_home_right = !matches!(fault.harm, Harm::Misdirect(_));
     disk.add(fault);
-    let mut random = Random(1);
+    let mut random = Random::new(1);
     let mut model = [None; 40];
     for step in 0..200 {
         let at = random.below(40);

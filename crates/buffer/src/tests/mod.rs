@@ -14,7 +14,7 @@ use crate::{BufferError, Cache, CacheConfig, ExclusivePage, Policy, Tuning, Writ
 use ledgerstone_disk::{Disk, DiskFile, Open, SimDisk};
 use ledgerstone_log::LogError;
 use ledgerstone_page::{HEADER_BYTES, LayoutId, Lsn, PageId, header};
-use ledgerstone_region::{Mutex, Region, SlotTable, Words, sync};
+use ledgerstone_region::{Mutex, Random, Region, SlotTable, Words, sync};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -180,17 +180,4 @@ fn read_value(words: Words<'_>) -> Result<u64, String> {
         }
     }
     Ok(first)
-}
-
-/// A small generator, so that the tests need no other crate.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % bound
-    }
 }

@@ -10,7 +10,7 @@ fn check_against_a_model(policy: Policy, frames: u64, with_writer: bool) {
     if with_writer {
         fixture.cache.start_writer();
     }
-    let mut random = Random(frames + policy as u64);
+    let mut random = Random::new(frames + policy as u64);
     let mut model = BTreeMap::new();
     for step in 0..6000 {
         // Some pages are asked for often, most seldom.

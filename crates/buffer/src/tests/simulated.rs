@@ -69,7 +69,7 @@ fn run_clients_on(
 }
 
 fn client(fixture: &Fixture, no: u64, seed: u64) -> Result<(), BufferError> {
-    let mut random = Random(seed * 1000 + no);
+    let mut random = Random::new(seed * 1000 + no);
     let mut counts = [0u64; 10];
     for _ in 0..80 {
         let at = random.below(10);

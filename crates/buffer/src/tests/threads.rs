@@ -16,7 +16,7 @@ fn readers_never_see_a_torn_page() {
             .map(|no| {
                 let fixture = Arc::clone(&fixture);
                 sync::spawn("client", move || {
-                    let mut random = Random(no);
+                    let mut random = Random::new(no);
                     for _ in 0..3000 {
                         let id = PageId(if random.below(4) > 0 { random.below(8) } else { random.below(100) });
                         match (no, random.below(3)) {

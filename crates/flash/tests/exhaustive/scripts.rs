@@ -7,6 +7,7 @@
 use ledgerstone_flash::FlashError;
 use ledgerstone_flash::nand::memory::{CutShape, MemoryNand};
 use ledgerstone_flash::protocol::{AnyStore, Config, Protocol};
+use ledgerstone_flash::rng::Rng;
 use ledgerstone_flash::transact::Rules;
 
 use super::world::{Step, World, config, contents};
@@ -100,7 +101,7 @@ fn restart(
 
 /// Looks for a script that breaks the store, at random, and shortens it.
 fn find(config: Config, seed: u64, tries: u64) -> Option<Vec<Move>> {
-    let mut rng = Rng(seed);
+    let mut rng = Rng::new(seed);
     for _ in 0..tries {
         let script: Vec<Move> = (0..4 + rng.below(12)).map(|_| random_move(&mut rng)).collect();
         if play(config, &script).is_err() {
@@ -149,16 +150,6 @@ fn shorten(config: Config, mut script: Vec<Move>) -> Vec<Move> {
             Some(found) => script = found,
             None => return script,
         }
-    }
-}
-
-struct Rng(u64);
-
-impl Rng {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        ((mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb) >> 33) % bound.max(1)
     }
 }
 

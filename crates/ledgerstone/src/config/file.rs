@@ -4,7 +4,6 @@ use std::path::Path;
 
 use super::Config;
 use crate::Error;
-use crate::error::ConfigProblem;
 
 /// Name of the settings file in the environment's directory.
 pub const CONFIG_FILE: &str = "ledgerstone.toml";
@@ -34,7 +33,7 @@ impl Config {
     fn of_file(path: &Path, bytes: &[u8]) -> Result<Config, Error> {
         let text = str::from_utf8(bytes).map_err(|e| {
             let line = 1 + bytes[..e.valid_up_to()].iter().filter(|&&byte| byte == b'\n').count();
-            vec![ConfigProblem { line, setting: String::new(), what: "not UTF-8".into() }]
+            vec![super::ConfigProblem { line, setting: String::new(), what: "not UTF-8".into() }]
         });
         text.and_then(Config::parse)
             .map_err(|problems| Error::SettingsFile { path: path.display().to_string(), problems })

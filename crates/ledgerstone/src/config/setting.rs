@@ -143,6 +143,7 @@ pub(super) trait SettingType: Sized {
     const CHOICES: &'static [&'static str] = &[];
     fn to_value(&self) -> Value;
     /// `None`: not of this type, or beyond what it holds.
+    #[cfg_attr(not(feature = "settings-file"), allow(dead_code))] // Only the file's text is read by it.
     fn from_value(value: &Value) -> Option<Self>;
 }
 

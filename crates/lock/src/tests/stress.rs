@@ -6,24 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use ledgerstone_page::{Lsn, Xid};
-use ledgerstone_region::sync;
+use ledgerstone_region::{Random, sync};
 
 use super::{key, make, patient, table_name};
 use crate::check::{assert_consistent, assert_nobody_waits_in_vain};
 use crate::{Conflict, LockConfig, LockError, LockManager, LockName, LockTable, Mode, OwnerNo, Victim, Wait};
-
-/// splitmix64: enough to choose by.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % n
-    }
-}
 
 /// Who holds what, as the holders themselves say: entered after the grant, taken out before the release.
 type Witness = Arc<Mutex<BTreeMap<LockName, BTreeMap<u32, Mode>>>>;
@@ -45,7 +32,7 @@ fn leave_all(witness: &Witness, owner: OwnerNo) {
 }
 
 fn transactions(locks: &LockTable, witness: &Witness, owner: OwnerNo, seed: u64, count: u64) -> u64 {
-    let mut dice = Dice(seed ^ u64::from(owner.0) << 32);
+    let mut dice = Random::new(seed ^ u64::from(owner.0) << 32);
     let mut deadlocks = 0;
     for n in 0..count {
         // A victim comes again at its old age.
@@ -82,7 +69,7 @@ fn transactions(locks: &LockTable, witness: &Witness, owner: OwnerNo, seed: u64,
     deadlocks
 }
 
-fn transaction(locks: &LockTable, witness: &Witness, owner: OwnerNo, dice: &mut Dice) -> Result<(), LockError> {
+fn transaction(locks: &LockTable, witness: &Witness, owner: OwnerNo, dice: &mut Random) -> Result<(), LockError> {
     for _ in 0..1 + dice.below(5) {
         let name = if dice.below(2) == 0 { table_name(dice.below(2)) } else { key(dice.below(3)) };
         let mode = if name.is_table() && dice.below(3) > 0 {
@@ -214,7 +201,7 @@ fn threads_with_a_transaction_inside_another_do_not_hang() {
                 let locks = Arc::clone(&locks);
                 sync::spawn("nested", move || {
                     let (outer, inner) = (OwnerNo(no), OwnerNo(3 + no));
-                    let mut dice = Dice(seed ^ u64::from(no) << 32);
+                    let mut dice = Random::new(seed ^ u64::from(no) << 32);
                     let mut draw = || (key(dice.below(3)), [Mode::S, Mode::X][dice.below(2) as usize]);
                     for n in 0..5_u64 {
                         locks.begin(outer, Xid(1 + n * 8 + u64::from(no)));

@@ -3,24 +3,22 @@
 
 use std::sync::{Arc, Mutex};
 
-use ledgerstone_buffer::{Cache, CacheConfig, Policy};
+use ledgerstone_buffer::Cache;
 use ledgerstone_disk::{Disk, Open};
-use ledgerstone_lock::{LockConfig, LockTable};
-use ledgerstone_log::{ControlFile, ControlState, FIRST_LSN, Log, LogConfig, LogScan};
+use ledgerstone_log::{ControlFile, ControlState, FIRST_LSN, LogConfig, LogScan};
 use ledgerstone_op::{OpError, Operation, PageMut, Registry, Undo};
 use ledgerstone_page::{HEADER_BYTES, LayoutId, Lsn, OpId, PageId, Xid};
 use ledgerstone_recovery::{Analysis, RecoveryError, analyse, checkpoint, redo, undo};
-use ledgerstone_region::{Region, SlotTable};
 use ledgerstone_space::OP_FILE_HEADER_FORMAT;
-use ledgerstone_txn::{
-    Durability, Engine, EngineParts, EngineSettings, LogicalUndo, Part, Txn, TxnError, TxnTable, VersionStore,
-};
+use ledgerstone_testkit::EngineKit;
+use ledgerstone_txn::{Durability, Engine, LogicalUndo, Part, Txn, TxnError};
 
 const FORMAT: OpId = OpId(1024);
 pub const ADD: OpId = OpId(1025);
 pub const ADD_SOMEWHERE: OpId = OpId(1026);
 pub const ADD_BY_PAGE: OpId = OpId(1027);
 const PAGE_BYTES: u32 = 4096;
+const SEGMENT_BYTES: u64 = 64 << 10;
 pub const PAGES: u64 = 40;
 pub const COUNTERS: usize = 16;
 const ENV: [u8; 16] = *b"counters counter";
@@ -155,52 +153,34 @@ impl LogicalUndo for SubtractWhereTheSignSays {
 pub type Result<T, E = RecoveryError> = std::result::Result<T, E>;
 
 fn build(disk: &Arc<dyn Disk>, found: &Analysis, next: Option<u64>) -> Result<Arc<Engine>> {
-    let region = Region::anonymous(8 << 20).unwrap();
-    let slots = Arc::new(SlotTable::create(&region, 64).unwrap());
-    let log = Log::open(LogConfig {
-        segment_bytes: 64 << 10,
-        buffer_bytes: 64 << 10,
-        end: found.end,
-        incarnation: found.incarnation,
-        incarnations: found.incarnations.clone(),
-        next_incarnation: next,
-        ..LogConfig::new(Arc::clone(disk), region.clone(), ENV)
-    })?;
-    let cache = Cache::new(CacheConfig {
-        region: region.clone(),
-        slots: Arc::clone(&slots),
-        data: disk.open("data", Open::CREATE.direct())?,
-        double_write: disk.open("double_write", Open::CREATE.direct())?,
-        log: Arc::clone(&log) as _,
+    let kit = EngineKit {
         page_bytes: PAGE_BYTES,
-        cache_bytes: 20 * 4300,
-        max_pages: 1000,
-        policy: Policy::Clock,
-    })?;
-    let config = LockConfig { owners: 16, locks_max: 1024, buckets: 64, ..LockConfig::default() };
+        frame_count: 20,
+        page_count_max: 1000,
+        segment_bytes: SEGMENT_BYTES,
+        log_buffer_bytes: 64 << 10,
+        open: Open::CREATE.direct(),
+        ..EngineKit::new(ENV)
+    };
     let mut ops = Registry::new();
     ops.register(Box::new(FormatCounters)).unwrap();
     ops.register(Box::new(Add)).unwrap();
     ops.register(Box::new(AddSomewhere)).unwrap();
     ops.register(Box::new(AddByPage)).unwrap();
     ledgerstone_space::register(&mut ops).unwrap();
-    let engine = Engine::new(EngineParts {
-        locks: Arc::new(LockTable::create(&region, config).unwrap()),
-        table: TxnTable::create(&region, 16).unwrap(),
-        versions: VersionStore::create(&region, &log, &slots, 1 << 20, 64).unwrap(),
-        region,
-        slots,
-        log,
-        cache,
-        ops,
-        settings: EngineSettings { lock_timeout_ns: 1_000_000_000, escalate_after: 1000, locks_pages: false },
-    });
+    let engine = kit.engine::<RecoveryError>(disk, &kit.data(disk)?, ops, |log| LogConfig {
+        end: found.end,
+        incarnation: found.incarnation,
+        incarnations: found.incarnations.clone(),
+        next_incarnation: next,
+        ..log
+    })?;
     engine.register_undo(ADD_SOMEWHERE, Arc::new(SubtractWhereTheSignSays));
     Ok(engine)
 }
 
 pub fn create(disk: &Arc<dyn Disk>) -> Result<(Arc<Engine>, Arc<ControlFile>)> {
-    let state = ControlState::new(ENV, PAGE_BYTES, 64 << 10);
+    let state = ControlState::new(ENV, PAGE_BYTES, SEGMENT_BYTES);
     let found = Analysis::of_new(FIRST_LSN, 1);
     let control = ControlFile::begin_creation(&**disk, state)?;
     let engine = build(disk, &found, None)?;

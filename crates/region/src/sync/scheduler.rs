@@ -39,6 +39,8 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
+use crate::Random;
+
 /// Virtual time of one decision.
 const STEP_NS: u64 = 200;
 /// Decisions after which [`Scheduler::run`] calls a run stuck: some thread goes round for ever.
@@ -212,7 +214,7 @@ pub(super) struct Run {
 
 struct State {
     seed: u64,
-    random: u64,
+    random: Random,
     switch_one_in: u64,
     now_ns: u64,
     steps: u64,
@@ -301,7 +303,7 @@ impl Member {
     }
 
     pub(super) fn random_u64(&self) -> u64 {
-        lock(&self.run.state).random()
+        lock(&self.run.state).random.number()
     }
 
     #[track_caller]
@@ -313,7 +315,7 @@ impl Member {
             return outcome;
         }
         // Nobody else runs between this look and the entry in the list: the compare of a futex.
-        if !is_expected() || state.below(128) == 0 {
+        if !is_expected() || state.random.below(128) == 0 {
             self.hand_over(state, Hand::Yield, at);
             return true;
         }
@@ -331,7 +333,7 @@ impl Member {
             if sleepers == 0 {
                 break;
             }
-            let chosen = state.below(sleepers) as usize;
+            let chosen = state.random.below(sleepers) as usize;
             let threads = &state.threads;
             let of_address = |no: &&u32| threads[**no as usize].address == address;
             if let Some(no) = state.waiting.iter().filter(of_address).nth(chosen).copied() {
@@ -577,7 +579,7 @@ impl State {
     fn new(seed: u64, steps_max: u64) -> Self {
         let mut state = State {
             seed,
-            random: seed,
+            random: Random::new(seed),
             switch_one_in: 1,
             now_ns: 1_000_000_000,
             steps: 0,
@@ -590,21 +592,8 @@ impl State {
             ending: None,
             panics: BTreeMap::new(),
         };
-        state.switch_one_in = [1, 4, 16, 64][state.below(4) as usize];
+        state.switch_one_in = [1, 4, 16, 64][state.random.below(4) as usize];
         state
-    }
-
-    /// The next number of the seed's sequence (splitmix64).
-    fn random(&mut self) -> u64 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.random;
-        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ mixed >> 31
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        ((u128::from(self.random()) * u128::from(bound)) >> 64) as u64
     }
 
     fn make_runnable(&mut self, no: u32, has_timed_out: bool) {
@@ -654,13 +643,13 @@ impl State {
         match (self.runnable.len() as u64, hand) {
             (0, _) => None,
             (1, _) => Some(self.runnable[0]),
-            (_, Hand::Yield) if self.below(self.switch_one_in) != 0 => Some(me),
+            (_, Hand::Yield) if self.random.below(self.switch_one_in) != 0 => Some(me),
             (count, Hand::Spin) => {
-                let chosen = self.below(count - 1) as usize;
+                let chosen = self.random.below(count - 1) as usize;
                 self.runnable.iter().filter(|no| **no != me).nth(chosen).copied()
             }
             (count, _) => {
-                let chosen = self.below(count) as usize;
+                let chosen = self.random.below(count) as usize;
                 Some(self.runnable[chosen])
             }
         }

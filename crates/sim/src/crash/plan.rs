@@ -9,7 +9,7 @@
 
 use ledgerstone::{Conflict, Isolation, Locking, Victim};
 
-use crate::random::Random;
+use ledgerstone_region::Random;
 
 /// How many names tables can have: `t0`, `t1`...
 pub const TABLE_COUNT: u64 = 4;

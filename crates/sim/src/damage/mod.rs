@@ -24,7 +24,7 @@ use ledgerstone_disk::{Disk, Open, SimDisk};
 
 use crate::counters::Counters;
 use crate::faults::round::simulate;
-use crate::random::Random;
+use ledgerstone_region::Random;
 
 const TABLES: [&str; 2] = ["t0", "t1"];
 const BLOCK: usize = 4096;

@@ -3,7 +3,7 @@
 use ledgerstone_disk::{Call, DiskErrorKind, Fault, Harm};
 
 use crate::crash::plan::{Life, Plan, Wishes};
-use crate::random::Random;
+use ledgerstone_region::Random;
 
 const EIO: DiskErrorKind = DiskErrorKind::Io(5);
 

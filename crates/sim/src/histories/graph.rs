@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn knots_equal_mutual_reachability_on_random_graphs() {
-        let mut random = crate::random::Random::new(5);
+        let mut random = ledgerstone_region::Random::new(5);
         for _ in 0..300 {
             let count = random.between(2, 9) as usize;
             let edges: Vec<(usize, usize)> = (0..random.between(1, 16))

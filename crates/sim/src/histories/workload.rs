@@ -16,7 +16,7 @@ use ledgerstone_region::sync::{self, Scheduler};
 
 use super::history::{Access, Act, Commit, History, Item, Seen, Transaction};
 use crate::crash::client::with_durability;
-use crate::random::Random;
+use ledgerstone_region::Random;
 
 const TABLE_COUNT: u32 = 2;
 

@@ -13,7 +13,7 @@ use ledgerstone_region::{Mutex, sync};
 use super::Disks;
 use crate::counters::Counters;
 use crate::faults::round::simulate;
-use crate::random::Random;
+use ledgerstone_region::Random;
 
 /// The table in which each transaction leaves its mark.
 pub(super) const JOURNAL: &str = "journal";

@@ -28,7 +28,7 @@ use ledgerstone::Options;
 use ledgerstone_disk::SimDisk;
 
 use crate::counters::Counters;
-use crate::random::Random;
+use ledgerstone_region::Random;
 
 /// The disks of a round.
 #[derive(Clone)]

@@ -15,7 +15,7 @@ use super::life::{Attempt, JOURNAL, TABLES, Told};
 use super::{Disks, options};
 use crate::counters::Counters;
 use crate::faults::round::simulate;
-use crate::random::Random;
+use ledgerstone_region::Random;
 
 /// The table of who writes while pages are repaired.
 const BESIDE: &str = "beside";

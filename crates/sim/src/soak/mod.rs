@@ -24,7 +24,7 @@ use ledgerstone::{ArchiveDirectory, Backup, Durability, Environment, Error, LogD
 use ledgerstone_region::sync;
 
 use crate::counters::Counters;
-use crate::random::Random;
+use ledgerstone_region::Random;
 use users::{ACCOUNT_COUNT, BANK, MONEY, User, key};
 use watch::Watch;
 

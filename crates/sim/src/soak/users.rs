@@ -12,7 +12,7 @@ use ledgerstone::{
 
 use super::{Stage, until};
 use crate::counters::Counters;
-use crate::random::Random;
+use ledgerstone_region::Random;
 
 pub(super) const BANK: &str = "bank";
 pub(super) const ACCOUNT_COUNT: u64 = 200;

@@ -5,16 +5,14 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use ledgerstone_buffer::{Cache, CacheConfig, Policy};
-use ledgerstone_disk::{Disk, Open, SimDisk};
-use ledgerstone_lock::{LockConfig, LockTable, Mode};
-use ledgerstone_log::{Log, LogConfig};
+use ledgerstone_disk::{Disk, SimDisk};
+use ledgerstone_lock::Mode;
 use ledgerstone_op::Registry;
 use ledgerstone_page::{PageId, TableId};
-use ledgerstone_region::{Region, SlotTable};
 use ledgerstone_space::Space;
 use ledgerstone_structures::{Direction, ToFree, Tree, TreeReport};
-use ledgerstone_txn::{Durability, Engine, EngineParts, EngineSettings, Txn, TxnTable, VersionStore};
+use ledgerstone_testkit::EngineKit;
+use ledgerstone_txn::{Durability, Engine, EngineSettings, Txn, TxnError};
 
 const ENV: [u8; 16] = *b"structures test!";
 pub const CATALOG: TableId = TableId(1);
@@ -52,43 +50,20 @@ impl Stack {
     fn build(page_bytes: usize, frames: u64, escalate_after: u32, locks_pages: bool) -> Stack {
         let sim = Arc::new(SimDisk::new());
         let disk: Arc<dyn Disk> = Arc::clone(&sim) as _;
-        let cache_bytes = frames * (page_bytes as u64 + 200);
-        let region = Region::anonymous((64 << 20) + 2 * cache_bytes).unwrap();
-        let slots = Arc::new(SlotTable::create(&region, 64).unwrap());
-        let log = Log::open(LogConfig {
-            segment_bytes: 1 << 20,
-            buffer_bytes: 1 << 20,
-            ..LogConfig::new(Arc::clone(&disk), region.clone(), ENV)
-        })
-        .unwrap();
-        let data = disk.open("data", Open::CREATE).unwrap();
-        let cache = Cache::new(CacheConfig {
-            region: region.clone(),
-            slots: Arc::clone(&slots),
-            data: Arc::clone(&data),
-            double_write: disk.open("double_write", Open::CREATE).unwrap(),
-            log: Arc::clone(&log) as _,
+        let kit = EngineKit {
             page_bytes: page_bytes as u32,
-            cache_bytes,
-            max_pages: 1 << 20,
-            policy: Policy::Clock,
-        })
-        .unwrap();
-        let config = LockConfig { owners: 64, locks_max: 100_000, buckets: 4096, ..LockConfig::default() };
+            frame_count: frames,
+            log_buffer_bytes: 1 << 20,
+            transaction_count: 64,
+            lock_count: 100_000,
+            settings: EngineSettings { lock_timeout_ns: 10_000_000_000, escalate_after, locks_pages },
+            ..EngineKit::new(ENV)
+        };
+        let data = kit.data(&disk).unwrap();
         let mut ops = Registry::new();
         ledgerstone_space::register(&mut ops).unwrap();
         ledgerstone_structures::register(&mut ops).unwrap();
-        let engine = Engine::new(EngineParts {
-            locks: Arc::new(LockTable::create(&region, config).unwrap()),
-            table: TxnTable::create(&region, 64).unwrap(),
-            versions: VersionStore::create(&region, &log, &slots, 1 << 20, 64).unwrap(),
-            region,
-            slots,
-            log,
-            cache,
-            ops,
-            settings: EngineSettings { lock_timeout_ns: 10_000_000_000, escalate_after, locks_pages },
-        });
+        let engine = kit.engine::<TxnError>(&disk, &data, ops, |log| log).unwrap();
         let space = Space::format(&engine, data, ENV).unwrap();
         let to_free = Arc::new(ToFree::new(&engine, &space, TO_FREE, PageId(3)));
         let catalog = Tree::new(&engine, &space, &to_free, CATALOG, PageId(2));

@@ -6,11 +6,13 @@ pub struct Random(u64);
 
 impl Random {
     /// The stream of a seed.
-    pub fn new(seed: u64) -> Random {
+    #[must_use]
+    pub const fn new(seed: u64) -> Random {
         Random(seed)
     }
 
     /// The next number.
+    #[inline]
     pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -24,7 +26,8 @@ impl Random {
         Random(self.number())
     }
 
-    /// A number below `n`; 0 if `n` is 0.
+    /// A number below `n`, as good as evenly spread (the bias is at most `n` / 2^64); 0 if `n` is 0.
+    #[inline]
     pub fn below(&mut self, n: u64) -> u64 {
         ((u128::from(self.number()) * u128::from(n)) >> 64) as u64
     }
@@ -66,6 +69,15 @@ mod tests {
         let mut random = Random::new(1);
         let drawn: std::collections::BTreeSet<usize> = (0..500).map(|_| random.weighted(&[0, 3, 0, 1])).collect();
         assert_eq!(drawn.into_iter().collect::<Vec<_>>(), [1, 3]);
+    }
+
+    #[test]
+    fn below_stays_below_and_reaches_all() {
+        let mut random = Random::new(1);
+        let mut seen = [0; 10];
+        (0..1_000).for_each(|_| seen[random.below(10) as usize] += 1);
+        assert!(seen.iter().all(|&count| count > 50), "{seen:?}");
+        assert_eq!(random.below(0), 0);
     }
 
     #[test]
