@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use rustix::io::Errno;
+
 /// A call on a disk or a file that did not succeed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -56,6 +58,12 @@ impl DiskError {
         self
     }
 
+    /// The file system does not know such calls at all, or has no server for them.
+    pub fn is_unsupported(&self) -> bool {
+        let unknown = [Errno::NOLCK, Errno::NOSYS, Errno::OPNOTSUPP].map(Errno::raw_os_error);
+        matches!(self.kind, DiskErrorKind::Io(number) if unknown.contains(&number))
+    }
+
     /// The device is full: nothing is damaged, and the call may be made again when there is space.
     pub fn is_no_space(&self) -> bool {
         self.kind == DiskErrorKind::NoSpace
@@ -76,8 +84,7 @@ impl DiskError {
         self.kind == DiskErrorKind::NotFound
     }
 
-    pub(crate) fn os(path: &str, operation: &'static str, errno: rustix::io::Errno) -> DiskError {
-        use rustix::io::Errno;
+    pub(crate) fn os(path: &str, operation: &'static str, errno: Errno) -> DiskError {
         let kind = match errno {
             Errno::NOSPC | Errno::DQUOT => DiskErrorKind::NoSpace,
             Errno::NOENT | Errno::NOTDIR => DiskErrorKind::NotFound,

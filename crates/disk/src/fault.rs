@@ -26,6 +26,8 @@ pub enum Call {
     Name,
     /// [`Disk::sync_dir`]
     SyncDir,
+    /// [`Disk::lock`] and [`Disk::lock_shared`]
+    Lock,
     /// Every one of these.
     Any,
 }
@@ -81,7 +83,7 @@ impl Fault {
 }
 
 /// A fault as text: `CALL:NTH:HARM`, with `+` behind the number for all calls from there on and `@PART` at the end for files whose
-/// path contains that. Calls: `read write sync allocate open name sync-dir any`. Harms: `eio no-space short flip=BIT
+/// path contains that. Calls: `read write sync allocate open name sync-dir lock any`. Harms: `eio no-space short flip=BIT
 /// misdirect=BYTES lie`. So `write:3+:no-space@log` leaves no space from the third write of a log file on.
 impl std::str::FromStr for Fault {
     type Err = String;
@@ -98,6 +100,7 @@ impl std::str::FromStr for Fault {
             "open" => Call::Open,
             "name" => Call::Name,
             "sync-dir" => Call::SyncDir,
+            "lock" => Call::Lock,
             "any" => Call::Any,
             other => return Err(format!("{other} is no kind of call")),
         };
@@ -241,10 +244,12 @@ impl Disk for FaultDisk {
     }
 
     fn lock(&self, path: &str) -> Result<Box<dyn DiskLock>, DiskError> {
+        self.plan.refuse(&[Call::Lock], path, "lock")?;
         self.inner.lock(path)
     }
 
     fn lock_shared(&self, path: &str) -> Result<Box<dyn DiskLock>, DiskError> {
+        self.plan.refuse(&[Call::Lock], path, "lock")?;
         self.inner.lock_shared(path)
     }
 

@@ -1,18 +1,14 @@
-//! Locks on files: a POSIX record lock between processes, a table within one.
+//! Locks on files, as `flock` gives them: one belongs to what `open` returned, not to the process.
 //!
-//! A record lock belongs to the process, so a second opening in the same process would get it again; and the kernel
-//! drops it when *any* descriptor of that file is closed. The table is therefore asked first, by device and inode,
-//! before the file is opened at all.
+//! A record lock (`fcntl`) would be lost as soon as the program closes any other descriptor of that file, which a program
+//! that copies its own directory does. Two locks of one process keep each other out here as those of two processes do.
 //!
-//! A child of a fork inherits the table and none of the locks. A thread that was just using the table does not come along and
-//! never unlocks it, so the child takes another one.
+//! A child of a fork shares its parent's lock. The parent gives it back whatever copies its children have. If the parent
+//! is killed, the lock lasts until those children end, run another program, or drop what they inherited.
 
-use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard};
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
@@ -21,9 +17,7 @@ use crate::disk::DiskLock;
 use crate::error::{DiskError, DiskErrorKind};
 use crate::file::check_regular;
 
-type FileId = (u64, u64);
-
-/// Whom a lock keeps out. Within the process it keeps everybody out, since its two locks would be one.
+/// Whom a lock keeps out.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Everybody.
@@ -32,54 +26,18 @@ pub(crate) enum Kind {
     Shared,
 }
 
-/// A process uses one of them; its children use the next one, and so on in a circle.
-static HELD: [Mutex<Held>; 16] = [const { Mutex::new(Held { process: 0, files: BTreeSet::new() }) }; 16];
-/// The process, and which table it uses: 32 bits each.
-static USED: AtomicU64 = AtomicU64::new(0);
-
-/// The locks of one process.
-struct Held {
-    process: u32,
-    files: BTreeSet<FileId>,
-}
-
-fn held() -> MutexGuard<'static, Held> {
-    let process = std::process::id();
-    let is_ours = |used: u64| (used >> 32) as u32 == process;
-    let next = |used: u64| (u64::from(process) << 32) | ((used + 1) % HELD.len() as u64);
-    // Relaxed: it says only which mutex to lock.
-    let used = USED.load(Relaxed);
-    let used = match is_ours(used) {
-        true => used,
-        false => USED.compare_exchange(used, next(used), Relaxed, Relaxed).map_or_else(|other| other, next),
-    };
-    let table = (used & u64::from(u32::MAX)) as usize % HELD.len();
-    let mut held = HELD[table].lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    if held.process != process {
-        held.process = process;
-        held.files.clear();
-    }
-    held
-}
-
-/// A held lock. The descriptor is closed, and with it the lock given back, when this is dropped.
+/// A held lock.
 struct FileLock {
     name: String,
     path: PathBuf,
-    id: FileId,
-    /// Who holds it. Its children have the descriptor, and not the lock.
+    /// Device and inode.
+    id: (u64, u64),
+    /// Who took it.
     process: u32,
-    file: Option<File>,
+    file: File,
 }
 
 pub(crate) fn lock(path: &Path, name: &str, kind: Kind) -> Result<Box<dyn DiskLock>, DiskError> {
-    let refused = || DiskError::new(name, "lock", DiskErrorKind::Locked);
-    let mut held = held();
-    if let Ok(there) = std::fs::metadata(path)
-        && held.files.contains(&(there.dev(), there.ino()))
-    {
-        return Err(refused());
-    }
     let (access, operation) = match kind {
         Kind::Exclusive => (OFlags::RDWR | OFlags::CREATE, FlockOperation::NonBlockingLockExclusive),
         Kind::Shared => (OFlags::RDONLY, FlockOperation::NonBlockingLockShared),
@@ -91,20 +49,13 @@ pub(crate) fn lock(path: &Path, name: &str, kind: Kind) -> Result<Box<dyn DiskLo
     let there = file.metadata().map_err(|e| {
         DiskError::new(name, "lock", DiskErrorKind::Io(e.raw_os_error().unwrap_or(Errno::IO.raw_os_error())))
     })?;
-    let id = (there.dev(), there.ino());
-    if held.files.contains(&id) {
-        // The name was moved onto a locked file since we looked. Closing would give that lock back: leak instead.
-        std::mem::forget(file);
-        return Err(refused());
-    }
-    match rustix::fs::fcntl_lock(&file, operation) {
+    match rustix::fs::flock(&file, operation) {
         Ok(()) => {}
-        Err(Errno::AGAIN | Errno::ACCESS) => return Err(refused()),
+        Err(Errno::AGAIN | Errno::ACCESS) => return Err(DiskError::new(name, "lock", DiskErrorKind::Locked)),
         Err(other) => return Err(DiskError::os(name, "lock", other)),
     }
-    held.files.insert(id);
-    let (name, path) = (name.to_owned(), path.to_owned());
-    Ok(Box::new(FileLock { name, path, id, process: held.process, file: Some(file) }))
+    let (id, process) = ((there.dev(), there.ino()), std::process::id());
+    Ok(Box::new(FileLock { name: name.to_owned(), path: path.to_owned(), id, process, file }))
 }
 
 impl DiskLock for FileLock {
@@ -123,13 +74,9 @@ impl DiskLock for FileLock {
 
 impl Drop for FileLock {
     fn drop(&mut self) {
-        if self.process != std::process::id() {
-            // To close it would give back the lock that this process may have taken since on the same file.
-            std::mem::forget(self.file.take());
-            return;
+        // A child only closes its copy. Closing alone would not do for the parent, whose children may have copies.
+        if self.process == std::process::id() {
+            let _ = rustix::fs::flock(&self.file, FlockOperation::NonBlockingUnlock);
         }
-        let mut held = held();
-        self.file = None;
-        held.files.remove(&self.id);
     }
 }

@@ -104,13 +104,17 @@ fn a_lock_is_seen_by_another_process() {
     let dir = tempfile::tempdir().unwrap();
     let disk = FileDisk::new(dir.path());
     let path = dir.path().join("lock");
-    let script = "import fcntl, sys\nf = open(sys.argv[1], 'r+')\nfcntl.lockf(f, fcntl.LOCK_EX | fcntl.LOCK_NB)";
+    let script = "import fcntl, sys\nf = open(sys.argv[1], 'r+')\nfcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)";
     let taken_elsewhere =
         || std::process::Command::new("python3").args(["-c", script]).arg(&path).output().map(|o| o.status.success());
     let lock = disk.lock("lock").unwrap();
     disk.lock("lock").err().unwrap(); // A refused attempt must not give the first one back.
     if let Ok(taken) = taken_elsewhere() {
         assert!(!taken);
+        // A program that copies its own directory closes another descriptor of the file.
+        std::fs::copy(&path, dir.path().join("copy")).unwrap();
+        std::fs::read(&path).unwrap();
+        assert!(!taken_elsewhere().unwrap(), "the lock went with another descriptor");
         drop(lock);
         assert!(taken_elsewhere().unwrap());
     }

@@ -39,3 +39,40 @@ fn a_child_locks_files_whatever_other_threads_were_doing() {
     is_over.store(true, Relaxed);
     locking.join().unwrap();
 }
+
+/// A lock is its taker's: a child neither gives it back nor keeps it.
+#[test]
+fn a_lock_stays_with_the_process_that_took_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = FileDisk::new(dir.path());
+    let mut lock = Some(disk.lock("one").unwrap());
+    let (mut go, mut wait) = (0, 0);
+    let mut ends = [0; 2];
+    // SAFETY: makes a pipe, whose ends are written to a variable of ours.
+    assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) }, 0);
+    std::mem::swap(&mut wait, &mut ends[0]);
+    std::mem::swap(&mut go, &mut ends[1]);
+    // SAFETY: as above. This child has the lock by inheritance until it has read a byte, then drops it and ends.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: sets a timer, reads a byte into a variable of ours.
+        unsafe {
+            libc::alarm(20);
+            libc::read(wait, (&raw mut go).cast(), 1);
+        }
+        drop(lock.take());
+        // SAFETY: ends the process at once.
+        unsafe { libc::_exit(0) };
+    }
+    assert!(child > 0, "fork: {}", std::io::Error::last_os_error());
+    assert!(disk.lock("one").is_err());
+    drop(lock.take());
+    let again = disk.lock("one").expect("the child, which lives, does not keep it");
+    // SAFETY: writes a byte, waits for a child of ours.
+    unsafe {
+        libc::write(go, (&raw const wait).cast(), 1);
+        libc::waitpid(child, std::ptr::null_mut(), 0);
+    }
+    assert!(disk.lock("one").is_err(), "the child has given back what is ours");
+    drop(again);
+}

@@ -11,7 +11,7 @@ use common::*;
 use ledgerstone::{
     ArchiveDirectory, Backup, BackupOptions, Environment, Error, LogDirectory, Lsn, PageId, RepairPages, RestoreTo,
 };
-use ledgerstone_disk::{Disk, SimDisk};
+use ledgerstone_disk::{Call, Disk, DiskErrorKind, Fault, FaultDisk, Harm, SimDisk};
 
 const FULL: bool = false;
 const LOG: bool = true;
@@ -485,4 +485,21 @@ fn a_second_backup_into_the_same_directory_is_refused_while_the_first_is_written
     assert!(matches!(second(), Err(Error::Cancelled)));
     Backup::open_on(&to).unwrap().verify(&mut |_, _| ()).unwrap();
     assert_eq!(to.files().iter().filter(|name| name.contains("backup")).count(), 1);
+}
+
+#[test]
+fn a_place_without_locks_takes_backups_and_the_directory_of_an_environment_does_not() {
+    let (disk, to) = (SimDisk::new(), SimDisk::new());
+    let env = open(&disk).unwrap();
+    Work::new().run(&env, 50);
+    let take = |to: Arc<dyn Disk>| env.backup_on(to, BackupOptions::default(), &mut |_| ControlFlow::Continue(()));
+    let without_locks = FaultDisk::new(Arc::new(to.clone()));
+    const ENOLCK: i32 = 37;
+    without_locks.add(Fault::at(Call::Lock, 1, Harm::Fail(DiskErrorKind::Io(ENOLCK))).from_then_on());
+    take(Arc::new(without_locks.clone())).unwrap();
+    assert_eq!(without_locks.hits(), 1);
+    Backup::open_on(&to).unwrap().verify(&mut |_, _| ()).unwrap();
+    let before = disk.files();
+    assert!(matches!(take(Arc::new(disk.clone())), Err(Error::TargetNotEmpty { .. })));
+    assert_eq!(disk.files(), before);
 }

@@ -282,3 +282,112 @@ fn a_feed_whose_log_was_emptied_says_so() {
     let told = env.named_changes("search").map(|mut feed| feed.next().map(drop));
     assert!(matches!(told, Err(Error::Corrupt { .. }) | Ok(Err(Error::Corrupt { .. }))), "{told:?}");
 }
+
+/// So does one whose program keeps its position itself, and a reader; and what lies behind the hole is not shown as if it were
+/// all there is.
+#[test]
+fn a_position_whose_log_is_damaged_is_refused() {
+    let disk = SimDisk::new();
+    let env = open(&disk).unwrap();
+    let mut feed = env.named_changes("keeps the log").unwrap();
+    let begin = feed.position();
+    (0..200).for_each(|n| put(&env, "t", n, &[7; 900]));
+    let positions: Vec<Lsn> = all(&mut feed).iter().map(|commit| commit.position).collect();
+    drop(feed);
+    env.close().unwrap();
+    let mut segments: Vec<String> = disk.files().into_iter().filter(|path| path.starts_with("log/")).collect();
+    segments.sort();
+    let segment_of = |lsn: Lsn| segments.iter().rposition(|name| *name <= format!("log/{:016x}.seg", lsn.0)).unwrap();
+    let (first, last) = (segment_of(begin), segment_of(positions[199]));
+    assert!(last - first > 2, "{first} {last}");
+    let no = first + 1; // Neither the oldest nor the newest.
+    let lost: Vec<Lsn> = positions.iter().copied().filter(|lsn| segment_of(*lsn) == no).collect();
+    let bytes = bytes_of(&disk, &segments[no]);
+    let mut rot = bytes.clone();
+    rot.iter_mut().for_each(|byte| *byte ^= 0x5a);
+    for harmed in [vec![0; bytes.len()], rot] {
+        let disk = disk.snapshot();
+        place(&disk, &segments[no], Some(&harmed));
+        let env = open(&disk).unwrap();
+        for &lsn in &lost {
+            let told = env.changes(lsn).map(|mut feed| feed.next().map(drop));
+            assert!(matches!(told, Err(Error::NotAPosition { .. } | Error::Corrupt { .. })), "{lsn}: {told:?}");
+            let told = env.log_reader(lsn).map(drop);
+            assert!(matches!(told, Err(Error::Corrupt { .. })), "{lsn}: {told:?}");
+        }
+        let told = env.changes(begin).and_then(|mut feed| {
+            while feed.next()?.is_some() {}
+            Ok(())
+        });
+        assert!(matches!(told, Err(Error::Corrupt { .. })), "{told:?}");
+        let mut reader = env.log_reader(Lsn(u64::MAX)).unwrap();
+        let told = loop {
+            match reader.prev() {
+                Ok(Some(_)) => {}
+                ended => break ended.map(drop),
+            }
+        };
+        assert!(matches!(told, Err(Error::Corrupt { .. })), "{told:?}");
+    }
+}
+
+/// What is before the first record that can be read may be the rest of one that was given up, but no more than that.
+#[test]
+fn an_oldest_segment_without_records_is_damaged() {
+    let disk = SimDisk::new();
+    let open = || tiny().log_segment_bytes(2 << 20).log_buffer_bytes(1 << 20).open_on(Arc::new(disk.clone())).unwrap();
+    let env = open();
+    drop(env.named_changes("keeps the log").unwrap());
+    (0..12).for_each(|n| put(&env, "t", n, &[7; 400_000]));
+    env.close().unwrap();
+    let oldest = disk.files().into_iter().filter(|path| path.starts_with("log/")).min().unwrap();
+    for byte in [0, 0x5a] {
+        place(&disk, &oldest, Some(&vec![byte; 2 << 20]));
+        let env = open();
+        let told = env.log_reader(Lsn(0)).map(drop);
+        assert!(matches!(told, Err(Error::Corrupt { .. })), "{told:?}");
+        let told = env.changes(Lsn(0)).map(drop);
+        assert!(matches!(told, Err(Error::Corrupt { .. })), "{told:?}");
+    }
+}
+
+/// Any place in the log of which nothing is damaged leads to the first record from there on.
+#[test]
+fn a_reader_stands_before_the_first_record_from_anywhere() {
+    let disk = SimDisk::new();
+    let env = open(&disk).unwrap();
+    (0..60).for_each(|n| put(&env, "t", n, &vec![7; (n * 37) as usize % 900]));
+    let mut reader = env.log_reader(Lsn(0)).unwrap();
+    let mut places = vec![reader.position()];
+    while reader.next().unwrap().is_some() {
+        places.push(reader.position());
+    }
+    let last = *places.last().unwrap();
+    for lsn in (places[0].0..last.0 + 16).step_by(8) {
+        reader.seek(Lsn(lsn)).unwrap();
+        let wanted = places.iter().copied().find(|place| place.0 >= lsn).unwrap_or(last);
+        assert_eq!(reader.position(), wanted, "{lsn}");
+    }
+}
+
+#[test]
+fn only_positions_that_were_shown_are_acknowledged() {
+    let disk = SimDisk::new();
+    let env = open(&disk).unwrap();
+    let mut feed = env.named_changes("search").unwrap();
+    (0..5).for_each(|n| put(&env, "t", n, b"x"));
+    let commits = all(&mut feed);
+    put(&env, "t", 5, b"x");
+    let [second, last] = [commits[1].position.0, commits[4].position.0];
+    for wrong in [u64::MAX, last + 8, second + 8, second + 1].map(Lsn) {
+        assert!(matches!(feed.acknowledge(wrong), Err(Error::NotAPosition { lsn }) if lsn == wrong), "{wrong}");
+        // Of a program that keeps its position itself; the largest number means the end.
+        let told = env.changes(wrong).map(drop);
+        assert!(matches!(told, Err(Error::NotAPosition { .. })) || wrong == Lsn(u64::MAX), "{wrong}: {told:?}");
+    }
+    for right in [commits[1].position, commits[3].lsn, feed.position()] {
+        feed.acknowledge(right).unwrap();
+    }
+    drop(feed);
+    assert_eq!(all(&mut env.named_changes("search").unwrap()).len(), 1);
+}

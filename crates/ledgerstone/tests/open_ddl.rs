@@ -78,3 +78,31 @@ fn a_compaction_waits_for_all_locked_tables_together() {
     open.abort().unwrap();
     assert!(env.compact(CompactOptions::default()).unwrap().skipped_tables.is_empty());
 }
+
+/// A page that was taken back is free, but its entry stays locked until the transaction ends: others take another page.
+#[test]
+fn a_page_that_an_open_transaction_has_given_back_is_passed_over() {
+    let options = common::tiny().lock_timeout(std::time::Duration::from_secs(120));
+    let env = options.open_on(std::sync::Arc::new(SimDisk::new())).unwrap();
+    let large = vec![7; 40_000];
+    env.transact(|txn| txn.create_table("there")?.put("k", "v")).unwrap();
+    let txn = env.begin().unwrap();
+    for no in 0..5 {
+        let before = txn.savepoint().unwrap();
+        let table = txn.create_table("undone").unwrap();
+        (0..10_u8).for_each(|n| table.put([n], &large).unwrap());
+        txn.rollback_to(before).unwrap();
+        let env = env.clone();
+        let large = large.clone();
+        within(60, "new tables and large values", move || {
+            env.transact(|txn| {
+                let table = txn.create_table(&format!("made {no}"))?;
+                (0..10_u8).try_for_each(|n| table.put([n], &large))
+            })
+            .unwrap();
+        });
+    }
+    drop(txn);
+    common::assert_sound(&env, "after pages were passed over");
+    assert_eq!(env.table_names().unwrap().len(), 6);
+}

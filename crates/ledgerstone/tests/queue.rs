@@ -3,7 +3,7 @@
 mod common;
 
 use common::{assert_sound, key, tiny, within};
-use ledgerstone::{BytesTable, Durability, Environment, Error, Isolation, TransactionOptions};
+use ledgerstone::{BytesTable, Durability, Environment, Error, Isolation, Locking, TransactionOptions};
 use ledgerstone_disk::SimDisk;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -259,5 +259,34 @@ fn a_writer_that_waits_for_a_dead_end_does_not_bring_it_back_to_life() {
         assert_eq!(at(&env, Isolation::Serializable, |queue| look(queue)).unwrap().unwrap().0, popped);
         drop(snapshot);
         assert_sound(&env, "after the put");
+    }
+}
+
+/// A pop locks for good at once, whatever is locked: two that had first locked the same leaf for reading would deadlock.
+#[test]
+fn pops_wait_for_each_other_and_never_deadlock() {
+    for locking in [Locking::Hierarchical, Locking::Pages] {
+        let env = tiny().locking(locking).open_on(Arc::new(SimDisk::new())).unwrap();
+        fill(&env, 400);
+        within(60, "pops", {
+            let env = env.clone();
+            move || {
+                let pops = (0..4u8).map(|no| {
+                    let env = env.clone();
+                    std::thread::spawn(move || {
+                        for _ in 0..100 {
+                            let txn = env.begin_with(options(Isolation::Serializable)).unwrap();
+                            let queue = txn.bytes("queue").unwrap();
+                            let popped = if no % 2 == 0 { queue.pop_first() } else { queue.pop_last() };
+                            assert!(popped.unwrap().is_some());
+                            std::thread::yield_now();
+                            txn.commit_with(Durability::Volatile).unwrap();
+                        }
+                    })
+                });
+                pops.collect::<Vec<_>>().into_iter().for_each(|pop| pop.join().unwrap());
+            }
+        });
+        assert_eq!(env.transact(|txn| txn.bytes("queue")?.count()).unwrap(), 0, "{locking:?}");
     }
 }

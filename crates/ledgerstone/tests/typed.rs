@@ -202,6 +202,39 @@ fn an_entry_is_looked_at_and_filled() {
     });
 }
 
+/// What the transaction changes between the look and the use counts.
+#[test]
+fn an_entry_looks_again_if_the_transaction_has_changed_something_since() {
+    with(|_, txn| {
+        let ages = txn.open(AGES)?;
+        let entry = ages.entry("ann")?;
+        ages.put("ann", 10)?;
+        assert_eq!(entry.or_insert(1)?, 10);
+        let entry = ages.entry("bob")?;
+        let made = entry.or_insert_with(|| {
+            ages.put("bob", 20).unwrap();
+            2
+        });
+        assert_eq!((made?, ages.get("bob")?), (20, Some(20)));
+        let before = txn.savepoint()?;
+        ages.put("cid", 30)?;
+        let [removed, replaced] = [ages.entry("cid")?, ages.entry("cid")?];
+        let modified = ages.entry("cid")?;
+        txn.rollback_to(before)?;
+        assert_eq!(removed.remove()?, None);
+        assert_eq!(modified.and_modify(|age| *age += 1)?.or_insert(5)?, 5);
+        assert_eq!(replaced.replace(6)?, Some(5));
+        let bytes = txn.bytes_or_create("bytes")?;
+        let entry = bytes.entry("k")?;
+        bytes.put("k", "there")?;
+        assert_eq!(entry.or_insert("late")?, b"there");
+        let [one, other] = [bytes.entry("k")?, bytes.entry("k")?];
+        assert_eq!(one.and_modify(|value| value.push(b'!'))?.remove()?.as_deref(), Some(&b"there!"[..]));
+        assert_eq!(other.remove()?, None);
+        Ok(())
+    });
+}
+
 #[test]
 fn a_value_is_read_where_the_transaction_can_be_used() {
     with(|_, txn| {

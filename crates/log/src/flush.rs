@@ -14,7 +14,7 @@ use crate::meeting::Meeting;
 use crate::record::RECORD_BYTES_MAX;
 use crate::ring;
 use crate::segment::BLOCK_BYTES;
-use crate::wakers::WakerNo;
+use crate::wakers::{self, WakerNo};
 
 /// A flush takes no further record once it has so many bytes.
 const FLUSH_BYTES_MAX: u64 = 1 << 20;
@@ -65,6 +65,9 @@ impl Log {
     ///
     /// A caller that asks again with the same `place` is woken once, by the newest waker. Give the place up with
     /// [`Log::forget_waker`] when it is no longer needed.
+    ///
+    /// The waker runs in the thread that flushed, with no latch or mutex held. That thread may be in the middle of anything
+    /// else, so a waker must not wait for the log, as claims and flushes do. A panic of a waker ends there.
     pub fn on_durable(&self, lsn: Lsn, place: &mut Option<WakerNo>, waker: &Waker) {
         // What a waker does when it is cloned and dropped is its own affair: not under the mutex.
         let waker = waker.clone();
@@ -235,8 +238,8 @@ impl Log {
             self.wakers_low.store(wakers.low(), SeqCst);
             ready
         };
-        // Outside of the mutex: a waker may do anything.
-        ready.for_each(Waker::wake);
+        // Outside of the mutex: a waker may do anything, but for calls that wait for the log.
+        ready.for_each(wakers::wake);
     }
 
     /// After a failure.

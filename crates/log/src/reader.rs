@@ -6,6 +6,8 @@
 //! R1. Only whole, durable records are seen, each exactly once on the way forward.
 //! R2. Records that were given up are an error that says where the log begins now ([`LogError::Recycled`]), never
 //!     silence. A [`LogPin`](crate::LogPin) keeps that from happening.
+//! R3. Records that cannot be read are an error, too: every byte between the oldest record that is found and the end belongs
+//!     to a record. What was damaged before that one cannot be told from what was given up.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -20,7 +22,7 @@ use crate::EnvironmentId;
 use crate::error::{LogError, Malformed};
 use crate::log::Log;
 use crate::probe::{Beginning, first_record};
-use crate::record::{FIRST_LSN, Record};
+use crate::record::{FIRST_LSN, RECORD_BYTES_MAX, Record};
 use crate::scan::LogScan;
 use crate::segment::Segments;
 use crate::wakers::WakerNo;
@@ -109,7 +111,7 @@ impl LogReader {
     /// Moves before the first record that begins at `to` or later, as [`LogReader::new`] does.
     ///
     /// # Errors
-    /// As there.
+    /// As there; damage around `to`.
     pub fn seek(&mut self, to: Lsn) -> Result<(), LogError> {
         let end = self.end();
         self.behind.clear();
@@ -121,15 +123,55 @@ impl LogReader {
             if to != Lsn(0) && to < oldest && to > FIRST_LSN {
                 return Err(LogError::Recycled { lsn: to, oldest });
             }
-            match self.beginning_from(to.max(oldest))? {
-                Some(found) => {
+            let to = to.max(oldest);
+            match self.beginning_from(to)? {
+                Some(found) if found.lsn == to || to == oldest => {
                     self.forward = Some(self.scan(found)?);
                     found.lsn
                 }
-                None => end,
+                None if to == oldest => self.check_empty(oldest, end)?,
+                _ => self.walk_to(to, oldest)?,
             }
         };
         Ok(())
+    }
+
+    /// No record begins at `to`: one that begins before must cover it (R3). Walks from a record before to the first one behind.
+    fn walk_to(&mut self, to: Lsn, oldest: Lsn) -> Result<Lsn, LogError> {
+        let damaged = |reader: &LogReader| Err(reader.explain(LogError::Invalid { lsn: to, why: Malformed::Empty }));
+        let before = Lsn(to.0.saturating_sub(RECORD_BYTES_MAX as u64)).max(oldest);
+        let Some(found) = self.beginning_from(before)? else { return damaged(self) };
+        // The log of a restored environment begins behind zeros; others with the rest of a record that was given up.
+        if found.lsn > to && before != oldest {
+            return damaged(self);
+        }
+        let mut scan = self.scan(found)?;
+        while scan.end() < to {
+            match scan.next_view() {
+                Ok(Some(_)) => {}
+                Ok(None) => return damaged(self),
+                Err(error) => return Err(self.explain(error)),
+            }
+        }
+        let at = scan.end();
+        self.forward = Some(scan);
+        Ok(at)
+    }
+
+    /// There is no record from `oldest` on: then `end` ends the rest of a record whose beginning was given up (R3).
+    fn check_empty(&self, oldest: Lsn, end: Lsn) -> Result<Lsn, LogError> {
+        if end.0 - oldest.0 > RECORD_BYTES_MAX as u64 {
+            return Err(self.explain(LogError::Invalid { lsn: oldest, why: Malformed::Empty }));
+        }
+        Ok(end)
+    }
+
+    /// Whether a record begins at `lsn`, or the log ends there.
+    ///
+    /// # Errors
+    /// As [`LogReader::new`].
+    pub fn is_boundary(&self, lsn: Lsn) -> Result<bool, LogError> {
+        Ok(lsn == self.end() || lsn < self.end() && self.beginning_from(lsn)?.is_some_and(|found| found.lsn == lsn))
     }
 
     /// The position of the cursor. The next record begins here.
@@ -228,7 +270,8 @@ impl LogReader {
                 }
             }
             if from == oldest {
-                break; // Only the rest of a record whose beginning was given up.
+                self.check_empty(oldest, self.at)?;
+                break;
             }
             bytes *= 2;
         }

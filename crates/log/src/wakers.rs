@@ -1,6 +1,7 @@
 //! Who is to be woken when which LSN is durable: one waker for each who waits, however often they ask.
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
 
 /// The place of a waker for one LSN ([`Log::on_durable`](crate::Log::on_durable)). It is valid for that LSN only.
@@ -38,5 +39,12 @@ impl Wakers {
     /// The smallest LSN that somebody waits for; `u64::MAX` if nobody does.
     pub fn low(&self) -> u64 {
         self.waiting.first_key_value().map_or(u64::MAX, |((lsn, _), _)| *lsn)
+    }
+}
+
+/// Wakes. A waker is its owner's code: if it panics, that is its owner's to see, and the thread that flushed goes on.
+pub(crate) fn wake(waker: Waker) {
+    if let Err(panicked) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
+        std::mem::forget(panicked); // To drop it may panic again.
     }
 }

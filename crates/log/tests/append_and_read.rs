@@ -261,6 +261,49 @@ fn who_waits_for_an_lsn_has_one_waker_there() {
     log.forget_waker(lsn, &mut places[0]); // It is gone already.
 }
 
+/// Some executors' wakers panic when the executor is gone.
+struct Panics;
+
+impl Wake for Panics {
+    fn wake(self: Arc<Self>) {
+        panic!("the executor is gone");
+    }
+}
+
+#[test]
+fn a_waker_that_panics_stops_nobody_else() {
+    let log = new_log(Arc::new(SimDisk::new()));
+    let counter = Arc::new(Counter(AtomicU64::new(0)));
+    let both = |lsn| {
+        log.on_durable(lsn, &mut None, &Waker::from(Arc::new(Panics)));
+        log.on_durable(lsn, &mut None, &Waker::from(Arc::clone(&counter)));
+    };
+    // By who flushes.
+    let lsn = append_one(&log, 0, 50).unwrap();
+    both(lsn);
+    log.flush_to(lsn).unwrap();
+    assert_eq!(counter.0.load(SeqCst), 1);
+    // By the flusher, which goes on.
+    log.start_flusher();
+    for no in 1..4 {
+        let lsn = append_one(&log, no, 50).unwrap();
+        both(lsn);
+        log.request_flush(lsn);
+        let deadline = sync::now_ns() + 20_000_000_000;
+        while counter.0.load(SeqCst) <= no && sync::now_ns() < deadline {
+            std::thread::yield_now();
+        }
+        assert_eq!(counter.0.load(SeqCst), no + 1);
+    }
+    log.stop_flusher();
+    // By claims that need room.
+    for no in 4..400 {
+        both(append_one(&log, no, 3000).unwrap());
+    }
+    log.flush().unwrap();
+    assert_eq!(counter.0.load(SeqCst), 400);
+}
+
 #[test]
 fn a_flusher_serves_tickets_and_asynchronous_commits() {
     let log = new_log(Arc::new(SimDisk::new()));

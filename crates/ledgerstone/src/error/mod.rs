@@ -162,6 +162,17 @@ pub enum Error {
         /// The name.
         name: String,
     },
+    /// No record begins at this LSN, or it cannot be read, or the feed has not come there yet. Give the position of a feed, that
+    /// of a commit it has shown, or the LSN of a record. If it was one, a segment of the log is missing or damaged, or the
+    /// environment was restored to an earlier moment.
+    #[error(
+        "LSN {lsn} is no position in this log: give that of a feed or of a commit that it has shown. If it was one, a segment \
+         of the log is missing or damaged, or the environment was restored to an earlier moment"
+    )]
+    NotAPosition {
+        /// Where.
+        lsn: Lsn,
+    },
     /// A named feed was forgotten while it was open: nothing keeps its position any more.
     #[error("feed {name:?} was forgotten: read on without acknowledging, or open the name anew to begin from now")]
     FeedForgotten {
@@ -496,8 +507,8 @@ pub enum Error {
         /// The file or directory.
         path: String,
     },
-    /// A restore was to go where something is.
-    #[error("{path} is not empty: restore into a new directory")]
+    /// A restore was to go where something is, or a backup into an environment.
+    #[error("{path} is not empty: choose a new directory")]
     TargetNotEmpty {
         /// The directory.
         path: String,

@@ -286,7 +286,8 @@ impl Environment {
     /// While the feed lives, the log is kept from its position on, up to `feed_log_bytes_max` bytes.
     ///
     /// # Errors
-    /// [`Error::LogGone`], [`Error::TooManySnapshots`], [`Error::SnapshotTooOld`], or a failure of the disk.
+    /// [`Error::NotAPosition`] if no record begins at `from`, or it is damaged. [`Error::LogGone`],
+    /// [`Error::TooManySnapshots`], [`Error::SnapshotTooOld`], or a failure of the disk.
     pub fn changes(&self, from: Lsn) -> Result<ChangeFeed, Error> {
         ChangeFeed::open(self.inner(), from, None, None)
     }
@@ -308,7 +309,7 @@ impl Environment {
         let named = Some((name.to_string(), place.map(|(_, _, id)| id)));
         let mut feed = ChangeFeed::open(env, position, kept, named)?;
         if place.is_none() {
-            feed.acknowledge(feed.position)?;
+            feed.keep_from(feed.position)?;
         }
         Ok(feed)
     }
@@ -339,15 +340,17 @@ impl ChangeFeed {
         let (_, oldest_open) = look(env);
         let mut cursor = ledgerstone_log::LogReader::new(log, from)?;
         let position = cursor.position();
-        if let (Some(_), Some((name, _))) = (kept, &name)
-            && position != from
-        {
-            // A record begins or the log ends there, unless something is missing: nothing may be passed over in silence.
-            let what = format!(
-                "the log has no record at LSN {from}, where the feed {name} goes on: put back the segment that is missing or \
-                 damaged, or forget the feed and begin it anew"
-            );
-            return Err(Error::Corrupt { what });
+        // A record begins or the log ends there, unless something is missing: nothing may be passed over in silence.
+        if from != Lsn(0) && from != Lsn(u64::MAX) && (position > from || from > log.tail()) {
+            return Err(match (kept, name) {
+                (Some(_), Some((name, _))) => Error::Corrupt {
+                    what: format!(
+                        "the log has no record at LSN {from}, where the feed {name} goes on: put back the segment that is \
+                         missing or damaged, or forget the feed and begin it anew"
+                    ),
+                },
+                _ => Error::NotAPosition { lsn: from },
+            });
         }
         let low = position.min(oldest_open);
         let label = name.as_ref().map_or("a reader of changes".to_string(), |(name, _)| format!("feed {name}"));
@@ -372,7 +375,7 @@ impl ChangeFeed {
             again: None,
         };
         if from == Lsn(0) {
-            feed.whole_from = cursor.oldest()?;
+            feed.whole_from = position; // Not where the oldest segment begins: the log may begin behind zeros in it.
         }
         let begun = feed.rewind_names(&mut cursor, upto)?;
         feed.needs.low = feed.needs.low.min(begun);
@@ -456,9 +459,17 @@ impl ChangeFeed {
     /// kept for the feed.
     ///
     /// # Errors
-    /// [`Error::FeedForgotten`], or a failure of the disk.
+    /// [`Error::NotAPosition`] if the feed has not come there yet, or no record begins there. [`Error::FeedForgotten`], or a
+    /// failure of the disk.
     pub fn acknowledge(&mut self, position: Lsn) -> Result<(), Error> {
         self.env.engine.check_process()?;
+        if position > self.position || position != self.position && !self.cursor.is_boundary(position)? {
+            return Err(Error::NotAPosition { lsn: position });
+        }
+        self.keep_from(position)
+    }
+
+    fn keep_from(&mut self, position: Lsn) -> Result<(), Error> {
         let low = self.needed(position);
         if let Some((name, id)) = &mut self.name {
             *id = Some(self.env.set_position((name, *id), position, low)?);
@@ -481,7 +492,7 @@ impl ChangeFeed {
         if self.needed(position).0 < low.0 + self.env.effective.log_segment_bytes {
             return Ok(());
         }
-        match self.acknowledge(position) {
+        match self.keep_from(position) {
             Err(Error::FeedForgotten { .. }) => Ok(()), // Whoever acknowledges is told.
             done => done,
         }

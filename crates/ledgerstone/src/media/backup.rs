@@ -32,7 +32,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ledgerstone_disk::{Disk, DiskError, DiskErrorKind, DiskFile, FileDisk, Open};
-use ledgerstone_log::{ControlState, LogPin};
+use ledgerstone_log::{CONTROL_PATH, ControlState, LogPin};
 use ledgerstone_page::Lsn;
 use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_recovery::backup::{BackupDisk, BackupError, BackupFile, Take, Taken, Verified};
@@ -115,7 +115,8 @@ impl Environment {
     ///
     /// # Errors
     /// [`Error::LogGone`] for an incremental backup that comes too late: take a full one, take them more often, or keep
-    /// an archive. [`Error::BackupUnderWay`]. [`Error::Corrupt`] if a page is damaged. A failure of the disk. A backup
+    /// an archive. [`Error::BackupUnderWay`], where the file system has locks. [`Error::TargetNotEmpty`] if the
+    /// directory is that of an environment. [`Error::Corrupt`] if a page is damaged. A failure of the disk. A backup
     /// that failed does not look like a backup.
     pub fn backup(
         &self,
@@ -137,11 +138,19 @@ impl Environment {
         progress: &mut dyn FnMut(BackupProgress) -> ControlFlow<()>,
     ) -> Result<BackupInfo, Error> {
         disk.create_dir("")?;
+        if disk.exists(CONTROL_PATH)? {
+            return Err(Error::TargetNotEmpty { path: disk.describe() });
+        }
         // Another one would take the same number, and write to the same file.
-        let _alone = disk.lock(LOCK).map_err(|error| match error.kind {
-            DiskErrorKind::Locked => Error::BackupUnderWay { path: disk.describe() },
-            _ => error.into(),
-        })?;
+        let _alone = match disk.lock(LOCK) {
+            Ok(lock) => Some(lock),
+            Err(error) if error.kind == DiskErrorKind::Locked => {
+                return Err(Error::BackupUnderWay { path: disk.describe() });
+            }
+            // Some file systems for backups have no locks.
+            Err(error) if error.is_unsupported() => None,
+            Err(error) => return Err(error.into()),
+        };
         let names = backup_names(&*disk)?;
         let number = names.last().map_or(1, |(number, _)| number + 1);
         let name = format!("{number:06}-{}.backup", if options.is_incremental { "log" } else { "full" });

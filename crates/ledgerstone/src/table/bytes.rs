@@ -5,7 +5,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use ledgerstone_lock::Mode;
-use ledgerstone_page::{PageId, TableId};
+use ledgerstone_page::{Lsn, PageId, TableId};
 use ledgerstone_structures::{Direction, Read, Tree};
 use ledgerstone_txn::Txn;
 
@@ -355,9 +355,12 @@ impl BytesTable {
     /// # Errors
     /// As [`BytesTable::get_for_update`].
     pub fn entry(&self, key: impl AsRef<[u8]>) -> Result<Entry, Error> {
-        let key = key.as_ref();
-        let value = self.get_for_update(key)?;
-        Ok(Entry::new(self.clone(), key, value))
+        Entry::new(self, key.as_ref())
+    }
+
+    /// The transaction's newest change of anything; a rollback to a savepoint counts.
+    pub(crate) fn last_change(&self) -> Result<Lsn, Error> {
+        self.shared.run(|txn| Ok(txn.last_lsn()))
     }
 
     /// The records whose keys lie in `keys`, in order. The iterator can be read from the back too. It is owned, and can

@@ -1,19 +1,32 @@
 //! A key's place in a table: looked at once, then filled.
 
+use ledgerstone_page::Lsn;
+
 use crate::typed::{AsValue, Key, Value};
 use crate::{BytesTable, Error, Table};
 
 /// The place of a key, locked for update. Made by [`BytesTable::entry`].
+///
+/// Nobody else changes the value while it is locked. If the transaction itself changes something before the entry is used,
+/// the entry looks again.
 #[derive(Debug)]
 pub struct Entry {
     table: BytesTable,
     key: Vec<u8>,
     value: Option<Vec<u8>>,
+    /// What the transaction had changed last when the value was read.
+    seen: Lsn,
 }
 
 impl Entry {
-    pub(crate) fn new(table: BytesTable, key: &[u8], value: Option<Vec<u8>>) -> Entry {
-        Entry { table, key: key.to_vec(), value }
+    pub(crate) fn new(table: &BytesTable, key: &[u8]) -> Result<Entry, Error> {
+        let value = table.get_for_update(key)?;
+        Ok(Entry { table: table.clone(), key: key.to_vec(), value, seen: table.last_change()? })
+    }
+
+    /// With the value that the key has by now.
+    fn fresh(self) -> Result<Entry, Error> {
+        if self.table.last_change()? == self.seen { Ok(self) } else { Entry::new(&self.table, &self.key) }
     }
 
     /// The key.
@@ -22,7 +35,7 @@ impl Entry {
         &self.key
     }
 
-    /// The value it has now.
+    /// The value it had when the entry was made.
     #[must_use]
     pub fn value(&self) -> Option<&[u8]> {
         self.value.as_deref()
@@ -41,30 +54,35 @@ impl Entry {
     /// # Errors
     /// As [`BytesTable::put`].
     pub fn or_insert_with(self, make: impl FnOnce() -> Vec<u8>) -> Result<Vec<u8>, Error> {
-        match self.value {
-            Some(value) => Ok(value),
-            None => {
-                let inside = self.table.shared.users_code();
-                let value = make();
-                drop(inside);
-                self.table.put(&self.key, &value)?;
-                Ok(value)
-            }
+        let entry = self.fresh()?;
+        if let Some(value) = entry.value {
+            return Ok(value);
         }
+        let inside = entry.table.shared.users_code();
+        let value = make();
+        drop(inside);
+        let entry = entry.fresh()?; // `make` may have put one there.
+        if let Some(value) = entry.value {
+            return Ok(value);
+        }
+        entry.table.put(&entry.key, &value)?;
+        Ok(value)
     }
 
     /// Changes the value if there is one, and returns the entry.
     ///
     /// # Errors
     /// As [`BytesTable::put`].
-    pub fn and_modify(mut self, change: impl FnOnce(&mut Vec<u8>)) -> Result<Entry, Error> {
-        if let Some(value) = self.value.as_mut() {
-            let inside = self.table.shared.users_code();
+    pub fn and_modify(self, change: impl FnOnce(&mut Vec<u8>)) -> Result<Entry, Error> {
+        let mut entry = self.fresh()?;
+        if let Some(value) = entry.value.as_mut() {
+            let inside = entry.table.shared.users_code();
             change(value);
             drop(inside);
-            self.table.put(&self.key, &*value)?;
+            entry.table.put(&entry.key, &*value)?;
+            entry.seen = entry.table.last_change()?;
         }
-        Ok(self)
+        Ok(entry)
     }
 
     /// Puts `value` there, and returns the old one.
@@ -72,8 +90,9 @@ impl Entry {
     /// # Errors
     /// As [`BytesTable::put`].
     pub fn replace(self, value: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>, Error> {
-        self.table.put(&self.key, value)?;
-        Ok(self.value)
+        let entry = self.fresh()?;
+        entry.table.put(&entry.key, value)?;
+        Ok(entry.value)
     }
 
     /// Removes the key, and returns its value.
@@ -81,18 +100,20 @@ impl Entry {
     /// # Errors
     /// As [`BytesTable::delete`].
     pub fn remove(self) -> Result<Option<Vec<u8>>, Error> {
-        if self.value.is_some() {
-            self.table.delete(&self.key)?;
+        let entry = self.fresh()?;
+        if entry.value.is_some() {
+            entry.table.delete(&entry.key)?;
         }
-        Ok(self.value)
+        Ok(entry.value)
     }
 }
 
-/// The place of a key in a typed table, locked for update. Made by [`Table::entry`].
+/// The place of a key in a typed table, locked for update. Made by [`Table::entry`]. It looks again as an [`Entry`] does.
 pub struct TypedEntry<K, V> {
     table: Table<K, V>,
     key: Vec<u8>,
     value: Option<V>,
+    seen: Lsn,
 }
 
 impl<K, V: std::fmt::Debug> std::fmt::Debug for TypedEntry<K, V> {
@@ -102,11 +123,21 @@ impl<K, V: std::fmt::Debug> std::fmt::Debug for TypedEntry<K, V> {
 }
 
 impl<K: Key, V: Value> TypedEntry<K, V> {
-    pub(crate) fn new(table: Table<K, V>, key: Vec<u8>, value: Option<V>) -> TypedEntry<K, V> {
-        TypedEntry { table, key, value }
+    pub(crate) fn new(table: &Table<K, V>, key: Vec<u8>) -> Result<TypedEntry<K, V>, Error> {
+        let bytes = table.as_bytes();
+        let value = bytes.get_for_update(&key)?.map(|bytes| table.value(&bytes)).transpose()?;
+        Ok(TypedEntry { table: table.clone(), key, value, seen: bytes.last_change()? })
     }
 
-    /// The value it has now.
+    /// With the value that the key has by now.
+    fn fresh(self) -> Result<TypedEntry<K, V>, Error> {
+        if self.table.as_bytes().last_change()? == self.seen {
+            return Ok(self);
+        }
+        TypedEntry::new(&self.table, self.key)
+    }
+
+    /// The value it had when the entry was made.
     #[must_use]
     pub fn value(&self) -> Option<&V> {
         self.value.as_ref()
@@ -117,13 +148,7 @@ impl<K: Key, V: Value> TypedEntry<K, V> {
     /// # Errors
     /// As [`Table::put`].
     pub fn or_insert(self, value: V) -> Result<V, Error> {
-        match self.value {
-            Some(value) => Ok(value),
-            None => {
-                self.table.put_at(&self.key, &value)?;
-                Ok(value)
-            }
-        }
+        self.or_insert_with(|| value)
     }
 
     /// Its value. If it has none, the result of `make` is put there first.
@@ -131,30 +156,35 @@ impl<K: Key, V: Value> TypedEntry<K, V> {
     /// # Errors
     /// As [`Table::put`].
     pub fn or_insert_with(self, make: impl FnOnce() -> V) -> Result<V, Error> {
-        match self.value {
-            Some(value) => Ok(value),
-            None => {
-                let inside = self.table.as_bytes().shared.users_code();
-                let value = make();
-                drop(inside);
-                self.table.put_at(&self.key, &value)?;
-                Ok(value)
-            }
+        let entry = self.fresh()?;
+        if let Some(value) = entry.value {
+            return Ok(value);
         }
+        let inside = entry.table.as_bytes().shared.users_code();
+        let value = make();
+        drop(inside);
+        let entry = entry.fresh()?; // `make` may have put one there.
+        if let Some(value) = entry.value {
+            return Ok(value);
+        }
+        entry.table.put_at(&entry.key, &value)?;
+        Ok(value)
     }
 
     /// Changes the value if there is one, and returns the entry.
     ///
     /// # Errors
     /// As [`Table::put`].
-    pub fn and_modify(mut self, change: impl FnOnce(&mut V)) -> Result<TypedEntry<K, V>, Error> {
-        if let Some(value) = self.value.as_mut() {
-            let inside = self.table.as_bytes().shared.users_code();
+    pub fn and_modify(self, change: impl FnOnce(&mut V)) -> Result<TypedEntry<K, V>, Error> {
+        let mut entry = self.fresh()?;
+        if let Some(value) = entry.value.as_mut() {
+            let inside = entry.table.as_bytes().shared.users_code();
             change(value);
             drop(inside);
-            self.table.put_at(&self.key, &*value)?;
+            entry.table.put_at(&entry.key, &*value)?;
+            entry.seen = entry.table.as_bytes().last_change()?;
         }
-        Ok(self)
+        Ok(entry)
     }
 
     /// Puts `value` there, and returns the old one.
@@ -162,8 +192,9 @@ impl<K: Key, V: Value> TypedEntry<K, V> {
     /// # Errors
     /// As [`Table::put`].
     pub fn replace(self, value: impl AsValue<V>) -> Result<Option<V>, Error> {
-        self.table.put_at(&self.key, value)?;
-        Ok(self.value)
+        let entry = self.fresh()?;
+        entry.table.put_at(&entry.key, value)?;
+        Ok(entry.value)
     }
 
     /// Removes the key, and returns its value.
@@ -171,9 +202,10 @@ impl<K: Key, V: Value> TypedEntry<K, V> {
     /// # Errors
     /// As [`Table::delete`].
     pub fn remove(self) -> Result<Option<V>, Error> {
-        if self.value.is_some() {
-            self.table.as_bytes().delete(&self.key)?;
+        let entry = self.fresh()?;
+        if entry.value.is_some() {
+            entry.table.as_bytes().delete(&entry.key)?;
         }
-        Ok(self.value)
+        Ok(entry.value)
     }
 }

@@ -230,9 +230,7 @@ impl<K: Key, V: Value> Table<K, V> {
     /// # Errors
     /// As [`Table::get_for_update`].
     pub fn entry(&self, key: impl AsKey<K>) -> Result<TypedEntry<K, V>, Error> {
-        let key = self.key_bytes(key)?;
-        let value = self.bytes.get_for_update(&key)?.map(|bytes| self.value(&bytes)).transpose()?;
-        Ok(TypedEntry::new(self.clone(), key, value))
+        TypedEntry::new(self, self.key_bytes(key)?)
     }
 
     /// The value of `key`. If it has none, the result of `make` is put there first.

@@ -72,10 +72,14 @@ by_serde!(
     Json,
     "json",
     "json",
-    |value, out| serde_json::to_writer(out, value).map_err(|error| EncodeError::of::<T>(error)),
+    |value, out| {
+        super::json_check::check(value).map_err(|refused| EncodeError::of::<T>(refused))?;
+        serde_json::to_writer(out, value).map_err(|error| EncodeError::of::<T>(error))
+    },
     |bytes| serde_json::from_slice(bytes).map_err(|error| DecodeError::because::<T>(bytes, error)),
     /// A value that is stored as JSON text. Fields may come and go as `serde` allows it (`#[serde(default)]`), indexes can be
-    /// made of members ([`IndexKeys::Json`](crate::IndexKeys::Json)), and other programs can read it.
+    /// made of members ([`IndexKeys::Json`](crate::IndexKeys::Json)), and other programs can read it. Numbers come back to the
+    /// bit. Values that hold a number which is not finite, or more than 127 arrays and objects inside each other, are refused.
     ///
     /// ```
     /// # fn main() -> Result<(), ledgerstone::Error> {
@@ -119,7 +123,8 @@ by_serde!(
         Err(error) => Err(DecodeError::because::<T>(bytes, error)),
     },
     /// A value that is stored in the compact binary form of the `postcard` crate: fields in order, without their names. A type
-    /// whose fields change cannot read what it has written, so give it another [`Named::NAME`] then.
+    /// whose fields change cannot read what it has written, so give it another [`Named::NAME`] then. The text does not say what
+    /// it holds, so types that `serde` reads by looking at it (`untagged`, `flatten`) are stored, but not read back: use [`Json`].
     ///
     /// ```
     /// # fn main() -> Result<(), ledgerstone::Error> {
@@ -197,7 +202,75 @@ mod tests {
         assert!(error.to_string().contains("missing field `cents`"), "{error}");
     }
 
+    impl Named for f64 {
+        const NAME: TypeName = TypeName::Named("f64");
+    }
+
+    #[derive(Debug, serde::Serialize, serde::Deserialize)]
+    enum Shape {
+        Dots(Vec<Shape>),
+        Line(f32, f32),
+        Circle { around: Box<Option<Shape>> },
+    }
+
+    impl Named for Shape {
+        const NAME: TypeName = TypeName::Named("shape");
+    }
+
+    #[test]
+    fn what_json_would_not_give_back_is_refused() {
+        for number in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+            let error = bytes(&Json(number)).unwrap_err();
+            assert!(error.to_string().contains("JSON has no number"), "{error}");
+            assert!(bytes(&Json(Some(number))).is_err());
+            assert!(bytes(&Json(vec![0.5, number])).is_err());
+            assert!(bytes(&Postcard(number)).is_ok());
+        }
+        assert!(bytes(&Json(Shape::Line(0.0, f32::NAN))).is_err());
+        let line = Shape::Line(0.5, 0.25);
+        assert!(bytes(&Json(Shape::Circle { around: Box::new(Some(line)) })).is_ok());
+    }
+
+    /// Exactly what can be read back is taken.
+    #[test]
+    fn values_are_nested_as_deeply_as_they_can_be_read() {
+        for depth in [1, 126, 127, 128, 129, 1000] {
+            let nested = (1..depth).fold(serde_json::json!([]), |inner, _| serde_json::json!([inner]));
+            let text = serde_json::to_vec(&nested).unwrap();
+            assert_eq!(
+                bytes(&Json(nested)).is_ok(),
+                serde_json::from_slice::<serde_json::Value>(&text).is_ok(),
+                "{depth}"
+            );
+        }
+        for depth in 0..70 {
+            let dots = (0..depth).fold(Shape::Line(0.0, 1.0), |inner, _| Shape::Dots(vec![inner]));
+            let text = serde_json::to_vec(&dots).unwrap();
+            assert_eq!(bytes(&Json(dots)).is_ok(), serde_json::from_slice::<Shape>(&text).is_ok(), "{depth}");
+            let circles = (0..depth).fold(None, |inner, _| Some(Shape::Circle { around: Box::new(inner) }));
+            let text = serde_json::to_vec(&circles).unwrap();
+            assert_eq!(
+                bytes(&Json(circles)).is_ok(),
+                serde_json::from_slice::<Option<Shape>>(&text).is_ok(),
+                "{depth}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_number_of_json_comes_back_to_the_bit() {
+        let number = 94.527_069_555_392_23;
+        let back = <Json<f64> as Value>::decode(&bytes(&Json(number)).unwrap()).unwrap();
+        assert_eq!(back.0.to_bits(), number.to_bits());
+    }
+
     proptest! {
+        #[test]
+        fn numbers_of_json_come_back_to_the_bit(number in prop::num::f64::NORMAL | prop::num::f64::SUBNORMAL | prop::num::f64::ZERO) {
+            let back = <Json<f64> as Value>::decode(&bytes(&Json(number)).unwrap()).unwrap();
+            prop_assert_eq!(back.0.to_bits(), number.to_bits());
+        }
+
         #[test]
         fn values_come_back(customer: String, cents: u64, notes: Option<Vec<i8>>) {
             let order = Order { customer, cents, notes };

@@ -106,6 +106,8 @@
 
 #[cfg(any(feature = "json", feature = "postcard"))]
 mod by_serde;
+#[cfg(feature = "json")]
+mod json_check;
 mod key;
 mod keys;
 mod name;

@@ -68,6 +68,20 @@ impl TypeName {
         matches!(self, TypeName::Named(name) if matches!(name.as_bytes(), b"u8"))
     }
 
+    /// Bytes of each value of this name if it is a number: arrays of them stand one behind the other. Whatever shares the name
+    /// shares this, too.
+    pub(super) const fn number_bytes(&self) -> Option<usize> {
+        let TypeName::Named(name) = self else { return None };
+        match name.as_bytes() {
+            b"u8" | b"i8" => Some(1),
+            b"u16" | b"i16" => Some(2),
+            b"u32" | b"i32" | b"f32" => Some(4),
+            b"u64" | b"i64" | b"f64" => Some(8),
+            b"u128" | b"i128" => Some(16),
+            _ => None,
+        }
+    }
+
     /// What follows this name at the beginning of `text`.
     fn strip<'t>(&self, text: &'t str) -> Option<&'t str> {
         let list = |text: &'t str, parts: &[TypeName]| {

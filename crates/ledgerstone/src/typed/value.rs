@@ -25,20 +25,6 @@ pub trait Value: AsValue<Self> + Sized {
     /// # Errors
     /// The bytes are not a value of this type.
     fn decode(bytes: &[u8]) -> Result<Self, DecodeError>;
-
-    /// The `N` values that these bytes are.
-    #[doc(hidden)]
-    fn decode_array<const N: usize>(mut bytes: &[u8]) -> Result<[Self; N], DecodeError> {
-        let all = bytes;
-        let mut values = Vec::with_capacity(N);
-        for no in 0..N {
-            let is_last = no + 1 == N;
-            let value = if is_last { Self::decode(std::mem::take(&mut bytes)) } else { decode_part(&mut bytes) };
-            values.push(value?);
-        }
-        let values = if bytes.is_empty() { values.try_into().ok() } else { None };
-        values.ok_or_else(|| DecodeError::of::<[Self; N]>(all))
-    }
 }
 
 /// What stands for a value of type `V` in a call: the value itself, a reference to it, or what it lends, such as `str` for
@@ -53,17 +39,6 @@ pub trait AsValue<V> {
     /// # Errors
     /// The value has no encoding. What was appended does not count.
     fn encode(&self, out: &mut Vec<u8>) -> Result<(), EncodeError>;
-
-    /// Appends several.
-    #[doc(hidden)]
-    fn encode_array(all: &[Self], out: &mut Vec<u8>) -> Result<(), EncodeError>
-    where
-        Self: Sized,
-    {
-        let Some((last, rest)) = all.split_last() else { return Ok(()) };
-        rest.iter().try_for_each(|value| encode_part(value, out))?;
-        last.encode(out)
-    }
 }
 
 impl<V, Q: AsValue<V> + ?Sized> AsValue<V> for &Q {
@@ -106,9 +81,6 @@ macro_rules! numbers {
                 out.extend_from_slice(&self.to_le_bytes());
                 Ok(())
             }
-            fn encode_array(all: &[$t], out: &mut Vec<u8>) -> Result<(), EncodeError> {
-                all.iter().try_for_each(|number| number.encode(out))
-            }
         }
 
         impl Value for $t {
@@ -116,14 +88,6 @@ macro_rules! numbers {
             #[inline]
             fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
                 bytes.try_into().map(<$t>::from_le_bytes).map_err(|_| DecodeError::of::<$t>(bytes))
-            }
-            fn decode_array<const N: usize>(bytes: &[u8]) -> Result<[$t; N], DecodeError> {
-                let (numbers, rest) = bytes.as_chunks();
-                let numbers: &[_; N] = match rest {
-                    [] => numbers.try_into().map_err(|_| DecodeError::of::<[$t; N]>(bytes))?,
-                    _ => return Err(DecodeError::of::<[$t; N]>(bytes)),
-                };
-                Ok(numbers.map(<$t>::from_le_bytes))
             }
         }
     )*};
@@ -136,19 +100,12 @@ impl AsValue<u8> for u8 {
         out.push(*self);
         Ok(())
     }
-    fn encode_array(all: &[u8], out: &mut Vec<u8>) -> Result<(), EncodeError> {
-        out.extend_from_slice(all);
-        Ok(())
-    }
 }
 
 impl Value for u8 {
     const TYPE: TypeName = TypeName::Named("u8");
     fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         if let [byte] = bytes { Ok(*byte) } else { Err(DecodeError::of::<u8>(bytes)) }
-    }
-    fn decode_array<const N: usize>(bytes: &[u8]) -> Result<[u8; N], DecodeError> {
-        bytes.try_into().map_err(|_| DecodeError::of::<[u8; N]>(bytes))
     }
 }
 
@@ -234,16 +191,45 @@ impl Value for String {
     }
 }
 
+/// How an array of these is laid out: by the name of its parts, so that types of one name can read each other's.
 impl<V: Value, Q: AsValue<V>, const N: usize> AsValue<[V; N]> for [Q; N] {
     fn encode(&self, out: &mut Vec<u8>) -> Result<(), EncodeError> {
-        Q::encode_array(self, out)
+        let Some((last, rest)) = self.split_last() else { return Ok(()) };
+        let Some(len) = (const { V::TYPE.number_bytes() }) else {
+            rest.iter().try_for_each(|value| encode_part(value, out))?;
+            return last.encode(out);
+        };
+        self.iter().try_for_each(|number| {
+            let at = out.len();
+            number.encode(out)?;
+            match out.len() - at {
+                found if found == len => Ok(()),
+                found => Err(EncodeError::of::<V>(format!("{found} bytes; all of the name {} have {len}", V::TYPE))),
+            }
+        })
     }
 }
 
 impl<V: Value, const N: usize> Value for [V; N] {
     const TYPE: TypeName = if V::TYPE.is_u8() { TypeName::Bytes(N) } else { TypeName::Array(&V::TYPE, N) };
-    fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        V::decode_array(bytes)
+    fn decode(mut bytes: &[u8]) -> Result<Self, DecodeError> {
+        let all = bytes;
+        let mut values = Vec::with_capacity(N);
+        for no in 0..N {
+            let is_last = no + 1 == N;
+            let value = match const { V::TYPE.number_bytes() } {
+                Some(len) => {
+                    let (number, rest) = bytes.split_at_checked(len).ok_or_else(|| DecodeError::of::<[V; N]>(all))?;
+                    bytes = rest;
+                    V::decode(number)
+                }
+                None if is_last => V::decode(std::mem::take(&mut bytes)),
+                None => decode_part(&mut bytes),
+            };
+            values.push(value?);
+        }
+        let values = if bytes.is_empty() { values.try_into().ok() } else { None };
+        values.ok_or_else(|| DecodeError::of::<[V; N]>(all))
     }
 }
 
@@ -320,6 +306,59 @@ mod tests {
         check(&[7_u8, 8], &[7, 8]);
         check(&["a".to_string(), "b".to_string()], &[1, 0, 0, 0, b'a', b'b']);
         check::<[String; 0]>(&[], &[]);
+    }
+
+    struct Cents(u32);
+
+    impl AsValue<Cents> for Cents {
+        fn encode(&self, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+            AsValue::<u32>::encode(&self.0, out)
+        }
+    }
+
+    impl Value for Cents {
+        const TYPE: TypeName = <u32 as Value>::TYPE;
+        fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+            Value::decode(bytes).map(Cents)
+        }
+    }
+
+    /// One that takes a name whose bytes are not its own.
+    struct Odd;
+
+    impl AsValue<Odd> for Odd {
+        fn encode(&self, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+            out.extend([1, 2, 3]);
+            Ok(())
+        }
+    }
+
+    impl Value for Odd {
+        const TYPE: TypeName = <u32 as Value>::TYPE;
+        fn decode(_: &[u8]) -> Result<Self, DecodeError> {
+            Ok(Odd)
+        }
+    }
+
+    /// References to numbers, and types that share a number's name, are stored in arrays as the numbers are.
+    #[test]
+    fn what_stands_for_numbers_has_their_bytes_in_arrays() {
+        fn encoded<V: Value>(value: &(impl AsValue<V> + ?Sized)) -> Vec<u8> {
+            let mut out = Vec::new();
+            value.encode(&mut out).unwrap();
+            out
+        }
+        let bytes = encoded::<[u32; 2]>(&[7_u32, 8]);
+        assert_eq!(bytes, [7, 0, 0, 0, 8, 0, 0, 0]);
+        assert_eq!(encoded::<[u32; 2]>(&[&7_u32, &8]), bytes);
+        assert_eq!(encoded::<Option<[u32; 2]>>(&Some([&7_u32, &8]))[1..], bytes);
+        assert_eq!(encoded::<[u8; 2]>(&[&7_u8, &8]), [7, 8]);
+        assert_eq!(encoded::<[Cents; 2]>(&[Cents(7), Cents(8)]), bytes);
+        assert_eq!(<[Cents; 2] as Value>::TYPE.to_string(), <[u32; 2] as Value>::TYPE.to_string());
+        assert_eq!(<[Cents; 2]>::decode(&bytes).unwrap().map(|cents| cents.0), [7, 8]);
+        assert_eq!(encoded::<[String; 2]>(&["a", "b"]), [1, 0, 0, 0, b'a', b'b']);
+        let error = AsValue::<[Odd; 1]>::encode(&[Odd], &mut Vec::new()).unwrap_err();
+        assert!(error.to_string().contains("3 bytes; all of the name u32 have 4"), "{error}");
     }
 
     proptest! {

@@ -494,7 +494,7 @@ impl Scan {
                 Ok(self.lost())
             }
             Copied::Locked(leaf) => {
-                self.tree.wait_for_leaf(txn, leaf, Mode::S)?;
+                self.tree.wait_for_leaf(txn, leaf, self.key_mode)?;
                 Ok(self.lost())
             }
         }
@@ -565,7 +565,7 @@ impl Scan {
                     Copied::Good | Copied::Changed | Copied::Stranger => {}
                     Copied::Locked(leaf) => {
                         drop(held);
-                        tree.wait_for_leaf(txn, leaf, Mode::S)?;
+                        tree.wait_for_leaf(txn, leaf, self.key_mode)?;
                         continue;
                     }
                     Copied::Committing => {
@@ -590,7 +590,7 @@ impl Scan {
 
     /// Copies a leaf that is not latched.
     fn copy_page(&mut self, txn: &mut Txn, page: &ledgerstone_buffer::OptimisticPage<'_>) -> Result<Copied, TreeError> {
-        if self.locks && !self.tree.try_lock_leaf(txn, page.id(), Mode::S)? {
+        if self.locks && !self.tree.try_lock_leaf(txn, page.id(), self.key_mode)? {
             return Ok(Copied::Locked(page.id()));
         }
         self.page.resize(self.tree.page_bytes, 0);

@@ -142,7 +142,7 @@ impl Tree {
     pub fn format_root(txn: &mut Txn, space: &Arc<Space>, tree: &Tree) -> Result<(), TreeError> {
         let args = empty_root_args(tree.root);
         txn.claim(2 * RECORD_OVERHEAD_BYTES + args.len() + 64)?;
-        let mut run = space.latch_for_root()?;
+        let mut run = space.latch_for_root(PageId(0))?;
         if run.first != tree.root {
             let what = "first free page of a new environment";
             return Err(Self::corrupt(run.first, what, tree.root.0, run.first.0));

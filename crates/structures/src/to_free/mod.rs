@@ -32,7 +32,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use ledgerstone_lock::Mode;
 use ledgerstone_page::{Lsn, OpId, PageId, TableId};
 use ledgerstone_region::Mutex;
-use ledgerstone_space::{OP_SPACE_SET, Space};
+use ledgerstone_space::{OP_SPACE_SET, Space, SpaceError};
 use ledgerstone_txn::{Engine, KeyLock, Part, RECORD_OVERHEAD_BYTES, Txn, TxnError, key_hash};
 
 use own::Owners;
@@ -278,11 +278,20 @@ impl ToFree {
         txn.lock_table(tree.table, Mode::IX)?;
         let mut descent = Descent::default();
         let mut made: Option<(PageId, Vec<Vec<u8>>)> = None;
+        let mut passed = Passed::default();
         loop {
             txn.claim(8 * RECORD_OVERHEAD_BYTES + args_bytes)?;
-            let mut run = match kind {
-                Kind::Tree | Kind::Own(_) => tree.space.latch_for_root()?,
-                Kind::Blob | Kind::Page => tree.space.latch_free_up_to(count as u32)?,
+            let found = match kind {
+                Kind::Tree | Kind::Own(_) => tree.space.latch_for_root(passed.behind()),
+                Kind::Blob | Kind::Page => tree.space.latch_free_up_to(count as u32),
+            };
+            let mut run = match (found, passed.first) {
+                (Err(SpaceError::NoSpace { .. }), Some((_, lock))) => {
+                    txn.lock_key(tree.table, lock, Mode::X)?;
+                    passed = Passed::default();
+                    continue;
+                }
+                (found, _) => found?,
             };
             if (run.count as usize) < count {
                 return Ok(None);
@@ -303,10 +312,12 @@ impl ToFree {
             let key = Entry { kind, root }.key();
             let lock = KeyLock::Key(key_hash(&key));
             if !txn.try_lock_key(tree.table, lock, Mode::X)? {
-                // Whoever freed this page last has not ended yet.
                 drop(run);
                 made = Some((root, args));
-                txn.lock_key(tree.table, lock, Mode::X)?;
+                if !passed.over(root, lock) {
+                    txn.lock_key(tree.table, lock, Mode::X)?;
+                    passed = Passed::default();
+                }
                 continue;
             }
             let Spot { page: mut leaf, slot } = tree.latch_leaf(&key, &mut descent)?;
@@ -348,5 +359,34 @@ impl ToFree {
             txn.group(&mut latched, &parts)?;
             return Ok(Some(root));
         }
+    }
+}
+
+/// Free pages whose entries are locked: whoever freed one has not ended yet, and may take its time. Others are looked for
+/// first, each behind the one before, until the search comes round.
+#[derive(Default)]
+struct Passed {
+    first: Option<(PageId, KeyLock)>,
+    last: PageId,
+    count: usize,
+}
+
+/// More are not passed over.
+const PASSED_MAX: usize = 1000;
+
+impl Passed {
+    /// Passes a page over; false: the search has come round, or been long.
+    fn over(&mut self, page: PageId, lock: KeyLock) -> bool {
+        if self.first.is_some_and(|(first, _)| first == page) || self.count == PASSED_MAX {
+            return false;
+        }
+        self.first.get_or_insert((page, lock));
+        (self.last, self.count) = (page, self.count + 1);
+        true
+    }
+
+    /// Where the search for a root goes on. That for other pages goes on behind the last by itself.
+    fn behind(&self) -> PageId {
+        if self.count == 0 { PageId(0) } else { PageId(self.last.0 + 1) }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  file          what
-//!  lock          held by whoever has the environment open (a POSIX record lock)
+//!  lock          held by whoever has the environment open (`flock`)
 //!  control       sizes, ids, and where recovery begins; while the environment is being made its name is control.new
 //!  log/          segments of the log, named by first LSN
 //!  data          pages
