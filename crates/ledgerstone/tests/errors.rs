@@ -50,6 +50,31 @@ fn a_lock_that_is_not_given_is_named_by_its_table() {
 }
 
 #[test]
+fn a_deadlock_names_the_tables_and_the_transactions_in_it() {
+    let (_dir, env) = environment();
+    env.transact(|txn| {
+        txn.bytes_or_create("stock")?.put(b"k", b"1")?;
+        txn.bytes_or_create("table 7")?.put(b"k", b"1")
+    })
+    .unwrap();
+    let (one, other) = (env.begin().unwrap(), env.begin().unwrap());
+    one.bytes("stock").unwrap().put(b"k", b"2").unwrap();
+    other.bytes("table 7").unwrap().put(b"k", b"2").unwrap();
+    let xids = [one.xid(), other.xid()];
+    let errors = std::thread::scope(|threads| {
+        let first = threads.spawn(|| one.bytes("table 7").unwrap().put(b"k", b"3").err().inspect(|_| drop(one)));
+        let second = threads.spawn(|| other.bytes("stock").unwrap().put(b"k", b"3").err().inspect(|_| drop(other)));
+        [first.join().unwrap(), second.join().unwrap()]
+    });
+    let error = errors.into_iter().flatten().next().expect("one of them gives way");
+    let text = error.to_string();
+    assert!(text.contains(r#"of table "stock""#) && text.contains(r#"of table "table 7""#), "{text}");
+    let Error::Deadlock { mut transactions, .. } = error else { panic!("{error:?}") };
+    transactions.sort_unstable();
+    assert_eq!(*transactions, xids);
+}
+
+#[test]
 fn a_transaction_in_a_transaction_is_refused_at_once_and_says_the_table() {
     let (_dir, env) = environment();
     env.transact(|txn| txn.bytes_or_create("stock")?.put(b"apple", b"1")).unwrap();

@@ -50,13 +50,13 @@ impl Error {
     }
 
     /// Says the name of the table that a lock is of, where the lock manager knows a number only.
-    pub(crate) fn with_table_name(mut self, name_of: impl FnOnce(TableId) -> Option<String>) -> Error {
-        if let Error::LockTimeout { what, table: Some(table), .. }
-        | Error::LockRefused { what, table: Some(table), .. }
-        | Error::HeldByCaller { what, table: Some(table) } = &mut self
-            && let Some(name) = name_of(*table)
+    pub(crate) fn with_table_name(mut self, name_of: impl Fn(TableId) -> Option<String>) -> Error {
+        if let Error::LockTimeout { what, .. }
+        | Error::LockRefused { what, .. }
+        | Error::HeldByCaller { what, .. }
+        | Error::Deadlock { cycle: what, .. } = &mut self
         {
-            *what = what.replacen(&format!("table {}", table.0), &format!("table {name:?}"), 1);
+            *what = name_tables(what, name_of);
         }
         self
     }
@@ -88,4 +88,20 @@ impl Error {
             kind => Error::Disk(io::Error::new(kind, what)),
         }
     }
+}
+
+/// Puts names in the place of ids, each as `table 7`, as far as they are known.
+fn name_tables(text: &str, name_of: impl Fn(TableId) -> Option<String>) -> String {
+    let mut parts = text.split("table ");
+    let mut named = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        named.push_str("table ");
+        let (id, rest) = part.split_at(part.find(|c: char| !c.is_ascii_digit()).unwrap_or(part.len()));
+        match id.parse().ok().and_then(|id| name_of(TableId(id))) {
+            Some(name) => named.push_str(&format!("{name:?}")),
+            None => named.push_str(id),
+        }
+        named.push_str(rest);
+    }
+    named
 }
