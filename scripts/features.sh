@@ -3,6 +3,7 @@
 # outside of this workspace, built as it comes, is told what it was built without (small/main.rs).
 set -euo pipefail
 cd "$(dirname "$0")/.."
+scripts/need.sh python
 crates_max=14
 
 tree=$(cargo tree --locked -p ledgerstone -e normal,build --prefix none --format '{p}' | sed 's/ (\*)$//' | sort -u)

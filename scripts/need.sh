@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what a target needs and the machine lacks; silent when nothing is missing.
-#   need.sh rust [fmt] [clippy] [c++] [cargo-deny] [mdbook] [db-tools] [strace]
+#   need.sh rust [fmt] [clippy] [python] [c++] [cargo-deny] [mdbook] [db-tools] [strace]
 set -euo pipefail
 
 apt_install() {
@@ -26,6 +26,7 @@ for what in "$@"; do
       command -v cc >/dev/null || apt_install gcc libc6-dev ;;
     fmt) component rustfmt cargo-fmt ;;
     clippy) component clippy cargo-clippy ;;
+    python) command -v python3 >/dev/null || apt_install python3 ;;
     c++) command -v c++ >/dev/null || apt_install g++ ;;
     # Berkeley DB's tools, with which a test makes dumps; it has golden files where they cannot be had.
     db-tools) command -v db5.3_load >/dev/null || timeout 120 "$0" db-tools-now >&2 || echo "without Berkeley DB's tools: golden files are read" >&2 ;;

@@ -4,6 +4,7 @@
 # With --build each package is built from what was packed, too (minutes).
 set -euo pipefail
 cd "$(dirname "$0")/.."
+scripts/need.sh python
 bytes_max=$((512 << 10))
 target=${CARGO_TARGET_DIR:-target}
 verify=--no-verify
