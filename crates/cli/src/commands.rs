@@ -152,6 +152,14 @@ pub(crate) fn value_line(text: &Text, value: &[u8]) -> String {
     text.value_text(value).map_or_else(|| readable(value), |value| readable(value.as_bytes()))
 }
 
+/// Puts the key of an index into the object of its record, as text or hexadecimal.
+pub(crate) fn index_key_json(keys: &Text, index_key: &[u8], record: &mut Value) {
+    match keys.key_json(index_key).filter(|_| !keys.hex) {
+        Some(key) => record["index_key"] = key,
+        None => record["index_key_hex"] = to_hex(index_key).into(),
+    }
+}
+
 /// A record as an object: `key` and `value` as text, `key_hex` and `value_hex` where they are none; numbers as numbers.
 pub(crate) fn record_json(text: &Text, key: &[u8], value: Option<&[u8]>) -> Value {
     let mut object = Map::new();

@@ -62,7 +62,7 @@ pub(crate) fn dump(args: &DumpArgs, output: &Output) -> anyhow::Result<Outcome> 
     let env = open_to_read(&args.at, output)?;
     let format = if args.print { DumpFormat::Print } else { DumpFormat::ByteValue };
     let options = args.tables.iter().fold(DumpOptions::default().format(format), |options, table| options.table(table));
-    let mut target = Target::open_new(&args.output, args.force)?;
+    let mut target = Target::open_new(&args.output, args.force, output)?;
     let mut bar = Progress::new(output);
     let mut count = 0;
     let _heeding = interrupt::heed();

@@ -29,7 +29,7 @@ pub(crate) fn run(args: &ExportArgs, output: &Output) -> anyhow::Result<Outcome>
     let table = txn.bytes(&args.table.table)?; // Before the file is touched: the table may not exist.
     let (text, range) = (args.text.of(&table)?, table.range(..)?);
 
-    let mut target = Target::open(&args.file)?;
+    let mut target = Target::open(&args.file, output)?;
     let count = if args.file.ends_with(GZIP_ENDING) {
         let mut compressed = GzEncoder::new(target.writer(), Compression::default());
         let count = write(args, Writer::new(args, &text, format, &mut compressed), range, output)?;

@@ -2,18 +2,18 @@
 
 use std::ops::Bound;
 
-use anyhow::{anyhow, bail};
+use anyhow::anyhow;
 use ledgerstone::{Error, IndexDef, IndexRange, IndexedRecord, IndexedRecords};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::args::{IndexCommand, IndexCreateArgs, IndexListArgs, IndexLookupArgs, IndexNameArgs, RenameArgs};
-use crate::commands::{record_json, value_line};
+use crate::commands::{index_key_json, record_json, value_line};
 use crate::interrupt;
 use crate::opening::{open, open_to_read};
 use crate::outcome::Outcome;
 use crate::output::Output;
 use crate::progress::{Progress, Unit};
-use crate::text::{Text, readable, to_hex};
+use crate::text::{Text, readable};
 
 pub(crate) fn run(command: &IndexCommand, output: &Output) -> anyhow::Result<Outcome> {
     match command {
@@ -130,12 +130,9 @@ fn print_all(
         interrupt::check(|| format!("after {count} records"))?;
         count += 1;
         if output.is_json {
-            let Value::Object(mut object) = record_json(text, key, value) else { bail!("a record is an object") };
-            match keys.key_json(index_key).filter(|_| !keys.hex) {
-                Some(key) => object.insert("index_key".into(), key),
-                None => object.insert("index_key_hex".into(), to_hex(index_key).into()),
-            };
-            output.json(&Value::from(object))?;
+            let mut record = record_json(text, key, value);
+            index_key_json(keys, index_key, &mut record);
+            output.json(&record)?;
             return Ok(());
         }
         let shown =

@@ -71,7 +71,8 @@ fn not_understood(error: clap::Error) -> ! {
     Args::try_parse_from(harmless).err().unwrap_or(error).exit()
 }
 
-fn run(args: &Args, output: &Output) -> anyhow::Result<outcome::Outcome> {
+/// Runs a command.
+pub(crate) fn run(args: &Args, output: &Output) -> anyhow::Result<outcome::Outcome> {
     match &args.command {
         Command::Init(args) => inspect::init(args, output),
         Command::Put(args) => commands::put(args, output),

@@ -8,7 +8,7 @@ use ledgerstone::{Environment, Error, LogDirectory, LogFilter, LogReader, LogRec
 use serde_json::{Map, Value, json};
 
 use crate::args::LogArgs;
-use crate::opening::open_by;
+use crate::opening::open_with;
 use crate::outcome::Outcome;
 use crate::output::Output;
 use crate::text::to_hex;
@@ -84,7 +84,7 @@ fn kind_of(name: &str) -> anyhow::Result<RecordKind> {
 
 /// Where the table begins. Only the catalog knows, so the environment is opened for a moment.
 fn root_of(args: &LogArgs, table: &str, output: &Output) -> anyhow::Result<PageId> {
-    let opened = open_by(Environment::options().create(false), &args.dir, output);
+    let opened = open_with(Environment::options().create(false), &args.dir, output);
     let env = opened.context("the root page of the table cannot be looked up; --root PAGE needs no look")?;
     let root = env.transact(|txn| Ok(txn.bytes(table)?.root_page()))?;
     env.close()?;

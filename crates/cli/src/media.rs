@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::args::DirArgs;
 use crate::interrupt;
-use crate::opening::{open, open_by};
+use crate::opening::{open, open_with};
 use crate::outcome::Outcome;
 use crate::output::{Output, bytes_readable};
 use crate::progress::{Progress, Unit, Watched};
@@ -148,7 +148,7 @@ fn backup_take(args: &BackupArgs, dir: &Path, target: &str, output: &Output) -> 
         format!("after {} of {}: nothing of this backup was kept", bytes_readable(done), bytes_readable(all))
     };
     if target == "-" || args.file {
-        let mut to = Target::open(target)?;
+        let mut to = Target::open(target, output)?;
         let written = env.backup_to(to.writer(), options, &mut progress);
         written.map_err(|error| interrupt::told(error, || how_far(done)))?;
         to.finish()?;
@@ -305,7 +305,7 @@ pub(crate) fn archive(args: &ArchiveArgs, output: &Output) -> anyhow::Result<Out
     if args.now {
         // Seen from the environment's directory.
         let absolute = std::path::absolute(&place).with_context(|| format!("{}", place.display()))?;
-        let env = open_by(Environment::options().create(false).archive(absolute), &args.at.dir, output)?;
+        let env = open_with(Environment::options().create(false).archive(absolute), &args.at.dir, output)?;
         env.archive_now()?;
         env.close()?;
     }

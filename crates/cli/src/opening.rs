@@ -1,6 +1,11 @@
 //! An environment is opened. After a crash that recovers, which may take long: a bar shows how far it is, and Ctrl-C ends it.
+//!
+//! N1. The shell has its environment open already, and nobody else can. While it lends it ([`lend`]), what opens that directory on
+//!     this thread gets the same one, and closing it is left to the shell.
 
-use std::path::Path;
+use std::cell::RefCell;
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
@@ -14,19 +19,68 @@ use crate::progress::{Progress, Unit};
 
 const SHOW_PERIOD: Duration = Duration::from_millis(100);
 
+thread_local! {
+    static LENT: RefCell<Option<(PathBuf, Environment)>> = const { RefCell::new(None) };
+}
+
+/// While it lives, an open environment is lent (N1).
+pub(crate) struct Lending(());
+
+/// Lends the environment that is open in `dir`.
+pub(crate) fn lend(dir: &Path, env: &Environment) -> Lending {
+    LENT.with_borrow_mut(|lent| *lent = Some((dir.to_path_buf(), env.clone())));
+    Lending(())
+}
+
+impl Drop for Lending {
+    fn drop(&mut self) {
+        LENT.with_borrow_mut(|lent| *lent = None);
+    }
+}
+
+/// An environment that a command uses.
+pub(crate) struct Opened {
+    env: Environment,
+    is_lent: bool,
+}
+
+impl Opened {
+    /// Closes it, if it was opened here.
+    pub(crate) fn close(self) -> Result<(), Error> {
+        if self.is_lent { Ok(()) } else { self.env.close() }
+    }
+}
+
+impl Deref for Opened {
+    type Target = Environment;
+
+    fn deref(&self) -> &Environment {
+        &self.env
+    }
+}
+
 /// Opens an environment that must exist.
-pub(crate) fn open(at: &DirArgs, output: &Output) -> anyhow::Result<Environment> {
-    open_by(options(at), &at.dir, output)
+pub(crate) fn open(at: &DirArgs, output: &Output) -> anyhow::Result<Opened> {
+    open_with(options(at), &at.dir, output)
 }
 
 /// Opens an environment to read it: as it is if it was closed in order, so that nothing is written and others may read beside.
-pub(crate) fn open_to_read(at: &DirArgs, output: &Output) -> anyhow::Result<Environment> {
-    open_by(options(at).read_only(true), &at.dir, output)
+pub(crate) fn open_to_read(at: &DirArgs, output: &Output) -> anyhow::Result<Opened> {
+    open_with(options(at).read_only(true), &at.dir, output)
 }
 
 fn options(at: &DirArgs) -> Options {
     let options = Environment::options().create(false);
     at.cache.into_iter().fold(options, Options::cache_bytes)
+}
+
+/// The same with these options, unless it is lent.
+pub(crate) fn open_with(options: Options, dir: &Path, output: &Output) -> anyhow::Result<Opened> {
+    let lent = LENT.with_borrow(|lent| lent.as_ref().filter(|(path, _)| path == dir).map(|(_, env)| env.clone()));
+    Ok(match lent {
+        Some(env) => Opened { env, is_lent: true },
+        None => Opened { env: open_by(options, dir, output)?, is_lent: false },
+    })
 }
 
 /// Opens an environment. Ctrl-C ends its recovery.

@@ -5,7 +5,7 @@
 
 use std::cell::RefCell;
 use std::fmt::Write as _;
-use std::io::{BufWriter, StdoutLock, Write};
+use std::io::{BufWriter, Write};
 
 use crate::text::readable;
 
@@ -13,12 +13,17 @@ use crate::text::readable;
 pub(crate) struct Output {
     pub(crate) is_json: bool,
     pub(crate) is_quiet: bool,
-    out: RefCell<BufWriter<StdoutLock<'static>>>,
+    out: RefCell<BufWriter<Box<dyn Write>>>,
 }
 
 impl Output {
     pub(crate) fn new(is_json: bool, is_quiet: bool) -> Output {
-        Output { is_json, is_quiet, out: RefCell::new(BufWriter::with_capacity(1 << 16, std::io::stdout().lock())) }
+        Output::to(Box::new(std::io::stdout().lock()), is_json, is_quiet)
+    }
+
+    /// The same with data that goes elsewhere.
+    pub(crate) fn to(out: Box<dyn Write>, is_json: bool, is_quiet: bool) -> Output {
+        Output { is_json, is_quiet, out: RefCell::new(BufWriter::with_capacity(1 << 16, out)) }
     }
 
     /// A line of data. Control characters in it are escaped (U1).

@@ -1,4 +1,4 @@
-//! Where `export` and `dump` write: standard output, or a file that is replaced whole or not at all.
+//! Where `export`, `dump` and `backup` write: the output, or a file that is replaced whole or not at all.
 //!
 //! G1. A file is written beside its place, made durable and renamed, so that nobody ever finds a half one there.
 
@@ -8,19 +8,19 @@ use std::path::{Path, PathBuf};
 
 use anyhow::ensure;
 
-use crate::output::stdout_error;
+use crate::output::Output;
 
 const BUFFER_BYTES: usize = 1 << 16;
 
-/// An open file or standard output. Dropped before [`Target::finish`], it leaves nothing.
-pub(crate) struct Target {
-    out: BufWriter<Out>,
+/// An open file or the output. Dropped before [`Target::finish`], it leaves nothing.
+pub(crate) struct Target<'o> {
+    out: BufWriter<Out<'o>>,
     rename: Option<(PathBuf, PathBuf)>,
 }
 
 /// Its errors say what cannot be written.
-enum Out {
-    Stdout,
+enum Out<'o> {
+    Output(&'o Output),
     File { file: File, name: String },
 }
 
@@ -28,29 +28,29 @@ fn cannot_write(name: &str) -> impl Fn(Error) -> Error {
     move |error| Error::new(error.kind(), format!("cannot write {name}: {error}"))
 }
 
-impl Write for Out {
+impl Write for Out<'_> {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         match self {
-            Out::Stdout => std::io::stdout().write(bytes).map_err(stdout_error),
+            Out::Output(output) => output.bytes(bytes).map(|()| bytes.len()),
             Out::File { file, name } => file.write(bytes).map_err(cannot_write(name)),
         }
     }
 
     fn flush(&mut self) -> std::io::Result<()> {
         match self {
-            Out::Stdout => std::io::stdout().flush().map_err(stdout_error),
+            Out::Output(output) => output.flush(),
             Out::File { file, name } => file.flush().map_err(cannot_write(name)),
         }
     }
 }
 
-impl Target {
-    /// Opens the file of that name; `-` is standard output. A file that is there stays until [`Target::finish`].
-    pub(crate) fn open(name: &str) -> anyhow::Result<Target> {
+impl<'o> Target<'o> {
+    /// Opens the file of that name; `-` is the output. A file that is there stays until [`Target::finish`].
+    pub(crate) fn open(name: &str, output: &'o Output) -> anyhow::Result<Target<'o>> {
         let target = |out, rename| Target { out: BufWriter::with_capacity(BUFFER_BYTES, out), rename };
         let to = |file| Out::File { file, name: name.to_owned() };
         if name == "-" {
-            return Ok(target(Out::Stdout, None));
+            return Ok(target(Out::Output(output), None));
         }
         let path = Path::new(name);
         ensure!(!path.is_dir(), "cannot write {name}: it is a directory");
@@ -67,10 +67,10 @@ impl Target {
     }
 
     /// The same, but a file that is there is only replaced with `may_replace`.
-    pub(crate) fn open_new(name: &str, may_replace: bool) -> anyhow::Result<Target> {
+    pub(crate) fn open_new(name: &str, may_replace: bool, output: &'o Output) -> anyhow::Result<Target<'o>> {
         let is_there = name != "-" && Path::new(name).is_file();
         ensure!(may_replace || !is_there, "{name} is there already; --force replaces it");
-        Target::open(name)
+        Target::open(name, output)
     }
 
     pub(crate) fn writer(&mut self) -> &mut dyn Write {
@@ -89,7 +89,7 @@ impl Target {
     }
 }
 
-impl Drop for Target {
+impl Drop for Target<'_> {
     fn drop(&mut self) {
         if let Some((part, _)) = &self.rename {
             let _ = std::fs::remove_file(part); // What failed or was interrupted leaves nothing.

@@ -172,14 +172,14 @@ fn decode_value(name: &str, value: &[u8]) -> Option<String> {
 }
 
 /// How keys and values of a table are written: by the options, then by the table's types.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Text {
     pub hex: bool,
     key: KeyForm,
     value: Option<String>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 enum KeyForm {
     Of(KeyType),
     /// Keys of an index by a JSON member.
@@ -209,8 +209,7 @@ impl TextArgs {
 
     /// How keys of an index are written.
     pub(crate) fn of_index_keys(&self, key_type: Option<&str>) -> Text {
-        let key = key_type.map_or(KeyForm::Of(KeyType::Text), KeyForm::named);
-        Text { hex: self.hex, key, value: None }
+        Text { hex: self.hex, ..Text::of_index_keys(key_type) }
     }
 
     /// The same of a table that is yet to be made.
@@ -246,6 +245,18 @@ impl TextArgs {
 }
 
 impl Text {
+    /// How keys and values of a table are written by its types alone.
+    pub(crate) fn of_table(table: &BytesTable) -> Text {
+        let types = table.types();
+        let key = types.key.as_deref().map_or(KeyForm::Of(KeyType::Text), KeyForm::named);
+        Text { hex: false, key, value: types.value.clone() }
+    }
+
+    /// How keys of an index are written.
+    pub(crate) fn of_index_keys(key_type: Option<&str>) -> Text {
+        Text { hex: false, key: key_type.map_or(KeyForm::Of(KeyType::Text), KeyForm::named), value: None }
+    }
+
     /// The bytes of a key.
     pub(crate) fn key(&self, text: &str) -> Result<Vec<u8>, String> {
         match &self.key {

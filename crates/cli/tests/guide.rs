@@ -65,6 +65,12 @@ fn the_guide_is_what_the_program_knows() {
     let shell: Vec<_> =
         COMMANDS.iter().map(|usage| vec![format!("`{}`", usage.usage), usage.about.to_owned()]).collect();
     check("shell", &["command", "what it does"], &shell);
+    let text = std::fs::read_to_string(GUIDE).unwrap();
+    for outer in ledgerstone_cli::shell::outer::commands() {
+        let (_, section) = text.split_once("\n## Shell\n").unwrap();
+        let section = section.split("\n## ").next().unwrap();
+        assert!(section.contains(&format!("`{}`", outer.name)), "docs/guide.md: the shell has {}", outer.name);
+    }
     check_sections();
     check_ctrl_c();
 }

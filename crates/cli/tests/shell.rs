@@ -408,7 +408,7 @@ fn numbers_are_typed_as_the_table_says() {
     let mut shell = Command::cargo_bin("ledgerstone").unwrap();
     let output = shell.arg("shell").arg(dir.path().join("env")).write_stdin(script).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
-    let value = r#"ok "\x00\x00\x00\x00\x00\x00\xf8?""#;
+    let value = "ok 1.5";
     let wanted = [
         r#"error wrong-type: the key is no u64: "abcdefgh""#,
         r#"error wrong-type: the value is no f64: "abcdefgh""#,
@@ -417,12 +417,126 @@ fn numbers_are_typed_as_the_table_says() {
         value,
         r#"error wrong-type: the key is no u64: "eight""#,
         "ok",
-        r#"ok 1 "\x00\x00\x00\x00\x00\x00\x00\b""#,
+        "ok 1 8",
         r#"error wrong-type: the key is no u64: "eight""#,
     ];
     let found: Vec<&str> = text.lines().collect();
     assert_eq!(found.len(), wanted.len(), "{found:#?}");
-    for (no, (found, wanted)) in found.iter().zip(wanted).enumerate() {
-        assert!(found.replace("\\x08", "\\b") == wanted || found == &wanted, "{no}: {found}, not {wanted}");
+    assert_eq!(found, wanted);
+}
+
+#[test]
+fn answers_are_shown_as_the_tables_types_say() {
+    let dir = tempfile::tempdir().unwrap();
+    let env = ledgerstone::Environment::options().open(dir.path().join("env")).unwrap();
+    const STOCK: ledgerstone::TableDef<u64, f64> = ledgerstone::TableDef::new("stock");
+    let index = ledgerstone::IndexDef::new("by_name", ledgerstone::IndexKeys::Json("name".into()));
+    env.transact(|txn| {
+        txn.open(STOCK)?.put(7, 0.5)?;
+        let people = txn.bytes_or_create("people")?;
+        people.put(b"1", br#"{"name":"Ada"}"#)?;
+        txn.create_index("people", &index)
+    })
+    .unwrap();
+    env.close().unwrap();
+    let script = "scan stock\nget stock 7\nlookup people by_name keys\n.mode json\nscan stock\nget stock 7\n\
+        lookup people by_name keys\n.mode list\nscan stock\nscan stock keys\n.mode csv\nscan stock\n";
+    let mut shell = Command::cargo_bin("ledgerstone").unwrap();
+    let output = shell.arg("shell").arg(dir.path().join("env")).write_stdin(script).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let wanted = [
+        "ok 1 7=0.5",
+        "ok 0.5",
+        "ok 1 Ada=1",
+        r#"{"ok":true,"done":true}"#,
+        r#"{"ok":true,"more":false,"records":[{"key":7,"value":0.5}]}"#,
+        r#"{"ok":true,"value":0.5}"#,
+        r#"{"ok":true,"more":false,"records":[{"key":"1","index_key":"Ada"}]}"#,
+        "ok",
+        "7\t0.5",
+        "7",
+        "ok",
+        "key,value",
+        "7,0.5",
+    ];
+    assert_eq!(text.lines().collect::<Vec<_>>(), wanted);
+}
+
+#[test]
+fn the_shell_has_the_commands_of_the_command_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name).display().to_string();
+    std::fs::write(file("fruit.csv"), "name,colour\napple,red\npear,green\n").unwrap();
+    let script = format!(
+        "create t\n\
+         .import '{csv}' fruit --key name --value colour\n\
+         import more '{csv}' --key name\n\
+         scan fruit\n\
+         export fruit --format csv\n\
+         .output '{out}'\n\
+         export fruit --format csv\n\
+         .output\n\
+         dump -o '{dump}'\n\
+         drop more\n\
+         load '{dump}'\n\
+         count more\n\
+         backup '{backups}'\n\
+         backup verify '{backups}'\n\
+         prepared list\n\
+         config\n\
+         import fruit - --key name\n\
+         import fruit '{none}' --key name\n\
+         export nothing\n\
+         import fruit\n\
+         begin\n\
+         export fruit\n\
+         abort\n\
+         repair --from x\n\
+         help export\n\
+         verify\n",
+        csv = file("fruit.csv"),
+        out = file("out"),
+        dump = file("dump"),
+        backups = file("backups"),
+        none = file("none.csv")
+    );
+    let said = run(&[], &script);
+    let lines: Vec<&str> = said.lines.iter().map(String::as_str).filter(|line| !line.contains("built-in")).collect();
+    let starts = [
+        "ok",
+        "ok",
+        "ok",
+        "ok 2 apple=red pear=green",
+        "key,value",
+        "apple,red",
+        "pear,green",
+        "ok",
+        "ok", // .output
+        "ok", // back again: what was between is in the file
+        "ok", // dump
+        "ok",
+        "ok", // load
+        "ok 2",
+        "", // the backup
+        "ok",
+        "1 chains, ",
+        "ok",
+        "ok", // no transaction in doubt
+    ];
+    for (no, (line, start)) in lines.iter().zip(starts).enumerate() {
+        assert!(line.starts_with(start), "{no}: {line} where {start} is wanted: {lines:#?}");
     }
+    for wanted in [
+        "error usage: the shell itself reads standard input: name a file",
+        "error refused: cannot read ",
+        "error no-such-table: ",
+        "error usage: the following required arguments were not provided",
+        "error usage: transactions are open (t); end them first",
+        "error usage: there is no command \"repair\"",
+    ] {
+        assert!(lines.iter().any(|line| line.starts_with(wanted)), "{wanted}: {lines:#?}");
+    }
+    assert_eq!(lines.last(), Some(&"ok 0"));
+    assert_eq!(std::fs::read_to_string(file("out")).unwrap(), "key,value\napple,red\npear,green\nok\n");
+    assert_eq!(said.code, 1);
 }

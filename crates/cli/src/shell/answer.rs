@@ -5,17 +5,19 @@
 //! plain   one    pipes: ok, ok VALUE, ok COUNT ..., none, waiting for NAME, error KIND: what; words as `words::quote` writes them
 //! json    one    programs: an object with "ok", and "value", "records" ... or "error" and "message", or "waiting"
 //! table   many   people
+//! list    many   other programs of a pipe: records a line each, as `ledgerstone scan` prints them; everything else as plain
 //! csv     many   spreadsheets: records as key,value; everything else as plain
 //! ```
+//! Keys and values are shown as the types of their table say ([`Forms`]): what is shown can be typed again.
 
 use comfy_table::{Table, presets};
 use ledgerstone::Error;
 use serde_json::{Map, Value, json};
 
 use super::words::{quote, split};
-use crate::commands::record_json;
+use crate::commands::{index_key_json, record_json};
 use crate::output::json_text;
-use crate::text::{PLAIN, readable};
+use crate::text::{PLAIN, Text, readable};
 
 /// How answers are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,13 +28,15 @@ pub enum Mode {
     Plain,
     /// One object an answer.
     Json,
+    /// A record a line: key, tab, value.
+    List,
     /// Records as comma-separated values.
     Csv,
 }
 
 impl Mode {
     /// All of them.
-    pub const ALL: [Mode; 4] = [Mode::Table, Mode::Plain, Mode::Json, Mode::Csv];
+    pub const ALL: [Mode; 5] = [Mode::Table, Mode::Plain, Mode::Json, Mode::List, Mode::Csv];
 
     /// As it is typed.
     #[must_use]
@@ -41,7 +45,46 @@ impl Mode {
             Mode::Table => "table",
             Mode::Plain => "plain",
             Mode::Json => "json",
+            Mode::List => "list",
             Mode::Csv => "csv",
+        }
+    }
+}
+
+/// How the two parts of records are written.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Forms {
+    /// Key and value of a table.
+    Record(Text),
+    /// Key of an index, and key of its table.
+    Entry { index: Text, table: Text },
+}
+
+impl Forms {
+    /// What is text as it is.
+    pub(crate) const PLAIN: Forms = Forms::Record(PLAIN);
+
+    fn first(&self, key: &[u8]) -> Option<String> {
+        match self {
+            Forms::Record(text) | Forms::Entry { index: text, .. } => text.key_text(key),
+        }
+    }
+
+    fn second(&self, bytes: &[u8]) -> Option<String> {
+        match self {
+            Forms::Record(text) => text.value_text(bytes),
+            Forms::Entry { table, .. } => table.key_text(bytes),
+        }
+    }
+
+    fn json(&self, first: &[u8], second: Option<&[u8]>) -> Value {
+        match (self, second) {
+            (Forms::Record(text), value) => record_json(text, first, value),
+            (Forms::Entry { index, table }, key) => {
+                let mut entry = record_json(table, key.unwrap_or_default(), None);
+                index_key_json(index, first, &mut entry);
+                entry
+            }
         }
     }
 }
@@ -53,12 +96,14 @@ pub(crate) enum Answer {
     Done,
     /// There was nothing to do it to.
     NotThere,
-    Value(Vec<u8>),
+    /// A value, and how it is written.
+    Value(Vec<u8>, Text),
     Count(u64),
     Names(Vec<String>),
     Records {
         records: Vec<(Vec<u8>, Option<Vec<u8>>)>,
         has_more: bool,
+        forms: Forms,
     },
     /// Names and figures.
     Figures(Map<String, Value>),
@@ -95,6 +140,7 @@ impl Answer {
             Mode::Json => return json_text(&self.json(ms)).unwrap_or_default(),
             Mode::Plain => self.plain(),
             Mode::Table => self.table(),
+            Mode::List => self.list(),
             Mode::Csv => self.csv(),
         };
         match ms {
@@ -110,13 +156,16 @@ impl Answer {
         match self {
             Answer::Done => "ok".into(),
             Answer::NotThere => "none".into(),
-            Answer::Value(value) => format!("ok {}", quote(value)),
+            Answer::Value(value, text) => format!("ok {}", word_of(text.value_text(value), value)),
             Answer::Count(count) => format!("ok {count}"),
             Answer::Names(names) => words(names.len(), &mut names.iter().map(|name| quote(name.as_bytes()))),
-            Answer::Records { records, has_more } => {
-                let mut record = records.iter().map(|(key, value)| match value {
-                    Some(value) => format!("{}={}", quote(key), quote(value)),
-                    None => quote(key),
+            Answer::Records { records, has_more, forms } => {
+                let mut record = records.iter().map(|(key, value)| {
+                    let key = word_of(forms.first(key), key);
+                    match value {
+                        Some(value) => format!("{key}={}", word_of(forms.second(value), value)),
+                        None => key,
+                    }
                 });
                 words(records.len(), &mut record) + if *has_more { " and more" } else { "" }
             }
@@ -137,16 +186,17 @@ impl Answer {
         let (name, value) = match self {
             Answer::Done => ("done", true.into()),
             Answer::NotThere => ("value", Value::Null),
-            Answer::Value(value) => {
-                let Value::Object(mut record) = record_json(&PLAIN, b"", Some(value)) else { return Value::Null };
+            Answer::Value(value, text) => {
+                let Value::Object(mut record) = record_json(text, b"", Some(value)) else { return Value::Null };
                 record.remove("key");
+                record.remove("key_hex");
                 object.append(&mut record);
                 ("", Value::Null)
             }
             Answer::Count(count) => ("count", (*count).into()),
             Answer::Names(names) => ("names", names.clone().into()),
-            Answer::Records { records, has_more } => {
-                let record = |(key, value): &(Vec<u8>, Option<Vec<u8>>)| record_json(&PLAIN, key, value.as_deref());
+            Answer::Records { records, has_more, forms } => {
+                let record = |(key, value): &(Vec<u8>, Option<Vec<u8>>)| forms.json(key, value.as_deref());
                 object.insert("more".into(), (*has_more).into());
                 ("records", records.iter().map(record).collect())
             }
@@ -175,18 +225,18 @@ impl Answer {
     fn table(&self) -> String {
         match self {
             Answer::NotThere => "(none)".into(),
-            Answer::Value(value) => readable(value),
+            Answer::Value(value, text) => shown(text.value_text(value), value),
             Answer::Count(count) => count.to_string(),
             Answer::Names(names) => {
                 let mut lines: Vec<String> = names.iter().map(|name| readable(name.as_bytes())).collect();
                 lines.push(counted(names.len(), false));
                 lines.join("\n")
             }
-            Answer::Records { records, has_more } => {
+            Answer::Records { records, has_more, forms } => {
                 let mut table = Table::new();
                 table.load_style(presets::NOTHING);
-                for (key, value) in records {
-                    table.add_row([readable(key), value.as_deref().map_or_else(String::new, readable)]);
+                for row in rows(records, forms) {
+                    table.add_row(row);
                 }
                 let count = counted(records.len(), *has_more);
                 if records.is_empty() { count } else { format!("{}\n{count}", table.trim_fmt()) }
@@ -216,13 +266,23 @@ impl Answer {
         }
     }
 
+    fn list(&self) -> String {
+        let Answer::Records { records, forms, .. } = self else { return self.plain() };
+        let line = |([first, second], has_value): ([String; 2], bool)| match has_value {
+            true => format!("{first}\t{second}"),
+            false => first,
+        };
+        let lines: Vec<String> =
+            rows(records, forms).zip(records).map(|(row, (_, value))| line((row, value.is_some()))).collect();
+        lines.join("\n")
+    }
+
     fn csv(&self) -> String {
-        let Answer::Records { records, .. } = self else { return self.plain() };
+        let Answer::Records { records, forms, .. } = self else { return self.plain() };
         let mut writer = csv::Writer::from_writer(Vec::new());
         let mut lines = "key,value".to_owned();
-        for (key, value) in records {
-            // Writing to memory cannot fail.
-            let _ = writer.write_record([readable(key), value.as_deref().map_or_else(String::new, readable)]);
+        for row in rows(records, forms) {
+            let _ = writer.write_record(row); // Writing to memory cannot fail.
         }
         let text = writer.into_inner().unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
@@ -232,6 +292,23 @@ impl Answer {
         }
         lines
     }
+}
+
+/// Records as people read them.
+fn rows<'a>(records: &'a [(Vec<u8>, Option<Vec<u8>>)], forms: &'a Forms) -> impl Iterator<Item = [String; 2]> + 'a {
+    records.iter().map(|(first, second)| {
+        let second = second.as_ref().map_or_else(String::new, |second| shown(forms.second(second), second));
+        [shown(forms.first(first), first), second]
+    })
+}
+
+fn shown(text: Option<String>, bytes: &[u8]) -> String {
+    text.map_or_else(|| readable(bytes), |text| readable(text.as_bytes()))
+}
+
+/// What is written so, as a word; bytes where nothing is.
+fn word_of(text: Option<String>, bytes: &[u8]) -> String {
+    text.map_or_else(|| quote(bytes), |text| quote(text.as_bytes()))
 }
 
 /// A text as a word, unless it is one already.
@@ -251,7 +328,7 @@ fn plain(value: &Value) -> String {
 }
 
 /// One word for an error, for scripts.
-fn kind(error: &Error) -> &'static str {
+pub(super) fn kind(error: &Error) -> &'static str {
     match error {
         Error::Deadlock { .. } => "deadlock",
         Error::LockTimeout { .. } => "lock-timeout",
@@ -293,11 +370,11 @@ mod tests {
     fn plain_and_json_answers_are_one_line_each_whatever_is_in_them() {
         check(&Answer::Done, "ok", r#"{"ok":true,"done":true}"#);
         check(&Answer::NotThere, "none", r#"{"ok":true,"value":null}"#);
-        check(&Answer::Value(b"a\nb".to_vec()), r#"ok "a\nb""#, r#"{"ok":true,"value":"a\nb"}"#);
-        check(&Answer::Value(b"\xff".to_vec()), r#"ok "\xff""#, r#"{"ok":true,"value_hex":"ff"}"#);
+        check(&Answer::Value(b"a\nb".to_vec(), PLAIN), r#"ok "a\nb""#, r#"{"ok":true,"value":"a\nb"}"#);
+        check(&Answer::Value(b"\xff".to_vec(), PLAIN), r#"ok "\xff""#, r#"{"ok":true,"value_hex":"ff"}"#);
         let records = vec![(b"k 1".to_vec(), Some(b"v".to_vec())), (b"k2".to_vec(), None)];
         check(
-            &Answer::Records { records, has_more: true },
+            &Answer::Records { records, has_more: true, forms: Forms::PLAIN },
             r#"ok 2 "k 1"=v k2 and more"#,
             r#"{"ok":true,"more":true,"records":[{"key":"k 1","value":"v"},{"key":"k2"}]}"#,
         );
@@ -315,7 +392,9 @@ mod tests {
 
     #[test]
     fn tables_and_csv_show_records_a_line_each() {
-        let records = Answer::Records { records: vec![(b"k".to_vec(), Some(b"a,b".to_vec()))], has_more: false };
+        let records = vec![(b"k".to_vec(), Some(b"a,b".to_vec()))];
+        let records = Answer::Records { records, has_more: false, forms: Forms::PLAIN };
+        assert_eq!(records.show(Mode::List, None), "k\ta,b");
         assert_eq!(records.show(Mode::Csv, None), "key,value\nk,\"a,b\"");
         let table = records.show(Mode::Table, None);
         assert!(table.contains("a,b") && table.ends_with("(1)"), "{table}");

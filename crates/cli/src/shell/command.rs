@@ -12,6 +12,7 @@ use ledgerstone::{Durability, IndexKeys, Isolation};
 use thiserror::Error;
 
 use super::answer::Mode;
+use super::outer;
 use super::words::{Word, WordError, split};
 
 /// A command with how it is used and what it does. `help`, completion and the guide come from this table.
@@ -94,7 +95,11 @@ pub const COMMANDS: &[Usage] = &[
     usage("open", "open DIR", "Close this environment and open another."),
     usage(".read", ".read FILE", "Run the commands of a file."),
     usage(".output", ".output [FILE]", "Write answers into a file, which is replaced; without FILE, show them again."),
-    usage(".mode", ".mode table|plain|json|csv", "How answers are shown; plain and json are one line each."),
+    usage(
+        ".mode",
+        ".mode table|plain|json|list|csv",
+        "How answers are shown; plain and json are one line each, list and csv a line a record.",
+    ),
     usage(".timer", ".timer on|off", "Show how long each command took."),
     usage("help", "help [COMMAND]", "Show this. Every command may be written with a dot before it: .help."),
     usage("quit", "quit", "Leave; open transactions are rolled back."),
@@ -144,6 +149,10 @@ pub enum Command {
     Mode(Mode),
     Timer(bool),
     Help(Option<&'static Usage>),
+    /// Of a command of the command line: its name.
+    HelpOuter(String),
+    /// A command of the command line, with its words.
+    Outer(Vec<String>),
     Quit,
 }
 
@@ -250,6 +259,11 @@ pub fn parse(line: &str) -> Result<Option<Line>, ParseError> {
     let Some(usage) = known(&name).or_else(|| known(name.strip_prefix('.')?)) else {
         return Err(match name.as_str() {
             "exit" | ".exit" => return Ok(Some(Line { at, command: Command::Quit })),
+            _ if outer::find(&name).is_some() => {
+                let rest = words.map(|word| text(&word)).collect::<Result<Vec<_>, _>>()?;
+                let words = std::iter::once(name).chain(rest).collect();
+                return Ok(Some(Line { at, command: Command::Outer(words) }));
+            }
             _ => ParseError::Unknown(name),
         });
     };
@@ -348,8 +362,11 @@ fn command(name: &str, rest: &mut Rest) -> Result<Command, ParseError> {
         "help" if rest.words.peek().is_none() => Ok(Command::Help(None)),
         "help" => {
             let name = rest.text("COMMAND")?;
-            let about = COMMANDS.iter().find(|usage| usage.name == name).ok_or(ParseError::Unknown(name))?;
-            Ok(Command::Help(Some(about)))
+            match (COMMANDS.iter().find(|usage| usage.name == name), outer::find(&name)) {
+                (Some(about), _) => Ok(Command::Help(Some(about))),
+                (None, Some(outer)) => Ok(Command::HelpOuter(outer.name.clone())),
+                (None, None) => Err(ParseError::Unknown(name)),
+            }
         }
         _ => Ok(Command::Quit),
     }

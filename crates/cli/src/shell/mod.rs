@@ -6,14 +6,16 @@
 //! | see every command, parse a line | `command` |
 //! | see how answers look | `answer` |
 //! | see how transactions run beside each other | `session`, `worker` |
+//! | use what the command line has | `outer` |
 //! | edit lines | `terminal` |
 //!
 //! From a pipe each command is answered by exactly one line, in order (modes `plain` and `json`); blank lines and comments
-//! are no commands. It goes on after an error, and the exit code says whether there was one: 0 none, 1 some command
+//! are no commands. A command of the command line prints its data first, as it does there. It goes on after an error, and the exit code says whether there was one: 0 none, 1 some command
 //! failed, 2 the shell itself could not go on.
 
 mod answer;
 pub mod command;
+pub mod outer;
 mod session;
 mod terminal;
 pub mod words;
@@ -44,7 +46,7 @@ pub(crate) fn run(args: &DirArgs, output: &Output) -> anyhow::Result<Outcome> {
         (false, true) => Mode::Table,
         (false, false) => Mode::Plain,
     };
-    let mut session = Session::open(&args.dir, args.cache, mode)?;
+    let mut session = Session::open(args, mode, output)?;
     let ran = if is_terminal {
         terminal::run(&mut session, output).map(|()| false)
     } else {
@@ -66,6 +68,14 @@ struct Piped {
     has_quit: bool,
 }
 
+/// Runs a line that was understood. The answer is never [`Next::Outer`].
+fn run_line(session: &mut Session, line: command::Line, output: &Output) -> Next {
+    match session.run(line) {
+        Next::Outer(words) => outer::run(session, &words, output),
+        next => next,
+    }
+}
+
 /// Answers line by line.
 fn pipe(session: &mut Session, input: impl Read, output: &Output, depth: u32) -> anyhow::Result<Piped> {
     let mut lines = Lines::new(BufReader::with_capacity(1 << 16, input), LINE_BYTES_MAX);
@@ -78,7 +88,7 @@ fn pipe(session: &mut Session, input: impl Read, output: &Output, depth: u32) ->
         let parsed = text.and_then(|text| command::parse(&text).map_err(|error| error.to_string()));
         let (shown, is_error) = match parsed {
             Ok(None) => continue,
-            Ok(Some(line)) => match session.run(line) {
+            Ok(Some(line)) => match run_line(session, line, output) {
                 Next::Print(shown, is_error) => (shown, is_error),
                 Next::Interrupted(shown) => {
                     session.print(&shown, output)?;
@@ -93,7 +103,7 @@ fn pipe(session: &mut Session, input: impl Read, output: &Output, depth: u32) ->
                     }
                     continue;
                 }
-                Next::Quit => {
+                Next::Outer(_) | Next::Quit => {
                     piped.has_quit = true;
                     break;
                 }

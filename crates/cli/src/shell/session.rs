@@ -16,13 +16,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ledgerstone::{Environment, Error, LockWait, TransactionOptions, Xid};
+use ledgerstone::{Environment, Error, LockWait, Options, TransactionOptions, Xid};
 
 use super::answer::{Answer, Mode};
 use super::command::{COMMANDS, Command, Data, Line, Usage};
+use super::outer;
 use super::words::quote;
 use super::worker::{AUTO, Board, Job, Printer, Seen, Worker};
+use crate::args::{Args, DirArgs};
 use crate::interrupt;
+use crate::opening::{Lending, lend, open_by};
 use crate::output::Output;
 
 /// How long the board is waited for before the waits are looked at.
@@ -37,6 +40,7 @@ const UNNAMED: &str = "t";
 /// An open environment and its transactions.
 pub(crate) struct Session {
     env: Environment,
+    dir: PathBuf,
     cache: Option<u64>,
     board: Arc<Board>,
     workers: BTreeMap<String, Worker>,
@@ -58,18 +62,21 @@ pub(crate) enum Next {
     Print(String, bool),
     /// The same, of a command that Ctrl-C has stopped.
     Interrupted(String),
+    /// These words are a command of the command line.
+    Outer(Vec<String>),
     /// The commands of that file come next.
     Read(String),
     Quit,
 }
 
 impl Session {
-    pub(crate) fn open(dir: &Path, cache: Option<u64>, mode: Mode) -> anyhow::Result<Session> {
-        let env = open(dir, cache)?;
+    pub(crate) fn open(at: &DirArgs, mode: Mode, output: &Output) -> anyhow::Result<Session> {
+        let env = open_by(options(at.cache), &at.dir, output)?;
         let tables = env.table_names()?.into_iter().collect();
         Ok(Session {
             env,
-            cache,
+            dir: at.dir.clone(),
+            cache: at.cache,
             board: Arc::default(),
             workers: BTreeMap::new(),
             current: None,
@@ -84,8 +91,10 @@ impl Session {
 
     /// Runs a line that was understood.
     pub(crate) fn run(&mut self, line: Line) -> Next {
-        if let Command::Read(file) = line.command {
-            return Next::Read(file);
+        match line.command {
+            Command::Read(file) => return Next::Read(file),
+            Command::Outer(words) => return Next::Outer(words),
+            _ => {}
         }
         let began = Instant::now();
         let _heeding = interrupt::heed();
@@ -94,9 +103,46 @@ impl Session {
             Ok(None) => return Next::Quit,
             Err(answer) => answer,
         };
+        self.shown(&answer, began, interrupt::is_asked())
+    }
+
+    /// An answer to a command that began then.
+    pub(super) fn shown(&self, answer: &Answer, began: Instant, is_interrupted: bool) -> Next {
         let ms = self.has_timer.then(|| began.elapsed().as_secs_f64() * 1e3);
         let shown = answer.show(self.mode, ms);
-        if interrupt::is_asked() { Next::Interrupted(shown) } else { Next::Print(shown, answer.is_error()) }
+        if is_interrupted { Next::Interrupted(shown) } else { Next::Print(shown, answer.is_error()) }
+    }
+
+    /// The directory that is open.
+    pub(super) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    pub(super) fn is_json(&self) -> bool {
+        self.mode == Mode::Json
+    }
+
+    /// Lends the environment to commands of the command line.
+    pub(super) fn lend(&self) -> Lending {
+        lend(&self.dir, &self.env)
+    }
+
+    /// Where a command of the command line writes: where answers go.
+    pub(super) fn output(&self, args: &Args) -> std::io::Result<Output> {
+        match &self.answers {
+            Some(file) => Ok(Output::to(Box::new(file.try_clone()?), args.json, args.quiet)),
+            None => Ok(Output::new(args.json, args.quiet)),
+        }
+    }
+
+    /// Refuses what would wait for transactions of this shell, which end only here.
+    pub(super) fn alone(&mut self) -> Result<(), Answer> {
+        self.forget_ended();
+        let open = self.names();
+        match open.is_empty() {
+            true => Ok(()),
+            false => Err(Answer::usage(format!("transactions are open ({}); end them first", open.join(", ")))),
+        }
     }
 
     /// An answer, or an answer that refuses; `None` to leave.
@@ -156,7 +202,13 @@ impl Session {
                 Answer::Done
             }
             Command::Help(about) => help(about),
-            Command::Quit | Command::Read(_) => return Ok(None), // The second is not asked here.
+            Command::HelpOuter(name) => match outer::find(&name) {
+                Some(found) => {
+                    Answer::Lines(outer::help(found).lines().map(|line| (line.to_owned(), String::new())).collect())
+                }
+                None => Answer::NotThere,
+            },
+            Command::Quit | Command::Read(_) | Command::Outer(_) => return Ok(None), // The others are not asked here.
         };
         Ok(Some(answer))
     }
@@ -343,15 +395,14 @@ impl Session {
     }
 
     fn change(&mut self, dir: &str) -> Result<Answer, Answer> {
-        if self.workers.keys().any(|name| name != AUTO) {
-            return Err(Answer::usage("transactions are open; end them before opening another environment"));
-        }
+        self.alone()?;
         self.workers.clear();
         let dir = PathBuf::from(dir);
         let refuse = |error: Error| Answer::of(Err(error));
-        let env = open(&dir, self.cache).map_err(refuse)?;
+        let env = options(self.cache).open(&dir).map_err(refuse)?;
         let old = std::mem::replace(&mut self.env, env);
         old.close().map_err(refuse)?;
+        self.dir = dir;
         self.tables = self.env.table_names().map_err(refuse)?.into_iter().collect();
         Ok(Answer::Done)
     }
@@ -381,9 +432,8 @@ impl Session {
     }
 }
 
-fn open(dir: &Path, cache: Option<u64>) -> Result<Environment, Error> {
-    let options = Environment::options().create(false);
-    cache.into_iter().fold(options, ledgerstone::Options::cache_bytes).open(dir)
+fn options(cache: Option<u64>) -> Options {
+    cache.into_iter().fold(Environment::options().create(false), Options::cache_bytes)
 }
 
 /// Whether a running worker waits, directly or through others, for a transaction that is idle here, in no circle (Z3).
@@ -439,6 +489,7 @@ fn help(about: Option<&'static Usage>) -> Answer {
     let mut lines: Vec<_> =
         COMMANDS.iter().filter(|usage| about.is_none_or(|about| about.name == usage.name)).map(line).collect();
     if about.is_none() {
+        lines.extend(outer::commands().iter().map(|outer| (format!("{} ...", outer.name), outer.about.clone())));
         lines.push(("@NAME COMMAND".into(), "Run one command in that transaction.".into()));
         lines.push((
             "'a b' \"a\\n\" x'00ff' u64:7".into(),

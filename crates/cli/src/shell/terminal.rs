@@ -13,6 +13,7 @@ use rustyline::{CompletionType, Config, Context, Editor, ExternalPrinter, Helper
 
 use super::answer::{Answer, Mode};
 use super::command::{COMMANDS, parse};
+use super::outer;
 use super::session::{Next, Session};
 use super::words::{WordError, quote, split};
 use crate::interrupt::Interrupted;
@@ -59,7 +60,7 @@ pub(super) fn run(session: &mut Session, output: &Output) -> anyhow::Result<()> 
         }
         let shown = match parse(&line) {
             Ok(None) => continue,
-            Ok(Some(line)) => match session.run(line) {
+            Ok(Some(line)) => match super::run_line(session, line, output) {
                 Next::Print(shown, _) | Next::Interrupted(shown) => shown,
                 Next::Read(file) => match super::read(session, &file, output, 0) {
                     Ok(piped) if piped.has_quit => break,
@@ -67,7 +68,7 @@ pub(super) fn run(session: &mut Session, output: &Output) -> anyhow::Result<()> 
                     Err(error) if error.is::<Interrupted>() => continue,
                     Err(error) => return Err(error),
                 },
-                Next::Quit => break,
+                Next::Outer(_) | Next::Quit => break,
             },
             Err(error) => Answer::usage(error).show(session.mode, None),
         };
@@ -101,9 +102,9 @@ impl Words {
         let command: Vec<&str> = earlier.into_iter().filter(|word| !word.starts_with('@')).collect();
         let found = match command.as_slice() {
             [] if word.starts_with('@') => matching(&mut self.names.iter().map(|name| format!("@{name}"))),
-            [] => matching(&mut COMMANDS.iter().map(|usage| usage.name.to_owned())),
+            [] => matching(&mut command_names()),
             ["use" | "commit" | "abort" | "wait"] => matching(&mut self.names.iter().cloned()),
-            ["help"] => matching(&mut COMMANDS.iter().map(|usage| usage.name.to_owned())),
+            ["help"] => matching(&mut command_names()),
             [".mode"] => matching(&mut Mode::ALL.iter().map(|mode| mode.name().to_owned())),
             [_] => matching(&mut self.tables.iter().map(|table| quote(table.as_bytes()))),
             ["scan", ..] => {
@@ -114,6 +115,11 @@ impl Words {
         };
         (start, found)
     }
+}
+
+/// Those of the shell, and those of the command line.
+fn command_names() -> impl Iterator<Item = String> {
+    COMMANDS.iter().map(|usage| usage.name.to_owned()).chain(outer::commands().iter().map(|outer| outer.name.clone()))
 }
 
 impl Completer for Words {

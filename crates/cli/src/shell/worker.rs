@@ -20,12 +20,12 @@ use std::time::Duration;
 use ledgerstone::{CompactOptions, Environment, Error, InDoubt, IndexDef, Lsn, Savepoint, Skipped, Transaction, Xid};
 use parking_lot::{Condvar, Mutex};
 
-use super::answer::Answer;
+use super::answer::{Answer, Forms};
 use super::command::{Data, Scan};
 use super::words::{Word, quote};
 use crate::changes::item_text;
 use crate::interrupt;
-use crate::text::{check_types, key_of_word, value_of_word};
+use crate::text::{Text, check_types, key_of_word, value_of_word};
 
 /// The worker for commands outside of named transactions.
 pub(crate) const AUTO: &str = "auto";
@@ -340,7 +340,7 @@ fn run(txn: &Transaction, savepoints: &mut Vec<(String, Savepoint)>, data: Data)
                 (index.name().as_bytes().to_vec(), Some(keys.into_bytes()))
             };
             let records = txn.bytes(&table)?.indexes().iter().map(shown).collect();
-            Ok(Answer::Records { records, has_more: false })
+            Ok(Answer::Records { records, has_more: false, forms: Forms::PLAIN })
         }
         Data::Index { table, index, keys, is_unique } => {
             let index = IndexDef::new(index, keys);
@@ -376,7 +376,7 @@ fn run(txn: &Transaction, savepoints: &mut Vec<(String, Savepoint)>, data: Data)
                 Err(message) => return Ok(wrong_type(message)),
             };
             let value = if for_update { table.get_for_update(&key)? } else { table.get(&key)? };
-            Ok(value.map_or(Answer::NotThere, Answer::Value))
+            Ok(value.map_or(Answer::NotThere, |value| Answer::Value(value, Text::of_table(&table))))
         }
         Data::Del { table, key } => {
             let table = txn.bytes(&table)?;
@@ -415,13 +415,13 @@ fn changes(env: &Environment, from: u64, limit: Option<u64>) -> Result<Answer, E
             return Ok(stopped(records.len() as u64));
         }
         if count == limit.unwrap_or(SCAN_COUNT_MAX) {
-            return Ok(Answer::Records { records, has_more: limit.is_none() });
+            return Ok(Answer::Records { records, has_more: limit.is_none(), forms: Forms::PLAIN });
         }
         count += u64::from(commit.is_last);
         let shown = |item| (commit.lsn.to_string().into_bytes(), Some(item_text(item, " ").into_bytes()));
         records.extend(commit.items.iter().map(shown));
     }
-    Ok(Answer::Records { records, has_more: false })
+    Ok(Answer::Records { records, has_more: false, forms: Forms::PLAIN })
 }
 
 /// Record by record, so that it can be stopped.
@@ -456,7 +456,9 @@ fn find(savepoints: &[(String, Savepoint)], name: &str) -> Result<usize, Error> 
 
 /// Records by an index: with `keys` index keys and keys, otherwise keys and values.
 fn lookup(txn: &Transaction, index: &str, scan: &Scan) -> Result<Answer, Error> {
-    let index = txn.bytes(&scan.table)?.index(index)?;
+    let table = txn.bytes(&scan.table)?;
+    let index = table.index(index)?;
+    let text = Text::of_table(&table);
     let range = match (&scan.is, &scan.prefix) {
         (Some(key), _) => index.lookup(key)?,
         (None, Some(prefix)) => index.prefix(prefix)?,
@@ -468,10 +470,11 @@ fn lookup(txn: &Transaction, index: &str, scan: &Scan) -> Result<Answer, Error> 
     };
     if scan.keys_only {
         let mut range = range.map(|entry| entry.map(|(index_key, key)| (index_key, Some(key))));
-        return limited(scan, |is_reverse| if is_reverse { range.next_back() } else { range.next() });
+        let forms = Forms::Entry { index: Text::of_index_keys(index.key_type()), table: text };
+        return limited(scan, forms, |is_reverse| if is_reverse { range.next_back() } else { range.next() });
     }
     let mut records = range.records().map(|record| record.map(|(_, key, value)| (key, Some(value))));
-    limited(scan, |is_reverse| if is_reverse { records.next_back() } else { records.next() })
+    limited(scan, Forms::Record(text), |is_reverse| if is_reverse { records.next_back() } else { records.next() })
 }
 
 fn records(txn: &Transaction, scan: &Scan) -> Result<Answer, Error> {
@@ -492,12 +495,14 @@ fn records(txn: &Transaction, scan: &Scan) -> Result<Answer, Error> {
     let shown = |record: Result<(Vec<u8>, Vec<u8>), Error>| {
         record.map(|(key, value)| (key, (!scan.keys_only).then_some(value)))
     };
-    limited(scan, |is_reverse| if is_reverse { range.next_back() } else { range.next() }.map(shown))
+    let forms = Forms::Record(Text::of_table(&table));
+    limited(scan, forms, |is_reverse| if is_reverse { range.next_back() } else { range.next() }.map(shown))
 }
 
 /// As many as the command asks for.
 fn limited(
     scan: &Scan,
+    forms: Forms,
     mut next: impl FnMut(bool) -> Option<Result<(Vec<u8>, Option<Vec<u8>>), Error>>,
 ) -> Result<Answer, Error> {
     let limit = scan.limit.unwrap_or(SCAN_COUNT_MAX);
@@ -506,10 +511,12 @@ fn limited(
         if interrupt::is_asked() {
             return Ok(stopped(records.len() as u64));
         }
-        let Some(record) = next(scan.is_reverse) else { return Ok(Answer::Records { records, has_more: false }) };
+        let Some(record) = next(scan.is_reverse) else {
+            return Ok(Answer::Records { records, has_more: false, forms });
+        };
         records.push(record?);
     }
     // Only a limit that nobody asked for needs to be told.
     let has_more = scan.limit.is_none() && next(scan.is_reverse).transpose()?.is_some();
-    Ok(Answer::Records { records, has_more })
+    Ok(Answer::Records { records, has_more, forms })
 }
