@@ -1,4 +1,8 @@
 //! What can be typed. The texts here are the manual: `ledgerstone help COMMAND` shows them.
+//!
+//! This file knows every command's module. A module knows this file only for arguments of its own that stand here. Arguments
+//! that several commands share stand with what they are for: a directory or a table in `opening`, how keys and values are written
+//! in `text`.
 
 use std::path::PathBuf;
 
@@ -6,9 +10,10 @@ use clap::{Parser, Subcommand};
 use ledgerstone::IndexKeys;
 use ledgerstone_bench as bench;
 
+use crate::opening::{DirArgs, TableArgs};
 use crate::rows::ColumnType;
 use crate::rows::Format;
-use crate::text::KeyType;
+use crate::text::TextArgs;
 
 /// A transactional key-value environment: a directory that survives.
 ///
@@ -99,26 +104,6 @@ pub enum Command {
     Man(ManArgs),
 }
 
-/// The environment.
-#[derive(Clone, Debug, clap::Args)]
-pub struct DirArgs {
-    /// Directory of the environment.
-    pub dir: PathBuf,
-    /// Memory for the page cache: bytes, or with K, M or G.
-    #[arg(long, value_name = "BYTES", value_parser = bench::parse_bytes)]
-    pub cache: Option<u64>,
-}
-
-/// A table of the environment.
-#[derive(Clone, Debug, clap::Args)]
-pub struct TableArgs {
-    #[command(flatten)]
-    #[allow(missing_docs)]
-    pub at: DirArgs,
-    /// Name of the table.
-    pub table: String,
-}
-
 /// `prepared`
 #[derive(Clone, Debug, clap::Args)]
 pub struct PreparedArgs {
@@ -150,17 +135,6 @@ pub struct PreparedIdArgs {
     /// The global id is hexadecimal.
     #[arg(long)]
     pub hex: bool,
-}
-
-/// How keys and values are written.
-#[derive(Clone, Copy, Debug, clap::Args)]
-pub struct TextArgs {
-    /// Keys and values are hexadecimal, going in and coming out.
-    #[arg(long, conflicts_with = "key_type")]
-    pub hex: bool,
-    /// What a key is: its text, or a number whose order is kept. Otherwise what the table says of its keys, or text.
-    #[arg(long, value_enum, value_name = "TYPE")]
-    pub key_type: Option<KeyType>,
 }
 
 /// `init`

@@ -4,9 +4,8 @@
 use ledgerstone::{ChangeValue, CommittedChanges, FeedItem, Lsn, TableEvent, TableTypes};
 use serde_json::{Value, json};
 
-use crate::args::DirArgs;
 use crate::interrupt;
-use crate::opening::open;
+use crate::opening::{DirArgs, open};
 use crate::outcome::Outcome;
 use crate::output::Output;
 use crate::text::{readable, to_hex};
@@ -39,7 +38,11 @@ pub(crate) fn run(args: &ChangesArgs, output: &Output) -> anyhow::Result<Outcome
     if let Some(name) = &args.forget {
         let was_there = env.forget_changes(name)?;
         env.close()?;
-        return Ok(if was_there { Outcome::Done } else { Outcome::Not });
+        if !was_there {
+            output.note(format_args!("no feed is named {name}"));
+            return Ok(Outcome::Not);
+        }
+        return Ok(Outcome::Done);
     }
     let mut feed = match &args.name {
         Some(name) => env.named_changes(name)?,

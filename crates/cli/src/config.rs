@@ -22,6 +22,10 @@ pub(crate) fn run(args: &ConfigArgs, output: &Output) -> anyhow::Result<Outcome>
 
 fn show(dir: &Path, output: &Output) -> anyhow::Result<Outcome> {
     let effective = Environment::options().settings_in(dir)?;
+    if !dir.is_dir() {
+        output
+            .note(format_args!("{} does not exist: a new environment there would have these settings", dir.display()));
+    }
     if output.is_json {
         for SettingInForce { setting, value, source } in effective.settings() {
             output.json(&json!({

@@ -6,10 +6,9 @@ use std::io::BufReader;
 use anyhow::Context;
 use ledgerstone::{DumpFormat, DumpOptions, DumpProgress, Duplicates, LoadOptions};
 
-use crate::args::DirArgs;
 use crate::export::target_left;
 use crate::interrupt;
-use crate::opening::{open, open_to_read};
+use crate::opening::{DirArgs, open, open_to_read};
 use crate::outcome::Outcome;
 use crate::output::Output;
 use crate::progress::{Progress, Unit};
@@ -62,7 +61,7 @@ pub(crate) fn dump(args: &DumpArgs, output: &Output) -> anyhow::Result<Outcome> 
     let env = open_to_read(&args.at, output)?;
     let format = if args.print { DumpFormat::Print } else { DumpFormat::ByteValue };
     let options = args.tables.iter().fold(DumpOptions::default().format(format), |options, table| options.table(table));
-    let mut target = Target::open_new(&args.output, args.force, output)?;
+    let mut target = Target::open_new(&args.output, args.force, "--force replaces it", output)?;
     let mut bar = Progress::new(output);
     let mut count = 0;
     let _heeding = interrupt::heed();
@@ -104,7 +103,10 @@ pub(crate) fn load(args: &LoadArgs, output: &Output) -> anyhow::Result<Outcome> 
     };
     let stays = if args.one_transaction { "databases" } else { "batches" };
     let how_far = || format!("after {count} records: the {stays} that were committed before stay");
-    let report = report.map_err(|error| interrupt::told(error, how_far))?;
+    let report = report.map_err(|error| interrupt::told(error, how_far)).with_context(|| match args.file.as_str() {
+        "-" => "cannot load standard input".to_owned(),
+        file => format!("cannot load {file}"),
+    })?;
     env.close()?;
     drop(bar);
     if output.is_json {

@@ -105,7 +105,7 @@ impl<'a> Writer<'a> {
             writeln!(out, "{}", json_text(&record_json(text, key, Some(value)))?)?;
             return Ok(());
         }
-        let not_text = |what: &str| anyhow!("the {what} is no text of its type; --hex exports any bytes");
+        let not_text = |what: &str| anyhow!("the {what} is not text of its type; --hex exports any bytes");
         let key = text.key_text(key).ok_or_else(|| not_text("key"))?;
         let value = text.value_text(value).ok_or_else(|| not_text("value"))?;
         if self.columns.is_none() {
@@ -118,8 +118,9 @@ impl<'a> Writer<'a> {
 
     /// A value that is a JSON object, as a row.
     fn row(&mut self, value: &[u8]) -> anyhow::Result<()> {
-        let no_object = "the value is no JSON object, so it has no columns; export it without --rows";
-        let object: Map<String, Value> = serde_json::from_slice(value).context(no_object)?;
+        let object = serde_json::from_slice::<Map<String, Value>>(value);
+        let no_object = "the value is not a JSON object, so it has no columns; export it without --rows";
+        let object = object.map_err(|_| anyhow!(no_object))?; // What the parser says of it helps nobody.
         if let How::Jsonl(out) = &mut self.how {
             out.write_all(value.trim_ascii())?;
             return Ok(out.write_all(b"\n")?);

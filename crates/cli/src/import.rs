@@ -34,8 +34,9 @@ pub(crate) fn run(args: &ImportArgs, output: &Output) -> anyhow::Result<Outcome>
     let format = args.format.or_else(|| Format::of_name(&args.file)).with_context(|| {
         format!("the format of {} cannot be told by its name: say --format csv, tsv or jsonl", args.file)
     })?;
-    let &[delimiter] = args.delimiter.as_bytes() else { bail!("--delimiter wants one byte, not {:?}", args.delimiter) };
-    let mut rows = Rows::open(input, format, delimiter, args.columns.clone())?;
+    let &[delimiter] = args.delimiter.as_bytes() else { bail!("--delimiter takes one byte, not {:?}", args.delimiter) };
+    let rows = Rows::open(input, format, delimiter, args.columns.clone());
+    let mut rows = rows.with_context(|| format!("cannot import {}", args.file))?;
     check_columns(args, rows.columns())?;
     if format == Format::Jsonl && !args.types.is_empty() {
         bail!("JSON lines say themselves what their members are: leave --types out");
@@ -49,7 +50,10 @@ pub(crate) fn run(args: &ImportArgs, output: &Output) -> anyhow::Result<Outcome>
         table => args.text.of(&table?),
     })?;
     if args.value.is_none() && !text.takes_any_value() {
-        bail!("values of table {} are no JSON objects: say with --value which column they are", args.table.table);
+        bail!(
+            "values of table {} are not JSON objects: name the column that is the value with --value",
+            args.table.table
+        );
     }
     let mut import =
         Import { env: &env, args, text, txn: None, loader: None, row_count: 0, uncommitted: 0, bad_count: 0 };
@@ -96,7 +100,8 @@ fn input(name: &str) -> anyhow::Result<(Box<dyn Read>, u64)> {
         return Ok((Box::new(std::io::stdin().lock()), 0));
     }
     let file = File::open(name).with_context(|| format!("cannot read {name}"))?;
-    let about = file.metadata()?;
+    let about = file.metadata().with_context(|| format!("cannot read {name}"))?;
+    anyhow::ensure!(!about.is_dir(), "cannot read {name}: it is a directory");
     Ok((Box::new(file), if about.is_file() { about.len() } else { 0 }))
 }
 
@@ -131,7 +136,10 @@ fn next_row<R: BufRead>(
     rows: &mut Rows<R>,
     import: &Import<'_>,
 ) -> anyhow::Result<Option<Result<(u64, Row), BadLine>>> {
-    rows.next_row().map_err(|error| anyhow!(error).context(import.what_stays()))
+    rows.next_row().map_err(|error| {
+        let what = format!("cannot import all of {}; {}", import.args.file, import.what_stays());
+        anyhow!(error).context(what)
+    })
 }
 
 struct Import<'a> {

@@ -11,9 +11,9 @@ use ledgerstone::{BytesTable, CompactOptions, CompactPhase, Environment, Error, 
 use ledgerstone_bench::Recovery;
 use serde_json::{Value, json};
 
-use crate::args::{DirArgs, InitArgs, StatArgs, TablesArgs};
+use crate::args::{InitArgs, StatArgs, TablesArgs};
 use crate::interrupt::{self, Interrupted};
-use crate::opening::{open, open_to_read};
+use crate::opening::{DirArgs, open, open_to_read};
 use crate::outcome::Outcome;
 use crate::output::{Output, bytes_readable};
 use crate::progress::{Progress, Unit, Watched};
@@ -37,7 +37,8 @@ pub(crate) fn init(args: &InitArgs, output: &Output) -> anyhow::Result<Outcome> 
     if let Some(bytes) = args.segment {
         options = options.log_segment_bytes(bytes);
     }
-    options.open(&args.dir)?.close()?;
+    let made = options.open(&args.dir).and_then(ledgerstone::Environment::close);
+    made.with_context(|| format!("cannot make an environment in {dir}"))?;
     output.note(format_args!("environment made in {dir}"));
     Ok(Outcome::Done)
 }

@@ -44,6 +44,7 @@ mod time;
 
 use std::process::ExitCode;
 
+use anyhow::Context;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 
@@ -56,7 +57,7 @@ pub fn main() -> ExitCode {
     let output = Output::new(args.json, args.quiet);
     let result = run(&args, &output);
     let _ = output.flush(); // What was found before an error comes before it; a failure to write it is in the result.
-    outcome::report(result, &args)
+    outcome::report(result, args.json)
 }
 
 /// Says what is wrong with the arguments. Help comes here, too: clap answers it with 0 and wrong usage with 2, as we do.
@@ -104,8 +105,9 @@ pub(crate) fn run(args: &Args, output: &Output) -> anyhow::Result<outcome::Outco
         Command::Probe(args) => probe::run(args, output),
         Command::Flash(args) => flash::run(args, output),
         Command::Man(args) => {
-            std::fs::create_dir_all(&args.dir)?;
-            clap_mangen::generate_to(Args::command().disable_help_subcommand(true), &args.dir)?;
+            let to = || format!("cannot write manual pages into {}", args.dir.display());
+            std::fs::create_dir_all(&args.dir).with_context(to)?;
+            clap_mangen::generate_to(Args::command().disable_help_subcommand(true), &args.dir).with_context(to)?;
             output.note(format_args!("manual pages written to {}", args.dir.display()));
             Ok(outcome::Outcome::Done)
         }

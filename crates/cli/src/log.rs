@@ -17,6 +17,7 @@ use crate::text::to_hex;
 const FOLLOW_PERIOD: Duration = Duration::from_millis(100);
 
 pub(crate) fn run(args: &LogArgs, output: &Output) -> anyhow::Result<Outcome> {
+    anyhow::ensure!(args.dir.is_dir(), "{}: no such directory", args.dir.display());
     let filter = filter(args, output)?;
     let from = Lsn(args.from.unwrap_or(0));
     let start = if args.reverse { Lsn(args.to.unwrap_or(u64::MAX)) } else { from };
@@ -78,7 +79,7 @@ fn kind_of(name: &str) -> anyhow::Result<RecordKind> {
     let known = |kind: &RecordKind| format!("{kind:?}");
     RecordKind::ALL.into_iter().find(|kind| plain(&known(kind)) == plain(name)).ok_or_else(|| {
         let kinds: Vec<String> = RecordKind::ALL.iter().map(|kind| known(kind).to_ascii_lowercase()).collect();
-        anyhow!("{name:?} is no kind of record; there are {}", kinds.join(", "))
+        anyhow!("{name:?} is not a kind of record; the kinds are {}", kinds.join(", "))
     })
 }
 

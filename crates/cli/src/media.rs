@@ -10,9 +10,8 @@ use ledgerstone::{
 use ledgerstone_bench as bench;
 use serde_json::json;
 
-use crate::args::DirArgs;
 use crate::interrupt;
-use crate::opening::{open, open_with};
+use crate::opening::{DirArgs, open, open_with};
 use crate::outcome::Outcome;
 use crate::output::{Output, bytes_readable};
 use crate::progress::{Progress, Unit, Watched};
@@ -120,7 +119,7 @@ pub(crate) fn backup(args: &BackupArgs, output: &Output) -> anyhow::Result<Outco
     match (&args.what, &args.dir, &args.target) {
         (Some(BackupCommand::Verify(place)), ..) => backup_verify(place, output),
         (Some(BackupCommand::List(place)), ..) => {
-            let set = Backup::open(&place.backup)?;
+            let set = open_backup(&place.backup)?;
             set.files().iter().try_for_each(|info| show(info, output))?;
             for left in set.left_out() {
                 output.note(format_args!("{}: not used by a restore: {}", left.what, left.why));
@@ -131,6 +130,22 @@ pub(crate) fn backup(args: &BackupArgs, output: &Output) -> anyhow::Result<Outco
         (None, Some(dir), Some(target)) => backup_take(args, dir, target, output),
         _ => Ok(Outcome::Not), // clap asks for both.
     }
+}
+
+/// A path that does not exist is told as that.
+fn check_is_there(path: &Path) -> anyhow::Result<()> {
+    anyhow::ensure!(path.exists(), "{}: no such file or directory", path.display());
+    Ok(())
+}
+
+fn open_backup(path: &Path) -> anyhow::Result<Backup> {
+    check_is_there(path)?;
+    Ok(Backup::open(path)?)
+}
+
+fn open_log(dir: &Path) -> anyhow::Result<LogDirectory> {
+    check_is_there(dir)?;
+    LogDirectory::open(dir).with_context(|| format!("cannot read the log in {}", dir.display()))
 }
 
 fn backup_take(args: &BackupArgs, dir: &Path, target: &str, output: &Output) -> anyhow::Result<Outcome> {
@@ -147,8 +162,13 @@ fn backup_take(args: &BackupArgs, dir: &Path, target: &str, output: &Output) -> 
     let how_far = |(done, all): (u64, u64)| {
         format!("after {} of {}: nothing of this backup was kept", bytes_readable(done), bytes_readable(all))
     };
+    let is_file = Path::new(target).is_file();
+    anyhow::ensure!(
+        args.file || !is_file,
+        "{target} is a file: name a directory, or say --file to back up into one file"
+    );
     if target == "-" || args.file {
-        let mut to = Target::open(target, output)?;
+        let mut to = Target::open_new(target, false, "a backup replaces no file: name another, or remove it", output)?;
         let written = env.backup_to(to.writer(), options, &mut progress);
         written.map_err(|error| interrupt::told(error, || how_far(done)))?;
         to.finish()?;
@@ -181,6 +201,7 @@ fn backup_verify(place: &BackupPlace, output: &Output) -> anyhow::Result<Outcome
     let mut bar = Progress::new(output);
     let (mut done, mut all) = (0, 0);
     let _heeding = interrupt::heed();
+    check_is_there(&place.backup)?;
     let found = Backup::open(&place.backup).and_then(|backup| {
         backup.verify(&mut |done_now, all_now| {
             (done, all) = (done_now, all_now);
@@ -224,13 +245,13 @@ pub(crate) fn restore(args: &RestoreArgs, output: &Output) -> anyhow::Result<Out
         (_, Some(ns)) => RestoreTo::TimeNs(ns),
         _ => RestoreTo::End,
     };
-    let logs = args.log.iter().map(LogDirectory::open).collect::<Result<Vec<_>, _>>()?;
+    let logs = args.log.iter().map(|dir| open_log(dir)).collect::<Result<Vec<_>, _>>()?;
     let backup = if args.backup.as_os_str() == "-" {
         let beside = std::path::absolute(&args.dir).with_context(|| format!("{}", args.dir.display()))?;
         let beside = beside.parent().map_or(PathBuf::from("/"), Path::to_path_buf);
         Backup::open_stream(&mut std::io::stdin().lock(), beside)?
     } else {
-        Backup::open(&args.backup)?
+        open_backup(&args.backup)?
     };
     let mut progress = Watched::new(output);
     let report = backup.restore_with(&args.dir, to, &logs, &mut |at| progress.show(at));
@@ -264,12 +285,13 @@ pub(crate) fn repair(args: &RepairArgs, output: &Output) -> anyhow::Result<Outco
         true => RepairPages::AllDamaged,
         false => RepairPages::Only(args.page.iter().map(|page| PageId(*page)).collect()),
     };
-    let backup = Backup::open(&args.from)?;
+    let backup = open_backup(&args.from)?;
+    check_is_there(&args.dir)?;
     let mut progress = Watched::new(output);
     let leaves = "nothing was repaired or changed";
     let checked = backup.verify(&mut |done, all| progress.show_step("verify the backup", done, all));
     checked.map_err(|error| progress.told(error, leaves))?;
-    let log = args.log.as_ref().map(LogDirectory::open).transpose()?;
+    let log = args.log.as_deref().map(open_log).transpose()?;
     let report = backup.repair_with(&args.dir, &pages, log.as_ref(), &mut |at| progress.show(at));
     let report = report.map_err(|error| progress.told(error, leaves))?;
     drop(progress);
@@ -309,9 +331,10 @@ pub(crate) fn archive(args: &ArchiveArgs, output: &Output) -> anyhow::Result<Out
         env.archive_now()?;
         env.close()?;
     }
+    check_is_there(&place)?;
     let directory = ArchiveDirectory::open(&place)?;
     if let Some(backup) = &args.remove_before {
-        let needed = Backup::open(backup)?.needs_log_from().unwrap_or(Lsn(0));
+        let needed = open_backup(backup)?.needs_log_from().unwrap_or(Lsn(0));
         let count = directory.remove_before(needed)?;
         output.note(format_args!("{count} segments before LSN {needed} removed"));
     }

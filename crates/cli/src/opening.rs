@@ -11,11 +11,31 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use ledgerstone::{Environment, Error, Options, RecoveryPhase, RecoveryProgress};
+use ledgerstone_bench as bench;
 
-use crate::args::DirArgs;
 use crate::interrupt::{self, Interrupted};
 use crate::output::{Output, bytes_readable};
 use crate::progress::{Progress, Unit};
+
+/// The environment.
+#[derive(Clone, Debug, clap::Args)]
+pub struct DirArgs {
+    /// Directory of the environment.
+    pub dir: PathBuf,
+    /// Memory for the page cache: bytes, or with K, M or G.
+    #[arg(long, value_name = "BYTES", value_parser = bench::parse_bytes)]
+    pub cache: Option<u64>,
+}
+
+/// A table of the environment.
+#[derive(Clone, Debug, clap::Args)]
+pub struct TableArgs {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub at: DirArgs,
+    /// Name of the table.
+    pub table: String,
+}
 
 const SHOW_PERIOD: Duration = Duration::from_millis(100);
 

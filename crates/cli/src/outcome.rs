@@ -5,7 +5,6 @@ use std::process::ExitCode;
 
 use ledgerstone::Error;
 
-use crate::args::Args;
 use crate::interrupt::{self, Interrupted};
 use crate::output::{json_text, say};
 
@@ -19,7 +18,7 @@ pub(crate) enum Outcome {
 }
 
 /// Prints an error with its causes and its advice, and turns the outcome into the exit code.
-pub(crate) fn report(result: anyhow::Result<Outcome>, args: &Args) -> ExitCode {
+pub(crate) fn report(result: anyhow::Result<Outcome>, is_json: bool) -> ExitCode {
     let error = match result {
         Ok(Outcome::Done) => return ExitCode::SUCCESS,
         Ok(Outcome::Not) => return ExitCode::from(1),
@@ -28,16 +27,30 @@ pub(crate) fn report(result: anyhow::Result<Outcome>, args: &Args) -> ExitCode {
     if is_closed_pipe(&error) {
         return ExitCode::SUCCESS; // Who read our output has seen enough.
     }
-    if args.json {
-        let told = serde_json::json!({ "error": format!("{error:#}"), "advice": advice(&error) });
+    let what = without_numbers(&format!("{error:#}"));
+    if is_json {
+        let told = serde_json::json!({ "error": what, "advice": advice(&error) });
         say(json_text(&told).unwrap_or_default());
     } else {
-        say(format_args!("ledgerstone: {error:#}"));
+        say(format_args!("ledgerstone: {what}"));
         if let Some(advice) = advice(&error) {
             say(format_args!("  {advice}"));
         }
     }
     ExitCode::from(if error.downcast_ref::<Interrupted>().is_some() { interrupt::EXIT_CODE } else { 2 })
+}
+
+/// A message without the system's numbers of errors: the words before each say the same.
+fn without_numbers(message: &str) -> String {
+    let mut parts = message.split(" (os error ");
+    let mut plain = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        match part.split_once(')') {
+            Some((number, rest)) if number.bytes().all(|c| c.is_ascii_digit()) => plain.push_str(rest),
+            _ => plain.extend([" (os error ", part]),
+        }
+    }
+    plain
 }
 
 fn is_closed_pipe(error: &anyhow::Error) -> bool {
@@ -52,10 +65,26 @@ fn advice(error: &anyhow::Error) -> Option<&'static str> {
         Error::Permission { .. } => {
             "changing an environment, or recovering it after a crash, needs write permission on its directory; reading one that was closed cleanly does not"
         }
-        Error::Corrupt { .. } => {
+        // What is missing or cut says itself what to do.
+        Error::Corrupt { what } if what.starts_with("page ") => {
             "look at all of the damage with: ledgerstone verify DIR; mend pages with: ledgerstone repair DIR --from BACKUP"
         }
+        Error::NoSuchIndex { .. } => "list the indexes with: ledgerstone index list DIR TABLE",
+        Error::SettingsFile { .. } => "check the file with: ledgerstone config DIR --check",
         Error::Failed { .. } => "run the command again: opening recovers",
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_numbers;
+
+    #[test]
+    fn numbers_of_errors_are_left_out_and_nothing_else() {
+        let check = |message: &str, plain: &str| assert_eq!(without_numbers(message), plain);
+        check("cannot read x: No such file (os error 2)", "cannot read x: No such file");
+        check("a (os error 2), b (os error 28): c", "a, b: c");
+        check("a (os error x) b (os error 2", "a (os error x) b (os error 2");
+    }
 }

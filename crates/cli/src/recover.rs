@@ -4,8 +4,7 @@ use comfy_table::{Table, presets};
 use ledgerstone::{Environment, RecoveryReport};
 use serde_json::json;
 
-use crate::args::DirArgs;
-use crate::opening::open;
+use crate::opening::{DirArgs, open};
 use crate::outcome::Outcome;
 use crate::output::Output;
 

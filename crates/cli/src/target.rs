@@ -62,14 +62,19 @@ impl<'o> Target<'o> {
         let mut part = path.as_os_str().to_owned();
         part.push(".part");
         let part = PathBuf::from(part);
-        let file = File::create(&part).map_err(cannot_write(&part.display().to_string()))?;
+        let file = File::create(&part).map_err(cannot_write(name))?;
         Ok(target(to(file), Some((part, path.to_owned()))))
     }
 
-    /// The same, but a file that is there is only replaced with `may_replace`.
-    pub(crate) fn open_new(name: &str, may_replace: bool, output: &'o Output) -> anyhow::Result<Target<'o>> {
+    /// The same, but a file that is there is only replaced with `may_replace`; `instead` says what to do then.
+    pub(crate) fn open_new(
+        name: &str,
+        may_replace: bool,
+        instead: &str,
+        output: &'o Output,
+    ) -> anyhow::Result<Target<'o>> {
         let is_there = name != "-" && Path::new(name).is_file();
-        ensure!(may_replace || !is_there, "{name} is there already; --force replaces it");
+        ensure!(may_replace || !is_there, "{name} is there already; {instead}");
         Target::open(name, output)
     }
 

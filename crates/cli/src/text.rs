@@ -12,9 +12,6 @@ use anyhow::bail;
 use ledgerstone::typed::{Key, Value};
 use ledgerstone::{BytesTable, Error, JsonKey, TableTypes, Transaction};
 
-use crate::args::TextArgs;
-use crate::shell::words::Word;
-
 /// What a key is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum KeyType {
@@ -80,7 +77,7 @@ impl KeyType {
 
     fn encode(self, text: &str) -> Result<Vec<u8>, String> {
         fn number<N: Key + FromStr>(text: &str) -> Result<Vec<u8>, String> {
-            let number: N = text.trim().parse().map_err(|_| format!("{text:?} is no {}", N::TYPE))?;
+            let number: N = text.trim().parse().map_err(|_| format!("{text:?} is not of type {}", N::TYPE))?;
             let mut bytes = Vec::new();
             number.encode(&mut bytes).map_err(|error| error.to_string())?;
             Ok(bytes)
@@ -123,7 +120,7 @@ impl KeyType {
 /// A value of a type that the catalog names, from text; `None` for types that people cannot write.
 fn encode_value(name: &str, text: &str) -> Option<Result<Vec<u8>, String>> {
     fn of<V: Value + FromStr>(text: &str) -> Option<Result<Vec<u8>, String>> {
-        Some(text.trim().parse::<V>().map_err(|_| format!("{text:?} is no {}", V::TYPE)).and_then(|value| {
+        Some(text.trim().parse::<V>().map_err(|_| format!("{text:?} is not of type {}", V::TYPE)).and_then(|value| {
             let mut bytes = Vec::new();
             value.encode(&mut bytes).map_err(|error| error.to_string())?;
             Ok(bytes)
@@ -169,6 +166,17 @@ fn decode_value(name: &str, value: &[u8]) -> Option<String> {
         "bool" => of::<bool>(value),
         _ => None,
     }
+}
+
+/// How keys and values are written.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub struct TextArgs {
+    /// Keys and values are hexadecimal, going in and coming out.
+    #[arg(long, conflicts_with = "key_type")]
+    pub hex: bool,
+    /// What a key is: its text, or a number whose order is kept. Otherwise what the table says of its keys, or text.
+    #[arg(long, value_enum, value_name = "TYPE")]
+    pub key_type: Option<KeyType>,
 }
 
 /// How keys and values of a table are written: by the options, then by the table's types.
@@ -300,7 +308,7 @@ impl Text {
         match std::str::from_utf8(bytes) {
             _ if is_any => Ok(bytes.to_vec()),
             Ok(text) => self.value(text),
-            Err(_) => Err("it is no text: give its bytes with --hex".into()),
+            Err(_) => Err("it is not text: give its bytes with --hex".into()),
         }
     }
 
@@ -391,33 +399,24 @@ impl Text {
     }
 }
 
-/// A word as a key of a table of these types: text is a number where they say so, other words are bytes.
-pub(crate) fn key_of_word(types: &TableTypes, word: &Word) -> Result<Vec<u8>, String> {
-    let known = types.key.as_deref().and_then(KeyType::named).filter(|known| known.name().is_some());
-    match (known, str::from_utf8(&word.bytes)) {
-        (Some(known), Ok(text)) if word.is_text => {
-            known.encode(text).map_err(|_| format!("the key is no {}: {text:?}", known.name().unwrap_or_default()))
-        }
-        _ => Ok(word.bytes.clone()),
-    }
+/// Text as a key of a table of these types, if they say that its keys are numbers.
+pub(crate) fn typed_key(types: &TableTypes, text: &str) -> Option<Result<Vec<u8>, String>> {
+    let known = types.key.as_deref().and_then(KeyType::named)?;
+    let name = known.name()?;
+    Some(known.encode(text).map_err(|_| format!("the key is not of type {name}: {text:?}")))
 }
 
-/// The same of a value.
-pub(crate) fn value_of_word(types: &TableTypes, word: &Word) -> Result<Vec<u8>, String> {
-    match (types.value.as_deref(), str::from_utf8(&word.bytes)) {
-        (Some(name), Ok(text)) if word.is_text => match encode_value(name, text) {
-            Some(value) => value.map_err(|_| format!("the value is no {name}: {text:?}")),
-            None => Ok(word.bytes.clone()),
-        },
-        _ => Ok(word.bytes.clone()),
-    }
+/// Text as a value of a table of these types, if they say what its values are.
+pub(crate) fn typed_value(types: &TableTypes, text: &str) -> Option<Result<Vec<u8>, String>> {
+    let name = types.value.as_deref()?;
+    Some(encode_value(name, text)?.map_err(|_| format!("the value is not of type {name}: {text:?}")))
 }
 
 /// What is wrong with bytes as a key or a value of a table of these types. Of types that are not known here, nothing is.
 pub(crate) fn check_types(types: &TableTypes, key: &[u8], value: &[u8]) -> Result<(), String> {
     let is_key = |name: &str| name == "bytes" || KeyType::named(name).is_none_or(|known| known.decode(key).is_some());
     if let Some(name) = types.key.as_deref().filter(|name| !is_key(name)) {
-        return Err(format!("the key is no {name}: write {name}:... or its bytes as x'...'"));
+        return Err(format!("the key is not of type {name}: write {name}:... or its bytes as x'...'"));
     }
     let is_value = |name: &str| match name {
         "string" => std::str::from_utf8(value).is_ok(),
@@ -425,7 +424,7 @@ pub(crate) fn check_types(types: &TableTypes, key: &[u8], value: &[u8]) -> Resul
         _ => encode_value(name, "").is_none() || decode_value(name, value).is_some(),
     };
     match types.value.as_deref().filter(|name| !is_value(name)) {
-        Some(name) => Err(format!("the value is no {name}: write its bytes as x'...'")),
+        Some(name) => Err(format!("the value is not of type {name}: write its bytes as x'...'")),
         None => Ok(()),
     }
 }
@@ -479,12 +478,12 @@ pub(crate) fn from_hex(text: &str) -> Result<Vec<u8>, String> {
         .enumerate()
         .map(|(at, c)| {
             let digit =
-                c.to_digit(16).ok_or_else(|| format!("{c:?} at position {} is no hexadecimal digit", at + 1))?;
+                c.to_digit(16).ok_or_else(|| format!("{c:?} at position {} is not a hexadecimal digit", at + 1))?;
             Ok(digit as u8)
         })
         .collect::<Result<_, String>>()?;
     if digits.len() % 2 == 1 {
-        return Err(format!("{} hexadecimal digits are no whole bytes: an even number is wanted", digits.len()));
+        return Err(format!("{} hexadecimal digits do not make whole bytes: an even number is needed", digits.len()));
     }
     Ok(digits.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect())
 }
@@ -514,7 +513,10 @@ mod tests {
         check(KeyType::I16, &["-32768", "-1", "0", "32767"]);
         check(KeyType::I64, &["-9223372036854775808", "-256", "-1", "0", "7", "9223372036854775807"]);
         check(KeyType::I128, &["-9223372036854775809", "0", "9223372036854775808"]);
-        assert_eq!(Text { key: KeyForm::Of(KeyType::U32), ..PLAIN }.key("-1").unwrap_err(), "\"-1\" is no u32");
+        assert_eq!(
+            Text { key: KeyForm::Of(KeyType::U32), ..PLAIN }.key("-1").unwrap_err(),
+            "\"-1\" is not of type u32"
+        );
         assert_eq!(text("u64", "bytes").key_text(b"short"), None);
     }
 
@@ -523,7 +525,7 @@ mod tests {
         let numbers = text("u64", "f64");
         assert_eq!(numbers.key("7"), Ok(vec![0, 0, 0, 0, 0, 0, 0, 7]));
         assert_eq!(numbers.value("1.5").map(|value| numbers.value_text(&value)), Ok(Some("1.5".into())));
-        assert_eq!(numbers.value("one"), Err("\"one\" is no f64".into()));
+        assert_eq!(numbers.value("one"), Err("\"one\" is not of type f64".into()));
         assert!(numbers.prefix("7").is_err());
         let strange = text("(u64, string)", "shop.item");
         assert!(strange.key("7").unwrap_err().contains("--hex") && strange.value("7").unwrap_err().contains("--hex"));

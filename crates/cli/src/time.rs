@@ -14,7 +14,7 @@ pub(crate) fn parse_time(text: &str) -> Result<u64, String> {
     };
     moment
         .and_then(|moment| u64::try_from(moment.as_nanosecond()).ok())
-        .ok_or_else(|| format!("{text:?} is not a time: 2026-11-21T12:00:00Z or seconds since 1970 are expected"))
+        .ok_or_else(|| format!("{text:?} is not a time: write 2026-11-21T12:00:00Z, or seconds since 1970"))
 }
 
 /// Seconds with up to nine digits behind the point.

@@ -95,7 +95,7 @@ fn numbers_sort_as_numbers() {
     }
     shell.says("scan @ n --key-type u64", "1\tx1\n256\tx256\n70000\tx70000\n");
     shell.says("--json scan @ n --key-type u64 --keys-only --reverse --limit 1", "{\"key\":70000}\n");
-    assert!(shell.run("get @ n -1 --key-type u64").err.contains("\"-1\" is no u64"));
+    assert!(shell.run("get @ n -1 --key-type u64").err.contains("\"-1\" is not of type u64"));
     shell.says("put @ signed -1 -2 --key-type i64", "");
     shell.says("put @ signed 0 zero --key-type i64", "");
     shell.says("scan @ signed --from -1 --key-type i64", "-1\t-2\n0\tzero\n");
@@ -121,8 +121,8 @@ fn the_types_of_a_table_need_not_be_said_again() {
     shell.says("del @ stock 9 --key-type u64", "");
     shell.says("get @ stock 0000000000000007 --hex", "0000000000002840\n");
     // Nothing of another type goes in.
-    assert!(shell.run("put @ stock 9 dear").err.contains("\"dear\" is no f64"));
-    assert!(shell.run("put @ stock nine 1").err.contains("\"nine\" is no u64"));
+    assert!(shell.run("put @ stock 9 dear").err.contains("\"dear\" is not of type f64"));
+    assert!(shell.run("put @ stock nine 1").err.contains("\"nine\" is not of type u64"));
     assert!(shell.run("put @ stock 9 1 --key-type i64").err.contains("has keys of type u64"));
     assert!(shell.run("put @ pairs 9 1").err.contains("(u64, u64)"));
     assert!(shell.run_with("import @ stock - --format jsonl --key id", b"{\"id\":1}\n").err.contains("--value"));
@@ -183,7 +183,7 @@ fn columns_are_imported_as_numbers_and_found_in_their_order() {
     shell.says("--json index lookup @ t name \"9\" --keys-only", "{\"key\":\"a\",\"index_key\":\"9\"}\n");
     shell.says("index lookup @ t name --prefix 1 --keys-only", "\"10\"\tc\n");
     let said = shell.run("import @ t in.csv --key id --types name=number");
-    assert!(said.code == 2 && said.err.contains("line 3: column name: \"x\" is no number"), "{}", said.err);
+    assert!(said.code == 2 && said.err.contains("line 3: column name: \"x\" is not a number"), "{}", said.err);
     assert!(shell.run("import @ t in.csv --key id --types weight=number").err.contains("no column \"weight\""));
 }
 
@@ -389,7 +389,7 @@ fn the_log_is_printed_and_filtered_without_opening_the_environment() {
     let of_table = shell.run("--json log @ --table t").out;
     assert!(!of_table.is_empty() && of_table.lines().count() < shell.run("log @").out.lines().count());
     let said = shell.run("log @ --kind nonsense");
-    assert!(said.code == 2 && said.err.contains("no kind of record; there are update"), "{}", said.err);
+    assert!(said.code == 2 && said.err.contains("not a kind of record; the kinds are update"), "{}", said.err);
 }
 
 #[test]
@@ -524,9 +524,9 @@ fn a_value_from_standard_input_is_of_the_tables_type() {
     assert_eq!(shell.run_with("put @ stock 2 -", b"1.25\n").code, 0);
     shell.says("scan @ stock", "1\t0.5\n2\t1.25\n");
     let said = shell.run_with("put @ stock 3 -", b"dear\n");
-    assert!(said.code == 2 && said.err.contains("is no f64"), "{}", said.err);
+    assert!(said.code == 2 && said.err.contains("is not of type f64"), "{}", said.err);
     let said = shell.run_with("put @ names 2 -", b"\xff");
-    assert!(said.code == 2 && said.err.contains("no text"), "{}", said.err);
+    assert!(said.code == 2 && said.err.contains("not text"), "{}", said.err);
     assert_eq!(shell.run_with("put @ names 2 -", b"two\n").code, 0);
     shell.says("get @ names 2", "two\n\n");
 }
@@ -746,4 +746,71 @@ fn rows_come_and_go_compressed_with_numbers_as_numbers() {
     let said = shell.run("import @ u broken.csv.gz --key zip");
     assert_eq!(said.code, 2);
     assert!(said.err.contains("gzip"), "{}", said.err);
+}
+
+#[test]
+fn errors_say_what_failed_on_what_and_what_to_do() {
+    let shell = Shell::new();
+    shell.says("put @ t a 1", "");
+    shell.file("bad.csv", "k,v\n1,2\n");
+    shell.file("x.csv.gz", "hello\n");
+    shell.file("file", "");
+    shell.file("bad.dump", "nothing\n");
+    std::fs::create_dir(shell.0.path().join("folder")).unwrap();
+    shell.says("backup @ one.backup --file", "");
+    for (line, said) in [
+        ("init /proc/x", "ledgerstone: cannot make an environment in /proc/x: "),
+        ("put @ t a b --hex", "1 hexadecimal digits do not make whole bytes: an even number is needed"),
+        ("get @ t a --key-type u8", "the key: \"a\" is not of type u8"),
+        ("index create @ t i nonsense", "\"nonsense\" does not say what to index by: write value, bytes:FROM..TO"),
+        ("index lookup @ t i", "list the indexes with: ledgerstone index list DIR TABLE"),
+        ("import @ t none.csv --key k", "cannot read none.csv: No such file or directory\n"),
+        ("import @ t folder --key k", "cannot read folder: it is a directory"),
+        (
+            "import @ t x.csv.gz --key k",
+            "cannot import x.csv.gz: it cannot be read after line 0: unexpected end of file\n",
+        ),
+        ("import @ t bad.csv --key k --delimiter ab", "--delimiter takes one byte, not \"ab\""),
+        ("export @ t /nowhere/x.csv", "cannot write /nowhere/x.csv: No such file or directory\n"),
+        (
+            "export @ t a.csv --rows",
+            "record 1: the value is not a JSON object, so it has no columns; export it without --rows\n",
+        ),
+        ("export @ t /dev/full", "cannot write /dev/full: No space left on device\n"),
+        ("dump @ -o /dev/full", "cannot write /dev/full: No space left on device\n"),
+        ("backup @ /dev/full --file", "cannot write /dev/full: No space left on device\n"),
+        ("load @ bad.dump", "cannot load bad.dump: line 1 of the dump"),
+        ("backup @ file", "file is a file: name a directory, or say --file"),
+        ("backup @ one.backup --file", "one.backup is there already; a backup replaces no file"),
+        ("backup verify nowhere", "nowhere: no such file or directory"),
+        ("restore nowhere x", "nowhere: no such file or directory"),
+        ("restore one.backup x --log nowhere", "nowhere: no such file or directory"),
+        (
+            "restore one.backup x --to-time yesterday",
+            "\"yesterday\" is not a time: write 2026-11-21T12:00:00Z, or seconds",
+        ),
+        ("repair nowhere --from one.backup", "nowhere: no such file or directory"),
+        ("archive @ --archive nowhere", "nowhere: no such file or directory"),
+        ("log nowhere", "nowhere: no such directory"),
+        ("changes @ --forget me", "no feed is named me"),
+        ("man file", "cannot write manual pages into file: "),
+    ] {
+        let found = shell.run(line);
+        assert!(found.code != 0 && found.err.contains(said), "{line}: {} {}", found.code, found.err);
+        assert!(!found.err.contains("os error") && !found.err.contains("read-only"), "{line}: {}", found.err);
+    }
+    let restored = shell.run("restore one.backup x");
+    assert_eq!(restored.code, 0, "what failed left nothing: {}", restored.err);
+}
+
+#[test]
+fn a_page_that_the_file_never_had_is_not_repaired() {
+    let shell = Shell::new();
+    shell.says("put @ t a 1", "");
+    shell.says("backup @ one.backup --file", "");
+    let bytes = || std::fs::metadata(shell.0.path().join("env/data")).unwrap().len();
+    let before = bytes();
+    let said = shell.run("repair @ --from one.backup --page 9999");
+    assert_eq!((said.code, bytes()), (0, before), "{}{}", said.out, said.err);
+    assert!(said.out.starts_with("no damaged pages"), "{}", said.out);
 }

@@ -329,7 +329,7 @@ fn bytes_that_are_no_text_are_answered_too() {
     ledgerstone().arg("init").arg(&env).assert().success();
     let output = ledgerstone().arg("shell").arg(&env).write_stdin(&b"\xff\xfe\ntables\n"[..]).output().unwrap();
     let out = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(out.lines().collect::<Vec<_>>(), ["error usage: the line is no UTF-8; write bytes as x'00ff'", "ok 0"]);
+    assert_eq!(out.lines().collect::<Vec<_>>(), ["error usage: the line is not UTF-8; write bytes as x'00ff'", "ok 0"]);
     assert_eq!(output.status.code(), Some(1));
     let none = ledgerstone().arg("shell").arg(dir.path().join("nowhere")).write_stdin("tables\n").output().unwrap();
     assert_eq!((none.status.code(), none.stdout.len()), (Some(2), 0));
@@ -352,7 +352,7 @@ fn records_of_another_type_are_refused() {
     let mut shell = Command::cargo_bin("ledgerstone").unwrap();
     let output = shell.arg("shell").arg(dir.path().join("env")).write_stdin(script).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
-    let wrong = |what: &str, name: &str| format!("error wrong-type: the {what} is no {name}");
+    let wrong = |what: &str, name: &str| format!("error wrong-type: the {what} is not of type {name}");
     let expected = [
         wrong("key", "u64"),
         wrong("value", "f64"),
@@ -410,15 +410,15 @@ fn numbers_are_typed_as_the_table_says() {
     let text = String::from_utf8(output.stdout).unwrap();
     let value = "ok 1.5";
     let wanted = [
-        r#"error wrong-type: the key is no u64: "abcdefgh""#,
-        r#"error wrong-type: the value is no f64: "abcdefgh""#,
+        r#"error wrong-type: the key is not of type u64: "abcdefgh""#,
+        r#"error wrong-type: the value is not of type f64: "abcdefgh""#,
         "ok",
         value,
         value,
-        r#"error wrong-type: the key is no u64: "eight""#,
+        r#"error wrong-type: the key is not of type u64: "eight""#,
         "ok",
         "ok 1 8",
-        r#"error wrong-type: the key is no u64: "eight""#,
+        r#"error wrong-type: the key is not of type u64: "eight""#,
     ];
     let found: Vec<&str> = text.lines().collect();
     assert_eq!(found.len(), wanted.len(), "{found:#?}");

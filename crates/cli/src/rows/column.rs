@@ -34,7 +34,7 @@ impl FromStr for ColumnType {
         if text == "auto" {
             return Ok(ColumnType { column: None, field: FieldType::Auto });
         }
-        let expected = "COLUMN=text, COLUMN=number, COLUMN=bool, COLUMN=auto, or auto for all columns is expected";
+        let expected = "write COLUMN=text, COLUMN=number, COLUMN=bool or COLUMN=auto, or auto for all columns";
         let (column, field) = text.rsplit_once('=').ok_or(expected)?;
         let field = match field {
             "text" => FieldType::Text,
@@ -57,7 +57,7 @@ impl FieldType {
             (_, "") => Ok("null".into()),
             (FieldType::Number, number) if number.parse::<JsonNumber>().is_ok() => Ok(number.to_string()),
             (FieldType::Bool, truth @ ("true" | "false")) => Ok(truth.to_string()),
-            (FieldType::Number, _) => Err(format!("{field:?} is no number")),
+            (FieldType::Number, _) => Err(format!("{field:?} is not a number")),
             (FieldType::Bool, _) => Err(format!("{field:?} is neither true nor false")),
         }
     }

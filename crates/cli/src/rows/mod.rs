@@ -117,7 +117,7 @@ pub enum Reason {
         column: usize,
     },
     /// The line is JSON, but no object.
-    #[error("a JSON {found} where an object is wanted")]
+    #[error("a JSON {found}, and a row has to be an object")]
     NotAnObject {
         /// What it is instead.
         found: &'static str,
@@ -129,7 +129,7 @@ pub enum Reason {
         column: String,
     },
     /// A list or an object stands where one value is wanted.
-    #[error("column {column} holds a {found}, which is no key")]
+    #[error("column {column} holds a {found}, which cannot be a key")]
     NoKey {
         /// The column's name.
         column: String,
@@ -167,7 +167,7 @@ pub struct BadLine {
 #[non_exhaustive]
 pub enum RowsError {
     /// The file cannot be read.
-    #[error("reading failed after line {after_line}: {source}")]
+    #[error("it cannot be read after line {after_line}")]
     Read {
         /// The last line that was read.
         after_line: u64,

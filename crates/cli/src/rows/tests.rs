@@ -50,7 +50,7 @@ fn a_slip_costs_one_line_and_names_it() {
         &[
             r#"1 {"a":1}"#,
             "line 2: not JSON: EOF while parsing an object at column 1",
-            "line 3: a JSON list where an object is wanted",
+            "line 3: a JSON list, and a row has to be an object",
         ],
     );
     assert_eq!(read(Format::Csv, b"a,b\n1,\xff\n2,3\n"), ["line 2: not UTF-8 from byte 0 on", r#"3 ["2", "3"]"#]);

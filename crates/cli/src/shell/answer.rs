@@ -103,7 +103,7 @@ pub(crate) enum Answer {
     Records {
         records: Vec<(Vec<u8>, Option<Vec<u8>>)>,
         has_more: bool,
-        forms: Forms,
+        forms: Box<Forms>,
     },
     /// Names and figures.
     Figures(Map<String, Value>),
@@ -374,7 +374,7 @@ mod tests {
         check(&Answer::Value(b"\xff".to_vec(), PLAIN), r#"ok "\xff""#, r#"{"ok":true,"value_hex":"ff"}"#);
         let records = vec![(b"k 1".to_vec(), Some(b"v".to_vec())), (b"k2".to_vec(), None)];
         check(
-            &Answer::Records { records, has_more: true, forms: Forms::PLAIN },
+            &Answer::Records { records, has_more: true, forms: Box::new(Forms::PLAIN) },
             r#"ok 2 "k 1"=v k2 and more"#,
             r#"{"ok":true,"more":true,"records":[{"key":"k 1","value":"v"},{"key":"k2"}]}"#,
         );
@@ -393,7 +393,7 @@ mod tests {
     #[test]
     fn tables_and_csv_show_records_a_line_each() {
         let records = vec![(b"k".to_vec(), Some(b"a,b".to_vec()))];
-        let records = Answer::Records { records, has_more: false, forms: Forms::PLAIN };
+        let records = Answer::Records { records, has_more: false, forms: Box::new(Forms::PLAIN) };
         assert_eq!(records.show(Mode::List, None), "k\ta,b");
         assert_eq!(records.show(Mode::Csv, None), "key,value\nk,\"a,b\"");
         let table = records.show(Mode::Table, None);

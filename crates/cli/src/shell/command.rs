@@ -449,7 +449,7 @@ impl Rest {
 
     fn number(&mut self, what: &'static str, of: &str) -> Result<u64, ParseError> {
         let number = self.text(what)?;
-        number.parse().map_err(|_| ParseError::Value { what: format!("{number:?} is no number of {of}") })
+        number.parse().map_err(|_| ParseError::Value { what: format!("{number:?} is not a number of {of}") })
     }
 
     fn table(&mut self) -> Result<String, ParseError> {
@@ -483,7 +483,8 @@ impl Rest {
 }
 
 fn text(word: &Word) -> Result<String, ParseError> {
-    String::from_utf8(word.bytes.clone()).map_err(|_| ParseError::Value { what: format!("{} is no text", shown(word)) })
+    String::from_utf8(word.bytes.clone())
+        .map_err(|_| ParseError::Value { what: format!("{} is not text", shown(word)) })
 }
 
 fn shown(word: &Word) -> String {
@@ -496,7 +497,7 @@ fn check_name(name: &str) -> Result<String, ParseError> {
     if name.is_empty() || name.chars().count() > 64 || !name.chars().all(is_plain) {
         let shown: String = name.chars().take(80).collect();
         return Err(ParseError::Value {
-            what: format!("{shown:?} is no name: letters, digits, _ - and . are wanted, at most 64"),
+            what: format!("{shown:?} is not a name: use letters, digits, _ - and ., at most 64"),
         });
     }
     Ok(name.to_owned())
@@ -575,18 +576,18 @@ mod tests {
         check("fetch t k", "no command \"fetch\"");
         check("put t k", "VALUE is missing; write: put TABLE KEY VALUE");
         check("get t k k", "\"k\" is not understood");
-        check("scan t limit many", "no number");
+        check("scan t limit many", "not a number");
         check("scan t prefix a from b", "prefix goes without");
-        check("index t i somewhere", "says no index keys");
+        check("index t i somewhere", "does not say what to index by");
         check("lookup t i is a from b", "is goes without");
-        check("changes from now", "no number of bytes of the log");
-        check("begin a timeout soon", "is no time");
+        check("changes from now", "not a number of bytes of the log");
+        check("begin a timeout soon", "is not a time");
         check("begin a b", "\"b\" is not understood");
-        check("use a/b", "is no name");
+        check("use a/b", "is not a name");
         check("rollback s", "the word to is missing");
         check(".mode box", "\"box\" is not understood");
         check("@a", "the command is missing");
-        check("create \"\\xff\"", "is no text");
+        check("create \"\\xff\"", "is not text");
     }
 
     #[test]

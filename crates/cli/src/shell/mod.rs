@@ -28,8 +28,8 @@ use std::io::{BufReader, IsTerminal, Read};
 
 use anyhow::Context;
 
-use crate::args::DirArgs;
 use crate::interrupt::Interrupted;
+use crate::opening::DirArgs;
 use crate::outcome::Outcome;
 use crate::output::Output;
 use crate::rows::Lines;
@@ -83,7 +83,7 @@ fn pipe(session: &mut Session, input: impl Read, output: &Output, depth: u32) ->
     while let Some(line) = lines.next().context("cannot read the commands")? {
         let text = line.bytes.ok_or_else(|| format!("the line is longer than {LINE_BYTES_MAX} bytes"));
         let text = text.and_then(|bytes| {
-            String::from_utf8(bytes).map_err(|_| "the line is no UTF-8; write bytes as x'00ff'".into())
+            String::from_utf8(bytes).map_err(|_| "the line is not UTF-8; write bytes as x'00ff'".into())
         });
         let parsed = text.and_then(|text| command::parse(&text).map_err(|error| error.to_string()));
         let (shown, is_error) = match parsed {

@@ -105,7 +105,9 @@ fn run_alone(session: &Session, words: &[String], output: &Output) -> Result<any
         Command::Load(load) => refuse_stdin(&load.file)?,
         _ => {}
     }
-    let beside = session.output(&args).map_err(|error| Answer::usage(format!("cannot write the answer: {error}")))?;
+    let beside = session
+        .output(args.json, args.quiet)
+        .map_err(|error| Answer::usage(format!("cannot write the answer: {error}")))?;
     let _lent = session.lend();
     let result = crate::run(&args, &beside);
     Ok(result.and_then(|outcome| Ok(beside.flush().map(|()| outcome)?)))

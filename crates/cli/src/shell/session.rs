@@ -23,9 +23,8 @@ use super::command::{COMMANDS, Command, Data, Line, Usage};
 use super::outer;
 use super::words::quote;
 use super::worker::{AUTO, Board, Job, Printer, Seen, Worker};
-use crate::args::{Args, DirArgs};
 use crate::interrupt;
-use crate::opening::{Lending, lend, open_by};
+use crate::opening::{DirArgs, Lending, lend, open_by};
 use crate::output::Output;
 
 /// How long the board is waited for before the waits are looked at.
@@ -128,10 +127,10 @@ impl Session {
     }
 
     /// Where a command of the command line writes: where answers go.
-    pub(super) fn output(&self, args: &Args) -> std::io::Result<Output> {
+    pub(super) fn output(&self, is_json: bool, is_quiet: bool) -> std::io::Result<Output> {
         match &self.answers {
-            Some(file) => Ok(Output::to(Box::new(file.try_clone()?), args.json, args.quiet)),
-            None => Ok(Output::new(args.json, args.quiet)),
+            Some(file) => Ok(Output::to(Box::new(file.try_clone()?), is_json, is_quiet)),
+            None => Ok(Output::new(is_json, is_quiet)),
         }
     }
 

@@ -39,7 +39,7 @@ pub enum WordError {
     #[error("the quote opened at letter {0} is never closed")]
     Open(usize),
     /// Something other than a blank follows a closing quote.
-    #[error("a blank is wanted after the quote closed at letter {0}")]
+    #[error("put a blank after the quote that closes at letter {0}")]
     NoBlank(usize),
     /// A backslash in double quotes followed by something that has no meaning there.
     #[error("\\{0} means nothing in double quotes; write \\\\ for a backslash")]
@@ -123,7 +123,7 @@ fn quoted(letters: &[char], open: usize, quote: char) -> Result<(Vec<u8>, usize)
 
 fn bare(text: String) -> Result<Word, WordError> {
     let typed = |what: &str, range: &str| {
-        WordError::Typed(format!("{text:?} is no {what} ({range}); quote it to mean the text"))
+        WordError::Typed(format!("{text:?} is not a number of type {what} ({range}); quote it to mean the text"))
     };
     let bytes = match text.split_once(':') {
         Some(("u32", number)) => {
@@ -212,12 +212,12 @@ mod tests {
         };
         check("a 'open", "opened at letter 3 is never closed");
         check("\"open\\", "never closed");
-        check("'a'b", "a blank is wanted");
+        check("'a'b", "put a blank after");
         check(r#""\q""#, r"\q means nothing");
         check(r#""\xg0""#, r"\xg0 means nothing");
         check("x'0'", "even number");
-        check("u32:-1", "is no u32");
-        check("i64:", "is no i64");
+        check("u32:-1", "is not a number of type u32");
+        check("i64:", "is not a number of type i64");
     }
 
     #[test]

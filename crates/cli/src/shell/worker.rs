@@ -17,7 +17,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use ledgerstone::{CompactOptions, Environment, Error, InDoubt, IndexDef, Lsn, Savepoint, Skipped, Transaction, Xid};
+use ledgerstone::{
+    CompactOptions, Environment, Error, InDoubt, IndexDef, Lsn, Savepoint, Skipped, TableTypes, Transaction, Xid,
+};
 use parking_lot::{Condvar, Mutex};
 
 use super::answer::{Answer, Forms};
@@ -25,7 +27,7 @@ use super::command::{Data, Scan};
 use super::words::{Word, quote};
 use crate::changes::item_text;
 use crate::interrupt;
-use crate::text::{Text, check_types, key_of_word, value_of_word};
+use crate::text::{Text, check_types, typed_key, typed_value};
 
 /// The worker for commands outside of named transactions.
 pub(crate) const AUTO: &str = "auto";
@@ -340,7 +342,7 @@ fn run(txn: &Transaction, savepoints: &mut Vec<(String, Savepoint)>, data: Data)
                 (index.name().as_bytes().to_vec(), Some(keys.into_bytes()))
             };
             let records = txn.bytes(&table)?.indexes().iter().map(shown).collect();
-            Ok(Answer::Records { records, has_more: false, forms: Forms::PLAIN })
+            Ok(Answer::Records { records, has_more: false, forms: Box::new(Forms::PLAIN) })
         }
         Data::Index { table, index, keys, is_unique } => {
             let index = IndexDef::new(index, keys);
@@ -415,13 +417,13 @@ fn changes(env: &Environment, from: u64, limit: Option<u64>) -> Result<Answer, E
             return Ok(stopped(records.len() as u64));
         }
         if count == limit.unwrap_or(SCAN_COUNT_MAX) {
-            return Ok(Answer::Records { records, has_more: limit.is_none(), forms: Forms::PLAIN });
+            return Ok(Answer::Records { records, has_more: limit.is_none(), forms: Box::new(Forms::PLAIN) });
         }
         count += u64::from(commit.is_last);
         let shown = |item| (commit.lsn.to_string().into_bytes(), Some(item_text(item, " ").into_bytes()));
         records.extend(commit.items.iter().map(shown));
     }
-    Ok(Answer::Records { records, has_more: false, forms: Forms::PLAIN })
+    Ok(Answer::Records { records, has_more: false, forms: Box::new(Forms::PLAIN) })
 }
 
 /// Record by record, so that it can be stopped.
@@ -435,6 +437,21 @@ fn count(txn: &Transaction, table: &str) -> Result<Answer, Error> {
         count += 1;
     }
     Ok(Answer::Count(count))
+}
+
+/// A word as a key of a table of these types: text is a number where they say so, other words are bytes.
+fn key_of_word(types: &TableTypes, word: &Word) -> Result<Vec<u8>, String> {
+    typed_or_bytes(word, |text| typed_key(types, text))
+}
+
+/// The same of a value.
+fn value_of_word(types: &TableTypes, word: &Word) -> Result<Vec<u8>, String> {
+    typed_or_bytes(word, |text| typed_value(types, text))
+}
+
+fn typed_or_bytes(word: &Word, typed: impl FnOnce(&str) -> Option<Result<Vec<u8>, String>>) -> Result<Vec<u8>, String> {
+    let text = str::from_utf8(&word.bytes).ok().filter(|_| word.is_text);
+    text.and_then(typed).unwrap_or_else(|| Ok(word.bytes.clone()))
 }
 
 fn wrong_type(message: String) -> Answer {
@@ -512,11 +529,11 @@ fn limited(
             return Ok(stopped(records.len() as u64));
         }
         let Some(record) = next(scan.is_reverse) else {
-            return Ok(Answer::Records { records, has_more: false, forms });
+            return Ok(Answer::Records { records, has_more: false, forms: Box::new(forms) });
         };
         records.push(record?);
     }
     // Only a limit that nobody asked for needs to be told.
     let has_more = scan.limit.is_none() && next(scan.is_reverse).transpose()?.is_some();
-    Ok(Answer::Records { records, has_more, forms })
+    Ok(Answer::Records { records, has_more, forms: Box::new(forms) })
 }

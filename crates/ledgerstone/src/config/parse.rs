@@ -66,7 +66,7 @@ fn read_value(setting: &Setting, value: &DeValue<'_>) -> Result<Value, String> {
         DeValue::String(text) if !is_number => Ok(Value::Text(text.to_string().into())),
         other => {
             let wanted = if is_number { setting.unit.wanted() } else { "text: write it between quotes" };
-            Err(format!("a {} is no {wanted}; allowed is {}", other.type_str(), setting.allowed()))
+            Err(format!("a value of type {} is not a {wanted}; allowed is {}", other.type_str(), setting.allowed()))
         }
     }
 }
@@ -143,15 +143,15 @@ mod tests {
 
     #[test]
     fn wrong_types_and_values_out_of_limits_say_what_is_allowed() {
-        check("cache_bytes = true", &["a boolean is no size", "at least 256 KiB"]);
-        check("cache_bytes = 1.5", &["a float is no size"]);
-        check("cache_bytes = \"much\"", &["\"much\" is no size"]);
+        check("cache_bytes = true", &["a value of type boolean is not a size", "at least 256 KiB"]);
+        check("cache_bytes = 1.5", &["a value of type float is not a size"]);
+        check("cache_bytes = \"much\"", &["\"much\" is not a size"]);
         check("cache_bytes = -1", &["-1 is not allowed; allowed is at least 256 KiB"]);
         check("cache_bytes = 5", &["5 bytes is not allowed; allowed is at least 256 KiB"]);
         check("page_bytes = \"5K\"", &["5 KiB is not allowed; allowed is a power of two from 4 KiB to 32 KiB"]);
         check("escalate_after = 5000000000", &["5000000000 is not allowed"]);
         check("replacement = \"lruu\"", &["\"lruu\" is not allowed; allowed is clock, lru", "did you mean lru?"]);
-        check("replacement = 3", &["a integer is no text", "allowed is clock, lru"]);
+        check("replacement = 3", &["a value of type integer is not a text", "allowed is clock, lru"]);
     }
 
     #[test]

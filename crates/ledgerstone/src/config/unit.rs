@@ -7,7 +7,7 @@
 //! sizes   B (or bytes), K, M, G, T, each also as KB or KiB: always powers of 1024
 //! times   us, ms, s, min, h
 //! ```
-//! Case does not matter in sizes. A time that is no whole number of the setting's unit is refused, not rounded.
+//! Case does not matter in sizes. A time that is not a whole number of the setting's unit is refused, not rounded.
 
 /// The unit of a setting's number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,8 +37,8 @@ impl Unit {
         let digits_end = text.trim_start().find(|c: char| !c.is_ascii_digit()).unwrap_or(text.trim_start().len());
         let (digits, unit) = text.trim_start().split_at(digits_end);
         let unit = unit.trim();
-        let number = || digits.parse::<u64>().map_err(|_| format!("{text:?} is no {}", self.wanted()));
-        let strange = || format!("{text:?} is no {}", self.wanted());
+        let number = || digits.parse::<u64>().map_err(|_| format!("{text:?} is not a {}", self.wanted()));
+        let strange = || format!("{text:?} is not a {}", self.wanted());
         let too_large = || format!("{text:?} is more than 64 bits can hold");
         match self {
             Unit::Count if unit.is_empty() => number(),
@@ -63,7 +63,7 @@ impl Unit {
                 };
                 let all = u128::from(number()?) * u128::from(each);
                 if !all.is_multiple_of(u128::from(own)) {
-                    return Err(format!("{text:?} is no whole number of {}", self.name()));
+                    return Err(format!("{text:?} is not a whole number of {}", self.name()));
                 }
                 u64::try_from(all / u128::from(own)).map_err(|_| too_large())
             }
@@ -142,13 +142,13 @@ mod tests {
             assert!(what.contains(said), "{text:?}: {what}");
         };
         check(Unit::Bytes, "64Q", "like \"64M\"");
-        check(Unit::Bytes, "M", "is no size");
-        check(Unit::Bytes, "-1", "is no size");
-        check(Unit::Bytes, "1.5G", "is no size");
+        check(Unit::Bytes, "M", "is not a size");
+        check(Unit::Bytes, "-1", "is not a size");
+        check(Unit::Bytes, "1.5G", "is not a size");
         check(Unit::Bytes, "99999999999T", "64 bits");
-        check(Unit::Milliseconds, "500us", "no whole number of milliseconds");
-        check(Unit::Milliseconds, "5 years", "is no time");
-        check(Unit::Count, "5ms", "is no whole number");
+        check(Unit::Milliseconds, "500us", "not a whole number of milliseconds");
+        check(Unit::Milliseconds, "5 years", "is not a time");
+        check(Unit::Count, "5ms", "is not a whole number");
     }
 
     #[test]

@@ -24,7 +24,6 @@ mod text;
 
 use std::io::Write;
 use std::ops::ControlFlow;
-use std::path::Path;
 
 use ledgerstone_page::planted::{self, Bug};
 
@@ -134,7 +133,9 @@ fn dump_tables(
     options: &DumpOptions,
     progress: &mut dyn FnMut(DumpProgress) -> ControlFlow<()>,
 ) -> Result<DumpProgress, Error> {
-    let cannot_write = |error: std::io::Error| Error::from_io("write", Path::new("the dump"), &error);
+    // It is the dump that has no space then, not the environment.
+    let cannot_write =
+        |error: std::io::Error| Error::Disk(std::io::Error::new(error.kind(), format!("write the dump: {error}")));
     let tables = if options.tables.is_empty() { txn.table_names()? } else { options.tables.clone() };
     let tables = tables.iter().map(|name| txn.bytes(name)).collect::<Result<Vec<_>, _>>()?;
     let format = options.format;

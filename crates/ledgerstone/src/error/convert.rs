@@ -203,7 +203,8 @@ impl From<BackupError> for Error {
             BackupError::Cancelled => Error::Cancelled,
             BackupError::Write(error) => match error.downcast::<DiskError>() {
                 Ok(error) => error.into(),
-                Err(error) => Error::of_kind(error.kind(), format!("write the backup: {error}")),
+                // It is the backup that has no space then, not the environment.
+                Err(error) => Error::Disk(std::io::Error::new(error.kind(), format!("write the backup: {error}"))),
             },
             BackupError::Buffer(error) => error.into(),
             BackupError::Log(error) => error.into(),

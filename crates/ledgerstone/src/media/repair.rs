@@ -247,8 +247,14 @@ impl Backup {
             own.seek(at)?;
         }
         check_reached(apply_until(&mut repair, &mut own, end, tell)?, end)?;
-        for Repaired { page, bytes, applied_count, .. } in repair.finish()? {
-            data.write_at(page.0 * page_bytes as u64, &bytes)?;
+        let end = data.len()?;
+        for Repaired { page, bytes, lsn, applied_count } in repair.finish()? {
+            let at = page.0.saturating_mul(page_bytes as u64);
+            if lsn == Lsn(0) && at >= end {
+                report.sound.push(page.0); // Neither file nor backup nor log knows it: there is no such page.
+                continue;
+            }
+            data.write_at(at, &bytes)?;
             report.repaired.push(page.0);
             report.applied_count += applied_count;
         }

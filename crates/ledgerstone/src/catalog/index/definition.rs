@@ -132,8 +132,8 @@ impl FromStr for IndexKeys {
     fn from_str(text: &str) -> Result<IndexKeys, Error> {
         let bad = || Error::BadIndex {
             what: format!(
-                "{text:?} says no index keys: value, bytes:FROM..TO, field:NUMBER, field:NUMBER:SEPARATOR, json:MEMBER or \
-                 extractor:NAME is expected"
+                "{text:?} does not say what to index by: write value, bytes:FROM..TO, field:NUMBER, \
+                 field:NUMBER:SEPARATOR, json:MEMBER or extractor:NAME"
             ),
         };
         if text == "value" {

@@ -191,7 +191,7 @@ fn check_definition(index: &IndexDef) -> Result<(), Error> {
     let text = index.keys().to_string();
     match text.parse() {
         Ok(keys) if index.keys() == &keys => Ok(()),
-        _ => Err(Error::BadIndex { what: format!("{text:?} says no index keys") }),
+        _ => Err(Error::BadIndex { what: format!("{text:?} does not say what to index by") }),
     }
 }
 
