@@ -99,18 +99,18 @@ pub fn probe(bytes: &[u8]) {
 
 /// A dump: read to its end or to what is wrong with it.
 pub fn dumps(bytes: &[u8]) {
-    let mut reader = ledgerstone::DumpReader::new(bytes);
+    let mut reader = ledgerstone_dump::DumpReader::new(bytes);
     let mut inside = false;
     while let Ok(Some(item)) = reader.next() {
         match item {
-            ledgerstone::DumpItem::Database(_) => {
+            ledgerstone_dump::DumpItem::Database(_) => {
                 assert!(!inside, "a database within another");
                 inside = true;
             }
-            ledgerstone::DumpItem::Record { key, value } => {
+            ledgerstone_dump::DumpItem::Record { key, value } => {
                 assert!(inside && key.len() + value.len() <= bytes.len() + 4);
             }
-            ledgerstone::DumpItem::End => inside = false,
+            ledgerstone_dump::DumpItem::End => inside = false,
         }
     }
 }

@@ -11,9 +11,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use ledgerstone::{
-    Backup, BackupOptions, CompactOptions, DumpOptions, Durability, Environment, IndexDef, IndexKeys, RestoreTo,
-};
+use ledgerstone::{Backup, BackupOptions, CompactOptions, Durability, Environment, IndexDef, IndexKeys, RestoreTo};
+use ledgerstone_dump::{Dump, DumpOptions};
 use serde::{Deserialize, Serialize};
 
 use crate::machine::memory_bytes;

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::BufReader;
 
 use anyhow::Context;
-use ledgerstone::{DumpFormat, DumpOptions, DumpProgress, Duplicates, LoadOptions};
+use ledgerstone_dump::{Dump, DumpFormat, DumpOptions, DumpProgress, Duplicates, LoadOptions};
 
 use crate::export::target_left;
 use crate::interrupt;

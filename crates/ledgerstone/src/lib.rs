@@ -45,8 +45,8 @@
 //!   ([`Index`]).
 //! - [`Isolation`] is chosen for each transaction. [`Environment::snapshot`] reads without locks and without waiting.
 //! - [`Environment::backup`] copies an environment while it runs. [`Backup`] restores and repairs.
-//! - [`Environment::changes`] follows what transactions commit. [`Environment::dump`] and [`Environment::load`] write
-//!   and read tables as text.
+//! - [`Environment::changes`] follows what transactions commit. The crate `ledgerstone-dump` writes and reads tables as
+//!   text.
 //! - [`LogReader`] reads the log forward and backward, and can wait for new records.
 //! - [`Durability`] is chosen for each commit. A [`Ticket`] tells when the commit is durable, and can be awaited.
 //! - There is no map size, no writer limit, and no lock file to clean up: a crash leaves nothing behind that needs
@@ -71,7 +71,6 @@
 mod catalog;
 mod choice;
 pub mod config;
-mod dump;
 mod environment;
 mod error;
 pub mod extend;
@@ -89,10 +88,6 @@ pub use catalog::{IndexDef, IndexKeys};
 pub use catalog::{JsonKey, JsonNumber};
 pub use choice::{Isolation, Locking, LogValues, Replacement};
 pub use config::{Config, Effective, Options, RecoveryPhase, RecoveryProgress};
-pub use dump::{
-    DumpFormat, DumpHeader, DumpItem, DumpOptions, DumpProgress, DumpReader, DumpType, Duplicates, LoadOptions,
-    LoadReport,
-};
 pub use environment::{
     CompactOptions, CompactPhase, CompactProgress, CompactReport, Environment, IndexStat, LockWait, LogPinStat,
     Problem, Skipped, SnapshotStat, Stat, VerifyProgress, VerifyReport,

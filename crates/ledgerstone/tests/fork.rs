@@ -8,9 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-use ledgerstone::{
-    BackupOptions, CompactOptions, DumpOptions, Durability, Environment, Error, LoadOptions, Lsn, Options,
-};
+use ledgerstone::{BackupOptions, CompactOptions, Durability, Environment, Error, Lsn, Options};
+use ledgerstone_dump::{Dump, DumpOptions, LoadOptions};
 
 fn options() -> Options {
     Environment::options().cache_bytes(2 << 20).page_count_max(1 << 14).durability(Durability::Sync)

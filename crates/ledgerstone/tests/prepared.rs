@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{assert_sound, bytes_of, key, open, overwrite, read, tiny, within};
-use ledgerstone::{DumpOptions, Environment, Error, LoadOptions, Locking, Transaction, TransactionOptions};
+use ledgerstone::{Environment, Error, Locking, Transaction, TransactionOptions};
 use ledgerstone_disk::SimDisk;
+use ledgerstone_dump::{Dump, DumpOptions, LoadOptions};
 
 fn environment() -> (SimDisk, Environment) {
     let disk = SimDisk::new();

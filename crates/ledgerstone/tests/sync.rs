@@ -151,3 +151,14 @@ fn a_reader_waits_for_what_was_written_wherever_it_has_moved() {
         }
     }
 }
+
+#[test]
+fn the_durable_lsn_says_what_a_crash_would_keep() {
+    let env = common::open(&SimDisk::new()).unwrap();
+    env.transact(|txn| txn.create_table("t").map(drop)).unwrap();
+    let put = |txn: &Transaction| txn.bytes("t")?.put(b"k", b"v");
+    let ((), committed) = env.transact_ticket(with(Durability::Volatile), put).unwrap();
+    assert!(env.durable_lsn() <= committed.lsn && !committed.ticket.is_durable());
+    env.sync().unwrap();
+    assert!(env.durable_lsn() > committed.lsn && committed.ticket.is_durable());
+}

@@ -4,7 +4,8 @@ mod common;
 
 use std::ops::ControlFlow;
 
-use ledgerstone::{DumpOptions, Environment, Error, IndexDef, IndexKeys, JsonKey, LoadOptions, TableDef, TableTypes};
+use ledgerstone::{Environment, Error, IndexDef, IndexKeys, JsonKey, TableDef, TableTypes};
+use ledgerstone_dump::{Dump, DumpOptions, LoadOptions};
 
 const NUMBERS: TableDef<u64, u64> = TableDef::new("t");
 const SIGNED: TableDef<i64, i64> = TableDef::new("t");

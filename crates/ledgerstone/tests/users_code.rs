@@ -13,10 +13,11 @@ use std::time::{Duration, Instant};
 use common::number::{NUMBER, Number, add};
 use common::{tiny, within};
 use ledgerstone::{
-    BackupOptions, BytesTable, CompactOptions, DumpOptions, Durability, Environment, Error, IndexDef, IndexKeys,
-    LoadOptions, TableDef, Transaction, TransactionOptions,
+    BackupOptions, BytesTable, CompactOptions, Durability, Environment, Error, IndexDef, IndexKeys, TableDef,
+    Transaction, TransactionOptions,
 };
 use ledgerstone_disk::SimDisk;
+use ledgerstone_dump::{Dump, DumpOptions, LoadOptions};
 
 type Does = Arc<dyn Fn() + Send + Sync>;
 
@@ -921,4 +922,17 @@ fn an_index_is_kept_although_another_thread_has_the_transaction_next() {
         .unwrap();
     assert_eq!(made.is_ok(), has_index, "{made:?}");
     common::assert_sound(&env, "after the commit");
+}
+
+#[test]
+fn a_callback_run_inside_a_transaction_does_not_wait_for_it() {
+    let env = tiny().open_on(Arc::new(SimDisk::new())).unwrap();
+    env.transact(|txn| txn.create_table("t").map(drop)).unwrap();
+    let txn = env.begin().unwrap();
+    txn.bytes("t").unwrap().put(b"k", b"1").unwrap();
+    let refused = txn.run_inside(|| env.begin()?.bytes("t")?.put(b"k", b"2"));
+    assert!(matches!(refused, Err(Error::HeldByCaller { .. })), "{refused:?}");
+    txn.run_inside(|| env.begin()?.bytes("t")?.put(b"other", b"2")).unwrap();
+    txn.commit().unwrap();
+    assert_eq!(env.transact(|txn| txn.bytes("t")?.get(b"k")).unwrap().as_deref(), Some(&b"1"[..]));
 }

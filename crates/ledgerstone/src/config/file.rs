@@ -19,7 +19,7 @@ impl Config {
         let bytes = match std::fs::read(&path) {
             Ok(bytes) => bytes,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Config::default()),
-            Err(e) => return Err(Error::from_io("read", &path, &e)),
+            Err(e) => return Err(Error::of_io("read", &path, &e)),
         };
         Config::of_file(&path, &bytes)
     }

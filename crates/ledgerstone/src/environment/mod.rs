@@ -134,6 +134,12 @@ impl Environment {
         Ok(())
     }
 
+    /// The log is durable up to here: a crash now would keep the commits below, and perhaps more.
+    #[must_use]
+    pub fn durable_lsn(&self) -> Lsn {
+        self.inner().engine.log.durable_lsn()
+    }
+
     /// What recovery did when the environment was opened.
     #[must_use]
     pub fn recovery_report(&self) -> &RecoveryReport {

@@ -71,7 +71,9 @@ impl Error {
         Error::ReadOnly { why, kind: Some(io::ErrorKind::StorageFull) }
     }
 
-    pub(crate) fn from_io(operation: &str, path: &Path, error: &io::Error) -> Error {
+    /// Of a call of the system that failed at `path`, for instance `write`: full disks and missing rights keep their meaning.
+    #[must_use]
+    pub fn of_io(operation: &str, path: &Path, error: &io::Error) -> Error {
         Error::of_kind(error.kind(), format!("{operation} {}: {error}", path.display()))
     }
 

@@ -347,7 +347,7 @@ impl Backup {
         disk.remove(&name)?;
         let mut to = Appender { file, at: 0, buffer: Vec::new() };
         let copied = io::copy(from, &mut to).and_then(|_| to.flush());
-        copied.map_err(|error| Error::from_io("read", Path::new("the stream of a backup"), &error))?;
+        copied.map_err(|error| Error::of_io("read", Path::new("the stream of a backup"), &error))?;
         Ok(Backup { files: vec![Found::Whole(Box::new(BackupFile::open(to.file)?))] })
     }
 

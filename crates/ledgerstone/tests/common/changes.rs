@@ -5,10 +5,11 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use ledgerstone::{
-    Change, ChangeFeed, ChangeValue, CommittedChanges, DumpItem, DumpOptions, DumpReader, Environment, FeedItem,
-    IndexDef, LogValues, Lsn, TableChange, TableEvent,
+    Change, ChangeFeed, ChangeValue, CommittedChanges, Environment, FeedItem, IndexDef, LogValues, Lsn, TableChange,
+    TableEvent,
 };
 use ledgerstone_disk::SimDisk;
+use ledgerstone_dump::{Dump, DumpItem, DumpOptions, DumpReader};
 
 use super::{key, tiny};
 

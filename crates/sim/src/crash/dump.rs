@@ -2,7 +2,8 @@
 
 use std::ops::ControlFlow;
 
-use ledgerstone::{DumpFormat, DumpOptions, Environment, Error};
+use ledgerstone::{Environment, Error};
+use ledgerstone_dump::{Dump, DumpFormat, DumpOptions};
 
 use super::model::{Bytes, Deed, Seen};
 

@@ -1,5 +1,6 @@
 //! Dump and load: every table round-trips, and what Berkeley DB dumps loads.
 
+#[path = "../../ledgerstone/tests/common/mod.rs"]
 mod common;
 
 use std::ops::ControlFlow;
@@ -8,10 +9,9 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use common::*;
-use ledgerstone::{
-    DumpFormat, DumpOptions, Duplicates, Environment, Error, IndexDef, IndexKeys, LoadOptions, LoadReport,
-};
+use ledgerstone::{Environment, Error, IndexDef, IndexKeys};
 use ledgerstone_disk::SimDisk;
+use ledgerstone_dump::{Dump, DumpFormat, DumpOptions, Duplicates, LoadOptions, LoadReport};
 use proptest::prelude::*;
 
 fn dump(env: &Environment, options: &DumpOptions) -> Vec<u8> {

@@ -1,12 +1,15 @@
-//! Tables as text, and back, for moving between versions, page sizes and systems. The format is that of Berkeley DB's
-//! `db_dump`, so dumps can be exchanged with it in both directions.
+//! Tables of a ledgerstone environment as text, and back, for moving between versions, page sizes and systems. The format
+//! is that of Berkeley DB's `db_dump`, so dumps can be exchanged with it in both directions (`docs/format/dump.md`).
+//!
+//! [`Dump`] adds the calls [`dump`](Dump::dump) and [`load`](Dump::load) to an [`Environment`]. [`DumpReader`] reads a dump
+//! without one.
 //!
 //! ```
 //! # fn main() -> Result<(), ledgerstone::Error> {
 //! # let dir = tempfile::tempdir().unwrap();
 //! # let env = ledgerstone::Environment::options().cache_bytes(16 << 20).open(dir.path())?;
 //! use std::ops::ControlFlow;
-//! use ledgerstone::{DumpOptions, LoadOptions};
+//! use ledgerstone_dump::{Dump, DumpOptions, LoadOptions};
 //!
 //! env.transact(|txn| txn.bytes_or_create("fruit")?.put(b"apple", b"red"))?;
 //! let mut text = Vec::new();
@@ -17,21 +20,21 @@
 //! # Ok(())
 //! # }
 //! ```
+#![forbid(unsafe_code)]
 
 mod load;
 mod reader;
 mod text;
 
-use std::io::Write;
+use std::io::{BufRead, Write};
 use std::ops::ControlFlow;
 
+use ledgerstone::{Environment, Error, Transaction};
 use ledgerstone_page::planted::{self, Bug};
 
 pub use load::{Duplicates, LoadOptions, LoadReport};
 pub use reader::{DumpHeader, DumpItem, DumpReader, DumpType};
 pub use text::DumpFormat;
-
-use crate::{Environment, Error, Transaction};
 
 /// What to dump, and how.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -81,7 +84,7 @@ pub struct DumpProgress {
 }
 
 /// The database behind the tables that holds the definitions of their indexes: the table's name, a zero byte and the index's name,
-/// and `bytes:0..8` or `unique bytes:0..8`, the index keys as [`IndexKeys`](crate::IndexKeys) are written.
+/// and `bytes:0..8` or `unique bytes:0..8`, the index keys as [`IndexKeys`](ledgerstone::IndexKeys) are written.
 const INDEXES: &str = "ledgerstone.indexes";
 const UNIQUE: &str = "unique ";
 /// The database that holds the types of tables, before the tables: the name of a table as key, then the names of its types, a zero
@@ -94,7 +97,8 @@ const TABLE: &str = "ledgerstone.table:";
 /// Records between two calls of the progress.
 const PROGRESS_RECORDS: u64 = 1000;
 
-impl Environment {
+/// Tables as text, and back: what this crate adds to an [`Environment`].
+pub trait Dump {
     /// Writes tables as text, all as of one moment, a snapshot ([`Environment::snapshot`]). The dump is written as a
     /// stream, and takes the memory of one record. It never waits, and keeps nothing waiting.
     ///
@@ -102,28 +106,63 @@ impl Environment {
     /// [`Error::NoSuchTable`], [`Error::Cancelled`]. [`Error::Disk`] if `to` cannot be written.
     /// [`Error::SnapshotTooOld`] if more was written meanwhile than `version_store_bytes` holds. The written text then
     /// ends in the middle: dump again with a larger setting, or with [`DumpOptions::locked`]. With locks, conflicts.
-    pub fn dump(
+    fn dump(
+        &self,
+        to: &mut dyn Write,
+        options: &DumpOptions,
+        progress: &mut dyn FnMut(DumpProgress) -> ControlFlow<()>,
+    ) -> Result<DumpProgress, Error>;
+
+    /// Reads a dump into tables with the names of its databases. The dump may be ours or one of `db_dump`. Missing
+    /// tables are made. A record that already exists under the same key gets the value of the dump. The dump is read as
+    /// a stream.
+    ///
+    /// # Errors
+    /// [`Error::BadDump`] with the line. A key or value that is too large, and the errors of transactions.
+    /// [`Error::TableTypeMismatch`] for a table that has other types than the dump says. [`Error::IndexExists`] for an
+    /// index that the table has with another definition, [`Error::IndexKeyExists`]. Batches that were committed before
+    /// stay.
+    fn load(
+        &self,
+        from: &mut dyn BufRead,
+        options: &LoadOptions,
+        progress: &mut dyn FnMut(DumpProgress) -> ControlFlow<()>,
+    ) -> Result<LoadReport, Error>;
+}
+
+impl Dump for Environment {
+    fn dump(
         &self,
         to: &mut dyn Write,
         options: &DumpOptions,
         progress: &mut dyn FnMut(DumpProgress) -> ControlFlow<()>,
     ) -> Result<DumpProgress, Error> {
         let txn = if options.locked { self.begin()? } else { self.snapshot()? };
-        let inside = txn.shared.users_code(); // Whose progress is told, and who writes.
-        let mut done = if planted::is_on(Bug::DumpOfManyMoments) && !options.locked {
-            let one = |name: String| dump_tables(&self.snapshot()?, to, &options.clone().table(name), progress);
-            txn.table_names()?.into_iter().map(one).try_fold(DumpProgress::default(), |_, done| done)?
-        } else {
-            dump_tables(&txn, to, options, progress)?
-        };
+        // Whose progress is told, and who writes, is the caller's code.
+        let mut done = txn.run_inside(|| {
+            if planted::is_on(Bug::DumpOfManyMoments) && !options.locked {
+                let one = |name: String| dump_tables(&self.snapshot()?, to, &options.clone().table(name), progress);
+                txn.table_names()?.into_iter().map(one).try_fold(DumpProgress::default(), |_, done| done)
+            } else {
+                dump_tables(&txn, to, options, progress)
+            }
+        })?;
         done.snapshot_lsn = txn.snapshot_lsn().map(|lsn| lsn.0);
         // Who goes on from there with the change feed would miss commits that get these LSNs again after a crash.
-        if done.snapshot_lsn.is_some_and(|lsn| lsn > self.inner().engine.log.durable_lsn().0) {
+        if done.snapshot_lsn.is_some_and(|lsn| lsn > self.durable_lsn().0) {
             self.sync()?;
         }
-        drop(inside);
         txn.abort()?; // It only read.
         Ok(done)
+    }
+
+    fn load(
+        &self,
+        from: &mut dyn BufRead,
+        options: &LoadOptions,
+        progress: &mut dyn FnMut(DumpProgress) -> ControlFlow<()>,
+    ) -> Result<LoadReport, Error> {
+        load::load(self, from, options, progress)
     }
 }
 

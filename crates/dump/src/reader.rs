@@ -13,9 +13,11 @@
 //! Several databases follow each other. What each keyword means is in `docs/format/dump.md`.
 
 use std::io::{BufRead, Read};
+use std::path::Path;
+
+use ledgerstone::Error;
 
 use super::text::DumpFormat;
-use crate::Error;
 
 /// Longest key or value that is read: twice as many digits and a little more are the longest line.
 const BYTES_MAX: u64 = 1 << 30;
@@ -239,7 +241,7 @@ impl<R: BufRead> DumpReader<R> {
     fn read_line(&mut self, bytes_max: u64) -> Result<Option<Vec<u8>>, Error> {
         let mut line = Vec::new();
         let read = (&mut self.from).take(bytes_max).read_until(b'\n', &mut line);
-        let count = read.map_err(|error| Error::of_kind(error.kind(), format!("read the dump: {error}")))?;
+        let count = read.map_err(|error| Error::of_io("read", Path::new("the dump"), &error))?;
         if count == 0 {
             return Ok(None);
         }
