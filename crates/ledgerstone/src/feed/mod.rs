@@ -37,151 +37,34 @@
 
 mod deliver;
 mod gather;
+mod items;
 pub(crate) mod log_reader;
 mod log_record;
 mod names;
+mod needs;
 
+use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use ledgerstone_log::{Backwards, LogError, LogPin, Record, RecordKind};
 use ledgerstone_page::planted::{self, Bug};
-use ledgerstone_page::{Lsn, TableId, Xid};
+use ledgerstone_page::{Lsn, Xid};
 use ledgerstone_region::sync;
 use ledgerstone_txn::FLAG_UPKEEP;
 
+pub use items::{Change, ChangeValue, CommittedChanges, FeedItem, TableChange, TableEvent};
 pub use log_reader::{LogDirectory, LogReader};
 pub use log_record::{LogChange, LogFilter, LogRecord};
 
 use self::deliver::Delivery;
 use self::gather::Open;
 use self::names::Names;
+use self::needs::{Needs, look};
 use crate::catalog::Definition;
 use crate::inner::Inner;
-use crate::{Environment, Error, IndexDef, TableTypes};
-
-/// A value before or after a change.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ChangeValue {
-    /// There was, or is, no value.
-    Absent,
-    /// All of it.
-    Whole(Vec<u8>),
-    /// The value has this many bytes and is not in the log. Read it from the table.
-    Large(u64),
-    /// These bytes at this offset. The others did not change and are not in the log. With the setting `log_values` =
-    /// `whole` the log has all of them.
-    Part {
-        /// Where they begin.
-        offset: usize,
-        /// The bytes.
-        bytes: Vec<u8>,
-    },
-    /// There was one, and the log does not say which. With the setting `log_values` = `whole` it does.
-    Unknown,
-}
-
-/// One change of one key.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Change {
-    /// The table's name when the change was made.
-    pub table: Arc<str>,
-    /// The table's id, which does not depend on its name. A table of the same name that is made later has another id.
-    pub table_id: TableId,
-    /// The key.
-    pub key: Vec<u8>,
-    /// Its value before.
-    pub old: ChangeValue,
-    /// Its value after.
-    pub new: ChangeValue,
-}
-
-/// What happened to a table.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum TableEvent {
-    /// It was made, empty.
-    Created {
-        /// The types of its keys and values.
-        types: TableTypes,
-    },
-    /// It was dropped, with all its records, which are not shown one by one.
-    Dropped,
-    /// It got another name.
-    Renamed {
-        /// The new one.
-        to: String,
-    },
-    /// It got an index.
-    IndexCreated {
-        /// What it is.
-        index: IndexDef,
-    },
-    /// An index of it was dropped.
-    IndexDropped {
-        /// Its name.
-        index: String,
-    },
-    /// It was said of which types its keys and values are.
-    Typed {
-        /// The types.
-        types: TableTypes,
-    },
-}
-
-/// A change of a table itself, not of its records.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct TableChange {
-    /// The table's name, before this change if it changes that.
-    pub table: Arc<str>,
-    /// The table's id.
-    pub table_id: TableId,
-    /// What happened to it.
-    pub event: TableEvent,
-}
-
-/// One thing that a transaction did.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum FeedItem {
-    /// It changed a record.
-    Record(Change),
-    /// It changed a table.
-    Table(TableChange),
-}
-
-/// What a transaction changed, or a part of that if it is very large.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct CommittedChanges {
-    /// Its commit.
-    pub lsn: Lsn,
-    /// The transaction.
-    pub xid: Xid,
-    /// When it committed, by the machine's clock, in nanoseconds since 1970.
-    pub time_ns: Option<u64>,
-    /// The changes, in the transaction's order.
-    pub items: Vec<FeedItem>,
-    /// False: there is more of the same transaction, which comes next.
-    pub is_last: bool,
-    /// Where a feed goes on behind it. If this is not the last part, it is the transaction's beginning.
-    pub position: Lsn,
-}
-
-impl CommittedChanges {
-    /// The changes of records among the items.
-    pub fn changes(&self) -> impl Iterator<Item = &Change> {
-        self.items.iter().filter_map(|item| match item {
-            FeedItem::Record(change) => Some(change),
-            FeedItem::Table(_) => None,
-        })
-    }
-}
+use crate::{Environment, Error};
 
 /// What is held of open transactions is at most this part of the page cache's size, and at most and at least so many bytes; a
 /// transaction that holds less than the least is left alone.
@@ -212,70 +95,6 @@ pub struct ChangeFeed {
     name: Option<(String, Option<u64>)>,
     /// A record that could not be taken in: whoever asks again gets it.
     again: Option<Record>,
-}
-
-/// From where on the log is needed to go on at a position: from the first record of any transaction that was open there (C2).
-///
-/// Of those that have ended since or wrote behind it, the feed has met the records. Of the others a look at who is open tells,
-/// once the feed has come to where the log ended then: who had ended before is met.
-struct Needs {
-    /// Not above the first record of any transaction that was open at the last look that the feed has come to.
-    low: Lsn,
-    /// The next look: where the log ended, and the first record of whoever was open.
-    seen: (Lsn, Lsn),
-    /// Transactions that were met and ended: where they ended, and where they began.
-    ended: VecDeque<(Lsn, Lsn)>,
-}
-
-/// More that have ended are not told apart.
-const ENDED_MAX: usize = 4096;
-
-impl Needs {
-    /// For a feed whose log is kept from `low` on.
-    fn new(env: &Inner, low: Lsn) -> Needs {
-        Needs { low, seen: look(env), ended: VecDeque::new() }
-    }
-
-    /// The feed has read up to `end`.
-    fn reached(&mut self, env: &Inner, end: Lsn) {
-        if end >= self.seen.0 {
-            self.low = self.seen.1;
-            self.seen = look(env);
-        }
-    }
-
-    /// A transaction that began at `first` has ended at `end`.
-    fn ended(&mut self, first: Lsn, end: Lsn) {
-        if self.ended.len() == ENDED_MAX {
-            // As if two had been one, which needs more, not less.
-            let merge = |pair: &[(Lsn, Lsn)]| (pair[pair.len() - 1].0, pair.iter().map(|(_, first)| *first).min());
-            let merged = self.ended.make_contiguous().chunks(2).map(merge);
-            self.ended = merged.map(|(end, first)| (end, first.unwrap_or(end))).collect();
-        }
-        if first != Lsn(0) {
-            self.ended.push_back((end, first));
-        }
-    }
-
-    /// What going on at `position` needs, while these are open.
-    fn at(&self, position: Lsn, open: impl Iterator<Item = Lsn>) -> Lsn {
-        let ended = self.ended.iter().filter(|(end, _)| *end > position).map(|(_, first)| *first);
-        ended.chain(open.filter(|&first| first != Lsn(0))).fold(position.min(self.low), Lsn::min)
-    }
-
-    /// Positions below are not asked for any more.
-    fn forget_below(&mut self, position: Lsn) {
-        while self.ended.front().is_some_and(|(end, _)| *end <= position) {
-            self.ended.pop_front();
-        }
-    }
-}
-
-/// The log's end, and the first record of whoever is open there.
-fn look(env: &Inner) -> (Lsn, Lsn) {
-    // In this order: who begins in between is seen, or begins behind the end.
-    let tail = env.engine.log.tail();
-    (tail, env.engine.table.first_lsn_low().unwrap_or(tail).min(tail))
 }
 
 impl Environment {

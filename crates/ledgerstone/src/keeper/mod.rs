@@ -8,7 +8,8 @@
 //!     above the place that it named last.
 //! K2. A keeper that fails or panics costs log, not the environment. What was kept for it stays; checkpoints, commits and reads go
 //!     on; the next checkpoint asks again; `stat` says why ([`Stat::keeper_troubles`](crate::Stat::keeper_troubles)).
-//! K3. Keepers are asked and told one after the other, under the latch of checkpoints, with nothing else held.
+//! K3. A checkpoint asks and tells keepers one after the other, under its latch, with nothing else held. `stat` asks them too,
+//!     without the latch, so two threads may ask at once.
 
 mod archive;
 mod keepers;
@@ -29,7 +30,7 @@ pub use keepers::KeeperTrouble;
 pub(crate) use keepers::{KeeperId, Keepers};
 pub(crate) use positions::Positions;
 
-/// Somebody who needs the log for longer than recovery does: a follower, a copier, an archive of your own.
+/// Something of the program that needs the log for longer than recovery does: a follower, or an archive of your own.
 ///
 /// It is made when the environment is opened for writing, by what was given to
 /// [`Options::log_keeper`](crate::Options::log_keeper), and dropped with it. All log that is there then is kept for it until it is
@@ -68,9 +69,9 @@ pub(crate) use positions::Positions;
 ///
 /// # Callbacks
 /// The environment calls a keeper with the latch of checkpoints held. A call back into the environment that needs the same latch,
-/// such as a checkpoint, is told [`Error::Busy`], and so is whoever has waited for that latch for a second meanwhile: what takes long belongs
-/// in [`LogKeeper::work`]. A keeper that holds an [`Environment`](crate::Environment) would keep it open for
-/// ever; what it needs is in [`KeptLog`].
+/// such as a checkpoint, is told [`Error::Busy`], and so is whoever has waited for that latch for a second meanwhile: what takes
+/// long belongs in [`LogKeeper::work`]. A keeper that holds an [`Environment`](crate::Environment) would keep it open for ever;
+/// what it needs is in [`KeptLog`]. `stat` asks without the latch, and so perhaps at the same time as a checkpoint.
 pub trait LogKeeper: Any + Send + Sync {
     /// What it is called in [`Stat::log_pins`](crate::Stat::log_pins) and in reports.
     fn name(&self) -> String;
@@ -82,14 +83,14 @@ pub trait LogKeeper: Any + Send + Sync {
     /// What keeps it from knowing. All that was kept for it stays until it is asked again.
     fn needs_log_from(&self) -> Result<Option<Lsn>, Error>;
 
-    /// It is not worth more log than so many bytes: once its place is farther behind the end, nothing is kept for it. Default: there is no
-    /// bound.
+    /// It is not worth more log than so many bytes: once its place is farther behind the end, nothing is kept for it. Default:
+    /// there is no bound.
     fn log_bytes_max(&self) -> u64 {
         u64::MAX
     }
 
-    /// These segments, the oldest first, are given up as soon as all keepers have returned. Nobody has read-locked them: one that was
-    /// announced may still stay, for somebody who needs it since, and is announced again.
+    /// These segments, the oldest first, are given up as soon as all keepers have returned. They can still be read now. One of them
+    /// may stay if somebody else comes to need it just then; it is announced again.
     ///
     /// # Errors
     /// What it has not finished with them. None of them goes; the next checkpoint announces them again.
