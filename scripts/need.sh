@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what a target needs and the machine lacks; silent when nothing is missing.
-#   need.sh rust [fmt] [clippy] [python] [c++] [cargo-deny] [mdbook] [db-tools] [strace]
+#   need.sh rust [fmt] [clippy] [python] [c++] [cargo-deny] [mdbook] [db-tools] [strace] [shells]
 set -euo pipefail
 
 apt_install() {
@@ -34,6 +34,9 @@ for what in "$@"; do
     # With which tests see whether a sync reaches the system; without it they prove nothing, and say so.
     strace) command -v strace >/dev/null || timeout 120 "$0" strace-now >&2 || echo "without strace: what is called durable is not watched" >&2 ;;
     strace-now) apt_install strace ;;
+    # Whose completions a test tries; it goes without those that cannot be had.
+    shells) command -v zsh >/dev/null && command -v fish >/dev/null || timeout 120 "$0" shells-now >&2 || echo "without zsh and fish: only bash tries its completions" >&2 ;;
+    shells-now) apt_install zsh fish ;;
     cargo-deny) command -v cargo-deny >/dev/null || { echo "installing cargo-deny (some minutes)" >&2; cargo install --quiet --locked cargo-deny; } ;;
     mdbook) command -v mdbook >/dev/null || { echo "installing mdbook (some minutes)" >&2; cargo install --quiet --locked mdbook --no-default-features --features search; } ;;
     *) echo "need.sh: unknown need $what" >&2; exit 2 ;;

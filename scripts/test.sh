@@ -11,7 +11,7 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 scripts/need.sh rust fmt clippy || exit 2
 exec </dev/null # Nothing here waits for somebody to type.
-scripts/need.sh db-tools strace
+scripts/need.sh db-tools strace shells
 
 target=${CARGO_TARGET_DIR:-target}
 logs=$target/checks

@@ -10,22 +10,23 @@ use clap::{Parser, Subcommand};
 use ledgerstone::IndexKeys;
 use ledgerstone_bench as bench;
 
+use crate::complete::Shell;
 use crate::opening::{DirArgs, TableArgs};
 use crate::rows::ColumnType;
 use crate::rows::Format;
 use crate::text::TextArgs;
 
-/// A transactional key-value environment: a directory that survives.
+/// A transactional storage engine. Its tables live in a directory, the environment.
 ///
-/// Every command names the environment's directory first. Exit codes: 0 done, 1 not found or a check failed, 2 error, 130
+/// Every command names the directory first. Exit codes: 0 done, 1 not found or a check failed, 2 an error, 130
 /// interrupted.
 #[derive(Debug, Parser)]
 #[command(name = "ledgerstone", version, arg_required_else_help = true)]
 pub struct Args {
-    /// Data as JSON; one object a line where there are many.
+    /// Answer in JSON, one object a line. docs/json.md says what each command answers.
     #[arg(long, global = true)]
     pub json: bool,
-    /// Say nothing but data and errors; no progress.
+    /// Print only data and errors: no notes, no progress.
     #[arg(long, short, global = true)]
     pub quiet: bool,
     #[command(subcommand)]
@@ -50,58 +51,61 @@ pub enum Command {
     Tables(TablesArgs),
     /// Give a table another name.
     Rename(RenameArgs),
-    /// Make, drop, list indexes, and find records by them.
+    /// Make, drop and list indexes, and find records by them.
     Index {
         #[command(subcommand)]
         #[allow(missing_docs)]
         command: IndexCommand,
     },
-    /// Read rows of a file into a table.
+    /// Read the rows of a file into a table.
     Import(ImportArgs),
     /// Write a table to a file.
     Export(ExportArgs),
-    /// Show sizes, settings and counters, and what opening had to recover.
+    /// Show sizes, settings and counters, and what this opening had to recover.
     Stat(StatArgs),
-    /// Check every page, every tree, and that every page in use is reached exactly once.
+    /// Check every page, every tree and every index.
     Verify(DirArgs),
-    /// Shorten the data file to what its records need: merge sparse pages, move pages down, cut the end off.
+    /// Shorten the data file to what its records need.
     Compact(DirArgs),
-    /// Take a checkpoint: a restart will begin there.
+    /// Take a checkpoint, so that the next restart reads less of the log.
     Checkpoint(DirArgs),
-    /// Recover after a crash, as every open does, and say what was done.
+    /// Recover after a crash, as every open does, and report what was done.
     Recover(crate::recover::RecoverArgs),
-    /// Print the records of the log, also beside a program that has the environment open.
+    /// Print the records of the log, even while a program has the environment open.
     Log(LogArgs),
-    /// Type commands, or pipe them in: several named transactions at once, one line of answer a command from a pipe.
+    /// Run commands from a terminal or a pipe, in several transactions at once.
     Shell(DirArgs),
-    /// Show the settings in force and where each comes from, or check the settings file.
+    /// Show the settings and where each comes from, or check the settings file.
     Config(ConfigArgs),
-    /// List, commit or abort the transactions that were prepared for a two-phase commit and are in doubt.
+    /// List, commit or abort transactions that are in doubt after a two-phase commit.
     Prepared(PreparedArgs),
-    /// Back up an environment, in full or only the log since the last backup, and verify backups.
+    /// Back up an environment, in full or incrementally, and verify backups.
     Backup(crate::media::BackupArgs),
-    /// Make an environment anew from backups and log: to the end, a time or an LSN.
+    /// Make a new environment from backups and log, as of the end, a time or an LSN.
     Restore(crate::media::RestoreArgs),
-    /// Make damaged pages whole again from a backup and the log.
+    /// Repair damaged pages from a backup and the log.
     Repair(crate::media::RepairArgs),
-    /// Show, fill, check and trim the archive of the log.
+    /// List, fill, check and trim the archive of the log.
     Archive(crate::media::ArchiveArgs),
-    /// Write tables as text that load and Berkeley DB's db_load read.
+    /// Write tables as text that `load` and Berkeley DB's db_load read.
     Dump(crate::dump::DumpArgs),
-    /// Read tables from a dump, ours or one of Berkeley DB's db_dump.
+    /// Read tables from a dump, by `dump` or by Berkeley DB's db_dump.
     Load(crate::dump::LoadArgs),
-    /// Print what committed transactions changed, in their order.
+    /// Print what committed transactions changed, in the order of their commits.
     Changes(crate::changes::ChangesArgs),
-    /// Measure.
+    /// Measure the engine.
     Bench(BenchArgs),
-    /// Measure what this machine gives a transactional system, and what to set.
+    /// Measure what this machine offers a database, and recommend settings.
     Probe(crate::probe::ProbeArgs),
-    /// Transactions on raw flash: demonstration, power cuts, benchmark, traces, TPC-C.
+    /// Try transactions on raw flash: demonstration, power cuts, benchmark, traces, TPC-C.
     Flash(crate::flash::FlashArgs),
-    /// Print a completion script for a shell.
+    /// Print a script that completes commands, options and tables in a shell.
     Completions(CompletionsArgs),
     /// Write the manual pages, one for each command.
     Man(ManArgs),
+    /// Say what may come next on a command line, for the completion scripts.
+    #[command(hide = true)]
+    Complete(CompleteArgs),
 }
 
 /// `prepared`
@@ -118,21 +122,21 @@ pub struct PreparedArgs {
 /// What to do with the transactions in doubt.
 #[derive(Clone, Debug, Subcommand)]
 pub enum PreparedCommand {
-    /// Print them, by global id.
+    /// List the transactions in doubt by their global ids.
     List,
-    /// Commit one (exit code 1 if none has that id).
+    /// Commit the transaction with this id. Exit code 1: there is none.
     Commit(PreparedIdArgs),
-    /// Roll one back (exit code 1 if none has that id).
+    /// Roll back the transaction with this id. Exit code 1: there is none.
     Abort(PreparedIdArgs),
 }
 
 /// A transaction in doubt.
 #[derive(Clone, Debug, clap::Args)]
 pub struct PreparedIdArgs {
-    /// The global id that it was prepared under.
+    /// The global id that the transaction was prepared under.
     #[arg(value_name = "GLOBAL_ID")]
     pub id: String,
-    /// The global id is hexadecimal.
+    /// The global id is in hexadecimal digits, because it is not UTF-8.
     #[arg(long)]
     pub hex: bool,
 }
@@ -140,7 +144,7 @@ pub struct PreparedIdArgs {
 /// `init`
 #[derive(Clone, Debug, clap::Args)]
 pub struct InitArgs {
-    /// Directory to make; it may be there if it is empty.
+    /// Directory to make. If it exists, it must be empty.
     pub dir: PathBuf,
     /// Page size: a power of two from 4K to 32K.
     #[arg(long, value_name = "BYTES", value_parser = bench::parse_bytes)]
@@ -159,10 +163,10 @@ pub struct PutArgs {
     /// The key.
     #[arg(allow_negative_numbers = true)]
     pub key: String,
-    /// The value; `-` reads it from standard input, byte for byte.
+    /// The value. `-` reads the value from standard input, byte for byte.
     #[arg(allow_negative_numbers = true)]
     pub value: String,
-    /// Refuse a key that has a value already (exit code 1).
+    /// Do nothing if the key has a value already (exit code 1).
     #[arg(long)]
     pub new: bool,
     #[command(flatten)]
@@ -207,22 +211,22 @@ pub struct ScanArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub table: TableArgs,
-    /// The first key.
+    /// Begin with this key.
     #[arg(long, value_name = "KEY", allow_negative_numbers = true)]
     pub from: Option<String>,
-    /// The end: keys below this one.
+    /// End before this key.
     #[arg(long, value_name = "KEY", allow_negative_numbers = true)]
     pub to: Option<String>,
-    /// Keys that begin so.
+    /// Print only keys that begin with this.
     #[arg(long, value_name = "KEY", conflicts_with_all = ["from", "to", "key_type"])]
     pub prefix: Option<String>,
-    /// From the last key to the first.
+    /// Print from the last key to the first.
     #[arg(long)]
     pub reverse: bool,
-    /// At most so many records.
+    /// Print at most this many records.
     #[arg(long, value_name = "COUNT")]
     pub limit: Option<u64>,
-    /// Print no values.
+    /// Print keys without values.
     #[arg(long)]
     pub keys_only: bool,
     #[command(flatten)]
@@ -236,7 +240,7 @@ pub struct TablesArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub at: DirArgs,
-    /// Count the records of each, which reads them all.
+    /// Count the records of each table. This reads all of them.
     #[arg(long)]
     pub count: bool,
 }
@@ -247,20 +251,20 @@ pub struct RenameArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub table: TableArgs,
-    /// The name that it gets.
+    /// The new name.
     pub new: String,
 }
 
 /// What to do with indexes.
 #[derive(Clone, Debug, Subcommand)]
 pub enum IndexCommand {
-    /// Make an index of a table. It holds the records that are there and follows every later change.
+    /// Make an index from the records of a table. Every later change updates the index.
     Create(IndexCreateArgs),
-    /// Drop an index (exit code 1 if there is none of that name).
+    /// Drop an index. Exit code 1: the table has no such index.
     Drop(IndexNameArgs),
-    /// Print the indexes of a table, or of all.
+    /// List the indexes of one table or of all.
     List(IndexListArgs),
-    /// Print records in the order of their index keys: index key, key, value (exit code 1 if a KEY is not there).
+    /// Print records by an index: index key, key, value. Exit code 1: no record has this KEY.
     Lookup(IndexLookupArgs),
 }
 
@@ -273,10 +277,10 @@ pub struct IndexCreateArgs {
     /// Name of the index.
     #[arg(value_name = "INDEX")]
     pub name: String,
-    /// Where its keys come from: value, bytes:FROM..TO, field:NUMBER (tabs), field:NUMBER:SEPARATOR, json:MEMBER (as import
-    /// stores rows) or json:/POINTER.
+    /// What the index keys are: `value`, `bytes:FROM..TO`, `field:NUMBER` (fields end with tabs),
+    /// `field:NUMBER:SEPARATOR`, `json:MEMBER` (for rows that `import` has stored) or `json:/POINTER`.
     pub keys: IndexKeys,
-    /// Refuse a record whose index key another one has.
+    /// Refuse a record if another record has the same index key.
     #[arg(long)]
     pub unique: bool,
 }
@@ -298,7 +302,7 @@ pub struct IndexListArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub at: DirArgs,
-    /// Name of the table; otherwise all.
+    /// List only the indexes of this table.
     pub table: Option<String>,
 }
 
@@ -308,26 +312,26 @@ pub struct IndexLookupArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub index: IndexNameArgs,
-    /// The index key; otherwise all, or those that the options choose. Of an index by a JSON member, a number is the number and
-    /// the text, and in double quotes the text only; bounds hold among keys of their kind.
+    /// The index key. Without it, all records are printed, or those that the options choose. In an index by a JSON
+    /// member, a number finds both the number and the same text. In double quotes it finds only the text.
     #[arg(allow_negative_numbers = true, conflicts_with_all = ["from", "to", "prefix"])]
     pub key: Option<String>,
-    /// The first index key.
+    /// Begin with this index key.
     #[arg(long, value_name = "KEY", allow_negative_numbers = true)]
     pub from: Option<String>,
-    /// The end: index keys below this one.
+    /// End before this index key.
     #[arg(long, value_name = "KEY", allow_negative_numbers = true)]
     pub to: Option<String>,
-    /// Index keys that begin so.
+    /// Print only index keys that begin with this.
     #[arg(long, value_name = "KEY", conflicts_with_all = ["from", "to"])]
     pub prefix: Option<String>,
-    /// From the last index key to the first.
+    /// Print from the last index key to the first.
     #[arg(long)]
     pub reverse: bool,
-    /// At most so many records.
+    /// Print at most this many records.
     #[arg(long, value_name = "COUNT")]
     pub limit: Option<u64>,
-    /// Print no values, and do not read them.
+    /// Print keys without values, and do not read the values.
     #[arg(long)]
     pub keys_only: bool,
     #[command(flatten)]
@@ -341,41 +345,41 @@ pub struct ImportArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub table: TableArgs,
-    /// The file; `-` for standard input. A name that ends in .gz is of a compressed file.
+    /// The file, or `-` for standard input. A file whose name ends in .gz is read compressed.
     pub file: String,
-    /// What the file holds; known from its name's ending otherwise.
+    /// The format of the file. Without this, the ending of its name tells.
     #[arg(long, value_enum)]
     pub format: Option<Format>,
-    /// The column that is the key; several are joined by --separator, in this order.
+    /// The column that is the key. Several columns are joined by --separator, in this order.
     #[arg(long, value_name = "COLUMN", value_delimiter = ',', required = true)]
     pub key: Vec<String>,
-    /// The column that is the value; otherwise the whole row, as a JSON object.
+    /// The column that is the value. Without this, the value is the whole row as a JSON object.
     #[arg(long, value_name = "COLUMN")]
     pub value: Option<String>,
-    /// What is put between the columns of a key.
+    /// What to put between the columns of a key.
     #[arg(long, default_value = ":")]
     pub separator: String,
-    /// What separates the fields of CSV: one byte.
+    /// The byte between the fields of CSV.
     #[arg(long, default_value = ",")]
     pub delimiter: String,
-    /// What fields of CSV and TSV are in the JSON object: numbers and truth values as such, empty ones as null. `auto` takes
-    /// as a number or a truth value whatever is one in JSON. Without --types all are texts.
+    /// Types of CSV and TSV columns in the JSON object. Empty numbers and truth values become null. `auto` makes a
+    /// number or a truth value of every field that is one in JSON. Without --types, all fields are text.
     #[arg(long, value_name = "auto|COLUMN=text|number|bool|auto", value_delimiter = ',', conflicts_with = "value")]
     pub types: Vec<ColumnType>,
-    /// Names of the columns, for a file whose first line is a row.
+    /// Names of the columns, if the first line of the file does not name them.
     #[arg(long, value_name = "COLUMN", value_delimiter = ',')]
     pub columns: Option<Vec<String>>,
-    /// All or nothing: one transaction for the whole file.
+    /// Import all rows or none, in one transaction.
     #[arg(long, conflicts_with = "batch")]
     pub one_transaction: bool,
-    /// The rows come in the order of their keys, as bytes, each key once: full pages and less log, in one transaction. The
-    /// table is new, or empty, or all its keys are below.
+    /// Load rows that are in the order of their keys, as bytes, into full pages with less log. All rows are one
+    /// transaction. Any keys that the table has must be below those of the file.
     #[arg(long, conflicts_with_all = ["batch", "one_transaction"])]
     pub sorted: bool,
-    /// Rows of a transaction.
+    /// Commit after this many rows.
     #[arg(long, value_name = "ROWS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
     pub batch: u64,
-    /// Leave malformed lines out, name each, and go on (exit code 1 if there was one); otherwise stop at the first.
+    /// Report malformed lines and go on (exit code 1 if there are any). Without this, the first one stops the import.
     #[arg(long)]
     pub keep_going: bool,
     #[command(flatten)]
@@ -389,13 +393,15 @@ pub struct ExportArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub table: TableArgs,
-    /// The file, which is replaced; `-` for standard output. A name that ends in .gz is written compressed.
+    /// The file, or `-` for standard output. A file that exists is replaced. A name that ends in .gz means a compressed
+    /// file.
     #[arg(default_value = "-")]
     pub file: String,
-    /// What to write; known from the file's name otherwise, JSON lines if it has none.
+    /// The format. Without this, the ending of the file's name tells. It is JSON lines if nothing else is known.
     #[arg(long, value_enum)]
     pub format: Option<Format>,
-    /// Values are JSON objects, as `import` stores rows: write their members as columns, and no key column.
+    /// Write the members of the values as columns, and no column for the key. The values must be JSON objects, as
+    /// `import` stores rows.
     #[arg(long, conflicts_with = "hex")]
     pub rows: bool,
     #[command(flatten)]
@@ -409,7 +415,7 @@ pub struct StatArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub at: DirArgs,
-    /// Exact numbers instead of readable ones.
+    /// Print sizes in bytes, not in larger units.
     #[arg(long)]
     pub bytes: bool,
 }
@@ -417,7 +423,7 @@ pub struct StatArgs {
 /// `log`
 #[derive(Clone, Debug, clap::Args)]
 pub struct LogArgs {
-    /// Directory of the environment, which is not opened.
+    /// Directory of the environment. The command does not open it.
     pub dir: PathBuf,
     /// Only records of the transaction with this number.
     #[arg(long, value_name = "XID")]
@@ -425,13 +431,14 @@ pub struct LogArgs {
     /// Only records that change this page.
     #[arg(long, value_name = "PAGE")]
     pub page: Option<u64>,
-    /// Only records that change a page of this table; opens the environment for a moment to look its root page up.
+    /// Only records that change a page of this table. To find its root page, the command opens the environment for a
+    /// moment.
     #[arg(long, value_name = "TABLE", conflicts_with = "root")]
     pub table: Option<String>,
     /// Only records that change a page of the table with this root page.
     #[arg(long, value_name = "PAGE")]
     pub root: Option<u64>,
-    /// Only records of this kind: update, group, commit, checkpoint ...; several by commas.
+    /// Only records of these kinds, with commas between them: update, group, commit, checkpoint ...
     #[arg(long, value_name = "KIND", value_delimiter = ',')]
     pub kind: Vec<String>,
     /// Only records that begin at this LSN or later.
@@ -440,13 +447,13 @@ pub struct LogArgs {
     /// Only records that begin below this LSN.
     #[arg(long, value_name = "LSN")]
     pub to: Option<u64>,
-    /// From the newest record to the oldest.
+    /// Print from the newest record to the oldest.
     #[arg(long, conflicts_with = "follow")]
     pub reverse: bool,
-    /// At most so many records.
+    /// Print at most this many records.
     #[arg(long, value_name = "COUNT")]
     pub limit: Option<u64>,
-    /// At the end, wait for more; ends when it is interrupted.
+    /// At the end, wait for more records until Ctrl-C.
     #[arg(long)]
     pub follow: bool,
 }
@@ -454,13 +461,13 @@ pub struct LogArgs {
 /// `config`
 #[derive(Clone, Debug, clap::Args)]
 pub struct ConfigArgs {
-    /// Directory of the environment, which is not opened: somebody else may have it open.
+    /// Directory of the environment. The command does not open it, so a program may have it open.
     #[arg(required_unless_present = "defaults")]
     pub dir: Option<PathBuf>,
-    /// Only say what is wrong with the settings file (exit code 1 if something is).
+    /// Report what is wrong with the settings file (exit code 1), and nothing else.
     #[arg(long, conflicts_with = "defaults")]
     pub check: bool,
-    /// Print a settings file with every setting, its default and what it does, to begin with.
+    /// Print a settings file to start from, with every setting, its default and what it does.
     #[arg(long)]
     pub defaults: bool,
 }
@@ -476,46 +483,60 @@ pub struct BenchArgs {
 /// What to measure.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Bench {
-    /// TPC-B as LIBTP ran it: throughput, latency, aborts, log and syncs of a transaction; --check proves the books.
+    /// Run TPC-B as LIBTP did: throughput, latency, aborts, log and syncs of a transaction.
     Tpcb(bench::tpcb::TpcbArgs),
-    /// Random point reads of a table in the cache.
+    /// Read records at random from a table in the cache.
     Points(bench::points::PointsArgs),
-    /// Scans of a whole table in the cache.
+    /// Scan a whole table in the cache.
     Scan(bench::scan::ScanArgs),
-    /// Snapshot readers beside writers, and what each costs the other.
+    /// Run snapshot readers and writers together, and measure what each costs the other.
     Snapshots(bench::snapshots::SnapshotsArgs),
-    /// Many threads with short transactions, against a few: records of their own, or the same hot ones.
+    /// Compare many threads with a few, in short transactions.
     Crowd(bench::crowd::CrowdArgs),
-    /// TPC-B with sync under a settings file, beside the built-in defaults.
+    /// Compare a settings file with the defaults, by TPC-B with durable commits.
     Settings(bench::settings::SettingsArgs),
-    /// The device alone: durable overwrites, random reads.
+    /// Measure the device alone: durable overwrites and random reads.
     Device(bench::device::DeviceArgs),
-    /// Kill a process that ran TPC-B and measure the restart.
+    /// Kill a process that runs TPC-B, and measure the restart.
     Recovery(bench::recovery::RecoveryArgs),
-    /// Kill a process in the middle of a large transaction and measure the restart.
+    /// Kill a process in the middle of a large transaction, and measure the restart.
     Loser(bench::loser::LoserArgs),
-    /// Roll a large transaction back and compare that with making its changes.
+    /// Compare rolling back a large transaction with making its changes.
     Rollback(bench::rollback::RollbackArgs),
-    /// An environment far larger than its cache through everything: load, index, verify, backup, kill, many tables.
+    /// Take an environment far larger than its cache through every command.
     Scale(bench::scale::ScaleArgs),
-    /// Resident memory against the limit; a table ten times the cache.
+    /// Compare resident memory with the limit, on a table ten times the cache.
     Memory(bench::memory::MemoryArgs),
-    /// All of the above against their targets, as a table.
+    /// Run all of these, and compare the results with their targets.
     Gates(bench::gates::GatesArgs),
 }
 
 /// `completions`
 #[derive(Clone, Debug, clap::Args)]
 pub struct CompletionsArgs {
-    /// Which shell.
+    /// The shell.
     #[arg(value_enum)]
-    pub shell: clap_complete::Shell,
+    pub shell: Shell,
+}
+
+/// `complete`
+#[derive(Clone, Debug, clap::Args)]
+pub struct CompleteArgs {
+    /// The line up to the cursor, as it is typed.
+    #[arg(long)]
+    pub line: Option<String>,
+    /// What the shell takes for the word to complete.
+    #[arg(long, allow_hyphen_values = true)]
+    pub word: Option<String>,
+    /// The words of the line behind the program's name; the last one is to be completed.
+    #[arg(last = true, conflicts_with = "line")]
+    pub words: Vec<String>,
 }
 
 /// `man`
 #[derive(Clone, Debug, clap::Args)]
 pub struct ManArgs {
-    /// Directory for the pages, made if it is missing; `man -M` and MANPATH want it to be named man1.
+    /// Directory for the pages. It is made if it is missing. For `man -M` and MANPATH, call it man1.
     pub dir: PathBuf,
 }
 

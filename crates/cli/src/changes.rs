@@ -1,14 +1,17 @@
 //! What committed transactions changed, as lines: `changes`. It does not wait for more: while it has the environment open, nobody
 //! else can commit.
 
-use ledgerstone::{ChangeValue, CommittedChanges, FeedItem, Lsn, TableEvent, TableTypes};
-use serde_json::{Value, json};
+use std::collections::HashMap;
 
+use ledgerstone::{ChangeValue, CommittedChanges, Environment, Error, FeedItem, Lsn, TableEvent, TableId, TableTypes};
+use serde_json::{Map, Value, json};
+
+use crate::commands::{add_bytes, value_line};
 use crate::interrupt;
 use crate::opening::{DirArgs, open};
 use crate::outcome::Outcome;
 use crate::output::Output;
-use crate::text::{readable, to_hex};
+use crate::text::{PLAIN, Text, readable};
 
 /// `changes`
 #[derive(Clone, Debug, clap::Args)]
@@ -16,19 +19,19 @@ pub struct ChangesArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub at: DirArgs,
-    /// Begin behind this LSN; 0: with the oldest change that the log holds whole.
+    /// Begin behind this LSN. 0 means the oldest change that the log holds in full.
     #[arg(long, value_name = "LSN", default_value_t = 0, conflicts_with = "name")]
     pub from: u64,
-    /// Begin where the feed of this name has come to, and make durable how far it comes; the log is kept for it.
+    /// Go on where the feed of this name ended, and remember durably how far it comes. The log is kept for the feed.
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
-    /// Forget the feed of this name instead: the log is not kept for it any more (exit code 1 if there is none).
+    /// Forget the feed of this name, so that no log is kept for it. Exit code 1: there is none.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["name", "from"])]
     pub forget: Option<String>,
     /// Only changes of this table.
     #[arg(long, value_name = "TABLE")]
     pub table: Option<String>,
-    /// At most the changes of so many commits.
+    /// Print the changes of at most this many commits.
     #[arg(long, value_name = "COUNT", conflicts_with = "forget")]
     pub limit: Option<u64>,
 }
@@ -38,12 +41,14 @@ pub(crate) fn run(args: &ChangesArgs, output: &Output) -> anyhow::Result<Outcome
     if let Some(name) = &args.forget {
         let was_there = env.forget_changes(name)?;
         env.close()?;
+        output.done(json!({ "name": name }), was_there)?;
         if !was_there {
             output.note(format_args!("no feed is named {name}"));
             return Ok(Outcome::Not);
         }
         return Ok(Outcome::Done);
     }
+    let mut types = Types::of(&env)?;
     let mut feed = match &args.name {
         Some(name) => env.named_changes(name)?,
         None => env.changes(Lsn(args.from))?,
@@ -54,9 +59,10 @@ pub(crate) fn run(args: &ChangesArgs, output: &Output) -> anyhow::Result<Outcome
         interrupt::check(|| format!("after the changes of {count} commits"))?;
         let Some(commit) = feed.next()? else { break };
         for item in &commit.items {
+            types.learn(item);
             let (table, to) = tables_of(item);
             if args.table.as_deref().is_none_or(|wanted| table == wanted || to == Some(wanted)) {
-                show(&commit, item, output)?;
+                show(&commit, item, &types.of_item(item), output)?;
                 is_shown = true;
             }
         }
@@ -75,6 +81,38 @@ pub(crate) fn run(args: &ChangesArgs, output: &Output) -> anyhow::Result<Outcome
     Ok(Outcome::Done)
 }
 
+/// How the records of each table are written: as its types say now, or said before it was dropped.
+struct Types(HashMap<TableId, TableTypes>);
+
+impl Types {
+    fn of(env: &Environment) -> Result<Types, Error> {
+        let txn = env.snapshot()?; // Waits for nobody.
+        let mut known = HashMap::new();
+        for name in txn.table_names()? {
+            let table = txn.bytes(&name)?;
+            known.insert(table.table_id(), table.types().clone());
+        }
+        txn.abort()?; // It only read.
+        Ok(Types(known))
+    }
+
+    fn learn(&mut self, item: &FeedItem) {
+        if let FeedItem::Table(change) = item
+            && let TableEvent::Created { types } | TableEvent::Typed { types } = &change.event
+        {
+            self.0.entry(change.table_id).or_insert_with(|| types.clone());
+        }
+    }
+
+    fn of_item(&self, item: &FeedItem) -> Text {
+        let types = match item {
+            FeedItem::Record(change) => self.0.get(&change.table_id),
+            _ => None,
+        };
+        types.map_or(PLAIN, Text::of_types)
+    }
+}
+
 /// The table of an item, and the name that it gets.
 fn tables_of(item: &FeedItem) -> (&str, Option<&str>) {
     match item {
@@ -87,36 +125,53 @@ fn tables_of(item: &FeedItem) -> (&str, Option<&str>) {
     }
 }
 
-fn show(commit: &CommittedChanges, item: &FeedItem, output: &Output) -> std::io::Result<()> {
+fn show(commit: &CommittedChanges, item: &FeedItem, text: &Text, output: &Output) -> std::io::Result<()> {
     if !output.is_json {
-        return output.line(format_args!("{}\t{}", commit.lsn, item_text(item, "\t")));
+        return output.line(format_args!("{}\t{}", commit.lsn, item_text(item, text, "\t")));
     }
-    let mut object = json!({
-        "lsn": commit.lsn.0,
-        "position": commit.position.0,
-        "xid": commit.xid.0,
-        "time_ns": commit.time_ns,
-    });
+    let mut object = Map::new();
+    object.insert("lsn".into(), commit.lsn.0.into());
+    object.insert("position".into(), commit.position.0.into());
+    object.insert("xid".into(), commit.xid.0.into());
+    object.insert("time_ns".into(), commit.time_ns.into());
     match item {
         FeedItem::Record(change) => {
-            object["table"] = json!(&*change.table);
-            object["table_id"] = change.table_id.0.into();
-            object["key_hex"] = to_hex(&change.key).into();
-            object["old"] = value_json(&change.old);
-            object["new"] = value_json(&change.new);
+            object.insert("table".into(), (*change.table).into());
+            object.insert("table_id".into(), change.table_id.0.into());
+            add_bytes(&mut object, "key", &change.key, text.key_json(&change.key));
+            add_value(&mut object, "old", &change.old, text);
+            add_value(&mut object, "new", &change.new, text);
         }
         FeedItem::Table(change) => {
-            object["table"] = json!(&*change.table);
-            object["table_id"] = change.table_id.0.into();
+            object.insert("table".into(), (*change.table).into());
+            object.insert("table_id".into(), change.table_id.0.into());
             let (event, details) = event_words(&change.event);
-            object["event"] = event.into();
+            object.insert("event".into(), event.into());
             for (name, value) in details {
-                object[name] = value.into();
+                object.insert(name.into(), if name == "unique" { true.into() } else { value.into() });
             }
         }
         _ => {}
     }
-    output.json(&object)
+    output.json(&Value::from(object))
+}
+
+/// A value, or as much of it as the log holds.
+fn add_value(object: &mut Map<String, Value>, name: &str, value: &ChangeValue, text: &Text) {
+    match value {
+        ChangeValue::Absent => {
+            object.insert(name.into(), Value::Null);
+        }
+        ChangeValue::Whole(bytes) => add_bytes(object, name, bytes, text.value_json(bytes)),
+        ChangeValue::Large(bytes) => {
+            object.insert(format!("{name}_bytes"), (*bytes).into());
+        }
+        ChangeValue::Part { offset, bytes } => {
+            object.insert(format!("{name}_offset"), (*offset).into());
+            add_bytes(object, &format!("{name}_part"), bytes, std::str::from_utf8(bytes).ok().map(Value::from));
+        }
+        _ => {} // The log does not say.
+    }
 }
 
 /// What became of a table: a word, and what belongs to it, by name.
@@ -141,11 +196,12 @@ fn event_words(event: &TableEvent) -> (&'static str, Vec<(&'static str, String)>
 }
 
 /// Of a record: table, key, value before, value after. Of a table: table, what became of it, and more.
-pub(crate) fn item_text(item: &FeedItem, separator: &str) -> String {
+pub(crate) fn item_text(item: &FeedItem, text: &Text, separator: &str) -> String {
     match item {
         FeedItem::Record(change) => {
             let table = readable(change.table.as_bytes());
-            [table, readable(&change.key), value_text(&change.old), value_text(&change.new)].join(separator)
+            let key = text.key_text(&change.key).map_or_else(|| readable(&change.key), |key| readable(key.as_bytes()));
+            [table, key, value_text(&change.old, text), value_text(&change.new, text)].join(separator)
         }
         FeedItem::Table(change) => {
             let (event, details) = event_words(&change.event);
@@ -157,20 +213,10 @@ pub(crate) fn item_text(item: &FeedItem, separator: &str) -> String {
     }
 }
 
-fn value_json(value: &ChangeValue) -> Value {
-    match value {
-        ChangeValue::Absent => Value::Null,
-        ChangeValue::Whole(bytes) => json!({ "hex": to_hex(bytes) }),
-        ChangeValue::Large(bytes) => json!({ "large_bytes": bytes }),
-        ChangeValue::Part { offset, bytes } => json!({ "offset": offset, "part_hex": to_hex(bytes) }),
-        _ => json!({ "unknown": true }),
-    }
-}
-
-fn value_text(value: &ChangeValue) -> String {
+fn value_text(value: &ChangeValue, text: &Text) -> String {
     match value {
         ChangeValue::Absent => "(none)".into(),
-        ChangeValue::Whole(bytes) => format!("\"{}\"", readable(bytes)),
+        ChangeValue::Whole(bytes) => format!("\"{}\"", value_line(text, bytes)),
         ChangeValue::Large(bytes) => format!("({bytes} bytes)"),
         ChangeValue::Part { offset, bytes } => format!("(at {offset} \"{}\")", readable(bytes)),
         _ => "(not in the log)".into(),

@@ -5,7 +5,7 @@ use std::ops::Bound;
 
 use anyhow::{Context, anyhow};
 use ledgerstone::Error;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::args::{DelArgs, GetArgs, PutArgs, ScanArgs};
 use crate::interrupt;
@@ -24,6 +24,7 @@ pub(crate) fn put(args: &PutArgs, output: &Output) -> anyhow::Result<Outcome> {
         _ => None,
     };
     let env = open(&args.table.at, output)?;
+    let mut record = None;
     let done = env.try_transact(|txn| {
         let table = args.text.open_or_create(txn, &args.table.table)?;
         let text = args.text.of(&table)?;
@@ -32,6 +33,7 @@ pub(crate) fn put(args: &PutArgs, output: &Output) -> anyhow::Result<Outcome> {
             Some(value) => text.piped_value(value).map_err(|what| anyhow!("the value: {what}"))?,
             None => text.value(&args.value).map_err(|what| anyhow!("the value: {what}"))?,
         };
+        record = Some(record_json(&text, &key, None));
         if args.new {
             table.insert_new(&key, &value)?
         } else {
@@ -48,6 +50,9 @@ pub(crate) fn put(args: &PutArgs, output: &Output) -> anyhow::Result<Outcome> {
         Err(error) => return Err(error),
     };
     env.close()?;
+    if let Some(record) = record {
+        output.done(record, outcome == Outcome::Done)?;
+    }
     Ok(outcome)
 }
 
@@ -62,6 +67,11 @@ pub(crate) fn get(args: &GetArgs, output: &Output) -> anyhow::Result<Outcome> {
     })?;
     env.close()?;
     let Some(value) = value else {
+        if output.is_json {
+            let mut record = record_json(&text, &key, None);
+            record["value"] = Value::Null;
+            output.json(&record)?;
+        }
         output.note(format_args!("no key {} in table {}", args.key, args.table.table));
         return Ok(Outcome::Not);
     };
@@ -79,11 +89,14 @@ pub(crate) fn get(args: &GetArgs, output: &Output) -> anyhow::Result<Outcome> {
 
 pub(crate) fn del(args: &DelArgs, output: &Output) -> anyhow::Result<Outcome> {
     let env = open(&args.table.at, output)?;
-    let was_there = env.try_transact(|txn| {
+    let (record, was_there) = env.try_transact(|txn| {
         let table = txn.bytes(&args.table.table)?;
-        anyhow::Ok(table.delete(&key(&args.text.of(&table)?, &args.key)?)?)
+        let text = args.text.of(&table)?;
+        let key = key(&text, &args.key)?;
+        anyhow::Ok((record_json(&text, &key, None), table.delete(&key)?))
     })?;
     env.close()?;
+    output.done(record, was_there)?;
     if was_there {
         return Ok(Outcome::Done);
     }
@@ -152,28 +165,29 @@ pub(crate) fn value_line(text: &Text, value: &[u8]) -> String {
     text.value_text(value).map_or_else(|| readable(value), |value| readable(value.as_bytes()))
 }
 
-/// Puts the key of an index into the object of its record, as text or hexadecimal.
+/// Puts the key of an index into the object of its record, and says whether it is a number or text, if that is known.
 pub(crate) fn index_key_json(keys: &Text, index_key: &[u8], record: &mut Value) {
-    match keys.key_json(index_key).filter(|_| !keys.hex) {
-        Some(key) => record["index_key"] = key,
-        None => record["index_key_hex"] = to_hex(index_key).into(),
+    let Some(object) = record.as_object_mut() else { return };
+    add_bytes(object, "index_key", index_key, keys.key_json(index_key));
+    if let Some(kind) = keys.json_kind(index_key) {
+        object.insert("index_key_kind".into(), kind.into());
     }
 }
 
-/// A record as an object: `key` and `value` as text, `key_hex` and `value_hex` where they are none; numbers as numbers.
+/// A record as an object with `key` and `value`.
 pub(crate) fn record_json(text: &Text, key: &[u8], value: Option<&[u8]>) -> Value {
     let mut object = Map::new();
-    match text.key_json(key).filter(|_| !text.hex) {
-        None => object.insert("key_hex".into(), to_hex(key).into()),
-        Some(key) => object.insert("key".into(), key),
-    };
+    add_bytes(&mut object, "key", key, text.key_json(key));
     if let Some(value) = value {
-        match (text.hex, text.value_text(value)) {
-            (false, Some(shown)) => {
-                object.insert("value".into(), text.value_json(value).unwrap_or_else(|| json!(shown)))
-            }
-            _ => object.insert("value_hex".into(), to_hex(value).into()),
-        };
+        add_bytes(&mut object, "value", value, text.value_json(value));
     }
     object.into()
+}
+
+/// Adds bytes to an object: what they say as `NAME`, or their hexadecimal digits as `NAME_hex`. All bytes go this way.
+pub(crate) fn add_bytes(object: &mut Map<String, Value>, name: &str, bytes: &[u8], says: Option<Value>) {
+    match says {
+        Some(says) => object.insert(name.into(), says),
+        None => object.insert(format!("{name}_hex"), to_hex(bytes).into()),
+    };
 }

@@ -83,7 +83,7 @@ fn check(dir: &Path, output: &Output) -> anyhow::Result<Outcome> {
         );
         let file = dir.join("control");
         if output.is_json {
-            output.json(&json!({ "file": file, "problem": what }))?;
+            output.json(&json!({ "file": file, "line": null, "setting": "", "problem": what }))?;
         } else {
             output.line(format_args!("{}: {what}", file.display()))?;
         }

@@ -5,6 +5,7 @@ use std::io::BufReader;
 
 use anyhow::Context;
 use ledgerstone_dump::{Dump, DumpFormat, DumpOptions, DumpProgress, Duplicates, LoadOptions};
+use serde_json::json;
 
 use crate::export::target_left;
 use crate::interrupt;
@@ -20,16 +21,16 @@ pub struct DumpArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub at: DirArgs,
-    /// Only these tables; otherwise all.
+    /// Dump only these tables.
     #[arg(value_name = "TABLE")]
     pub tables: Vec<String>,
-    /// The file to write; `-` for standard output.
+    /// The file to write, or `-` for standard output.
     #[arg(long, short, value_name = "FILE", default_value = "-")]
     pub output: String,
-    /// Replace the file if it is there.
+    /// Replace the file if it exists.
     #[arg(long)]
     pub force: bool,
-    /// Readable characters as they are, instead of hexadecimal digits.
+    /// Print readable characters as they are, not as hexadecimal digits.
     #[arg(long, short)]
     pub print: bool,
 }
@@ -40,19 +41,19 @@ pub struct LoadArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub at: DirArgs,
-    /// The file; `-` for standard input. A dump of ours, or one of db_dump of Berkeley DB.
+    /// The file, or `-` for standard input.
     #[arg(default_value = "-")]
     pub file: String,
-    /// The table for a database that has no name in the dump.
+    /// The table to load, if the dump does not name it.
     #[arg(long, value_name = "TABLE")]
     pub table: Option<String>,
-    /// Records of a transaction.
+    /// Commit after this many records.
     #[arg(long, value_name = "RECORDS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
     pub batch: u64,
-    /// One transaction for each database.
+    /// Load each database of the dump in one transaction.
     #[arg(long, conflicts_with = "batch")]
     pub one_transaction: bool,
-    /// Where a key may come several times, put its place among its equals behind it: 4 bytes, from 0 on.
+    /// If a key comes several times, put 4 bytes behind it: its place among its equals, from 0 on.
     #[arg(long)]
     pub number_duplicates: bool,
 }
@@ -71,9 +72,13 @@ pub(crate) fn dump(args: &DumpArgs, output: &Output) -> anyhow::Result<Outcome> 
         interrupt::flow()
     };
     let done = env.dump(target.writer(), &options, &mut progress);
-    done.map_err(|error| interrupt::told(error, || target_left(&args.output, count)))?;
+    let done = done.map_err(|error| interrupt::told(error, || target_left(&args.output, count)))?;
     target.finish()?;
     env.close()?;
+    if output.is_json && args.output != "-" {
+        output.json(&json!({ "file": args.output, "record_count": done.record_count }))?;
+        output.flush()?;
+    }
     Ok(Outcome::Done)
 }
 

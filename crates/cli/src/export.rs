@@ -9,7 +9,7 @@ use anyhow::{Context, anyhow, bail, ensure};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use ledgerstone::Range;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::args::ExportArgs;
 use crate::commands::record_json;
@@ -41,6 +41,10 @@ pub(crate) fn run(args: &ExportArgs, output: &Output) -> anyhow::Result<Outcome>
     target.finish()?;
     txn.abort()?; // It only read.
     env.close()?;
+    if output.is_json && args.file != "-" {
+        output.json(&json!({ "table": args.table.table, "file": args.file, "record_count": count }))?;
+        output.flush()?;
+    }
     output.note(format_args!("{count} records exported from {}", args.table.table));
     Ok(Outcome::Done)
 }

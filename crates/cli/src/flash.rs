@@ -9,10 +9,12 @@ use anyhow::Context;
 use clap::ValueEnum;
 use ledgerstone_flash::evaluate::{self, Experiment, Figure, Size};
 use ledgerstone_flash::protocol::{self, Protocol};
+use ledgerstone_flash::replay::Measured;
 use ledgerstone_flash::tpcc::Scale;
 use ledgerstone_flash::tpcc::trial::{Trial, trial};
 use ledgerstone_flash::trace::Trace;
 use ledgerstone_flash::{campaign, demo};
+use serde_json::{Value, json};
 
 use crate::outcome::Outcome;
 use crate::output::Output;
@@ -29,7 +31,7 @@ pub struct FlashArgs {
 /// What to do on flash.
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum FlashCommand {
-    /// A bank on a flash image under each protocol; its process is killed, and the books are checked.
+    /// Run a bank on a flash image under each protocol, kill its process, and check the books.
     Demo,
     /// The process that the demonstration kills.
     #[command(hide = true)]
@@ -39,21 +41,21 @@ pub enum FlashCommand {
         /// The protocol.
         protocol: String,
     },
-    /// Cut the power of a simulated device again and again under every protocol, and compare with a model.
+    /// Cut the power of a simulated device again and again, and compare with a model.
     Crash {
-        /// Power cuts.
+        /// How often the power is cut.
         #[arg(long, default_value_t = 5000)]
         cuts: u64,
-        /// First seed.
+        /// The first seed of the random numbers.
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
-    /// Replay TPC-C under every protocol: the figures of the Flag Commit paper.
+    /// Replay TPC-C under every protocol, for the figures of the Flag Commit paper.
     Bench {
-        /// How large.
+        /// The size of the device and the data.
         #[arg(long, value_enum, default_value_t = SizeName::Small)]
         size: SizeName,
-        /// Which figures; all of them otherwise.
+        /// Measure only these figures.
         #[arg(long = "figure", value_enum)]
         figures: Vec<FigureName>,
         /// Replay this trace instead of TPC-C.
@@ -63,27 +65,27 @@ pub enum FlashCommand {
         #[arg(long, value_name = "DIR")]
         out: Option<PathBuf>,
     },
-    /// Record TPC-C as a trace, or look at one (format: docs/flash.md).
+    /// Record TPC-C as a trace, or look at a trace (docs/flash.md has the format).
     Trace {
         #[command(subcommand)]
         #[allow(missing_docs)]
         what: TraceCommand,
     },
-    /// Run TPC-C on a device that loses power, and check its twelve consistency conditions after every recovery.
+    /// Run TPC-C on a device that loses power, and check its consistency conditions.
     Tpcc {
-        /// The protocol; all of them otherwise.
+        /// Run only this protocol.
         #[arg(long, value_parser = parse_protocol)]
         protocol: Option<Protocol>,
-        /// Warehouses, with a hundredth of the rows.
+        /// Number of warehouses, each with a hundredth of the rows.
         #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=100))]
         warehouses: u32,
-        /// Transactions between two power cuts.
+        /// Number of transactions between two power cuts.
         #[arg(long, default_value_t = 100)]
         transactions: u32,
-        /// Power cuts.
+        /// How often the power is cut.
         #[arg(long, default_value_t = 10)]
         cuts: u32,
-        /// Everything random.
+        /// The seed of the random numbers.
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
@@ -92,20 +94,20 @@ pub enum FlashCommand {
 /// `flash trace`
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum TraceCommand {
-    /// Run TPC-C in memory and write what it touches.
+    /// Run TPC-C in memory, and write what it touches to a trace.
     Record {
-        /// Where to.
+        /// The trace to write.
         file: PathBuf,
-        /// How large.
+        /// The size of the device and the data.
         #[arg(long, value_enum, default_value_t = SizeName::Small)]
         size: SizeName,
-        /// Everything random.
+        /// The seed of the random numbers.
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
     /// Read a trace and say what is in it.
     Show {
-        /// Where from.
+        /// The trace to read.
         file: PathBuf,
     },
 }
@@ -178,6 +180,7 @@ pub(crate) fn run(args: &FlashArgs, output: &Output) -> anyhow::Result<Outcome> 
                 command
             };
             demo::watch(&mut child, &mut |line| output.note(line))?;
+            output.done(json!({}), true)?;
         }
         FlashCommand::DemoWork { path, protocol } => {
             demo::work(path, protocol::parse(protocol)?, &mut std::io::stdout())?;
@@ -185,9 +188,19 @@ pub(crate) fn run(args: &FlashArgs, output: &Output) -> anyhow::Result<Outcome> 
         FlashCommand::Crash { cuts, seed } => {
             let mut progress = Progress::new(output);
             match campaign::run(*cuts, *seed, &mut |done| progress.show("power cuts", done, *cuts, Unit::Count)) {
-                Ok(report) => print(output, &format!("{report}; nothing lost, nothing invented\n"))?,
+                Ok(report) => {
+                    let text = format!("{report}; nothing lost, nothing invented\n");
+                    let told = json!({
+                        "cut_count": report.cuts,
+                        "recovery_cut_count": report.cuts_in_recovery,
+                        "commit_count": report.commits,
+                        "page_count": report.pages_checked,
+                        "problem": null,
+                    });
+                    print(output, &text, &told)?;
+                }
                 Err(broken) => {
-                    print(output, &format!("broken: {broken}\n"))?;
+                    print(output, &format!("broken: {broken}\n"), &json!({ "problem": broken.to_string() }))?;
                     return Ok(Outcome::Not);
                 }
             }
@@ -201,26 +214,64 @@ pub(crate) fn run(args: &FlashArgs, output: &Output) -> anyhow::Result<Outcome> 
                 let scale = Scale::small(*warehouses);
                 let report =
                     trial(&Trial { protocol: own, scale, transactions: *transactions, cuts: *cuts, seed: *seed })?;
-                print(
-                    output,
-                    &format!(
-                        "{}: {} committed, {} rolled back, {} power cuts, all twelve conditions checked {} times\n",
-                        own.name(),
-                        report.committed,
-                        report.rolled_back,
-                        report.cuts,
-                        report.checks
-                    ),
-                )?;
+                let text = format!(
+                    "{}: {} committed, {} rolled back, {} power cuts, all twelve conditions checked {} times\n",
+                    own.name(),
+                    report.committed,
+                    report.rolled_back,
+                    report.cuts,
+                    report.checks
+                );
+                let told = json!({
+                    "protocol": own.name(),
+                    "commit_count": report.committed,
+                    "rollback_count": report.rolled_back,
+                    "cut_count": report.cuts,
+                    "check_count": report.checks,
+                });
+                print(output, &text, &told)?;
             }
         }
     }
     Ok(Outcome::Done)
 }
 
-fn print(output: &Output, text: &str) -> std::io::Result<()> {
-    output.bytes(text.as_bytes())?;
+fn print(output: &Output, text: &str, told: &Value) -> std::io::Result<()> {
+    if output.is_json {
+        output.json(told)?;
+    } else {
+        output.bytes(text.as_bytes())?;
+    }
     output.flush()
+}
+
+/// What was measured at one point of a figure.
+fn measured_json(figure: FigureName, axis: &str, x: f64, protocol: Protocol, m: &Measured) -> Value {
+    json!({
+        "figure": figure.to_possible_value().map(|name| name.get_name().to_owned()),
+        "axis": axis,
+        "x": x,
+        "protocol": protocol.name(),
+        "commits_per_second": m.throughput(),
+        "execution_ms": m.execution_ms,
+        "commit_ms": m.commit_ms,
+        "restart_ratio": m.restart_ratio(),
+        "collection_share": m.collection_share,
+        "collection_ms_per_commit": m.collection_ms_per_commit(),
+        "copied_per_block": m.copied_per_block,
+        "copied_per_block_late": m.copied_per_block_late,
+        "page_write_count": m.pages_written,
+        "page_read_count": m.pages_read,
+        "flag_move_count": m.flags_moved,
+        "log_page_count": m.log_pages,
+        "log_bytes": m.log_bytes,
+        "kept_page_count": m.kept_pages,
+        "recovery_ms": m.recovery_ms,
+        "table_bytes": m.table_bytes,
+        "busy_share": m.busy_share,
+        "chip_operation_count": m.chip_operations,
+        "seconds": m.real_seconds,
+    })
 }
 
 fn bench(
@@ -242,7 +293,14 @@ fn bench(
     for figure in FigureName::value_variants().iter().filter(|f| figures.is_empty() || figures.contains(f)) {
         let mut show = |what: &str, done: u64, all: u64| progress.show(what, done, all, Unit::Count);
         let experiment: Experiment = figure.figure().run(&size, &trace, &mut show)?;
-        print(output, &format!("{}\n", experiment.table()))?;
+        if output.is_json {
+            for (x, protocol, measured) in &experiment.runs {
+                output.json(&measured_json(*figure, experiment.axis, *x, *protocol, measured))?;
+            }
+            output.flush()?;
+        } else {
+            print(output, &format!("{}\n", experiment.table()), &Value::Null)?;
+        }
         if let Some(dir) = out {
             figure.figure().draw(&experiment, dir)?;
         }
@@ -262,20 +320,26 @@ fn run_trace(what: &TraceCommand, output: &Output) -> anyhow::Result<()> {
             let mut out = BufWriter::new(File::create(file).with_context(|| format!("make {}", file.display()))?);
             trace.save(&mut out)?;
             out.flush().with_context(|| format!("write {}", file.display()))?;
-            print(output, &format!("{} transactions\n", trace.len()))?;
+            let told = json!({ "file": file, "transaction_count": trace.len() });
+            print(output, &format!("{} transactions\n", trace.len()), &told)?;
         }
         TraceCommand::Show { file } => {
             let (trace, found) = load(file)?;
-            print(
-                output,
-                &format!(
-                    "{} transactions ({} without an end), {} operations, highest page {}\n",
-                    trace.len(),
-                    found.unended,
-                    found.operations,
-                    found.highest_page
-                ),
-            )?;
+            let text = format!(
+                "{} transactions ({} without an end), {} operations, highest page {}\n",
+                trace.len(),
+                found.unended,
+                found.operations,
+                found.highest_page
+            );
+            let told = json!({
+                "file": file,
+                "transaction_count": trace.len(),
+                "unended_count": found.unended,
+                "operation_count": found.operations,
+                "highest_page": found.highest_page,
+            });
+            print(output, &text, &told)?;
         }
     }
     Ok(())

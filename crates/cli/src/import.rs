@@ -81,7 +81,7 @@ pub(crate) fn run(args: &ImportArgs, output: &Output) -> anyhow::Result<Outcome>
     if output.is_json {
         let table = &args.table.table;
         output.json(
-            &serde_json::json!({ "table": table, "rows": row_count, "left_out": bad_count, "seconds": seconds }),
+            &serde_json::json!({ "table": table, "row_count": row_count, "left_out_count": bad_count, "seconds": seconds }),
         )?;
         output.flush()?;
     } else {

@@ -41,6 +41,8 @@ fn create(args: &IndexCreateArgs, output: &Output) -> anyhow::Result<Outcome> {
     made.map_err(|error| interrupt::told(error, || format!("after {count} records and entries: no index was made")))?;
     drop((progress, heeding));
     env.close()?;
+    let made = json!({ "table": table, "index": args.name, "keys": args.keys.to_string(), "unique": args.unique });
+    output.done(made, true)?;
     output.note(format_args!("index {} of table {table} made by {}", args.name, args.keys));
     Ok(Outcome::Done)
 }
@@ -48,14 +50,16 @@ fn create(args: &IndexCreateArgs, output: &Output) -> anyhow::Result<Outcome> {
 fn drop_index(args: &IndexNameArgs, output: &Output) -> anyhow::Result<Outcome> {
     let env = open(&args.table.at, output)?;
     let done = env.transact(|txn| txn.drop_index(&args.table.table, &args.name));
-    if let Err(error @ Error::NoSuchIndex { .. }) = done {
-        output.note(error);
-        env.close()?;
-        return Ok(Outcome::Not);
-    }
-    done?;
+    let is_done = match done {
+        Err(error @ Error::NoSuchIndex { .. }) => {
+            output.note(error);
+            false
+        }
+        other => other.map(|()| true)?,
+    };
     env.close()?;
-    Ok(Outcome::Done)
+    output.done(json!({ "table": args.table.table, "index": args.name }), is_done)?;
+    Ok(if is_done { Outcome::Done } else { Outcome::Not })
 }
 
 fn list(args: &IndexListArgs, output: &Output) -> anyhow::Result<Outcome> {
@@ -173,6 +177,7 @@ pub(crate) fn rename(args: &RenameArgs, output: &Output) -> anyhow::Result<Outco
     let env = open(&args.table.at, output)?;
     env.transact(|txn| txn.rename_table(&args.table.table, &args.new))?;
     env.close()?;
+    output.done(json!({ "table": args.table.table, "new": args.new }), true)?;
     output.note(format_args!("table {} is named {} now", args.table.table, args.new));
     Ok(Outcome::Done)
 }

@@ -7,7 +7,9 @@ use std::path::Path;
 use anyhow::Context;
 use comfy_table::{Table, presets};
 use ledgerstone::config::CONFIG_FILE;
-use ledgerstone::{BytesTable, CompactOptions, CompactPhase, Environment, Error, Problem, Skipped, TableTypes};
+use ledgerstone::{
+    BytesTable, CompactOptions, CompactPhase, Environment, Error, Problem, Skipped, TableTypes, VerifyReport,
+};
 use ledgerstone_bench::Recovery;
 use serde_json::{Value, json};
 
@@ -39,6 +41,7 @@ pub(crate) fn init(args: &InitArgs, output: &Output) -> anyhow::Result<Outcome> 
     }
     let made = options.open(&args.dir).and_then(ledgerstone::Environment::close);
     made.with_context(|| format!("cannot make an environment in {dir}"))?;
+    output.done(json!({ "dir": args.dir }), true)?;
     output.note(format_args!("environment made in {dir}"));
     Ok(Outcome::Done)
 }
@@ -69,18 +72,10 @@ pub(crate) fn tables(args: &TablesArgs, output: &Output) -> anyhow::Result<Outco
         let count = if args.count { Some(count(&name, &table, &mut progress)?) } else { None };
         let indexes: Vec<String> = table.indexes().iter().map(|index| index.name().to_owned()).collect();
         if output.is_json {
-            let mut about = json!({ "table": name });
-            if !indexes.is_empty() {
-                about["indexes"] = indexes.into();
-            }
-            if let Some(key) = &table.types().key {
-                about["key_type"] = key.as_str().into();
-            }
-            if let Some(value) = &table.types().value {
-                about["value_type"] = value.as_str().into();
-            }
+            let TableTypes { key, value } = table.types();
+            let mut about = json!({ "table": name, "key_type": key, "value_type": value, "indexes": indexes });
             if let Some(count) = count {
-                about["records"] = count.into();
+                about["record_count"] = count.into();
             }
             output.json(&about)?;
         } else {
@@ -241,8 +236,11 @@ fn verify_pages(args: &DirArgs, error: anyhow::Error, output: &Output) -> anyhow
         return Err(error);
     }
     if output.is_json {
-        let pages: Vec<u64> = damaged.iter().map(|page| page.0).collect();
-        output.json(&json!({ "problem": error.to_string(), "damaged_pages": pages }))?;
+        let problem = |place: &str, page, what: String| Problem { place: place.into(), page, what, mend: None };
+        let mut report = VerifyReport::default();
+        report.problems.push(problem("environment", None, error.to_string()));
+        report.problems.extend(damaged.iter().map(|page| problem("data file", Some(page.0), "damaged".into())));
+        output.json(&report)?;
     } else {
         output.line(&error)?;
         for page in &damaged {

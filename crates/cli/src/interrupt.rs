@@ -11,7 +11,7 @@ use std::sync::{Once, OnceLock};
 
 use ledgerstone::Error;
 
-use crate::output::say;
+use crate::output::{say_error, say_note};
 
 /// The exit code of what was interrupted: 128 and the number of SIGINT.
 pub(crate) const EXIT_CODE: u8 = 130;
@@ -64,11 +64,11 @@ fn on_signal() {
     if STATE.compare_exchange(HEEDED, ASKED, Relaxed, Relaxed).is_err() {
         std::process::exit(EXIT_CODE.into());
     }
-    say("stopping; Ctrl-C once more ends at once");
+    say_note("stopping; Ctrl-C once more ends at once");
     if let Some(last) = LAST.get() {
         // Beside this thread, which hears the second one.
         std::thread::spawn(|| {
-            say(format_args!("ledgerstone: {}", Interrupted(last())));
+            say_error(&Interrupted(last()).to_string(), "interrupted", None);
             std::process::exit(EXIT_CODE.into());
         });
     }

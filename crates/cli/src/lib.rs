@@ -9,6 +9,8 @@
 //! | backup, restore, repair, archive; dump, load; changes | `media`, `dump`, `changes`; times in `time` |
 //! | exit codes, and errors that say what to do | `outcome` |
 //! | an environment opened, with its recovery shown | `opening` |
+//! | help behind the options, and the manual pages | `help` |
+//! | what the tab key offers | `complete` |
 //! | Ctrl-C | `interrupt` |
 //! | output for people and for programs | `output`, `progress`; files that appear whole: `target` |
 //!
@@ -19,10 +21,12 @@ pub mod args;
 mod bench;
 mod changes;
 mod commands;
+mod complete;
 mod config;
 mod dump;
 mod export;
 mod flash;
+pub mod help;
 mod import;
 mod index;
 mod inspect;
@@ -45,23 +49,43 @@ mod time;
 use std::process::ExitCode;
 
 use anyhow::Context;
+use clap::FromArgMatches;
 use clap::error::ErrorKind;
-use clap::{CommandFactory, Parser};
 
 use args::{Args, Command};
-use output::{Output, escaped, say};
+use output::{Output, escaped, say, say_error};
 
 /// Parses what was typed, runs it, and says how it went.
 pub fn main() -> ExitCode {
-    let args = Args::try_parse().unwrap_or_else(|error| not_understood(error));
+    let args = parse(std::env::args_os()).unwrap_or_else(|error| not_understood(error));
     let output = Output::new(args.json, args.quiet);
     let result = run(&args, &output);
     let _ = output.flush(); // What was found before an error comes before it; a failure to write it is in the result.
-    outcome::report(result, args.json)
+    outcome::report(result)
+}
+
+/// Understands a command line, with all the help there is.
+///
+/// # Errors
+/// What clap does not understand, or help, which was asked for.
+pub fn parse<T: Into<std::ffi::OsString> + Clone>(words: impl IntoIterator<Item = T>) -> Result<Args, clap::Error> {
+    let mut command = help::command();
+    let matches = command.try_get_matches_from_mut(words)?;
+    Args::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
 }
 
 /// Says what is wrong with the arguments. Help comes here, too: clap answers it with 0 and wrong usage with 2, as we do.
 fn not_understood(error: clap::Error) -> ! {
+    let is_help = error.exit_code() == 0 || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
+    let wants_json = || std::env::args_os().take_while(|arg| arg != "--").any(|arg| arg == "--json");
+    if !is_help && wants_json() {
+        let text = error.to_string();
+        let text = text.split("\n\n").next().unwrap_or_default();
+        let text = text.strip_prefix("error: ").unwrap_or(text);
+        drop(Output::new(true, true)); // Errors are objects from now on.
+        say_error(text, "usage", Some("see: ledgerstone help COMMAND"));
+        std::process::exit(2);
+    }
     if error.kind() == ErrorKind::InvalidUtf8 {
         say("ledgerstone: an argument is not UTF-8");
         say("  write keys and values that are not text in hexadecimal digits, and say --hex");
@@ -69,7 +93,7 @@ fn not_understood(error: clap::Error) -> ! {
     }
     // The same complaint about the same arguments, escaped: clap shows them as they are.
     let harmless = std::env::args().map(|arg| escaped(&arg));
-    Args::try_parse_from(harmless).err().unwrap_or(error).exit()
+    parse(harmless).err().unwrap_or(error).exit()
 }
 
 /// Runs a command.
@@ -107,15 +131,18 @@ pub(crate) fn run(args: &Args, output: &Output) -> anyhow::Result<outcome::Outco
         Command::Man(args) => {
             let to = || format!("cannot write manual pages into {}", args.dir.display());
             std::fs::create_dir_all(&args.dir).with_context(to)?;
-            clap_mangen::generate_to(Args::command().disable_help_subcommand(true), &args.dir).with_context(to)?;
+            help::write_pages(&args.dir).with_context(to)?;
+            if output.is_json {
+                output.json(&serde_json::json!({ "dir": args.dir }))?;
+            }
             output.note(format_args!("manual pages written to {}", args.dir.display()));
             Ok(outcome::Outcome::Done)
         }
         Command::Completions(args) => {
-            let mut bytes = Vec::new();
-            clap_complete::generate(args.shell, &mut Args::command(), "ledgerstone", &mut bytes);
-            output.bytes(&bytes)?;
+            output.bytes(complete::script(args.shell).as_bytes())?;
+            output.flush()?;
             Ok(outcome::Outcome::Done)
         }
+        Command::Complete(args) => complete::run(args, output),
     }
 }

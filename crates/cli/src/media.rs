@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use ledgerstone::{
-    ArchiveDirectory, Backup, BackupInfo, BackupOptions, BackupProgress, Environment, Error, LogDirectory, Lsn, PageId,
-    RepairPages, RestoreTo,
+    ArchiveDirectory, Backup, BackupInfo, BackupOptions, BackupProgress, BackupReport, Environment, Error,
+    LogDirectory, Lsn, PageId, RepairPages, RestoreTo,
 };
 use ledgerstone_bench as bench;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::interrupt;
 use crate::opening::{DirArgs, open, open_with};
@@ -28,16 +28,17 @@ pub struct BackupArgs {
     /// Directory of the environment.
     #[arg(required = true)]
     pub dir: Option<PathBuf>,
-    /// Directory of backups, made if it is missing; with --file the file; `-` writes one stream to standard output.
+    /// Directory of backups, which is made if it is missing. With --file, the file. `-` writes one stream to standard
+    /// output.
     #[arg(required = true)]
     pub target: Option<String>,
-    /// Only the log since the newest backup in the directory.
+    /// Copy only the log since the newest backup in the directory.
     #[arg(long)]
     pub incremental: bool,
     /// The target is one file.
     #[arg(long, conflicts_with = "incremental")]
     pub file: bool,
-    /// Copy at most so many bytes a second.
+    /// Copy at most this many bytes a second.
     #[arg(long, value_name = "BYTES", value_parser = bench::parse_bytes)]
     pub rate: Option<u64>,
 }
@@ -45,9 +46,9 @@ pub struct BackupArgs {
 /// What to do with backups that are there.
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum BackupCommand {
-    /// Check everything: each checksum, each page, each record of the log, and that nothing is missing.
+    /// Check each page and each record of the log, and that nothing is missing.
     Verify(BackupPlace),
-    /// Show the backups of a directory.
+    /// List the backups in a directory.
     List(BackupPlace),
 }
 
@@ -61,17 +62,18 @@ pub struct BackupPlace {
 /// `restore`
 #[derive(Clone, Debug, clap::Args)]
 pub struct RestoreArgs {
-    /// Directory of backups, or one file; `-` reads one from standard input, and keeps it beside the new directory meanwhile.
+    /// Directory of backups, or one file. `-` reads a backup from standard input, and keeps it beside the new directory
+    /// meanwhile.
     pub backup: PathBuf,
-    /// Directory of the new environment; missing or empty.
+    /// Directory of the new environment. It must be missing or empty.
     pub dir: PathBuf,
-    /// The commits up to this LSN; otherwise all.
+    /// Restore only the commits up to this LSN.
     #[arg(long, value_name = "LSN", conflicts_with = "to_time")]
     pub to_lsn: Option<u64>,
-    /// The commits up to this time: 2026-11-21T12:00:00Z, or seconds since 1970.
+    /// Restore only the commits up to this time: 2026-11-21T12:00:00Z, or seconds since 1970.
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub to_time: Option<u64>,
-    /// Go on with the log behind the backup from here: an archive, or the directory of the lost environment. Several times for several.
+    /// Take later log from here: an archive, or the directory of the lost environment. You can give several.
     #[arg(long, value_name = "DIR")]
     pub log: Vec<PathBuf>,
 }
@@ -79,18 +81,18 @@ pub struct RestoreArgs {
 /// `repair`
 #[derive(Clone, Debug, clap::Args)]
 pub struct RepairArgs {
-    /// Directory of the environment; nobody may have it open.
+    /// Directory of the environment. No program may have it open.
     pub dir: PathBuf,
     /// Directory of backups, or one file.
     #[arg(long, value_name = "BACKUP")]
     pub from: PathBuf,
-    /// A page to repair, if it is damaged; several times for several. Otherwise all that are damaged.
+    /// Repair only this page, if it is damaged. You can give several.
     #[arg(long, value_name = "NUMBER", conflicts_with = "all")]
     pub page: Vec<u64>,
-    /// All pages that are damaged.
+    /// Repair all damaged pages. This is the default.
     #[arg(long)]
     pub all: bool,
-    /// An archive, for the log that the environment does not hold any more.
+    /// An archive with the log that the environment no longer has.
     #[arg(long, value_name = "DIR")]
     pub log: Option<PathBuf>,
 }
@@ -101,16 +103,16 @@ pub struct ArchiveArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub at: DirArgs,
-    /// The archive; otherwise the one that the settings name.
+    /// The archive. Without this, the settings name it.
     #[arg(long, value_name = "DIR")]
     pub archive: Option<PathBuf>,
     /// Copy the log up to its end first.
     #[arg(long)]
     pub now: bool,
-    /// Compare the contents with their checksums (exit code 1 if something is wrong).
+    /// Compare the contents with their checksums. Exit code 1: something is wrong.
     #[arg(long)]
     pub verify: bool,
-    /// Remove what is not needed to restore from the newest full backup there.
+    /// Remove what a restore from the newest full backup in BACKUP does not need.
     #[arg(long, value_name = "BACKUP")]
     pub remove_before: Option<PathBuf>,
 }
@@ -170,8 +172,11 @@ fn backup_take(args: &BackupArgs, dir: &Path, target: &str, output: &Output) -> 
     if target == "-" || args.file {
         let mut to = Target::open_new(target, false, "a backup replaces no file: name another, or remove it", output)?;
         let written = env.backup_to(to.writer(), options, &mut progress);
-        written.map_err(|error| interrupt::told(error, || how_far(done)))?;
+        let bytes = written.map_err(|error| interrupt::told(error, || how_far(done)))?;
         to.finish()?;
+        if output.is_json && target != "-" {
+            output.json(&json!({ "file": target, "payload_bytes": bytes }))?;
+        }
     } else {
         let info = env.backup(target, options, &mut progress);
         show(&info.map_err(|error| interrupt::told(error, || how_far(done)))?, output)?;
@@ -214,7 +219,9 @@ fn backup_verify(place: &BackupPlace, output: &Output) -> anyhow::Result<Outcome
         Ok(report) => report,
         Err(error @ (Error::Corrupt { .. } | Error::NotABackup { .. })) => {
             if output.is_json {
-                output.json(&json!({ "problem": error.to_string() }))?;
+                let mut told = serde_json::to_value(BackupReport::default())?;
+                told["problem"] = error.to_string().into();
+                output.json(&told)?;
             } else {
                 output.line(error)?;
             }
@@ -228,7 +235,9 @@ fn backup_verify(place: &BackupPlace, output: &Output) -> anyhow::Result<Outcome
         }
     };
     if output.is_json {
-        output.json(&report)?;
+        let mut told = serde_json::to_value(report)?;
+        told["problem"] = Value::Null;
+        output.json(&told)?;
     } else {
         output.line(format_args!(
             "{} chains, {} pages, {} records of the log, {} commits: no problems found",

@@ -22,7 +22,7 @@ use crate::progress::{Progress, Unit};
 pub struct DirArgs {
     /// Directory of the environment.
     pub dir: PathBuf,
-    /// Memory for the page cache: bytes, or with K, M or G.
+    /// Memory for the page cache: bytes, or a number with K, M or G.
     #[arg(long, value_name = "BYTES", value_parser = bench::parse_bytes)]
     pub cache: Option<u64>,
 }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use ledgerstone::Error;
 
 use crate::interrupt::{self, Interrupted};
-use crate::output::{json_text, say};
+use crate::output::say_error;
 
 /// What a command that ran has to say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub(crate) enum Outcome {
 }
 
 /// Prints an error with its causes and its advice, and turns the outcome into the exit code.
-pub(crate) fn report(result: anyhow::Result<Outcome>, is_json: bool) -> ExitCode {
+pub(crate) fn report(result: anyhow::Result<Outcome>) -> ExitCode {
     let error = match result {
         Ok(Outcome::Done) => return ExitCode::SUCCESS,
         Ok(Outcome::Not) => return ExitCode::from(1),
@@ -27,17 +27,22 @@ pub(crate) fn report(result: anyhow::Result<Outcome>, is_json: bool) -> ExitCode
     if is_closed_pipe(&error) {
         return ExitCode::SUCCESS; // Who read our output has seen enough.
     }
-    let what = without_numbers(&format!("{error:#}"));
-    if is_json {
-        let told = serde_json::json!({ "error": what, "advice": advice(&error) });
-        say(json_text(&told).unwrap_or_default());
-    } else {
-        say(format_args!("ledgerstone: {what}"));
-        if let Some(advice) = advice(&error) {
-            say(format_args!("  {advice}"));
-        }
-    }
+    say_error(&without_numbers(&format!("{error:#}")), kind(&error), advice(&error));
     ExitCode::from(if error.downcast_ref::<Interrupted>().is_some() { interrupt::EXIT_CODE } else { 2 })
+}
+
+/// One word for an error, for programs.
+fn kind(error: &anyhow::Error) -> &'static str {
+    let of = |cause: &(dyn std::error::Error + 'static)| {
+        if cause.is::<Interrupted>() {
+            return Some("interrupted");
+        }
+        match cause.downcast_ref::<Error>() {
+            Some(error) => Some(crate::shell::error_kind(error)),
+            None => cause.is::<std::io::Error>().then_some("io"),
+        }
+    };
+    error.chain().find_map(of).unwrap_or("refused")
 }
 
 /// A message without the system's numbers of errors: the words before each say the same.

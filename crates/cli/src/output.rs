@@ -2,12 +2,21 @@
 //!
 //! U1. Table names, keys and arguments may hold anything. No control character of theirs reaches a terminal, where it could
 //!     hide or fake what is shown: each comes out as `\xNN`, but for line ends and tabs.
+//! U2. In JSON, an integer beyond 2^53 - 1 is a string of its digits, and so is any other number that differs from the double
+//!     next to it. Most readers keep numbers as doubles: they would change a key without a word. It is always so, not by a flag,
+//!     because a reader that needs the flag is the one that does not know of it.
 
 use std::cell::RefCell;
 use std::fmt::Write as _;
 use std::io::{BufWriter, Write};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use serde_json::Value;
 
 use crate::text::readable;
+
+/// How notes and errors are written, by whoever has one: set once, before anything is said.
+static IS_JSON: AtomicBool = AtomicBool::new(false);
 
 /// Where a command writes, and how it was told to.
 pub(crate) struct Output {
@@ -18,6 +27,7 @@ pub(crate) struct Output {
 
 impl Output {
     pub(crate) fn new(is_json: bool, is_quiet: bool) -> Output {
+        IS_JSON.store(is_json, Relaxed);
         Output::to(Box::new(std::io::stdout().lock()), is_json, is_quiet)
     }
 
@@ -42,10 +52,20 @@ impl Output {
         writeln!(self.out.borrow_mut(), "{}", json_text(value)?).map_err(stdout_error)
     }
 
-    /// Says something that is no data.
+    /// What a command that changes something answers to programs: what it was asked for, and whether there was anything to do.
+    pub(crate) fn done(&self, mut what: Value, is_done: bool) -> std::io::Result<()> {
+        if !self.is_json {
+            return Ok(());
+        }
+        what["done"] = is_done.into();
+        self.json(&what)?;
+        self.flush()
+    }
+
+    /// Says something that is not data.
     pub(crate) fn note(&self, note: impl std::fmt::Display) {
         if !self.is_quiet {
-            say(note);
+            say_note(note);
         }
     }
 
@@ -61,9 +81,37 @@ impl Drop for Output {
     }
 }
 
+/// Prints a note on standard error: for a program as an object, as errors are.
+pub(crate) fn say_note(note: impl std::fmt::Display) {
+    if IS_JSON.load(Relaxed) {
+        say(json_text(&serde_json::json!({ "note": note.to_string() })).unwrap_or_default());
+    } else {
+        say(note);
+    }
+}
+
+/// Prints an error, one word for its kind, and what to do. For a program it is one object, and comes on standard error, too, so
+/// that standard output holds nothing but data.
+pub(crate) fn say_error(error: &str, kind: &str, advice: Option<&str>) {
+    if IS_JSON.load(Relaxed) {
+        let told = serde_json::json!({ "error": error, "kind": kind, "advice": advice });
+        return say(json_text(&told).unwrap_or_default());
+    }
+    say(format_args!("ledgerstone: {error}"));
+    if let Some(advice) = advice {
+        say(format_args!("  {advice}"));
+    }
+}
+
 /// An object as JSON on one line, with every control character escaped: JSON asks for that below U+0020 only (U1).
+/// Numbers that lose digits in a reader's doubles are strings (U2).
 pub(crate) fn json_text(value: &impl serde::Serialize) -> std::io::Result<String> {
-    let text = serde_json::to_string(value)?;
+    let mut text = serde_json::to_string(value)?;
+    if may_lose_digits(&text) {
+        let mut value = serde_json::to_value(value)?;
+        long_numbers_to_strings(&mut value);
+        text = value.to_string();
+    }
     if is_harmless(&text) {
         return Ok(text);
     }
@@ -141,6 +189,55 @@ fn write_escaped(out: &mut impl Write, text: impl std::fmt::Display) -> std::io:
     escaped.result.and(formatted)
 }
 
+/// Whether a number in this JSON may be one for [`long_numbers_to_strings`]. All short ones are settled without a second look.
+fn may_lose_digits(json: &str) -> bool {
+    let bytes = json.as_bytes();
+    let is_of_number = |byte: &u8| matches!(byte, b'0'..=b'9' | b'.' | b'e' | b'E' | b'+' | b'-');
+    let is_long = |run: &[u8]| {
+        run.len() >= 16 || run.windows(2).any(|pair| pair[0].is_ascii_digit() && matches!(pair[1], b'e' | b'E'))
+    };
+    bytes.split(|byte| !is_of_number(byte)).any(is_long)
+}
+
+/// See U2.
+fn long_numbers_to_strings(value: &mut Value) {
+    match value {
+        Value::Number(number) => {
+            let text = number.to_string();
+            if !is_safe_number(&text) {
+                *value = Value::String(text);
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(long_numbers_to_strings),
+        Value::Object(members) => members.values_mut().for_each(long_numbers_to_strings),
+        Value::Null | Value::Bool(_) | Value::String(_) => {}
+    }
+}
+
+/// Whether every reader has the same number from this text.
+fn is_safe_number(text: &str) -> bool {
+    const INTEGER_MAX: i64 = (1 << 53) - 1;
+    if !text.contains(['.', 'e', 'E']) {
+        return text.parse::<i64>().is_ok_and(|number| (-INTEGER_MAX..=INTEGER_MAX).contains(&number));
+    }
+    text.parse::<f64>().is_ok_and(|double| double.is_finite() && decimal(&format!("{double:e}")) == decimal(text))
+}
+
+/// A decimal number as its sign, its digits without zeros around them, and the power of ten of the first one.
+fn decimal(text: &str) -> (bool, String, i64) {
+    let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
+    let (is_negative, mantissa) = mantissa.strip_prefix('-').map_or((false, mantissa), |digits| (true, digits));
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let digits = format!("{whole}{fraction}");
+    let significant = digits.trim_start_matches('0');
+    let zeros = (digits.len() - significant.len()) as i64;
+    let exponent = exponent.parse::<i64>().unwrap_or(i64::MAX / 2) + whole.len() as i64 - zeros;
+    match significant.trim_end_matches('0') {
+        "" => (false, String::new(), 0),
+        significant => (is_negative, significant.to_owned(), exponent),
+    }
+}
+
 /// Bytes for people: `1.5 MiB`.
 pub(crate) fn bytes_readable(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["bytes", "KiB", "MiB", "GiB", "TiB"];
@@ -154,7 +251,33 @@ pub(crate) fn bytes_readable(bytes: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{bytes_readable, escaped, is_harmless, write_escaped};
+    use super::{bytes_readable, escaped, is_harmless, json_text, write_escaped};
+
+    #[test]
+    fn numbers_that_a_double_does_not_hold_are_strings() {
+        let check = |number: &str, is_kept: bool| {
+            let value = serde_json::from_str::<serde_json::Value>(&format!("[{number}]")).unwrap();
+            let text = json_text(&value).unwrap();
+            let exact = serde_json::from_str::<Vec<serde_json::Number>>(&format!("[{number}]")).unwrap()[0].to_string();
+            assert_eq!(text, if is_kept { format!("[{exact}]") } else { format!("[\"{exact}\"]") });
+        };
+        for kept in
+            ["0", "-1", "9007199254740991", "-9007199254740991", "0.1", "-0.0", "1e300", "0.30000000000000004", "1.50"]
+        {
+            check(kept, true);
+        }
+        for string in [
+            "9007199254740992",
+            "-9007199254740993",
+            "123456789012345678901234567890",
+            "1e400",
+            "1.2345678901234567890123456789e+29",
+            "0.12345678901234567890123",
+            "12345678.123456789012",
+        ] {
+            check(string, false);
+        }
+    }
 
     #[test]
     fn control_characters_are_escaped_and_nothing_else() {

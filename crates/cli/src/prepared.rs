@@ -5,10 +5,11 @@ use ledgerstone::Error;
 use serde_json::{Map, Value};
 
 use crate::args::{PreparedArgs, PreparedCommand, PreparedIdArgs};
+use crate::commands::add_bytes;
 use crate::opening::open;
 use crate::outcome::Outcome;
 use crate::output::Output;
-use crate::text::{from_hex, readable, to_hex};
+use crate::text::{from_hex, readable};
 
 pub(crate) fn run(args: &PreparedArgs, output: &Output) -> anyhow::Result<Outcome> {
     match &args.command {
@@ -22,11 +23,7 @@ fn list(args: &PreparedArgs, output: &Output) -> anyhow::Result<Outcome> {
     let env = open(&args.at, output)?;
     for found in env.in_doubt() {
         if output.is_json {
-            let mut object = Map::new();
-            match std::str::from_utf8(&found.global_id) {
-                Ok(text) => object.insert("global_id".into(), text.into()),
-                Err(_) => object.insert("global_id_hex".into(), to_hex(&found.global_id).into()),
-            };
+            let mut object = id_json(&found.global_id);
             object.insert("xid".into(), found.xid.0.into());
             object.insert("prepared_lsn".into(), found.prepared_lsn.0.into());
             object.insert("first_lsn".into(), found.first_lsn.0.into());
@@ -53,15 +50,20 @@ fn decide(args: &PreparedArgs, id: &PreparedIdArgs, commits: bool, output: &Outp
         true => env.commit_in_doubt(&global_id).map(drop),
         false => env.abort_in_doubt(&global_id),
     };
-    match decided {
-        Ok(()) => {}
+    let is_done = match decided {
         Err(error @ Error::NotPrepared { .. }) => {
             output.note(error);
-            env.close()?;
-            return Ok(Outcome::Not);
+            false
         }
-        Err(error) => return Err(error.into()),
-    }
+        other => other.map(|()| true)?,
+    };
     env.close()?;
-    Ok(Outcome::Done)
+    output.done(id_json(&global_id).into(), is_done)?;
+    Ok(if is_done { Outcome::Done } else { Outcome::Not })
+}
+
+fn id_json(global_id: &[u8]) -> Map<String, Value> {
+    let mut object = Map::new();
+    add_bytes(&mut object, "global_id", global_id, std::str::from_utf8(global_id).ok().map(Value::from));
+    object
 }

@@ -9,6 +9,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use ledgerstone::config::{CONFIG_FILE, Config};
 use ledgerstone_probe::advice::fragment;
 use ledgerstone_probe::{Plan, Progress, Report, Stop, show};
+use serde_json::json;
 
 use crate::outcome::Outcome;
 use crate::output::Output;
@@ -20,28 +21,28 @@ pub struct ProbeArgs {
     #[command(subcommand)]
     #[allow(missing_docs)]
     pub what: Option<ProbeCommand>,
-    /// Only these experiments; all of them otherwise.
+    /// Run only these experiments.
     #[arg(value_parser = known_experiments(), value_name = "EXPERIMENT")]
     pub experiments: Vec<String>,
-    /// The directory whose file system is measured. Nothing is left in it.
+    /// Measure the file system of this directory. Nothing is left in it.
     #[arg(long, default_value = ".")]
     pub dir: PathBuf,
-    /// Under half a minute, with wider intervals.
+    /// Finish in under half a minute, with wider intervals.
     #[arg(long, conflicts_with = "thorough")]
     pub quick: bool,
-    /// A quarter of an hour, with narrower intervals and all sizes.
+    /// Take a quarter of an hour, with narrower intervals and all sizes.
     #[arg(long)]
     pub thorough: bool,
-    /// Disk that may be used at any moment.
+    /// Use at most this much disk.
     #[arg(long, value_name = "BYTES", value_parser = ledgerstone_bench::parse_bytes, default_value = "1G")]
     pub disk: u64,
-    /// Write the results there, as JSON.
+    /// Write the results to this file, as JSON.
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
-    /// Write the report there, as one page with plots.
+    /// Write the report to this file, as one page with plots.
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
-    /// Write the recommended settings into this environment's directory, which is made if it is missing.
+    /// Write the recommended settings into the directory of this environment. It is made if it is missing.
     #[arg(long, value_name = "DIR")]
     pub write_config: Option<PathBuf>,
 }
@@ -70,7 +71,7 @@ pub(crate) fn run(args: &ProbeArgs, output: &Output) -> anyhow::Result<Outcome> 
         Some(ProbeCommand::Compare { a, b }) => {
             let (a, b) = (read_report(a)?, read_report(b)?);
             if output.is_json {
-                output.json(&[a, b])?;
+                output.json(&json!({ "a": a, "b": b }))?;
             } else {
                 output.bytes(show::compare(&a, &b).as_bytes())?;
             }

@@ -7,7 +7,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use ledgerstone::{Error, MediaProgress};
 
 use crate::interrupt::{self, Heeding};
-use crate::output::{Output, bytes_readable, escaped, say};
+use crate::output::{Output, bytes_readable, escaped, say_note};
 
 /// A bar that names what is under way. Without a terminal it does nothing.
 pub(crate) struct Progress {
@@ -75,8 +75,8 @@ impl Progress {
     /// Prints a line above the bar.
     pub(crate) fn say(&self, line: impl std::fmt::Display) {
         match &self.bar {
-            Some(bar) => bar.suspend(|| say(line)),
-            None => say(line),
+            Some(bar) => bar.suspend(|| say_note(line)),
+            None => say_note(line),
         }
     }
 }

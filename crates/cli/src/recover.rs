@@ -2,6 +2,7 @@
 
 use comfy_table::{Table, presets};
 use ledgerstone::{Environment, RecoveryReport};
+use ledgerstone_bench::Recovery;
 use serde_json::json;
 
 use crate::opening::{DirArgs, open};
@@ -14,7 +15,7 @@ pub struct RecoverArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub at: DirArgs,
-    /// Make the control file anew first, from data and log: it is lost, damaged, or another environment's.
+    /// First make a new control file from data and log. Use this if it is lost, damaged, or of another environment.
     #[arg(long)]
     pub rebuild_control: bool,
 }
@@ -38,27 +39,15 @@ pub(crate) fn run(args: &RecoverArgs, output: &Output) -> anyhow::Result<Outcome
 fn print(report: &RecoveryReport, in_doubt: usize, output: &Output) -> std::io::Result<()> {
     let ms = |ns: u64| ns as f64 / 1e6;
     if output.is_json {
-        output.json(&json!({
-            "was_clean": report.was_clean,
-            "scan_lsn": report.scan_lsn.0,
-            "end_lsn": report.end_lsn.0,
-            "incarnation": report.incarnation,
-            "torn_pages": report.torn_pages.iter().map(|page| page.0).collect::<Vec<_>>(),
-            "damaged_control_slot": report.damaged_control_slot,
-            "records": report.record_count,
-            "commits": report.winner_count,
-            "rolled_back": report.loser_count,
-            "in_doubt": in_doubt,
-            "updates_repeated": report.redo_applied_count,
-            "updates_there": report.redo_skipped_count,
-            "updates_undone": report.undone_count,
-            "torn_ms": ms(report.torn_ns),
-            "analysis_ms": ms(report.analysis_ns),
-            "redo_ms": ms(report.redo_ns),
-            "undo_ms": ms(report.undo_ns),
-            "checkpoint_ms": ms(report.checkpoint_ns),
-            "total_ms": ms(report.total_ns()),
-        }))?;
+        // As `stat` has it, and more.
+        let mut told = serde_json::to_value(Recovery::from(report))?;
+        told["scan_lsn"] = report.scan_lsn.0.into();
+        told["end_lsn"] = report.end_lsn.0.into();
+        told["incarnation"] = report.incarnation.into();
+        told["torn_pages"] = report.torn_pages.iter().map(|page| page.0).collect();
+        told["damaged_control_slot"] = json!(report.damaged_control_slot);
+        told["in_doubt_count"] = in_doubt.into();
+        output.json(&told)?;
         return output.flush();
     }
     if let Some(slot) = report.damaged_control_slot {

@@ -171,10 +171,10 @@ fn decode_value(name: &str, value: &[u8]) -> Option<String> {
 /// How keys and values are written.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct TextArgs {
-    /// Keys and values are hexadecimal, going in and coming out.
+    /// Read and print keys and values as hexadecimal digits. Keys that are not UTF-8 can only be written so.
     #[arg(long, conflicts_with = "key_type")]
     pub hex: bool,
-    /// What a key is: its text, or a number whose order is kept. Otherwise what the table says of its keys, or text.
+    /// The type of the keys: text, or numbers in their order. A table that has a type for its keys needs no option.
     #[arg(long, value_enum, value_name = "TYPE")]
     pub key_type: Option<KeyType>,
 }
@@ -255,7 +255,11 @@ impl TextArgs {
 impl Text {
     /// How keys and values of a table are written by its types alone.
     pub(crate) fn of_table(table: &BytesTable) -> Text {
-        let types = table.types();
+        Text::of_types(table.types())
+    }
+
+    /// How keys and values of these types are written.
+    pub(crate) fn of_types(types: &TableTypes) -> Text {
         let key = types.key.as_deref().map_or(KeyForm::Of(KeyType::Text), KeyForm::named);
         Text { hex: false, key, value: types.value.clone() }
     }
@@ -327,8 +331,11 @@ impl Text {
         }
     }
 
-    /// A key as JSON: a number as a number, with all its digits.
+    /// A key as JSON: a number as a number, with all its digits. None with `--hex`, or if it is not what its type says.
     pub(crate) fn key_json(&self, key: &[u8]) -> Option<serde_json::Value> {
+        if self.hex {
+            return None;
+        }
         let text = self.key_text(key)?;
         let number = match &self.key {
             KeyForm::Of(known) if known.name().is_some() => number_json(&text),
@@ -384,6 +391,16 @@ impl Text {
         Ok(parts)
     }
 
+    /// What sort of JSON an index key by a JSON member is: `text`, `number` or `bool`. None of other keys.
+    pub(crate) fn json_kind(&self, key: &[u8]) -> Option<&'static str> {
+        match (&self.key, JsonKey::decode(key)) {
+            (KeyForm::Json, Ok(JsonKey::Text(_))) => Some("text"),
+            (KeyForm::Json, Ok(JsonKey::Number(_))) => Some("number"),
+            (KeyForm::Json, Ok(JsonKey::Bool(_))) => Some("bool"),
+            _ => None,
+        }
+    }
+
     /// A value as its type writes it: as text, if it is text.
     pub(crate) fn value_text(&self, value: &[u8]) -> Option<String> {
         if self.hex {
@@ -393,9 +410,21 @@ impl Text {
         typed.or_else(|| String::from_utf8(value.to_vec()).ok())
     }
 
-    /// A value that is a number or a truth value as JSON.
+    /// A value as JSON: a number or a truth value as such, other text as text. None with `--hex`, or if it is not text.
     pub(crate) fn value_json(&self, value: &[u8]) -> Option<serde_json::Value> {
-        number_json(&decode_value(self.value.as_deref()?, value)?)
+        if self.hex {
+            return None;
+        }
+        let text = self.value_text(value)?;
+        let number = match self.value.as_deref() {
+            // In the way of doubles, which tells them from integers of as many digits.
+            Some("f32" | "f64") => {
+                text.parse().ok().and_then(serde_json::Number::from_f64).map(serde_json::Value::from)
+            }
+            Some(name) => decode_value(name, value).and_then(|text| number_json(&text)),
+            None => None,
+        };
+        Some(number.unwrap_or_else(|| text.into()))
     }
 }
 

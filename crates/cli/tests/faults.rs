@@ -93,6 +93,7 @@ const SCENARIOS: &[Scenario] = &[
     reads("tables", &["tables", "@", "--count"]),
     reads("export", &["export", "@", "t", "%/out.csv"]),
     reads("stat", &["stat", "@"]),
+    reads("complete", &["complete", "--", "scan", "@", ""]),
     reads("verify", &["verify", "@"]),
     reads("checkpoint", &["checkpoint", "@"]),
     reads("config", &["config", "@"]),

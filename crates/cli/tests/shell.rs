@@ -451,7 +451,7 @@ fn answers_are_shown_as_the_tables_types_say() {
         r#"{"ok":true,"done":true}"#,
         r#"{"ok":true,"more":false,"records":[{"key":7,"value":0.5}]}"#,
         r#"{"ok":true,"value":0.5}"#,
-        r#"{"ok":true,"more":false,"records":[{"key":"1","index_key":"Ada"}]}"#,
+        r#"{"ok":true,"more":false,"records":[{"key":"1","index_key":"Ada","index_key_kind":"text"}]}"#,
         "ok",
         "7\t0.5",
         "7",

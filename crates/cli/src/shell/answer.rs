@@ -328,7 +328,7 @@ fn plain(value: &Value) -> String {
 }
 
 /// One word for an error, for scripts.
-pub(super) fn kind(error: &Error) -> &'static str {
+pub(crate) fn kind(error: &Error) -> &'static str {
     match error {
         Error::Deadlock { .. } => "deadlock",
         Error::LockTimeout { .. } => "lock-timeout",

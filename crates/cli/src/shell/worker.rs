@@ -27,7 +27,7 @@ use super::command::{Data, Scan};
 use super::words::{Word, quote};
 use crate::changes::item_text;
 use crate::interrupt;
-use crate::text::{Text, check_types, typed_key, typed_value};
+use crate::text::{PLAIN, Text, check_types, typed_key, typed_value};
 
 /// The worker for commands outside of named transactions.
 pub(crate) const AUTO: &str = "auto";
@@ -420,7 +420,7 @@ fn changes(env: &Environment, from: u64, limit: Option<u64>) -> Result<Answer, E
             return Ok(Answer::Records { records, has_more: limit.is_none(), forms: Box::new(Forms::PLAIN) });
         }
         count += u64::from(commit.is_last);
-        let shown = |item| (commit.lsn.to_string().into_bytes(), Some(item_text(item, " ").into_bytes()));
+        let shown = |item| (commit.lsn.to_string().into_bytes(), Some(item_text(item, &PLAIN, " ").into_bytes()));
         records.extend(commit.items.iter().map(shown));
     }
     Ok(Answer::Records { records, has_more: false, forms: Box::new(Forms::PLAIN) })

@@ -81,6 +81,15 @@ impl Environment {
         Ok(true)
     }
 
+    /// Whether the environment in directory `path` was closed in order, so that opening it to read writes nothing. Opens
+    /// nothing, and waits for nobody. False while a process has it open to write.
+    ///
+    /// # Errors
+    /// As [`Environment::damaged_control_slot`].
+    pub fn was_closed(path: impl AsRef<Path>) -> Result<bool, Error> {
+        Ok(ControlFile::open_read_only(&FileDisk::new(path.as_ref()))?.state().is_clean)
+    }
+
     /// The slot (0 or 1) of the control file in directory `path` that cannot be read. It is damaged, or was being
     /// written when the power failed. The other slot is whole, and the next checkpoint makes both whole. Opens nothing.
     ///

@@ -1,0 +1,216 @@
+//! What the pages tell people to type is run here, as it stands: README.md and everything below docs/. The blocks of a page
+//! run one after the other, in one directory for each page.
+//!
+//! D1. A block ```` ```console ```` holds commands behind `$ `, and what they print; `...` stands for anything.
+//! D2. A block ```` ```sh ```` holds commands only. Each must succeed.
+//! D3. A block that cannot be run has `<!-- not run: REASON -->` on the line above it, and is in [`NOT_RUN`]. What it says is
+//!     looked at all the same: the options of our commands, and the names of make targets.
+//! D4. Nothing else shows commands: a block without a language has none.
+#![allow(missing_docs)]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use clap::Parser;
+use ledgerstone_cli::args::Args;
+
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+
+/// The blocks that no test can run: page, and the reason that the page gives.
+const NOT_RUN: &[(&str, &str)] = &[
+    ("README.md", "they are what CI runs"),
+    ("README.md", "they take minutes"),
+    ("docs/benchmarks.md", "it takes minutes"),
+    ("docs/flash.md", "they take from seconds to hours"),
+    ("docs/probe-example.md", "it takes minutes"),
+    ("docs/probe.md", "they take minutes"),
+    ("docs/scale.md", "it takes an hour and a half, and 20 GB"),
+    ("docs/tutorial.md", "examples/tests/tutorial.rs runs it"),
+    ("docs/tutorial.md", "examples/tests/tutorial.rs runs it"),
+];
+
+/// What a page's blocks find in their directory.
+const BEFORE: &[(&str, &str)] = &[("docs/tutorial.md", "ledgerstone init jobs")];
+
+struct Block {
+    line_no: usize,
+    language: String,
+    text: String,
+    not_run: Option<String>,
+}
+
+fn blocks(page: &str) -> Vec<Block> {
+    let mut blocks: Vec<Block> = Vec::new();
+    let (mut is_inside, mut above) = (false, "");
+    for (no, line) in page.lines().enumerate() {
+        match line.strip_prefix("```") {
+            Some(_) if is_inside => is_inside = false,
+            Some(language) => {
+                is_inside = true;
+                let reason = above.strip_prefix("<!-- not run: ").and_then(|rest| rest.strip_suffix(" -->"));
+                let (language, not_run) = (language.to_owned(), reason.map(str::to_owned));
+                blocks.push(Block { line_no: no + 1, language, text: String::new(), not_run });
+            }
+            None if is_inside => {
+                let block = blocks.last_mut().unwrap();
+                block.text += &format!("{line}\n");
+            }
+            None => above = line,
+        }
+    }
+    blocks
+}
+
+/// A command, and what it prints.
+struct Example {
+    line_no: usize,
+    command: String,
+    output: Vec<String>,
+}
+
+fn examples(block: &Block) -> Vec<Example> {
+    let mut examples: Vec<Example> = Vec::new();
+    let mut is_document = false;
+    for (no, line) in block.text.lines().enumerate() {
+        let line_no = block.line_no + no + 1;
+        match line.strip_prefix("$ ") {
+            Some(command) if !is_document => {
+                is_document = command.ends_with("<<'END'");
+                examples.push(Example { line_no, command: command.to_owned(), output: Vec::new() });
+                continue;
+            }
+            _ => {}
+        }
+        let example = examples.last_mut().unwrap_or_else(|| panic!("line {line_no}: no command"));
+        if is_document {
+            example.command += &format!("\n{line}");
+            is_document = line != "END";
+        } else {
+            example.output.push(line.to_owned());
+        }
+    }
+    examples
+}
+
+/// Whether the text is the pattern, in which `...` stands for anything.
+fn is_like(text: &str, pattern: &str) -> bool {
+    let mut pieces = pattern.split("...");
+    let Some(mut rest) = text.strip_prefix(pieces.next().unwrap_or_default()) else { return false };
+    for piece in pieces {
+        let Some(at) = rest.find(piece) else { return false };
+        rest = &rest[at + piece.len()..];
+    }
+    rest.is_empty() || pattern.ends_with("...")
+}
+
+/// Where the commands of a page run, and how.
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn new() -> Place {
+        let place = Place(tempfile::tempdir().unwrap());
+        // The sources, as pages name them: the data set, and the library beside a new program.
+        for (name, target) in [("data", "data"), ("ledgerstone", ".")] {
+            std::os::unix::fs::symlink(Path::new(ROOT).join(target), place.0.path().join(name)).unwrap();
+        }
+        place
+    }
+
+    fn run(&self, script: &str) -> Output {
+        let program = assert_cmd::cargo::cargo_bin!("ledgerstone");
+        let own = program.parent().unwrap().to_path_buf();
+        let path = std::env::split_paths(&std::env::var_os("PATH").unwrap()).collect::<Vec<_>>();
+        let path = std::env::join_paths(std::iter::once(own).chain(path)).unwrap();
+        let mut command = Command::new("bash");
+        command.args(["-e", "-o", "pipefail", "-c", script]).current_dir(self.0.path()).env("PATH", path);
+        command.env("CARGO_NET_OFFLINE", "true").env_remove("CARGO_TARGET_DIR").stdin(Stdio::null()).output().unwrap()
+    }
+}
+
+fn run_page(page: &str, blocks: &[Block]) -> usize {
+    let place = Place::new();
+    for (_, script) in BEFORE.iter().filter(|(of, _)| *of == page) {
+        assert!(place.run(script).status.success(), "{page}: {script}");
+    }
+    let mut count = 0;
+    for block in blocks.iter().filter(|block| block.not_run.is_none()) {
+        if block.language == "sh" {
+            let ran = place.run(&block.text);
+            let error = String::from_utf8_lossy(&ran.stderr);
+            assert!(ran.status.success(), "{page}, line {}:\n{}{error}", block.line_no, block.text);
+            count += 1;
+        }
+        if block.language != "console" {
+            continue;
+        }
+        for Example { line_no, command, output } in examples(block) {
+            let ran = place.run(&command);
+            let told = format!("{page}, line {line_no}: {command}\n{}", String::from_utf8_lossy(&ran.stderr));
+            assert!(ran.status.success(), "{told}");
+            let found = String::from_utf8(ran.stdout).unwrap();
+            let is_same = found.lines().count() == output.len()
+                && found.lines().zip(&output).all(|(found, expected)| is_like(found, expected));
+            assert!(is_same, "{told}prints:\n{found}");
+            count += 1;
+        }
+    }
+    count
+}
+
+/// What a command that is not run would do wrong at once.
+fn look_at(page: &str, block: &Block) {
+    let targets = std::fs::read_to_string(Path::new(ROOT).join("Makefile")).unwrap();
+    for line in block.text.lines() {
+        let line = line.strip_prefix("$ ").unwrap_or(line);
+        let command = line.split(['#', '>', '|', '<']).next().unwrap_or_default();
+        let words: Vec<&str> = command.split_whitespace().collect();
+        let told = format!("{page}, line {}: {line}", block.line_no);
+        match words.as_slice() {
+            ["ledgerstone", ..] => {
+                let parsed = Args::try_parse_from(&words);
+                assert!(!parsed.is_err_and(|error| error.exit_code() != 0), "{told}: not understood");
+            }
+            ["make", target, ..] => assert!(targets.contains(&format!("\n{target}:")), "{told}: no such target"),
+            _ => {}
+        }
+    }
+}
+
+fn pages() -> Vec<PathBuf> {
+    let mut pages = vec![PathBuf::from("README.md")];
+    for dir in ["docs", "docs/format"] {
+        for entry in std::fs::read_dir(Path::new(ROOT).join(dir)).unwrap() {
+            let name = entry.unwrap().file_name();
+            if Path::new(&name).extension().is_some_and(|ending| ending == "md") {
+                pages.push(Path::new(dir).join(name));
+            }
+        }
+    }
+    pages.sort();
+    pages
+}
+
+#[test]
+fn what_the_pages_tell_people_to_type_does_what_they_say() {
+    let (mut count, mut not_run) = (0, Vec::new());
+    for page in pages() {
+        let text = std::fs::read_to_string(Path::new(ROOT).join(&page)).unwrap();
+        let (page, blocks) = (page.display().to_string(), blocks(&text));
+        for block in &blocks {
+            let shows_commands = |line: &str| line.starts_with("$ ") || line.starts_with("ledgerstone ");
+            let is_run = matches!(block.language.as_str(), "sh" | "console");
+            let is_known = is_run || !block.text.lines().any(shows_commands);
+            assert!(is_known, "{page}, line {}: commands in a block that is neither sh nor console", block.line_no);
+            if let Some(reason) = &block.not_run {
+                look_at(&page, block);
+                not_run.push((page.clone(), reason.clone()));
+            }
+        }
+        if blocks.iter().any(|block| matches!(block.language.as_str(), "sh" | "console") && block.not_run.is_none()) {
+            count += run_page(&page, &blocks);
+        }
+    }
+    assert!(count > 50, "{count} commands");
+    let listed: Vec<_> = NOT_RUN.iter().map(|(page, reason)| (page.to_string(), reason.to_string())).collect();
+    assert_eq!(not_run, listed, "the blocks that are not run");
+}
