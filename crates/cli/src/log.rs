@@ -8,6 +8,7 @@ use ledgerstone::{Environment, Error, LogDirectory, LogFilter, LogReader, LogRec
 use serde_json::{Map, Value, json};
 
 use crate::args::LogArgs;
+use crate::interrupt;
 use crate::opening::open_with;
 use crate::outcome::Outcome;
 use crate::output::Output;
@@ -23,12 +24,15 @@ pub(crate) fn run(args: &LogArgs, output: &Output) -> anyhow::Result<Outcome> {
     let start = if args.reverse { Lsn(args.to.unwrap_or(u64::MAX)) } else { from };
     let mut left = args.limit.unwrap_or(u64::MAX);
     let mut reader = open(args, start)?.with_filter(filter.clone());
+    let _heeding = interrupt::heed();
+    let mut count = 0_u64;
     while left > 0 {
+        interrupt::check(|| format!("after {count} records"))?;
         let record = if args.reverse { reader.prev()? } else { reader.next()? };
         match record {
             Some(record) => {
                 print(&record, output)?;
-                left -= 1;
+                (left, count) = (left - 1, count + 1);
             }
             None if args.follow => {
                 output.flush()?;

@@ -59,10 +59,14 @@ impl<'o> Target<'o> {
             let file = File::options().write(true).open(path).map_err(cannot_write(name))?;
             return Ok(target(to(file), None));
         }
+        // Nobody else's: two that write the same file, and a file of the user's, keep out of each other's way.
         let mut part = path.as_os_str().to_owned();
-        part.push(".part");
+        part.push(format!(".{}.part", std::process::id()));
         let part = PathBuf::from(part);
-        let file = File::create(&part).map_err(cannot_write(name))?;
+        let file = File::create_new(&part).map_err(cannot_write(name))?;
+        if let Ok(there) = path.metadata() {
+            file.set_permissions(there.permissions()).map_err(cannot_write(name))?;
+        }
         Ok(target(to(file), Some((part, path.to_owned()))))
     }
 
@@ -88,6 +92,8 @@ impl<'o> Target<'o> {
         if let (Some((part, path)), Out::File { file, name }) = (&self.rename, self.out.get_ref()) {
             file.sync_all().map_err(cannot_write(name))?;
             std::fs::rename(part, path).map_err(cannot_write(name))?;
+            let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            File::open(directory).and_then(|directory| directory.sync_all()).map_err(cannot_write(name))?;
             self.rename = None;
         }
         Ok(())

@@ -4,7 +4,7 @@
 //! that copies its own directory does. Two locks of one process keep each other out here as those of two processes do.
 //!
 //! A child of a fork shares its parent's lock. The parent gives it back whatever copies its children have. If the parent
-//! is killed, the lock lasts until those children end, run another program, or drop what they inherited.
+//! is killed, the lock lasts until those children end, run another program, or drop the lock.
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;

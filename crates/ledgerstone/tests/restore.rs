@@ -550,3 +550,44 @@ fn a_feed_of_a_restored_environment_passes_over_what_began_before_its_log() {
     }
     assert!(cut_short > 0, "no transaction was cut short");
 }
+
+/// A restore looks at the backup for a long time before it writes. What somebody makes in the directory meanwhile is not its own.
+#[test]
+fn a_restore_takes_away_nothing_that_it_has_not_made() {
+    let dir = tempfile::tempdir().unwrap();
+    let (here, backups, target) = (dir.path().join("here"), dir.path().join("backups"), dir.path().join("target"));
+    let options = || Environment::options().cache_bytes(16 << 20);
+    let env = options().open(&here).unwrap();
+    env.transact(|txn| txn.bytes_or_create("t")?.put("k", "backed up")).unwrap();
+    let go_on = std::ops::ControlFlow::Continue(());
+    env.backup(&backups, ledgerstone::BackupOptions::default(), &mut |_| go_on).unwrap();
+    let set = Backup::open(&backups).unwrap();
+    for is_closed in [false, true] {
+        let mut other = None;
+        let refused = set.restore_with(&target, RestoreTo::End, &[], &mut |_| {
+            if other.is_none() {
+                let env = options().open(&target).unwrap();
+                env.transact(|txn| txn.bytes_or_create("theirs")?.put("k", "kept")).unwrap();
+                if is_closed {
+                    env.close().unwrap();
+                    other = Some(None);
+                } else {
+                    other = Some(Some(env));
+                }
+            }
+            go_on
+        });
+        match is_closed {
+            false => assert!(matches!(refused, Err(Error::AlreadyOpen { .. })), "{refused:?}"),
+            true => assert!(matches!(refused, Err(Error::TargetNotEmpty { .. })), "{refused:?}"),
+        }
+        if let Some(Some(env)) = other {
+            env.close().unwrap();
+        }
+        let env = options().open(&target).unwrap();
+        assert_eq!(env.transact(|txn| txn.bytes("theirs")?.get("k")).unwrap().as_deref(), Some(&b"kept"[..]));
+        env.close().unwrap();
+        std::fs::remove_dir_all(&target).unwrap();
+    }
+    set.restore(&target, RestoreTo::End, &[]).unwrap();
+}

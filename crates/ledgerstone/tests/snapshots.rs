@@ -487,6 +487,31 @@ fn a_snapshot_transaction_sees_its_own_changes_in_its_ranges() {
 }
 
 #[test]
+fn a_range_shows_its_own_transactions_changes_ahead_of_it_at_every_level() {
+    let levels = [Isolation::Serializable, Isolation::Snapshot, Isolation::ReadCommitted, Isolation::ReadUncommitted];
+    for level in levels {
+        let env = open();
+        (0..10u32).for_each(|n| put(&env, &number(n * 10), b"old"));
+        let txn = begin(&env, level);
+        let t = txn.bytes("t").unwrap();
+        let mut range = t.range(..).unwrap();
+        assert_eq!(range.next().unwrap().unwrap().0, number(0));
+        t.delete(&number(10)).unwrap();
+        t.put(&number(15), b"own").unwrap();
+        t.put(&number(20), b"own").unwrap();
+        let next: Vec<_> = range.by_ref().take(3).map(Result::unwrap).collect();
+        let expected: Vec<(Vec<u8>, Vec<u8>)> =
+            [(15, "own"), (20, "own"), (30, "old")].map(|(n, v)| (number(n).to_vec(), v.into())).into();
+        assert_eq!(next, expected, "{level:?}");
+        let mut back = t.range(..).unwrap().rev();
+        assert_eq!(back.next().unwrap().unwrap().0, number(90));
+        t.delete(&number(80)).unwrap();
+        t.put(&number(75), b"own").unwrap();
+        assert_eq!(back.next().unwrap().unwrap().0, number(75), "{level:?}");
+    }
+}
+
+#[test]
 fn read_committed_sees_the_newest_commit_in_each_call_and_waits_for_nobody() {
     let env = open();
     put(&env, b"k", b"1");

@@ -113,6 +113,15 @@ impl LogReader {
     /// # Errors
     /// As there; damage around `to`.
     pub fn seek(&mut self, to: Lsn) -> Result<(), LogError> {
+        let before = self.at;
+        let found = self.seek_from(to);
+        if found.is_err() {
+            self.at = before;
+        }
+        found
+    }
+
+    fn seek_from(&mut self, to: Lsn) -> Result<(), LogError> {
         let end = self.end();
         self.behind.clear();
         self.forward = None;
@@ -124,6 +133,7 @@ impl LogReader {
                 return Err(LogError::Recycled { lsn: to, oldest });
             }
             let to = to.max(oldest);
+            self.at = to; // Whether what goes wrong was given up depends on where it is.
             match self.beginning_from(to)? {
                 Some(found) if found.lsn == to || to == oldest => {
                     self.forward = Some(self.scan(found)?);

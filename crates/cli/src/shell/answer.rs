@@ -130,6 +130,16 @@ impl Answer {
         Answer::Failed { kind: "usage", message: message.to_string() }
     }
 
+    /// Says that there is more than what is shown, if so.
+    pub(crate) fn cut_short(&self) -> Option<String> {
+        match self {
+            Answer::Records { records, has_more: true, .. } => {
+                Some(format!("only the first {} are shown: say limit N for more", records.len()))
+            }
+            _ => None,
+        }
+    }
+
     pub(crate) fn is_error(&self) -> bool {
         matches!(self, Answer::Failed { .. })
     }

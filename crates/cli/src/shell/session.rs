@@ -25,7 +25,7 @@ use super::words::quote;
 use super::worker::{AUTO, Board, Job, Printer, Seen, Worker};
 use crate::interrupt;
 use crate::opening::{DirArgs, Lending, lend, open_by};
-use crate::output::Output;
+use crate::output::{Output, say_note};
 
 /// How long the board is waited for before the waits are looked at.
 const MOMENT: Duration = Duration::from_millis(2);
@@ -108,7 +108,17 @@ impl Session {
     /// An answer to a command that began then.
     pub(super) fn shown(&self, answer: &Answer, began: Instant, is_interrupted: bool) -> Next {
         let ms = self.has_timer.then(|| began.elapsed().as_secs_f64() * 1e3);
-        let shown = answer.show(self.mode, ms);
+        // Lists and CSV are data, and nothing else is among it.
+        let is_data = matches!(self.mode, Mode::List | Mode::Csv);
+        let shown = answer.show(self.mode, ms.filter(|_| !is_data));
+        if is_data {
+            if let Some(note) = answer.cut_short() {
+                say_note(note);
+            }
+            if let Some(ms) = ms {
+                say_note(format_args!("{ms:.3} ms"));
+            }
+        }
         if is_interrupted { Next::Interrupted(shown) } else { Next::Print(shown, answer.is_error()) }
     }
 

@@ -17,7 +17,7 @@ impl Inner {
         self.ask_keepers();
         let (start, end) = log.to_give_up(low);
         if start >= end {
-            return low;
+            return start; // Not `low`: what a pin holds now may be free in a moment, and nobody was told of it.
         }
         let may_go = run_users_code(&self.engine, || self.keepers.tell(start, end, log.segment_bytes()));
         if may_go { end } else { start }

@@ -142,6 +142,7 @@ impl Environment {
             Some(archive) if at < oldest => archive.reader_with(&env.disk, log, at)?,
             _ => LogReader::new(log, at)?,
         };
+        check_joined(reader.position(), at)?;
         let end = apply_until(&mut repair, &mut reader, tail, tell)?;
         check_reached(end, tail)?;
         for Repaired { page, bytes, applied_count, .. } in repair.finish()? {
@@ -246,6 +247,7 @@ impl Backup {
         } else {
             own.seek(at)?;
         }
+        check_joined(own.position(), at)?;
         check_reached(apply_until(&mut repair, &mut own, end, tell)?, end)?;
         let end = data.len()?;
         for Repaired { page, bytes, lsn, applied_count } in repair.finish()? {
@@ -321,6 +323,16 @@ fn begin<'r>(ops: &'r Registry, chain: &Arc<BackupDisk>, pages: &[PageId]) -> Re
         repair.begin(*page, is_there.then_some(&image[..]))?;
     }
     Ok(repair)
+}
+
+/// The log since the backup must go on where that of the backup ends: what is missing between them may have changed the pages.
+fn check_joined(position: Lsn, at: Lsn) -> Result<(), Error> {
+    if position != at {
+        return Err(Error::Corrupt {
+            what: format!("the log has no record at LSN {at}, where that of the backup ends"),
+        });
+    }
+    Ok(())
 }
 
 /// Applies the log of the backup; returns where it ends.

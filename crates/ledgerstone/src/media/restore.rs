@@ -27,7 +27,7 @@ use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_recovery::backup::{BackupDisk, BackupError, BackupView, verify};
 use ledgerstone_region::sync;
 
-use crate::environment::open::refuse_cut_restore;
+use crate::environment::open::{refuse_cut_restore, take_lock};
 use crate::flow::{MediaProgress, Tell, go_on};
 use crate::inner::{DATA, DOUBLE_WRITE, LOCK, RESTORE};
 use crate::media::backup::Chain;
@@ -139,14 +139,21 @@ impl Backup {
         let mut left_out = Vec::new();
         let chain = self.restore_choose(to, &mut left_out, tell)?;
         let state = restore_state(&chain, logs)?;
-        let report = match restore_files(&chain, &target, &state, to, logs, left_out, tell) {
+        // What was empty need not be so any more. From here on nobody else makes anything in it.
+        let lock = take_lock(&target)?;
+        if !is_empty(&*target)? {
+            return Err(Error::TargetNotEmpty { path: target.describe() });
+        }
+        let made = restore_files(&chain, &target, &state, to, logs, left_out, tell)
+            .and_then(|report| ControlFile::create(&*target, state).map(|_| report).map_err(Error::from));
+        let report = match made {
             Ok(report) => report,
             Err(error) => {
                 let _ = empty(&*target); // What stays is named by the mark. The first error is the one to tell.
                 return Err(error);
             }
         };
-        ControlFile::create(&*target, state)?;
+        drop(lock);
         if planted::is_on(Bug::RestoreNamesLost) {
             make_double_write(target.open(DOUBLE_WRITE, Open::CREATE_NEW)?, state.page_bytes)?;
         }
@@ -216,8 +223,6 @@ fn restore_files(
     target.create_dir(LOG_DIR)?;
     target.sync_dir("")?;
     restore_data(chain, target, tell)?;
-    // Made here, so that one that is missing later is missing.
-    target.open(LOCK, Open::CREATE_NEW)?;
     if !planted::is_on(Bug::RestoreNamesLost) {
         make_double_write(target.open(DOUBLE_WRITE, Open::CREATE_NEW)?, state.page_bytes)?;
     }
@@ -229,15 +234,16 @@ fn restore_files(
     Ok(report)
 }
 
-/// Whether there is no file. A restore that was ended leaves an empty directory.
+/// Whether there is no file, but for that of the lock. A restore that was ended leaves an empty directory.
 fn is_empty(target: &dyn Disk) -> Result<bool, Error> {
-    let names = target.list("")?;
+    let mut names = target.list("")?;
+    names.retain(|name| name != LOCK);
     Ok(names.is_empty() || names == [LOG_DIR] && target.list(LOG_DIR).is_ok_and(|names| names.is_empty()))
 }
 
 /// Takes back what [`restore_files`] has made. The mark goes last: until then the rest is named by it.
 fn empty(target: &dyn Disk) -> Result<(), Error> {
-    let mut files: Vec<String> = [DATA, LOCK, DOUBLE_WRITE].map(str::to_string).into();
+    let mut files: Vec<String> = [CONTROL_PATH, DATA, LOCK, DOUBLE_WRITE].map(str::to_string).into();
     if target.exists(LOG_DIR)? {
         files.extend(target.list(LOG_DIR)?.iter().map(|name| format!("{LOG_DIR}/{name}")));
     }

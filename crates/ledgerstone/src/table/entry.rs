@@ -20,8 +20,8 @@ pub struct Entry {
 
 impl Entry {
     pub(crate) fn new(table: &BytesTable, key: &[u8]) -> Result<Entry, Error> {
-        let value = table.get_for_update(key)?;
-        Ok(Entry { table: table.clone(), key: key.to_vec(), value, seen: table.last_change()? })
+        let seen = table.last_change()?; // Before the value: another thread may use the transaction, too.
+        Ok(Entry { table: table.clone(), key: key.to_vec(), value: table.get_for_update(key)?, seen })
     }
 
     /// With the value that the key has by now.
@@ -69,7 +69,8 @@ impl Entry {
         Ok(value)
     }
 
-    /// Changes the value if there is one, and returns the entry.
+    /// Changes the value if there is one, and returns the entry. What `change` makes of it replaces whatever `change` itself
+    /// has put there.
     ///
     /// # Errors
     /// As [`BytesTable::put`].
@@ -125,8 +126,9 @@ impl<K, V: std::fmt::Debug> std::fmt::Debug for TypedEntry<K, V> {
 impl<K: Key, V: Value> TypedEntry<K, V> {
     pub(crate) fn new(table: &Table<K, V>, key: Vec<u8>) -> Result<TypedEntry<K, V>, Error> {
         let bytes = table.as_bytes();
+        let seen = bytes.last_change()?;
         let value = bytes.get_for_update(&key)?.map(|bytes| table.value(&bytes)).transpose()?;
-        Ok(TypedEntry { table: table.clone(), key, value, seen: bytes.last_change()? })
+        Ok(TypedEntry { table: table.clone(), key, value, seen })
     }
 
     /// With the value that the key has by now.
@@ -171,7 +173,8 @@ impl<K: Key, V: Value> TypedEntry<K, V> {
         Ok(value)
     }
 
-    /// Changes the value if there is one, and returns the entry.
+    /// Changes the value if there is one, and returns the entry. What `change` makes of it replaces whatever `change` itself
+    /// has put there.
     ///
     /// # Errors
     /// As [`Table::put`].

@@ -227,6 +227,10 @@ mod tests {
             assert!(bytes(&Postcard(number)).is_ok());
         }
         assert!(bytes(&Json(Shape::Line(0.0, f32::NAN))).is_err());
+        assert!(bytes(&Json(Some(None::<f64>))).is_err());
+        assert!(bytes(&Json(Some(serde_json::Value::Null))).is_err());
+        assert!(bytes(&Json(Some(vec![None::<f64>]))).is_ok());
+        assert_eq!(bytes(&Json(None::<f64>)).unwrap(), b"null");
         let line = Shape::Line(0.5, 0.25);
         assert!(bytes(&Json(Shape::Circle { around: Box::new(Some(line)) })).is_ok());
     }

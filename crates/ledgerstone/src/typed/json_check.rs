@@ -1,6 +1,7 @@
-//! What JSON text cannot give back, found before it is stored: numbers that are not finite, and values nested too deeply.
+//! What JSON text cannot give back, found before it is stored: numbers that are not finite, values nested too
+//! deeply, and `Some` of nothing.
 //!
-//! `serde_json` writes the first as `null`, and reads no more than 127 arrays and objects inside each other. This goes
+//! `serde_json` writes the first and the last as `null`, and reads no more than 127 arrays and objects inside each other. This goes
 //! through a value as its serializer does, and writes nothing.
 
 use serde::Serialize;
@@ -12,7 +13,7 @@ const DEPTH_MAX: usize = 127;
 /// # Errors
 /// JSON text of the value would not be read as the same value; or the value's own error.
 pub(super) fn check(value: &(impl Serialize + ?Sized)) -> Result<(), Refused> {
-    value.serialize(Check { depth: 0 })
+    value.serialize(Check { depth: 0, in_some: false })
 }
 
 /// Why a value is refused.
@@ -26,10 +27,12 @@ impl ser::Error for Refused {
     }
 }
 
-/// Inside of so many arrays and objects.
 #[derive(Clone, Copy)]
 struct Check {
+    /// Inside of so many arrays and objects.
     depth: usize,
+    /// In a `Some`: what is written as `null` would come back as `None`.
+    in_some: bool,
 }
 
 impl Check {
@@ -40,7 +43,15 @@ impl Check {
                 "JSON is read back only up to {DEPTH_MAX} arrays and objects inside each other"
             )));
         }
-        Ok(Check { depth })
+        Ok(Check { depth, in_some: false })
+    }
+
+    fn null(self) -> Result<(), Refused> {
+        if self.in_some {
+            Err(Refused("JSON has only one null: `Some` of nothing is read back as `None`".into()))
+        } else {
+            Ok(())
+        }
     }
 
     fn finite(self, is_finite: bool, number: impl std::fmt::Display) -> Result<(), Refused> {
@@ -70,8 +81,7 @@ impl Serializer for Check {
     anything!(
         serialize_bool: bool, serialize_char: char, serialize_str: &str,
         serialize_i8: i8, serialize_i16: i16, serialize_i32: i32, serialize_i64: i64, serialize_i128: i128,
-        serialize_u8: u8, serialize_u16: u16, serialize_u32: u32, serialize_u64: u64, serialize_u128: u128,
-        serialize_unit_struct: &'static str
+        serialize_u8: u8, serialize_u16: u16, serialize_u32: u32, serialize_u64: u64, serialize_u128: u128
     );
 
     fn serialize_f32(self, number: f32) -> Result<(), Refused> {
@@ -87,15 +97,19 @@ impl Serializer for Check {
     }
 
     fn serialize_none(self) -> Result<(), Refused> {
-        Ok(())
+        self.null()
     }
 
     fn serialize_some<T: Serialize + ?Sized>(self, value: &T) -> Result<(), Refused> {
-        value.serialize(self)
+        value.serialize(Check { in_some: true, ..self })
     }
 
     fn serialize_unit(self) -> Result<(), Refused> {
-        Ok(())
+        self.null()
+    }
+
+    fn serialize_unit_struct(self, _: &'static str) -> Result<(), Refused> {
+        self.null()
     }
 
     fn serialize_unit_variant(self, _: &'static str, _: u32, _: &'static str) -> Result<(), Refused> {

@@ -184,7 +184,7 @@ impl Scan {
                 return Ok(None);
             }
             let covered = !self.locks || self.tree.covers_keys(txn, Mode::S);
-            if covered && (self.locks || self.at.is_some()) && txn.last_lsn() != self.copied_at {
+            if covered && txn.last_lsn() != self.copied_at {
                 if !self.is_current() {
                     self.place = Place::Lost;
                     continue;
