@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Everything CI runs, bounded for two cores and 20 minutes. Each step's output is in target/checks/STEP.log; a step that
+# Everything CI runs, bounded for two cores and 30 minutes. Each step's output is in target/checks/STEP.log; a step that
 # fails prints its last lines and the others still run. The counts go to target/checks/counts for .ci/run.
 #
 # A step that hangs is killed at its limit, and all of them together end before TEST_LIMIT seconds (4500): the lines that
