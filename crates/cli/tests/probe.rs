@@ -287,7 +287,7 @@ fn in_namespace(script: &str, program: &Path) -> Option<Output> {
 #[test]
 fn a_disk_that_fills_up_ends_experiments_and_not_the_run() {
     let script = "d=$(mktemp -d); trap 'rmdir $d' EXIT; mount -t tmpfs -o size=48m none $d; \
-                  (sleep 0.3; head -c 40m /dev/zero > $d/other 2>/dev/null) 2>/dev/null & \
+                  (until [ -n \"$(ls -A $d)\" ]; do sleep 0.01; done; head -c 40m /dev/zero > $d/other 2>/dev/null) 2>/dev/null & \
                   \"$1\" --json probe --quick --disk 24M --dir $d device bind force domains; \
                   wait; rm $d/other; ls -A $d >&2; umount $d";
     let program = assert_cmd::cargo::cargo_bin!("ledgerstone");
@@ -320,19 +320,20 @@ fn a_request_to_stop_at_any_time_leaves_a_partial_report_and_nothing_else() {
     for (no, experiment) in ledgerstone_probe::experiments::ALL.iter().enumerate() {
         let dir = tempfile::tempdir().unwrap();
         let signal = if no % 2 == 0 { libc::SIGINT } else { libc::SIGTERM };
-        let child =
+        let mut child =
             probe(dir.path(), &[experiment.id()]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        // From the moment that it has made something, and a little later each time.
-        let begin = Instant::now();
-        while is_empty(dir.path()) && begin.elapsed() < Duration::from_secs(20) {
+        // From the moment that it has made something, and a little later each time. Before, a signal ends it as any process.
+        while is_empty(dir.path()) && child.try_wait().unwrap().is_none() {
             std::thread::yield_now();
         }
         let after = Instant::now() + Duration::from_millis(17 * no as u64);
         while Instant::now() < after {
             std::thread::yield_now();
         }
-        // SAFETY: our child, not yet waited for.
-        unsafe { libc::kill(child.id() as i32, signal) };
+        if child.try_wait().unwrap().is_none() {
+            // SAFETY: our child, not yet waited for.
+            unsafe { libc::kill(child.id() as i32, signal) };
+        }
         let output = child.wait_with_output().unwrap();
         let said = text(&output);
         assert!(is_empty(dir.path()), "{} left something behind: {said}", experiment.id());

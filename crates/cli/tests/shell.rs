@@ -200,21 +200,17 @@ fn a_deadlock_ends_one_transaction_and_the_other_goes_on() {
 
 #[test]
 fn a_lock_timeout_leaves_the_transaction_standing() {
-    check(
-        1,
-        "
-        create t => ok
-        begin a => ok
-        put t k a => ok
-        begin b timeout 20ms => ok
-        put t other b => ok
-        get t k => waiting for a
-        wait => error lock-timeout: *
-        commit => ok
-        @a commit => ok
-        get t other => ok b
-        ",
+    let said = run(
+        &[],
+        "create t\nbegin a\nput t k a\nbegin b timeout 20ms\nput t other b\nget t k\nwait\ncommit\n@a commit\nget t other\n",
     );
+    // On a busy machine the time may be over before the shell has seen that it waits.
+    let (get, wait) = (&said.lines[5], &said.lines[6]);
+    let timed_out = |line: &str| line.starts_with("error lock-timeout: ");
+    let is_seen = get == "waiting for a" && timed_out(wait);
+    assert!(is_seen || timed_out(get) && wait.starts_with("error nothing-to-wait-for: "), "{:#?}", said.lines);
+    assert_eq!(said.lines[7..], ["ok", "ok", "ok b"]);
+    assert_eq!(said.code, 1, "{}", said.err);
 }
 
 #[test]
