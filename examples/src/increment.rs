@@ -71,6 +71,14 @@ impl Counters {
         Ok(Counters(txn.structure(name, COUNTERS)?))
     }
 
+    /// How many counters there are, which the size of a page decides. Waits for nobody.
+    ///
+    /// # Errors
+    /// Conflicts, with whoever drops the structure.
+    pub fn count(&self) -> Result<u16, Error> {
+        self.0.enter(Mode::IS, |_, at| Ok(count(at.cache().shared(at.root())?.words()) as u16)) // At most 4091.
+    }
+
     /// Adds `delta`, which may be negative. The sum wraps. Waits only for transactions that read, not for others that
     /// add.
     ///

@@ -80,6 +80,7 @@ fn measurements_loaded_and_streamed_add_up() {
     assert!(ingest(&["report", "roof", "0", "9"]).starts_with("roof: 0 readings"), "a directory that is new");
     assert!(!run_with("", dir.path(), INGEST, &["readings", "load", "bad"]).status.success());
     assert_eq!(ingest(&["load", "old"]), "10000 loaded\n");
+    assert_eq!(ingest(&["load", "old"]), "10000 loaded\n", "again: the same measurements");
     let stream = run_with("new", dir.path(), INGEST, &["readings", "stream"]);
     assert_eq!(printed(&stream), "2000 taken\n");
     assert_eq!(ingest(&["report", "roof", "0", "9999"]), "roof: 6000 readings, 0 to 9, mean 4.500\n");
@@ -94,6 +95,8 @@ fn tasks_sell_no_more_than_there_is() {
     let dir = tempfile::tempdir().unwrap();
     let sold = run(dir.path(), ASYNC_ORDERS, &["orders", "150", "200"]);
     assert_eq!(sold, "150 of 200 orders taken; 0 apples left, 150 orders kept\n");
+    let sold = run(dir.path(), ASYNC_ORDERS, &["orders", "10", "7"]);
+    assert_eq!(sold, "7 of 7 orders taken; 3 apples left, 157 orders kept\n", "the next day");
 }
 
 #[test]

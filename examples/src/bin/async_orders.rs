@@ -45,11 +45,14 @@ fn main() -> Result<()> {
     let args = Args::parse();
     // Opening may recover, and closing writes what is left: both outside of the executor.
     let env = Environment::options().open(&args.dir)?;
-    env.transact(|txn| txn.open(STOCK)?.put("apple", args.apples))?;
+    let first = env.transact(|txn| {
+        txn.open(STOCK)?.put("apple", args.apples)?;
+        Ok(txn.open(ORDERS)?.last()?.map_or(1, |(number, _)| number + 1)) // Those of an earlier day stay.
+    })?;
     // More threads for transactions would only wait for each other.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).max_blocking_threads(4).build()?;
     let taken = runtime.block_on(async {
-        let mut customers: JoinSet<_> = (1..=args.customers).map(|number| order(env.clone(), number)).collect();
+        let mut customers: JoinSet<_> = (0..args.customers).map(|no| order(env.clone(), first + no)).collect();
         let mut taken = 0;
         while let Some(customer) = customers.join_next().await {
             taken += u64::from(customer??);

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::{fs, thread};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::Parser;
 use ledgerstone::{Environment, Error};
 use ledgerstone_examples::increment::{Counters, CountersStructure};
@@ -15,8 +15,11 @@ fn count(env: &Environment, file: &str) -> Result<usize> {
     let lines = fs::read_to_string(file)?;
     env.try_transact(|txn| {
         let hits = Counters::open(txn, "hits")?;
+        let page_count = hits.count()?;
         for line in lines.lines() {
-            hits.add(line.parse().with_context(|| format!("{line:?} is not the number of a page"))?, 1)?;
+            let page: u16 = line.parse().with_context(|| format!("{line:?} is not the number of a page"))?;
+            ensure!(page < page_count, "page {page} has no counter: the last is that of page {}", page_count - 1);
+            hits.add(page, 1)?;
         }
         Ok(lines.lines().count())
     })

@@ -21,11 +21,20 @@ fn parse(line: &str) -> Result<((String, u64), f64)> {
     Ok(((sensor.to_owned(), second.parse().with_context(bad)?), value.parse().with_context(bad)?))
 }
 
-/// Fills the table with a file: all of it or nothing.
+/// Takes the measurements of a file: all of them or none. Of two of the same second, the later line counts.
 fn load(env: &Environment, file: &str) -> Result<u64> {
     let mut readings = fs::read_to_string(file)?.lines().map(parse).collect::<Result<Vec<_>>>()?;
+    readings.reverse();
     readings.sort_by(|a, b| a.0.cmp(&b.0));
-    Ok(env.transact(|txn| txn.open(READINGS)?.load_sorted(readings.iter().map(|(key, value)| (key, value))))?)
+    readings.dedup_by(|a, b| a.0 == b.0);
+    Ok(env.transact(|txn| {
+        let mut table = txn.open(READINGS)?;
+        if table.is_empty()? {
+            return table.load_sorted(readings.iter().map(|(key, value)| (key, value))); // Full pages, and less log.
+        }
+        readings.iter().try_for_each(|(key, value)| table.put(key, value))?;
+        Ok(readings.len() as u64)
+    })?)
 }
 
 /// Takes what comes from standard input, and says how many lines became durable.
@@ -68,7 +77,7 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Loads a file of lines SENSOR,SECOND,VALUE into an empty directory.
+    /// Loads a file of lines SENSOR,SECOND,VALUE.
     Load { file: String },
     /// Takes such lines from standard input.
     Stream,

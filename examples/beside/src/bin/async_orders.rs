@@ -41,10 +41,11 @@ fn main() -> Result<()> {
          CREATE TABLE IF NOT EXISTS orders (number INTEGER PRIMARY KEY, item TEXT NOT NULL);",
     )?;
     db.execute("INSERT OR REPLACE INTO stock VALUES ('apple', ?)", [args.apples])?;
+    let first: i64 = db.query_row("SELECT coalesce(max(number), 0) + 1 FROM orders", (), |row| row.get(0))?;
     let db = Arc::new(Mutex::new(db));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).max_blocking_threads(4).build()?;
     let taken = runtime.block_on(async {
-        let mut customers: JoinSet<_> = (1..=args.customers).map(|number| order(Arc::clone(&db), number)).collect();
+        let mut customers: JoinSet<_> = (0..args.customers).map(|no| order(Arc::clone(&db), first as u64 + no)).collect();
         let mut taken = 0;
         while let Some(customer) = customers.join_next().await {
             taken += u64::from(customer??);
