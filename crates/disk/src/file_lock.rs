@@ -3,8 +3,8 @@
 //! A record lock (`fcntl`) would be lost as soon as the program closes any other descriptor of that file, which a program
 //! that copies its own directory does. Two locks of one process keep each other out here as those of two processes do.
 //!
-//! A child of a fork shares its parent's lock. The parent gives it back whatever copies its children have. If the parent
-//! is killed, the lock lasts until those children end, run another program, or drop the lock.
+//! The lock is its taker's: the children of a fork have no part in it (`held.rs`), and the parent gives it back whatever copies
+//! there are.
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
@@ -16,6 +16,7 @@ use rustix::io::Errno;
 use crate::disk::DiskLock;
 use crate::error::{DiskError, DiskErrorKind};
 use crate::file::check_regular;
+use crate::held::held;
 
 /// Whom a lock keeps out.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -34,7 +35,8 @@ struct FileLock {
     id: (u64, u64),
     /// Who took it.
     process: u32,
-    file: File,
+    /// Its descriptor, in [`held`].
+    number: u64,
 }
 
 pub(crate) fn lock(path: &Path, name: &str, kind: Kind) -> Result<Box<dyn DiskLock>, DiskError> {
@@ -43,6 +45,7 @@ pub(crate) fn lock(path: &Path, name: &str, kind: Kind) -> Result<Box<dyn DiskLo
         Kind::Shared => (OFlags::RDONLY, FlockOperation::NonBlockingLockShared),
     };
     let flags = access | OFlags::CLOEXEC | OFlags::NONBLOCK; // Opening a pipe does not wait; regular files do not know it.
+    let mut held = held();
     let fd = rustix::fs::open(path, flags, Mode::from_raw_mode(0o666)).map_err(|e| DiskError::os(name, "lock", e))?;
     let file = File::from(fd);
     check_regular(&file, name, "lock")?;
@@ -54,8 +57,8 @@ pub(crate) fn lock(path: &Path, name: &str, kind: Kind) -> Result<Box<dyn DiskLo
         Err(Errno::AGAIN | Errno::ACCESS) => return Err(DiskError::new(name, "lock", DiskErrorKind::Locked)),
         Err(other) => return Err(DiskError::os(name, "lock", other)),
     }
-    let (id, process) = ((there.dev(), there.ino()), std::process::id());
-    Ok(Box::new(FileLock { name: name.to_owned(), path: path.to_owned(), id, process, file }))
+    let (id, process, number) = ((there.dev(), there.ino()), std::process::id(), held.keep(file));
+    Ok(Box::new(FileLock { name: name.to_owned(), path: path.to_owned(), id, process, number }))
 }
 
 impl DiskLock for FileLock {
@@ -74,9 +77,12 @@ impl DiskLock for FileLock {
 
 impl Drop for FileLock {
     fn drop(&mut self) {
-        // A child only closes its copy. Closing alone would not do for the parent, whose children may have copies.
+        let mut held = held(); // Until the file is closed, below.
+        let Some(file) = held.take(self.number) else { return };
+        // A child that has a copy after all only closes it. Closing alone would not do for the parent, whose children may have
+        // copies.
         if self.process == std::process::id() {
-            let _ = rustix::fs::flock(&self.file, FlockOperation::NonBlockingUnlock);
+            let _ = rustix::fs::flock(&file, FlockOperation::NonBlockingUnlock);
         }
     }
 }

@@ -24,7 +24,7 @@
 //! no pages and no log, and it never retries. It reports a failed sync, and the caller decides what to believe after
 //! it.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 #![warn(missing_docs)]
 
 mod aligned;
@@ -34,6 +34,7 @@ mod fault;
 mod file;
 mod file_disk;
 mod file_lock;
+mod held;
 mod read_only;
 mod sim;
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use ledgerstone_disk::{Disk, FileDisk};
 
-/// A thread that is taking a lock when the process forks does not come along into the child.
+/// A thread that is taking a lock when the process forks does not come along into the child, and neither does its lock.
 #[test]
 fn a_child_locks_files_whatever_other_threads_were_doing() {
     let dir = tempfile::tempdir().unwrap();
@@ -26,7 +26,11 @@ fn a_child_locks_files_whatever_other_threads_were_doing() {
         if child == 0 {
             // SAFETY: sets a timer that kills this process.
             unsafe { libc::alarm(20) };
-            let code = i32::from(disk.lock("other").is_err());
+            let copies = std::fs::read_dir("/proc/self/fd")
+                .unwrap()
+                .filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
+            let copies = copies.filter(|path| path.ends_with("one")).count();
+            let code = i32::from(disk.lock("other").is_err()) + 2 * i32::from(copies != 0);
             // SAFETY: ends the process at once.
             unsafe { libc::_exit(code) };
         }
@@ -52,7 +56,7 @@ fn a_lock_stays_with_the_process_that_took_it() {
     assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) }, 0);
     std::mem::swap(&mut wait, &mut ends[0]);
     std::mem::swap(&mut go, &mut ends[1]);
-    // SAFETY: as above. This child has the lock by inheritance until it has read a byte, then drops it and ends.
+    // SAFETY: as above. This child lives until it has read a byte, then drops what it inherited and ends.
     let child = unsafe { libc::fork() };
     if child == 0 {
         // SAFETY: sets a timer, reads a byte into a variable of ours.

@@ -243,3 +243,40 @@ fn a_child_opens_its_own_when_the_parent_has_closed() {
     let values: Vec<_> = read_all(dir.path()).into_iter().map(|(_, value)| value).collect();
     assert_eq!(values, [&b"parent"[..], b"child", b"child"]);
 }
+
+/// What a server that is killed leaves behind: children that it forked, which know nothing of the environment.
+#[test]
+fn the_lock_of_a_killed_parent_ends_with_it_whatever_its_children_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut to_test, mut from_parent) = UnixStream::pair().unwrap();
+    let (to_grandchild, mut from_test) = UnixStream::pair().unwrap();
+    let parent = fork(End::Return, || {
+        let env = options().open(dir.path()).unwrap();
+        env.transact(|txn| txn.bytes_or_create("t")?.put(&key(1), b"parent")).unwrap();
+        fork(End::Return, || {}).wait("a child that ends at once");
+        let _sleeps = fork(End::Return, || {
+            to_test.write_all(b"s").unwrap();
+            let _ = from_test.read(&mut [0]); // Until the test ends it: it calls nothing of ours.
+        });
+        // SAFETY: waits for a signal; the alarm ends it, if the test does not.
+        unsafe { libc::pause() };
+    });
+    from_parent.read_exact(&mut [0]).unwrap();
+    let opened = options().open(dir.path());
+    assert!(
+        matches!(opened, Err(Error::AlreadyOpen { .. })),
+        "a child that ended took the parent's lock along: {opened:?}"
+    );
+    // SAFETY: kills and collects a child of ours.
+    let status = unsafe {
+        let mut status = 0;
+        libc::kill(parent.0, libc::SIGKILL);
+        libc::waitpid(parent.0, &raw mut status, 0);
+        status
+    };
+    assert!(libc::WIFSIGNALED(status), "the parent ended with {status:#x} before it was killed");
+    let opened = options().open(dir.path());
+    (&to_grandchild).write_all(b"e").unwrap();
+    let env = opened.expect("the sleeping child keeps no lock");
+    assert_eq!(env.transact(|txn| txn.bytes("t")?.get(&key(1))).unwrap().as_deref(), Some(&b"parent"[..]));
+}

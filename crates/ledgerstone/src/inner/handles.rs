@@ -53,8 +53,8 @@ impl Handles {
 impl Drop for Handles {
     fn drop(&mut self) {
         if self.env.engine.is_inherited() {
-            // Everything below is kept for good: the threads are not here, and the lock file, once closed, would take a lock
-            // with it that this process may have taken since.
+            // Everything below is kept for good: the threads are not here, and what the files are believed to hold is the
+            // parent's. The parent's lock is not ours since the fork (`held.rs` of the disk).
             std::mem::forget(Arc::clone(&self.env));
             std::mem::forget(std::mem::take(self.threads.get_mut()));
             return;
