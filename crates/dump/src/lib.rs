@@ -83,13 +83,15 @@ pub struct DumpProgress {
     pub snapshot_lsn: Option<u64>,
 }
 
-/// The database behind the tables that holds the definitions of their indexes: the table's name, a zero byte and the index's name,
-/// and `bytes:0..8` or `unique bytes:0..8`, the index keys as [`IndexKeys`](ledgerstone::IndexKeys) are written.
+/// The database behind the tables that holds the definitions of their indexes: the table's name, [`BETWEEN_NAMES`] and the
+/// index's name, and `bytes:0..8` or `unique bytes:0..8`, the index keys as [`IndexKeys`](ledgerstone::IndexKeys) are written.
 const INDEXES: &str = "ledgerstone.indexes";
 const UNIQUE: &str = "unique ";
-/// The database that holds the types of tables, before the tables: the name of a table as key, then the names of its types, a zero
-/// byte between the keys' and the values', each empty if it is not known.
+/// The database that holds the types of tables, before the tables: the name of a table as key, then the names of its types,
+/// [`BETWEEN_NAMES`] between the keys' and the values', each empty if it is not known.
 const TYPES: &str = "ledgerstone.types";
+/// Stands between two names, which are UTF-8 and so never have it.
+const BETWEEN_NAMES: u8 = 0xff;
 /// What the names of such databases begin with. A table whose name begins so has the other prefix in a dump.
 const OWN: &str = "ledgerstone.";
 const TABLE: &str = "ledgerstone.table:";
@@ -179,12 +181,13 @@ fn dump_tables(
     let tables = tables.iter().map(|name| txn.bytes(name)).collect::<Result<Vec<_>, _>>()?;
     let format = options.format;
     let mut done = DumpProgress::default();
+    let both = |one: &str, other: &str| [one.as_bytes(), &[BETWEEN_NAMES], other.as_bytes()].concat();
     let text = |name: &Option<String>| name.clone().unwrap_or_default();
     let typed = tables.iter().filter(|table| !table.types().is_empty());
     let types: Vec<_> = typed
         .map(|table| {
             let types = table.types();
-            (table.name().as_bytes().to_vec(), format!("{}\0{}", text(&types.key), text(&types.value)))
+            (table.name().as_bytes().to_vec(), both(&text(&types.key), &text(&types.value)))
         })
         .collect();
     write_own(to, TYPES, format, &types).map_err(cannot_write)?;
@@ -193,8 +196,8 @@ fn dump_tables(
         let name = table.name();
         done.table_count += 1;
         for index in table.indexes() {
-            let key = [name.as_bytes(), b"\0", index.name().as_bytes()].concat();
-            indexes.push((key, format!("{}{}", if index.is_unique() { UNIQUE } else { "" }, index.keys())));
+            let definition = format!("{}{}", if index.is_unique() { UNIQUE } else { "" }, index.keys());
+            indexes.push((both(name, index.name()), definition.into_bytes()));
         }
         if name.starts_with(OWN) {
             write_header(to, &format!("{TABLE}{name}"), format).map_err(cannot_write)?;
@@ -218,13 +221,18 @@ fn dump_tables(
 }
 
 /// What the catalog says of the tables, as a database, if it says anything.
-fn write_own(to: &mut dyn Write, name: &str, format: DumpFormat, records: &[(Vec<u8>, String)]) -> std::io::Result<()> {
+fn write_own(
+    to: &mut dyn Write,
+    name: &str,
+    format: DumpFormat,
+    records: &[(Vec<u8>, Vec<u8>)],
+) -> std::io::Result<()> {
     if records.is_empty() {
         return Ok(());
     }
     write_header(to, name, format)?;
     for (key, value) in records {
-        write_record(to, format, key, value.as_bytes())?;
+        write_record(to, format, key, value)?;
     }
     to.write_all(b"DATA=END\n")
 }

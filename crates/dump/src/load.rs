@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use ledgerstone::{Environment, Error, IndexDef, IndexKeys, TableTypes};
 
 use super::reader::{DumpHeader, DumpItem, DumpReader, bad};
-use super::{DumpProgress, INDEXES, PROGRESS_RECORDS, TABLE, TYPES, UNIQUE};
+use super::{BETWEEN_NAMES, DumpProgress, INDEXES, PROGRESS_RECORDS, TABLE, TYPES, UNIQUE};
 
 /// What happens to a key that a dump has several times. A table has a key once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -198,18 +198,24 @@ fn load_records(
 
 /// The types of a table as a dump has them.
 fn read_types(key: &[u8], value: &[u8]) -> Option<(String, TableTypes)> {
-    let (of_keys, of_values) = std::str::from_utf8(value).ok()?.split_once('\0')?;
-    let some = |text: &str| (!text.is_empty()).then(|| text.to_string());
+    let (of_keys, of_values) = two_names(value)?;
+    let some = |text: String| (!text.is_empty()).then_some(text);
     let types = TableTypes { key: some(of_keys), value: some(of_values) };
     Some((std::str::from_utf8(key).ok()?.to_string(), types))
 }
 
 /// A definition as a dump has it.
 fn read_index(key: &[u8], value: &[u8]) -> Option<(String, IndexDef)> {
-    let (table, index) = std::str::from_utf8(key).ok()?.rsplit_once('\0')?;
+    let (table, index) = two_names(key)?;
     let text = std::str::from_utf8(value).ok()?;
     let unique = text.strip_prefix(UNIQUE);
     let keys: IndexKeys = unique.unwrap_or(text).parse().ok()?;
     let index = IndexDef::new(index, keys);
-    Some((table.to_string(), if unique.is_some() { index.unique() } else { index }))
+    Some((table, if unique.is_some() { index.unique() } else { index }))
+}
+
+fn two_names(bytes: &[u8]) -> Option<(String, String)> {
+    let at = bytes.iter().position(|&byte| byte == BETWEEN_NAMES)?;
+    let name = |bytes: &[u8]| std::str::from_utf8(bytes).ok().map(str::to_string);
+    Some((name(&bytes[..at])?, name(&bytes[at + 1..])?))
 }

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use common::*;
-use ledgerstone::{Environment, Error, IndexDef, IndexKeys};
+use ledgerstone::{Environment, Error, IndexDef, IndexKeys, TableTypes};
 use ledgerstone_disk::SimDisk;
 use ledgerstone_dump::{Dump, DumpFormat, DumpOptions, Duplicates, LoadOptions, LoadReport};
 use proptest::prelude::*;
@@ -87,6 +87,63 @@ proptest! {
         0..4,
     )) {
         assert_round_trips(&state);
+    }
+}
+
+/// Names with what a dump, a line or a program may take for an end; `separator` is what the dump itself puts between names.
+fn any_name() -> impl Strategy<Value = String> {
+    let piece = prop_oneof![
+        4 => prop::sample::select(vec!["\0", "\n", "\r", "\t", "\u{ff}", "\\", "\\00", "=", " ", ".", "ledgerstone.", "table:", "x"])
+            .prop_map(String::from),
+        1 => any::<char>().prop_map(String::from),
+    ];
+    prop::collection::vec(piece, 0..6).prop_map(|pieces| pieces.concat())
+}
+
+/// A table with its types and indexes, as the catalog has them.
+fn catalog(env: &Environment) -> Vec<(String, TableTypes, Vec<IndexDef>)> {
+    let txn = env.begin().unwrap();
+    let names = txn.table_names().unwrap();
+    names
+        .into_iter()
+        .map(|name| {
+            let table = txn.bytes(&name).unwrap();
+            (name, table.types().clone(), table.indexes().to_vec())
+        })
+        .collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn any_names_come_back_or_are_refused_when_they_are_given(
+        tables in prop::collection::vec((any_name(), any_name(), any_name(), prop::collection::vec((any_name(), any_name()), 0..3)), 1..4)
+    ) {
+        let env = open(&SimDisk::new()).unwrap();
+        for (table, key_type, value_type, indexes) in tables {
+            let made = env.transact(|txn| txn.bytes_or_create(&table).map(drop));
+            if matches!(made, Err(Error::BadTableName { .. })) {
+                continue;
+            }
+            made.unwrap();
+            let types = TableTypes { key: Some(key_type), value: Some(value_type) };
+            let typed = env.transact(|txn| txn.set_table_types(&table, &types));
+            prop_assert!(matches!(typed, Ok(()) | Err(Error::BadTypeName { .. } | Error::TableTypeMismatch { .. })), "{typed:?}");
+            for (name, member) in indexes {
+                let keys = if member.is_empty() { IndexKeys::Value } else { IndexKeys::Json(member) };
+                let made = env.transact(|txn| txn.create_index(&table, &IndexDef::new(name.clone(), keys.clone())));
+                prop_assert!(
+                    matches!(made, Ok(()) | Err(Error::BadTableName { .. } | Error::BadIndex { .. } | Error::IndexExists { .. })),
+                    "{made:?}"
+                );
+            }
+        }
+        for format in [DumpFormat::ByteValue, DumpFormat::Print] {
+            let again = open(&SimDisk::new()).unwrap();
+            load(&again, &dump(&env, &DumpOptions::default().format(format)), &LoadOptions::default()).unwrap();
+            prop_assert_eq!(catalog(&again), catalog(&env));
+        }
     }
 }
 
