@@ -17,20 +17,20 @@ const PLACES: u64 = 512;
 /// `bench crowd`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct CrowdArgs {
-    /// Numbers of threads to measure, one after the other.
+    /// Measure these numbers of threads, one after the other.
     #[arg(long, value_delimiter = ',', default_value = "4,8,50,200,500", value_parser = clap::value_parser!(u64).range(1..=4000))]
     pub threads: Vec<u64>,
-    /// When a commit returns.
+    /// What a commit waits for.
     #[arg(long, value_enum, default_value_t = crate::Durability::Volatile)]
     pub durability: crate::Durability,
-    /// So many records are changed by every transaction, by every second thread in the reverse order, so that they
-    /// conflict and deadlock. 0: each transaction inserts a record that nobody else touches.
+    /// Every transaction changes the same records, this many. Every second thread takes them in the reverse order, so
+    /// transactions conflict and deadlock. With 0, each transaction inserts a record that nobody else touches.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=64))]
     pub hot: u64,
-    /// How long each number of threads is measured, in each round.
+    /// Measure each number of threads for this long in each round.
     #[arg(long, default_value_t = 2.0)]
     pub seconds: f64,
-    /// All numbers of threads are measured by turns so often, each time in an environment of its own. The median counts.
+    /// Number of rounds. Each measures every number of threads, each in a new environment. The median counts.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub rounds: u64,
     #[command(flatten)]

@@ -17,7 +17,7 @@ const BLOCK_BYTES: u64 = 4096;
 /// `bench device`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct DeviceArgs {
-    /// How long each of both is measured.
+    /// Measure overwrites for this long, and then reads for as long.
     #[arg(long, default_value_t = 3.0)]
     pub seconds: f64,
     #[command(flatten)]

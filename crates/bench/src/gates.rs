@@ -16,13 +16,13 @@ use crate::{Machine, Place};
 /// `bench gates`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct GatesArgs {
-    /// Seconds of each measurement.
+    /// Measure each experiment for this long.
     #[arg(long, default_value_t = 10.0)]
     pub seconds: f64,
-    /// Accounts of the bank, records of the tables.
+    /// Number of accounts in the bank, and of records in the tables.
     #[arg(long, default_value_t = 1_000_000)]
     pub records: u64,
-    /// Write the table between the two marks in this Markdown file.
+    /// Write the results as a table into this Markdown file, between its two marks.
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
     #[command(flatten)]

@@ -38,13 +38,13 @@ use std::path::PathBuf;
 /// What every experiment can be told.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Place {
-    /// Use this directory and leave it there; without it a temporary one is made and removed.
+    /// Use this directory and keep it. Without this, a temporary one is made and removed.
     #[arg(long, value_name = "DIR")]
     pub keep: Option<PathBuf>,
-    /// Where temporary directories are made. It should be on the device to be measured, not in memory.
+    /// Make the temporary directory here. Choose a place on the device to measure, not in memory.
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub tmp: PathBuf,
-    /// Memory for the page cache: bytes, or with K, M or G.
+    /// Memory for the page cache: bytes, or a number with K, M or G.
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     pub cache: Option<u64>,
 }
@@ -53,13 +53,13 @@ pub struct Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Durability {
-    /// Durable when the commit returns.
+    /// A commit is durable when it returns.
     Sync,
-    /// Durable when its ticket says so; a window of commits is under way at once.
+    /// A commit is durable when its ticket says so. Each thread has many commits under way at once.
     Pipelined,
-    /// Durable within a bounded delay.
+    /// A commit is durable within a bounded delay.
     Async,
-    /// Durable some time, without asking: the benchmark "without sync".
+    /// Nobody asks for a commit to be durable. This is the benchmark "without sync".
     Volatile,
 }
 

@@ -20,7 +20,7 @@ const READY: &str = "ready to be killed";
 /// `bench loser`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct LoserArgs {
-    /// Changes of the transaction, and records of the table.
+    /// Number of records in the table. The transaction changes each of them once.
     #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     pub changes: u64,
     /// Be the process that is killed (`bench loser` starts itself so).

@@ -14,16 +14,16 @@ use crate::{Counters, Machine, Place, Report, Workdir, device};
 /// `bench memory`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct MemoryArgs {
-    /// Records that one transaction inserts.
+    /// Number of records that one transaction inserts.
     #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub records: u64,
-    /// How many times larger than the cache the second table is.
+    /// Make the second table this many times as large as the cache.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub times: u64,
-    /// Threads that read it.
+    /// Number of threads that read the second table.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub threads: u64,
-    /// How long it is read.
+    /// Read the second table for this long.
     #[arg(long, default_value_t = 5.0)]
     pub seconds: f64,
     #[command(flatten)]

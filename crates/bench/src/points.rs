@@ -12,16 +12,16 @@ pub(crate) const TABLE: &str = "points";
 /// `bench points`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct PointsArgs {
-    /// Records of the table.
+    /// Number of records in the table.
     #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub records: u64,
-    /// Numbers of threads to measure, one after the other.
+    /// Measure these numbers of threads, one after the other.
     #[arg(long, value_delimiter = ',', default_value = "1,2", value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub threads: Vec<u64>,
-    /// Reads of one transaction: short ones pay for begin and commit, long ones hold many locks.
+    /// Number of reads in one transaction. Short transactions pay for begin and commit, long ones hold many locks.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
     pub reads: u64,
-    /// How long each number of threads is measured.
+    /// Measure each number of threads for this long.
     #[arg(long, default_value_t = 5.0)]
     pub seconds: f64,
     #[command(flatten)]

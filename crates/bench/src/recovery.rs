@@ -19,10 +19,10 @@ const READY: &str = "ready to be killed";
 /// `bench recovery`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct RecoveryArgs {
-    /// Transactions before the kill.
+    /// Number of transactions before the kill.
     #[arg(long, default_value_t = 200_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub transactions: u64,
-    /// Accounts of the bank.
+    /// Number of accounts in the bank.
     #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     pub accounts: u64,
     /// Be the process that is killed (`bench recovery` starts itself so).

@@ -12,7 +12,7 @@ const TABLE: &str = "rolled back";
 /// `bench rollback`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct RollbackArgs {
-    /// Changes of the transaction, and records of the table.
+    /// Number of records in the table. The transaction changes each of them once.
     #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     pub changes: u64,
     #[command(flatten)]

@@ -26,13 +26,13 @@ const LARGE: &str = "large";
 /// `bench scale`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ScaleArgs {
-    /// Records of the large table, of about 500 bytes each.
+    /// Number of records in the large table. Each has about 500 bytes.
     #[arg(long, default_value_t = 10_000_000, value_parser = clap::value_parser!(u64).range(1000..=1_000_000_000))]
     pub records: u64,
-    /// Changes of the transaction that is rolled back, and of the one that is killed.
+    /// Number of changes in the transaction that is rolled back, and in the one that is killed.
     #[arg(long, default_value_t = 5_000_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     pub changes: u64,
-    /// Tables made in one transaction, and as many one by one.
+    /// Make this many tables in one transaction, and as many one by one.
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     pub tables: u64,
     /// Length of the large value.

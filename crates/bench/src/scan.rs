@@ -11,10 +11,10 @@ use crate::{Machine, Place, Report, Workdir};
 /// `bench scan`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ScanArgs {
-    /// Records of the table.
+    /// Number of records in the table.
     #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub records: u64,
-    /// How often the table is scanned each way; the best counts.
+    /// Scan the table this often each way. The best scan counts.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     pub rounds: u32,
     #[command(flatten)]

@@ -18,18 +18,18 @@ use crate::{Machine, Place, Workdir};
 /// `bench settings`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct SettingsArgs {
-    /// The settings, as `probe --write-config` writes them.
+    /// The settings file, as `probe --write-config` writes it.
     pub file: PathBuf,
-    /// Accounts of each bank.
+    /// Number of accounts in each bank.
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     pub accounts: u64,
-    /// Clients, each a thread.
+    /// Number of clients. Each is a thread.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub threads: u64,
-    /// Rounds, each with a turn of both.
+    /// Number of rounds. Each measures the defaults and the file.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(3..=1000))]
     pub rounds: u64,
-    /// Seconds of all turns together.
+    /// Seconds that all rounds take together.
     #[arg(long, default_value_t = 20.0)]
     pub seconds: f64,
     #[command(flatten)]

@@ -21,19 +21,19 @@ use ledgerstone_region::Random;
 /// `bench snapshots`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct SnapshotsArgs {
-    /// Records of the table.
+    /// Number of records in the table.
     #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub records: u64,
-    /// Seconds of all measurements together.
+    /// Seconds that all measurements take together.
     #[arg(long, default_value_t = 20.0)]
     pub seconds: f64,
-    /// Memory of the version store: bytes, or with K, M or G.
+    /// Memory for the version store: bytes, or a number with K, M or G.
     #[arg(long, value_name = "BYTES", default_value = "32M", value_parser = crate::parse_bytes)]
     pub version_store: u64,
-    /// What a writer's commit waits for: nothing, which makes for the most changes, or the device.
+    /// What a writer's commit waits for. Waiting for nothing makes the most changes.
     #[arg(long, value_enum, default_value_t = crate::Durability::Volatile)]
     pub durability: crate::Durability,
-    /// Rounds of five measurements.
+    /// Number of rounds. Each has five measurements.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub rounds: u64,
     #[command(flatten)]

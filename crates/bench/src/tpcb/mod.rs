@@ -27,52 +27,52 @@ use run::{Limit, Plan};
 /// `bench tpcb`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct TpcbArgs {
-    /// Accounts of a new bank; tellers and branches follow (1,000,000 : 100 : 10).
+    /// Number of accounts in a new bank. Tellers and branches follow from it (1,000,000 : 100 : 10).
     #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     pub accounts: u64,
-    /// LIBTP's small bank: 1,000 accounts, 100 tellers, 10 branches.
+    /// Use LIBTP's small bank: 1,000 accounts, 100 tellers, 10 branches.
     #[arg(long, conflicts_with = "accounts")]
     pub small: bool,
-    /// Keys of accounts, tellers and branches.
+    /// The type of the keys of accounts, tellers and branches.
     #[arg(long, value_enum, default_value_t = KeyKind::U64)]
     pub key: KeyKind,
-    /// Clients, each a thread.
+    /// Number of clients. Each is a thread.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub threads: u64,
-    /// How long to run; 0 runs nothing (to load, or with --check).
+    /// Run for this long. 0 runs nothing: only loads the bank, or checks it with --check.
     #[arg(long, default_value_t = 10.0, value_parser = parse_seconds)]
     pub seconds: f64,
-    /// Run so many transactions in all, however long that takes.
+    /// Run this many transactions in all, however long that takes.
     #[arg(long, conflicts_with = "seconds")]
     pub transactions: Option<u64>,
     /// What a commit waits for.
     #[arg(long, value_enum, default_value_t = Durability::Sync)]
     pub durability: Durability,
-    /// Commits that a thread has under way at once, with --durability pipelined.
+    /// Number of commits that a thread has under way at once, with --durability pipelined.
     #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(2..=1_000_000))]
     pub window: u32,
-    /// Only read: an account, a teller and a branch in each transaction.
+    /// Only read an account, a teller and a branch in each transaction.
     #[arg(long)]
     pub read_only: bool,
-    /// Transactions before the measurement, of which nothing is counted.
+    /// Run this many transactions before the measurement begins.
     #[arg(long, default_value_t = 2_000)]
     pub warm_up: u64,
-    /// Afterwards prove that all balances and the history agree.
+    /// Afterwards, prove that all balances and the history agree.
     #[arg(long)]
     pub check: bool,
-    /// Write the history key of each commit that was acknowledged as durable to PATH.0, PATH.1, ..., one a thread.
+    /// Write the history key of each commit that was acknowledged as durable. Each thread has a file: PATH.0, PATH.1 ...
     #[arg(long, value_name = "PATH")]
     pub ack_file: Option<PathBuf>,
-    /// Run nothing; prove that no commit acknowledged in PATH.0, PATH.1, ... is missing.
+    /// Run nothing, and prove that no commit acknowledged in PATH.0, PATH.1 ... is missing.
     #[arg(long, value_name = "PATH", conflicts_with = "ack_file")]
     pub verify_acks: Option<PathBuf>,
-    /// Measure the device's own flush too, for a second before and after.
+    /// Also measure the device's own flush, for a second before and a second after.
     #[arg(long)]
     pub device: bool,
-    /// Take a checkpoint after so many bytes of log.
+    /// Take a checkpoint after this many bytes of log.
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value = "1G")]
     pub checkpoint_log: u64,
-    /// Which accounts are drawn.
+    /// The seed of the random numbers that choose the accounts.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
     #[command(flatten)]
