@@ -45,7 +45,8 @@ fn main() -> Result<()> {
     let db = Arc::new(Mutex::new(db));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).max_blocking_threads(4).build()?;
     let taken = runtime.block_on(async {
-        let mut customers: JoinSet<_> = (0..args.customers).map(|no| order(Arc::clone(&db), first as u64 + no)).collect();
+        let mut customers: JoinSet<_> =
+            (0..args.customers).map(|no| order(Arc::clone(&db), first as u64 + no)).collect();
         let mut taken = 0;
         while let Some(customer) = customers.join_next().await {
             taken += u64::from(customer??);
