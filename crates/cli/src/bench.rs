@@ -6,11 +6,49 @@ use ledgerstone_bench as bench;
 use parking_lot::Mutex;
 use serde::Serialize;
 
-use crate::args::{Bench, BenchArgs};
 use crate::interrupt;
 use crate::outcome::Outcome;
 use crate::output::Output;
 use crate::progress::{Progress, Unit};
+
+/// `bench`
+#[derive(Clone, Debug, clap::Args)]
+pub struct BenchArgs {
+    #[command(subcommand)]
+    #[allow(missing_docs)]
+    pub what: Bench,
+}
+
+/// What to measure.
+#[derive(Clone, Debug, clap::Subcommand)]
+pub enum Bench {
+    /// Run TPC-B as LIBTP did: throughput, latency, aborts, log and syncs of a transaction.
+    Tpcb(bench::tpcb::TpcbArgs),
+    /// Read records at random from a table in the cache.
+    Points(bench::points::PointsArgs),
+    /// Scan a whole table in the cache.
+    Scan(bench::scan::ScanArgs),
+    /// Run snapshot readers and writers together, and measure what each costs the other.
+    Snapshots(bench::snapshots::SnapshotsArgs),
+    /// Compare many threads with a few, in short transactions.
+    Crowd(bench::crowd::CrowdArgs),
+    /// Compare a settings file with the defaults, by TPC-B with durable commits.
+    Settings(bench::settings::SettingsArgs),
+    /// Measure the device alone: durable overwrites and random reads.
+    Device(bench::device::DeviceArgs),
+    /// Kill a process that runs TPC-B, and measure the restart.
+    Recovery(bench::recovery::RecoveryArgs),
+    /// Kill a process in the middle of a large transaction, and measure the restart.
+    Loser(bench::loser::LoserArgs),
+    /// Compare rolling back a large transaction with making its changes.
+    Rollback(bench::rollback::RollbackArgs),
+    /// Take an environment far larger than its cache through every command.
+    Scale(bench::scale::ScaleArgs),
+    /// Compare resident memory with the limit, on a table ten times the cache.
+    Memory(bench::memory::MemoryArgs),
+    /// Run all of these, and compare the results with their targets.
+    Gates(bench::gates::GatesArgs),
+}
 
 pub(crate) fn run(args: &BenchArgs, output: &Output) -> anyhow::Result<Outcome> {
     let _heeding = interrupt::end_with(abandon);

@@ -20,7 +20,7 @@ pub struct ChangesArgs {
     #[allow(missing_docs)]
     pub at: DirArgs,
     /// Begin behind this LSN. 0 means the oldest change that the log holds in full.
-    #[arg(long, value_name = "LSN", default_value_t = 0, conflicts_with = "name")]
+    #[arg(long, value_name = "LSN", default_value_t = 0, conflicts_with = "name", allow_negative_numbers = true, value_parser = crate::text::parse_count)]
     pub from: u64,
     /// Go on where the feed of this name ended, and remember durably how far it comes. The log is kept for the feed.
     #[arg(long, value_name = "NAME")]
@@ -32,7 +32,7 @@ pub struct ChangesArgs {
     #[arg(long, value_name = "TABLE")]
     pub table: Option<String>,
     /// Print the changes of at most this many commits.
-    #[arg(long, value_name = "COUNT", conflicts_with = "forget")]
+    #[arg(long, value_name = "COUNT", conflicts_with = "forget", allow_negative_numbers = true, value_parser = crate::text::parse_count)]
     pub limit: Option<u64>,
 }
 
@@ -78,14 +78,17 @@ pub(crate) fn run(args: &ChangesArgs, output: &Output) -> anyhow::Result<Outcome
     }
     drop(feed);
     env.close()?;
+    if let Some(table) = args.table.as_ref().filter(|_| count == 0) {
+        output.note(format_args!("no change of a table named {table}"));
+    }
     Ok(Outcome::Done)
 }
 
 /// How the records of each table are written: as its types say now, or said before it was dropped.
-struct Types(HashMap<TableId, TableTypes>);
+pub(crate) struct Types(HashMap<TableId, TableTypes>);
 
 impl Types {
-    fn of(env: &Environment) -> Result<Types, Error> {
+    pub(crate) fn of(env: &Environment) -> Result<Types, Error> {
         let txn = env.snapshot()?; // Waits for nobody.
         let mut known = HashMap::new();
         for name in txn.table_names()? {
@@ -96,7 +99,7 @@ impl Types {
         Ok(Types(known))
     }
 
-    fn learn(&mut self, item: &FeedItem) {
+    pub(crate) fn learn(&mut self, item: &FeedItem) {
         if let FeedItem::Table(change) = item
             && let TableEvent::Created { types } | TableEvent::Typed { types } = &change.event
         {
@@ -104,7 +107,7 @@ impl Types {
         }
     }
 
-    fn of_item(&self, item: &FeedItem) -> Text {
+    pub(crate) fn of_item(&self, item: &FeedItem) -> Text {
         let types = match item {
             FeedItem::Record(change) => self.0.get(&change.table_id),
             _ => None,
@@ -126,9 +129,14 @@ fn tables_of(item: &FeedItem) -> (&str, Option<&str>) {
 }
 
 fn show(commit: &CommittedChanges, item: &FeedItem, text: &Text, output: &Output) -> std::io::Result<()> {
-    if !output.is_json {
-        return output.line(format_args!("{}\t{}", commit.lsn, item_text(item, text, "\t")));
+    if output.is_json {
+        return output.json(&change_json(commit, item, text));
     }
+    output.line(format_args!("{}\t{}", commit.lsn, item_text(item, text, "\t")))
+}
+
+/// A change as an object.
+pub(crate) fn change_json(commit: &CommittedChanges, item: &FeedItem, text: &Text) -> Value {
     let mut object = Map::new();
     object.insert("lsn".into(), commit.lsn.0.into());
     object.insert("position".into(), commit.position.0.into());
@@ -153,7 +161,7 @@ fn show(commit: &CommittedChanges, item: &FeedItem, text: &Text, output: &Output
         }
         _ => {}
     }
-    output.json(&Value::from(object))
+    object.into()
 }
 
 /// A value, or as much of it as the log holds.

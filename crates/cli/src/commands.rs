@@ -7,12 +7,91 @@ use anyhow::{Context, anyhow};
 use ledgerstone::Error;
 use serde_json::{Map, Value};
 
-use crate::args::{DelArgs, GetArgs, PutArgs, ScanArgs};
 use crate::interrupt;
-use crate::opening::{open, open_to_read};
+use crate::opening::{TableArgs, open, open_to_read};
 use crate::outcome::Outcome;
-use crate::output::{Output, is_harmless};
-use crate::text::{Text, readable, to_hex};
+use crate::output::Output;
+use crate::text::{Text, TextArgs, readable, to_hex};
+
+/// `put`
+#[derive(Clone, Debug, clap::Args)]
+pub struct PutArgs {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub table: TableArgs,
+    /// The key.
+    #[arg(allow_negative_numbers = true)]
+    pub key: String,
+    /// The value. `-` reads the value from standard input, byte for byte.
+    #[arg(allow_negative_numbers = true)]
+    pub value: String,
+    /// Do nothing if the key has a value already (exit code 1).
+    #[arg(long)]
+    pub new: bool,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub text: TextArgs,
+}
+
+/// `get`
+#[derive(Clone, Debug, clap::Args)]
+pub struct GetArgs {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub table: TableArgs,
+    /// The key.
+    #[arg(allow_negative_numbers = true)]
+    pub key: String,
+    /// Print the value byte for byte, without a line ending.
+    #[arg(long, conflicts_with = "hex")]
+    pub raw: bool,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub text: TextArgs,
+}
+
+/// `del`
+#[derive(Clone, Debug, clap::Args)]
+pub struct DelArgs {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub table: TableArgs,
+    /// The key.
+    #[arg(allow_negative_numbers = true)]
+    pub key: String,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub text: TextArgs,
+}
+
+/// `scan`
+#[derive(Clone, Debug, clap::Args)]
+pub struct ScanArgs {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub table: TableArgs,
+    /// Begin with this key.
+    #[arg(long, value_name = "KEY", allow_negative_numbers = true)]
+    pub from: Option<String>,
+    /// End before this key.
+    #[arg(long, value_name = "KEY", allow_negative_numbers = true)]
+    pub to: Option<String>,
+    /// Print only keys that begin with this.
+    #[arg(long, value_name = "KEY", conflicts_with_all = ["from", "to", "key_type"])]
+    pub prefix: Option<String>,
+    /// Print from the last key to the first.
+    #[arg(long)]
+    pub reverse: bool,
+    /// Print at most this many records.
+    #[arg(long, value_name = "COUNT", allow_negative_numbers = true, value_parser = crate::text::parse_count)]
+    pub limit: Option<u64>,
+    /// Print keys without values.
+    #[arg(long)]
+    pub keys_only: bool,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub text: TextArgs,
+}
 
 pub(crate) fn put(args: &PutArgs, output: &Output) -> anyhow::Result<Outcome> {
     let piped = match args.value.as_str() {
@@ -58,13 +137,13 @@ pub(crate) fn put(args: &PutArgs, output: &Output) -> anyhow::Result<Outcome> {
 
 pub(crate) fn get(args: &GetArgs, output: &Output) -> anyhow::Result<Outcome> {
     let env = open_to_read(&args.table.at, output)?;
-    let (text, key, value) = env.try_transact(|txn| {
-        let table = txn.bytes(&args.table.table)?;
-        let text = args.text.of(&table)?;
-        let key = key(&text, &args.key)?;
-        let value = table.get(&key)?;
-        anyhow::Ok((text, key, value))
-    })?;
+    let txn = env.begin()?;
+    let table = txn.bytes(&args.table.table)?;
+    let text = args.text.of(&table)?;
+    let key = key(&text, &args.key)?;
+    let value = table.get(&key)?;
+    drop(table);
+    txn.end()?;
     env.close()?;
     let Some(value) = value else {
         if output.is_json {
@@ -80,8 +159,7 @@ pub(crate) fn get(args: &GetArgs, output: &Output) -> anyhow::Result<Outcome> {
     } else if output.is_json {
         output.json(&record_json(&text, &key, Some(&value)))?;
     } else {
-        let text = text.value_text(&value).filter(|text| is_harmless(text));
-        output.line(text.unwrap_or_else(|| readable(&value)))?;
+        output.line(value_line(&text, &value))?;
     }
     output.flush()?;
     Ok(Outcome::Done)
@@ -111,6 +189,11 @@ pub(crate) fn scan(args: &ScanArgs, output: &Output) -> anyhow::Result<Outcome> 
     let text = args.text.of(&table)?;
     let bound = |bound: &Option<String>| bound.as_ref().map(|bound| key(&text, bound)).transpose();
     let (from, to) = (bound(&args.from)?, bound(&args.to)?);
+    if let (Some(from), Some(to)) = (&from, &to)
+        && from >= to
+    {
+        output.note("--from is not below --to: no key lies between them, with --reverse neither");
+    }
     let prefix = args.prefix.as_ref().map(|prefix| text.prefix(prefix).map_err(|what| anyhow!(what))).transpose()?;
     let range = match &prefix {
         Some(prefix) => table.prefix(prefix)?,
@@ -151,7 +234,7 @@ pub(crate) fn scan(args: &ScanArgs, output: &Output) -> anyhow::Result<Outcome> 
         output.note("some keys are not text of their type: --hex shows them in digits, as get, put and del take them");
     }
     drop(table);
-    txn.abort()?; // It only read.
+    txn.end()?;
     env.close()?;
     Ok(Outcome::Done)
 }

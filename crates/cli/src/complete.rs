@@ -12,9 +12,30 @@ use std::path::Path;
 use clap::{Arg, Command};
 use ledgerstone::{Environment, Error, Transaction};
 
-use crate::args::CompleteArgs;
 use crate::outcome::Outcome;
 use crate::output::{Output, escaped};
+
+/// `completions`
+#[derive(Clone, Debug, clap::Args)]
+pub struct CompletionsArgs {
+    /// The shell.
+    #[arg(value_enum)]
+    pub shell: Shell,
+}
+
+/// `complete`
+#[derive(Clone, Debug, clap::Args)]
+pub struct CompleteArgs {
+    /// The line up to the cursor, as it is typed.
+    #[arg(long)]
+    pub line: Option<String>,
+    /// What the shell takes for the word to complete.
+    #[arg(long, allow_hyphen_values = true)]
+    pub word: Option<String>,
+    /// The words of the line behind the program's name; the last one is to be completed.
+    #[arg(last = true, conflicts_with = "line")]
+    pub words: Vec<String>,
+}
 
 /// Memory for the page cache: the least.
 const CACHE_BYTES: u64 = 1 << 20;

@@ -1,6 +1,6 @@
 //! `config`: the settings in force, the settings file checked, or a file to begin with. Opens no environment.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use comfy_table::{Table, presets};
@@ -8,9 +8,22 @@ use ledgerstone::config::{CONFIG_FILE, Setting, SettingInForce, Unit, Value};
 use ledgerstone::{Environment, Error};
 use serde_json::json;
 
-use crate::args::ConfigArgs;
 use crate::outcome::Outcome;
 use crate::output::Output;
+
+/// `config`
+#[derive(Clone, Debug, clap::Args)]
+pub struct ConfigArgs {
+    /// Directory of the environment. The command does not open it, so a program may have it open.
+    #[arg(required_unless_present = "defaults")]
+    pub dir: Option<PathBuf>,
+    /// Report what is wrong with the settings file (exit code 1), and nothing else.
+    #[arg(long, conflicts_with = "defaults")]
+    pub check: bool,
+    /// Print a settings file to start from, with every setting, its default and what it does.
+    #[arg(long)]
+    pub defaults: bool,
+}
 
 pub(crate) fn run(args: &ConfigArgs, output: &Output) -> anyhow::Result<Outcome> {
     if args.defaults {

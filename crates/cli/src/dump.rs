@@ -117,7 +117,12 @@ pub(crate) fn load(args: &LoadArgs, output: &Output) -> anyhow::Result<Outcome> 
     if output.is_json {
         output.json(&report)?;
     } else {
-        output.note(format_args!("{} records loaded into {}", report.record_count, report.tables.join(", ")));
+        match report.tables.is_empty() {
+            true => output.note("there is no database in it: nothing was loaded"),
+            false => {
+                output.note(format_args!("{} records loaded into {}", report.record_count, report.tables.join(", ")))
+            }
+        }
         if !report.indexes.is_empty() {
             output.note(format_args!("indexes made: {}", report.indexes.join(", ")));
         }

@@ -11,16 +11,37 @@ use flate2::write::GzEncoder;
 use ledgerstone::Range;
 use serde_json::{Map, Value, json};
 
-use crate::args::ExportArgs;
 use crate::commands::record_json;
 use crate::interrupt;
-use crate::opening::open_to_read;
+use crate::opening::{TableArgs, open_to_read};
 use crate::outcome::Outcome;
 use crate::output::{Output, json_text};
 use crate::progress::{Progress, Unit};
 use crate::rows::{Format, GZIP_ENDING, tsv_escape};
 use crate::target::Target;
-use crate::text::Text;
+use crate::text::{Text, TextArgs};
+
+/// `export`
+#[derive(Clone, Debug, clap::Args)]
+pub struct ExportArgs {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub table: TableArgs,
+    /// The file, or `-` for standard output. A file that exists is replaced. A name that ends in .gz means a compressed
+    /// file.
+    #[arg(default_value = "-")]
+    pub file: String,
+    /// The format. Without this, the ending of the file's name tells. It is JSON lines if nothing else is known.
+    #[arg(long, value_enum)]
+    pub format: Option<Format>,
+    /// Write the members of the values as columns, and no column for the key. The values must be JSON objects, as
+    /// `import` stores rows. The first record names the columns of CSV and TSV, so a table without records has none.
+    #[arg(long, conflicts_with = "hex")]
+    pub rows: bool,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub text: TextArgs,
+}
 
 pub(crate) fn run(args: &ExportArgs, output: &Output) -> anyhow::Result<Outcome> {
     let format = args.format.or_else(|| Format::of_name(&args.file)).unwrap_or(Format::Jsonl);
@@ -39,7 +60,7 @@ pub(crate) fn run(args: &ExportArgs, output: &Output) -> anyhow::Result<Outcome>
         write(args, Writer::new(args, &text, format, target.writer()), range, output)?
     };
     target.finish()?;
-    txn.abort()?; // It only read.
+    txn.end()?;
     env.close()?;
     if output.is_json && args.file != "-" {
         output.json(&json!({ "table": args.table.table, "file": args.file, "record_count": count }))?;
@@ -112,12 +133,18 @@ impl<'a> Writer<'a> {
         let not_text = |what: &str| anyhow!("the {what} is not text of its type; --hex exports any bytes");
         let key = text.key_text(key).ok_or_else(|| not_text("key"))?;
         let value = text.value_text(value).ok_or_else(|| not_text("value"))?;
+        self.header()?;
+        self.fields(&[key, value])
+    }
+
+    /// Names the columns of keys and values, once.
+    fn header(&mut self) -> anyhow::Result<()> {
         if self.columns.is_none() {
             let columns = vec!["key".to_owned(), "value".to_owned()];
             self.fields(&columns)?;
             self.columns = Some(columns);
         }
-        self.fields(&[key, value])
+        Ok(())
     }
 
     /// A value that is a JSON object, as a row.
@@ -126,7 +153,7 @@ impl<'a> Writer<'a> {
         let no_object = "the value is not a JSON object, so it has no columns; export it without --rows";
         let object = object.map_err(|_| anyhow!(no_object))?; // What the parser says of it helps nobody.
         if let How::Jsonl(out) = &mut self.how {
-            out.write_all(value.trim_ascii())?;
+            out.write_all(&one_line(value.trim_ascii()))?;
             return Ok(out.write_all(b"\n")?);
         }
         let columns = match &self.columns {
@@ -171,9 +198,31 @@ impl<'a> Writer<'a> {
     }
 
     fn finish(mut self) -> anyhow::Result<()> {
+        if !self.args.rows {
+            self.header()?; // A table without records has these columns, too.
+        }
         if let How::Csv(writer) = &mut self.how {
             writer.flush()?;
         }
         Ok(())
     }
+}
+
+/// JSON on one line: without the blanks between its parts, if there are line ends among them. Nothing else changes: not the order
+/// of the members, no digit of a number.
+fn one_line(json: &[u8]) -> std::borrow::Cow<'_, [u8]> {
+    if !json.iter().any(|byte| matches!(byte, b'\n' | b'\r')) {
+        return json.into();
+    }
+    let (mut is_text, mut is_escaped) = (false, false);
+    let stays = |byte: &u8| {
+        if !is_text {
+            is_text = *byte == b'"';
+            return !byte.is_ascii_whitespace();
+        }
+        is_text = is_escaped || *byte != b'"';
+        is_escaped = !is_escaped && *byte == b'\\';
+        true
+    };
+    json.iter().copied().filter(stays).collect::<Vec<u8>>().into()
 }

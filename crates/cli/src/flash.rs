@@ -1,7 +1,7 @@
 //! `flash`: the demonstration, the campaign, the benchmark and the traces of the flash crate, with a progress bar and an exit code.
 
 use std::fs::File;
-use std::io::{BufReader, BufWriter, Write};
+use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 use crate::outcome::Outcome;
 use crate::output::Output;
 use crate::progress::{Progress, Unit};
+use crate::target::Target;
 
 /// `flash`
 #[derive(Clone, Debug, clap::Args)]
@@ -98,6 +99,9 @@ pub enum TraceCommand {
     Record {
         /// The trace to write.
         file: PathBuf,
+        /// Replace the file if it exists.
+        #[arg(long)]
+        force: bool,
         /// The size of the device and the data.
         #[arg(long, value_enum, default_value_t = SizeName::Small)]
         size: SizeName,
@@ -315,11 +319,12 @@ fn load(path: &Path) -> anyhow::Result<(Trace, ledgerstone_flash::trace::Importe
 
 fn run_trace(what: &TraceCommand, output: &Output) -> anyhow::Result<()> {
     match what {
-        TraceCommand::Record { file, size, seed } => {
+        TraceCommand::Record { file, force, size, seed } => {
+            Target::check_new(file, *force, "--force replaces it")?;
             let trace = evaluate::record(&size.size(), *seed)?;
-            let mut out = BufWriter::new(File::create(file).with_context(|| format!("make {}", file.display()))?);
-            trace.save(&mut out)?;
-            out.flush().with_context(|| format!("write {}", file.display()))?;
+            let mut target = Target::file(file)?;
+            trace.save(target.writer()).with_context(|| format!("write {}", file.display()))?;
+            target.finish()?;
             let told = json!({ "file": file, "transaction_count": trace.len() });
             print(output, &format!("{} transactions\n", trace.len()), &told)?;
         }

@@ -15,14 +15,62 @@ use flate2::read::MultiGzDecoder;
 use ledgerstone::{Environment, Error, SortedLoader, Transaction};
 use serde_json::Value;
 
-use crate::args::ImportArgs;
 use crate::interrupt;
-use crate::opening::open;
+use crate::opening::{TableArgs, open};
 use crate::outcome::Outcome;
 use crate::output::Output;
 use crate::progress::{Progress, Unit};
 use crate::rows::{BadLine, ColumnType, FieldType, Format, GZIP_ENDING, Reason, Row, Rows, json_kind};
-use crate::text::Text;
+use crate::text::{Text, TextArgs};
+
+/// `import`
+#[derive(Clone, Debug, clap::Args)]
+pub struct ImportArgs {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub table: TableArgs,
+    /// The file, or `-` for standard input. A file whose name ends in .gz is read compressed.
+    pub file: String,
+    /// The format of the file. Without this, the ending of its name tells.
+    #[arg(long, value_enum)]
+    pub format: Option<Format>,
+    /// The column that is the key. Several columns are joined by --separator, in this order. Without this, the key is the
+    /// first column of CSV and TSV.
+    #[arg(long, value_name = "COLUMN", value_delimiter = ',')]
+    pub key: Vec<String>,
+    /// The column that is the value. Without this, the value is the whole row as a JSON object.
+    #[arg(long, value_name = "COLUMN")]
+    pub value: Option<String>,
+    /// What to put between the columns of a key.
+    #[arg(long, default_value = ":")]
+    pub separator: String,
+    /// The byte between the fields of CSV.
+    #[arg(long, default_value = ",")]
+    pub delimiter: String,
+    /// Types of CSV and TSV columns in the JSON object. Empty numbers and truth values become null. `auto` makes a
+    /// number or a truth value of every field that is one in JSON. Without --types, all fields are text.
+    #[arg(long, value_name = "auto|COLUMN=text|number|bool|auto", value_delimiter = ',', conflicts_with = "value")]
+    pub types: Vec<ColumnType>,
+    /// Names of the columns, if the first line of the file does not name them.
+    #[arg(long, value_name = "COLUMN", value_delimiter = ',')]
+    pub columns: Option<Vec<String>>,
+    /// Import all rows or none, in one transaction.
+    #[arg(long, conflicts_with = "batch")]
+    pub one_transaction: bool,
+    /// Load rows that are in the order of their keys, as bytes, into full pages with less log. All rows are one
+    /// transaction. Any keys that the table has must be below those of the file.
+    #[arg(long, conflicts_with_all = ["batch", "one_transaction"])]
+    pub sorted: bool,
+    /// Commit after this many rows.
+    #[arg(long, value_name = "ROWS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub batch: u64,
+    /// Report malformed lines and go on (exit code 1 if there are any). Without this, the first one stops the import.
+    #[arg(long)]
+    pub keep_going: bool,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub text: TextArgs,
+}
 
 pub(crate) fn run(args: &ImportArgs, output: &Output) -> anyhow::Result<Outcome> {
     let (input, all_bytes) = input(&args.file)?;
@@ -38,6 +86,10 @@ pub(crate) fn run(args: &ImportArgs, output: &Output) -> anyhow::Result<Outcome>
     let rows = Rows::open(input, format, delimiter, args.columns.clone());
     let mut rows = rows.with_context(|| format!("cannot import {}", args.file))?;
     check_columns(args, rows.columns())?;
+    let key = key_columns(args, rows.columns())?;
+    if args.key.is_empty() {
+        output.note(format_args!("the key is column {}, the first one; --key names another", key.join(", ")));
+    }
     if format == Format::Jsonl && !args.types.is_empty() {
         bail!("JSON lines say themselves what their members are: leave --types out");
     }
@@ -56,7 +108,7 @@ pub(crate) fn run(args: &ImportArgs, output: &Output) -> anyhow::Result<Outcome>
         );
     }
     let mut import =
-        Import { env: &env, args, text, txn: None, loader: None, row_count: 0, uncommitted: 0, bad_count: 0 };
+        Import { env: &env, args, key, text, txn: None, loader: None, row_count: 0, uncommitted: 0, bad_count: 0 };
     let _heeding = interrupt::heed();
     while let Some(row) = next_row(&mut rows, &import)? {
         interrupt::check(|| format!("after {} rows: {}", import.row_count, import.what_stays()))?;
@@ -131,6 +183,15 @@ fn check_columns(args: &ImportArgs, columns: Option<&[String]>) -> anyhow::Resul
     Ok(())
 }
 
+/// The columns that are the key: those that were named, or the first one.
+fn key_columns(args: &ImportArgs, columns: Option<&[String]>) -> anyhow::Result<Vec<String>> {
+    if !args.key.is_empty() {
+        return Ok(args.key.clone());
+    }
+    let first = columns.map(|columns| columns[..columns.len().min(1)].to_vec());
+    first.context("JSON lines have no first column: say which member is the key, with --key")
+}
+
 #[allow(clippy::type_complexity)]
 fn next_row<R: BufRead>(
     rows: &mut Rows<R>,
@@ -145,6 +206,8 @@ fn next_row<R: BufRead>(
 struct Import<'a> {
     env: &'a Environment,
     args: &'a ImportArgs,
+    /// The columns that are the key.
+    key: Vec<String>,
     text: Text,
     txn: Option<Transaction>,
     /// With `--sorted`.
@@ -163,7 +226,7 @@ impl Import<'_> {
 
     fn record_of(&self, row: &Row) -> Result<(Vec<u8>, Vec<u8>), Reason> {
         let mut key = String::new();
-        for (no, column) in self.args.key.iter().enumerate() {
+        for (no, column) in self.key.iter().enumerate() {
             let part = scalar(row, column)?;
             if part.is_empty() {
                 return Err(Reason::NothingIn { column: column.clone() });
@@ -177,7 +240,7 @@ impl Import<'_> {
             let column = column.clone();
             move |what| Reason::Typed { column, what }
         };
-        let key = self.text.key(&key).map_err(typed(&self.args.key[0]))?;
+        let key = self.text.key(&key).map_err(typed(&self.key[0]))?;
         let value = match &self.args.value {
             Some(column) => self.text.value(&content(row, column)?).map_err(typed(column))?,
             None => object(row, &self.args.types)?.into_bytes(),

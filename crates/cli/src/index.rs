@@ -3,17 +3,110 @@
 use std::ops::Bound;
 
 use anyhow::anyhow;
-use ledgerstone::{Error, IndexDef, IndexRange, IndexedRecord, IndexedRecords};
-use serde_json::json;
+use ledgerstone::{Error, IndexDef, IndexKeys, IndexRange, IndexedRecord, IndexedRecords};
+use serde_json::{Value, json};
 
-use crate::args::{IndexCommand, IndexCreateArgs, IndexListArgs, IndexLookupArgs, IndexNameArgs, RenameArgs};
 use crate::commands::{index_key_json, record_json, value_line};
 use crate::interrupt;
-use crate::opening::{open, open_to_read};
+use crate::opening::{DirArgs, TableArgs, open, open_to_read};
 use crate::outcome::Outcome;
 use crate::output::Output;
 use crate::progress::{Progress, Unit};
-use crate::text::{Text, readable};
+use crate::text::{Text, TextArgs, readable};
+
+/// `rename`
+#[derive(Clone, Debug, clap::Args)]
+pub struct RenameArgs {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub table: TableArgs,
+    /// The new name.
+    pub new: String,
+}
+
+/// What to do with indexes.
+#[derive(Clone, Debug, clap::Subcommand)]
+pub enum IndexCommand {
+    /// Make an index from the records of a table. Every later change updates the index.
+    Create(IndexCreateArgs),
+    /// Drop an index. Exit code 1: the table has no such index.
+    Drop(IndexNameArgs),
+    /// List the indexes of one table or of all.
+    List(IndexListArgs),
+    /// Print records by an index: index key, key, value. Exit code 1: no record has this KEY.
+    Lookup(IndexLookupArgs),
+}
+
+/// `index create`
+#[derive(Clone, Debug, clap::Args)]
+pub struct IndexCreateArgs {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub table: TableArgs,
+    /// Name of the index.
+    #[arg(value_name = "INDEX")]
+    pub name: String,
+    /// What the index keys are: `value`, `bytes:FROM..TO`, `field:NUMBER` (fields end with tabs),
+    /// `field:NUMBER:SEPARATOR`, `json:MEMBER` (for rows that `import` has stored) or `json:/POINTER`.
+    pub keys: IndexKeys,
+    /// Refuse a record if another record has the same index key.
+    #[arg(long)]
+    pub unique: bool,
+}
+
+/// An index of a table.
+#[derive(Clone, Debug, clap::Args)]
+pub struct IndexNameArgs {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub table: TableArgs,
+    /// Name of the index.
+    #[arg(value_name = "INDEX")]
+    pub name: String,
+}
+
+/// `index list`
+#[derive(Clone, Debug, clap::Args)]
+pub struct IndexListArgs {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub at: DirArgs,
+    /// List only the indexes of this table.
+    pub table: Option<String>,
+}
+
+/// `index lookup`
+#[derive(Clone, Debug, clap::Args)]
+pub struct IndexLookupArgs {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub index: IndexNameArgs,
+    /// The index key. Without it, all records are printed, or those that the options choose. In an index by a JSON
+    /// member, a number finds both the number and the same text. In double quotes it finds only the text.
+    #[arg(allow_negative_numbers = true, conflicts_with_all = ["from", "to", "prefix"])]
+    pub key: Option<String>,
+    /// Begin with this index key.
+    #[arg(long, value_name = "KEY", allow_negative_numbers = true)]
+    pub from: Option<String>,
+    /// End before this index key.
+    #[arg(long, value_name = "KEY", allow_negative_numbers = true)]
+    pub to: Option<String>,
+    /// Print only index keys that begin with this.
+    #[arg(long, value_name = "KEY", conflicts_with_all = ["from", "to"])]
+    pub prefix: Option<String>,
+    /// Print from the last index key to the first.
+    #[arg(long)]
+    pub reverse: bool,
+    /// Print at most this many records.
+    #[arg(long, value_name = "COUNT", allow_negative_numbers = true, value_parser = crate::text::parse_count)]
+    pub limit: Option<u64>,
+    /// Print keys without values, and do not read the values.
+    #[arg(long)]
+    pub keys_only: bool,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub text: TextArgs,
+}
 
 pub(crate) fn run(command: &IndexCommand, output: &Output) -> anyhow::Result<Outcome> {
     match command {
@@ -41,8 +134,7 @@ fn create(args: &IndexCreateArgs, output: &Output) -> anyhow::Result<Outcome> {
     made.map_err(|error| interrupt::told(error, || format!("after {count} records and entries: no index was made")))?;
     drop((progress, heeding));
     env.close()?;
-    let made = json!({ "table": table, "index": args.name, "keys": args.keys.to_string(), "unique": args.unique });
-    output.done(made, true)?;
+    output.done(index_json(table, &index), true)?;
     output.note(format_args!("index {} of table {table} made by {}", args.name, args.keys));
     Ok(Outcome::Done)
 }
@@ -71,21 +163,26 @@ fn list(args: &IndexListArgs, output: &Output) -> anyhow::Result<Outcome> {
     };
     for table in tables {
         for index in txn.bytes(&table)?.indexes() {
-            let (name, keys, is_unique) = (index.name(), index.keys().to_string(), index.is_unique());
             if output.is_json {
-                output.json(&json!({ "table": table, "index": name, "keys": keys, "unique": is_unique }))?;
+                output.json(&index_json(&table, &index))?;
             } else {
-                let unique = if is_unique { "\tunique" } else { "" };
-                let (table, name, keys) =
-                    (readable(table.as_bytes()), readable(name.as_bytes()), readable(keys.as_bytes()));
+                let unique = if index.is_unique() { "\tunique" } else { "" };
+                let [table, name, keys] =
+                    [&table, index.name(), &index.keys().to_string()].map(|text| readable(text.as_bytes()));
                 output.line(format_args!("{table}\t{name}\t{keys}{unique}"))?;
             }
         }
     }
     output.flush()?;
-    txn.abort()?; // It only read.
+    txn.end()?;
     env.close()?;
     Ok(Outcome::Done)
+}
+
+/// An index as an object.
+pub(crate) fn index_json(table: &str, index: &IndexDef) -> Value {
+    let (name, keys, is_unique) = (index.name(), index.keys().to_string(), index.is_unique());
+    json!({ "table": table, "index": name, "keys": keys, "unique": is_unique })
 }
 
 fn lookup(args: &IndexLookupArgs, output: &Output) -> anyhow::Result<Outcome> {
@@ -109,7 +206,7 @@ fn lookup(args: &IndexLookupArgs, output: &Output) -> anyhow::Result<Outcome> {
     let count = print_all(args, (&text, &keys), ranges, output)?;
     output.flush()?;
     drop((index, table));
-    txn.abort()?; // It only read.
+    txn.end()?;
     env.close()?;
     match &args.key {
         Some(key) if count == 0 => {

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use comfy_table::{Table, presets};
@@ -10,16 +10,50 @@ use ledgerstone::config::CONFIG_FILE;
 use ledgerstone::{
     BytesTable, CompactOptions, CompactPhase, Environment, Error, Problem, Skipped, TableTypes, VerifyReport,
 };
-use ledgerstone_bench::Recovery;
+use ledgerstone_bench::{self as bench, Recovery};
 use serde_json::{Value, json};
 
-use crate::args::{InitArgs, StatArgs, TablesArgs};
 use crate::interrupt::{self, Interrupted};
 use crate::opening::{DirArgs, open, open_to_read};
 use crate::outcome::Outcome;
 use crate::output::{Output, bytes_readable};
 use crate::progress::{Progress, Unit, Watched};
 use crate::text::readable;
+
+/// `init`
+#[derive(Clone, Debug, clap::Args)]
+pub struct InitArgs {
+    /// Directory to make. If it exists, it must be empty.
+    pub dir: PathBuf,
+    /// Page size: a power of two from 4K to 32K.
+    #[arg(long, value_name = "BYTES", value_parser = bench::parse_bytes)]
+    pub page: Option<u64>,
+    /// Size of a log segment: a power of two from 64K.
+    #[arg(long, value_name = "BYTES", value_parser = bench::parse_bytes)]
+    pub segment: Option<u64>,
+}
+
+/// `tables`
+#[derive(Clone, Debug, clap::Args)]
+pub struct TablesArgs {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub at: DirArgs,
+    /// Count the records of each table. This reads all of them.
+    #[arg(long)]
+    pub count: bool,
+}
+
+/// `stat`
+#[derive(Clone, Debug, clap::Args)]
+pub struct StatArgs {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub at: DirArgs,
+    /// Print sizes in bytes, not in larger units.
+    #[arg(long)]
+    pub bytes: bool,
+}
 
 pub(crate) fn init(args: &InitArgs, output: &Output) -> anyhow::Result<Outcome> {
     let dir = args.dir.display();
@@ -70,10 +104,8 @@ pub(crate) fn tables(args: &TablesArgs, output: &Output) -> anyhow::Result<Outco
     for name in txn.table_names()? {
         let table = txn.bytes(&name)?;
         let count = if args.count { Some(count(&name, &table, &mut progress)?) } else { None };
-        let indexes: Vec<String> = table.indexes().iter().map(|index| index.name().to_owned()).collect();
         if output.is_json {
-            let TableTypes { key, value } = table.types();
-            let mut about = json!({ "table": name, "key_type": key, "value_type": value, "indexes": indexes });
+            let mut about = table_json(&table);
             if let Some(count) = count {
                 about["record_count"] = count.into();
             }
@@ -81,7 +113,7 @@ pub(crate) fn tables(args: &TablesArgs, output: &Output) -> anyhow::Result<Outco
         } else {
             let count = count.map_or(String::new(), |count| format!("\t{count}"));
             let name = readable(name.as_bytes());
-            let indexes: Vec<String> = indexes.iter().map(|name| readable(name.as_bytes())).collect();
+            let indexes: Vec<_> = table.indexes().iter().map(|index| readable(index.name().as_bytes())).collect();
             let indexes = if indexes.is_empty() { String::new() } else { format!("\tindexes: {}", indexes.join(", ")) };
             let types = match table.types() {
                 TableTypes { key: None, value: None } => String::new(),
@@ -94,9 +126,16 @@ pub(crate) fn tables(args: &TablesArgs, output: &Output) -> anyhow::Result<Outco
         }
     }
     output.flush()?;
-    txn.abort()?; // It only read.
+    txn.end()?;
     env.close()?;
     Ok(Outcome::Done)
+}
+
+/// A table as an object.
+pub(crate) fn table_json(table: &BytesTable) -> Value {
+    let indexes: Vec<String> = table.indexes().iter().map(|index| index.name().to_owned()).collect();
+    let TableTypes { key, value } = table.types();
+    json!({ "table": table.name(), "key_type": key, "value_type": value, "indexes": indexes })
 }
 
 /// How many records a table has.
@@ -116,21 +155,26 @@ fn count(name: &str, table: &BytesTable, progress: &mut Progress) -> anyhow::Res
 pub(crate) fn stat(args: &StatArgs, output: &Output) -> anyhow::Result<Outcome> {
     let env = open_to_read(&args.at, output)?;
     let recovery = Recovery::from(env.recovery_report());
-    let stat = env.stat()?;
-    warn_of_lsns(stat.lsn_used_percent, output);
-    let stat = serde_json::to_value(stat)?;
+    let told = stat_json(&env)?;
+    warn_of_lsns(env.stat()?.lsn_used_percent, output);
     env.close()?;
     if output.is_json {
-        output.json(&json!({ "stat": stat, "recovery": recovery }))?;
+        output.json(&told)?;
     } else {
         let mut table = Table::new();
         table.load_style(presets::NOTHING);
-        add_rows(&mut table, "", &stat, args.bytes);
+        add_rows(&mut table, "", &told["stat"], args.bytes);
         table.add_row(["recovery".to_owned(), recovery.to_string()]);
         output.line(table.to_string())?;
     }
     output.flush()?;
     Ok(Outcome::Done)
+}
+
+/// Sizes and counters, and what the opening recovered, as an object.
+pub(crate) fn stat_json(env: &Environment) -> Result<Value, Error> {
+    let (stat, recovery) = (env.stat()?, Recovery::from(env.recovery_report()));
+    Ok(json!({ "stat": stat, "recovery": recovery }))
 }
 
 /// From this share on.
@@ -142,6 +186,14 @@ fn warn_of_lsns(used_percent: u64, output: &Output) {
             "the log has used {used_percent} % of its LSNs: dump the environment and load it into a new one before it refuses changes"
         ));
     }
+}
+
+/// Figures for people, a row each.
+pub(crate) fn figures_text(figures: &Value) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    add_rows(&mut table, "", figures, false);
+    table.trim_fmt()
 }
 
 /// One row a figure; the name of an inner object is put in front of its members.
@@ -167,7 +219,12 @@ fn add_rows(table: &mut Table, prefix: &str, value: &Value, is_exact: bool) {
 }
 
 fn plain(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+    match value {
+        Value::Null => "none".into(),
+        Value::String(text) => text.clone(),
+        Value::Object(members) => members.values().map(plain).collect::<Vec<_>>().join(" "),
+        other => other.to_string(),
+    }
 }
 
 pub(crate) fn verify(args: &DirArgs, output: &Output) -> anyhow::Result<Outcome> {

@@ -3,10 +3,12 @@
 //! R1. Only work that looks at [`is_asked`] heeds the first ([`heed`]). Everything else ends at once, as without this file:
 //!     an environment bears that, and the next opening recovers.
 //!     Benchmarks look at nothing either, but have directories and processes to take away first ([`end_with`]).
-//! R2. Whoever ends for it says how far it came ([`Interrupted`]), and the exit code is 130, as for any program.
+//! R2. Who heeds may call who heeds: it is asked until the outermost has ended. At a terminal the shell heeds all the time, so that
+//!     no Ctrl-C ends it, and forgets what was asked before each line ([`forget`]).
+//! R3. Whoever ends for it says how far it came ([`Interrupted`]), and the exit code is 130, as for any program.
 
 use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
 use std::sync::{Once, OnceLock};
 
 use ledgerstone::Error;
@@ -20,6 +22,8 @@ const IDLE: u8 = 0;
 const HEEDED: u8 = 1;
 const ASKED: u8 = 2;
 static STATE: AtomicU8 = AtomicU8::new(IDLE);
+/// How many heed.
+static HEEDING_COUNT: AtomicU32 = AtomicU32::new(0);
 
 /// Work was ended by Ctrl-C.
 #[derive(Debug, thiserror::Error)]
@@ -31,7 +35,9 @@ pub(crate) struct Heeding(());
 
 impl Drop for Heeding {
     fn drop(&mut self) {
-        STATE.store(IDLE, Relaxed);
+        if HEEDING_COUNT.fetch_sub(1, Relaxed) == 1 {
+            STATE.store(IDLE, Relaxed);
+        }
     }
 }
 
@@ -40,8 +46,15 @@ pub(crate) fn heed() -> Heeding {
     static HANDLER: Once = Once::new();
     // Where no handler can be set, Ctrl-C ends the process at once.
     HANDLER.call_once(|| drop(ctrlc::set_handler(on_signal)));
-    STATE.store(HEEDED, Relaxed);
+    if HEEDING_COUNT.fetch_add(1, Relaxed) == 0 {
+        STATE.store(HEEDED, Relaxed);
+    }
     Heeding(())
+}
+
+/// Takes it as not asked, while it is heeded.
+pub(crate) fn forget() {
+    let _ = STATE.compare_exchange(ASKED, HEEDED, Relaxed, Relaxed); // Otherwise there is nothing to forget.
 }
 
 /// What is done at the first Ctrl-C before the process ends, for work that looks at nothing; it says how far that came.

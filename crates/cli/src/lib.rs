@@ -2,14 +2,14 @@
 //!
 //! | what | where |
 //! | --- | --- |
-//! | what can be typed | `args` |
+//! | what can be typed, in all | `args` |
 //! | keys and values as text, hexadecimal, numbers; bytes shown readably | `text` |
 //! | files of rows | `rows` (parsing), `import`, `export` |
 //! | one command each | `commands`, `index`, `inspect`, `prepared`, `bench`, `probe`, `flash` |
 //! | backup, restore, repair, archive; dump, load; changes | `media`, `dump`, `changes`; times in `time` |
 //! | exit codes, and errors that say what to do | `outcome` |
 //! | an environment opened, with its recovery shown | `opening` |
-//! | help behind the options, and the manual pages | `help` |
+//! | help behind the options, and the manual pages | `help`, `man` |
 //! | what the tab key offers | `complete` |
 //! | Ctrl-C | `interrupt` |
 //! | output for people and for programs | `output`, `progress`; files that appear whole: `target` |
@@ -32,6 +32,7 @@ mod index;
 mod inspect;
 mod interrupt;
 mod log;
+mod man;
 mod media;
 mod opening;
 mod outcome;
@@ -48,7 +49,6 @@ mod time;
 
 use std::process::ExitCode;
 
-use anyhow::Context;
 use clap::FromArgMatches;
 use clap::error::ErrorKind;
 
@@ -128,16 +128,7 @@ pub(crate) fn run(args: &Args, output: &Output) -> anyhow::Result<outcome::Outco
         Command::Bench(args) => bench::run(args, output),
         Command::Probe(args) => probe::run(args, output),
         Command::Flash(args) => flash::run(args, output),
-        Command::Man(args) => {
-            let to = || format!("cannot write manual pages into {}", args.dir.display());
-            std::fs::create_dir_all(&args.dir).with_context(to)?;
-            help::write_pages(&args.dir).with_context(to)?;
-            if output.is_json {
-                output.json(&serde_json::json!({ "dir": args.dir }))?;
-            }
-            output.note(format_args!("manual pages written to {}", args.dir.display()));
-            Ok(outcome::Outcome::Done)
-        }
+        Command::Man(args) => man::run(args, output),
         Command::Completions(args) => {
             output.bytes(complete::script(args.shell).as_bytes())?;
             output.flush()?;

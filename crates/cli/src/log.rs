@@ -1,18 +1,56 @@
 //! `log`: the records of the log, printed. Reads the files and opens no environment, so it works beside a program that has
 //! the environment open, and after a crash before anything is recovered.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use ledgerstone::{Environment, Error, LogDirectory, LogFilter, LogReader, LogRecord, Lsn, PageId, RecordKind, Xid};
 use serde_json::{Map, Value, json};
 
-use crate::args::LogArgs;
 use crate::interrupt;
 use crate::opening::open_with;
 use crate::outcome::Outcome;
 use crate::output::Output;
 use crate::text::to_hex;
+
+/// `log`
+#[derive(Clone, Debug, clap::Args)]
+pub struct LogArgs {
+    /// Directory of the environment. The command does not open it.
+    pub dir: PathBuf,
+    /// Only records of the transaction with this number.
+    #[arg(long, value_name = "XID")]
+    pub transaction: Option<u64>,
+    /// Only records that change this page.
+    #[arg(long, value_name = "PAGE")]
+    pub page: Option<u64>,
+    /// Only records that change a page of this table. To find its root page, the command opens the environment for a
+    /// moment.
+    #[arg(long, value_name = "TABLE", conflicts_with = "root")]
+    pub table: Option<String>,
+    /// Only records that change a page of the table with this root page.
+    #[arg(long, value_name = "PAGE")]
+    pub root: Option<u64>,
+    /// Only records of these kinds, with commas between them: update, group, commit, checkpoint ...
+    #[arg(long, value_name = "KIND", value_delimiter = ',')]
+    pub kind: Vec<String>,
+    /// Only records that begin at this LSN or later.
+    #[arg(long, value_name = "LSN", allow_negative_numbers = true, value_parser = crate::text::parse_count)]
+    pub from: Option<u64>,
+    /// Only records that begin below this LSN.
+    #[arg(long, value_name = "LSN", allow_negative_numbers = true, value_parser = crate::text::parse_count)]
+    pub to: Option<u64>,
+    /// Print from the newest record to the oldest.
+    #[arg(long, conflicts_with = "follow")]
+    pub reverse: bool,
+    /// Print at most this many records.
+    #[arg(long, value_name = "COUNT", allow_negative_numbers = true, value_parser = crate::text::parse_count)]
+    pub limit: Option<u64>,
+    /// At the end, wait for more records until Ctrl-C.
+    #[arg(long)]
+    pub follow: bool,
+}
 
 /// How often the files are looked at again for what was written meanwhile.
 const FOLLOW_PERIOD: Duration = Duration::from_millis(100);

@@ -2,15 +2,18 @@
 //!
 //! N1. The shell has its environment open already, and nobody else can. While it lends it ([`lend`]), what opens that directory on
 //!     this thread gets the same one, and closing it is left to the shell.
+//! N2. It may lend a transaction with it. Then what a command would do in one of its own ([`Opened::begin`],
+//!     [`Opened::try_transact`]) is a part of that one: all of it or nothing, and ending the transaction is left to the shell.
 
 use std::cell::RefCell;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-use ledgerstone::{Environment, Error, Options, RecoveryPhase, RecoveryProgress};
+use ledgerstone::{Environment, Error, Options, RecoveryPhase, RecoveryProgress, Transaction};
 use ledgerstone_bench as bench;
 
 use crate::interrupt::{self, Interrupted};
@@ -40,15 +43,21 @@ pub struct TableArgs {
 const SHOW_PERIOD: Duration = Duration::from_millis(100);
 
 thread_local! {
-    static LENT: RefCell<Option<(PathBuf, Environment)>> = const { RefCell::new(None) };
+    static LENT: RefCell<Option<Lent>> = const { RefCell::new(None) };
+}
+
+struct Lent {
+    dir: PathBuf,
+    env: Environment,
+    txn: Option<Rc<Transaction>>,
 }
 
 /// While it lives, an open environment is lent (N1).
 pub(crate) struct Lending(());
 
-/// Lends the environment that is open in `dir`.
-pub(crate) fn lend(dir: &Path, env: &Environment) -> Lending {
-    LENT.with_borrow_mut(|lent| *lent = Some((dir.to_path_buf(), env.clone())));
+/// Lends the environment that is open in `dir`, and the transaction that commands are to be a part of.
+pub(crate) fn lend(dir: &Path, env: &Environment, txn: Option<Rc<Transaction>>) -> Lending {
+    LENT.with_borrow_mut(|lent| *lent = Some(Lent { dir: dir.to_path_buf(), env: env.clone(), txn }));
     Lending(())
 }
 
@@ -62,9 +71,67 @@ impl Drop for Lending {
 pub(crate) struct Opened {
     env: Environment,
     is_lent: bool,
+    txn: Option<Rc<Transaction>>,
+}
+
+/// A transaction to read in.
+pub(crate) enum Reading {
+    Own(Transaction),
+    Lent(Rc<Transaction>),
+}
+
+impl Reading {
+    /// Ends it, if it was begun here. It only read.
+    pub(crate) fn end(self) -> Result<(), Error> {
+        match self {
+            Reading::Own(txn) => txn.abort(),
+            Reading::Lent(_) => Ok(()),
+        }
+    }
+}
+
+impl Deref for Reading {
+    type Target = Transaction;
+
+    fn deref(&self) -> &Transaction {
+        match self {
+            Reading::Own(txn) => txn,
+            Reading::Lent(txn) => txn,
+        }
+    }
 }
 
 impl Opened {
+    /// A transaction to read in (N2).
+    pub(crate) fn begin(&self) -> Result<Reading, Error> {
+        self.txn.clone().map_or_else(|| self.env.begin().map(Reading::Own), |txn| Ok(Reading::Lent(txn)))
+    }
+
+    /// The same, one that waits for nobody.
+    pub(crate) fn snapshot(&self) -> Result<Reading, Error> {
+        self.txn.clone().map_or_else(|| self.env.snapshot().map(Reading::Own), |txn| Ok(Reading::Lent(txn)))
+    }
+
+    /// Runs `f` in a transaction (N2).
+    pub(crate) fn try_transact<T, E: From<Error>>(
+        &self,
+        mut f: impl FnMut(&Transaction) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let Some(txn) = &self.txn else { return self.env.try_transact(f) };
+        let before = txn.savepoint()?;
+        let done = f(txn);
+        if done.is_err() {
+            let _ = txn.rollback_to(before); // A transaction that is lost has gone back already.
+        }
+        let _ = txn.release(before); // As above.
+        done
+    }
+
+    /// The same.
+    pub(crate) fn transact<T>(&self, f: impl FnMut(&Transaction) -> Result<T, Error>) -> Result<T, Error> {
+        self.try_transact(f)
+    }
+
     /// Closes it, if it was opened here.
     pub(crate) fn close(self) -> Result<(), Error> {
         if self.is_lent { Ok(()) } else { self.env.close() }
@@ -96,11 +163,11 @@ fn options(at: &DirArgs) -> Options {
 
 /// The same with these options, unless it is lent.
 pub(crate) fn open_with(options: Options, dir: &Path, output: &Output) -> anyhow::Result<Opened> {
-    let lent = LENT.with_borrow(|lent| lent.as_ref().filter(|(path, _)| path == dir).map(|(_, env)| env.clone()));
-    Ok(match lent {
-        Some(env) => Opened { env, is_lent: true },
-        None => Opened { env: open_by(options, dir, output)?, is_lent: false },
-    })
+    let opened = |lent: &Lent| Opened { env: lent.env.clone(), is_lent: true, txn: lent.txn.clone() };
+    match LENT.with_borrow(|lent| lent.as_ref().filter(|lent| lent.dir == dir).map(opened)) {
+        Some(opened) => Ok(opened),
+        None => Ok(Opened { env: open_by(options, dir, output)?, is_lent: false, txn: None }),
+    }
 }
 
 /// Opens an environment. Ctrl-C ends its recovery.

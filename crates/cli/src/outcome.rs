@@ -32,7 +32,7 @@ pub(crate) fn report(result: anyhow::Result<Outcome>) -> ExitCode {
 }
 
 /// One word for an error, for programs.
-fn kind(error: &anyhow::Error) -> &'static str {
+pub(crate) fn kind(error: &anyhow::Error) -> &'static str {
     let of = |cause: &(dyn std::error::Error + 'static)| {
         if cause.is::<Interrupted>() {
             return Some("interrupted");
@@ -46,7 +46,7 @@ fn kind(error: &anyhow::Error) -> &'static str {
 }
 
 /// A message without the system's numbers of errors: the words before each say the same.
-fn without_numbers(message: &str) -> String {
+pub(crate) fn without_numbers(message: &str) -> String {
     let mut parts = message.split(" (os error ");
     let mut plain = parts.next().unwrap_or_default().to_owned();
     for part in parts {

@@ -6,7 +6,7 @@
 //!     next to it. Most readers keep numbers as doubles: they would change a key without a word. It is always so, not by a flag,
 //!     because a reader that needs the flag is the one that does not know of it.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt::Write as _;
 use std::io::{BufWriter, Write};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -23,6 +23,8 @@ pub(crate) struct Output {
     pub(crate) is_json: bool,
     pub(crate) is_quiet: bool,
     out: RefCell<BufWriter<Box<dyn Write>>>,
+    /// The last byte ended no line.
+    is_in_line: Cell<bool>,
 }
 
 impl Output {
@@ -33,7 +35,12 @@ impl Output {
 
     /// The same with data that goes elsewhere.
     pub(crate) fn to(out: Box<dyn Write>, is_json: bool, is_quiet: bool) -> Output {
-        Output { is_json, is_quiet, out: RefCell::new(BufWriter::with_capacity(1 << 16, out)) }
+        Output {
+            is_json,
+            is_quiet,
+            out: RefCell::new(BufWriter::with_capacity(1 << 16, out)),
+            is_in_line: Cell::new(false),
+        }
     }
 
     /// A line of data. Control characters in it are escaped (U1).
@@ -44,7 +51,15 @@ impl Output {
 
     /// Data as it is.
     pub(crate) fn bytes(&self, bytes: &[u8]) -> std::io::Result<()> {
+        if let Some(last) = bytes.last() {
+            self.is_in_line.set(*last != b'\n');
+        }
         self.out.borrow_mut().write_all(bytes).map_err(stdout_error)
+    }
+
+    /// Ends the line, if data as it is has left one open.
+    pub(crate) fn end_line(&self) -> std::io::Result<()> {
+        if self.is_in_line.get() { self.bytes(b"\n") } else { Ok(()) }
     }
 
     /// An object as one line of JSON.

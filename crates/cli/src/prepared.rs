@@ -1,15 +1,47 @@
 //! Transactions in doubt: listed, committed, aborted.
 
 use anyhow::anyhow;
-use ledgerstone::Error;
+use ledgerstone::{Error, InDoubt};
 use serde_json::{Map, Value};
 
-use crate::args::{PreparedArgs, PreparedCommand, PreparedIdArgs};
 use crate::commands::add_bytes;
-use crate::opening::open;
+use crate::opening::{DirArgs, open};
 use crate::outcome::Outcome;
 use crate::output::Output;
 use crate::text::{from_hex, readable};
+
+/// `prepared`
+#[derive(Clone, Debug, clap::Args)]
+pub struct PreparedArgs {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub at: DirArgs,
+    #[command(subcommand)]
+    #[allow(missing_docs)]
+    pub command: PreparedCommand,
+}
+
+/// What to do with the transactions in doubt.
+#[derive(Clone, Debug, clap::Subcommand)]
+pub enum PreparedCommand {
+    /// List the transactions in doubt by their global ids.
+    List,
+    /// Commit the transaction with this id. Exit code 1: there is none.
+    Commit(PreparedIdArgs),
+    /// Roll back the transaction with this id. Exit code 1: there is none.
+    Abort(PreparedIdArgs),
+}
+
+/// A transaction in doubt.
+#[derive(Clone, Debug, clap::Args)]
+pub struct PreparedIdArgs {
+    /// The global id that the transaction was prepared under.
+    #[arg(value_name = "GLOBAL_ID")]
+    pub id: String,
+    /// The global id is in hexadecimal digits, because it is not UTF-8.
+    #[arg(long)]
+    pub hex: bool,
+}
 
 pub(crate) fn run(args: &PreparedArgs, output: &Output) -> anyhow::Result<Outcome> {
     match &args.command {
@@ -23,12 +55,7 @@ fn list(args: &PreparedArgs, output: &Output) -> anyhow::Result<Outcome> {
     let env = open(&args.at, output)?;
     for found in env.in_doubt() {
         if output.is_json {
-            let mut object = id_json(&found.global_id);
-            object.insert("xid".into(), found.xid.0.into());
-            object.insert("prepared_lsn".into(), found.prepared_lsn.0.into());
-            object.insert("first_lsn".into(), found.first_lsn.0.into());
-            object.insert("lock_count".into(), found.lock_count.into());
-            output.json(&Value::from(object))?;
+            output.json(&in_doubt_json(&found))?;
         } else {
             let (xid, lsn, count) = (found.xid, found.prepared_lsn, found.lock_count);
             let id = readable(&found.global_id);
@@ -38,6 +65,16 @@ fn list(args: &PreparedArgs, output: &Output) -> anyhow::Result<Outcome> {
     output.flush()?;
     env.close()?;
     Ok(Outcome::Done)
+}
+
+/// A transaction in doubt as an object.
+pub(crate) fn in_doubt_json(found: &InDoubt) -> Value {
+    let mut object = id_json(&found.global_id);
+    object.insert("xid".into(), found.xid.0.into());
+    object.insert("prepared_lsn".into(), found.prepared_lsn.0.into());
+    object.insert("first_lsn".into(), found.first_lsn.0.into());
+    object.insert("lock_count".into(), found.lock_count.into());
+    object.into()
 }
 
 fn decide(args: &PreparedArgs, id: &PreparedIdArgs, commits: bool, output: &Output) -> anyhow::Result<Outcome> {
@@ -62,7 +99,8 @@ fn decide(args: &PreparedArgs, id: &PreparedIdArgs, commits: bool, output: &Outp
     Ok(if is_done { Outcome::Done } else { Outcome::Not })
 }
 
-fn id_json(global_id: &[u8]) -> Map<String, Value> {
+/// A global id as an object.
+pub(crate) fn id_json(global_id: &[u8]) -> Map<String, Value> {
     let mut object = Map::new();
     add_bytes(&mut object, "global_id", global_id, std::str::from_utf8(global_id).ok().map(Value::from));
     object

@@ -13,6 +13,7 @@ use serde_json::json;
 
 use crate::outcome::Outcome;
 use crate::output::Output;
+use crate::target::Target;
 
 /// `probe`
 #[derive(Clone, Debug, clap::Args)]
@@ -36,12 +37,15 @@ pub struct ProbeArgs {
     /// Use at most this much disk.
     #[arg(long, value_name = "BYTES", value_parser = ledgerstone_bench::parse_bytes, default_value = "1G")]
     pub disk: u64,
-    /// Write the results to this file, as JSON.
+    /// Write the results to this file, as JSON. A file that exists is kept: --force replaces it.
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
-    /// Write the report to this file, as one page with plots.
+    /// Write the report to this file, as one page with plots. A file that exists is kept, too.
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
+    /// Replace the files of --out and --html if they exist.
+    #[arg(long)]
+    pub force: bool,
     /// Write the recommended settings into the directory of this environment. It is made if it is missing.
     #[arg(long, value_name = "DIR")]
     pub write_config: Option<PathBuf>,
@@ -94,6 +98,9 @@ fn read_report(path: &Path) -> anyhow::Result<Report> {
 }
 
 fn measure(args: &ProbeArgs, output: &Output) -> anyhow::Result<Outcome> {
+    for file in args.out.iter().chain(&args.html) {
+        Target::check_new(file, args.force, "--force replaces it")?; // Not only when everything has been measured.
+    }
     let mut plan = Plan::new(&args.dir).disk_bytes_max(args.disk)?;
     if args.quick {
         plan = plan.quick();
@@ -115,10 +122,10 @@ fn hand_out(args: &ProbeArgs, output: &Output, report: &Report) -> anyhow::Resul
     if let Some(path) = &args.out {
         let mut text = serde_json::to_string_pretty(report)?;
         text.push('\n');
-        std::fs::write(path, text).with_context(|| format!("write {}", path.display()))?;
+        Target::write(path, text.as_bytes())?;
     }
     if let Some(path) = &args.html {
-        std::fs::write(path, show::html(report)).with_context(|| format!("write {}", path.display()))?;
+        Target::write(path, show::html(report).as_bytes())?;
     }
     if let Some(dir) = &args.write_config {
         write_config(dir, report, output)?;
@@ -148,7 +155,7 @@ fn write_config(dir: &Path, report: &Report, output: &Output) -> anyhow::Result<
         }
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {
             let beside = dir.join("ledgerstone.probe.toml");
-            std::fs::write(&beside, text).with_context(|| format!("write {}", beside.display()))?;
+            Target::write(&beside, text.as_bytes())?;
             let (path, beside) = (path.display(), beside.display());
             output.note(format!(
                 "{path} exists and was left alone; the settings are in {beside}: take over what you want"

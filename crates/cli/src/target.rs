@@ -1,4 +1,4 @@
-//! Where `export`, `dump` and `backup` write: the output, or a file that is replaced whole or not at all.
+//! Where commands write: the output, or a file that is replaced whole or not at all.
 //!
 //! G1. A file is written beside its place, made durable and renamed, so that nobody ever finds a half one there.
 
@@ -47,17 +47,25 @@ impl Write for Out<'_> {
 impl<'o> Target<'o> {
     /// Opens the file of that name; `-` is the output. A file that is there stays until [`Target::finish`].
     pub(crate) fn open(name: &str, output: &'o Output) -> anyhow::Result<Target<'o>> {
-        let target = |out, rename| Target { out: BufWriter::with_capacity(BUFFER_BYTES, out), rename };
-        let to = |file| Out::File { file, name: name.to_owned() };
-        if name == "-" {
-            return Ok(target(Out::Output(output), None));
+        match name {
+            "-" => Ok(Target { out: BufWriter::with_capacity(BUFFER_BYTES, Out::Output(output)), rename: None }),
+            _ => Target::file(Path::new(name)),
         }
-        let path = Path::new(name);
+    }
+
+    /// Opens a file, never the output.
+    pub(crate) fn file(path: &Path) -> anyhow::Result<Target<'static>> {
+        let name = &path.display().to_string();
         ensure!(!path.is_dir(), "cannot write {name}: it is a directory");
+        ensure!(path.file_name().is_some(), "cannot write {name:?}: it is not the name of a file");
+        let target = |file, rename| {
+            let out = Out::File { file, name: name.to_owned() };
+            Target { out: BufWriter::with_capacity(BUFFER_BYTES, out), rename }
+        };
         if path.exists() && !path.is_file() {
             // A pipe or a device: written straight away.
             let file = File::options().write(true).open(path).map_err(cannot_write(name))?;
-            return Ok(target(to(file), None));
+            return Ok(target(file, None));
         }
         // Nobody else's: two that write the same file, and a file of the user's, keep out of each other's way.
         let mut part = path.as_os_str().to_owned();
@@ -67,7 +75,16 @@ impl<'o> Target<'o> {
         if let Ok(there) = path.metadata() {
             file.set_permissions(there.permissions()).map_err(cannot_write(name))?;
         }
-        Ok(target(to(file), Some((part, path.to_owned()))))
+        Ok(target(file, Some((part, path.to_owned()))))
+    }
+
+    /// A second handle of the file, which writes behind what was written here.
+    pub(crate) fn share(&mut self) -> std::io::Result<File> {
+        self.out.flush()?;
+        match self.out.get_ref() {
+            Out::File { file, .. } => file.try_clone(),
+            Out::Output(_) => Err(Error::other("standard output has no second handle")),
+        }
     }
 
     /// The same, but a file that is there is only replaced with `may_replace`; `instead` says what to do then.
@@ -77,9 +94,23 @@ impl<'o> Target<'o> {
         instead: &str,
         output: &'o Output,
     ) -> anyhow::Result<Target<'o>> {
-        let is_there = name != "-" && Path::new(name).is_file();
-        ensure!(may_replace || !is_there, "{name} is there already; {instead}");
+        if name != "-" {
+            Target::check_new(Path::new(name), may_replace, instead)?;
+        }
         Target::open(name, output)
+    }
+
+    /// Refuses a file that is there, unless it may be replaced; `instead` says what to do then.
+    pub(crate) fn check_new(path: &Path, may_replace: bool, instead: &str) -> anyhow::Result<()> {
+        ensure!(may_replace || !path.is_file(), "{} is there already; {instead}", path.display());
+        Ok(())
+    }
+
+    /// Writes a whole file.
+    pub(crate) fn write(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+        let mut target = Target::file(path)?;
+        target.writer().write_all(bytes)?;
+        target.finish()
     }
 
     pub(crate) fn writer(&mut self) -> &mut dyn Write {

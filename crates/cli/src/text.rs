@@ -168,6 +168,11 @@ fn decode_value(name: &str, value: &[u8]) -> Option<String> {
     }
 }
 
+/// How many, for options.
+pub(crate) fn parse_count(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| "a whole number from 0 on is wanted, like 10".into())
+}
+
 /// How keys and values are written.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct TextArgs {
@@ -288,7 +293,7 @@ impl Text {
     pub(crate) fn prefix(&self, text: &str) -> Result<Vec<u8>, String> {
         match &self.key {
             KeyForm::Of(known) if !self.hex && known.name().is_some() => {
-                Err("numbers have no beginnings: use --from and --to".into())
+                Err("numbers have no beginnings: say from which to which".into())
             }
             KeyForm::Json if !self.hex => Ok(text.as_bytes().to_vec()),
             _ => self.key(text),
@@ -459,7 +464,7 @@ pub(crate) fn check_types(types: &TableTypes, key: &[u8], value: &[u8]) -> Resul
 }
 
 /// Index keys from one on, up to another.
-type Part = (Bound<Vec<u8>>, Bound<Vec<u8>>);
+pub(crate) type Part = (Bound<Vec<u8>>, Bound<Vec<u8>>);
 
 /// What keys of a JSON member begin with: texts, numbers, truth values, and the end (docs/format/index.md).
 const KINDS: [Option<u8>; 4] = [None, Some(0xf8), Some(0xf9), None];

@@ -537,7 +537,7 @@ fn a_value_from_standard_input_is_of_the_tables_type() {
     let said = shell.run_with("put @ names 2 -", b"\xff");
     assert!(said.code == 2 && said.err.contains("not text"), "{}", said.err);
     assert_eq!(shell.run_with("put @ names 2 -", b"two\n").code, 0);
-    shell.says("get @ names 2", "two\n\n");
+    shell.says("get @ names 2", "two\\n\n");
 }
 
 #[test]
@@ -826,4 +826,89 @@ fn a_page_that_the_file_never_had_is_not_repaired() {
     let said = shell.run("repair @ --from one.backup --page 9999");
     assert_eq!((said.code, bytes()), (0, before), "{}{}", said.out, said.err);
     assert!(said.out.starts_with("no damaged pages"), "{}", said.out);
+}
+
+#[test]
+fn different_values_look_different_wherever_they_are_shown() {
+    let shell = Shell::new();
+    shell.says("put @ t text \\xff", "");
+    shell.says("put @ t lines -", ""); // Nothing comes in: an empty value.
+    assert_eq!(shell.run_with("put @ t lines -", b"one\ntwo\n").code, 0);
+    shell.says("put @ t 62797465 ff --hex", "");
+    shell.says("get @ t text", "\\\\xff\n");
+    shell.says("get @ t byte", "\\xff\n");
+    shell.says("get @ t lines", "one\\ntwo\\n\n");
+    shell.says("get @ t lines --raw", "one\ntwo\n");
+    shell.says("scan @ t", "byte\t\\xff\nlines\tone\\ntwo\\n\ntext\t\\\\xff\n");
+}
+
+#[test]
+fn exported_rows_are_a_line_each_however_the_values_are_written() {
+    let shell = Shell::new();
+    let pretty = "{\n  \"id\" : 1.50,\r\n\t\"t\" : \"a \\\" b\\\\\" , \"list\": [ 1,\n 2 ]\n}\n";
+    assert_eq!(shell.run_with("put @ t 1 -", pretty.as_bytes()).code, 0);
+    shell.says("put @ t 2 {\"id\":~2}", "");
+    let lines = "{\"id\":1.50,\"t\":\"a \\\" b\\\\\",\"list\":[1,2]}\n{\"id\": 2}\n";
+    shell.says("export @ t --rows", lines);
+    // What is exported is imported as it was.
+    assert_eq!(shell.run_with("import @ u - --format jsonl --key id -q", lines.as_bytes()).code, 0);
+    shell.says("export @ u --rows", lines);
+}
+
+#[test]
+fn a_table_without_records_is_exported_with_its_columns() {
+    let shell = Shell::new();
+    assert_eq!(shell.run_with("import @ t - --format csv --key key -q", b"key,value\n").code, 0);
+    shell.says("export @ t --format csv", "key,value\n");
+    shell.says("export @ t --format tsv", "key\tvalue\n");
+    shell.says("export @ t --format jsonl", "");
+    // The values' members would be the columns, and there are none.
+    shell.says("export @ t --format csv --rows", "");
+    let help = shell.run("help export").out;
+    assert!(help.contains("a table without records has none"), "{help}");
+}
+
+#[test]
+fn no_command_takes_a_file_away_before_it_has_another() {
+    let shell = Shell::new();
+    for line in ["flash trace record kept", "probe domains --quick --out kept", "probe domains --quick --html kept"] {
+        shell.file("kept", "mine");
+        let said = shell.run(line);
+        assert!(
+            said.code == 2 && said.err.contains("kept is there already; --force replaces it"),
+            "{line}: {}",
+            said.err
+        );
+        assert_eq!(shell.text("kept"), "mine", "{line}");
+    }
+    assert_eq!(shell.run("probe domains --quick --out kept --force --quiet").code, 0);
+    assert!(shell.text("kept").starts_with('{'));
+    let left = std::fs::read_dir(shell.0.path()).unwrap().filter(|e| e.as_ref().unwrap().file_name() != "env").count();
+    assert_eq!(left, 1, "and nothing beside it");
+}
+
+#[test]
+fn numbers_and_bounds_that_mean_nothing_are_said_to() {
+    let shell = Shell::new();
+    shell.says("put @ t k v", "");
+    for line in ["scan @ t --limit -1", "scan @ t --limit 1e3", "changes @ --limit x", "log @ --limit -5"] {
+        let said = shell.run(line);
+        assert!(
+            said.code == 2 && said.err.contains("a whole number from 0 on is wanted, like 10"),
+            "{line}: {}",
+            said.err
+        );
+    }
+    for line in ["changes @ --from x", "log @ --from -1"] {
+        assert!(shell.run(line).err.contains("a whole number from 0 on"), "{line}");
+    }
+    let said = shell.run("changes @ --table nope");
+    assert!(said.code == 0 && said.err.contains("no change of a table named nope"), "{}", said.err);
+    let said = shell.run("load @ /dev/null");
+    assert!(said.code == 0 && said.err.contains("there is no database in it: nothing was loaded"), "{}", said.err);
+    shell.says("index create @ t i json:/a", "");
+    let stat = shell.run("stat @").out;
+    assert!(stat.contains(" t i json:/a false") && !stat.contains('{') && !stat.contains("null"), "{stat}");
+    let said = shell.run("scan @ t --from z --to a");
+    assert!(said.code == 0 && said.err.contains("--from is not below --to"), "{}", said.err);
 }

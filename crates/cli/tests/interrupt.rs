@@ -3,6 +3,7 @@
 #![allow(missing_docs)]
 
 use std::io::{Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -264,6 +265,33 @@ fn in_the_shell_it_stops_the_command_and_the_transaction_stays() {
     until("the history is kept", || std::fs::read_to_string(&history).is_ok_and(|text| text.contains("del t changed")));
     shell.child.kill().unwrap();
     shell.child.wait().unwrap();
+}
+
+#[test]
+fn a_command_that_looks_at_nothing_is_stopped_and_the_shell_stays() {
+    let dir = environment(0);
+    let mut shell = Terminal::start(dir.path());
+    // The commands read settings that never come, until somebody writes them.
+    let settings = dir.path().join("env/ledgerstone.toml");
+    assert!(Command::new("mkfifo").arg(&settings).status().unwrap().success());
+    let count = |shell: &Terminal, text: &str| shell.seen.lock().unwrap().matches(text).count();
+    for command in ["config", "archive"] {
+        let (prompts, stops) = (count(&shell, PROMPT), count(&shell, "stopping"));
+        shell.types(&format!("{command}\n"));
+        let mut pipe = None;
+        until("the command reads", || {
+            let to = std::fs::File::options().write(true).custom_flags(libc::O_NONBLOCK).open(&settings);
+            pipe = to.ok(); // Refused until somebody reads.
+            pipe.is_some()
+        });
+        shell.types("\x03");
+        until("Ctrl-C is heard", || count(&shell, "stopping") > stops);
+        drop(pipe);
+        until("the shell goes on", || count(&shell, PROMPT) > prompts);
+    }
+    shell.settles();
+    shell.types("quit\n");
+    assert!(shell.child.wait().unwrap().success());
 }
 
 #[test]

@@ -307,9 +307,9 @@ fn json_answers_are_an_object_a_line() {
         said.lines[..4],
         [
             r#"{"ok":true,"done":true}"#,
-            r#"{"ok":true,"done":true}"#,
+            r#"{"ok":true,"key":"k","done":true}"#,
             r#"{"ok":true,"more":false,"records":[{"key":"k","value":"v"}]}"#,
-            r#"{"ok":true,"value":null}"#,
+            r#"{"ok":true,"key":"none","value":null}"#,
         ]
     );
     assert!(said.lines[4].starts_with(r#"{"ok":false,"message":"#) && said.lines[4].contains(r#""error":"usage""#));
@@ -446,7 +446,7 @@ fn answers_are_shown_as_the_tables_types_say() {
         "ok 1 Ada=1",
         r#"{"ok":true,"done":true}"#,
         r#"{"ok":true,"more":false,"records":[{"key":7,"value":0.5}]}"#,
-        r#"{"ok":true,"value":0.5}"#,
+        r#"{"ok":true,"key":7,"value":0.5}"#,
         r#"{"ok":true,"more":false,"records":[{"key":"1","index_key":"Ada","index_key_kind":"text"}]}"#,
         "ok",
         "7\t0.5",
@@ -488,6 +488,7 @@ fn the_shell_has_the_commands_of_the_command_line() {
          export fruit\n\
          abort\n\
          repair --from x\n\
+         bench points\n\
          help export\n\
          verify\n",
         csv = file("fruit.csv"),
@@ -524,15 +525,261 @@ fn the_shell_has_the_commands_of_the_command_line() {
     }
     for wanted in [
         "error usage: the shell itself reads standard input: name a file",
-        "error refused: cannot read ",
+        "error io: cannot read ",
         "error no-such-table: ",
         "error usage: the following required arguments were not provided",
         "error usage: transactions are open (t); end them first",
-        "error usage: there is no command \"repair\"",
+        "error usage: the following required arguments were not provided: <DIR>",
+        "error usage: bench does not work on this environment: leave with quit, and type: ledgerstone bench ...",
     ] {
         assert!(lines.iter().any(|line| line.starts_with(wanted)), "{wanted}: {lines:#?}");
     }
     assert_eq!(lines.last(), Some(&"ok 0"));
     assert_eq!(std::fs::read_to_string(file("out")).unwrap(), "key,value\napple,red\npear,green\nok\n");
     assert_eq!(said.code, 1);
+}
+
+/// An environment beside its directory, and a shell in it that runs a script.
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn new() -> Place {
+        let place = Place(tempfile::tempdir().unwrap());
+        place.run(&["init", "env"], "");
+        place
+    }
+
+    fn run(&self, args: &[&str], input: &str) -> Said {
+        let mut command = Command::cargo_bin("ledgerstone").unwrap();
+        let output = command.current_dir(self.0.path()).args(args).write_stdin(input).output().unwrap();
+        Said {
+            code: output.status.code().unwrap_or(-1),
+            lines: String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect(),
+            err: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+
+    fn shell(&self, script: &str) -> Said {
+        self.run(&["shell", "env"], script)
+    }
+}
+
+const CITIES: &str = "name,size\nBern,1\nRome,30\nOslo,4\nParma,x\n";
+
+#[test]
+fn index_keys_are_typed_as_on_the_command_line() {
+    let place = Place::new();
+    std::fs::write(place.0.path().join("cities.csv"), CITIES).unwrap();
+    let said = place.shell(
+        "import cities cities.csv --types auto\nindex cities by_size json:size\nlookup cities by_size is 30 keys\n\
+         lookup cities by_size from 2 to 31 keys\nlookup cities by_size from 2 to 31 reverse limit 1 keys\n\
+         lookup cities by_size is x keys\nlookup cities by_size prefix x keys\nlookup cities by_size is x'78' keys\n",
+    );
+    let wanted = [
+        "ok",
+        "ok",
+        "ok 1 30=Rome",
+        "ok 2 4=Oslo 30=Rome",
+        "ok 1 30=Rome",
+        "ok 1 x=Parma",
+        "ok 1 x=Parma",
+        "ok 1 x=Parma",
+    ];
+    assert_eq!(said.lines, wanted, "{}", said.err);
+    // The same from the command line.
+    let outside =
+        place.run(&["index", "lookup", "env", "cities", "by_size", "--from", "2", "--to", "31", "--keys-only"], "");
+    assert_eq!(outside.lines, ["4\tOslo", "30\tRome"]);
+    let numbers = place.shell("put n 1 a --key-type u64\nscan n prefix 1\nscan n from 0 to 2\n");
+    assert_eq!(numbers.lines[..2], ["ok", "error wrong-type: numbers have no beginnings: say from which to which"]);
+    assert_eq!(numbers.lines[2..], ["ok 1 1=a"]);
+}
+
+#[test]
+fn json_in_the_shell_has_the_members_of_the_command_line() {
+    let place = Place::new();
+    place.shell("create t\nput t a 1\nindex t i value\nput t b 2\n");
+    let parse = |line: &String| serde_json::from_str::<serde_json::Value>(line).unwrap();
+    for (inside, outside) in [
+        ("changes", &["changes", "env"][..]),
+        ("indexes t", &["index", "list", "env", "t"]),
+        ("tables", &["tables", "env"]),
+        ("scan t", &["scan", "env", "t"]),
+        ("lookup t i", &["index", "lookup", "env", "t", "i"]),
+        ("in-doubt", &["prepared", "env", "list"]),
+    ] {
+        let told = parse(&place.run(&["shell", "env", "--json"], inside).lines[0]);
+        let lines: Vec<_> = place.run(&[outside, &["--json"]].concat(), "").lines.iter().map(parse).collect();
+        assert_eq!(told["records"].as_array().unwrap(), &lines, "{inside}");
+    }
+    for (inside, outside) in [
+        ("verify", &["verify", "env"][..]),
+        ("get t a", &["get", "env", "t", "a"]),
+        ("get t c", &["get", "env", "t", "c"]),
+        ("put t c 1", &["put", "env", "t", "c", "1"]),
+        ("del t z", &["del", "env", "t", "z"]),
+    ] {
+        let mut told = parse(&place.run(&["shell", "env", "--json"], inside).lines[0]);
+        assert_eq!(told.as_object_mut().unwrap().remove("ok"), Some(true.into()), "{inside}");
+        assert_eq!(told, parse(&place.run(&[outside, &["--json"]].concat(), "").lines[0]), "{inside}");
+    }
+    let done = place.run(&["shell", "env", "--json"], "del t c\ndel t c\ncheckpoint\nstat\n").lines;
+    assert_eq!(done[..2], [r#"{"ok":true,"key":"c","done":true}"#, r#"{"ok":true,"key":"c","done":false}"#]);
+    assert!(parse(&done[2])["checkpoint_lsn"].is_u64() && parse(&done[3])["recovery"].is_object(), "{done:?}");
+}
+
+#[test]
+fn options_of_the_command_line_work_in_the_transaction_too() {
+    let place = Place::new();
+    let script = "create t
+put t a 1
+begin w
+put t b 2
+scan t --hex
+tables --count
+put t a 3 --new
+get t 61 --hex
+put n 7 x --key-type u64
+get n 7
+index create t i value --unique
+index lookup t i 2
+index list
+del t b --key-type text
+index drop t i
+abort
+scan t --keys-only
+get n 7
+changes --table t --limit 1
+changes --name feed --limit 1
+changes --forget feed
+@x scan t --hex
+scan t --hexx
+put t '--c' --d
+put t q '--d'
+";
+    let said = place.shell(script);
+    let wanted = [
+        "ok",
+        "ok",
+        "ok",
+        "ok",
+        "61\t31",
+        "62\t32",
+        "ok",
+        "t\t2",
+        "ok",
+        "error not-all",
+        "31",
+        "ok",
+        "ok",
+        "ok x",
+        "ok",
+        "2\tb\t2",
+        "ok",
+        "t\ti\tvalue\tunique",
+        "ok",
+        "ok",
+        "ok",
+        "ok",
+        "a",
+        "ok",
+        "error no-such-table",
+        "",
+    ];
+    for (no, (line, wanted)) in said.lines.iter().zip(wanted).enumerate() {
+        assert!(line.starts_with(wanted), "{no}: {line} where {wanted} is wanted: {:#?}\n{}", said.lines, said.err);
+    }
+    for wanted in [
+        "error no-such-transaction",
+        "error usage: unexpected argument '--hexx' found",
+        "error usage: unexpected argument '--c'",
+    ] {
+        assert!(said.lines.iter().any(|line| line.starts_with(wanted)), "{wanted}: {:#?}", said.lines);
+    }
+    assert_eq!(said.lines.last().map(String::as_str), Some("ok"), "a quoted word is no option: {:#?}", said.lines);
+    assert!(!said.lines.iter().any(|line| line.contains("Usage") || line.contains("\\n")), "{:#?}", said.lines);
+}
+
+#[test]
+fn environments_elsewhere_are_made_and_mended_from_the_shell() {
+    let place = Place::new();
+    let said = place.shell(
+        "create t\nput t k v\nbackup saved\ninit other\nrestore saved again\nrecover again\nrepair again --from saved\n\
+         restore saved env\nrecover ./env\nrepair env --from saved\ninit env\nshell env\nhelp recover\nopen again\nget t k\n",
+    );
+    for wanted in [
+        "error usage: env is the environment that is open here: name a new directory to restore into",
+        "error usage: ./env is open here, and was recovered when it was opened",
+        "error usage: env is open here: leave with quit, and type: ledgerstone repair env ...",
+        "error usage: env is an environment already, the one that is open here",
+        "error usage: shell does not work on this environment: leave with quit, and type: ledgerstone shell ...",
+    ] {
+        assert!(said.lines.iter().any(|line| line == wanted), "{wanted}: {:#?}\n{}", said.lines, said.err);
+    }
+    // The copy is another life of the environment: it is repaired from backups of its own.
+    assert!(said.lines.iter().any(|line| line.starts_with("error corrupt: ") && line.contains("another life")));
+    assert_eq!(said.lines.iter().filter(|line| line.starts_with("error")).count(), 6, "{:#?}", said.lines);
+    assert_eq!(said.lines.last().map(String::as_str), Some("ok v"), "{:#?}", said.lines);
+    assert!(place.0.path().join("other/control").exists());
+}
+
+#[test]
+fn an_import_without_a_key_takes_the_first_column_and_says_so() {
+    let place = Place::new();
+    std::fs::write(place.0.path().join("cities.csv"), CITIES).unwrap();
+    std::fs::write(place.0.path().join("rows.jsonl"), "{\"a\":1}\n").unwrap();
+    let said = place.shell(".import cities.csv cities\nscan cities keys\nimport u rows.jsonl\n");
+    assert_eq!(said.lines[..2], ["ok", "ok 4 Bern Oslo Parma Rome"], "{}", said.err);
+    assert!(said.err.contains("the key is column name, the first one; --key names another"), "{}", said.err);
+    assert!(said.lines[2].contains("say which member is the key, with --key"), "{:#?}", said.lines);
+}
+
+#[test]
+fn output_is_whole_or_not_there() {
+    let place = Place::new();
+    let out = place.0.path().join("out");
+    std::fs::write(&out, "before").unwrap();
+    let mut shell = std::process::Command::new(assert_cmd::cargo::cargo_bin!("ledgerstone"));
+    shell.args(["shell", "env"]).current_dir(place.0.path());
+    let mut shell = shell.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    std::io::Write::write_all(shell.stdin.as_mut().unwrap(), b".output out\ntables\n.mode json\n").unwrap();
+    let mut ok = [0; 3];
+    std::io::Read::read_exact(shell.stdout.as_mut().unwrap(), &mut ok).unwrap();
+    shell.kill().unwrap();
+    shell.wait().unwrap();
+    assert_eq!(std::fs::read_to_string(&out).unwrap(), "before");
+    let said = place.shell(".output out\ntables\nexport nothing\nquit\n");
+    assert_eq!((&said.lines[..], said.code), (&["ok".to_owned()][..], 1));
+    let text = std::fs::read_to_string(&out).unwrap();
+    assert!(text.starts_with("ok 0\nerror no-such-table: "), "{text}");
+}
+
+#[test]
+fn odd_lines_are_answered_and_the_shell_goes_on() {
+    check(
+        1,
+        r#"
+        CREATE t => ok
+        Put t k v => ok
+        SCAN t FROM a LIMIT 5 => ok 1 k=v
+        .read . => error usage: cannot read .: it is a directory
+        begin read-committed snapshot => error usage: the level is given twice
+        begin a timeout 1s timeout 2s => error usage: timeout is given twice
+        scan t from a from b => error usage: from is given twice
+        scan t limit 1 limit 2 => error usage: limit is given twice
+        lookup t i prefix a prefix b => error usage: prefix is given twice
+        savepoint s => error no-such-transaction: a savepoint is a point of a transaction*
+        release s => error no-such-transaction: *
+        put t "\q" v => error usage: \q means nothing in double quotes; write \\ for a backslash
+        exit now => error usage: "now" is not understood; write: quit
+        get t k => ok v
+        "#,
+    );
+    let place = Place::new();
+    let said = place.shell("open env\nopen ./env\ntables\n.output ''\nput t k v --new\nget t k --raw\nload nope\n");
+    let open = |dir: &str| format!("error usage: {dir} is the environment that is open here");
+    let no_file = "error usage: cannot write \"\": it is not the name of a file".to_owned();
+    let missing = "error io: cannot read nope: No such file or directory".to_owned();
+    let wanted = [open("env"), open("./env"), "ok 0".into(), no_file, "ok".into(), "v".into(), "ok".into(), missing];
+    assert_eq!(said.lines, wanted);
 }

@@ -16,7 +16,8 @@ use serde_json::{Map, Value, json};
 
 use super::words::{quote, split};
 use crate::commands::{index_key_json, record_json};
-use crate::output::json_text;
+use crate::inspect::figures_text;
+use crate::output::{escaped, json_text};
 use crate::text::{PLAIN, Text, readable};
 
 /// How answers are shown.
@@ -119,6 +120,16 @@ pub(crate) enum Answer {
         kind: &'static str,
         message: String,
     },
+    /// An answer whose JSON has the members that the command line answers with.
+    Told {
+        plain: Box<Answer>,
+        json: Map<String, Value>,
+    },
+    /// What a command of the command line has printed, and then the answer.
+    Printed {
+        data: Vec<u8>,
+        then: Box<Answer>,
+    },
 }
 
 impl Answer {
@@ -130,9 +141,37 @@ impl Answer {
         Answer::Failed { kind: "usage", message: message.to_string() }
     }
 
+    /// The same for people, and these members for programs.
+    pub(crate) fn with(self, json: Value) -> Answer {
+        let Value::Object(json) = json else { return self };
+        Answer::Told { plain: Box::new(self), json }
+    }
+
+    /// The same, and that it was done, or that there was nothing to do it to.
+    pub(crate) fn done(mut json: Value, is_done: bool) -> Answer {
+        json["done"] = is_done.into();
+        if is_done { Answer::Done.with(json) } else { Answer::NotThere.with(json) }
+    }
+
+    /// The answer for people.
+    pub(crate) fn for_people(&self) -> &Answer {
+        match self {
+            Answer::Told { plain: inner, .. } | Answer::Printed { then: inner, .. } => inner.for_people(),
+            answer => answer,
+        }
+    }
+
+    /// What was printed before it.
+    pub(crate) fn data(&self) -> &[u8] {
+        match self {
+            Answer::Printed { data, .. } => data,
+            _ => &[],
+        }
+    }
+
     /// Says that there is more than what is shown, if so.
     pub(crate) fn cut_short(&self) -> Option<String> {
-        match self {
+        match self.for_people() {
             Answer::Records { records, has_more: true, .. } => {
                 Some(format!("only the first {} are shown: say limit N for more", records.len()))
             }
@@ -141,17 +180,17 @@ impl Answer {
     }
 
     pub(crate) fn is_error(&self) -> bool {
-        matches!(self, Answer::Failed { .. })
+        matches!(self.for_people(), Answer::Failed { .. })
     }
 
     /// The text to print, without a line ending; `ms` if somebody wants to know how long it took.
     pub(crate) fn show(&self, mode: Mode, ms: Option<f64>) -> String {
         let text = match mode {
             Mode::Json => return json_text(&self.json(ms)).unwrap_or_default(),
-            Mode::Plain => self.plain(),
-            Mode::Table => self.table(),
-            Mode::List => self.list(),
-            Mode::Csv => self.csv(),
+            Mode::Plain => self.for_people().plain(),
+            Mode::Table => self.for_people().table(),
+            Mode::List => self.for_people().list(),
+            Mode::Csv => self.for_people().csv(),
         };
         match ms {
             Some(ms) => format!("{text} ({ms:.3} ms)"),
@@ -186,7 +225,8 @@ impl Answer {
             }
             Answer::Lines(lines) => words(lines.len(), &mut lines.iter().map(|(name, _)| word(name))),
             Answer::Waiting { waits_for, .. } => format!("waiting for {}", waits_for.join(" ")),
-            Answer::Failed { kind, message } => format!("error {kind}: {}", readable(message.as_bytes())),
+            Answer::Failed { kind, message } => format!("error {kind}: {}", escaped(message).replace('\n', "\\n")),
+            Answer::Told { .. } | Answer::Printed { .. } => self.for_people().plain(),
         }
     }
 
@@ -222,6 +262,15 @@ impl Answer {
                 object.insert("message".into(), message.as_str().into());
                 ("error", (*kind).into())
             }
+            Answer::Told { plain, json } => {
+                if let Answer::Failed { kind, message } = plain.for_people() {
+                    object.insert("error".into(), (*kind).into());
+                    object.insert("message".into(), message.as_str().into());
+                }
+                object.extend(json.clone());
+                ("", Value::Null)
+            }
+            Answer::Printed { then, .. } => return then.json(ms),
         };
         if !name.is_empty() {
             object.insert(name.into(), value);
@@ -251,14 +300,7 @@ impl Answer {
                 let count = counted(records.len(), *has_more);
                 if records.is_empty() { count } else { format!("{}\n{count}", table.trim_fmt()) }
             }
-            Answer::Figures(figures) => {
-                let mut table = Table::new();
-                table.load_style(presets::NOTHING);
-                for (name, figure) in figures {
-                    table.add_row([name.replace('_', " "), plain(figure)]);
-                }
-                table.trim_fmt()
-            }
+            Answer::Figures(figures) => figures_text(&figures.clone().into()),
             Answer::Lines(lines) => {
                 let mut table = Table::new();
                 table.load_style(presets::NOTHING);
@@ -272,7 +314,7 @@ impl Answer {
                 format!("{who} waits for {whom} ({what}); its answer will come when it is there")
             }
             Answer::Failed { kind, message } => format!("error {kind}: {message}"),
-            Answer::Done => self.plain(),
+            Answer::Done | Answer::Told { .. } | Answer::Printed { .. } => self.for_people().plain(),
         }
     }
 

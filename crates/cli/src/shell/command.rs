@@ -40,13 +40,14 @@ pub const COMMANDS: &[Usage] = &[
     usage(
         "index",
         "index TABLE INDEX KEYS [unique]",
-        "Make an index of a table. KEYS: value, bytes:FROM..TO, field:NUMBER, field:NUMBER:SEPARATOR, json:MEMBER.",
+        "Make an index of a table. KEYS: value, bytes:FROM..TO, field:NUMBER, field:NUMBER:SEPARATOR, json:MEMBER. \
+         Or as on the command line: index create, drop, list, lookup.",
     ),
     usage("unindex", "unindex TABLE INDEX", "Drop an index."),
     usage(
         "lookup",
         "lookup TABLE INDEX [is KEY] [from KEY] [to KEY] [prefix KEY] [reverse] [limit N] [keys]",
-        "Show records by an index, in the order of their index keys, as scan does; keys shows index keys and keys only.",
+        "Show records by an index, in the order of their index keys; keys shows index keys and keys only.",
     ),
     usage("put", "put TABLE KEY VALUE", "Set the value of a key."),
     usage("insert", "insert TABLE KEY VALUE", "Set the value of a key that has none."),
@@ -94,14 +95,24 @@ pub const COMMANDS: &[Usage] = &[
     usage("verify", "verify", "Check every page and every table."),
     usage("open", "open DIR", "Close this environment and open another."),
     usage(".read", ".read FILE", "Run the commands of a file."),
-    usage(".output", ".output [FILE]", "Write answers into a file, which is replaced; without FILE, show them again."),
+    usage(
+        ".output",
+        ".output [FILE]",
+        "Write answers into a file; without FILE, show them again. The file is there, in place of an older one, when the \
+         next .output or the end has made it whole.",
+    ),
     usage(
         ".mode",
         ".mode table|plain|json|list|csv",
         "How answers are shown; plain and json are one line each, list and csv a line a record.",
     ),
     usage(".timer", ".timer on|off", "Show how long each command took."),
-    usage("help", "help [COMMAND]", "Show this. Every command may be written with a dot before it: .help."),
+    usage(
+        "help",
+        "help [COMMAND]",
+        "Show this. Every command may be written with a dot before it: .help. With options (--hex), a command is that of \
+         the command line.",
+    ),
     usage("quit", "quit", "Leave; open transactions are rolled back."),
 ];
 
@@ -153,6 +164,8 @@ pub enum Command {
     HelpOuter(String),
     /// A command of the command line, with its words.
     Outer(Vec<String>),
+    /// One of the command line that is not for here.
+    Elsewhere(String),
     Quit,
 }
 
@@ -195,9 +208,9 @@ pub struct Scan {
     pub table: String,
     pub from: Option<Word>,
     pub to: Option<Word>,
-    pub prefix: Option<Vec<u8>>,
+    pub prefix: Option<Word>,
     /// For `lookup`: this index key only.
-    pub is: Option<Vec<u8>>,
+    pub is: Option<Word>,
     pub is_reverse: bool,
     pub limit: Option<u64>,
     pub keys_only: bool,
@@ -253,24 +266,35 @@ pub fn parse(line: &str) -> Result<Option<Line>, ParseError> {
         at = Some(check_name(name)?);
         first = words.next().ok_or(ParseError::Missing { what: "the command", usage: "@NAME COMMAND" })?;
     }
-    let name = text(&first)?;
+    // As sqlite3's shell has it: .tables, .quit, .exit; and in any case.
+    let name = match text(&first)?.to_ascii_lowercase().as_str() {
+        "exit" | ".exit" => "quit".to_owned(),
+        name => name.to_owned(),
+    };
     let known = |name: &str| COMMANDS.iter().find(|command| command.name == name);
-    // As sqlite3's shell has it: .tables, .quit, .exit.
-    let Some(usage) = known(&name).or_else(|| known(name.strip_prefix('.')?)) else {
-        return Err(match name.as_str() {
-            "exit" | ".exit" => return Ok(Some(Line { at, command: Command::Quit })),
-            _ if outer::find(&name).is_some() => {
-                let rest = words.map(|word| text(&word)).collect::<Result<Vec<_>, _>>()?;
-                let words = std::iter::once(name).chain(rest).collect();
-                return Ok(Some(Line { at, command: Command::Outer(words) }));
-            }
-            _ => ParseError::Unknown(name),
-        });
+    let own = known(&name).or_else(|| known(name.strip_prefix('.')?));
+    let is_outer = own.is_none_or(|own| is_as_outside(own.name, words.as_slice()));
+    if is_outer && outer::find(&name).is_some() {
+        let rest = words.map(|word| text(&word)).collect::<Result<Vec<_>, _>>()?;
+        return Ok(Some(Line { at, command: Command::Outer(std::iter::once(name).chain(rest).collect()) }));
+    }
+    let Some(usage) = own else {
+        return match outer::is_elsewhere(&name) {
+            true => Ok(Some(Line { at, command: Command::Elsewhere(name) })),
+            false => Err(ParseError::Unknown(name)),
+        };
     };
     let mut rest = Rest { words: words.peekable(), usage: usage.usage };
     let command = command(usage.name, &mut rest)?;
     rest.end()?;
     Ok(Some(Line { at, command }))
+}
+
+/// Whether a command that the shell has itself is written as on the command line: with an option, or as `index create`.
+fn is_as_outside(name: &str, words: &[Word]) -> bool {
+    let is_option = |word: &Word| word.is_bare && word.bytes.len() > 2 && word.bytes.starts_with(b"--");
+    let is_of_index = |word: &Word| word.is_bare && outer::INDEX_COMMANDS.iter().any(|of| of.as_bytes() == word.bytes);
+    words.iter().any(is_option) || name == "index" && words.first().is_some_and(is_of_index)
 }
 
 /// One `;` at the end of a line means nothing, but where an index is by fields that it separates. Quotes keep one.
@@ -299,7 +323,7 @@ fn command(name: &str, rest: &mut Rest) -> Result<Command, ParseError> {
         "lookup" => {
             let table = rest.table()?;
             let index = rest.text("INDEX")?;
-            let is = if rest.takes("is") { Some(rest.bytes("KEY")?) } else { None };
+            let is = if rest.takes("is") { Some(rest.word("KEY")?) } else { None };
             let scan = scan(rest, table)?;
             if is.is_some() && (scan.from.is_some() || scan.to.is_some() || scan.prefix.is_some()) {
                 return Err(ParseError::Value { what: "is goes without from, to and prefix".into() });
@@ -364,7 +388,8 @@ fn command(name: &str, rest: &mut Rest) -> Result<Command, ParseError> {
             let name = rest.text("COMMAND")?;
             match (COMMANDS.iter().find(|usage| usage.name == name), outer::find(&name)) {
                 (Some(about), _) => Ok(Command::Help(Some(about))),
-                (None, Some(outer)) => Ok(Command::HelpOuter(outer.name.clone())),
+                (None, Some(outer)) => Ok(Command::HelpOuter(outer.to_owned())),
+                (None, None) if outer::is_elsewhere(&name) => Ok(Command::Elsewhere(name)),
                 (None, None) => Err(ParseError::Unknown(name)),
             }
         }
@@ -376,17 +401,17 @@ fn scan(rest: &mut Rest, table: String) -> Result<Scan, ParseError> {
     let mut scan = Scan { table, ..Scan::default() };
     while rest.words.peek().is_some() {
         if rest.takes("from") {
-            scan.from = Some(rest.word("KEY")?);
+            once(&mut scan.from, rest.word("KEY")?, "from")?;
         } else if rest.takes("to") {
-            scan.to = Some(rest.word("KEY")?);
+            once(&mut scan.to, rest.word("KEY")?, "to")?;
         } else if rest.takes("prefix") {
-            scan.prefix = Some(rest.bytes("KEY")?);
+            once(&mut scan.prefix, rest.word("KEY")?, "prefix")?;
         } else if rest.takes("reverse") {
             scan.is_reverse = true;
         } else if rest.takes("keys") {
             scan.keys_only = true;
         } else if rest.takes("limit") {
-            scan.limit = Some(rest.number("N", "records")?);
+            once(&mut scan.limit, rest.number("N", "records")?, "limit")?;
         } else {
             break;
         }
@@ -397,6 +422,14 @@ fn scan(rest: &mut Rest, table: String) -> Result<Scan, ParseError> {
     Ok(scan)
 }
 
+/// Keeps what is said once.
+fn once<T>(slot: &mut Option<T>, value: T, what: &str) -> Result<(), ParseError> {
+    match slot.replace(value) {
+        None => Ok(()),
+        Some(_) => Err(ParseError::Value { what: format!("{what} is given twice") }),
+    }
+}
+
 fn begin(rest: &mut Rest) -> Result<Command, ParseError> {
     let (mut name, mut how) = (None, Begin::default());
     let mut is_first = true;
@@ -404,20 +437,21 @@ fn begin(rest: &mut Rest) -> Result<Command, ParseError> {
         if rest.takes("timeout") {
             let time = rest.text("TIME")?;
             let ms = Unit::Milliseconds.parse(&time).map_err(|what| ParseError::Value { what })?;
-            how.timeout = Some(Duration::from_millis(ms));
+            once(&mut how.timeout, Duration::from_millis(ms), "timeout")?;
         } else if rest.takes("durability") {
             let word = rest.text("WHEN")?;
-            how.durability = Some(match word.as_str() {
+            let when = match word.as_str() {
                 "sync" => Durability::Sync,
                 "pipelined" => Durability::Pipelined,
                 "async" => Durability::Async,
                 "volatile" => Durability::Volatile,
                 _ => return Err(ParseError::Strange { word, usage: "durability sync|pipelined|async|volatile" }),
-            });
+            };
+            once(&mut how.durability, when, "durability")?;
         } else if rest.takes("read-only") {
             how.is_read_only = true;
         } else if let Some(level) = rest.isolation() {
-            how.isolation = Some(level);
+            once(&mut how.isolation, level, "the level")?;
         } else if is_first {
             name = Some(rest.name()?);
         } else {
@@ -466,7 +500,7 @@ impl Rest {
 
     /// Takes the next word if it is this keyword.
     fn takes(&mut self, keyword: &str) -> bool {
-        self.words.next_if(|word| word.is_bare && word.bytes == keyword.as_bytes()).is_some()
+        self.words.next_if(|word| word.is_bare && word.bytes.eq_ignore_ascii_case(keyword.as_bytes())).is_some()
     }
 
     /// A level's name, with hyphens for the blanks in it.
@@ -552,7 +586,7 @@ mod tests {
         assert_eq!(command_of("rollback to s1"), Command::Data(Data::RollbackTo("s1".into())));
         let lookup = Data::Lookup {
             index: "by_city".into(),
-            scan: Scan { table: "t".into(), is: Some(b"Bern".to_vec()), keys_only: true, ..Scan::default() },
+            scan: Scan { table: "t".into(), is: Some(word("Bern", true)), keys_only: true, ..Scan::default() },
         };
         assert_eq!(command_of("lookup t by_city is Bern keys"), Command::Data(lookup));
         let keys = IndexKeys::Field { number: 2, separator: b';' };

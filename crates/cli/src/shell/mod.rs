@@ -72,7 +72,7 @@ struct Piped {
 /// Runs a line that was understood. The answer is never [`Next::Outer`].
 fn run_line(session: &mut Session, line: command::Line, output: &Output) -> Next {
     match session.run(line) {
-        Next::Outer(words) => outer::run(session, &words, output),
+        Next::Outer(at, words) => outer::run(session, at, &words, output),
         next => next,
     }
 }
@@ -104,12 +104,12 @@ fn pipe(session: &mut Session, input: impl Read, output: &Output, depth: u32) ->
                     }
                     continue;
                 }
-                Next::Outer(_) | Next::Quit => {
+                Next::Outer(..) | Next::Quit => {
                     piped.has_quit = true;
                     break;
                 }
             },
-            Err(what) => (Answer::usage(what).show(session.mode, None), true),
+            Err(what) => (Answer::usage(what).show(session.mode, None).into(), true),
         };
         piped.had_error |= is_error;
         session.print(&shown, output)?;
@@ -119,12 +119,14 @@ fn pipe(session: &mut Session, input: impl Read, output: &Output, depth: u32) ->
 
 /// The commands of a file; one that cannot be read is an answer.
 fn read(session: &mut Session, name: &str, output: &Output, depth: u32) -> anyhow::Result<Piped> {
-    let refused = match File::open(name) {
+    let opened = File::open(name).and_then(|file| file.metadata().map(|about| (file, about.is_dir())));
+    let refused = match opened {
+        Ok((_, true)) => format!("cannot read {name}: it is a directory"),
         Ok(_) if depth == READ_DEPTH_MAX => format!("{name} is read by too many files that read each other"),
-        Ok(file) => return pipe(session, file, output, depth + 1),
+        Ok((file, false)) => return pipe(session, file, output, depth + 1),
         Err(error) => format!("cannot read {name}: {error}"),
     };
     let shown = Answer::usage(refused).show(session.mode, None);
-    session.print(&shown, output)?;
+    session.print(&shown.into(), output)?;
     Ok(Piped { had_error: true, has_quit: false })
 }

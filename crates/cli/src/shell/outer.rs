@@ -1,25 +1,35 @@
-//! The command line's commands in the shell: the same definitions, in the environment that is open, and so without DIR.
+//! The command line's commands in the shell: the same definitions and the same code, in the environment that is open, and so
+//! without DIR.
 //!
-//! A command that the shell has itself (`scan`, `verify`) is the shell's. Those that need the environment closed, or make one,
-//! are not here.
+//! | command | how it runs |
+//! | --- | --- |
+//! | one that the shell has itself (`scan --hex`, `tables --count`) | in the current transaction, or in one of its own |
+//! | another on this environment (`import`, `backup`) | when no transaction is open here: it could wait for it for ever |
+//! | one that makes or mends an environment (`init`, `restore`) | in another directory, which is named |
+//! | one that needs no environment (`bench`, `man`) | not here: the answer says what to type instead |
 
 use std::ffi::OsString;
+use std::path::Path;
 use std::sync::LazyLock;
 use std::time::Instant;
 
+use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
-use ledgerstone::Error;
 
-use super::answer::{Answer, kind};
+use super::answer::Answer;
 use super::command::COMMANDS;
 use super::session::{Next, Session};
+use super::worker::Job;
 use crate::args::{Args, Command};
-use crate::interrupt::Interrupted;
-use crate::outcome::Outcome;
+use crate::interrupt;
+use crate::outcome::{self, Outcome};
 use crate::output::Output;
 
-/// What opens, mends or makes an environment by itself, and what writes into another directory.
-const ELSEWHERE: [&str; 5] = ["init", "man", "recover", "repair", "shell"];
+/// What makes, opens or mends an environment by itself: it names the directory.
+const BY_NAME: [&str; 4] = ["init", "recover", "repair", "restore"];
+
+/// What `index` begins with where it is written as on the command line.
+pub(super) const INDEX_COMMANDS: [&str; 4] = ["create", "drop", "list", "lookup"];
 
 /// A command, and a sentence about it.
 #[derive(Debug)]
@@ -30,28 +40,58 @@ pub struct Outer {
     pub about: String,
 }
 
-/// The commands of the command line that the shell has, too.
+/// The commands of the command line that the shell has, too, and has not itself.
 #[must_use]
 pub fn commands() -> &'static [Outer] {
     static ALL: LazyLock<Vec<Outer>> = LazyLock::new(|| {
-        let is_here = |command: &&clap::Command| {
-            let name = command.get_name();
-            takes_place(command)
-                && !command.is_hide_set()
-                && !ELSEWHERE.contains(&name)
-                && COMMANDS.iter().all(|own| own.name != name)
-        };
         let about = |command: &clap::Command| command.get_about().map_or_else(String::new, ToString::to_string);
         let outer = |command: &clap::Command| Outer { name: command.get_name().to_owned(), about: about(command) };
+        let is_here = |command: &&clap::Command| is_here(command) && !is_own(command.get_name());
         Args::command().get_subcommands().filter(is_here).map(outer).collect()
     });
     &ALL
 }
 
-/// The one with that name, with or without a dot.
-pub(super) fn find(name: &str) -> Option<&'static Outer> {
-    let name = name.strip_prefix('.').unwrap_or(name);
-    commands().iter().find(|outer| outer.name == name)
+/// The names of all that can be run here, of those that the shell has itself, too, and of all others.
+static NAMES: LazyLock<(Vec<String>, Vec<String>)> = LazyLock::new(|| {
+    let name = |command: &clap::Command| command.get_name().to_owned();
+    let all = Args::command();
+    let (here, elsewhere): (Vec<_>, Vec<_>) =
+        all.get_subcommands().filter(|command| !command.is_hide_set()).partition(|command| is_here(command));
+    (here.into_iter().map(name).collect(), elsewhere.into_iter().map(name).collect())
+});
+
+fn is_own(name: &str) -> bool {
+    COMMANDS.iter().any(|own| own.name == name)
+}
+
+fn is_here(command: &clap::Command) -> bool {
+    let of_its_commands = || command.get_subcommands().any(takes_place);
+    let is_of_place = takes_place(command) || command.get_positionals().next().is_none() && of_its_commands();
+    let name = command.get_name();
+    !command.is_hide_set() && (BY_NAME.contains(&name) || is_of_place && !matches!(name, "shell" | "man"))
+}
+
+fn without_dot(name: &str) -> &str {
+    name.strip_prefix('.').unwrap_or(name)
+}
+
+/// The one of the command line with that name, with or without a dot, if it can be run here.
+pub(super) fn find(name: &str) -> Option<&'static str> {
+    NAMES.0.iter().map(String::as_str).find(|known| *known == without_dot(name))
+}
+
+/// Whether it is a command of the command line that cannot be run here.
+pub(super) fn is_elsewhere(name: &str) -> bool {
+    NAMES.1.iter().any(|known| known == without_dot(name))
+}
+
+/// What is answered to such a command.
+pub(super) fn not_here(name: &str) -> Answer {
+    let name = without_dot(name);
+    Answer::usage(format!(
+        "{name} does not work on this environment: leave with quit, and type: ledgerstone {name} ..."
+    ))
 }
 
 /// Whether the directory comes first.
@@ -59,40 +99,33 @@ fn takes_place(command: &clap::Command) -> bool {
     command.get_positionals().next().is_some_and(|first| first.get_id() == "dir")
 }
 
-/// What it can be told, as the command line says it.
-pub(super) fn help(outer: &Outer) -> String {
+/// What a command of the command line can be told, as an answer.
+pub(super) fn help_answer(name: &str) -> Answer {
+    Answer::Lines(help(name).lines().map(|line| (line.to_owned(), String::new())).collect())
+}
+
+fn help(name: &str) -> String {
     let mut all = Args::command();
-    let text = all.find_subcommand_mut(&outer.name).map(|command| command.render_help().to_string());
+    let text = all.find_subcommand_mut(name).map(|command| command.render_help().to_string());
     let text = text.unwrap_or_default();
-    format!("{}\nThe shell has DIR open already: leave it out.", text.trim_end())
+    let place = match BY_NAME.contains(&name) {
+        true => "The directory must be another than the one that the shell has open.",
+        false => "The shell has DIR open already: leave it out.",
+    };
+    format!("{}\n{place}", text.trim_end())
 }
 
 /// Runs one: its words, the first of which [`find`] knows. It prints its data, and then the shell answers.
-pub(super) fn run(session: &mut Session, words: &[String], output: &Output) -> Next {
+pub(super) fn run(session: &mut Session, at: Option<String>, words: &[String], output: &Output) -> Next {
     let began = Instant::now();
-    let done = session.alone().and_then(|()| run_alone(session, words, output));
-    let (answer, is_interrupted) = match done {
-        Ok(Ok(Outcome::Done)) => (Answer::Done, false),
-        Ok(Ok(Outcome::Not)) => {
-            let message = "not everything was as asked; see above".to_owned();
-            (Answer::Failed { kind: "not-all", message }, false)
-        }
-        Ok(Err(error)) => {
-            let is_interrupted = error.is::<Interrupted>();
-            let of = || error.chain().find_map(|cause| cause.downcast_ref::<Error>()).map_or("refused", kind);
-            let kind = if is_interrupted { "interrupted" } else { of() };
-            (Answer::Failed { kind, message: format!("{error:#}") }, is_interrupted)
-        }
-        Err(answer) => (answer, false),
-    };
-    session.shown(&answer, began, is_interrupted)
+    let _heeding = interrupt::heed();
+    let answer = run_heeding(session, at, words, output).unwrap_or_else(|refused| refused);
+    session.shown(&answer, began, interrupt::is_asked())
 }
 
-fn run_alone(session: &Session, words: &[String], output: &Output) -> Result<anyhow::Result<Outcome>, Answer> {
-    let mut args = match Args::try_parse_from(line(session, words)) {
-        Ok(args) => args,
-        Err(error) => return Err(Answer::usage(error.to_string().trim_end().trim_start_matches("error: "))),
-    };
+fn run_heeding(session: &mut Session, at: Option<String>, words: &[String], output: &Output) -> Result<Answer, Answer> {
+    let name = words.first().map_or("", |name| without_dot(name));
+    let mut args = parse(line(session, words), name)?;
     args.json |= session.is_json();
     args.quiet |= output.is_quiet;
     match &mut args.command {
@@ -103,14 +136,65 @@ fn run_alone(session: &Session, words: &[String], output: &Output) -> Result<any
             refuse_stdin(&import.file)?;
         }
         Command::Load(load) => refuse_stdin(&load.file)?,
+        Command::Put(put) => refuse_stdin(&put.value)?,
+        Command::Init(init) => refuse_open(session, &init.dir, name)?,
+        Command::Recover(recover) => refuse_open(session, &recover.at.dir, name)?,
+        Command::Repair(repair) => refuse_open(session, &repair.dir, name)?,
+        Command::Restore(restore) => {
+            refuse_stdin(&restore.backup.to_string_lossy())?;
+            refuse_open(session, &restore.dir, name)?;
+        }
         _ => {}
+    }
+    if is_own(name) && (at.is_some() || session.has_open()) {
+        return session.ask_for(at, Job::Outer { args: Box::new(args), dir: session.dir().to_owned() });
+    }
+    if at.is_some() {
+        return Err(Answer::usage(format!("{name} is not run in a transaction: leave the @ out")));
+    }
+    if !BY_NAME.contains(&name) {
+        session.alone()?;
     }
     let beside = session
         .output(args.json, args.quiet)
         .map_err(|error| Answer::usage(format!("cannot write the answer: {error}")))?;
     let _lent = session.lend();
-    let result = crate::run(&args, &beside);
-    Ok(result.and_then(|outcome| Ok(beside.flush().map(|()| outcome)?)))
+    Ok(answer(run_whole(&args, &beside)))
+}
+
+/// Runs one, so that what it prints ends with a line.
+pub(super) fn run_whole(args: &Args, output: &Output) -> anyhow::Result<Outcome> {
+    let outcome = crate::run(args, output)?;
+    output.end_line()?;
+    output.flush()?;
+    Ok(outcome)
+}
+
+/// What the shell answers when one has run.
+pub(super) fn answer(result: anyhow::Result<Outcome>) -> Answer {
+    match result {
+        Ok(Outcome::Done) => Answer::Done,
+        Ok(Outcome::Not) => {
+            Answer::Failed { kind: "not-all", message: "not everything was as asked; see above".to_owned() }
+        }
+        Err(error) => {
+            Answer::Failed { kind: outcome::kind(&error), message: outcome::without_numbers(&format!("{error:#}")) }
+        }
+    }
+}
+
+/// Understands the words as the command line does. What is wrong comes as one line, without the usage, which names DIR.
+fn parse(line: Vec<OsString>, name: &str) -> Result<Args, Answer> {
+    Args::try_parse_from(line).map_err(|error| {
+        if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand) {
+            return help_answer(name);
+        }
+        let text = error.to_string();
+        let lines = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
+        let lines = lines.filter(|line| !line.is_empty() && !line.starts_with("For more information"));
+        let text = lines.collect::<Vec<_>>().join(" ");
+        Answer::usage(text.strip_prefix("error: ").unwrap_or(&text))
+    })
 }
 
 fn refuse_stdin(file: &str) -> Result<(), Answer> {
@@ -120,15 +204,36 @@ fn refuse_stdin(file: &str) -> Result<(), Answer> {
     }
 }
 
+/// Whether that is the directory of the environment that is open here.
+pub(super) fn is_open(session: &Session, dir: &Path) -> bool {
+    matches!((dir.canonicalize(), session.dir().canonicalize()), (Ok(named), Ok(open)) if named == open)
+}
+
+fn refuse_open(session: &Session, dir: &Path, name: &str) -> Result<(), Answer> {
+    if !is_open(session, dir) {
+        return Ok(());
+    }
+    let dir = dir.display();
+    Err(Answer::usage(match name {
+        "init" => format!("{dir} is an environment already, the one that is open here"),
+        "restore" => format!("{dir} is the environment that is open here: name a new directory to restore into"),
+        "recover" => format!("{dir} is open here, and was recovered when it was opened"),
+        _ => format!("{dir} is open here: leave with quit, and type: ledgerstone {name} {dir} ..."),
+    }))
+}
+
 /// The words as the command line wants them: with the directory.
 fn line(session: &Session, words: &[String]) -> Vec<OsString> {
     let all = Args::command();
     let mut line: Vec<OsString> = vec!["ledgerstone".into()];
     let (mut command, mut is_placed) = (&all, false);
     for (no, word) in words.iter().enumerate() {
-        let word = if no == 0 { word.strip_prefix('.').unwrap_or(word) } else { word };
-        // `backup verify` names a place of its own, `prepared DIR list` does not.
-        let sub = command.find_subcommand(word).filter(|_| no == 0 || command.is_args_conflicts_with_subcommands_set());
+        let word = if no == 0 { without_dot(word) } else { word };
+        is_placed |= BY_NAME.contains(&word) && no == 0;
+        // `backup verify` names a place of its own and `index list` comes before it, `prepared DIR list` does not.
+        let may_be_sub =
+            no == 0 || command.is_args_conflicts_with_subcommands_set() || command.get_positionals().next().is_none();
+        let sub = command.find_subcommand(word).filter(|_| may_be_sub);
         match sub {
             Some(sub) if !is_placed => command = sub,
             _ if !is_placed && takes_place(command) => {

@@ -10,8 +10,6 @@
 //!     in its worker, and the shell takes other commands.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -26,6 +24,7 @@ use super::worker::{AUTO, Board, Job, Printer, Seen, Worker};
 use crate::interrupt;
 use crate::opening::{DirArgs, Lending, lend, open_by};
 use crate::output::{Output, say_note};
+use crate::target::Target;
 
 /// How long the board is waited for before the waits are looked at.
 const MOMENT: Duration = Duration::from_millis(2);
@@ -47,7 +46,7 @@ pub(crate) struct Session {
     pub(crate) mode: Mode,
     has_timer: bool,
     /// Where answers go instead of the output.
-    answers: Option<File>,
+    answers: Option<Target<'static>>,
     /// The answer at hand is that of `.output` itself, which belongs into no file.
     is_aside: bool,
     /// Set where late answers can be printed; without it they are asked for by `wait`.
@@ -56,13 +55,25 @@ pub(crate) struct Session {
     pub(crate) tables: BTreeSet<String>,
 }
 
+/// What is printed: data as it is, and then an answer, without a line ending.
+pub(crate) struct Shown {
+    data: Vec<u8>,
+    text: String,
+}
+
+impl From<String> for Shown {
+    fn from(text: String) -> Shown {
+        Shown { data: Vec::new(), text }
+    }
+}
+
 /// What the shell does next.
 pub(crate) enum Next {
-    Print(String, bool),
+    Print(Shown, bool),
     /// The same, of a command that Ctrl-C has stopped.
-    Interrupted(String),
-    /// These words are a command of the command line.
-    Outer(Vec<String>),
+    Interrupted(Shown),
+    /// These words are a command of the command line, in that transaction.
+    Outer(Option<String>, Vec<String>),
     /// The commands of that file come next.
     Read(String),
     Quit,
@@ -92,7 +103,7 @@ impl Session {
     pub(crate) fn run(&mut self, line: Line) -> Next {
         match line.command {
             Command::Read(file) => return Next::Read(file),
-            Command::Outer(words) => return Next::Outer(words),
+            Command::Outer(words) => return Next::Outer(line.at, words),
             _ => {}
         }
         let began = Instant::now();
@@ -119,6 +130,7 @@ impl Session {
                 say_note(format_args!("{ms:.3} ms"));
             }
         }
+        let shown = Shown { data: answer.data().to_vec(), text: shown };
         if is_interrupted { Next::Interrupted(shown) } else { Next::Print(shown, answer.is_error()) }
     }
 
@@ -133,15 +145,27 @@ impl Session {
 
     /// Lends the environment to commands of the command line.
     pub(super) fn lend(&self) -> Lending {
-        lend(&self.dir, &self.env)
+        lend(&self.dir, &self.env, None)
     }
 
     /// Where a command of the command line writes: where answers go.
-    pub(super) fn output(&self, is_json: bool, is_quiet: bool) -> std::io::Result<Output> {
-        match &self.answers {
-            Some(file) => Ok(Output::to(Box::new(file.try_clone()?), is_json, is_quiet)),
+    pub(super) fn output(&mut self, is_json: bool, is_quiet: bool) -> std::io::Result<Output> {
+        match &mut self.answers {
+            Some(file) => Ok(Output::to(Box::new(file.share()?), is_json, is_quiet)),
             None => Ok(Output::new(is_json, is_quiet)),
         }
+    }
+
+    /// Whether a transaction is open here, by name.
+    pub(super) fn has_open(&mut self) -> bool {
+        self.forget_ended();
+        !self.names().is_empty()
+    }
+
+    /// Asks the worker of this transaction, or of the current one.
+    pub(super) fn ask_for(&mut self, at: Option<String>, job: Job) -> Result<Answer, Answer> {
+        let name = at.or_else(|| self.current.clone());
+        self.ask(name, job)
     }
 
     /// Refuses what would wait for transactions of this shell, which end only here.
@@ -159,7 +183,12 @@ impl Session {
         let named = |name: Option<String>| name.or_else(|| at.clone());
         let answer = match command {
             Command::Data(data) => {
-                let name = at.or_else(|| self.current.clone());
+                let name = at.or_else(|| self.current.clone()).filter(|name| name != AUTO);
+                if name.is_none() && matches!(data, Data::Savepoint(_) | Data::RollbackTo(_) | Data::Release(_)) {
+                    let message =
+                        "a savepoint is a point of a transaction, and none is the current one; begin it".into();
+                    return Err(Answer::Failed { kind: "no-such-transaction", message });
+                }
                 let answer = self.ask(name, Job::Data(data.clone()))?;
                 self.note_tables(&data, &answer);
                 answer
@@ -195,11 +224,10 @@ impl Session {
             Command::Verify => self.ask(Some(AUTO.into()), Job::Verify)?,
             Command::Open(dir) => self.change(&dir)?,
             Command::Output(name) => {
-                let open = |name: &String| {
-                    File::create(name).map_err(|error| Answer::usage(format!("cannot write {name}: {error}")))
-                };
-                self.answers = name.as_ref().map(open).transpose()?;
                 self.is_aside = true;
+                let refuse = |error: anyhow::Error| Answer::usage(format!("{error:#}"));
+                self.keep_answers().map_err(refuse)?;
+                self.answers = name.as_deref().map(Path::new).map(Target::file).transpose().map_err(refuse)?;
                 Answer::Done
             }
             Command::Mode(mode) => {
@@ -211,23 +239,28 @@ impl Session {
                 Answer::Done
             }
             Command::Help(about) => help(about),
-            Command::HelpOuter(name) => match outer::find(&name) {
-                Some(found) => {
-                    Answer::Lines(outer::help(found).lines().map(|line| (line.to_owned(), String::new())).collect())
-                }
-                None => Answer::NotThere,
-            },
+            Command::HelpOuter(name) => outer::help_answer(&name),
+            Command::Elsewhere(name) => outer::not_here(&name),
             Command::Quit | Command::Read(_) | Command::Outer(_) => return Ok(None), // The others are not asked here.
         };
         Ok(Some(answer))
     }
 
+    /// What was written for `.output` gets its name.
+    fn keep_answers(&mut self) -> anyhow::Result<()> {
+        self.answers.take().map_or(Ok(()), Target::finish)
+    }
+
     /// Shows an answer, or writes it where `.output` has said.
-    pub(crate) fn print(&mut self, shown: &str, output: &Output) -> std::io::Result<()> {
+    pub(crate) fn print(&mut self, shown: &Shown, output: &Output) -> std::io::Result<()> {
         match self.answers.as_mut().filter(|_| !std::mem::take(&mut self.is_aside)) {
-            Some(file) => writeln!(file, "{shown}"),
+            Some(file) => {
+                file.writer().write_all(&shown.data)?;
+                writeln!(file.writer(), "{}", shown.text)
+            }
             None => {
-                output.line(shown)?;
+                output.bytes(&shown.data)?;
+                output.line(&shown.text)?;
                 output.flush() // A program at the other end of a pipe waits for it.
             }
         }
@@ -407,6 +440,9 @@ impl Session {
         self.alone()?;
         self.workers.clear();
         let dir = PathBuf::from(dir);
+        if outer::is_open(self, &dir) {
+            return Err(Answer::usage(format!("{} is the environment that is open here", dir.display())));
+        }
         let refuse = |error: Error| Answer::of(Err(error));
         let env = options(self.cache).open(&dir).map_err(refuse)?;
         let old = std::mem::replace(&mut self.env, env);
@@ -417,7 +453,7 @@ impl Session {
     }
 
     fn note_tables(&mut self, data: &Data, answer: &Answer) {
-        match (data, answer) {
+        match (data, answer.for_people()) {
             (Data::Tables, Answer::Names(names)) => self.tables = names.iter().cloned().collect(),
             (Data::Create(table), Answer::Done) => {
                 self.tables.insert(table.clone());
@@ -430,14 +466,15 @@ impl Session {
     }
 
     /// Rolls open transactions back and closes; says which were open.
-    pub(crate) fn close(mut self) -> Result<Vec<String>, Error> {
+    pub(crate) fn close(mut self) -> anyhow::Result<Vec<String>> {
+        let kept = self.keep_answers();
         self.forget_ended();
         let open = self.names();
         // All at once: those that wait get on when the others roll back.
         self.workers.values_mut().for_each(Worker::dismiss);
         self.workers.clear();
         self.env.close()?;
-        Ok(open)
+        kept.map(|()| open)
     }
 }
 
@@ -494,7 +531,13 @@ fn no_thread(error: std::io::Error) -> Answer {
 }
 
 fn help(about: Option<&'static Usage>) -> Answer {
-    let line = |usage: &Usage| (usage.usage.to_owned(), usage.about.to_owned());
+    let line = |usage: &Usage| {
+        let mut what = usage.about.to_owned();
+        if about.is_some() && outer::find(usage.name).is_some() {
+            what += &format!(" With options it is that of the command line: {} --help shows them.", usage.name);
+        }
+        (usage.usage.to_owned(), what)
+    };
     let mut lines: Vec<_> =
         COMMANDS.iter().filter(|usage| about.is_none_or(|about| about.name == usage.name)).map(line).collect();
     if about.is_none() {

@@ -16,7 +16,7 @@ use super::command::{COMMANDS, parse};
 use super::outer;
 use super::session::{Next, Session};
 use super::words::{WordError, quote, split};
-use crate::interrupt::Interrupted;
+use crate::interrupt::{self, Interrupted};
 use crate::output::{Output, escaped};
 
 const HISTORY_COUNT_MAX: usize = 10_000;
@@ -39,6 +39,7 @@ pub(super) fn run(session: &mut Session, output: &Output) -> anyhow::Result<()> 
         let mut printer = printer.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let _ = printer.print(escaped(&format!("{name}: {}\n", answer.show(Mode::Table, None)))); // Nobody looks any more.
     }));
+    let _heeding = interrupt::heed(); // So that none ends the shell.
     output.note("help lists the commands; leave with quit");
     loop {
         session.forget_ended();
@@ -51,6 +52,7 @@ pub(super) fn run(session: &mut Session, output: &Output) -> anyhow::Result<()> 
             Err(ReadlineError::Eof) => break,
             Err(error) => return Err(error.into()),
         };
+        interrupt::forget();
         // Line by line: a shell that is killed has kept what was typed.
         if let Some(file) = &history
             && let Err(error) = editor.append_history(file)
@@ -68,9 +70,9 @@ pub(super) fn run(session: &mut Session, output: &Output) -> anyhow::Result<()> 
                     Err(error) if error.is::<Interrupted>() => continue,
                     Err(error) => return Err(error),
                 },
-                Next::Outer(_) | Next::Quit => break,
+                Next::Outer(..) | Next::Quit => break,
             },
-            Err(error) => Answer::usage(error).show(session.mode, None),
+            Err(error) => Answer::usage(error).show(session.mode, None).into(),
         };
         session.print(&shown, output)?;
     }

@@ -12,22 +12,35 @@
 //! The worker called [`AUTO`] has no transaction of its own: each of its commands is one.
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::ops::Bound;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use ledgerstone::{
-    CompactOptions, Environment, Error, InDoubt, IndexDef, Lsn, Savepoint, Skipped, TableTypes, Transaction, Xid,
+    CompactOptions, Environment, Error, InDoubt, IndexDef, IndexRange, Lsn, Savepoint, Skipped, TableTypes,
+    Transaction, Xid,
 };
 use parking_lot::{Condvar, Mutex};
+use serde_json::{Map, Value, json};
 
 use super::answer::{Answer, Forms};
 use super::command::{Data, Scan};
+use super::outer;
 use super::words::{Word, quote};
-use crate::changes::item_text;
+use crate::args::Args;
+use crate::changes::{Types, change_json, item_text};
+use crate::commands::{index_key_json, record_json};
+use crate::index::index_json;
+use crate::inspect::{stat_json, table_json};
 use crate::interrupt;
-use crate::text::{PLAIN, Text, check_types, typed_key, typed_value};
+use crate::opening::lend;
+use crate::output::Output;
+use crate::prepared::{id_json, in_doubt_json};
+use crate::text::{Part, Text, check_types, typed_key, typed_value};
 
 /// The worker for commands outside of named transactions.
 pub(crate) const AUTO: &str = "auto";
@@ -43,12 +56,23 @@ pub(crate) enum Job {
     Abort,
     Prepare(Vec<u8>),
     InDoubt,
-    Decide { id: Vec<u8>, commits: bool },
+    Decide {
+        id: Vec<u8>,
+        commits: bool,
+    },
     Stat,
-    Changes { from: u64, limit: Option<u64> },
+    Changes {
+        from: u64,
+        limit: Option<u64>,
+    },
     Checkpoint,
     Compact,
     Verify,
+    /// A command of the command line, in the environment of this directory.
+    Outer {
+        args: Box<Args>,
+        dir: PathBuf,
+    },
 }
 
 /// Prints an answer that came late.
@@ -286,73 +310,133 @@ impl Hands {
             },
             Job::InDoubt => {
                 let found = self.env.in_doubt();
+                let objects = found.iter().map(in_doubt_json).collect::<Vec<_>>();
                 let line = |found: &InDoubt| {
                     (quote(&found.global_id), format!("transaction {}, {} locks", found.xid, found.lock_count))
                 };
-                Ok(Answer::Lines(found.iter().map(line).collect()))
+                Ok(Answer::Lines(found.iter().map(line).collect()).with(json!({ "records": objects })))
             }
-            Job::Decide { id, commits: true } => self.env.commit_in_doubt(&id).map(|_| Answer::Done),
-            Job::Decide { id, commits: false } => self.env.abort_in_doubt(&id).map(|()| Answer::Done),
+            Job::Decide { id, commits } => {
+                match commits {
+                    true => self.env.commit_in_doubt(&id).map(drop)?,
+                    false => self.env.abort_in_doubt(&id)?,
+                }
+                Ok(Answer::done(id_json(&id).into(), true))
+            }
             Job::Stat => {
-                let stat = serde_json::to_value(self.env.stat()?).unwrap_or_default();
-                let serde_json::Value::Object(figures) = stat else { return Ok(Answer::NotThere) };
-                Ok(Answer::Figures(figures))
+                let told = stat_json(&self.env)?;
+                Ok(Answer::Figures(members(told["stat"].clone())).with(told))
             }
             Job::Changes { from, limit } => changes(&self.env, from, limit),
             Job::Compact => {
                 let report = self.env.compact(CompactOptions::default().on_progress(|_| interrupt::flow()))?;
-                let figures = serde_json::to_value(report).unwrap_or_default();
-                let serde_json::Value::Object(figures) = figures else { return Ok(Answer::NotThere) };
-                Ok(Answer::Figures(figures))
+                let told = serde_json::to_value(report).unwrap_or_default();
+                Ok(Answer::Figures(members(told.clone())).with(told))
             }
-            Job::Checkpoint => self.env.checkpoint().map(|_| Answer::Done),
+            Job::Checkpoint => {
+                let lsn = self.env.checkpoint()?;
+                Ok(Answer::Done.with(json!({ "checkpoint_lsn": lsn.0 })))
+            }
+            Job::Outer { args, dir } => self.outer(&args, &dir),
             Job::Verify => {
                 let report = match self.env.verify(&mut |_| interrupt::flow()) {
                     Err(Error::Cancelled) => return Ok(interrupted("stopped before the end; nothing was changed")),
                     report => report?,
                 };
-                match report.problems.first() {
-                    None if report.skipped.is_empty() => Ok(Answer::Count(0)),
+                let answer = match report.problems.first() {
+                    None if report.skipped.is_empty() => Answer::Count(0),
                     None => {
                         let line =
                             |skipped: &Skipped| (skipped.place.clone(), format!("not verified; {}", skipped.why));
-                        Ok(Answer::Lines(report.skipped.iter().map(line).collect()))
+                        Answer::Lines(report.skipped.iter().map(line).collect())
                     }
                     Some(first) => {
                         let count = report.problems.len();
                         let what = format!("{count} problems, the first in {}: {}", first.place, first.what);
-                        Ok(Answer::Failed { kind: "corrupt", message: what })
+                        Answer::Failed { kind: "corrupt", message: what }
                     }
-                }
+                };
+                Ok(answer.with(serde_json::to_value(report).unwrap_or_default()))
             }
         }
     }
+
+    /// Runs a command of the command line as a part of the transaction, or in one of its own. Its data waits for the answer: until
+    /// then others may print.
+    fn outer(&mut self, args: &Args, dir: &Path) -> Result<Answer, Error> {
+        let printed = Printed::default();
+        let output = Output::to(Box::new(printed.clone()), args.json, args.quiet);
+        let txn = self.txn.take().map(Rc::new);
+        let lent = lend(dir, &self.env, txn.clone());
+        let result = outer::run_whole(args, &output);
+        drop((lent, output));
+        self.txn = txn.and_then(Rc::into_inner);
+        let result = match result.map_err(anyhow::Error::downcast::<Error>) {
+            Err(Ok(error)) => return Err(error), // It may have ended the transaction.
+            Err(Err(other)) => Err(other),
+            Ok(outcome) => Ok(outcome),
+        };
+        let data = std::mem::take(&mut *printed.0.lock());
+        Ok(Answer::Printed { data, then: Box::new(outer::answer(result)) })
+    }
+}
+
+/// Where a command prints in memory.
+#[derive(Clone, Default)]
+struct Printed(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Printed {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+fn members(object: Value) -> Map<String, Value> {
+    if let Value::Object(members) = object { members } else { Map::new() }
 }
 
 fn run(txn: &Transaction, savepoints: &mut Vec<(String, Savepoint)>, data: Data) -> Result<Answer, Error> {
-    let there = |is_there: bool| if is_there { Answer::Done } else { Answer::NotThere };
     match data {
-        Data::Tables => Ok(Answer::Names(txn.table_names()?)),
+        Data::Tables => {
+            let names = txn.table_names()?;
+            let object = |name: &String| Ok(table_json(&txn.bytes(name)?));
+            let objects = names.iter().map(object).collect::<Result<Vec<_>, Error>>()?;
+            Ok(Answer::Names(names).with(json!({ "records": objects })))
+        }
         Data::Create(table) => txn.create_table(&table).map(|_| Answer::Done),
         Data::Drop(table) => txn.drop_table(&table).map(|()| Answer::Done),
-        Data::Rename { table, new } => txn.rename_table(&table, &new).map(|()| Answer::Done),
+        Data::Rename { table, new } => {
+            txn.rename_table(&table, &new)?;
+            Ok(Answer::done(json!({ "table": table, "new": new }), true))
+        }
         Data::Indexes(table) => {
             let shown = |index: &IndexDef| {
                 let keys = format!("{}{}", index.keys(), if index.is_unique() { " unique" } else { "" });
                 (index.name().as_bytes().to_vec(), Some(keys.into_bytes()))
             };
-            let records = txn.bytes(&table)?.indexes().iter().map(shown).collect();
-            Ok(Answer::Records { records, has_more: false, forms: Box::new(Forms::PLAIN) })
+            let found = txn.bytes(&table)?;
+            let records = found.indexes().iter().map(shown).collect();
+            let objects: Vec<Value> = found.indexes().iter().map(|index| index_json(&table, index)).collect();
+            let answer = Answer::Records { records, has_more: false, forms: Box::new(Forms::PLAIN) };
+            Ok(answer.with(json!({ "more": false, "records": objects })))
         }
         Data::Index { table, index, keys, is_unique } => {
             let index = IndexDef::new(index, keys);
             let index = if is_unique { index.unique() } else { index };
             match txn.create_index_with(&table, &index, &mut |_| interrupt::flow()) {
                 Err(Error::Cancelled) => Ok(interrupted("stopped; no index was made")),
-                made => made.map(|()| Answer::Done),
+                made => made.map(|()| Answer::done(index_json(&table, &index), true)),
             }
         }
-        Data::Unindex { table, index } => txn.drop_index(&table, &index).map(|()| Answer::Done),
+        Data::Unindex { table, index } => {
+            txn.drop_index(&table, &index)?;
+            Ok(Answer::done(json!({ "table": table, "index": index }), true))
+        }
         Data::Lookup { index, scan } => lookup(txn, &index, &scan),
         Data::Put { table, key, value, must_be_new } => {
             let table = txn.bytes(&table)?;
@@ -369,7 +453,7 @@ fn run(txn: &Transaction, savepoints: &mut Vec<(String, Savepoint)>, data: Data)
             } else {
                 table.put(&key, &value)?
             }
-            Ok(Answer::Done)
+            Ok(Answer::done(record_json(&Text::of_table(&table), &key, None), true))
         }
         Data::Get { table, key, for_update } => {
             let table = txn.bytes(&table)?;
@@ -378,12 +462,20 @@ fn run(txn: &Transaction, savepoints: &mut Vec<(String, Savepoint)>, data: Data)
                 Err(message) => return Ok(wrong_type(message)),
             };
             let value = if for_update { table.get_for_update(&key)? } else { table.get(&key)? };
-            Ok(value.map_or(Answer::NotThere, |value| Answer::Value(value, Text::of_table(&table))))
+            let text = Text::of_table(&table);
+            let mut told = record_json(&text, &key, value.as_deref());
+            Ok(match value {
+                Some(value) => Answer::Value(value, text).with(told),
+                None => {
+                    told["value"] = Value::Null;
+                    Answer::NotThere.with(told)
+                }
+            })
         }
         Data::Del { table, key } => {
             let table = txn.bytes(&table)?;
             match key_of_word(table.types(), &key) {
-                Ok(key) => Ok(there(table.delete(&key)?)),
+                Ok(key) => Ok(Answer::done(record_json(&Text::of_table(&table), &key, None), table.delete(&key)?)),
                 Err(message) => Ok(wrong_type(message)),
             }
         }
@@ -410,20 +502,27 @@ fn run(txn: &Transaction, savepoints: &mut Vec<(String, Savepoint)>, data: Data)
 
 /// The changes of the commits behind an LSN, a record each: the commit's LSN, and what changed.
 fn changes(env: &Environment, from: u64, limit: Option<u64>) -> Result<Answer, Error> {
+    let mut types = Types::of(env)?;
     let mut feed = env.changes(Lsn(from))?;
-    let (mut records, mut count) = (Vec::new(), 0);
+    let (mut records, mut objects, mut count, mut has_more) = (Vec::new(), Vec::new(), 0, false);
     while let Some(commit) = feed.next()? {
         if interrupt::is_asked() {
             return Ok(stopped(records.len() as u64));
         }
         if count == limit.unwrap_or(SCAN_COUNT_MAX) {
-            return Ok(Answer::Records { records, has_more: limit.is_none(), forms: Box::new(Forms::PLAIN) });
+            has_more = limit.is_none();
+            break;
         }
         count += u64::from(commit.is_last);
-        let shown = |item| (commit.lsn.to_string().into_bytes(), Some(item_text(item, &PLAIN, " ").into_bytes()));
-        records.extend(commit.items.iter().map(shown));
+        for item in &commit.items {
+            types.learn(item);
+            let text = types.of_item(item);
+            records.push((commit.lsn.to_string().into_bytes(), Some(item_text(item, &text, " ").into_bytes())));
+            objects.push(change_json(&commit, item, &text));
+        }
     }
-    Ok(Answer::Records { records, has_more: false, forms: Box::new(Forms::PLAIN) })
+    let answer = Answer::Records { records, has_more, forms: Box::new(Forms::PLAIN) };
+    Ok(answer.with(json!({ "more": has_more, "records": objects })))
 }
 
 /// Record by record, so that it can be stopped.
@@ -475,29 +574,90 @@ fn find(savepoints: &[(String, Savepoint)], name: &str) -> Result<usize, Error> 
 fn lookup(txn: &Transaction, index: &str, scan: &Scan) -> Result<Answer, Error> {
     let table = txn.bytes(&scan.table)?;
     let index = table.index(index)?;
-    let text = Text::of_table(&table);
-    let range = match (&scan.is, &scan.prefix) {
-        (Some(key), _) => index.lookup(key)?,
-        (None, Some(prefix)) => index.prefix(prefix)?,
-        (None, None) => {
-            let from = scan.from.as_ref().map_or(Bound::Unbounded, |word| Bound::Included(&word.bytes[..]));
-            let to = scan.to.as_ref().map_or(Bound::Unbounded, |word| Bound::Excluded(&word.bytes[..]));
-            index.range((from, to))?
+    let (text, keys) = (Text::of_table(&table), Text::of_index_keys(index.key_type()));
+    let mut ranges = Vec::new();
+    if let Some(prefix) = &scan.prefix {
+        match prefix_of_word(&keys, prefix) {
+            Ok(prefix) => ranges.push(index.prefix(&prefix)?),
+            Err(message) => return Ok(wrong_type(message)),
         }
-    };
-    if scan.keys_only {
-        let mut range = range.map(|entry| entry.map(|(index_key, key)| (index_key, Some(key))));
-        let forms = Forms::Entry { index: Text::of_index_keys(index.key_type()), table: text };
-        return limited(scan, forms, |is_reverse| if is_reverse { range.next_back() } else { range.next() });
+    } else {
+        match parts_of_words(&keys, scan) {
+            Ok(parts) => {
+                for (from, to) in &parts {
+                    ranges.push(index.range((from.as_ref().map(Vec::as_slice), to.as_ref().map(Vec::as_slice)))?);
+                }
+            }
+            Err(message) => return Ok(wrong_type(message)),
+        }
     }
-    let mut records = range.records().map(|record| record.map(|(_, key, value)| (key, Some(value))));
-    limited(scan, Forms::Record(text), |is_reverse| if is_reverse { records.next_back() } else { records.next() })
+    let mut objects = Vec::new();
+    let mut told = |index_key: &[u8], key: &[u8], value: Option<&[u8]>| {
+        let mut object = record_json(&text, key, value);
+        index_key_json(&keys, index_key, &mut object);
+        objects.push(object);
+    };
+    let answer = if scan.keys_only {
+        let mut entries = ranges.into_iter().flatten();
+        let forms = Forms::Entry { index: keys.clone(), table: text.clone() };
+        limited(scan, forms, |is_reverse| {
+            let entry = if is_reverse { entries.next_back() } else { entries.next() };
+            Some(entry?.map(|(index_key, key)| {
+                told(&index_key, &key, None);
+                (index_key, Some(key))
+            }))
+        })?
+    } else {
+        let mut records = ranges.into_iter().flat_map(IndexRange::records);
+        limited(scan, Forms::Record(text.clone()), |is_reverse| {
+            let record = if is_reverse { records.next_back() } else { records.next() };
+            Some(record?.map(|(index_key, key, value)| {
+                told(&index_key, &key, Some(&value));
+                (key, Some(value))
+            }))
+        })?
+    };
+    let Answer::Records { records, has_more, .. } = &answer else { return Ok(answer) };
+    objects.truncate(records.len()); // It may have looked whether there is more.
+    let json = json!({ "more": has_more, "records": objects });
+    Ok(answer.with(json))
+}
+
+/// The parts of an index that a command asks for: words in double quotes and typed ones are bytes, others are of the index's type.
+fn parts_of_words(keys: &Text, scan: &Scan) -> Result<Vec<Part>, String> {
+    let [is, from, to] = [&scan.is, &scan.from, &scan.to].map(|word| word.as_ref().map(text_of).transpose());
+    if let (Ok(is), Ok(from), Ok(to)) = (is, from, to) {
+        return keys.index_parts(is, from, to);
+    }
+    let bytes = |word: &Option<Word>| {
+        word.as_ref().map(|word| text_of(word).map_or_else(Ok, |text| keys.key(text))).transpose()
+    };
+    Ok(vec![match bytes(&scan.is)? {
+        Some(key) => (Bound::Included(key.clone()), Bound::Included(key)),
+        None => (
+            bytes(&scan.from)?.map_or(Bound::Unbounded, Bound::Included),
+            bytes(&scan.to)?.map_or(Bound::Unbounded, Bound::Excluded),
+        ),
+    }])
+}
+
+/// A word that is text, or its bytes.
+fn text_of(word: &Word) -> Result<&str, Vec<u8>> {
+    str::from_utf8(&word.bytes).ok().filter(|_| word.is_text).ok_or_else(|| word.bytes.clone())
+}
+
+/// The bytes that keys are to begin with.
+fn prefix_of_word(text: &Text, word: &Word) -> Result<Vec<u8>, String> {
+    text_of(word).map_or_else(Ok, |prefix| text.prefix(prefix))
 }
 
 fn records(txn: &Transaction, scan: &Scan) -> Result<Answer, Error> {
     let table = txn.bytes(&scan.table)?;
     let mut range = match &scan.prefix {
-        Some(prefix) => table.prefix(prefix)?,
+        Some(prefix) => match prefix_of_word(&Text::of_table(&table), prefix) {
+            Ok(prefix) => table.prefix(&prefix)?,
+            Err(message) => return Ok(wrong_type(message)),
+        },
         None => {
             let bound = |word: &Option<Word>| word.as_ref().map(|word| key_of_word(table.types(), word)).transpose();
             let (from, to) = match bound(&scan.from).and_then(|from| Ok((from, bound(&scan.to)?))) {
