@@ -150,7 +150,7 @@ port-bench:
 	@scripts/one.sh "experiments of docs/ports.md" scripts/port-bench.sh
 
 probe: release
-	@scripts/one.sh "probe of $(or $(DIR),.)" "$${CARGO_TARGET_DIR:-target}/release/ledgerstone" probe --dir "$(or $(DIR),.)" --html target/probe.html --out target/probe.json
+	@scripts/one.sh "probe of $(or $(DIR),.)" "$${CARGO_TARGET_DIR:-target}/release/ledgerstone" probe --force --dir "$(or $(DIR),.)" --html target/probe.html --out target/probe.json
 
 docs:
 	@scripts/need.sh rust mdbook

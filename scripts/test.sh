@@ -95,7 +95,7 @@ step media 300 "${sim[@]}" media --rounds "${MEDIA_ROUNDS:-3000}"
 step planted 600 "${sim[@]}" planted
 step histories 300 "${sim[@]}" histories --rounds "${HISTORY_ROUNDS:-200}"
 step soak 240 "${sim[@]}" soak --seconds "${SOAK_SECONDS:-20}"
-step probe 600 cargo run --quiet --release -p ledgerstone-cli -- probe --quick --dir "$target" --out "$logs/probe.json" --html "$logs/probe.html"
+step probe 600 cargo run --quiet --release -p ledgerstone-cli -- probe --quick --force --dir "$target" --out "$logs/probe.json" --html "$logs/probe.html"
 step demo 300 env DEMO_SECONDS=5 scripts/demo.sh --build
 
 echo "$passed passed, $failed failed" >"$logs/counts"
