@@ -28,7 +28,7 @@ pub struct CrowdArgs {
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=64))]
     pub hot: u64,
     /// Measure each number of threads for this long in each round.
-    #[arg(long, default_value_t = 2.0)]
+    #[arg(long, default_value_t = 2.0, allow_negative_numbers = true, value_parser = crate::parse_seconds)]
     pub seconds: f64,
     /// Number of rounds. Each measures every number of threads, each in a new environment. The median counts.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=1000))]

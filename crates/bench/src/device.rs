@@ -18,7 +18,7 @@ const BLOCK_BYTES: u64 = 4096;
 #[derive(Clone, Debug, clap::Args)]
 pub struct DeviceArgs {
     /// Measure overwrites for this long, and then reads for as long.
-    #[arg(long, default_value_t = 3.0)]
+    #[arg(long, default_value_t = 3.0, allow_negative_numbers = true, value_parser = crate::parse_seconds)]
     pub seconds: f64,
     #[command(flatten)]
     #[allow(missing_docs)]

@@ -17,7 +17,7 @@ use crate::{Machine, Place};
 #[derive(Clone, Debug, clap::Args)]
 pub struct GatesArgs {
     /// Measure each experiment for this long.
-    #[arg(long, default_value_t = 10.0)]
+    #[arg(long, default_value_t = 10.0, allow_negative_numbers = true, value_parser = crate::parse_seconds)]
     pub seconds: f64,
     /// Number of accounts in the bank, and of records in the tables.
     #[arg(long, default_value_t = 1_000_000)]
@@ -83,6 +83,10 @@ const END: &str = "<!-- end of measured -->";
 /// # Errors
 /// The table cannot be written.
 pub fn run(args: &GatesArgs, say: &mut dyn FnMut(&str)) -> anyhow::Result<GatesReport> {
+    if let Some(out) = &args.out {
+        let has_place = out.parent().is_none_or(|dir| dir.as_os_str().is_empty() || dir.is_dir());
+        anyhow::ensure!(has_place && !out.is_dir(), "cannot write {}: see --out", out.display()); // Before all is measured.
+    }
     let mut all = All { args, say, gates: Vec::new(), failures: Vec::new(), also: Vec::new() };
     all.tpcb();
     all.reads();

@@ -81,3 +81,14 @@ impl From<Durability> for ledgerstone::Durability {
 pub fn parse_bytes(text: &str) -> Result<u64, String> {
     ledgerstone::config::Unit::Bytes.parse(text)
 }
+
+/// A time to measure for, in seconds: more than nothing, and no longer than some months.
+///
+/// # Errors
+/// A text that is none.
+pub fn parse_seconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if seconds > 0.0 && seconds <= 1e7 => Ok(seconds),
+        _ => Err("a number of seconds is wanted, like 10 or 0.5".into()),
+    }
+}

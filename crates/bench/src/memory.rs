@@ -24,7 +24,7 @@ pub struct MemoryArgs {
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub threads: u64,
     /// Read the second table for this long.
-    #[arg(long, default_value_t = 5.0)]
+    #[arg(long, default_value_t = 5.0, allow_negative_numbers = true, value_parser = crate::parse_seconds)]
     pub seconds: f64,
     #[command(flatten)]
     #[allow(missing_docs)]

@@ -22,7 +22,7 @@ pub struct PointsArgs {
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
     pub reads: u64,
     /// Measure each number of threads for this long.
-    #[arg(long, default_value_t = 5.0)]
+    #[arg(long, default_value_t = 5.0, allow_negative_numbers = true, value_parser = crate::parse_seconds)]
     pub seconds: f64,
     #[command(flatten)]
     #[allow(missing_docs)]

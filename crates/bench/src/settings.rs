@@ -30,7 +30,7 @@ pub struct SettingsArgs {
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(3..=1000))]
     pub rounds: u64,
     /// Seconds that all rounds take together.
-    #[arg(long, default_value_t = 20.0)]
+    #[arg(long, default_value_t = 20.0, allow_negative_numbers = true, value_parser = crate::parse_seconds)]
     pub seconds: f64,
     #[command(flatten)]
     #[allow(missing_docs)]

@@ -25,7 +25,7 @@ pub struct SnapshotsArgs {
     #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub records: u64,
     /// Seconds that all measurements take together.
-    #[arg(long, default_value_t = 20.0)]
+    #[arg(long, default_value_t = 20.0, allow_negative_numbers = true, value_parser = crate::parse_seconds)]
     pub seconds: f64,
     /// Memory for the version store: bytes, or a number with K, M or G.
     #[arg(long, value_name = "BYTES", default_value = "32M", value_parser = crate::parse_bytes)]

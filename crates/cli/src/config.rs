@@ -30,6 +30,7 @@ pub(crate) fn run(args: &ConfigArgs, output: &Output) -> anyhow::Result<Outcome>
         return defaults(output);
     }
     let dir = args.dir.as_deref().context("which directory? ledgerstone config DIR")?;
+    anyhow::ensure!(!dir.is_file(), "{} is a file, not a directory", dir.display());
     if args.check { check(dir, output) } else { show(dir, output) }
 }
 

@@ -88,7 +88,7 @@ pub(crate) fn run(args: &ImportArgs, output: &Output) -> anyhow::Result<Outcome>
     check_columns(args, rows.columns())?;
     let key = key_columns(args, rows.columns())?;
     if args.key.is_empty() {
-        output.note(format_args!("the key is column {}, the first one; --key names another", key.join(", ")));
+        output.note(format_args!("the key is column {:?}, the first one; --key names another", key.join(", ")));
     }
     if format == Format::Jsonl && !args.types.is_empty() {
         bail!("JSON lines say themselves what their members are: leave --types out");

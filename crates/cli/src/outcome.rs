@@ -27,7 +27,7 @@ pub(crate) fn report(result: anyhow::Result<Outcome>) -> ExitCode {
     if is_closed_pipe(&error) {
         return ExitCode::SUCCESS; // Who read our output has seen enough.
     }
-    say_error(&without_numbers(&format!("{error:#}")), kind(&error), advice(&error));
+    say_error(&message(&error), kind(&error), advice(&error));
     ExitCode::from(if error.downcast_ref::<Interrupted>().is_some() { interrupt::EXIT_CODE } else { 2 })
 }
 
@@ -45,8 +45,20 @@ pub(crate) fn kind(error: &anyhow::Error) -> &'static str {
     error.chain().find_map(of).unwrap_or("refused")
 }
 
+/// What an error says, with its causes, but for those that it has said itself.
+pub(crate) fn message(error: &anyhow::Error) -> String {
+    let mut said = String::new();
+    for cause in error.chain().map(|cause| without_numbers(&cause.to_string())) {
+        if !said.contains(&cause) {
+            said += if said.is_empty() { "" } else { ": " };
+            said += &cause;
+        }
+    }
+    said
+}
+
 /// A message without the system's numbers of errors: the words before each say the same.
-pub(crate) fn without_numbers(message: &str) -> String {
+fn without_numbers(message: &str) -> String {
     let mut parts = message.split(" (os error ");
     let mut plain = parts.next().unwrap_or_default().to_owned();
     for part in parts {
@@ -83,7 +95,15 @@ fn advice(error: &anyhow::Error) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use super::without_numbers;
+    use super::{message, without_numbers};
+
+    #[test]
+    fn causes_are_said_once() {
+        let gone = || std::io::Error::from(std::io::ErrorKind::NotFound);
+        assert_eq!(message(&anyhow::Error::new(gone()).context("cannot read x")), "cannot read x: entity not found");
+        let twice = anyhow::Error::new(gone()).context("cannot read x: entity not found; name another");
+        assert_eq!(message(&twice), "cannot read x: entity not found; name another");
+    }
 
     #[test]
     fn numbers_of_errors_are_left_out_and_nothing_else() {

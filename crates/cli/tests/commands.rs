@@ -902,6 +902,16 @@ fn numbers_and_bounds_that_mean_nothing_are_said_to() {
     for line in ["changes @ --from x", "log @ --from -1"] {
         assert!(shell.run(line).err.contains("a whole number from 0 on"), "{line}");
     }
+    for experiment in
+        ["points --seconds nan", "scan --seconds 1", "gates --seconds 0", "device --seconds -1", "crowd --seconds inf"]
+    {
+        let said = shell.run(&format!("bench {experiment}"));
+        assert!(said.code == 2 && !said.err.contains("panicked"), "{experiment}: {}", said.err);
+        assert!(experiment.starts_with("scan") || said.err.contains("like 10 or 0.5"), "{experiment}: {}", said.err);
+    }
+    assert!(shell.run("bench gates --out nowhere/x").err.contains("cannot write nowhere/x"));
+    assert!(shell.run("config env/data").err.contains("is a file, not a directory"));
+    assert!(!shell.run("flash trace show env").err.contains("Is a directory: Is a directory"));
     let said = shell.run("changes @ --table nope");
     assert!(said.code == 0 && said.err.contains("no change of a table named nope"), "{}", said.err);
     let said = shell.run("load @ /dev/null");

@@ -730,7 +730,7 @@ fn an_import_without_a_key_takes_the_first_column_and_says_so() {
     std::fs::write(place.0.path().join("rows.jsonl"), "{\"a\":1}\n").unwrap();
     let said = place.shell(".import cities.csv cities\nscan cities keys\nimport u rows.jsonl\n");
     assert_eq!(said.lines[..2], ["ok", "ok 4 Bern Oslo Parma Rome"], "{}", said.err);
-    assert!(said.err.contains("the key is column name, the first one; --key names another"), "{}", said.err);
+    assert!(said.err.contains("the key is column \"name\", the first one; --key names another"), "{}", said.err);
     assert!(said.lines[2].contains("say which member is the key, with --key"), "{:#?}", said.lines);
 }
 

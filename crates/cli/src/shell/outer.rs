@@ -177,9 +177,7 @@ pub(super) fn answer(result: anyhow::Result<Outcome>) -> Answer {
         Ok(Outcome::Not) => {
             Answer::Failed { kind: "not-all", message: "not everything was as asked; see above".to_owned() }
         }
-        Err(error) => {
-            Answer::Failed { kind: outcome::kind(&error), message: outcome::without_numbers(&format!("{error:#}")) }
-        }
+        Err(error) => Answer::Failed { kind: outcome::kind(&error), message: outcome::message(&error) },
     }
 }
 

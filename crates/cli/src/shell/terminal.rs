@@ -37,7 +37,9 @@ pub(super) fn run(session: &mut Session, output: &Output) -> anyhow::Result<()> 
     let printer = Mutex::new(editor.create_external_printer()?);
     session.printer = Some(Arc::new(move |name: &str, answer: &Answer| {
         let mut printer = printer.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let _ = printer.print(escaped(&format!("{name}: {}\n", answer.show(Mode::Table, None)))); // Nobody looks any more.
+        let data = String::from_utf8_lossy(answer.data());
+        let shown = escaped(&format!("{name}: {data}{}\n", answer.show(Mode::Table, None)));
+        let _ = printer.print(shown); // Nobody looks any more.
     }));
     let _heeding = interrupt::heed(); // So that none ends the shell.
     output.note("help lists the commands; leave with quit");
