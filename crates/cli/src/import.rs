@@ -83,6 +83,9 @@ pub(crate) fn run(args: &ImportArgs, output: &Output) -> anyhow::Result<Outcome>
         format!("the format of {} cannot be told by its name: say --format csv, tsv or jsonl", args.file)
     })?;
     let &[delimiter] = args.delimiter.as_bytes() else { bail!("--delimiter takes one byte, not {:?}", args.delimiter) };
+    if matches!(delimiter, b'"' | b'\n' | b'\r') {
+        bail!("--delimiter {:?} has a meaning of its own in CSV: take another", args.delimiter);
+    }
     let rows = Rows::open(input, format, delimiter, args.columns.clone());
     let mut rows = rows.with_context(|| format!("cannot import {}", args.file))?;
     check_columns(args, rows.columns())?;

@@ -1,6 +1,7 @@
 //! Where commands write: the output, or a file that is replaced whole or not at all.
 //!
 //! G1. A file is written beside its place, made durable and renamed, so that nobody ever finds a half one there.
+//! G2. No file of an environment is written over.
 
 use std::fs::File;
 use std::io::{BufWriter, Error, Write};
@@ -12,6 +13,9 @@ use crate::output::Output;
 
 const BUFFER_BYTES: usize = 1 << 16;
 
+/// What an environment lives in, beside its log.
+const ENVIRONMENT_FILES: [&str; 4] = ["control", "data", "double_write", "lock"];
+
 /// An open file or the output. Dropped before [`Target::finish`], it leaves nothing.
 pub(crate) struct Target<'o> {
     out: BufWriter<Out<'o>>,
@@ -22,6 +26,17 @@ pub(crate) struct Target<'o> {
 enum Out<'o> {
     Output(&'o Output),
     File { file: File, name: String },
+}
+
+/// Whether a file is one that an environment lives in. Nothing replaces those, not even what replaces files otherwise.
+fn is_of_environment(path: &Path) -> bool {
+    let is_environment = |dir: &Path| dir.join("control").is_file() && dir.join("log").is_dir();
+    let Some(path) = path.canonicalize().ok().filter(|path| path.is_file()) else { return false };
+    let mut dirs = path.ancestors().skip(1);
+    let (dir, above) = (dirs.next(), dirs.next());
+    let is_own = path.file_name().is_some_and(|name| ENVIRONMENT_FILES.iter().any(|own| name == *own));
+    let is_log = dir.is_some_and(|dir| dir.ends_with("log")) && above.is_some_and(is_environment);
+    is_own && dir.is_some_and(is_environment) || is_log
 }
 
 fn cannot_write(name: &str) -> impl Fn(Error) -> Error {
@@ -62,6 +77,7 @@ impl<'o> Target<'o> {
             let out = Out::File { file, name: name.to_owned() };
             Target { out: BufWriter::with_capacity(BUFFER_BYTES, out), rename }
         };
+        ensure!(!is_of_environment(path), "cannot write {name}: it is a file of an environment; name another place");
         if path.exists() && !path.is_file() {
             // A pipe or a device: written straight away.
             let file = File::options().write(true).open(path).map_err(cannot_write(name))?;

@@ -922,3 +922,21 @@ fn numbers_and_bounds_that_mean_nothing_are_said_to() {
     let said = shell.run("scan @ t --from z --to a");
     assert!(said.code == 0 && said.err.contains("--from is not below --to"), "{}", said.err);
 }
+
+#[test]
+fn no_file_of_an_environment_is_written_over() {
+    let shell = Shell::new();
+    shell.says("put @ t k v", "");
+    for line in ["export @ t env/data", "dump @ -o env/control --force", "export @ t ./env/log/0000000000000000.seg"] {
+        let said = shell.run(line);
+        assert!(said.code == 2 && said.err.contains("it is a file of an environment"), "{line}: {}", said.err);
+    }
+    let said = shell.run_with("shell @", b".output env/data\ntables\n");
+    assert!(said.out.starts_with("error usage: cannot write env/data: it is a file of an environment"), "{}", said.out);
+    shell.says("get @ t k", "v\n");
+    for _ in 0..2 {
+        shell.says("export @ t env/other.jsonl -q", ""); // It is not the environment's.
+    }
+    let said = shell.run_with("import @ t - --format csv --delimiter \"", b"a,b\n");
+    assert!(said.code == 2 && said.err.contains("has a meaning of its own in CSV"), "{}", said.err);
+}

@@ -295,6 +295,18 @@ fn a_command_that_looks_at_nothing_is_stopped_and_the_shell_stays() {
 }
 
 #[test]
+fn a_late_answer_comes_with_what_its_command_has_printed() {
+    let dir = environment(0);
+    let mut shell = Terminal::start(dir.path());
+    for line in ["put t k early", "begin a", "put t k late", "begin b", "scan t --hex", "@a commit"] {
+        shell.runs(line);
+    }
+    shell.sees("6b\t6c617465");
+    shell.types("quit\n");
+    shell.child.wait().unwrap();
+}
+
+#[test]
 fn a_script_of_the_shell_ends_with_the_command() {
     let dir = environment(60_000);
     let mut shell = ledgerstone(dir.path()).args(["shell", "env"]).spawn().unwrap();

@@ -244,13 +244,13 @@ impl Answer {
                 ("", Value::Null)
             }
             Answer::Count(count) => ("count", (*count).into()),
-            Answer::Names(names) => ("names", names.clone().into()),
             Answer::Records { records, has_more, forms } => {
                 let record = |(key, value): &(Vec<u8>, Option<Vec<u8>>)| forms.json(key, value.as_deref());
                 object.insert("more".into(), (*has_more).into());
                 ("records", records.iter().map(record).collect())
             }
-            Answer::Figures(figures) => ("figures", figures.clone().into()),
+            // For people; programs are told the command line's members beside them.
+            Answer::Names(_) | Answer::Figures(_) => ("", Value::Null),
             Answer::Lines(lines) => {
                 ("lines", lines.iter().map(|(name, text)| json!({ "name": name, "text": text })).collect())
             }

@@ -23,6 +23,7 @@ use super::words::quote;
 use super::worker::{AUTO, Board, Job, Printer, Seen, Worker};
 use crate::interrupt;
 use crate::opening::{DirArgs, Lending, lend, open_by};
+use crate::outcome;
 use crate::output::{Output, say_note};
 use crate::target::Target;
 
@@ -225,7 +226,7 @@ impl Session {
             Command::Open(dir) => self.change(&dir)?,
             Command::Output(name) => {
                 self.is_aside = true;
-                let refuse = |error: anyhow::Error| Answer::usage(format!("{error:#}"));
+                let refuse = |error: anyhow::Error| Answer::usage(outcome::message(&error));
                 self.keep_answers().map_err(refuse)?;
                 self.answers = name.as_deref().map(Path::new).map(Target::file).transpose().map_err(refuse)?;
                 Answer::Done
