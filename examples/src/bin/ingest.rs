@@ -63,7 +63,10 @@ fn report(env: &Environment, sensor: &str, from: u64, to: u64) -> Result<()> {
         least = value.min(least);
         most = value.max(most);
     }
-    println!("{sensor}: {count} readings, {least} to {most}, mean {:.3}", sum / f64::from(count));
+    match count {
+        0 => println!("{sensor}: no readings"),
+        _ => println!("{sensor}: {count} readings, {least} to {most}, mean {:.3}", sum / f64::from(count)),
+    }
     Ok(())
 }
 
