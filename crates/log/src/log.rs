@@ -17,11 +17,11 @@ use crate::flush::write_buffer_bytes;
 use crate::gate;
 use crate::group_commit::GroupCommit;
 use crate::pins::Pins;
-use crate::probe::{Beginning, first_record};
+use crate::probe::{Beginning, Whose, first_record};
 use crate::record::{FIRST_LSN, LSN_LIMIT, NewRecord, RecordKind};
 use crate::ring;
 use crate::scan::LogScan;
-use crate::seal::Seal;
+use crate::seal::{Seal, Seals};
 use crate::segment::{BLOCK_BYTES, NoSegment, Segments};
 use crate::state::LogState;
 use crate::wakers::Wakers;
@@ -235,7 +235,17 @@ impl Log {
     }
 
     pub(crate) fn seal_at(&self, lsn: u64) -> Option<Seal> {
-        self.eras.iter().rev().find(|(from, _)| *from <= lsn).map(|(_, seal)| *seal)
+        let behind = self.eras.partition_point(|(from, _)| *from <= lsn);
+        behind.checked_sub(1).map(|no| self.eras[no].1)
+    }
+
+    /// The seals that a record at `lsn` can have: one, or those of all incarnations up to the oldest that is known.
+    pub(crate) fn seals_at(&self, lsn: u64) -> Seals {
+        let (oldest, newest) = match self.seal_at(lsn) {
+            Some(seal) => (seal.incarnation(), seal.incarnation()),
+            None => (1, self.eras[0].1.incarnation()),
+        };
+        Seals::new(self.environment, oldest, newest)
     }
 
     /// The first record at or behind `from` that is durable, with its incarnation. `None`: none begins within the length of
@@ -244,7 +254,8 @@ impl Log {
     /// # Errors
     /// The disk's.
     pub fn beginning_from(&self, from: Lsn) -> Result<Option<Beginning>, LogError> {
-        first_record(&self.segments, self.environment, self.incarnation(), from, self.durable_lsn())
+        let whose = Whose { environment: self.environment, seals_at: &|lsn| self.seals_at(lsn) };
+        first_record(&self.segments, &whose, from, self.durable_lsn())
     }
 
     /// Bytes of a segment.

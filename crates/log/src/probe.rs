@@ -3,6 +3,10 @@
 //! Records have no marks between them. But a record's checksum is mixed with its LSN, so bytes are a record only where
 //! they were written as one: the first place from which on two records follow each other, checksums and all, is a
 //! beginning (one place in 2^64 could look so by chance).
+//!
+//! Which incarnation it is of is found out, too. All that it can be of are tried, however often the environment was opened:
+//! a record that is passed over because it is too old would be lost in silence. To try one takes some nanoseconds, and
+//! only places that look like a record with another one behind it are tried at all.
 
 use std::sync::Arc;
 
@@ -11,12 +15,14 @@ use ledgerstone_page::Lsn;
 
 use crate::EnvironmentId;
 use crate::error::LogError;
-use crate::record::{FIRST_LSN, RECORD_BYTES_MAX, RecordView, decode, le_u64, length_checked};
-use crate::seal::Seal;
+use crate::record::{FIRST_LSN, HEADER_BYTES, RECORD_BYTES_MAX, RecordKind, RecordView, decode, length_of};
+use crate::seal::{Seal, Seals};
 use crate::segment::{BLOCK_BYTES, Segments};
 
 /// Read first.
 const QUICK_BYTES: usize = 128 << 10;
+/// Read at once where all of the log is looked through.
+const PIECE_BYTES: usize = 1 << 20;
 
 /// A beginning: the LSN of a record, and the incarnation it belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,13 +33,18 @@ pub struct Beginning {
     pub incarnation: u64,
 }
 
-/// Incarnations that are tried when nobody says how many there were.
-const INCARNATIONS_TRIED: u64 = 1 << 16;
-/// Of these at once.
-const OLDER_MAX: u64 = 4096;
+/// Whose records are looked for, and of which incarnations a record at an LSN can be.
+pub(crate) struct Whose<'a> {
+    pub environment: EnvironmentId,
+    pub seals_at: &'a dyn Fn(u64) -> Seals,
+}
 
-/// The first record of the newest segments that have no gap between them. For callers that know neither where the log
-/// begins nor its incarnation. `None` if they hold no record of this environment.
+/// The first record of the newest segments that have no gap between them, and the largest incarnation that the log
+/// speaks of. For callers that know neither where the log begins nor its incarnations. `None` if the segments hold no
+/// record of this environment.
+///
+/// `told` is asked which incarnation a record speaks of that is of the kind [`RecordKind::Checkpoint`]. It was in force
+/// there or earlier. The answer counts if it was in force there.
 ///
 /// # Errors
 /// A failure of the disk.
@@ -41,7 +52,8 @@ pub fn oldest_record(
     disk: &Arc<dyn Disk>,
     environment: EnvironmentId,
     segment_bytes: u64,
-) -> Result<Option<Beginning>, LogError> {
+    told: &dyn Fn(RecordView<'_>) -> Option<u64>,
+) -> Result<Option<(Beginning, u64)>, LogError> {
     let segments = Segments::new(Arc::clone(disk), segment_bytes, true);
     let starts = segments.list()?;
     let Some(last) = starts.last().copied() else { return Ok(None) };
@@ -50,38 +62,76 @@ pub fn oldest_record(
         oldest -= segment_bytes;
     }
     let end = Lsn(last + segment_bytes);
-    for incarnation_max in (OLDER_MAX..=INCARNATIONS_TRIED).step_by(OLDER_MAX as usize) {
-        for start in (oldest..end.0).step_by(segment_bytes as usize) {
-            let from = Lsn(start.max(FIRST_LSN.0));
-            let found = first_record(&segments, environment, incarnation_max, from, end)?;
-            if found.is_some() {
-                return Ok(found);
-            }
+    let incarnation_max = newest_told(&segments, environment, oldest, end, told)?;
+    let whose = Whose { environment, seals_at: &|_| Seals::new(environment, 1, incarnation_max) };
+    for start in (oldest..end.0).step_by(segment_bytes as usize) {
+        let from = Lsn(start.max(FIRST_LSN.0));
+        if let Some(found) = first_record(&segments, &whose, from, end)? {
+            return Ok(Some((found, incarnation_max)));
         }
     }
     Ok(None)
 }
 
-/// The first record at or behind `from` that begins below `end`, of an incarnation up to `incarnation_max`. `None` if
-/// there is none within the length of the longest record, nor behind zeros that go on from there: the log of a restored
-/// environment begins anywhere in its segment.
-pub(crate) fn first_record(
+/// The largest incarnation that a record speaks of which proves it: one that puts an incarnation in force, by the record
+/// behind it; a checkpoint by its own seal. A log that has neither is of the first incarnation.
+fn newest_told(
     segments: &Segments,
     environment: EnvironmentId,
-    incarnation_max: u64,
+    from: u64,
+    end: Lsn,
+    told: &dyn Fn(RecordView<'_>) -> Option<u64>,
+) -> Result<u64, LogError> {
+    let mut newest = 1;
+    let mut buffer = AlignedBuf::new(PIECE_BYTES + 2 * RECORD_BYTES_MAX);
+    for start in (from..end.0).step_by(PIECE_BYTES) {
+        let have = segments.read(start, &mut buffer)?;
+        let bytes = &buffer[..have.min((end.0 - start) as usize)];
+        for at in (0..bytes.len().min(PIECE_BYTES)).step_by(8) {
+            let Some(Ok(record)) = speaker(&bytes[at..]).then(|| decode(Lsn(start + at as u64), &bytes[at..])) else {
+                continue;
+            };
+            let proof = match record.incarnation() {
+                Some(number) => {
+                    decode(record.end(), &bytes[at + record.bytes().len()..]).ok().map(|next| (number, next))
+                }
+                None => told(record).map(|number| (number, record)),
+            };
+            if let Some((number, sealed)) = proof.filter(|(number, _)| *number > newest)
+                && sealed.check(&Seal::new(environment, number)).is_ok()
+            {
+                newest = number;
+            }
+        }
+    }
+    Ok(newest)
+}
+
+/// Whether these bytes can begin a record that speaks of an incarnation.
+fn speaker(bytes: &[u8]) -> bool {
+    let Some(word) = bytes.first_chunk().map(|word| u64::from_le_bytes(*word)) else { return false };
+    let kind = (word >> 56) as u8;
+    kind == RecordKind::Checkpoint as u8
+        || kind == RecordKind::Incarnation as u8 && length_of(word) == INCARNATION_BYTES
+}
+
+/// Length of a record that puts an incarnation in force.
+const INCARNATION_BYTES: u64 = HEADER_BYTES as u64 + 8;
+
+/// The first record at or behind `from` that begins below `end`. `None` if there is none within the length of the longest
+/// record, nor behind zeros that go on from there: the log of a restored environment begins anywhere in its segment.
+pub(crate) fn first_record(
+    segments: &Segments,
+    whose: &Whose<'_>,
     from: Lsn,
     end: Lsn,
 ) -> Result<Option<Beginning>, LogError> {
-    let seals: Vec<Seal> = (incarnation_max.saturating_sub(OLDER_MAX).max(1)..=incarnation_max)
-        .rev()
-        .map(|number| Seal::new(environment, number))
-        .collect();
-    let found = record_near(segments, environment, &seals, from.0.next_multiple_of(8), end)?;
+    let found = record_near(segments, whose, from.0.next_multiple_of(8), end)?;
     if found.is_some() {
         return Ok(found);
     }
     match behind_zeros(segments, from.0, end)? {
-        Some(begin) => record_near(segments, environment, &seals, begin, end),
+        Some(begin) => record_near(segments, whose, begin, end),
         None => Ok(None),
     }
 }
@@ -106,13 +156,7 @@ fn behind_zeros(segments: &Segments, from: u64, end: Lsn) -> Result<Option<u64>,
 }
 
 /// The first record at or behind `first` within the length of the longest one.
-fn record_near(
-    segments: &Segments,
-    environment: EnvironmentId,
-    seals: &[Seal],
-    first: u64,
-    end: Lsn,
-) -> Result<Option<Beginning>, LogError> {
+fn record_near(segments: &Segments, whose: &Whose<'_>, first: u64, end: Lsn) -> Result<Option<Beginning>, LogError> {
     let block = first & !(BLOCK_BYTES - 1);
     // Most records are short. The second: a longest record that begins just before `from`, and two that prove it.
     for wanted in [QUICK_BYTES, 3 * RECORD_BYTES_MAX + BLOCK_BYTES as usize] {
@@ -122,12 +166,8 @@ fn record_near(
         let bytes = &buffer[..have as usize];
         let mut at = first;
         while at < block + have && at <= first + RECORD_BYTES_MAX as u64 {
-            if let Some((record, seal)) = sealed(bytes, block, at, seals) {
-                let next = record.end().0;
-                let follows = record.incarnation().map_or(seal, |number| Seal::new(environment, number));
-                if next >= end.0 || sealed(bytes, block, next, &[follows]).is_some() {
-                    return Ok(Some(Beginning { lsn: Lsn(at), incarnation: seal.incarnation() }));
-                }
+            if let Some(incarnation) = incarnation_of(bytes, block, at, whose, end) {
+                return Ok(Some(Beginning { lsn: Lsn(at), incarnation }));
             }
             at += 8;
         }
@@ -135,11 +175,16 @@ fn record_near(
     Ok(None)
 }
 
-/// The record at `at` if there is one under one of these seals.
-fn sealed<'a>(bytes: &'a [u8], start: u64, at: u64, seals: &[Seal]) -> Option<(RecordView<'a>, Seal)> {
-    let rest = bytes.get((at - start) as usize..).filter(|rest| rest.len() >= 8)?;
-    length_checked(le_u64(rest, 0)).ok()?;
-    let record = decode(Lsn(at), rest).ok()?;
+/// The incarnation of the record at `at` if there is one, and one that follows it below `end`.
+fn incarnation_of(bytes: &[u8], start: u64, at: u64, whose: &Whose<'_>, end: Lsn) -> Option<u64> {
+    let record_at = |at: u64| decode(Lsn(at), bytes.get((at - start) as usize..)?).ok();
+    let record = record_at(at)?;
+    let next = if record.end() < end { Some(record_at(record.end().0)?) } else { None };
+    let follows = |seal: Seal, next: RecordView<'_>| {
+        let in_force = record.incarnation().map_or(seal, |number| Seal::new(whose.environment, number));
+        next.check(&in_force).is_ok()
+    };
     let mix = record.crc() ^ record.checksum();
-    seals.iter().find(|seal| seal.mix(at) == mix).map(|seal| (record, *seal))
+    let mut seals = (whose.seals_at)(at).that_mix(at, mix);
+    seals.find(|seal| next.is_none_or(|next| follows(*seal, next))).map(|seal| seal.incarnation())
 }

@@ -98,17 +98,14 @@ impl Log {
 
     /// Below the oldest known incarnation, any older one will do: who asks for such an LSN has it from a valid record.
     pub(crate) fn check_seal(&self, record: RecordView<'_>) -> Result<(), Malformed> {
-        const OLDER_MAX: u64 = 1 << 16;
-        if let Some(seal) = self.seal_at(record.lsn().0) {
+        let lsn = record.lsn();
+        if let Some(seal) = self.seal_at(lsn.0) {
             return record.check(&seal);
         }
-        let newest = self.incarnation_at(record.lsn());
         let mix = record.crc() ^ record.checksum();
-        let is_known = |number: &u64| Seal::new(self.environment, *number).mix(record.lsn().0) == mix;
-        let mut older = (newest.saturating_sub(OLDER_MAX)..=newest).rev();
-        if older.any(|number| is_known(&number)) {
-            return Ok(());
+        match self.seals_at(lsn.0).that_mix(lsn.0, mix).next() {
+            Some(_) => Ok(()),
+            None => record.check(&Seal::new(self.environment, self.incarnation_at(lsn))),
         }
-        record.check(&Seal::new(self.environment, newest))
     }
 }

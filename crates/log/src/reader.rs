@@ -21,9 +21,10 @@ use ledgerstone_region::sync;
 use crate::EnvironmentId;
 use crate::error::{LogError, Malformed};
 use crate::log::Log;
-use crate::probe::{Beginning, first_record};
+use crate::probe::{Beginning, Whose, first_record};
 use crate::record::{FIRST_LSN, RECORD_BYTES_MAX, Record};
 use crate::scan::LogScan;
+use crate::seal::Seals;
 use crate::segment::Segments;
 use crate::wakers::WakerNo;
 
@@ -335,11 +336,11 @@ impl LogReader {
 
     /// The first record at or behind `from`.
     fn beginning_from(&self, from: Lsn) -> Result<Option<Beginning>, LogError> {
-        let (environment, incarnation_max) = match &self.source {
-            Source::Open(log) => (log.environment, log.incarnation()),
-            Source::Files(files) => (files.environment, files.incarnation_max),
+        let (environment, seals_at): (_, &dyn Fn(u64) -> Seals) = match &self.source {
+            Source::Open(log) => (log.environment, &|lsn| log.seals_at(lsn)),
+            Source::Files(files) => (files.environment, &|lsn| files.seals_at(lsn)),
         };
-        let found = first_record(&self.segments, environment, incarnation_max, from, self.end());
+        let found = first_record(&self.segments, &Whose { environment, seals_at }, from, self.end());
         match found {
             Err(error) => Err(self.explain(error)),
             Ok(None) if self.is_given_up(from) => Err(self.explain(LogError::Recycled { lsn: from, oldest: from })),
@@ -398,6 +399,16 @@ impl LogFiles {
         let disk = Arc::clone(&self.disk);
         let scan = LogScan::new(disk, self.environment, self.segment_bytes, from.lsn, from.incarnation)?;
         Ok(scan.with_incarnation_max(self.incarnation_max))
+    }
+
+    /// The seals that a record at `lsn` can have: incarnations go up with LSNs.
+    fn seals_at(&self, lsn: u64) -> Seals {
+        let (oldest, newest) = match self.known {
+            Some(known) if lsn < known.lsn.0 => (1, known.incarnation),
+            Some(known) => (known.incarnation, self.incarnation_max),
+            None => (1, self.incarnation_max),
+        };
+        Seals::new(self.environment, oldest, newest)
     }
 }
 

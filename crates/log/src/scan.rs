@@ -23,7 +23,7 @@ use crate::record::{
     COMMIT_BYTES_MAX, FIRST_LSN, RECORD_BYTES_MAX, Record, RecordKind, RecordView, decode, le_u64, length_checked,
     length_of,
 };
-use crate::seal::Seal;
+use crate::seal::{Seal, Seals};
 use crate::segment::{BLOCK_BYTES, Segments};
 
 /// Read at once.
@@ -243,10 +243,8 @@ impl LogScan {
     fn look_behind_end(&mut self, why: Malformed) -> Result<(), LogError> {
         let first = self.segments.start_of(self.at);
         let starts = self.segments.list()?;
-        let seals: Vec<Seal> = (self.seal.incarnation()..=self.incarnation_max)
-            .take(1024)
-            .map(|number| Seal::new(self.environment, number))
-            .collect();
+        let incarnation = self.seal.incarnation();
+        let seals = Seals::new(self.environment, incarnation, self.incarnation_max.max(incarnation));
         for start in starts.into_iter().filter(|start| *start >= first) {
             let mut at = start.max(self.at + 8);
             let end = start + self.segments.segment_bytes();
@@ -269,7 +267,7 @@ impl LogScan {
                     && (self.at + 1..=at).contains(&record.durable_lsn().0)
                 {
                     let mix = record.crc() ^ record.checksum();
-                    if seals.iter().any(|seal| seal.mix(at) == mix) {
+                    if seals.that_mix(at, mix).next().is_some() {
                         let (lsn, durable) = (Lsn(self.at), record.durable_lsn());
                         return Err(LogError::Corrupt { lsn, why, witness: Lsn(at), durable });
                     }

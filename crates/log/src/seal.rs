@@ -20,10 +20,12 @@ pub struct Seal {
 impl Seal {
     /// For the records of `incarnation`.
     pub fn new(environment: EnvironmentId, incarnation: u64) -> Seal {
-        let (low, high) = environment.split_at(8);
-        let word = |bytes: &[u8]| bytes.iter().rev().fold(0u64, |word, byte| word << 8 | u64::from(*byte));
-        let base = scramble(scramble(scramble(word(low)) ^ word(high)) ^ incarnation);
-        Seal { base, incarnation }
+        Seal::with(word_of(environment), incarnation)
+    }
+
+    #[inline]
+    fn with(environment: u64, incarnation: u64) -> Seal {
+        Seal { base: scramble(environment ^ incarnation), incarnation }
     }
 
     /// The incarnation it is for.
@@ -35,6 +37,35 @@ impl Seal {
     #[inline]
     pub fn mix(&self, lsn: u64) -> u32 {
         (scramble(self.base ^ lsn) >> 32) as u32
+    }
+}
+
+/// The word of an environment.
+fn word_of(environment: EnvironmentId) -> u64 {
+    let (low, high) = environment.split_at(8);
+    let word = |bytes: &[u8]| bytes.iter().rev().fold(0u64, |word, byte| word << 8 | u64::from(*byte));
+    scramble(scramble(word(low)) ^ word(high))
+}
+
+/// The seals of all incarnations that a record can be of. They are made when they are looked through, since there may be
+/// millions: one for each time that the environment was opened.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Seals {
+    environment: u64,
+    oldest: u64,
+    newest: u64,
+}
+
+impl Seals {
+    /// Of these incarnations, both included.
+    pub fn new(environment: EnvironmentId, oldest: u64, newest: u64) -> Seals {
+        Seals { environment: word_of(environment), oldest, newest }
+    }
+
+    /// Those that mix this into the checksum of a record at `lsn`, the newest first. One of 2^32 does so by chance.
+    pub fn that_mix(self, lsn: u64, mix: u32) -> impl Iterator<Item = Seal> {
+        let all = (self.oldest..=self.newest).rev().map(move |number| Seal::with(self.environment, number));
+        all.filter(move |seal| seal.mix(lsn) == mix)
     }
 }
 
@@ -50,6 +81,20 @@ fn scramble(word: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn seals_are_found_by_what_they_mix() {
+        let seals = Seals::new([7; 16], 3, 100_000);
+        for number in [3, 4, 50_000, 100_000] {
+            let mix = Seal::new([7; 16], number).mix(4096);
+            assert!(seals.that_mix(4096, mix).any(|seal| seal == Seal::new([7; 16], number)));
+            assert!(seals.that_mix(4104, mix).all(|seal| seal.incarnation() != number));
+        }
+        for number in [2, 100_001] {
+            let mix = Seal::new([7; 16], number).mix(4096);
+            assert!(seals.that_mix(4096, mix).all(|seal| seal.incarnation() != number));
+        }
+    }
 
     #[test]
     fn every_coordinate_changes_the_mix() {

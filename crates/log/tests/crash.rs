@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use kit::*;
 use ledgerstone_disk::{Disk, SimDisk};
-use ledgerstone_log::{FIRST_LSN, Log, LogConfig, LogError, RecordKind};
+use ledgerstone_log::{Beginning, FIRST_LSN, Log, LogConfig, LogError, LogFiles, LogReader, RecordKind};
 use ledgerstone_page::Lsn;
 use ledgerstone_region::Random;
 use ledgerstone_region::sync::{self, Scheduler};
@@ -95,7 +95,8 @@ fn live(disk: &SimDisk, control: Control, seed: u64) -> (Life, Control) {
         let mut scan =
             scan(Arc::clone(&disk), known.scan, known.incarnation).with_incarnation_max(known.incarnation_max);
         let Ok(_) = read_all(&mut scan) else { return };
-        let next = known.incarnation_max + 1;
+        // Some were opened often in between, and left nothing.
+        let next = known.incarnation_max + [1, 1, 3000, 70_000][seed as usize % 4];
         control.lock().unwrap().incarnation_max = next;
         let opened = Log::open(LogConfig {
             end: scan.end(),
@@ -173,6 +174,23 @@ fn verify(
         let found = (record.lsn().0, u64::from_le_bytes(record.body()[8..16].try_into().unwrap()));
         if next != Some((&found.0, &found.1)) {
             return Err(format!("seed {seed}: read {found:?}, appended was {next:?}"));
+        }
+    }
+    // A reader that is told the end only finds all that was kept, and the same records.
+    let known = Some(Beginning { lsn: control.scan, incarnation: control.incarnation });
+    let (disk, incarnation_max) = (Arc::new(disk.clone()), control.incarnation_max);
+    let (environment, segment_bytes, end) = (ENVIRONMENT, SEGMENT_BYTES, Some(reader.end()));
+    for known in [known, None] {
+        let disk: Arc<dyn Disk> = disk.clone();
+        let files = LogFiles { disk, environment, segment_bytes, known, incarnation_max, end };
+        let mut all = LogReader::of_files(files, Lsn(0)).map_err(|error| format!("seed {seed}: a reader: {error}"))?;
+        let mut found = Vec::new();
+        while let Some(record) = all.next().map_err(|error| format!("seed {seed}: a reader: {error}"))? {
+            found.push(record.lsn());
+        }
+        let behind = found.iter().copied().filter(|lsn| *lsn >= control.scan);
+        if !behind.eq(records.iter().map(|record| record.lsn())) {
+            return Err(format!("seed {seed}: a reader from {:?} has other records than the scan", found.first()));
         }
     }
     // What lies behind was cut off by the crash.

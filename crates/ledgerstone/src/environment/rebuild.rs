@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 use ledgerstone_disk::{Disk, FileDisk, Open};
 use ledgerstone_log::{
-    CONTROL_PATH, ControlFile, ControlState, FIRST_LSN, LOG_DIR, LogScan, RecordKind, check_segments, is_log_file,
-    oldest_record, segment_start,
+    CONTROL_PATH, ControlFile, ControlState, FIRST_LSN, LOG_DIR, LogScan, RecordKind, RecordView, check_segments,
+    is_log_file, oldest_record, segment_start,
 };
 use ledgerstone_page::Lsn;
 use ledgerstone_recovery::CheckpointRecord;
@@ -24,7 +24,7 @@ use crate::environment::open::{check_control, refuse_cut_restore, take_lock};
 use crate::inner::RESTORE;
 use crate::{Environment, Error};
 
-/// B3. Smaller than what a scan looks for behind the end of a log.
+/// B3.
 const INCARNATIONS_PASSED: u64 = 512;
 
 impl Environment {
@@ -131,12 +131,13 @@ fn control_of(disk: &Arc<dyn Disk>) -> Result<ControlState, Error> {
     let data = disk.open("data", Open::READ)?;
     let header = FileHeader::read(&*data)?.ok_or_else(|| lacks("page 0 of data is damaged"))?;
     let segment_bytes = segment_bytes(disk)?.ok_or_else(|| lacks("there is no whole segment of the log"))?;
-    let begin = oldest_record(disk, header.environment, segment_bytes)?
+    let told = |record: RecordView<'_>| CheckpointRecord::decode(record.body()).map(|said| said.scan_incarnation);
+    let (begin, incarnation_max) = oldest_record(disk, header.environment, segment_bytes, &told)?
         .ok_or_else(|| lacks("the log has no record of this environment"))?;
     let mut state = ControlState::new(header.environment, header.page_bytes, segment_bytes);
     let mut scan = LogScan::new(Arc::clone(disk), header.environment, segment_bytes, begin.lsn, begin.incarnation)?
         .settled()?
-        .with_incarnation_max(begin.incarnation + INCARNATIONS_PASSED);
+        .with_incarnation_max(incarnation_max + INCARNATIONS_PASSED);
     let mut newest = None;
     while let Some(record) = scan.next_view()? {
         if record.kind() == RecordKind::Checkpoint {
