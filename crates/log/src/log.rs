@@ -248,13 +248,20 @@ impl Log {
         Seals::new(self.environment, oldest, newest)
     }
 
+    /// The first place from `lsn` on where a record is known to begin, or the log to end.
+    pub(crate) fn known_from(&self, lsn: u64) -> Option<u64> {
+        let behind = self.eras.partition_point(|(from, _)| *from < lsn);
+        self.eras.get(behind).map(|(from, _)| *from)
+    }
+
     /// The first record at or behind `from` that is durable, with its incarnation. `None`: none begins within the length of
     /// the longest record.
     ///
     /// # Errors
     /// The disk's.
     pub fn beginning_from(&self, from: Lsn) -> Result<Option<Beginning>, LogError> {
-        let whose = Whose { environment: self.environment, seals_at: &|lsn| self.seals_at(lsn) };
+        let (seals_at, known_from) = (&|lsn| self.seals_at(lsn), &|lsn| self.known_from(lsn));
+        let whose = Whose { environment: self.environment, seals_at, known_from, is_to_be_whole: true };
         first_record(&self.segments, &whose, from, self.durable_lsn())
     }
 

@@ -14,7 +14,7 @@ use ledgerstone_disk::{AlignedBuf, Disk};
 use ledgerstone_page::Lsn;
 
 use crate::EnvironmentId;
-use crate::error::LogError;
+use crate::error::{LogError, Malformed};
 use crate::record::{FIRST_LSN, HEADER_BYTES, RECORD_BYTES_MAX, RecordKind, RecordView, decode, length_of};
 use crate::seal::{Seal, Seals};
 use crate::segment::{BLOCK_BYTES, Segments};
@@ -33,10 +33,15 @@ pub struct Beginning {
     pub incarnation: u64,
 }
 
-/// Whose records are looked for, and of which incarnations a record at an LSN can be.
+/// What is known of a log in which records are looked for.
 pub(crate) struct Whose<'a> {
     pub environment: EnvironmentId,
+    /// The seals that a record at an LSN can have.
     pub seals_at: &'a dyn Fn(u64) -> Seals,
+    /// The first place from an LSN on where a record is known to begin, or the log to end.
+    pub known_from: &'a dyn Fn(u64) -> Option<u64>,
+    /// A log that has a beginning has a record there.
+    pub is_to_be_whole: bool,
 }
 
 /// The first record of the newest segments that have no gap between them, and the largest incarnation that the log
@@ -63,7 +68,8 @@ pub fn oldest_record(
     }
     let end = Lsn(last + segment_bytes);
     let incarnation_max = newest_told(&segments, environment, oldest, end, told)?;
-    let whose = Whose { environment, seals_at: &|_| Seals::new(environment, 1, incarnation_max) };
+    let seals_at = &|_| Seals::new(environment, 1, incarnation_max);
+    let whose = Whose { environment, seals_at, known_from: &|_| None, is_to_be_whole: false };
     for start in (oldest..end.0).step_by(segment_bytes as usize) {
         let from = Lsn(start.max(FIRST_LSN.0));
         if let Some(found) = first_record(&segments, &whose, from, end)? {
@@ -120,20 +126,39 @@ const INCARNATION_BYTES: u64 = HEADER_BYTES as u64 + 8;
 
 /// The first record at or behind `from` that begins below `end`. `None` if there is none within the length of the longest
 /// record, nor behind zeros that go on from there: the log of a restored environment begins anywhere in its segment.
+///
+/// # Errors
+/// [`LogError::Invalid`] where a record is known to begin, and there is none. A failure of the disk.
 pub(crate) fn first_record(
     segments: &Segments,
     whose: &Whose<'_>,
     from: Lsn,
     end: Lsn,
 ) -> Result<Option<Beginning>, LogError> {
-    let found = record_near(segments, whose, from.0.next_multiple_of(8), end)?;
-    if found.is_some() {
-        return Ok(found);
+    let mut found = record_near(segments, whose, from.0.next_multiple_of(8), end)?;
+    if found.is_none()
+        && let Some(begin) = behind_zeros(segments, from.0, end)?
+    {
+        found = record_near(segments, whose, begin, end)?;
     }
-    match behind_zeros(segments, from.0, end)? {
-        Some(begin) => record_near(segments, whose, begin, end),
-        None => Ok(None),
+    let is_passed_over = |known: &u64| *known < end.0 && found.is_none_or(|found| found.lsn.0 > *known);
+    let first = Some(FIRST_LSN.0).filter(|first| whose.is_to_be_whole && from.0 <= *first && is_passed_over(first));
+    let passed_over = match first {
+        // Zeros: the log of a restored environment.
+        Some(first) if is_something_at(segments, first)? => Some(first),
+        _ => (whose.known_from)(from.0).filter(is_passed_over),
+    };
+    match passed_over {
+        Some(known) => Err(LogError::Invalid { lsn: Lsn(known), why: Malformed::Empty }),
+        None => Ok(found),
     }
+}
+
+fn is_something_at(segments: &Segments, lsn: u64) -> Result<bool, LogError> {
+    let mut block = AlignedBuf::new(BLOCK_BYTES as usize);
+    let at = lsn & !(BLOCK_BYTES - 1);
+    let have = segments.read(at, &mut block)?;
+    Ok(block[..have].get((lsn - at) as usize..).is_some_and(|bytes| bytes.iter().take(8).any(|byte| *byte != 0)))
 }
 
 /// The place of the first word that is not zero, from `from` on, in its segment and below `end`; `None` if that is the first.
@@ -175,16 +200,24 @@ fn record_near(segments: &Segments, whose: &Whose<'_>, first: u64, end: Lsn) -> 
     Ok(None)
 }
 
-/// The incarnation of the record at `at` if there is one, and one that follows it below `end`.
+/// The incarnation of the record at `at` if there is one, and one that follows it below `end`. Where a record is known to
+/// begin, the next one may be damaged.
 fn incarnation_of(bytes: &[u8], start: u64, at: u64, whose: &Whose<'_>, end: Lsn) -> Option<u64> {
     let record_at = |at: u64| decode(Lsn(at), bytes.get((at - start) as usize..)?).ok();
     let record = record_at(at)?;
-    let next = if record.end() < end { Some(record_at(record.end().0)?) } else { None };
+    let next = record_at(record.end().0).filter(|_| record.end() < end);
+    let is_known = whose.is_to_be_whole && at == FIRST_LSN.0 || (whose.known_from)(at) == Some(at);
+    if next.is_none() && record.end() < end && !is_known {
+        return None;
+    }
     let follows = |seal: Seal, next: RecordView<'_>| {
         let in_force = record.incarnation().map_or(seal, |number| Seal::new(whose.environment, number));
         next.check(&in_force).is_ok()
     };
     let mix = record.crc() ^ record.checksum();
     let mut seals = (whose.seals_at)(at).that_mix(at, mix);
-    seals.find(|seal| next.is_none_or(|next| follows(*seal, next))).map(|seal| seal.incarnation())
+    let proved = seals.find(|seal| next.map_or(record.end() == end, |next| follows(*seal, next)));
+    // The oldest at the beginning of all; where else one is known, its seal is known, too.
+    let believed = || is_known.then(|| (whose.seals_at)(at).that_mix(at, mix).last()).flatten();
+    proved.or_else(believed).map(|seal| seal.incarnation())
 }

@@ -14,7 +14,7 @@ use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::SeqCst;
 use std::task::{Wake, Waker};
 
-use ledgerstone_disk::Disk;
+use ledgerstone_disk::{AlignedBuf, Disk};
 use ledgerstone_page::Lsn;
 use ledgerstone_region::sync;
 
@@ -25,7 +25,7 @@ use crate::probe::{Beginning, Whose, first_record};
 use crate::record::{FIRST_LSN, RECORD_BYTES_MAX, Record};
 use crate::scan::LogScan;
 use crate::seal::Seals;
-use crate::segment::Segments;
+use crate::segment::{BLOCK_BYTES, Segments};
 use crate::wakers::WakerNo;
 
 /// A piece that is read at once on the way back.
@@ -62,6 +62,8 @@ pub struct LogReader {
     /// The next record begins here, or the log ends.
     at: Lsn,
     forward: Option<LogScan>,
+    /// Records that begin below are passed over on the way forward: they were not durable when the cursor was moved.
+    skip_below: Lsn,
     /// The records before `at` that were read on the way back; the last one ends there.
     behind: Vec<Record>,
     bell: Arc<Bell>,
@@ -70,8 +72,8 @@ pub struct LogReader {
 }
 
 impl LogReader {
-    /// A cursor on an open log, before the first record that begins at `from` or later. `Lsn(0)` means before the
-    /// oldest record that is kept. `Lsn(u64::MAX)` means behind the last durable one.
+    /// A cursor on an open log, before the first record that begins at `from` or later, also if that is not durable yet.
+    /// `Lsn(0)` means before the oldest record that is kept. `Lsn(u64::MAX)` means behind the last durable one.
     ///
     /// # Errors
     /// [`LogError::Recycled`], or a failure of the disk.
@@ -104,7 +106,8 @@ impl LogReader {
     fn on(source: Source, segments: Segments, from: Lsn) -> Result<LogReader, LogError> {
         let at = FIRST_LSN;
         let bell = Arc::new(Bell(AtomicU32::new(0)));
-        let mut reader = LogReader { source, segments, at, forward: None, behind: Vec::new(), bell, hung: None };
+        let (behind, skip_below) = (Vec::new(), Lsn(0));
+        let mut reader = LogReader { source, segments, at, forward: None, skip_below, behind, bell, hung: None };
         reader.seek(from)?;
         Ok(reader)
     }
@@ -126,7 +129,11 @@ impl LogReader {
         let end = self.end();
         self.behind.clear();
         self.forward = None;
+        self.skip_below = Lsn(0);
         self.at = if to >= end {
+            if to != Lsn(u64::MAX) {
+                self.skip_below = to;
+            }
             end
         } else {
             let oldest = self.oldest()?;
@@ -135,13 +142,15 @@ impl LogReader {
             }
             let to = to.max(oldest);
             self.at = to; // Whether what goes wrong was given up depends on where it is.
-            match self.beginning_from(to)? {
-                Some(found) if found.lsn == to || to == oldest => {
+            match self.beginning_from(to) {
+                Ok(Some(found)) if found.lsn == to || to == oldest => {
                     self.forward = Some(self.scan(found)?);
                     found.lsn
                 }
-                None if to == oldest => self.check_empty(oldest, end)?,
-                _ => self.walk_to(to, oldest)?,
+                Ok(None) if to == oldest => self.check_empty(oldest, end)?,
+                // What comes behind may be damaged.
+                Ok(_) | Err(LogError::Invalid { .. }) if to > oldest => self.walk_to(to, oldest)?,
+                other => return other.map(drop),
             }
         };
         Ok(())
@@ -169,10 +178,18 @@ impl LogReader {
         Ok(at)
     }
 
-    /// There is no record from `oldest` on: then `end` ends the rest of a record whose beginning was given up (R3).
+    /// There is no record from `oldest` on: then `end` ends the rest of a record whose beginning was given up (R3). All of
+    /// that is there.
     fn check_empty(&self, oldest: Lsn, end: Lsn) -> Result<Lsn, LogError> {
+        let damaged = |why| Err(self.explain(LogError::Invalid { lsn: oldest, why }));
         if end.0 - oldest.0 > RECORD_BYTES_MAX as u64 {
-            return Err(self.explain(LogError::Invalid { lsn: oldest, why: Malformed::Empty }));
+            return damaged(Malformed::Empty);
+        }
+        let block = oldest.0 & !(BLOCK_BYTES - 1);
+        let mut buffer = AlignedBuf::new((end.0 - block).next_multiple_of(BLOCK_BYTES) as usize);
+        let have = self.segments.read(block, &mut buffer)? as u64;
+        if block + have < end.0 {
+            return damaged(Malformed::NoFile);
         }
         Ok(end)
     }
@@ -224,6 +241,15 @@ impl LogReader {
     /// [`LogError::Recycled`], damage, or a failure of the disk.
     #[allow(clippy::should_implement_trait)] // Not an iterator: it fails, and can go on after its end.
     pub fn next(&mut self) -> Result<Option<Record>, LogError> {
+        loop {
+            let found = self.next_of_all()?;
+            if found.as_ref().is_none_or(|record| record.lsn() >= self.skip_below) {
+                return Ok(found);
+            }
+        }
+    }
+
+    fn next_of_all(&mut self) -> Result<Option<Record>, LogError> {
         let end = self.end();
         if self.at >= end {
             return Ok(None);
@@ -336,11 +362,18 @@ impl LogReader {
 
     /// The first record at or behind `from`.
     fn beginning_from(&self, from: Lsn) -> Result<Option<Beginning>, LogError> {
-        let (environment, seals_at): (_, &dyn Fn(u64) -> Seals) = match &self.source {
-            Source::Open(log) => (log.environment, &|lsn| log.seals_at(lsn)),
-            Source::Files(files) => (files.environment, &|lsn| files.seals_at(lsn)),
+        let found = match &self.source {
+            Source::Open(log) => {
+                let (seals_at, known_from) = (&|lsn| log.seals_at(lsn), &|lsn| log.known_from(lsn));
+                let whose = Whose { environment: log.environment, seals_at, known_from, is_to_be_whole: true };
+                first_record(&self.segments, &whose, from, self.end())
+            }
+            Source::Files(files) => {
+                let (seals_at, known_from) = (&|lsn| files.seals_at(lsn), &|lsn| files.known_from(lsn));
+                let whose = Whose { environment: files.environment, seals_at, known_from, is_to_be_whole: true };
+                first_record(&self.segments, &whose, from, self.end())
+            }
         };
-        let found = first_record(&self.segments, &Whose { environment, seals_at }, from, self.end());
         match found {
             Err(error) => Err(self.explain(error)),
             Ok(None) if self.is_given_up(from) => Err(self.explain(LogError::Recycled { lsn: from, oldest: from })),
@@ -399,6 +432,11 @@ impl LogFiles {
         let disk = Arc::clone(&self.disk);
         let scan = LogScan::new(disk, self.environment, self.segment_bytes, from.lsn, from.incarnation)?;
         Ok(scan.with_incarnation_max(self.incarnation_max))
+    }
+
+    /// The first place from `lsn` on where a record is known to begin, or the log to end.
+    fn known_from(&self, lsn: u64) -> Option<u64> {
+        self.known.map(|known| known.lsn.0).filter(|known| *known >= lsn)
     }
 
     /// The seals that a record at `lsn` can have: incarnations go up with LSNs.
