@@ -3,6 +3,7 @@
 mod common;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -26,6 +27,8 @@ struct Said {
     /// It calls back into this one.
     env: Mutex<Option<Environment>>,
     called_back: Mutex<Option<Result<Lsn, Error>>>,
+    /// It is held up once before it answers: says so, and waits.
+    held_up: Mutex<Option<(Sender<()>, Receiver<()>)>>,
 }
 
 struct Own(Arc<Said>, KeptLog);
@@ -44,6 +47,11 @@ impl LogKeeper for Own {
             return Err(Error::user("its disk is away"));
         }
         let needs = self.0.needs.load(Relaxed);
+        let held_up = self.0.held_up.lock().unwrap().take();
+        if let Some((entered, goes_on)) = held_up {
+            entered.send(()).unwrap();
+            goes_on.recv().unwrap();
+        }
         Ok((needs != 0).then_some(Lsn(needs)))
     }
 
@@ -93,6 +101,15 @@ fn open(disk: &SimDisk, said: &Arc<Said>) -> Environment {
 fn work(env: &Environment) {
     for n in 0..200 {
         env.transact(|txn| txn.bytes_or_create("t")?.put(&key(n), &[7; 700])).unwrap();
+    }
+    env.checkpoint().unwrap();
+}
+
+/// The same, and always as much: keys that were never there.
+fn grow(env: &Environment) {
+    let tag = env.stat().unwrap().log_tail_lsn;
+    for n in 0..200 {
+        env.transact(|txn| txn.bytes_or_create("t")?.put(&key(tag + n), &[7; 700])).unwrap();
     }
     env.checkpoint().unwrap();
 }
@@ -244,4 +261,112 @@ fn a_keeper_that_calls_back_is_told_so() {
     assert!(matches!(said.called_back.lock().unwrap().take(), Some(Err(Error::Busy))));
     said.env.lock().unwrap().take();
     env.close().unwrap();
+}
+
+/// The answer that `stat` asked for comes late, when a checkpoint has been told something else.
+#[test]
+fn a_late_answer_does_not_let_go_of_what_was_asked_for_since() {
+    let (disk, said) = (SimDisk::new(), Arc::new(Said::default()));
+    let env = open(&disk, &said);
+    grow(&env);
+    let (entered, has_entered) = channel();
+    let (go_on, goes_on) = channel();
+    *said.held_up.lock().unwrap() = Some((entered, goes_on));
+    let asking = env.clone();
+    let asks = std::thread::spawn(move || asking.stat().map(drop));
+    has_entered.recv().unwrap(); // It is going to say that it needs nothing.
+    let from = env.stat().unwrap().log_tail_lsn;
+    said.needs.store(from, Relaxed);
+    env.checkpoint().unwrap();
+    go_on.send(()).unwrap();
+    within(60, "stat", move || asks.join().unwrap()).unwrap();
+    said.does_not_know.store(true, Relaxed); // Nobody hears from it again.
+    (0..3).for_each(|_| grow(&env));
+    assert!(oldest(&env).0 <= from, "{} is gone", from);
+    said.does_not_know.store(false, Relaxed);
+    said.needs.store(0, Relaxed);
+    grow(&env);
+    assert!(oldest(&env).0 > from, "it let go");
+}
+
+#[test]
+fn a_keeper_whose_log_is_gone_is_told_of_in_stat() {
+    let (disk, said) = (SimDisk::new(), Arc::new(Said::default()));
+    let env = open(&disk, &said);
+    let early = oldest(&env);
+    (0..3).for_each(|_| grow(&env));
+    assert!(oldest(&env) > early);
+    said.needs.store(early.0, Relaxed);
+    let told = trouble(&env).unwrap();
+    assert!(told.contains(&format!("LSN {early}")), "{told}");
+    env.checkpoint().unwrap();
+    assert!(trouble(&env).is_some());
+    said.needs.store(env.stat().unwrap().log_tail_lsn, Relaxed);
+    assert_eq!(trouble(&env), None);
+    // One that asks for too much of it is told when it is gone, too.
+    said.bytes_max.store(100 << 10, Relaxed);
+    env.close().unwrap();
+    let env = open(&disk, &said);
+    (0..3).for_each(|_| grow(&env));
+    let told = trouble(&env).unwrap();
+    assert!(told.contains(&format!("LSN {}", said.needs.load(Relaxed))), "{told}");
+}
+
+/// It cannot say yet what it needs. As much is kept as it says that its part of the log can be worth.
+#[test]
+fn a_new_keeper_with_a_bound_keeps_that_much_until_it_answers() {
+    const BOUND: u64 = 300 << 10;
+    let (disk, said) = (SimDisk::new(), Arc::new(Said::default()));
+    said.needs.store(8, Relaxed);
+    let env = open(&disk, &said);
+    (0..6).for_each(|_| grow(&env));
+    env.close().unwrap();
+    said.bytes_max.store(BOUND, Relaxed);
+    said.does_not_know.store(true, Relaxed);
+    let env = open(&disk, &said);
+    let tail = || env.stat().unwrap().log_tail_lsn;
+    assert!(tail() > 2 * BOUND);
+    for _ in 0..4 {
+        let (before, bound) = (oldest(&env).0, BOUND + (64 << 10));
+        assert!(before <= tail() - BOUND, "{before} {}", tail());
+        grow(&env);
+        assert!(oldest(&env).0 > before && oldest(&env).0 + bound + 4096 > tail(), "no more than that");
+    }
+    let needs = tail() - BOUND + 8192; // A checkpoint adds to the log.
+    said.needs.store(needs, Relaxed);
+    said.does_not_know.store(false, Relaxed);
+    env.checkpoint().unwrap();
+    assert_eq!(trouble(&env), None, "all that it needs is there");
+    assert!(oldest(&env).0 <= needs);
+}
+
+/// Whoever holds the log back for a moment may let go of it just when a checkpoint looks: nothing goes that was not announced.
+#[test]
+fn whatever_goes_was_announced() {
+    let (disk, said) = (SimDisk::new(), Arc::new(Said::default()));
+    let env = open(&disk, &said);
+    let ended = Arc::new(AtomicBool::new(false));
+    let readers: Vec<_> = (0..2)
+        .map(|_| {
+            let (env, ended) = (env.clone(), Arc::clone(&ended));
+            std::thread::spawn(move || {
+                while !ended.load(Relaxed) {
+                    drop(env.changes(Lsn(u64::MAX)).unwrap());
+                }
+            })
+        })
+        .collect();
+    for _ in 0..12 {
+        grow(&env);
+    }
+    ended.store(true, Relaxed);
+    readers.into_iter().for_each(|reader| reader.join().unwrap());
+    grow(&env);
+    let oldest = env.log_reader(Lsn(0)).unwrap().oldest().unwrap().0;
+    let told = said.told.lock().unwrap();
+    let gone: Vec<u64> = (0..oldest / (64 << 10)).map(|no| no * (64 << 10)).collect();
+    assert!(gone.len() > 10, "{gone:?}");
+    for start in gone {
+        assert!(told.iter().any(|segment| segment.start.0 == start), "{start} went in silence");
+    }
 }

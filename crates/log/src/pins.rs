@@ -3,6 +3,7 @@
 //! I1. A pin that was granted at an LSN finds every record from there on, until it moves on, is dropped, or the log has
 //!     grown more than the pin's own bound beyond it. Then it holds nothing back any more, and its reader is told
 //!     [`LogError::Recycled`].
+//!     A pin of the newest part of the log holds back the bytes that its bound allows, wherever it was granted.
 //! I2. Granting and giving up meet in one mutex: either the pin is seen, or the pin sees that its LSN is gone.
 
 use std::collections::BTreeMap;
@@ -18,7 +19,22 @@ use crate::log::Log;
 #[derive(Default)]
 pub(crate) struct Pins {
     next: u64,
-    held: BTreeMap<u64, Pinned>,
+    held: BTreeMap<u64, Held>,
+}
+
+struct Held {
+    pinned: Pinned,
+    /// Of the newest part: it follows the log's end.
+    follows_end: bool,
+}
+
+impl Held {
+    /// The first LSN that it keeps while the log ends at `tail`, if it is in force.
+    fn lsn(&self, tail: u64) -> Option<u64> {
+        let Pinned { lsn, bytes_max, .. } = self.pinned;
+        let is_near = tail.saturating_sub(lsn.0) <= bytes_max;
+        if self.follows_end { Some(lsn.0.max(tail.saturating_sub(bytes_max))) } else { is_near.then_some(lsn.0) }
+    }
 }
 
 /// One pin, for people.
@@ -35,8 +51,14 @@ pub struct Pinned {
 impl Pins {
     /// What may be given up of what lies below `limit`, while the log ends at `tail`.
     pub fn low(&self, limit: u64, tail: u64) -> u64 {
-        let in_force = |pin: &&Pinned| tail.saturating_sub(pin.lsn.0) <= pin.bytes_max;
-        self.held.values().filter(in_force).map(|pin| pin.lsn.0).fold(limit, u64::min)
+        self.held.values().filter_map(|held| held.lsn(tail)).fold(limit, u64::min)
+    }
+
+    fn hold(&mut self, pinned: Pinned, follows_end: bool) -> u64 {
+        let id = self.next;
+        self.next += 1;
+        self.held.insert(id, Held { pinned, follows_end });
+        id
     }
 }
 
@@ -57,15 +79,29 @@ impl Log {
         if lsn < oldest {
             return Err(LogError::Recycled { lsn, oldest });
         }
-        let id = pins.next;
-        pins.next += 1;
-        pins.held.insert(id, Pinned { name: name.to_string(), lsn, bytes_max });
+        let id = pins.hold(Pinned { name: name.to_string(), lsn, bytes_max }, false);
         Ok(LogPin { log: Arc::clone(self), id })
+    }
+
+    /// Keeps what there is of the records from `lsn` on, but at most `bytes_max` bytes behind `lsn`.
+    pub fn pin_rest(self: &Arc<Log>, name: &str, lsn: Lsn, bytes_max: u64) -> LogPin {
+        let id = self.pins.lock().hold(Pinned { name: name.to_string(), lsn, bytes_max }, false);
+        LogPin { log: Arc::clone(self), id }
+    }
+
+    /// Keeps the newest `bytes_max` bytes of the log, as far as they are there now: for who cannot say yet what it needs.
+    pub fn pin_newest(self: &Arc<Log>, name: &str, bytes_max: u64) -> LogPin {
+        let mut pins = self.pins.lock();
+        let lsn = Lsn(self.state.oldest.load(SeqCst));
+        let id = pins.hold(Pinned { name: name.to_string(), lsn, bytes_max }, true);
+        LogPin { log: Arc::clone(self), id }
     }
 
     /// The pins that hold the log back, the oldest position first.
     pub fn pinned(&self) -> Vec<Pinned> {
-        let mut pins: Vec<Pinned> = self.pins.lock().held.values().cloned().collect();
+        let tail = self.tail().0;
+        let of = |held: &Held| Pinned { lsn: held.lsn(tail).map_or(held.pinned.lsn, Lsn), ..held.pinned.clone() };
+        let mut pins: Vec<Pinned> = self.pins.lock().held.values().map(of).collect();
         pins.sort_by_key(|pin| pin.lsn);
         pins
     }
@@ -74,13 +110,13 @@ impl Log {
 impl LogPin {
     /// The first LSN that it keeps.
     pub fn lsn(&self) -> Lsn {
-        self.log.pins.lock().held.get(&self.id).map_or(Lsn(0), |pin| pin.lsn)
+        self.log.pins.lock().held.get(&self.id).map_or(Lsn(0), |held| held.pinned.lsn)
     }
 
     /// Gives up what lies below `lsn`. Never goes back.
     pub fn advance(&self, lsn: Lsn) {
-        if let Some(pin) = self.log.pins.lock().held.get_mut(&self.id) {
-            pin.lsn = pin.lsn.max(lsn);
+        if let Some(held) = self.log.pins.lock().held.get_mut(&self.id) {
+            held.pinned.lsn = held.pinned.lsn.max(lsn);
         }
     }
 }

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use ledgerstone_log::{LOG_DIR, Log, LogError, LogPin, segment_name};
+use ledgerstone_log::{FIRST_LSN, LOG_DIR, Log, LogPin, segment_name};
 use ledgerstone_page::Lsn;
 use ledgerstone_region::Mutex;
 
@@ -14,14 +14,14 @@ use crate::Error;
 /// Tells the keepers of an environment apart.
 pub(crate) type KeeperId = u64;
 
-/// A keeper that could not do its part. Meanwhile the log is kept for it.
+/// A keeper that could not do its part, for which the log is kept meanwhile; or one that needs log that is gone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct KeeperTrouble {
     /// The keeper.
     pub name: String,
-    /// What it said.
+    /// What it said, or what it lacks.
     pub what: String,
 }
 
@@ -30,6 +30,12 @@ struct Kept {
     keeper: Arc<dyn LogKeeper>,
     /// What is kept for it. `None`: it needs nothing, or what it needs is gone.
     pin: Option<LogPin>,
+    /// It has not said yet what it needs: the pin is of the newest part of the log.
+    is_new: bool,
+    /// How many questions had been asked when it said last that it needs log.
+    said_at: u64,
+    /// What it needs and is gone.
+    lacks: Option<String>,
     /// Why it could not say what it needs when it was asked last.
     does_not_know: Option<String>,
     /// Why it did not let go of what it was told of last.
@@ -39,98 +45,127 @@ struct Kept {
 /// The keepers. No call of one is made with the mutex held.
 #[derive(Default)]
 pub(crate) struct Keepers {
-    all: Mutex<(KeeperId, Vec<Kept>)>,
+    all: Mutex<All>,
+}
+
+#[derive(Default)]
+struct All {
+    last_id: KeeperId,
+    /// Counts the questions that were asked.
+    asked: u64,
+    kept: Vec<Kept>,
+}
+
+impl All {
+    fn find(&mut self, id: KeeperId) -> Option<&mut Kept> {
+        self.kept.iter_mut().find(|kept| kept.id == id)
+    }
 }
 
 impl Keepers {
-    /// A new one. All log that is there is kept for it until it is asked (K1).
-    pub(crate) fn add(&self, log: &Arc<Log>, keeper: Arc<dyn LogKeeper>) -> Result<KeeperId, Error> {
-        let (name, bytes_max) = (keeper.name(), keeper.log_bytes_max());
-        let pin = loop {
-            match log.pin(&name, log.oldest_lsn(), bytes_max) {
-                Err(LogError::Recycled { .. }) => {} // A checkpoint was faster.
-                pinned => break Some(pinned?),
-            }
-        };
-        Ok(self.insert(keeper, pin))
+    /// A new one. All log that is there is kept for it until it has said what it needs (K1), as far as it is worth that much
+    /// to it.
+    pub(crate) fn add(&self, log: &Arc<Log>, keeper: Arc<dyn LogKeeper>) -> KeeperId {
+        let pin = log.pin_newest(&keeper.name(), keeper.log_bytes_max());
+        self.insert(keeper, Some(pin), true, None)
     }
 
-    /// The same for one that says at once what it needs. If that is gone, nothing is kept for it.
+    /// The same for one that says at once what it needs. If a part of that is gone, the rest is kept: it may be put back.
     pub(crate) fn add_at(&self, log: &Arc<Log>, keeper: Arc<dyn LogKeeper>, from: Lsn) -> KeeperId {
-        let pin = log.pin(&keeper.name(), from, keeper.log_bytes_max()).ok();
-        self.insert(keeper, pin)
+        let pin = log.pin_rest(&keeper.name(), from, keeper.log_bytes_max());
+        let lacks = lacks(log, from);
+        self.insert(keeper, Some(pin), false, lacks)
     }
 
-    fn insert(&self, keeper: Arc<dyn LogKeeper>, pin: Option<LogPin>) -> KeeperId {
-        let (last, all) = &mut *self.all.lock();
-        *last += 1;
-        all.push(Kept { id: *last, keeper, pin, does_not_know: None, holds_on: None });
-        *last
+    fn insert(&self, keeper: Arc<dyn LogKeeper>, pin: Option<LogPin>, is_new: bool, lacks: Option<String>) -> KeeperId {
+        let mut all = self.all.lock();
+        all.last_id += 1;
+        let (id, said_at) = (all.last_id, all.asked);
+        all.kept.push(Kept { id, keeper, pin, is_new, said_at, lacks, does_not_know: None, holds_on: None });
+        id
     }
 
     pub(crate) fn remove(&self, id: KeeperId) {
         let removed = {
-            let (_, all) = &mut *self.all.lock();
-            all.iter().position(|kept| kept.id == id).map(|at| all.swap_remove(at))
+            let kept = &mut self.all.lock().kept;
+            kept.iter().position(|kept| kept.id == id).map(|at| kept.swap_remove(at))
         };
         drop(removed);
     }
 
     /// The keeper of this type, if there is one.
     pub(crate) fn find<K: LogKeeper>(&self) -> Option<Arc<K>> {
-        let (_, all) = &*self.all.lock();
+        let all = self.all.lock();
         let as_any = |kept: &Kept| -> Arc<dyn Any + Send + Sync> { Arc::clone(&kept.keeper) as _ };
-        all.iter().find_map(|kept| as_any(kept).downcast().ok())
+        all.kept.iter().find_map(|kept| as_any(kept).downcast().ok())
     }
 
     fn everybody(&self) -> Vec<(KeeperId, Arc<dyn LogKeeper>)> {
-        self.all.lock().1.iter().map(|kept| (kept.id, Arc::clone(&kept.keeper))).collect()
+        self.all.lock().kept.iter().map(|kept| (kept.id, Arc::clone(&kept.keeper))).collect()
     }
 
     /// Asks each what it needs, and keeps no more for it than that.
     pub(crate) fn ask(&self, log: &Arc<Log>) {
         for (id, keeper) in self.everybody() {
-            let needs = unless_it_panics(|| keeper.needs_log_from());
-            self.note(log, id, &*keeper, needs);
+            let asked = self.question();
+            match unless_it_panics(|| keeper.needs_log_from()) {
+                Ok(Some(from)) => self.needs(log, id, &*keeper, from),
+                Ok(None) => self.needs_nothing(id, asked),
+                Err(what) => {
+                    if let Some(kept) = self.all.lock().find(id) {
+                        kept.does_not_know = Some(what);
+                    }
+                }
+            }
         }
+    }
+
+    /// Counts a question that is about to be asked.
+    fn question(&self) -> u64 {
+        let mut all = self.all.lock();
+        all.asked += 1;
+        all.asked
     }
 
     /// One of them has let go, or needs log for the first time.
     pub(crate) fn moved(&self, log: &Arc<Log>, id: KeeperId, from: Lsn) {
         let keeper = self.everybody().into_iter().find(|(there, _)| *there == id);
         if let Some((_, keeper)) = keeper {
-            self.note(log, id, &*keeper, Ok(Some(from)));
+            self.needs(log, id, &*keeper, from);
         }
     }
 
-    fn note(&self, log: &Arc<Log>, id: KeeperId, keeper: &dyn LogKeeper, needs: Result<Option<Lsn>, String>) {
-        let is_pinned = |kept: &Kept| kept.id == id && kept.pin.is_some();
-        let lacks_pin = !self.all.lock().1.iter().any(is_pinned);
-        // What it needs may be gone already, because it is too far behind or let it go before.
-        let new = match needs {
-            Ok(Some(from)) if lacks_pin => log.pin(&keeper.name(), from, keeper.log_bytes_max()).ok(),
-            _ => None,
-        };
+    fn needs(&self, log: &Arc<Log>, id: KeeperId, keeper: &dyn LogKeeper, from: Lsn) {
+        let lacks_pin = |kept: &Kept| kept.is_new || kept.pin.is_none();
+        let is_first = self.all.lock().find(id).is_some_and(|kept| lacks_pin(kept));
+        let new = is_first.then(|| log.pin_rest(&keeper.name(), from, keeper.log_bytes_max()));
+        let lacks = lacks(log, from);
         let mut all = self.all.lock();
-        let Some(kept) = all.1.iter_mut().find(|kept| kept.id == id) else { return };
-        let let_go = match needs {
-            Ok(from) => {
-                kept.does_not_know = None;
-                if let (Some(from), Some(pin)) = (from, &kept.pin) {
-                    pin.advance(from);
-                }
-                if from.is_none() { kept.pin.take() } else { None }
-            }
-            Err(what) => {
-                kept.does_not_know = Some(what);
-                None
-            }
+        let asked = all.asked;
+        let Some(kept) = all.find(id) else { return };
+        (kept.does_not_know, kept.lacks, kept.said_at) = (None, lacks, asked);
+        let dropped = if lacks_pin(kept) {
+            std::mem::replace(&mut kept.pin, new)
+        } else {
+            new // Another thread has asked, too.
         };
-        if let Some(new) = new {
-            kept.pin = Some(new);
+        kept.is_new = false;
+        if let Some(pin) = &kept.pin {
+            pin.advance(from);
         }
         drop(all);
-        drop(let_go);
+        drop(dropped);
+    }
+
+    /// Lets go of what is kept for one of them. Unless it has said since it was asked that it needs something: it may have
+    /// thought so only after it gave this answer, or before, and what is kept can be given up later still.
+    fn needs_nothing(&self, id: KeeperId, asked: u64) {
+        let mut all = self.all.lock();
+        let Some(kept) = all.find(id).filter(|kept| kept.said_at < asked) else { return };
+        (kept.does_not_know, kept.lacks, kept.is_new) = (None, None, false);
+        let dropped = kept.pin.take();
+        drop(all);
+        drop(dropped);
     }
 
     /// Tells each that this part of the log goes, and says whether it may (K2).
@@ -150,7 +185,7 @@ impl Keepers {
         for (id, keeper) in everybody {
             let holds_on = unless_it_panics(|| keeper.log_goes(&segments)).err();
             may_go &= holds_on.is_none();
-            if let Some(kept) = self.all.lock().1.iter_mut().find(|kept| kept.id == id) {
+            if let Some(kept) = self.all.lock().find(id) {
                 kept.holds_on = holds_on;
             }
         }
@@ -159,11 +194,19 @@ impl Keepers {
 
     pub(crate) fn troubles(&self) -> Vec<KeeperTrouble> {
         let in_trouble = |kept: &Kept| {
-            kept.does_not_know.as_ref().or(kept.holds_on.as_ref()).map(|what| (Arc::clone(&kept.keeper), what.clone()))
+            let what = kept.does_not_know.as_ref().or(kept.holds_on.as_ref()).or(kept.lacks.as_ref());
+            what.map(|what| (Arc::clone(&kept.keeper), what.clone()))
         };
-        let all: Vec<_> = self.all.lock().1.iter().filter_map(in_trouble).collect();
+        let all: Vec<_> = self.all.lock().kept.iter().filter_map(in_trouble).collect();
         all.into_iter().map(|(keeper, what)| KeeperTrouble { name: keeper.name(), what }).collect()
     }
+}
+
+/// What is gone of the log from there on.
+fn lacks(log: &Log, from: Lsn) -> Option<String> {
+    let oldest = log.oldest_lsn();
+    (from >= FIRST_LSN && from < oldest)
+        .then(|| format!("it needs the log from LSN {from}, which begins at {oldest} now"))
 }
 
 /// K2.

@@ -5,7 +5,7 @@
 //! bring its own ([`Options::log_keeper`](crate::Options::log_keeper)).
 //!
 //! K1. Nothing is given up behind a keeper's back: at the open, all the log that is there is kept for it, and after that what lies
-//!     above the place that it named last.
+//!     above the place that it named last; up to its bound. If a part of that is gone, `stat` says so.
 //! K2. A keeper that fails or panics costs log, not the environment. What was kept for it stays; checkpoints, commits and reads go
 //!     on; the next checkpoint asks again; `stat` says why ([`Stat::keeper_troubles`](crate::Stat::keeper_troubles)).
 //! K3. A checkpoint asks and tells keepers one after the other, under its latch, with nothing else held. `stat` asks them too,
@@ -77,14 +77,14 @@ pub trait LogKeeper: Any + Send + Sync {
     fn name(&self) -> String;
 
     /// The records from here on are needed; `None`: none are, until it says otherwise. It never goes back: what it has once let go
-    /// is not kept for it again. Asked at each checkpoint, and by [`Environment::stat`](crate::Environment::stat).
+    /// is not kept for it again. If a part of what it needs is gone, `stat` says so. Asked at each checkpoint, and by [`Environment::stat`](crate::Environment::stat).
     ///
     /// # Errors
     /// What keeps it from knowing. All that was kept for it stays until it is asked again.
     fn needs_log_from(&self) -> Result<Option<Lsn>, Error>;
 
-    /// It is not worth more log than so many bytes: once its place is farther behind the end, nothing is kept for it. Default:
-    /// there is no bound.
+    /// It is not worth more log than so many bytes: once its place is farther behind the end, nothing is kept for it. Before it
+    /// has named a place, so much is kept of the newest log. Default: there is no bound.
     fn log_bytes_max(&self) -> u64 {
         u64::MAX
     }

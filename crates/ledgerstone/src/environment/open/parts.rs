@@ -144,7 +144,7 @@ impl Parts {
         let mut workers = Vec::new();
         for make in makers {
             let keeper = make(KeptLog { log: Arc::clone(log), owner, known })?;
-            keepers.add(log, Arc::clone(&keeper))?;
+            keepers.add(log, Arc::clone(&keeper));
             workers.push(keeper);
         }
         Ok(Inner {
