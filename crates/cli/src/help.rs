@@ -207,6 +207,7 @@ pub const HELP: &[Help] = &[
         &[
             ("ledgerstone recover shop", "Recover after a crash, and say what was done."),
             ("ledgerstone recover shop --rebuild-control", "The file control is lost: make it anew first."),
+            ("ledgerstone recover shop --forget-feeds", "The file feeds is lost: named readers of changes begin anew."),
         ],
         "",
         &["verify", "log", "prepared"],

@@ -18,11 +18,17 @@ pub struct RecoverArgs {
     /// First make a new control file from data and log. Use this if it is lost, damaged, or of another environment.
     #[arg(long)]
     pub rebuild_control: bool,
+    /// First forget all named feeds. Use this if the file of their positions, feeds, is lost or damaged.
+    #[arg(long)]
+    pub forget_feeds: bool,
 }
 
 pub(crate) fn run(args: &RecoverArgs, output: &Output) -> anyhow::Result<Outcome> {
     if args.rebuild_control && !Environment::rebuild_control(&args.at.dir)? {
         output.note("the control file that is there can be used; it was not changed");
+    }
+    if args.forget_feeds {
+        Environment::forget_all_changes(&args.at.dir)?;
     }
     let env = open(&args.at, output)?;
     let report = env.recovery_report().clone();

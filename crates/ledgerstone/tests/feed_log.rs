@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use common::changes::{all, put, whole};
 use common::*;
-use ledgerstone::{CommittedChanges, Environment, Error, Lsn};
+use ledgerstone::{CommittedChanges, Durability, Environment, Error, Lsn};
 use ledgerstone_disk::{Call, DiskErrorKind, Fault, FaultDisk, Harm, SimDisk};
 
 #[test]
@@ -390,4 +390,143 @@ fn only_positions_that_were_shown_are_acknowledged() {
     }
     drop(feed);
     assert_eq!(all(&mut env.named_changes("search").unwrap()).len(), 1);
+}
+
+/// What was acknowledged stays so: the log before it is given up.
+#[test]
+fn an_earlier_position_does_not_take_back_a_later_one() {
+    let disk = SimDisk::new();
+    let env = open(&disk).unwrap();
+    let mut feed = env.named_changes("search").unwrap();
+    let mut other = env.named_changes("search").unwrap();
+    (0..200).for_each(|n| put(&env, "t", n, &[3; 700]));
+    let (commits, same) = (all(&mut feed), all(&mut other));
+    let written = |disk: &SimDisk| bytes_of(disk, "feeds");
+    feed.acknowledge(commits[149].position).unwrap();
+    let kept = written(&disk);
+    for (feed, earlier) in [(&mut feed, commits[10].position), (&mut other, same[20].position)] {
+        feed.acknowledge(earlier).unwrap();
+        assert_eq!(written(&disk), kept, "covered already");
+    }
+    drop((feed, other));
+    for round in 0..3 {
+        (0..100).for_each(|n| put(&env, "u", n, &[round; 700]));
+        env.checkpoint().unwrap();
+    }
+    env.close().unwrap();
+    let env = open(&disk).unwrap();
+    let mut feed = env.named_changes("search").unwrap();
+    let rest = all(&mut feed);
+    assert_eq!(rest[..50], commits[150..]);
+    assert_eq!(rest.len(), 350);
+    // Nor does one that keeps its position itself, and the log while it lives.
+    let mut own = env.changes(feed.position()).unwrap();
+    let begin = own.position();
+    (0..3).for_each(|n| put(&env, "t", n, b"x"));
+    let three = all(&mut own);
+    own.acknowledge(three[2].position).unwrap();
+    own.acknowledge(three[0].position).unwrap();
+    own.acknowledge(begin).unwrap();
+    assert!(all(&mut own).is_empty());
+}
+
+/// A forgotten feed is told so whatever it acknowledges; and threads that begin a name together begin one feed.
+#[test]
+fn a_name_that_two_threads_begin_is_one_feed() {
+    for _ in 0..20 {
+        let env = open(&SimDisk::new()).unwrap();
+        put(&env, "t", 0, b"before");
+        let threads: Vec<_> = (0..3)
+            .map(|no| {
+                let env = env.clone();
+                std::thread::spawn(move || {
+                    let feed = env.named_changes("search").unwrap();
+                    put(&env, "t", no, b"while they begin");
+                    feed.position()
+                })
+            })
+            .collect();
+        let first = threads.into_iter().map(|thread| thread.join().unwrap()).min().unwrap();
+        let later = env.named_changes("search").unwrap().position();
+        assert_eq!(later, first, "what was committed behind the first of them is passed over");
+    }
+    let env = open(&SimDisk::new()).unwrap();
+    let mut feed = env.named_changes("search").unwrap();
+    put(&env, "t", 0, b"x");
+    let position = all(&mut feed)[0].position;
+    feed.acknowledge(position).unwrap();
+    env.forget_changes("search").unwrap();
+    for at in [position, Lsn(4096)] {
+        assert!(matches!(feed.acknowledge(at), Err(Error::FeedForgotten { .. })));
+    }
+}
+
+/// Commits that are acknowledged and not durable yet lie before where a feed begins that begins now, or behind them.
+#[test]
+fn a_feed_shows_nothing_that_was_committed_before_it_begins() {
+    let env = open(&SimDisk::new()).unwrap();
+    put(&env, "t", 0, b"durable");
+    let volatile = |n: u64| {
+        let txn = env.begin().unwrap();
+        txn.bytes_or_create("t").unwrap().put(&key(n), b"volatile").unwrap();
+        let ticket = txn.commit_with(Durability::Volatile).unwrap().ticket;
+        assert!(!ticket.is_durable());
+        Lsn(ticket.lsn().0 + 40) // Behind the record of the commit.
+    };
+    for (no, at_end) in [false, true].into_iter().enumerate() {
+        volatile(10 + no as u64);
+        let behind = volatile(20 + no as u64);
+        let mut feed = env.changes(if at_end { Lsn(u64::MAX) } else { behind }).unwrap();
+        assert_eq!(feed.position(), behind);
+        assert!(all(&mut feed).is_empty(), "{at_end}");
+    }
+    volatile(3);
+    let mut named = env.named_changes("search").unwrap();
+    volatile(4);
+    env.checkpoint().unwrap();
+    assert_eq!(all(&mut named).len(), 1);
+    // And a reader of the log shows no record before the one that it was moved to.
+    let from = volatile(5);
+    volatile(6);
+    let mut reader = env.log_reader(from).unwrap();
+    env.checkpoint().unwrap();
+    assert_eq!(reader.next().unwrap().unwrap().lsn(), from);
+}
+
+/// Somebody has removed it: the feeds would begin anew, and pass over what was committed meanwhile.
+#[test]
+fn a_missing_file_of_positions_is_missed() {
+    let disk = SimDisk::new();
+    let env = open(&disk).unwrap();
+    drop(env.named_changes("search").unwrap());
+    put(&env, "t", 1, b"not seen yet");
+    env.close().unwrap();
+    let own = bytes_of(&disk, "feeds");
+    for crashed in [false, true] {
+        let disk = if crashed { disk.after_crash(3) } else { disk.snapshot() };
+        place(&disk, "feeds", None);
+        for _ in 0..2 {
+            let refused = open(&disk).map(drop);
+            assert!(matches!(&refused, Err(Error::Corrupt { what }) if what.contains("feeds")), "{refused:?}");
+        }
+        // Its own put back goes on.
+        let mended = disk.snapshot();
+        place(&mended, "feeds", Some(&own));
+        assert_eq!(all(&mut open(&mended).unwrap().named_changes("search").unwrap()).len(), 1);
+        // A control file made anew does not know; one made beside the file does.
+        let rebuilt = mended.after_crash(7);
+        place(&rebuilt, "control", None);
+        Environment::rebuild_control_on(Arc::new(rebuilt.clone())).unwrap();
+        place(&rebuilt, "feeds", None);
+        assert!(matches!(open(&rebuilt).map(drop), Err(Error::Corrupt { .. })));
+        // Or all begin anew, because somebody said so.
+        Environment::forget_all_changes_on(Arc::new(disk.clone())).unwrap();
+        let env = open(&disk).unwrap();
+        assert!(all(&mut env.named_changes("search").unwrap()).is_empty());
+    }
+    // Without named feeds there is no such file.
+    let disk = SimDisk::new();
+    open(&disk).unwrap().close().unwrap();
+    assert!(!disk.files().iter().any(|path| path == "feeds"));
+    open(&disk).unwrap();
 }

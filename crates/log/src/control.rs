@@ -9,7 +9,7 @@
 //!     16    16  environment id
 //!     32     8  generation: counts writes of slots; slot = generation % 2
 //!     40     4  page_bytes
-//!     44     4  flags: bit 0 the environment was closed in order
+//!     44     4  flags: bit 0 the environment was closed in order; bit 1 the file of the positions of named feeds is there
 //!     48     8  segment_bytes of the log
 //!     56     8  checkpoint_lsn: newest checkpoint record, 0 none
 //!     64     8  scan_lsn: where recovery begins to read
@@ -81,6 +81,7 @@ const DURABLE_LSN_AT: usize = NEWEST_SEGMENT_AT + 8;
 const REDO_LSN_AT: usize = DURABLE_LSN_AT + 8;
 const _: () = assert!(REDO_LSN_AT + 8 == 144);
 const CLEAN: u64 = 1;
+const FEEDS: u64 = 2;
 
 /// The content of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,6 +115,8 @@ pub struct ControlState {
     pub redo_lsn: Lsn,
     /// The environment was closed in order, at `checkpoint_lsn`.
     pub is_clean: bool,
+    /// Named feeds have had positions, so that there is a file of them.
+    pub has_feeds: bool,
     /// Random, and new when an environment is restored. The restored environment keeps the environment id but has its
     /// own history. Backups and archives of the one do not go on in those of the other.
     pub life: u64,
@@ -137,6 +140,7 @@ impl ControlState {
             durable_lsn: Lsn(0),
             redo_lsn: Lsn(0),
             is_clean: false,
+            has_feeds: false,
             life: le_u64(&environment, 0),
         }
     }
@@ -146,7 +150,7 @@ impl ControlState {
     pub fn of_a_copy(self) -> ControlState {
         let nothing = Lsn(0);
         let marks = ControlState { mark_lsn: nothing, newest_segment: nothing, durable_lsn: nothing, ..self };
-        ControlState { page_count: 0, redo_lsn: nothing, is_clean: false, ..marks }
+        ControlState { page_count: 0, redo_lsn: nothing, is_clean: false, has_feeds: false, ..marks }
     }
 
     /// Where recovery begins to repeat changes.
@@ -163,7 +167,7 @@ impl ControlState {
         put(FORMAT_AT, &CONTROL_FORMAT.to_le_bytes());
         put(ENVIRONMENT_AT, &self.environment);
         put(GENERATION_AT, &generation.to_le_bytes());
-        let flags = if self.is_clean { CLEAN } else { 0 };
+        let flags = u64::from(self.is_clean) * CLEAN + u64::from(self.has_feeds) * FEEDS;
         put(PAGE_BYTES_AT, &(u64::from(self.page_bytes) | flags << 32).to_le_bytes());
         put(SEGMENT_BYTES_AT, &self.segment_bytes.to_le_bytes());
         put(CHECKPOINT_LSN_AT, &self.checkpoint_lsn.0.to_le_bytes());
@@ -245,6 +249,7 @@ impl ControlSlot {
             durable_lsn: Lsn(since_2(DURABLE_LSN_AT)),
             redo_lsn: Lsn(since_2(REDO_LSN_AT)),
             is_clean: page_word >> 32 & CLEAN != 0,
+            has_feeds: page_word >> 32 & FEEDS != 0,
             life: le_u64(slot, LIFE_AT),
         };
         ControlSlot::Valid { generation, state }

@@ -22,6 +22,7 @@ use ledgerstone_space::FileHeader;
 
 use crate::environment::open::{check_control, refuse_cut_restore, take_lock};
 use crate::inner::RESTORE;
+use crate::keeper::FEEDS;
 use crate::{Environment, Error};
 
 /// B3.
@@ -153,6 +154,7 @@ fn control_of(disk: &Arc<dyn Disk>) -> Result<ControlState, Error> {
     state.incarnation_max = scan.incarnation() + INCARNATIONS_PASSED;
     state.durable_lsn = scan.end();
     state.newest_segment = newest_segment(disk)?;
+    state.has_feeds = disk.exists(FEEDS)?;
     Ok(state)
 }
 

@@ -45,10 +45,12 @@ mod needs;
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ledgerstone_log::{Backwards, LogError, LogPin, Record, RecordKind};
+use ledgerstone_disk::{Disk, FileDisk};
+use ledgerstone_log::{Backwards, ControlFile, LogPin, Record, RecordKind};
 use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_page::{Lsn, Xid};
 use ledgerstone_region::sync;
@@ -63,7 +65,9 @@ use self::gather::Open;
 use self::names::Names;
 use self::needs::{Needs, look};
 use crate::catalog::Definition;
+use crate::environment::open::{check_control, take_lock};
 use crate::inner::Inner;
+use crate::keeper::{Owner, forget_all};
 use crate::{Environment, Error};
 
 /// What is held of open transactions is at most this part of the page cache's size, and at most and at least so many bytes; a
@@ -123,14 +127,19 @@ impl Environment {
         if name.is_empty() || name.len() > 255 {
             return Err(Error::BadTableName { name: name.to_string() });
         }
-        let place = env.positions.place(name);
-        let (position, kept) = place.map_or((Lsn(u64::MAX), None), |(position, low, _)| (position, Some(low)));
-        let named = Some((name.to_string(), place.map(|(_, _, id)| id)));
-        let mut feed = ChangeFeed::open(env, position, kept, named)?;
-        if place.is_none() {
-            feed.keep_from(feed.position)?;
+        loop {
+            let place = env.positions.place(name);
+            let (position, kept) = place.map_or((Lsn(u64::MAX), None), |(position, low, _)| (position, Some(low)));
+            let named = Some((name.to_string(), place.map(|(_, _, id)| id)));
+            let mut feed = ChangeFeed::open(env, position, kept, named)?;
+            if place.is_none() {
+                match feed.keep_from(feed.position) {
+                    Err(Error::FeedForgotten { .. }) => continue, // Another thread has made it: it begins where that says.
+                    made => made?,
+                }
+            }
+            return Ok(feed);
         }
-        Ok(feed)
     }
 
     /// Forgets a named feed, which then keeps no log. Returns false if there is none of that name.
@@ -142,6 +151,27 @@ impl Environment {
         env.engine.check_process()?;
         env.check_writable()?;
         env.forget_position(name)
+    }
+
+    /// Forgets all named feeds of the environment in directory `path`, which must not be open. For one that cannot be
+    /// opened because the file of their positions is missing or damaged. A feed of any name begins anew then, at the
+    /// end of the log.
+    ///
+    /// # Errors
+    /// [`Error::NotAnEnvironment`], [`Error::AlreadyOpen`], a control file that cannot be read, or a failure of the disk.
+    pub fn forget_all_changes(path: impl AsRef<Path>) -> Result<(), Error> {
+        Environment::forget_all_changes_on(Arc::new(FileDisk::new(path.as_ref())))
+    }
+
+    /// The same on any [`Disk`].
+    ///
+    /// # Errors
+    /// As [`Environment::forget_all_changes`].
+    pub fn forget_all_changes_on(disk: Arc<dyn Disk>) -> Result<(), Error> {
+        let state = ControlFile::open_read_only(&*disk)?.state();
+        check_control(&*disk, &state)?;
+        let _lock = take_lock(&disk)?;
+        forget_all(&*disk, Owner { environment: state.environment, life: state.life })
     }
 }
 
@@ -155,6 +185,8 @@ impl ChangeFeed {
     ) -> Result<ChangeFeed, Error> {
         env.engine.check()?;
         let log = &env.engine.log;
+        // Readers of the log see what is durable; what was committed before now is not behind `from`.
+        log.flush()?;
         // What is open now may have begun before `from`.
         let (_, oldest_open) = look(env);
         let mut cursor = ledgerstone_log::LogReader::new(log, from)?;
@@ -173,8 +205,9 @@ impl ChangeFeed {
         }
         let low = position.min(oldest_open);
         let label = name.as_ref().map_or("a reader of changes".to_string(), |(name, _)| format!("feed {name}"));
-        // All there is: which transactions were open at the position and have ended since is not known yet.
-        let pin = pin_all(env, &label, low)?;
+        // What the feed can be worth: which transactions were open at the position and have ended since is not known yet.
+        let bytes_max = env.effective.feed_log_bytes_max;
+        let pin = log.pin_newest(&label, bytes_max);
         let (names, upto) = names_now(env)?;
         let held_bytes_max = (env.effective.cache_bytes / CACHE_PART).clamp(HELD_BYTES_MIN, HELD_BYTES_MAX) as usize;
         let mut feed = ChangeFeed {
@@ -198,7 +231,7 @@ impl ChangeFeed {
         }
         let begun = feed.rewind_names(&mut cursor, upto)?;
         feed.needs.low = feed.needs.low.min(begun);
-        feed.pin.advance(low.min(begun));
+        feed.pin = log.pin(&label, low.min(begun), bytes_max)?;
         Ok(feed)
     }
 
@@ -277,18 +310,24 @@ impl ChangeFeed {
     /// a named feed this is durable: a feed of this name begins behind the position, and the log before it is no longer
     /// kept for the feed.
     ///
+    /// What was acknowledged stays so. A position before the last one that was acknowledged, by this feed or by another
+    /// handle of its name, changes nothing: it is covered by that one.
+    ///
     /// # Errors
     /// [`Error::NotAPosition`] if the feed has not come there yet, or no record begins there. [`Error::FeedForgotten`], or a
     /// failure of the disk.
     pub fn acknowledge(&mut self, position: Lsn) -> Result<(), Error> {
         self.env.engine.check_process()?;
-        if position > self.position || position != self.position && !self.cursor.is_boundary(position)? {
+        let is_covered = self.acknowledged.is_some_and(|(covered, _)| position <= covered);
+        let is_shown = || Ok::<_, Error>(position == self.position || self.cursor.is_boundary(position)?);
+        if !is_covered && (position > self.position || !is_shown()?) {
             return Err(Error::NotAPosition { lsn: position });
         }
         self.keep_from(position)
     }
 
     fn keep_from(&mut self, position: Lsn) -> Result<(), Error> {
+        let position = self.acknowledged.map_or(position, |(covered, _)| covered.max(position));
         let low = self.needed(position);
         if let Some((name, id)) = &mut self.name {
             *id = Some(self.env.set_position((name, *id), position, low)?);
@@ -433,18 +472,6 @@ impl ChangeFeed {
             }
         }
         Ok(begun)
-    }
-}
-
-/// Keeps all the log that there is. It must reach back to `low`.
-fn pin_all(env: &Inner, label: &str, low: Lsn) -> Result<LogPin, LogError> {
-    let log = &env.engine.log;
-    loop {
-        match log.pin(label, log.oldest_lsn().min(low), env.effective.feed_log_bytes_max) {
-            // A checkpoint was faster.
-            Err(LogError::Recycled { oldest, .. }) if oldest <= low => {}
-            pinned => return pinned,
-        }
     }
 }
 

@@ -50,7 +50,11 @@ impl Inner {
         low: Lsn,
     ) -> Result<KeeperId, Error> {
         let _latched = self.latch(&self.checkpoint_latch[0])?;
-        self.positions.set(&*self.disk, (&self.engine.log, &self.keepers), named, (position, low))
+        let id = self.positions.set(&*self.disk, (&self.engine.log, &self.keepers), named, (position, low))?;
+        if !self.control.state().has_feeds {
+            self.control.change(|state| state.has_feeds = true)?; // Of a file that is there (N3 in `keeper/positions.rs`).
+        }
+        Ok(id)
     }
 
     /// Forgets a named feed. False: there is none of that name.

@@ -13,7 +13,9 @@
 //! N1. The file is written beside the old one and gets its name when it is durable: a crash leaves one of both.
 //!     The name that a killed process gave is durable before the file is read: the open syncs the directory (O6 in `environment/open/mod.rs`).
 //! N2. The pins of all names stand before the first checkpoint after an open gives log up.
-//! N3. Positions are places in the log of one life of one environment. In that of another they would be anywhere.
+//! N3. The control file says that there is such a file, from before the first position is relied on. So one that was removed is
+//!     missed, instead of every feed beginning anew and passing over what was committed meanwhile.
+//! N4. Positions are places in the log of one life of one environment. In that of another they would be anywhere.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,10 +29,14 @@ use ledgerstone_region::Mutex;
 use super::{KeeperId, Keepers, LogKeeper, Owner};
 use crate::Error;
 
-const FILE: &str = "feeds";
+/// The name of the file.
+pub(crate) const FEEDS: &str = "feeds";
 const DRAFT: &str = "feeds.new";
 const MAGIC: [u8; 8] = *b"LSTNFEED";
 const FORMAT: u32 = 2;
+/// What to do where the positions are not known.
+const WAYS_OUT: &str = "put the file back that says how far named feeds have come, or have all of them begin anew with \
+                        ledgerstone recover --forget-feeds DIR";
 /// Longest file that is read.
 const BYTES_MAX: u64 = 16 << 20;
 
@@ -80,17 +86,18 @@ impl Positions {
     /// Reads the file and pins the log (N2).
     ///
     /// # Errors
-    /// [`Error::Corrupt`]: the file is damaged, or another environment's (N3). The disk's.
+    /// [`Error::Corrupt`]: the file is damaged, another environment's (N4), or missing (N3). The disk's.
     pub(crate) fn open(
         disk: &dyn Disk,
         (log, keepers): (&Arc<Log>, &Keepers),
         bytes_max: u64,
         owner: Owner,
+        is_there: bool,
     ) -> Result<Positions, Error> {
         let positions = Positions { owner, bytes_max, named: Mutex::default() };
-        if disk.exists(FILE)? {
-            let file = disk.open(FILE, Open::READ)?;
-            let damaged = || Error::Corrupt { what: format!("{} is no file of feed positions", file.name()) };
+        if disk.exists(FEEDS)? {
+            let file = disk.open(FEEDS, Open::READ)?;
+            let damaged = || Error::Corrupt { what: format!("{} is damaged: {WAYS_OUT}", file.name()) };
             let len = file.len()?;
             if len > BYTES_MAX {
                 return Err(damaged());
@@ -99,16 +106,15 @@ impl Positions {
             file.read_at(0, &mut bytes)?;
             let (of, places) = decode(&bytes).ok_or_else(damaged)?;
             if of != owner {
-                let what = format!(
-                    "{} is of another environment, or another life of this one: put its own file back, or remove this one, and all \
-                     named feeds begin anew",
-                    file.name()
-                );
+                let name = file.name();
+                let what = format!("{name} is of another environment, or another life of this one: {WAYS_OUT}");
                 return Err(Error::Corrupt { what });
             }
             for (name, place) in places {
                 positions.insert(log, keepers, name, place);
             }
+        } else if is_there {
+            return Err(Error::Corrupt { what: format!("{}/{FEEDS} is missing: {WAYS_OUT}", disk.describe()) }); // N3
         }
         Ok(positions)
     }
@@ -126,7 +132,11 @@ impl Positions {
         id
     }
 
-    /// Sets the position of the feed of this id, or of a new one, durably; gives the id. Under the latch of checkpoints.
+    /// Sets the position of the feed of this id, or of a new one, durably; gives the id. A position never goes back: the log
+    /// before it is given up. Under the latch of checkpoints.
+    ///
+    /// # Errors
+    /// [`Error::FeedForgotten`]: there is none of this id; or there is one of the name already. The disk's.
     pub(crate) fn set(
         &self,
         disk: &dyn Disk,
@@ -134,20 +144,29 @@ impl Positions {
         (name, id): (&str, Option<KeeperId>),
         (position, low): (Lsn, Lsn),
     ) -> Result<KeeperId, Error> {
-        let there = self.named.lock().get(name).map(|named| named.id);
-        if id.is_some() && id != there {
+        let there = self.named.lock().get(name).map(|named| (named.id, named.place));
+        if id != there.map(|(id, _)| id) {
             return Err(Error::FeedForgotten { name: name.to_string() });
         }
-        let place = Place { position, low };
+        // What a later position needs begins no earlier.
+        let place = match there {
+            Some((_, old)) => Place { position: position.max(old.position), low: low.max(old.low) },
+            None => Place { position, low },
+        };
+        if let Some((id, old)) = there
+            && old == place
+        {
+            return Ok(id);
+        }
         let mut places = self.places();
         places.insert(name.to_string(), place);
         write(disk, self.owner, &places)?;
-        let Some(id) = there else { return Ok(self.insert(log, keepers, name.to_string(), place)) };
+        let Some((id, _)) = there else { return Ok(self.insert(log, keepers, name.to_string(), place)) };
         if let Some(named) = self.named.lock().get_mut(name) {
             named.place = place;
-            named.keeper.low.store(low.0, Release);
+            named.keeper.low.store(place.low.0, Release);
         }
-        keepers.moved(log, id, low);
+        keepers.moved(log, id, place.low);
         Ok(id)
     }
 
@@ -170,6 +189,11 @@ impl Positions {
     }
 }
 
+/// Makes the file one without positions, whatever it is now.
+pub(crate) fn forget_all(disk: &dyn Disk, owner: Owner) -> Result<(), Error> {
+    write(disk, owner, &BTreeMap::new())
+}
+
 fn write(disk: &dyn Disk, owner: Owner, places: &BTreeMap<String, Place>) -> Result<(), Error> {
     if disk.exists(DRAFT)? {
         disk.remove(DRAFT)?;
@@ -177,7 +201,7 @@ fn write(disk: &dyn Disk, owner: Owner, places: &BTreeMap<String, Place>) -> Res
     let file = disk.open(DRAFT, Open::CREATE_NEW)?;
     file.write_at(0, &encode(owner, places))?;
     file.sync()?;
-    disk.rename(DRAFT, FILE)?;
+    disk.rename(DRAFT, FEEDS)?;
     Ok(disk.sync_dir("")?)
 }
 

@@ -66,8 +66,7 @@ enum Excuse {
     /// A page that was whole once, with a good checksum, is that page as it was. It may be found when it has been changed
     /// again, and then the page that is put back lacks that change.
     OldPage,
-    /// Without the file of their positions, or with an earlier one, named feeds are elsewhere, and what they need of the log may
-    /// have been given up. Nothing else may differ.
+    /// With an earlier file of their positions, named feeds are elsewhere, and what they need of the log may have been given up. Nothing else may differ.
     FeedElsewhere,
 }
 
@@ -358,7 +357,7 @@ fn judge_environment(
     let excuse = match path {
         _ if path.starts_with("log/") && life.end != End::Closed => Excuse::LogEnd,
         "data" if matches!(kind, Kind::OldBlock | Kind::OldFile) => Excuse::OldPage,
-        FEEDS if matches!(kind, Kind::Remove | Kind::OldBlock | Kind::OldFile) => Excuse::FeedElsewhere,
+        FEEDS if matches!(kind, Kind::OldBlock | Kind::OldFile) => Excuse::FeedElsewhere,
         _ => Excuse::None,
     };
     let found = simulate(schedule, damaged, || look(damaged))?;

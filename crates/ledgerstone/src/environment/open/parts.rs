@@ -136,7 +136,8 @@ impl Parts {
         let state = control.state();
         let owner = Owner { environment: state.environment, life: state.life };
         let (log, keepers) = (&self.engine.log, Keepers::default());
-        let positions = Positions::open(&*disk, (log, &keepers), effective.feed_log_bytes_max, owner)?;
+        let bytes_max = effective.feed_log_bytes_max;
+        let positions = Positions::open(&*disk, (log, &keepers), bytes_max, owner, state.has_feeds)?;
         let is_restored = AtomicBool::new(disk.exists(RESTORE)?);
         // Who only reads gives nothing up.
         let makers = if options.read_only { Vec::new() } else { options.keepers() };
