@@ -530,3 +530,31 @@ fn a_missing_file_of_positions_is_missed() {
     assert!(!disk.files().iter().any(|path| path == "feeds"));
     open(&disk).unwrap();
 }
+
+/// A segment of the old log that is missing takes away nothing but itself, and for as long as it is missing.
+#[test]
+fn an_old_segment_put_back_makes_a_feed_whole() {
+    let disk = SimDisk::new();
+    let env = open(&disk).unwrap();
+    drop(env.named_changes("search").unwrap());
+    (0..300).for_each(|n| put(&env, "t", n, &[7; 900]));
+    env.close().unwrap();
+    let mut segments: Vec<String> = disk.files().into_iter().filter(|path| path.starts_with("log/")).collect();
+    segments.sort();
+    let (lost, bytes) = (&segments[2], bytes_of(&disk, &segments[2]));
+    place(&disk, lost, None);
+    for n in 300..303 {
+        let env = open(&disk).unwrap();
+        let troubles = env.stat().unwrap().keeper_troubles;
+        assert!(troubles.iter().any(|trouble| trouble.name == "feed search"), "{troubles:?}");
+        let told = env.named_changes("search").map(|mut feed| feed.next().map(drop));
+        assert!(matches!(told, Err(Error::LogGone { .. })), "{told:?}");
+        put(&env, "t", n, &[7; 900]);
+        env.checkpoint().unwrap();
+        env.close().unwrap();
+    }
+    place(&disk, lost, Some(&bytes));
+    let env = open(&disk).unwrap();
+    assert!(env.stat().unwrap().keeper_troubles.is_empty());
+    assert_eq!(all(&mut env.named_changes("search").unwrap()).len(), 303);
+}

@@ -171,3 +171,30 @@ fn damage_in_the_log_of_a_closed_directory_is_named() {
     let found = LogDirectory::open_on(Arc::new(disk)).unwrap().log_reader(Lsn(0)).map(|_| ());
     assert!(matches!(&found, Err(Error::Corrupt { what }) if what.contains(&middle.to_string())), "{found:?}");
 }
+
+/// The control file knows how far the log was durable. A log that ends before has lost its end, and does not just end there.
+#[test]
+fn the_log_of_a_directory_that_has_lost_its_end_is_damaged() {
+    let disk = SimDisk::new();
+    let env = open(&disk).unwrap();
+    put(&env, 0, 1);
+    env.checkpoint().unwrap();
+    put(&env, 1, 600);
+    let left = disk.after_crash(1);
+    let read = |disk: &SimDisk| {
+        let mut reader = LogDirectory::open_on(Arc::new(disk.clone()))?.log_reader(Lsn(0))?;
+        Ok::<_, Error>(forward(&mut reader).len())
+    };
+    let whole = read(&left).unwrap();
+    assert!(whole > 1200, "{whole}");
+    let mut segments: Vec<String> = left.files().into_iter().filter(|path| path.starts_with("log/")).collect();
+    segments.sort();
+    for first in 1..segments.len() - 2 {
+        for bytes in [None, Some(&[][..])] {
+            let disk = left.snapshot();
+            segments[first..].iter().for_each(|path| place(&disk, path, bytes));
+            let told = read(&disk);
+            assert!(matches!(told, Err(Error::Corrupt { .. })), "{first}: {told:?} of {whole}");
+        }
+    }
+}

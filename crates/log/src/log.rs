@@ -22,7 +22,7 @@ use crate::record::{FIRST_LSN, LSN_LIMIT, NewRecord, RecordKind};
 use crate::ring;
 use crate::scan::LogScan;
 use crate::seal::{Seal, Seals};
-use crate::segment::{BLOCK_BYTES, NoSegment, Segments};
+use crate::segment::{BLOCK_BYTES, LOG_DIR, NoSegment, Segments};
 use crate::state::LogState;
 use crate::wakers::Wakers;
 
@@ -325,6 +325,7 @@ impl Log {
                 state.prepared_end.store(prepared_end + bytes, SeqCst);
             } else {
                 self.segments.remove(start)?;
+                self.disk.sync_dir(LOG_DIR)?; // F8
             }
             start += bytes;
             count += 1;
@@ -414,8 +415,9 @@ impl Log {
     }
 }
 
-/// Looks at the segments that are there. Makes the one for `end` if it is missing; removes those behind a gap, which
-/// hold nothing. Returns where the oldest begins and where the last one without a gap ends.
+/// Looks at the segments that are there. Makes the one for `end` if it is missing; removes those behind a gap behind the end,
+/// which hold nothing. Those before a gap stay: no crash leaves one there (F8), and who puts back what is missing has
+/// all of them again. Returns where the oldest begins and where the last one without a gap ends.
 fn open_segments(segments: &Segments, end: u64, is_read_only: bool) -> Result<(u64, u64), LogError> {
     let starts = segments.list()?;
     let bytes = segments.segment_bytes();
@@ -431,7 +433,7 @@ fn open_segments(segments: &Segments, end: u64, is_read_only: bool) -> Result<(u
     if is_read_only {
         return Ok((oldest, prepared_end));
     }
-    for stray in starts.into_iter().filter(|start| *start > prepared_end || *start < oldest) {
+    for stray in starts.into_iter().filter(|start| *start > prepared_end) {
         segments.remove(stray)?;
     }
     if prepared_end == here {

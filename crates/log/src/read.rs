@@ -37,7 +37,7 @@ impl Log {
     /// the end of the log. For copies of the log: a record may begin or end anywhere in them.
     ///
     /// # Errors
-    /// [`LogError::Recycled`], or a failure of the disk.
+    /// [`LogError::Recycled`]. [`LogError::Invalid`]: a segment is missing, or has lost bytes. A failure of the disk.
     pub fn read_bytes(&self, from: Lsn, to: &mut [u8]) -> Result<usize, LogError> {
         let block = from.0 & !(BLOCK_BYTES - 1);
         let skip = (from.0 - block) as usize;
@@ -46,6 +46,9 @@ impl Log {
         let found = (|| {
             let mut buffer = AlignedBuf::new((skip + wanted).next_multiple_of(BLOCK_BYTES as usize));
             let have = self.segments.read(block, &mut buffer)?.saturating_sub(skip).min(wanted);
+            if have < wanted {
+                return Err(LogError::Invalid { lsn: Lsn(from.0 + have as u64), why: Malformed::NoFile });
+            }
             to[..have].copy_from_slice(&buffer[skip..skip + have]);
             Ok(have)
         })();

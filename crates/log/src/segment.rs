@@ -12,10 +12,11 @@
 //! F4. Before it is believed, what a killed process may have left in the system's cache is made durable.
 //! F5. A name whose sync failed fails the log for good: a second sync that succeeds says nothing of what the first has lost.
 //! F6. So a crash leaves no segment short, none missing below one that is there, and none that the control file names.
-//!     Below the scan LSN segments may be missing: they are removed one by one, and nobody waits for that to be durable.
 //! F7. A few segments are open at a time, those that are written to among them; others are opened again when they are read.
 //!     Closing a file loses no error: all that is written through a handle is durable when the write returns, and after a
 //!     write or a sync that failed nothing is written through any handle.
+//! F8. Segments are given up from the oldest on, and each is gone or has its later name durably before the next. So none is
+//!     missing between two that are there, below the scan LSN either; if one is, somebody has removed it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

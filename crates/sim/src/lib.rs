@@ -22,6 +22,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod age;
 pub mod counters;
 pub mod crash;
 pub mod damage;

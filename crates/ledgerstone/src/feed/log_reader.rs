@@ -168,6 +168,8 @@ impl LogReader {
 /// The log of a directory that is not open, as it was when this was made. Changes nothing there, and recovers nothing.
 pub struct LogDirectory {
     files: LogFiles,
+    /// The log was durable up to here at least.
+    durable: Lsn,
     operations: Operations,
 }
 
@@ -201,11 +203,18 @@ impl LogDirectory {
             incarnation_max: state.incarnation_max,
             end: None,
         };
-        LogDirectory::of_files(files)
+        let durable = state.durable_lsn.max(state.checkpoint_lsn);
+        Ok(LogDirectory { durable, ..LogDirectory::of_files(files)? })
     }
 
     pub(crate) fn of_files(files: LogFiles) -> Result<LogDirectory, Error> {
-        Ok(LogDirectory { files, operations: Operations::Own(Arc::new(operations(&Extensions::default())?)) })
+        let operations = Operations::Own(Arc::new(operations(&Extensions::default())?));
+        Ok(LogDirectory { durable: files.end.unwrap_or(Lsn(0)), files, operations })
+    }
+
+    /// The log was durable up to here at least.
+    pub(crate) fn durable(&self) -> Lsn {
+        self.durable
     }
 
     pub(crate) fn files(&self) -> &LogFiles {
@@ -226,9 +235,20 @@ impl LogDirectory {
             match ledgerstone_log::LogReader::of_files(self.files.clone(), from) {
                 // A program that has the environment open wrote on while we looked.
                 Err(LogError::Corrupt { .. }) => {}
-                other => return Ok(other?),
+                other => return self.reaching(other?),
             }
         }
-        Ok(ledgerstone_log::LogReader::of_files(self.files.clone(), from)?)
+        self.reaching(ledgerstone_log::LogReader::of_files(self.files.clone(), from)?)
+    }
+
+    /// A log that ends too early has lost its end.
+    fn reaching(&self, reader: ledgerstone_log::LogReader) -> Result<ledgerstone_log::LogReader, Error> {
+        if reader.end() < self.durable {
+            let (end, known) = (reader.end(), self.durable);
+            let what =
+                format!("the log ends at LSN {end}, and was durable up to {known}: its end is missing or damaged");
+            return Err(Error::Corrupt { what });
+        }
+        Ok(reader)
     }
 }

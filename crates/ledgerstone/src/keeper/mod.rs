@@ -164,7 +164,7 @@ impl KeptLog {
     /// Fills `to` with the bytes of the durable log from `from` on; says how much there was.
     ///
     /// # Errors
-    /// [`Error::LogGone`]: they were given up. The disk's.
+    /// [`Error::LogGone`]: they were given up. [`Error::Corrupt`]: a segment is missing, or has lost bytes. The disk's.
     pub fn read(&self, from: Lsn, to: &mut [u8]) -> Result<usize, Error> {
         Ok(self.log.read_bytes(from, to)?)
     }

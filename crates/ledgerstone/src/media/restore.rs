@@ -352,8 +352,8 @@ fn restore_more_log(
     }
     for (log, reached) in more.iter().zip(reached) {
         let files = log.files();
-        // An archive knows its end, an environment a place in its log.
-        let promised = files.end.or(files.known.map(|known| known.lsn)).filter(|lsn| *lsn > at.lsn);
+        // An archive knows its end, an environment a place that its log has reached.
+        let promised = Some(log.durable()).filter(|lsn| *lsn > at.lsn);
         let why = reached.why.or(promised.map(|lsn| format!("its records at LSN {lsn} do not go on from there")));
         if let Some(why) = why {
             left_out.push(LeftOut::new(&files.disk.describe(), format!("not used from LSN {} on: {why}", at.lsn)));

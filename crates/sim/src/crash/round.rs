@@ -28,6 +28,7 @@ use super::plan::{
     Ending, JOURNAL, Key, LISTS, Life, Plan, Settings, Start, TABLE_COUNT, is_unique, key_bytes, table_name,
 };
 use super::tally::{Kind, Tally, register};
+use crate::age::age;
 use crate::counters::Counters;
 
 /// What was wrong.
@@ -118,6 +119,7 @@ pub fn run(plan: &Plan, prepared: &mut Prepared, talk: Talk) -> Result<Counters,
         }
         known = report.known;
         disk = if life.ending.is_kill() { disk.after_kill() } else { disk.after_crash(life.survival_seed) };
+        age(&disk, life.survival_seed ^ number as u64);
     }
     counters.add("rounds", 1);
     Ok(counters)

@@ -27,6 +27,7 @@ use std::sync::Arc;
 use ledgerstone::Options;
 use ledgerstone_disk::SimDisk;
 
+use crate::age::age;
 use crate::counters::Counters;
 use ledgerstone_region::Random;
 
@@ -50,7 +51,10 @@ impl Disks {
 
     /// As the next start of the machine finds them.
     fn settled(&self, random: &mut Random) -> Disks {
-        self.each(|disk| if disk.is_crashed() { disk.after_crash(random.number()) } else { disk.snapshot() })
+        let disks =
+            self.each(|disk| if disk.is_crashed() { disk.after_crash(random.number()) } else { disk.snapshot() });
+        age(&disks.env, random.number());
+        disks
     }
 
     fn each(&self, mut make: impl FnMut(&SimDisk) -> SimDisk) -> Disks {
