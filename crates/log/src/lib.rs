@@ -95,7 +95,7 @@ pub use crate::{
         RECORD_BYTES_MAX, Record, RecordKind, RecordView, decode, group_body,
     },
     scan::{LogScan, Watch},
-    seal::Seal,
+    seal::{INCARNATION_MAX, Seal},
     segment::{LOG_DIR, check_segments, is_log_file, segment_name, segment_start, tidy_segments},
     wakers::WakerNo,
 };

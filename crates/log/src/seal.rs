@@ -47,6 +47,9 @@ fn word_of(environment: EnvironmentId) -> u64 {
     scramble(scramble(word(low)) ^ word(high))
 }
 
+/// The largest incarnation: one for each opening. Where nobody says which one a record is of, all may have to be tried.
+pub const INCARNATION_MAX: u64 = (1 << 32) - 1;
+
 /// The seals of all incarnations that a record can be of. They are made when they are looked through, since there may be
 /// millions: one for each time that the environment was opened.
 #[derive(Debug, Clone, Copy)]
@@ -57,9 +60,9 @@ pub(crate) struct Seals {
 }
 
 impl Seals {
-    /// Of these incarnations, both included.
+    /// Of these incarnations, both included. Larger ones than [`INCARNATION_MAX`] are nobody's.
     pub fn new(environment: EnvironmentId, oldest: u64, newest: u64) -> Seals {
-        Seals { environment: word_of(environment), oldest, newest }
+        Seals { environment: word_of(environment), oldest, newest: newest.min(INCARNATION_MAX) }
     }
 
     /// Those that mix this into the checksum of a record at `lsn`, the newest first. One of 2^32 does so by chance.

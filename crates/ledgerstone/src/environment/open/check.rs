@@ -4,7 +4,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use ledgerstone_disk::{Disk, DiskFile};
-use ledgerstone_log::{ControlError, ControlState, FIRST_LSN, LOG_DIR};
+use ledgerstone_log::{ControlError, ControlState, FIRST_LSN, INCARNATION_MAX, LOG_DIR};
 use ledgerstone_recovery::{Analysis, InDoubt};
 use ledgerstone_space::FileHeader;
 use ledgerstone_structures::{Direction, Tree};
@@ -28,8 +28,7 @@ pub(crate) fn check_control(disk: &dyn Disk, state: &ControlState) -> Result<(),
         (state.redo_lsn.0.is_multiple_of(8) && state.redo_lsn <= state.checkpoint_lsn, "redo_lsn", state.redo_lsn.0),
         (state.redo_lsn.0 == 0 || state.redo_lsn >= state.scan_lsn, "redo_lsn", state.redo_lsn.0),
         (state.checkpoint_lsn.0 < lsn_max, "checkpoint_lsn", state.checkpoint_lsn.0),
-        // One for each opening. Where nobody says which one a record is of, all are tried.
-        (state.incarnation_max < 1 << 32, "incarnation_max", state.incarnation_max),
+        (state.incarnation_max <= INCARNATION_MAX, "incarnation_max", state.incarnation_max),
         (state.scan_incarnation <= state.incarnation_max, "scan_incarnation", state.scan_incarnation),
         (state.newest_segment.0 & (state.segment_bytes.max(1) - 1) == 0, "newest_segment", state.newest_segment.0),
         (state.newest_segment.0 < lsn_max, "newest_segment", state.newest_segment.0),

@@ -1,6 +1,6 @@
 //! The bytes of the small files of an archive.
 
-use ledgerstone_log::RECORD_BYTES_MAX;
+use ledgerstone_log::{INCARNATION_MAX, RECORD_BYTES_MAX};
 
 use super::Owner;
 use crate::Error;
@@ -68,7 +68,8 @@ impl Sum {
             && sum.start.is_multiple_of(sum.segment_bytes)
             && sum.start < sum.end
             && sum.end - sum.start <= sum.segment_bytes
-            && sum.resume.abs_diff(sum.end) <= RECORD_BYTES_MAX as u64;
+            && sum.resume.abs_diff(sum.end) <= RECORD_BYTES_MAX as u64
+            && sum.incarnation <= INCARNATION_MAX;
         (is_sealed(bytes, MAGIC) && fits).then_some(sum)
     }
 }
