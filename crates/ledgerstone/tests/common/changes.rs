@@ -123,9 +123,11 @@ impl Replica {
                     }
                 }
                 DumpItem::Record { key, value } if table == "ledgerstone.indexes" => {
-                    let (of, index) = std::str::from_utf8(&key).unwrap().split_once('\0').unwrap();
-                    let def = IndexDef::new(index, std::str::from_utf8(&value).unwrap().parse().unwrap());
-                    replica.indexes.insert((of.to_string(), index.to_string()), def);
+                    let names: Vec<String> =
+                        key.split(|byte| *byte == 0xff).map(|name| String::from_utf8(name.to_vec()).unwrap()).collect();
+                    let [of, index] = names.try_into().unwrap();
+                    let def = IndexDef::new(&index, std::str::from_utf8(&value).unwrap().parse().unwrap());
+                    replica.indexes.insert((of, index), def);
                 }
                 DumpItem::Record { key, value } => drop(replica.tables.get_mut(&table).unwrap().insert(key, value)),
                 DumpItem::End => {}
