@@ -701,6 +701,14 @@ put t q '--d'
 }
 
 #[test]
+fn a_command_with_options_waits_for_one_in_doubt_as_others_do() {
+    let said =
+        run(&[], "create t\nbegin\nput t k v\nprepare p\nscan t --hex\ndecide commit p\nwait auto\nscan t --hex\n");
+    let wanted = ["ok", "ok", "ok", "ok", "waiting for others", "ok", "6b\t76", "ok", "6b\t76", "ok"];
+    assert_eq!(said.lines, wanted, "{}", said.err);
+}
+
+#[test]
 fn environments_elsewhere_are_made_and_mended_from_the_shell() {
     let place = Place::new();
     let said = place.shell(

@@ -146,7 +146,7 @@ fn run_heeding(session: &mut Session, at: Option<String>, words: &[String], outp
         }
         _ => {}
     }
-    if is_own(name) && (at.is_some() || session.has_open()) {
+    if is_own(name) && (at.is_some() || session.may_wait()) {
         return session.ask_for(at, Job::Outer { args: Box::new(args), dir: session.dir().to_owned() });
     }
     if at.is_some() {

@@ -14,7 +14,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ledgerstone::{Environment, Error, LockWait, Options, TransactionOptions, Xid};
+use ledgerstone::{Environment, Error, InDoubt, LockWait, Options, TransactionOptions, Xid};
+use serde_json::json;
 
 use super::answer::{Answer, Mode};
 use super::command::{COMMANDS, Command, Data, Line, Usage};
@@ -25,6 +26,7 @@ use crate::interrupt;
 use crate::opening::{DirArgs, Lending, lend, open_by};
 use crate::outcome;
 use crate::output::{Output, say_note};
+use crate::prepared::{id_json, in_doubt_json};
 use crate::target::Target;
 
 /// How long the board is waited for before the waits are looked at.
@@ -157,10 +159,10 @@ impl Session {
         }
     }
 
-    /// Whether a transaction is open here, by name.
-    pub(super) fn has_open(&mut self) -> bool {
+    /// Whether a command could wait for a transaction that ends only here: one that is open by name, or one in doubt.
+    pub(super) fn may_wait(&mut self) -> bool {
         self.forget_ended();
-        !self.names().is_empty()
+        !self.names().is_empty() || !self.env.in_doubt().is_empty()
     }
 
     /// Asks the worker of this transaction, or of the current one.
@@ -207,8 +209,8 @@ impl Session {
             Command::Commit(name) => self.end(named(name), Job::Commit)?,
             Command::Abort(name) => self.end(named(name), Job::Abort)?,
             Command::Prepare(id) => self.end(at, Job::Prepare(id))?,
-            Command::InDoubt => self.ask(Some(AUTO.into()), Job::InDoubt)?,
-            Command::Decide { id, commits } => self.ask(Some(AUTO.into()), Job::Decide { id, commits })?,
+            Command::InDoubt => self.in_doubt(),
+            Command::Decide { id, commits } => self.decide(&id, commits),
             Command::Use(name) => {
                 if let Some(name) = &name {
                     self.worker(name)?;
@@ -400,6 +402,25 @@ impl Session {
         let in_doubt = self.env.in_doubt();
         let in_doubt = in_doubt.iter().map(|found| (quote(&found.global_id), Seen::Idle, Some(found.xid)));
         self.board.look().into_iter().chain(in_doubt).collect()
+    }
+
+    fn in_doubt(&self) -> Answer {
+        let found = self.env.in_doubt();
+        let line = |found: &InDoubt| {
+            (quote(&found.global_id), format!("transaction {}, {} locks", found.xid, found.lock_count))
+        };
+        let objects: Vec<_> = found.iter().map(in_doubt_json).collect();
+        Answer::Lines(found.iter().map(line).collect()).with(json!({ "records": objects }))
+    }
+
+    /// Decides a transaction in doubt. Not in a worker: any of them may be waiting for it.
+    fn decide(&self, id: &[u8], commits: bool) -> Answer {
+        let decided = match commits {
+            true => self.env.commit_in_doubt(id).map(drop),
+            false => self.env.abort_in_doubt(id),
+        };
+        self.rest(); // Z1
+        Answer::of(decided.map(|()| Answer::done(id_json(id).into(), true)))
     }
 
     fn waiting(&self, name: &str) -> Answer {

@@ -21,8 +21,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use ledgerstone::{
-    CompactOptions, Environment, Error, InDoubt, IndexDef, IndexRange, Lsn, Savepoint, Skipped, TableTypes,
-    Transaction, Xid,
+    CompactOptions, Environment, Error, IndexDef, IndexRange, Lsn, Savepoint, Skipped, TableTypes, Transaction, Xid,
 };
 use parking_lot::{Condvar, Mutex};
 use serde_json::{Map, Value, json};
@@ -30,7 +29,7 @@ use serde_json::{Map, Value, json};
 use super::answer::{Answer, Forms};
 use super::command::{Data, Scan};
 use super::outer;
-use super::words::{Word, quote};
+use super::words::Word;
 use crate::args::Args;
 use crate::changes::{Types, change_json, item_text};
 use crate::commands::{index_key_json, record_json};
@@ -39,7 +38,6 @@ use crate::inspect::{stat_json, table_json};
 use crate::interrupt;
 use crate::opening::lend;
 use crate::output::Output;
-use crate::prepared::{id_json, in_doubt_json};
 use crate::text::{Part, Text, check_types, typed_key, typed_value};
 
 /// The worker for commands outside of named transactions.
@@ -55,11 +53,6 @@ pub(crate) enum Job {
     Commit,
     Abort,
     Prepare(Vec<u8>),
-    InDoubt,
-    Decide {
-        id: Vec<u8>,
-        commits: bool,
-    },
     Stat,
     Changes {
         from: u64,
@@ -308,21 +301,6 @@ impl Hands {
                 Some(txn) => txn.prepare(&id).map(|_| Answer::Done), // It stays in doubt without its handle.
                 None => Err(Error::Finished),
             },
-            Job::InDoubt => {
-                let found = self.env.in_doubt();
-                let objects = found.iter().map(in_doubt_json).collect::<Vec<_>>();
-                let line = |found: &InDoubt| {
-                    (quote(&found.global_id), format!("transaction {}, {} locks", found.xid, found.lock_count))
-                };
-                Ok(Answer::Lines(found.iter().map(line).collect()).with(json!({ "records": objects })))
-            }
-            Job::Decide { id, commits } => {
-                match commits {
-                    true => self.env.commit_in_doubt(&id).map(drop)?,
-                    false => self.env.abort_in_doubt(&id)?,
-                }
-                Ok(Answer::done(id_json(&id).into(), true))
-            }
             Job::Stat => {
                 let told = stat_json(&self.env)?;
                 Ok(Answer::Figures(members(told["stat"].clone())).with(told))
