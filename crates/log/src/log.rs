@@ -319,7 +319,8 @@ impl Log {
             }
             let prepared_end = state.prepared_end.load(Relaxed);
             let ahead = prepared_end.saturating_sub(self.segments.start_of(state.tail.load(Relaxed)) + bytes) / bytes;
-            if ahead < self.spare_segments && prepared_end + bytes <= LSN_LIMIT.0 {
+            let is_wanted = ahead < self.spare_segments && prepared_end + bytes <= LSN_LIMIT.0;
+            if is_wanted && self.segments.file(start)?.len()? >= bytes {
                 self.segments.recycle(start, prepared_end).map_err(|error| self.explain(error))?;
                 self.name_segments_below(prepared_end + bytes)?;
                 state.prepared_end.store(prepared_end + bytes, SeqCst);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use kit::*;
 use ledgerstone_disk::{Call, Disk, DiskErrorKind, Fault, FaultDisk, Harm, Open, SimDisk};
-use ledgerstone_log::{ControlState, LOG_DIR, LogError, check_segments, segment_start};
+use ledgerstone_log::{ControlState, LOG_DIR, LogError, check_segments, segment_name, segment_start};
 
 /// Appends and flushes until something is refused; how often it was not.
 fn run(log: &ledgerstone_log::Log) -> (u64, Option<LogError>) {
@@ -51,6 +51,22 @@ fn a_recycled_segments_name_is_not_believed_either() {
         let recycled = log.recycle_before(log.durable_lsn());
         assert!(matches!(recycled, Err(LogError::Failed { .. })) && log.is_failed(), "{recycled:?}");
     }
+}
+
+/// An old segment that somebody has cut is not used again: it would lack bytes when the next crash comes.
+#[test]
+fn a_segment_that_was_cut_is_not_used_again() {
+    let disk: Arc<dyn Disk> = Arc::new(SimDisk::new());
+    let log = new_log(Arc::clone(&disk));
+    for no in 0..60 {
+        append_one(&log, no, 1000).unwrap();
+        log.flush().unwrap();
+    }
+    let path = format!("{LOG_DIR}/{}", segment_name(SEGMENT_BYTES));
+    disk.open(&path, Open::EXISTING).unwrap().set_len(SEGMENT_BYTES - 1000).unwrap();
+    assert!(log.recycle_before(log.durable_lsn()).unwrap() > 1);
+    let state = ControlState { scan_lsn: log.oldest_lsn(), ..ControlState::new(ENVIRONMENT, 4096, SEGMENT_BYTES) };
+    check_segments(&disk, &state).unwrap();
 }
 
 #[test]
