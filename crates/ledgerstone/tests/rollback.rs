@@ -5,8 +5,9 @@ mod common;
 use std::io::{Seek, SeekFrom, Write};
 use std::sync::Arc;
 
-use common::number::{NUMBER, Number, add};
+use common::number::{NUMBER, Number, OP_ADD, add};
 use common::{assert_sound, key, within};
+use ledgerstone::extend::{Mode, Part, RECORD_OVERHEAD_BYTES};
 use ledgerstone::{Durability, Environment, Error, Options, Transaction};
 use ledgerstone_disk::{Call, DiskErrorKind, Fault, FaultDisk, Harm, SimDisk};
 
@@ -204,6 +205,52 @@ fn updates_of_other_structures_leave_a_restart_its_windows() {
     let film = env.transact(|txn| txn.bytes("films")?.get(b"night")).unwrap();
     assert!(film.as_deref() == Some(&FILM), "the parts of the large value are taken back");
     assert_untouched(&env);
+}
+
+/// The header of an update's record is 40 bytes, and undoing it takes 8 more.
+#[test]
+fn a_change_too_long_for_a_log_record_is_refused_and_the_longest_can_be_taken_back() {
+    let disk = SimDisk::new();
+    let env = with_number(options().log_buffer_bytes(8 << 20)).open_on(Arc::new(disk.clone())).unwrap();
+    load_number(&env);
+    let txn = env.begin().unwrap();
+    let before = add(&txn, 3, &|| ()).unwrap();
+    let longest = ledgerstone_log::RECORD_BYTES_MAX - 40 - 8;
+    let change = |parts: &[usize], is_group: bool| {
+        txn.structure("number", NUMBER)?.enter(Mode::X, |txn, at| {
+            txn.claim(parts.iter().map(|len| len + RECORD_OVERHEAD_BYTES).sum())?;
+            let mut page = at.cache().exclusive(at.root())?;
+            let args: Vec<_> = parts.iter().map(|&len| vec![1; len]).collect();
+            let parts: Vec<_> = args.iter().map(|args| Part { page: 0, op: OP_ADD, args }).collect();
+            match is_group {
+                true => txn.group(&mut [&mut page], &parts)?,
+                false => txn.update(&mut page, OP_ADD, &args[0])?,
+            };
+            Ok(())
+        })
+    };
+    let too_long = [
+        (vec![longest + 1], false),
+        (vec![3 << 20], false),
+        (vec![longest], true),
+        (vec![2 << 20], true),
+        (vec![600 << 10; 2], true),
+    ];
+    for (parts, is_group) in too_long {
+        let refused = change(&parts, is_group);
+        assert!(matches!(refused, Err(Error::OperationRefused { op: OP_ADD, .. })), "{parts:?}: {refused:?}");
+        let text = refused.unwrap_err().to_string();
+        assert!(text.contains("1048576") || text.contains("1048568"), "{text}");
+    }
+    let mark = txn.savepoint().unwrap();
+    change(&[longest], false).unwrap();
+    txn.rollback_to(mark).unwrap();
+    assert_eq!(add(&txn, 1, &|| ()).unwrap(), before + 1);
+    txn.commit_with(Durability::Sync).unwrap();
+    env.close().unwrap();
+    let env = with_number(options()).open_on(Arc::new(disk)).unwrap();
+    assert_eq!(env.transact(|txn| add(txn, 1, &|| ())).unwrap(), before + 2);
+    assert_sound(&env, "too long");
 }
 
 #[test]

@@ -5,7 +5,7 @@
 
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
-use ledgerstone_log::{Claim, NewRecord, RecordKind};
+use ledgerstone_log::{Claim, NewRecord, RECORD_BYTES_MAX, RecordKind};
 use ledgerstone_page::{Lsn, OpId, PageId, Xid};
 
 use crate::txn::RECORD_OVERHEAD_BYTES;
@@ -23,6 +23,9 @@ pub(crate) struct Chain {
     /// Of every record from now on.
     flags: u16,
 }
+
+/// Longest record that is written forwards: its compensation has 8 bytes more.
+pub(crate) const FORWARD_BYTES_MAX: u64 = RECORD_BYTES_MAX as u64 - 8;
 
 /// The flag of records of a transaction that changes where things are, and not what they are. Readers of changes skip
 /// its commit.
@@ -95,6 +98,9 @@ impl Chain {
         let left = self.claim.as_ref().map_or(0, Claim::left);
         if left < needed {
             return Err(TxnError::ClaimTooSmall { needed, left, op: record.op });
+        }
+        if needed > FORWARD_BYTES_MAX && record.kind != RecordKind::Compensation {
+            return Err(TxnError::RecordTooLong { op: record.op, needed, most: FORWARD_BYTES_MAX });
         }
         if self.first_lsn == Lsn::NONE {
             // T1: the mark before the reservation.

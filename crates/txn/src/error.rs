@@ -91,6 +91,17 @@ pub enum TxnError {
         /// Operation that was to be logged.
         op: OpId,
     },
+    /// The record would be longer than any record of the log, or its compensation would. Nothing has changed. Change less
+    /// at once.
+    #[error("operation {op} needs a log record of {needed} bytes, and at most {most} bytes fit: change less at once")]
+    RecordTooLong {
+        /// Operation that was to be logged, the first of a group's.
+        op: OpId,
+        /// Bytes the record needs.
+        needed: u64,
+        /// The most it may need.
+        most: u64,
+    },
     /// The log names an operation that needs a logical undo, and none is registered.
     #[error(
         "operation {op} at LSN {lsn} needs a logical undo that is not registered; open with the extension that wrote it"

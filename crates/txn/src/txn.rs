@@ -20,12 +20,12 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use ledgerstone_buffer::ExclusivePage;
 use ledgerstone_lock::{LockName, Mode, OwnerNo};
-use ledgerstone_log::{Claim, RecordKind};
+use ledgerstone_log::{Claim, HEADER_BYTES, PART_HEADER_BYTES, RecordKind};
 use ledgerstone_op::{Operation, PageMut, Undo};
 use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_page::{Lsn, OpId, PageId, Xid};
 
-use crate::chain::{Chain, FLAG_OUT_OF_ORDER};
+use crate::chain::{Chain, FLAG_OUT_OF_ORDER, FORWARD_BYTES_MAX};
 use crate::locks::HeldTables;
 use crate::savepoint::Marks;
 use crate::version::{At, Before, Horizon, Unseen, View, Who, Writer};
@@ -236,6 +236,7 @@ impl Txn {
             assert!(part.page < pages.len(), "group part names page {} of {}", part.page, pages.len());
             engine.ops.get(part.op)?;
         }
+        check_group(parts)?;
         self.scratch.clear();
         ledgerstone_log::group_body(
             &mut self.scratch,
@@ -420,6 +421,10 @@ impl Engine {
         parts: &[Part<'_>],
     ) -> Result<Lsn, TxnError> {
         let mut claim = claim;
+        if let Err(error) = check_group(parts) {
+            self.log.give_back(claim);
+            return Err(error);
+        }
         let mut body = Vec::new();
         ledgerstone_log::group_body(
             &mut body,
@@ -441,6 +446,14 @@ impl Engine {
         apply_parts(self, pages, parts, lsn)?;
         Ok(lsn)
     }
+}
+
+/// Refuses a group that no record holds.
+fn check_group(parts: &[Part<'_>]) -> Result<(), TxnError> {
+    let of_parts = parts.iter().map(|part| PART_HEADER_BYTES + part.args.len().next_multiple_of(8));
+    let (needed, most) = ((HEADER_BYTES + of_parts.sum::<usize>()) as u64, FORWARD_BYTES_MAX);
+    let op = parts.first().map_or(OpId(0), |part| part.op);
+    if needed > most { Err(TxnError::RecordTooLong { op, needed, most }) } else { Ok(()) }
 }
 
 fn apply_parts(

@@ -156,6 +156,9 @@ impl From<TxnError> for Error {
             TxnError::Log(error) => error.into(),
             TxnError::Buffer(error) => error.into(),
             TxnError::Lock(error) => error.into(),
+            TxnError::RecordTooLong { op, .. }
+            | TxnError::ClaimTooSmall { op, .. }
+            | TxnError::LogicalInNestedTop { op } => Error::OperationRefused { op, what: error.to_string() },
             TxnError::UnknownOperation(_) | TxnError::NoLogicalUndo { .. } => {
                 Error::UnknownOperation { what: error.to_string() }
             }

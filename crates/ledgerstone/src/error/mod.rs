@@ -205,6 +205,15 @@ pub enum Error {
         /// The transaction's level.
         isolation: crate::choice::Isolation,
     },
+    /// A structure of the program's own asked for a change that cannot be logged: the record would be too long, longer
+    /// than what was claimed, or cannot be undone where it is. Nothing has changed.
+    #[error("a structure's change was refused: {what}")]
+    OperationRefused {
+        /// The operation that was to be logged, the first of a group's.
+        op: ledgerstone_page::OpId,
+        /// What is wrong.
+        what: String,
+    },
     /// Something that a program registers contradicts itself or the engine: an id below the users' range, or an id used
     /// twice.
     #[error("structure {structure:?} cannot be registered: {what}")]

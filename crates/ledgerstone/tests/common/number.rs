@@ -11,7 +11,8 @@ use ledgerstone::{Error, Transaction};
 /// Its number.
 pub const NUMBER: StructureId = StructureId(7);
 const OP_FORMAT: OpId = OpId(1030);
-const OP_ADD: OpId = OpId(1031);
+/// Adds its first byte; further ones mean nothing.
+pub const OP_ADD: OpId = OpId(1031);
 const LAYOUT: LayoutId = LayoutId(260);
 const AT: usize = 40;
 
@@ -54,7 +55,9 @@ impl Operation for Add {
         Ok(())
     }
     fn undo(&self, args: &[u8]) -> Undo {
-        Undo::Page { op: OP_ADD, args: vec![args[0].wrapping_neg()] }
+        let mut args = args.to_vec();
+        args[0] = args[0].wrapping_neg();
+        Undo::Page { op: OP_ADD, args }
     }
     fn print(&self, _: &[u8]) -> String {
         String::new()
