@@ -46,7 +46,7 @@ pub use latch::{LATCH_TIMEOUT_NS, Latch, LatchTimeout, Version};
 pub use map::{Handle, Region, WeakHandle};
 pub use mutex::{Mutex, RwLock};
 #[cfg(not(loom))]
-pub use mutex::{TimedGuard, TimedMutex};
+pub use mutex::{TimedGuard, TimedMutex, Waiter};
 #[cfg(not(loom))]
 pub use offset::{Offset, Span};
 pub use page_buf::PageBuf;

@@ -47,26 +47,37 @@ impl<T> Mutex<T> {
 }
 
 #[cfg(not(loom))]
-pub use timed::{TimedGuard, TimedMutex};
+pub use timed::{TimedGuard, TimedMutex, Waiter};
 
 #[cfg(not(loom))]
 mod timed {
+    use std::collections::VecDeque;
     use std::ops::{Deref, DerefMut};
+    use std::sync::Arc;
 
     use super::*;
     use crate::atomic::{AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
     use crate::sync::{futex_wait, futex_wake, now_ns};
 
+    /// So often somebody who comes may take the mutex before those who wait, between two of them.
+    const PASSED_MAX: u32 = 8;
+
     /// A mutex that can be waited for as long as one likes. Held for a call, it is waited for through `sync`.
+    ///
+    /// Whoever comes while it is free takes it, also before those who wait and are waking up: the fastest way, as long as it is not
+    /// always the same who is passed. So after [`PASSED_MAX`] times it is the turn of who has waited longest.
     ///
     /// Who lets go of it wakes a waiter only if it sees one. It looks without a fence, which would cost every call; where the
     /// processor lets the look pass the unlocking, a waiter sleeps until its time is over and then finds the mutex free.
     #[derive(Debug, Default)]
     pub struct TimedMutex<T> {
         mutex: Mutex<T>,
+        /// How many are in the line.
         waiter_count: AtomicU32,
-        /// Changes at each release that wakes somebody.
-        turn: AtomicU32,
+        /// How often somebody was faster since one of the line had it. Changes by who holds the mutex only.
+        passed: AtomicU32,
+        /// Who waits, the first to come first. Each sleeps on a word of its own.
+        line: Mutex<VecDeque<Arc<AtomicU32>>>,
     }
 
     /// Holds a [`TimedMutex`] until it is dropped.
@@ -77,36 +88,106 @@ mod timed {
         _release: Release<'a, T>,
     }
 
+    /// A place in the line for a [`TimedMutex`], until it is dropped.
+    #[derive(Debug)]
+    pub struct Waiter<'a, T> {
+        mutex: &'a TimedMutex<T>,
+        /// Changes whenever this is the first of the line and may look again.
+        turn: Arc<AtomicU32>,
+    }
+
     #[derive(Debug)]
     struct Release<'a, T>(&'a TimedMutex<T>);
 
     impl<T> TimedMutex<T> {
         /// A free mutex around `value`.
         pub const fn new(value: T) -> TimedMutex<T> {
-            TimedMutex { mutex: Mutex::new(value), waiter_count: AtomicU32::new(0), turn: AtomicU32::new(0) }
+            TimedMutex {
+                mutex: Mutex::new(value),
+                waiter_count: AtomicU32::new(0),
+                passed: AtomicU32::new(0),
+                line: Mutex::new(VecDeque::new()),
+            }
         }
 
-        /// Holds it if nobody does.
+        /// Holds it if nobody does, and it is not the turn of somebody who waits.
         #[inline]
         pub fn try_lock(&self) -> Option<TimedGuard<'_, T>> {
+            // Relaxed: whoever has just come may be passed once more.
+            if self.waiter_count.load(Relaxed) > 0 {
+                return self.try_pass();
+            }
+            self.take()
+        }
+
+        #[cold]
+        #[inline(never)]
+        fn try_pass(&self) -> Option<TimedGuard<'_, T>> {
+            let guard = self.take()?;
+            // Relaxed: read and written under the mutex.
+            let passed = self.passed.load(Relaxed);
+            if passed >= PASSED_MAX {
+                return None; // Wakes the first of the line.
+            }
+            self.passed.store(passed + 1, Relaxed);
+            Some(guard)
+        }
+
+        #[inline]
+        fn take(&self) -> Option<TimedGuard<'_, T>> {
             self.mutex.try_lock().map(|value| TimedGuard { value, _release: Release(self) })
         }
 
-        /// Waits until it can be held, but no longer than `timeout_ns`.
-        pub fn try_lock_for(&self, timeout_ns: u64) -> Option<TimedGuard<'_, T>> {
-            let end = now_ns().saturating_add(timeout_ns);
+        /// Joins the line. What is returned keeps the place, so that one can wait in steps.
+        pub fn wait_in_line(&self) -> Waiter<'_, T> {
+            let turn = Arc::new(AtomicU32::new(0));
+            self.line.lock().push_back(Arc::clone(&turn));
             self.waiter_count.fetch_add(1, SeqCst);
-            let guard = loop {
+            Waiter { mutex: self, turn }
+        }
+
+        #[cold]
+        #[inline(never)]
+        fn wake_first(&self) {
+            let first = self.line.lock().front().map(Arc::clone);
+            if let Some(turn) = first {
+                turn.fetch_add(1, SeqCst);
+                futex_wake(&turn, 1);
+            }
+        }
+    }
+
+    impl<'a, T> Waiter<'a, T> {
+        /// Waits until the mutex can be held, but no longer than `timeout_ns`.
+        pub fn try_lock_for(&self, timeout_ns: u64) -> Option<TimedGuard<'a, T>> {
+            let end = now_ns().saturating_add(timeout_ns);
+            loop {
                 let turn = self.turn.load(SeqCst); // Before we look: a release in between changes it.
-                let guard = self.try_lock();
+                let is_first = self.mutex.line.lock().front().is_some_and(|first| Arc::ptr_eq(first, &self.turn));
+                if is_first && let Some(guard) = self.mutex.take() {
+                    self.mutex.passed.store(0, Relaxed);
+                    return Some(guard);
+                }
                 let left = end.saturating_sub(now_ns());
-                if guard.is_some() || left == 0 {
-                    break guard;
+                if left == 0 {
+                    return None;
                 }
                 futex_wait(&self.turn, turn, Some(left));
-            };
-            self.waiter_count.fetch_sub(1, Relaxed);
-            guard
+            }
+        }
+    }
+
+    impl<T> Drop for Waiter<'_, T> {
+        fn drop(&mut self) {
+            self.mutex.waiter_count.fetch_sub(1, Relaxed);
+            let mut line = self.mutex.line.lock();
+            let was_first = line.front().is_some_and(|first| Arc::ptr_eq(first, &self.turn));
+            line.retain(|waiter| !Arc::ptr_eq(waiter, &self.turn));
+            drop(line);
+            if was_first {
+                // A release may have woken us in vain.
+                self.mutex.wake_first();
+            }
         }
     }
 
@@ -114,8 +195,7 @@ mod timed {
         #[inline]
         fn drop(&mut self) {
             if self.0.waiter_count.load(Relaxed) > 0 {
-                self.0.turn.fetch_add(1, SeqCst);
-                futex_wake(&self.0.turn, 1);
+                self.0.wake_first();
             }
         }
     }
@@ -189,7 +269,7 @@ mod tests {
                 scope.spawn(|| {
                     for _ in 0..2000 {
                         let mut held = loop {
-                            if let Some(held) = count.try_lock_for(20_000_000) {
+                            if let Some(held) = count.wait_in_line().try_lock_for(20_000_000) {
                                 break held;
                             }
                         };
@@ -208,16 +288,54 @@ mod tests {
         let mutex = TimedMutex::new(1);
         let held = mutex.try_lock().unwrap();
         std::thread::scope(|scope| {
-            assert!(scope.spawn(|| mutex.try_lock_for(1_000_000).is_none()).join().unwrap());
+            assert!(scope.spawn(|| mutex.wait_in_line().try_lock_for(1_000_000).is_none()).join().unwrap());
             // As long as that wait may last, its end is the end of the holder.
             let ((said, heard), mutex) = (mpsc::channel(), &mutex);
             let waiter = scope.spawn(move || {
                 said.send(()).unwrap();
-                mutex.try_lock_for(60_000_000_000).map(|held| *held)
+                mutex.wait_in_line().try_lock_for(60_000_000_000).map(|held| *held)
             });
             heard.recv().unwrap();
             drop(held);
             assert_eq!(waiter.join().unwrap(), Some(1));
+        });
+    }
+    #[test]
+    fn who_waits_for_a_timed_mutex_is_passed_a_bounded_number_of_times() {
+        let mutex = TimedMutex::new(0);
+        // Whoever comes, as a thread does that takes it in a loop.
+        let take_often = || (0..1000).take_while(|_| mutex.try_lock().is_some()).count();
+        assert_eq!(take_often(), 1000, "nobody waits");
+        let first = mutex.wait_in_line();
+        assert_eq!(take_often(), 8);
+        let second = mutex.wait_in_line();
+        assert!(second.try_lock_for(0).is_none(), "the first is before it");
+        drop(first.try_lock_for(0).expect("its turn"));
+        drop(first);
+        assert_eq!(take_often(), 8);
+        let third = mutex.wait_in_line();
+        drop(second); // Gives up.
+        assert_eq!(take_often(), 0);
+        drop(third.try_lock_for(0).expect("its turn"));
+        drop(third);
+        assert_eq!(take_often(), 1000);
+    }
+
+    /// A thread loops on the mutex and never sleeps by itself; the one that waits gets it all the same, and every time.
+    #[test]
+    fn a_thread_in_a_loop_does_not_keep_a_waiter_off() {
+        let (mutex, is_over) = (TimedMutex::new(0u32), std::sync::atomic::AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                    let held = mutex.try_lock().or_else(|| mutex.wait_in_line().try_lock_for(60_000_000_000));
+                    *held.expect("in turn") += 1;
+                }
+            });
+            for _ in 0..1000 {
+                *mutex.wait_in_line().try_lock_for(60_000_000_000).expect("in turn") += 1;
+            }
+            is_over.store(true, std::sync::atomic::Ordering::Relaxed);
         });
     }
 }

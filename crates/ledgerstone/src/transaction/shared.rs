@@ -117,6 +117,7 @@ impl Shared {
 
     fn hold_waiting(&self, thread: SlotNo) -> Result<TimedGuard<'_, State>, Error> {
         let mut patience = Patience::default();
+        let in_line = self.state.wait_in_line();
         let mut waiting: Option<WaitForCall<'_>> = None;
         loop {
             // Relaxed: only a thread itself stores its own number, and takes it back before it gives up the mutex; of others it
@@ -127,7 +128,7 @@ impl Shared {
                     return Err(Error::Busy);
                 }
             }
-            if let Some(state) = self.state.try_lock_for(LOOK_NS) {
+            if let Some(state) = in_line.try_lock_for(LOOK_NS) {
                 return Ok(state);
             }
             let waiting = waiting.get_or_insert_with(|| WaitForCall::begin(&self.env.engine, thread, self.owner));
