@@ -115,7 +115,7 @@ impl Cache {
     /// `LatchTimeout`, `CacheFull`, `Failed`, `Disk`. `Damaged` if the image is not this page, whole.
     pub fn put_back(&self, id: PageId, image: &[u8]) -> Result<bool, BufferError> {
         let is_unwritten = image.iter().all(|&byte| byte == 0);
-        let refuse = |corrupt| BufferError::Damaged { page: id, file: "the image to put back".into(), corrupt };
+        let refuse = |corrupt| BufferError::Damaged { page: id, file: "the image to put back".into(), at: 0, corrupt };
         if !is_unwritten {
             checksum::verify(image, id).map_err(refuse)?;
         }

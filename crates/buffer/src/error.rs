@@ -16,12 +16,14 @@ pub enum BufferError {
         page: PageId,
     },
     /// The page's bytes on the device are not what was written there.
-    #[error("page {page} is damaged in {file}: {corrupt}")]
+    #[error("page {page} is damaged in {file} at byte {at}: {}", corrupt.fact())]
     Damaged {
         /// The page.
         page: PageId,
         /// The file it was read from.
         file: String,
+        /// Where it begins there.
+        at: u64,
         /// What was expected and what was found.
         corrupt: Corrupt,
     },

@@ -168,8 +168,18 @@ impl Cache {
         match self.verify(id, buffer) {
             Ok(()) => Ok(()),
             Err(corrupt) if corrupt.is_never_written() => Err(BufferError::NeverWritten { page: id }),
-            Err(corrupt) => Err(BufferError::Damaged { page: id, file: self.data.name().to_owned(), corrupt }),
+            Err(corrupt) => Err(self.damaged(id, corrupt)),
         }
+    }
+
+    fn damaged(&self, id: PageId, corrupt: Corrupt) -> BufferError {
+        let (file, at) = self.place_of(id);
+        BufferError::Damaged { page: id, file: file.to_owned(), at, corrupt }
+    }
+
+    /// The data file, and where a page begins there.
+    pub fn place_of(&self, id: PageId) -> (&str, u64) {
+        (self.data.name(), id.0.saturating_mul(self.page_bytes as u64))
     }
 
     fn verify(&self, id: PageId, bytes: &[u8]) -> Result<(), Corrupt> {
@@ -192,7 +202,7 @@ impl Cache {
         let lost = |page_lsn| {
             let what = "page LSN: not the page that was written last; that write was lost or went elsewhere";
             let corrupt = Corrupt::new(what, header::PAGE_LSN as u64, 0, page_lsn).on(id);
-            Err(BufferError::Damaged { page: id, file: self.data.name().to_owned(), corrupt })
+            Err(self.damaged(id, corrupt))
         };
         let read = self.read_verified(id, |bytes| {
             let page_lsn = page_lsn(bytes);

@@ -233,6 +233,39 @@ fn a_page_older_than_its_records_go_on_from_is_refused() {
     assert!(refused > 3, "{refused} leaves refused");
 }
 
+/// What is wrong with a page names it once, with the file and the byte where it begins.
+#[test]
+fn texts_of_damage_name_the_page_and_its_place_once() {
+    let (disk, _) = closed();
+    let (mut by_reads, mut by_verify) = (0, 0);
+    for page in 0..len_of(&disk, "data") / 4096 {
+        let damaged = disk.snapshot();
+        let old = bytes_of(&disk, "data")[page as usize * 4096 + 200];
+        overwrite(&damaged, "data", page * 4096 + 200, &[old ^ 1]);
+        let (name, place) = (format!("page {page}"), format!("in data at byte {}", page * 4096));
+        let assert_once = |text: &str| {
+            assert_eq!((text.matches(&name).count(), text.matches(&place).count()), (1, 1), "{text}");
+            assert_eq!(text.matches("at offset").count(), 1, "{text}");
+        };
+        let env = match open(&damaged) {
+            Ok(env) => env,
+            Err(error) => {
+                assert_once(&error.to_string());
+                continue;
+            }
+        };
+        if let Err(error) = read(&env) {
+            by_reads += 1;
+            assert_once(&error.to_string());
+        }
+        for problem in env.verify(&mut |_| {}).unwrap().problems.iter().filter(|problem| problem.page == Some(page)) {
+            by_verify += 1;
+            assert_once(&format!("{}, page {page}: {}", problem.place, problem.what)); // As the command line writes it.
+        }
+    }
+    assert!(by_reads > 3 && by_verify > 3, "{by_reads} and {by_verify}");
+}
+
 #[test]
 fn pages_flipped_cut_and_zeroed() {
     let (disk, told) = closed();

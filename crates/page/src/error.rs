@@ -36,6 +36,12 @@ impl Corrupt {
         self
     }
 
+    /// What is wrong, without the page.
+    #[must_use]
+    pub const fn fact(&self) -> Fact<'_> {
+        Fact(self)
+    }
+
     /// Whether the page is all zeroes.
     #[must_use]
     pub fn is_never_written(&self) -> bool {
@@ -48,10 +54,20 @@ impl std::fmt::Display for Corrupt {
         if let Some(page) = self.page {
             write!(f, "page {page}: ")?;
         }
-        if self.is_never_written() {
+        self.fact().fmt(f)
+    }
+}
+
+/// What is wrong, without the page: for texts that name it themselves.
+#[derive(Clone, Copy, Debug)]
+pub struct Fact<'c>(&'c Corrupt);
+
+impl std::fmt::Display for Fact<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.0.is_never_written() {
             return write!(f, "never written");
         }
-        let Corrupt { what, offset, expected, found, .. } = self;
+        let Corrupt { what, offset, expected, found, .. } = self.0;
         write!(f, "corrupt {what} at offset {offset}: expected {expected:#x}, found {found:#x}")
     }
 }

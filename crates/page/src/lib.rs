@@ -23,7 +23,7 @@ pub mod raw;
 pub mod slotted;
 pub mod versioned;
 
-pub use error::{Corrupt, FixedError, LayoutTaken, SlottedError};
+pub use error::{Corrupt, Fact, FixedError, LayoutTaken, SlottedError};
 pub use header::{HEADER_BYTES, PAGE_BYTES_MAX, PAGE_BYTES_MIN, is_page_bytes};
 pub use ids::{LayoutId, Lsn, OpId, PageId, TableId, Xid};
 pub use layout::{Layout, Layouts};

@@ -7,8 +7,9 @@
 use std::collections::BTreeSet;
 use std::ops::{Bound, ControlFlow};
 
+use ledgerstone_buffer::BufferError;
 use ledgerstone_lock::Mode;
-use ledgerstone_page::{PageId, PageSet, TableId, header};
+use ledgerstone_page::{Corrupt, PageId, PageSet, TableId, header};
 use ledgerstone_structures::{Direction, Read, Tree, TreeError, TreeReport};
 use ledgerstone_txn::{Txn, UsersCode};
 
@@ -157,7 +158,7 @@ impl Environment {
                 Ok(found) => {
                     let record_count = found.record_count;
                     partial.extend(found.is_partial.then(|| name.to_string()));
-                    add(report, &mut used, name, found);
+                    add(env, report, &mut used, name, found);
                     Some(record_count)
                 }
                 Err(TreeError::Stopped) => return Err(Error::Cancelled),
@@ -262,8 +263,8 @@ impl Environment {
         });
         for &page in &pages {
             let wrong = match env.engine.cache.shared(page) {
-                Ok(latched) => env.layouts.check(latched.words()).err().map(|corrupt| corrupt.to_string()),
-                Err(error) => Some(error.to_string()),
+                Ok(latched) => env.layouts.check(latched.words()).err().map(|corrupt| damaged(env, page, &corrupt)),
+                Err(error) => Some(unreadable(env, page, &error)),
             };
             report.problems.extend(wrong.map(|what| Problem {
                 place: name.to_string(),
@@ -319,11 +320,11 @@ impl Environment {
             // A page in the cache was verified when it came in, and is sealed anew when it goes out.
             let is_ours = page.0 == 0 || ledgerstone_space::map_of(page, page_bytes) == page;
             let wrong = match env.engine.cache.shared(page) {
-                Err(error) => Some(error.to_string()),
+                Err(error) => Some(unreadable(env, page, &error)),
                 Ok(latched) if !is_all_claimed && !is_ours && !used.contains(page) => {
                     let is_known = env.layouts.get(header::layout(latched.words())).is_some();
                     let wrong = if is_known { env.layouts.check(latched.words()).err() } else { None };
-                    wrong.map(|corrupt| corrupt.to_string())
+                    wrong.map(|corrupt| damaged(env, page, &corrupt))
                 }
                 Ok(_) => None,
             };
@@ -367,14 +368,30 @@ fn lock(env: &Inner, txn: &mut Txn, report: &mut VerifyReport, place: &str, tabl
     Ok(false)
 }
 
-fn add(report: &mut VerifyReport, used: &mut PageSet, name: &str, found: TreeReport) {
+fn add(env: &Inner, report: &mut VerifyReport, used: &mut PageSet, name: &str, found: TreeReport) {
     report.ghost_count += found.ghost_count;
     report.blob_count += found.blob_count;
     for corrupt in &found.problems {
         let page = corrupt.page.map(|p| p.0);
-        report.problems.push(Problem { place: name.to_string(), page, what: corrupt.to_string(), mend: None });
+        let what = corrupt.page.map_or_else(|| corrupt.to_string(), |page| damaged(env, page, corrupt));
+        report.problems.push(Problem { place: name.to_string(), page, what, mend: None });
     }
     claim(report, used, name, &found.pages);
+}
+
+/// What is wrong with a page that the problem names, and where it is.
+fn damaged(env: &Inner, page: PageId, corrupt: &Corrupt) -> String {
+    let (file, at) = env.engine.cache.place_of(page);
+    format!("in {file} at byte {at}: {}", corrupt.fact())
+}
+
+/// Why a page that the problem names cannot be read.
+fn unreadable(env: &Inner, page: PageId, error: &BufferError) -> String {
+    match error {
+        BufferError::Damaged { corrupt, .. } => damaged(env, page, corrupt),
+        BufferError::NeverWritten { .. } => damaged(env, page, &Corrupt::new(Corrupt::NEVER_WRITTEN, 0, 0, 0)),
+        other => other.to_string(),
+    }
 }
 
 fn claim(report: &mut VerifyReport, used: &mut PageSet, name: &str, pages: &PageSet) {
