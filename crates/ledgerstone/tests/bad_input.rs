@@ -510,12 +510,16 @@ fn too_many_transactions_and_too_many_locks() {
     let put = |no: usize, n: u64| txns[no].bytes(&format!("t{n}")).and_then(|table| table.put(&key(no as u64), b"w"));
     let refused = (0..50).find_map(|n| (0..14).find_map(|no| put(no, n).err().map(|error| (no, n, error))));
     let (victim, count, error) = refused.expect("1024 locks are never all taken");
-    assert!(matches!(error, Error::LockTableFull) && error.is_retryable(), "{error:?}");
+    assert!(matches!(error, Error::LockTableFull { .. }) && error.is_retryable(), "{error:?}");
     assert!(14 * 2 * count >= 1024, "an intention and a key in each of {count} tables");
     for (no, txn) in txns.into_iter().enumerate() {
         let ended = txn.commit();
         assert!(
-            if no == victim { matches!(ended, Err(Error::LockTableFull | Error::Finished)) } else { ended.is_ok() },
+            if no == victim {
+                matches!(ended, Err(Error::LockTableFull { .. } | Error::Finished))
+            } else {
+                ended.is_ok()
+            },
             "{no}: {ended:?}"
         );
     }

@@ -277,7 +277,7 @@ fn refuse_at_random(seed: u64) {
                 }
                 _ => match call(&txn, &mut model, &mut dice) {
                     Ok(()) => {}
-                    Err(Error::Deadlock { .. } | Error::LockRefused { .. } | Error::LockTableFull) => {
+                    Err(Error::Deadlock { .. } | Error::LockRefused { .. } | Error::LockTableFull { .. }) => {
                         is_over = true;
                         break;
                     }

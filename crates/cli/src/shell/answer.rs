@@ -387,7 +387,7 @@ pub(crate) fn kind(error: &Error) -> &'static str {
         Error::LockRefused { .. } => "lock-refused",
         Error::SnapshotConflict { .. } => "snapshot-conflict",
         Error::SnapshotTooOld { .. } => "snapshot-too-old",
-        Error::LockTableFull => "lock-table-full",
+        Error::LockTableFull { .. } => "lock-table-full",
         Error::Finished => "finished",
         Error::KeyTooLarge { .. } | Error::ValueTooLarge { .. } => "too-large",
         Error::BadTableName { .. } => "bad-name",

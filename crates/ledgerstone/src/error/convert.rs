@@ -55,7 +55,7 @@ impl From<LockError> for Error {
                 Error::LockTimeout { what, table: Some(name.table_id()), holders: holders.into() }
             }
             LockError::WouldBlock => Error::LockTimeout { what, table: None, holders: Box::default() },
-            LockError::TableFull { .. } => Error::LockTableFull,
+            LockError::TableFull { locks_max } => Error::LockTableFull { held: 0, max: locks_max.into() },
             _ => Error::Failed { why: what },
         }
     }

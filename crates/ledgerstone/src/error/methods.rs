@@ -26,15 +26,16 @@ impl Error {
     /// True if the same transaction may succeed when it is run again.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
-        matches!(
-            self,
+        match self {
             Error::Deadlock { .. }
-                | Error::LockRefused { .. }
-                | Error::LockTableFull
-                | Error::LockTimeout { .. }
-                | Error::SnapshotConflict { .. }
-                | Error::IndexesChanged { .. }
-        )
+            | Error::LockRefused { .. }
+            | Error::LockTimeout { .. }
+            | Error::SnapshotConflict { .. }
+            | Error::IndexesChanged { .. } => true,
+            // Whoever needs most of the locks by itself will need them again.
+            Error::LockTableFull { held, max } => *held <= max / 2,
+            _ => false,
+        }
     }
 
     /// The kind of error that the operating system reported for a file: of [`Error::Disk`], of [`Error::Permission`],

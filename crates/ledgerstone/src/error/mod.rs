@@ -93,12 +93,19 @@ pub enum Error {
     /// All snapshot slots are in use.
     #[error("{0} snapshots are open, which is the most; close one, or raise transaction_count_max")]
     TooManySnapshots(u32),
-    /// All locks are taken, and the transaction has been rolled back to give up its own. Run it again; if it needs most of the
-    /// locks by itself, make it smaller, lock its tables as wholes, or open with a larger `lock_count_max`.
+    /// All locks are taken, and the transaction has been rolled back to give up its own. If it held at most half of them, run
+    /// it again ([`Error::is_retryable`]). Otherwise it would need them again: make it smaller, lock its tables as wholes, or
+    /// open with a larger `lock_count_max`.
     #[error(
-        "the lock table is full, and this transaction was rolled back; run it again, make it smaller, or raise lock_count_max"
+        "the lock table is full, and this transaction was rolled back, which held {held} of {max} locks; {}",
+        if held > &(max / 2) { "make it smaller, or raise lock_count_max" } else { "run it again" }
     )]
-    LockTableFull,
+    LockTableFull {
+        /// Locks that the transaction held.
+        held: u64,
+        /// Locks there are.
+        max: u64,
+    },
     /// The transaction was committed or rolled back before this call.
     #[error("the transaction has already ended")]
     Finished,

@@ -194,18 +194,17 @@ impl Shared {
         self.is_untouched.store(false, Relaxed);
         let state = &mut *held.state;
         let Some(txn) = state.txn.as_deref_mut() else { return Err(Error::Finished) };
-        let result =
-            f(txn, &mut state.own).map_err(|error| error.with_table_name(|table| self.env.known.name_of(table)));
+        let result = f(txn, &mut state.own).map_err(|error| match error {
+            Error::LockTableFull { max, .. } => Error::LockTableFull { held: txn.lock_count(), max },
+            error => error.with_table_name(|table| self.env.known.name_of(table)),
+        });
         txn.release_claim();
         if self.is_dropped.load(Relaxed) {
             state.txn = None; // Dropped, and so rolled back.
             return Err(Error::Finished);
         }
         if let Err(error) = &result {
-            // Whoever needs most of the locks by itself will need them again.
-            let is_too_large = matches!(error, Error::LockTableFull)
-                && state.txn.as_ref().is_some_and(|txn| txn.lock_count() > self.env.engine.locks.stats().locks_max / 2);
-            if error.is_retryable() && !is_too_large {
+            if error.is_retryable() {
                 self.had_conflict.store(true, Relaxed);
                 self.had_timeout.fetch_or(matches!(error, Error::LockTimeout { .. }), Relaxed);
             }
@@ -216,7 +215,7 @@ impl Shared {
                 Error::LockRefused { what, table, holders } => {
                     Some(Error::LockRefused { what: what.clone(), table: *table, holders: holders.clone() })
                 }
-                Error::LockTableFull => Some(Error::LockTableFull),
+                &Error::LockTableFull { held, max } => Some(Error::LockTableFull { held, max }),
                 _ => None,
             };
             if let Some(conflict) = conflict

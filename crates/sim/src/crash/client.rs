@@ -640,7 +640,7 @@ impl Client {
             Error::SnapshotTooOld { .. } => Trouble::Conflict("too_old"),
             Error::SnapshotConflict { .. } => Trouble::Conflict("snapshot_conflicts"),
             Error::IndexesChanged { .. } => Trouble::Conflict("indexes_changed"),
-            Error::LockTableFull | Error::ReadOnly { .. } => Trouble::Refused,
+            Error::LockTableFull { .. } | Error::ReadOnly { .. } => Trouble::Refused,
             Error::Panicked(_) => self.bug(what, error),
             _ if self.faults.as_ref().is_some_and(|faults| faults.hits() > 0) => {
                 if self.env.is_failed() {

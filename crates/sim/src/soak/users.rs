@@ -99,7 +99,7 @@ pub(super) fn set_up(env: &Environment) -> Result<(), Error> {
 /// What users of an environment with small limits have to live with.
 fn is_expected(error: &Error) -> bool {
     error.is_retryable()
-        || matches!(error, Error::SnapshotTooOld { .. } | Error::LockTableFull | Error::NoSuchIndex { .. })
+        || matches!(error, Error::SnapshotTooOld { .. } | Error::LockTableFull { .. } | Error::NoSuchIndex { .. })
 }
 
 impl User {
