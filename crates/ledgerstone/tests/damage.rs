@@ -507,15 +507,73 @@ fn a_newer_format_is_refused_and_named() {
     overwrite(&newer, "control", no * 4096, &slot);
     let refused = open(&newer);
     assert!(matches!(refused, Err(Error::NewerFormat { found: 7, supported: 2, .. })), "{refused:?}");
+}
 
-    // The data file alone.
-    let newer = disk.snapshot();
-    let mut page = bytes_of(&newer, "data")[..4096].to_vec();
-    page[48..52].copy_from_slice(&3u32.to_le_bytes());
-    ledgerstone_page::checksum::seal(&mut page);
-    overwrite(&newer, "data", 0, &page);
-    let refused = open(&newer);
-    assert!(matches!(refused, Err(Error::NewerFormat { found: 3, supported: 2, .. })), "{refused:?}");
+/// Fails unless opening says both numbers, the file, and for an older one what to do.
+fn assert_other_format(disk: &SimDisk, path: &str, numbers: (u32, u32)) {
+    let error = open(disk).expect_err(path);
+    let text = error.to_string();
+    match error {
+        Error::OlderFormat { found, supported, .. } if found < supported => {
+            assert_eq!((found, supported), numbers, "{text}");
+            assert!(text.contains("only: ") && text.contains("version that wrote it"), "{text}");
+        }
+        Error::NewerFormat { found, supported, .. } if found > supported => {
+            assert_eq!((found, supported), numbers, "{text}")
+        }
+        other => panic!("{path}: {other:?}"),
+    }
+    assert!(text.contains(path), "{text}");
+}
+
+#[test]
+fn every_file_of_another_format_is_named_with_both_numbers_and_what_to_do() {
+    let disk = SimDisk::new();
+    let env = open(&disk).unwrap();
+    env.transact(|txn| txn.bytes_or_create("shop")?.put(b"k", b"v")).unwrap();
+    let mut feed = env.named_changes("mirror").unwrap();
+    feed.acknowledge(env.durable_lsn()).unwrap();
+    drop(feed);
+    env.close().unwrap();
+    // Of data before anything is written, also after a crash.
+    let killed = {
+        let disk = disk.snapshot();
+        let env = open(&disk).unwrap();
+        env.transact(|txn| txn.bytes("shop")?.put(b"k", b"w")).unwrap();
+        disk.after_crash(5)
+    };
+    for disk in [&disk, &killed] {
+        for format in [1u32, 3] {
+            let other = disk.snapshot();
+            let mut page = bytes_of(&other, "data")[..4096].to_vec();
+            page[48..52].copy_from_slice(&format.to_le_bytes());
+            ledgerstone_page::checksum::seal(&mut page);
+            overwrite(&other, "data", 0, &page);
+            let before = other.fingerprint();
+            assert_other_format(&other, "data", (format, 2));
+            assert_eq!(other.fingerprint(), before, "something was written");
+        }
+    }
+    for format in [2u8, 4] {
+        let other = disk.snapshot();
+        // The only value of the catalog, whose root is page 2: format, kind, no types and no indexes.
+        let mut page = bytes_of(&disk, "data")[2 * 4096..3 * 4096].to_vec();
+        let at = page.windows(8).rposition(|bytes| bytes == [3, 1, 0, 0, 0, 0, 0, 0]).expect("the entry of the table");
+        page[at] = format;
+        ledgerstone_page::checksum::seal(&mut page);
+        overwrite(&other, "data", 2 * 4096, &page);
+        assert_other_format(&other, "catalog entry of table \"shop\"", (format.into(), 3));
+    }
+    for format in [1u8, 3] {
+        let other = disk.snapshot();
+        let mut bytes = bytes_of(&other, "feeds");
+        bytes[8] = format;
+        let body = bytes.len() - 4;
+        let crc = crc32c::crc32c(&bytes[..body]).to_le_bytes();
+        bytes[body..].copy_from_slice(&crc);
+        overwrite(&other, "feeds", 0, &bytes);
+        assert_other_format(&other, "feeds", (format.into(), 2));
+    }
 }
 
 #[test]

@@ -29,6 +29,16 @@ pub enum SpaceError {
     /// The file header does not fit the environment.
     #[error("file header: {0}")]
     Header(Corrupt),
+    /// The data file was written by an older version.
+    #[error("{file} has format {found}; this version reads {supported}")]
+    OlderFormat {
+        /// The file.
+        file: String,
+        /// Its format.
+        found: u32,
+        /// The oldest that is known.
+        supported: u32,
+    },
     /// The data file was written by a newer version.
     #[error("{file} has format {found}; this version reads up to {supported}")]
     NewerFormat {

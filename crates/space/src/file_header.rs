@@ -11,14 +11,16 @@
 //!     80        zeros
 //! ```
 
-use ledgerstone_disk::{AlignedBuf, DiskError, DiskFile};
+use std::cmp::Ordering;
+
+use ledgerstone_disk::{AlignedBuf, DiskFile};
 use ledgerstone_op::PageMut;
 use ledgerstone_page::{
     Corrupt, HEADER_BYTES, Layout, LayoutId, Lsn, PAGE_BYTES_MAX, PAGE_BYTES_MIN, PageId, checksum, header,
 };
 use ledgerstone_region::Words;
 
-use crate::FileHeader;
+use crate::{FileHeader, SpaceError};
 
 /// Layout of the file header.
 pub const LAYOUT_FILE_HEADER: LayoutId = LayoutId(4);
@@ -49,24 +51,35 @@ pub(crate) fn write(page: &mut PageMut<'_>, args: &[u8]) -> Option<()> {
     Some(())
 }
 
-/// The format, if the page is a file header of a newer one.
-pub(crate) fn newer_format(page: Words<'_>) -> Option<u32> {
-    let format = page.u32(FORMAT_AT);
-    (header::layout(page) == LAYOUT_FILE_HEADER && page.u64(MAGIC_AT) == MAGIC && format > FORMAT).then_some(format)
+/// Refuses a file of another format.
+fn check_format(data: &dyn DiskFile, found: u32) -> Result<(), SpaceError> {
+    let (file, supported) = (data.name().to_owned(), FORMAT);
+    match found.cmp(&FORMAT) {
+        Ordering::Less => Err(SpaceError::OlderFormat { file, found, supported }),
+        Ordering::Equal => Ok(()),
+        Ordering::Greater => Err(SpaceError::NewerFormat { file, found, supported }),
+    }
 }
 
-pub(crate) fn read(data: &dyn DiskFile) -> Result<Option<FileHeader>, DiskError> {
-    let there = data.len()?.min(PAGE_BYTES_MAX as u64) as usize;
+/// Refuses the file, if the page is a file header of another format.
+pub(crate) fn refuse_other_format(data: &dyn DiskFile, page: Words<'_>) -> Result<(), SpaceError> {
+    let is_ours = header::layout(page) == LAYOUT_FILE_HEADER && page.u64(MAGIC_AT) == MAGIC;
+    if is_ours { check_format(data, page.u32(FORMAT_AT)) } else { Ok(()) }
+}
+
+pub(crate) fn read(data: &dyn DiskFile) -> Result<Option<FileHeader>, SpaceError> {
+    let there = data.len().map_err(SpaceError::Disk)?.min(PAGE_BYTES_MAX as u64) as usize;
     let mut page = AlignedBuf::new(there / PAGE_BYTES_MIN * PAGE_BYTES_MIN);
     if page.is_empty() {
         return Ok(None);
     }
-    data.read_at(0, &mut page)?;
+    data.read_at(0, &mut page).map_err(SpaceError::Disk)?;
     let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| page[at + i]));
     let page_bytes = (word(FORMAT_AT) >> 32) as u32;
-    let is_ours = word(MAGIC_AT) == MAGIC && word(FORMAT_AT) as u32 <= FORMAT;
+    let is_ours = word(MAGIC_AT) == MAGIC;
     let whole = page.get(..page_bytes as usize).filter(|page| is_ours && page.len() >= PAGE_BYTES_MIN);
     let Some(whole) = whole.filter(|page| checksum::verify(page, PageId(0)).is_ok()) else { return Ok(None) };
+    check_format(data, word(FORMAT_AT) as u32)?;
     let mut environment = [0; 16];
     environment.copy_from_slice(&whole[ENVIRONMENT_AT..CREATED_AT]);
     Ok(Some(FileHeader { environment, page_bytes, lsn: Lsn(word(header::PAGE_LSN)) }))

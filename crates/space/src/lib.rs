@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use ledgerstone_buffer::{BufferError, ExclusivePage};
-use ledgerstone_disk::{DiskError, DiskFile};
+use ledgerstone_disk::DiskFile;
 use ledgerstone_log::Claim;
 use ledgerstone_page::{Corrupt, Layout, LayoutTaken, Layouts, Lsn, PageId, PageSet, header};
 use ledgerstone_region::{Handle, Latch, sync};
@@ -103,11 +103,11 @@ pub struct FileHeader {
 }
 
 impl FileHeader {
-    /// Reads page 0. `None` if it is damaged, torn, or of a newer format.
+    /// Reads page 0. `None` if it is damaged or torn.
     ///
     /// # Errors
-    /// A failure of the disk.
-    pub fn read(data: &dyn DiskFile) -> Result<Option<FileHeader>, DiskError> {
+    /// [`SpaceError::OlderFormat`], [`SpaceError::NewerFormat`], a failure of the disk.
+    pub fn read(data: &dyn DiskFile) -> Result<Option<FileHeader>, SpaceError> {
         file_header::read(data)
     }
 }
@@ -160,10 +160,7 @@ impl Space {
     ) -> Result<Arc<Space>, SpaceError> {
         let space = Space::new(engine, data)?;
         let header = engine.cache.shared(PageId(0))?;
-        if let Some(found) = file_header::newer_format(header.words()) {
-            let file = space.data.name().to_owned();
-            return Err(SpaceError::NewerFormat { file, found, supported: file_header::FORMAT });
-        }
+        file_header::refuse_other_format(&*space.data, header.words())?;
         file_header::check(header.words(), Some(environment)).map_err(SpaceError::Header)?;
         drop(header);
         space.cover_pages_in_use()?;

@@ -1,9 +1,12 @@
 //! What the catalog says of a table, and its bytes.
 
+use std::cmp::Ordering;
+
 use ledgerstone_page::{PageId, TableId};
 
 use crate::Error;
 use crate::catalog::IndexDef;
+use crate::error::DUMP_AND_LOAD;
 use crate::typed::TableTypes;
 
 /// Bytes of a catalog value without types and indexes.
@@ -49,8 +52,22 @@ impl Entry {
 
     /// An instance of a user's structure.
     pub(crate) fn decode_structure(name: &str, bytes: &[u8]) -> Result<(u16, Entry), Error> {
+        check_format(name, bytes)?;
         let structure = Entry::structure_of(bytes).ok_or_else(|| Error::NotAStructure { name: name.to_string() })?;
         Ok((structure, Entry { table: TableId(word(bytes, 8)), root: PageId(word(bytes, 16)) }))
+    }
+}
+
+/// Refuses a value of another format. The page that it is from was whole.
+pub(crate) fn check_format(name: &str, bytes: &[u8]) -> Result<(), Error> {
+    let (Some(&found), supported) = (bytes.first(), u32::from(FORMAT)) else {
+        return Err(damaged(name, "wrong length"));
+    };
+    let (found, path) = (u32::from(found), || format!("the catalog entry of table {name:?}"));
+    match found.cmp(&supported) {
+        Ordering::Equal => Ok(()),
+        Ordering::Greater => Err(Error::NewerFormat { path: path(), found, supported }),
+        Ordering::Less => Err(Error::OlderFormat { path: path(), found, supported, remedy: DUMP_AND_LOAD }),
     }
 }
 
@@ -136,8 +153,9 @@ impl Definition {
         let Some((head, rest)) = bytes.split_at_checked(VALUE_BYTES) else {
             return Err(damaged(name, "wrong length"));
         };
-        if head[0] != FORMAT || head[1] != KIND_BTREE {
-            return Err(damaged(name, "unknown format or kind"));
+        check_format(name, head)?;
+        if head[1] != KIND_BTREE {
+            return Err(damaged(name, "unknown kind"));
         }
         let entry = Entry { table: TableId(word(head, 8)), root: PageId(word(head, 16)) };
         let (types, mut rest) = decode_types(head, rest).ok_or_else(|| damaged(name, "damaged names of types"))?;
@@ -258,7 +276,23 @@ mod tests {
     fn damaged_entries_are_refused() {
         let mut bytes = Definition::from(ENTRY).encode();
         assert!(Definition::decode("t", &bytes[..23]).is_err());
-        bytes[0] = 9;
+        bytes[1] = 9;
         assert!(matches!(Definition::decode("t", &bytes), Err(Error::Corrupt { .. })));
+    }
+
+    #[test]
+    fn entries_of_other_formats_are_refused_and_say_so() {
+        for structure in [false, true] {
+            let mut bytes =
+                if structure { ENTRY.encode_structure(7).to_vec() } else { Definition::from(ENTRY).encode() };
+            let read = |bytes: &[u8]| match structure {
+                true => Entry::decode_structure("t", bytes).map(drop),
+                false => Definition::decode("t", bytes).map(drop),
+            };
+            bytes[0] = 2;
+            assert!(matches!(read(&bytes), Err(Error::OlderFormat { found: 2, supported: 3, .. })));
+            bytes[0] = 4;
+            assert!(matches!(read(&bytes), Err(Error::NewerFormat { found: 4, supported: 3, .. })));
+        }
     }
 }

@@ -38,7 +38,7 @@ mod structures;
 
 use ledgerstone_page::{PageId, TableId};
 
-pub(crate) use definition::{Definition, Entry, IndexEntry, check_name, check_type_name};
+pub(crate) use definition::{Definition, Entry, IndexEntry, check_format, check_name, check_type_name};
 pub use index::{IndexDef, IndexKeys};
 #[cfg(feature = "json")]
 pub use index::{JsonKey, JsonNumber};

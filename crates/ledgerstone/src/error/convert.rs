@@ -13,6 +13,7 @@ use ledgerstone_structures::TreeError;
 use ledgerstone_txn::TxnError;
 
 use crate::Error;
+use crate::error::DUMP_AND_LOAD;
 
 impl From<DiskError> for Error {
     fn from(error: DiskError) -> Error {
@@ -129,6 +130,9 @@ impl From<SpaceError> for Error {
     fn from(error: SpaceError) -> Error {
         match error {
             SpaceError::NoSpace { .. } => Error::no_space(&error),
+            SpaceError::OlderFormat { file: path, found, supported } => {
+                Error::OlderFormat { path, found, supported, remedy: DUMP_AND_LOAD }
+            }
             SpaceError::NewerFormat { file, found, supported } => newer(file, found.into(), supported.into()),
             SpaceError::Disk(error) => error.into(),
             SpaceError::Buffer(error) => error.into(),

@@ -20,6 +20,10 @@ use thiserror::Error as ThisError;
 pub(crate) use parts::shown;
 pub use parts::{ConfigProblem, TypeMismatch};
 
+/// What to do about an environment of an older version.
+pub(crate) const DUMP_AND_LOAD: &str =
+    "dump the environment with the version that wrote it, and load the dump with this one";
+
 /// Why a call was refused or failed.
 #[derive(Debug, ThisError)]
 #[non_exhaustive]
@@ -441,12 +445,8 @@ pub enum Error {
         /// The newest that this version reads.
         supported: u32,
     },
-    /// A file of an archive was written by an older version of this software, which said less of what it holds. Nothing was
-    /// changed.
-    #[error(
-        "{path} has format {found}; this version reads {supported} only: begin a new archive directory after a full backup, and \
-         restore from this one with the version that wrote it"
-    )]
+    /// A file was written by an older version of this software. Nothing was changed.
+    #[error("{path} has format {found}; this version reads {supported} only: {remedy}")]
     OlderFormat {
         /// The file.
         path: String,
@@ -454,6 +454,8 @@ pub enum Error {
         found: u32,
         /// The oldest that this version reads.
         supported: u32,
+        /// What to do.
+        remedy: &'static str,
     },
     /// The environment was created with another page size.
     #[error("the environment has pages of {found} bytes, not {asked}; open it without page_bytes")]

@@ -17,6 +17,7 @@
 //!     missed, instead of every feed beginning anew and passing over what was committed meanwhile.
 //! N4. Positions are places in the log of one life of one environment. In that of another they would be anywhere.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Release};
@@ -104,6 +105,7 @@ impl Positions {
             }
             let mut bytes = vec![0; len as usize];
             file.read_at(0, &mut bytes)?;
+            refuse_other_format(file.name(), &bytes)?;
             let (of, places) = decode(&bytes).ok_or_else(damaged)?;
             if of != owner {
                 let name = file.name();
@@ -220,6 +222,22 @@ fn encode(owner: Owner, places: &BTreeMap<String, Place>) -> Vec<u8> {
     let crc = crc32c::crc32c(&bytes);
     bytes.extend_from_slice(&crc.to_le_bytes());
     bytes
+}
+
+/// Refuses a whole file of another format.
+fn refuse_other_format(path: &str, bytes: &[u8]) -> Result<(), Error> {
+    let Some((body, crc)) = bytes.split_last_chunk::<4>() else { return Ok(()) };
+    let Some(format) = body.strip_prefix(&MAGIC).and_then(|rest| rest.first_chunk::<4>()) else { return Ok(()) };
+    if crc32c::crc32c(body) != u32::from_le_bytes(*crc) {
+        return Ok(());
+    }
+    let (found, supported, path) = (u32::from_le_bytes(*format), FORMAT, path.to_owned());
+    let remedy = "remove it, and all named feeds begin anew, or let the version that wrote it read them to their ends";
+    match found.cmp(&supported) {
+        Ordering::Equal => Ok(()),
+        Ordering::Greater => Err(Error::NewerFormat { path, found, supported }),
+        Ordering::Less => Err(Error::OlderFormat { path, found, supported, remedy }),
+    }
 }
 
 /// For any bytes.

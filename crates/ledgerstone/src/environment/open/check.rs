@@ -11,7 +11,7 @@ use ledgerstone_structures::{Direction, Tree};
 use ledgerstone_txn::{Durability, Engine, Locked};
 
 use crate::Error;
-use crate::catalog::{Entry, Extensions, StructureId, unknown};
+use crate::catalog::{Entry, Extensions, StructureId, check_format, unknown};
 use crate::choice::Locking;
 use crate::config::{self, Effective};
 use crate::inner::{DATA, printable};
@@ -111,7 +111,8 @@ pub(super) fn refuse_other_locks(effective: &Effective, found: &Analysis) -> Res
     }
 }
 
-/// What the data holds can be verified and freed only by a program that knows it.
+/// What the data holds can be read only by a version that knows its format, and verified and freed only by a program that knows
+/// it.
 pub(super) fn refuse_unknown_structures(
     engine: &Arc<Engine>,
     catalog: &Tree,
@@ -120,10 +121,12 @@ pub(super) fn refuse_unknown_structures(
     let mut txn = engine.begin()?;
     let mut scan = catalog.scan_unlocked(Bound::Unbounded, Bound::Unbounded, Direction::Forward);
     while let Some((name, value)) = scan.next(&mut txn)? {
+        let name = || String::from_utf8_lossy(name);
+        check_format(&name(), value)?;
         if let Some(structure) = Entry::structure_of(value).map(StructureId)
             && extensions.get(structure).is_none()
         {
-            return Err(unknown(&String::from_utf8_lossy(name), structure));
+            return Err(unknown(&name(), structure));
         }
     }
     txn.commit(Durability::Volatile)?;

@@ -103,7 +103,8 @@ pub(super) fn refuse_other_format(bytes: &[u8], magic: [u8; 8], path: impl FnOnc
     }
     let path = path();
     Err(if found < FORMAT {
-        Error::OlderFormat { path, found, supported }
+        let remedy = "begin a new archive directory after a full backup, and restore from this one with the version that wrote it";
+        Error::OlderFormat { path, found, supported, remedy }
     } else {
         Error::NewerFormat { path, found, supported }
     })
