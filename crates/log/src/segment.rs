@@ -107,11 +107,18 @@ pub fn check_segments(disk: &Arc<dyn Disk>, state: &ControlState) -> Result<(), 
 /// before the log is used again.
 ///
 /// # Errors
-/// A failure of the disk.
+/// [`LogError::ShortSegment`]: the log ends in one that was cut. A failure of the disk.
 pub fn tidy_segments(disk: &Arc<dyn Disk>, segment_bytes: u64, end: Lsn) -> Result<Lsn, LogError> {
     let segments = Segments::new(Arc::clone(disk), segment_bytes, false);
     let mut newest = segments.start_of(end.0 - 1);
-    for start in segments.list()?.into_iter().filter(|start| *start > segments.start_of(end.0 - 1)) {
+    let listed = segments.list()?;
+    if listed.binary_search(&newest).is_ok() {
+        let (path, found) = (segments.path(newest), segments.file(newest)?.len()?);
+        if found < segment_bytes {
+            return Err(LogError::ShortSegment { path, found, expected: segment_bytes });
+        }
+    }
+    for start in listed.into_iter().filter(|start| *start > segments.start_of(end.0 - 1)) {
         if start == newest + segment_bytes && segments.file(start)?.len()? >= segment_bytes {
             newest = start;
         } else {

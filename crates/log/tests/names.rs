@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use kit::*;
 use ledgerstone_disk::{Call, Disk, DiskErrorKind, Fault, FaultDisk, Harm, Open, SimDisk};
-use ledgerstone_log::{ControlState, LOG_DIR, LogError, check_segments, segment_name, segment_start};
+use ledgerstone_log::{ControlState, LOG_DIR, LogError, check_segments, segment_name, segment_start, tidy_segments};
 
 /// Appends and flushes until something is refused; how often it was not.
 fn run(log: &ledgerstone_log::Log) -> (u64, Option<LogError>) {
@@ -67,6 +67,27 @@ fn a_segment_that_was_cut_is_not_used_again() {
     assert!(log.recycle_before(log.durable_lsn()).unwrap() > 1);
     let state = ControlState { scan_lsn: log.oldest_lsn(), ..ControlState::new(ENVIRONMENT, 4096, SEGMENT_BYTES) };
     check_segments(&disk, &state).unwrap();
+}
+
+/// Also behind the end of the log: it goes on there.
+#[test]
+fn the_segment_in_which_a_log_ends_is_whole_or_refused() {
+    let disk: Arc<dyn Disk> = Arc::new(SimDisk::new());
+    let log = new_log(Arc::clone(&disk));
+    for no in 0..20 {
+        append_one(&log, no, 1000).unwrap();
+    }
+    log.flush().unwrap();
+    let end = log.tail();
+    drop(log);
+    let start = end.0 - end.0 % SEGMENT_BYTES;
+    let path = format!("{LOG_DIR}/{}", segment_name(start));
+    let file = disk.open(&path, Open::EXISTING).unwrap();
+    assert_eq!(tidy_segments(&disk, SEGMENT_BYTES, end).unwrap().0 % SEGMENT_BYTES, 0);
+    assert!(end.0 - start < SEGMENT_BYTES - 1000);
+    file.set_len(SEGMENT_BYTES - 1000).unwrap();
+    let refused = tidy_segments(&disk, SEGMENT_BYTES, end);
+    assert!(matches!(refused, Err(LogError::ShortSegment { .. })), "{refused:?}");
 }
 
 #[test]
