@@ -44,6 +44,8 @@ pub enum DiskErrorKind {
     NotRegular,
     /// The path or the range is outside of what the disk can hold.
     OutOfRange,
+    /// Refused by a [`crate::Fence`]: whoever asks has failed or was closed.
+    Closed,
 }
 
 impl DiskError {
@@ -122,7 +124,7 @@ impl DiskErrorKind {
             DiskErrorKind::Locked => ErrorKind::ResourceBusy,
             DiskErrorKind::ReadOnlyFs => ErrorKind::ReadOnlyFilesystem,
             DiskErrorKind::NotRegular | DiskErrorKind::OutOfRange => ErrorKind::InvalidInput,
-            DiskErrorKind::Crashed => ErrorKind::Other,
+            DiskErrorKind::Crashed | DiskErrorKind::Closed => ErrorKind::Other,
         }
     }
 }
@@ -141,6 +143,7 @@ impl fmt::Display for DiskErrorKind {
             DiskErrorKind::ReadOnlyFs => f.write_str("the file system is read-only"),
             DiskErrorKind::NotRegular => f.write_str("it is not a regular file, but a directory, a pipe or a device"),
             DiskErrorKind::OutOfRange => f.write_str("outside of what the disk can hold"),
+            DiskErrorKind::Closed => f.write_str("the environment has failed or was closed"),
         }
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! Everything that Ledgerstone keeps goes through the two traits of this crate. A [`Disk`] has files under names, and a
 //! [`DiskFile`] has bytes at offsets. [`FileDisk`] is a directory of the operating system. [`SimDisk`] lives in memory
-//! and loses its power on request. [`FaultDisk`] stands in front of another disk and fails at the n-th call.
+//! and loses its power on request. [`FaultDisk`] stands in front of another disk and fails at the n-th call. A [`Fence`] around
+//! a disk sees to it that nothing is written after the lock is given back.
 //!
 //! What every implementation promises:
 //!
@@ -31,6 +32,7 @@ mod aligned;
 mod disk;
 mod error;
 mod fault;
+mod fence;
 mod file;
 mod file_disk;
 mod file_lock;
@@ -42,6 +44,7 @@ pub use aligned::{ALIGNMENT_BYTES, AlignedBuf};
 pub use disk::{Disk, DiskFile, DiskLock, Open};
 pub use error::{DiskError, DiskErrorKind};
 pub use fault::{Call, Fault, FaultDisk, Harm};
+pub use fence::Fence;
 pub use file::SyncMethod;
 pub use file_disk::FileDisk;
 pub use read_only::ReadOnlyDisk;

@@ -169,6 +169,8 @@ impl Log {
             Ok(bytes) => state.written_bytes.fetch_add(bytes, Relaxed),
             Err(error) => return Err(self.fail_with(Some(error))),
         };
+        // If all is lost, or another's, by now, nothing is acknowledged by what was written last.
+        self.check_failed()?;
         let write_ns = sync::now_ns().saturating_sub(begun_ns);
         state.write_ns.fetch_add(write_ns, Relaxed);
         state.flush_ns.store((state.flush_ns.load(Relaxed) * 7 + write_ns) / 8, Relaxed);

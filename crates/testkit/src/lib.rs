@@ -120,6 +120,7 @@ impl EngineKit {
             cache,
             ops,
             settings: self.settings,
+            fence: Arc::default(),
         }))
     }
 }

@@ -1,20 +1,36 @@
 //! The engine: log, cache, locks and operations under one roof, and whether they can still be trusted.
 //!
 //! It is what every structure and every transaction holds. It knows no structure, no table name and no file name.
+//!
+//! E1. Once [`Engine::end_begins`] has said yes, no transaction begins. Who begins takes a slot and then looks at `begins`; who
+//!     closes sets `begins` and then looks at the slots. All four are sequentially consistent, so one of them sees the other.
+//!     Whoever sees a slot taken also sees what its taker did before, such as counting itself among the users of a handle.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Acquire, Ordering::Release, Ordering::SeqCst};
 
 use ledgerstone_buffer::Cache;
+use ledgerstone_disk::Fence;
 use ledgerstone_lock::{LockManager, OwnerNo};
 use ledgerstone_log::Log;
 use ledgerstone_op::Registry;
 use ledgerstone_page::{Lsn, OpId, Xid};
-use ledgerstone_region::{Mutex, Region, RegionError, RwLock, SlotNo, SlotTable};
+use ledgerstone_region::{Mutex, Region, RegionError, RwLock, SlotNo, SlotTable, sync};
 
 use crate::users_code::CallWaits;
 use crate::{LogicalUndo, Txn, TxnError, TxnTable, VersionStore};
+
+/// Transactions may begin.
+const OPEN: u32 = 0;
+/// Whoever closes is looking whether he may.
+const DECIDING: u32 = 1;
+/// No transaction begins any more.
+const ENDED: u32 = 2;
+/// How long one sleep for the decision lasts.
+const DECISION_LOOK_NS: u64 = 20_000;
+/// Why a closed environment has failed.
+const CLOSED: &str = "the environment was closed";
 
 /// The parts of an [`Engine`]. The code that opens an environment builds them bottom up.
 pub struct EngineParts {
@@ -36,6 +52,8 @@ pub struct EngineParts {
     pub versions: Arc<VersionStore>,
     /// Settings.
     pub settings: EngineSettings,
+    /// Around the disk of log and cache: a failed engine writes nothing.
+    pub fence: Arc<Fence>,
 }
 
 /// Settings of transactions.
@@ -71,7 +89,10 @@ pub struct Engine {
     pub settings: EngineSettings,
     /// Threads that wait for calls of others (U5 in `users_code.rs`).
     pub(crate) call_waits: CallWaits,
+    fence: Arc<Fence>,
     undos: RwLock<BTreeMap<OpId, Arc<dyn LogicalUndo>>>,
+    /// [`OPEN`], [`DECIDING`] or [`ENDED`]: whether transactions may begin (E1).
+    begins: AtomicU32,
     failed: AtomicBool,
     why_failed: Mutex<String>,
 }
@@ -91,6 +112,8 @@ impl Engine {
             versions: parts.versions,
             settings: parts.settings,
             call_waits: CallWaits::default(),
+            fence: parts.fence,
+            begins: AtomicU32::new(OPEN),
             undos: RwLock::new(BTreeMap::new()),
             failed: AtomicBool::new(false),
             why_failed: Mutex::new(String::new()),
@@ -128,8 +151,38 @@ impl Engine {
         self.check()?;
         let hint = u32::from(self.thread()?.0);
         let (no, xid) = self.table.claim(hint % self.table.slot_count())?;
+        if self.begins.load(SeqCst) != OPEN && self.begins_have_ended() {
+            self.table.free(no);
+            return Err(TxnError::Failed { why: CLOSED.into() });
+        }
         self.locks.begin(OwnerNo(no), if age == Xid::NONE { xid } else { age });
         Ok(Txn::new(Arc::clone(self), no, xid))
+    }
+
+    /// Ends the beginning of transactions for good if `may`, which is told how many run, says so (E1). Those that begin meanwhile
+    /// wait for the decision. Says whether none begins any more.
+    pub fn end_begins(&self, may: impl FnOnce(u32) -> bool) -> bool {
+        while self.begins.compare_exchange(OPEN, DECIDING, SeqCst, SeqCst).is_err() {
+            if self.begins_have_ended() {
+                return true;
+            }
+        }
+        let ends = may(self.table.active_count());
+        self.begins.store(if ends { ENDED } else { OPEN }, SeqCst);
+        ends
+    }
+
+    /// Waits while another thread decides, which takes it a look at the slots.
+    #[cold]
+    fn begins_have_ended(&self) -> bool {
+        let mut round = 0;
+        loop {
+            match self.begins.load(SeqCst) {
+                DECIDING if sync::spin(round) => round += 1,
+                DECIDING => sync::sleep_ns(DECISION_LOOK_NS),
+                begins => return begins == ENDED,
+            }
+        }
     }
 
     /// The slot of this thread, which its first call claims. Functions that let threads in call this before anything
@@ -155,7 +208,8 @@ impl Engine {
         Ok(Txn::adopted(Arc::clone(self), no, xid, first, last))
     }
 
-    /// Fails the environment for good: every later call says so, every waiter wakes. The first reason is kept.
+    /// Fails the environment for good: every later call says so, every waiter wakes. The first reason is kept. No file is
+    /// changed any more, but for writes that are under way.
     pub fn fail(&self, why: &str) {
         {
             let mut kept = self.why_failed.lock();
@@ -164,6 +218,7 @@ impl Engine {
             }
         }
         self.failed.store(true, Release);
+        self.fence.refuse_writes();
         self.log.fail();
         self.locks.cancel_all_waits();
     }

@@ -133,10 +133,10 @@ impl TxnTable {
         self.slots[..used].iter().map(|s| s.first_lsn.load(SeqCst)).filter(|&l| l != 0).min().map(Lsn)
     }
 
-    /// How many transactions run now.
+    /// How many transactions run now. Sequentially consistent, for whoever ends the beginning of transactions (E1 in `engine.rs`).
     #[must_use]
     pub fn active_count(&self) -> u32 {
-        let active = self.slots.iter().filter(|s| s.state.load(Relaxed) != state::FREE).count();
+        let active = self.slots.iter().filter(|s| s.state.load(SeqCst) != state::FREE).count();
         u32::try_from(active).unwrap_or(u32::MAX)
     }
 

@@ -173,15 +173,23 @@ impl Environment {
     /// Closes in order: everything is written, so that the next open needs no recovery. Prepared transactions stay in
     /// doubt, and the next open finds them in the log.
     ///
+    /// From the decision to close on, no transaction begins, on no clone. What other threads are writing is waited for
+    /// before the lock of the environment is given back.
+    ///
     /// # Errors
-    /// [`Error::TransactionsOpen`], [`Error::Forked`]. If a page, the log or the control file cannot be written, the
-    /// next open recovers.
+    /// [`Error::TransactionsOpen`], [`Error::Forked`]. [`Error::WritesInFlight`] if the device has stalled. If a page, the
+    /// log or the control file cannot be written, the next open recovers.
     pub fn close(self) -> Result<(), Error> {
         let handles = &self.inner.handles;
         handles.env.engine.check_process()?;
-        // One is ours, each of the others a transaction's. The library's own transactions hold none.
-        let count = u32::try_from(Arc::strong_count(handles) - 1).unwrap_or(u32::MAX);
-        if count > 0 && !self.is_failed() {
+        // One is ours, each of the others a transaction's, which counts itself before it begins. The library's own transactions
+        // hold none.
+        let mut count = 0;
+        let may_close = handles.env.engine.end_begins(|_| {
+            count = u32::try_from(Arc::strong_count(handles) - 1).unwrap_or(u32::MAX);
+            count == 0 || self.is_failed()
+        });
+        if !may_close {
             return Err(Error::TransactionsOpen { count });
         }
         handles.shut_down()

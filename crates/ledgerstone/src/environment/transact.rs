@@ -37,7 +37,8 @@ impl Environment {
 
     /// With `sets_out` off, [`Transaction::wait_and_set_out`] comes next.
     fn begin_aged(&self, options: TransactionOptions, age: Xid, sets_out: bool) -> Result<Transaction, Error> {
-        let env = &self.inner.handles.env;
+        let handles = Arc::clone(&self.inner.handles); // Counted first (E1 in `txn/engine.rs`).
+        let env = &handles.env;
         let mut txn = Box::new(env.engine.begin_aged(age)?);
         if let Some(timeout) = options.lock_timeout {
             txn.set_lock_timeout_ns(sync::nanoseconds(timeout));
@@ -45,7 +46,7 @@ impl Environment {
         if sets_out {
             set_out(&mut txn, options.isolation.unwrap_or_default())?;
         }
-        Ok(Transaction::new(Arc::clone(env), txn, options, Arc::clone(&self.inner.handles)))
+        Ok(Transaction::new(Arc::clone(env), txn, options, handles))
     }
 
     /// Begins a transaction for reading only, at a snapshot of everything that is committed. It takes no locks, never

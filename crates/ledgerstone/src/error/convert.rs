@@ -18,7 +18,7 @@ use crate::error::DUMP_AND_LOAD;
 impl From<DiskError> for Error {
     fn from(error: DiskError) -> Error {
         match error.kind {
-            DiskErrorKind::Crashed => Error::Failed { why: error.to_string() },
+            DiskErrorKind::Crashed | DiskErrorKind::Closed => Error::Failed { why: error.to_string() },
             kind => Error::of_kind(kind.io_kind(), error),
         }
     }

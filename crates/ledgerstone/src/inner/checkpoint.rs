@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
+use ledgerstone_disk::DiskLock;
 use ledgerstone_page::Lsn;
 
 use super::{Inner, LOCK, RESTORE};
@@ -65,9 +66,11 @@ impl Inner {
     /// Takes the lock again if somebody has removed or replaced its file. If that has let another in, the environment fails:
     /// also if the other is gone, since what it has committed would be written over. Called with the latch of checkpoints held.
     fn keep_lock(&self) -> Result<(), Error> {
-        // Held all the while: a close waits for it, and does not find the lock's place empty.
-        let mut place = self.lock.lock();
-        let Some(held) = &mut *place else { return Ok(()) };
+        // `None`: closed or failed meanwhile, and nothing is written.
+        self.fence.with_lock(|held| self.keep(held)).unwrap_or(Ok(()))
+    }
+
+    fn keep(&self, held: &mut Box<dyn DiskLock>) -> Result<(), Error> {
         let mut kept = Ok(());
         if held.is_in_place().is_ok_and(|is_in_place| !is_in_place) {
             match self.disk.lock(LOCK) {

@@ -8,6 +8,11 @@ use ledgerstone_region::{Mutex, sync};
 use super::Inner;
 use crate::Error;
 
+/// How long a close waits for what other threads are writing: as long as a latch is waited for.
+const WRITES_WAIT_NS: u64 = 60_000_000_000;
+/// How long one sleep for that lasts at first, and at most: each lasts twice as long as the one before.
+const WRITES_LOOK_NS: std::ops::RangeInclusive<u64> = 50_000..=20_000_000;
+
 /// Held once by all clones of a handle, and by each running transaction: when the last goes, the environment is closed. Background threads, tables
 /// and iterators hold [`Inner`] only.
 pub(crate) struct Handles {
@@ -17,6 +22,7 @@ pub(crate) struct Handles {
 
 impl Handles {
     pub(crate) fn shut_down(&self) -> Result<(), Error> {
+        self.env.engine.end_begins(|_| true);
         if self.env.is_closed.swap(true, Relaxed) {
             return Ok(());
         }
@@ -33,7 +39,7 @@ impl Handles {
             // Nothing can be written any more; what was acknowledged as durable is, and the next open recovers.
             result = result.and(Err(error.into()));
         } else if !self.env.is_read_only && result.is_ok() {
-            let is_clean = self.env.engine.table.active_count() == 0;
+            let is_clean = self.env.engine.table.active_count() == 0; // And none begins any more.
             self.env.work_for_keepers();
             result = self.env.checkpoint(is_clean).map(|_| ());
         }
@@ -42,11 +48,22 @@ impl Handles {
         // Tables and iterators that outlive this handle touch nothing any more; others may open the environment.
         self.env.engine.fail("the environment was closed");
         self.env.in_doubt.clear();
-        // A checkpoint of another thread may be writing, and has the lock in its hands while it looks at it.
-        let latched = self.env.latch(&self.env.checkpoint_latch[0]);
-        self.env.lock.lock().take();
-        drop(latched);
-        result
+        self.give_lock_back().and(result)
+    }
+
+    /// What another thread is writing could come after what the next one to open the environment writes. So it has to end first.
+    fn give_lock_back(&self) -> Result<(), Error> {
+        let fence = &self.env.fence;
+        fence.close();
+        let (begun_ns, mut look_ns) = (sync::now_ns(), *WRITES_LOOK_NS.start());
+        while !fence.is_released() {
+            if sync::now_ns().saturating_sub(begun_ns) > WRITES_WAIT_NS {
+                return Err(Error::WritesInFlight { count: fence.writes_in_flight() });
+            }
+            sync::sleep_ns(look_ns);
+            look_ns = (look_ns * 2).min(*WRITES_LOOK_NS.end());
+        }
+        Ok(())
     }
 }
 

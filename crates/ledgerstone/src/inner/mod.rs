@@ -13,11 +13,11 @@ mod undecided;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use ledgerstone_disk::{Disk, DiskLock};
+use ledgerstone_disk::{Disk, Fence};
 use ledgerstone_log::ControlFile;
 use ledgerstone_page::{Layouts, Lsn};
 use ledgerstone_recovery::RecoveryReport;
-use ledgerstone_region::{Handle, Latch, Mutex};
+use ledgerstone_region::{Handle, Latch};
 use ledgerstone_space::Space;
 use ledgerstone_structures::{ToFree, Tree};
 use ledgerstone_txn::{Durability, Engine, Txn};
@@ -37,8 +37,8 @@ pub(crate) use undecided::{Undecided, Waiting, printable};
 /// Everything behind a handle.
 pub(crate) struct Inner {
     pub(crate) disk: Arc<dyn Disk>,
-    /// Held from open to close.
-    pub(crate) lock: Mutex<Option<Box<dyn DiskLock>>>,
+    /// Around `disk`. It has the lock from open to close.
+    pub(crate) fence: Arc<Fence>,
     pub(crate) engine: Arc<Engine>,
     pub(crate) space: Arc<Space>,
     pub(crate) catalog: Tree,

@@ -190,6 +190,9 @@ impl Shared {
     /// As [`Shared::run`], with what the transaction itself has made of tables.
     #[inline]
     pub(crate) fn run_in<T>(&self, f: impl FnOnce(&mut Txn, &mut OwnTables) -> Result<T, Error>) -> Result<T, Error> {
+        if self.env.is_closed() {
+            return Err(Error::Failed { why: self.env.engine.why_failed() });
+        }
         let mut held = self.hold()?;
         self.is_untouched.store(false, Relaxed);
         let state = &mut *held.state;

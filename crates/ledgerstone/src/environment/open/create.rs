@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ledgerstone_disk::{Disk, DiskLock, Open};
+use ledgerstone_disk::{Disk, Fence, Open};
 use ledgerstone_log::{
     CONTROL_SLOT_BYTES, CREATION_PATH, ControlFile, ControlSlot, ControlState, EnvironmentId, FIRST_LSN, LOG_DIR,
 };
@@ -17,7 +17,7 @@ use crate::Error;
 use crate::config::{self, Options};
 use crate::inner::{DATA, DOUBLE_WRITE, Inner, LOCK, RESTORE, Undecided};
 
-pub(super) fn create(options: &Options, disk: Arc<dyn Disk>, lock: Box<dyn DiskLock>) -> Result<Inner, Error> {
+pub(super) fn create(options: &Options, disk: Arc<dyn Disk>, fence: Arc<Fence>) -> Result<Inner, Error> {
     let effective = options.effective(None)?;
     if let Place::Unfinished = look_at(&disk)? {
         clear_unfinished(&disk)?;
@@ -25,7 +25,7 @@ pub(super) fn create(options: &Options, disk: Arc<dyn Disk>, lock: Box<dyn DiskL
     let state = ControlState::new(new_id(), effective.page_bytes, effective.log_segment_bytes);
     let control = Arc::new(ControlFile::begin_creation(&*disk, state)?);
     let found = Analysis::of_new(FIRST_LSN, state.incarnation_max);
-    let parts = Parts::build(options, &effective, &disk, &control, &found, None)?;
+    let parts = Parts::build(options, &effective, (&disk, &fence), &control, &found, None)?;
     let engine = &parts.engine;
     let opening = Opening(Some(Arc::clone(engine)));
 
@@ -41,7 +41,7 @@ pub(super) fn create(options: &Options, disk: Arc<dyn Disk>, lock: Box<dyn DiskL
     control.end_creation(&*disk)?;
     let report = RecoveryReport::default();
     let none = Undecided::default();
-    let inner = parts.into_inner(options, effective, disk, lock, space, catalog, to_free, control, report, none)?;
+    let inner = parts.into_inner(options, effective, disk, fence, space, catalog, to_free, control, report, none)?;
     opening.succeeded();
     Ok(inner)
 }

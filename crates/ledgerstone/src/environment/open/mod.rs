@@ -15,8 +15,10 @@
 //!     known by that name, and only then is what is there removed, to start afresh. A directory that has data or log and
 //!     neither file is an environment that has lost its control file, or holds strangers' files: nothing there is touched.
 //! O2. Recovery raises the incarnation durably in `control` before the log is written at all.
-//! O3. Nobody else has the environment while we are here: the lock is taken first and released last. A lock file that is missing is
-//!     made only where nobody can be; who has it open looks at each checkpoint whether it is there.
+//! O3. Nobody else has the environment while we are here: the lock is taken first and released last. All that the environment
+//!     does to its files goes through a fence, which gives the lock back when no write is under way and refuses all others (N2 in
+//!     `disk/fence.rs`). A lock file that is missing is made only where nobody can be; who has it open looks at each checkpoint
+//!     whether it is there.
 //! O4. A data file that is missing is not made anew: nothing but a backup could fill it.
 //! O5. An environment that was closed in order is opened for reading without a byte written, beside others that read it: the
 //!     disk itself refuses to change anything. One that was not is first opened for writing, recovered and closed.
@@ -37,7 +39,7 @@ mod with_options;
 
 use std::sync::Arc;
 
-use ledgerstone_disk::{Disk, DiskErrorKind, DiskLock, Open, ReadOnlyDisk};
+use ledgerstone_disk::{Disk, DiskErrorKind, DiskLock, Fence, Open, ReadOnlyDisk};
 use ledgerstone_log::{CONTROL_PATH, ControlError, ControlFile, EnvironmentId};
 use ledgerstone_op::Registry;
 use ledgerstone_region::sync;
@@ -76,8 +78,23 @@ pub(crate) fn open(options: &Options, disk: Arc<dyn Disk>) -> Result<Inner, Erro
     {
         return Ok(inner);
     }
-    let lock = take_lock(&disk)?;
-    if disk.exists(CONTROL_PATH)? { recover(options, disk, lock, true) } else { create(options, disk, lock) }
+    fenced(&disk, |disk, fence| match disk.exists(CONTROL_PATH)? {
+        true => recover(options, disk, fence, true),
+        false => create(options, disk, fence),
+    })
+}
+
+/// Takes the lock and opens behind a fence (O3). An opening that fails gives the lock back, whoever still has parts of it.
+fn fenced(
+    disk: &Arc<dyn Disk>,
+    open: impl FnOnce(Arc<dyn Disk>, Arc<Fence>) -> Result<Inner, Error>,
+) -> Result<Inner, Error> {
+    let (disk, fence) = Fence::around(disk, take_lock(disk)?);
+    let opened = open(disk, Arc::clone(&fence));
+    if opened.is_err() {
+        fence.close();
+    }
+    opened
 }
 
 fn is_locked(disk: &Arc<dyn Disk>) -> bool {
@@ -123,12 +140,15 @@ fn open_as_it_is(options: &Options, disk: &Arc<dyn Disk>) -> Result<AsItIs, Erro
     if !disk.exists(LOCK)? {
         return needs("its lock file is missing");
     }
-    let lock = take_lock(&disk)?;
-    let control = ControlFile::open_read_only(&*disk).map_err(|error| control_error(&disk, error))?;
-    if !control.state().is_clean {
-        return needs("it was not closed in order");
-    }
-    match recover(options, disk, lock, false) {
+    let unclean = "it was not closed in order";
+    let opened = fenced(&disk, |disk, fence| {
+        let control = ControlFile::open_read_only(&*disk).map_err(|error| control_error(&disk, error))?;
+        if !control.state().is_clean {
+            return Err(Error::read_only(unclean));
+        }
+        recover(options, disk, fence, false)
+    });
+    match opened {
         Err(error @ (Error::ReadOnly { .. } | Error::Permission { .. })) => Ok(AsItIs::Needs(error)),
         opened => opened.map(|inner| AsItIs::Open(Box::new(inner))),
     }

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use ledgerstone_buffer::{Cache, CacheConfig, Policy, TornPages, Tuning};
-use ledgerstone_disk::{Disk, DiskFile, DiskLock};
+use ledgerstone_disk::{Disk, DiskFile, Fence};
 use ledgerstone_log::{Beginning, ControlFile, Delay, GroupCommit, Log, LogConfig};
 use ledgerstone_recovery::{Analysis, RecoveryReport};
-use ledgerstone_region::{Latch, Mutex, Region, SlotTable};
+use ledgerstone_region::{Latch, Region, SlotTable};
 use ledgerstone_space::Space;
 use ledgerstone_structures::{ToFree, Tree};
 use ledgerstone_txn::{Engine, EngineParts, EngineSettings, TxnTable, VersionStore};
@@ -34,7 +34,7 @@ impl Parts {
     pub(super) fn build(
         options: &Options,
         effective: &Effective,
-        disk: &Arc<dyn Disk>,
+        (disk, fence): (&Arc<dyn Disk>, &Arc<Fence>),
         control: &Arc<ControlFile>,
         found: &Analysis,
         next_incarnation: Option<u64>,
@@ -114,6 +114,7 @@ impl Parts {
                 escalate_after: effective.escalate_after,
                 locks_pages: effective.locking == Locking::Pages,
             },
+            fence: Arc::clone(fence),
         });
         Ok(Parts { engine, data })
     }
@@ -124,7 +125,7 @@ impl Parts {
         options: &Options,
         effective: Effective,
         disk: Arc<dyn Disk>,
-        lock: Box<dyn DiskLock>,
+        fence: Arc<Fence>,
         space: Arc<Space>,
         catalog: Tree,
         to_free: Arc<ToFree>,
@@ -150,7 +151,7 @@ impl Parts {
         }
         Ok(Inner {
             disk,
-            lock: Mutex::new(Some(lock)),
+            fence,
             checkpoint_latch: region.handle_slice(region.alloc::<Latch>(1, 8)?)?,
             work_latch: region.handle_slice(region.alloc::<Latch>(workers.len().max(1) as u64, 8)?)?,
             compact_latch: region.handle_slice(region.alloc::<Latch>(1, 8)?)?,

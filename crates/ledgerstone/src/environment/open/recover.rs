@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ledgerstone_buffer::{BufferError, Cache, make_double_write};
-use ledgerstone_disk::{Disk, DiskFile, DiskLock, Open};
+use ledgerstone_disk::{Disk, DiskFile, Fence, Open};
 use ledgerstone_log::{ControlFile, ControlState, LogError, LogScan};
 use ledgerstone_page::{Lsn, Xid};
 use ledgerstone_recovery::RecoveryReport;
@@ -23,12 +23,12 @@ use crate::inner::{DATA, DOUBLE_WRITE, Inner, Undecided};
 pub(super) fn recover(
     options: &Options,
     disk: Arc<dyn Disk>,
-    lock: Box<dyn DiskLock>,
+    fence: Arc<Fence>,
     may_write: bool,
 ) -> Result<Inner, Error> {
     let control = if may_write { ControlFile::open(&*disk) } else { ControlFile::open_read_only(&*disk) };
     let control = Arc::new(control.map_err(|error| control_error(&disk, error))?);
-    recover_with(options, disk, lock, &control, may_write).map_err(|error| match (error, control.damaged_slot()) {
+    recover_with(options, disk, fence, &control, may_write).map_err(|error| match (error, control.damaged_slot()) {
         (Error::Corrupt { what }, Some(slot)) => {
             Error::Corrupt { what: format!("{what}; slot {slot} of control is damaged too, and may have known better") }
         }
@@ -39,7 +39,7 @@ pub(super) fn recover(
 fn recover_with(
     options: &Options,
     disk: Arc<dyn Disk>,
-    lock: Box<dyn DiskLock>,
+    fence: Arc<Fence>,
     control: &Arc<ControlFile>,
     may_write: bool,
 ) -> Result<Inner, Error> {
@@ -104,7 +104,7 @@ fn recover_with(
         };
         let incarnation = control.begin_incarnation(analysis.incarnation, tidied)?;
         // It was closed, and somebody has taken the lock away and come in: one of us sees the other's, now that it is open.
-        if !lock.is_in_place()? {
+        if fence.with_lock(|lock| lock.is_in_place()).transpose()? == Some(false) {
             return Err(Error::AlreadyOpen { path: disk.describe() });
         }
         Some(incarnation)
@@ -115,7 +115,7 @@ fn recover_with(
     };
     report.incarnation = next_incarnation.unwrap_or(analysis.incarnation);
 
-    let parts = Parts::build(options, &effective, &disk, control, &analysis, next_incarnation)?;
+    let parts = Parts::build(options, &effective, (&disk, &fence), control, &analysis, next_incarnation)?;
     let engine = Arc::clone(&parts.engine);
     let opening = Opening(Some(Arc::clone(&engine)));
     engine.table.raise_next_xid(Xid(state.xid_floor.0.max(analysis.max_xid.0 + 1)));
@@ -147,7 +147,7 @@ fn recover_with(
         options,
         effective,
         disk,
-        lock,
+        fence,
         space,
         catalog,
         to_free,

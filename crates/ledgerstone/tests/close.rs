@@ -1,0 +1,358 @@
+//! The close of an environment beside threads that still write: none of their writes comes after the lock is given back, and nobody
+//! begins anything any more.
+
+mod common;
+
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::thread::{JoinHandle, sleep, spawn};
+use std::time::{Duration, Instant};
+
+use common::{assert_sound, within};
+use ledgerstone::{Durability, Environment, Error, Isolation, Options, TransactionOptions};
+use ledgerstone_disk::{
+    Call, Disk, DiskError, DiskErrorKind, DiskFile, DiskLock, Fault, FaultDisk, Harm, Open, SimDisk,
+};
+use ledgerstone_region::sync::{self, Scheduler};
+
+/// A write that does not come back before the test says so.
+struct Stall {
+    path: &'static str,
+    is_met: AtomicBool,
+    is_over: AtomicBool,
+}
+
+impl Stall {
+    fn end(&self) {
+        self.is_over.store(true, SeqCst);
+    }
+
+    fn wait_until_met(&self) {
+        wait_for(|| self.is_met.load(SeqCst));
+    }
+}
+
+fn wait_for(is_so: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "what the test waits for does not happen");
+        sync::sleep_ns(100_000);
+    }
+}
+
+/// A disk on which single writes stall.
+#[derive(Clone)]
+struct StallDisk {
+    below: Arc<dyn Disk>,
+    next: Arc<Mutex<Vec<Arc<Stall>>>>,
+}
+
+impl StallDisk {
+    fn on(below: impl Disk + 'static) -> StallDisk {
+        StallDisk { below: Arc::new(below), next: Arc::default() }
+    }
+
+    /// The next write to a file whose path has `path` in it stalls.
+    fn stall(&self, path: &'static str) -> Arc<Stall> {
+        let stall = Arc::new(Stall { path, is_met: false.into(), is_over: false.into() });
+        self.next.lock().unwrap().push(Arc::clone(&stall));
+        stall
+    }
+}
+
+struct StallFile {
+    below: Arc<dyn DiskFile>,
+    next: Arc<Mutex<Vec<Arc<Stall>>>>,
+}
+
+impl StallFile {
+    fn meet(&self) {
+        let stall = {
+            let mut next = self.next.lock().unwrap();
+            next.iter().position(|stall| self.name().contains(stall.path)).map(|at| next.remove(at))
+        };
+        if let Some(stall) = stall {
+            stall.is_met.store(true, SeqCst);
+            while !stall.is_over.load(SeqCst) {
+                sync::sleep_ns(1_000_000);
+            }
+        }
+    }
+}
+
+impl Disk for StallDisk {
+    fn open(&self, path: &str, how: Open) -> Result<Arc<dyn DiskFile>, DiskError> {
+        Ok(Arc::new(StallFile { below: self.below.open(path, how)?, next: Arc::clone(&self.next) }))
+    }
+    fn exists(&self, path: &str) -> Result<bool, DiskError> {
+        self.below.exists(path)
+    }
+    fn remove(&self, path: &str) -> Result<(), DiskError> {
+        self.below.remove(path)
+    }
+    fn rename(&self, from: &str, to: &str) -> Result<(), DiskError> {
+        self.below.rename(from, to)
+    }
+    fn list(&self, dir: &str) -> Result<Vec<String>, DiskError> {
+        self.below.list(dir)
+    }
+    fn create_dir(&self, dir: &str) -> Result<(), DiskError> {
+        self.below.create_dir(dir)
+    }
+    fn sync_dir(&self, dir: &str) -> Result<(), DiskError> {
+        self.below.sync_dir(dir)
+    }
+    fn lock(&self, path: &str) -> Result<Box<dyn DiskLock>, DiskError> {
+        self.below.lock(path)
+    }
+    fn describe(&self) -> String {
+        self.below.describe()
+    }
+}
+
+impl DiskFile for StallFile {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DiskError> {
+        self.below.read_at(offset, buf)
+    }
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
+        self.meet();
+        self.below.write_at(offset, bytes)
+    }
+    fn write_durable_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
+        self.meet();
+        self.below.write_durable_at(offset, bytes)
+    }
+    fn sync(&self) -> Result<(), DiskError> {
+        self.below.sync()
+    }
+    fn settle(&self) -> Result<(), DiskError> {
+        self.below.settle()
+    }
+    fn len(&self) -> Result<u64, DiskError> {
+        self.below.len()
+    }
+    fn allocate(&self, offset: u64, len: u64) -> Result<(), DiskError> {
+        self.below.allocate(offset, len)
+    }
+    fn set_len(&self, len: u64) -> Result<(), DiskError> {
+        self.below.set_len(len)
+    }
+    fn name(&self) -> &str {
+        self.below.name()
+    }
+}
+
+/// Room in the log's buffer and in the cache for all that is done while a write stalls.
+fn options() -> Options {
+    Environment::options().cache_bytes(4 << 20).page_count_max(1 << 14).log_buffer_bytes(4 << 20)
+}
+
+fn open(disk: &SimDisk) -> Result<Environment, Error> {
+    options().open_on(Arc::new(disk.clone()))
+}
+
+/// An environment with one record, and a checkpoint behind it.
+fn begun(disk: &StallDisk) -> Environment {
+    let env = options().open_on(Arc::new(disk.clone())).unwrap();
+    env.transact(|txn| txn.create_table("u").map(drop)).unwrap();
+    env.transact(|txn| txn.create_table("t")?.put(b"k", b"first")).unwrap();
+    env.checkpoint().unwrap();
+    env
+}
+
+/// Closes in another thread.
+fn close(env: Environment) -> JoinHandle<Result<(), Error>> {
+    spawn(move || env.close())
+}
+
+/// The environment is not let go while the write stalls. Then it is, and something is committed there, and the process killed.
+/// What came of the close, and what it has left.
+fn is_let_go_after(
+    stall: &Stall,
+    closing: JoinHandle<Result<(), Error>>,
+    disk: &SimDisk,
+) -> (Result<(), Error>, SimDisk) {
+    // However long the machine takes, it is not let go. The longer we look, the surer is it found if it were.
+    for _ in 0..20 {
+        let opened = open(disk).map(drop);
+        assert!(matches!(opened, Err(Error::AlreadyOpen { .. })), "a write is under way: {opened:?}");
+        sleep(Duration::from_millis(5));
+    }
+    assert!(!closing.is_finished(), "the close did not wait for a write");
+    stall.end();
+    let closed = within(60, "the close", || closing.join().unwrap());
+    let env = open(disk).unwrap();
+    env.transact(|txn| txn.bytes("t")?.put(b"k", b"acknowledged")).unwrap();
+    (closed, disk.snapshot())
+}
+
+fn comes_back(disk: &SimDisk) -> Environment {
+    let env = open(disk).unwrap();
+    let found = env.transact(|txn| txn.bytes("t")?.get(b"k")).unwrap();
+    assert_eq!(found.as_deref(), Some(&b"acknowledged"[..]));
+    assert_sound(&env, "after the crash");
+    env
+}
+
+#[test]
+fn nobody_begins_while_another_closes() {
+    let sim = SimDisk::new();
+    let disk = StallDisk::on(sim.clone());
+    let env = begun(&disk);
+    let others = env.clone();
+    let stall = disk.stall("control");
+    let closing = close(env);
+    stall.wait_until_met();
+    let begun = others.begin().map(drop);
+    assert!(matches!(&begun, Err(Error::Failed { why }) if why.contains("closed")), "{begun:?}");
+    let put = others.transact(|txn| txn.bytes("t")?.put(b"k", b"lost"));
+    assert!(matches!(put, Err(Error::Failed { .. })), "{put:?}");
+    assert!(others.table_names().is_err() && others.verify(&mut |_| {}).is_err());
+    let (closed, left) = is_let_go_after(&stall, closing, &sim);
+    closed.unwrap();
+    comes_back(&left).close().unwrap();
+}
+
+#[test]
+fn who_may_not_close_keeps_nobody_from_beginning() {
+    let env = begun(&StallDisk::on(SimDisk::new()));
+    let others = env.clone();
+    let txn = env.begin().unwrap();
+    let tries = spawn(move || {
+        for _ in 0..500 {
+            let closed = others.clone().close();
+            assert!(matches!(closed, Err(Error::TransactionsOpen { .. })), "{closed:?}");
+        }
+    });
+    while !tries.is_finished() {
+        env.transact(|txn| txn.bytes("t")?.get(b"k")).unwrap();
+    }
+    tries.join().unwrap();
+    drop(txn);
+    env.close().unwrap();
+}
+
+#[test]
+fn a_decision_under_way_is_waited_for() {
+    let sim = SimDisk::new();
+    let disk = StallDisk::on(sim.clone());
+    let env = begun(&disk);
+    let txn = env.begin().unwrap();
+    txn.bytes("t").unwrap().put(b"prepared", b"v").unwrap();
+    let prepared = txn.prepare(b"a decision").unwrap();
+    let control = disk.stall("control"); // The last write of the close's checkpoint.
+    let closing = close(env);
+    control.wait_until_met();
+    let log = disk.stall("log/");
+    let deciding = spawn(move || prepared.commit());
+    log.wait_until_met();
+    control.end();
+    let (closed, left) = is_let_go_after(&log, closing, &sim);
+    closed.unwrap();
+    // It is committed, or it could not be said.
+    let decided = deciding.join().unwrap();
+    assert!(matches!(decided, Ok(_) | Err(Error::Failed { .. })), "{decided:?}");
+    let env = comes_back(&left);
+    let found = env.transact(|txn| txn.bytes("t")?.get(b"prepared")).unwrap();
+    assert_eq!((found.as_deref(), env.in_doubt().len()), (Some(&b"v"[..]), 0), "its record came to the log in time");
+}
+
+/// Fails the environment by a device that refuses to make the data file longer.
+fn fail(env: &Environment, faulty: &FaultDisk) {
+    faulty.add(Fault::at(Call::Allocate, 1, Harm::Fail(DiskErrorKind::Io(5))).on("data").from_then_on());
+    let volatile = TransactionOptions { durability: Some(Durability::Volatile), ..TransactionOptions::default() };
+    let mut count = 0u32;
+    while env.transact_with(volatile, |txn| txn.bytes("u")?.put(count.to_be_bytes(), vec![1u8; 900])).is_ok() {
+        count += 1;
+        assert!(count < 100_000, "it does not fail");
+    }
+    assert!(env.is_failed());
+}
+
+#[test]
+fn a_failed_environment_is_not_let_go_before_a_log_write_has_ended() {
+    let sim = SimDisk::new();
+    let faulty = FaultDisk::new(Arc::new(sim.clone()));
+    let disk = StallDisk::on(faulty.clone());
+    let env = begun(&disk);
+    let txn = env.begin().unwrap();
+    txn.bytes("t").unwrap().put(b"b", vec![7; 10_000]).unwrap();
+    let log = disk.stall("log/");
+    let committing = spawn(move || txn.commit_with(Durability::Sync));
+    log.wait_until_met();
+    fail(&env, &faulty);
+    let (closed, left) = is_let_go_after(&log, close(env), &sim);
+    assert!(matches!(closed, Err(Error::Failed { .. })), "{closed:?}");
+    let committed = committing.join().unwrap();
+    assert!(matches!(committed, Err(Error::Failed { .. })), "nobody knows: {committed:?}");
+    comes_back(&left);
+}
+
+#[test]
+fn a_failed_environment_is_not_let_go_before_a_page_write_has_ended() {
+    let sim = SimDisk::new();
+    let faulty = FaultDisk::new(Arc::new(sim.clone()));
+    let disk = StallDisk::on(faulty.clone());
+    let env = begun(&disk);
+    env.transact(|txn| txn.bytes("t")?.put(b"k", b"second")).unwrap();
+    let page = disk.stall("data");
+    let checkpoints = env.clone();
+    let writing = spawn(move || checkpoints.checkpoint());
+    page.wait_until_met();
+    faulty.add(Fault::at(Call::Write, 1, Harm::Fail(DiskErrorKind::Io(5))).on("log").from_then_on());
+    assert!(env.transact(|txn| txn.bytes("t")?.put(b"k", b"third")).is_err() && env.is_failed());
+    let (closed, left) = is_let_go_after(&page, close(env), &sim);
+    assert!(matches!(closed, Err(Error::Failed { .. })), "{closed:?}");
+    assert!(writing.join().unwrap().is_err());
+    comes_back(&left);
+}
+
+#[test]
+fn a_close_gives_up_waiting_for_a_device_that_has_stalled_and_keeps_the_lock_until_it_answers() {
+    let closes = || {
+        let sim = SimDisk::new();
+        let faulty = FaultDisk::new(Arc::new(sim.clone()));
+        let disk = StallDisk::on(faulty.clone());
+        let env = begun(&disk);
+        let txn = env.begin().unwrap();
+        txn.bytes("t").unwrap().put(b"b", b"b").unwrap();
+        let log = disk.stall("log/");
+        let committing = sync::spawn("commit", move || txn.commit_with(Durability::Sync).map(drop));
+        while !log.is_met.load(SeqCst) {
+            sync::sleep_ns(1_000_000);
+        }
+        fail(&env, &faulty);
+        let closed = env.close();
+        let taken = open(&sim).map(drop);
+        assert!(matches!(taken, Err(Error::AlreadyOpen { .. })), "{taken:?}");
+        log.end();
+        assert!(matches!(committing.join(), Ok(Err(Error::Failed { .. }))));
+        open(&sim).unwrap().close().unwrap();
+        closed
+    };
+    // In simulated time.
+    let closed = Scheduler::run_within(1, 10_000_000, closes).unwrap();
+    assert!(matches!(closed, Err(Error::WritesInFlight { count: 1 })), "{closed:?}");
+}
+
+#[test]
+fn after_the_close_of_a_failed_environment_nothing_is_read_at_any_level() {
+    for isolation in Isolation::ALL {
+        let sim = SimDisk::new();
+        let faulty = FaultDisk::new(Arc::new(sim.clone()));
+        let env = begun(&StallDisk::on(faulty.clone()));
+        let options = TransactionOptions { isolation: Some(isolation), ..TransactionOptions::default() };
+        let txn = env.begin_with(options).unwrap();
+        let t = txn.bytes("t").unwrap();
+        let mut range = t.range(..).unwrap();
+        fail(&env, &faulty);
+        if isolation == Isolation::Serializable {
+            assert_eq!(t.get(b"k").unwrap().as_deref(), Some(&b"first"[..]), "it is only failed");
+        }
+        assert!(matches!(env.close(), Err(Error::Failed { .. })));
+        let found = t.get(b"k");
+        assert!(matches!(found, Err(Error::Failed { .. })), "{isolation}: {found:?}");
+        let next = range.next();
+        assert!(matches!(next, Some(Err(Error::Failed { .. }))), "{isolation}: {next:?}");
+    }
+}
