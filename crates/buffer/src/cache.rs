@@ -272,12 +272,6 @@ impl Cache {
         self.pool.frames.is_failed()
     }
 
-    /// Makes every miss and every write-back fail from now on. For callers that learn elsewhere that the environment
-    /// failed.
-    pub fn fail(&self) {
-        self.pool.frames.fail();
-    }
-
     #[inline]
     pub(crate) fn entry(&self, id: PageId) -> Result<&PageEntry, BufferError> {
         match self.table.get(id.0) {

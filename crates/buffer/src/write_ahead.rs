@@ -17,6 +17,11 @@ pub trait WriteAhead: Send + Sync {
     /// The log's failure. The page that needed the record stays in memory.
     fn flush_to(&self, lsn: Lsn) -> Result<(), LogError>;
 
+    /// True once nothing may be acknowledged any more. No page is written then: the data file may be another's.
+    fn is_failed(&self) -> bool {
+        false
+    }
+
     /// The cache could not write a page: nothing may be acknowledged any more.
     fn fail(&self) {}
 }
@@ -32,6 +37,10 @@ impl WriteAhead for Log {
 
     fn flush_to(&self, lsn: Lsn) -> Result<(), LogError> {
         Log::flush_to(self, lsn)
+    }
+
+    fn is_failed(&self) -> bool {
+        Log::is_failed(self)
     }
 
     fn fail(&self) {

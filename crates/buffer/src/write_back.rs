@@ -18,6 +18,8 @@
 //!     the bell waits for the device at most, whatever latches he holds.
 //! W5. After an error nothing is tried again: the copies stay taken, the cache has failed, and so has the log. A second try
 //!     could succeed for bytes that the device has dropped.
+//! W6. Once the log has failed, for whatever reason, no page is sheltered and none goes home: the environment may have failed
+//!     because another has it now. Reads go on as long as there are clean frames.
 //!
 //! This file does not know which pages are best written (`writer.rs`, `miss.rs` and checkpoints say), nor what is on them.
 
@@ -196,10 +198,13 @@ impl Cache {
     }
 
     fn batch_begin(&self) -> Result<Batch, BufferError> {
-        if self.pool.frames.is_failed() {
-            return Err(BufferError::Failed);
-        }
+        self.check_writes()?;
         Ok(Batch { copies: Vec::new(), buffer: self.double_write.take_buffer() })
+    }
+
+    /// W6.
+    fn check_writes(&self) -> Result<(), BufferError> {
+        if self.pool.frames.is_failed() || self.pool.log.is_failed() { Err(BufferError::Failed) } else { Ok(()) }
     }
 
     fn batch_end(&self, batch: Batch) {
@@ -248,9 +253,7 @@ impl Cache {
             if let Some(lane) = self.try_lane() {
                 return self.batch_write_in(batch, lane);
             }
-            if self.pool.frames.is_failed() {
-                return Err(BufferError::Failed);
-            }
+            self.check_writes()?;
             self.pool.frames.wait_progress(seen, BELL_WAIT_NS);
         }
     }
@@ -291,6 +294,7 @@ impl Cache {
         for page in marked[MARK_BYTES..].chunks_exact_mut(page_bytes) {
             checksum::seal(page);
         }
+        self.check_writes()?;
         self.double_write.shelter(lane, self.pool.log.durable_lsn(), marked)?;
 
         let bytes = &marked[MARK_BYTES..];
@@ -306,6 +310,7 @@ impl Cache {
                     copy.page_lsn
                 );
             }
+            self.check_writes()?;
             let offset = batch.copies[at].id.0 * page_bytes as u64;
             let written = self.data.write_at(offset, &bytes[at * page_bytes..(at + run) * page_bytes]);
             if !planted::is_on(Bug::WriteErrorForgotten) {

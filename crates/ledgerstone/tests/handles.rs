@@ -4,11 +4,14 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
+use std::sync::Arc;
 
 use common::levels::{all, begin, open, put};
 use ledgerstone::{
-    BytesTable, Error, IndexDef, IndexKeys, IndexRange, IndexedRecords, Isolation, Range, Transaction, ValueReader,
+    BytesTable, Environment, Error, IndexDef, IndexKeys, IndexRange, IndexedRecords, Isolation, Range, Transaction,
+    ValueReader,
 };
+use ledgerstone_disk::{Disk as _, Open, SimDisk};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -454,4 +457,46 @@ fn a_lock_file_that_was_removed_lets_nobody_in() {
     drop(env);
     let env = open().unwrap();
     assert_eq!(env.transact(|txn| txn.bytes("t")?.get(b"k")).unwrap().as_deref(), Some(&b"the other's"[..]));
+}
+
+/// Whoever finds its lock replaced may still read, through a cache that is full of its own old pages.
+#[test]
+fn one_who_has_lost_its_lock_and_reads_on_writes_no_page() {
+    let disk = SimDisk::new();
+    let open = || common::tiny().checkpoint_log_bytes(1 << 30).open_on(Arc::new(disk.clone())).unwrap();
+    let write = |env: &Environment, table: &str, keys: std::ops::Range<u32>, by: u8| {
+        let put = |txn: &Transaction| {
+            let table = txn.bytes_or_create(table)?;
+            keys.clone().try_for_each(|key| table.put(key.to_be_bytes(), [by; 900]))
+        };
+        env.transact(put).unwrap();
+    };
+    let env = open();
+    // More than there are frames.
+    (0..30).for_each(|part| write(&env, "cold", part * 20..part * 20 + 20, 0));
+    write(&env, "hot", 0..60, 0);
+    env.checkpoint().unwrap();
+    write(&env, "hot", 0..60, 1);
+    let reader = begin(&env, Isolation::ReadCommitted);
+    let cold = reader.bytes("cold").unwrap();
+    disk.remove("lock").unwrap();
+    drop(disk.open("lock", Open::CREATE).unwrap());
+    let other = open();
+    let taken = env.checkpoint();
+    assert!(taken.is_err() && env.is_failed(), "{taken:?}");
+    write(&other, "hot", 0..60, 2);
+    other.checkpoint().unwrap();
+    for _ in 0..3 {
+        // Until it has no frame any more that it could use.
+        if let Ok(range) = cold.range(..) {
+            let _read = range.take_while(Result::is_ok).count();
+        }
+    }
+    drop((cold, reader));
+    drop(env); // With its page writer.
+    other.close().unwrap();
+    let env = open();
+    let found =
+        env.transact(|txn| txn.bytes("hot")?.range(..)?.map(|row| Ok(row?.1[0])).collect::<Result<Vec<_>, Error>>());
+    assert_eq!(found.unwrap(), [2; 60], "what the other had acknowledged");
 }
