@@ -237,3 +237,78 @@ anomaly!(a_write_skew_can_appear_at_read_uncommitted, write_skew, ReadUncommitte
 anomaly!(a_write_skew_can_appear_at_read_committed, write_skew, ReadCommitted, true);
 anomaly!(a_write_skew_can_appear_at_snapshot, write_skew, Snapshot, true);
 anomaly!(a_write_skew_cannot_appear_at_serializable, write_skew, Serializable, false);
+
+/// How a transaction comes to lock the whole table while it has a range open. None of them writes a record.
+#[derive(Debug, Clone, Copy)]
+enum Whole {
+    /// By many reads, which become one lock.
+    Escalation,
+    /// By a call that locks the table exclusively, and then is refused.
+    RefusedChange,
+}
+
+/// A leaf was copied while its keys were locked one by one. The lock on the table must not make that copy good.
+#[test]
+fn a_range_left_open_while_the_table_is_locked_reads_what_is_there() {
+    for by_index in [false, true] {
+        for whole in [Whole::Escalation, Whole::RefusedChange] {
+            for backward in [false, true] {
+                let what = format!("by index {by_index}, {whole:?}, backward {backward}");
+                goes_on_with_what_is_there(by_index, whole, backward).unwrap_or_else(|error| panic!("{what}: {error}"));
+            }
+        }
+    }
+}
+
+fn goes_on_with_what_is_there(by_index: bool, whole: Whole, backward: bool) -> Result<(), Error> {
+    let env = Environment::options()
+        .cache_bytes(1 << 20)
+        .page_count_max(1 << 14)
+        .durability(Durability::Volatile)
+        .escalate_after(4)
+        .open_on(Arc::new(SimDisk::new()))?;
+    let by_value = IndexDef::new("value", IndexKeys::Value);
+    env.transact(|txn| {
+        txn.create_table("t")?;
+        txn.create_index("t", &by_value)?;
+        let t = txn.bytes("t")?;
+        (0..20u8).try_for_each(|n| t.put([n], [n, 1]))
+    })?;
+    let txn = env.begin()?;
+    let t = txn.bytes("t")?;
+    let index = t.index("value")?;
+    type Entries = Box<dyn DoubleEndedIterator<Item = Result<(Vec<u8>, Vec<u8>), Error>>>;
+    let open =
+        || -> Result<Entries, Error> { Ok(if by_index { Box::new(index.range(..)?) } else { Box::new(t.range(..)?) }) };
+    let mut range = open()?;
+    let step = |range: &mut Entries| if backward { range.next_back() } else { range.next() };
+    let mut read: Vec<_> = step(&mut range).into_iter().collect::<Result<_, _>>()?;
+    assert_eq!(read.len(), 1);
+    env.transact(|other| {
+        let t = other.bytes("t")?;
+        t.put([10], [10, 2])?;
+        assert!(t.delete([11])?);
+        t.put([12, 1], [12, 2])
+    })?;
+    match whole {
+        Whole::Escalation => {
+            for n in 2..9u8 {
+                let found = if by_index { index.get([n, 1])?.map(|(_, value)| value) } else { t.get([n])? };
+                assert_eq!(found.as_deref(), Some(&[n, 1][..]));
+            }
+        }
+        Whole::RefusedChange => {
+            let refused = txn.create_index("t", &by_value);
+            assert!(matches!(refused, Err(Error::IndexExists { .. })), "{refused:?}");
+        }
+    }
+    while let Some(entry) = step(&mut range) {
+        read.push(entry?);
+    }
+    if backward {
+        read.reverse();
+    }
+    let anew: Vec<_> = open()?.collect::<Result<_, _>>()?;
+    assert_eq!(read, anew, "by index {by_index}, {whole:?}, backward {backward}: left open, and read anew");
+    txn.commit().map(drop)
+}

@@ -39,6 +39,8 @@ bugs! {
     HalfSplit "half-split",
     /// An insert does not ask whether somebody has locked the gap that it goes into.
     NoGapLocks "no-gap-locks",
+    /// A range goes on with the copy of a leaf that it made before its transaction locked the whole table.
+    OldCopyKept "old-copy-kept",
     /// A record that appears where a tree was found dead leaves the tree's end where it was.
     DeadEdgeKept "dead-edge-kept",
     /// Whoever has locked a table for reading it as a whole writes its records without locking them.

@@ -376,7 +376,7 @@ fn fault_round(seed: u64, prepared: &mut Prepared) -> Result<Counters, Vec<Strin
 
 fn find_faults(args: &FaultArgs) -> anyhow::Result<bool> {
     let mut prepared = Prepared::default();
-    let counted = [("faults met", "faults_met"), ("times damage found", "damage_found")];
+    let counted = [("faults met", "faults_met"), ("stalls", "stalls"), ("times damage found", "damage_found")];
     campaign("faults", args, &counted, |seed| fault_round(seed, &mut prepared))
 }
 
@@ -545,6 +545,7 @@ fn find_planted(args: &PlantedArgs) -> anyhow::Result<bool> {
         let harnesses = match bug {
             Bug::NoGapLocks
             | Bug::DeadEdgeKept
+            | Bug::OldCopyKept
             | Bug::TableLockCoversWrites
             | Bug::CommitStampLate
             | Bug::FloorIgnored

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
-use ledgerstone::{BytesTable, Durability, Environment, Error, Isolation, Locking, TransactionOptions};
+use ledgerstone::{BytesTable, Durability, Environment, Error, Isolation, Locking, Range, TransactionOptions};
 use ledgerstone_disk::{Disk, FileDisk, SimDisk};
 use ledgerstone_region::sync::{self, Scheduler};
 
@@ -219,10 +219,15 @@ impl Client {
             true => transaction.isolation != Isolation::Serializable && self.random.percent(30),
             false => self.size.value_bytes > 8 && self.random.percent(15),
         };
+        let mut open: Option<OpenRange> = None;
         for _ in 0..self.random.between(1, if is_long { 30 } else { 5 }) {
             sync::yield_point("client");
             transaction.ending = self.tick();
             self.step(&tables, only_reads, transaction)?;
+            // At other levels a range is one call, however long it is left open.
+            if transaction.isolation == Isolation::Serializable && self.random.percent(40) {
+                self.go_on(&tables, &mut open, transaction)?;
+            }
         }
         transaction.ending = self.tick();
         if self.random.percent(10) {
@@ -321,6 +326,42 @@ impl Client {
         Ok(Some(item))
     }
 
+    /// Opens a range and leaves it open, or reads on in the one that is open: one record, or all that is left.
+    fn go_on(
+        &mut self,
+        tables: &[BytesTable; 2],
+        open: &mut Option<OpenRange>,
+        into: &mut Transaction,
+    ) -> Result<(), Error> {
+        let mut range = match open.take() {
+            Some(range) => range,
+            None => {
+                let table = self.random.below(u64::from(TABLE_COUNT)) as u32;
+                let low = self.random.below(u64::from(self.size.key_count)) as u32 / 2;
+                let high = self.size.key_count + 1;
+                let bounds = (Bound::Included(&key_bytes(low)[..]), Bound::Excluded(&key_bytes(high)[..]));
+                let range = tables[table as usize].range(bounds)?;
+                OpenRange { range, table, low, high, backward: self.random.percent(40), reads_all: false }
+            }
+        };
+        let mut is_done = false;
+        while !is_done {
+            let began = self.tick();
+            let mut acts = Vec::new();
+            is_done = range.step(&mut acts)?;
+            let ended = self.tick();
+            into.accesses.extend(acts.into_iter().map(|(item, act)| Access { item, act, began, ended }));
+            if !range.reads_all {
+                break;
+            }
+        }
+        if !is_done {
+            range.reads_all = self.random.percent(50);
+            *open = Some(range);
+        }
+        Ok(())
+    }
+
     /// Reads a range, from either end, all of it or until so many were found; every key passed was read.
     fn scan(&mut self, records: &BytesTable, from: Item, acts: &mut Vec<(Item, Act)>) -> Result<(), Error> {
         let to = from.key + self.random.below(u64::from(self.size.key_count) + 2) as u32;
@@ -357,6 +398,46 @@ impl Client {
             acts.push((from, Act::Read(Seen::Value(0))));
         }
         Ok(())
+    }
+}
+
+/// A range that a transaction reads on in between other calls.
+struct OpenRange {
+    range: Range,
+    table: u32,
+    /// What is left of it.
+    low: u32,
+    high: u32,
+    backward: bool,
+    /// The next time, all that is left is read.
+    reads_all: bool,
+}
+
+impl OpenRange {
+    /// Reads one record, and each key that is passed. True at the end.
+    fn step(&mut self, acts: &mut Vec<(Item, Act)>) -> Result<bool, Error> {
+        let next = if self.backward { self.range.next_back() } else { self.range.next() };
+        let item = |key| Item { table: self.table, key };
+        let absent = |key| (item(key), Act::Read(Seen::Absent));
+        let Some((key, value)) = next.transpose()? else {
+            acts.extend((self.low..self.high).map(absent));
+            return Ok(true);
+        };
+        let key = key.try_into().map_or(u32::MAX, u32::from_be_bytes);
+        if !(self.low..self.high).contains(&key) {
+            // A key out of its order can be no version of anything.
+            acts.push((item(self.low), Act::Read(Seen::Value(0))));
+            return Ok(true);
+        }
+        let passed = if self.backward { key + 1..self.high } else { self.low..key };
+        acts.extend(passed.map(absent));
+        acts.push((item(key), Act::Read(seen(Some(value)))));
+        if self.backward {
+            self.high = key;
+        } else {
+            self.low = key + 1;
+        }
+        Ok(false)
     }
 }
 

@@ -9,7 +9,8 @@
 //!     last locked record are checked too (`behind`). Backwards, the gap above is locked already when a leaf is copied.
 //! C3. When a leaf changed, the scan finds its place anew by the last key it gave. What was locked stays locked.
 //! C4. A lock on the table that covers spares all this; then only this transaction itself can change anything, which shows
-//!     in its own last LSN.
+//!     in its own last LSN. The lock may come between two steps, by other calls, and without a record: so a copy that was made
+//!     without it is checked once more, as C1 and C2 say.
 //! C5. Ghosts are keys: they are locked as others are, and not given out.
 //! C6. At the end, the gap that reaches over the bound is locked: forwards that before the first key beyond it, backwards
 //!     that of the last key given, or of the first key above the range if there was none.
@@ -26,6 +27,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use ledgerstone_lock::Mode;
+use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_page::{Lsn, PageId, header};
 use ledgerstone_region::Version;
 use ledgerstone_txn::{At, KeyLock, Txn, key_hash};
@@ -71,8 +73,8 @@ pub struct Scan {
     page: Vec<u8>,
     leaf: PageId,
     version: Option<Version>,
-    /// The transaction's last record when the copy was made (C4).
-    copied_at: Lsn,
+    /// The transaction's last record when the copy was known to be good under a lock that covers, or [`UNCOVERED`] (C4).
+    covered_at: Lsn,
     /// Next slot to look at, forwards; slots still to look at, backwards.
     slot: usize,
     /// All keys of the copy lie within the bound that the scan runs towards.
@@ -91,6 +93,9 @@ pub struct Scan {
     /// A blob's content.
     value: Vec<u8>,
 }
+
+/// No record's LSN: the copy was made without a lock that covers.
+const UNCOVERED: Lsn = Lsn(u64::MAX);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
@@ -133,7 +138,7 @@ impl Tree {
             page: Vec::new(),
             leaf: PageId(0),
             version: None,
-            copied_at: Lsn(0),
+            covered_at: UNCOVERED,
             slot: 0,
             is_inside: false,
             behind: Vec::new(),
@@ -183,13 +188,10 @@ impl Scan {
             if self.place != Place::InLeaf && !self.settle(txn)? {
                 return Ok(None);
             }
-            let covered = !self.locks || self.tree.covers_keys(txn, Mode::S);
-            if covered && txn.last_lsn() != self.copied_at {
-                if !self.is_current() {
-                    self.place = Place::Lost;
-                    continue;
-                }
-                self.copied_at = txn.last_lsn();
+            let covered = self.is_covered(txn);
+            if covered && txn.last_lsn() != self.covered_at && !self.is_good_covered(txn) {
+                self.place = Place::Lost;
+                continue;
             }
             let node = Node::new(self.page.as_slice());
             let slot = match self.direction {
@@ -305,6 +307,24 @@ impl Scan {
         self.is_current() && self.behind.iter().all(|&(page, version)| self.is_still(page, version))
     }
 
+    /// True if nothing needs to be locked.
+    #[inline]
+    fn is_covered(&self, txn: &Txn) -> bool {
+        !self.locks || self.tree.covers_keys(txn, Mode::S)
+    }
+
+    /// Under a lock that covers: whether the copy is good, and nothing appeared in the gap before it, until now (C4).
+    #[cold]
+    #[inline(never)]
+    fn is_good_covered(&mut self, txn: &Txn) -> bool {
+        if !self.is_all_current() {
+            return false;
+        }
+        self.behind.clear();
+        self.covered_at = txn.last_lsn();
+        true
+    }
+
     /// Locks what the record in `slot` needs, and says whether it may be given (C1).
     #[cold]
     #[inline(never)]
@@ -357,6 +377,12 @@ impl Scan {
                 }
                 Place::Lost => self.descend(txn)?,
                 Place::NextLeaf => {
+                    // Only after an error: what was refused then is covered now.
+                    let is_covered = self.is_covered(txn);
+                    if is_covered && txn.last_lsn() != self.covered_at && !self.is_good_covered(txn) {
+                        self.place = Place::Lost;
+                        continue;
+                    }
                     if !self.has_given && self.passed > 0 {
                         // However few they are: the bound moves leaf by leaf.
                         self.tree.note_dead(self.leaf, self.direction)?; // C10
@@ -441,7 +467,7 @@ impl Scan {
     fn next_leaf(&mut self, txn: &mut Txn) -> Result<bool, TreeError> {
         let node = Node::new(self.page.as_slice());
         let (link, is_rightmost) = (node.link(), node.is_rightmost());
-        let needs_locks = self.locks && !self.tree.covers_keys(txn, Mode::S);
+        let needs_locks = !self.is_covered(txn);
         let is_last = is_rightmost || self.is_past_end();
         if !is_last || needs_locks && !is_rightmost && !self.ends_on_last_key() {
             // C6: the gap that reaches over the bound may end at a key further to the right.
@@ -511,8 +537,7 @@ impl Scan {
     fn previous_leaf(&mut self, txn: &mut Txn) -> Result<bool, TreeError> {
         let low = Node::new(self.page.as_slice()).low();
         if low.is_empty() || self.is_before_start(&low) {
-            let needs_locks = self.locks && !self.tree.covers_keys(txn, Mode::S);
-            if needs_locks && !self.is_all_current() {
+            if !self.is_covered(txn) && !self.is_all_current() {
                 self.place = Place::Lost;
                 return Ok(true);
             }
@@ -623,7 +648,8 @@ impl Scan {
         }
         self.leaf = page.id();
         self.version = Some(page.version());
-        self.copied_at = txn.last_lsn();
+        let is_covered = self.is_covered(txn) || planted::is_on(Bug::OldCopyKept);
+        self.covered_at = if is_covered { txn.last_lsn() } else { UNCOVERED };
         let count = node.count();
         self.is_inside = match self.direction {
             _ if count == 0 => true,
@@ -637,7 +663,7 @@ impl Scan {
     /// Backwards: locks the gap of the first key above the range (C6).
     fn lock_above(&mut self, txn: &mut Txn) -> Result<(), TreeError> {
         let table = self.tree.table;
-        if !self.locks || self.tree.covers_keys(txn, Mode::S) {
+        if self.is_covered(txn) {
             return Ok(());
         }
         let tree = self.tree.clone();
