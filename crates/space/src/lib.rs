@@ -462,7 +462,13 @@ impl Space {
             self.engine.log.give_back(claim);
             return Ok(None);
         }
-        let mut map = self.engine.cache.exclusive_new(map_of(PageId(first), self.page_bytes))?;
+        let mut map = match self.engine.cache.exclusive_new(map_of(PageId(first), self.page_bytes)) {
+            Ok(map) => map,
+            Err(error) => {
+                self.engine.log.give_back(claim);
+                return Err(error.into());
+            }
+        };
         if header::layout(map.words()) == LAYOUT_SPACE_MAP {
             self.engine.log.give_back(claim); // Somebody was faster.
             return Ok(Some(map));

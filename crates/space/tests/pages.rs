@@ -174,6 +174,102 @@ fn the_file_is_cut_behind_the_last_page_in_use_and_grows_again() {
     assert_eq!(again.allocated_count().unwrap(), allocated);
 }
 
+/// Holds a page's latch for longer than anybody waits for it, from when `is_time` says so.
+fn hold(engine: &Arc<Engine>, page: PageId, is_time: Arc<AtomicBool>) -> sync::JoinHandle<()> {
+    let engine = Arc::clone(engine);
+    sync::spawn("holder", move || {
+        while !is_time.load(Relaxed) {
+            sync::sleep_ns(1_000);
+        }
+        let page = engine.cache.exclusive_new(page).unwrap();
+        sync::sleep_ns(5 * ledgerstone_region::LATCH_TIMEOUT_NS);
+        drop(page);
+    })
+}
+
+/// Room in the log that is claimed and not given back is lost, until nobody gets any.
+#[test]
+fn a_page_that_cannot_be_had_costs_no_room_in_the_log() {
+    Scheduler::run(1, || {
+        let disk: Arc<dyn Disk> = Arc::new(SimDisk::new());
+        let (engine, space) = new_space(&disk, 1 << 12);
+        for page in [PageId(0), map_of(PageId(0), PAGE_BYTES)] {
+            let holder = hold(&engine, page, Arc::new(AtomicBool::new(true)));
+            sync::sleep_ns(1_000_000_000);
+            if page == PageId(0) {
+                ledgerstone_space::mark(&engine).unwrap_err();
+            } else {
+                space.latch_free(1).map(drop).unwrap_err();
+                space.shrink().unwrap_err();
+            }
+            assert_eq!(engine.log.stat().claimed_bytes, 0, "room in the log is lost with {page}");
+            holder.join().unwrap();
+        }
+    })
+    .unwrap_or_else(|stuck| panic!("{stuck}"));
+}
+
+/// The data file, and a flag that is set when the second map is read.
+struct Watched {
+    file: Arc<dyn DiskFile>,
+    is_read: Arc<AtomicBool>,
+}
+
+impl DiskFile for Watched {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DiskError> {
+        if offset == bits_of(PAGE_BYTES) * PAGE_BYTES as u64 {
+            self.is_read.store(true, Relaxed);
+            sync::sleep_ns(1_000_000);
+        }
+        self.file.read_at(offset, buf)
+    }
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
+        self.file.write_at(offset, bytes)
+    }
+    fn write_durable_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
+        self.file.write_durable_at(offset, bytes)
+    }
+    fn sync(&self) -> Result<(), DiskError> {
+        self.file.sync()
+    }
+    fn len(&self) -> Result<u64, DiskError> {
+        self.file.len()
+    }
+    fn allocate(&self, offset: u64, len: u64) -> Result<(), DiskError> {
+        self.file.allocate(offset, len)
+    }
+    fn set_len(&self, len: u64) -> Result<(), DiskError> {
+        self.file.set_len(len)
+    }
+    fn name(&self) -> &str {
+        self.file.name()
+    }
+}
+
+/// Between finding that a map is missing and making it, another may come to hold its page.
+#[test]
+fn a_map_that_cannot_be_made_costs_no_room_in_the_log() {
+    let refused = AtomicU64::new(0);
+    for seed in 0..40 {
+        Scheduler::run(seed, || {
+            let disk: Arc<dyn Disk> = Arc::new(SimDisk::new());
+            let file = disk.open("data", Open::CREATE).unwrap();
+            let is_read = Arc::new(AtomicBool::new(false));
+            let data: Arc<dyn DiskFile> = Arc::new(Watched { file, is_read: Arc::clone(&is_read) });
+            let engine = engine(&disk, &data, 1 << 17);
+            let space = Space::format(&engine, data, ENV).unwrap();
+            let bits = bits_of(PAGE_BYTES);
+            take(&engine, &space, bits as u32 / 2).unwrap();
+            let holder = hold(&engine, PageId(bits), is_read);
+            refused.fetch_add(u64::from(space.latch_free(bits as u32 / 2).is_err()), Relaxed);
+            assert_eq!(engine.log.stat().claimed_bytes, 0, "seed {seed}: room in the log is lost");
+            holder.join().unwrap();
+        })
+        .unwrap_or_else(|stuck| panic!("seed {seed}: {stuck}"));
+    }
+    assert!(refused.load(Relaxed) > 0, "no map was held when it was to be made");
+}
+
 #[test]
 fn another_environments_file_is_refused() {
     let disk: Arc<dyn Disk> = Arc::new(SimDisk::new());

@@ -190,6 +190,14 @@ pub enum Error {
         /// Its name.
         name: String,
     },
+    /// The file of the positions of all named feeds would become longer than an open reads.
+    #[error(
+        "the names and positions of all feeds would take more than {bytes_max} bytes: forget a feed, or use shorter names"
+    )]
+    TooManyFeeds {
+        /// The longest allowed.
+        bytes_max: u64,
+    },
     /// No table has that name.
     #[error("there is no table named {0:?}")]
     NoSuchTable(String),

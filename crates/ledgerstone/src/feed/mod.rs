@@ -120,7 +120,8 @@ impl Environment {
     /// whether the feed is open or not. `stat` says how far each feed has come.
     ///
     /// # Errors
-    /// As [`Environment::changes`]. [`Error::Corrupt`] if the log lacks its position. A failure of the disk.
+    /// As [`Environment::changes`]. [`Error::Corrupt`] if the log lacks its position. [`Error::TooManyFeeds`]. A failure of
+    /// the disk.
     pub fn named_changes(&self, name: &str) -> Result<ChangeFeed, Error> {
         let env = self.inner();
         env.check_writable()?;

@@ -16,6 +16,7 @@
 //! N3. The control file says that there is such a file, from before the first position is relied on. So one that was removed is
 //!     missed, instead of every feed beginning anew and passing over what was committed meanwhile.
 //! N4. Positions are places in the log of one life of one environment. In that of another they would be anywhere.
+//! N5. The file never grows beyond what an open reads: the name that would make it so is refused.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -38,7 +39,7 @@ const FORMAT: u32 = 2;
 /// What to do where the positions are not known.
 const WAYS_OUT: &str = "put the file back that says how far named feeds have come, or have all of them begin anew with \
                         ledgerstone recover --forget-feeds DIR";
-/// Longest file that is read.
+/// Longest file that is written (N5), and read.
 const BYTES_MAX: u64 = 16 << 20;
 
 /// Where a feed is.
@@ -197,11 +198,15 @@ pub(crate) fn forget_all(disk: &dyn Disk, owner: Owner) -> Result<(), Error> {
 }
 
 fn write(disk: &dyn Disk, owner: Owner, places: &BTreeMap<String, Place>) -> Result<(), Error> {
+    let bytes = encode(owner, places);
+    if bytes.len() as u64 > BYTES_MAX {
+        return Err(Error::TooManyFeeds { bytes_max: BYTES_MAX });
+    }
     if disk.exists(DRAFT)? {
         disk.remove(DRAFT)?;
     }
     let file = disk.open(DRAFT, Open::CREATE_NEW)?;
-    file.write_at(0, &encode(owner, places))?;
+    file.write_at(0, &bytes)?;
     file.sync()?;
     disk.rename(DRAFT, FEEDS)?;
     Ok(disk.sync_dir("")?)
@@ -272,6 +277,8 @@ fn decode(bytes: &[u8]) -> Option<(Owner, BTreeMap<String, Place>)> {
 
 #[cfg(test)]
 mod tests {
+    use ledgerstone_disk::SimDisk;
+
     use super::*;
 
     const OWNED: Owner = Owner { environment: [3; 16], life: 0x0809 };
@@ -288,6 +295,31 @@ mod tests {
             assert_eq!(decode(&other), None, "byte {at}");
             assert_eq!(decode(&bytes[..at]), None);
         }
+    }
+
+    /// Otherwise the next open would take it for damage.
+    #[test]
+    fn no_file_is_written_that_is_too_long_to_be_read() {
+        let disk = SimDisk::new();
+        let place = Place { position: Lsn(2), low: Lsn(1) };
+        let entry_bytes = 2 + 255 + 8 + 8;
+        let count = (BYTES_MAX as usize - 44) / entry_bytes;
+        let mut places: BTreeMap<_, _> = (0..count).map(|n| (format!("{n:0255}"), place)).collect();
+        write(&disk, OWNED, &places).unwrap();
+        let read = || {
+            let file = disk.open(FEEDS, Open::READ).unwrap();
+            let mut bytes = vec![0; file.len().unwrap() as usize];
+            file.read_at(0, &mut bytes).unwrap();
+            bytes
+        };
+        let bytes = read();
+        assert!((BYTES_MAX - entry_bytes as u64..=BYTES_MAX).contains(&(bytes.len() as u64)));
+        assert_eq!(decode(&bytes).unwrap().1.len(), count);
+        places.insert(format!("{count:0255}"), place);
+        let refused = write(&disk, OWNED, &places);
+        assert!(matches!(refused, Err(Error::TooManyFeeds { bytes_max: BYTES_MAX })), "{refused:?}");
+        assert!(read() == bytes, "the file is as it was");
+        assert!(!disk.exists(DRAFT).unwrap());
     }
 
     #[test]

@@ -140,7 +140,6 @@ impl Transaction {
         held.state.txn.as_ref()?.snapshot().map(|at| at.lsn)
     }
 
-    /// True if a call met a deadlock or a lock time-out: run again, the transaction may well succeed.
     /// Runs `f` with it known that this thread is inside this transaction, as in a closure of
     /// [`Environment::transact`](crate::Environment::transact). If `f` then waits by another transaction for a lock that this one
     /// has, which would be for ever, it is told [`Error::HeldByCaller`]. For callbacks that are called while a transaction is open.
@@ -149,6 +148,7 @@ impl Transaction {
         f()
     }
 
+    /// True if a call met a deadlock or a lock time-out: run again, the transaction may well succeed.
     pub(crate) fn had_conflict(&self) -> bool {
         self.shared.had_conflict.load(Relaxed)
     }
