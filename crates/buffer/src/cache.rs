@@ -23,9 +23,12 @@ use crate::torn::DoubleWrite;
 use crate::writer::Writer;
 use ledgerstone_disk::DiskFile;
 use ledgerstone_page::{Lsn, PageId};
-use ledgerstone_region::{LatchTimeout, Words, sync};
+use ledgerstone_region::{Words, sync};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+
+/// Times that a page is read in for one reader before its time counts: a single read may take long (M7 in `miss.rs`).
+const LOADS_MAX: u32 = 1000;
 
 /// Pages in memory. An environment has one in each process, and all threads share it.
 pub struct Cache {
@@ -163,18 +166,23 @@ impl Cache {
     /// A page latched shared, read in if it is absent. Waits as [`Cache::optimistic`] does, with the same errors.
     pub fn shared(&self, id: PageId) -> Result<SharedPage<'_>, BufferError> {
         let entry = self.entry(id)?;
-        let mut deadline = None;
+        let mut began_ns = None;
+        let mut load_count = 0;
         loop {
-            entry.latch.shared().map_err(|timeout| BufferError::LatchTimeout { page: id, timeout })?;
+            if !entry.latch.try_shared() {
+                self.outwait(id, || entry.latch.shared())?;
+            }
             if let Some(frame) = entry.frame_used() {
                 return Ok(SharedPage::new(&self.pool, entry, id, frame));
             }
             entry.latch.unlatch_shared();
             // Read in; it can be evicted again before we latch it, if the cache is very small. Not for ever.
             drop(self.load(id, entry)?);
-            let now = sync::now_ns();
-            if now > *deadline.get_or_insert(now + self.tuning.full_wait_ns_max) {
-                return Err(self.full(self.tuning.full_wait_ns_max));
+            let now_ns = sync::now_ns();
+            let waited_ns = now_ns - *began_ns.get_or_insert(now_ns);
+            load_count += 1;
+            if load_count > LOADS_MAX && waited_ns > self.tuning.full_wait_ns_max {
+                return Err(self.full(waited_ns));
             }
         }
     }
@@ -282,10 +290,8 @@ impl Cache {
 
     #[inline]
     pub(crate) fn latch_exclusive(&self, id: PageId, entry: &PageEntry) -> Result<(), BufferError> {
-        entry
-            .latch
-            .exclusive(self.pool.slot())
-            .map_err(|timeout: LatchTimeout| BufferError::LatchTimeout { page: id, timeout })
+        let slot = self.pool.slot();
+        if entry.latch.try_exclusive(slot) { Ok(()) } else { self.outwait(id, || entry.latch.exclusive(slot)) }
     }
 
     pub(crate) fn full(&self, waited_ns: u64) -> BufferError {

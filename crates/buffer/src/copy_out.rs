@@ -69,7 +69,7 @@ impl Cache {
             let is_read = run > 1
                 && from
                     .checked_mul(page_bytes as u64)
-                    .is_some_and(|offset| self.data.read_at(offset, &mut buffer[..run * page_bytes]).is_ok());
+                    .is_some_and(|offset| self.read_data(offset, &mut buffer[..run * page_bytes]).is_ok());
             if is_read {
                 self.pool.frames.control().reads.fetch_add(run as u64, Relaxed);
             }
@@ -94,7 +94,7 @@ impl Cache {
     /// A page that is in memory, and its LSN. Waits for its latch.
     fn copy_from_memory(&self, id: PageId, to: &mut [u8]) -> Result<Option<Lsn>, BufferError> {
         let entry = self.entry(id)?;
-        entry.latch.shared().map_err(|timeout| BufferError::LatchTimeout { page: id, timeout })?;
+        self.outwait(id, || entry.latch.shared())?;
         let lsn = entry.frame().map(|frame| {
             let words = Words::new(self.pool.frames.words(frame));
             words.copy_to(0, to);

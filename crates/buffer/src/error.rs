@@ -35,7 +35,7 @@ pub enum BufferError {
         /// Pages the table was made for.
         max_pages: u64,
     },
-    /// No frame became free in time: all are latched, or dirty while nothing could be written.
+    /// No frame became free in time, although no read and no write was under way: all frames are latched.
     #[error("no frame became free in {waited_ns} ns: {frames} frames, {dirty} dirty")]
     CacheFull {
         /// Frames the cache has.

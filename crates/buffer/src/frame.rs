@@ -70,9 +70,11 @@ shared! {
         pub(crate) writer_stop: AtomicU32,
         /// Lanes of the double-write area that are taken, a bit each.
         pub(crate) lanes: AtomicU64,
+        /// Threads that read from the data file now.
+        pub(crate) readers: AtomicU64,
         /// Which policy is in force.
         pub(crate) policy: AtomicU64,
-        progress_line: [AtomicU64; 3],
+        progress_line: [AtomicU64; 2],
         /// Largest page id + 1 that was asked for and not found in memory.
         pub(crate) pages_seen: AtomicU64,
         pub(crate) misses: AtomicU64,

@@ -17,6 +17,8 @@
 //!     that are appended there now would be taken for applied.
 //!
 //! M6. A page that comes back is the one that was evicted (C4 in `entry.rs`), or else its write was lost.
+//! M7. A device that has stalled is waited for: whoever has the frame or the latch that is wanted may be waiting for it, too. So
+//!     such a wait ends with an error only if the device has nothing to do, or gets things done.
 //!
 //! This file does not know which frame is best (`replace/`), nor how a page is written (`write_back.rs`).
 
@@ -25,10 +27,10 @@ use crate::entry::{PageEntry, fence_before_fill};
 use crate::error::BufferError;
 use crate::frame_no::FrameNo;
 use crate::guard::ExclusivePage;
-use ledgerstone_disk::{AlignedBuf, DiskErrorKind};
+use ledgerstone_disk::{AlignedBuf, DiskError, DiskErrorKind};
 use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_page::{Corrupt, PageId, checksum, header};
-use ledgerstone_region::{SlotNo, Words, WordsMut, sync};
+use ledgerstone_region::{LatchTimeout, SlotNo, Words, WordsMut, sync};
 use std::cell::Cell;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -159,8 +161,9 @@ impl Cache {
         let Some(offset) = id.0.checked_mul(self.page_bytes as u64) else {
             return Err(BufferError::NeverWritten { page: id });
         };
+        let read = self.read_data(offset, buffer);
         self.pool.frames.control().reads.fetch_add(1, Relaxed);
-        match self.data.read_at(offset, buffer) {
+        match read {
             Ok(()) => {}
             Err(error) if error.kind == DiskErrorKind::ShortRead => return Err(BufferError::NeverWritten { page: id }),
             Err(error) => return Err(error.into()),
@@ -180,6 +183,40 @@ impl Cache {
     /// The data file, and where a page begins there.
     pub fn place_of(&self, id: PageId) -> (&str, u64) {
         (self.data.name(), id.0.saturating_mul(self.page_bytes as u64))
+    }
+
+    /// Reads from the data file, and says so meanwhile (M7).
+    pub(crate) fn read_data(&self, offset: u64, bytes: &mut [u8]) -> Result<(), DiskError> {
+        let readers = &self.pool.frames.control().readers;
+        readers.fetch_add(1, Relaxed);
+        let read = self.data.read_at(offset, bytes);
+        readers.fetch_sub(1, Relaxed);
+        read
+    }
+
+    /// True while the device has something to do for somebody (M7).
+    fn device_is_at_work(&self) -> bool {
+        let control = self.pool.frames.control();
+        control.lanes.load(Relaxed) != 0 || control.readers.load(Relaxed) != 0
+    }
+
+    /// Latches a page that could not be latched at once, by `latch`, which waits for a while only. If the device is at work after
+    /// that, it waits once more, and again for as long as the device gets nothing done: whoever holds the latch may wait for
+    /// it (M7).
+    #[cold]
+    pub(crate) fn outwait(&self, id: PageId, latch: impl Fn() -> Result<(), LatchTimeout>) -> Result<(), BufferError> {
+        let mut done_before = None;
+        loop {
+            let Err(timeout) = latch() else { return Ok(()) };
+            let control = self.pool.frames.control();
+            let done = (control.reads.load(Relaxed), control.write_batches.load(Relaxed));
+            let has_stalled = done_before.is_none_or(|before| before == done);
+            // A write that has failed keeps its lane.
+            if !self.device_is_at_work() || !has_stalled || self.is_failed() {
+                return Err(BufferError::LatchTimeout { page: id, timeout });
+            }
+            done_before = Some(done);
+        }
     }
 
     fn verify(&self, id: PageId, bytes: &[u8]) -> Result<(), Corrupt> {
@@ -250,7 +287,9 @@ impl Cache {
     /// A frame, whatever it takes: writes pages back if none is clean, sleeps if all are in use (M3).
     pub(crate) fn wait_frame(&self) -> Result<FrameNo, BufferError> {
         let began_ns = sync::now_ns();
+        let (mut round_ns, mut idle_ns) = (began_ns, 0);
         loop {
+            let was_at_work = self.device_is_at_work();
             if self.pool.frames.is_failed() {
                 return Err(BufferError::Failed);
             }
@@ -259,14 +298,19 @@ impl Cache {
                 return Ok(frame);
             }
             if self.write_back_for_frame()? > 0 {
+                round_ns = sync::now_ns();
                 continue;
             }
-            let waited_ns = sync::now_ns() - began_ns;
-            if waited_ns > self.tuning.full_wait_ns_max {
-                return Err(self.full(waited_ns));
+            if idle_ns > self.tuning.full_wait_ns_max {
+                return Err(self.full(sync::now_ns() - began_ns));
             }
             self.pool.frames.control().frame_waits.fetch_add(1, Relaxed);
             self.pool.frames.wait_progress(seen, BELL_WAIT_NS);
+            let now_ns = sync::now_ns();
+            if !was_at_work && !self.device_is_at_work() {
+                idle_ns += now_ns - round_ns;
+            }
+            round_ns = now_ns;
         }
     }
 

@@ -77,7 +77,7 @@ impl ReadAhead<'_> {
         }
         let bytes = &mut self.buffer[..(to - from + 1) as usize * page_bytes];
         let was_read =
-            from.checked_mul(page_bytes as u64).is_some_and(|offset| self.cache.data.read_at(offset, bytes).is_ok());
+            from.checked_mul(page_bytes as u64).is_some_and(|offset| self.cache.read_data(offset, bytes).is_ok());
         self.cache.pool.frames.control().reads.fetch_add(to - from + 1, Relaxed);
         let mut count = 0;
         for Wanted { entry, id, frame } in self.wanted.drain(..) {

@@ -4,12 +4,14 @@ mod common;
 
 use std::io::{Seek, SeekFrom, Write};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use common::number::{NUMBER, Number, OP_ADD, add};
 use common::{assert_sound, key, within};
 use ledgerstone::extend::{Mode, Part, RECORD_OVERHEAD_BYTES};
 use ledgerstone::{Durability, Environment, Error, Options, Transaction};
 use ledgerstone_disk::{Call, DiskErrorKind, Fault, FaultDisk, Harm, SimDisk};
+use ledgerstone_region::sync::{self, Scheduler};
 
 /// All tables fit the cache; the log's buffer is small.
 fn options() -> Options {
@@ -424,4 +426,51 @@ fn a_snapshot_beside_a_large_open_transaction_reads_the_log_in_order() {
     }
     txn.abort().unwrap();
     assert_untouched(&env);
+}
+
+/// Rollbacks of more than the cache holds, on a device that stalls for longer than a frame is waited for.
+#[test]
+fn rollbacks_outwait_a_device_that_has_stalled() {
+    const CLIENTS: u32 = 8;
+    let left = Scheduler::run(1, || {
+        let disk = SimDisk::new();
+        let stalls_until = Arc::new(AtomicU64::new(0));
+        let by_hook = Arc::clone(&stalls_until);
+        disk.set_hook(Arc::new(move |operation| {
+            let left_ns = by_hook.load(SeqCst).saturating_sub(sync::now_ns());
+            if operation == "write" && left_ns > 0 {
+                sync::sleep_ns(left_ns);
+            }
+        }));
+        let env = common::tiny().open_on(Arc::new(disk.clone())).unwrap();
+        let put = |txn: &Transaction, client: u32, value: u8| {
+            let t = txn.bytes_or_create(&format!("t{client}"))?;
+            (0..40).try_for_each(|n| t.put(key(n), [value; 1500]))
+        };
+        for client in 0..CLIENTS {
+            env.transact(|txn| put(txn, client, 1)).unwrap();
+        }
+        env.checkpoint().unwrap();
+        let changed: Vec<_> = (0..CLIENTS)
+            .map(|client| {
+                let txn = env.begin().unwrap();
+                put(&txn, client, 2).unwrap();
+                txn
+            })
+            .collect();
+        stalls_until.store(sync::now_ns() + 12_000_000_000, SeqCst);
+        let aborts: Vec<_> = changed.into_iter().map(|txn| sync::spawn("client", move || txn.abort())).collect();
+        for abort in aborts {
+            abort.join().unwrap_or_else(|panicked| panic!("{panicked}")).unwrap();
+        }
+        assert!(sync::now_ns() >= stalls_until.load(SeqCst), "nobody waited for the device");
+        assert!(!env.is_failed());
+        let left = common::read(&env).unwrap();
+        assert_sound(&env, "rolled back");
+        env.close().unwrap();
+        left
+    })
+    .unwrap_or_else(|stuck| panic!("{stuck}"));
+    assert_eq!(left.len(), CLIENTS as usize);
+    assert!(left.values().all(|t| t.len() == 40 && t.values().all(|value| *value == [1; 1500])));
 }

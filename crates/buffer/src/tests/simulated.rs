@@ -175,3 +175,105 @@ fn a_checkpoint_outwaits_a_device_that_has_stalled() {
     })
     .unwrap_or_else(|stuck| panic!("{stuck}"));
 }
+
+/// A disk on which what the hook is told of takes as long as `stall` says, in nanoseconds.
+fn stalling(what: &'static [&'static str]) -> (SimDisk, Arc<AtomicU64>) {
+    let (disk, stall) = (SimDisk::new(), Arc::new(AtomicU64::new(0)));
+    let by_hook = Arc::clone(&stall);
+    disk.set_hook(Arc::new(move |operation| {
+        let ns = by_hook.load(Relaxed);
+        if ns > 0 && what.contains(&operation) {
+            sync::sleep_ns(ns);
+        }
+    }));
+    (disk, stall)
+}
+
+/// All frames are dirty or latched, and all lanes are taken by writes that take longer than a frame is waited for.
+#[test]
+fn who_wants_a_frame_outwaits_a_device_that_has_stalled() {
+    for seed in 0..5 {
+        Scheduler::run(seed, || {
+            let (disk, stall) = stalling(&["write"]);
+            let tuning = Tuning { full_wait_ns_max: 100_000_000, ..Tuning::default() };
+            let setup = Setup { frames: 16, tuning, ..Setup::default() };
+            let fixture = Arc::new(fixture(&disk, Arc::new(FakeLog::new()), setup));
+            fixture.cache.start_writer();
+            for id in 0..16 {
+                fixture.write(PageId(id), id).unwrap();
+            }
+            stall.store(3 * tuning.full_wait_ns_max, Relaxed);
+            let writers: Vec<_> = (0..8)
+                .map(|no| {
+                    let fixture = Arc::clone(&fixture);
+                    sync::spawn("writer", move || {
+                        for id in 0..4 {
+                            let id = PageId(100 + 10 * no + id);
+                            fixture.write(id, no).unwrap_or_else(|error| panic!("{id}: {error}"));
+                        }
+                    })
+                })
+                .collect();
+            for writer in writers {
+                writer.join().unwrap_or_else(|panicked| panic!("{panicked}"));
+            }
+            assert!(fixture.cache.stats().frame_wait_count > 0, "seed {seed}: nobody had to wait for a frame");
+            fixture.cache.stop_writer();
+        })
+        .unwrap_or_else(|stuck| panic!("seed {seed}: {stuck}"));
+    }
+}
+
+/// A thread that has latched a page waits for a read that takes longer than a latch is waited for.
+#[test]
+fn who_wants_a_latch_outwaits_a_device_that_has_stalled() {
+    Scheduler::run(1, || {
+        let (disk, stall) = stalling(&["read"]);
+        let fixture = Arc::new(fixture(&disk, Arc::new(FakeLog::new()), Setup::default()));
+        fixture.write(PageId(1), 1).unwrap();
+        stall.store(5 * ledgerstone_region::LATCH_TIMEOUT_NS, Relaxed);
+        let holder = {
+            let fixture = Arc::clone(&fixture);
+            sync::spawn("holder", move || {
+                let _page = fixture.cache.exclusive(PageId(1)).unwrap();
+                assert!(fixture.read(PageId(50)).unwrap_err().is_never_written());
+            })
+        };
+        sync::sleep_ns(1_000_000);
+        drop(fixture.cache.exclusive(PageId(1)).unwrap_or_else(|error| panic!("{error}")));
+        assert_eq!(fixture.read(PageId(1)).unwrap(), 1);
+        assert!(sync::now_ns() >= 5 * ledgerstone_region::LATCH_TIMEOUT_NS);
+        holder.join().unwrap();
+    })
+    .unwrap_or_else(|stuck| panic!("{stuck}"));
+}
+
+/// What no device is to blame for ends in time all the same, also while the device gets other things done.
+#[test]
+fn a_latch_that_is_kept_beside_a_device_at_work_is_not_waited_for_for_ever() {
+    Scheduler::run(1, || {
+        let (disk, stall) = stalling(&["read"]);
+        let fixture = Arc::new(fixture(&disk, Arc::new(FakeLog::new()), Setup::default()));
+        stall.store(1_000_000_000, Relaxed);
+        let is_over = Arc::new(AtomicU64::new(0));
+        let reader = {
+            let (fixture, is_over) = (Arc::clone(&fixture), Arc::clone(&is_over));
+            sync::spawn("reader", move || {
+                while is_over.load(Relaxed) == 0 {
+                    fixture.read(PageId(50)).unwrap_err();
+                }
+            })
+        };
+        let page = fixture.cache.exclusive_new(PageId(1)).unwrap();
+        let other = {
+            let fixture = Arc::clone(&fixture);
+            sync::spawn("other", move || fixture.cache.exclusive(PageId(1)).map(drop))
+        };
+        let refused = other.join().unwrap();
+        assert!(matches!(refused, Err(BufferError::LatchTimeout { .. })), "{refused:?}");
+        drop(page);
+        is_over.store(1, Relaxed);
+        reader.join().unwrap();
+    })
+    .unwrap_or_else(|stuck| panic!("{stuck}"));
+}

@@ -15,7 +15,8 @@
 //!   last flush before a kill is not vouched for by anything that follows, commits may be missing at the end (docs/faults.md).
 //! - F3. A write that goes to another place: the same, but a page that was never written where it belongs is an old page
 //!   with a good checksum, which nobody can tell after a restart; so what is there is not compared.
-//! - F4. In no case a panic, a hang, or an error without a type.
+//! - F4. A device that answers nothing for a while, and then does all that it was asked: as F1, and the environment has not failed.
+//! - F5. In no case a panic, a hang, or an error without a type.
 
 pub mod plan;
 pub mod round;

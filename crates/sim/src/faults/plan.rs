@@ -14,10 +14,21 @@ pub struct FaultPlan {
     pub plan: Plan,
     /// What goes wrong.
     pub fault: Fault,
+    /// Instead of the fault: the device stalls, and does everything in the end.
+    pub stall: Option<Stall>,
     /// Calls count from before the opening on; otherwise from after it.
     pub in_open: bool,
     /// How the life with the fault ends.
     pub ending: Ending,
+}
+
+/// A device that answers nothing for a while.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stall {
+    /// From this call on, of any kind.
+    pub nth: u64,
+    /// For so long, in nanoseconds: longer than a frame of the cache is waited for.
+    pub ns: u64,
 }
 
 /// How a life ends.
@@ -31,7 +42,7 @@ pub enum Ending {
     PowerLoss,
 }
 
-/// What has to hold afterwards (F1 to F3).
+/// What has to hold afterwards (F1 to F4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Promise {
     /// Everything.
@@ -61,7 +72,9 @@ impl FaultPlan {
             1 if may_lose_power => Ending::PowerLoss,
             _ => Ending::Kill,
         };
-        FaultPlan { plan, fault, in_open: random.percent(30), ending }
+        let in_open = random.percent(30);
+        let stall = random.percent(12).then(|| Stall { nth: 1 + random.below(2000), ns: 20_000_000_000 });
+        FaultPlan { plan, fault, stall, in_open, ending }
     }
 
     /// What has to hold afterwards.
@@ -69,6 +82,7 @@ impl FaultPlan {
         let is_write = self.fault.call == Call::Write;
         let may_hit_log = self.fault.path.is_empty() || self.fault.path == "log";
         match self.fault.harm {
+            _ if self.stall.is_some() => Promise::Kept,
             Harm::FlipBit(_) if is_write && may_hit_log => Promise::PrefixOrCorrupt,
             Harm::FlipBit(_) if is_write => Promise::RightOrCorrupt,
             Harm::Misdirect(_) => Promise::Answers,

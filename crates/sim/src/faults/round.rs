@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use ledgerstone::{Environment, Error};
 use ledgerstone_disk::{Disk, FaultDisk, Harm, SimDisk};
@@ -12,7 +12,7 @@ use ledgerstone_region::{
     sync::{self, Scheduler},
 };
 
-use super::plan::{Ending, FaultPlan, Promise};
+use super::plan::{Ending, FaultPlan, Promise, Stall};
 use crate::counters::Counters;
 use crate::crash::client::Client;
 use crate::crash::consumer::{Consumer, Stopped};
@@ -57,26 +57,25 @@ pub fn run(plan: &FaultPlan, prepared: &mut Prepared) -> Result<Counters, Vec<St
             counters.add("looked_again", 1);
         }
         counters.add("rounds", 1);
-        if counters.get("faults_met") > 0 || plan.fault.nth == 1 {
+        let nth = plan.stall.as_mut().map_or(&mut plan.fault.nth, |stall| &mut stall.nth);
+        if counters.get("faults_met") + counters.get("stalls") > 0 || *nth == 1 {
             return Ok(counters);
         }
-        plan.fault.nth /= 2;
+        *nth /= 2;
     }
 }
 
 fn with_nth(plan: &FaultPlan, mut lines: Vec<String>) -> Vec<String> {
-    lines.push(format!("the fault hit call {} of its kind", plan.fault.nth));
+    lines.push(match plan.stall {
+        Some(stall) => format!("the device stalled at call {}", stall.nth),
+        None => format!("the fault hit call {} of its kind", plan.fault.nth),
+    });
     lines
 }
 
 /// Runs `body` under the scheduler; panics and hangs are failures.
 pub(crate) fn simulate<T>(seed: u64, disk: &SimDisk, body: impl FnOnce() -> T + Send) -> Result<T, Vec<String>> {
-    disk.set_hook(Arc::new(|what| {
-        sync::yield_point(what);
-        if what == "crash" {
-            sync::wake_all_waiters();
-        }
-    }));
+    disk.set_hook(Arc::new(pass));
     crate::planted::take_rare_branches(seed);
     let result = catch_unwind(AssertUnwindSafe(|| Scheduler::run_within(seed, STEPS_MAX, body)));
     let panics = take_panics();
@@ -86,6 +85,30 @@ pub(crate) fn simulate<T>(seed: u64, disk: &SimDisk, body: impl FnOnce() -> T + 
         Ok(Err(stuck)) => Err([vec![format!("a hang: {stuck}")], panics].concat()),
         Err(_) => Err([vec!["a thread panicked".to_owned()], panics].concat()),
     }
+}
+
+fn pass(what: &'static str) {
+    sync::yield_point(what);
+    if what == "crash" {
+        sync::wake_all_waiters();
+    }
+}
+
+/// From some call on, whoever asks the disk for anything waits until the stall is over. Returns the time of its end, 0 before.
+fn stall_later(disk: &SimDisk, stall: Stall) -> Arc<AtomicU64> {
+    let (calls, until) = (AtomicU64::new(0), Arc::new(AtomicU64::new(0)));
+    let end = Arc::clone(&until);
+    disk.set_hook(Arc::new(move |what| {
+        pass(what);
+        if calls.fetch_add(1, SeqCst) + 1 == stall.nth {
+            end.store(sync::now_ns() + stall.ns, SeqCst);
+        }
+        let left_ns = end.load(SeqCst).saturating_sub(sync::now_ns());
+        if left_ns > 0 {
+            sync::sleep_ns(left_ns);
+        }
+    }));
+    until
 }
 
 fn live(plan: &FaultPlan, disk: &SimDisk) -> Left {
@@ -98,14 +121,19 @@ fn live(plan: &FaultPlan, disk: &SimDisk) -> Left {
         bugs: Vec::new(),
         consumer: Arc::default(),
     };
+    let mut stalled = Arc::new(AtomicU64::new(0));
+    let mut harm = || match plan.stall {
+        Some(stall) => stalled = stall_later(disk, stall),
+        None => faulty.add(plan.fault.clone()),
+    };
     if plan.in_open {
-        faulty.add(plan.fault.clone());
+        harm();
     }
     let shared: Arc<dyn Disk> = Arc::new(faulty.clone());
     match open(&plan.plan.settings, shared, plan.plan.start == Start::Nothing) {
         Ok((env, lists)) => {
             if !plan.in_open {
-                faulty.add(plan.fault.clone());
+                harm();
             }
             work(plan, env, &lists, disk, &faulty, &mut left);
         }
@@ -117,7 +145,12 @@ fn live(plan: &FaultPlan, disk: &SimDisk) -> Left {
         Ending::Close | Ending::Kill if !disk.is_crashed() => disk.snapshot(),
         Ending::Close | Ending::Kill => left.disk, // A kill: copied before the plug was pulled.
     };
-    left.counters.add(if faulty.hits() > 0 { "faults_met" } else { "faults_not_met" }, 1);
+    let met = match plan.stall {
+        Some(_) if stalled.load(SeqCst) > 0 => "stalls",
+        _ if faulty.hits() > 0 => "faults_met",
+        _ => "faults_not_met",
+    };
+    left.counters.add(met, 1);
     left
 }
 
