@@ -17,6 +17,7 @@
 //!   with a good checksum, which nobody can tell after a restart; so what is there is not compared.
 //! - F4. A device that answers nothing for a while, and then does all that it was asked: as F1, and the environment has not failed.
 //! - F5. In no case a panic, a hang, or an error without a type.
+//! - F6. Where a failed environment is closed while its clients still run, nothing is written after the close has returned.
 
 pub mod plan;
 pub mod round;

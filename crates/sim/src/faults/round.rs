@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
 use ledgerstone::{Environment, Error};
 use ledgerstone_disk::{Disk, FaultDisk, Harm, SimDisk};
@@ -21,6 +21,9 @@ use crate::crash::judge::{Evidence, Outcome, Record, judge};
 use crate::crash::model::State;
 use crate::crash::plan::Start;
 use crate::crash::round::{Prepared, STEPS_MAX, look, open, take_panics, verify};
+
+/// How long one sleep of the thread lasts that closes what has failed: rounds last for minutes of simulated time, and steps are counted.
+const CLOSER_LOOK_NS: u64 = 1_000_000;
 
 /// What the life with the fault left behind.
 struct Left {
@@ -185,6 +188,21 @@ fn work(
             sync::spawn(&format!("client {number}"), move || client.run(&jobs))
         })
         .collect();
+    // Once it has failed it is closed beside its clients, as the error tells programs to: nothing is written afterwards (F6).
+    let are_done = Arc::new(AtomicBool::new(false));
+    let closing = (plan.ending == Ending::Close).then(|| {
+        let (env, disk, are_done) = (env.clone(), disk.clone(), Arc::clone(&are_done));
+        sync::spawn("closer", move || {
+            while !env.is_failed() {
+                if are_done.load(SeqCst) {
+                    return None;
+                }
+                sync::sleep_ns(CLOSER_LOOK_NS);
+            }
+            let _failed = env.close();
+            Some(disk.fingerprint())
+        })
+    });
     for client in clients {
         match client.join() {
             Ok(report) => {
@@ -196,6 +214,21 @@ fn work(
         }
     }
     left.consumer.lock().leave();
+    are_done.store(true, SeqCst);
+    let at_close = match closing.map(sync::JoinHandle::join) {
+        Some(Ok(at_close)) => at_close,
+        Some(Err(panicked)) => {
+            left.bugs.push(panicked.to_string());
+            None
+        }
+        None => None,
+    };
+    if let Some(at_close) = at_close {
+        left.counters.add("closed_beside_clients", 1);
+        if disk.fingerprint() != at_close {
+            left.bugs.push("something was written after the environment had been closed".to_owned());
+        }
+    }
     let was_met = faulty.hits() > 0;
     if env.is_failed() {
         left.counters.add("failed", 1);
@@ -208,7 +241,7 @@ fn work(
     }
     if plan.ending == Ending::Close {
         match env.close() {
-            Ok(()) => left.closed = true,
+            Ok(()) => left.closed = at_close.is_none(),
             Err(_) if faulty.hits() > 0 => left.counters.add("close_refused", 1),
             Err(error) => left.bugs.push(format!("close, with no fault met: {error} ({error:?})")),
         }
