@@ -348,7 +348,8 @@ impl ListStructure {
     }
 }
 
-/// Whether `key` belongs to a page behind this one, which is latched: the next page that is not empty begins at or before it.
+/// Whether `key` belongs to a page behind this one, which is latched: the next page that is not empty begins at or
+/// before it.
 fn find_behind(engine: &Engine, page: &ledgerstone::extend::ExclusivePage<'_>, key: u64) -> Result<bool, TxnError> {
     let mut id = Page(page.words()).next();
     while id != PageId::NONE {

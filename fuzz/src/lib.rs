@@ -1,6 +1,6 @@
 //! What the fuzz targets run, as functions that any bytes can be given to. The targets under `fuzz_targets/` hand them
-//! to libFuzzer; the test below runs them on some thousands of inputs without it, so that they are awake in every run of
-//! `make test`.
+//! to libFuzzer; the test below runs them on some thousands of inputs without it, so that they are awake in every run
+//! of `make test`.
 //!
 //! Each must end, and panic on nothing; and whatever it accepts must be consistent.
 

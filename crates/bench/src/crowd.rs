@@ -1,7 +1,7 @@
 //! Many threads with short transactions: each inserts a record of its own, or all change the same few records.
 //!
-//! What a crowd costs shows in the rate against a few threads', and in the context switches of a transaction: whoever has
-//! to sleep and be woken for every transaction is slow on any machine.
+//! What a crowd costs shows in the rate against a few threads', and in the context switches of a transaction: whoever
+//! has to sleep and be woken for every transaction is slow on any machine.
 
 use std::sync::{Barrier, OnceLock};
 use std::time::{Duration, Instant};
@@ -11,7 +11,8 @@ use ledgerstone::{Environment, Error};
 use crate::{Counters, Machine, Place, Report, Workdir};
 
 const TABLE: &str = "crowd";
-/// Where in the table records are inserted: each thread has its share of these places, and inserts there in ascending order.
+/// Where in the table records are inserted: each thread has its share of these places, and inserts there in ascending
+/// order.
 const PLACES: u64 = 512;
 
 /// `bench crowd`.

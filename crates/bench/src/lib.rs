@@ -4,8 +4,8 @@
 //! Times are measured and reported here and asserted nowhere: a slow machine is no failure. What is asserted are facts
 //! about the data: that balances agree, that no acknowledged commit is missing.
 //!
-//! An experiment is a file with its arguments (clap), a `run` that returns a report, and the report as text and JSON. It
-//! knows the library's public interface only.
+//! An experiment is a file with its arguments (clap), a `run` that returns a report, and the report as text and JSON.
+//! It knows the library's public interface only.
 #![forbid(unsafe_code)]
 
 pub mod crowd;

@@ -1,6 +1,6 @@
-//! Opening after a kill in the middle of a large transaction: a process changes many records in one transaction, all over a
-//! table that is larger than the cache, and is killed hard before the commit. What the next open costs is measured, and that
-//! nothing of the transaction is left is proved.
+//! Opening after a kill in the middle of a large transaction: a process changes many records in one transaction, all
+//! over a table that is larger than the cache, and is killed hard before the commit. What the next open costs is
+//! measured, and that nothing of the transaction is left is proved.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};

@@ -1,4 +1,5 @@
-//! What an experiment has made and must not leave behind when it is ended in the middle: temporary directories and processes.
+//! What an experiment has made and must not leave behind when it is ended in the middle: temporary directories and
+//! processes.
 
 use std::path::{Path, PathBuf};
 use std::process::Child;
@@ -54,8 +55,8 @@ impl Drop for Note {
     }
 }
 
-/// Interrupts the processes that experiments of this process have started, and removes their temporary directories, although the
-/// experiments still run: the process is to end behind it. Says which directories could not be removed.
+/// Interrupts the processes that experiments of this process have started, and removes their temporary directories,
+/// although the experiments still run: the process is to end behind it. Says which directories could not be removed.
 pub fn abandon() -> Vec<PathBuf> {
     let made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
     for made in made.iter() {

@@ -1,5 +1,5 @@
-//! Recovery: a process runs TPC-B without a checkpoint, is killed hard, and the time until the environment is open again
-//! is measured, phase by phase.
+//! Recovery: a process runs TPC-B without a checkpoint, is killed hard, and the time until the environment is open
+//! again is measured, phase by phase.
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;

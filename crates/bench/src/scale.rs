@@ -1,8 +1,8 @@
 //! Scale: one environment far larger than its cache, taken through everything that is done to an environment. What is
 //! quadratic, or takes memory by the record, shows here and nowhere smaller.
 //!
-//! Each step is a process of its own, so that its memory at its highest is its own. One of them is killed in the middle of
-//! a transaction, and the step behind it opens what it left.
+//! Each step is a process of its own, so that its memory at its highest is its own. One of them is killed in the middle
+//! of a transaction, and the step behind it opens what it left.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::ops::ControlFlow;

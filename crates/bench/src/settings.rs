@@ -1,7 +1,7 @@
 //! TPC-B with sync under a settings file, beside the built-in defaults.
 //!
-//! Two environments, one with the file as its `ledgerstone.toml`, run by turns in one process; who begins a round alternates. So
-//! whatever else happens to the machine happens to both, and what counts is the ratio within each round.
+//! Two environments, one with the file as its `ledgerstone.toml`, run by turns in one process; who begins a round
+//! alternates. So whatever else happens to the machine happens to both, and what counts is the ratio within each round.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! What a hit costs: `cargo run --release -p ledgerstone-buffer --example hit_cost`
 //!
-//! Pages that are all in memory, asked for in random order: optimistic read of one word with check, shared latch, exclusive
-//! latch. One thread; the loop's own cost is measured and shown apart.
+//! Pages that are all in memory, asked for in random order: optimistic read of one word with check, shared latch,
+//! exclusive latch. One thread; the loop's own cost is measured and shown apart.
 
 #[cfg(not(loom))]
 mod hit_cost {

@@ -1,6 +1,7 @@
 //! The page table, and how to get a page that is in memory.
 //!
-//! The table is an array of entries, indexed by page id, that grows (`table.rs`); what an entry promises is in `entry.rs` (C1 to C3).
+//! The table is an array of entries, indexed by page id, that grows (`table.rs`); what an entry promises is in
+//! `entry.rs` (C1 to C3).
 //!
 //! C4. No mutex is held while anything waits; everything that waits goes through `region::sync`.
 //!
@@ -209,8 +210,8 @@ impl Cache {
         }
     }
 
-    /// A page about to be formatted, latched exclusively. The disk is not read: if the page is absent it is all zeros, and
-    /// goes away again if it is not changed.
+    /// A page about to be formatted, latched exclusively. The disk is not read: if the page is absent it is all zeros,
+    /// and goes away again if it is not changed.
     ///
     /// # Errors
     /// `CacheFull`, `LatchTimeout`, `PageOutOfRange`, `Failed`.
@@ -223,12 +224,12 @@ impl Cache {
         }
     }
 
-    /// For redo: a page latched exclusively, and whether it could be read. One that was never written is all zeros, and goes
-    /// away again if it is not changed.
+    /// For redo: a page latched exclusively, and whether it could be read. One that was never written is all zeros, and
+    /// goes away again if it is not changed.
     ///
     /// # Errors
-    /// As [`Cache::exclusive`] but `NeverWritten`. `Damaged` is an error here too: a page whose bytes are wrong must not
-    /// be taken for an empty one. A record that formats the page needs no old bytes: use [`Cache::exclusive_new`].
+    /// As [`Cache::exclusive`] but `NeverWritten`. `Damaged` is an error here too: a page whose bytes are wrong must
+    /// not be taken for an empty one. A record that formats the page needs no old bytes: use [`Cache::exclusive_new`].
     pub fn exclusive_or_new(&self, id: PageId) -> Result<(ExclusivePage<'_>, bool), BufferError> {
         let entry = self.entry(id)?;
         self.latch_exclusive(id, entry)?;
@@ -330,8 +331,8 @@ impl Marks for Cache {
 }
 
 impl Cache {
-    /// The entry of the page in a frame. Nothing is latched: it can be another page's a moment later, and then a mark too
-    /// much or too few is all that happens.
+    /// The entry of the page in a frame. Nothing is latched: it can be another page's a moment later, and then a mark
+    /// too much or too few is all that happens.
     fn marked_entry(&self, frame: FrameNo) -> Option<&PageEntry> {
         self.table.get(self.pool.frames.descriptor(frame).page()?.0)
     }

@@ -1,7 +1,7 @@
 //! The two words of a frame that say what of its page is not yet durable in the data file (F2 to F4 in `frame.rs`).
 //!
-//! `rec_lsn` is for the changes that no write has taken along yet, `flushing_rec_lsn` for those that the write in flight takes
-//! along. Functions over words, so that they can be model-checked: `loom_dirt.rs`.
+//! `rec_lsn` is for the changes that no write has taken along yet, `flushing_rec_lsn` for those that the write in
+//! flight takes along. Functions over words, so that they can be model-checked: `loom_dirt.rs`.
 
 use ledgerstone_page::Lsn;
 use ledgerstone_region::atomic::{AtomicU64, Ordering::SeqCst};
@@ -13,16 +13,17 @@ pub(crate) fn oldest_change(rec_lsn: &AtomicU64, flushing_rec_lsn: &AtomicU64) -
     [rec_lsn, flushing].into_iter().filter(|&lsn| lsn != 0).min().map(Lsn)
 }
 
-/// Takes the write of the page (F3). The page's latch is held shared, so `rec_lsn` stands still. `None` if the page is clean
-/// or its write is another's.
+/// Takes the write of the page (F3). The page's latch is held shared, so `rec_lsn` stands still. `None` if the page is
+/// clean or its write is another's.
 #[cfg(not(feature = "planted-clean-too-soon"))]
 pub(crate) fn take_write(rec_lsn: &AtomicU64, flushing_rec_lsn: &AtomicU64) -> Option<Lsn> {
     let first = rec_lsn.load(SeqCst);
     if first == 0 || flushing_rec_lsn.compare_exchange(0, first, SeqCst, SeqCst).is_err() {
         return None;
     }
-    // Two shared holders can come here one after the other: the second finds the write taken, or rec_lsn 0. If the whole
-    // write of another was done between our load and our exchange, rec_lsn is 0 by now and there is nothing to write.
+    // Two shared holders can come here one after the other: the second finds the write taken, or rec_lsn 0. If the
+    // whole write of another was done between our load and our exchange, rec_lsn is 0 by now and there is nothing to
+    // write.
     if rec_lsn.swap(0, SeqCst) == 0 {
         flushing_rec_lsn.store(0, SeqCst);
         return None;

@@ -8,18 +8,19 @@
 //!                        bits 33..64 mark of the LSN that the page had when it was evicted, 0 unknown
 //! ```
 //!
-//! C1. The frame number in `place` changes only while the entry is latched exclusively, and the version is raised then, by
-//!     eviction too; versions are never reset. So whoever reads version, place, bytes and finds the version unchanged has
-//!     read the bytes of that page: a frame that went to another page in between raised ours.
+//! C1. The frame number in `place` changes only while the entry is latched exclusively, and the version is raised then,
+//!     by eviction too; versions are never reset. So whoever reads version, place, bytes and finds the version
+//!     unchanged has read the bytes of that page: a frame that went to another page in between raised ours.
 //! C2. Any value that `place` ever had names a frame that exists: a reader of junk reads junk, never outside.
 //! C3. A hit writes nothing but the referenced bit, and that only if it is not set.
-//! C4. What a page had when it was evicted is what it has when it comes back. The mark tells a page whose write went to another
-//!     place, or nowhere, and that is an older one with a good checksum.
+//! C4. What a page had when it was evicted is what it has when it comes back. The mark tells a page whose write went to
+//!     another place, or nowhere, and that is an older one with a good checksum.
 //!
-//! Why a reader cannot miss that its frame was taken: eviction latched our entry exclusively and gave the frame away by a
-//! release; the frame's next owner acquired it, and then passed [`fence_before_fill`]. If one of our relaxed loads saw a word
-//! of his, our `fence(Acquire)` before the check pairs with that fence, and our look at the version sees the eviction. The
-//! fence in the latch that he fills under does not do: he may have got the frame after the latch. loom finds that.
+//! Why a reader cannot miss that its frame was taken: eviction latched our entry exclusively and gave the frame away by
+//! a release; the frame's next owner acquired it, and then passed [`fence_before_fill`]. If one of our relaxed loads
+//! saw a word of his, our `fence(Acquire)` before the check pairs with that fence, and our look at the version sees the
+//! eviction. The fence in the latch that he fills under does not do: he may have got the frame after the latch. loom
+//! finds that.
 //!
 //! Checked under loom: `loom_entry.rs`. This file does not know frames, nor why a page comes or goes.
 
@@ -49,8 +50,8 @@ pub(crate) struct PageEntry {
 const REFERENCED: u64 = 1 << 32;
 const MARK_SHIFT: u32 = 33;
 
-/// 31 bits of an LSN; zero for a page that nobody has changed. LSNs are multiples of 8; two that share a mark lie 16 GiB of log
-/// apart.
+/// 31 bits of an LSN; zero for a page that nobody has changed. LSNs are multiples of 8; two that share a mark lie 16
+/// GiB of log apart.
 fn mark(page_lsn: u64) -> u32 {
     if page_lsn == 0 { 0 } else { ((page_lsn >> 3) as u32 & (u32::MAX >> 1)).max(1) }
 }
@@ -68,8 +69,8 @@ impl PageEntry {
         PageEntry { latch: Latch::new(), place: AtomicU64::new(0) }
     }
 
-    /// The frame that holds the page. Counts only under the latch, or if the version is unchanged afterwards (C1). Relaxed is
-    /// enough: the latch's version orders it.
+    /// The frame that holds the page. Counts only under the latch, or if the version is unchanged afterwards (C1).
+    /// Relaxed is enough: the latch's version orders it.
     #[inline]
     pub(crate) fn frame(&self) -> Option<FrameNo> {
         (self.place.load(Relaxed) as u32).checked_sub(1).map(FrameNo)
@@ -96,8 +97,8 @@ impl PageEntry {
         self.place.store(u64::from(mark(page_lsn)) << MARK_SHIFT, Release);
     }
 
-    /// Whether a page with this LSN, 0 for one that was never written, can be the one that was evicted last (C4). Certain under the
-    /// latch only.
+    /// Whether a page with this LSN, 0 for one that was never written, can be the one that was evicted last (C4).
+    /// Certain under the latch only.
     pub(crate) fn may_have_evicted(&self, page_lsn: u64) -> bool {
         let seen = self.place.load(Relaxed) >> MARK_SHIFT;
         seen == 0 || seen == u64::from(mark(page_lsn))

@@ -74,7 +74,8 @@ pub enum BufferError {
         /// The file.
         file: String,
     },
-    /// The double-write file is shorter than it was ever since it was made: copies of pages that a crash may have torn are lost.
+    /// The double-write file is shorter than it was ever since it was made: copies of pages that a crash may have torn
+    /// are lost.
     #[error(
         "{file} has {found} bytes instead of {expected}: it holds copies of pages that a crash may have torn; put it back, \
          or restore a backup"
@@ -87,8 +88,8 @@ pub enum BufferError {
         /// Bytes that it has.
         found: u64,
     },
-    /// The log ends before where it was durable when the double-write file was written last: pages may be at home whose log is
-    /// lost. Nothing was written.
+    /// The log ends before where it was durable when the double-write file was written last: pages may be at home whose
+    /// log is lost. Nothing was written.
     #[error(
         "the log ends at LSN {end}, and {file} says that it was durable up to LSN {durable}: its end is damaged or an older \
          one; put the newest log files back, or restore from a backup"

@@ -1,5 +1,5 @@
-//! Frames: the places in memory that hold pages. Their descriptors, the list of those that are free, and the one bell that
-//! rings when a frame may have become usable.
+//! Frames: the places in memory that hold pages. Their descriptors, the list of those that are free, and the one bell
+//! that rings when a frame may have become usable.
 //!
 //! ```text
 //!          take_free                      page entry points here
@@ -15,14 +15,14 @@
 //!
 //! F1. A frame is on the free list, or one thread's, or one page entry holds its number: never two of these.
 //! F2. `rec_lsn` leaves 0 only under the exclusive latch of the page, before the record of the change is reserved.
-//! F3. `flushing_rec_lsn` leaves 0 by compare-exchange under a shared latch, with the value of `rec_lsn`, and only then does
-//!     `rec_lsn` go to 0 (all SeqCst): who reads first `rec_lsn`, then `flushing_rec_lsn`, misses no change that is not yet
-//!     durable in the data file (`dirt.rs`).
-//! F4. Whoever took `flushing_rec_lsn` from 0 writes the page, and sets it back to 0 when the data file is synced: one write
-//!     of a page is in flight at a time.
+//! F3. `flushing_rec_lsn` leaves 0 by compare-exchange under a shared latch, with the value of `rec_lsn`, and only then
+//!     does `rec_lsn` go to 0 (all SeqCst): who reads first `rec_lsn`, then `flushing_rec_lsn`, misses no change that
+//!     is not yet durable in the data file (`dirt.rs`).
+//! F4. Whoever took `flushing_rec_lsn` from 0 writes the page, and sets it back to 0 when the data file is synced: one
+//!     write of a page is in flight at a time.
 //! F5. Only a clean frame is evicted, under the exclusive latch of its page.
-//! F6. `touched` is all ones when a page comes in and from each change on, and something else only if who made the change says so before he
-//!     gives the exclusive latch back: so it counts as the page's bytes do.
+//! F6. `touched` is all ones when a page comes in and from each change on, and something else only if who made the
+//!     change says so before he gives the exclusive latch back: so it counts as the page's bytes do.
 //!
 //! This file does not know the page table, nor how a page gets in or out.
 
@@ -43,8 +43,8 @@ shared! {
         pub(crate) rec_lsn: AtomicU64,
         /// The same for the changes that the write in flight takes along; 0 if none is in flight (F3, F4).
         pub(crate) flushing_rec_lsn: AtomicU64,
-        /// While it is free: frame number + 1 of the next free frame. While it holds a page: who changes that notes here what of
-        /// it he changed; all ones: perhaps anything (F6).
+        /// While it is free: frame number + 1 of the next free frame. While it holds a page: who changes that notes
+        /// here what of it he changed; all ones: perhaps anything (F6).
         next_free_or_touched: AtomicU64,
     } size 32
 }
@@ -203,7 +203,8 @@ impl Frames {
         let mut head = free.load(Acquire);
         loop {
             let frame = FrameNo((head as u32).checked_sub(1)?);
-            // May be a frame that others take and give back meanwhile: then the count in the head has changed, and we lose.
+            // May be a frame that others take and give back meanwhile: then the count in the head has changed, and we
+            // lose.
             let next = self.descriptor(frame).next_free_or_touched.load(Relaxed) & u64::from(u32::MAX);
             match free.compare_exchange_weak(head, ((head >> 32) + 1) << 32 | next, AcqRel, Acquire) {
                 Ok(_) => {

@@ -6,11 +6,13 @@
 //! | [`SharedPage`] | yes | read | gives the latch back |
 //! | [`ExclusivePage`] | yes | wait | gives the latch back, raising the version if the page was changed |
 //!
-//! G1. A page changes between `begin_change` and `finish_change` only. `begin_change` marks the frame dirty *before* the record
-//!     of the change is reserved in the log (F2), so that a checkpoint misses neither (see `Cache::dirty_low`).
-//! G2. A guard of a page that came in as zeros and was not changed takes the page out again: nobody sees a page that nobody
-//!     made.
-//! G3. A panic between the two fails the cache and takes the half-changed page out, so that it is neither read nor written.
+//! G1. A page changes between `begin_change` and `finish_change` only. `begin_change` marks the frame dirty *before*
+//!     the record of the change is reserved in the log (F2), so that a checkpoint misses neither (see
+//!     `Cache::dirty_low`).
+//! G2. A guard of a page that came in as zeros and was not changed takes the page out again: nobody sees a page that
+//!     nobody made.
+//! G3. A panic between the two fails the cache and takes the half-changed page out, so that it is neither read nor
+//!     written.
 
 use crate::entry::PageEntry;
 use crate::frame_no::FrameNo;
@@ -235,7 +237,8 @@ impl<'a> ExclusivePage<'a> {
         self.pool.frames.descriptor(self.frame).set_touched(touched);
     }
 
-    /// Only exclusive holders take `rec_lsn` from 0, so a load and a store are enough; SeqCst is for F3 and the checkpoint.
+    /// Only exclusive holders take `rec_lsn` from 0, so a load and a store are enough; SeqCst is for F3 and the
+    /// checkpoint.
     fn mark_dirty(&self, lsn: Lsn) {
         let descriptor = self.pool.frames.descriptor(self.frame);
         descriptor.set_touched(u64::MAX); // F6

@@ -1,7 +1,7 @@
 //! Models of a page entry under loom: `RUSTFLAGS="--cfg loom" cargo test -p ledgerstone-buffer --release loom`.
 //!
-//! One frame of two words goes from page A to page B while others read either without a latch. A page's words are its number.
-//! Without [`fence_before_fill`] the first model fails at once.
+//! One frame of two words goes from page A to page B while others read either without a latch. A page's words are its
+//! number. Without [`fence_before_fill`] the first model fails at once.
 
 use crate::FrameNo;
 use crate::entry::{PageEntry, fence_before_fill};

@@ -4,10 +4,10 @@
 //! page id  0 ............ first | first ... 2*first | 2*first ... 4*first | ...   max_pages
 //!          the first piece      | piece 0           | piece 1             |
 //! ```
-//! The first piece lies in the region and has room for what the data file holds at the open, and for as much again. Every
-//! further one is as large as all before it, in a region of its own, and is made when a page in it is first asked for. Pieces
-//! never move and never go while the table lives, so an entry that was found stays where it is, and readers meet no
-//! growth: a hit in the first piece costs one comparison, as in an array that does not grow.
+//! The first piece lies in the region and has room for what the data file holds at the open, and for as much again.
+//! Every further one is as large as all before it, in a region of its own, and is made when a page in it is first asked
+//! for. Pieces never move and never go while the table lives, so an entry that was found stays where it is, and readers
+//! meet no growth: a hit in the first piece costs one comparison, as in an array that does not grow.
 //!
 //! So an environment takes address space by what it holds, which containers and `ulimit -v` count, and not by what it
 //! may ever hold.
@@ -70,7 +70,8 @@ impl PageTable {
         self.more.get(piece)?.get()?.get((id - base) as usize)
     }
 
-    /// The piece for an id behind the first, and where it begins. The first is a power of two long, or all there can be.
+    /// The piece for an id behind the first, and where it begins. The first is a power of two long, or all there can
+    /// be.
     fn piece_of(&self, id: u64) -> (usize, u64) {
         let bits = id.max(1).ilog2();
         (bits.saturating_sub(self.first_bits) as usize, 1 << bits)

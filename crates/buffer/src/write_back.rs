@@ -11,17 +11,18 @@
 //! ```
 //!
 //! W1. A page goes home only if the log is durable beyond its LSN. Asserted where it is written, in release too.
-//! W2. A page goes home only if a whole copy of it is durable in the double-write area, and a lane is used again only after the
-//!     data file was synced. So a page that a power cut tears has a whole twin (`torn.rs`).
+//! W2. A page goes home only if a whole copy of it is durable in the double-write area, and a lane is used again only
+//!     after the data file was synced. So a page that a power cut tears has a whole twin (`torn.rs`).
 //! W3. One write of a page is in flight at a time (F4), so that an older copy never overtakes a younger one.
-//! W4. No thread waits for a latch while it has taken a write or a lane; a lane is held only across I/O. So whoever waits for
-//!     the bell waits for the device at most, whatever latches he holds.
-//! W5. After an error nothing is tried again: the copies stay taken, the cache has failed, and so has the log. A second try
-//!     could succeed for bytes that the device has dropped.
-//! W6. Once the log has failed, for whatever reason, no page is sheltered and none goes home: the environment may have failed
-//!     because another has it now. Reads go on as long as there are clean frames.
+//! W4. No thread waits for a latch while it has taken a write or a lane; a lane is held only across I/O. So whoever
+//!     waits for the bell waits for the device at most, whatever latches he holds.
+//! W5. After an error nothing is tried again: the copies stay taken, the cache has failed, and so has the log. A second
+//!     try could succeed for bytes that the device has dropped.
+//! W6. Once the log has failed, for whatever reason, no page is sheltered and none goes home: the environment may have
+//!     failed because another has it now. Reads go on as long as there are clean frames.
 //!
-//! This file does not know which pages are best written (`writer.rs`, `miss.rs` and checkpoints say), nor what is on them.
+//! This file does not know which pages are best written (`writer.rs`, `miss.rs` and checkpoints say), nor what is on
+//! them.
 
 use crate::cache::Cache;
 use crate::error::BufferError;
@@ -106,7 +107,8 @@ impl Cache {
         self.write_back_before(Lsn(u64::MAX))
     }
 
-    /// Writes back one page if it is dirty, waiting as [`Cache::write_back_before`] does. Returns how many pages it wrote.
+    /// Writes back one page if it is dirty, waiting as [`Cache::write_back_before`] does. Returns how many pages it
+    /// wrote.
     ///
     /// # Errors
     /// As there.
@@ -146,9 +148,9 @@ impl Cache {
         }
     }
 
-    /// For a thread that needs a frame and found none clean: writes a batch of those that the policy would take soon. Returns
-    /// how many; 0 if there are none to write or all lanes are busy. Waits for the log and the device only, so that it may be
-    /// called with latches held.
+    /// For a thread that needs a frame and found none clean: writes a batch of those that the policy would take soon.
+    /// Returns how many; 0 if there are none to write or all lanes are busy. Waits for the log and the device only, so
+    /// that it may be called with latches held.
     pub(crate) fn write_back_for_frame(&self) -> Result<usize, BufferError> {
         let count_max = self.double_write.batch_pages();
         let mut frames = self.dirty_ahead(2 * count_max as u32);
@@ -212,7 +214,8 @@ impl Cache {
         self.double_write.give_buffer_back(batch.buffer);
     }
 
-    /// Copies the page in `frame` into the batch if it has a change below `limit` and its latch is not held exclusively.
+    /// Copies the page in `frame` into the batch if it has a change below `limit` and its latch is not held
+    /// exclusively.
     fn batch_take(&self, batch: &mut Batch, frame: FrameNo, limit: Lsn) -> Take {
         let descriptor = self.pool.frames.descriptor(frame);
         let Some((id, entry)) = descriptor.page().and_then(|id| Some((id, self.entry(id).ok()?))) else {

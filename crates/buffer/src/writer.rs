@@ -1,12 +1,13 @@
 //! The background writer: keeps a reserve of clean frames ahead of the policy, so that a miss seldom waits for a write.
 //!
-//! It sleeps until a miss meets a dirty page, then writes what is dirty among the frames that come next, and sleeps again. It
-//! has no clock: an idle environment is idle.
+//! It sleeps until a miss meets a dirty page, then writes what is dirty among the frames that come next, and sleeps
+//! again. It has no clock: an idle environment is idle.
 //!
-//! The thread keeps no cache alive: it holds it only while it works. When a write fails it ends; the next miss says why.
+//! The thread keeps no cache alive: it holds it only while it works. When a write fails it ends; the next miss says
+//! why.
 //!
-//! B1. `writer_call` is raised after what the writer shall see has happened, a stop included; the writer reads it before it
-//!     looks. So no call is lost.
+//! B1. `writer_call` is raised after what the writer shall see has happened, a stop included; the writer reads it
+//!     before it looks. So no call is lost.
 
 use crate::cache::Cache;
 use crate::error::BufferError;

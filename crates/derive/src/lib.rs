@@ -1,5 +1,5 @@
-//! `#[derive(Key)]` and `#[derive(Value)]` for structs of ledgerstone's users: the fields in their order, encoded as a tuple of
-//! them would be.
+//! `#[derive(Key)]` and `#[derive(Value)]` for structs of ledgerstone's users: the fields in their order, encoded as a
+//! tuple of them would be.
 //!
 //! Knows only how the traits of `ledgerstone::typed` are written; the encodings are there. Use it by way of that crate
 //! (feature `derive`).
@@ -12,12 +12,12 @@ use syn::{Data, DeriveInput, Error, Ident, LitStr, Member, Type, parse_macro_inp
 /// What the catalog calls a type has at most so many bytes.
 const NAME_BYTES_MAX: usize = 255;
 
-/// Implements `Key` for a struct whose fields are keys: they order by the first field, then the second, and so on, as the order
-/// that `#[derive(Ord)]` gives it.
+/// Implements `Key` for a struct whose fields are keys: they order by the first field, then the second, and so on, as
+/// the order that `#[derive(Ord)]` gives it.
 ///
-/// In the catalog the type has the name of a tuple of its fields, or of its field if it has one, because it has the same bytes.
-/// `#[ledgerstone(name = "...")]` gives it one of its own, so that a table of it is not opened as one of tuples.
-/// Fields that are moved, added or removed make another encoding: give the type another name then.
+/// In the catalog the type has the name of a tuple of its fields, or of its field if it has one, because it has the
+/// same bytes. `#[ledgerstone(name = "...")]` gives it one of its own, so that a table of it is not opened as one of
+/// tuples. Fields that are moved, added or removed make another encoding: give the type another name then.
 #[proc_macro_derive(Key, attributes(ledgerstone))]
 pub fn key(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
     let input = parse_macro_input!(input as DeriveInput);

@@ -4,8 +4,9 @@
 //! offset, length and memory aligned: memory that is not goes through a bounce buffer; a range that is not, or that the
 //! device refuses, goes through a second, ordinary descriptor of the same file, which the kernel keeps coherent.
 //!
-//! Durable writes are `pwritev2` with `RWF_DSYNC`, unless [`SyncMethod`] says otherwise; a kernel or file system that does
-//! not know it gets a write and an `fdatasync`. Interrupted and short calls are continued until all bytes are through.
+//! Durable writes are `pwritev2` with `RWF_DSYNC`, unless [`SyncMethod`] says otherwise; a kernel or file system that
+//! does not know it gets a write and an `fdatasync`. Interrupted and short calls are continued until all bytes are
+//! through.
 
 use std::fs::File;
 use std::io::IoSlice;
@@ -111,8 +112,8 @@ impl Disk for Directory {
     }
 
     fn create_dir(&self, dir: &str) -> Result<(), DiskError> {
-        // No `sync_dir` reaches the directories above our own: their names are made durable here, each before the next one is
-        // made in it. So of what a killed process has left, the deepest name alone may not be durable yet.
+        // No `sync_dir` reaches the directories above our own: their names are made durable here, each before the next
+        // one is made in it. So of what a killed process has left, the deepest name alone may not be durable yet.
         let full = self.full(dir);
         let mut missing: Vec<_> =
             full.ancestors().take_while(|at| !at.as_os_str().is_empty() && !at.exists()).collect();
@@ -156,7 +157,8 @@ fn sync_name_of(directory: &Path) -> Result<(), DiskError> {
     let Some(above) = directory.parent() else { return Ok(()) }; // The root.
     let above = if above.as_os_str().is_empty() { Path::new(".") } else { above };
     match sync_directory(above) {
-        // Who may use a directory there and not read it cannot sync it, and a file system that is only read has nothing to sync.
+        // Who may use a directory there and not read it cannot sync it, and a file system that is only read has nothing
+        // to sync.
         Err(Errno::ACCESS | Errno::ROFS) => Ok(()),
         synced => synced.map_err(|e| DiskError::os(&above.display().to_string(), "sync directory", e)),
     }
@@ -173,8 +175,8 @@ struct OsFile {
     no_dsync: AtomicBool,
 }
 
-/// Refuses what is open under the name of a file and is none: reads and writes of a pipe or a device may wait for ever, or
-/// promise what they do not keep.
+/// Refuses what is open under the name of a file and is none: reads and writes of a pipe or a device may wait for ever,
+/// or promise what they do not keep.
 pub(crate) fn check_regular(file: &File, name: &str, operation: &'static str) -> Result<(), DiskError> {
     let there = rustix::fs::fstat(file).map_err(|e| DiskError::os(name, operation, e))?;
     match FileType::from_raw_mode(there.st_mode) {

@@ -1,10 +1,11 @@
 //! Locks on files, as `flock` gives them: one belongs to what `open` returned, not to the process.
 //!
-//! A record lock (`fcntl`) would be lost as soon as the program closes any other descriptor of that file, which a program
-//! that copies its own directory does. Two locks of one process keep each other out here as those of two processes do.
+//! A record lock (`fcntl`) would be lost as soon as the program closes any other descriptor of that file, which a
+//! program that copies its own directory does. Two locks of one process keep each other out here as those of two
+//! processes do.
 //!
-//! The lock is its taker's: the children of a fork have no part in it (`held.rs`), and the parent gives it back whatever copies
-//! there are.
+//! The lock is its taker's: the children of a fork have no part in it (`held.rs`), and the parent gives it back
+//! whatever copies there are.
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
@@ -79,8 +80,8 @@ impl Drop for FileLock {
     fn drop(&mut self) {
         let mut held = held(); // Until the file is closed, below.
         let Some(file) = held.take(self.number) else { return };
-        // A child that has a copy after all only closes it. Closing alone would not do for the parent, whose children may have
-        // copies.
+        // A child that has a copy after all only closes it. Closing alone would not do for the parent, whose children
+        // may have copies.
         if self.process == std::process::id() {
             let _ = rustix::fs::flock(&file, FlockOperation::NonBlockingUnlock);
         }

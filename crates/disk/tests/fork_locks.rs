@@ -20,8 +20,8 @@ fn a_child_locks_files_whatever_other_threads_were_doing() {
         }
     });
     for _ in 0..100 {
-        // SAFETY: the child goes on with a copy of this thread alone, takes a lock of ours, and ends at once. If it hangs, the
-        // alarm ends it.
+        // SAFETY: the child goes on with a copy of this thread alone, takes a lock of ours, and ends at once. If it
+        // hangs, the alarm ends it.
         let child = unsafe { libc::fork() };
         if child == 0 {
             // SAFETY: sets a timer that kills this process.

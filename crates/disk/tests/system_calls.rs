@@ -1,7 +1,7 @@
 //! What is called durable was made so by the system: watched by strace, since no later read can tell.
 //!
-//! A test runs this program once more under strace and reads what it asked of the kernel. `scripts/need.sh strace` installs
-//! it; where it is missing the tests say so and prove nothing.
+//! A test runs this program once more under strace and reads what it asked of the kernel. `scripts/need.sh strace`
+//! installs it; where it is missing the tests say so and prove nothing.
 
 use std::path::Path;
 use std::process::Command;
@@ -14,8 +14,8 @@ const CALLS: &str = "openat,statx,newfstatat,pwrite64,pwritev2,fdatasync,fsync,f
 /// What is done, and its name.
 type Step<'a> = (&'a str, &'a dyn Fn(&FileDisk));
 
-/// Runs `steps` in a directory under strace, and gives for each the calls that it made. Called again in the process that is
-/// traced: then it does the steps.
+/// Runs `steps` in a directory under strace, and gives for each the calls that it made. Called again in the process
+/// that is traced: then it does the steps.
 fn traced(test: &str, steps: &[Step<'_>]) -> Option<Vec<Vec<String>>> {
     if let Ok(dir) = std::env::var(DIR_VARIABLE) {
         let disk = FileDisk::new(&dir);
@@ -148,8 +148,8 @@ fn a_sync_of_names_reaches_the_system() {
     }
 }
 
-/// A killed process may have left the deepest name undurable, and no other: each is made durable before the next is made in it, and
-/// again when the directory is used.
+/// A killed process may have left the deepest name undurable, and no other: each is made durable before the next is
+/// made in it, and again when the directory is used.
 #[test]
 fn names_of_directories_above_reach_the_system() {
     let use_it = |disk: &FileDisk| FileDisk::new(disk.dir().join("a/b")).create_dir("").unwrap();

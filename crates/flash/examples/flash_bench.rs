@@ -1,6 +1,7 @@
 //! `make flash-bench`: the paper's figures from a TPC-C trace; tables in Markdown, and drawings.
 //!
-//! `cargo run --release -p ledgerstone-flash --example flash_bench -- small|medium|full [all|plain|comparison|aborts|rollbacks|max-c|sizes|buffers|write-through|choices] [DIR]`
+//! `cargo run --release -p ledgerstone-flash --example flash_bench -- small|medium|full
+//! [all|plain|comparison|aborts|rollbacks|max-c|sizes|buffers|write-through|choices] [DIR]`
 
 use std::path::PathBuf;
 use std::time::Instant;

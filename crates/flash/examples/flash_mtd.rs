@@ -1,7 +1,7 @@
 //! Exercises a Linux MTD character device, and records the calls. **Everything on the device is erased.**
 //!
-//! `cargo run --release -p ledgerstone-flash --example flash_mtd -- /dev/mtd0 [FILE]`: `make flash-nandsim` runs it in an emulated
-//! machine. FILE gets the calls of the first protocol, in the format of `nand::mtd::record`.
+//! `cargo run --release -p ledgerstone-flash --example flash_mtd -- /dev/mtd0 [FILE]`: `make flash-nandsim` runs it in
+//! an emulated machine. FILE gets the calls of the first protocol, in the format of `nand::mtd::record`.
 
 use std::path::PathBuf;
 

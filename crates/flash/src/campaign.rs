@@ -229,7 +229,8 @@ fn step(
     Ok(())
 }
 
-/// Restarts, perhaps with further cuts on the way, each within so many operations, and compares; then restarts and compares again.
+/// Restarts, perhaps with further cuts on the way, each within so many operations, and compares; then restarts and
+/// compares again.
 fn recover(
     protocol: Protocol,
     rules: Rules,
@@ -324,7 +325,8 @@ mod tests {
         assert!(report.cuts >= rounds * 6 && report.commits > rounds && report.cuts_in_recovery > 0, "{report:?}");
     }
 
-    /// Without a rule the same campaign must find a loss: it shows that the rule is needed and that the campaign is awake.
+    /// Without a rule the same campaign must find a loss: it shows that the rule is needed and that the campaign is
+    /// awake.
     fn check_needed(protocol: Protocol, rules: Rules, rounds: u64) {
         let mut report = Report::default();
         let found = (0..rounds).any(|seed| round(protocol, rules, seed, &mut report).is_err());
@@ -371,8 +373,8 @@ mod tests {
         check(Protocol::Bpcc, 250);
     }
 
-    /// Found by a campaign: the page that closed a circle could not be read, the transaction was found uncommitted, and the erase of its
-    /// pages was cut; the next recovery read that page, and took what was left for the whole circle.
+    /// Found by a campaign: the page that closed a circle could not be read, the transaction was found uncommitted, and
+    /// the erase of its pages was cut; the next recovery read that page, and took what was left for the whole circle.
     #[test]
     fn a_circle_whose_erase_was_cut_does_not_close_again() {
         for (protocol, seed) in
@@ -382,15 +384,15 @@ mod tests {
         }
     }
 
-    /// Found by a campaign: a recovery relied on a flag that read TRUE, erased the versions before, and was cut before it had written the
-    /// flag again; then it read FALSE.
+    /// Found by a campaign: a recovery relied on a flag that read TRUE, erased the versions before, and was cut before
+    /// it had written the flag again; then it read FALSE.
     #[test]
     fn a_recovery_erases_nothing_before_its_flags_are_stable() {
         replay(Protocol::Afc, 285);
     }
 
-    /// Found by a campaign: a restart of WAL could not read the log page with a commit, wrote one of that transaction's pages anew, and was
-    /// cut; the next one could read it, and repeated the changes of the other pages only.
+    /// Found by a campaign: a restart of WAL could not read the log page with a commit, wrote one of that transaction's
+    /// pages anew, and was cut; the next one could read it, and repeated the changes of the other pages only.
     #[test]
     fn half_a_commit_does_not_come_back_with_its_log_page() {
         replay(Protocol::Wal, 3_005_978);

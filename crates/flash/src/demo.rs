@@ -1,6 +1,6 @@
-//! The demonstration: a bank on a NAND device in a file, under each protocol. A child process moves money between accounts, one
-//! transaction each, and is killed in the middle; then the device is mounted again, and no money must be lost or made, and every
-//! transfer whose commit was reported must be there.
+//! The demonstration: a bank on a NAND device in a file, under each protocol. A child process moves money between
+//! accounts, one transaction each, and is killed in the middle; then the device is mounted again, and no money must be
+//! lost or made, and every transfer whose commit was reported must be there.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;

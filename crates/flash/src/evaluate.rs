@@ -1,7 +1,7 @@
 //! The paper's evaluation (5): figures 12 to 19 and table 3, driven by TPC-C.
 //!
-//! A figure is a list of series of points; it prints itself as a table and draws itself (see [`crate::plot`]). Nothing here knows what
-//! the paper measured: docs/flash.md holds that beside what came out.
+//! A figure is a list of series of points; it prints itself as a table and draws itself (see [`crate::plot`]). Nothing
+//! here knows what the paper measured: docs/flash.md holds that beside what came out.
 
 use std::path::Path;
 
@@ -35,8 +35,8 @@ pub struct Size {
 }
 
 impl Size {
-    /// The paper's: 20 warehouses, 32 GB. The drive is warm when collection is steady, which takes more than a reserve's worth of
-    /// writing.
+    /// The paper's: 20 warehouses, 32 GB. The drive is warm when collection is steady, which takes more than a
+    /// reserve's worth of writing.
     pub fn paper() -> Self {
         Self {
             scale: Scale::full(20, 3000),
@@ -231,7 +231,8 @@ pub enum Figure {
     Comparison,
     /// The basic protocols over the share of aborted transactions, every change written at once: 14.
     Aborts,
-    /// The extended protocols and WAL over the share of aborted transactions: not in the paper; how much of 16 are rollbacks.
+    /// The extended protocols and WAL over the share of aborted transactions: not in the paper; how much of 16 are
+    /// rollbacks.
     Rollbacks,
     /// The extended protocols over `max_c`: 15.
     MaxC,
@@ -243,7 +244,8 @@ pub enum Figure {
     WriteThrough,
 }
 
-/// A figure under each combination of two choices that the paper leaves open: how rows lie, and whether a lock is raised.
+/// A figure under each combination of two choices that the paper leaves open: how rows lie, and whether a lock is
+/// raised.
 ///
 /// # Errors
 /// Those of [`record`] and [`Figure::run`].

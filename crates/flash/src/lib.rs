@@ -1,4 +1,5 @@
-//! Raw NAND flash with transactions: a device, a translation layer, and recovery without an undo log (On, Xu, Choi, Hu, He: "Flag Commit: Supporting Efficient Transaction Recovery in Flash-Based DBMSs").
+//! Raw NAND flash with transactions: a device, a translation layer, and recovery without an undo log (On, Xu, Choi, Hu,
+//! He: "Flag Commit: Supporting Efficient Transaction Recovery in Flash-Based DBMSs").
 //!
 //! | module | its one idea |
 //! | --- | --- |

@@ -16,8 +16,8 @@
 //!   32+n     n  bytes before (updates only)
 //!      :        zeros up to the length
 //! ```
-//! Records never cross pages; 0xFF ends a page. Numbers are little-endian. A log page has its running number where data pages have
-//! their logical page.
+//! Records never cross pages; 0xFF ends a page. Numbers are little-endian. A log page has its running number where data
+//! pages have their logical page.
 //!
 //! G1. Whatever was forced is read again by every restart until a checkpoint says that it is not needed.
 
@@ -198,7 +198,8 @@ impl Log {
 
     /// Reads the log of a mounted device, from where the last checkpoint says.
     ///
-    /// A page that cannot be read was being written or erased when power failed. The first is as if absent, the second not needed.
+    /// A page that cannot be read was being written or erased when power failed. The first is as if absent, the second
+    /// not needed.
     pub fn read<N: Nand>(&mut self, core: &mut Core<N>, mounted: &Mounted) -> Result<Vec<LogRecord>> {
         let mut records = Vec::new();
         // Sorted by number; of one number only one page counts.

@@ -1,5 +1,6 @@
-//! The translation layer alone, without transactions: what every protocol is measured against before they are compared with each
-//! other. Pages go through an LRU buffer and are written when they leave it; nothing is ever forced or flagged.
+//! The translation layer alone, without transactions: what every protocol is measured against before they are compared
+//! with each other. Pages go through an LRU buffer and are written when they leave it; nothing is ever forced or
+//! flagged.
 
 use crate::Lba;
 use crate::buffer::Buffer;
@@ -114,8 +115,8 @@ mod tests {
     use super::*;
     use crate::trace::Access;
 
-    /// A tenth of the pages is written again and again in turn: whole blocks die, and hardly anything is copied. At random, with the same
-    /// room, blocks die unevenly.
+    /// A tenth of the pages is written again and again in turn: whole blocks die, and hardly anything is copied. At
+    /// random, with the same room, blocks die unevenly.
     #[test]
     fn pages_written_in_turn_cost_hardly_a_copy_and_pages_written_at_random_do() {
         let geometry = Geometry { blocks: 160, units: 2, ..Geometry::small(160) };

@@ -166,7 +166,8 @@ impl<N: Nand> AnyStore<N> {
         each!(self, store => store.table_bytes())
     }
 
-    /// Changes bytes of a page in which others may be changing other bytes: for the protocols with record-level concurrency.
+    /// Changes bytes of a page in which others may be changing other bytes: for the protocols with record-level
+    /// concurrency.
     ///
     /// # Errors
     /// [`FlashError::RecordsUnsupported`] for the others; those of [`WalStore::update`] and [`ExtendedStore::update`].
@@ -178,8 +179,9 @@ impl<N: Nand> AnyStore<N> {
         }
     }
 
-    /// Loads pages that nobody has written or read yet, each with its own number. As where a database is loaded, nothing of it goes
-    /// through a log: dead log pages would lie among the data for ever, and take room that garbage collection then lacks.
+    /// Loads pages that nobody has written or read yet, each with its own number. As where a database is loaded,
+    /// nothing of it goes through a log: dead log pages would lie among the data for ever, and take room that garbage
+    /// collection then lacks.
     ///
     /// # Errors
     /// As [`Transactions::write`].

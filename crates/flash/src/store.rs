@@ -12,7 +12,8 @@
 //! ```
 //! A page that was never written reads as 0xFF and holds no records. Numbers are little-endian.
 //!
-//! S1. Entries are sorted by key, without duplicates; the bytes of each lie between the entries and the end of the page.
+//! S1. Entries are sorted by key, without duplicates; the bytes of each lie between the entries and the end of the
+//!     page.
 
 use crate::error::{FlashError, Result};
 use crate::transact::Transactions;

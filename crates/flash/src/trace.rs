@@ -98,8 +98,8 @@ impl Trace {
         out
     }
 
-    /// The same with other page numbers: those that are ever changed come first, in the order of their old numbers. On a device that is
-    /// filled in the order of numbers they then share blocks with each other only.
+    /// The same with other page numbers: those that are ever changed come first, in the order of their old numbers. On
+    /// a device that is filled in the order of numbers they then share blocks with each other only.
     pub fn changed_together(&self) -> Self {
         let mut is_changed = vec![false; self.page_count() as usize];
         for access in self.accesses.iter().filter(|access| access.is_write) {

@@ -1,8 +1,9 @@
 //! The one interface of all protocols: transactions over logical pages.
 //!
-//! T1. After a commit has returned, every page reads as the transaction wrote it, through any number of power cuts, until
-//!     another committed transaction writes it.
-//! T2. Nothing that an aborted transaction, or one that was running when power failed, has written is ever read by others.
+//! T1. After a commit has returned, every page reads as the transaction wrote it, through any number of power cuts,
+//!     until another committed transaction writes it.
+//! T2. Nothing that an aborted transaction, or one that was running when power failed, has written is ever read by
+//!     others.
 //! T3. Opening a device that was opened before and not changed since gives the same pages.
 
 use crate::error::Result;

@@ -1,7 +1,8 @@
-//! Which anomaly can appear at which level: played with two transactions, and compared with the table of docs/isolation.md.
+//! Which anomaly can appear at which level: played with two transactions, and compared with the table of
+//! docs/isolation.md.
 //!
-//! Both transactions run in one thread, call by call. A call that has to wait runs into the lock time-out: the level keeps the
-//! anomaly from appearing by waiting.
+//! Both transactions run in one thread, call by call. A call that has to wait runs into the lock time-out: the level
+//! keeps the anomaly from appearing by waiting.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -238,7 +238,8 @@ fn reading_what_was_not_closed_in_order_recovers_it_for_good() {
     assert!(why.contains("data") && why.contains("permission denied") && !why.contains("recover"), "{why}");
 }
 
-/// What was closed in order is read as it lies there, whatever an older version or a killed process has left: not a byte is written.
+/// What was closed in order is read as it lies there, whatever an older version or a killed process has left: not a
+/// byte is written.
 #[test]
 fn what_was_closed_in_order_is_read_without_a_byte_written() {
     let disk = SimDisk::new();

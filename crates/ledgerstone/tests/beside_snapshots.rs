@@ -1,5 +1,6 @@
-//! Snapshots stay what they are beside everything that moves, hides or removes what they show: prepared transactions and their
-//! decisions, compactions, drops, renames, deferred frees, checkpoints, restarts. Compared with a model, step by step.
+//! Snapshots stay what they are beside everything that moves, hides or removes what they show: prepared transactions
+//! and their decisions, compactions, drops, renames, deferred frees, checkpoints, restarts. Compared with a model, step
+//! by step.
 
 mod common;
 
@@ -326,8 +327,8 @@ impl World {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// What is prepared no snapshot shows that was opened before its commit, and every one that was opened after; and what was
-    /// committed when a snapshot was opened it shows, wherever that has gone since.
+    /// What is prepared no snapshot shows that was opened before its commit, and every one that was opened after; and
+    /// what was committed when a snapshot was opened it shows, wherever that has gone since.
     #[test]
     fn snapshots_show_what_was_committed_when_they_were_opened(steps in vec(step(), 1..25)) {
         let mut world = World::new();

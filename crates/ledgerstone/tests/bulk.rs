@@ -326,8 +326,8 @@ fn a_renamed_table_has_its_records_under_the_new_name_only() -> Result<(), Error
     assert_sound(&env)
 }
 
-/// Records that another handle of the same transaction puts while an empty table is filled would go with the tree that the load
-/// replaces.
+/// Records that another handle of the same transaction puts while an empty table is filled would go with the tree that
+/// the load replaces.
 #[test]
 fn records_put_beside_a_sorted_load_are_not_lost() {
     let disk = SimDisk::new();

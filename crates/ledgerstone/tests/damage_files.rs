@@ -1,5 +1,5 @@
-//! Each file of an environment missing, emptied, cut, replaced, or an older one of itself: told, or without consequence. Nothing is ever made in its
-//! place, and putting it back makes the environment whole.
+//! Each file of an environment missing, emptied, cut, replaced, or an older one of itself: told, or without
+//! consequence. Nothing is ever made in its place, and putting it back makes the environment whole.
 
 mod common;
 
@@ -17,7 +17,8 @@ enum End {
     PowerLost,
 }
 
-/// An environment after the script and some hundred commits, over several segments, and what it held in the middle of them.
+/// An environment after the script and some hundred commits, over several segments, and what it held in the middle of
+/// them.
 fn environment(end: End) -> (SimDisk, SimDisk, Told) {
     let disk = SimDisk::new();
     let env = open(&disk).unwrap();
@@ -52,8 +53,8 @@ fn files(disk: &SimDisk) -> Vec<String> {
     disk.files().into_iter().filter(|path| path != "lock").collect()
 }
 
-/// Opens and reads all; whatever comes must be what was committed, or an error that says what is damaged. With `may_end_early`
-/// the newest commits may be missing, but none before the last checkpoint.
+/// Opens and reads all; whatever comes must be what was committed, or an error that says what is damaged. With
+/// `may_end_early` the newest commits may be missing, but none before the last checkpoint.
 fn look(disk: &SimDisk, told: &Told, may_end_early: bool, what: &str) -> Result<(), Error> {
     let env = open(disk)?;
     let found = read(&env)?;
@@ -93,8 +94,8 @@ fn each_file_missing_emptied_cut_or_replaced() {
                 let what = format!("{end:?}: {path} {kind}");
                 let damaged = disk.snapshot();
                 place(&damaged, &path, damage.as_deref());
-                // Other bytes of full length at the end of a log that was not closed look like a flush that a crash cut short
-                // (docs/faults.md).
+                // Other bytes of full length at the end of a log that was not closed look like a flush that a crash cut
+                // short (docs/faults.md).
                 let may_end_early = end != End::Closed && path.starts_with("log/") && kind.starts_with("replaced");
                 let (again, known, name) = (damaged.clone(), told.clone(), what.clone());
                 let Err(error) = within(60, &what, move || look(&again, &known, may_end_early, &name)) else {
@@ -258,7 +259,8 @@ fn a_restore_goes_on_with_the_log_of_a_directory_without_control() {
     look(&target, &told, false, "restored").unwrap();
 }
 
-/// LSNs have 48 bits. Near their end ordinary changes are refused, and nothing else: reads, rollbacks, checkpoints and opening go on.
+/// LSNs have 48 bits. Near their end ordinary changes are refused, and nothing else: reads, rollbacks, checkpoints and
+/// opening go on.
 #[test]
 fn the_log_ends_before_its_lsns_do() {
     use ledgerstone_log::{ControlSlot, LSN_LIMIT, segment_name};
@@ -370,8 +372,8 @@ fn newest_mark(disk: &SimDisk) -> u64 {
     marks.map(|mark| u64::from_le_bytes(mark[8..16].try_into().unwrap())).max().unwrap_or(0)
 }
 
-/// Pages are at home whose log is gone: no record that is left speaks of them, so they are found by the marks of the double-write
-/// file, before recovery has written over what the log file that is put back would need.
+/// Pages are at home whose log is gone: no record that is left speaks of them, so they are found by the marks of the
+/// double-write file, before recovery has written over what the log file that is put back would need.
 #[test]
 fn a_log_that_lost_its_end_is_refused_before_anything_is_written() {
     let disk = SimDisk::new();
@@ -414,7 +416,8 @@ fn a_log_that_lost_its_end_is_refused_before_anything_is_written() {
         let before = all(&killed);
         let (lost, known) = (first_lost(&path, &bytes, &bytes_of(&older, &path)), newest_mark(&killed));
         let refused = open(&killed).map(drop);
-        // What was lost may begin behind all marks: then no page of it is at home, and nobody knows of it (docs/faults.md).
+        // What was lost may begin behind all marks: then no page of it is at home, and nobody knows of it
+        // (docs/faults.md).
         if refused.is_ok() && known <= lost {
             continue;
         }

@@ -367,7 +367,8 @@ fn many_threads_keep_the_sum() -> Result<(), Error> {
     Ok(())
 }
 
-/// A checkpoint of another thread looks at the lock of the environment just when that is closed: it does not keep it for ever.
+/// A checkpoint of another thread looks at the lock of the environment just when that is closed: it does not keep it
+/// for ever.
 #[test]
 fn a_checkpoint_beside_a_close_does_not_keep_the_environment_locked() {
     within(60, "a checkpoint beside a close", || {

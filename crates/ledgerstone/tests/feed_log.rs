@@ -122,8 +122,8 @@ fn what_could_not_be_read_is_there_when_it_is_asked_for_again() {
     }
 }
 
-/// One transaction was open where the feed begins and has ended since. It is so large that its changes are left in the log: that is
-/// kept, although nobody is open any more.
+/// One transaction was open where the feed begins and has ended since. It is so large that its changes are left in the
+/// log: that is kept, although nobody is open any more.
 #[test]
 fn the_log_of_a_large_transaction_that_ended_before_the_feed_was_opened_is_kept() {
     let env = whole(&SimDisk::new());
@@ -263,7 +263,8 @@ fn positions_of_another_environment_are_refused_and_their_own_put_back_go_on() {
     assert_eq!(feed.next().unwrap().unwrap().changes().next().unwrap().key, key(1000));
 }
 
-/// What lies before the last checkpoint is not needed to open; a feed that goes on there must not go on behind the hole.
+/// What lies before the last checkpoint is not needed to open; a feed that goes on there must not go on behind the
+/// hole.
 #[test]
 fn a_feed_whose_log_was_emptied_says_so() {
     let disk = SimDisk::new();
@@ -283,8 +284,8 @@ fn a_feed_whose_log_was_emptied_says_so() {
     assert!(matches!(told, Err(Error::Corrupt { .. }) | Ok(Err(Error::Corrupt { .. }))), "{told:?}");
 }
 
-/// So does one whose program keeps its position itself, and a reader; and what lies behind the hole is not shown as if it were
-/// all there is.
+/// So does one whose program keeps its position itself, and a reader; and what lies behind the hole is not shown as if
+/// it were all there is.
 #[test]
 fn a_position_whose_log_is_damaged_is_refused() {
     let disk = SimDisk::new();

@@ -1,5 +1,5 @@
-//! A process that forks with an environment open: the child's handles say so and touch nothing, the parent works on, and the
-//! child opens its own when the parent has closed it.
+//! A process that forks with an environment open: the child's handles say so and touch nothing, the parent works on,
+//! and the child opens its own when the parent has closed it.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -33,8 +33,8 @@ struct Child(libc::pid_t);
 
 /// Runs `child` in a process that is forked off here. It fails if it panics or does not end.
 fn fork(end: End, child: impl FnOnce()) -> Child {
-    // SAFETY: the child goes on with a copy of this thread alone. It takes no lock that another thread of the test may hold: what
-    // is tested is that the library keeps this, and a hang ends by the alarm.
+    // SAFETY: the child goes on with a copy of this thread alone. It takes no lock that another thread of the test may
+    // hold: what is tested is that the library keeps this, and a hang ends by the alarm.
     match unsafe { libc::fork() } {
         -1 => panic!("fork: {}", std::io::Error::last_os_error()),
         0 => {

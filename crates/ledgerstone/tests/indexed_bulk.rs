@@ -17,8 +17,8 @@ const COUNT: u64 = 40_000;
 /// Where no pages are counted: enough for temporary files.
 const SOME: u64 = 5_000;
 
-/// The larger index has seven times as many pages as the cache, the other one twice as many; their order has nothing to do with
-/// that of the table. So in the table's order most entries would cost a page.
+/// The larger index has seven times as many pages as the cache, the other one twice as many; their order has nothing to
+/// do with that of the table. So in the table's order most entries would cost a page.
 fn options() -> Options {
     common::tiny().cache_bytes(192 * 4096).page_count_max(1 << 15).lock_count_max(1 << 16).log_buffer_bytes(1 << 20)
 }

@@ -1,4 +1,5 @@
-//! A program's own keeper of the log: the log stays while it says so, it is told what goes, and what it fails at costs nothing but log.
+//! A program's own keeper of the log: the log stays while it says so, it is told what goes, and what it fails at costs
+//! nothing but log.
 
 mod common;
 

@@ -1,7 +1,7 @@
 //! A process is killed, the next one believes what it finds, and then the power fails: what anybody was told stays.
 //!
-//! What the killed process had written and not synced is in the system's cache. It looks as if it were there, and goes with
-//! the power.
+//! What the killed process had written and not synced is in the system's cache. It looks as if it were there, and goes
+//! with the power.
 
 mod common;
 
@@ -146,7 +146,8 @@ fn an_environment_that_is_only_read_survives_a_power_failure_as_it_was_read() {
     }
 }
 
-/// The name that a killed process gave to the file of positions is durable before log is given up that an older one would need.
+/// The name that a killed process gave to the file of positions is durable before log is given up that an older one
+/// would need.
 #[test]
 fn a_feed_goes_on_after_its_reader_was_killed_and_the_power_lost() {
     let base = base();

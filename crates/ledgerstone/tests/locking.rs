@@ -260,8 +260,8 @@ fn locked_leaves_split_and_merge() {
             .collect();
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         assert_sound(&env, "leaves");
-        // Of the fills those of n = 2, 12, 22, 32 were rolled back; of the others all was deleted again, but for those whose
-        // deletion (7, 17, 27, 37) was.
+        // Of the fills those of n = 2, 12, 22, 32 were rolled back; of the others all was deleted again, but for those
+        // whose deletion (7, 17, 27, 37) was.
         let left = read(&env).unwrap()["accounts"].len();
         assert_eq!(left, ACCOUNTS as usize + 3 * 4 * 30);
     });
@@ -296,8 +296,8 @@ fn one_at_a_time_needs_no_locks() {
     assert_eq!(read(&open()).unwrap(), before);
 }
 
-/// A transaction that locks a whole table to write asks for no locks on keys: without locks, too, what it has deleted is not
-/// dead before it has ended. Neither is what a transaction has deleted that was prepared before a restart.
+/// A transaction that locks a whole table to write asks for no locks on keys: without locks, too, what it has deleted
+/// is not dead before it has ended. Neither is what a transaction has deleted that was prepared before a restart.
 #[test]
 fn without_locks_what_may_still_be_rolled_back_is_neither_dead_nor_purged() {
     const COUNT: u64 = 60;

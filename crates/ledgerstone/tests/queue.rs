@@ -1,4 +1,5 @@
-//! Tables used as queues and stacks: what is taken from one end does not have to be passed again, whoever keeps it visible.
+//! Tables used as queues and stacks: what is taken from one end does not have to be passed again, whoever keeps it
+//! visible.
 
 mod common;
 
@@ -49,8 +50,8 @@ fn pop(env: &Environment, isolation: Isolation, from_end: bool) -> Option<u64> {
     .unwrap()
 }
 
-/// Pages read from the disk for each of the last pops must be as few as for the first: the cache has 64 frames, the ghosts fill
-/// hundreds of pages, so whoever passes them reads them.
+/// Pages read from the disk for each of the last pops must be as few as for the first: the cache has 64 frames, the
+/// ghosts fill hundreds of pages, so whoever passes them reads them.
 #[test]
 fn pops_beside_an_open_snapshot_do_not_pass_what_was_popped() {
     const COUNT: u64 = 6_000;
@@ -89,8 +90,8 @@ fn pops_beside_an_open_snapshot_do_not_pass_what_was_popped() {
     }
 }
 
-/// At serializable, who has read the first record has read that there is none before it: nobody puts one there, by a new key or by
-/// one that was popped, until the reader has ended; behind the first record they may.
+/// At serializable, who has read the first record has read that there is none before it: nobody puts one there, by a
+/// new key or by one that was popped, until the reader has ended; behind the first record they may.
 #[test]
 fn nothing_appears_before_the_first_record_that_was_read() {
     for from_end in [false, true] {
@@ -154,8 +155,8 @@ fn nothing_appears_before_the_first_record_that_was_read() {
     }
 }
 
-/// A pop that is not committed is no pop: who asks meanwhile waits at serializable, and sees the record at the other levels; and if
-/// it is taken back, the record is the first one again.
+/// A pop that is not committed is no pop: who asks meanwhile waits at serializable, and sees the record at the other
+/// levels; and if it is taken back, the record is the first one again.
 #[test]
 fn a_pop_taken_back_brings_the_first_record_back() {
     let disk = SimDisk::new();
@@ -198,7 +199,8 @@ fn a_pop_taken_back_brings_the_first_record_back() {
     assert_eq!(snapshot.bytes("queue").unwrap().count().unwrap(), 600);
 }
 
-/// What a snapshot sees is dead to it up to where it was when that was opened, however much was popped since, beside others too.
+/// What a snapshot sees is dead to it up to where it was when that was opened, however much was popped since, beside
+/// others too.
 #[test]
 fn an_older_snapshot_does_not_pass_what_was_popped_before_it() {
     const COUNT: u64 = 9_000;
@@ -262,7 +264,8 @@ fn a_writer_that_waits_for_a_dead_end_does_not_bring_it_back_to_life() {
     }
 }
 
-/// A pop locks for good at once, whatever is locked: two that had first locked the same leaf for reading would deadlock.
+/// A pop locks for good at once, whatever is locked: two that had first locked the same leaf for reading would
+/// deadlock.
 #[test]
 fn pops_wait_for_each_other_and_never_deadlock() {
     for locking in [Locking::Hierarchical, Locking::Pages] {

@@ -243,8 +243,8 @@ fn call(txn: &Transaction, model: &mut State, dice: &mut Dice) -> Result<(), Err
     Ok(())
 }
 
-/// Transactions of calls that are refused in every way, each committed with what was not; others stand in their way, and space comes
-/// and goes.
+/// Transactions of calls that are refused in every way, each committed with what was not; others stand in their way,
+/// and space comes and goes.
 fn refuse_at_random(seed: u64) {
     let mut dice = Dice(seed);
     let disk = SimDisk::new();

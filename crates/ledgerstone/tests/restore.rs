@@ -305,8 +305,8 @@ fn rebuild(disk: &SimDisk) -> Result<bool, Error> {
     Environment::rebuild_control_on(Arc::new(disk.clone()))
 }
 
-/// What a restore has left that was killed or lost the power at any call: an environment of a new life, or none, and then nothing
-/// makes one of it.
+/// What a restore has left that was killed or lost the power at any call: an environment of a new life, or none, and
+/// then nothing makes one of it.
 #[test]
 fn a_restore_that_was_cut_short_is_no_environment_whatever_is_tried() {
     let (disk, backups) = (SimDisk::new(), SimDisk::new());
@@ -457,7 +457,8 @@ fn pages_are_not_repaired_from_a_backup_of_another_life() {
     assert_eq!(bytes_of(&target, "data"), before);
 }
 
-/// The log of a restored environment begins in the middle of a segment, behind zeros, and that may be far from its beginning.
+/// The log of a restored environment begins in the middle of a segment, behind zeros, and that may be far from its
+/// beginning.
 #[test]
 fn the_log_of_a_restored_environment_is_found_however_far_behind_the_beginning_of_its_segment() {
     let options = || tiny().log_segment_bytes(8 << 20).log_buffer_bytes(1 << 20);
@@ -494,8 +495,8 @@ fn the_log_of_a_restored_environment_is_found_however_far_behind_the_beginning_o
     }
 }
 
-/// The log of a restored environment may begin in the middle of a transaction, which has committed while the backup's checkpoint
-/// wrote pages. A feed from the oldest record on passes it over.
+/// The log of a restored environment may begin in the middle of a transaction, which has committed while the backup's
+/// checkpoint wrote pages. A feed from the oldest record on passes it over.
 #[test]
 fn a_feed_of_a_restored_environment_passes_over_what_began_before_its_log() {
     let mut cut_short = 0;
@@ -551,7 +552,8 @@ fn a_feed_of_a_restored_environment_passes_over_what_began_before_its_log() {
     assert!(cut_short > 0, "no transaction was cut short");
 }
 
-/// A restore looks at the backup for a long time before it writes. What somebody makes in the directory meanwhile is not its own.
+/// A restore looks at the backup for a long time before it writes. What somebody makes in the directory meanwhile is
+/// not its own.
 #[test]
 fn a_restore_takes_away_nothing_that_it_has_not_made() {
     let dir = tempfile::tempdir().unwrap();

@@ -128,7 +128,8 @@ fn a_restart_reads_the_log_of_a_loser_once_to_undo_it() {
     });
     let after = after_kill.counters();
     let read_bytes = after.read_bytes - before.read_bytes;
-    // Analysis and the workers of redo read it too, and the pages are read; by single records it would be 100 times the log.
+    // Analysis and the workers of redo read it too, and the pages are read; by single records it would be 100 times the
+    // log.
     assert!(read_bytes < 20 * bytes, "{read_bytes} bytes read, {bytes} of log");
     assert_untouched(&env);
 }
@@ -153,7 +154,8 @@ fn a_restart_visits_a_page_of_a_table_larger_than_the_cache_a_few_times_only() {
     let env = small().open_on(Arc::new(after_kill)).unwrap();
     let stat = env.stat().unwrap();
     assert!(page_count > 3 * 64, "{page_count} pages are not more than the cache");
-    // One visit by redo and one by undo, and what is in the way: in the order of the log there would be one for each change.
+    // One visit by redo and one by undo, and what is in the way: in the order of the log there would be one for each
+    // change.
     let read_count = stat.page_read_count;
     assert!(read_count < 8 * page_count, "{read_count} pages read, of {page_count}");
     let write_count = stat.page_write_count;
@@ -309,7 +311,8 @@ fn a_loser_that_memory_cannot_sort_is_undone_through_a_file_and_without_one_wher
         });
         (disk, read_count)
     };
-    // With a file there is one visit of a page to undo it all, and with memory alone there is one for each filling of memory.
+    // With a file there is one visit of a page to undo it all, and with memory alone there is one for each filling of
+    // memory.
     let by_file = reads_of(None).1.unwrap();
     let full = Fault::at(Call::Write, 1, Harm::Fail(DiskErrorKind::NoSpace)).from_then_on();
     let by_memory = reads_of(Some(full)).1.unwrap();
@@ -320,8 +323,8 @@ fn a_loser_that_memory_cannot_sort_is_undone_through_a_file_and_without_one_wher
     assert_untouched(&small().open_on(Arc::new(disk)).unwrap());
 }
 
-/// The first restart has room for its temporary file and is killed in the middle of its one window; the second has none, ends
-/// windows of what memory holds, and is killed behind the first of them.
+/// The first restart has room for its temporary file and is killed in the middle of its one window; the second has
+/// none, ends windows of what memory holds, and is killed behind the first of them.
 #[test]
 fn what_an_earlier_restart_has_undone_is_known_to_the_third_if_the_second_had_smaller_windows() {
     let after_kill = killed_with_more_than_memory_sorts();
@@ -348,8 +351,8 @@ fn what_an_earlier_restart_has_undone_is_known_to_the_third_if_the_second_had_sm
     }
 }
 
-/// All of them together would want more of the log's buffer than there is, if each kept what it has claimed. They are undone by
-/// key, so each has to wait for all others before its own next key.
+/// All of them together would want more of the log's buffer than there is, if each kept what it has claimed. They are
+/// undone by key, so each has to wait for all others before its own next key.
 #[test]
 fn very_many_losers_are_undone_with_a_small_log_buffer() {
     const LOSERS: u64 = 2000;

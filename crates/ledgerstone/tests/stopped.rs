@@ -25,7 +25,8 @@ fn filled(path: &Path, count: u32) -> Environment {
     env
 }
 
-/// Calls `call` with a callback that stops it at its first question, then at its second, and so on, until it comes to its end.
+/// Calls `call` with a callback that stops it at its first question, then at its second, and so on, until it comes to
+/// its end.
 fn at_each_question<T>(mut call: impl FnMut(&mut dyn FnMut() -> ControlFlow<()>) -> Result<T, Error>) -> (T, u32) {
     for stop_at in 0.. {
         let mut asked = 0;

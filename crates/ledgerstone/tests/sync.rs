@@ -84,8 +84,8 @@ fn a_reader_waits_for_a_commit_at_the_very_end_of_what_is_durable() {
     assert_eq!(env.transact(|txn| txn.bytes("t")?.get(b"k")).unwrap(), Some(b"v".to_vec()), "it was told of it");
 }
 
-/// A record is deleted by a volatile commit, then `goes_by` comes by who may take what is left of it away; then somebody reads that it
-/// is gone.
+/// A record is deleted by a volatile commit, then `goes_by` comes by who may take what is left of it away; then
+/// somebody reads that it is gone.
 fn assert_reader_waits(what: &str, goes_by: impl Fn(&Environment) -> Result<(), Error>) {
     for locking in [Locking::Hierarchical, Locking::Pages, Locking::None] {
         let env = common::tiny().locking(locking).open_on(Arc::new(SimDisk::new())).unwrap();

@@ -1,4 +1,5 @@
-//! Typed tables as programs use them: keys and values of many types, borrowed look-ups, and all calls that byte tables have.
+//! Typed tables as programs use them: keys and values of many types, borrowed look-ups, and all calls that byte tables
+//! have.
 
 mod common;
 

@@ -81,8 +81,8 @@ impl LockTable {
         found
     }
 
-    /// What an owner's words say about `name`, for anybody to ask. `None` if nothing, or if it was collected: then it is in the
-    /// queue by now.
+    /// What an owner's words say about `name`, for anybody to ask. `None` if nothing, or if it was collected: then it
+    /// is in the queue by now.
     pub(crate) fn intention_of(&self, owner: &Owner, name: LockName) -> Option<Mode> {
         let locks = owner.intentions.iter().filter_map(|place| lock_of(place.load(SeqCst)));
         locks.filter(|(found, _)| *found == name).map(|(_, mode)| mode).next()
@@ -99,8 +99,8 @@ impl LockTable {
         }
     }
 
-    /// Takes in all that was collected of the owner, and visits the rest. In one pass: what is collected behind it has been
-    /// visited, and what was collected before it is in the owner's list.
+    /// Takes in all that was collected of the owner, and visits the rest. In one pass: what is collected behind it has
+    /// been visited, and what was collected before it is in the owner's list.
     pub(crate) fn take_in_each(&self, owner: &Owner, mut visit: impl FnMut(LockName, Mode)) {
         for (i, place) in owner.intentions.iter().enumerate() {
             let word = place.load(SeqCst);
@@ -121,8 +121,8 @@ impl LockTable {
     /// Moves a collected lock into the owner's list.
     #[cold]
     fn take_in(&self, owner: &Owner, place: usize) {
-        // Acquire pairs with the collector's compare-exchange, after which the word stays. The list comes first, so that whoever
-        // asks what the owner holds finds it in one or the other (`held`).
+        // Acquire pairs with the collector's compare-exchange, after which the word stays. The list comes first, so
+        // that whoever asks what the owner holds finds it in one or the other (`held`).
         let node_no = owner.intentions[place].load(Acquire) as u32;
         self.own(owner, node_no, self.node(node_no));
         sync::yield_point("lock taken in");

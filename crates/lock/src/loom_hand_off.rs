@@ -58,8 +58,8 @@ fn sleep(word: &AtomicU32) -> u32 {
     }
 }
 
-/// Q6: one lets go, another passes the sleeper and lets go in its turn. The sleeper has the lock in the end, whatever wake-up
-/// it was sent for, and after the one who passed it.
+/// Q6: one lets go, another passes the sleeper and lets go in its turn. The sleeper has the lock in the end, whatever
+/// wake-up it was sent for, and after the one who passed it.
 #[test]
 fn whoever_is_passed_has_the_lock_in_the_end() {
     model(3, || {

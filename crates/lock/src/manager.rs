@@ -111,9 +111,9 @@ pub struct Grant {
     pub newly: bool,
     /// The mode that the owner held before. It now holds the supremum of that mode and the request.
     pub previous: Option<Mode>,
-    /// An LSN that this owner depends on: an owner that was granted the lock may not end as durable before the commit at
-    /// this LSN is. It is at least the largest commit LSN of a writer that gave up a conflicting lock on this name before
-    /// its commit was durable. [`Lsn`] 0 means that there was none.
+    /// An LSN that this owner depends on: an owner that was granted the lock may not end as durable before the commit
+    /// at this LSN is. It is at least the largest commit LSN of a writer that gave up a conflicting lock on this name
+    /// before its commit was durable. [`Lsn`] 0 means that there was none.
     pub depends: Lsn,
 }
 

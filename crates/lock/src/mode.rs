@@ -106,7 +106,8 @@ impl Mode {
         matches!(self, IX | SIX | U | X)
     }
 
-    /// Whether a lock on a whole table in this mode keeps out whatever locks of mode `part` on its parts would keep out.
+    /// Whether a lock on a whole table in this mode keeps out whatever locks of mode `part` on its parts would keep
+    /// out.
     #[inline]
     #[must_use]
     pub const fn stands_for(self, part: Mode) -> bool {

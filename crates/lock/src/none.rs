@@ -2,10 +2,12 @@
 //! apart by design (Lemon 4.1).
 //!
 //! N1. Nothing is isolated. Two transactions that change one record see each other's values, and a rollback of one may
-//!     find a record that it cannot put back, which fails the environment (reopening recovers). Nothing worse can happen.
-//! N2. Whoever asks what others hold is told the worst that may be: any key may be locked exclusively while an owner runs that
-//!     may have written. That is one that has asked for a writer's lock on a key, or for a whole table exclusively, since it
-//!     writes there without asking for more. So nothing that a rollback needs is purged, or passed over as dead.
+//!     find a record that it cannot put back, which fails the environment (reopening recovers). Nothing worse can
+//!     happen.
+//! N2. Whoever asks what others hold is told the worst that may be: any key may be locked exclusively while an owner
+//!     runs that may have written. That is one that has asked for a writer's lock on a key, or for a whole table
+//!     exclusively, since it writes there without asking for more. So nothing that a rollback needs is purged, or
+//!     passed over as dead.
 //! N3. Whoever is granted a lock depends on the newest commit of all: its data may have been met.
 //!
 //! What it does not do: wait, refuse, search.
@@ -68,7 +70,8 @@ impl LockManager for NoLocks {
     }
 
     fn held_by_any(&self, name: LockName) -> Option<Mode> {
-        // N2. Of a table it is an intention: an exclusive lock would speak for all its keys, which nobody has asked for.
+        // N2. Of a table it is an intention: an exclusive lock would speak for all its keys, which nobody has asked
+        //     for.
         let has_writers = self.shared[WRITERS].load(SeqCst) > 0;
         has_writers.then_some(if name.is_table() { Mode::IX } else { Mode::X })
     }

@@ -11,9 +11,9 @@
 //! ```
 //!
 //! Q1. A new request is granted if its mode gets along with all that others hold for the name, with all that their
-//!     upgrades want, and with all that older transactions wait for. So the oldest is served first: nobody starves, since
-//!     only finitely many are older, and of two that wait for each other's locks the one that survives is also the next to
-//!     be served.
+//!     upgrades want, and with all that older transactions wait for. So the oldest is served first: nobody starves,
+//!     since only finitely many are older, and of two that wait for each other's locks the one that survives is also
+//!     the next to be served.
 //! Q2. An upgrade is granted if its mode gets along with all that others hold. It passes those who hold nothing, since
 //!     they would wait for it in vain; two upgrades that exclude each other are a deadlock, which `deadlock` finds.
 //! Q3. Whenever a mode in a queue goes down or a node leaves it, [`Queue::admit`] grants what Q1 and Q2 allow now. So
@@ -21,14 +21,14 @@
 //!     then the pass that follows its leaving serves the others.
 //! Q4. `waiting` and `strong` of the bucket count its nodes with a wanted mode, and those that name a table with a
 //!     granted or wanted mode that is no intention.
-//! Q5. In a chain the nodes with a granted mode come first, then those that only wait, by age. So whoever asks looks at the
-//!     holders and, of those that wait, only at the first that stand in its way.
-//! Q6. What was granted to a sleeper is not its own until it has woken up, tens of microseconds later. Until then an owner
-//!     that runs may pass it: the sleeper waits again, by its age, and the lock does not lie idle. Not if the sleeper
-//!     holds other locks, or others up, for which others may wait; not if it upgrades; not more than [`PASSES_MAX`] times; and not
-//!     when [`PASSED_NS_MAX`], or an eighth of the time that the sleeper still had, has gone by since it was passed first. To
-//!     pass is to take a mode down, so Q3 applies: somebody that only the sleeper kept out would else wait for nobody, in
-//!     no cycle, and for ever if who passed comes to wait for it.
+//! Q5. In a chain the nodes with a granted mode come first, then those that only wait, by age. So whoever asks looks at
+//!     the holders and, of those that wait, only at the first that stand in its way.
+//! Q6. What was granted to a sleeper is not its own until it has woken up, tens of microseconds later. Until then an
+//!     owner that runs may pass it: the sleeper waits again, by its age, and the lock does not lie idle. Not if the
+//!     sleeper holds other locks, or others up, for which others may wait; not if it upgrades; not more than
+//!     [`PASSES_MAX`] times; and not when [`PASSED_NS_MAX`], or an eighth of the time that the sleeper still had, has
+//!     gone by since it was passed first. To pass is to take a mode down, so Q3 applies: somebody that only the sleeper
+//!     kept out would else wait for nobody, in no cycle, and for ever if who passed comes to wait for it.
 
 use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::SeqCst};
 
@@ -41,7 +41,8 @@ use crate::{LockName, Mode, OwnerNo, bucket, wait_word};
 
 /// How often a sleeper is passed: some of them make up for the cost of waking it, and more do not make it cheaper.
 pub(crate) const PASSES_MAX: u32 = 64;
-/// For how long a sleeper is passed. A processor that is free wakes it sooner, and where none is, the others must not keep it out.
+/// For how long a sleeper is passed. A processor that is free wakes it sooner, and where none is, the others must not
+/// keep it out.
 const PASSED_NS_MAX: u64 = 1_000_000;
 
 /// A request that was granted to an owner that has not woken up yet, and what its wait word said.
@@ -91,8 +92,8 @@ impl LockTable {
 }
 
 impl Queue<'_> {
-    /// Looks at the requests for `name`, for `owner`: at all that hold something, and at the older ones that only wait, as
-    /// long as nothing forbids `mode`; at none of these without a mode.
+    /// Looks at the requests for `name`, for `owner`: at all that hold something, and at the older ones that only wait,
+    /// as long as nothing forbids `mode`; at none of these without a mode.
     #[inline]
     pub(crate) fn scan(&self, name: LockName, owner: OwnerNo, mode: Option<Mode>) -> Scan {
         let mut scan = Scan { mine: 0, granted: ModeSet::EMPTY, wanted: ModeSet::EMPTY };
@@ -325,8 +326,8 @@ impl Queue<'_> {
         may_be_passed.then_some(GrantedAsleep { node_no: in_the_way, seen })
     }
 
-    /// Takes back what the sleeper was granted: it waits again. False if it has just woken up. Whoever passes takes the lock
-    /// next, and then lets in with [`Queue::admit`] whom the sleeper alone kept out (Q3).
+    /// Takes back what the sleeper was granted: it waits again. False if it has just woken up. Whoever passes takes the
+    /// lock next, and then lets in with [`Queue::admit`] whom the sleeper alone kept out (Q3).
     pub(crate) fn pass(&self, sleeper: &GrantedAsleep) -> bool {
         let node = self.table.node(sleeper.node_no);
         let owner = self.table.owner(node.owner_no());
@@ -365,9 +366,9 @@ impl Queue<'_> {
         self.for_each_blocker(node_no, |owner_no, _| into.push(owner_no));
     }
 
-    /// As [`Queue::blockers`], but none that only waits itself and wants no more than the waiter: those for whom it waits are
-    /// among the waiter's. So each owner that can be reached along the arrows still can, and a queue of `n` writers has `n`
-    /// arrows and not a square of them.
+    /// As [`Queue::blockers`], but none that only waits itself and wants no more than the waiter: those for whom it
+    /// waits are among the waiter's. So each owner that can be reached along the arrows still can, and a queue of `n`
+    /// writers has `n` arrows and not a square of them.
     pub(crate) fn nearest_blockers(&self, node_no: u32, into: &mut Vec<OwnerNo>) {
         let Some(wants) = self.table.node(node_no).wanted() else { return };
         self.for_each_blocker(node_no, |owner_no, only_wants| {

@@ -9,7 +9,8 @@ use crate::queue::{GrantedAsleep, PASSES_MAX, Queue};
 use crate::table::LockTable;
 use crate::{Conflict, DeadlockEdge, Grant, LockError, LockManager, LockName, LockStats, Mode, OwnerNo, Wait, bucket};
 
-/// Whether a request gets a node from the reserve if there is no other: one for a whole table, by which key locks are given back.
+/// Whether a request gets a node from the reserve if there is no other: one for a whole table, by which key locks are
+/// given back.
 #[inline]
 fn may_use_reserve(name: LockName, mode: Mode) -> bool {
     name.is_table() && !mode.is_intention()

@@ -246,7 +246,8 @@ impl LockConfig {
         wanted.clamp(1, 1 << 26).next_power_of_two()
     }
 
-    /// Nodes that only requests for whole tables get: one for an intention of each owner, and one for a request of each.
+    /// Nodes that only requests for whole tables get: one for an intention of each owner, and one for a request of
+    /// each.
     pub(crate) fn reserve_count(&self) -> u32 {
         self.owners.max(1).saturating_mul(2).min(1 << 20)
     }

@@ -64,8 +64,8 @@ impl LockTable {
         owner.wait_word.store(wait_word::next_wait(owner.wait_word.load(Relaxed)), SeqCst); // W3; and Release for O2.
     }
 
-    /// Waits for the end of the owner's wait, and returns the commit LSN left behind in the bucket. `goes_ahead`: its request
-    /// was queued before others that waited already.
+    /// Waits for the end of the owner's wait, and returns the commit LSN left behind in the bucket. `goes_ahead`: its
+    /// request was queued before others that waited already.
     #[cold]
     #[inline(never)]
     pub(crate) fn wait(
@@ -147,9 +147,9 @@ impl LockTable {
         }
     }
 
-    /// Whether anybody may wait for a lock that the owner holds. If nobody does, its own wait closes no cycle: of the waits
-    /// of a cycle the last to be queued is that of an owner for whose lock another waits already, or one that was queued
-    /// ahead of others. Whoever holds many locks is not looked at in detail.
+    /// Whether anybody may wait for a lock that the owner holds. If nobody does, its own wait closes no cycle: of the
+    /// waits of a cycle the last to be queued is that of an owner for whose lock another waits already, or one that was
+    /// queued ahead of others. Whoever holds many locks is not looked at in detail.
     fn is_waited_for(&self, owner_no: OwnerNo) -> bool {
         const LOOKS_MAX: u32 = 32;
         let owner = self.owner(owner_no);
@@ -311,8 +311,8 @@ impl LockTable {
         edges
     }
 
-    /// The same for the same cycle, whoever asks: nothing that the choice looks at changes while its owners wait, nor when one of
-    /// them waits again.
+    /// The same for the same cycle, whoever asks: nothing that the choice looks at changes while its owners wait, nor
+    /// when one of them waits again.
     pub(crate) fn victim_of(&self, cycle: &[Hop]) -> Option<OwnerNo> {
         let draw = cycle.iter().fold(0_u64, |sum, hop| {
             let run = self.owner(hop.owner).run.load(Relaxed);

@@ -11,10 +11,10 @@
 //!                     -> WAITING by whoever passes the owner, under the latch of its bucket (Q6): another wait
 //! ```
 //!
-//! O1. The word leaves `WAITING`, `ASLEEP` and `GRANTED` by compare-exchange (or by the owner, under its bucket's latch), so
-//!     each wait has one end, and the number keeps a verdict on an earlier wait from hitting a later one.
-//! O2. While the word says `WAITING` or `ASLEEP`, `wait_node` and `wait_bucket` of the owner say where; the node is in that
-//!     bucket's chain, and stays as long as the bucket's latch is held by whoever saw the word under it.
+//! O1. The word leaves `WAITING`, `ASLEEP` and `GRANTED` by compare-exchange (or by the owner, under its bucket's
+//!     latch), so each wait has one end, and the number keeps a verdict on an earlier wait from hitting a later one.
+//! O2. While the word says `WAITING` or `ASLEEP`, `wait_node` and `wait_bucket` of the owner say where; the node is in
+//!     that bucket's chain, and stays as long as the bucket's latch is held by whoever saw the word under it.
 //! O3. Whoever ends a wait that says `ASLEEP` wakes the owner. One that says `WAITING` looks at the word by itself.
 
 use ledgerstone_region::atomic::{AtomicU32, Ordering::AcqRel, Ordering::Acquire};
@@ -74,8 +74,8 @@ pub(crate) fn take(word: &AtomicU32, seen: u32) -> bool {
     word.compare_exchange(seen, idle(seen), AcqRel, Acquire).is_ok()
 }
 
-/// For whoever passes an owner, having seen `GRANTED`: takes back what was granted, unless the owner has taken it. It waits
-/// again.
+/// For whoever passes an owner, having seen `GRANTED`: takes back what was granted, unless the owner has taken it. It
+/// waits again.
 #[must_use]
 pub(crate) fn take_back(word: &AtomicU32, seen: u32) -> bool {
     word.compare_exchange(seen, next_wait(seen), AcqRel, Acquire).is_ok()

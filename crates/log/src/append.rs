@@ -8,13 +8,16 @@
 //! C1. A claim raises `claim_head`; an append within it raises `tail` by as much as it lowers the claim. So an append
 //!     never passes `zeroed_limit`, and needs to look at neither limit.
 //! C2. An ordinary claim and a reservation for undo keep `committed` within the segments that are ready, less a margin;
-//!     a claim for undo only needs `claim_head` there. So what is reserved is there when a rollback asks for it. A claim for
-//!     upkeep may use the margin, which is left for the checkpoint that frees space, but for a quarter of it, which is left for
-//!     restarts; and nothing that is reserved: however many checkpoints come to nothing, a rollback finds its room.
-//! C3. Claimers that find no room stand in line (`line.rs`). A claim that comes later passes them only where there is room
-//!     for all in line as well. So a large claim is not starved by small ones, and nobody waits for a line that is only
-//!     about to wake up. Claims for undo and upkeep do not stand in line: those in line may wait for what they free.
-//! C4. Who holds a claim must not wait for anybody who may be waiting for one: claims are given back before a lock wait.
+//!     a claim for undo only needs `claim_head` there. So what is reserved is there when a rollback asks for it. A
+//!     claim for upkeep may use the margin, which is left for the checkpoint that frees space, but for a quarter of it,
+//!     which is left for restarts; and nothing that is reserved: however many checkpoints come to nothing, a rollback
+//!     finds its room.
+//! C3. Claimers that find no room stand in line (`line.rs`). A claim that comes later passes them only where there is
+//!     room for all in line as well. So a large claim is not starved by small ones, and nobody waits for a line that is
+//!     only about to wake up. Claims for undo and upkeep do not stand in line: those in line may wait for what they
+//!     free.
+//! C4. Who holds a claim must not wait for anybody who may be waiting for one: claims are given back before a lock
+//!     wait.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
@@ -79,8 +82,8 @@ impl Log {
         self.claim_in_line(bytes)
     }
 
-    /// As [`Log::claim`] for a rollback: is refused only if even the space reserved for rollbacks would not do, which cannot
-    /// happen to who has reserved `bytes` by [`Log::reserve_undo`] and not yet released them.
+    /// As [`Log::claim`] for a rollback: is refused only if even the space reserved for rollbacks would not do, which
+    /// cannot happen to who has reserved `bytes` by [`Log::reserve_undo`] and not yet released them.
     ///
     /// # Errors
     /// As [`Log::claim`].
@@ -88,8 +91,8 @@ impl Log {
         self.claim_past_line(bytes, Purpose::Undo)
     }
 
-    /// As [`Log::claim`] for what keeps the environment going, a checkpoint before all: may use the last room that ordinary
-    /// claims leave, but nothing that is reserved for rollbacks.
+    /// As [`Log::claim`] for what keeps the environment going, a checkpoint before all: may use the last room that
+    /// ordinary claims leave, but nothing that is reserved for rollbacks.
     ///
     /// # Errors
     /// As [`Log::claim`].
@@ -132,8 +135,8 @@ impl Log {
         Ok(())
     }
 
-    /// Reserves once more, at a restart, what [`Log::reserve_undo`] had reserved before it: the room is there, and nothing is
-    /// refused.
+    /// Reserves once more, at a restart, what [`Log::reserve_undo`] had reserved before it: the room is there, and
+    /// nothing is refused.
     pub fn reserve_undo_again(&self, bytes: u64) {
         self.state.committed.fetch_add(bytes, SeqCst);
     }
@@ -213,8 +216,9 @@ impl Log {
         Err(refused)
     }
 
-    /// A quarter of what may be appended has been: has the flusher make it durable, unless it was asked already, so that
-    /// commits that ask for nothing (Volatile) do not come to stand before a full buffer and wait for all of it at once.
+    /// A quarter of what may be appended has been: has the flusher make it durable, unless it was asked already, so
+    /// that commits that ask for nothing (Volatile) do not come to stand before a full buffer and wait for all of it at
+    /// once.
     fn flush_ahead(&self) {
         let state = &*self.state;
         let durable = state.durable.load(Relaxed);
@@ -313,9 +317,9 @@ impl Log {
         }
     }
 
-    /// Whether somebody who wants `bytes` of the buffer may sleep now. The end of a flush signals, and so does who gives
-    /// something back, after its records were published. A record that is reserved and not published signals nothing: it is
-    /// looked at again.
+    /// Whether somebody who wants `bytes` of the buffer may sleep now. The end of a flush signals, and so does who
+    /// gives something back, after its records were published. A record that is reserved and not published signals
+    /// nothing: it is looked at again.
     fn look_for_room(&self, bytes: u64) -> Look {
         if self.has_room(bytes) || self.has_to_flush() || self.is_failed() {
             return Look::Again;

@@ -1,12 +1,12 @@
 //! Records by their LSN, the newer ones first: how a transaction's chain is read by whoever undoes it.
 //!
-//! Pieces of the log are copied at once, each ending with the record that was asked for, and whatever lies in the piece is served
-//! from there. A piece is as long as the ones before it were useful: a chain may be all that the log holds, or have one record
-//! in a megabyte of others'.
+//! Pieces of the log are copied at once, each ending with the record that was asked for, and whatever lies in the piece
+//! is served from there. A piece is as long as the ones before it were useful: a chain may be all that the log holds,
+//! or have one record in a megabyte of others'.
 //!
-//! A1. A transaction whose records are most of the log since its first one is copied from the log's buffer as far as that still
-//!     has it, before its compensation records push it out. So a rollback reads nothing from the device if the transaction fits
-//!     the half of the buffer that is history.
+//! A1. A transaction whose records are most of the log since its first one is copied from the log's buffer as far as
+//!     that still has it, before its compensation records push it out. So a rollback reads nothing from the device if
+//!     the transaction fits the half of the buffer that is history.
 //! A2. Every record is checked as [`Log::read`] does, in whatever piece it was found.
 
 use std::sync::atomic::Ordering::{Acquire, SeqCst};
@@ -95,7 +95,8 @@ impl Backwards {
 }
 
 impl Log {
-    /// Reads the record that begins at `lsn`, durable or not, and with it what lies before it. May read from the device.
+    /// Reads the record that begins at `lsn`, durable or not, and with it what lies before it. May read from the
+    /// device.
     ///
     /// # Errors
     /// As [`Log::read`].
@@ -117,7 +118,8 @@ impl Log {
         Ok(record)
     }
 
-    /// Copies a piece that ends with the record at `lsn` from the buffer; false if that has not got the record any more.
+    /// Copies a piece that ends with the record at `lsn` from the buffer; false if that has not got the record any
+    /// more.
     fn copy_ring(&self, back: &mut Backwards, lsn: u64, length: u64) -> bool {
         let ring_bytes = self.ring.len() as u64 * 8;
         let kept_from = || self.first_in_ring.max(self.state.zero_begun.load(SeqCst).saturating_sub(ring_bytes));

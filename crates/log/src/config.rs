@@ -26,8 +26,8 @@ pub struct LogConfig {
     pub env_id: EnvironmentId,
     /// Bytes of a segment: a power of two from 16 KiB to 1 GiB. Fixed when the environment is made. 16 MiB.
     pub segment_bytes: u64,
-    /// Bytes of the buffer: a power of two from 16 KiB to 1 GiB. Half of it is for records that are not durable yet, so the
-    /// longest record is half of it, the other half for reading recent ones back. 8 MiB.
+    /// Bytes of the buffer: a power of two from 16 KiB to 1 GiB. Half of it is for records that are not durable yet, so
+    /// the longest record is half of it, the other half for reading recent ones back. 8 MiB.
     pub buffer_bytes: u64,
     /// When a leader flushes.
     pub group: GroupCommit,
@@ -35,8 +35,8 @@ pub struct LogConfig {
     pub async_delay_ns: u64,
     /// Prepared segments that are kept ahead of the tail, from recycled ones. 2.
     pub spare_segments: u64,
-    /// Where the valid log ends: [`crate::LogScan::end`]. The first LSN of an empty log. All below is called durable, so the
-    /// scan was [`crate::LogScan::settled`].
+    /// Where the valid log ends: [`crate::LogScan::end`]. The first LSN of an empty log. All below is called durable,
+    /// so the scan was [`crate::LogScan::settled`].
     pub end: Lsn,
     /// The incarnation in force there: [`crate::LogScan::incarnation`].
     pub incarnation: u64,
@@ -44,7 +44,8 @@ pub struct LogConfig {
     /// [`crate::LogScan::incarnations`]. May be empty. Records from below are then tried under all older incarnations.
     pub incarnations: Vec<(Lsn, u64)>,
     /// The incarnation to begin: an `Incarnation` record is the first one appended. Recovery has made it durable as
-    /// `incarnation_max` of the control file before. `None` only for an environment that has just been made, or is only read.
+    /// `incarnation_max` of the control file before. `None` only for an environment that has just been made, or is only
+    /// read.
     pub next_incarnation: Option<u64>,
     /// Only to be read: nothing is made, removed or named.
     pub is_read_only: bool,

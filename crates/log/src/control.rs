@@ -24,16 +24,18 @@
 //!    136     8  redo_lsn: where recovery begins to repeat changes, not below scan_lsn; 0 says nothing
 //!    144        zeros up to 4096
 //! ```
-//! T1. A change goes to both slots, first to the one that does not hold the newest generation, and returns when both are
-//!     durable. So both say the same but while a change is under way: after a crash the newest valid slot is the last
-//!     change that returned or the one that was under way, and a damaged slot takes nothing away.
+//! T1. A change goes to both slots, first to the one that does not hold the newest generation, and returns when both
+//!     are durable. So both say the same but while a change is under way: after a crash the newest valid slot is the
+//!     last change that returned or the one that was under way, and a damaged slot takes nothing away.
 //! T2. Magic, checksum and format version keep their places in every later format, so that a newer file is told from a
 //!     damaged one.
 //! T3. After a write that failed nothing more is written: which slot is the newest is not known any more.
-//! T4. The slot that was read at open is written again, as it is, before the other one: it may be a killed process's, which
-//!     did not live to make it durable. Otherwise a power failure that destroys the other slot could leave one whose log is gone.
+//! T4. The slot that was read at open is written again, as it is, before the other one: it may be a killed process's,
+//!     which did not live to make it durable. Otherwise a power failure that destroys the other slot could leave one
+//!     whose log is gone.
 //! T5. Log that a slot still names is given up only after both name a later checkpoint.
-//! T6. A record goes to a segment only after `newest_segment` names it. So segments that vanish after a crash are missed.
+//! T6. A record goes to a segment only after `newest_segment` names it. So segments that vanish after a crash are
+//!     missed.
 //! T7. A creation begins with the file under the name [`CREATION_PATH`] and ends by giving it its own. Under that name,
 //!     and only then, the files beside it are a creation that was cut short.
 
@@ -145,7 +147,8 @@ impl ControlState {
         }
     }
 
-    /// The same for a copy of the environment of another moment, or with another end of the log: says nothing of its files.
+    /// The same for a copy of the environment of another moment, or with another end of the log: says nothing of its
+    /// files.
     #[must_use]
     pub fn of_a_copy(self) -> ControlState {
         let nothing = Lsn(0);
@@ -302,8 +305,8 @@ impl ControlFile {
         Ok(disk.sync_dir("")?)
     }
 
-    /// Makes the control file of an environment that is there but for it, durably and at once: after a crash it is there
-    /// whole or not at all.
+    /// Makes the control file of an environment that is there but for it, durably and at once: after a crash it is
+    /// there whole or not at all.
     ///
     /// # Errors
     /// [`ControlError::Exists`], or what the disk says.
@@ -420,8 +423,8 @@ impl ControlFile {
         self.held.lock().state
     }
 
-    /// The slot that could not be read when the file was opened: damaged, or being written when the power failed. The next
-    /// change makes it whole (T1).
+    /// The slot that could not be read when the file was opened: damaged, or being written when the power failed. The
+    /// next change makes it whole (T1).
     pub fn damaged_slot(&self) -> Option<u64> {
         self.damaged_slot
     }

@@ -13,7 +13,8 @@
 //! G1. One flush at a time: `Leading` is entered from `Idle` by one compare-exchange.
 //! G2. Who publishes its record before a flush looks for the end of what is published is covered by it.
 //! G3. A sleeper is woken by the end of the flush it waits for, or as the one who leads it. Who is woken to lead either
-//!     does, or finds that somebody else leads or has led that flush, whose end wakes the whole bed: no wake is passed on.
+//!     does, or finds that somebody else leads or has led that flush, whose end wakes the whole bed: no wake is passed
+//!     on.
 //!
 //! With `g` under way for as long as the device needs, all who commit in that time form `g + 1`: groups grow with the
 //! load by themselves, to half of those who commit: while one half sleeps, the other works. To have them all in one

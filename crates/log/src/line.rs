@@ -1,16 +1,16 @@
 //! The line of those who wait for room in the buffer: who tries next, who sleeps, who is woken (C3 in `append.rs`).
 //!
-//! Over borrowed words, so that the real log keeps them in the region and a model among loom's. Knows nothing of the room
-//! itself.
+//! Over borrowed words, so that the real log keeps them in the region and a model among loom's. Knows nothing of the
+//! room itself.
 //!
 //! ```text
 //!  join ──► asleep, until all before it have left ──► head: tries, and sleeps until there may be room ──► leave
 //! ```
 //! N1. Tickets are served in their order. Only the head takes room, and whoever leaves wakes only the next.
-//! N2. Who frees room looks for a sleeping head afterwards, and a head looks for room after it has said that it sleeps. So
-//!     one of them sees the other. Of several who free room one wakes it, by taking back what the head has said.
-//! N3. `wanted` counts everybody from before they take a ticket until they have what they want. Whoever leaves that much
-//!     room takes nothing from anybody in line.
+//! N2. Who frees room looks for a sleeping head afterwards, and a head looks for room after it has said that it sleeps.
+//!     So one of them sees the other. Of several who free room one wakes it, by taking back what the head has said.
+//! N3. `wanted` counts everybody from before they take a ticket until they have what they want. Whoever leaves that
+//!     much room takes nothing from anybody in line.
 
 use ledgerstone_region::atomic::Ordering::{Relaxed, SeqCst};
 use ledgerstone_region::atomic::{AtomicU32, AtomicU64, fence};
@@ -25,8 +25,8 @@ pub(crate) struct Line<'l> {
     pub wanted: &'l AtomicU64,
     /// Bytes that the head sleeps for; 0 while it does not.
     pub head_wants: &'l AtomicU64,
-    /// What they sleep on, by their tickets. Tickets that share a word wake each other for nothing, so there are about as
-    /// many words as there may be threads.
+    /// What they sleep on, by their tickets. Tickets that share a word wake each other for nothing, so there are about
+    /// as many words as there may be threads.
     pub beds: &'l [AtomicU32],
 }
 
@@ -48,8 +48,8 @@ impl Line<'_> {
         ticket
     }
 
-    /// Sleeps until it is the ticket's turn, or `is_over`: then nobody's turn comes any more, and all leave. Whoever makes
-    /// it so calls [`Line::wake_all`] afterwards.
+    /// Sleeps until it is the ticket's turn, or `is_over`: then nobody's turn comes any more, and all leave. Whoever
+    /// makes it so calls [`Line::wake_all`] afterwards.
     pub fn await_turn(&self, ticket: u32, is_over: impl Fn() -> bool) {
         let bed = self.bed(ticket);
         loop {
@@ -93,8 +93,8 @@ impl Line<'_> {
         }
     }
 
-    /// Wakes everybody, once all are to leave. In every bed: whoever leaves before his turn moves the turn on, past others that
-    /// sleep.
+    /// Wakes everybody, once all are to leave. In every bed: whoever leaves before his turn moves the turn on, past
+    /// others that sleep.
     pub fn wake_all(&self) {
         self.beds.iter().for_each(Self::wake_bed);
     }

@@ -185,8 +185,8 @@ impl Log {
         Ok(())
     }
 
-    /// Where the next record will be reserved. Sequentially consistent, as marks of dirty pages and transactions need it
-    /// that are set before a record is reserved.
+    /// Where the next record will be reserved. Sequentially consistent, as marks of dirty pages and transactions need
+    /// it that are set before a record is reserved.
     #[inline]
     pub fn tail(&self) -> Lsn {
         Lsn(self.state.tail.load(SeqCst))
@@ -254,8 +254,8 @@ impl Log {
         self.eras.get(behind).map(|(from, _)| *from)
     }
 
-    /// The first record at or behind `from` that is durable, with its incarnation. `None`: none begins within the length of
-    /// the longest record.
+    /// The first record at or behind `from` that is durable, with its incarnation. `None`: none begins within the
+    /// length of the longest record.
     ///
     /// # Errors
     /// The disk's.

@@ -97,7 +97,8 @@ impl Words {
     }
 }
 
-/// Whoever waits is woken by the end of a flush, or leads one: a sleeper whom nobody wakes is a deadlock that loom sees.
+/// Whoever waits is woken by the end of a flush, or leads one: a sleeper whom nobody wakes is a deadlock that loom
+/// sees.
 fn nobody_sleeps_for_ever(commits_of: &'static [usize], preemptions: usize) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(preemptions);
@@ -288,9 +289,9 @@ struct History {
 
 const RING_BYTES: u64 = 32;
 
-/// A reader of history copies a record while its place is zeroed and another is put there: what it believes is what was there
-/// (B4). Without the fence in `ring::zero` it believes zeros, without the one in `ring::copy_in` a part of the next record; the
-/// features that plant these bugs show it.
+/// A reader of history copies a record while its place is zeroed and another is put there: what it believes is what was
+/// there (B4). Without the fence in `ring::zero` it believes zeros, without the one in `ring::copy_in` a part of the
+/// next record; the features that plant these bugs show it.
 #[test]
 fn what_a_reader_of_history_believes_was_there() {
     loom::model(|| {

@@ -10,7 +10,8 @@ use ledgerstone_region::sync;
 use crate::group_commit::FlushState;
 
 /// The words of a meeting. Who goes to sleep and who ends a flush each write one of them and then read another, and at
-/// least one must see the other's write: hence the fences, which loom knows better than sequentially consistent accesses.
+/// least one must see the other's write: hence the fences, which loom knows better than sequentially consistent
+/// accesses.
 pub(crate) struct Meeting<'m> {
     /// A [`FlushState`].
     pub flush: &'m AtomicU64,
@@ -35,8 +36,8 @@ pub(crate) struct Ended {
 }
 
 impl Meeting<'_> {
-    /// Waits until `durable` is above `lsn`. When nobody leads it calls `try_lead`, which begins a flush, leads and ends
-    /// it, or returns `None` if somebody else was quicker.
+    /// Waits until `durable` is above `lsn`. When nobody leads it calls `try_lead`, which begins a flush, leads and
+    /// ends it, or returns `None` if somebody else was quicker.
     pub fn wait<E>(
         &self,
         lsn: u64,

@@ -4,9 +4,9 @@
 //! they were written as one: the first place from which on two records follow each other, checksums and all, is a
 //! beginning (one place in 2^64 could look so by chance).
 //!
-//! Which incarnation it is of is found out, too. All that it can be of are tried, however often the environment was opened:
-//! a record that is passed over because it is too old would be lost in silence. To try one takes some nanoseconds, and
-//! only places that look like a record with another one behind it are tried at all.
+//! Which incarnation it is of is found out, too. All that it can be of are tried, however often the environment was
+//! opened: a record that is passed over because it is too old would be lost in silence. To try one takes some
+//! nanoseconds, and only places that look like a record with another one behind it are tried at all.
 
 use std::sync::Arc;
 
@@ -79,8 +79,8 @@ pub fn oldest_record(
     Ok(None)
 }
 
-/// The largest incarnation that a record speaks of which proves it: one that puts an incarnation in force, by the record
-/// behind it; a checkpoint by its own seal. A log that has neither is of the first incarnation.
+/// The largest incarnation that a record speaks of which proves it: one that puts an incarnation in force, by the
+/// record behind it; a checkpoint by its own seal. A log that has neither is of the first incarnation.
 fn newest_told(
     segments: &Segments,
     environment: EnvironmentId,
@@ -124,8 +124,9 @@ fn speaker(bytes: &[u8]) -> bool {
 /// Length of a record that puts an incarnation in force.
 const INCARNATION_BYTES: u64 = HEADER_BYTES as u64 + 8;
 
-/// The first record at or behind `from` that begins below `end`. `None` if there is none within the length of the longest
-/// record, nor behind zeros that go on from there: the log of a restored environment begins anywhere in its segment.
+/// The first record at or behind `from` that begins below `end`. `None` if there is none within the length of the
+/// longest record, nor behind zeros that go on from there: the log of a restored environment begins anywhere in its
+/// segment.
 ///
 /// # Errors
 /// [`LogError::Invalid`] where a record is known to begin, and there is none. A failure of the disk.
@@ -161,7 +162,8 @@ fn is_something_at(segments: &Segments, lsn: u64) -> Result<bool, LogError> {
     Ok(block[..have].get((lsn - at) as usize..).is_some_and(|bytes| bytes.iter().take(8).any(|byte| *byte != 0)))
 }
 
-/// The place of the first word that is not zero, from `from` on, in its segment and below `end`; `None` if that is the first.
+/// The place of the first word that is not zero, from `from` on, in its segment and below `end`; `None` if that is the
+/// first.
 fn behind_zeros(segments: &Segments, from: u64, end: Lsn) -> Result<Option<u64>, LogError> {
     let end = end.0.min(segments.start_of(from) + segments.segment_bytes());
     let mut buffer = AlignedBuf::new(RECORD_BYTES_MAX);
@@ -200,8 +202,8 @@ fn record_near(segments: &Segments, whose: &Whose<'_>, first: u64, end: Lsn) -> 
     Ok(None)
 }
 
-/// The incarnation of the record at `at` if there is one, and one that follows it below `end`. Where a record is known to
-/// begin, the next one may be damaged.
+/// The incarnation of the record at `at` if there is one, and one that follows it below `end`. Where a record is known
+/// to begin, the next one may be damaged.
 fn incarnation_of(bytes: &[u8], start: u64, at: u64, whose: &Whose<'_>, end: Lsn) -> Option<u64> {
     let record_at = |at: u64| decode(Lsn(at), bytes.get((at - start) as usize..)?).ok();
     let record = record_at(at)?;

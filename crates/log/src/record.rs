@@ -17,9 +17,9 @@
 //!  -- then the body, zeros up to a multiple of 8
 //! ```
 //! Body of a `Compensation` and an `NtaEnd`: first 8 bytes where the rollback goes on (`undo_next`). Body of a
-//! `Commit`: the durable LSN known when it was appended, and the time in nanoseconds since 1970 (8 bytes each). Body of an
-//! `Incarnation`: the new incarnation. Body of a `Truncate`: the first page that the data file does not have any more. Body
-//! of a `Group`: parts, each
+//! `Commit`: the durable LSN known when it was appended, and the time in nanoseconds since 1970 (8 bytes each). Body of
+//! an `Incarnation`: the new incarnation. Body of a `Truncate`: the first page that the data file does not have any
+//! more. Body of a `Group`: parts, each
 //! ```text
 //!      0     6  page id
 //!      6     2  operation id

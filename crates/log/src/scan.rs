@@ -6,9 +6,9 @@
 //!     it names, which must be larger.
 //! S2. The first bytes that are not a record of the incarnation in force are the end of the log: what lies behind was
 //!     never durable, or belongs to an earlier life of the segment or of the log.
-//! S3. Unless somewhere behind, at a multiple of 8, a whole commit record of the incarnation in force or a later one says
-//!     that the log was durable beyond that place: then the log is damaged there, [`LogError::Corrupt`]. All segments
-//!     that exist are looked through.
+//! S3. Unless somewhere behind, at a multiple of 8, a whole commit record of the incarnation in force or a later one
+//!     says that the log was durable beyond that place: then the log is damaged there, [`LogError::Corrupt`]. All
+//!     segments that exist are looked through.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -142,7 +142,8 @@ impl LogScan {
         self
     }
 
-    /// Reads no record that begins at `limit` or later. For a log that grows: raise it to the new durable LSN and go on.
+    /// Reads no record that begins at `limit` or later. For a log that grows: raise it to the new durable LSN and go
+    /// on.
     pub fn set_limit(&mut self, limit: Lsn) {
         self.limit = limit.0;
     }

@@ -1,22 +1,25 @@
 //! The files of the log: how an LSN becomes a place in one, and how they are made ahead of use and used again.
 //!
 //! A segment is `log/` and the LSN of its first byte in 16 hexadecimal digits and `.seg`; it has `segment_bytes` bytes
-//! and no header. LSN `l` lies in segment `l / segment_bytes` at `l % segment_bytes`; records go on from one to the next.
+//! and no header. LSN `l` lies in segment `l / segment_bytes` at `l % segment_bytes`; records go on from one to the
+//! next.
 //!
 //! F1. A segment gets its name whole: drafted as `log/next.tmp`, all space taken, zeroed, synced, renamed, directory
 //!     synced. Bytes that were written once are overwritten cheaply, and never lack space.
 //! F2. A segment whose records are not needed gets a later name instead of being removed, while fewer than a few are
-//!     ahead of the tail; unless it was cut since, so that it is not whole (F1). Its old records stay in it; their seal shows them as stale (`seal.rs`).
-//! F3. A record is written to a segment only after its name is durable, and the control file names it (T6 there). Names that
-//!     are found at open may be a killed process's, so the directories are synced before anything is written.
+//!     ahead of the tail; unless it was cut since, so that it is not whole (F1). Its old records stay in it; their seal
+//!     shows them as stale (`seal.rs`).
+//! F3. A record is written to a segment only after its name is durable, and the control file names it (T6 there). Names
+//!     that are found at open may be a killed process's, so the directories are synced before anything is written.
 //! F4. Before it is believed, what a killed process may have left in the system's cache is made durable.
-//! F5. A name whose sync failed fails the log for good: a second sync that succeeds says nothing of what the first has lost.
+//! F5. A name whose sync failed fails the log for good: a second sync that succeeds says nothing of what the first has
+//!     lost.
 //! F6. So a crash leaves no segment short, none missing below one that is there, and none that the control file names.
-//! F7. A few segments are open at a time, those that are written to among them; others are opened again when they are read.
-//!     Closing a file loses no error: all that is written through a handle is durable when the write returns, and after a
-//!     write or a sync that failed nothing is written through any handle.
-//! F8. Segments are given up from the oldest on, and each is gone or has its later name durably before the next. So none is
-//!     missing between two that are there, below the scan LSN either; if one is, somebody has removed it.
+//! F7. A few segments are open at a time, those that are written to among them; others are opened again when they are
+//!     read. Closing a file loses no error: all that is written through a handle is durable when the write returns, and
+//!     after a write or a sync that failed nothing is written through any handle.
+//! F8. Segments are given up from the oldest on, and each is gone or has its later name durably before the next. So
+//!     none is missing between two that are there, below the scan LSN either; if one is, somebody has removed it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -204,8 +207,8 @@ impl Segments {
         Ok(starts)
     }
 
-    /// Makes the directory, takes away a draft that a crash left, and makes durable the names that are there: those of the
-    /// segments, and those beside the directory.
+    /// Makes the directory, takes away a draft that a crash left, and makes durable the names that are there: those of
+    /// the segments, and those beside the directory.
     pub fn prepare_dir(&self) -> Result<(), DiskError> {
         if !self.disk.exists(LOG_DIR)? {
             self.disk.create_dir(LOG_DIR)?;

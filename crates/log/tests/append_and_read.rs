@@ -236,8 +236,8 @@ fn a_failed_write_fails_the_log_for_good() {
     assert_eq!(number_of(&log.read(first).unwrap()), 0);
 }
 
-/// Who asks again and again is woken once, by the waker of the last time; and who does not want to be woken any more leaves
-/// nothing behind.
+/// Who asks again and again is woken once, by the waker of the last time; and who does not want to be woken any more
+/// leaves nothing behind.
 #[test]
 fn who_waits_for_an_lsn_has_one_waker_there() {
     let log = new_log(Arc::new(SimDisk::new()));

@@ -18,7 +18,8 @@ fn roomy(disk: &SimDisk) -> Arc<Log> {
     Log::open(LogConfig { segment_bytes, buffer_bytes, region, ..config(Arc::new(disk.clone())) }).unwrap()
 }
 
-/// Reads `lsns` from the last to the first, proves that they are the records with these numbers, and calls `between` after each.
+/// Reads `lsns` from the last to the first, proves that they are the records with these numbers, and calls `between`
+/// after each.
 fn read_all_back(log: &Log, lsns: &[(u64, Lsn)], bytes: u64, mut between: impl FnMut()) {
     let mut back = Backwards::new(log, lsns[0].1, bytes);
     for (no, lsn) in lsns.iter().rev() {

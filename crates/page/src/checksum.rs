@@ -1,8 +1,8 @@
 //! The checksum of a page on its way to and from the disk.
 //!
-//! CRC32C (Castagnoli, the polynomial that processors have an instruction for) of everything behind the checksum itself.
-//! In memory the four bytes mean nothing: they are written into the private copy that goes out ([`seal`]) and checked in
-//! the private copy that came in ([`verify`]).
+//! CRC32C (Castagnoli, the polynomial that processors have an instruction for) of everything behind the checksum
+//! itself. In memory the four bytes mean nothing: they are written into the private copy that goes out ([`seal`]) and
+//! checked in the private copy that came in ([`verify`]).
 
 use crate::header::{CHECKSUM, LAYOUT, PAGE_ID};
 use crate::{Corrupt, HEADER_BYTES, PageId};

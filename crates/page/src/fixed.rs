@@ -15,9 +15,9 @@
 //! F2. used_count bits are set, none of them at or above slot_count.
 //! F3. A slot without a record is all zeros.
 //!
-//! [`check`] proves all three for bytes that nobody vouches for. This file knows bytes: no LSNs, no latches, no log. What a
-//! change leaves behind depends on the page and the change alone; one that is refused has changed nothing; on a damaged page
-//! nothing panics.
+//! [`check`] proves all three for bytes that nobody vouches for. This file knows bytes: no LSNs, no latches, no log.
+//! What a change leaves behind depends on the page and the change alone; one that is refused has changed nothing; on a
+//! damaged page nothing panics.
 
 use crate::{Corrupt, FixedError, HEADER_BYTES, Layout, LayoutId, PageId, header};
 use ledgerstone_region::{Words, WordsMut};

@@ -136,8 +136,8 @@ pub fn format(page: &mut WordsMut<'_>, id: PageId, layout: LayoutId, kind: u8, o
     page.put_u64(OWNER, owner.0);
 }
 
-/// Checks what every layout's check begins with: a size that pages can have, this layout, a version that we read, ids of
-/// 48 bits.
+/// Checks what every layout's check begins with: a size that pages can have, this layout, a version that we read, ids
+/// of 48 bits.
 ///
 /// # Errors
 /// The first thing found wrong.

@@ -70,8 +70,8 @@ id!(
     "T{}"
 );
 id!(
-    /// Stable number of an operation. 1-15 engine, 16-31 space, 32-63 b-tree, 64-79 blob, up to 1023 other structures of
-    /// ours, from 1024 on users'.
+    /// Stable number of an operation. 1-15 engine, 16-31 space, 32-63 b-tree, 64-79 blob, up to 1023 other structures
+    /// of ours, from 1024 on users'.
     OpId(u16),
     "op{}"
 );

@@ -1,8 +1,8 @@
 //! What a page layout must be able to do, and who has which id.
 //!
 //! The engine needs nothing of a layout: it moves pages as bytes. Layouts are for verification and for printing, where
-//! somebody meets a page and has only its header to go by. Users register theirs beside ours and are checked and printed
-//! in the same way.
+//! somebody meets a page and has only its header to go by. Users register theirs beside ours and are checked and
+//! printed in the same way.
 
 use crate::{Corrupt, LayoutId, LayoutTaken, fixed, header, raw, slotted, versioned};
 use ledgerstone_region::Words;

@@ -18,9 +18,9 @@
 //! [`check`] proves all three for bytes that nobody vouches for. This file knows bytes: no LSNs, no latches, no log.
 //!
 //! What a change leaves behind depends on the page and the change alone, so that redo makes the same bytes again. A
-//! change that is refused has changed nothing. On a damaged page the functions may do nonsense within the page or return
-//! `Corrupt`; they do not panic. Readers may run while the page changes, and then believe nothing until its version is
-//! checked, a `Corrupt` no more than a record.
+//! change that is refused has changed nothing. On a damaged page the functions may do nonsense within the page or
+//! return `Corrupt`; they do not panic. Readers may run while the page changes, and then believe nothing until its
+//! version is checked, a `Corrupt` no more than a record.
 
 use crate::{Corrupt, HEADER_BYTES, Layout, LayoutId, PAGE_BYTES_MAX, PageId, SlottedError, header};
 use ledgerstone_region::{Words, WordsMut};
@@ -252,8 +252,8 @@ fn used(page: Words<'_>, shape: &Shape, slot: u16) -> Result<Place, SlottedError
     Ok(found)
 }
 
-/// Sees to `need` free bytes in one piece. The bytes of the slot `instead`, which is about to be replaced, count as free;
-/// returns whether they are gone already.
+/// Sees to `need` free bytes in one piece. The bytes of the slot `instead`, which is about to be replaced, count as
+/// free; returns whether they are gone already.
 fn make_room(
     page: &mut WordsMut<'_>,
     shape: &mut Shape,

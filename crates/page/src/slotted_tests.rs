@@ -148,7 +148,8 @@ fn fits(model: &BTreeMap<u16, Vec<u8>>) -> bool {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// The page equals a map from slots to records, refuses exactly what has no room, and proves itself after each step.
+    /// The page equals a map from slots to records, refuses exactly what has no room, and proves itself after each
+    /// step.
     #[test]
     fn a_slotted_page_is_a_map(steps in prop::collection::vec(step(), 1..80)) {
         let mut buf = empty();

@@ -8,8 +8,9 @@
 //! V1. What holds of a slotted page (S1 to S3 there) holds here.
 //! V2. A record has at least 8 bytes, and a version below 2^48, as LSNs are.
 //!
-//! The version subsumes the page LSN: an update is applied to a record if the record's version is below the update's, whatever
-//! other records of the page have seen. Who relies on that keeps the two in agreement: this file only stores versions.
+//! The version subsumes the page LSN: an update is applied to a record if the record's version is below the update's,
+//! whatever other records of the page have seen. Who relies on that keeps the two in agreement: this file only stores
+//! versions.
 
 use crate::{Corrupt, Layout, LayoutId, Lsn, PageId, SlottedError, header, slotted};
 use ledgerstone_region::{Words, WordsMut};

@@ -31,8 +31,8 @@ impl Typed for Prepare {
     const KIND: Kind = Kind { id: 1, version: 1 };
 }
 
-/// A participant has joined the transaction's group. Only this example says so; a real one joins because it was asked to
-/// do something for the transaction.
+/// A participant has joined the transaction's group. Only this example says so; a real one joins because it was asked
+/// to do something for the transaction.
 #[derive(FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 struct Joined {

@@ -2,9 +2,9 @@
 //!
 //! A receiver and several senders, each a process, exchange numbered messages, multicasts and pages; the senders also
 //! send to another site, through the process that has their site's network. One of them all after the other is stopped,
-//! continued or killed at a random moment and started again. Every process checks what it gets: a wrong byte, a gap or a
-//! repetition ends the campaign. The parent checks that everybody who lives makes progress, and at the end that nothing is
-//! left: no name, no process, no shared memory.
+//! continued or killed at a random moment and started again. Every process checks what it gets: a wrong byte, a gap or
+//! a repetition ends the campaign. The parent checks that everybody who lives makes progress, and at the end that
+//! nothing is left: no name, no process, no shared memory.
 
 use anyhow::{Context, bail, ensure};
 use clap::{Parser, Subcommand};

@@ -1,8 +1,9 @@
 //! One of two sites of the network campaign (`make port-net`); the script runs each in a network namespace.
 //!
-//! `sites --help` says its arguments. The sender numbers its messages and, for each hundred of them, a multicast to the group of a transaction,
-//! which goes by IP multicast at the interface; the receiver ends with an error if one is missing, damaged, repeated or out
-//! of order. Then the script cuts the link, and the sender says when it found the other site dead.
+//! `sites --help` says its arguments. The sender numbers its messages and, for each hundred of them, a multicast to the
+//! group of a transaction, which goes by IP multicast at the interface; the receiver ends with an error if one is
+//! missing, damaged, repeated or out of order. Then the script cuts the link, and the sender says when it found the
+//! other site dead.
 
 use anyhow::{Context, bail, ensure};
 use clap::Parser;
@@ -89,9 +90,9 @@ fn network(
     Ok((host, network))
 }
 
-/// A bad link, where the kernel has none: what comes to `near` goes to `beyond` from `far`, and what comes to `far` goes to
-/// who sent to `near` last. What comes to the IP group at the interface of `near` goes to the same group on the loopback
-/// interface. So many in a hundred are lost, as many repeated, and as many held back for up to 20 ms.
+/// A bad link, where the kernel has none: what comes to `near` goes to `beyond` from `far`, and what comes to `far`
+/// goes to who sent to `near` last. What comes to the IP group at the interface of `near` goes to the same group on the
+/// loopback interface. So many in a hundred are lost, as many repeated, and as many held back for up to 20 ms.
 fn relay(near: SocketAddrV4, far: &str, beyond: SocketAddr, percent: u64) -> anyhow::Result<()> {
     let sockets = [UdpSocket::bind(near)?, UdpSocket::bind(far)?, group_socket(*near.ip())?];
     for socket in &sockets {

@@ -1,4 +1,5 @@
-//! Rings that many read: one writer each, one copy of a message whatever the number of readers. The algorithm, in words.
+//! Rings that many read: one writer each, one copy of a message whatever the number of readers. The algorithm, in
+//! words.
 //!
 //! ```text
 //! word  field

@@ -16,8 +16,8 @@ const GROUP: Xid = Xid(7);
 /// Looks after which everything that a bounded ring can hold has been seen many times.
 const LOOKS: usize = 2_000;
 
-/// Plays a script: one sender writes what it likes wherever it can, another is honest. The receiver must not crash, must
-/// not loop, must read inside its port only, and must get what the honest one sends.
+/// Plays a script: one sender writes what it likes wherever it can, another is honest. The receiver must not crash,
+/// must not loop, must read inside its port only, and must get what the honest one sends.
 ///
 /// # Panics
 /// If one of these promises is broken.

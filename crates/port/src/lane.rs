@@ -109,7 +109,8 @@ impl LaneSender {
         LaneSender::connect_at(from, to, &host.socket_path(to), answer_within)
     }
 
-    /// As [`connect`](LaneSender::connect), to a port whose socket is at `path` and which will pass messages on to `to`.
+    /// As [`connect`](LaneSender::connect), to a port whose socket is at `path` and which will pass messages on to
+    /// `to`.
     pub(crate) fn connect_at(
         from: Address,
         to: Address,

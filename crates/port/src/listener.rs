@@ -1,8 +1,8 @@
 //! The receiving side of connections: who may send gets a lane of its own.
 //!
-//! A lane is a memory file with one bell (the sender sleeps on it for room) and a ring. It belongs to one sender: what a
-//! hostile sender writes can only be in its own lane. All senders of a port share its control file, which holds nothing
-//! but the owner's bell.
+//! A lane is a memory file with one bell (the sender sleeps on it for room) and a ring. It belongs to one sender: what
+//! a hostile sender writes can only be in its own lane. All senders of a port share its control file, which holds
+//! nothing but the owner's bell.
 
 use crate::address::{Address, ServerType};
 use crate::credentials::Credentials;
@@ -25,7 +25,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The bell in a lane: its sender sleeps on it for room.
 pub(crate) const LANE_BELL: usize = 0;
-/// How many different pages one sender may offer, and their bytes together: addresses of ours are a thing to run out of.
+/// How many different pages one sender may offer, and their bytes together: addresses of ours are a thing to run out
+/// of.
 const PAGES_MAX: usize = 64;
 const PAGES_BYTES_MAX: u64 = 1 << 40;
 /// The bell in a port's control file: its owner sleeps on it for messages.
@@ -248,8 +249,8 @@ impl Connection {
         let peer = Credentials::of_peer(&self.socket).ok()?;
         let port = &self.port;
         let senders_max = port.options.senders_max as usize;
-        // Who is gone and has left messages does not count, but there is a bound on them too: a hostile one could hang up
-        // and go on writing, again and again.
+        // Who is gone and has left messages does not count, but there is a bound on them too: a hostile one could hang
+        // up and go on writing, again and again.
         let has_many_lanes = port.lane_count.load(Ordering::Relaxed) >= 2 * senders_max;
         // This connection and the listener are in the map too.
         let status = if !port.options.access.allows(peer) {

@@ -37,8 +37,8 @@ impl Mapping {
     /// Makes a zeroed memory file of fixed size and maps it.
     ///
     /// The file is sealed against shrinking and growing, so that nobody who is handed it can take the memory away
-    /// from under the others (P1), and against more seals, so that nobody can keep those who come later from writing. Its
-    /// memory is allocated now, so that a full machine says so here.
+    /// from under the others (P1), and against more seals, so that nobody can keep those who come later from writing.
+    /// Its memory is allocated now, so that a full machine says so here.
     pub(crate) fn create(name: &str, bell_count: usize, word_count: usize) -> Result<(OwnedFd, Mapping), SystemError> {
         Mapping::create_partly(name, bell_count, word_count, word_count)
     }
@@ -89,8 +89,8 @@ impl Mapping {
     /// lose it (P1).
     ///
     /// The seal is looked at first: before it the size could be changed between two looks. Only files whose pages
-    /// come from ordinary memory are taken: huge pages can be taken back from a sealed file too, and reading such a place
-    /// kills the reader if the system has no other for it.
+    /// come from ordinary memory are taken: huge pages can be taken back from a sealed file too, and reading such a
+    /// place kills the reader if the system has no other for it.
     pub(crate) fn attach(
         fd: &OwnedFd,
         bell_count: usize,

@@ -14,9 +14,9 @@ use std::sync::PoisonError;
 
 /// A message in the receiver's ring. Its buffer is the sender's again when this is dropped.
 ///
-/// Length and type are the receiver's own copy, made and checked once. The bytes are still in memory that the sender can
-/// write: a good sender does not, a bad one can change them at any time. So the safe ways to read them copy, and what is
-/// checked is the copy.
+/// Length and type are the receiver's own copy, made and checked once. The bytes are still in memory that the sender
+/// can write: a good sender does not, a bad one can change them at any time. So the safe ways to read them copy, and
+/// what is checked is the copy.
 pub struct Message<'p> {
     /// What it is, is in `current` as long as nobody looks for another one, which we keep everybody from.
     inbox: &'p mut Inbox,

@@ -6,8 +6,8 @@
 //! message         flag 1; payload: 0 id of the pages u64, 8 page u32, 12 length u32
 //! ```
 //!
-//! G1. The owner gives a bit before it sends the reference; the receiver takes it back when it is done. A page with a bit
-//!     is not written.
+//! G1. The owner gives a bit before it sends the reference; the receiver takes it back when it is done. A page with a
+//!     bit is not written.
 //! G2. A number h belongs to one connection. When the connection has ended, however, the owner takes its bits back.
 //! G3. The receiver checks id, page, length and its own bit against what it was told when it mapped the pages.
 
@@ -241,8 +241,8 @@ impl PageShare<'_> {
     }
 }
 
-/// Addresses that the pages of others take in this process, and how many they may: a quarter of what a process has, so that
-/// no number of senders can take all of them.
+/// Addresses that the pages of others take in this process, and how many they may: a quarter of what a process has, so
+/// that no number of senders can take all of them.
 static MAPPED_BYTES: Counter = Counter::new(0);
 const MAPPED_BYTES_MAX: u64 = 1 << 45;
 

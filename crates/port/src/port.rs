@@ -155,8 +155,8 @@ impl Port {
     /// }
     /// ```
     ///
-    /// It becomes readable after a tenth of a second too, as a sleeping [`receive`](Port::receive) looks up then: senders
-    /// share what wakes the owner, and a hostile one could silence it. Nothing is to be read from it.
+    /// It becomes readable after a tenth of a second too, as a sleeping [`receive`](Port::receive) looks up then:
+    /// senders share what wakes the owner, and a hostile one could silence it. Nothing is to be read from it.
     pub fn prepare_poll(&mut self) -> bool {
         self.inbox.shared.poller.clear();
         let bell = self.inbox.shared.control.bell(OWNER_BELL);

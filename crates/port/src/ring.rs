@@ -271,8 +271,8 @@ impl Reader {
         ring[HEAD].store(self.head, Ordering::Release); // Pairs with the Acquire in `Writer::has_room` (N1).
     }
 
-    /// Takes the message that was copied, if the writer has not dropped it meanwhile (N4). Else the copy is worthless, and
-    /// so many messages are lost, this one among them: look again.
+    /// Takes the message that was copied, if the writer has not dropped it meanwhile (N4). Else the copy is worthless,
+    /// and so many messages are lost, this one among them: look again.
     pub(crate) fn take_copied(&mut self, ring: &[AtomicU64]) -> Result<Take, Broken> {
         let head = self.head;
         match ring[HEAD].compare_exchange(head, head + 1, Ordering::AcqRel, Ordering::Acquire) {

@@ -80,8 +80,8 @@ impl Sender {
         }
     }
 
-    /// How this sender waits for room, from now on. [`Wait::Adaptive`] at first. To other sites it always sleeps, or waits
-    /// so for the process of this site that carries its messages.
+    /// How this sender waits for room, from now on. [`Wait::Adaptive`] at first. To other sites it always sleeps, or
+    /// waits so for the process of this site that carries its messages.
     pub fn set_wait(&mut self, wait: Wait) {
         match &mut self.route {
             Route::Lane(lane) => lane.set_wait(wait),

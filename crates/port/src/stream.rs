@@ -1,7 +1,7 @@
 //! Streams between sites: bulk data and wide-area links, over TCP with TLS 1.3.
 //!
-//! The library is rustls. Sites have no certificates but raw public keys (RFC 7250), the ones in the table of sites, and
-//! both sides prove that they have the secret. On a trusted network a stream is plain TCP.
+//! The library is rustls. Sites have no certificates but raw public keys (RFC 7250), the ones in the table of sites,
+//! and both sides prove that they have the secret. On a trusted network a stream is plain TCP.
 //!
 //! ```text
 //! after the connection is sealed, who opened it says, 48 bytes:
@@ -75,8 +75,8 @@ enum Kind {
 }
 
 impl Stream {
-    /// Opens a stream from one of our addresses to one of another site, which listens for streams at `address`. `key` is
-    /// the site's, and is not looked at on a trusted network.
+    /// Opens a stream from one of our addresses to one of another site, which listens for streams at `address`. `key`
+    /// is the site's, and is not looked at on a trusted network.
     ///
     /// # Errors
     /// See [`StreamError`]. Waits for the other side, some seconds at most.

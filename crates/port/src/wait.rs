@@ -1,8 +1,8 @@
 //! Waiting: look again, or sleep? The wait that adapts itself finds out.
 //!
 //! On processors of their own, two processes that keep looking hand a message over in some 0.15 us, and waking a
-//! sleeper costs 50; on one processor who keeps looking only keeps the other from running. No setting is right for both, so
-//! [`crate::Wait::Adaptive`] decides each time from what it can know for nothing:
+//! sleeper costs 50; on one processor who keeps looking only keeps the other from running. No setting is right for
+//! both, so [`crate::Wait::Adaptive`] decides each time from what it can know for nothing:
 //!
 //! - *free processors*: has the machine one only, looking is useless;
 //! - *placement*: each message says on which processor it was sent. Was the last one sent where we run now, its sender
@@ -20,7 +20,8 @@ use std::time::{Duration, Instant};
 
 /// How long looking may take while it pays: about the price of waking a sleeper on another processor.
 const LOOK: Duration = Duration::from_micros(50);
-/// How long the look takes that checks whether looking pays again: long enough for the other side to be woken and answer.
+/// How long the look takes that checks whether looking pays again: long enough for the other side to be woken and
+/// answer.
 const PROBE: Duration = Duration::from_micros(150);
 /// Waits between two such checks, at first and at most.
 const PROBE_GAP_MIN: u32 = 64;

@@ -1,5 +1,5 @@
-//! The promises of sending to other sites from processes that did not start the network. The network of site 1 is a process
-//! of its own: this program, started again. Site 2 and the senders of site 1 are the test's.
+//! The promises of sending to other sites from processes that did not start the network. The network of site 1 is a
+//! process of its own: this program, started again. Site 2 and the senders of site 1 are the test's.
 
 use ledgerstone_port::*;
 use std::io::{BufRead, BufReader};

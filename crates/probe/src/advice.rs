@@ -1,7 +1,7 @@
 //! Settings for this machine, each with the measurement that decided it.
 //!
-//! A1. A default is left only for something better by a fifth, and known to be: the whole confidence intervals say so, not
-//!     the medians. What is too close to tell is measured again while there is time; then the default stays.
+//! A1. A default is left only for something better by a fifth, and known to be: the whole confidence intervals say so,
+//!     not the medians. What is too close to tell is measured again while there is time; then the default stays.
 //! A2. Nothing is advised from a noisy value; then the default stays, and it is said why.
 //! A3. What is compared was taken by turns: a machine that is slower for a minute is slower for both.
 
@@ -96,7 +96,8 @@ fn us(ns: f64) -> String {
     quantity(Unit::Nanoseconds, ns)
 }
 
-/// Whether `other` takes clearly less time than `default` (A1), both of one group and place, with what is to be said of it.
+/// Whether `other` takes clearly less time than `default` (A1), both of one group and place, with what is to be said of
+/// it.
 fn clearly_faster(
     ask: &mut Ask<'_>,
     group: &str,
@@ -176,7 +177,8 @@ fn direct(ask: &mut Ask<'_>) -> Option<Decided> {
     Some(((if is_faster { "buffered" } else { "direct" }).into(), None, because))
 }
 
-/// The smallest write below which durability gets no cheaper: smaller blocks would cost as much, larger ones waste space.
+/// The smallest write below which durability gets no cheaper: smaller blocks would cost as much, larger ones waste
+/// space.
 fn log_block(ask: &mut Ask<'_>) -> Option<Decided> {
     let has_direct = ask.report().value(TURNS, "direct, RWF_DSYNC", None).is_some();
     let way = if has_direct { "direct" } else { "buffered" };

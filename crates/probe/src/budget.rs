@@ -1,4 +1,5 @@
-//! Disk that experiments may use, counted: a file takes its bytes before it is made and gives them back when it is gone.
+//! Disk that experiments may use, counted: a file takes its bytes before it is made and gives them back when it is
+//! gone.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

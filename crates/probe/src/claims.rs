@@ -1,7 +1,7 @@
 //! The paper's claims, K1 to K22, judged by what was measured here.
 //!
-//! A claim is judged only by values that are not noisy. What is missing is named, with the reason: not measurable here is an
-//! answer, a guess is none.
+//! A claim is judged only by values that are not noisy. What is missing is named, with the reason: not measurable here
+//! is an answer, a guess is none.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,5 +1,5 @@
-//! The clock: what it resolves and what reading it costs. A clock too coarse for a measurement makes its runs longer, and
-//! one too coarse for any is said to be.
+//! The clock: what it resolves and what reading it costs. A clock too coarse for a measurement makes its runs longer,
+//! and one too coarse for any is said to be.
 
 use std::time::{Duration, Instant};
 

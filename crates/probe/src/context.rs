@@ -122,7 +122,8 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Measures the time of an iteration. A refusal is noted as skipped, with the system's words; the result is then none.
+    /// Measures the time of an iteration. A refusal is noted as skipped, with the system's words; the result is then
+    /// none.
     ///
     /// # Errors
     /// Only [`ProbeError::Stopped`].
@@ -187,8 +188,8 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Measures several steps of one thing together, or several things by turns: a run pushes a value for each place, and
-    /// the runs go on until each is known narrowly.
+    /// Measures several steps of one thing together, or several things by turns: a run pushes a value for each place,
+    /// and the runs go on until each is known narrowly.
     ///
     /// # Errors
     /// Only [`ProbeError::Stopped`].

@@ -1,4 +1,5 @@
-//! What can go wrong. One failed measurement is a line in the report; these end an experiment, or keep a run from beginning.
+//! What can go wrong. One failed measurement is a line in the report; these end an experiment, or keep a run from
+//! beginning.
 
 use std::path::{Path, PathBuf};
 

@@ -1,5 +1,5 @@
-//! What this machine gives a transactional system: the study of Vasil, "Reexamining Operating System Support for Database
-//! Management" (2003), as a tool for Linux that is run before a machine is trusted with data.
+//! What this machine gives a transactional system: the study of Vasil, "Reexamining Operating System Support for
+//! Database Management" (2003), as a tool for Linux that is run before a machine is trusted with data.
 //!
 //! | what | where |
 //! | --- | --- |

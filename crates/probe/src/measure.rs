@@ -1,8 +1,8 @@
 //! One measurement: runs until the median is known narrowly enough or the time is out, and a look at who disturbed.
 //!
-//! A run is `n` iterations timed together, `n` chosen so that the clock's step and the cost of reading it vanish in it. The
-//! value of a run is its time by iteration, or the rate. The paper's rule holds: the null cost is stated (in [`Clock`]), not
-//! subtracted, and runs are long enough for it not to matter.
+//! A run is `n` iterations timed together, `n` chosen so that the clock's step and the cost of reading it vanish in it.
+//! The value of a run is its time by iteration, or the rate. The paper's rule holds: the null cost is stated (in
+//! [`Clock`]), not subtracted, and runs are long enough for it not to matter.
 
 use std::time::{Duration, Instant};
 
@@ -78,8 +78,8 @@ pub(crate) fn sample(
     values.pop().ok_or_else(|| ProbeError::Missing("a run without a value".into()))
 }
 
-/// The same for runs that push `count` values each: steps of one thing, or things that are compared and taken by turns. The
-/// runs go on until each value is known narrowly.
+/// The same for runs that push `count` values each: steps of one thing, or things that are compared and taken by turns.
+/// The runs go on until each value is known narrowly.
 pub(crate) fn sample_all(
     limits: &Limits<'_>,
     noise: &mut NoiseWatch,

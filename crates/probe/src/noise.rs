@@ -1,7 +1,8 @@
 //! Noticing others: programs that run beside a measurement, and time that the hypervisor took.
 //!
 //! `/proc/stat` counts the time of all processors by tick. What user time is not ours is others'; kernel threads, which
-//! work for us when we write, count as system time and are left out. Steal is what the hypervisor gave to other machines.
+//! work for us when we write, count as system time and are left out. Steal is what the hypervisor gave to other
+//! machines.
 //!
 //! A tick is 10 ms, so a window is at least [`WINDOW`] long: for short measurements it begins before them.
 

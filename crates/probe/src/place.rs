@@ -1,4 +1,5 @@
-//! Placement: which processor the measuring thread runs on, and which one its partner. It decides a factor of a hundred.
+//! Placement: which processor the measuring thread runs on, and which one its partner. It decides a factor of a
+//! hundred.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 

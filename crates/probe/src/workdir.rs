@@ -1,5 +1,5 @@
-//! The directory that experiments use: made below the one that is measured, locked while it is in use, removed at the end
-//! however the run ends. What a killed run left behind is removed by the next one, which finds it unlocked.
+//! The directory that experiments use: made below the one that is measured, locked while it is in use, removed at the
+//! end however the run ends. What a killed run left behind is removed by the next one, which finds it unlocked.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};

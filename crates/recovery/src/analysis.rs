@@ -7,9 +7,10 @@
 //! N1. A transaction is a loser if it has a record and neither `Commit` nor `End` follows.
 //!     A loser that was prepared, and had not begun to abort, is in doubt: it is kept for a decision from outside.
 //! N2. A nested top action is open if its `NtaBegin` has no `NtaEnd`; the outermost open one is kept.
-//! N3. A truncation of the data file ends the history of the pages behind its new end: what stands before it in the log is
-//!     over for them, and what follows begins with a format (`space/shrink.rs`). Redo has to know before it begins. A truncation
-//!     below the LSN that redo begins at had been finished by then (H4 there), and the file has grown since as it should.
+//! N3. A truncation of the data file ends the history of the pages behind its new end: what stands before it in the log
+//!     is over for them, and what follows begins with a format (`space/shrink.rs`). Redo has to know before it begins.
+//!     A truncation below the LSN that redo begins at had been finished by then (H4 there), and the file has grown
+//!     since as it should.
 
 use std::collections::BTreeMap;
 

@@ -9,13 +9,15 @@
 //!     not seen reserves its record at or above that tail (T1 in `txn/table.rs`, and the same for frames).
 //! K2. The control file is written after the checkpoint record and all that it relies on are durable, and the log is
 //!     recycled only after the control file is, in both slots (T5 there).
-//! K3. Page 0 gets the LSN of a record of its own, its mark, and goes home after all pages that the checkpoint writes back,
-//!     before the control file names the mark. So a data file whose page 0 has a smaller LSN than the control file's mark
-//!     is of a moment before the checkpoint's pages were home: an older one, which the log cannot make whole. After a crash
-//!     page 0 may be younger than the mark, never older: the checkpoint that wrote it did not come to its end.
-//! K4. Any data file from after that moment will do: what it lacks became dirty later, so it is in the log from `redo` on.
-//! K5. `low` is where the analysis begins, since a rollback may need it; `redo` is where history is repeated from. A transaction
-//!     that has been open for long keeps `low` back, and costs a restart no repetition of what is home.
+//! K3. Page 0 gets the LSN of a record of its own, its mark, and goes home after all pages that the checkpoint writes
+//!     back, before the control file names the mark. So a data file whose page 0 has a smaller LSN than the control
+//!     file's mark is of a moment before the checkpoint's pages were home: an older one, which the log cannot make
+//!     whole. After a crash page 0 may be younger than the mark, never older: the checkpoint that wrote it did not come
+//!     to its end.
+//! K4. Any data file from after that moment will do: what it lacks became dirty later, so it is in the log from `redo`
+//!     on.
+//! K5. `low` is where the analysis begins, since a rollback may need it; `redo` is where history is repeated from. A
+//!     transaction that has been open for long keeps `low` back, and costs a restart no repetition of what is home.
 
 use std::sync::Arc;
 
@@ -46,8 +48,8 @@ pub fn checkpoint(engine: &Arc<Engine>, control: &ControlFile, is_clean: bool) -
     checkpoint_keeping(engine, control, is_clean, &|low| low)
 }
 
-/// The same. `may_give_up` is shown below what the log could be given up, once the control file names the checkpoint, and says
-/// below what it may be: for those who need it longer.
+/// The same. `may_give_up` is shown below what the log could be given up, once the control file names the checkpoint,
+/// and says below what it may be: for those who need it longer.
 ///
 /// # Errors
 /// As [`checkpoint`].

@@ -1,7 +1,7 @@
 //! Single pages made whole again: an old image, and the page's own log records in order (design 6).
 //!
-//! G1. Each record names the LSN that its page had before. A record is applied only where that is the image's LSN: then no
-//!     record is missing between the image and it. A record that formats the page needs no image.
+//! G1. Each record names the LSN that its page had before. A record is applied only where that is the image's LSN: then
+//!     no record is missing between the image and it. A record that formats the page needs no image.
 //! G2. All parts of a group that touch a page are applied together.
 //! G3. Whether records are missing at the end shows the reader of the log, who reads all of it.
 

@@ -1,21 +1,21 @@
 //! Redo: history repeated, page by page, by several workers.
 //!
-//! A page's records are redone in LSN order by one worker; pages are dealt out by their id. Every worker reads the whole
-//! log for itself and picks its pages, so that workers share nothing but the cache: no queues, no hand-over, and reading
-//! is cheap beside applying.
+//! A page's records are redone in LSN order by one worker; pages are dealt out by their id. Every worker reads the
+//! whole log for itself and picks its pages, so that workers share nothing but the cache: no queues, no hand-over, and
+//! reading is cheap beside applying.
 //!
 //! ```text
 //! log ─► window: the changes of this worker's pages, until its memory is full
 //!     ─► sorted by page, then LSN ─► pages come in, neighbours by one read, and get all of their changes at once
 //! ```
-//! E1. A record is applied to a page if the page's LSN is below the record's. All parts of a group that touch a page are
-//!     applied together or not at all.
-//! E2. Redo of a page reads only that page; an operation that formats it does not even read it from disk. So the order in which
-//!     pages take their turns does not matter.
+//! E1. A record is applied to a page if the page's LSN is below the record's. All parts of a group that touch a page
+//!     are applied together or not at all.
+//! E2. Redo of a page reads only that page; an operation that formats it does not even read it from disk. So the order
+//!     in which pages take their turns does not matter.
 //! E3. `rec_lsn` of a page redone is its record's own LSN: the checkpoint that ends recovery then keeps what is needed.
 //! E4. A record that a later truncation of the data file has made void for a page is passed over (N3 in `analysis.rs`).
-//! E5. A page is visited once a window, in the order of the ids. In the order of the log, a page of a file that is larger than the
-//!     cache would be read and written again for nearly every record.
+//! E5. A page is visited once a window, in the order of the ids. In the order of the log, a page of a file that is
+//!     larger than the cache would be read and written again for nearly every record.
 //! E6. A record goes on from the LSN that the page had before. A page at home with a smaller one is an older version of
 //!     itself, and lacks changes that are not in what is read: redo refuses it, as nothing would make it whole.
 

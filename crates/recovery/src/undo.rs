@@ -2,17 +2,18 @@
 //!
 //! U1. First, for every loser, the updates of its open nested top actions are undone on their pages. Only then are the
 //!     structures whole, and only then may a logical undo walk through them (design 6).
-//! U2. Then all losers are read together, newest record first. Their updates are gathered in windows, and undone place by place,
-//!     those of one place newest first. Trees say where their places are (`LogicalUndo::place`), pages may be places of their own
-//!     (`Operation::is_undone_by_page`), and all other updates have one place together, which keeps them in order.
+//! U2. Then all losers are read together, newest record first. Their updates are gathered in windows, and undone place
+//!     by place, those of one place newest first. Trees say where their places are (`LogicalUndo::place`), pages may be
+//!     places of their own (`Operation::is_undone_by_page`), and all other updates have one place together, which keeps
+//!     them in order.
 //! U3. Whatever is undone leaves compensation records, so that a crash in here costs nothing but time. They
-//!     name what they undo (B3 in `txn/rollback.rs`). The next restart meets them first, remembers what they name, and passes it
-//!     over. The last one of a transaction in a window says instead how far that is undone, so
-//!     that the next restart remembers no more than one window. But not while something is remembered that has not been met: it
-//!     lies further back, and the record would hide what names it. That happens when a window is smaller than an earlier
+//!     name what they undo (B3 in `txn/rollback.rs`). The next restart meets them first, remembers what they name, and
+//!     passes it over. The last one of a transaction in a window says instead how far that is undone, so that the next
+//!     restart remembers no more than one window. But not while something is remembered that has not been met: it lies
+//!     further back, and the record would hide what names it. That happens when a window is smaller than an earlier
 //!     restart's, for want of space for its file.
-//! U4. Prepared transactions are taken over before that, with their locks: no checkpoint may pass them, and nobody may begin
-//!     before them.
+//! U4. Prepared transactions are taken over before that, with their locks: no checkpoint may pass them, and nobody may
+//!     begin before them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -46,12 +47,12 @@ pub fn keep_prepared(
 /// Rolls all losers back and ends them. Returns how many records were visited. If a large loser does not fit into
 /// memory, its undo is sorted in a temporary file on `disk`. Without space for that file, the rollback takes longer.
 ///
-/// `watch` shows how much of [`bytes_to_undo`] is done, window by window. It may also stop the rollback. A later restart
-/// then goes on from there.
+/// `watch` shows how much of [`bytes_to_undo`] is done, window by window. It may also stop the rollback. A later
+/// restart then goes on from there.
 ///
 /// # Errors
-/// The log or a page cannot be read or written. An undo is missing or refuses. The temporary file cannot be read back. It
-/// was stopped.
+/// The log or a page cannot be read or written. An undo is missing or refuses. The temporary file cannot be read back.
+/// It was stopped.
 pub fn undo(
     engine: &Arc<Engine>,
     losers: &BTreeMap<Xid, Loser>,

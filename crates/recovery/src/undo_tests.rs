@@ -14,8 +14,9 @@ mod counting;
 
 use counting::{ADD_BY_PAGE, WHEN_UNDONE, add_args, add_by, create, recover, repeat_history, values};
 
-/// U3. A restart with much room undoes the two oldest changes and crashes; one with room for a single change undoes the newest
-/// one and crashes. What that says of how far all is undone must not hide from the next one what the first has undone.
+/// U3. A restart with much room undoes the two oldest changes and crashes; one with room for a single change undoes the
+/// newest one and crashes. What that says of how far all is undone must not hide from the next one what the first has
+/// undone.
 #[test]
 fn what_was_undone_out_of_order_is_remembered_over_a_restart_with_less_room() {
     let sim = SimDisk::new();

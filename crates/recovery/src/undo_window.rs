@@ -1,8 +1,9 @@
 //! Updates that are to be undone, sorted by place.
 //!
-//! In the order of the log each would read its page again if the table is larger than the cache. Sorted, a page is visited once,
-//! and pages that come next are read meanwhile by threads of their own: the device serves several at a time. What memory does
-//! not hold is sorted in a temporary file; where there is no space for that, pages are visited once for each filling of memory.
+//! In the order of the log each would read its page again if the table is larger than the cache. Sorted, a page is
+//! visited once, and pages that come next are read meanwhile by threads of their own: the device serves several at a
+//! time. What memory does not hold is sorted in a temporary file; where there is no space for that, pages are visited
+//! once for each filling of memory.
 //!
 //! ```text
 //!  push ─► sorter ─► drain: pieces of so many pages ─► read by threads ─► undone
@@ -95,7 +96,8 @@ impl Window {
         value.extend_from_slice(place.args);
         self.count += 1;
         self.bytes += (place.key.len() + value.len()) as u64;
-        // Refused or not, the sorter has it. What is wrong with the disk shows when the window is drained, if it matters then.
+        // Refused or not, the sorter has it. What is wrong with the disk shows when the window is drained, if it
+        // matters then.
         self.is_refused |= self.sorter.push(place.key, &value).is_err();
     }
 

@@ -144,7 +144,8 @@ fn a_nested_top_action_is_not_gone_back_to_from_inside() {
     assert_eq!(values(&engine)[0], 7, "what the nested top action did stays");
 }
 
-/// Room for the end of a nested top action is reserved before it begins: whatever fills the log inside, what it did stays done.
+/// Room for the end of a nested top action is reserved before it begins: whatever fills the log inside, what it did
+/// stays done.
 #[test]
 fn a_nested_top_action_that_finds_the_log_full_ends_all_the_same() {
     for fails in [false, true] {
@@ -183,8 +184,8 @@ fn a_nested_top_action_that_finds_the_log_full_ends_all_the_same() {
     }
 }
 
-/// Counters move to another page in two parts, and power is lost between them. Somebody else's undo, of a record that is newer
-/// than the first part, looks for its counter where it was.
+/// Counters move to another page in two parts, and power is lost between them. Somebody else's undo, of a record that
+/// is newer than the first part, looks for its counter where it was.
 #[test]
 fn an_open_nested_top_action_is_undone_before_what_walks_through_it() {
     let sim = SimDisk::new();

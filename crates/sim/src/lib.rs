@@ -14,8 +14,8 @@
 //! Everything in a round comes from one seed: what clients do, who runs when, where the power fails, what survives. So
 //! a failure is a number, and running that number again is the whole of debugging.
 //!
-//! The program is `ledgerstone-sim`; it begins reading at `main.rs`. A kind of test is trusted after it has caught a bug
-//! planted for it: `ledgerstone-sim planted`, built with the feature `planted`.
+//! The program is `ledgerstone-sim`; it begins reading at `main.rs`. A kind of test is trusted after it has caught a
+//! bug planted for it: `ledgerstone-sim planted`, built with the feature `planted`.
 //!
 //! This crate knows the facade and what lies under it (disk, threads), and nothing of log, pages or locks.
 

@@ -1,10 +1,10 @@
-//! The end of the log, alone: life after life of one log, each ended by a power failure or a kill, and what a recovery reads
-//! of each.
+//! The end of the log, alone: life after life of one log, each ended by a power failure or a kill, and what a recovery
+//! reads of each.
 //!
-//! Where a power failure leaves a hole, the bytes behind it may be whole records of a life that is over, and the next life
-//! writes over the hole. If what it writes ends exactly where one of those records begins, and no further, nothing but the
-//! record's seal tells the two lives apart. Transactions of the whole engine end there once in ten thousand rounds; here nearly
-//! all records end where a piece of the disk does.
+//! Where a power failure leaves a hole, the bytes behind it may be whole records of a life that is over, and the next
+//! life writes over the hole. If what it writes ends exactly where one of those records begins, and no further, nothing
+//! but the record's seal tells the two lives apart. Transactions of the whole engine end there once in ten thousand
+//! rounds; here nearly all records end where a piece of the disk does.
 //!
 //! - E1. Records that were flushed, or read by an earlier life, are read, each in its place, as they were written.
 //! - E2. Nothing else is read but what the same life wrote behind them, or a life before it that was read by this one.
@@ -51,7 +51,8 @@ pub fn run(seed: u64) -> Result<Counters, Vec<String>> {
     let mut known = Known { written: BTreeMap::new(), durable: 0, next_no: 0 };
     let mut disk = SimDisk::new();
     for life in 0..LIVES {
-        // Half of the time in the first flush: what the first records of two lives do to each other is seldom seen otherwise.
+        // Half of the time in the first flush: what the first records of two lives do to each other is seldom seen
+        // otherwise.
         let end_at = if random.percent(50) { random.between(3, 7) } else { random.between(1, 40) };
         let is_killed = random.percent(40);
         if is_killed {

@@ -35,7 +35,8 @@ enum Command {
     Crash(CrashArgs),
     /// Random transactions on a disk that fails, lies or stores other bytes at one call, and a comparison with a model.
     Faults(FaultArgs),
-    /// Backups beside random transactions and power failures; restores to a moment and repairs, and a comparison with a model.
+    /// Backups beside random transactions and power failures; restores to a moment and repairs, and a comparison with a
+    /// model.
     Media(FaultArgs),
     /// One file damaged after a close, a kill or a power failure, and what opening, reading and restoring say of it.
     Damage(FaultArgs),

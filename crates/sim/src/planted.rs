@@ -27,8 +27,9 @@ fn switch_on(bug: Bug) -> Result<(), String> {
     Err(format!("{} is not in this build; build with `--features planted`", bug.name()))
 }
 
-/// In some rounds, which the seed says, some descents through trees latch their way from the start: what happens otherwise only
-/// after many lost races. And some restarts gather few changes at a time, as if their memory were full, each another number.
+/// In some rounds, which the seed says, some descents through trees latch their way from the start: what happens
+/// otherwise only after many lost races. And some restarts gather few changes at a time, as if their memory were full,
+/// each another number.
 #[cfg(feature = "planted")]
 pub fn take_rare_branches(seed: u64) {
     let every = [0, 0, 1, 3, 8][(seed % 5) as usize];

@@ -2,8 +2,8 @@
 //!
 //! The seeded scheduler hands one baton from thread to thread, which is cheap as long as all stay on one processor. So
 //! a worker pins itself to one, and to use two processors the parent starts two workers of the same program. They
-//! talk by lines on their standard output: `at <seed>`, `fail <seed>` and lines that begin with a blank, `done <counters>`.
-//! A worker that dies is a failure of the seed that it was at.
+//! talk by lines on their standard output: `at <seed>`, `fail <seed>` and lines that begin with a blank, `done
+//! <counters>`. A worker that dies is a failure of the seed that it was at.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
@@ -107,8 +107,8 @@ fn watch(at: Arc<AtomicU64>) {
     });
 }
 
-/// Runs `count` rounds from `seed` on in `worker_count` processes of this program; `arguments` go to each of them, before
-/// those that say which seeds. After `failures_max` failures of all of them together they are stopped.
+/// Runs `count` rounds from `seed` on in `worker_count` processes of this program; `arguments` go to each of them,
+/// before those that say which seeds. After `failures_max` failures of all of them together they are stopped.
 ///
 /// # Errors
 /// When a worker cannot be started.

@@ -118,8 +118,9 @@ pub struct Space {
     data: Arc<dyn DiskFile>,
     page_bytes: usize,
     words: Handle<[AtomicU64]>,
-    /// Held while the file grows or shrinks, and while a map is made: a disk without `fallocate` takes space by writing zeros behind the length it saw, and two
-    /// at once would write them over pages of the other. Taken with no other latch held; a map may be latched under it.
+    /// Held while the file grows or shrinks, and while a map is made: a disk without `fallocate` takes space by writing
+    /// zeros behind the length it saw, and two at once would write them over pages of the other. Taken with no other
+    /// latch held; a map may be latched under it.
     growth: Handle<Latch>,
 }
 
@@ -235,7 +236,8 @@ impl Space {
                 return Ok(run);
             }
             self.grow(count, page_count)?;
-            // From the last map's beginning on: free pages at the old end are the first of the run, wherever the end was.
+            // From the last map's beginning on: free pages at the old end are the first of the run, wherever the end
+            // was.
             self.words[HINT].store(page_count - page_count % bits, Relaxed);
         }
     }
@@ -273,7 +275,8 @@ impl Space {
             let from = if no == first_map { bit_of(low, self.page_bytes) } else { 0 };
             if let Some(run) = self.find_in(no, from, count, limit.0)? {
                 if count == 1 {
-                    // Who frees a lower page says so; one that was missed is found by those who do not ask for the lowest.
+                    // Who frees a lower page says so; one that was missed is found by those who do not ask for the
+                    // lowest.
                     self.words[LOW].store(run.first.0 + 1, Relaxed);
                 }
                 return Ok(Some(run));
@@ -485,8 +488,8 @@ impl Space {
         Ok(())
     }
 
-    /// Makes the file longer, by at least `count` pages, unless it has more than `seen` pages meanwhile. Not logged: the
-    /// length is found again, and what redo writes makes it longer by itself.
+    /// Makes the file longer, by at least `count` pages, unless it has more than `seen` pages meanwhile. Not logged:
+    /// the length is found again, and what redo writes makes it longer by itself.
     fn grow(&self, count: u32, seen: u64) -> Result<(), SpaceError> {
         self.latch_growth()?;
         let done = if self.page_count() == seen { self.grow_latched(count, seen) } else { Ok(()) };

@@ -165,7 +165,8 @@ fn the_file_is_cut_behind_the_last_page_in_use_and_grows_again() {
     assert_eq!(space.page_count(), first.0 + u64::from(bits / 2));
     assert_eq!(data.len().unwrap(), space.page_count() * PAGE_BYTES as u64);
     assert_eq!(space.page_count_min().unwrap(), 128 + u64::from(bits / 2));
-    // The lowest place that is long enough, wherever the file ended: the one that it had, behind its map, which was made anew.
+    // The lowest place that is long enough, wherever the file ended: the one that it had, behind its map, which was
+    // made anew.
     assert_eq!(second, PageId(u64::from(bits) + 1));
     assert_eq!(take(&engine, &space, bits / 2).unwrap(), second);
     let allocated = space.allocated_count().unwrap();

@@ -725,8 +725,8 @@ proptest! {
     }
 }
 
-/// What takes few steps is freed together: a transaction for each of many small values would let those that free fall behind those
-/// that write.
+/// What takes few steps is freed together: a transaction for each of many small values would let those that free fall
+/// behind those that write.
 #[test]
 fn many_small_values_are_freed_in_few_transactions() {
     let stack = Stack::new();

@@ -1,7 +1,7 @@
 //! Log, cache, locks and transactions put together on one disk, for the tests of the crates that stand on them.
 //!
-//! The library puts them together in `environment/open`, with catalog, space and recovery around; tests of single layers want
-//! less of that, and sizes so small that their limits are met. This crate is not published.
+//! The library puts them together in `environment/open`, with catalog, space and recovery around; tests of single
+//! layers want less of that, and sizes so small that their limits are met. This crate is not published.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -68,7 +68,8 @@ impl EngineKit {
         disk.open("data", self.open)
     }
 
-    /// An engine with these operations over `data`, its log and its double-write file on `disk`. `log` says where the log goes on.
+    /// An engine with these operations over `data`, its log and its double-write file on `disk`. `log` says where the
+    /// log goes on.
     ///
     /// # Errors
     /// The log or a file cannot be opened.

@@ -1,7 +1,7 @@
 //! A transaction's records in the log: their chain, and the claim they are appended under.
 //!
-//! Apart from [`crate::Txn`] so that the engine can be borrowed while the chain grows, without counting references on the
-//! hot path.
+//! Apart from [`crate::Txn`] so that the engine can be borrowed while the chain grows, without counting references on
+//! the hot path.
 
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
@@ -139,8 +139,8 @@ impl Chain {
         NewRecord { kind, xid: self.xid, prev_lsn: self.last_lsn, op, flags: self.flags, page, body }
     }
 
-    /// Goes back to an earlier value of [`Chain::undo_needed`], when what came after it has been undone. What was reserved
-    /// for that has been used, and so is given back.
+    /// Goes back to an earlier value of [`Chain::undo_needed`], when what came after it has been undone. What was
+    /// reserved for that has been used, and so is given back.
     pub fn set_undo_needed(&mut self, engine: &Engine, needed: u64) {
         let used = self.undo_needed.saturating_sub(needed).min(self.undo_reserved);
         if used > 0 {
@@ -150,7 +150,8 @@ impl Chain {
         self.undo_needed = needed;
     }
 
-    /// Counts `bytes` that will be claimed as a rollback claims them, whatever happens: the next claim reserves room for them.
+    /// Counts `bytes` that will be claimed as a rollback claims them, whatever happens: the next claim reserves room
+    /// for them.
     pub fn expect_more(&mut self, bytes: u64) {
         self.undo_needed += bytes;
     }

@@ -108,7 +108,8 @@ impl Txn {
     pub(crate) fn end(&mut self, committed: bool, commit_lsn: Option<Lsn>) {
         self.ended = true;
         if !self.writer.is_empty() {
-            // Rolled back: the pages are what they were. Before the locks go, so that the next to change them comes after.
+            // Rolled back: the pages are what they were. Before the locks go, so that the next to change them comes
+            // after.
             self.engine.versions.end_abort(&mut self.writer);
         }
         self.run_hooks(committed);

@@ -77,7 +77,8 @@ pub(crate) struct HeldTables {
     held: Vec<HeldTable>,
     /// Where each is in `held`, once there are too many to be looked through.
     places: BTreeMap<TableId, usize>,
-    /// Locks on keys, gaps and pages of all of them, and how many it takes until the next look at the transaction's share.
+    /// Locks on keys, gaps and pages of all of them, and how many it takes until the next look at the transaction's
+    /// share.
     keys: u32,
     look_from: u32,
 }
@@ -92,8 +93,8 @@ struct HeldTable {
     wrote: bool,
 }
 
-/// So many more locks until the next try to lock the whole table, if it is tried after so many at all, and until the next
-/// look at the transaction's share.
+/// So many more locks until the next try to lock the whole table, if it is tried after so many at all, and until the
+/// next look at the transaction's share.
 const KEYS_BETWEEN_TRIES: u32 = 64;
 
 impl HeldTables {
@@ -214,7 +215,8 @@ impl Txn {
         self.engine.locks.avoid_deadlocks(OwnerNo(self.chain.no));
     }
 
-    /// Gives up what nobody may hold while it waits for a lock, says what a rollback would cost, and returns the deadline.
+    /// Gives up what nobody may hold while it waits for a lock, says what a rollback would cost, and returns the
+    /// deadline.
     fn prepare_to_wait(&mut self) -> u64 {
         self.release_claim(); // Nobody else may wait for room while we wait for a lock.
         self.engine.locks.set_weight(OwnerNo(self.chain.no), self.chain.undo_needed());
@@ -437,8 +439,9 @@ impl Txn {
         self.engine.locks.held(OwnerNo(self.chain.no), key_name(table, what))
     }
 
-    /// Before a key lock in the table at `place`: tries to lock the table instead if there are many already, and waits for that
-    /// if there are far too many, or more than this transaction's share of the lock table. Then its key locks are given up.
+    /// Before a key lock in the table at `place`: tries to lock the table instead if there are many already, and waits
+    /// for that if there are far too many, or more than this transaction's share of the lock table. Then its key locks
+    /// are given up.
     #[inline]
     fn escalates(&mut self, place: usize, mode: Mode) -> Result<bool, TxnError> {
         let looks_at_share = self.tables.keys >= self.tables.look_from.max(KEYS_BETWEEN_TRIES);
@@ -482,8 +485,8 @@ impl Txn {
         u64::from(self.tables.keys) + self.tables.held.len() as u64
     }
 
-    /// Whether this transaction holds more than half as many locks as are left for all others. The more there are that want
-    /// many, the smaller is the share of each, and some locks are always left for those that want few.
+    /// Whether this transaction holds more than half as many locks as are left for all others. The more there are that
+    /// want many, the smaller is the share of each, and some locks are always left for those that want few.
     fn has_used_its_share(&self, keys: u32) -> bool {
         keys > self.engine.locks.free_count() / 2
     }

@@ -10,14 +10,18 @@
 //!                                 ▼
 //!                              ABORTING
 //! ```
-//! Y1. Everything that commit or abort will need is held before the Prepare record is written: the locks, and room in the log.
-//! Y2. The record names the locks that keep others from what the transaction has written: all but S and IS. Those are given up
-//!     when the record is in the log: the transaction reads no more, and what it read it has read. Locks on keys of a table
-//!     that is locked X are not named; above [`PREPARED_LOCKS_MAX`] names tables are locked X until there are few enough.
-//! Y3. A Prepare record that is not followed by Commit, Abort or End is a transaction in doubt. An Abort record comes before the
-//!     first compensation record, so that a crash in the middle of the rollback does not ask again.
-//! Y4. The slot keeps its `first_lsn`, so the log and the scan LSN of checkpoints stay below the transaction's first record.
-//! Y5. Nobody but who calls [`Txn::commit_prepared`] or [`Txn::abort_prepared`] ends it: dropping the handle does nothing.
+//! Y1. Everything that commit or abort will need is held before the Prepare record is written: the locks, and room in
+//!     the log.
+//! Y2. The record names the locks that keep others from what the transaction has written: all but S and IS. Those are
+//!     given up when the record is in the log: the transaction reads no more, and what it read it has read. Locks on
+//!     keys of a table that is locked X are not named; above [`PREPARED_LOCKS_MAX`] names tables are locked X until
+//!     there are few enough.
+//! Y3. A Prepare record that is not followed by Commit, Abort or End is a transaction in doubt. An Abort record comes
+//!     before the first compensation record, so that a crash in the middle of the rollback does not ask again.
+//! Y4. The slot keeps its `first_lsn`, so the log and the scan LSN of checkpoints stay below the transaction's first
+//!     record.
+//! Y5. Nobody but who calls [`Txn::commit_prepared`] or [`Txn::abort_prepared`] ends it: dropping the handle does
+//!     nothing.
 //!
 //! Body of a Prepare record (numbers little-endian):
 //! ```text

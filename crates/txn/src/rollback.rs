@@ -5,10 +5,11 @@
 //! B1. A record is undone once: its compensation record names what comes next, and a rollback that starts again (after
 //!     a crash in the middle) goes on there.
 //! B2. Compensation records and groups are never undone; a finished nested top action is jumped over.
-//! B3. A restart undoes records out of their order, where their operations say that it does not matter. Their compensation
-//!     records name what they undo, and say nothing of the rest: who reads the chain backwards meets them before what they
-//!     undo, and passes that over. When everything behind a record has been undone, the last of them says so as in B1, and
-//!     nothing behind it needs to be looked at again. So a restart writes no more than an abort would.
+//! B3. A restart undoes records out of their order, where their operations say that it does not matter. Their
+//!     compensation records name what they undo, and say nothing of the rest: who reads the chain backwards meets them
+//!     before what they undo, and passes that over. When everything behind a record has been undone, the last of them
+//!     says so as in B1, and nothing behind it needs to be looked at again. So a restart writes no more than an abort
+//!     would.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -54,8 +55,8 @@ impl Txn {
             self.undo_back_to(Lsn(0))?;
             self.finish_rollback()?;
         }
-        // Where leaves are locked, a split stays that has moved what others have written and not made durable yet: to a leaf whose
-        // lock only this transaction ever had. So whoever reads there waits for the end of it.
+        // Where leaves are locked, a split stays that has moved what others have written and not made durable yet: to a
+        // leaf whose lock only this transaction ever had. So whoever reads there waits for the end of it.
         let moved = self.engine.settings.locks_pages && self.chain.last_lsn != Lsn(0);
         self.end(false, moved.then_some(self.chain.last_lsn));
         Ok(())
@@ -151,8 +152,8 @@ impl Txn {
         self.undo_update(lsn, op, page, args, says)
     }
 
-    /// Declares that this transaction only undoes from now on (restart). Dropped before its end it stays as it is, and the
-    /// engine fails: the next restart goes on.
+    /// Declares that this transaction only undoes from now on (restart). Dropped before its end it stays as it is, and
+    /// the engine fails: the next restart goes on.
     pub fn begin_undo(&mut self) {
         self.rolling_back = true;
         self.is_loser = true;

@@ -5,18 +5,19 @@
 //!                 └───────────────────────────────────────────────────────┘
 //!                  jumped over by every later rollback: the compensation records say so (X3)
 //! ```
-//! V1. A rollback to a savepoint is the ordinary undo of what was logged since, compensation records and all. A crash in the
-//!     middle of it rolls the whole transaction back and goes on where it was.
-//! V2. Locks taken since stay until the transaction ends: what was read under them may have decided what it does next, and
-//!     iterators rely on what they passed. (Taken back records could be let go; nobody can say which lock is for what.)
+//! V1. A rollback to a savepoint is the ordinary undo of what was logged since, compensation records and all. A crash
+//!     in the middle of it rolls the whole transaction back and goes on where it was.
+//! V2. Locks taken since stay until the transaction ends: what was read under them may have decided what it does next,
+//!     and iterators rely on what they passed. (Taken back records could be let go; nobody can say which lock is for
+//!     what.)
 //! V3. Savepoints are a stack: going back to one forgets those that came after it, and keeps the one itself.
 //! V4. Hooks that were set since run at once, told that their work did not stay.
 //! V5. A savepoint is of one nesting depth: from inside a nested top action nobody goes back to before it, and
 //!     those set inside are gone when it ends.
-//! V6. What was reserved in the log for undoing what is undone now is given back, so that a transaction may go back and forth
-//!     any number of times.
-//! V7. A call that changes several things does so as one step: refused in the middle, it has changed nothing. Whoever asks for
-//!     it may ask again, or commit what came before.
+//! V6. What was reserved in the log for undoing what is undone now is given back, so that a transaction may go back and
+//!     forth any number of times.
+//! V7. A call that changes several things does so as one step: refused in the middle, it has changed nothing. Whoever
+//!     asks for it may ask again, or commit what came before.
 
 use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_page::{Lsn, Xid};

@@ -10,8 +10,8 @@
 //! X1. A page changes only in [`Txn::update`] and [`Txn::group`] (and in redo), through `Operation::redo`, after its
 //!     record has its LSN and while the page is latched exclusively.
 //! X2. The order is: mark (`first_lsn`, `rec_lsn`) from the tail, reserve, copy, apply, `page_lsn`. See T1.
-//! X3. A compensation record says where the rollback goes on (`undo_next`), or which record it undoes, so that no undo is done
-//!     twice.
+//! X3. A compensation record says where the rollback goes on (`undo_next`), or which record it undoes, so that no undo
+//!     is done twice.
 //! X4. No latch is held in `claim`, `lock`, `commit` or `abort`.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -256,15 +256,15 @@ impl Txn {
 
     /// Runs `f` as a nested top action (Lemon 4.3): its updates stay even if this transaction aborts afterwards.
     ///
-    /// If `f` fails or panics, its own updates are undone on their pages and its error is returned. A crash inside undoes them
-    /// too. Updates inside need an undo that works on the page.
+    /// If `f` fails or panics, its own updates are undone on their pages and its error is returned. A crash inside
+    /// undoes them too. Updates inside need an undo that works on the page.
     ///
     /// # Errors
     /// What `f` returns. Or there is no space in the log, which is found before `f` is called.
     pub fn nested_top<T, E: From<TxnError>>(&mut self, f: impl FnOnce(&mut Txn) -> Result<T, E>) -> Result<T, E> {
         let before = self.chain.last_lsn;
-        // Room for the end is reserved before anything is done: whatever has filled the log by then, what was done stays done.
-        // A rollback has its room.
+        // Room for the end is reserved before anything is done: whatever has filled the log by then, what was done
+        // stays done. A rollback has its room.
         let end_bytes = if self.rolling_back || self.is_prepared { 0 } else { 2 * RECORD_OVERHEAD_BYTES as u64 };
         self.chain.expect_more(end_bytes);
         if let Err(error) = self.claim(2 * RECORD_OVERHEAD_BYTES) {

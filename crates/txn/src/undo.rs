@@ -6,9 +6,9 @@ use crate::{Txn, TxnError};
 
 /// Undoes one update by its key, because its place may have moved since.
 ///
-/// Called during an abort or at a restart, in reverse order of the updates. A restart keeps that order only among updates
-/// of one [`LogicalUndo::place`], and among all updates without a place. So either all logical undos of a structure have
-/// places or none has. They read no other structure.
+/// Called during an abort or at a restart, in reverse order of the updates. A restart keeps that order only among
+/// updates of one [`LogicalUndo::place`], and among all updates without a place. So either all logical undos of a
+/// structure have places or none has. They read no other structure.
 ///
 /// The implementation finds the place anew and ends with **exactly one** [`Txn::update`], which becomes the
 /// compensation record. Structure changes that must come before it are groups, and stay: for example a split, because

@@ -1,8 +1,8 @@
 //! Orders taken by tasks of tokio, none of which ever blocks the executor.
 //!
 //! A transaction may wait: for locks, for pages from the disk, for room in the log. So it runs in a thread of tokio's
-//! that may wait (`spawn_blocking`). When the commit is durable, the task learns by awaiting the ticket. No thread waits
-//! for that, and many tasks share one write of the disk.
+//! that may wait (`spawn_blocking`). When the commit is durable, the task learns by awaiting the ticket. No thread
+//! waits for that, and many tasks share one write of the disk.
 
 use anyhow::Result;
 use clap::Parser;

@@ -1,7 +1,8 @@
 //! Counts the hits of a site's pages in files with one page number a line. The files are counted at the same time.
 //!
-//! Each file is one transaction: all of it is counted, or nothing. Every thread adds to the same counters, and none waits
-//! for another, because the counters are a structure of our own (`increment.rs`): to undo an addition is to subtract.
+//! Each file is one transaction: all of it is counted, or nothing. Every thread adds to the same counters, and none
+//! waits for another, because the counters are a structure of our own (`increment.rs`): to undo an addition is to
+//! subtract.
 
 use std::sync::Arc;
 use std::{fs, thread};

@@ -1,4 +1,5 @@
-//! A shop: goods in stock, orders, and an index of the orders by customer. Any number of buyers at once; nothing is sold twice.
+//! A shop: goods in stock, orders, and an index of the orders by customer. Any number of buyers at once; nothing is
+//! sold twice.
 
 use std::thread;
 

@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// See the module.
 pub struct Clock {
-    /// Steps made since the beginning; the hand stands at its remainder by the count of frames. Relaxed: it orders nothing.
+    /// Steps made since the beginning; the hand stands at its remainder by the count of frames. Relaxed: it orders
+    /// nothing.
     hand: Handle<[AtomicU64]>,
 }
 

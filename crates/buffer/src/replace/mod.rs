@@ -7,8 +7,8 @@
 //! Every policy must promise the following, and the suite at the end of this file checks it:
 //!
 //! P1. `next` offers only frames that hold a page.
-//! P2. If any frame holds a page, repeated calls of `next` offer one within two rounds of the frames, referenced or not,
-//!     and offer every frame that stays unreferenced in the end.
+//! P2. If any frame holds a page, repeated calls of `next` offer one within two rounds of the frames, referenced or
+//!     not, and offer every frame that stays unreferenced in the end.
 //! P3. A frame that was referenced since the policy last passed is not offered before the policy has passed it once
 //!     more.
 //! P4. `preview` changes nothing, and shows frames that `next` would offer soon.

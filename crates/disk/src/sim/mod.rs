@@ -113,8 +113,8 @@ impl SimDisk {
         (state.crash_at, state.kill_bytes) = (Some(n), None);
     }
 
-    /// The process is killed inside the `n`-th operation that changes something. If that is a write, it ends after `bytes`
-    /// bytes, or at the end of a block of [`BLOCK_BYTES`] before that: the kernel takes whole blocks or none.
+    /// The process is killed inside the `n`-th operation that changes something. If that is a write, it ends after
+    /// `bytes` bytes, or at the end of a block of [`BLOCK_BYTES`] before that: the kernel takes whole blocks or none.
     pub fn kill_at(&self, n: u64, bytes: u64) {
         let mut state = self.shared.state();
         (state.crash_at, state.kill_bytes) = (Some(n), Some(bytes));

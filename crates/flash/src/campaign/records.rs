@@ -1,4 +1,5 @@
-//! Rounds for the protocols with record-level concurrency: several transactions change bytes of the same pages at the same time.
+//! Rounds for the protocols with record-level concurrency: several transactions change bytes of the same pages at the
+//! same time.
 //!
 //! A page has eight records of one byte. What the model says is compared byte by byte after each recovery.
 
@@ -162,8 +163,8 @@ fn compare(
 mod tests {
     use super::*;
 
-    /// Found by a campaign: a restart could not read the log page with a commit, wrote a page of that transaction anew, and was cut; the
-    /// next could read it, and took the page for newer than the commit's change.
+    /// Found by a campaign: a restart could not read the log page with a commit, wrote a page of that transaction anew,
+    /// and was cut; the next could read it, and took the page for newer than the commit's change.
     #[test]
     fn a_log_page_that_can_be_read_again_finds_no_newer_versions() {
         if let Err(broken) = round(Protocol::CfcEx, 285, &mut Report::default()) {

@@ -1,5 +1,5 @@
-//! What SCC and BPCC add to garbage collection: hardly anything, since nothing is programmed. Records of dead transactions
-//! may go at any time; what B2 keeps is live, and moves like any other page.
+//! What SCC and BPCC add to garbage collection: hardly anything, since nothing is programmed. Records of dead
+//! transactions may go at any time; what B2 keeps is live, and moves like any other page.
 
 use super::{Tables, Witness};
 use crate::error::Result;

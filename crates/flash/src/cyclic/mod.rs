@@ -1,24 +1,26 @@
-//! Cyclic commit: SCC and BPCC (Prabhakaran, Rodeheffer, Zhou, "Transactional Flash", OSDI 2008), as the paper compares with them (1, 5.2).
+//! Cyclic commit: SCC and BPCC (Prabhakaran, Rodeheffer, Zhou, "Transactional Flash", OSDI 2008), as the paper compares
+//! with them (1, 5.2).
 //!
-//! The pages of a transaction form a circle: each names the logical page and version that the transaction writes next, the last
-//! one names the first. So each page waits in memory until the next is known, and the last until the commit. No flag is ever
-//! programmed; what tells committed from uncommitted is whether the circle is closed.
+//! The pages of a transaction form a circle: each names the logical page and version that the transaction writes next,
+//! the last one names the first. So each page waits in memory until the next is known, and the last until the commit.
+//! No flag is ever programmed; what tells committed from uncommitted is whether the circle is closed.
 //!
-//! S1. SCC: of each logical page the highest version decides. It is committed if its circle is closed, or has lost only pages that
-//!     newer versions have replaced.
-//! S2. SCC: before a version of Q is programmed, every uncommitted record of Q, and every uncommitted record that names Q, has
-//!     been erased. So at most one transaction's records of a page lie above its committed version.
+//! S1. SCC: of each logical page the highest version decides. It is committed if its circle is closed, or has lost only
+//!     pages that newer versions have replaced.
+//! S2. SCC: before a version of Q is programmed, every uncommitted record of Q, and every uncommitted record that names
+//!     Q, has been erased. So at most one transaction's records of a page lie above its committed version.
 //! B1. BPCC: a record also carries `back`, the version of its page that was committed when it was written. A record P_m
 //!     *straddles* version i of P if back < i < m: i was never committed.
-//! B2. BPCC: an obsolete committed record Q_l stays while an uncommitted record names a version k of Q with back(Q_l) < k < l:
-//!     it is the only witness against that record.
-//! Y1. Version numbers come from the device's one counter and are never given twice, also not those that only the link of a
-//!     dead transaction mentions.
-//! Y2. A transaction may write a page twice: its later record stands for the earlier one. Records of the same transaction are
-//!     told by the transaction number in the spare area; they neither straddle nor vouch for each other.
-//! Y3. A restart writes its decisions into an outcome page before it erases anything: an interrupted erase may leave the record that
-//!     closes a circle, and by Y2 that circle can look whole without the records between. The closing record may have been unreadable
-//!     when the erase began.
+//! B2. BPCC: an obsolete committed record Q_l stays while an uncommitted record names a version k of Q with back(Q_l) <
+//!     k < l: it is the only witness against that record.
+//! Y1. Version numbers come from the device's one counter and are never given twice, also not those that only the link
+//!     of a dead transaction mentions.
+//! Y2. A transaction may write a page twice: its later record stands for the earlier one. Records of the same
+//!     transaction are told by the transaction number in the spare area; they neither straddle nor vouch for each
+//!     other.
+//! Y3. A restart writes its decisions into an outcome page before it erases anything: an interrupted erase may leave
+//!     the record that closes a circle, and by Y2 that circle can look whole without the records between. The closing
+//!     record may have been unreadable when the erase began.
 
 mod collect;
 mod recover;

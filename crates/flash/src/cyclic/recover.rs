@@ -1,8 +1,9 @@
 //! Recovery of SCC and BPCC: one scan of the spare areas (or summaries), no flag to read.
 //!
 //! A page whose programming was cut may come and go from one restart to the next. So what lies in blocks that were
-//! open is settled before the recovery ends: pages that count are copied (the last page of a circle first), then these blocks are
-//! emptied and erased. Cut anywhere on that way, the next recovery decides anew, which is right, since nobody has read yet.
+//! open is settled before the recovery ends: pages that count are copied (the last page of a circle first), then these
+//! blocks are emptied and erased. Cut anywhere on that way, the next recovery decides anew, which is right, since
+//! nobody has read yet.
 
 use super::{Cycle, CyclicConfig, CyclicStore, Record, Tables};
 use crate::error::Result;
@@ -21,7 +22,8 @@ pub(super) fn open<N: Nand>(nand: N, config: CyclicConfig) -> Result<CyclicStore
     mounted.pages.retain(|f| f.meta.kind == Kind::Data && f.meta.lba < core.page_count());
     let (mut outcomes, told) = Outcomes::read(&mut core, &mounted)?;
     let highest_xid = told.keys().copied().max().unwrap_or(0).max(mounted.highest_xid);
-    // A transaction that is younger than what a restart has told of began after the end of that restart, which left nothing in doubt.
+    // A transaction that is younger than what a restart has told of began after the end of that restart, which left
+    // nothing in doubt.
     let is_told_over = highest_xid > told.keys().copied().max().unwrap_or(0);
     let told_dead: Vec<Xid> = told.iter().filter(|(_, is_committed)| !**is_committed).map(|(xid, _)| *xid).collect();
     let fates = Fates::judge(&mounted.pages, config.cycle, told);
@@ -72,8 +74,8 @@ impl Fates {
         self.0.get(&xid).copied().unwrap_or(false)
     }
 
-    /// Y3: those that a later restart might judge otherwise, because a record of theirs is in a block that was open, or is missing;
-    /// `dead` are such of an earlier restart, of which nothing may be readable now.
+    /// Y3: those that a later restart might judge otherwise, because a record of theirs is in a block that was open, or
+    /// is missing; `dead` are such of an earlier restart, of which nothing may be readable now.
     fn doubtful<N: Nand>(&self, core: &Core<N>, pages: &[Found], dead: &[Xid]) -> Vec<(Xid, bool)> {
         let is_in_doubt =
             |found: &&Found| !core.is_sealed(core.geometry.block_of(found.pba)) || !self.is_committed(found.meta.xid);

@@ -1,6 +1,8 @@
-//! What the extended protocols add to garbage collection (4.3): the flags of pending records are moved as in CFC and AFC.
+//! What the extended protocols add to garbage collection (4.3): the flags of pending records are moved as in CFC and
+//! AFC.
 //!
-//! A page is obsolete here when a newer version holds all of it, so whatever an interrupted erase leaves of it does no harm.
+//! A page is obsolete here when a newer version holds all of it, so whatever an interrupted erase leaves of it does no
+//! harm.
 
 use super::{Own, Tables};
 use crate::Xid;

@@ -65,7 +65,8 @@ impl<N: Nand> ExtendedStore<N> {
         let is_over = |range: &Range| committed.iter().any(|committed| committed.overlaps(*range));
         let needs_clean = ranges.iter().flat_map(|(_, ranges)| ranges).any(is_over)
             || self.tables.older.get(&lba).is_some_and(|older| older.len() >= OLDER_MAX);
-        // Nothing is collected between the two: what the clean version replaces stays on flash until the other is there (E5).
+        // Nothing is collected between the two: what the clean version replaces stays on flash until the other is there
+        // (E5).
         if writers.is_empty() || needs_clean {
             let mut clean = data.clone();
             for xid in &writers {

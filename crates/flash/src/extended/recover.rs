@@ -1,9 +1,9 @@
 //! Restart of an extended store (algorithm 3).
 //!
-//! Flags that were being programmed when power failed may read one way now and the other way next time. So what this restart decides
-//! about transactions that may have been running is written into an outcome page before anything else (see [`crate::ftl::outcome`]), and
-//! then every page with pending records of theirs is written again without any. In between, the blocks that were open are emptied and
-//! erased.
+//! Flags that were being programmed when power failed may read one way now and the other way next time. So what this
+//! restart decides about transactions that may have been running is written into an outcome page before anything else
+//! (see [`crate::ftl::outcome`]), and then every page with pending records of theirs is written again without any. In
+//! between, the blocks that were open are emptied and erased.
 
 use super::slots::{Shape, Slot};
 use super::{ExtendedConfig, ExtendedStore, Own, Tables};
@@ -52,8 +52,8 @@ pub(super) fn open<N: Nand>(nand: N, config: ExtendedConfig) -> Result<ExtendedS
     let recent = fates.iter().filter(|(xid, _)| is_recent(**xid)).map(|(xid, fate)| (*xid, *fate)).collect();
     tables.outcomes.write(&mut core, recent)?;
     let settle = place(&mut core, &mut tables, &mounted, &fates, is_recent);
-    // Only now is it certain what was committed: a log page that could not be read is gone for good. What follows writes versions that
-    // are newer than the changes which such a page might have told of (E4).
+    // Only now is it certain what was committed: a log page that could not be read is gone for good. What follows
+    // writes versions that are newer than the changes which such a page might have told of (E4).
     mounted.empty_blocks(&mut core, &mut tables)?;
     let checkpoints = Checkpoints::new(config.checkpoint_pages, core.reserve_pages());
     let mut store = ExtendedStore {
@@ -142,7 +142,8 @@ fn judge(tables: &Tables, records: &[LogRecord], told: &IntMap<Xid, bool>) -> In
     fates
 }
 
-/// Lines 2 to 5 of algorithm 3: the newest version of each page, and those below that it needs. Returns the pages to be settled.
+/// Lines 2 to 5 of algorithm 3: the newest version of each page, and those below that it needs. Returns the pages to be
+/// settled.
 fn place<N: Nand>(
     core: &mut Core<N>,
     tables: &mut Tables,

@@ -1,4 +1,5 @@
-//! Pending records in the spare area (4.2, figure 10): by transaction a link, a flag, and which bytes of the page it has changed.
+//! Pending records in the spare area (4.2, figure 10): by transaction a link, a flag, and which bytes of the page it
+//! has changed.
 //!
 //! ```text
 //! offset  size  field, from the start of the extra area at the end of the spare area
@@ -100,7 +101,8 @@ impl Shape {
             return None;
         }
         self.parse(bytes).or_else(|| {
-            // The checksum names the one flipped bit, as in the rest of the spare area. Flags are outside of it, and read by majority.
+            // The checksum names the one flipped bit, as in the rest of the spare area. Flags are outside of it, and
+            // read by majority.
             let mut copy = bytes.to_vec();
             (0..bytes.len() * 8).find_map(|bit| {
                 copy[bit / 8] ^= 1 << (bit % 8);

@@ -1,7 +1,7 @@
 //! The pages of one transaction, chained by links (3, figure 3): each names the page written before it.
 //!
-//! Collection moves pages and takes some away, and with them go links: a chain falls apart into sub-chains. The *head* of
-//! a sub-chain is the page that no other page of the transaction links to.
+//! Collection moves pages and takes some away, and with them go links: a chain falls apart into sub-chains. The *head*
+//! of a sub-chain is the page that no other page of the transaction links to.
 
 use crate::Lba;
 use crate::ftl::spare::{Flag, Link, Meta, link_to};

@@ -1,12 +1,13 @@
 //! Flag commit: CFC and AFC (3.1 to 3.4), with the corrections of docs/flash.md.
 //!
-//! C1. CFC: a transaction is committed if one of its pages is TRUE (definition 3.1). The first TRUE is programmed when all
-//!     its pages are on flash, so a commit that was cut between two sub-chains is a commit.
+//! C1. CFC: a transaction is committed if one of its pages is TRUE (definition 3.1). The first TRUE is programmed when
+//!     all its pages are on flash, so a commit that was cut between two sub-chains is a commit.
 //! C2. CFC: before a committed page is erased, the page that it links to becomes TRUE, unless it goes as well.
 //! A1. AFC: a transaction is committed if none of its pages is FALSE (definition 3.3).
-//! A2. AFC: of the pages that a running or aborted transaction keeps while a block is erased one is FALSE; if it keeps none, all
-//!     that go are FALSE.
-//! A3. AFC: bits 00 (FALSE) never become TRUE again, so a running transaction's FALSE is always 11, programmed with the page.
+//! A2. AFC: of the pages that a running or aborted transaction keeps while a block is erased one is FALSE; if it keeps
+//!     none, all that go are FALSE.
+//! A3. AFC: bits 00 (FALSE) never become TRUE again, so a running transaction's FALSE is always 11, programmed with the
+//!     page.
 //! V1. What a recovery has declared aborted and could look otherwise later is listed in a verdict page until no page of
 //!     it is left.
 //!

@@ -1,7 +1,7 @@
 //! Recovery of CFC and AFC (3.1.3, 3.2), corrected.
 //!
-//! CFC reads flags from the head of a chain down to the first TRUE, AFC those of all pages: that is the whole difference in
-//! their recovery times.
+//! CFC reads flags from the head of a chain down to the first TRUE, AFC those of all pages: that is the whole
+//! difference in their recovery times.
 
 use super::chain::{Chain, Own};
 use super::{FlagConfig, FlagStore, Mode, Tables};
@@ -60,7 +60,8 @@ pub(super) fn open<N: Nand>(nand: N, config: FlagConfig) -> Result<FlagStore<N>>
     if config.rules.verdicts_are_kept {
         // Before anything else is written: what follows may hide pages that told aborted from committed.
         let all = mounted.pages.iter().chain(&mounted.losers).filter(|f| f.meta.kind == Kind::Data).map(|f| f.meta.xid);
-        // What was condemned earlier is repeated, even if nothing of it can be read now: until M3 is done it may be later.
+        // What was condemned earlier is repeated, even if nothing of it can be read now: until M3 is done it may be
+        // later.
         doomed = all.filter(|x| *x >= low).chain(condemned.iter().copied()).collect();
         let suspects = mounted.pages.iter().filter(|f| mounted.suspects.contains(&f.pba));
         doomed.extend(suspects.filter(|f| f.meta.kind == Kind::Data).map(|f| f.meta.xid));
@@ -245,8 +246,8 @@ impl Links {
     }
 }
 
-/// Rule 4: the flag that committed a transaction may have been cut short. Pages that hold such a flag are written again,
-/// with the flag from the start.
+/// Rule 4: the flag that committed a transaction may have been cut short. Pages that hold such a flag are written
+/// again, with the flag from the start.
 fn harden_flag<N: Nand>(core: &mut Core<N>, tables: &mut Tables, found: &Found) -> Result<()> {
     if !core.is_link_good(link_to(found.pba, found.meta.sequence)) {
         return Ok(()); // Collected meanwhile; its copy has a stable flag.

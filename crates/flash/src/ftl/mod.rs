@@ -1,11 +1,13 @@
-//! The translation layer below every protocol (2.2): where logical pages lie, which blocks are free, and collecting them.
+//! The translation layer below every protocol (2.2): where logical pages lie, which blocks are free, and collecting
+//! them.
 //!
-//! F1. Pages of a block are written in ascending order; its last pages hold its summary. A block is *sealed* when it has one.
+//! F1. Pages of a block are written in ascending order; its last pages hold its summary. A block is *sealed* when it
+//!     has one.
 //! F2. Each unit has at most one open block, and fills it before it opens the next.
 //! F3. A page that is live is never lost: it is copied before its block is erased, and the copy is newer.
 //! F4. Sequence numbers only grow. A link to (page, number) is good as long as its block was opened before that number.
-//! F5. Whatever has to be on flash before a block may go is there before its erase begins, and stays right if the erase is
-//!     interrupted and any of the block's pages survive.
+//! F5. Whatever has to be on flash before a block may go is there before its erase begins, and stays right if the erase
+//!     is interrupted and any of the block's pages survive.
 //!
 //! What makes a page dead, and what else has to happen before a block with dead pages may go, is the business of the
 //! protocol above, through [`Protocol`].
@@ -25,8 +27,9 @@ use crate::{Lba, Xid};
 
 /// What a protocol must add to garbage collection.
 pub trait Protocol<N: Nand> {
-    /// A live page is about to be copied: the meta data that the copy gets (flag and link may change; its sequence number
-    /// is assigned by the layer). `extra` is the end of its spare area, where the extended protocols keep their records.
+    /// A live page is about to be copied: the meta data that the copy gets (flag and link may change; its sequence
+    /// number is assigned by the layer). `extra` is the end of its spare area, where the extended protocols keep their
+    /// records.
     ///
     /// # Errors
     /// Those of the device.
@@ -382,7 +385,8 @@ impl<N: Nand> Core<N> {
         }
     }
 
-    /// Writes a new version of a logical page that no transaction has to answer for; the one before goes. There must be room.
+    /// Writes a new version of a logical page that no transaction has to answer for; the one before goes. There must be
+    /// room.
     ///
     /// # Errors
     /// As [`Core::write`].

@@ -1,18 +1,22 @@
-//! Rebuilding the tables at start from what lies on flash (2.2, 3.1.3): block summaries where there are any, spare areas
-//! where not.
+//! Rebuilding the tables at start from what lies on flash (2.2, 3.1.3): block summaries where there are any, spare
+//! areas where not.
 //!
-//! What a power cut leaves is put in order here, the same for all protocols (N4 allows exactly one operation in flight):
+//! What a power cut leaves is put in order here, the same for all protocols (N4 allows exactly one operation in
+//! flight):
 //!
-//! M1. A block without a readable summary is read page by page, whatever the reason: it was open, its summary was cut, or its
-//!     erase was. What an interrupted erase leaves does no harm (F5). Blocks that look empty are erased before use.
+//! M1. A block without a readable summary is read page by page, whatever the reason: it was open, its summary was cut,
+//!     or its erase was. What an interrupted erase leaves does no harm (F5). Blocks that look empty are erased before
+//!     use.
 //! M2. A readable page of such a block with an empty page after it may be one whose programming was cut, and may be
 //!     unreadable next time. It is copied before anything relies on it (`Mounted::harden_suspects`).
-//!     The youngest of these blocks in a unit goes on being its open block, but for one page, which may be half programmed and
-//!     look empty.
-//! M3. Before recovery ends these blocks are emptied and erased, as is one whose summary leaves pages out and may itself have been cut.
-//!     From then on a page that was cut can never appear again. A summary that leaves it out is not enough: if an erase is cut, the
-//!     summary may go and the page stay, and its transaction's number may have been given again.
-//! M4. Of two copies with the same number of the same logical page the one written later counts; the other is as if absent.
+//!     The youngest of these blocks in a unit goes on being its open block, but for one page, which may be half
+//!     programmed and look empty.
+//! M3. Before recovery ends these blocks are emptied and erased, as is one whose summary leaves pages out and may
+//!     itself have been cut. From then on a page that was cut can never appear again. A summary that leaves it out is
+//!     not enough: if an erase is cut, the summary may go and the page stay, and its transaction's number may have been
+//!     given again.
+//! M4. Of two copies with the same number of the same logical page the one written later counts; the other is as if
+//!     absent.
 
 use super::collect::{collect_out_of_turn, make_room_in};
 use super::spare::{Kind, Meta, is_erased};
@@ -136,8 +140,8 @@ pub(crate) fn mount<N: Nand>(nand: N, config: FtlConfig) -> Result<(Core<N>, Mou
 }
 
 impl Mounted {
-    /// M2: copies the pages that may be unstable to places where they are stable, with the meta data that `decide` gives them;
-    /// without any they count no longer.
+    /// M2: copies the pages that may be unstable to places where they are stable, with the meta data that `decide`
+    /// gives them; without any they count no longer.
     pub(crate) fn harden_suspects<N: Nand>(
         &mut self,
         core: &mut Core<N>,
@@ -187,8 +191,8 @@ impl Mounted {
         Ok(())
     }
 
-    /// M3: copies what is live in blocks that were not sealed elsewhere and erases them, so that nothing that could not be read comes back
-    /// by an interrupted erase later.
+    /// M3: copies what is live in blocks that were not sealed elsewhere and erases them, so that nothing that could not
+    /// be read comes back by an interrupted erase later.
     pub(crate) fn empty_blocks<N: Nand, P: Protocol<N>>(&mut self, core: &mut Core<N>, protocol: &mut P) -> Result<()> {
         let mut blocks: Vec<u32> = self.unsealed.drain(..).map(|(block, _)| block).collect();
         blocks.extend(core.open.iter().flatten().map(|open| open.block));
@@ -224,7 +228,8 @@ pub(crate) fn finish<N: Nand, P: Protocol<N>>(core: &mut Core<N>, protocol: &mut
 }
 
 impl<N: Nand> Core<N> {
-    /// Makes the youngest unsealed block of a unit its open block again if it has a page left after the one to be skipped.
+    /// Makes the youngest unsealed block of a unit its open block again if it has a page left after the one to be
+    /// skipped.
     fn go_on_with_youngest(&mut self, unit: u32, unsealed: &mut Vec<(u32, Vec<Option<Meta>>)>) -> Result<()> {
         let Some(at) = unsealed.iter().rposition(|(b, _)| self.geometry.unit_of(*b) == unit) else { return Ok(()) };
         let block = unsealed[at].0;

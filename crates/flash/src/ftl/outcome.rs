@@ -1,11 +1,12 @@
 //! What a restart decides about transactions, written down before it changes anything that the decision rests on.
 //!
-//! A page that was being programmed when power failed may read one way at one restart and the other way at the next. So a restart that
-//! finds a transaction uncommitted, begins to erase its pages and is cut could be followed by one that finds it committed, and half of
-//! it gone. An *outcome page* prevents that: what it says holds, whatever flags, links and logs say later; of two the newer counts.
-//! It can go when nothing is left on flash that may change its mind.
+//! A page that was being programmed when power failed may read one way at one restart and the other way at the next. So
+//! a restart that finds a transaction uncommitted, begins to erase its pages and is cut could be followed by one that
+//! finds it committed, and half of it gone. An *outcome page* prevents that: what it says holds, whatever flags, links
+//! and logs say later; of two the newer counts. It can go when nothing is left on flash that may change its mind.
 //!
-//! An outcome page holds a count (4 bytes), then by transaction its number and 1 if it is committed, else 0 (4 bytes each).
+//! An outcome page holds a count (4 bytes), then by transaction its number and 1 if it is committed, else 0 (4 bytes
+//! each).
 
 use super::Core;
 use super::mount::Mounted;

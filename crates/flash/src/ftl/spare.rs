@@ -20,9 +20,9 @@
 //! ```
 //! All numbers are little-endian. Byte 2 is outside the checksum because it changes after it was made.
 //!
-//! The flag has one bit in CFC (1 FALSE, 0 TRUE) and two in AFC (11 FALSE, 10 TRUE, 00 FALSE). So that one flipped bit does
-//! no harm each of the two bits is stored four times: bit A in the high nibble, bit B in the low one. CFC uses A and
-//! B alike.
+//! The flag has one bit in CFC (1 FALSE, 0 TRUE) and two in AFC (11 FALSE, 10 TRUE, 00 FALSE). So that one flipped bit
+//! does no harm each of the two bits is stored four times: bit A in the high nibble, bit B in the low one. CFC uses A
+//! and B alike.
 
 use crate::error::{FlashError, Result};
 use crate::{Lba, Pba, Xid};

@@ -51,8 +51,8 @@ pub fn pages(nand: &mut dyn Nand) -> Result<()> {
     expect(data.iter().chain(&spare).all(|b| *b == 0xff), "an erase leaves bits")
 }
 
-/// A store under a protocol: transactions that commit and abort, one still running when the store is dropped, a mount, and what
-/// is read then. Everything on the device is erased.
+/// A store under a protocol: transactions that commit and abort, one still running when the store is dropped, a mount,
+/// and what is read then. Everything on the device is erased.
 ///
 /// # Errors
 /// As [`pages`].

@@ -1,15 +1,15 @@
 //! A NAND device in memory, with a clock, power cuts and worn-out blocks.
 //!
-//! It keeps every spare area as real bytes and enforces N1 and N2 on them. Of the data it keeps all bytes, or, so that the
-//! paper's 32 GB fit below 1 GiB, only what was given (see [`Content`]).
+//! It keeps every spare area as real bytes and enforces N1 and N2 on them. Of the data it keeps all bytes, or, so that
+//! the paper's 32 GB fit below 1 GiB, only what was given (see [`Content`]).
 //!
 //! The clock: each lane of each unit is busy until some time. An operation starts when all the lanes that it needs are
-//! free and not before the caller's `now`, and moves `now` to its end. A caller that plays many clients sets `now` before
-//! each client's turn; operations of different clients then overlap wherever they need different chips.
+//! free and not before the caller's `now`, and moves `now` to its end. A caller that plays many clients sets `now`
+//! before each client's turn; operations of different clients then overlap wherever they need different chips.
 //!
 //! Power cuts (N4): the `n`-th operation from now is cut in one of the ways of [`CutShape`]. What was cut may be
-//! *unstable*: it reads one way until the next restart, another way until the one after it, and so on, until its block is
-//! erased or the same bits are programmed again.
+//! *unstable*: it reads one way until the next restart, another way until the one after it, and so on, until its block
+//! is erased or the same bits are programmed again.
 
 use super::spares::Spares;
 use super::{Geometry, Nand, NandStats, Pba, Timing};

@@ -4,8 +4,9 @@
 //! N1. Programming only clears bits; only an erase sets them.
 //! N2. A page is programmed at most `programs_max` times between two erases of its block, the first time included.
 //! N3. An operation returns when the device says that it is done; one operation is under way at a time.
-//! N4. If power fails in the middle, a program may have done nothing, all of it, or something that reads differently from
-//!     one time to the next; an interrupted erase may have left any page of its block as it was, empty or unreadable.
+//! N4. If power fails in the middle, a program may have done nothing, all of it, or something that reads differently
+//!     from one time to the next; an interrupted erase may have left any page of its block as it was, empty or
+//!     unreadable.
 //!
 //! This module knows no logical pages, transactions or protocols.
 
@@ -25,8 +26,8 @@ pub type Pba = u32;
 /// No physical page.
 pub const NO_PBA: Pba = u32::MAX;
 
-/// The shape of a device. A `page` here is what one call programs: on a device that runs `lanes` chips in lock-step, that
-/// many flash pages, one on each.
+/// The shape of a device. A `page` here is what one call programs: on a device that runs `lanes` chips in lock-step,
+/// that many flash pages, one on each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     /// Groups of chips that work independently of each other.
@@ -199,7 +200,8 @@ pub trait Nand {
     /// Programs an erased page.
     ///
     /// # Errors
-    /// [`FlashError::ProgramFailed`] if the block is worn out, [`FlashError::OutOfOrder`], [`FlashError::ProgramLimit`].
+    /// [`FlashError::ProgramFailed`] if the block is worn out, [`FlashError::OutOfOrder`],
+    /// [`FlashError::ProgramLimit`].
     fn program(&mut self, pba: Pba, data: &[u8], spare: &[u8]) -> Result<()>;
 
     /// Clears bits in the spare area of a programmed page, from byte `offset` on (partial page programming).

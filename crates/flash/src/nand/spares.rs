@@ -1,4 +1,5 @@
-//! The spare areas of a device in memory. Most have nothing behind their first bytes: the end is kept only where there is something.
+//! The spare areas of a device in memory. Most have nothing behind their first bytes: the end is kept only where there
+//! is something.
 //!
 //! X1. `tails` has an entry for a page only if some byte behind `kept_bytes` is not 0xFF.
 

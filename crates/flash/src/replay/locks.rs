@@ -1,7 +1,8 @@
 //! Strict two-phase locking with a waits-for graph that is searched at each block (5.1).
 //!
 //! L1. A client waits for at most one lock.
-//! L2. Whoever waits is in exactly one queue, and waits for every owner and every earlier waiter that it cannot share with.
+//! L2. Whoever waits is in exactly one queue, and waits for every owner and every earlier waiter that it cannot share
+//!     with.
 //!
 //! A value without clock or store: it is told of requests and ends, and says who may go on.
 

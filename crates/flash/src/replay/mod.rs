@@ -1,8 +1,10 @@
-//! Replays a trace with many clients in simulated time, as the paper's evaluation does (5.1): strict two-phase locking, deadlock
-//! detection at each block, the youngest of a cycle restarted after a random backoff, an LRU buffer, CPU time ignored.
+//! Replays a trace with many clients in simulated time, as the paper's evaluation does (5.1): strict two-phase locking,
+//! deadlock detection at each block, the youngest of a cycle restarted after a random backoff, an LRU buffer, CPU time
+//! ignored.
 //!
-//! Always the client whose time is earliest takes its next step, which moves its time on by what the device needs. The device
-//! keeps each chip busy, so that clients get into each other's way where they use the same chips. One seed decides everything.
+//! Always the client whose time is earliest takes its next step, which moves its time on by what the device needs. The
+//! device keeps each chip busy, so that clients get into each other's way where they use the same chips. One seed
+//! decides everything.
 
 mod locks;
 mod pages;
@@ -155,11 +157,12 @@ pub fn full_device(config: Config, geometry: Geometry) -> Result<AnyStore<Memory
     Ok(store)
 }
 
-/// Fills a device and replays a trace on it, from the beginning again if it is too short. `progress` is told how many transactions of
-/// how many have ended.
+/// Fills a device and replays a trace on it, from the beginning again if it is too short. `progress` is told how many
+/// transactions of how many have ended.
 ///
 /// # Errors
-/// [`crate::FlashError::UnknownPage`] if the trace names a page that the device has not; [`crate::FlashError::Trace`] if it is empty.
+/// [`crate::FlashError::UnknownPage`] if the trace names a page that the device has not; [`crate::FlashError::Trace`]
+/// if it is empty.
 pub fn replay(setup: &Setup, trace: &Trace, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
     if trace.is_empty() {
         return Err(FlashError::Trace { line: 0, reason: "the trace has no transactions".to_string() });

@@ -28,8 +28,8 @@ fn row(layout: &Layout, table: Table, rng: &mut Rng) -> Row {
     Row(bytes)
 }
 
-/// Loads all tables. `between` is called after each district and each thousand rows of other tables, so that a transactional store
-/// below can commit.
+/// Loads all tables. `between` is called after each district and each thousand rows of other tables, so that a
+/// transactional store below can commit.
 ///
 /// # Errors
 /// Those of the pages.

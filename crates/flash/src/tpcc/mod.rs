@@ -1,5 +1,5 @@
-//! TPC-C (revision 5.11): loading, the five transactions, the consistency conditions, on anything that reads and writes bytes of
-//! pages.
+//! TPC-C (revision 5.11): loading, the five transactions, the consistency conditions, on anything that reads and writes
+//! bytes of pages.
 //!
 //! | file | its one idea |
 //! | --- | --- |
@@ -10,9 +10,9 @@
 //! | `pages` | pages in memory, on a store, and recorded |
 //! | `trial` | on a store whose power is cut |
 //!
-//! Rows have the sizes of the specification's columns; the columns that no transaction looks at are filler. What a database would
-//! keep in indexes is in pages of their own: customers by last name, the last order of each customer, the oldest new order of each
-//! district. Amounts are in cents.
+//! Rows have the sizes of the specification's columns; the columns that no transaction looks at are filler. What a
+//! database would keep in indexes is in pages of their own: customers by last name, the last order of each customer,
+//! the oldest new order of each district. Amounts are in cents.
 
 mod check;
 mod layout;

@@ -118,8 +118,8 @@ impl<T: Transactions> Pages for StorePages<T> {
 pub enum Requests {
     /// One change, where it was read: as if a database locked such rows for writing at once.
     WriteAtOnce,
-    /// The reading, and later the change: as the requests come. A lock is then first shared and later raised, and two who hold it
-    /// shared and both want to change are a deadlock.
+    /// The reading, and later the change: as the requests come. A lock is then first shared and later raised, and two
+    /// who hold it shared and both want to change are a deadlock.
     AsMade,
 }
 

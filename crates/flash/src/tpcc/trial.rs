@@ -1,4 +1,5 @@
-//! TPC-C on a store whose power is cut again and again: the consistency conditions must hold after every run and every recovery.
+//! TPC-C on a store whose power is cut again and again: the consistency conditions must hold after every run and every
+//! recovery.
 
 use super::pages::StorePages;
 use super::{Layout, Mix, Outcome, Rows, Scale, check, load, run_one};

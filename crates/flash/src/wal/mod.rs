@@ -1,15 +1,15 @@
 //! Write-ahead logging (ARIES, Mohan et al. 1992) on the same device: what flag commit is compared with (5.3.2).
 //!
-//! Pages change in a buffer and go out whenever the buffer wants (steal), not at a commit (no force). The translation layer below
-//! writes them elsewhere as it does every page, but nobody above makes use of that.
+//! Pages change in a buffer and go out whenever the buffer wants (steal), not at a commit (no force). The translation
+//! layer below writes them elsewhere as it does every page, but nobody above makes use of that.
 //!
 //! W1. Before a page goes out, the log up to its last change is on flash.
 //! W2. A transaction is committed when its commit record is on flash.
 //! W3. A page on flash has as its version the LSN of the last change in it.
-//! W4. A restart repeats every change that the page does not have yet, from where the last checkpoint says, then takes back those of
-//!     transactions without a commit, writing a compensation record for each.
-//! W5. A checkpoint is fuzzy: it notes where a restart would have to begin; the pages that hold this back are written one by one
-//!     later.
+//! W4. A restart repeats every change that the page does not have yet, from where the last checkpoint says, then takes
+//!     back those of transactions without a commit, writing a compensation record for each.
+//! W5. A checkpoint is fuzzy: it notes where a restart would have to begin; the pages that hold this back are written
+//!     one by one later.
 
 mod recover;
 
@@ -173,8 +173,8 @@ impl<N: Nand> WalStore<N> {
     /// On a device that only simulates, bytes beyond what it keeps of a page are logged by their length and not kept.
     ///
     /// # Errors
-    /// [`FlashError::UnknownTransaction`], [`FlashError::UnknownPage`], [`FlashError::TooLong`], [`FlashError::Full`]; those of the
-    /// device.
+    /// [`FlashError::UnknownTransaction`], [`FlashError::UnknownPage`], [`FlashError::TooLong`], [`FlashError::Full`];
+    /// those of the device.
     pub fn update(&mut self, xid: Xid, lba: Lba, offset: usize, bytes: &[u8]) -> Result<()> {
         self.running(xid)?;
         let max = self.core.page_bytes();

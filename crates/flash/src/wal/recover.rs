@@ -1,7 +1,7 @@
 //! Restart of a WAL store: the three passes of ARIES, then a checkpoint that makes the old log superfluous.
 //!
-//! What was open when power failed is settled first: pages that may be unstable are copied, and the blocks that were open are emptied and erased,
-//! so that a log page which could not be read never comes back.
+//! What was open when power failed is settled first: pages that may be unstable are copied, and the blocks that were
+//! open are emptied and erased, so that a log page which could not be read never comes back.
 
 use super::{Owner, Undo, WalConfig, WalStore};
 use crate::Xid;
@@ -32,8 +32,8 @@ pub(super) fn open<N: Nand>(nand: N, config: WalConfig) -> Result<WalStore<N>> {
         }
     }
     let records = owner.log.read(&mut core, &mounted)?;
-    // Only now is it certain what was committed: a log page that could not be read is gone for good. What follows writes pages that are newer
-    // than the changes which such a page might have told of.
+    // Only now is it certain what was committed: a log page that could not be read is gone for good. What follows
+    // writes pages that are newer than the changes which such a page might have told of.
     mounted.empty_blocks(&mut core, &mut owner)?;
     let next_xid = records.iter().map(|r| r.xid).max().unwrap_or(0) + 1;
     let checkpoints = Checkpoints::new(config.checkpoint_pages, core.reserve_pages());

@@ -1,8 +1,9 @@
-//! Counterexamples, written out: a script for each correction under which the store without that one correction breaks a promise, and
-//! the store with all of them does not. They are longer than the exhaustive check goes, since most need two power cuts.
+//! Counterexamples, written out: a script for each correction under which the store without that one correction breaks
+//! a promise, and the store with all of them does not. They are longer than the exhaustive check goes, since most need
+//! two power cuts.
 //!
-//! All but two were found at random and then shortened as long as they still broke; `make flash-models` does that again and prints what it
-//! finds, for the day when a change of the store gives operations other numbers.
+//! All but two were found at random and then shortened as long as they still broke; `make flash-models` does that again
+//! and prints what it finds, for the day when a change of the store gives operations other numbers.
 
 use ledgerstone_flash::FlashError;
 use ledgerstone_flash::nand::memory::{CutShape, MemoryNand};
@@ -173,8 +174,8 @@ const fn commit_with(txn: usize, page: usize) -> Step {
     Step::Commit { txn, with_page: Some(page) }
 }
 
-/// A recovery copies pages to places that were used before, and is cut. An old link now leads to one of them, which is then no head, and its TRUE
-/// is never looked at.
+/// A recovery copies pages to places that were used before, and is cut. An old link now leads to one of them, which is
+/// then no head, and its TRUE is never looked at.
 #[test]
 fn links_without_numbers_lose_a_commit_of_cfc() {
     let script = [Do(commit_with(0, 0)), Do(write(0, 1)), Do(commit_with(0, 1)), Restart, CutRestart(2, Subset(10))];
@@ -202,7 +203,8 @@ fn false_for_ever_in_a_running_transaction_loses_a_commit_of_afc() {
     check(Protocol::Afc, Rules { running_chains_stay_false: false, ..Rules::corrected() }, &script);
 }
 
-/// FALSE, TRUE, and a page of somebody else: a block is all that is left of an aborted transaction. Its erase is cut and leaves the page that is TRUE.
+/// FALSE, TRUE, and a page of somebody else: a block is all that is left of an aborted transaction. Its erase is cut
+/// and leaves the page that is TRUE.
 #[test]
 fn an_interrupted_erase_commits_what_afc_has_aborted() {
     let script = [
@@ -230,15 +232,16 @@ fn a_flag_that_reads_otherwise_later_loses_a_commit_of_afc() {
     check(Protocol::Afc, Rules { unstable_is_hardened: false, ..Rules::corrected() }, &script);
 }
 
-/// Page 0 was written, naming a version of page 1 that never came. The next version of page 1 closes its circle, or seems to.
+/// Page 0 was written, naming a version of page 1 that never came. The next version of page 1 closes its circle, or
+/// seems to.
 #[test]
 fn a_record_that_names_a_page_commits_under_scc_when_that_page_is_written() {
     let script = [Do(write(1, 0)), Do(write(1, 1)), Do(Step::Abort { txn: 1 }), Cut(commit_with(1, 1), 2, Subset(9))];
     check(Protocol::Scc, Rules { uncommitted_names_are_erased: false, ..Rules::corrected() }, &script);
 }
 
-/// Page 0 was written, naming version k of page 1 that never came. The version committed next has skipped k; those after it have not, and
-/// when it goes nothing says any longer that k was never there.
+/// Page 0 was written, naming version k of page 1 that never came. The version committed next has skipped k; those
+/// after it have not, and when it goes nothing says any longer that k was never there.
 #[test]
 fn without_the_last_witness_bpcc_commits_what_was_aborted() {
     let script = [
@@ -254,8 +257,9 @@ fn without_the_last_witness_bpcc_commits_what_was_aborted() {
     check(Protocol::Bpcc, Rules { witnesses_are_kept: false, ..Rules::corrected() }, &script);
 }
 
-/// Found when looking for a script for the rule above: the store lost this one with all rules. A page that a recovery left out of its block's
-/// summary came back when the erase of that block was cut, and by then its transaction's number had been given again.
+/// Found when looking for a script for the rule above: the store lost this one with all rules. A page that a recovery
+/// left out of its block's summary came back when the erase of that block was cut, and by then its transaction's number
+/// had been given again.
 #[test]
 fn a_page_that_a_recovery_has_left_out_does_not_come_back() {
     let script = [

@@ -18,8 +18,8 @@ pub(crate) struct TableInfo {
     pub types: TableTypes,
     /// In the order of their creation.
     pub indexes: Vec<IndexTree>,
-    /// Set by the transaction that drops the table, while it has the table locked X; taken back if it aborts. So whoever
-    /// has any lock on the table sees the truth (the lock orders the two).
+    /// Set by the transaction that drops the table, while it has the table locked X; taken back if it aborts. So
+    /// whoever has any lock on the table sees the truth (the lock orders the two).
     is_dropped: AtomicBool,
 }
 

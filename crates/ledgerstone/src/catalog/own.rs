@@ -1,18 +1,20 @@
 //! What a transaction has itself made of tables and structures, and which of its handles are good.
 //!
-//! Nobody else changes what a table is while this transaction has it locked, and at a snapshot it stays what it was. The transaction
-//! itself can drop it, give it another name, other indexes or another tree, and can go back to a savepoint before or after that.
+//! Nobody else changes what a table is while this transaction has it locked, and at a snapshot it stays what it was.
+//! The transaction itself can drop it, give it another name, other indexes or another tree, and can go back to a
+//! savepoint before or after that.
 //!
-//! T1. A handle is good while the table is what it was when the handle was opened; otherwise it is refused, to read as to write. So
-//!     there is no answer from a tree that is to be freed, or from an index that is no longer kept.
-//! T2. Who has changed no table asks one flag only. It stays set when changes are taken back: handles from between are left.
-//! T3. What this transaction drops or has made is locked exclusively. So a table that says that it was dropped, and is locked so,
-//!     was dropped here; one that is not locked so was dropped by another, and a snapshot may still see it.
-//! T4. An instance of a structure is good until this transaction drops it or goes back to before it made it: then its pages are free, or
-//!     about to be. Its table is never used again, so what was taken back stays bad.
-//! T5. A transaction may make or drop more tables than memory should hold. So of one that it has made, and that nobody has a
-//!     handle to, only the id is kept, and of one that it has dropped: what they are is in the catalog, and who opens one reads it
-//!     there, where the transaction sees its own changes at every level.
+//! T1. A handle is good while the table is what it was when the handle was opened; otherwise it is refused, to read as
+//!     to write. So there is no answer from a tree that is to be freed, or from an index that is no longer kept.
+//! T2. Who has changed no table asks one flag only. It stays set when changes are taken back: handles from between are
+//!     left.
+//! T3. What this transaction drops or has made is locked exclusively. So a table that says that it was dropped, and is
+//!     locked so, was dropped here; one that is not locked so was dropped by another, and a snapshot may still see it.
+//! T4. An instance of a structure is good until this transaction drops it or goes back to before it made it: then its
+//!     pages are free, or about to be. Its table is never used again, so what was taken back stays bad.
+//! T5. A transaction may make or drop more tables than memory should hold. So of one that it has made, and that nobody
+//!     has a handle to, only the id is kept, and of one that it has dropped: what they are is in the catalog, and who
+//!     opens one reads it there, where the transaction sees its own changes at every level.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -67,12 +69,14 @@ pub(crate) struct OwnTables {
     opened_max: usize,
     /// Instances of users' structures, by their table.
     structures: BTreeMap<TableId, OwnStructure>,
-    /// What each change of these two has replaced, oldest first: a savepoint is a length of this. Kept while there is one.
+    /// What each change of these two has replaced, oldest first: a savepoint is a length of this. Kept while there is
+    /// one.
     replaced: Vec<Replaced>,
     has_marks: bool,
     /// Instances of structures whose creation was taken back (T4).
     unmade: BTreeSet<TableId>,
-    /// Tables found to be still what they were after they were locked for writing (I4 in `transaction/isolation.rs`), by their addresses.
+    /// Tables found to be still what they were after they were locked for writing (I4 in `transaction/isolation.rs`),
+    /// by their addresses.
     entered: BTreeMap<usize, Arc<TableInfo>>,
     entered_max: usize,
     /// T2.
@@ -90,8 +94,8 @@ enum OwnStructure {
 }
 
 impl OwnTables {
-    /// The table that the catalog, as this transaction sees it, has under this name, if it is one of those that it has made or
-    /// changed itself. `make` makes what a handle needs.
+    /// The table that the catalog, as this transaction sees it, has under this name, if it is one of those that it has
+    /// made or changed itself. `make` makes what a handle needs.
     pub(crate) fn open(
         &mut self,
         name: &str,
@@ -143,8 +147,8 @@ impl OwnTables {
         self.replaced = Vec::new();
     }
 
-    /// This transaction has dropped a table, or is about to say what else it has made of it: who has a handle to it asks again
-    /// before it writes.
+    /// This transaction has dropped a table, or is about to say what else it has made of it: who has a handle to it
+    /// asks again before it writes.
     pub(crate) fn note_dropped(&mut self, info: &TableInfo) {
         let table = info.entry.table;
         self.set_table(table, OwnTable::Dropped);

@@ -12,8 +12,8 @@ impl Config {
     /// The settings of the file in `dir`. Empty if there is no file.
     ///
     /// # Errors
-    /// [`Error::SettingsFile`], or the file cannot be read. [`Error::NotBuilt`] without the feature `settings-file`, so that a
-    /// file is never passed over.
+    /// [`Error::SettingsFile`], or the file cannot be read. [`Error::NotBuilt`] without the feature `settings-file`, so
+    /// that a file is never passed over.
     pub fn read(dir: &Path) -> Result<Config, Error> {
         let path = dir.join(CONFIG_FILE);
         let bytes = match std::fs::read(&path) {

@@ -1,9 +1,10 @@
 //! The settings of an environment, declared once.
 //!
-//! The table at the end of this file is the only place where a setting is declared: its name and type, the sentence that
-//! explains it, default, unit, limits, and when a change takes effect. Out of it come [`Config`] (what code or file set),
-//! [`Effective`] (what is in force), the setters of [`Options`], the reading and checking of `ledgerstone.toml`
-//! (`file.rs`, `parse.rs`), what `ledgerstone config` prints, and the operator's guide is checked against it.
+//! The table at the end of this file is the only place where a setting is declared: its name and type, the sentence
+//! that explains it, default, unit, limits, and when a change takes effect. Out of it come [`Config`] (what code or
+//! file set), [`Effective`] (what is in force), the setters of [`Options`], the reading and checking of
+//! `ledgerstone.toml` (`file.rs`, `parse.rs`), what `ledgerstone config` prints, and the operator's guide is checked
+//! against it.
 //!
 //! C1. What the code sets wins over the file; what neither sets has its default.
 //! C2. What is fixed at creation comes from the environment itself, whatever code or file say.
@@ -195,7 +196,8 @@ fn find(name: &str) -> &'static Setting {
 }
 
 impl Effective {
-    /// What would be in force with these settings. `fixed` are page and segment size of an environment that exists (C2).
+    /// What would be in force with these settings. `fixed` are page and segment size of an environment that exists
+    /// (C2).
     ///
     /// # Errors
     /// [`Error::Setting`], [`Error::WrongPageSize`].
@@ -285,8 +287,9 @@ settings! {
         setter: checkpoint_log_bytes(bytes: u64) => bytes,
     }
 
-    /// When a commit returns that does not choose for itself: `sync` (it is durable), `pipelined` (a flush is under way),
-    /// `async` (durable after `async_delay_ms` at the latest) or `volatile` (durable when something else flushes the log).
+    /// When a commit returns that does not choose for itself: `sync` (it is durable), `pipelined` (a flush is under
+    /// way), `async` (durable after `async_delay_ms` at the latest) or `volatile` (durable when something else flushes
+    /// the log).
     durability: Durability {
         default: Durability::Sync,
         unit: Count,
@@ -295,8 +298,9 @@ settings! {
         setter: durability(durability: Durability) => durability,
     }
 
-    /// How writes of the log are made durable: `dsync` (one call that writes durably) or `fdatasync` (a write, then a sync of
-    /// the file). `ledgerstone probe` measures which is faster. Of no effect on disks that a program brings itself.
+    /// How writes of the log are made durable: `dsync` (one call that writes durably) or `fdatasync` (a write, then a
+    /// sync of the file). `ledgerstone probe` measures which is faster. Of no effect on disks that a program brings
+    /// itself.
     sync_method: SyncMethod {
         default: SyncMethod::Dsync,
         unit: Count,
@@ -341,8 +345,8 @@ settings! {
         setter: lock_count_max(count: u32) => count,
     }
 
-    /// Memory for the earlier versions of changed records, which snapshots read. Old snapshots and heavy writing need more.
-    /// When it is full, the oldest snapshots fail as too old.
+    /// Memory for the earlier versions of changed records, which snapshots read. Old snapshots and heavy writing need
+    /// more. When it is full, the oldest snapshots fail as too old.
     version_store_bytes: u64 {
         default: 32 << 20,
         unit: Bytes,
@@ -351,8 +355,8 @@ settings! {
         setter: version_store_bytes(bytes: u64) => bytes,
     }
 
-    /// What is locked: `hierarchical` (keys and gaps, with intentions on tables and escalation to them), `pages` (leaves instead of keys: fewer
-    /// locks, less concurrency) or `none` (nothing: for one transaction at a time, or
+    /// What is locked: `hierarchical` (keys and gaps, with intentions on tables and escalation to them), `pages`
+    /// (leaves instead of keys: fewer locks, less concurrency) or `none` (nothing: for one transaction at a time, or
     /// programs that keep their transactions apart by design).
     locking: Locking {
         default: Locking::Hierarchical,
@@ -362,8 +366,8 @@ settings! {
         setter: locking(locking: Locking) => locking,
     }
 
-    /// What becomes of a lock that somebody else holds: `wait` (and deadlocks are found), `no-wait` (the transaction is rolled
-    /// back at once) or `wait-die` (it waits for younger transactions only, and is rolled back otherwise).
+    /// What becomes of a lock that somebody else holds: `wait` (and deadlocks are found), `no-wait` (the transaction is
+    /// rolled back at once) or `wait-die` (it waits for younger transactions only, and is rolled back otherwise).
     lock_conflict: Conflict {
         default: Conflict::Wait,
         unit: Count,
@@ -372,8 +376,8 @@ settings! {
         setter: lock_conflict(conflict: Conflict) => conflict,
     }
 
-    /// Which transaction of a deadlock is rolled back: the `youngest` (no transaction starves then), the `oldest`, the one with
-    /// the `fewest-locks`, with the `least-log`, or a `random` one.
+    /// Which transaction of a deadlock is rolled back: the `youngest` (no transaction starves then), the `oldest`, the
+    /// one with the `fewest-locks`, with the `least-log`, or a `random` one.
     deadlock_victim: Victim {
         default: Victim::Youngest,
         unit: Count,
@@ -382,8 +386,8 @@ settings! {
         setter: deadlock_victim(victim: Victim) => victim,
     }
 
-    /// How often a background thread looks for deadlocks. With 0 a transaction looks whenever it must wait for a lock, so
-    /// each deadlock is found at once.
+    /// How often a background thread looks for deadlocks. With 0 a transaction looks whenever it must wait for a lock,
+    /// so each deadlock is found at once.
     deadlock_period_ms: u64 {
         default: 0,
         unit: Milliseconds,
@@ -401,8 +405,8 @@ settings! {
         setter: commit_group_min(thread_count: u32) => thread_count,
     }
 
-    /// Group commit, wait threshold: the log is flushed once this share of the threads that commit is waiting, in percent.
-    /// With 0 nobody waits for company.
+    /// Group commit, wait threshold: the log is flushed once this share of the threads that commit is waiting, in
+    /// percent. With 0 nobody waits for company.
     commit_wait_percent: u32 {
         default: 90,
         unit: Count,
@@ -448,7 +452,8 @@ settings! {
         setter: thread_count_max(count: u32) => count,
     }
 
-    /// Which page leaves the cache first: `clock` (second chance: cheap, nearly as good) or `lru` (least recently used).
+    /// Which page leaves the cache first: `clock` (second chance: cheap, nearly as good) or `lru` (least recently
+    /// used).
     replacement: Replacement {
         default: Replacement::Clock,
         unit: Count,
@@ -457,8 +462,8 @@ settings! {
         setter: replacement(replacement: Replacement) => replacement,
     }
 
-    /// What a change of a record puts into the log: `changed` (the bytes that differ; the least that recovery needs) or `whole`
-    /// (old and new value, so that the change feed can tell them; large values stay out).
+    /// What a change of a record puts into the log: `changed` (the bytes that differ; the least that recovery needs) or
+    /// `whole` (old and new value, so that the change feed can tell them; large values stay out).
     log_values: LogValues {
         default: LogValues::Changed,
         unit: Count,
@@ -467,8 +472,8 @@ settings! {
         setter: log_values(values: LogValues) => values,
     }
 
-    /// The most log that is kept for a reader of changes, named or open. A reader that falls further behind gets an error and
-    /// misses the changes that are gone.
+    /// The most log that is kept for a reader of changes, named or open. A reader that falls further behind gets an
+    /// error and misses the changes that are gone.
     feed_log_bytes_max: u64 {
         default: 1 << 30,
         unit: Bytes,

@@ -176,17 +176,17 @@ impl Options {
         self
     }
 
-    /// Copies segments of the log to the root directory of `disk` before they are given up: as the setting `archive_dir`,
-    /// on any [`Disk`].
+    /// Copies segments of the log to the root directory of `disk` before they are given up: as the setting
+    /// `archive_dir`, on any [`Disk`].
     #[must_use]
     pub fn archive_on(mut self, disk: Arc<dyn Disk>) -> Self {
         self.archive = Some(Maker::of_archive(disk));
         self
     }
 
-    /// Has a keeper of your own beside the archive and named feeds: it is asked at each checkpoint what log it still needs, and
-    /// told what goes. `make` is called when the environment is opened for writing, once it has recovered and before any log is
-    /// given up. An open fails as `make` does.
+    /// Has a keeper of your own beside the archive and named feeds: it is asked at each checkpoint what log it still
+    /// needs, and told what goes. `make` is called when the environment is opened for writing, once it has recovered
+    /// and before any log is given up. An open fails as `make` does.
     #[must_use]
     pub fn log_keeper(
         mut self,

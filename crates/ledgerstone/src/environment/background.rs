@@ -1,8 +1,8 @@
-//! The housekeeper: checkpoints by log volume, and deferred frees, in one thread of its own; and a detector of deadlocks
-//! in another, if the settings ask for one; and one for each keeper that works, as the archive does.
+//! The housekeeper: checkpoints by log volume, and deferred frees, in one thread of its own; and a detector of
+//! deadlocks in another, if the settings ask for one; and one for each keeper that works, as the archive does.
 //!
-//! It wakes on a nudge (a dropped table, a replaced large value, a close) and otherwise a few times a second to look how
-//! much log there is. Page write-back and log flushing have threads of their own in `buffer` and `log`.
+//! It wakes on a nudge (a dropped table, a replaced large value, a close) and otherwise a few times a second to look
+//! how much log there is. Page write-back and log flushing have threads of their own in `buffer` and `log`.
 
 use std::sync::Arc;
 
@@ -11,7 +11,8 @@ use ledgerstone_region::sync;
 
 use crate::inner::{Inner, PERIOD_NS};
 
-/// A disk that stays full gets a checkpoint so often, and not at every refusal; the less often, the longer it is of no use.
+/// A disk that stays full gets a checkpoint so often, and not at every refusal; the less often, the longer it is of no
+/// use.
 const MAKE_ROOM_NS_MIN: u64 = 1_000_000_000;
 const MAKE_ROOM_NS_MAX: u64 = 600_000_000_000;
 
@@ -29,8 +30,8 @@ pub(crate) fn keep_log(env: &Arc<Inner>, no: usize, period_ns: u64) {
     }
 }
 
-/// When the reclaimer looks again after a round that freed nothing, since somebody held all there was: later and later, and at
-/// once when those who may hold it are others.
+/// When the reclaimer looks again after a round that freed nothing, since somebody held all there was: later and later,
+/// and at once when those who may hold it are others.
 #[derive(Debug)]
 struct Rest {
     ended_ns: u64,
@@ -48,8 +49,8 @@ impl Rest {
         Rest { ended_ns: 0, took_ns: 0, pause_ns: 0, holders: (Lsn(0), 0) }
     }
 
-    /// There is something new to look at. How long the last round took still counts: who asks again and again, as every dropped
-    /// table does, must not have the housekeeper work all the time on what is held.
+    /// There is something new to look at. How long the last round took still counts: who asks again and again, as every
+    /// dropped table does, must not have the housekeeper work all the time on what is held.
     fn shorten(&mut self) {
         self.pause_ns = 0;
     }
@@ -102,7 +103,8 @@ pub(crate) fn keep_house(env: &Arc<Inner>) {
         if may_make_room && env.engine().log.has_lacked_space() {
             let oldest = env.engine().log.oldest_lsn();
             let _ = env.checkpoint(false);
-            // Each takes some of the room that is left for rollbacks. While somebody holds the log, it gives nothing back.
+            // Each takes some of the room that is left for rollbacks. While somebody holds the log, it gives nothing
+            // back.
             let has_made_room = env.engine().log.oldest_lsn() > oldest;
             make_room_pause_ns =
                 if has_made_room { MAKE_ROOM_NS_MIN } else { MAKE_ROOM_NS_MAX.min(make_room_pause_ns * 2) };

@@ -6,11 +6,12 @@
 //!  move    pages behind what the content needs go to free places below    (a few rounds)
 //!  cut
 //! ```
-//! Q1. One compaction at a time, and it takes turns with the reclaimer, by the reclaimer's lock: both take pages out of trees.
-//! Q2. Each step is a transaction of its own, over the children of one node, with an intention lock on the table: a table is
-//!     never dropped under it, and nobody waits for it longer than a step takes.
-//! Q3. Roots stay: a table is known by its root page. The file's first pages are kept for them (`space`), so that few are in
-//!     the way.
+//! Q1. One compaction at a time, and it takes turns with the reclaimer, by the reclaimer's lock: both take pages out of
+//!     trees.
+//! Q2. Each step is a transaction of its own, over the children of one node, with an intention lock on the table: a
+//!     table is never dropped under it, and nobody waits for it longer than a step takes.
+//! Q3. Roots stay: a table is known by its root page. The file's first pages are kept for them (`space`), so that few
+//!     are in the way.
 //! Q4. A large value is not moved page by page but written anew, in the step's transaction, if nobody uses it.
 
 use std::ops::ControlFlow;
@@ -27,7 +28,8 @@ use crate::{Environment, Error};
 
 /// Rounds of moving: others make pages meanwhile.
 const ROUND_COUNT_MAX: u32 = 4;
-/// Tries of steps whose tables are locked as a whole, in all: one transaction may have locked very many. And the pause after each.
+/// Tries of steps whose tables are locked as a whole, in all: one transaction may have locked very many. And the pause
+/// after each.
 const LOCKED_TRIES_MAX: u32 = 200;
 const LOCKED_PAUSE_NS: u64 = 5_000_000;
 
@@ -346,7 +348,8 @@ impl Compaction<'_, '_> {
             return Ok(Stepped::Locked);
         }
         if let Some((table, entry)) = &target.entry {
-            // A drop that has committed had the table locked exclusively: now that we have it, the catalog tells the truth.
+            // A drop that has committed had the table locked exclusively: now that we have it, the catalog tells the
+            // truth.
             let found = self.env.catalog().get(&mut txn, table.as_bytes(), Read::Unlocked)?;
             let is_there = found
                 .and_then(|bytes| Definition::decode(table, &bytes).ok())

@@ -1,11 +1,11 @@
 //! The control file made anew from data and log, which hold all that it says.
 //!
 //! B1. Page 0 of the data file says whose environment it is, the log's newest checkpoint record where recovery begins
-//!     (`CheckpointRecord` in recovery). All that a checkpoint relies on is durable before its record is, so the newest one will
-//!     do even if no control file ever named it.
-//! B2. Nothing is made in the place of a control file that can be used, nor when it knows of log that is not there: then the
-//!     log is damaged, and a control file that knows less would hide it. Nor while a restore is not at its end (R1 there): what
-//!     there is says that it is the old life.
+//!     (`CheckpointRecord` in recovery). All that a checkpoint relies on is durable before its record is, so the newest
+//!     one will do even if no control file ever named it.
+//! B2. Nothing is made in the place of a control file that can be used, nor when it knows of log that is not there:
+//!     then the log is damaged, and a control file that knows less would hide it. Nor while a restore is not at its end
+//!     (R1 there): what there is says that it is the old life.
 //! B3. Incarnations that were given out and left no record are passed over by going on far behind the newest that did.
 
 use std::path::Path;
@@ -82,8 +82,8 @@ impl Environment {
         Ok(true)
     }
 
-    /// Whether the environment in directory `path` was closed in order, so that opening it to read writes nothing. Opens
-    /// nothing, and waits for nobody. False while a process has it open to write.
+    /// Whether the environment in directory `path` was closed in order, so that opening it to read writes nothing.
+    /// Opens nothing, and waits for nobody. False while a process has it open to write.
     ///
     /// # Errors
     /// As [`Environment::damaged_control_slot`].

@@ -1,8 +1,9 @@
-//! Verification: every page's checksum, every structure's invariants, each index against its table, and that each page in use is used exactly once.
+//! Verification: every page's checksum, every structure's invariants, each index against its table, and that each page
+//! in use is used exactly once.
 //!
 //! Tables are locked for reading while they are verified, all at once, so that what is counted stands still. What a
-//! transaction in doubt keeps locked is not waited for, since nobody knows for how long: it is left out, and the report says so.
-//! Checksums need no locks, nor does what a page says by itself: those are verified of every page.
+//! transaction in doubt keeps locked is not waited for, since nobody knows for how long: it is left out, and the report
+//! says so. Checksums need no locks, nor does what a page says by itself: those are verified of every page.
 
 use std::collections::BTreeSet;
 use std::ops::{Bound, ControlFlow};
@@ -112,7 +113,8 @@ impl Environment {
             true => catalog.scan(Bound::Unbounded, Bound::Unbounded, Direction::Forward),
             false => catalog.scan_unlocked(Bound::Unbounded, Bound::Unbounded, Direction::Forward),
         };
-        // All are locked before anything is counted. What they are is read again table by table, as there may be very many.
+        // All are locked before anything is counted. What they are is read again table by table, as there may be very
+        // many.
         let mut locked: BTreeSet<TableId> = BTreeSet::new();
         let mut structures = Vec::new();
         let mut scan = scan_catalog();
@@ -284,8 +286,8 @@ impl Environment {
         Ok(())
     }
 
-    /// Checksums of all pages in use, and that exactly those are in use that something refers to. `partial`: what does not say
-    /// all that it refers to, because it is damaged. Each damaged page is a problem once.
+    /// Checksums of all pages in use, and that exactly those are in use that something refers to. `partial`: what does
+    /// not say all that it refers to, because it is damaged. Each damaged page is a problem once.
     fn verify_pages(
         &self,
         report: &mut VerifyReport,
@@ -403,7 +405,8 @@ fn claim(report: &mut VerifyReport, used: &mut PageSet, name: &str, pages: &Page
     }
 }
 
-/// Each index with its table, both ways; unless their trees are damaged. Adds those where an error ended it to `uncompared`.
+/// Each index with its table, both ways; unless their trees are damaged. Adds those where an error ended it to
+/// `uncompared`.
 fn verify_indexes(
     txn: &mut Txn,
     report: &mut VerifyReport,

@@ -8,8 +8,8 @@ use ledgerstone_page::TableId;
 use super::Error;
 
 impl Error {
-    /// A reason of the program's own for a closure to give up: a text, or an error of any type. It comes back as it is in
-    /// [`Error::User`], after the roll-back.
+    /// A reason of the program's own for a closure to give up: a text, or an error of any type. It comes back as it is
+    /// in [`Error::User`], after the roll-back.
     ///
     /// ```
     /// use ledgerstone::Error;
@@ -72,7 +72,8 @@ impl Error {
         Error::ReadOnly { why, kind: Some(io::ErrorKind::StorageFull) }
     }
 
-    /// Of a call of the system that failed at `path`, for instance `write`: full disks and missing rights keep their meaning.
+    /// Of a call of the system that failed at `path`, for instance `write`: full disks and missing rights keep their
+    /// meaning.
     #[must_use]
     pub fn of_io(operation: &str, path: &Path, error: &io::Error) -> Error {
         Error::of_kind(error.kind(), format!("{operation} {}: {error}", path.display()))

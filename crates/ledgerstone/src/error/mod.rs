@@ -57,8 +57,9 @@ pub enum Error {
         /// Who holds it, in ascending order; empty if that is not known.
         holders: Box<[Xid]>,
     },
-    /// This process was forked from the one that opened the environment, and has its handles by inheritance only. They touch
-    /// nothing, and dropping them does not either. The child may open the environment when the parent has closed it.
+    /// This process was forked from the one that opened the environment, and has its handles by inheritance only. They
+    /// touch nothing, and dropping them does not either. The child may open the environment when the parent has closed
+    /// it.
     #[error(
         "this process was forked from the one that opened the environment: open it here, when the other has closed it"
     )]
@@ -83,8 +84,8 @@ pub enum Error {
         /// Which commit came first.
         what: String,
     },
-    /// What the snapshot would have to show was dropped for lack of memory. Take a new snapshot; keep it for a shorter time, or
-    /// open with a larger `version_store_bytes`.
+    /// What the snapshot would have to show was dropped for lack of memory. Take a new snapshot; keep it for a shorter
+    /// time, or open with a larger `version_store_bytes`.
     #[error(
         "the snapshot at LSN {snapshot} is too old (what it needs was dropped below LSN {floor}); take a new one, or raise version_store_bytes"
     )]
@@ -97,9 +98,9 @@ pub enum Error {
     /// All snapshot slots are in use.
     #[error("{0} snapshots are open, which is the most; close one, or raise transaction_count_max")]
     TooManySnapshots(u32),
-    /// All locks are taken, and the transaction has been rolled back to give up its own. If it held at most half of them, run
-    /// it again ([`Error::is_retryable`]). Otherwise it would need them again: make it smaller, lock its tables as wholes, or
-    /// open with a larger `lock_count_max`.
+    /// All locks are taken, and the transaction has been rolled back to give up its own. If it held at most half of
+    /// them, run it again ([`Error::is_retryable`]). Otherwise it would need them again: make it smaller, lock its
+    /// tables as wholes, or open with a larger `lock_count_max`.
     #[error(
         "the lock table is full, and this transaction was rolled back, which held {held} of {max} locks; {}",
         if held > &(max / 2) { "make it smaller, or raise lock_count_max" } else { "run it again" }
@@ -113,8 +114,8 @@ pub enum Error {
     /// The transaction was committed or rolled back before this call.
     #[error("the transaction has already ended")]
     Finished,
-    /// The savepoint was released, forgotten by a rollback to an older one, is another transaction's, or lies outside the
-    /// nested transaction that is running.
+    /// The savepoint was released, forgotten by a rollback to an older one, is another transaction's, or lies outside
+    /// the nested transaction that is running.
     #[error(
         "there is no such savepoint here: it was released, or lies after one that was gone back to, or outside this nested transaction"
     )]
@@ -173,9 +174,9 @@ pub enum Error {
         /// The name.
         name: String,
     },
-    /// No record begins at this LSN, or it cannot be read, or the feed has not come there yet. Give the position of a feed, that
-    /// of a commit it has shown, or the LSN of a record. If it was one, a segment of the log is missing or damaged, or the
-    /// environment was restored to an earlier moment.
+    /// No record begins at this LSN, or it cannot be read, or the feed has not come there yet. Give the position of a
+    /// feed, that of a commit it has shown, or the LSN of a record. If it was one, a segment of the log is missing or
+    /// damaged, or the environment was restored to an earlier moment.
     #[error(
         "LSN {lsn} is no position in this log: give that of a feed or of a commit that it has shown. If it was one, a segment \
          of the log is missing or damaged, or the environment was restored to an earlier moment"
@@ -325,7 +326,8 @@ pub enum Error {
         /// The difference.
         what: Box<str>,
     },
-    /// Indexes of the table were created or dropped, or types given to it, since this transaction opened it. Run it again.
+    /// Indexes of the table were created or dropped, or types given to it, since this transaction opened it. Run it
+    /// again.
     #[error("the indexes or types of table {table:?} were changed since this transaction opened it; run it again")]
     IndexesChanged {
         /// The table.
@@ -345,14 +347,15 @@ pub enum Error {
         /// The key as text: bytes that are not printable ASCII are escaped, and a long key is cut.
         key: String,
     },
-    /// Records that are loaded in order are not in order. Nothing is left of the load if the transaction is rolled back.
+    /// Records that are loaded in order are not in order. Nothing is left of the load if the transaction is rolled
+    /// back.
     #[error("record {record} of a sorted load is not above the one before; sort the records by key, each key once")]
     NotSorted {
         /// Which one, from 0.
         record: u64,
     },
-    /// A sorted load met an error in the middle of a record, or its transaction went back to a savepoint meanwhile. Roll the
-    /// transaction back, or back to before the load.
+    /// A sorted load met an error in the middle of a record, or its transaction went back to a savepoint meanwhile.
+    /// Roll the transaction back, or back to before the load.
     #[error("records of this sorted load came only half in or were taken back; roll back and load again")]
     LoadIncomplete,
     /// A table was empty when a sorted load began, and got records by another handle of the same transaction since.
@@ -529,7 +532,8 @@ pub enum Error {
         /// File, page, offset, LSN; expected and found.
         what: String,
     },
-    /// A part of the log that was asked for was given up: a checkpoint needed it no more, and no pin or archive kept it.
+    /// A part of the log that was asked for was given up: a checkpoint needed it no more, and no pin or archive kept
+    /// it.
     #[error("the log no longer holds LSN {lsn}, it begins at {oldest}: begin there, or read an archive or a backup")]
     LogGone {
         /// What was asked for.
@@ -555,8 +559,8 @@ pub enum Error {
         /// Where it lies.
         what: String,
     },
-    /// The lock file of an environment is missing that was not closed in order: a process may have it open that nothing keeps
-    /// others from any more.
+    /// The lock file of an environment is missing that was not closed in order: a process may have it open that nothing
+    /// keeps others from any more.
     #[error(
         "{path} is missing, and the environment was not closed: a process may still have it open; make sure that none has, \
          then make an empty file of that name"
@@ -599,8 +603,8 @@ pub enum Error {
     /// The memory for cache and tables could not be reserved.
     #[error("cannot reserve memory: {0}")]
     Memory(String),
-    /// A closure of the program's has given up with a reason of its own, made by [`Error::user`]. Its transaction was rolled
-    /// back.
+    /// A closure of the program's has given up with a reason of its own, made by [`Error::user`]. Its transaction was
+    /// rolled back.
     #[error(transparent)]
     User(Box<dyn std::error::Error + Send + Sync>),
     /// A background thread ended by a panic: a bug in this library.

@@ -9,7 +9,8 @@ use super::{Inner, LOCK, RESTORE};
 use crate::Error;
 
 impl Inner {
-    /// Frees what can be freed, with checkpoints in between as the log grows, until `goes_on` says no. Says whether anything was freed.
+    /// Frees what can be freed, with checkpoints in between as the log grows, until `goes_on` says no. Says whether
+    /// anything was freed.
     pub(crate) fn reclaim(&self, goes_on: &dyn Fn() -> bool) -> Result<bool, Error> {
         if self.is_read_only {
             return Ok(false);
@@ -63,8 +64,9 @@ impl Inner {
         ended.map(|()| taken.lsn)
     }
 
-    /// Takes the lock again if somebody has removed or replaced its file. If that has let another in, the environment fails:
-    /// also if the other is gone, since what it has committed would be written over. Called with the latch of checkpoints held.
+    /// Takes the lock again if somebody has removed or replaced its file. If that has let another in, the environment
+    /// fails: also if the other is gone, since what it has committed would be written over. Called with the latch of
+    /// checkpoints held.
     fn keep_lock(&self) -> Result<(), Error> {
         // `None`: closed or failed meanwhile, and nothing is written.
         self.fence.with_lock(|held| self.keep(held)).unwrap_or(Ok(()))
@@ -91,8 +93,8 @@ impl Inner {
         kept
     }
 
-    /// The log has a checkpoint of this life now: a control file that is made anew from it is of this life, too. What fails here
-    /// is tried again by the next checkpoint, which has the latch as this one has.
+    /// The log has a checkpoint of this life now: a control file that is made anew from it is of this life, too. What
+    /// fails here is tried again by the next checkpoint, which has the latch as this one has.
     fn end_restore(&self) -> Result<(), Error> {
         if self.is_restored.load(Relaxed) {
             if self.disk.exists(RESTORE)? {

@@ -13,8 +13,8 @@ const WRITES_WAIT_NS: u64 = 60_000_000_000;
 /// How long one sleep for that lasts at first, and at most: each lasts twice as long as the one before.
 const WRITES_LOOK_NS: std::ops::RangeInclusive<u64> = 50_000..=20_000_000;
 
-/// Held once by all clones of a handle, and by each running transaction: when the last goes, the environment is closed. Background threads, tables
-/// and iterators hold [`Inner`] only.
+/// Held once by all clones of a handle, and by each running transaction: when the last goes, the environment is closed.
+/// Background threads, tables and iterators hold [`Inner`] only.
 pub(crate) struct Handles {
     pub(crate) env: Arc<Inner>,
     pub(crate) threads: Mutex<Vec<sync::JoinHandle<()>>>,
@@ -51,7 +51,8 @@ impl Handles {
         self.give_lock_back().and(result)
     }
 
-    /// What another thread is writing could come after what the next one to open the environment writes. So it has to end first.
+    /// What another thread is writing could come after what the next one to open the environment writes. So it has to
+    /// end first.
     fn give_lock_back(&self) -> Result<(), Error> {
         let fence = &self.env.fence;
         fence.close();
@@ -70,8 +71,8 @@ impl Handles {
 impl Drop for Handles {
     fn drop(&mut self) {
         if self.env.engine.is_inherited() {
-            // Everything below is kept for good: the threads are not here, and what the files are believed to hold is the
-            // parent's. The parent's lock is not ours since the fork (`held.rs` of the disk).
+            // Everything below is kept for good: the threads are not here, and what the files are believed to hold is
+            // the parent's. The parent's lock is not ours since the fork (`held.rs` of the disk).
             std::mem::forget(Arc::clone(&self.env));
             std::mem::forget(std::mem::take(self.threads.get_mut()));
             return;

@@ -10,8 +10,8 @@ use crate::Error;
 use crate::keeper::KeeperId;
 
 impl Inner {
-    /// Asks the keepers before a checkpoint gives up the log below `low`, and tells them what goes; says below what it may. Called
-    /// with the latch of checkpoints held.
+    /// Asks the keepers before a checkpoint gives up the log below `low`, and tells them what goes; says below what it
+    /// may. Called with the latch of checkpoints held.
     pub(crate) fn may_give_up(&self, low: Lsn) -> Lsn {
         let log = &self.engine.log;
         self.ask_keepers();

@@ -23,8 +23,8 @@ impl Inner {
     /// Waits for a latch, however long its holder takes: it may well wait for a slow device itself.
     ///
     /// # Errors
-    /// [`Error::Busy`] if this thread holds it already, so that the call comes from a callback of the holder's; or if the
-    /// holder's callback keeps others waiting (U2 in `txn/users_code.rs`). Too many threads.
+    /// [`Error::Busy`] if this thread holds it already, so that the call comes from a callback of the holder's; or if
+    /// the holder's callback keeps others waiting (U2 in `txn/users_code.rs`). Too many threads.
     pub(crate) fn latch<'l>(&self, latch: &'l Latch) -> Result<Latched<'l>, Error> {
         let thread = self.engine.thread()?;
         let mut patience = Patience::default();

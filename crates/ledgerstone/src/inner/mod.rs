@@ -1,5 +1,5 @@
-//! What all rooms share of an open environment: the engine with what belongs to it, and the steps that more than one of them
-//! takes.
+//! What all rooms share of an open environment: the engine with what belongs to it, and the steps that more than one of
+//! them takes.
 
 mod bell;
 mod checkpoint;
@@ -111,8 +111,8 @@ impl Inner {
         Ok(self.engine.begin()?)
     }
 
-    /// What a reclaimer that found all of it held looks at, to see whether that may have changed: the oldest snapshot, or how much
-    /// log there is without one, and how many transactions run.
+    /// What a reclaimer that found all of it held looks at, to see whether that may have changed: the oldest snapshot,
+    /// or how much log there is without one, and how many transactions run.
     pub(crate) fn holders(&self) -> (Lsn, u32) {
         (self.engine.versions.oldest_snapshot(), self.engine.table.active_count())
     }

@@ -23,8 +23,8 @@
 //! ```
 //!
 //! A directory of backups holds files `NNNNNN-full.backup` and `NNNNNN-log.backup`, numbered in the order in which they
-//! were made; each `log` goes on from the file before it. A file is written as `….backup.part` and gets its name when it is
-//! whole and durable. The file `lock` is locked while one is written: there is one at a time.
+//! were made; each `log` goes on from the file before it. A file is written as `….backup.part` and gets its name when
+//! it is whole and durable. The file `lock` is locked while one is written: there is one at a time.
 
 use std::io::{self, Read, Write};
 use std::ops::ControlFlow;
@@ -181,8 +181,8 @@ impl Environment {
         Ok(info_of(&BackupFile::open(disk.open(&name, Open::READ)?)?))
     }
 
-    /// Takes a full backup as one stream of bytes, into a file or a pipe of the caller's. The stream is a backup only when
-    /// this has returned.
+    /// Takes a full backup as one stream of bytes, into a file or a pipe of the caller's. The stream is a backup only
+    /// when this has returned.
     ///
     /// # Errors
     /// As [`Environment::backup`].

@@ -1,13 +1,13 @@
-//! Single pages made whole again from a backup and the log, while everything else runs; or in a directory that cannot even
-//! be opened.
+//! Single pages made whole again from a backup and the log, while everything else runs; or in a directory that cannot
+//! even be opened.
 //!
 //! ```text
 //!  image from the backup ─► its records of the backup's log ─► of the archive ─► of the environment's own log ─► put back
 //! ```
 //! P1. The records are read without a gap from where the backup's log begins to the end of the log as it was when the
 //!     repair began. A page that cannot be read cannot have been changed since, only made anew: then it is left alone.
-//! P2. The backup is of this life of the environment: that of another one may hold what never happened here, and its log does
-//!     not go on in ours.
+//! P2. The backup is of this life of the environment: that of another one may hold what never happened here, and its
+//!     log does not go on in ours.
 //! P3. Nothing is put back that is not proved complete (`page_repair.rs` in recovery, G1).
 
 use std::ops::ControlFlow;
@@ -99,8 +99,8 @@ impl Environment {
         })
     }
 
-    /// Repairs damaged pages from the newest full backup and the log since, while everything else runs. Pages that can be
-    /// read are left alone.
+    /// Repairs damaged pages from the newest full backup and the log since, while everything else runs. Pages that can
+    /// be read are left alone.
     ///
     /// # Errors
     /// [`Error::LogGone`]: the log since the backup is not whole, neither here nor in the archive. [`Error::Corrupt`]: the
@@ -325,7 +325,8 @@ fn begin<'r>(ops: &'r Registry, chain: &Arc<BackupDisk>, pages: &[PageId]) -> Re
     Ok(repair)
 }
 
-/// The log since the backup must go on where that of the backup ends: what is missing between them may have changed the pages.
+/// The log since the backup must go on where that of the backup ends: what is missing between them may have changed the
+/// pages.
 fn check_joined(position: Lsn, at: Lsn) -> Result<(), Error> {
     if position != at {
         return Err(Error::Corrupt {

@@ -4,11 +4,11 @@
 //!  backup proved ─► restore.new ─► data file from its pages ─► log from its log, and from an archive ─► cut at the moment
 //!     ─► control file, last: only now the directory is an environment; its first open recovers
 //! ```
-//! R1. The target is empty before, and without a control file until everything else in it is durable. `restore.new` comes
-//!     first, durably, and goes when the environment that was made has taken a checkpoint: until then data and log are those of
-//!     the old life, and no control file may be made anew from them.
-//! R2. Nothing of the log behind the moment is in the target, and the incarnation that begins there was never given out to
-//!     the life that was left: no record of that life can be read as one of the new (`seal.rs` in the log).
+//! R1. The target is empty before, and without a control file until everything else in it is durable. `restore.new`
+//!     comes first, durably, and goes when the environment that was made has taken a checkpoint: until then data and
+//!     log are those of the old life, and no control file may be made anew from them.
+//! R2. Nothing of the log behind the moment is in the target, and the incarnation that begins there was never given out
+//!     to the life that was left: no record of that life can be read as one of the new (`seal.rs` in the log).
 //! R3. No moment before the end of the full backup can be restored: its pages may hold later changes.
 //! R4. What is damaged is not used, and what is whole before it is: the report says what was left out.
 
@@ -261,8 +261,8 @@ fn empty(target: &dyn Disk) -> Result<(), Error> {
 
 /// The control file of the new environment (R2).
 fn restore_state(chain: &BackupDisk, logs: &[LogDirectory]) -> Result<ControlState, Error> {
-    // How often the life that is left could be opened again before its incarnations meet ours, and a little chance on top,
-    // for two restores from one backup.
+    // How often the life that is left could be opened again before its incarnations meet ours, and a little chance on
+    // top, for two restores from one backup.
     let distance = 64 + sync::random_u64() % 192;
     let mut state = chain.state();
     let mut incarnation_max = state.incarnation_max;
@@ -310,8 +310,8 @@ fn restore_log(chain: &Arc<BackupDisk>, target: &dyn Disk, state: &ControlState,
     Ok(())
 }
 
-/// Goes on behind the end of the backup with whichever of `more` has whole records farthest, again and again: one may be
-/// damaged where another is not. Returns where the log ends.
+/// Goes on behind the end of the backup with whichever of `more` has whole records farthest, again and again: one may
+/// be damaged where another is not. Returns where the log ends.
 fn restore_more_log(
     chain: &BackupDisk,
     target: &dyn Disk,
@@ -407,7 +407,8 @@ fn reach(disk: &LogUnion, state: &ControlState, from: Beginning, tell: Tell<'_>)
     Ok(Reach { end: Beginning { lsn: scan.end(), incarnation: scan.incarnation() }, why })
 }
 
-/// Copies the log's bytes from `at` to `end` into segments of the target, zeros around them, durable but for their names.
+/// Copies the log's bytes from `at` to `end` into segments of the target, zeros around them, durable but for their
+/// names.
 fn copy_log(from: &dyn Disk, target: &dyn Disk, segment_bytes: u64, mut at: u64, end: u64) -> Result<(), Error> {
     while at < end {
         let start = at - at % segment_bytes;

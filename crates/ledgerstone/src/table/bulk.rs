@@ -24,8 +24,8 @@ pub struct SortedLoader {
     last_key: Option<Vec<u8>>,
     /// A record came only half in.
     is_broken: bool,
-    /// How often the transaction had gone back to a savepoint when this was made. Leaves that are full stay where they are then, so
-    /// that a new tree would have what was taken back.
+    /// How often the transaction had gone back to a savepoint when this was made. Leaves that are full stay where they
+    /// are then, so that a new tree would have what was taken back.
     back_count: u64,
 }
 
@@ -185,7 +185,8 @@ impl BytesTable {
         self.try_load_sorted(records.into_iter().map(Ok))
     }
 
-    /// The same for records whose source may fail, such as lines of a file. The first `Err` ends the load and is returned.
+    /// The same for records whose source may fail, such as lines of a file. The first `Err` ends the load and is
+    /// returned.
     ///
     /// # Errors
     /// Those of the source, and as [`BytesTable::load_sorted`].

@@ -25,8 +25,8 @@ impl Transaction {
         self.find(name, Missing::Create, true)
     }
 
-    /// Drops a table and all that is in it. Its pages are freed after the commit. Handles that this transaction has opened
-    /// answer [`Error::NoSuchTable`] from then on, unless it goes back to a savepoint before the drop.
+    /// Drops a table and all that is in it. Its pages are freed after the commit. Handles that this transaction has
+    /// opened answer [`Error::NoSuchTable`] from then on, unless it goes back to a savepoint before the drop.
     ///
     /// # Errors
     /// [`Error::NoSuchTable`], conflicts.
@@ -213,7 +213,8 @@ impl Transaction {
         })
     }
 
-    /// Finds the table and locks it with the weakest intention, so that it stays what it is until this transaction ends.
+    /// Finds the table and locks it with the weakest intention, so that it stays what it is until this transaction
+    /// ends.
     fn find_locked(&self, name: &str, missing: Missing<'_>, must_be_new: bool) -> Result<BytesTable, Error> {
         check_name(name)?;
         if !must_be_new && let Some(table) = self.find_known(name)? {
@@ -315,14 +316,15 @@ struct Retired {
 }
 
 impl Shared {
-    /// What is known of a table is over for this transaction, and, if it commits, for everybody; the table and its name are
-    /// locked exclusively (G2). Said in the call that changes what the catalog says: nothing may come between (H3). Of a table
-    /// that nobody else has opened nothing is kept.
+    /// What is known of a table is over for this transaction, and, if it commits, for everybody; the table and its name
+    /// are locked exclusively (G2). Said in the call that changes what the catalog says: nothing may come between (H3).
+    /// Of a table that nobody else has opened nothing is kept.
     fn retire(&self, (txn, own): (&mut Txn, &mut OwnTables), info: &Arc<TableInfo>) {
         let env = Arc::clone(&self.env);
         env.drops.fetch_add(1, SeqCst); // I3: from before the commit until nobody knows the table any more.
         own.note_dropped(info);
-        // Below serializable a handle may know the table apart from the others, who wait for the lock and then ask theirs.
+        // Below serializable a handle may know the table apart from the others, who wait for the lock and then ask
+        // theirs.
         let known = env.known.remove(info);
         info.set_dropped(true);
         if let Some(known) = &known {

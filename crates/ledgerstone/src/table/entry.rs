@@ -7,8 +7,8 @@ use crate::{BytesTable, Error, Table};
 
 /// The place of a key, locked for update. Made by [`BytesTable::entry`].
 ///
-/// Nobody else changes the value while it is locked. If the transaction itself changes something before the entry is used,
-/// the entry looks again.
+/// Nobody else changes the value while it is locked. If the transaction itself changes something before the entry is
+/// used, the entry looks again.
 #[derive(Debug)]
 pub struct Entry {
     table: BytesTable,
@@ -69,8 +69,8 @@ impl Entry {
         Ok(value)
     }
 
-    /// Changes the value if there is one, and returns the entry. What `change` makes of it replaces whatever `change` itself
-    /// has put there.
+    /// Changes the value if there is one, and returns the entry. What `change` makes of it replaces whatever `change`
+    /// itself has put there.
     ///
     /// # Errors
     /// As [`BytesTable::put`].
@@ -109,7 +109,8 @@ impl Entry {
     }
 }
 
-/// The place of a key in a typed table, locked for update. Made by [`Table::entry`]. It looks again as an [`Entry`] does.
+/// The place of a key in a typed table, locked for update. Made by [`Table::entry`]. It looks again as an [`Entry`]
+/// does.
 pub struct TypedEntry<K, V> {
     table: Table<K, V>,
     key: Vec<u8>,
@@ -173,8 +174,8 @@ impl<K: Key, V: Value> TypedEntry<K, V> {
         Ok(value)
     }
 
-    /// Changes the value if there is one, and returns the entry. What `change` makes of it replaces whatever `change` itself
-    /// has put there.
+    /// Changes the value if there is one, and returns the entry. What `change` makes of it replaces whatever `change`
+    /// itself has put there.
     ///
     /// # Errors
     /// As [`Table::put`].

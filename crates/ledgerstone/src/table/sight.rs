@@ -44,8 +44,9 @@ impl BytesTable {
         Ok((sight, view))
     }
 
-    /// I4: the table is locked with the intention to write; is it still there, with the indexes that are known here? Once for
-    /// each transaction and table, until the transaction itself changes what the table is: it may know it by several handles.
+    /// I4: the table is locked with the intention to write; is it still there, with the indexes that are known here?
+    /// Once for each transaction and table, until the transaction itself changes what the table is: it may know it by
+    /// several handles.
     pub(crate) fn check_written(&self, txn: &mut Txn, own: &mut OwnTables) -> Result<(), Error> {
         let info = self.info();
         if own.has_entered(info) {
@@ -69,8 +70,9 @@ impl BytesTable {
         found.map_or_else(|error| error, |found| self.gone(txn, found))
     }
 
-    /// What to say of a table that is locked and is no longer what it was; `found` is what has its name. At a snapshot it was that still, so if another has changed
-    /// it, that one was the first to commit: who is told so, and not that there is no such table, tries again and finds out.
+    /// What to say of a table that is locked and is no longer what it was; `found` is what has its name. At a snapshot
+    /// it was that still, so if another has changed it, that one was the first to commit: who is told so, and not that
+    /// there is no such table, tries again and finds out.
     #[cold]
     fn gone(&self, txn: &Txn, found: Option<Definition>) -> Error {
         let name = &self.info().name;

@@ -178,8 +178,8 @@ impl<K: Key, V: Value> Table<K, V> {
         self.try_load_sorted(records.into_iter().map(Ok))
     }
 
-    /// The same for records whose source may fail, such as lines of a file. The first `Err` ends the load and is returned;
-    /// none of the records is loaded then.
+    /// The same for records whose source may fail, such as lines of a file. The first `Err` ends the load and is
+    /// returned; none of the records is loaded then.
     ///
     /// # Errors
     /// Those of the source, and as [`Table::load_sorted`].

@@ -4,14 +4,15 @@
 //! be owned, sent to other threads, and outlive each other. Once the transaction has ended, all of them return
 //! [`Error::Finished`].
 //!
-//! H1. A call has the transaction to itself, also while it runs a closure of the user's (`modify`, `for_each_ref`, the function of
-//!     an index). If that closure calls back into the same transaction it is told [`Error::Busy`]. Other threads wait for their
-//!     turn; but one and the same closure keeps them waiting for a second at most, then they are told the same. So nobody waits
-//!     for ever for a closure that waits for him. A thread inside one transaction that waits for a call of another, which waits for
-//!     the first to end, is told [`Error::HeldByCaller`].
-//! H2. However a call ends, by a panic of the user's code too, it gives back what it held, and what it had half done is taken back.
-//! H3. What belongs together is done while the transaction is held once: another thread that has it next may keep it for so long
-//!     that the call is refused the rest.
+//! H1. A call has the transaction to itself, also while it runs a closure of the user's (`modify`, `for_each_ref`, the
+//!     function of an index). If that closure calls back into the same transaction it is told [`Error::Busy`]. Other
+//!     threads wait for their turn; but one and the same closure keeps them waiting for a second at most, then they are
+//!     told the same. So nobody waits for ever for a closure that waits for him. A thread inside one transaction that
+//!     waits for a call of another, which waits for the first to end, is told [`Error::HeldByCaller`].
+//! H2. However a call ends, by a panic of the user's code too, it gives back what it held, and what it had half done is
+//!     taken back.
+//! H3. What belongs together is done while the transaction is held once: another thread that has it next may keep it
+//!     for so long that the call is refused the rest.
 
 mod isolation;
 mod prepared;
@@ -70,9 +71,10 @@ impl Drop for Transaction {
         if self.has_ended {
             return;
         }
-        // Before anything is waited for. If a closure that a call of it runs keeps us waiting for too long (U2), it still ran when
-        // we looked, a second after this was said: so the call sees it when it ends, and rolls back. So does a call that drops it
-        // by its own closure (H1). In a thread without a slot tables may keep it until they go.
+        // Before anything is waited for. If a closure that a call of it runs keeps us waiting for too long (U2), it
+        // still ran when we looked, a second after this was said: so the call sees it when it ends, and rolls back. So
+        // does a call that drops it by its own closure (H1). In a thread without a slot tables may keep it until they
+        // go.
         self.shared.is_dropped.store(true, Relaxed);
         if let Ok(mut held) = self.shared.hold() {
             drop(held.state.txn.take());
@@ -141,8 +143,9 @@ impl Transaction {
     }
 
     /// Runs `f` with it known that this thread is inside this transaction, as in a closure of
-    /// [`Environment::transact`](crate::Environment::transact). If `f` then waits by another transaction for a lock that this one
-    /// has, which would be for ever, it is told [`Error::HeldByCaller`]. For callbacks that are called while a transaction is open.
+    /// [`Environment::transact`](crate::Environment::transact). If `f` then waits by another transaction for a lock
+    /// that this one has, which would be for ever, it is told [`Error::HeldByCaller`]. For callbacks that are called
+    /// while a transaction is open.
     pub fn run_inside<T>(&self, f: impl FnOnce() -> T) -> T {
         let _inside = self.shared.users_code();
         f()

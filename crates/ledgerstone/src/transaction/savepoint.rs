@@ -3,11 +3,13 @@
 //! Both are marks in the running transaction ([`ledgerstone_txn::Savepoint`]); a nested transaction is a mark that is
 //! set before its closure and is gone after it.
 //!
-//! P1. With each mark it is kept how much the transaction had made of tables: going back takes back what it made since. A table created since is dropped
-//!     for whoever still has a handle to it ([`Error::NoSuchTable`]); one dropped since is there again.
-//! P2. Inside a child only the child's own savepoints can be gone back to or released: a child decides about itself alone.
-//! P3. A child that ends in any way but success, a panic included, is taken back. A deadlock ends the whole transaction, with
-//!     all its children: its locks are one set.
+//! P1. With each mark it is kept how much the transaction had made of tables: going back takes back what it made since.
+//!     A table created since is dropped for whoever still has a handle to it ([`Error::NoSuchTable`]); one dropped
+//!     since is there again.
+//! P2. Inside a child only the child's own savepoints can be gone back to or released: a child decides about itself
+//!     alone.
+//! P3. A child that ends in any way but success, a panic included, is taken back. A deadlock ends the whole
+//!     transaction, with all its children: its locks are one set.
 
 use ledgerstone_page::planted::{self, Bug};
 
@@ -102,8 +104,8 @@ impl Transaction {
         self.run_child(false, f)
     }
 
-    /// As [`Transaction::nested`], and the child may only read: every change in it is refused with [`Error::ReadOnly`], also
-    /// by the children that it has itself.
+    /// As [`Transaction::nested`], and the child may only read: every change in it is refused with [`Error::ReadOnly`],
+    /// also by the children that it has itself.
     ///
     /// # Errors
     /// As [`Transaction::nested`].

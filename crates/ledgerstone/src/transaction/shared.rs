@@ -120,8 +120,8 @@ impl Shared {
         let in_line = self.state.wait_in_line();
         let mut waiting: Option<WaitForCall<'_>> = None;
         loop {
-            // Relaxed: only a thread itself stores its own number, and takes it back before it gives up the mutex; of others it
-            // decides how long to wait.
+            // Relaxed: only a thread itself stores its own number, and takes it back before it gives up the mutex; of
+            // others it decides how long to wait.
             if let Some(holder) = self.holder.load(Relaxed).checked_sub(1) {
                 let holder = SlotNo(holder as u16);
                 if holder == thread || patience.is_over(&self.env.engine, holder) {
@@ -180,8 +180,8 @@ impl Shared {
         self.refuses_writes.store(refuses, Relaxed);
     }
 
-    /// Runs `f` on the running transaction; a deadlock, a refused lock or a full lock table rolls it back at once, so that
-    /// the others go on.
+    /// Runs `f` on the running transaction; a deadlock, a refused lock or a full lock table rolls it back at once, so
+    /// that the others go on.
     #[inline]
     pub(crate) fn run<T>(&self, f: impl FnOnce(&mut Txn) -> Result<T, Error>) -> Result<T, Error> {
         self.run_in(|txn, _| f(txn))

@@ -77,9 +77,10 @@ by_serde!(
         serde_json::to_writer(out, value).map_err(|error| EncodeError::of::<T>(error))
     },
     |bytes| serde_json::from_slice(bytes).map_err(|error| DecodeError::because::<T>(bytes, error)),
-    /// A value that is stored as JSON text. Fields may come and go as `serde` allows it (`#[serde(default)]`), indexes can be
-    /// made of members ([`IndexKeys::Json`](crate::IndexKeys::Json)), and other programs can read it. Numbers come back to the
-    /// bit. Values that hold a number which is not finite, or more than 127 arrays and objects inside each other, are refused.
+    /// A value that is stored as JSON text. Fields may come and go as `serde` allows it (`#[serde(default)]`), indexes
+    /// can be made of members ([`IndexKeys::Json`](crate::IndexKeys::Json)), and other programs can read it. Numbers
+    /// come back to the bit. Values that hold a number which is not finite, or more than 127 arrays and objects inside
+    /// each other, are refused.
     ///
     /// ```
     /// # fn main() -> Result<(), ledgerstone::Error> {
@@ -122,9 +123,10 @@ by_serde!(
         Ok((_, rest)) => Err(DecodeError::because::<T>(bytes, format!("{} bytes too many", rest.len()))),
         Err(error) => Err(DecodeError::because::<T>(bytes, error)),
     },
-    /// A value that is stored in the compact binary form of the `postcard` crate: fields in order, without their names. A type
-    /// whose fields change cannot read what it has written, so give it another [`Named::NAME`] then. The text does not say what
-    /// it holds, so types that `serde` reads by looking at it (`untagged`, `flatten`) are stored, but not read back: use [`Json`].
+    /// A value that is stored in the compact binary form of the `postcard` crate: fields in order, without their names.
+    /// A type whose fields change cannot read what it has written, so give it another [`Named::NAME`] then. The text
+    /// does not say what it holds, so types that `serde` reads by looking at it (`untagged`, `flatten`) are stored, but
+    /// not read back: use [`Json`].
     ///
     /// ```
     /// # fn main() -> Result<(), ledgerstone::Error> {

@@ -1,8 +1,8 @@
 //! What JSON text cannot give back, found before it is stored: numbers that are not finite, values nested too
 //! deeply, and `Some` of nothing.
 //!
-//! `serde_json` writes the first and the last as `null`, and reads no more than 127 arrays and objects inside each other. This goes
-//! through a value as its serializer does, and writes nothing.
+//! `serde_json` writes the first and the last as `null`, and reads no more than 127 arrays and objects inside each
+//! other. This goes through a value as its serializer does, and writes nothing.
 
 use serde::Serialize;
 use serde::ser::{self, Serializer};

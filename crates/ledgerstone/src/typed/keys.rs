@@ -71,7 +71,8 @@ ranges!(Range<Q>, RangeInclusive<Q>, RangeFrom<Q>, RangeTo<Q>, RangeToInclusive<
 
 /// What keys of type `K` can begin with: of a string or bytes, its first characters; of a tuple, its leading parts.
 ///
-/// Of `(String, u32)`, the prefix `("a",)` are all keys whose first part is `"a"`, not those whose first part begins so.
+/// Of `(String, u32)`, the prefix `("a",)` are all keys whose first part is `"a"`, not those whose first part begins
+/// so.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a prefix of keys of type `{K}`",
     note = "strings and bytes have prefixes of their kind; tuples have their leading parts, as tuples: `(\"a\",)`"

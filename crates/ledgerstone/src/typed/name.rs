@@ -1,9 +1,9 @@
 //! Names of types, as the catalog holds them: what an encoding is called in every program and every version.
 //!
-//! N1. A name stands for an encoding, not for a Rust type: types whose bytes mean the same may share one, and a type whose bytes
-//!     change gets another. The compiler's names of types would change with a module's name.
-//! N2. A name is a constant, and is compared with the catalog's text without being written out: a table is opened in every
-//!     transaction.
+//! N1. A name stands for an encoding, not for a Rust type: types whose bytes mean the same may share one, and a type
+//!     whose bytes change gets another. The compiler's names of types would change with a module's name.
+//! N2. A name is a constant, and is compared with the catalog's text without being written out: a table is opened in
+//!     every transaction.
 
 use std::fmt;
 
@@ -68,8 +68,8 @@ impl TypeName {
         matches!(self, TypeName::Named(name) if matches!(name.as_bytes(), b"u8"))
     }
 
-    /// Bytes of each value of this name if it is a number: arrays of them stand one behind the other. Whatever shares the name
-    /// shares this, too.
+    /// Bytes of each value of this name if it is a number: arrays of them stand one behind the other. Whatever shares
+    /// the name shares this, too.
     pub(super) const fn number_bytes(&self) -> Option<usize> {
         let TypeName::Named(name) = self else { return None };
         match name.as_bytes() {

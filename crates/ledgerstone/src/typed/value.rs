@@ -27,8 +27,8 @@ pub trait Value: AsValue<Self> + Sized {
     fn decode(bytes: &[u8]) -> Result<Self, DecodeError>;
 }
 
-/// What stands for a value of type `V` in a call: the value itself, a reference to it, or what it lends, such as `str` for
-/// `String`. All have the same bytes.
+/// What stands for a value of type `V` in a call: the value itself, a reference to it, or what it lends, such as `str`
+/// for `String`. All have the same bytes.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not stand for a value of type `{V}`",
     note = "a table takes values of its own type, references to them, and what they lend, such as `&str` for `String`"

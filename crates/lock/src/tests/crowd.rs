@@ -284,7 +284,8 @@ fn fill(locks: &LockTable, owner: OwnerNo) -> u64 {
     (0..).find(|&n| locks.lock(owner, key(n), Mode::X, Wait::Try).is_err()).unwrap()
 }
 
-/// Nodes of the reserve that the others keep for themselves would be missing there for as long as one transaction has all locks.
+/// Nodes of the reserve that the others keep for themselves would be missing there for as long as one transaction has
+/// all locks.
 #[test]
 fn a_table_that_stays_full_has_room_for_one_whole_table_after_another() {
     let locks = make(LockConfig { owners: 4, locks_max: 64, buckets: 16, ..LockConfig::default() });

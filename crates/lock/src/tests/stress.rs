@@ -190,7 +190,8 @@ fn those_who_wait_for_younger_ones_only_do_not_hang() {
     seeded_storms(0..60, |_| LockConfig { conflict: Conflict::WaitDie, ..stormy(4, 4, true) });
 }
 
-/// Threads that lock something for one owner and, inside of that, for another: whoever waits for the first waits for the second.
+/// Threads that lock something for one owner and, inside of that, for another: whoever waits for the first waits for
+/// the second.
 #[test]
 fn threads_with_a_transaction_inside_another_do_not_hang() {
     let mut deadlocks = 0;

@@ -368,7 +368,8 @@ fn whoever_waits_for_a_transaction_whose_thread_waits_in_another_gives_way() {
     }
 }
 
-/// Two threads, each inside one transaction and in another, want what the other's outer one holds: nobody else can give way.
+/// Two threads, each inside one transaction and in another, want what the other's outer one holds: nobody else can give
+/// way.
 #[test]
 fn of_two_that_hold_up_what_the_other_wants_one_gives_way() {
     let locks = small();
@@ -389,7 +390,8 @@ fn of_two_that_hold_up_what_the_other_wants_one_gives_way() {
     assert_eq!(assert_consistent(&locks), 0);
 }
 
-/// Two threads use one transaction: in one it waits by itself, in the other it is held up. Both count, and whoever holds it up.
+/// Two threads use one transaction: in one it waits by itself, in the other it is held up. Both count, and whoever
+/// holds it up.
 #[test]
 fn a_transaction_is_held_up_by_all_its_threads() {
     const E: OwnerNo = OwnerNo(4);

@@ -1,5 +1,5 @@
-//! Aeron IPC, if `AERON_JAR` says where Aeron is (`scripts/port-bench.sh` fetches it): two Java programs of ours, each on a
-//! processor of its own, as all other mechanisms.
+//! Aeron IPC, if `AERON_JAR` says where Aeron is (`scripts/port-bench.sh` fetches it): two Java programs of ours, each
+//! on a processor of its own, as all other mechanisms.
 
 use crate::process;
 use std::ffi::OsString;

@@ -1,8 +1,8 @@
 //! The experiments of paper 002 on this machine: `cargo bench -p ledgerstone-port --bench ports -- [EXPERIMENT...]`.
 //!
 //! Each experiment runs this crate and the other mechanisms one after the other, in processes of their own. With
-//! `--features peers` iceoryx2 takes part, with `AERON_JAR` Aeron. Results go to standard output as a table and, with `--out DIR`, as lines of
-//! `name,x,value` that `--plot DIR` makes plots from.
+//! `--features peers` iceoryx2 takes part, with `AERON_JAR` Aeron. Results go to standard output as a table and, with
+//! `--out DIR`, as lines of `name,x,value` that `--plot DIR` makes plots from.
 
 mod aeron;
 mod echo;

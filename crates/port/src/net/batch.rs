@@ -65,8 +65,8 @@ impl Inlet {
                 header(std::ptr::from_mut(from).cast(), size_of::<libc::sockaddr_storage>() as u32, vector)
             })
             .collect();
-        // SAFETY: each header names an address and a vector of ours, apart from each other, which the kernel fills up to
-        // the lengths given.
+        // SAFETY: each header names an address and a vector of ours, apart from each other, which the kernel fills up
+        // to the lengths given.
         let count = unsafe {
             let flags = libc::MSG_DONTWAIT;
             libc::recvmmsg(socket.as_raw_fd(), headers.as_mut_ptr().cast(), BATCH as u32, flags, std::ptr::null_mut())

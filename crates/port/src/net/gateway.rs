@@ -1,10 +1,10 @@
 //! The gateway: how the other processes of a site send to other sites through the one that started the network.
 //!
-//! It is a port of that process, with an address that everybody can compute. Who wants to send to a port of another site
-//! takes a lane to it for that alone, a *passage*; for multicasts one for each sender. What a passage carries is sent on by
-//! the network's thread with the calls that its own process has, so that all promises are the same: order, at most once,
-//! back-pressure (a passage whose site has no room is not read, and becomes full) and the end (a passage whose
-//! port is refused or whose site is dead is cut, which its sender sees as the death of a port).
+//! It is a port of that process, with an address that everybody can compute. Who wants to send to a port of another
+//! site takes a lane to it for that alone, a *passage*; for multicasts one for each sender. What a passage carries is
+//! sent on by the network's thread with the calls that its own process has, so that all promises are the same: order,
+//! at most once, back-pressure (a passage whose site has no room is not read, and becomes full) and the end (a passage
+//! whose port is refused or whose site is dead is cut, which its sender sees as the death of a port).
 //!
 //! ```text
 //! flags of a message in a passage     payload

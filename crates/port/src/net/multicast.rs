@@ -1,10 +1,10 @@
 //! Multicasts between sites by one datagram (paper 002, 4.1 and 4.2), where the network carries IP multicast.
 //!
-//! The message still belongs to the session with each site, as one unit of it with a number of its own. The datagram only
-//! brings that unit to all of them at once: it has, for each site, the unit's number and a proof, and the message once for
-//! all. What a site does not get, or gets late, its session repairs as any other unit; order, at most once, room and
-//! death are the session's too. A site that several of these in a row did not reach is sent datagrams of its own for a
-//! while.
+//! The message still belongs to the session with each site, as one unit of it with a number of its own. The datagram
+//! only brings that unit to all of them at once: it has, for each site, the unit's number and a proof, and the message
+//! once for all. What a site does not get, or gets late, its session repairs as any other unit; order, at most once,
+//! room and death are the session's too. A site that several of these in a row did not reach is sent datagrams of its
+//! own for a while.
 //!
 //! ```text
 //! body of a multicast datagram; sealed with the sender's multicast key unless the network is trusted
@@ -14,15 +14,15 @@
 //!     the message, as `wire.rs` has it, one whole unit
 //! ```
 //!
-//! The header's session is the sender's multicast session, its nonce counts the datagrams. The digest is the first half of
-//! the message's SHA-256.
+//! The header's session is the sender's multicast session, its nonce counts the datagrams. The digest is the first half
+//! of the message's SHA-256.
 //!
-//! X1. Each site makes a multicast key of its own and gives it to the others in their sessions, which are sealed: it hides
-//!     the messages. Who has the key of another can read, which is what it is for, and can forge nothing: only who
-//!     has the keys of the session can say which unit it is, of which message.
+//! X1. Each site makes a multicast key of its own and gives it to the others in their sessions, which are sealed: it
+//!     hides the messages. Who has the key of another can read, which is what it is for, and can forge nothing: only
+//!     who has the keys of the session can say which unit it is, of which message.
 //! X2. No number of a unit is 2^64 - 1, so that a proof can never pass for data, nor data for a proof.
-//! X3. Transactions are mapped onto few IP groups, which all sites are in from the start: joining one for each transaction
-//!     would cost system calls, and a socket refuses its 21st.
+//! X3. Transactions are mapped onto few IP groups, which all sites are in from the start: joining one for each
+//!     transaction would cost system calls, and a socket refuses its 21st.
 
 use super::network::random;
 use super::wire::{HEADER_BYTES, PacketHeader, PacketKind, take_u64};

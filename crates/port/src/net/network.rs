@@ -46,11 +46,11 @@ pub struct NetworkOptions {
     /// Bytes that may wait for one site before senders wait: 4 MiB by default.
     pub waiting_bytes_max: usize,
     /// IP multicast, if the network between the sites carries it: a message to the group of a transaction is then one
-    /// datagram for all sites. Without it, which is the default, it is one for each. All sites or none should have it; one
-    /// that does not hear is sent datagrams of its own.
+    /// datagram for all sites. Without it, which is the default, it is one for each. All sites or none should have it;
+    /// one that does not hear is sent datagrams of its own.
     pub multicast: Option<Multicast>,
-    /// Permissions of the gateway's socket file: which of the other processes of this site may send to other sites. 0o600 by
-    /// default.
+    /// Permissions of the gateway's socket file: which of the other processes of this site may send to other sites.
+    /// 0o600 by default.
     pub mode: u32,
     /// Who of those may send.
     pub access: Access,
@@ -162,7 +162,8 @@ pub enum NetworkError {
     System(#[from] SystemError),
 }
 
-/// A site's network, while it lives. Dropping it ends all sessions; the other sites find this one dead after their time.
+/// A site's network, while it lives. Dropping it ends all sessions; the other sites find this one dead after their
+/// time.
 pub struct Network {
     inner: Arc<Inner>,
     host: Host,

@@ -356,8 +356,8 @@ impl Peer {
         }
     }
 
-    /// Takes a message that a multicast will bring to the site: what the datagram is to have for it. `None`: the message is
-    /// to be submitted.
+    /// Takes a message that a multicast will bring to the site: what the datagram is to have for it. `None`: the
+    /// message is to be submitted.
     pub(crate) fn entry(&self, network: &Inner, message: &[u8]) -> Option<Vec<u8>> {
         let mut state = self.state();
         let Link::Open(open) = &mut state.link else { return None };

@@ -1,5 +1,6 @@
-//! Which datagrams of a session have come before. One that is repeated, by the network or by somebody who keeps what others
-//! sent, is as good as none: it acknowledges nothing, moves no site to another address, and keeps no dead one alive.
+//! Which datagrams of a session have come before. One that is repeated, by the network or by somebody who keeps what
+//! others sent, is as good as none: it acknowledges nothing, moves no site to another address, and keeps no dead one
+//! alive.
 
 /// Datagrams that may overtake one before it is taken for an old one, which is then lost and sent again.
 const WINDOW: u64 = 2048;
@@ -17,7 +18,8 @@ impl Seen {
         Seen { end: 0, bits: [0; (WINDOW / 64) as usize] }
     }
 
-    /// Notes a nonce; `false` if it was seen, or is too old to tell. To be asked of what is proved to be the sender's only.
+    /// Notes a nonce; `false` if it was seen, or is too old to tell. To be asked of what is proved to be the sender's
+    /// only.
     pub(crate) fn take(&mut self, nonce: u64) -> bool {
         if nonce >= self.end {
             if nonce - self.end >= WINDOW {

@@ -1,7 +1,7 @@
 //! Two sides that take turns: the hand-over itself is what several experiments measure.
 //!
-//! Every baton lives in memory or descriptors that a thread of this process or a forked child can use alike, and neither
-//! side allocates.
+//! Every baton lives in memory or descriptors that a thread of this process or a forked child can use alike, and
+//! neither side allocates.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;

@@ -1,8 +1,8 @@
 //! bind: what it costs to get at a file's bytes, step by step (4.1).
 //!
-//! A mapping is opened, mapped, touched, touched again, flushed and unmapped; then the same bytes are read, changed and made
-//! durable through every kind of file input and output, and only the totals are compared: the write-back of each moves the
-//! cost to another step, as the paper found.
+//! A mapping is opened, mapped, touched, touched again, flushed and unmapped; then the same bytes are read, changed and
+//! made durable through every kind of file input and output, and only the totals are compared: the write-back of each
+//! moves the cost to another step, as the paper found.
 
 use std::fs::File;
 use std::io::IoSlice;
@@ -218,8 +218,8 @@ fn change(bytes: &mut [u8]) {
     bytes.iter_mut().step_by(PAGE).for_each(|byte| *byte = byte.wrapping_add(1));
 }
 
-/// Eight chunks under way: all are read, then all are written. The ring's buffers are its own bytes, not the file's: what
-/// counts is that they are moved.
+/// Eight chunks under way: all are read, then all are written. The ring's buffers are its own bytes, not the file's:
+/// what counts is that they are moved.
 fn ring(file: &File, size: usize) -> Result<(), ProbeError> {
     let depth = 8;
     let mut ring = Ring::new(depth, CHUNK)?;

@@ -1,7 +1,7 @@
 //! device: what the device below does, past the kernel's cache.
 //!
-//! Direct reads and writes by size, one at a time; random reads and writes by queue depth, through io_uring or, where it
-//! is forbidden, by threads; latency percentiles; and the knee, from which on more depth buys only waiting.
+//! Direct reads and writes by size, one at a time; random reads and writes by queue depth, through io_uring or, where
+//! it is forbidden, by threads; latency percentiles; and the knee, from which on more depth buys only waiting.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

@@ -1,7 +1,7 @@
 //! force: what makes a write durable, and what it costs (8.1).
 //!
-//! Methods at 4 KiB on a file that was written before; then by size, by dirty pages elsewhere in the file, by kind of file,
-//! by writers at the same time; what tears by declaration; and who decides when a mapped page is written.
+//! Methods at 4 KiB on a file that was written before; then by size, by dirty pages elsewhere in the file, by kind of
+//! file, by writers at the same time; what tears by declaration; and who decides when a mapped page is written.
 
 use std::fs::File;
 use std::io::IoSlice;
@@ -628,8 +628,8 @@ fn declared(context: &mut Context<'_>) -> Result<(), ProbeError> {
     Ok(())
 }
 
-/// K21: can the kernel write a page that the application would hold back? Two pages of a mapping are dirtied and locked in
-/// memory; somebody else syncs the file system.
+/// K21: can the kernel write a page that the application would hold back? Two pages of a mapping are dirtied and locked
+/// in memory; somebody else syncs the file system.
 fn order(context: &mut Context<'_>) -> Result<(), ProbeError> {
     let target = written(context, "order", 16 * PAGE)?;
     let map = Map::file(&target.file, 16 * PAGE as usize)?;

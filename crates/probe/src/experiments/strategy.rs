@@ -1,8 +1,8 @@
 //! strategy: what advice to the kernel does to reads (4.2).
 //!
-//! Cold reads of chunks of 64 KiB and of pages, in order and at random, through a descriptor and through a mapping, with
-//! every advice; warm reads; reads that change what they read; and how far ahead an application should ask. Before a
-//! cold read the file's pages are dropped and counted; if one is left, the value is not taken.
+//! Cold reads of chunks of 64 KiB and of pages, in order and at random, through a descriptor and through a mapping,
+//! with every advice; warm reads; reads that change what they read; and how far ahead an application should ask. Before
+//! a cold read the file's pages are dropped and counted; if one is left, the value is not taken.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

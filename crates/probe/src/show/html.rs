@@ -1,5 +1,5 @@
-//! The report as one page that needs nothing else: no network, no script, its style and plots inside. For screens wide and
-//! narrow, light and dark, and for paper.
+//! The report as one page that needs nothing else: no network, no script, its style and plots inside. For screens wide
+//! and narrow, light and dark, and for paper.
 
 use std::fmt::Write;
 

@@ -1,8 +1,8 @@
 //! Plots as SVG that a page can hold: lines over an axis, bars without one. Colours and sizes are classes of the page's
 //! style, so that light, dark and print are decided there.
 //!
-//! A value is a mark at its median with a thin line from the 10th to the 90th percentile. A noisy value has only a broken
-//! line: its range, and no median that would look like one.
+//! A value is a mark at its median with a thin line from the 10th to the 90th percentile. A noisy value has only a
+//! broken line: its range, and no median that would look like one.
 
 use std::fmt::Write;
 

@@ -1,7 +1,7 @@
 //! A forked process.
 //!
-//! C1. What a child runs makes system calls and touches memory that was there before the fork: no allocation, no lock of
-//!     this process, no printing. Another thread may have held a lock of the allocator at the fork.
+//! C1. What a child runs makes system calls and touches memory that was there before the fork: no allocation, no lock
+//!     of this process, no printing. Another thread may have held a lock of the allocator at the fork.
 //! C2. A child dies with its parent, and its parent waits for it.
 
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -23,7 +23,8 @@ impl Child {
     pub(crate) fn run(body: impl FnOnce()) -> Result<Child, ProbeError> {
         // SAFETY: asks for a number.
         let parent = unsafe { libc::getpid() };
-        // SAFETY: the child runs `body` under C1 and then `_exit`: no destructor and no exit handler of ours runs twice.
+        // SAFETY: the child runs `body` under C1 and then `_exit`: no destructor and no exit handler of ours runs
+        // twice.
         match unsafe { libc::fork() } {
             -1 => Err(ProbeError::system("fork", std::io::Error::last_os_error())),
             0 => {

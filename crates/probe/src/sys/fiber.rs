@@ -1,10 +1,11 @@
 //! Two stacks in one thread, and the switch between them in user mode: what the paper calls a fiber, bare.
 //!
-//! A switch saves the registers that a called function must keep, changes the stack pointer, and restores the other side's.
+//! A switch saves the registers that a called function must keep, changes the stack pointer, and restores the other
+//! side's.
 //!
 //! F1. The fiber's stack is owned by `Fiber` and lives as long as it.
-//! F2. `inside` and `outside` are each either the stack pointer of the side that is not running, as `switch` left it, or
-//!     stale. Only `switch_to` writes them.
+//! F2. `inside` and `outside` are each either the stack pointer of the side that is not running, as `switch` left it,
+//!     or stale. Only `switch_to` writes them.
 //! F3. The fiber's function never returns and owns nothing that would need dropping: it loops over one shared counter.
 
 use crate::error::ProbeError;
@@ -39,8 +40,8 @@ impl Fiber {
     #[inline]
     pub(crate) fn switch_to(&mut self) -> u64 {
         let fiber: *mut Fiber = self;
-        // SAFETY: F1 and F2: `inside` is where the fiber was left, or what `prepare` made; its stack is alive. The fiber
-        // touches this value only between here and its switch back, while we hold it exclusively.
+        // SAFETY: F1 and F2: `inside` is where the fiber was left, or what `prepare` made; its stack is alive. The
+        // fiber touches this value only between here and its switch back, while we hold it exclusively.
         unsafe {
             arch::switch(&raw mut (*fiber).outside, (*fiber).inside);
             (*fiber).count
@@ -51,7 +52,8 @@ impl Fiber {
 /// What the fiber runs.
 extern "C" fn body(fiber: *mut Fiber) -> ! {
     loop {
-        // SAFETY: `switch_to` holds the value exclusively and waits inside `switch` (F2); `outside` is its stack pointer.
+        // SAFETY: `switch_to` holds the value exclusively and waits inside `switch` (F2); `outside` is its stack
+        // pointer.
         unsafe {
             (*fiber).count = (*fiber).count.wrapping_add(1);
             arch::switch(&raw mut (*fiber).inside, (*fiber).outside);
@@ -66,8 +68,8 @@ mod arch {
     /// Lays out a new stack as `switch` expects one that it left, with `entry` as the place to return to.
     pub(super) fn prepare(top: *mut u8, argument: *mut u8) -> *mut u8 {
         let start: extern "C" fn(*mut Fiber) -> ! = body;
-        // From low to high: rbx (the argument), rbp, r12 (the function), r13, r14, r15, the return address, then two words
-        // that keep the stack aligned to 16 bytes at the call.
+        // From low to high: rbx (the argument), rbp, r12 (the function), r13, r14, r15, the return address, then two
+        // words that keep the stack aligned to 16 bytes at the call.
         let words: [usize; 9] = [argument as usize, 0, start as usize, 0, 0, 0, entry as *const () as usize, 0, 0];
         let at = top.wrapping_sub(words.len() * size_of::<usize>());
         // SAFETY: `top` ends a stack of 64 KiB that nobody uses yet, aligned to a page.

@@ -22,7 +22,8 @@ impl Posix {
         static NO: AtomicU32 = AtomicU32::new(0);
         let no = NO.fetch_add(1, Ordering::Relaxed);
         let name = CString::new(format!("/ledgerstone-probe-{}-{no}", std::process::id())).unwrap_or_default();
-        // SAFETY: the attributes are valid with all bits zero; the name is terminated. On Linux a queue is a descriptor.
+        // SAFETY: the attributes are valid with all bits zero; the name is terminated. On Linux a queue is a
+        // descriptor.
         unsafe {
             let mut attributes: libc::mq_attr = std::mem::zeroed();
             attributes.mq_maxmsg = 2;

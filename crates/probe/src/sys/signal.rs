@@ -5,15 +5,16 @@ use std::sync::atomic::{AtomicU32, Ordering};
 static CAUGHT: AtomicU32 = AtomicU32::new(0);
 
 extern "C" fn remember(_signal: libc::c_int) {
-    // A second one ends the process at once: somebody is in earnest. What is left in the directory goes with the next run.
+    // A second one ends the process at once: somebody is in earnest. What is left in the directory goes with the next
+    // run.
     if CAUGHT.fetch_add(1, Ordering::Relaxed) >= 2 {
         // SAFETY: `_exit` may be called from a signal handler.
         unsafe { libc::_exit(130) };
     }
 }
 
-/// From now on SIGINT, SIGTERM and SIGHUP are remembered instead of ending the process, and a file that reaches the limit on
-/// files is an error of the call, as a full disk is.
+/// From now on SIGINT, SIGTERM and SIGHUP are remembered instead of ending the process, and a file that reaches the
+/// limit on files is an error of the call, as a full disk is.
 pub(crate) fn catch() {
     // SAFETY: ignoring a signal runs no code.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };

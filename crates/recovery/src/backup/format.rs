@@ -1,4 +1,5 @@
-//! The bytes of a backup file: frames, one behind the other, that need no seeking to write and say when they are complete.
+//! The bytes of a backup file: frames, one behind the other, that need no seeking to write and say when they are
+//! complete.
 //!
 //! ```text
 //! offset  size  field

@@ -3,8 +3,8 @@
 //! ```text
 //!  checkpoint ─► log pinned at its scan LSN ─► pages copied one by one ─► log flushed past all of them ─► log copied
 //! ```
-//! K1. What lies below the scan LSN is in the data file before the first page is copied; redo from there brings every copy
-//!     to the end of the log, whatever moment it was copied at.
+//! K1. What lies below the scan LSN is in the data file before the first page is copied; redo from there brings every
+//!     copy to the end of the log, whatever moment it was copied at.
 //! K2. The log of a full backup ends behind the newest LSN of any copy: a copy from memory may be ahead of the device.
 //! K3. The log begins and ends between two records.
 
@@ -91,7 +91,8 @@ impl Pace<'_> {
 }
 
 impl Take<'_> {
-    /// Takes a full backup. `control` is the control file after a checkpoint, and `pin` keeps the log from its scan LSN on.
+    /// Takes a full backup. `control` is the control file after a checkpoint, and `pin` keeps the log from its scan LSN
+    /// on.
     ///
     /// # Errors
     /// A page is damaged, the log or the target fails, or the backup was cancelled. What was written until then is not

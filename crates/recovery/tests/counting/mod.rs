@@ -1,4 +1,5 @@
-//! The smallest environment that there can be: no space maps, no catalog, pages of counters, formatted by their first record.
+//! The smallest environment that there can be: no space maps, no catalog, pages of counters, formatted by their first
+//! record.
 #![allow(dead_code)]
 
 use std::sync::{Arc, Mutex};

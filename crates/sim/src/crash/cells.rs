@@ -1,8 +1,8 @@
-//! Numbers in the slots of one page, fixed or versioned (Lemon 4.2): the engine's own operations on these layouts, used as a
-//! structure of a user's.
+//! Numbers in the slots of one page, fixed or versioned (Lemon 4.2): the engine's own operations on these layouts, used
+//! as a structure of a user's.
 //!
-//! A number has a record while it is not zero. In a fixed page the record is the number; in a versioned one it has bytes behind
-//! it, as many as the number says, so that records change their length.
+//! A number has a record while it is not zero. In a fixed page the record is the number; in a versioned one it has
+//! bytes behind it, as many as the number says, so that records change their length.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! A client: does what its plan says, and writes down what it did, what it saw and what it was told.
 //!
-//! Nothing here decides anything by itself: a conflict ends a transaction, a crash ends the client, and whatever else the
-//! engine answers is a bug that the client reports.
+//! Nothing here decides anything by itself: a conflict ends a transaction, a crash ends the client, and whatever else
+//! the engine answers is a bug that the client reports.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Seek, SeekFrom, Write};

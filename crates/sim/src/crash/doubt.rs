@@ -1,8 +1,8 @@
 //! Transactions in doubt after a restart: the right ones, with their locks, and then decided.
 //!
-//! The client that prepared a transaction has written down what its coordinator wants ([`TwoPhase`]), as a coordinator does
-//! before it tells anybody. A restart finds what is in doubt; every answer that the crash has cut short is compared with that
-//! (J8 in `judge.rs`), and the decision is carried out, again if need be.
+//! The client that prepared a transaction has written down what its coordinator wants ([`TwoPhase`]), as a coordinator
+//! does before it tells anybody. A restart finds what is in doubt; every answer that the crash has cut short is
+//! compared with that (J8 in `judge.rs`), and the decision is carried out, again if need be.
 
 use std::time::Duration;
 
@@ -23,8 +23,8 @@ pub enum Settled {
     Damaged(Error),
 }
 
-/// Decides all that is in doubt, and writes the outcomes down. `is_strict`: nothing may be missing, as after a loss of power;
-/// otherwise the disk has lied, and transactions may be gone that were prepared or decided.
+/// Decides all that is in doubt, and writes the outcomes down. `is_strict`: nothing may be missing, as after a loss of
+/// power; otherwise the disk has lied, and transactions may be gone that were prepared or decided.
 ///
 /// # Errors
 /// What is in doubt and must not be, or is not and should.

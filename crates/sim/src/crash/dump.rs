@@ -1,4 +1,5 @@
-//! A dump taken beside the clients, read as anybody would who has only the description of the format (docs/format/dump.md).
+//! A dump taken beside the clients, read as anybody would who has only the description of the format
+//! (docs/format/dump.md).
 
 use std::ops::ControlFlow;
 

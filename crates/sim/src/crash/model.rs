@@ -204,8 +204,8 @@ impl Deed {
 }
 
 impl Deed {
-    /// Whether it changes what a table is, or which there are. That is serializable at every level: names and tables are locked to
-    /// the end of the transaction, and the answer is of what is there now, not of a snapshot.
+    /// Whether it changes what a table is, or which there are. That is serializable at every level: names and tables
+    /// are locked to the end of the transaction, and the answer is of what is there now, not of a snapshot.
     pub fn changes_tables(&self) -> bool {
         matches!(
             self,
@@ -284,8 +284,8 @@ fn counter_of(bytes: &[u8]) -> i64 {
     bytes.try_into().map_or(0, i64::from_le_bytes)
 }
 
-/// A part of a value was written, and this is what the value becomes unless its index key is taken: then it is what the opening
-/// of the value has made of it, which is an empty one if there was none.
+/// A part of a value was written, and this is what the value becomes unless its index key is taken: then it is what the
+/// opening of the value has made of it, which is an empty one if there was none.
 fn edit(
     records: &mut Records,
     key: &Bytes,
@@ -337,8 +337,9 @@ impl<'s> Alone<'s> {
 }
 
 impl State {
-    /// As [`State::apply`], for a transaction that was not alone: where it was refused for want of a table, because there is one,
-    /// or for another's index key, it has done nothing, whatever has become of the table and of the other.
+    /// As [`State::apply`], for a transaction that was not alone: where it was refused for want of a table, because
+    /// there is one, or for another's index key, it has done nothing, whatever has become of the table and of the
+    /// other.
     pub fn apply_answered(&mut self, deed: &Deed, seen: &Seen) -> Seen {
         match (deed, seen) {
             (_, Seen::NoTable) => Seen::NoTable,

@@ -86,8 +86,8 @@ pub fn replay<'a>(base: &State, turns: impl IntoIterator<Item = Turn<'a>>) -> Re
     Ok(state)
 }
 
-/// What the records that a transaction locked are now. Those of tables that it has itself made, dropped or renamed before are left
-/// out: under the same name there is another table.
+/// What the records that a transaction locked are now. Those of tables that it has itself made, dropped or renamed
+/// before are left out: under the same name there is another table.
 fn locked(record: &Record, state: &State) -> Locked {
     let value = |table: &str, key: &Bytes| state.tables.get(table).and_then(|records| records.get(key)).cloned();
     let mut own: BTreeSet<&str> = BTreeSet::new();
@@ -162,7 +162,8 @@ fn without_journal(seen: Seen) -> Seen {
 /// Runs a transaction, and compares what it saw as its level allows (J10).
 fn run(record: &Record, state: &mut State, at_snapshot: bool) -> Result<(), Vec<String>> {
     let is_serial = record.isolation == Isolation::Serializable;
-    // A mark is put into the journal that another has made since the snapshot, too; the snapshot's lists do not show that one.
+    // A mark is put into the journal that another has made since the snapshot, too; the snapshot's lists do not show
+    // that one.
     let may_miss_journal = at_snapshot && !is_serial && !state.tables.contains_key(JOURNAL);
     let mut alone = Alone::new(state);
     for (number, (deed, seen)) in record.deeds.iter().enumerate() {

@@ -1,9 +1,9 @@
 //! What a round is going to do, drawn from its seed before anything runs.
 //!
-//! A round is a list of *lives*: times in which one process has the environment. Each life opens it, and may end in that;
-//! looks at everything that is there; runs clients, and ends at a chosen change of the disk, or is closed in order. It ends
-//! by a power failure or because the process is killed ([`Ending`]). A life without clients is a recovery that may be cut
-//! short. The last one only looks.
+//! A round is a list of *lives*: times in which one process has the environment. Each life opens it, and may end in
+//! that; looks at everything that is there; runs clients, and ends at a chosen change of the disk, or is closed in
+//! order. It ends by a power failure or because the process is killed ([`Ending`]). A life without clients is a
+//! recovery that may be cut short. The last one only looks.
 //!
 //! A plan is plain data. Whatever shrinks a failure takes pieces of it away and runs the rest ([`super::shrink`]).
 
@@ -122,8 +122,8 @@ pub struct Settings {
 pub enum Ending {
     /// The power fails. Of what is not synced any part is lost.
     PowerLoss,
-    /// The process is killed, or ends: what is not synced stays, and is still not durable. Of the write that it is killed in
-    /// so many bytes are done.
+    /// The process is killed, or ends: what is not synced stays, and is still not durable. Of the write that it is
+    /// killed in so many bytes are done.
     Kill {
         /// See [`ledgerstone_disk::SimDisk::kill_at`].
         bytes: u64,
@@ -433,8 +433,8 @@ impl Plan {
         if !settings.is_indexed {
             plan.keep_steps(|_, step| !matches!(step, Step::Lookup { .. } | Step::Reindex(_)));
         } else {
-            // Indexes are not made at a snapshot, and the model has no tables without them in such a round. A load that another's
-            // index key stops has no answer that tells where.
+            // Indexes are not made at a snapshot, and the model has no tables without them in such a round. A load that
+            // another's index key stops has no answer that tells where.
             let makes = |step: &Step| matches!(step, Step::Create(_) | Step::Load(..));
             plan.keep_steps(|isolation, step| isolation != Isolation::Snapshot || !makes(step));
         }
@@ -645,8 +645,8 @@ fn splitter(random: &mut Random) -> TransactionPlan {
     }
 }
 
-/// Changes much of all kinds, and is still open when others have made that durable. Its updates are so many that the log is written
-/// more than once while they are taken back.
+/// Changes much of all kinds, and is still open when others have made that durable. Its updates are so many that the
+/// log is written more than once while they are taken back.
 fn loser(random: &mut Random, flavour: Flavour) -> TransactionPlan {
     let mut steps = Vec::new();
     for _ in 0..random.between(3, 8) {
@@ -693,8 +693,8 @@ fn isolation(random: &mut Random, flavour: Flavour, writes: bool) -> Isolation {
     Isolation::ALL[random.weighted(&weights)]
 }
 
-/// Whether a transaction of this level may do the step. Structures of users want locks, and indexes are not made of what there
-/// was.
+/// Whether a transaction of this level may do the step. Structures of users want locks, and indexes are not made of
+/// what there was.
 fn is_for(isolation: Isolation, step: &Step) -> bool {
     match step {
         Step::Count { .. } | Step::Total(..) | Step::Tally(_) | Step::CreateList(_) | Step::DropList(_) => {
@@ -730,7 +730,8 @@ fn add_savepoints(random: &mut Random, steps: &mut Vec<Step>) {
 fn step(random: &mut Random, flavour: Flavour) -> Step {
     let key = key(random, flavour);
     let length = value_length(random, flavour);
-    //            get upd put ins del mod scan fill clear create drop list pause range load rename part counters lookup reindex rewrite pop
+    //            get upd put ins del mod scan fill clear create drop list pause range load rename part counters lookup
+    //            reindex rewrite pop
     let weights = match flavour {
         Flavour::Mixed | Flavour::Short | Flavour::Losers => {
             [10, 6, 30, 8, 12, 14, 8, 4, 3, 2, 1, 1, 2, 2, 2, 1, 3, 6, 8, 1, 6, 8]

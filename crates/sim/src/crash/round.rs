@@ -126,8 +126,8 @@ pub fn run(plan: &Plan, prepared: &mut Prepared, talk: Talk) -> Result<Counters,
 }
 
 /// Ends the first life of a plan at each change of the disk that it makes, one after the other: by a power failure, and
-/// because the process is killed. After a kill a second life only opens, and then the power fails. Each time with so many
-/// choices of what survives.
+/// because the process is killed. After a kill a second life only opens, and then the power fails. Each time with so
+/// many choices of what survives.
 ///
 /// # Errors
 /// As [`run`]; the last line says where the life ended.

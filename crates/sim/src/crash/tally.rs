@@ -136,7 +136,8 @@ pub fn register(options: Options, lists: &Arc<ListStructure>) -> Options {
         .structure(Arc::new(CellStructure))
 }
 
-/// The page of counters, with a place for the planted bug: what the program's own code does wrong has to be found as well.
+/// The page of counters, with a place for the planted bug: what the program's own code does wrong has to be found as
+/// well.
 struct HitsStructure(CountersStructure);
 
 impl Structure for HitsStructure {

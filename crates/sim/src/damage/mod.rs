@@ -1,19 +1,20 @@
 //! The damage harness: one random damage of one file, after any end of a life, and what the engine says of it.
 //!
-//! A round is one life of an environment with a backup and an archive; it ends by a close, a kill or a loss of power. Then one file
-//! of the environment, of the backups or of the archive is damaged: bits flipped, cut, emptied, removed, two blocks
-//! swapped, a block zeroed, a block or the whole file replaced by what it was earlier. What must hold:
+//! A round is one life of an environment with a backup and an archive; it ends by a close, a kill or a loss of power.
+//! Then one file of the environment, of the backups or of the archive is damaged: bits flipped, cut, emptied, removed,
+//! two blocks swapped, a block zeroed, a block or the whole file replaced by what it was earlier. What must hold:
 //!
 //! - X1. Opening and reading bring all that was acknowledged, and nothing else, or an error that says what is damaged.
 //! - X2. What was refused is whole again when the file is put back: nothing was written over what it needs.
 //! - X3. What went on is sound: what is committed afterwards survives the next loss of power.
-//! - X4. From backups and archive all comes back that was committed before the last of either; and when one of their files is
-//!   damaged, that is so still, or the restore is refused, or what it brings is an earlier state and it says what it left out.
+//! - X4. From backups and archive all comes back that was committed before the last of either; and when one of their
+//!   files is damaged, that is so still, or the restore is refused, or what it brings is an earlier state and it says
+//!   what it left out.
 //! - X5. In no case a panic or a hang.
 //! - X6. A named feed shows all that was committed since it acknowledged something, or says that it cannot.
 //!
-//! What cannot be detected is listed in `docs/faults.md`, and here as `Excuse`: each says how much may be missing. Whatever
-//! is excused is counted under its name.
+//! What cannot be detected is listed in `docs/faults.md`, and here as `Excuse`: each says how much may be missing.
+//! Whatever is excused is counted under its name.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -60,13 +61,14 @@ enum Kind {
 enum Excuse {
     /// Whatever comes must be all of it or an error.
     None,
-    /// Other bytes near the end of a log that was not closed look like a flush that the crash cut short: commits since the last
-    /// checkpoint may be missing from the end.
+    /// Other bytes near the end of a log that was not closed look like a flush that the crash cut short: commits since
+    /// the last checkpoint may be missing from the end.
     LogEnd,
-    /// A page that was whole once, with a good checksum, is that page as it was. It may be found when it has been changed
-    /// again, and then the page that is put back lacks that change.
+    /// A page that was whole once, with a good checksum, is that page as it was. It may be found when it has been
+    /// changed again, and then the page that is put back lacks that change.
     OldPage,
-    /// With an earlier file of their positions, named feeds are elsewhere, and what they need of the log may have been given up. Nothing else may differ.
+    /// With an earlier file of their positions, named feeds are elsewhere, and what they need of the log may have been
+    /// given up. Nothing else may differ.
     FeedElsewhere,
 }
 
@@ -178,8 +180,8 @@ struct Damage<'a> {
 }
 
 impl Damage<'_> {
-    /// The whole file; of data, when it was opened and pages have changed since, the blocks that were damaged. `false`: one of them
-    /// has changed since.
+    /// The whole file; of data, when it was opened and pages have changed since, the blocks that were damaged. `false`:
+    /// one of them has changed since.
     fn put_back(&self, disk: &SimDisk) -> Result<bool, Vec<String>> {
         if self.path != "data" || self.before.len() != self.after.len() {
             return replace(disk, self.path, Some(self.before)).map(|()| true);
@@ -190,7 +192,8 @@ impl Damage<'_> {
         let blocks = self.before.chunks(BLOCK).zip(self.after.chunks(BLOCK)).zip(now.chunks(BLOCK)).enumerate();
         let mut all = true;
         for (no, ((before, after), now)) in blocks.filter(|(_, ((before, after), _))| before != after) {
-            // One that is not as it was left was mended from the double-write file, or was a page, and has changed since.
+            // One that is not as it was left was mended from the double-write file, or was a page, and has changed
+            // since.
             if now == after {
                 file.write_at((no * BLOCK) as u64, before).map_err(failed)?;
             } else {

@@ -10,7 +10,8 @@ const EIO: DiskErrorKind = DiskErrorKind::Io(5);
 /// One round: a life with a fault, and a look at what it left.
 #[derive(Debug, Clone)]
 pub struct FaultPlan {
-    /// Settings, what is there at the beginning, and the clients: the first life of a plan of the crash harness that has any.
+    /// Settings, what is there at the beginning, and the clients: the first life of a plan of the crash harness that
+    /// has any.
     pub plan: Plan,
     /// What goes wrong.
     pub fault: Fault,

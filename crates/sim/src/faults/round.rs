@@ -253,8 +253,8 @@ fn work(
     }
 }
 
-/// Opens on the healthy disk and compares. Where everything has to be kept, also what is there in the end, after which the
-/// power fails.
+/// Opens on the healthy disk and compares. Where everything has to be kept, also what is there in the end, after which
+/// the power fails.
 fn look_after(plan: &FaultPlan, base: &State, left: &Left) -> Result<(Counters, Option<State>), Vec<String>> {
     let mut counters = Counters::default();
     let promise = plan.promise();

@@ -1,8 +1,8 @@
 //! From a history to the direct serialization graph, and from a cycle in it to an explanation (Adya 1999, as Elle does
 //! it for lists and registers).
 //!
-//! The versions of an item are ordered by the LSNs of the commits that wrote them: the engine promises that the order of
-//! commits in the log is the order that everybody sees, so that a cycle is a broken promise either way. Edges:
+//! The versions of an item are ordered by the LSNs of the commits that wrote them: the engine promises that the order
+//! of commits in the log is the order that everybody sees, so that a cycle is a broken promise either way. Edges:
 //!
 //! - `ww` from the writer of a version to the writer of the next;
 //! - `wr` from the writer of a version to whoever read it;
@@ -16,8 +16,9 @@
 //! reader comes after the writer of the first and before the one who overwrote the last: edges that hold whichever
 //! it was.
 //!
-//! Transactions of weaker levels are checked against what those promise (`levels.rs`). In the graph they have the edges of what
-//! they wrote and of what they surely read, but none for what others overwrote later: that is what their levels allow.
+//! Transactions of weaker levels are checked against what those promise (`levels.rs`). In the graph they have the edges
+//! of what they wrote and of what they surely read, but none for what others overwrote later: that is what their levels
+//! allow.
 //!
 //! Besides cycles: reads of values that were never written, were rolled back (G1a), or were not the last of their
 //! transaction (G1b); a transaction that does not see its own writes.

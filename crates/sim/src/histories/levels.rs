@@ -1,6 +1,7 @@
 //! What the levels below serializable promise, checked transaction by transaction.
 //!
-//! The versions of an item are the commits that wrote it, by LSN; the state at an LSN S is that of the newest versions below S.
+//! The versions of an item are the commits that wrote it, by LSN; the state at an LSN S is that of the newest versions
+//! below S.
 //!
 //! | level | promise |
 //! | --- | --- |
@@ -9,9 +10,9 @@
 //! | read committed | all that one call reads is the state at one S, and S is the log's end at some time during the call |
 //! | snapshot | all that the transaction reads is the state at its own S, the log's end at some time while it began; and of what it writes, no other commit from S up to its own writes anything (first committer wins) |
 //!
-//! A transaction sees its own writes at all levels. Serializability is checked in `check.rs`, where these transactions are nodes
-//! too: what they wrote and surely read orders them, what they overwrote after they had read it does not (mixing of levels, Adya
-//! 1999).
+//! A transaction sees its own writes at all levels. Serializability is checked in `check.rs`, where these transactions
+//! are nodes too: what they wrote and surely read orders them, what they overwrote after they had read it does not
+//! (mixing of levels, Adya 1999).
 
 use std::collections::BTreeMap;
 
@@ -96,7 +97,8 @@ fn check_call(
     }
 }
 
-/// The snapshot has all commits that were answered before the transaction began, and none that was asked for after it had.
+/// The snapshot has all commits that were answered before the transaction began, and none that was asked for after it
+/// had.
 fn check_time(transaction: &Transaction, snapshot: u64, committed: &[&Transaction]) -> Result<(), String> {
     for writer in committed {
         let Some(commit) = writer.commit.filter(|commit| commit.lsn > 0) else { continue };
@@ -159,7 +161,8 @@ fn was_written(access: &Access, seen: Seen, history: &History) -> Result<(), Str
     ))
 }
 
-/// First committer wins: nobody committed a change of what a snapshot transaction writes between its snapshot and its commit.
+/// First committer wins: nobody committed a change of what a snapshot transaction writes between its snapshot and its
+/// commit.
 pub(super) fn check_first_committers(versions: &Versions, committed: &[&Transaction]) -> Vec<String> {
     let mut problems = Vec::new();
     for (item, versions) in versions {

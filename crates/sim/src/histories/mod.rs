@@ -1,4 +1,5 @@
-//! Is it what its levels promise? Serializable: Random transactions, what each saw, and the graph of who must come before whom (Adya 1999).
+//! Is it what its levels promise? Serializable: Random transactions, what each saw, and the graph of who must come
+//! before whom (Adya 1999).
 //!
 //! | file | what |
 //! | --- | --- |

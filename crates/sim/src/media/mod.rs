@@ -1,23 +1,23 @@
 //! The media harness: backups taken at random beside random transactions, power failures, and what can be made of them.
 //!
 //! A round is one life of an environment with clients and a keeper, who takes full and incremental backups and
-//! checkpoints, and fills the archive. The life ends in order or by a power failure; the disks of backups and archive lose
-//! theirs with it, before it, or not at all. In some rounds the process is also killed on the way, and another one goes on
-//! from what the kernel has, until the power fails: a life beside, proved like the first. Then:
+//! checkpoints, and fills the archive. The life ends in order or by a power failure; the disks of backups and archive
+//! lose theirs with it, before it, or not at all. In some rounds the process is also killed on the way, and another one
+//! goes on from what the kernel has, until the power fails: a life beside, proved like the first. Then:
 //!
 //! - M1. The backups that say that they are complete are proved by verification.
-//! - M2. Restored to the end or to the LSN of a commit, an environment holds exactly the transactions whose commits lie at
-//!   or before that moment: every one that was acknowledged with such an LSN, none with a later one, and no part of
+//! - M2. Restored to the end or to the LSN of a commit, an environment holds exactly the transactions whose commits lie
+//!   at or before that moment: every one that was acknowledged with such an LSN, none with a later one, and no part of
 //!   any other. Each transaction leaves its mark in a journal, so that what is there says which those are.
-//! - M3. Pages damaged at random places are repaired from backup and log, closed or beside a writer, and everything is as it
-//!   was; without the log since the backup the repair is refused.
+//! - M3. Pages damaged at random places are repaired from backup and log, closed or beside a writer, and everything is
+//!   as it was; without the log since the backup the repair is refused.
 //! - M4. In no case a panic or a hang.
 //! - M5. Damage at random places of the backups is found out by verification, and nothing is restored from what it hit.
-//! - M6. Backups that were acknowledged are there, and archived is what the log has given up: restored from the backups, the
-//!   archive and the log that is left, in any order, an environment holds what the lost one holds after its recovery, and
-//!   that is every commit that was acknowledged as durable.
-//! - M7. A restore that loses the power leaves no environment; one that returned survives a loss of power, and so does what
-//!   is committed to it. Its life adds nothing to archive and backups of the old one.
+//! - M6. Backups that were acknowledged are there, and archived is what the log has given up: restored from the
+//!   backups, the archive and the log that is left, in any order, an environment holds what the lost one holds after
+//!   its recovery, and that is every commit that was acknowledged as durable.
+//! - M7. A restore that loses the power leaves no environment; one that returned survives a loss of power, and so does
+//!   what is committed to it. Its life adds nothing to archive and backups of the old one.
 
 mod life;
 mod proof;

@@ -112,8 +112,8 @@ fn restore(
     compare(&state, told, moment, &what)
 }
 
-/// M7. Restores, perhaps after a try that lost the power; and perhaps loses it afterwards. `None`: the logs begin behind the
-/// backup.
+/// M7. Restores, perhaps after a try that lost the power; and perhaps loses it afterwards. `None`: the logs begin
+/// behind the backup.
 fn restored(
     set: &Backup,
     to: RestoreTo,

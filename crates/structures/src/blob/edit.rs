@@ -1,11 +1,13 @@
 //! Blobs changed in place: bytes overwritten, pages added, a new length in the record.
 //!
-//! E1. Bytes are overwritten by patches of data pages, undone on the page itself: the key's exclusive lock, held to the end,
-//!     keeps the blob from being freed or written anew meanwhile.
-//! E2. Before the first patch of a page by a transaction, its content is noted for snapshots, under the page's latch: the blob
-//!     is the space, the page's number in it the key. Who reads a blob at a snapshot asks for each page (`store.rs`).
-//! E3. Pages are added by groups that stay, with their content. What counts is the length in the record, which is changed as a
-//!     transaction: a rollback leaves pages behind the end, which the next addition uses, overwriting them as in E1.
+//! E1. Bytes are overwritten by patches of data pages, undone on the page itself: the key's exclusive lock, held to the
+//!     end, keeps the blob from being freed or written anew meanwhile.
+//! E2. Before the first patch of a page by a transaction, its content is noted for snapshots, under the page's latch:
+//!     the blob is the space, the page's number in it the key. Who reads a blob at a snapshot asks for each page
+//!     (`store.rs`).
+//! E3. Pages are added by groups that stay, with their content. What counts is the length in the record, which is
+//!     changed as a transaction: a rollback leaves pages behind the end, which the next addition uses, overwriting them
+//!     as in E1.
 //! E4. A blob that becomes shorter keeps its pages until it is replaced, deleted or compacted: snapshots may read them.
 
 use ledgerstone_buffer::{Cache, ExclusivePage};
@@ -24,8 +26,8 @@ use crate::difference::difference;
 /// Bytes of one patch, at most: its record holds them twice.
 const PATCH_BYTES_MAX: usize = 4096;
 
-/// Writes `bytes` at `offset` of the content, adding pages as needed. What lies between the old content and `offset` is the
-/// caller's business, and so is the length in the record. The key is locked exclusively.
+/// Writes `bytes` at `offset` of the content, adding pages as needed. What lies between the old content and `offset` is
+/// the caller's business, and so is the length in the record. The key is locked exclusively.
 pub(crate) fn write_at(txn: &mut Txn, space: &Space, root: PageId, offset: u64, bytes: &[u8]) -> Result<(), TreeError> {
     let engine = std::sync::Arc::clone(txn.engine());
     let cache = &engine.cache;

@@ -1,4 +1,5 @@
-//! What a blob's page held before a transaction patched it, read from the log: as `btree/history.rs`, for bytes in place.
+//! What a blob's page held before a transaction patched it, read from the log: as `btree/history.rs`, for bytes in
+//! place.
 //!
 //! Nothing here may be called under a latch: the log may have to be read from the device.
 
@@ -9,8 +10,8 @@ use ledgerstone_txn::{Image, TxnError, Unseen};
 use super::ops::{OP_BLOB_DATA_FORMAT, OP_BLOB_PATCH, read_patch};
 use crate::TreeError;
 
-/// The content as a snapshot sees it, if it is neither what the page says nor the image in memory. `lsn` is the page's, as it was
-/// when `content` was copied.
+/// The content as a snapshot sees it, if it is neither what the page says nor the image in memory. `lsn` is the page's,
+/// as it was when `content` was copied.
 ///
 /// # Errors
 /// The log cannot be read, or is not what this crate writes.

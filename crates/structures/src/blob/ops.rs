@@ -1,5 +1,5 @@
-//! Operations of blobs. All but the patch are parts of groups: redone, never undone. The patch is undone on its page, which
-//! stays the blob's as long as its transaction has the key locked.
+//! Operations of blobs. All but the patch are parts of groups: redone, never undone. The patch is undone on its page,
+//! which stays the blob's as long as its transaction has the key locked.
 //!
 //! | id | name | arguments |
 //! | --- | --- | --- |

@@ -1,9 +1,10 @@
 //! Blobs made, read and freed.
 //!
-//! S0. A value of few pages is a run: one group makes all of it, its first page says how many follow, and it never changes.
-//!     Where there are no pages in a row, and for what is longer or written in parts, an index says which pages there are.
-//! S1. Pages enter and leave a blob with the map's bits in the same group: at any moment its index, or its first page, names
-//!     exactly the pages that are allocated for it.
+//! S0. A value of few pages is a run: one group makes all of it, its first page says how many follow, and it never
+//!     changes. Where there are no pages in a row, and for what is longer or written in parts, an index says which
+//!     pages there are.
+//! S1. Pages enter and leave a blob with the map's bits in the same group: at any moment its index, or its first page,
+//!     names exactly the pages that are allocated for it.
 //! S2. Freeing begins at the end and leaves a shorter blob each time; a crash in between is gone on from there.
 //! S3. Whoever reads holds the lock of the key that refers to the blob, or checks the record again afterwards.
 
@@ -200,8 +201,8 @@ pub fn read_range(cache: &Cache, blob: BlobRef, offset: u64, len: u64, out: &mut
     read_at(cache, blob, (offset, len), None, out)
 }
 
-/// The same, as a snapshot sees it if there is one (E2 in `edit.rs`). The floor is looked at afterwards (V4 of the version store): what
-/// is read of pages whose images are gone need not even be whole.
+/// The same, as a snapshot sees it if there is one (E2 in `edit.rs`). The floor is looked at afterwards (V4 of the
+/// version store): what is read of pages whose images are gone need not even be whole.
 pub(crate) fn read_at(
     cache: &Cache,
     blob: BlobRef,
@@ -314,7 +315,8 @@ fn read_page(
     }
 }
 
-/// All pages of a blob; with `len`, checks that they are at least as many as its length needs (more: E3 and E4 in `edit.rs`).
+/// All pages of a blob; with `len`, checks that they are at least as many as its length needs (more: E3 and E4 in
+/// `edit.rs`).
 pub(crate) fn pages(cache: &Cache, root: PageId, len: Option<u64>) -> Result<Vec<PageId>, TreeError> {
     let (mut all, extents) = layout_of(cache, root)?;
     let count: u64 = extents.iter().map(|e| u64::from(e.count)).sum();

@@ -20,8 +20,9 @@
 //!
 //! place    root u48, slot u16, key_len u16, key: where the record was, and how to find it when it has moved
 //! ```
-//! A record's header is {value_len 13 bits, padded 1, blob 1, ghost 1}; only FORMAT copies pads, behind their values. Lengths are what saves bytes: a record of the log is a
-//! multiple of 8 anyway, so that up to 7 zeros may follow the arguments.
+//! A record's header is {value_len 13 bits, padded 1, blob 1, ghost 1}; only FORMAT copies pads, behind their values.
+//! Lengths are what saves bytes: a record of the log is a multiple of 8 anyway, so that up to 7 zeros may follow the
+//! arguments.
 
 use ledgerstone_page::PageId;
 

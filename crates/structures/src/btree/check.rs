@@ -1,13 +1,15 @@
 //! A whole tree, proved: every node by itself, and what the nodes say of each other.
 //!
 //! V1. From the root down the levels fall by one; each level is a chain of links from its leftmost node to one without.
-//! V2. In a chain, each node's low fence is the high fence of the one before; the first has none, the last has no high one.
-//! V3. The children of a level are nodes of the chain below, in order; each begins at its separator. Nodes of the chain that
-//!     no parent names are splits that have not been posted: allowed, and counted.
+//! V2. In a chain, each node's low fence is the high fence of the one before; the first has none, the last has no high
+//!     one.
+//! V3. The children of a level are nodes of the chain below, in order; each begins at its separator. Nodes of the chain
+//!     that no parent names are splits that have not been posted: allowed, and counted.
 //! V4. No page is there twice, in nodes or in blobs.
-//! V5. A page that cannot be read is one problem. The check goes on at the next node that a parent names; what only that page
-//!     named is not in the report, which says that it is partial.
-//! V6. The tree is walked once, child by child, all levels side by side: what is kept is a node of each level, and a bit for each page.
+//! V5. A page that cannot be read is one problem. The check goes on at the next node that a parent names; what only
+//!     that page named is not in the report, which says that it is partial.
+//! V6. The tree is walked once, child by child, all levels side by side: what is kept is a node of each level, and a
+//!     bit for each page.
 //!
 //! The tree must stand still: hold a shared lock on its table.
 

@@ -1,29 +1,33 @@
 //! The ends of a tree at which every record is a ghost, remembered, so that nobody passes them one by one.
 //!
-//! A queue takes records from one end. While a snapshot is open, the ghosts that this leaves cannot be purged, and everybody who
-//! asks for the first record would pass all of them. So this process remembers for both ends of a tree how far they are dead.
+//! A queue takes records from one end. While a snapshot is open, the ghosts that this leaves cannot be purged, and
+//! everybody who asks for the first record would pass all of them. So this process remembers for both ends of a tree
+//! how far they are dead.
 //!
-//! E1. *Dead* is a range in which every record is a ghost whose deleter has committed. That is seen under the leaf's latch: a
-//!     deleter holds its key exclusively, or the whole table, until it has ended, and keys are asked for before the table.
-//! E2. A bound moves inwards, so that more is dead, leaf by leaf from where it was, under the leaf's shared latch. It moves back
-//!     when a record appears in the dead range, before that and under the exclusive latch of the record's leaf. So there is no
-//!     moment at which a record is dead by the bound and alive on its page. When there is nothing beyond the record at that end of
-//!     the tree, there is no bound any more.
-//! E3. Each bound is kept with the log's tail of the moment at which it was seen. A snapshot uses a bound that is no younger than
-//!     itself: what was dead then, and has been since, is nothing that it sees. For others the newest one counts. When there are
-//!     many, those stay that an open snapshot uses; of more than [`BOUNDS_MAX`] the oldest stays, and of the others some.
-//! E4. Whoever locks what it reads takes one lock, shared, in place of those that it would have taken on the dead range: the lock
-//!     of that end of the table. It looks at the bound afterwards, and notes it as guarded. Whoever puts a record into a
-//!     guarded range asks for that lock first, for an instant, with an intention, as for the gap before the next key (W3 in
-//!     `write.rs`). While it waits, the bound stays where it is.
+//! E1. *Dead* is a range in which every record is a ghost whose deleter has committed. That is seen under the leaf's
+//!     latch: a deleter holds its key exclusively, or the whole table, until it has ended, and keys are asked for
+//!     before the table.
+//! E2. A bound moves inwards, so that more is dead, leaf by leaf from where it was, under the leaf's shared latch. It
+//!     moves back when a record appears in the dead range, before that and under the exclusive latch of the record's
+//!     leaf. So there is no moment at which a record is dead by the bound and alive on its page. When there is nothing
+//!     beyond the record at that end of the tree, there is no bound any more.
+//! E3. Each bound is kept with the log's tail of the moment at which it was seen. A snapshot uses a bound that is no
+//!     younger than itself: what was dead then, and has been since, is nothing that it sees. For others the newest one
+//!     counts. When there are many, those stay that an open snapshot uses; of more than [`BOUNDS_MAX`] the oldest
+//!     stays, and of the others some.
+//! E4. Whoever locks what it reads takes one lock, shared, in place of those that it would have taken on the dead
+//!     range: the lock of that end of the table. It looks at the bound afterwards, and notes it as guarded. Whoever
+//!     puts a record into a guarded range asks for that lock first, for an instant, with an intention, as for the gap
+//!     before the next key (W3 in `write.rs`). While it waits, the bound stays where it is.
 //! E5. Guarded stays what was guarded until nobody holds the lock of that end.
 //! E6. A crash takes all this. The first reader afterwards passes the ghosts, or finds them purged.
 //! E7. A tree that is taken apart is forgotten, and a new one begins without: root pages are used again.
-//! E8. Trees are kept in [`SHARD_COUNT`] shards by their roots, [`TREES_MAX`] in each. For a further one the tree goes whose bounds
-//!     have not moved for longest; not if somebody holds the lock of one of its ends (E5).
+//! E8. Trees are kept in [`SHARD_COUNT`] shards by their roots, [`TREES_MAX`] in each. For a further one the tree goes
+//!     whose bounds have not moved for longest; not if somebody holds the lock of one of its ends (E5).
 //!
-//! Writers look at two words of their shard first, which say where any of its trees has a bound or a guard. These change only
-//! when bounds and guards come, move inwards or go: no lock, and hardly ever something that others have written.
+//! Writers look at two words of their shard first, which say where any of its trees has a bound or a guard. These
+//! change only when bounds and guards come, move inwards or go: no lock, and hardly ever something that others have
+//! written.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -111,7 +115,8 @@ const DIRECTIONS: [Direction; 2] = [Direction::Forward, Direction::Backward];
 const NONE_IN_FRONT: u64 = 0;
 const NONE_BEHIND: u64 = u64::MAX;
 
-/// The first bytes of a key as a number in the order of keys; one bit less than there are, so that there is a number above all.
+/// The first bytes of a key as a number in the order of keys; one bit less than there are, so that there is a number
+/// above all.
 fn prefix(key: &[u8]) -> u64 {
     let mut first = [0; 8];
     let len = key.len().min(8);
@@ -301,8 +306,8 @@ impl Tree {
         self.to_free.as_deref().map(crate::ToFree::edges)
     }
 
-    /// How far the tree is dead at the end where a scan begins, if it is; what is beyond need not be looked at. Takes the lock
-    /// of that end if `locks` (E4); hold no latch. `until`: the snapshot that the scan is for.
+    /// How far the tree is dead at the end where a scan begins, if it is; what is beyond need not be looked at. Takes
+    /// the lock of that end if `locks` (E4); hold no latch. `until`: the snapshot that the scan is for.
     pub(super) fn dead_bound(
         &self,
         txn: &mut Txn,
@@ -342,7 +347,8 @@ impl Tree {
         Ok(Some(found.0))
     }
 
-    /// A scan has passed ghosts of this leaf at the end where it began: remembers them if they are dead (E1). Hold no latch.
+    /// A scan has passed ghosts of this leaf at the end where it began: remembers them if they are dead (E1). Hold no
+    /// latch.
     #[cold]
     #[inline(never)]
     pub(super) fn note_dead(&self, leaf: PageId, direction: Direction) -> Result<(), TreeError> {
@@ -416,8 +422,8 @@ impl Tree {
             }
         }
         let ends = trees.entry(self.root).or_insert_with(|| Ends::new(self.table));
-        // Read here, so that it never falls from one bound to the next: the bound may have moved back and out again since it
-        // was looked at, for records that an older snapshot sees.
+        // Read here, so that it never falls from one bound to the next: the bound may have moved back and out again
+        // since it was looked at, for records that an older snapshot sees.
         let seen = self.engine.log.tail();
         ends.edge(direction).push(bound, seen, || self.engine.versions.open_snapshots());
         ends.moved = shard.note();
@@ -432,8 +438,9 @@ impl Tree {
         node.record(slot).is_ghost() && !matches!(held(), Some(Mode::X | Mode::SIX))
     }
 
-    /// A record is about to appear under `key`, whose leaf is latched exclusively: no end is dead there any more (E2). Gives the
-    /// lock to be asked for first, for an instant, with no latch held, if it is not to be had now (E4): then nothing has changed.
+    /// A record is about to appear under `key`, whose leaf is latched exclusively: no end is dead there any more (E2).
+    /// Gives the lock to be asked for first, for an instant, with no latch held, if it is not to be had now (E4): then
+    /// nothing has changed.
     #[inline]
     pub(super) fn enter_edges(
         &self,

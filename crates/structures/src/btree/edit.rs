@@ -1,8 +1,8 @@
 //! Node of the B-link tree, changed: what the operations do to the bytes, and whether it will fit.
 //!
 //! E1. A change depends on the page's bytes and its arguments alone, rebuilding included: redo makes the same page.
-//! E2. [`plan_insert`], [`plan_replace`] and [`size_of`] say exactly what the change will need: what they allow does not
-//!     fail afterwards, when the record is in the log.
+//! E2. [`plan_insert`], [`plan_replace`] and [`size_of`] say exactly what the change will need: what they allow does
+//!     not fail afterwards, when the record is in the log.
 //! E3. Every function refuses what does not fit its page and leaves the page as it was.
 //!
 //! The prefix follows the keys that are there rather than the fences: a root that holds numbers in order would have no
@@ -488,8 +488,8 @@ pub fn patch(page: &mut PageMut<'_>, slot: usize, offset: usize, old: &[u8], new
     Ok(())
 }
 
-/// Drops the slots from `keep` on and sets a new high fence and link: the left half of a split, or (with all slots kept)
-/// a node that takes over its empty right sibling's range.
+/// Drops the slots from `keep` on and sets a new high fence and link: the left half of a split, or (with all slots
+/// kept) a node that takes over its empty right sibling's range.
 ///
 /// # Errors
 /// More slots than there are, or the fence does not fit.
@@ -568,8 +568,8 @@ pub fn trim(page: &mut PageMut<'_>, slots: &[usize]) -> Result<(), Unfit> {
     Ok(())
 }
 
-/// Appends records, which come after those that are there, and sets a new high fence and link: the left of two neighbours
-/// takes from the right one.
+/// Appends records, which come after those that are there, and sets a new high fence and link: the left of two
+/// neighbours takes from the right one.
 ///
 /// # Errors
 /// They do not fit.
@@ -582,7 +582,8 @@ pub fn take(page: &mut PageMut<'_>, link: PageId, high: &[u8], more: &[Entry<'_>
     put_built(page, &node, link, high, &entries)
 }
 
-/// Drops the first `drop` slots and sets a new low fence: the right of two neighbours, when the left one has taken from it.
+/// Drops the first `drop` slots and sets a new low fence: the right of two neighbours, when the left one has taken from
+/// it.
 ///
 /// # Errors
 /// It has no more slots than that, or the fence does not fit.

@@ -1,14 +1,16 @@
 //! Changes of a tree's records, gathered for a scan in one pass over the log.
 //!
-//! A leaf's own history is a chain of records that may lie anywhere in the log (H1 in `history.rs`): a scan beside a transaction
-//! of a million changes would read the log a record at a time, a million times. So a scan that has read as many bytes by chains as
-//! the log since the oldest unseen writer has, reads that log in order instead, and keeps what the leaves to come will want.
+//! A leaf's own history is a chain of records that may lie anywhere in the log (H1 in `history.rs`): a scan beside a
+//! transaction of a million changes would read the log a record at a time, a million times. So a scan that has read as
+//! many bytes by chains as the log since the oldest unseen writer has, reads that log in order instead, and keeps what
+//! the leaves to come will want.
 //!
-//! J1. What is gathered is all changes of the tree's records between `low` and `high` whose keys lie between `from` and `until`.
-//!     A record's key has one history, whichever pages it was on; so what a leaf's copy holds of it is what is not newer than the
-//!     copy's LSN.
+//! J1. What is gathered is all changes of the tree's records between `low` and `high` whose keys lie between `from` and
+//!     `until`. A record's key has one history, whichever pages it was on; so what a leaf's copy holds of it is what is
+//!     not newer than the copy's LSN.
 //! J2. What is newer than `high` comes from the leaf's chain.
-//! J3. Memory is bounded: when it is full, the half of the keys goes that the scan will reach last, and is gathered when it does.
+//! J3. Memory is bounded: when it is full, the half of the keys goes that the scan will reach last, and is gathered
+//!     when it does.
 
 use ledgerstone_log::{Log, RecordView, decode};
 use ledgerstone_page::{Lsn, PageId};

@@ -1,19 +1,20 @@
 //! Ghosts are purged when nobody needs them as keys any more, and pads when nobody can want the old value back.
 //!
-//! G1. A ghost goes only if nobody at all, the caller included, holds a lock on its key or on the gap before it: its deleter
-//!     has ended, nobody has read that the key is absent, nobody has read the gap.
+//! G1. A ghost goes only if nobody at all, the caller included, holds a lock on its key or on the gap before it: its
+//!     deleter has ended, nobody has read that the key is absent, nobody has read the gap.
 //! G2. Nobody holds a lock on the whole table that stands for such locks, again the caller included.
-//! G3. That is looked at under the exclusive latch of the leaf. Whoever locks a gap checks the leaf afterwards, and whoever
-//!     locks a key looks for it afterwards: both find that the ghost is gone.
+//! G3. That is looked at under the exclusive latch of the leaf. Whoever locks a gap checks the leaf afterwards, and
+//!     whoever locks a key looks for it afterwards: both find that the ghost is gone.
 //! G4. A pad goes only if nobody holds its key exclusively, in the same way.
 //! G5. Rollback comes by here never: at restart the losers' locks are not there to be seen.
-//! G6. Nor if a snapshot may still see the record that it was: then its image is in the version store, which is looked at
-//!     under the latch, too. Images come only under it and with the key locked; so when there is none, there will be none
-//!     but of later changes.
-//! G7. Nor before the commit that made it is durable. Whoever reads that a key is absent locks the key, or the gap before the
-//!     next one; but only the key's lock knows of that commit. Without the ghost nobody would ask it, and a reader could call
-//!     himself durable whose answer a crash takes back. Who has deleted with the whole table locked has told each reader by that
-//!     lock. Where leaves are locked, it is the leaf's lock that knows, also of what a split has moved there.
+//! G6. Nor if a snapshot may still see the record that it was: then its image is in the version store, which is looked
+//!     at under the latch, too. Images come only under it and with the key locked; so when there is none, there will be
+//!     none but of later changes.
+//! G7. Nor before the commit that made it is durable. Whoever reads that a key is absent locks the key, or the gap
+//!     before the next one; but only the key's lock knows of that commit. Without the ghost nobody would ask it, and a
+//!     reader could call himself durable whose answer a crash takes back. Who has deleted with the whole table locked
+//!     has told each reader by that lock. Where leaves are locked, it is the leaf's lock that knows, also of what a
+//!     split has moved there.
 
 use ledgerstone_buffer::ExclusivePage;
 use ledgerstone_lock::Mode;
@@ -45,8 +46,8 @@ pub struct Purged {
 impl Tree {
     /// Removes the ghosts that are no longer needed from the whole tree, and gives empty pages back.
     ///
-    /// For housekeeping, in a transaction of its own. Locks the table with an intention, which keeps others from locking
-    /// all of it exclusively.
+    /// For housekeeping, in a transaction of its own. Locks the table with an intention, which keeps others from
+    /// locking all of it exclusively.
     ///
     /// # Errors
     /// A page cannot be read, the log refuses or fails, or a lock was refused.
@@ -107,8 +108,8 @@ impl Tree {
         !planted::is_on(Bug::GhostPurgedEarly) && self.engine.versions.has_images(self.root, key)
     }
 
-    /// Removes the ghosts and pads that can go from a latched leaf; says how many ghosts. The caller has claimed a quarter
-    /// of a page of log.
+    /// Removes the ghosts and pads that can go from a latched leaf; says how many ghosts. The caller has claimed a
+    /// quarter of a page of log.
     pub(crate) fn purge_latched(&self, txn: &mut Txn, leaf: &mut ExclusivePage<'_>) -> Result<u64, TreeError> {
         let node = Node::new(leaf.words());
         let records = || (0..node.count()).map(|slot| (slot, node.record(slot)));

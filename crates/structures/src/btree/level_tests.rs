@@ -121,7 +121,8 @@ fn a_link_that_leads_out_of_the_tree_ends_a_scan_with_an_error() {
     });
 }
 
-/// Whoever held the parent shared at any moment made the one who posts begin again, without a wait: in a crowd for ever.
+/// Whoever held the parent shared at any moment made the one who posts begin again, without a wait: in a crowd for
+/// ever.
 #[test]
 fn who_posts_waits_for_those_who_hold_the_parent() {
     let stack = stack::Stack::new();

@@ -1,12 +1,13 @@
 //! Parts of large values: read and written without the rest.
 //!
-//! L1. The key is locked as for the whole value. Each call finds the record anew, so that several handles of a transaction
-//!     agree. At a snapshot the record is found once, and again after each change of the transaction's own: what a writer has
-//!     changed since, part by part, would else be taken back for each part that is read.
+//! L1. The key is locked as for the whole value. Each call finds the record anew, so that several handles of a
+//!     transaction agree. At a snapshot the record is found once, and again after each change of the transaction's own:
+//!     what a writer has changed since, part by part, would else be taken back for each part that is read.
 //! L2. Who writes a part makes the value a blob with an index, if it was none, whatever its length.
-//! L3. The first part that a transaction writes notes the record itself for snapshots too, although it may not change: of two
-//!     writers with snapshots the first to commit wins.
-//! L4. Every part that is written changes the record, or replaces it by itself: that is how readers of changes learn of it.
+//! L3. The first part that a transaction writes notes the record itself for snapshots too, although it may not change:
+//!     of two writers with snapshots the first to commit wins.
+//! L4. Every part that is written changes the record, or replaces it by itself: that is how readers of changes learn of
+//!     it.
 
 use ledgerstone_lock::Mode;
 use ledgerstone_page::Lsn;
@@ -145,7 +146,8 @@ impl Tree {
         if len == blob.len { Ok(()) } else { self.set_blob_len(txn, key, BlobRef { len, ..blob }) }
     }
 
-    /// The blob of a key; if it is none any more, since the transaction has put another value there, it becomes one again.
+    /// The blob of a key; if it is none any more, since the transaction has put another value there, it becomes one
+    /// again.
     fn open_blob(&self, txn: &mut Txn, key: &[u8]) -> Result<BlobRef, TreeError> {
         self.open_value(txn, key)?;
         match self.blob_of(key)? {

@@ -6,16 +6,18 @@
 //!   left ───► right ───► next    ──►     left + right ───► next
 //! ```
 //! The one step: two neighbours under one parent become one, if one of them is an empty leaf or has a single child, and
-//! all fits (`pack.rs`). The left page keeps its place and takes the right one's content, fence and link; the right page goes.
+//! all fits (`pack.rs`). The left page keeps its place and takes the right one's content, fence and link; the right
+//! page goes.
 //!
-//! An empty leaf that is its parent's only child has no neighbour there. Then the lowest node above that has a neighbour is
-//! joined with it first; that gives the node below a neighbour, and so on down. If no node above has one, the root is the
-//! only one on its level with a single child, and takes that child's content.
+//! An empty leaf that is its parent's only child has no neighbour there. Then the lowest node above that has a
+//! neighbour is joined with it first; that gives the node below a neighbour, and so on down. If no node above has one,
+//! the root is the only one on its level with a single child, and takes that child's content.
 //!
-//! U1. One group: the map's bit, the parent, the left page, and the right one, which is formatted as no node at all, so that
-//!     whoever still has its id and latches it sees that it is gone, by its version and by its layout.
-//! U2. Latches in the usual order: map, parent, left, right. The parent is latched only if it is unchanged since it named
-//!     the two, and they are looked at again under their latches: a node between them that is not posted would be lost.
+//! U1. One group: the map's bit, the parent, the left page, and the right one, which is formatted as no node at all, so
+//!     that whoever still has its id and latches it sees that it is gone, by its version and by its layout.
+//! U2. Latches in the usual order: map, parent, left, right. The parent is latched only if it is unchanged since it
+//!     named the two, and they are looked at again under their latches: a node between them that is not posted would be
+//!     lost.
 //! U3. Nothing is tried twice: if anything changed or does not fit, the page stays until the next purge.
 
 use ledgerstone_buffer::OptimisticPage;

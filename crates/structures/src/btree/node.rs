@@ -24,12 +24,13 @@
 //!     size - records_start.
 //! N3. Keys rise strictly from slot to slot and lie in low..high. `head` is the first four bytes of the key after the
 //!     prefix, big-endian, filled up with zeros, so that heads order as keys do.
-//! N4. A node above the leaves holds children: values are six bytes, a page id. Its slot 0 stands for the low fence; its
-//!     own key is empty and not looked at, so that the prefix is what the other keys share.
+//! N4. A node above the leaves holds children: values are six bytes, a page id. Its slot 0 stands for the low fence;
+//!     its own key is empty and not looked at, so that the prefix is what the other keys share.
 //! N5. Ghosts and blobs exist in leaves only; ghost_count counts the ghosts; a blob's value is a reference of 16 bytes.
-//! N6. A record never becomes shorter while its transaction may still want the old value back: what a shorter value leaves
-//!     over is its pad, whose own length stands first in it (one byte below 128, else two: 7 low bits with the top bit set,
-//!     then the rest). So no rollback needs space. Pads exist in leaves only and go when nobody holds the key (`ghost.rs`).
+//! N6. A record never becomes shorter while its transaction may still want the old value back: what a shorter value
+//!     leaves over is its pad, whose own length stands first in it (one byte below 128, else two: 7 low bits with the
+//!     top bit set, then the rest). So no rollback needs space. Pads exist in leaves only and go when nobody holds the
+//!     key (`ghost.rs`).
 //! N7. There is a link exactly if there is a high fence: the rightmost node of a level has neither.
 //!
 //! [`check`](super::node_check::check) proves them. Everything here works on any bytes at all: counts and offsets are

@@ -187,7 +187,8 @@ pub fn check_bytes(page: &[u8]) -> Result<(), Corrupt> {
     Ok(())
 }
 
-/// Bytes of text after which a printed node ends: the slots of a damaged page may all claim the whole page as their key.
+/// Bytes of text after which a printed node ends: the slots of a damaged page may all claim the whole page as their
+/// key.
 pub(super) const PRINT_BYTES_MAX: usize = 4 << 20;
 
 /// The node as people read it, whatever its bytes. A text of several MiB ends with how many slots it leaves out.

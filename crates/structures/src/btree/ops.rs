@@ -18,8 +18,8 @@
 //! | 45 | take: records come from the right sibling; new high fence and link | in groups only |
 //! | 46 | cut low: the first slots go, new low fence | in groups only |
 //!
-//! O1. All undo is logical: by the time of a rollback a record may have moved to another slot or page. `undo.rs` finds it
-//!     by root and key.
+//! O1. All undo is logical: by the time of a rollback a record may have moved to another slot or page. `undo.rs` finds
+//!     it by root and key.
 //! O2. A group's operations are never undone; their `undo` is nothing.
 
 use ledgerstone_op::{DuplicateOperation, PageMut, PageOperation, Registry, Undo, Unfit};

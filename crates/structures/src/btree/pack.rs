@@ -5,12 +5,13 @@
 //!       /      \\                       \\                        /      \\ (new separator)
 //!   left ───► right     ──►     left + right     or     left, full ───► rest
 //! ```
-//! Going over a level from left to right, this leaves full nodes behind: that is how [`Tree::pack_children`] makes a tree
-//! small. Purges use it for leaves that have become sparse, and for the step described in `merge.rs`.
+//! Going over a level from left to right, this leaves full nodes behind: that is how [`Tree::pack_children`] makes a
+//! tree small. Purges use it for leaves that have become sparse, and for the step described in `merge.rs`.
 //!
 //! K1. One group: both nodes and the parent, and, when the right one goes, its map. It goes as in U1 of `merge.rs`.
-//! K2. Latches in the usual order: map, parent, left, right. The parent is latched only if it is unchanged since it named
-//!     the two, and they are looked at again under their latches: a node between them that is not posted would be lost.
+//! K2. Latches in the usual order: map, parent, left, right. The parent is latched only if it is unchanged since it
+//!     named the two, and they are looked at again under their latches: a node between them that is not posted would be
+//!     lost.
 //! K3. Records move to the left, against the direction of links. Whoever has the id of the right node from before finds
 //!     that whoever named it has changed (D1 in `search.rs`), or, having latched it, that its key lies before it.
 //! K4. Only what moves is logged. Pads and ghosts move as they are: rollbacks find them.
@@ -312,8 +313,8 @@ impl Tree {
         Ok(PairDone::Shifted)
     }
 
-    /// How many of the right node's entries (from `keep` on) the left one can take, and what tells the two apart then. None
-    /// if that is not worth a record of the log.
+    /// How many of the right node's entries (from `keep` on) the left one can take, and what tells the two apart then.
+    /// None if that is not worth a record of the log.
     fn choose_shift(
         &self,
         level: u8,

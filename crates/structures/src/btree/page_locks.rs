@@ -1,19 +1,19 @@
 //! Locks on leaves instead of locks on keys and gaps, where the environment is set so (Lemon 4.1).
 //!
-//! Fewer locks and coarser: whoever reads a key, or finds that it is not there, holds its leaf S until its transaction ends;
-//! whoever writes there holds it X. So no gap needs a lock of its own, and a leaf with uncommitted changes is one
+//! Fewer locks and coarser: whoever reads a key, or finds that it is not there, holds its leaf S until its transaction
+//! ends; whoever writes there holds it X. So no gap needs a lock of its own, and a leaf with uncommitted changes is one
 //! transaction's alone.
 //!
-//! H1. A leaf is locked by a try, while its version or its latch is held, and looked at afterwards; when the try fails, the
-//!     lock is waited for with nothing held, and then the leaf is looked for again: it may be another one by then. A lock
-//!     taken in vain is kept and harms nobody.
-//! H2. What a lock protects goes to another page only by who holds both X: a split locks its new pages, which nobody knows
-//!     yet; merges and moves try, and leave everything as it is when they fail.
-//! H3. Ghosts and pads are purged by who holds the leaf X and has not changed it, or when nobody holds it: then all that made
-//!     them has ended.
-//! H4. The tree of deferred frees locks its keys all the same: its reclaimer asks for their locks. Every other tree in which
-//!     somebody else may have work under way is one with deferred frees, so that whoever purges or merges in it, too, asks for
-//!     the locks that the work is done under.
+//! H1. A leaf is locked by a try, while its version or its latch is held, and looked at afterwards; when the try fails,
+//!     the lock is waited for with nothing held, and then the leaf is looked for again: it may be another one by then.
+//!     A lock taken in vain is kept and harms nobody.
+//! H2. What a lock protects goes to another page only by who holds both X: a split locks its new pages, which nobody
+//!     knows yet; merges and moves try, and leave everything as it is when they fail.
+//! H3. Ghosts and pads are purged by who holds the leaf X and has not changed it, or when nobody holds it: then all
+//!     that made them has ended.
+//! H4. The tree of deferred frees locks its keys all the same: its reclaimer asks for their locks. Every other tree in
+//!     which somebody else may have work under way is one with deferred frees, so that whoever purges or merges in it,
+//!     too, asks for the locks that the work is done under.
 
 use ledgerstone_buffer::ExclusivePage;
 use ledgerstone_lock::Mode;

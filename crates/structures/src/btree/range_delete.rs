@@ -1,11 +1,12 @@
 //! All records of a range go.
 //!
-//! Y1. The range is read as a scan reads it, but keys are locked exclusively: when the call returns, every key of the range
-//!     is a ghost of this transaction, and every gap of the range is locked against new ones.
-//! Y2. Records are deleted leaf by leaf, each leaf under one latch: one descent a leaf, one small record of the log a record,
-//!     which the rollback takes back by its key. So are keys that come sorted, as those of a table's indexes do.
-//! Y3. With a snapshot, the first committer wins: the call is refused if another has put, changed or deleted a record of the range since
-//!     (C9 in `scan.rs`). So what goes is what the snapshot shows.
+//! Y1. The range is read as a scan reads it, but keys are locked exclusively: when the call returns, every key of the
+//!     range is a ghost of this transaction, and every gap of the range is locked against new ones.
+//! Y2. Records are deleted leaf by leaf, each leaf under one latch: one descent a leaf, one small record of the log a
+//!     record, which the rollback takes back by its key. So are keys that come sorted, as those of a table's indexes
+//!     do.
+//! Y3. With a snapshot, the first committer wins: the call is refused if another has put, changed or deleted a record
+//!     of the range since (C9 in `scan.rs`). So what goes is what the snapshot shows.
 
 use std::ops::Bound;
 
@@ -98,7 +99,8 @@ impl Tree {
         Ok((count, missing))
     }
 
-    /// Y3: a ghost that was purged tells nothing; but that was done only when no open snapshot asked for its images, or their loss raised the floor.
+    /// Y3: a ghost that was purged tells nothing; but that was done only when no open snapshot asked for its images, or
+    ///     their loss raised the floor.
     fn check_snapshot(&self, txn: &Txn) -> Result<(), TreeError> {
         Ok(txn.snapshot().map_or(Ok(()), |at| self.engine.versions.check(at))?)
     }

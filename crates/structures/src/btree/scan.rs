@@ -2,26 +2,27 @@
 //!
 //! A scan owns all it needs (it can be sent, kept, and left alone between calls); what it passes is locked as it goes.
 //!
-//! C1. A leaf is copied once, under its version. While the copy is in use, each record is given out only after its key and
-//!     the gap before it are locked and the leaf is found unchanged since: nobody else can have put anything in between.
-//!     No latch is held, so the locks are simply waited for.
-//! C2. Forwards, the gap before a leaf's first record reaches back into the leaves before it: those that were left since the
-//!     last locked record are checked too (`behind`). Backwards, the gap above is locked already when a leaf is copied.
+//! C1. A leaf is copied once, under its version. While the copy is in use, each record is given out only after its key
+//!     and the gap before it are locked and the leaf is found unchanged since: nobody else can have put anything in
+//!     between. No latch is held, so the locks are simply waited for.
+//! C2. Forwards, the gap before a leaf's first record reaches back into the leaves before it: those that were left
+//!     since the last locked record are checked too (`behind`). Backwards, the gap above is locked already when a leaf
+//!     is copied.
 //! C3. When a leaf changed, the scan finds its place anew by the last key it gave. What was locked stays locked.
 //! C4. A lock on the table that covers spares all this; then only this transaction itself can change anything, which shows
 //!     in its own last LSN. The lock may come between two steps, by other calls, and without a record: so a copy that was made
 //!     without it is checked once more, as C1 and C2 say.
 //! C5. Ghosts are keys: they are locked as others are, and not given out.
-//! C6. At the end, the gap that reaches over the bound is locked: forwards that before the first key beyond it, backwards
-//!     that of the last key given, or of the first key above the range if there was none.
-//! C7. On a snapshot, all records of a leaf are resolved when it is copied (`snapshot.rs`): the copy then says what it says for
-//!     good, whatever becomes of the leaf, but for what this transaction itself changes (as C4).
-//! C8. Forwards, the next leaf begins where the one before ended, if that one has not changed; backwards, below it. Otherwise a
-//!     write of one of them was lost, and the scan could go in circles for ever.
-//! C10. Where the end of the tree at which a scan begins is known to be dead, it begins behind the ghosts (`edges.rs`), with one lock
-//!     in place of theirs. A scan that has passed ghosts at the tree's end sees to it that this is known.
-//! C9. A scan for a change reads what is there now. A ghost in it may be a record that the transaction's snapshot still shows: then
-//!     another was the first to commit a change of it.
+//! C6. At the end, the gap that reaches over the bound is locked: forwards that before the first key beyond it,
+//!     backwards that of the last key given, or of the first key above the range if there was none.
+//! C7. On a snapshot, all records of a leaf are resolved when it is copied (`snapshot.rs`): the copy then says what it
+//!     says for good, whatever becomes of the leaf, but for what this transaction itself changes (as C4).
+//! C8. Forwards, the next leaf begins where the one before ended, if that one has not changed; backwards, below it.
+//!     Otherwise a write of one of them was lost, and the scan could go in circles for ever.
+//! C10. Where the end of the tree at which a scan begins is known to be dead, it begins behind the ghosts (`edges.rs`),
+//!     with one lock in place of theirs. A scan that has passed ghosts at the tree's end sees to it that this is known.
+//! C9. A scan for a change reads what is there now. A ghost in it may be a record that the transaction's snapshot still
+//!     shows: then another was the first to commit a change of it.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -526,8 +527,8 @@ impl Scan {
         }
     }
 
-    /// The leaf changed while the scan was leaving it, or the next one while it was copied (which has spoilt the copy): the last
-    /// key given is what tells the place. True, for the callers: there is more to do.
+    /// The leaf changed while the scan was leaving it, or the next one while it was copied (which has spoilt the copy):
+    /// the last key given is what tells the place. True, for the callers: there is more to do.
     fn lost(&mut self) -> bool {
         self.place = Place::Lost;
         true

@@ -1,14 +1,17 @@
 //! Finding the place of a key: down from the root without latches, to the right where a split has not been posted yet.
 //!
-//! D1. Before an id is followed, the page that named it is checked: the id was really there. After the target's version was
-//!     read it is checked again: the target had not been freed and used for something else in between (version coupling).
+//! D1. Before an id is followed, the page that named it is checked: the id was really there. After the target's version
+//!     was read it is checked again: the target had not been freed and used for something else in between (version
+//!     coupling).
 //! D2. A page whose high fence is not above the key was split: the key lies to the right, by the link (Lehman & Yao).
-//! D3. Every restart is counted. After a few, the descent latches its way down, shared, parent before child, and so ends.
+//! D3. Every restart is counted. After a few, the descent latches its way down, shared, parent before child, and so
+//!     ends.
 //! D4. What a descent returns counts only after another check of the page, unless it is latched.
-//! D5. Leaves are always there; a level above them may go while somebody is on the way to it, since the root may take the
-//!     content of its only child.
-//! D6. Who has restarted often and wants to write waits for the exclusive latch. To take it only where nobody holds the node
-//!     shared would never succeed in a crowd: of many who are in a latched descent, one always has lost its processor there.
+//! D5. Leaves are always there; a level above them may go while somebody is on the way to it, since the root may take
+//!     the content of its only child.
+//! D6. Who has restarted often and wants to write waits for the exclusive latch. To take it only where nobody holds the
+//!     node shared would never succeed in a crowd: of many who are in a latched descent, one always has lost its
+//!     processor there.
 //!
 //! Writers that moved right remember the link, and post the missing child when they are done (`post.rs`).
 
@@ -193,8 +196,8 @@ impl Tree {
         self.find_spot(Aim::Key(key), 0, descent)?.ok_or_else(|| self.no_leaf())
     }
 
-    /// The leaf of `key` if all pages on the way are in memory and stand still, on its way from memory to the processor and not
-    /// looked at yet: whoever takes a lock first spares one of two waits. No promise: see [`Tree::key_in`].
+    /// The leaf of `key` if all pages on the way are in memory and stand still, on its way from memory to the processor
+    /// and not looked at yet: whoever takes a lock first spares one of two waits. No promise: see [`Tree::key_in`].
     #[inline]
     pub(crate) fn leaf_ahead(&self, key: &[u8]) -> Option<OptimisticPage<'_>> {
         const LEVELS_MAX: usize = 16;
@@ -224,7 +227,8 @@ impl Tree {
         None
     }
 
-    /// The slot of `key` in what [`Tree::leaf_ahead`] found, or none if that is not its leaf. Counts after a check (D4).
+    /// The slot of `key` in what [`Tree::leaf_ahead`] found, or none if that is not its leaf. Counts after a check
+    /// (D4).
     #[inline]
     pub(crate) fn key_in<'a>(&self, leaf: OptimisticPage<'a>, key: &[u8]) -> Option<Spot<Held<'a>>> {
         let node = Node::new(leaf.words());
@@ -420,9 +424,10 @@ impl Tree {
         self.latch_waiting(key, 0, descent)?.ok_or_else(|| self.no_leaf())
     }
 
-    /// The node of `level` whose range holds `key`, latched exclusively; none if the tree is lower (D5). Waits for the latch
-    /// asleep, so that a crowd who wants the same node gets it one by one (D6). The node is found under shared latches, given
-    /// up, and latched anew: whatever happened to it meanwhile shows in its fences, and a key that moved right is followed.
+    /// The node of `level` whose range holds `key`, latched exclusively; none if the tree is lower (D5). Waits for the
+    /// latch asleep, so that a crowd who wants the same node gets it one by one (D6). The node is found under shared
+    /// latches, given up, and latched anew: whatever happened to it meanwhile shows in its fences, and a key that moved
+    /// right is followed.
     pub(crate) fn latch_waiting(
         &self,
         key: &[u8],
@@ -443,8 +448,8 @@ impl Tree {
         }
     }
 
-    /// The lock name of the gap before the key in `slot` of the leaf `words`, or, past its end, before the first key to the
-    /// right. The leaves that were looked at on the way are in `behind`: the name counts if they pass their checks.
+    /// The lock name of the gap before the key in `slot` of the leaf `words`, or, past its end, before the first key to
+    /// the right. The leaves that were looked at on the way are in `behind`: the name counts if they pass their checks.
     ///
     /// `None`: a leaf to the right changed while it was read.
     pub(crate) fn gap_of<'t>(
@@ -519,8 +524,8 @@ impl Behind<'_> {
     }
 }
 
-/// Asks memory for the lines where slots usually lie while the header is still on its way: the search could only ask for
-/// them after it has read the header, and each of the two waits costs more than everything else in a node.
+/// Asks memory for the lines where slots usually lie while the header is still on its way: the search could only ask
+/// for them after it has read the header, and each of the two waits costs more than everything else in a node.
 #[inline]
 fn touch_slots(words: Words<'_>) {
     const LINE: usize = 64;

@@ -1,15 +1,16 @@
 //! Records as they were at a snapshot: read without locks, from the page and the version store together.
 //!
-//! S1. The page is read, then the store is asked, then the page's version is checked: so both belong to one moment (V3 of the
-//!     version store). Whatever a transaction did that the snapshot does not see is taken back.
+//! S1. The page is read, then the store is asked, then the page's version is checked: so both belong to one moment (V3
+//!     of the version store). Whatever a transaction did that the snapshot does not see is taken back.
 //! S2. A page older than the snapshot's horizon is taken as it is (V5).
-//! S3. What a snapshot can see is on the page, if only as a ghost (G6 in `ghost.rs`): who looks at all records misses none.
+//! S3. What a snapshot can see is on the page, if only as a ghost (G6 in `ghost.rs`): who looks at all records misses
+//!     none.
 //! S4. A blob that a snapshot sees is still there: it is freed behind the oldest snapshot only (F3 in `to_free`).
 //! S5. The floor is looked at before and after (V4).
-//! S6. What writers did whose images are in the log is taken back last, when nothing is latched any more: the copy, its LSN and
-//!     the list of those writers belong to one moment, and the log does not change (`history.rs`).
-//! S7. Beside a leaf stands which of its records have changed since the page was last settled (V6): a bit for all those that
-//!     share the last bits of their keys. No other need be looked for.
+//! S6. What writers did whose images are in the log is taken back last, when nothing is latched any more: the copy, its
+//!     LSN and the list of those writers belong to one moment, and the log does not change (`history.rs`).
+//! S7. Beside a leaf stands which of its records have changed since the page was last settled (V6): a bit for all those
+//!     that share the last bits of their keys. No other need be looked for.
 
 use ledgerstone_page::{Lsn, header};
 use ledgerstone_txn::{At, Image, Look, Txn, Unseen};
@@ -73,7 +74,8 @@ impl Images {
         }
         let versions = &tree.engine.versions;
         let key = &mut self.key;
-        // Neighbours are asked for together (H3 of the chains): what their keys have in common, and of which there are images.
+        // Neighbours are asked for together (H3 of the chains): what their keys have in common, and of which there are
+        // images.
         let (mut stem, mut near) = (None, 0u16);
         for slot in 0..node.count() {
             let record = node.record(slot);

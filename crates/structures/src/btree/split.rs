@@ -6,16 +6,17 @@
 //!   │ a b c d e f g │   ──►   │ a b c d  │─────►│ e f g    │   ──►   separator e, page of e f g
 //!   └───────────────┘         └──────────┘      └──────────┘
 //! ```
-//! P1. A split is one record of the log: the map's bit, the right node with all its content, the left node cut. It is redone
-//!     whole or not at all, and never undone.
-//! P2. Between the two groups the tree is whole: the right node is found by the link. Whoever moves right posts (`post.rs`).
+//! P1. A split is one record of the log: the map's bit, the right node with all its content, the left node cut. It is
+//!     redone whole or not at all, and never undone.
+//! P2. Between the two groups the tree is whole: the right node is found by the link. Whoever moves right posts
+//!     (`post.rs`).
 //! P3. The root stays where it is: its content moves to two new nodes, and it becomes their parent.
-//! P4. The cut leaves room for what the split was made for, on whichever side it falls. Keys that come in order leave full
-//!     leaves behind: at the right end the cut is made where the new key goes.
+//! P4. The cut leaves room for what the split was made for, on whichever side it falls. Keys that come in order leave
+//!     full leaves behind: at the right end the cut is made where the new key goes.
 //! P5. Before a leaf is split, the ghosts and pads that nobody holds go; that may be room enough.
 //! P6. No rollback splits: there may be no space (W4 in `write.rs`).
-//! P7. Three records that are nearly half a page each may need three leaves. Then the node is cut as it is, and whoever needs
-//!     the room finds the right half full, or not, and asks again.
+//! P7. Three records that are nearly half a page each may need three leaves. Then the node is cut as it is, and whoever
+//!     needs the room finds the right half full, or not, and asks again.
 
 use ledgerstone_buffer::ExclusivePage;
 use ledgerstone_lock::Mode;
@@ -249,8 +250,8 @@ impl Tree {
     }
 }
 
-/// Finds the cut nearest to the best one that leaves two nodes which fit: with what is needed if there is one (P4), else
-/// as the node is (P7).
+/// Finds the cut nearest to the best one that leaves two nodes which fit: with what is needed if there is one (P4),
+/// else as the node is (P7).
 fn split_choose_cut(
     node: &Node<&[u8]>,
     low: &[u8],

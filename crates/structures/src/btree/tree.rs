@@ -1,10 +1,10 @@
 //! One tree: what it is made of, how it is created, and the point read.
 //!
-//! T1. The root page never moves: when it is full, its content moves to two new pages below it. So a tree is known by its
-//!     root's page id for ever, in the catalog, in log records and in lock-free readers alike.
-//! T2. A read locks the key first and looks afterwards. If the key is not there, what must stand still is the gap in which
-//!     it would be: it is locked by the name of the next key, with a try, while the leaf is known to be unchanged; when the
-//!     try fails, the lock is waited for with nothing held, and then everything is looked at again.
+//! T1. The root page never moves: when it is full, its content moves to two new pages below it. So a tree is known by
+//!     its root's page id for ever, in the catalog, in log records and in lock-free readers alike.
+//! T2. A read locks the key first and looks afterwards. If the key is not there, what must stand still is the gap in
+//!     which it would be: it is locked by the name of the next key, with a try, while the leaf is known to be
+//!     unchanged; when the try fails, the lock is waited for with nothing held, and then everything is looked at again.
 //! T3. A ghost is a key: whoever finds one has its answer under the key's lock, since nobody brings it back without.
 
 use std::sync::Arc;
@@ -79,8 +79,9 @@ impl Tree {
         Tree { to_free, ..Tree::without_blobs(engine, space, table, root) }
     }
 
-    /// A tree whose values always stay in the leaves, and which locks keys whatever the setting: the tree of deferred frees
-    /// itself, which blobs stand on; and one that nobody else looks at, or whose locks are not asked for (rollback).
+    /// A tree whose values always stay in the leaves, and which locks keys whatever the setting: the tree of deferred
+    /// frees itself, which blobs stand on; and one that nobody else looks at, or whose locks are not asked for
+    /// (rollback).
     pub(crate) fn without_blobs(engine: &Arc<Engine>, space: &Arc<Space>, table: TableId, root: PageId) -> Tree {
         let page_bytes = engine.cache.page_bytes();
         Tree {

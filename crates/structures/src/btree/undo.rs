@@ -11,10 +11,12 @@
 //! B1. Exactly one `Txn::update` is all that an undo does; it is the compensation record. No space is ever needed.
 //! B2. No lock is taken: the transaction holds its exclusive locks until it is rolled back, or, at restart, runs before
 //!     anybody else. So the record is there, as this transaction left it: anything else is damage.
-//! B3. Undos of different keys have nothing to do with each other: each changes one slot, in room that the record has (N6).
-//!     So every update of a tree has a place. What moves keys or takes them all writes groups, or other keys' records.
-//! B4. A ghost that may become a record again is in no dead end of its tree from then on (E2 in `edges.rs`), whatever was
-//!     remembered of it. Nobody should have: its deleter had not ended. But programs that lock nothing may have two.
+//! B3. Undos of different keys have nothing to do with each other: each changes one slot, in room that the record has
+//!     (N6). So every update of a tree has a place. What moves keys or takes them all writes groups, or other keys'
+//!     records.
+//! B4. A ghost that may become a record again is in no dead end of its tree from then on (E2 in `edges.rs`), whatever
+//!     was remembered of it. Nobody should have: its deleter had not ended. But programs that lock nothing may have
+//!     two.
 
 use std::sync::Arc;
 

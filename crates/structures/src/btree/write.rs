@@ -2,20 +2,20 @@
 //!
 //! W1. The key is locked exclusively before anything is looked at; from then on nobody else changes this record.
 //! W2. Log space is claimed before the leaf is latched, and nothing is waited for while it is.
-//! W3. A new key is a change of the gap it falls into: the next key's gap is asked for, for an instant, with an intention
-//!     that a reader of the gap refuses. If this transaction itself has read the gap, it now holds two: it inherits its lock
-//!     to the gap before the new key.
-//!     Where the tree is known to be dead at one of its ends, the lock of that end is asked for as well (E4 in `edges.rs`).
-//! W4. Rollback needs no space: a new record taken back becomes a ghost, a deleted one is a ghost with its value, a shorter
-//!     value keeps what it does not use (N6 in `node.rs`). A new value for a ghost's key is a replacement: its undo brings
-//!     the ghost back as it was.
+//! W3. A new key is a change of the gap it falls into: the next key's gap is asked for, for an instant, with an
+//!     intention that a reader of the gap refuses. If this transaction itself has read the gap, it now holds two: it
+//!     inherits its lock to the gap before the new key. Where the tree is known to be dead at one of its ends, the lock
+//!     of that end is asked for as well (E4 in `edges.rs`).
+//! W4. Rollback needs no space: a new record taken back becomes a ghost, a deleted one is a ghost with its value, a
+//!     shorter value keeps what it does not use (N6 in `node.rs`). A new value for a ghost's key is a replacement: its
+//!     undo brings the ghost back as it was.
 //! W5. Only what differs is logged: a value of the same length is patched.
-//! W6. A blob is written before its record, by groups that stay, and freed after its record, by whoever reclaims: an entry
-//!     in the tree of deferred frees stands for it whenever no record does.
-//! W7. What a record was is noted for snapshots before its first change, under the leaf's latch (V1 of the version store): a ghost
-//!     was no record. The tree of deferred frees is nobody's to read and notes nothing.
-//! W8. A tree whose values are logged whole patches nothing, and a deletion replaces the value by an empty ghost: both values
-//!     are in the record, as readers of changes want them.
+//! W6. A blob is written before its record, by groups that stay, and freed after its record, by whoever reclaims: an
+//!     entry in the tree of deferred frees stands for it whenever no record does.
+//! W7. What a record was is noted for snapshots before its first change, under the leaf's latch (V1 of the version
+//!     store): a ghost was no record. The tree of deferred frees is nobody's to read and notes nothing.
+//! W8. A tree whose values are logged whole patches nothing, and a deletion replaces the value by an empty ghost: both
+//!     values are in the record, as readers of changes want them.
 
 use ledgerstone_buffer::ExclusivePage;
 use ledgerstone_lock::Mode;
@@ -148,8 +148,8 @@ impl Tree {
             }
             return Ok(true);
         }
-        // W1: nobody else changes the value while the caller thinks about it; no latch is held (W2), also if one was needed to
-        // find the leaf.
+        // W1: nobody else changes the value while the caller thinks about it; no latch is held (W2), also if one was
+        // needed to find the leaf.
         let Some(new) = change(&old) else { return Ok(true) };
         self.check_sizes(key, &new)?;
         if new == *old {
@@ -218,8 +218,8 @@ impl Tree {
         if self.logs_whole { value_bytes_max(self.page_bytes, 0) } else { 0 }
     }
 
-    /// Makes a record of a latched leaf, whose key is locked exclusively, a ghost; gives its blob, which is nobody's now. None if
-    /// it was a ghost already.
+    /// Makes a record of a latched leaf, whose key is locked exclusively, a ghost; gives its blob, which is nobody's
+    /// now. None if it was a ghost already.
     pub(super) fn ghost_record(
         &self,
         txn: &mut Txn,
@@ -433,9 +433,9 @@ impl Tree {
         Ok(met)
     }
 
-    /// Waits until a record may be put into a gap that readers hold. The lock is given back at once, as the record is what others
-    /// will meet. But readers that come again and again would be granted it in that moment, each time: after a few waits it is
-    /// kept, and the last of them is behind.
+    /// Waits until a record may be put into a gap that readers hold. The lock is given back at once, as the record is
+    /// what others will meet. But readers that come again and again would be granted it in that moment, each time:
+    /// after a few waits it is kept, and the last of them is behind.
     fn wait_to_enter(&self, txn: &mut Txn, gap: KeyLock, waits: &mut u32) -> Result<(), TreeError> {
         *waits += 1;
         if *waits <= ENTER_WAITS_MAX {
@@ -446,7 +446,8 @@ impl Tree {
         Ok(())
     }
 
-    /// Logs and makes the change of a record from `old` to `new`, each a header and a value; the smallest way that does it.
+    /// Logs and makes the change of a record from `old` to `new`, each a header and a value; the smallest way that does
+    /// it.
     pub(crate) fn log_value(
         &self,
         txn: &mut Txn,

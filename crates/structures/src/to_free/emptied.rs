@@ -1,12 +1,12 @@
 //! Leaves that hold nothing but ghosts, noted for the reclaimer.
 //!
-//! The last deletion in a leaf cannot unlink it: its ghosts are needed until the transaction has ended. So it leaves a note,
-//! here, in this process: after a crash the notes are gone, and the ghosts wait until somebody writes nearby or purges the
-//! tree. A note is a hint: it is looked at again under locks and latches.
+//! The last deletion in a leaf cannot unlink it: its ghosts are needed until the transaction has ended. So it leaves a
+//! note, here, in this process: after a crash the notes are gone, and the ghosts wait until somebody writes nearby or
+//! purges the tree. A note is a hint: it is looked at again under locks and latches.
 //!
-//! H1. A note names a tree by table and root. It is taken and used in one of the reclaimer's transactions, which take turns
-//!     by a lock, and another of them forgets all notes of a dropped tree before it takes that apart: no note is ever used for
-//!     a tree that is half gone, or for another one that got the same root page.
+//! H1. A note names a tree by table and root. It is taken and used in one of the reclaimer's transactions, which take
+//!     turns by a lock, and another of them forgets all notes of a dropped tree before it takes that apart: no note is
+//!     ever used for a tree that is half gone, or for another one that got the same root page.
 
 use std::collections::{BTreeMap, BTreeSet};
 

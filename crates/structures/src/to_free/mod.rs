@@ -206,7 +206,8 @@ impl ToFree {
     /// The log cannot be written.
     pub fn make_durable(&self) -> Result<(), TreeError> {
         let engine = &self.tree.engine;
-        // First the tail, then the marks (T1 in `txn/table.rs`): whoever wrote below both has ended, below where the log ends then.
+        // First the tail, then the marks (T1 in `txn/table.rs`): whoever wrote below both has ended, below where the
+        // log ends then.
         let tail = engine.log.tail();
         let low = engine.table.first_lsn_low().map_or(tail, |first| first.min(tail));
         if engine.log.has_news() {
@@ -248,8 +249,8 @@ impl ToFree {
         }
     }
 
-    /// Allocates and formats the first page of a structure, with its entry, for good (F1). The arguments of a user's structure are
-    /// the user's code: they are made with nothing latched, for the page that it will probably be.
+    /// Allocates and formats the first page of a structure, with its entry, for good (F1). The arguments of a user's
+    /// structure are the user's code: they are made with nothing latched, for the page that it will probably be.
     pub(crate) fn create(
         &self,
         txn: &mut Txn,
@@ -362,8 +363,8 @@ impl ToFree {
     }
 }
 
-/// Free pages whose entries are locked: whoever freed one has not ended yet, and may take its time. Others are looked for
-/// first, each behind the one before, until the search comes round.
+/// Free pages whose entries are locked: whoever freed one has not ended yet, and may take its time. Others are looked
+/// for first, each behind the one before, until the search comes round.
 #[derive(Default)]
 struct Passed {
     first: Option<(PageId, KeyLock)>,

@@ -4,8 +4,9 @@
 //! key     3, structure u16 big-endian, root page u64 big-endian       a user's structure, as F1 and F2 say
 //! key     4, page u64 big-endian                                      one page of one that was dropped
 //! ```
-//! O1. Only its structure knows the pages of an entry of kind 3 ([`PagesOf`]). The reclaimer asks for them once, and in one
-//!     transaction replaces the entry by one for each page: all of them or none. From then on nobody walks the structure.
+//! O1. Only its structure knows the pages of an entry of kind 3 ([`PagesOf`]). The reclaimer asks for them once, and in
+//!     one transaction replaces the entry by one for each page: all of them or none. From then on nobody walks the
+//!     structure.
 //! O2. An entry of kind 4 and its page go together, in one group.
 //! O3. An entry whose structure is not registered waits for a program that has it.
 
@@ -49,8 +50,8 @@ impl ToFree {
         ToFree { owners: Owners(Some(pages_of)), ..self }
     }
 
-    /// Allocates and formats the root of an instance of a user's structure. It stays if the transaction commits, and is freed
-    /// later if it does not.
+    /// Allocates and formats the root of an instance of a user's structure. It stays if the transaction commits, and is
+    /// freed later if it does not.
     ///
     /// # Errors
     /// A refused lock, no space, an operation that refuses to format.

@@ -6,10 +6,12 @@
 //!    children like a leaf. Links are not followed any more: they may point to what is gone.
 //! 3. The root and the entry go.
 //!
-//! R1. Nobody else looks at the structure: whoever could has ended (F3). So pages read one by one do not change in between.
-//! R2. Steps are groups of the reclaimer's transaction: they stay whatever becomes of it. So it ends every [`STEPS_MAX`] steps and
-//!     another goes on: one that freed a whole large tree would hold back the log of all that time. What takes few steps is freed
-//!     together: up to [`ENTRIES_MAX`] entries, while the log has not grown by [`TURN_LOG_BYTES`].
+//! R1. Nobody else looks at the structure: whoever could has ended (F3). So pages read one by one do not change in
+//!     between.
+//! R2. Steps are groups of the reclaimer's transaction: they stay whatever becomes of it. So it ends every
+//!     [`STEPS_MAX`] steps and another goes on: one that freed a whole large tree would hold back the log of all that
+//!     time. What takes few steps is freed together: up to [`ENTRIES_MAX`] entries, while the log has not grown by
+//!     [`TURN_LOG_BYTES`].
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -36,7 +38,8 @@ use crate::btree::tree::{Read, Tree};
 /// Steps of one transaction.
 const STEPS_MAX: u32 = 1024;
 
-/// Entries of one transaction, which keeps their locks; and how much the log grows, by anybody, before the next one begins.
+/// Entries of one transaction, which keeps their locks; and how much the log grows, by anybody, before the next one
+/// begins.
 const ENTRIES_MAX: u32 = 64;
 const TURN_LOG_BYTES: u64 = 128 << 10;
 

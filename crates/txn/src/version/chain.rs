@@ -4,12 +4,12 @@
 //! bucket ─┬─ open ──► entry ──next──► entry ──► …      images of open writers, the newest first (in `chunk.rs`)
 //!         └─ kept ──► entry ──older─► entry ──► …      images of commits, the newest first (in `kept.rs`)
 //! ```
-//! H1. Both change under the bucket's latch (`bucket.rs`). Readers read under its version, and if that fails too often, under
-//!     the latch.
-//! H2. Of one key, an open writer's image is newer than all of commits, and those stand as their writers changed it, since a writer has
-//!     the key locked until its images have gone from the one list to the other.
-//! H3. Keys that differ in the last four bits of their last byte only have one hash, and so one bucket: neighbours on a leaf, as a
-//!     rule, so that who reads a whole leaf looks at a few buckets ([`VersionStore::images_near`]).
+//! H1. Both change under the bucket's latch (`bucket.rs`). Readers read under its version, and if that fails too often,
+//!     under the latch.
+//! H2. Of one key, an open writer's image is newer than all of commits, and those stand as their writers changed it,
+//!     since a writer has the key locked until its images have gone from the one list to the other.
+//! H3. Keys that differ in the last four bits of their last byte only have one hash, and so one bucket: neighbours on a
+//!     leaf, as a rule, so that who reads a whole leaf looks at a few buckets ([`VersionStore::images_near`]).
 //! H4. A reader looks at no commit that was kept before its snapshot was taken (K3 in `kept.rs`).
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
@@ -69,8 +69,9 @@ impl VersionStore {
         &self.buckets[hash as usize & (self.buckets.len() - 1)]
     }
 
-    /// Looks for the state of `key` of `space` at a snapshot; `own` is the reader's own writer, 0 none. An image is copied to
-    /// `image`. Counts if the page that was read before is unchanged afterwards (V3) and the floor is not above the snapshot.
+    /// Looks for the state of `key` of `space` at a snapshot; `own` is the reader's own writer, 0 none. An image is
+    /// copied to `image`. Counts if the page that was read before is unchanged afterwards (V3) and the floor is not
+    /// above the snapshot.
     #[inline]
     pub(crate) fn look(&self, at: At, own: u32, space: PageId, key: &[u8], image: &mut Image) -> Look {
         let name = Name::new(space, key);
@@ -82,7 +83,8 @@ impl VersionStore {
             .unwrap_or(Look::Page)
     }
 
-    /// Says that an image of `key` will soon be noted, so that what it takes is on its way by then. Nothing while no snapshot is open.
+    /// Says that an image of `key` will soon be noted, so that what it takes is on its way by then. Nothing while no
+    /// snapshot is open.
     #[inline]
     pub fn expect_note(&self, space: PageId, key: &[u8]) {
         if self.state[0].open_count.load(Relaxed) != 0 {
@@ -90,8 +92,8 @@ impl VersionStore {
         }
     }
 
-    /// The LSN of the newest commit that the snapshot does not see and whose image of `key` is still here; 0 if there is none. The
-    /// key is locked, so that it does not change but for images that go.
+    /// The LSN of the newest commit that the snapshot does not see and whose image of `key` is still here; 0 if there
+    /// is none. The key is locked, so that it does not change but for images that go.
     pub(crate) fn newest_commit(&self, at: At, space: PageId, key: &[u8]) -> Lsn {
         let name = Name::new(space, key);
         let bucket = self.bucket(name.hash as u32);
@@ -140,8 +142,8 @@ impl VersionStore {
         .unwrap_or(true)
     }
 
-    /// Of which keys that are like `key` but for the last four bits of its last byte there are images: bit n stands for those
-    /// four bits n. Counts as a look does. Nothing of a key whose bit is not set need be looked for.
+    /// Of which keys that are like `key` but for the last four bits of its last byte there are images: bit n stands for
+    /// those four bits n. Counts as a look does. Nothing of a key whose bit is not set need be looked for.
     #[inline]
     #[must_use]
     pub fn images_near(&self, at: At, space: PageId, key: &[u8]) -> u16 {
@@ -167,8 +169,8 @@ impl VersionStore {
         .unwrap_or(u16::MAX)
     }
 
-    /// A look at a bucket that counts: under its version, after some tries under its latch (H1). The look answers `None` if it found
-    /// out by itself that the bucket has changed.
+    /// A look at a bucket that counts: under its version, after some tries under its latch (H1). The look answers
+    /// `None` if it found out by itself that the bucket has changed.
     fn under_version<T>(&self, bucket: &Bucket, mut look: impl FnMut(&dyn Fn() -> bool) -> Option<T>) -> Option<T> {
         for _ in 0..LOOKS_MAX {
             if let Some(version) = bucket.optimistic() {
@@ -186,7 +188,8 @@ impl VersionStore {
         found
     }
 
-    /// Passes the entries of a bucket, of open writers and then of commits, the newest first of each, down to position `low`. `None`: the bucket changed.
+    /// Passes the entries of a bucket, of open writers and then of commits, the newest first of each, down to position
+    /// `low`. `None`: the bucket changed.
     #[inline]
     fn walk<'s>(
         &'s self,
@@ -281,8 +284,8 @@ impl VersionStore {
         Some(Look::Image)
     }
 
-    /// Puts an entry at the head of its bucket's open ones, at an address with room for it (N2), unless `writer` has one of its key there:
-    /// then false. The caller holds the page's latch (V1).
+    /// Puts an entry at the head of its bucket's open ones, at an address with room for it (N2), unless `writer` has
+    /// one of its key there: then false. The caller holds the page's latch (V1).
     pub(super) fn push(&self, name: Name<'_>, before: Before<'_>, at: u32, writer: u32) -> bool {
         let is_same = |entry: &Entry<'_, Chunks>| entry.is_of(name);
         self.hang(name.hash as u32, at, writer, is_same, |next| self.write_entry(name, before, at, writer, next))
@@ -353,8 +356,8 @@ impl VersionStore {
         }
     }
 
-    /// Takes an open entry out of its bucket; with the LSN of its writer's commit it is kept there. Says where its writer's next one
-    /// begins.
+    /// Takes an open entry out of its bucket; with the LSN of its writer's commit it is kept there. Says where its
+    /// writer's next one begins.
     pub(super) fn unlink(&self, at: u32, keep: Option<Lsn>) -> u32 {
         let entry = Entry::read(&self.chunks, at);
         if writer_of(&entry) == 0 {

@@ -8,11 +8,12 @@
 //!    3   count        in a writer's first chunk: how many entries
 //!    4   :            entries; what does not fit goes on in the next chunk's word 4
 //! ```
-//! M1. A chunk belongs to one writer or to the list. It changes hands through the list's head, whose upper half counts, so that a
-//!     head that was taken off and put back is another (no ABA).
-//! M2. Readers look without a latch: they may read a chunk that has changed hands. Whoever gets a chunk passes a release fence
-//!     before his first store; it pairs with the acquire fence by which a reader checks the bucket it came from, whose version
-//!     was raised before the chunk was given back. So no reader believes what it read of another's.
+//! M1. A chunk belongs to one writer or to the list. It changes hands through the list's head, whose upper half counts,
+//!     so that a head that was taken off and put back is another (no ABA).
+//! M2. Readers look without a latch: they may read a chunk that has changed hands. Whoever gets a chunk passes a
+//!     release fence before his first store; it pairs with the acquire fence by which a reader checks the bucket it
+//!     came from, whose version was raised before the chunk was given back. So no reader believes what it read of
+//!     another's.
 //! M3. Reading never leaves the memory: an address past its end reads as zero.
 
 use super::entry::Memory;
@@ -34,8 +35,8 @@ const COUNT: u32 = 3;
 /// All chunks. Chunk 0 is nobody's, so that 0 is no chunk and no address.
 pub(super) struct Chunks {
     words: Handle<[AtomicU64]>,
-    /// Head of the list: count of changes in the upper half, chunk in the lower. Then: chunks never used begin here. Then:
-    /// how many are in use.
+    /// Head of the list: count of changes in the upper half, chunk in the lower. Then: chunks never used begin here.
+    /// Then: how many are in use.
     list: Handle<[AtomicU64]>,
 }
 

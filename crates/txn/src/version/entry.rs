@@ -1,4 +1,5 @@
-//! An image as it stands in memory: with its writer while that is open (`chunk.rs`), among those of commits afterwards (`kept.rs`).
+//! An image as it stands in memory: with its writer while that is open (`chunk.rs`), among those of commits afterwards
+//! (`kept.rs`).
 //!
 //! ```text
 //! word of an entry   of an open writer                         of a commit

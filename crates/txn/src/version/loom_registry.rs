@@ -1,9 +1,9 @@
-//! The registry's protocol under loom: one commit that throws its images away if nobody needs them, one snapshot that is
-//! opened, one record. All orders.
+//! The registry's protocol under loom: one commit that throws its images away if nobody needs them, one snapshot that
+//! is opened, one record. All orders.
 //!
-//! The log's tail is a number that a commit raises by one; the record was 1 and becomes 2; the image is there or gone. The
-//! orders that the engine has from elsewhere (the page's latch, the stamp before the locks go) are plain here: the reader looks
-//! at the stamp as V2 says.
+//! The log's tail is a number that a commit raises by one; the record was 1 and becomes 2; the image is there or gone.
+//! The orders that the engine has from elsewhere (the page's latch, the stamp before the locks go) are plain here: the
+//! reader looks at the stamp as V2 says.
 
 use ledgerstone_region::atomic::{
     AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Release, Ordering::SeqCst, fence,

@@ -1,5 +1,5 @@
-//! The protocol of `tail.rs` under loom: an image of one word that a snapshot needs, one who moves the tail, another who writes over it, and
-//! a reader. All orders.
+//! The protocol of `tail.rs` under loom: an image of one word that a snapshot needs, one who moves the tail, another
+//! who writes over it, and a reader. All orders.
 
 use ledgerstone_region::atomic::{
     AtomicU64,

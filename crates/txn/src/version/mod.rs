@@ -15,30 +15,35 @@
 //! | `view.rs` | a snapshot: opened, asked, closed |
 //! | `reclaim.rs` | what no snapshot needs any more |
 //!
-//! A *snapshot* is an LSN S and sees the commits whose records begin below S. A record's state at S is what the page says,
-//! taken back by every writer that S does not see: the before-image of the oldest such writer.
+//! A *snapshot* is an LSN S and sees the commits whose records begin below S. A record's state at S is what the page
+//! says, taken back by every writer that S does not see: the before-image of the oldest such writer.
 //!
-//! V1. A writer notes a record's state before its first change of it, under the exclusive latch of the record's page and
-//!     before the page changes. Its images stand together in chunks of its own, and one word says what became of it.
-//! V2. A writer says COMMITTING before its commit record is reserved, and COMMITTED with the record's LSN after. A reader takes
-//!     S from the log's tail and looks at the word afterwards: if the record lies below S, the reader has acquired its
-//!     reservation, and with it the word; so if it reads OPEN, the record will be reserved at S or above. If it reads COMMITTING it cannot tell, and waits for the stamp: that writer waits for nobody.
-//! V3. A reader looks at the page, then at the chain, then at the page's version: because of V1, page and chain belong together
-//!     if the version still stands.
-//!     A writer that notes nothing any more is known by its name: its records in the log take it back (L1 to L4 in `spilled.rs`).
-//! V4. Images go when the commit finds no snapshot that is open or can be opened and does not see it; when a rollback has put the page
-//!     right; and of those that were kept the oldest, when others take their place, which raises `floor` first if a snapshot may
-//!     need them. A reader below the floor is told so, before and after it looks: it may have missed what went.
-//! V5. A page whose `page_lsn` is below a snapshot's horizon holds no change that the snapshot does not see. The horizon is taken
-//!     between two looks at the tail, B and S: the smaller of B and all `first_lsn` marks. A writer that S does not see either
-//!     showed its mark, or has all its records at or above B (T1 in `table.rs`), or had cleared its mark before: then its commit
-//!     was below S and is seen, or its pages were put right.
+//! V1. A writer notes a record's state before its first change of it, under the exclusive latch of the record's page
+//!     and before the page changes. Its images stand together in chunks of its own, and one word says what became of
+//!     it.
+//! V2. A writer says COMMITTING before its commit record is reserved, and COMMITTED with the record's LSN after. A
+//!     reader takes S from the log's tail and looks at the word afterwards: if the record lies below S, the reader has
+//!     acquired its reservation, and with it the word; so if it reads OPEN, the record will be reserved at S or above.
+//!     If it reads COMMITTING it cannot tell, and waits for the stamp: that writer waits for nobody.
+//! V3. A reader looks at the page, then at the chain, then at the page's version: because of V1, page and chain belong
+//!     together if the version still stands. A writer that notes nothing any more is known by its name: its records in
+//!     the log take it back (L1 to L4 in `spilled.rs`).
+//! V4. Images go when the commit finds no snapshot that is open or can be opened and does not see it; when a rollback
+//!     has put the page right; and of those that were kept the oldest, when others take their place, which raises
+//!     `floor` first if a snapshot may need them. A reader below the floor is told so, before and after it looks: it
+//!     may have missed what went.
+//! V5. A page whose `page_lsn` is below a snapshot's horizon holds no change that the snapshot does not see. The
+//!     horizon is taken between two looks at the tail, B and S: the smaller of B and all `first_lsn` marks. A writer
+//!     that S does not see either showed its mark, or has all its records at or above B (T1 in `table.rs`), or had
+//!     cleared its mark before: then its commit was below S and is seen, or its pages were put right.
 //!
-//! V6. `settled` is the smallest horizon of the open snapshots that have one, taken by who has just opened his own, if nobody else was
-//!     taking his. So a page below it when it changes held, by V5, nothing that one of those did not see; and who opens
-//!     later sees what the one saw who took it. Snapshots without a horizon ([`Horizon::None`]) do not go by it. What a writer noted beside a page about its changes before is of no use then.
+//! V6. `settled` is the smallest horizon of the open snapshots that have one, taken by who has just opened his own, if
+//!     nobody else was taking his. So a page below it when it changes held, by V5, nothing that one of those did not
+//!     see; and who opens later sees what the one saw who took it. Snapshots without a horizon ([`Horizon::None`]) do
+//!     not go by it. What a writer noted beside a page about its changes before is of no use then.
 //!
-//! This folder does not know pages, trees or what a record's header means: a record is a key of a space, two bytes and some more.
+//! This folder does not know pages, trees or what a record's header means: a record is a key of a space, two bytes and
+//! some more.
 
 mod bucket;
 mod chain;
@@ -90,7 +95,8 @@ shared! {
         writers_used: AtomicU64,
         /// How often the floor was raised.
         floor_count: AtomicU64,
-        /// Pages whose `page_lsn` is below hold no change that a snapshot with a horizon, open now or later, does not see (V6).
+        /// Pages whose `page_lsn` is below hold no change that a snapshot with a horizon, open now or later, does not
+        /// see (V6).
         settled: AtomicU64,
         /// What was kept below this position is gone (K2 in `kept.rs`).
         tail: AtomicU64,
@@ -170,7 +176,8 @@ impl VersionStore {
     /// Bytes of a region that a store takes.
     #[must_use]
     pub fn region_bytes(bytes: u64, snapshot_count_max: u32) -> u64 {
-        // Chunks for at most three quarters of it, with at most four buckets of 32 bytes each; slots; and some room to align.
+        // Chunks for at most three quarters of it, with at most four buckets of 32 bytes each; slots; and some room to
+        // align.
         bytes + bytes / chunk::CHUNK_BYTES * 128 + u64::from(snapshot_count_max) * 224 + 65_536
     }
 

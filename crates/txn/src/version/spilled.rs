@@ -1,9 +1,10 @@
-//! Writers whose images are in the log: those that changed more than the store has room for, and those that a restart has found
-//! prepared (design 5: "they become LSNs of log records when the store is full").
+//! Writers whose images are in the log: those that changed more than the store has room for, and those that a restart
+//! has found prepared (design 5: "they become LSNs of log records when the store is full").
 //!
-//! Everything that takes a change back is in its log record, and every record names the LSN that its page had before. So no image of
-//! such a writer is kept in memory, however large it is: who reads a page at a snapshot that does not see it goes back from the page's LSN
-//! to the writer's first record, and takes back what he finds (`structures/btree/history.rs`).
+//! Everything that takes a change back is in its log record, and every record names the LSN that its page had before.
+//! So no image of such a writer is kept in memory, however large it is: who reads a page at a snapshot that does not
+//! see it goes back from the page's LSN to the writer's first record, and takes back what he finds
+//! (`structures/btree/history.rs`).
 //!
 //! ```text
 //!        spill                begin_commit            stamp(L)            no snapshot is at or below L
@@ -11,13 +12,14 @@
 //!                  └──── rolled back, pages put right ────────────────────────────────────────────────►
 //! status word as in `writer.rs`; FILLING, which is none of those, while xid and first_lsn are written
 //! ```
-//! L1. A writer is spilled as a whole and for good, before the page changes whose record it has no room for. Its images in memory, if it
-//!     had any, go afterwards: who misses one there finds the writer here.
-//! L2. A reader looks here after it has looked at the page and at the chain, and checks the page's version afterwards: as V3.
-//! L3. The log is kept from `first_lsn` on while the writer stands here: by the transaction's own mark while it is open, then by
-//!     [`VersionStore::log_low`], which checkpoints read after the marks.
-//! L4. While a spilled writer stands here, ghosts stay ([`VersionStore::has_images`] says so of every key), and a snapshot that
-//!     does not see its commit writes nothing: what it has changed is known only by looking.
+//! L1. A writer is spilled as a whole and for good, before the page changes whose record it has no room for. Its images
+//!     in memory, if it had any, go afterwards: who misses one there finds the writer here.
+//! L2. A reader looks here after it has looked at the page and at the chain, and checks the page's version afterwards:
+//!     as V3.
+//! L3. The log is kept from `first_lsn` on while the writer stands here: by the transaction's own mark while it is
+//!     open, then by [`VersionStore::log_low`], which checkpoints read after the marks.
+//! L4. While a spilled writer stands here, ghosts stay ([`VersionStore::has_images`] says so of every key), and a
+//!     snapshot that does not see its commit writes nothing: what it has changed is known only by looking.
 
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst};
 
@@ -115,7 +117,8 @@ impl VersionStore {
     pub(super) fn commit_spilled(&self, name: u32, lsn: Lsn) {
         let slot = &self.spilled[name as usize - 1];
         let status = lsn.0 << 2 | COMMITTED;
-        // From here on it may be anybody's. Before the look at the count: either who closes the last snapshot sees it, or we see that none is open.
+        // From here on it may be anybody's. Before the look at the count: either who closes the last snapshot sees it,
+        // or we see that none is open.
         slot.status.store(status, SeqCst);
         if registry::is_none_open(&self.state[0].open_count) {
             self.free_spilled(slot, status);
@@ -147,8 +150,8 @@ impl VersionStore {
         self.state[0].spilled_count.load(SeqCst) != 0
     }
 
-    /// The spilled writers that a snapshot does not see, the reader's own transaction left out. To be asked after the page and its
-    /// chains were read (L2).
+    /// The spilled writers that a snapshot does not see, the reader's own transaction left out. To be asked after the
+    /// page and its chains were read (L2).
     #[inline]
     #[must_use]
     pub fn unseen(&self, at: At, own: Xid) -> Unseen {
@@ -185,8 +188,8 @@ impl VersionStore {
         Lsn(commits.filter(|status| status & STATE_BITS == COMMITTED).map(|status| status >> 2).max().unwrap_or(0))
     }
 
-    /// The oldest record that the reader of a snapshot may still need to take a change back (L3). To be asked after the marks of the
-    /// transaction table.
+    /// The oldest record that the reader of a snapshot may still need to take a change back (L3). To be asked after the
+    /// marks of the transaction table.
     #[must_use]
     pub fn log_low(&self) -> Option<Lsn> {
         if !self.has_spilled() {

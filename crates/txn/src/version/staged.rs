@@ -1,25 +1,25 @@
 //! Small writers while no snapshot is open: images noted, but in no chain yet.
 //!
-//! Most transactions end before anybody asks what they have changed. Their images are copied into their own chunk and no further:
-//! no bucket is latched, no line of memory is written that another thread reads.
+//! Most transactions end before anybody asks what they have changed. Their images are copied into their own chunk and
+//! no further: no bucket is latched, no line of memory is written that another thread reads.
 //!
 //! ```text
 //! staged word of a transaction slot: 0                nothing is staged here
 //!                                    chunk << 32      a writer's images stand in this chunk, in no chain
 //!                                    chunk << 32 | 1  somebody is putting them into the chains; then 0
 //! ```
-//! Z1. Who opens a snapshot takes S, and then puts into the chains what he finds staged, before he reads any page. A writer
-//!     reserves the record of an update and looks afterwards whether a snapshot is open, before it changes the page; if so, it puts its
-//!     images into the chains itself. So an image is in its chain before a reader can see the change: either the reservation
-//!     is below S, and the reader, who has acquired it, finds the image; or the reader's announcement, which was before its look
-//!     at the tail, is seen by the writer.
-//! Z2. The same look after the commit record is reserved tells whether anybody needs the images (Q1 in `registry.rs`). If not, they
-//!     go without ever having been in a chain.
-//! Z3. Staged entries stand in one chunk and name no writer. In the chains, each names its writer, as all others do. A second image
-//!     of a record stays behind and names none.
+//! Z1. Who opens a snapshot takes S, and then puts into the chains what he finds staged, before he reads any page. A
+//!     writer reserves the record of an update and looks afterwards whether a snapshot is open, before it changes the
+//!     page; if so, it puts its images into the chains itself. So an image is in its chain before a reader can see the
+//!     change: either the reservation is below S, and the reader, who has acquired it, finds the image; or the reader's
+//!     announcement, which was before its look at the tail, is seen by the writer.
+//! Z2. The same look after the commit record is reserved tells whether anybody needs the images (Q1 in `registry.rs`).
+//!     If not, they go without ever having been in a chain.
+//! Z3. Staged entries stand in one chunk and name no writer. In the chains, each names its writer, as all others do. A
+//!     second image of a record stays behind and names none.
 //! Z4. A writer that fills its chunk goes on as others do.
-//! Z5. So does one whose images a snapshot has put into the chains, even if that is closed again: the next one finds nothing staged. If
-//!     the look at the number of open ones finds it closed, the writer has acquired what it did.
+//! Z5. So does one whose images a snapshot has put into the chains, even if that is closed again: the next one finds
+//!     nothing staged. If the look at the number of open ones finds it closed, the writer has acquired what it did.
 
 use std::sync::atomic::{
     AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst,
@@ -39,8 +39,8 @@ shared! {
     pub(crate) struct WriterSlot {
         /// See the file's beginning.
         pub(super) staged: AtomicU64,
-        /// A chunk that the slot's last writer has left for the next one; 0 none. Taken by a swap, by whoever needs one; left by
-        /// who has the slot.
+        /// A chunk that the slot's last writer has left for the next one; 0 none. Taken by a swap, by whoever needs
+        /// one; left by who has the slot.
         pub(super) left: AtomicU64,
         /// Room to a cache line.
         pub(super) spare: [AtomicU64; 6],

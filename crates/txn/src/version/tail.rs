@@ -7,8 +7,8 @@
 //!  3 fence (release)                                 at or below P: the words are the image's
 //!  4 the words                                     3 else: the floor, after an acquire fence: raised if it was needed
 //! ```
-//! T1. If 1 on the right saw a word of 4 on the left, the two fences pair, and 2 sees the tail that was stored before. It may be another who stored
-//!     it: then the latch brought it to who writes.
+//! T1. If 1 on the right saw a word of 4 on the left, the two fences pair, and 2 sees the tail that was stored before.
+//!     It may be another who stored it: then the latch brought it to who writes.
 //! T2. Who sees the new tail at 2, and passes an acquire fence, sees the floor.
 //!
 //! Checked under loom: `loom_tail.rs`.

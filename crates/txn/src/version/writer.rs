@@ -7,8 +7,9 @@
 //! status word: bits 1..0 state (1 OPEN, 2 COMMITTING, 3 COMMITTED), bits 63..2 the LSN of a COMMITTED one
 //! ```
 //! K1. The word lies in the writer's first chunk; every entry names that chunk, so that one store stamps them all.
-//! K2. A transaction that finds no memory for an image, or has taken half of the chunks for itself, is spilled (`spilled.rs`): it notes
-//!     nothing any more, and what it had noted goes when it holds no latch. So is one that a restart has found prepared.
+//! K2. A transaction that finds no memory for an image, or has taken half of the chunks for itself, is spilled
+//!     (`spilled.rs`): it notes nothing any more, and what it had noted goes when it holds no latch. So is one that a
+//!     restart has found prepared.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::Release};
 
@@ -69,7 +70,8 @@ impl Writer {
 }
 
 impl VersionStore {
-    /// Notes what `key` of `space` was, if `writer` has not done so before. The caller holds the record's page exclusively.
+    /// Notes what `key` of `space` was, if `writer` has not done so before. The caller holds the record's page
+    /// exclusively.
     #[inline]
     pub(crate) fn note(&self, writer: &mut Writer, who: Who, space: PageId, key: &[u8], before: Before<'_>) {
         if writer.spilled != 0 {
@@ -144,8 +146,8 @@ impl VersionStore {
         Some(self.entry_place(self.chunks.after(writer.end)))
     }
 
-    /// Chunks that one writer may have: what is in them has room twice among the images of commits, so that its own commit makes nobody
-    /// too old.
+    /// Chunks that one writer may have: what is in them has room twice among the images of commits, so that its own
+    /// commit makes nobody too old.
     fn chunk_count_max(&self) -> u32 {
         let kept = (self.kept.bytes() / CHUNK_BYTES / 2) as u32; // Less than there are chunks.
         kept.min(self.chunks.count() / 2)
@@ -170,8 +172,8 @@ impl VersionStore {
         room
     }
 
-    /// The commit record is about to be reserved (V2). Release is enough: whoever finds the record below the tail has acquired
-    /// its reservation, which comes after.
+    /// The commit record is about to be reserved (V2). Release is enough: whoever finds the record below the tail has
+    /// acquired its reservation, which comes after.
     #[inline]
     pub(crate) fn begin_commit(&self, writer: &Writer) {
         for status in self.status_of(writer) {

@@ -1,7 +1,10 @@
-//! The system calls on a real MTD character device. The only unsafe code of the crate: the kernel is handed addresses of buffers.
+//! The system calls on a real MTD character device. The only unsafe code of the crate: the kernel is handed addresses
+//! of buffers.
 //!
-//! D1. Structures and request numbers are those of `<mtd/mtd-abi.h>`; their sizes are part of the numbers and checked below.
-//! D2. Every buffer whose address a structure holds is borrowed until the call has returned, and its length stands beside it.
+//! D1. Structures and request numbers are those of `<mtd/mtd-abi.h>`; their sizes are part of the numbers and checked
+//!     below.
+//! D2. Every buffer whose address a structure holds is borrowed until the call has returned, and its length stands
+//!     beside it.
 
 #![allow(unsafe_code)]
 

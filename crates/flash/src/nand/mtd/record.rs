@@ -1,6 +1,7 @@
 //! MTD calls written down as text, and played back: what a real driver answered becomes a test that runs everywhere.
 //!
-//! One call a line, its answer after an arrow; bytes are hexadecimal, and a byte that comes four times or more is `(ff*64)`:
+//! One call a line, its answer after an arrow; bytes are hexadecimal, and a byte that comes four times or more is
+//! `(ff*64)`:
 //!
 //! ```text
 //! info -> slc 2097152 131072 2048 64
@@ -242,7 +243,8 @@ mod tests {
         }
     }
 
-    /// What Linux 6.1 answered on its NAND simulator; `scripts/flash-nandsim.sh crates/flash/tests/nandsim.calls` records it again.
+    /// What Linux 6.1 answered on its NAND simulator; `scripts/flash-nandsim.sh crates/flash/tests/nandsim.calls`
+    /// records it again.
     #[test]
     fn a_store_makes_the_calls_that_worked_on_the_kernels_simulator() {
         use crate::nand::exercise;

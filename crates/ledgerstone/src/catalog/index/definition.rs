@@ -57,7 +57,8 @@ impl IndexDef {
 pub enum IndexKeys {
     /// The whole value.
     Value,
-    /// Bytes of the value from an offset on, to another, exclusive, or to the end. Of a shorter value, those that are there.
+    /// Bytes of the value from an offset on, to another, exclusive, or to the end. Of a shorter value, those that are
+    /// there.
     Bytes {
         /// The first.
         from: u32,

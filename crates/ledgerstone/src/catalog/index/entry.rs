@@ -5,8 +5,8 @@
 //! not unique    index key escaped, 0x00 0x00, primary key        empty
 //! unique        index key                                        primary key
 //! ```
-//! Escaped: each 0x00 is written 0x00 0xff. So entries order by index key, then by primary key, as byte strings do, and the end
-//! of an index key is found without knowing its length.
+//! Escaped: each 0x00 is written 0x00 0xff. So entries order by index key, then by primary key, as byte strings do, and
+//! the end of an index key is found without knowing its length.
 
 use std::ops::Bound;
 

@@ -12,10 +12,10 @@
 //!                            no zeros at the end
 //! truth    0xf9, then 0 or 1
 //! ```
-//! J1. Keys order as bytes: texts as their bytes, then numbers by their values, then false, then true. No text begins with 0xf8 or
-//!     above.
-//! J2. A number is what its decimal digits say, whatever their count: 10, 10.0 and 1e1 are one key, and so are 0 and -0. It never
-//!     becomes a float, so neighbours beyond 2^53 stay apart.
+//! J1. Keys order as bytes: texts as their bytes, then numbers by their values, then false, then true. No text begins
+//!     with 0xf8 or above.
+//! J2. A number is what its decimal digits say, whatever their count: 10, 10.0 and 1e1 are one key, and so are 0 and
+//!     -0. It never becomes a float, so neighbours beyond 2^53 stay apart.
 
 use std::cmp::Ordering;
 use std::fmt;

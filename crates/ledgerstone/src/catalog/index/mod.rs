@@ -1,5 +1,5 @@
-//! What an index is: how it is defined, the bytes of its entries, the functions that programs register, and its tree. What is done
-//! with it is in `table/index`.
+//! What an index is: how it is defined, the bytes of its entries, the functions that programs register, and its tree.
+//! What is done with it is in `table/index`.
 
 mod definition;
 mod entry;

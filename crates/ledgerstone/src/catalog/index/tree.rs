@@ -44,7 +44,8 @@ impl IndexTree {
         IndexTree { entry, tree, extract, mismatch }
     }
 
-    /// Refuses a type that is not that of the index's keys. Keys that are bytes of a value are text, too, if they are text.
+    /// Refuses a type that is not that of the index's keys. Keys that are bytes of a value are text, too, if they are
+    /// text.
     pub(crate) fn check_type(&self, table: &TableInfo, asked: &TypeName) -> Result<(), Error> {
         let is_text = |stored: &str| stored == BYTES && matches!(asked, TypeName::Bytes(_) | TypeName::Named("string"));
         match &self.entry.key_type {

@@ -41,8 +41,8 @@ pub(crate) fn check_control(disk: &dyn Disk, state: &ControlState) -> Result<(),
     }
 }
 
-/// Refuses a data file of another environment, or one that is older than the checkpoint that the control file names (O8). One
-/// whose first page cannot be read is not refused here.
+/// Refuses a data file of another environment, or one that is older than the checkpoint that the control file names
+/// (O8). One whose first page cannot be read is not refused here.
 pub(super) fn check_data(data: &dyn DiskFile, state: &ControlState) -> Result<(), Error> {
     let Some(header) = FileHeader::read(data)? else { return Ok(()) };
     if header.environment != state.environment {
@@ -86,8 +86,8 @@ pub(super) fn control_error(disk: &Arc<dyn Disk>, error: ControlError) -> Error 
     }
 }
 
-/// Locks that a transaction in doubt holds on keys keep nobody out who locks pages, and the other way round; and one that was
-/// prepared without locks keeps nobody out at all. Without locks nobody expects to be kept out.
+/// Locks that a transaction in doubt holds on keys keep nobody out who locks pages, and the other way round; and one
+/// that was prepared without locks keeps nobody out at all. Without locks nobody expects to be kept out.
 pub(super) fn refuse_other_locks(effective: &Effective, found: &Analysis) -> Result<(), Error> {
     let is_other = |kept: &&InDoubt| match effective.locking {
         Locking::Hierarchical => kept.record.locked != Locked::Keys,

@@ -11,25 +11,28 @@
 //!  sort-N.tmp    a temporary file's name that a crash left; the next open removes it
 //!  ledgerstone.toml   settings, optional, never written by us
 //! ```
-//! O1. A creation begins with `control.new`, durably, and ends by renaming it to `control`. A creation that was cut short is
-//!     known by that name, and only then is what is there removed, to start afresh. A directory that has data or log and
-//!     neither file is an environment that has lost its control file, or holds strangers' files: nothing there is touched.
+//! O1. A creation begins with `control.new`, durably, and ends by renaming it to `control`. A creation that was cut
+//!     short is known by that name, and only then is what is there removed, to start afresh. A directory that has data
+//!     or log and neither file is an environment that has lost its control file, or holds strangers' files: nothing
+//!     there is touched.
 //! O2. Recovery raises the incarnation durably in `control` before the log is written at all.
-//! O3. Nobody else has the environment while we are here: the lock is taken first and released last. All that the environment
-//!     does to its files goes through a fence, which gives the lock back when no write is under way and refuses all others (N2 in
-//!     `disk/fence.rs`). A lock file that is missing is made only where nobody can be; who has it open looks at each checkpoint
-//!     whether it is there.
+//! O3. Nobody else has the environment while we are here: the lock is taken first and released last. All that the
+//!     environment does to its files goes through a fence, which gives the lock back when no write is under way and
+//!     refuses all others (N2 in `disk/fence.rs`). A lock file that is missing is made only where nobody can be; who
+//!     has it open looks at each checkpoint whether it is there.
 //! O4. A data file that is missing is not made anew: nothing but a backup could fill it.
-//! O5. An environment that was closed in order is opened for reading without a byte written, beside others that read it: the
-//!     disk itself refuses to change anything. One that was not is first opened for writing, recovered and closed.
-//! O6. What a killed process has written and not synced is made durable before it is believed: log, pages, names, and the
-//!     newest slot of `control` (F4, D6, F3, T4 of their files). No answer of ours depends on what the power can still take.
-//! O7. A double-write file that is missing after a crash is not made anew: a page may be torn whose only whole copy was in it.
-//!     After an orderly close nothing in it is needed.
+//! O5. An environment that was closed in order is opened for reading without a byte written, beside others that read
+//!     it: the disk itself refuses to change anything. One that was not is first opened for writing, recovered and
+//!     closed.
+//! O6. What a killed process has written and not synced is made durable before it is believed: log, pages, names, and
+//!     the newest slot of `control` (F4, D6, F3, T4 of their files). No answer of ours depends on what the power can
+//!     still take.
+//! O7. A double-write file that is missing after a crash is not made anew: a page may be torn whose only whole copy was
+//!     in it. After an orderly close nothing in it is needed.
 //! O8. What a crash cannot do is damage, and refused before anything is written, so that putting a file back makes the
-//!     environment whole: segments that are short or missing (F6 in the log), a log that ends before where it is known to have
-//!     been durable, by the control file or by the double-write file (D8 in the buffer), a data file that is shorter than at
-//!     the last checkpoint or older (K3 in recovery), or another's.
+//!     environment whole: segments that are short or missing (F6 in the log), a log that ends before where it is known
+//!     to have been durable, by the control file or by the double-write file (D8 in the buffer), a data file that is
+//!     shorter than at the last checkpoint or older (K3 in recovery), or another's.
 
 mod check;
 mod create;
@@ -84,7 +87,8 @@ pub(crate) fn open(options: &Options, disk: Arc<dyn Disk>) -> Result<Inner, Erro
     })
 }
 
-/// Takes the lock and opens behind a fence (O3). An opening that fails gives the lock back, whoever still has parts of it.
+/// Takes the lock and opens behind a fence (O3). An opening that fails gives the lock back, whoever still has parts of
+/// it.
 fn fenced(
     disk: &Arc<dyn Disk>,
     open: impl FnOnce(Arc<dyn Disk>, Arc<Fence>) -> Result<Inner, Error>,
@@ -156,7 +160,8 @@ fn open_as_it_is(options: &Options, disk: &Arc<dyn Disk>) -> Result<AsItIs, Erro
 
 /// O3.
 pub(crate) fn take_lock(disk: &Arc<dyn Disk>) -> Result<Box<dyn DiskLock>, Error> {
-    // Whoever has it open may have lost the name of what it has locked. An environment that was closed was left by everybody.
+    // Whoever has it open may have lost the name of what it has locked. An environment that was closed was left by
+    // everybody.
     let is_clean = || match ControlFile::open_read_only(&**disk) {
         Ok(control) => Ok(control.state().is_clean),
         // What a damaged one said is not known.
@@ -174,8 +179,8 @@ pub(crate) fn take_lock(disk: &Arc<dyn Disk>) -> Result<Box<dyn DiskLock>, Error
 /// How data and double-write file are opened.
 const FILE: Open = Open { create: true, create_new: false, read_only: false, direct: true };
 
-/// An engine whose environment is not open yet. The logical undos hold the engine that holds them, and the page writer would wait
-/// for ever: an opening that fails ends both.
+/// An engine whose environment is not open yet. The logical undos hold the engine that holds them, and the page writer
+/// would wait for ever: an opening that fails ends both.
 struct Opening(Option<Arc<Engine>>);
 
 impl Opening {

@@ -40,8 +40,8 @@ impl Parts {
         next_incarnation: Option<u64>,
     ) -> Result<Parts, Error> {
         let state = control.state();
-        // The losers of a crash need a slot each, however few there may be afterwards; the prepared keep theirs, and their
-        // locks, and leave the others what was asked for.
+        // The losers of a crash need a slot each, however few there may be afterwards; the prepared keep theirs, and
+        // their locks, and leave the others what was asked for.
         let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         let kept_count = count(found.in_doubt.len());
         let slot_count = effective.transaction_count_max.max(count(found.losers.len())).saturating_add(kept_count);

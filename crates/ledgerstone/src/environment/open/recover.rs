@@ -103,7 +103,8 @@ fn recover_with(
             false => None,
         };
         let incarnation = control.begin_incarnation(analysis.incarnation, tidied)?;
-        // It was closed, and somebody has taken the lock away and come in: one of us sees the other's, now that it is open.
+        // It was closed, and somebody has taken the lock away and come in: one of us sees the other's, now that it is
+        // open.
         if fence.with_lock(|lock| lock.is_in_place()).transpose()? == Some(false) {
             return Err(Error::AlreadyOpen { path: disk.describe() });
         }
@@ -159,7 +160,8 @@ fn recover_with(
     options.recovery_progress.enter(RecoveryPhase::Checkpoint, Lsn(0), Lsn(0));
     if !inner.is_read_only {
         match inner.checkpoint(false) {
-            // It can be used, and comes to a checkpoint when there is space again. Nothing that was recovered is lost by that.
+            // It can be used, and comes to a checkpoint when there is space again. Nothing that was recovered is lost
+            // by that.
             Err(Error::ReadOnly { .. }) => {}
             done => drop(done?),
         }

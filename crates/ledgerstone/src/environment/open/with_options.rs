@@ -15,7 +15,8 @@ impl Options {
     ///
     /// # Errors
     /// [`Error::NotAnEnvironment`], [`Error::NewerFormat`], [`Error::WrongPageSize`], [`Error::AlreadyOpen`],
-    /// [`Error::Permission`], [`Error::Corrupt`], [`Error::Setting`], [`Error::SettingsFile`] and whatever the files say.
+    /// [`Error::Permission`], [`Error::Corrupt`], [`Error::Setting`], [`Error::SettingsFile`] and whatever the files
+    /// say.
     pub fn open(self, path: impl AsRef<Path>) -> Result<Environment, Error> {
         let path = path.as_ref();
         if self.create {
@@ -44,8 +45,8 @@ impl Options {
     /// none yet, the settings of a new one.
     ///
     /// # Errors
-    /// [`Error::Setting`], [`Error::SettingsFile`], [`Error::WrongPageSize`], [`Error::NewerFormat`], [`Error::Corrupt`],
-    /// and whatever the files say.
+    /// [`Error::Setting`], [`Error::SettingsFile`], [`Error::WrongPageSize`], [`Error::NewerFormat`],
+    /// [`Error::Corrupt`], and whatever the files say.
     pub fn settings_in(mut self, path: impl AsRef<Path>) -> Result<Effective, Error> {
         let path = path.as_ref();
         self.file = Config::read(path)?;

@@ -1,8 +1,8 @@
 //! Indexes are created, filled, and dropped.
 //!
-//! A new index is filled in the transaction that creates it: its entries are sorted, in memory or in runs of a temporary file
-//! (the crate `sort`), and become full pages by the bulk loader, in one pass. So nothing of it has an undo of its own: what is rolled back, or
-//! killed, is freed as the tree that it is.
+//! A new index is filled in the transaction that creates it: its entries are sorted, in memory or in runs of a
+//! temporary file (the crate `sort`), and become full pages by the bulk loader, in one pass. So nothing of it has an
+//! undo of its own: what is rolled back, or killed, is freed as the tree that it is.
 
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;

@@ -81,8 +81,8 @@ impl TableInfo {
         })
     }
 
-    /// Changes a part of the value of `key`, which is made if it has none: `edit` does to a copy what `write` does to the
-    /// table. A table with indexes needs the whole value for that, twice.
+    /// Changes a part of the value of `key`, which is made if it has none: `edit` does to a copy what `write` does to
+    /// the table. A table with indexes needs the whole value for that, twice.
     pub(crate) fn edit_value<T>(
         &self,
         txn: &mut Txn,
@@ -114,8 +114,8 @@ impl TableInfo {
         txn.in_one_step(f)
     }
 
-    /// What a change of a record changes in each index. Changes nothing yet, so that a function of the user's that refuses, or
-    /// panics, has done no harm.
+    /// What a change of a record changes in each index. Changes nothing yet, so that a function of the user's that
+    /// refuses, or panics, has done no harm.
     fn differences(&self, key: &[u8], old: Option<&[u8]>, new: Option<&[u8]>) -> Result<Vec<Difference>, Error> {
         let mut differences = Vec::with_capacity(self.indexes.len());
         for index in &self.indexes {
