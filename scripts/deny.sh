@@ -8,5 +8,5 @@ cargo deny --log-level error check bans licenses sources
 if cargo deny --log-level error fetch db >/dev/null 2>&1; then
   cargo deny --log-level error check advisories
 else
-  echo "the database of advisories cannot be reached: advisories are not checked" >&2
+  echo "skipped: the database of advisories cannot be reached, so advisories are not checked"
 fi

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The library stays small to build, and each of its features builds alone, with none and with all of them. A program
-# outside of this workspace, built as it comes, is told what it was built without (small/main.rs).
+# The library stays small to build. Each feature of the library, of `dump` and of `port` builds alone, and so does each
+# crate with none and with all of its features. A program outside of this workspace, built as it comes, is told what it
+# was built without (small/main.rs).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scripts/need.sh python
@@ -15,19 +16,28 @@ if [ "$count" -gt "$crates_max" ]; then
   exit 1
 fi
 
-features=$(cargo metadata --format-version 1 --no-deps --locked | python3 -c '
-import json, sys
-package = next(p for p in json.load(sys.stdin)["packages"] if p["name"] == "ledgerstone")
-print(*(f for f in package["features"] if f != "default"))')
-check() {
-  echo "features: ${*:-none}"
-  RUSTFLAGS="${RUSTFLAGS:-} -D warnings" cargo check --quiet --locked -p ledgerstone --lib --target-dir "${CARGO_TARGET_DIR:-target}/features" "$@"
-}
-check --no-default-features
-for feature in $features; do
-  check --no-default-features --features "$feature"
-done
-check --all-features
+metadata=$(cargo metadata --format-version 1 --no-deps --locked)
+# Every package that has features which a program can ask for, with what is checked of it: the benchmark of ports is all
+# that uses the feature `peers`.
+while read -r package targets; do
+  check() {
+    echo "$package: ${*:-as it comes}"
+    RUSTFLAGS="${RUSTFLAGS:-} -D warnings" cargo check --quiet --locked -p "$package" $targets --target-dir "${CARGO_TARGET_DIR:-target}/features" "$@"
+  }
+  features=$(PACKAGE=$package python3 -c '
+import json, os, sys
+package = next(p for p in json.load(sys.stdin)["packages"] if p["name"] == os.environ["PACKAGE"])
+print(*(f for f in package["features"] if f != "default"))' <<<"$metadata")
+  check --no-default-features
+  for feature in $features; do
+    check --no-default-features --features "$feature"
+  done
+  check --all-features
+done <<LIST
+ledgerstone --lib
+ledgerstone-dump --lib
+ledgerstone-port --lib --bench ports
+LIST
 
 small=${CARGO_TARGET_DIR:-$PWD/target}/features/small
 rm -rf "$small"

@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# Runs the MTD back end against the kernel's NAND simulator in an emulated machine: a stock Debian kernel under QEMU, whose whole system
-# is busybox, the modules of nandsim, and examples/flash_mtd. Nothing is installed: packages are unpacked below target/nandsim.
+# Runs the MTD back end against the kernel's NAND simulator in an emulated machine: a stock Debian kernel under QEMU,
+# whose whole system is busybox, the modules of nandsim, and examples/flash_mtd. Nothing is installed: packages are
+# unpacked below target/nandsim.
 #   flash-nandsim.sh [FILE]     FILE gets the recorded calls (crates/flash/tests/nandsim.calls is one)
 # Skips with a message, and exit code 0, when the emulator or the packages are not to be had.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 record=${1:-}
-dir=$PWD/target/nandsim
+target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
+dir=$target/nandsim
 
 skip() {
   echo "skipped: $1"
@@ -35,10 +37,10 @@ rm -rf "$init"
 mkdir -p "$init"/{bin,dev,proc,sys,modules,lib64}
 busybox=$(find "$dir/root" -path '*bin/busybox' -type f | head -1)
 cp "$busybox" "$init/bin/busybox"
-cp target/release/examples/flash_mtd "$init/bin/"
+cp "$target/release/examples/flash_mtd" "$init/bin/"
 strip "$init/bin/flash_mtd"
 # The program and what it is linked with.
-ldd target/release/examples/flash_mtd | grep -o '/[^ ]*' | while read -r library; do
+ldd "$target/release/examples/flash_mtd" | grep -o '/[^ ]*' | while read -r library; do
   mkdir -p "$init$(dirname "$library")"
   cp -L "$library" "$init$library"
 done

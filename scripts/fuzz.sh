@@ -3,12 +3,14 @@
 # found is left in fuzz/artifacts/, the corpus in fuzz/corpus/, so that the next run goes on from there.
 #   fuzz.sh [SECONDS [TARGET...]]
 set -euo pipefail
-cd "$(dirname "$0")/../fuzz"
+cd "$(dirname "$0")/.."
+# Absolute: a relative one is relative to the repository.
+target_dir=$(realpath -m "${CARGO_TARGET_DIR:-target}")/fuzz
+cd fuzz
 seconds=${1:-60}
 shift || true
 targets=("$@")
 [ ${#targets[@]} -gt 0 ] || targets=(records pages control rows shell config ports probe dumps log_reader backups)
-target_dir=${CARGO_TARGET_DIR:-$PWD/../target}/fuzz
 # What cargo-fuzz passes, without the sanitizers that need a nightly compiler: counters for each edge, traced compares.
 export RUSTFLAGS="--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \

@@ -17,5 +17,5 @@ elif rustup run "$msrv" rustc --version 2>/dev/null; then
   cargo "+$msrv" check --quiet --workspace --all-targets --target-dir "${CARGO_TARGET_DIR:-target}/msrv"
   echo "checked with Rust $msrv"
 else
-  echo "Rust $msrv is not installed (the compiler in use is $used): only the pages are checked" >&2
+  echo "skipped: Rust $msrv is not installed (the compiler in use is $used), so only the pages are checked"
 fi

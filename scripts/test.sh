@@ -2,16 +2,24 @@
 # Everything CI runs, bounded for two cores and 30 minutes. Each step's output is in target/checks/STEP.log; a step that
 # fails prints its last lines and the others still run. The counts go to target/checks/counts for .ci/run.
 #
+# What is left out is counted and named in the last lines: a step in SKIP, a step whose tool is missing, a step that says
+# itself "skipped: ..." of a part, and tests that would use a program which cannot be installed.
+#
 # A step that hangs is killed at its limit, and all of them together end before TEST_LIMIT seconds (4500): the lines that
 # say what hung are worth more than a run that somebody else has to kill.
 #
-# Bounds, by environment: CRASH_ROUNDS (10000), FAULT_ROUNDS (3000), DAMAGE_ROUNDS (100), MEDIA_ROUNDS (3000), HISTORY_ROUNDS (200), SOAK_SECONDS (20),
-# PORT_KILL_ROUNDS (50), LOOM_PREEMPTIONS (2), SKIP="loom fuzz ..." by name.
+# Bounds, by environment: CRASH_ROUNDS (10000), FAULT_ROUNDS (3000), DAMAGE_ROUNDS (100), MEDIA_ROUNDS (3000),
+# HISTORY_ROUNDS (200), SOAK_SECONDS (20), PORT_KILL_ROUNDS (50), LOOM_PREEMPTIONS (2), SKIP="loom fuzz ..." by name.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 scripts/need.sh rust fmt clippy || exit 2
 exec </dev/null # Nothing here waits for somebody to type.
-scripts/need.sh db-tools strace shells
+skipped=()
+while read -r missing; do
+  echo "$missing"
+  [[ $missing != "without "* ]] || skipped+=("tests with ${missing#without }")
+done < <(scripts/need.sh db-tools strace shells 2>&1)
+skipped=("${skipped[@]%%:*}")
 
 target=${CARGO_TARGET_DIR:-target}
 logs=$target/checks
@@ -36,11 +44,16 @@ what_failed() { # log
   if [ -n "$found" ]; then echo "$found"; else tail -n 40 "$1"; fi
 }
 
+skip() { # name why
+  echo "skip  $1: $2"
+  skipped+=("$1")
+}
+
 # A test harness's lines count as its tests; a step without such lines counts as one check.
 step() { # name limit-in-seconds command...
   local name=$1 limit=$2
   shift 2
-  case " ${SKIP:-} " in *" $name "*) echo "skip  $name"; return ;; esac
+  case " ${SKIP:-} " in *" $name "*) skip "$name" "named in SKIP"; return ;; esac
   local log=$logs/$name.log start=$SECONDS left=$((${TEST_LIMIT:-4500} - (SECONDS - began))) code
   [ "$limit" -le "$left" ] || limit=$((left > 1 ? left : 1))
   ran+=("$name")
@@ -59,6 +72,10 @@ step() { # name limit-in-seconds command...
   failed=$((failed + bad))
   if [ $code = 0 ]; then
     echo "ok    $name: $ok passed ($((SECONDS - start)) s)"
+    if grep -q '^skipped: ' "$log"; then
+      skipped+=("part of $name")
+      sed -n 's/^skipped: /        skipped: /p' "$log"
+    fi
     tail -n 1 "$log" | grep -E '^(crash|faults|damage|media|planted|histories|soak|ran):?' | sed 's/^/        /' || true
   else
     failures+=("$name")
@@ -74,8 +91,8 @@ step format 60 cargo fmt --all --check
 step clippy 900 cargo clippy --quiet --workspace --all-targets -- -D warnings
 step docs 300 env RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --no-deps
 step msrv 600 scripts/msrv.sh
-# Where nobody has asked for it yet, to install it would take four minutes.
-if command -v cargo-deny >/dev/null; then step deny 300 scripts/deny.sh; else echo "skip  deny: make deny installs cargo-deny"; fi
+# To install cargo-deny takes MINUTES_DENY, mdbook MINUTES_BOOK: that is left to who asks for these targets.
+if command -v cargo-deny >/dev/null; then step deny 300 scripts/deny.sh; else skip deny "make deny installs cargo-deny"; fi
 step package 120 scripts/package.sh
 step features 600 scripts/features.sh
 step tests 1800 cargo test --workspace --no-fail-fast
@@ -83,8 +100,7 @@ step tests 1800 cargo test --workspace --no-fail-fast
 step examples 600 cargo build --quiet --workspace --examples
 # Half a minute: the example programs with redb and SQLite.
 step beside 300 scripts/beside.sh
-# Where nobody has asked for the book yet, to install what makes it would take longer than the checks.
-if command -v mdbook >/dev/null; then step book 300 scripts/book.sh; else echo "skip  book: make docs installs mdbook"; fi
+if command -v mdbook >/dev/null; then step book 300 scripts/book.sh; else skip book "make docs installs mdbook"; fi
 step flash 300 "$target/debug/examples/flash_crash" 5000
 step port-kills 300 "$target/debug/examples/kills" --rounds "${PORT_KILL_ROUNDS:-50}"
 step loom 600 scripts/loom.sh
@@ -98,11 +114,17 @@ step soak 240 "${sim[@]}" soak --seconds "${SOAK_SECONDS:-20}"
 step probe 600 cargo run --quiet --release -p ledgerstone-cli -- probe --quick --force --dir "$target" --out "$logs/probe.json" --html "$logs/probe.html"
 step demo 300 env DEMO_SECONDS=5 scripts/demo.sh --build
 
-echo "$passed passed, $failed failed" >"$logs/counts"
+counts="$passed passed, $failed failed"
+left_out=
+if [ ${#skipped[@]} != 0 ]; then
+  counts+=", ${#skipped[@]} skipped"
+  left_out=$(IFS=,; echo "; ${#skipped[@]} skipped: ${skipped[*]}")
+fi
+echo "$counts" >"$logs/counts"
 what=$(IFS=,; echo "${ran[*]}")
 if [ ${#failures[@]} = 0 ]; then
-  echo "ran: ${what//,/, } ($((SECONDS - began)) s); $passed passed, nothing failed"
+  echo "ran: ${what//,/, } ($((SECONDS - began)) s); $passed passed, nothing failed${left_out//,/, }"
 else
-  echo "ran: ${what//,/, } ($((SECONDS - began)) s); $passed passed, $failed failed: ${failures[*]}"
+  echo "ran: ${what//,/, } ($((SECONDS - began)) s); $passed passed, $failed failed: ${failures[*]}${left_out//,/, }"
   exit 1
 fi

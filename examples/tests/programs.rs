@@ -1,4 +1,5 @@
-//! What the programs of `src/bin` do. The package in `beside` runs this file too, with its own programs of the same names.
+//! What the programs of `src/bin` do. The package in `beside` runs this file too, with its own programs of the same
+//! names.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
