@@ -3,7 +3,8 @@
 use std::error::Error as _;
 use std::io;
 
-use ledgerstone::{Environment, Error, IndexDef, IndexKeys, TransactionOptions};
+use ledgerstone::typed::Key;
+use ledgerstone::{Environment, Error, IndexDef, IndexKeys, TableDef, Transaction, TransactionOptions};
 use ledgerstone_disk::{DiskError, DiskErrorKind};
 use tempfile::TempDir;
 
@@ -27,12 +28,98 @@ fn a_key_that_exists_is_named_with_its_table() {
         let error = stock.insert_new(b"apple\n", b"2").unwrap_err();
         assert_eq!(error.to_string(), r#"table "stock" has the key "apple\n" already"#);
         assert!(
-            matches!(&error, Error::KeyExists { table, key } if table == "stock" && key == r"apple\n"),
+            matches!(&error, Error::KeyExists { table, key } if table == "stock" && key == r#""apple\n""#),
             "{error:?}"
         );
         Ok(())
     })
     .unwrap();
+}
+
+/// What `insert_new` says of a key that is there.
+fn taken<K: Key + Clone>(env: &Environment, table: &str, key: K) -> String {
+    let table = TableDef::<K, u8>::new(table);
+    env.transact(|txn| txn.open(table)?.put(key.clone(), 1)).unwrap();
+    env.transact(|txn| txn.open(table)?.insert_new(key.clone(), 2)).unwrap_err().to_string()
+}
+
+#[test]
+fn keys_are_text_or_numbers_or_digits_by_their_types() {
+    let (_dir, env) = environment();
+    assert_eq!(taken(&env, "texts", "Äpfel".to_string()), r#"table "texts" has the key "Äpfel" already"#);
+    assert_eq!(taken(&env, "numbers", 7_u64), r#"table "numbers" has the key 7 already"#);
+    assert_eq!(taken(&env, "pairs", ("bolt".to_string(), -8_i32)), r#"table "pairs" has the key ("bolt", -8) already"#);
+    assert_eq!(taken(&env, "ids", [0_u8, 0xff]), r#"table "ids" has the key 0x00ff already"#);
+    env.transact(|txn| {
+        let bytes = txn.bytes_or_create("bytes")?;
+        bytes.put(7_u32.to_be_bytes(), b"1")?;
+        let error = bytes.insert_new(7_u32.to_be_bytes(), b"2").unwrap_err();
+        assert_eq!(error.to_string(), r#"table "bytes" has the key 0x00000007 already"#);
+        Ok(())
+    })
+    .unwrap();
+}
+
+#[test]
+fn the_key_of_a_unique_index_is_as_readable() {
+    let (_dir, env) = environment();
+    env.transact(|txn| {
+        txn.create_table("people")?;
+        txn.create_index("people", &IndexDef::new("by_name", IndexKeys::Value).unique())?;
+        txn.bytes("people")?.put(b"1", "Zoë")
+    })
+    .unwrap();
+    let error = env.transact(|txn| txn.bytes("people")?.put(b"2", "Zoë")).unwrap_err();
+    assert!(error.to_string().contains(r#"index "by_name" of table "people" has the key "Zoë" already"#), "{error}");
+}
+
+/// What a transaction is told that wants a record, or the place of one, and does not wait for it.
+fn refused(env: &Environment, want: impl Fn(&Transaction) -> Result<(), Error>) -> String {
+    let lock_timeout = Some(std::time::Duration::from_millis(1));
+    let waiter = env.begin_with(TransactionOptions { lock_timeout, ..Default::default() }).unwrap();
+    let error = want(&waiter).unwrap_err();
+    assert!(matches!(error, Error::LockTimeout { .. }), "{error:?}");
+    error.to_string()
+}
+
+#[test]
+fn the_key_that_is_locked_is_named() {
+    const TEXTS: TableDef<String, u8> = TableDef::new("texts");
+    const PAIRS: TableDef<(u32, String), u8> = TableDef::new("pairs");
+    let (_dir, env) = environment();
+    env.transact(|txn| {
+        txn.bytes_or_create("bytes")?.put([0, 7], b"1")?;
+        txn.open(TEXTS)?.put("apple", 1)?;
+        txn.open(PAIRS)?.put((7, "bolt"), 1)?;
+        txn.create_index("bytes", &IndexDef::new("by_value", IndexKeys::Value))
+    })
+    .unwrap();
+    let holder = env.begin().unwrap();
+    holder.bytes("bytes").unwrap().put([0, 7], b"2").unwrap();
+    holder.open(TEXTS).unwrap().put("apple", 2).unwrap();
+    holder.open(PAIRS).unwrap().put((7, "bolt"), 2).unwrap();
+    let by = format!(", blocked by {}", holder.xid());
+    let check = |told: String, lock: &str| assert!(told.ends_with(&format!(" on {lock}{by}")), "{told}");
+    check(refused(&env, |txn| txn.bytes("bytes")?.put([0, 7], b"3")), r#"key 0x0007 of table "bytes""#);
+    check(refused(&env, |txn| txn.open(TEXTS)?.get("apple").map(drop)), r#"key "apple" of table "texts""#);
+    check(
+        refused(&env, |txn| txn.open(PAIRS)?.range(..)?.try_for_each(|it| it.map(drop))),
+        r#"key (7, "bolt") of table "pairs""#,
+    );
+    let entries =
+        |txn: &Transaction| txn.bytes("bytes")?.index("by_value")?.lookup(b"1")?.try_for_each(|it| it.map(drop));
+    check(refused(&env, entries), r#"key "1" of index "by_value" of table "bytes""#);
+    check(refused(&env, |txn| txn.drop_table("texts")), r#"table "texts""#);
+    holder.abort().unwrap();
+
+    // A gap is named by a key in it, and a name that is not in the catalog by itself.
+    let holder = env.begin().unwrap();
+    assert_eq!(holder.open(TEXTS).unwrap().get("aardvark").unwrap(), None);
+    holder.create_table("next").unwrap();
+    let by = format!(", blocked by {}", holder.xid());
+    let check = |told: String, lock: &str| assert!(told.ends_with(&format!(" on {lock}{by}")), "{told}");
+    check(refused(&env, |txn| txn.open(TEXTS)?.put("ant", 1)), r#"the gap at key "ant" of table "texts""#);
+    check(refused(&env, |txn| txn.create_table("next").map(drop)), r#"key "next" of the catalog"#);
 }
 
 #[test]
@@ -68,7 +155,8 @@ fn a_deadlock_names_the_tables_and_the_transactions_in_it() {
     });
     let error = errors.into_iter().flatten().next().expect("one of them gives way");
     let text = error.to_string();
-    assert!(text.contains(r#"of table "stock""#) && text.contains(r#"of table "table 7""#), "{text}");
+    assert!(text.contains(r#"X on key "k" of table "stock""#), "{text}");
+    assert!(text.contains(r#"X on key "k" of table "table 7""#), "{text}");
     let Error::Deadlock { mut transactions, .. } = error else { panic!("{error:?}") };
     transactions.sort_unstable();
     assert_eq!(*transactions, xids);

@@ -15,6 +15,7 @@ pub mod checksum;
 mod error;
 pub mod fixed;
 pub mod header;
+mod hex;
 mod ids;
 mod layout;
 mod page_set;
@@ -25,6 +26,7 @@ pub mod versioned;
 
 pub use error::{Corrupt, Fact, FixedError, LayoutTaken, SlottedError};
 pub use header::{HEADER_BYTES, PAGE_BYTES_MAX, PAGE_BYTES_MIN, is_page_bytes};
+pub use hex::Hex;
 pub use ids::{LayoutId, Lsn, OpId, PageId, TableId, Xid};
 pub use layout::{Layout, Layouts};
 pub use page_set::PageSet;

@@ -12,13 +12,15 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Acquire, Ordering::Rele
 
 use ledgerstone_buffer::Cache;
 use ledgerstone_disk::Fence;
-use ledgerstone_lock::{LockManager, OwnerNo};
+use ledgerstone_lock::{LockManager, LockName, OwnerNo};
 use ledgerstone_log::Log;
 use ledgerstone_op::Registry;
 use ledgerstone_page::{Lsn, OpId, Xid};
 use ledgerstone_region::{Mutex, Region, RegionError, RwLock, SlotNo, SlotTable, sync};
 
+use crate::locks;
 use crate::users_code::CallWaits;
+use crate::waited::WaitedKeys;
 use crate::{LogicalUndo, Txn, TxnError, TxnTable, VersionStore};
 
 /// Transactions may begin.
@@ -90,6 +92,7 @@ pub struct Engine {
     /// Threads that wait for calls of others (U5 in `users_code.rs`).
     pub(crate) call_waits: CallWaits,
     fence: Arc<Fence>,
+    pub(crate) waited: WaitedKeys,
     undos: RwLock<BTreeMap<OpId, Arc<dyn LogicalUndo>>>,
     /// [`OPEN`], [`DECIDING`] or [`ENDED`]: whether transactions may begin (E1).
     begins: AtomicU32,
@@ -114,10 +117,17 @@ impl Engine {
             call_waits: CallWaits::default(),
             fence: parts.fence,
             begins: AtomicU32::new(OPEN),
+            waited: WaitedKeys::default(),
             undos: RwLock::new(BTreeMap::new()),
             failed: AtomicBool::new(false),
             why_failed: Mutex::new(String::new()),
         })
+    }
+
+    /// What to call this lock in a message, without its table. `show` makes text of a key.
+    #[must_use]
+    pub fn lock_text(&self, name: LockName, show: impl FnOnce(&[u8]) -> String) -> String {
+        locks::text_of(name, self.waited.get(name).map(|key| show(&key)))
     }
 
     /// Registers the logical undo of operation `op`. The last registration counts.

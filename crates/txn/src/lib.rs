@@ -37,6 +37,7 @@ mod undo;
 mod users_code;
 #[cfg(not(loom))]
 pub mod version;
+mod waited;
 #[cfg(all(loom, test))]
 mod version {
     mod loom_registry;

@@ -68,6 +68,21 @@ pub fn key_name(table: TableId, what: KeyLock) -> LockName {
     }
 }
 
+/// What a lock of a table's part is called in a message: `key` is the key itself, or one that lies in the gap, as text.
+pub(crate) fn text_of(name: LockName, key: Option<String>) -> String {
+    match (name.space & 3, name.item, key) {
+        (KEY, _, Some(key)) => format!("key {key}"),
+        (KEY, _, None) => "a key".into(),
+        (GAP, SUPREMUM, _) => "the gap above the last key".into(),
+        (GAP, FRONT, _) => "the gap below the first key".into(),
+        (GAP, BACK, _) => "the gap above the last record".into(),
+        (GAP, _, Some(key)) => format!("the gap at key {key}"),
+        (GAP, _, None) => "a gap".into(),
+        (PAGE, page, _) if page != 0 => format!("page {page}"),
+        (_, item, _) => format!("part {item}"),
+    }
+}
+
 /// Table locks that are looked through one by one; more are found by their numbers.
 const LOOKED_THROUGH_MAX: usize = 16;
 
@@ -93,8 +108,8 @@ struct HeldTable {
     wrote: bool,
 }
 
-/// So many more locks until the next try to lock the whole table, if it is tried after so many at all, and until the
-/// next look at the transaction's share.
+/// How many more locks are taken until the next try to lock the whole table, and until the next look at the
+/// transaction's share.
 const KEYS_BETWEEN_TRIES: u32 = 64;
 
 impl HeldTables {
@@ -186,16 +201,19 @@ impl Txn {
     /// # Errors
     /// Deadlock, time-out, lock table full, failed environment.
     pub fn lock(&mut self, name: LockName, mode: Mode) -> Result<(), TxnError> {
-        self.lock_newly(name, mode).map(drop)
+        self.lock_newly(name, mode, None).map(drop)
     }
 
-    /// As [`Txn::lock`]; says whether nothing was held there before.
-    fn lock_newly(&mut self, name: LockName, mode: Mode) -> Result<bool, TxnError> {
+    /// As [`Txn::lock`]; says whether nothing was held there before. `key` is for messages.
+    fn lock_newly(&mut self, name: LockName, mode: Mode, key: Option<&[u8]>) -> Result<bool, TxnError> {
         if self.rolling_back {
             return Ok(false);
         }
         let grant = match self.engine.locks.lock(OwnerNo(self.chain.no), name, mode, Wait::Try) {
             Err(LockError::WouldBlock) => {
+                if let Some(key) = key {
+                    self.engine.waited.note(name, key);
+                }
                 let deadline = self.prepare_to_wait();
                 let granted = {
                     let _holds_up = self.hold_up_callers(name, mode)?;
@@ -358,6 +376,26 @@ impl Txn {
     /// # Errors
     /// As [`Txn::lock`].
     pub fn lock_key(&mut self, table: TableId, what: KeyLock, mode: Mode) -> Result<(), TxnError> {
+        self.lock_key_named(table, what, mode, None)
+    }
+
+    /// As [`Txn::lock_key`], where the key is at hand: the one that is locked, or one that lies in the gap. If the lock
+    /// is not granted, the message names it. So does that of another transaction which is in a deadlock with this one.
+    ///
+    /// # Errors
+    /// As [`Txn::lock`].
+    #[inline]
+    pub fn lock_key_at(&mut self, table: TableId, what: KeyLock, mode: Mode, key: &[u8]) -> Result<(), TxnError> {
+        self.lock_key_named(table, what, mode, Some(key))
+    }
+
+    fn lock_key_named(
+        &mut self,
+        table: TableId,
+        what: KeyLock,
+        mode: Mode,
+        key: Option<&[u8]>,
+    ) -> Result<(), TxnError> {
         if self.rolling_back {
             return Ok(());
         }
@@ -369,7 +407,7 @@ impl Txn {
         if self.escalates(place, mode)? {
             return Ok(());
         }
-        match self.lock_newly(key_name(table, what), mode) {
+        match self.lock_newly(key_name(table, what), mode, key) {
             Ok(newly) => self.tables.count_key(place, newly),
             // What this transaction holds here is worth more to the others than to itself.
             Err(TxnError::Lock(LockError::TableFull { .. })) if self.tables.keys_of(table) > 0 => {
@@ -410,16 +448,19 @@ impl Txn {
         }
     }
 
-    /// Waits for a key or gap lock, and does not keep it. An insert looks at the gap of the next key this way.
+    /// Waits for a key or gap lock, and does not keep it. An insert of `key` looks at the gap of the next key this way.
+    /// `key` is for messages, as in [`Txn::lock_key_at`].
     ///
     /// # Errors
     /// As [`Txn::lock`].
-    pub fn lock_key_instant(&mut self, table: TableId, what: KeyLock, mode: Mode) -> Result<(), TxnError> {
+    pub fn lock_key_instant(&mut self, table: TableId, what: KeyLock, mode: Mode, key: &[u8]) -> Result<(), TxnError> {
         if self.covers(table, mode) || planted::is_on(Bug::NoGapLocks) {
             return Ok(());
         }
         self.lock_table(table, intention(mode))?;
-        self.lock_instant(key_name(table, what), mode)
+        let name = key_name(table, what);
+        self.engine.waited.note(name, key);
+        self.lock_instant(name, mode)
     }
 
     /// The same without waiting.
@@ -439,9 +480,9 @@ impl Txn {
         self.engine.locks.held(OwnerNo(self.chain.no), key_name(table, what))
     }
 
-    /// Before a key lock in the table at `place`: tries to lock the table instead if there are many already, and waits
-    /// for that if there are far too many, or more than this transaction's share of the lock table. Then its key locks
-    /// are given up.
+    /// Called before a key lock in the table at `place`. If there are many already, it tries to lock the table
+    /// instead. If there are far too many, or more than this transaction's share of the lock table, it waits for that
+    /// lock. With the table locked, the key locks are given up.
     #[inline]
     fn escalates(&mut self, place: usize, mode: Mode) -> Result<bool, TxnError> {
         let looks_at_share = self.tables.keys >= self.tables.look_from.max(KEYS_BETWEEN_TRIES);

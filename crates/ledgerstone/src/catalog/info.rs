@@ -8,7 +8,7 @@ use ledgerstone_structures::Tree;
 use super::definition::{Definition, Entry};
 use super::index::IndexTree;
 use crate::error::{Error, TypeMismatch};
-use crate::typed::{TableTypes, TypeName};
+use crate::typed::{TableTypes, TypeName, shown};
 
 /// A table that was found: all that a handle needs, made once and shared.
 pub(crate) struct TableInfo {
@@ -45,6 +45,12 @@ impl TableInfo {
             }
         }
         Ok(())
+    }
+
+    /// A key for a message.
+    #[cold]
+    pub(crate) fn shown(&self, key: &[u8]) -> String {
+        shown(self.types.key.as_deref(), key)
     }
 
     #[cold]

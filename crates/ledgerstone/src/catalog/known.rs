@@ -31,8 +31,12 @@ impl Known {
         }
     }
 
-    pub(crate) fn name_of(&self, table: TableId) -> Option<String> {
-        self.tables.read().values().find(|info| info.entry.table == table).map(|info| info.name.clone())
+    /// The table that has this tree, or an index that has it.
+    pub(crate) fn with_tree(&self, tree: TableId) -> Option<(Arc<TableInfo>, Option<usize>)> {
+        self.tables.read().values().find_map(|info| {
+            let index = info.indexes.iter().position(|index| index.entry.entry.table == tree);
+            (index.is_some() || info.entry.table == tree).then(|| (Arc::clone(info), index))
+        })
     }
 
     /// Takes the table out, if it is what is known by its name.

@@ -16,7 +16,7 @@ pub struct LockWait {
     pub mode: String,
     /// The table, if its name is known to this environment.
     pub table: Option<String>,
-    /// What is locked: the table, a key of it by its hash, or a gap between keys.
+    /// What is locked: a table, a key of one, or a gap between keys, such as `key "apple" of table "stock"`.
     pub what: String,
     /// True if the waiter asks for no lock itself: inside one of its closures, `waits_for` does. `mode`, `table` and
     /// `what` are then what that one waits for.
@@ -29,12 +29,8 @@ impl Environment {
     pub fn lock_waits(&self) -> Vec<LockWait> {
         let env = self.inner();
         let wait = |edge: ledgerstone_lock::DeadlockEdge| {
-            let (id, what) = (edge.name.table_id(), edge.name.to_string());
-            let table = env.known.name_of(id);
-            let what = match &table {
-                Some(name) => what.replace(&format!("table {}", id.0), &format!("table {name}")),
-                None => what,
-            };
+            let table = env.known.with_tree(edge.name.table_id()).map(|(info, _)| info.name.clone());
+            let what = env.lock_text(edge.name).unwrap_or_else(|| edge.name.to_string());
             let mode = edge.mode.to_string();
             LockWait { waiter: edge.xid, waits_for: edge.waits_for, mode, table, what, is_held_up: edge.is_held_up }
         };

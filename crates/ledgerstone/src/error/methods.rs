@@ -3,6 +3,7 @@
 use std::io;
 use std::path::Path;
 
+use ledgerstone_lock::LockName;
 use ledgerstone_page::TableId;
 
 use super::Error;
@@ -50,14 +51,14 @@ impl Error {
         }
     }
 
-    /// Says the name of the table that a lock is of, where the lock manager knows a number only.
-    pub(crate) fn with_table_name(mut self, name_of: impl Fn(TableId) -> Option<String>) -> Error {
+    /// Says what a lock is of, where the lock manager knows numbers only.
+    pub(crate) fn with_locks_named(mut self, text_of: &dyn Fn(LockName) -> Option<String>) -> Error {
         if let Error::LockTimeout { what, .. }
         | Error::LockRefused { what, .. }
         | Error::HeldByCaller { what, .. }
         | Error::Deadlock { cycle: what, .. } = &mut self
         {
-            *what = name_tables(what, name_of);
+            *what = name_locks(what, text_of);
         }
         self
     }
@@ -94,18 +95,60 @@ impl Error {
     }
 }
 
-/// Puts names in the place of ids, each as `table 7`, as far as they are known.
-fn name_tables(text: &str, name_of: impl Fn(TableId) -> Option<String>) -> String {
-    let mut parts = text.split("table ");
-    let mut named = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        named.push_str("table ");
-        let (id, rest) = part.split_at(part.find(|c: char| !c.is_ascii_digit()).unwrap_or(part.len()));
-        match id.parse().ok().and_then(|id| name_of(TableId(id))) {
-            Some(name) => named.push_str(&format!("{name:?}")),
-            None => named.push_str(id),
+/// Puts texts in the place of locks, each as [`LockName`] shows it: `table 7`, or `key 0x5f of table 7`, `gap ...`,
+/// `item ...`. A lock without a text stays as it is.
+fn name_locks(text: &str, text_of: &dyn Fn(LockName) -> Option<String>) -> String {
+    const TABLE: &str = "table ";
+    let mut named = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find(TABLE) {
+        let (before, table) = rest.split_at(at);
+        let id = &table[TABLE.len()..];
+        let (id, behind) = id.split_at(id.find(|c: char| !c.is_ascii_digit()).unwrap_or(id.len()));
+        let (before, part) = split_part(before);
+        let found =
+            id.parse().ok().and_then(|id| text_of(part.map_or(LockName::table(TableId(id)), |of| of(TableId(id)))));
+        match found {
+            Some(found) => named.extend([before, &found]),
+            None => named.push_str(&rest[..rest.len() - behind.len()]),
         }
-        named.push_str(rest);
+        rest = behind;
     }
-    named
+    named + rest
+}
+
+/// Takes `key 0x5f of `, `gap 0x5f of ` or `item 0x5f of ` off the end of a text, and says which part of a table it is.
+fn split_part(text: &str) -> (&str, Option<impl Fn(TableId) -> LockName>) {
+    let found = text.strip_suffix(" of ").and_then(|head| {
+        let (head, item) = head.rsplit_once(" 0x")?;
+        let item = u64::from_str_radix(item, 16).ok()?;
+        let part = |kind, make: fn(TableId, u64) -> LockName| {
+            head.strip_suffix(kind).map(|before| (before, move |table| make(table, item)))
+        };
+        part("key", LockName::key).or_else(|| part("gap", LockName::gap)).or_else(|| part("item", LockName::other))
+    });
+    found.map_or((text, None), |(before, part)| (before, Some(part)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn locks_in_a_message_are_named_and_all_else_stays() {
+        let text_of =
+            |name: LockName| (name.table_id() != TableId(9)).then(|| format!("<{} {}>", name.space, name.item));
+        let locks = [
+            LockName::table(TableId(7)),
+            LockName::key(TableId(7), 0x5f),
+            LockName::gap(TableId(8), u64::MAX),
+            LockName::other(TableId(8), 3),
+            LockName::key(TableId(9), 0x5f),
+        ];
+        let [a, b, c, d, e] = locks.map(|lock| lock.to_string());
+        let text = format!("X on {a} and {b}, of {c}; {d} table {e} of table");
+        let expected = format!("X on <28 0> and <29 95>, of <34 {}>; <35 3> table {e} of table", u64::MAX);
+        assert_eq!(name_locks(&text, &text_of), expected);
+        assert_eq!(name_locks("", &text_of), "");
+    }
 }

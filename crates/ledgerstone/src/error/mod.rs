@@ -17,7 +17,6 @@ use std::io;
 use ledgerstone_page::{Lsn, TableId, Xid};
 use thiserror::Error as ThisError;
 
-pub(crate) use parts::shown;
 pub use parts::{ConfigProblem, TypeMismatch};
 
 /// What to do about an environment of an older version.
@@ -272,15 +271,16 @@ pub enum Error {
         table: String,
     },
     /// Another record has the same key in a unique index. Nothing has changed, and the transaction goes on.
-    #[error("unique index {index:?} of table {table:?} has the key {:?} already: use another, or change that record first",
-        shown(.key))]
+    #[error(
+        "unique index {index:?} of table {table:?} has the key {key} already: use another, or change that record first"
+    )]
     IndexKeyExists {
         /// The table.
         table: Box<str>,
         /// The index.
         index: Box<str>,
-        /// The index key.
-        key: Box<[u8]>,
+        /// The index key as [`Error::KeyExists`] has it.
+        key: Box<str>,
     },
     /// A record's entry in an index would be longer than a page of this environment allows. Nothing has changed.
     #[error("the record's entry in index {index:?} of table {table:?} has {len} bytes; at most {max} bytes fit")]
@@ -340,11 +340,12 @@ pub enum Error {
         table: String,
     },
     /// The key exists already (`insert_new`). Nothing has changed, and the transaction goes on.
-    #[error("table {table:?} has the key \"{key}\" already")]
+    #[error("table {table:?} has the key {key} already")]
     KeyExists {
         /// The table.
         table: String,
-        /// The key as text: bytes that are not printable ASCII are escaped, and a long key is cut.
+        /// The key as text, by the type of the table's keys: `7`, `"apple"`, `("apple", 7)`. Bytes without a type are
+        /// text in quotation marks if they can be, and hexadecimal digits (`0x00ff`) if not. A long key is cut.
         key: String,
     },
     /// Records that are loaded in order are not in order. Nothing is left of the load if the transaction is rolled

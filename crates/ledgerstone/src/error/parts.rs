@@ -41,9 +41,3 @@ pub struct TypeMismatch {
     /// The type that was asked for.
     pub asked: String,
 }
-
-/// A key for a message: as text if it is some, and not too much of it.
-pub(crate) fn shown(key: &[u8]) -> String {
-    let text = key.iter().take(64).map(|&byte| std::ascii::escape_default(byte).to_string()).collect::<String>();
-    if key.len() > 64 { format!("{text}... ({} bytes)", key.len()) } else { text }
-}

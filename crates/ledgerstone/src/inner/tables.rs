@@ -3,6 +3,7 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
+use ledgerstone_lock::LockName;
 use ledgerstone_page::Lsn;
 use ledgerstone_structures::{Direction, Read, Tree};
 use ledgerstone_txn::{At, Durability, Horizon, Txn};
@@ -12,6 +13,7 @@ use crate::Error;
 use crate::catalog::index::IndexTree;
 use crate::catalog::{Definition, Entry, IndexEntry, TableInfo};
 use crate::choice::LogValues;
+use crate::typed::shown;
 
 impl Inner {
     pub(crate) fn table_info(&self, name: &str, definition: impl Into<Definition>) -> Arc<TableInfo> {
@@ -23,6 +25,24 @@ impl Inner {
         };
         let indexes = indexes.into_iter().map(index).collect();
         TableInfo::new(name, entry, tree, types, indexes)
+    }
+
+    /// What a lock is of, in a message: a table or an index that this environment has met, or the catalog.
+    #[cold]
+    pub(crate) fn lock_text(&self, lock: LockName) -> Option<String> {
+        let (of, part) = if lock.table_id() == self.catalog.table() {
+            ("the catalog".into(), self.engine.lock_text(lock, |name| shown(Some("string"), name)))
+        } else {
+            match self.known.with_tree(lock.table_id())? {
+                (info, None) => (format!("table {:?}", info.name), self.engine.lock_text(lock, |key| info.shown(key))),
+                (info, Some(no)) => {
+                    let index = &info.indexes[no];
+                    let of = format!("index {:?} of table {:?}", index.name(), info.name);
+                    (of, self.engine.lock_text(lock, |entry| index.shown(entry)))
+                }
+            }
+        };
+        Some(if lock.is_table() { of } else { format!("{part} of {of}") })
     }
 
     fn tree(&self, entry: Entry) -> Tree {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ledgerstone_lock::Mode;
-use ledgerstone_page::{Lsn, TableId, Xid};
+use ledgerstone_page::{Hex, Lsn, TableId, Xid};
 use ledgerstone_recovery::InDoubt as Found;
 use ledgerstone_region::Mutex;
 use ledgerstone_txn::Txn;
@@ -128,6 +128,6 @@ impl Undecided {
 pub(crate) fn printable(id: &[u8]) -> String {
     match std::str::from_utf8(id) {
         Ok(text) if !text.chars().any(char::is_control) => format!("{text:?}"),
-        _ => id.iter().fold("0x".to_string(), |hex, byte| hex + &format!("{byte:02x}")),
+        _ => format!("0x{}", Hex(id)),
     }
 }

@@ -33,8 +33,8 @@ use std::sync::Arc;
 
 use ledgerstone_disk::{Disk, DiskError, DiskErrorKind, DiskFile, FileDisk, Open};
 use ledgerstone_log::{CONTROL_PATH, ControlState, LogPin};
-use ledgerstone_page::Lsn;
 use ledgerstone_page::planted::{self, Bug};
+use ledgerstone_page::{Hex, Lsn};
 use ledgerstone_recovery::backup::{BackupDisk, BackupError, BackupFile, Take, Taken, Verified};
 
 use crate::environment::open::new_id;
@@ -341,8 +341,7 @@ impl Backup {
     /// As [`Backup::open`]. [`Error::Disk`] if the stream cannot be read, or the file cannot be written.
     pub fn open_stream(from: &mut dyn Read, directory: impl AsRef<Path>) -> Result<Backup, Error> {
         let disk = FileDisk::new(directory.as_ref());
-        let id: String = new_id().iter().map(|byte| format!("{byte:02x}")).collect();
-        let name = format!("stream-{id}.backup.part");
+        let name = format!("stream-{}.backup.part", Hex(&new_id()));
         let file = disk.open(&name, Open::CREATE_NEW)?;
         disk.remove(&name)?;
         let mut to = Appender { file, at: 0, buffer: Vec::new() };
@@ -459,7 +458,7 @@ fn info_of(file: &BackupFile) -> BackupInfo {
     BackupInfo {
         file: file.name().to_string(),
         is_full: header.is_full,
-        environment: header.control.environment.iter().map(|byte| format!("{byte:02x}")).collect(),
+        environment: Hex(&header.control.environment).to_string(),
         page_count: end.stored_count,
         log_from_lsn: header.log_from.0,
         log_end_lsn: end.log_end.0,

@@ -236,7 +236,7 @@ impl BytesTable {
         let (key, value) = (key.as_ref(), value.as_ref());
         self.enter(Mode::IX, |txn| match self.info.insert(txn, key, value)? {
             true => Ok(()),
-            false => Err(Error::KeyExists { table: self.info.name.clone(), key: crate::error::shown(key) }),
+            false => Err(Error::KeyExists { table: self.info.name.clone(), key: self.info.shown(key) }),
         })
     }
 

@@ -197,39 +197,48 @@ impl Shared {
         self.is_untouched.store(false, Relaxed);
         let state = &mut *held.state;
         let Some(txn) = state.txn.as_deref_mut() else { return Err(Error::Finished) };
-        let result = f(txn, &mut state.own).map_err(|error| match error {
-            Error::LockTableFull { max, .. } => Error::LockTableFull { held: txn.lock_count(), max },
-            error => error.with_table_name(|table| self.env.known.name_of(table)),
-        });
+        let result = f(txn, &mut state.own);
         txn.release_claim();
         if self.is_dropped.load(Relaxed) {
             state.txn = None; // Dropped, and so rolled back.
             return Err(Error::Finished);
         }
-        if let Err(error) = &result {
-            if error.is_retryable() {
-                self.had_conflict.store(true, Relaxed);
-                self.had_timeout.fetch_or(matches!(error, Error::LockTimeout { .. }), Relaxed);
+        result.map_err(|error| self.refused(state, error))
+    }
+
+    /// What a call answers that ended with `error`: with names in it, and after the rollback if it needs one.
+    #[cold]
+    fn refused(&self, state: &mut State, error: Error) -> Error {
+        let error = match error {
+            Error::LockTableFull { held, max } => {
+                Error::LockTableFull { held: state.txn.as_ref().map_or(held, |txn| txn.lock_count()), max }
             }
-            let conflict = match error {
-                Error::Deadlock { cycle, transactions } => {
-                    Some(Error::Deadlock { cycle: cycle.clone(), transactions: transactions.clone() })
-                }
-                Error::LockRefused { what, table, holders } => {
-                    Some(Error::LockRefused { what: what.clone(), table: *table, holders: holders.clone() })
-                }
-                &Error::LockTableFull { held, max } => Some(Error::LockTableFull { held, max }),
-                _ => None,
-            };
-            if let Some(conflict) = conflict
-                && let Some(txn) = state.txn.take()
-            {
-                *self.ended_by.lock() = Some(EndedBy { conflict, awaited: txn.gave_way_for() });
-                self.was_ended.store(true, Relaxed);
-                txn.abort()?;
+            error => error.with_locks_named(&|lock| self.env.lock_text(lock)),
+        };
+        if error.is_retryable() {
+            self.had_conflict.store(true, Relaxed);
+            self.had_timeout.fetch_or(matches!(error, Error::LockTimeout { .. }), Relaxed);
+        }
+        let conflict = match &error {
+            Error::Deadlock { cycle, transactions } => {
+                Some(Error::Deadlock { cycle: cycle.clone(), transactions: transactions.clone() })
+            }
+            Error::LockRefused { what, table, holders } => {
+                Some(Error::LockRefused { what: what.clone(), table: *table, holders: holders.clone() })
+            }
+            &Error::LockTableFull { held, max } => Some(Error::LockTableFull { held, max }),
+            _ => None,
+        };
+        if let Some(conflict) = conflict
+            && let Some(txn) = state.txn.take()
+        {
+            *self.ended_by.lock() = Some(EndedBy { conflict, awaited: txn.gave_way_for() });
+            self.was_ended.store(true, Relaxed);
+            if let Err(failed) = txn.abort() {
+                return failed.into();
             }
         }
-        result.map_err(|error| self.env.say_failed(error))
+        self.env.say_failed(error)
     }
 }
 

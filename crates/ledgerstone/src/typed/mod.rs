@@ -112,6 +112,7 @@ mod key;
 mod keys;
 mod name;
 mod prefix;
+mod shown;
 mod time;
 #[cfg(feature = "uuid")]
 mod uuid;
@@ -129,6 +130,7 @@ pub use keys::{KeyBounds, KeyPrefix, KeyRange};
 pub use ledgerstone_derive::{Key, Value};
 pub use name::{TableTypes, TypeName};
 pub(crate) use prefix::prefix_end;
+pub(crate) use shown::shown;
 pub use value::{AsValue, Value};
 
 /// What the code of `#[derive(Value)]` calls.

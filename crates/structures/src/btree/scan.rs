@@ -1,9 +1,9 @@
 //! Ranges: forwards and backwards, from a private copy of one leaf at a time.
 //!
-//! A scan owns all it needs (it can be sent, kept, and left alone between calls); what it passes is locked as it goes.
+//! A scan owns all it needs: it can be sent, kept, and left alone between calls. It locks what it passes as it goes.
 //!
 //! C1. A leaf is copied once, under its version. While the copy is in use, each record is given out only after its key
-//!     and the gap before it are locked and the leaf is found unchanged since: nobody else can have put anything in
+//!     and the gap before it are locked, and the leaf is found unchanged since. So nobody else can have put anything in
 //!     between. No latch is held, so the locks are simply waited for.
 //! C2. Forwards, the gap before a leaf's first record reaches back into the leaves before it: those that were left
 //!     since the last locked record are checked too (`behind`). Backwards, the gap above is locked already when a leaf
@@ -13,10 +13,11 @@
 //!     in its own last LSN. The lock may come between two steps, by other calls, and without a record: so a copy that was made
 //!     without it is checked once more, as C1 and C2 say.
 //! C5. Ghosts are keys: they are locked as others are, and not given out.
-//! C6. At the end, the gap that reaches over the bound is locked: forwards that before the first key beyond it,
-//!     backwards that of the last key given, or of the first key above the range if there was none.
-//! C7. On a snapshot, all records of a leaf are resolved when it is copied (`snapshot.rs`): the copy then says what it
-//!     says for good, whatever becomes of the leaf, but for what this transaction itself changes (as C4).
+//! C6. At the end, the gap that reaches over the bound is locked. Forwards, that is the gap before the first key
+//!     beyond the bound. Backwards, it is the gap of the last key given, or of the first key above the range if there
+//!     was none.
+//! C7. On a snapshot, all records of a leaf are resolved when it is copied (`snapshot.rs`). After that the copy is
+//!     right whatever becomes of the leaf, except for this transaction's own changes (as C4).
 //! C8. Forwards, the next leaf begins where the one before ended, if that one has not changed; backwards, below it.
 //!     Otherwise a write of one of them was lost, and the scan could go in circles for ever.
 //! C10. Where the end of the tree at which a scan begins is known to be dead, it begins behind the ghosts (`edges.rs`),
@@ -37,7 +38,7 @@ use super::bytes::clamped;
 use super::edges::PASSED_MIN;
 use super::history::CopiedPage;
 use super::node::{BLOB, Node};
-use super::search::{Aim, Descent, Gap};
+use super::search::{Aim, Descent, Gap, with_key};
 use super::snapshot::{Images, Resolved};
 use super::tree::Tree;
 use crate::TreeError;
@@ -338,11 +339,13 @@ impl Scan {
                 return Ok(if self.is_all_current() { Step::End } else { Step::Lost });
             }
         }
-        let hash = super::search::hash_of(&Node::new(self.page.as_slice()), slot);
-        if is_within {
-            txn.lock_key(table, KeyLock::Key(hash), self.key_mode)?;
-        }
-        txn.lock_key(table, KeyLock::Gap(hash), Mode::S)?;
+        with_key(&Node::new(self.page.as_slice()), slot, |key| {
+            let hash = key_hash(key);
+            if is_within {
+                txn.lock_key_at(table, KeyLock::Key(hash), self.key_mode, key)?;
+            }
+            txn.lock_key_at(table, KeyLock::Gap(hash), Mode::S, key)
+        })?;
         if !self.is_all_current() {
             return Ok(Step::Lost);
         }
@@ -527,8 +530,8 @@ impl Scan {
         }
     }
 
-    /// The leaf changed while the scan was leaving it, or the next one while it was copied (which has spoilt the copy):
-    /// the last key given is what tells the place. True, for the callers: there is more to do.
+    /// The leaf changed while the scan was leaving it, or the next one changed while it was copied, which has spoilt
+    /// the copy. The last key given tells the place. True, for the callers: there is more to do.
     fn lost(&mut self) -> bool {
         self.place = Place::Lost;
         true
@@ -680,7 +683,7 @@ impl Scan {
         };
         if is_included {
             // The bound itself belongs to the range; if it is a key, its own lock comes with it.
-            txn.lock_key(table, KeyLock::Key(key_hash(&key)), Mode::S)?;
+            txn.lock_key_at(table, KeyLock::Key(key_hash(&key)), Mode::S, &key)?;
         }
         loop {
             let spot = tree.find_key(&key, &mut descent)?;
@@ -694,7 +697,7 @@ impl Scan {
                 Gap::Changed => descent.restarted(),
                 Gap::Held(gap) => {
                     drop(spot);
-                    txn.lock_key(table, gap, Mode::S)?;
+                    txn.lock_key_at(table, gap, Mode::S, &key)?;
                 }
             }
         }

@@ -9,8 +9,8 @@
 //! D4. What a descent returns counts only after another check of the page, unless it is latched.
 //! D5. Leaves are always there; a level above them may go while somebody is on the way to it, since the root may take
 //!     the content of its only child.
-//! D6. Who has restarted often and wants to write waits for the exclusive latch. To take it only where nobody holds the
-//!     node shared would never succeed in a crowd: of many who are in a latched descent, one always has lost its
+//! D6. A writer that has restarted often waits for the exclusive latch. To take it only where no thread holds the
+//!     node shared would never succeed in a crowd: of many threads in a latched descent, one has always lost its
 //!     processor there.
 //!
 //! Writers that moved right remember the link, and post the missing child when they are done (`post.rs`).
@@ -85,7 +85,7 @@ pub(crate) struct Descent {
 }
 
 impl Descent {
-    /// The descent of a writer, who posts what is missing.
+    /// The descent of a writer, which posts what is missing.
     pub(crate) fn of_writer() -> Descent {
         Descent { wants_unposted: true, ..Descent::default() }
     }
@@ -196,8 +196,9 @@ impl Tree {
         self.find_spot(Aim::Key(key), 0, descent)?.ok_or_else(|| self.no_leaf())
     }
 
-    /// The leaf of `key` if all pages on the way are in memory and stand still, on its way from memory to the processor
-    /// and not looked at yet: whoever takes a lock first spares one of two waits. No promise: see [`Tree::key_in`].
+    /// The leaf of `key`, if all pages on the way are in memory and stand still. Its bytes are on their way from
+    /// memory to the processor, and not looked at yet. So a caller that takes a lock first saves one of two waits. No
+    /// promise: see [`Tree::key_in`].
     #[inline]
     pub(crate) fn leaf_ahead(&self, key: &[u8]) -> Option<OptimisticPage<'_>> {
         const LEVELS_MAX: usize = 16;
@@ -425,7 +426,7 @@ impl Tree {
     }
 
     /// The node of `level` whose range holds `key`, latched exclusively; none if the tree is lower (D5). Waits for the
-    /// latch asleep, so that a crowd who wants the same node gets it one by one (D6). The node is found under shared
+    /// latch asleep, so that the threads of a crowd get the same node one by one (D6). The node is found under shared
     /// latches, given up, and latched anew: whatever happened to it meanwhile shows in its fences, and a key that moved
     /// right is followed.
     pub(crate) fn latch_waiting(
@@ -524,8 +525,8 @@ impl Behind<'_> {
     }
 }
 
-/// Asks memory for the lines where slots usually lie while the header is still on its way: the search could only ask
-/// for them after it has read the header, and each of the two waits costs more than everything else in a node.
+/// Asks memory for the lines where slots usually lie while the header is still on its way. The search could ask for
+/// them only after it has read the header, and each of the two waits costs more than everything else in a node.
 #[inline]
 fn touch_slots(words: Words<'_>) {
     const LINE: usize = 64;
@@ -534,8 +535,13 @@ fn touch_slots(words: Words<'_>) {
     }
 }
 
-/// The lock hash of the key in `slot`, without allocating for keys of usual length.
+/// The lock hash of the key in `slot`.
 pub(crate) fn hash_of<B: Bytes>(node: &Node<B>, slot: usize) -> u64 {
+    with_key(node, slot, key_hash)
+}
+
+/// Calls `f` with the key in `slot`, without allocating for keys of usual length.
+pub(crate) fn with_key<B: Bytes, T>(node: &Node<B>, slot: usize, f: impl FnOnce(&[u8]) -> T) -> T {
     const SHORT: usize = 128;
     let record = node.record(slot);
     let (prefix_len, key_len) = (node.prefix_len(), record.key_len);
@@ -544,8 +550,8 @@ pub(crate) fn hash_of<B: Bytes>(node: &Node<B>, slot: usize) -> u64 {
         let mut key = [0u8; SHORT];
         node.bytes().copy_to(node.prefix_at(), &mut key[..prefix_len]);
         node.bytes().copy_to(record.key_at(), &mut key[prefix_len..len]);
-        key_hash(&key[..len])
+        f(&key[..len])
     } else {
-        key_hash(&node.key(slot))
+        f(&node.key(slot))
     }
 }

@@ -2,10 +2,11 @@
 //!
 //! T1. The root page never moves: when it is full, its content moves to two new pages below it. So a tree is known by
 //!     its root's page id for ever, in the catalog, in log records and in lock-free readers alike.
-//! T2. A read locks the key first and looks afterwards. If the key is not there, what must stand still is the gap in
-//!     which it would be: it is locked by the name of the next key, with a try, while the leaf is known to be
-//!     unchanged; when the try fails, the lock is waited for with nothing held, and then everything is looked at again.
-//! T3. A ghost is a key: whoever finds one has its answer under the key's lock, since nobody brings it back without.
+//! T2. A read locks the key first and looks afterwards. If the key is not there, the gap in which it would be must
+//!     stand still. The gap is locked by the name of the next key, with a try, while the leaf is known to be unchanged.
+//!     If the try fails, the lock is waited for with nothing held, and then everything is looked at again.
+//! T3. A ghost is a key: a reader that finds one has its answer under the key's lock, since nobody brings the key back
+//!     without that lock.
 
 use std::sync::Arc;
 
@@ -213,7 +214,7 @@ impl Tree {
             && !self.locks_pages()
         {
             ahead = self.leaf_ahead(key);
-            txn.lock_key(self.table, KeyLock::Key(key_hash(key)), mode)?;
+            txn.lock_key_at(self.table, KeyLock::Key(key_hash(key)), mode, key)?;
             if read == Read::ForUpdateOnly {
                 txn.check_first(self.root, key)?;
             }
@@ -284,7 +285,7 @@ impl Tree {
                         Gap::Changed => descent.restarted(),
                         Gap::Held(gap) => {
                             drop(spot);
-                            txn.lock_key(self.table, gap, Mode::S)?;
+                            txn.lock_key_at(self.table, gap, Mode::S, key)?;
                         }
                     }
                 }

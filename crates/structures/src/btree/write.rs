@@ -2,16 +2,16 @@
 //!
 //! W1. The key is locked exclusively before anything is looked at; from then on nobody else changes this record.
 //! W2. Log space is claimed before the leaf is latched, and nothing is waited for while it is.
-//! W3. A new key is a change of the gap it falls into: the next key's gap is asked for, for an instant, with an
-//!     intention that a reader of the gap refuses. If this transaction itself has read the gap, it now holds two: it
-//!     inherits its lock to the gap before the new key. Where the tree is known to be dead at one of its ends, the lock
-//!     of that end is asked for as well (E4 in `edges.rs`).
-//! W4. Rollback needs no space: a new record taken back becomes a ghost, a deleted one is a ghost with its value, a
-//!     shorter value keeps what it does not use (N6 in `node.rs`). A new value for a ghost's key is a replacement: its
-//!     undo brings the ghost back as it was.
+//! W3. A new key is a change of the gap that it falls into. So the next key's gap is asked for, for an instant, with
+//!     an intention that conflicts with a reader of the gap. If this transaction itself has read the gap, it now holds
+//!     two: it inherits its lock to the gap before the new key. Where the tree is known to be dead at one of its ends,
+//!     the lock of that end is asked for as well (E4 in `edges.rs`).
+//! W4. Rollback needs no space. A new record that is taken back becomes a ghost, a deleted one is a ghost with its
+//!     value, and a shorter value keeps the bytes that it does not use (N6 in `node.rs`). A new value for a ghost's key
+//!     is a replacement: its undo brings the ghost back as it was.
 //! W5. Only what differs is logged: a value of the same length is patched.
-//! W6. A blob is written before its record, by groups that stay, and freed after its record, by whoever reclaims: an
-//!     entry in the tree of deferred frees stands for it whenever no record does.
+//! W6. A blob is written before its record, by groups that stay. It is freed after its record, by the reclaimer.
+//!     Whenever no record stands for it, an entry in the tree of deferred frees does.
 //! W7. What a record was is noted for snapshots before its first change, under the leaf's latch (V1 of the version
 //!     store): a ghost was no record. The tree of deferred frees is nobody's to read and notes nothing.
 //! W8. A tree whose values are logged whole patches nothing, and a deletion replaces the value by an empty ghost: both
@@ -54,7 +54,7 @@ enum Met {
     Kept,
 }
 
-/// How often who puts a record waits for readers of its gap before it keeps the lock on the gap.
+/// How often a writer that puts a record waits for readers of its gap before it keeps the lock on the gap.
 const ENTER_WAITS_MAX: u32 = 3;
 
 impl Tree {
@@ -132,7 +132,7 @@ impl Tree {
                     }
                 }
                 Err(slot) => {
-                    if self.lock_absent(txn, spot.page, slot, &mut descent)? {
+                    if self.lock_absent(txn, spot.page, slot, key, &mut descent)? {
                         return Ok(false);
                     }
                 }
@@ -201,7 +201,7 @@ impl Tree {
                     drop(page);
                     let spot = self.find_key(key, &mut descent)?;
                     if let Err(slot) = spot.slot
-                        && self.lock_absent(txn, spot.page, slot, &mut descent)?
+                        && self.lock_absent(txn, spot.page, slot, key, &mut descent)?
                     {
                         return Ok(false);
                     }
@@ -268,6 +268,7 @@ impl Tree {
         txn: &mut Txn,
         leaf: Held<'_>,
         slot: usize,
+        key: &[u8],
         descent: &mut Descent,
     ) -> Result<bool, TreeError> {
         if self.covers_keys(txn, Mode::S) {
@@ -282,7 +283,7 @@ impl Tree {
             Gap::Changed => descent.restarted(),
             Gap::Held(gap) => {
                 drop(leaf);
-                txn.lock_key(self.table, gap, Mode::S)?;
+                txn.lock_key_at(self.table, gap, Mode::S, key)?;
             }
         }
         Ok(false)
@@ -383,7 +384,7 @@ impl Tree {
                     let is_ghost = record.is_ghost();
                     if is_ghost && let Some(edge) = self.enter_edges(txn, key, &node)? {
                         drop(page);
-                        self.wait_to_enter(txn, edge, &mut waits)?;
+                        self.wait_to_enter(txn, edge, key, &mut waits)?;
                         continue;
                     }
                     let old = node.value(slot);
@@ -408,18 +409,18 @@ impl Tree {
                         }
                         Entering::Instant(gap) => {
                             drop(page);
-                            self.wait_to_enter(txn, gap, &mut waits)?;
+                            self.wait_to_enter(txn, gap, key, &mut waits)?;
                             continue;
                         }
                         Entering::Inherit(gap) => {
                             drop(page);
-                            txn.lock_key(self.table, gap, Mode::S)?;
+                            txn.lock_key_at(self.table, gap, Mode::S, key)?;
                             continue;
                         }
                     }
                     if let Some(edge) = self.enter_edges(txn, key, &node)? {
                         drop(page);
-                        self.wait_to_enter(txn, edge, &mut waits)?;
+                        self.wait_to_enter(txn, edge, key, &mut waits)?;
                         continue;
                     }
                     let args = InsertArgs { place: Place { root: self.root, slot, key }, header, value }.write();
@@ -436,12 +437,12 @@ impl Tree {
     /// Waits until a record may be put into a gap that readers hold. The lock is given back at once, as the record is
     /// what others will meet. But readers that come again and again would be granted it in that moment, each time:
     /// after a few waits it is kept, and the last of them is behind.
-    fn wait_to_enter(&self, txn: &mut Txn, gap: KeyLock, waits: &mut u32) -> Result<(), TreeError> {
+    fn wait_to_enter(&self, txn: &mut Txn, gap: KeyLock, key: &[u8], waits: &mut u32) -> Result<(), TreeError> {
         *waits += 1;
         if *waits <= ENTER_WAITS_MAX {
-            txn.lock_key_instant(self.table, gap, Mode::IX)?;
+            txn.lock_key_instant(self.table, gap, Mode::IX, key)?;
         } else {
-            txn.lock_key(self.table, gap, Mode::IX)?;
+            txn.lock_key_at(self.table, gap, Mode::IX, key)?;
         }
         Ok(())
     }
@@ -511,7 +512,7 @@ impl Tree {
         if self.locks_pages() {
             return Ok(()); // Once it is found.
         }
-        txn.lock_key(self.table, KeyLock::Key(key_hash(key)), Mode::X)?;
+        txn.lock_key_at(self.table, KeyLock::Key(key_hash(key)), Mode::X, key)?;
         self.check_first(txn, key)
     }
 

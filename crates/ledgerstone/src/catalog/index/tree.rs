@@ -9,8 +9,8 @@ use super::definition::IndexKeys as Keys;
 use super::entry::{Shape, Stored};
 use super::extractors::{BYTES, Extract, Extractors, without_json};
 use crate::catalog::{IndexEntry, TableInfo};
-use crate::error::{Error, TypeMismatch, shown};
-use crate::typed::{TableTypes, TypeName};
+use crate::error::{Error, TypeMismatch};
+use crate::typed::{TableTypes, TypeName, shown};
 
 /// An index, with all that is needed to keep it and to read it.
 pub(crate) struct IndexTree {
@@ -63,6 +63,20 @@ impl IndexTree {
     /// What it is called in reports.
     pub(crate) fn place(&self, table: &str) -> String {
         self.entry.place(table)
+    }
+
+    /// The index key of an entry, for a message. Keys that are bytes of a value are text if they can be.
+    #[cold]
+    pub(crate) fn shown(&self, entry: &[u8]) -> String {
+        let parts = self.shape().parts(entry, &[]);
+        let key = parts.as_ref().map_or(entry, |(index_key, _)| index_key);
+        match self.entry.key_type.as_deref() {
+            #[cfg(feature = "json")]
+            Some(super::extractors::JSON) if let Ok(key) = <super::JsonKey as crate::typed::Key>::decode(key) => {
+                key.to_string()
+            }
+            key_type => shown(key_type.filter(|&name| name != BYTES), key),
+        }
     }
 
     pub(crate) fn shape(&self) -> Shape {
@@ -118,7 +132,7 @@ impl IndexTree {
     }
 
     pub(crate) fn lacks(&self, table: &str, key: &[u8]) -> Error {
-        self.differs(table, format!("it has no entry {:?}", shown(key)))
+        self.differs(table, format!("it has no entry {}", self.shown(key)))
     }
 
     pub(crate) fn differs(&self, table: &str, what: String) -> Error {

@@ -16,7 +16,6 @@ use ledgerstone_txn::{Txn, run_users_code};
 use crate::catalog::check_type_name;
 use crate::catalog::index::{IndexTree, Stored};
 use crate::catalog::{Entry, IndexEntry, TableInfo};
-use crate::error::shown;
 use crate::flow::go_on;
 use crate::inner::Inner;
 use crate::{BytesTable, Error, IndexDef, Transaction};
@@ -269,10 +268,10 @@ fn fill(
         match &mut last {
             Some(last) if last == key => {
                 return Err(if index.entry.def.is_unique() {
-                    let (table, index) = (table.into(), index.name().into());
-                    Error::IndexKeyExists { table, index, key: key.into() }
+                    let (table, key) = (table.into(), index.shown(key).into());
+                    Error::IndexKeyExists { table, index: index.name().into(), key }
                 } else {
-                    index.differs(table, format!("entry {:?} comes twice", shown(key)))
+                    index.differs(table, format!("entry {} comes twice", index.shown(key)))
                 });
             }
             Some(last) => {

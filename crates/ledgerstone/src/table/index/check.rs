@@ -14,7 +14,6 @@ use ledgerstone_txn::Txn;
 use crate::Error;
 use crate::catalog::TableInfo;
 use crate::catalog::index::IndexTree;
-use crate::error::shown;
 
 impl TableInfo {
     /// Tells `differ` of each difference between an index and the table, in words, and says whether all of them could
@@ -75,7 +74,7 @@ impl TableInfo {
             let entries = match index.entries(&self.name, key, value) {
                 Ok(entries) => entries,
                 Err(error) => {
-                    differ(format!("record {:?}: {error}", shown(key)));
+                    differ(format!("record {}: {error}", self.shown(key)));
                     continue;
                 }
             };
@@ -83,12 +82,12 @@ impl TableInfo {
                 match index.tree.get(txn, &entry, Read::Unlocked)? {
                     Some(found) if found == expected => {}
                     Some(found) => differ(format!(
-                        "entry {:?} is of record {:?}, and should be of {:?}",
-                        shown(&entry),
-                        shown(&found),
-                        shown(&expected)
+                        "entry {} is of record {}, and should be of {}",
+                        index.shown(&entry),
+                        self.shown(&found),
+                        self.shown(&expected)
                     )),
-                    None => differ(format!("record {:?} has no entry {:?}", shown(key), shown(&entry))),
+                    None => differ(format!("record {} has no entry {}", self.shown(key), index.shown(&entry))),
                 }
             }
         }
@@ -107,11 +106,15 @@ impl TableInfo {
         while let Some((entry, value)) = scan.next(txn)? {
             step()?;
             let Some((_, primary_key)) = index.shape().parts(entry, value) else {
-                differ(format!("{:?} is no entry", shown(entry)));
+                differ(format!("{} is not an entry", index.shown(entry)));
                 continue;
             };
             let Some(record) = self.tree.get(txn, &primary_key, Read::Unlocked)? else {
-                differ(format!("entry {:?} is of record {:?}, which is not there", shown(entry), shown(&primary_key)));
+                differ(format!(
+                    "entry {} is of record {}, which is not there",
+                    index.shown(entry),
+                    self.shown(&primary_key)
+                ));
                 continue;
             };
             if !knows_keys {
@@ -120,7 +123,7 @@ impl TableInfo {
             // A record that cannot be indexed was told of already.
             let Ok(entries) = index.entries(&self.name, &primary_key, &record) else { continue };
             if !entries.iter().any(|(key, _)| key == entry) {
-                differ(format!("entry {:?} is not one of record {:?}", shown(entry), shown(&primary_key)));
+                differ(format!("entry {} is not one of record {}", index.shown(entry), self.shown(&primary_key)));
             }
         }
         Ok(())

@@ -8,7 +8,6 @@ use ledgerstone_txn::{Txn, UsersCode};
 use crate::Error;
 use crate::catalog::TableInfo;
 use crate::catalog::index::Stored;
-use crate::error::shown;
 
 /// What a change of a record changes in one index.
 struct Difference {
@@ -147,10 +146,10 @@ impl TableInfo {
                     continue;
                 }
                 return Err(if index.entry.def.is_unique() {
-                    let (table, index) = (self.name.as_str().into(), index.name().into());
-                    Error::IndexKeyExists { table, index, key: key.as_slice().into() }
+                    let (table, key) = (self.name.as_str().into(), index.shown(key).into());
+                    Error::IndexKeyExists { table, index: index.name().into(), key }
                 } else {
-                    index.differs(&self.name, format!("it has an entry {:?} already", shown(key)))
+                    index.differs(&self.name, format!("it has an entry {} already", index.shown(key)))
                 });
             }
         }

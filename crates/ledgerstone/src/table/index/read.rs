@@ -2,7 +2,6 @@
 
 use std::ops::Bound;
 
-use crate::error::shown;
 use crate::transaction::Sight;
 use crate::typed::prefix_end;
 use crate::typed::{KeyRange, TypeName};
@@ -118,7 +117,7 @@ impl IndexRange {
     fn parts(&self, entry: Result<Record, Error>) -> Result<Record, Error> {
         let (key, value) = entry?;
         let index = &self.index.table.info().indexes[self.index.no];
-        index.shape().parts(&key, &value).ok_or_else(|| self.differs(format!("{:?} is no entry", shown(&key))))
+        index.shape().parts(&key, &value).ok_or_else(|| self.differs(format!("{} is not an entry", index.shown(&key))))
     }
 
     fn differs(&self, what: String) -> Error {
@@ -136,7 +135,7 @@ impl IndexRange {
             Ok(table.tree().get(txn, primary_key, sight.read())?)
         })?;
         if value.is_none() && sight != Sight::Unlocked {
-            return Err(self.differs(format!("there is no record {:?}", shown(primary_key))));
+            return Err(self.differs(format!("there is no record {}", table.info().shown(primary_key))));
         }
         Ok(value)
     }
