@@ -1,4 +1,4 @@
-//! Addresses: who a message is for, in 128 bits that need no look-up (paper 002, 4.2).
+//! Addresses: the destination of a message, in 128 bits that need no look-up (paper 002, 4.2).
 //!
 //! ```text
 //! bits      field
@@ -12,8 +12,16 @@
 //! A port's address names its socket file, a group's address its host-wide ring (instance and server type) and what is
 //! looked for in it (the transaction's id). Nothing is asked of anybody to get from one to the other.
 
-use crate::error::AddressError;
 use std::fmt;
+use thiserror::Error;
+
+/// 128 bits that are not an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("{bits:#034x} is no address")]
+pub struct AddressError {
+    /// The bits.
+    pub bits: u128,
+}
 
 /// Which system, when several share a host (Raid's instance number).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -76,7 +84,7 @@ impl Address {
     /// Reads an address from 16 bytes, little-endian, and checks its scope.
     ///
     /// # Errors
-    /// If the bytes are no address.
+    /// The bytes are not an address.
     pub fn from_bytes(bytes: [u8; 16]) -> Result<Address, AddressError> {
         Address::from_bits(u128::from_le_bytes(bytes))
     }
@@ -84,7 +92,8 @@ impl Address {
     /// Reads an address from its number.
     ///
     /// # Errors
-    /// If the number is no address: an unknown scope, a group with a server instance, a site of more than 32 bits.
+    /// The number is not an address: its scope is unknown, it is a group with a server instance, or its site has more
+    /// than 32 bits.
     pub fn from_bits(bits: u128) -> Result<Address, AddressError> {
         let address = Address(bits);
         let is_valid = match address.scope() {

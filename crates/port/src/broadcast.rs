@@ -19,12 +19,12 @@
 //! ```
 //!
 //! M1. A slot is filled only when every reader with groups > 0 that is not lossy has a cursor above the message that
-//!     was there. What a writer knows of cursors may be old; old is less, which is safe.
+//!     was there. A writer's knowledge of cursors may be old. An old cursor is a lower one, which is safe.
 //! M2. A reader that enters its first group says so (groups = 1), then a full fence, then takes the tails for its
 //!     positions. A writer stores its tail, then a full fence, then looks who has groups. So a writer that did not see
 //!     the reader has written nothing beyond `slots` messages behind the position that the reader took.
-//! M3. The reader copies, then checks that the sequence is still the same: what a lossy reader, or one that a bad
-//!     writer does not wait for, was too slow for is never taken for a message.
+//! M3. The reader copies, then checks that the sequence is still the same. A reader may be too slow, because it is
+//!     lossy or because a bad writer does not wait for it. It never takes what it missed for a message.
 //! M4. Positions are private and only grow; lengths are checked; each look reads a bounded number of words.
 //! M5. A writer that died is followed in its place by another, which goes on where the slots end.
 

@@ -1,8 +1,8 @@
 //! One host's ring for the groups of one server type, and how a process gets it.
 //!
-//! The ring is a memory file without a name. Each process that has it holds a place, whose socket is named by the group
-//! address with the place's number for a transaction; who connects there is given the file. So the ring lives as long
-//! as anybody has it, whoever that is, and there is no one whose death would matter.
+//! The ring is a memory file without a name. Each process that has it holds a place. The socket of a place is named by
+//! the group address, with the place's number in place of the transaction. A process that connects there is given the
+//! file. So the ring lives as long as any process has it, and no single process's death matters.
 //!
 //! U1. Places are taken, and a new ring is made, only by who holds the door: the lock of the last place's number + 1.
 //! U2. A new ring is made only when no place is held by a living process.
@@ -11,9 +11,9 @@ use crate::address::{Address, Instance, ServerType, Xid};
 use crate::broadcast::{self, PLACES};
 use crate::credentials::Credentials;
 use crate::error::{OpenError, SystemError};
-use crate::host::{BACKLOG, Host, Lease, seqpacket};
+use crate::host::{Host, Lease};
 use crate::keeper::{self, Watch, Watched};
-use crate::link::{self, Answer, PACKET_BYTES, Status};
+use crate::link::{self, Answer, BACKLOG, PACKET_BYTES, Status, seqpacket};
 use crate::memory::Mapping;
 use crate::options::Access;
 use crate::ring::Shape;

@@ -20,14 +20,6 @@ impl SystemError {
     }
 }
 
-/// 128 bits that are no address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("{bits:#034x} is no address")]
-pub struct AddressError {
-    /// The bits.
-    pub bits: u128,
-}
-
 /// A port, or the place where ports meet, was not opened. Nothing was left behind.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -121,7 +113,7 @@ pub enum ConnectError {
         /// The port.
         address: Address,
     },
-    /// What answered speaks another version, or is no port.
+    /// The other side speaks another version, or is not a port.
     #[error("what answers at port {address} speaks no version that this library knows")]
     Version {
         /// The port.
@@ -220,7 +212,7 @@ pub enum MessageError {
         /// Version asked for.
         expected: u16,
     },
-    /// A length that no message of this type has.
+    /// A message of this type cannot have this length.
     #[error("message of type {kind:#x} has {found} bytes, not {expected}")]
     Length {
         /// Type of the message.

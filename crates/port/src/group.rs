@@ -1,204 +1,37 @@
 //! Groups of transactions: joining, leaving, multicast (paper 002, 4.1 and 4.2).
 //!
-//! The group of a transaction is its id; nobody makes it and nobody keeps a list. Servers of one type on one host share
-//! a ring ([`crate::bus`]); a member notes for itself which transactions it takes part in, and reads what is for them.
-//! So joining and leaving are notes in our own memory, and a process that dies is in no group any more.
+//! The group of a transaction is its id. Nobody creates a group, and nobody keeps a list of its members. Servers of
+//! one type on one host share a ring ([`crate::bus`]). A member notes for itself which transactions it takes part in,
+//! and reads the messages for them. So joining and leaving are notes in our own memory, and a process that dies leaves
+//! all its groups.
 
 use crate::address::{Address, ServerType, Xid};
-use crate::atomic::{AtomicU32, Ordering};
-use crate::bell::{self, NAP_NS_MAX, Waking};
-use crate::broadcast::{self, Envelope, Look, bits, filter_bit};
+use crate::atomic::Ordering;
+use crate::bell;
+use crate::broadcast::{self, Envelope, bits};
 use crate::bus::Bus;
 use crate::error::{OpenError, SendError};
 use crate::futex;
 use crate::host::Host;
-use crate::inbox::Losses;
-use crate::lane::ANSWER_WITHIN;
+use crate::link::ANSWER_WITHIN;
+use crate::membership::Membership;
 use crate::net::{self, PassageSender};
-use crate::options::{Wait, WhenFull};
-use crate::poller;
+use crate::options::Wait;
 use crate::port::Port;
-use crate::ring::{Broken, CPU_UNKNOWN, Header};
-use crate::sender::Patience;
+use crate::ring::{CPU_UNKNOWN, Header};
 use crate::typed::{Kind, Typed};
-use crate::wait::{self, Waiter};
-use rustix::fd::{AsFd, OwnedFd};
-use std::collections::HashSet;
-use std::hash::{BuildHasherDefault, Hasher};
+use crate::wait::{self, Patience, Waiter};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-/// The groups that a port is in, and its reading end of the ring.
-pub(crate) struct Membership {
-    pub(crate) bus: Arc<Bus>,
-    reader: broadcast::Reader,
-    groups: HashSet<u64, BuildHasherDefault<XidHasher>>,
-    /// How many of the groups have each bit of the filter.
-    filter_counts: [u32; 64],
-    filter: u64,
-    /// The ring to look at first.
-    next: usize,
-    relay: Option<Relay>,
-}
-
-/// A hash of numbers that nobody chooses to hurt us: members join transactions of their own.
-#[derive(Default)]
-struct XidHasher(u64);
-
-impl Hasher for XidHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u64(u64::from(*byte));
-        }
-    }
-
-    fn write_u64(&mut self, number: u64) {
-        let product = u128::from(self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
-        self.0 = (product >> 64) as u64 ^ product as u64;
-    }
-}
-
-impl Membership {
-    pub(crate) fn new(bus: Arc<Bus>, when_full: WhenFull) -> Membership {
-        let is_lossy = when_full == WhenFull::DropOldest;
-        let reader = broadcast::Reader::new(bus.memory.words(), bus.shape, bus.place, is_lossy);
-        Membership { bus, reader, groups: HashSet::default(), filter_counts: [0; 64], filter: 0, next: 0, relay: None }
-    }
-
-    #[inline]
-    pub(crate) fn join(&mut self, xid: Xid) -> bool {
-        let is_new = self.groups.insert(xid.0);
-        if is_new {
-            let bit = filter_bit(xid.0);
-            self.filter_counts[bit as usize] += 1;
-            self.filter |= 1 << bit;
-            self.reader.enter(self.bus.memory.words(), self.groups.len() as u64, self.filter);
-        }
-        is_new
-    }
-
-    #[inline]
-    pub(crate) fn leave(&mut self, xid: Xid) -> bool {
-        let was_in = self.groups.remove(&xid.0);
-        if was_in {
-            let bit = filter_bit(xid.0);
-            self.filter_counts[bit as usize] -= 1;
-            if self.filter_counts[bit as usize] == 0 {
-                self.filter &= !(1 << bit);
-            }
-            self.reader.enter(self.bus.memory.words(), self.groups.len() as u64, self.filter);
-        }
-        was_in
-    }
-
-    #[inline]
-    pub(crate) fn is_in_any(&self) -> bool {
-        !self.groups.is_empty()
-    }
-
-    /// The next message for one of our groups, its bytes in `into`.
-    #[inline]
-    pub(crate) fn look(&mut self, into: &mut Vec<u8>, losses: &mut Losses) -> Option<(Header, Envelope)> {
-        if self.groups.is_empty() {
-            return None;
-        }
-        let Membership { bus, reader, groups, next, .. } = self;
-        let words = bus.memory.words();
-        // First the rings behind the one that had the last message, then those before it.
-        let first = *next;
-        for writer in
-            reader.writers(words).filter(|no| *no >= first).chain(reader.writers(words).filter(|no| *no < first))
-        {
-            // What is not for us is passed over, but not for ever if it never ends.
-            for _ in 0..bus.shape.slot_count() {
-                match reader.peek(words, writer, |xid| groups.contains(&xid), into) {
-                    Ok(Look::Nothing) => break,
-                    Ok(Look::NotOurs) => {}
-                    Ok(Look::Lost(count)) => losses.dropped += count,
-                    Ok(Look::Message(header, envelope)) => {
-                        *next = writer + 1;
-                        return Some((header, envelope));
-                    }
-                    Err(Broken) => {
-                        losses.broken += 1;
-                        reader.pass(words, writer);
-                    }
-                }
-            }
-        }
-        None
-    }
-
-    /// The bell to sleep on beside the port's own.
-    pub(crate) fn bell(&self) -> &AtomicU32 {
-        self.bus.memory.bell(self.bus.place)
-    }
-
-    /// Before the last look and the sleep.
-    pub(crate) fn prepare(&self) {
-        bell::prepare(self.bell(), Waking::Futex);
-        self.reader.will_sleep(self.bus.memory.words());
-    }
-
-    /// Messages that wait in the rings, whether for us or not, as far as they can be seen now.
-    pub(crate) fn waiting(&self) -> usize {
-        self.reader.waiting(self.bus.memory.words())
-    }
-
-    pub(crate) fn awake(&self) {
-        bell::awake(self.bell());
-        self.reader.is_awake(self.bus.memory.words());
-    }
-
-    /// Makes `event` readable when this ring's bell is rung: senders of multicasts do not have the descriptor.
-    pub(crate) fn relay_to(&mut self, event: &OwnedFd) -> bool {
-        if self.relay.is_none() {
-            self.relay = Relay::start(Arc::clone(&self.bus), event);
-        }
-        self.relay.as_ref().is_some_and(|relay| relay.arm.send(()).is_ok())
-    }
-}
-
-impl Drop for Membership {
-    fn drop(&mut self) {
-        self.reader.enter(self.bus.memory.words(), 0, 0);
-    }
-}
-
-/// A thread that sleeps on the ring's bell for an event loop. It ends when the membership does.
-struct Relay {
-    arm: std::sync::mpsc::Sender<()>,
-}
-
-impl Relay {
-    fn start(bus: Arc<Bus>, event: &OwnedFd) -> Option<Relay> {
-        let event = rustix::io::fcntl_dupfd_cloexec(event.as_fd(), 0).ok()?;
-        let (arm, armed) = std::sync::mpsc::channel();
-        let body = move || {
-            while armed.recv().is_ok() {
-                let bell = bus.memory.bell(bus.place);
-                while bell.load(Ordering::Relaxed) == bell::ASLEEP {
-                    futex::sleep(bell, Duration::from_nanos(NAP_NS_MAX));
-                }
-                poller::signal(&event);
-            }
-        };
-        std::thread::Builder::new().name("port-group-relay".into()).spawn(body).ok()?;
-        Some(Relay { arm })
-    }
-}
-
 impl Port {
-    /// Joins the group of a transaction: from now on what is sent to it comes to this port too. Done at the first
-    /// operation for the transaction. No message is sent; a port's first call connects it to the host's ring for its
-    /// server type, all others touch this process's memory only. `false`: it was in it already.
+    /// Joins the group of a transaction: from now on, messages to the group come to this port too. Join at the first
+    /// operation for the transaction. No message is sent. A port's first call connects it to the host's ring for its
+    /// server type, and later calls touch this process's memory only. Returns `false` if the port was in the group
+    /// already.
     ///
     /// # Errors
-    /// See [`OpenError`], of the first call; it waits for others that connect at the same time.
+    /// See [`OpenError`]. Only the first call can fail. It waits for other processes that connect at the same time.
     #[inline]
     pub fn join(&mut self, xid: Xid) -> Result<bool, OpenError> {
         if self.inbox.membership.is_none() {
@@ -207,8 +40,8 @@ impl Port {
         Ok(self.inbox.membership.as_mut().is_some_and(|membership| membership.join(xid)))
     }
 
-    /// Leaves the group of a transaction, at its end. What was sent to it and not yet received is dropped. `false`: it
-    /// was not in it.
+    /// Leaves the group of a transaction, at the transaction's end. Messages to the group that were not received yet
+    /// are dropped. Returns `false` if the port was not in the group.
     #[inline]
     pub fn leave(&mut self, xid: Xid) -> bool {
         self.inbox.membership.as_mut().is_some_and(|membership| membership.leave(xid))
@@ -324,11 +157,11 @@ impl GroupSender {
         Address::group(self.bus.instance, self.bus.server_type, xid)
     }
 
-    /// Sends bytes to all who are in the group of the transaction: with one copy to those of this host, and with a
-    /// message to each other site if the host has a network. Waits for room as long as a member is too slow. To
-    /// a group without members it goes nowhere, and that is no error: nobody knows how many there are. The network
-    /// is the one that the site had when the sender was made; if another process started it and ends, it is looked for
-    /// again.
+    /// Sends bytes to all members of the transaction's group. Members on this host share one copy. If the host has a
+    /// network, each other site is sent a message. The call waits for room as long as a member is too slow. A message
+    /// to a group without members goes nowhere. That is not an error, because nobody knows how many members there are.
+    /// The network is the one that the site had when the sender was made. If another process started it and ends, the
+    /// sender looks for the network again.
     ///
     /// # Errors
     /// [`SendError::TooLong`].
@@ -346,7 +179,7 @@ impl GroupSender {
         self.send_kind(xid, Kind::default(), bytes, Patience::None)
     }
 
-    /// Sends bytes to the group; waits for room until `deadline`.
+    /// Sends bytes to the group. Waits for room until `deadline`.
     ///
     /// # Errors
     /// [`SendError::TimedOut`], [`SendError::TooLong`].
@@ -355,7 +188,7 @@ impl GroupSender {
         self.send_kind(xid, Kind::default(), bytes, Patience::Until(deadline))
     }
 
-    /// Sends a typed value to the group; waits for room as long as a member is too slow.
+    /// Sends a typed value to the group. Waits for room as long as a member is too slow.
     ///
     /// # Errors
     /// As [`send`](GroupSender::send).

@@ -1,26 +1,22 @@
 //! The ports of one host: the directory in which they meet, and how a dead owner's leavings are cleared away.
 //!
-//! A port is a socket file in this directory, named by the 32 hexadecimal digits of its address, and a lock file beside
-//! it that its owner keeps locked while it lives. There is nothing else with a name: memory is in memory files, which
-//! the kernel frees when the last process that has them ends, however it ends. So what a dead owner leaves is two empty
-//! names; opening the port again or [`Host::reclaim`] takes them away.
+//! A port is a socket file in this directory, named by the 32 hexadecimal digits of its address. The lock file beside
+//! it stays locked while the port's owner lives. There is nothing else with a name: memory is in memory files, which
+//! the kernel frees when the last process that has them ends, however it ends. So a dead owner leaves only two empty
+//! names. Opening the port again removes them, and so does [`Host::reclaim`].
 //!
 //! H1. A socket file is bound, replaced and removed only by who holds the lock of the file beside it.
 //! H2. A lock counts only if the file that is locked is still the one that has the name.
 
 use crate::address::{Address, Instance, ServerInstance, ServerType, Site};
-use crate::error::{OpenError, SystemError};
+use crate::error::OpenError;
+use crate::link::{BACKLOG, seqpacket};
 use crate::net;
-use crate::options::PortOptions;
-use crate::port::Port;
 use rustix::fd::OwnedFd;
 use rustix::fs::{FlockOperation, Mode, OFlags};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::SocketAddrUnix;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-
-/// Connections that may wait to be accepted, and are accepted before others have their turn.
-pub(crate) const BACKLOG: i32 = 128;
 
 /// One site on this host: where its ports meet. Cheap to clone.
 #[derive(Clone)]
@@ -87,19 +83,8 @@ impl Host {
         Address::port(instance, server_type, server, self.site())
     }
 
-    /// Opens a port: this process owns it until the [`Port`] is dropped or the process ends. What a dead owner has left
-    /// is taken away first.
-    ///
-    /// # Errors
-    /// See [`OpenError`]. Does not wait.
-    pub fn open_port(&self, address: Address, options: PortOptions) -> Result<Port, OpenError> {
-        if address.site() != Some(self.site()) {
-            return Err(OpenError::NotOurs { address, site: self.site() });
-        }
-        Port::open(self.clone(), address, options)
-    }
-
-    /// Takes away the names of all ports whose owners are dead; returns how many. Their memory is gone already.
+    /// Removes the names of all ports whose owners are dead, and returns how many there were. Their memory is gone
+    /// already.
     ///
     /// # Errors
     /// If the directory cannot be read.
@@ -217,9 +202,4 @@ impl Drop for Lease {
         let _ = rustix::fs::unlink(&self.socket);
         let _ = rustix::fs::unlink(&self.lock);
     }
-}
-
-pub(crate) fn seqpacket() -> Result<OwnedFd, SystemError> {
-    rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-        .map_err(|error| SystemError::new("socket", error))
 }

@@ -2,14 +2,13 @@
 
 use crate::address::{Address, Instance, ServerInstance, ServerType, Site, Xid};
 use crate::host::Host;
-use crate::lane::{ANSWER_WITHIN, LaneSender};
-use crate::link::{Answer, Hello};
+use crate::lane::LaneSender;
+use crate::link::{ANSWER_WITHIN, Answer, Hello, Offer};
 use crate::net;
 use crate::options::{PortOptions, WhenFull};
-use crate::pages::Offer;
 use crate::port::Port;
-use crate::sender::Patience;
 use crate::typed::Kind;
+use crate::wait::Patience;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const GROUP: Xid = Xid(7);

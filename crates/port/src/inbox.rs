@@ -1,18 +1,18 @@
 //! What a port's owner looks at: its lanes, one after the other, with positions that only it knows.
 //!
-//! I1. A message is in its sender's order. Lanes are looked at in turn, beginning behind the last one that had
-//!     something, so that no sender starves; between senders there is no order.
+//! I1. A message is in its sender's order. Lanes are looked at in turn, beginning after the last one that had a
+//!     message, so that no sender starves. Messages of different senders have no order.
 //! I2. A lane in which something impossible is found is cut, and nothing more is read from it.
 //! I3. A lane whose sender is gone is read to its end, then let go.
 
 use crate::address::{Address, Xid};
 use crate::bytes::load_bytes;
 use crate::credentials::Credentials;
-use crate::group::Membership;
-use crate::lane::CARRIED_BYTES;
+use crate::link::CARRIED_BYTES;
 use crate::listener::{Lane, Shared};
+use crate::membership::Membership;
 use crate::options::WhenFull;
-use crate::ring::{Broken, CPU_UNKNOWN, Header, Reader, Shape, Take};
+use crate::ring::{Broken, CPU_UNKNOWN, Header, Losses, Reader, Shape, Take};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -66,13 +66,6 @@ impl Incoming {
             self.lane.ring_for_room();
         }
     }
-}
-
-/// Counters of what went wrong.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Losses {
-    pub(crate) dropped: u64,
-    pub(crate) broken: u64,
 }
 
 pub(crate) struct Inbox {

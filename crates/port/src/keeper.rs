@@ -1,4 +1,4 @@
-//! The process's keeper: one thread that sleeps on all connections and tells who came and who is gone.
+//! The process's keeper: one thread that sleeps on all connections and reports new connections and lost ones.
 //!
 //! It never touches a message. Started when the first port or sender is made, it lives as long as the process. A child
 //! made by `fork` without `exec` has no keeper, and must not use its parent's ports.

@@ -5,18 +5,18 @@ use crate::bell::{self, NAP_NS_MAX, Waking};
 use crate::bytes::store_bytes;
 use crate::error::{ConnectError, SendError, SystemError};
 use crate::futex;
-use crate::host::{Host, seqpacket};
+use crate::host::Host;
 use crate::keeper::{self, Watch, Watched};
-use crate::link::{self, Answer, Hello, PACKET_BYTES, Status};
-use crate::listener::{LANE_BELL, OWNER_BELL};
+use crate::link::{
+    self, ANSWER_WITHIN, Answer, CARRIED_BYTES, FLAG_CARRIED, FLAG_PAGE, Hello, LANE_BELL, OWNER_BELL, Offer,
+    PACKET_BYTES, Status, seqpacket,
+};
 use crate::memory::Mapping;
 use crate::options::Wait;
-use crate::pages::{FLAG_PAGE, Offer};
 use crate::poller;
 use crate::ring::{Broken, CPU_UNKNOWN, Header, LINE_WORDS, SETTLED, SLOT_HEADER_WORDS, STATE, Shape, Writer};
-use crate::sender::Patience;
 use crate::typed::Kind;
-use crate::wait::{self, Waiter};
+use crate::wait::{self, Patience, Waiter};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SocketAddrUnix};
@@ -25,17 +25,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a port's owner may take to answer.
-pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(5);
-
 /// Messages after which we ask again on which processor we are.
 const CPU_KNOWN_FOR: u8 = 16;
 /// Bytes of the payload in the slot's first cache line.
 const FIRST_LINE_BYTES: usize = (LINE_WORDS - SLOT_HEADER_WORDS) * 8;
-/// The flag of a message that came from another site.
-pub(crate) const FLAG_CARRIED: u8 = 2;
-/// Bytes of the sender's address before such a message.
-pub(crate) const CARRIED_BYTES: usize = 16;
 
 pub(crate) struct LaneSender {
     to: Address,

@@ -1,25 +1,26 @@
 //! Ports: communication made for transactions (Mafla and Bhargava 1990, paper 002).
 //!
-//! A process owns [`Port`]s and receives through them; others send to them by [`Address`]. Between processes of one
-//! host a message is one copy into the receiver's memory and no system call; see [`Port`] for an example.
+//! A process owns [`Port`]s and receives through them. Other processes send to a port by its [`Address`]. Between
+//! processes of one host, a message costs one copy into the receiver's memory and no system call. See [`Port`] for an
+//! example.
 //!
 //! The invariants that the unsafe code of this crate stands on:
 //!
-//! P1. A memory file never shrinks and is made of ordinary pages (it is sealed, and both are checked before it is
-//!     mapped), and a mapping stays while the value exists that made it. So an address inside it is good however the
+//! P1. A memory file never shrinks and is made of ordinary pages: it is sealed, and both are checked before it is
+//!     mapped. A mapping stays while the value that made it exists. So an address inside a mapping is good however the
 //!     other process behaves.
-//! P2. Shared memory is reached by atomics only, each place by one size only: bells as `AtomicU32`, all else as
-//!     `AtomicU64`; or by assembly, which the compiler does not look into.
-//! P3. Nothing that is read from shared memory is used as an address, an index or a bound before it was compared with
-//!     what this process knows by itself; and nothing is read twice to be used once.
-//! P4. A sender may hold a plain slice of a buffer before it publishes it: the lane is mapped by the sender and the
-//!     receiver only, and the receiver reads a buffer only after its sequence number says that it is published (N2),
-//!     and writes none. So far a sender trusts the owner of the port that it chose to lend from: one that writes there
+//! P2. Shared memory is reached by atomics only, or by assembly, which the compiler does not look into. Each place is
+//!     reached by atomics of one size: bells as `AtomicU32`, all else as `AtomicU64`.
+//! P3. A value read from shared memory is compared with what this process knows by itself before it is used as an
+//!     address, an index or a bound. No value is read twice to be used once.
+//! P4. A sender may hold a plain slice of a buffer before it publishes the buffer. Only the sender and the receiver
+//!     map the lane. The receiver writes no buffer, and reads one only after its sequence number says that it is
+//!     published (N2). So a sender that borrows a buffer trusts the owner of that port: an owner that writes there
 //!     changes the bytes of the message, from which nothing is read back. `send` holds no slice and trusts nobody.
 //! P5. A receiver may hold a plain slice of a published buffer only if it vouches for the sender: that door is
 //!     `unsafe`.
 //!
-//! It does not know transactions beyond their ids, nor what a message means.
+//! The crate knows transactions only by their ids. It does not know what a message means.
 #![warn(missing_docs)]
 // The models use the algorithms only.
 #![cfg_attr(loom, allow(dead_code))]
@@ -58,6 +59,8 @@ mod listener;
 #[cfg(all(loom, test))]
 mod loom_ring;
 #[cfg(not(loom))]
+mod membership;
+#[cfg(not(loom))]
 mod memory;
 #[cfg(not(loom))]
 mod message;
@@ -83,9 +86,9 @@ pub mod wait;
 
 #[cfg(not(loom))]
 mod exports {
-    pub use crate::address::{Address, Instance, ServerInstance, ServerType, Site, Xid};
+    pub use crate::address::{Address, AddressError, Instance, ServerInstance, ServerType, Site, Xid};
     pub use crate::credentials::Credentials;
-    pub use crate::error::{AddressError, ConnectError, MessageError, OpenError, SendError, SystemError};
+    pub use crate::error::{ConnectError, MessageError, OpenError, SendError, SystemError};
     pub use crate::group::GroupSender;
     pub use crate::host::Host;
     pub use crate::message::Message;

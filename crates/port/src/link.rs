@@ -1,4 +1,5 @@
-//! The first words between two processes: a packet each way over the port's socket, with the memory's descriptors.
+//! What two processes agree on. Their first words are a packet each way over the port's socket, with the memory's
+//! descriptors. Afterwards, messages have the flags and bells the places that are declared here.
 //!
 //! ```text
 //! hello, 32 bytes                          answer, 32 bytes, with descriptors
@@ -25,19 +26,43 @@
 
 use crate::address::Address;
 use crate::error::SystemError;
-use crate::pages::Offer;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, SocketFlags, SocketType,
 };
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
+use std::time::Duration;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"LSPT");
 const VERSION: u16 = 1;
 pub(crate) const PACKET_BYTES: usize = 32;
 /// The most descriptors that one packet carries.
 const DESCRIPTORS_MAX: usize = 4;
+
+/// How long a port's owner may take to answer.
+pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+/// Connections that may wait to be accepted, and are accepted before others have their turn.
+pub(crate) const BACKLOG: i32 = 128;
+
+/// The bell in a lane: its sender sleeps on it for room.
+pub(crate) const LANE_BELL: usize = 0;
+/// The bell in a port's control file: its owner sleeps on it for messages.
+pub(crate) const OWNER_BELL: usize = 0;
+
+/// The flag of a message that is a reference to a page.
+pub(crate) const FLAG_PAGE: u8 = 1;
+/// The flag of a message that came from another site.
+pub(crate) const FLAG_CARRIED: u8 = 2;
+/// Bytes of the sender's address before such a message.
+pub(crate) const CARRIED_BYTES: usize = 16;
+
+/// Receivers that pages can have at a time.
+pub(crate) const HOLDERS_MAX: usize = 64;
+/// The largest page in bytes, and the most pages of one file.
+pub(crate) const PAGE_BYTES_MAX: u32 = 16 << 20;
+pub(crate) const PAGE_COUNT_MAX: u32 = 1 << 16;
 
 const PURPOSE_LANE: u16 = 1;
 const PURPOSE_PAGES: u16 = 2;
@@ -61,6 +86,30 @@ pub(crate) struct Answer {
     pub(crate) buffer_count: u32,
     pub(crate) buffer_bytes: u32,
     pub(crate) may_drop: bool,
+}
+
+/// What a receiver is told when it is given pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Offer {
+    pub(crate) id: u64,
+    pub(crate) holder: u32,
+    pub(crate) page_bytes: u32,
+    pub(crate) page_count: u32,
+}
+
+impl Offer {
+    pub(crate) fn is_valid(self) -> bool {
+        self.page_bytes > 0
+            && self.page_bytes.is_multiple_of(4096)
+            && self.page_bytes <= PAGE_BYTES_MAX
+            && (1..=PAGE_COUNT_MAX).contains(&self.page_count)
+            && (self.holder as usize) < HOLDERS_MAX
+    }
+
+    /// Bytes of all its pages.
+    pub(crate) fn bytes(self) -> u64 {
+        u64::from(self.page_bytes) * u64::from(self.page_count)
+    }
 }
 
 impl Hello {
@@ -170,6 +219,12 @@ pub(crate) fn receive(
         .flatten()
         .collect();
     Ok((received.bytes, descriptors))
+}
+
+/// A socket over which two processes of this host exchange packets.
+pub(crate) fn seqpacket() -> Result<OwnedFd, SystemError> {
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+        .map_err(|error| SystemError::new("socket", error))
 }
 
 #[cfg(all(test, not(loom)))]

@@ -1,4 +1,4 @@
-//! The receiving side of connections: who may send gets a lane of its own.
+//! The receiving side of connections: each process that may send gets a lane of its own.
 //!
 //! A lane is a memory file with one bell (the sender sleeps on it for room) and a ring. It belongs to one sender: what
 //! a hostile sender writes can only be in its own lane. All senders of a port share its control file, which holds
@@ -8,13 +8,11 @@ use crate::address::{Address, ServerType};
 use crate::credentials::Credentials;
 use crate::error::SystemError;
 use crate::futex;
-use crate::host::BACKLOG;
 use crate::keeper::{self, Watch, Watched};
-use crate::lane::{CARRIED_BYTES, FLAG_CARRIED};
-use crate::link::{self, Answer, Hello, PACKET_BYTES, Status};
+use crate::link::{self, Answer, BACKLOG, CARRIED_BYTES, FLAG_CARRIED, Hello, LANE_BELL, Offer, PACKET_BYTES, Status};
 use crate::memory::Mapping;
 use crate::options::{Access, PortOptions, WhenFull};
-use crate::pages::{Incoming, Offer};
+use crate::pages::Incoming;
 use crate::poller::Poller;
 use crate::ring::{Header, Shape};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -23,14 +21,10 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The bell in a lane: its sender sleeps on it for room.
-pub(crate) const LANE_BELL: usize = 0;
 /// How many different pages one sender may offer, and their bytes together: addresses of ours are a thing to run out
 /// of.
 const PAGES_MAX: usize = 64;
 const PAGES_BYTES_MAX: u64 = 1 << 40;
-/// The bell in a port's control file: its owner sleeps on it for messages.
-pub(crate) const OWNER_BELL: usize = 0;
 
 /// What a port's owner and the keeper share.
 pub(crate) struct Shared {

@@ -1,7 +1,7 @@
 //! Memory that two processes map, and nothing else: where this crate's unsafe code about mappings lives.
 //!
-//! A [`Mapping`] is one sealed memory file. It starts with bells (`AtomicU32`, a line of 64 bytes each, what futexes
-//! sleep on); words (`AtomicU64`) fill the rest. The numbered invariants are at the top of `lib.rs`.
+//! A [`Mapping`] is one sealed memory file. It starts with bells, on which futexes sleep: each is an `AtomicU32` in a
+//! line of 64 bytes. Words (`AtomicU64`) fill the rest. The numbered invariants are at the top of `lib.rs`.
 
 use crate::atomic::{AtomicU32, AtomicU64};
 use crate::error::SystemError;

@@ -5,9 +5,9 @@ use crate::bytes::load_bytes;
 use crate::credentials::Credentials;
 use crate::error::MessageError;
 use crate::inbox::{Current, Elsewhere, Found, Inbox};
-use crate::lane::{CARRIED_BYTES, FLAG_CARRIED};
+use crate::link::{CARRIED_BYTES, FLAG_CARRIED, FLAG_PAGE};
 use crate::listener::Lane;
-use crate::pages::{FLAG_PAGE, Page};
+use crate::pages::Page;
 use crate::ring::Header;
 use crate::typed::{Kind, Typed};
 use std::sync::PoisonError;
@@ -88,12 +88,12 @@ impl<'p> Message<'p> {
         }
     }
 
-    /// The transaction to whose group it was sent; `None` if it was for this port alone.
+    /// The transaction whose group the message was sent to, or `None` if it was for this port alone.
     pub fn group(&self) -> Option<Xid> {
         self.current().elsewhere.as_ref()?.group
     }
 
-    /// Copies the first bytes of the message into `into`; returns how many.
+    /// Copies the first bytes of the message into `into`, and returns how many it copied.
     #[inline]
     pub fn copy_to(&self, into: &mut [u8]) -> usize {
         let len = self.len().min(into.len());
@@ -111,7 +111,7 @@ impl<'p> Message<'p> {
     /// The message as a value of a type with a fixed layout: a copy as long as the type, checked, nothing decoded.
     ///
     /// # Errors
-    /// If it is of another type or version, has another length, or is no value of the type.
+    /// The message is of another type or version, has another length, or is not a value of the type.
     #[inline]
     pub fn typed<T: Typed>(&self) -> Result<T, MessageError> {
         let (found, expected) = (self.kind(), T::KIND);
@@ -132,7 +132,8 @@ impl<'p> Message<'p> {
     /// The page that the message is a reference to. It stays lent to this process until the result is dropped.
     ///
     /// # Errors
-    /// [`MessageError::NoPage`] if it is no reference, or to nothing that was lent to this port.
+    /// [`MessageError::NoPage`]: the message is not a reference, or it refers to a page that was not lent to this
+    /// port.
     pub fn page(&self) -> Result<Page, MessageError> {
         let lane = self.current().lane.filter(|_| self.header().flags & FLAG_PAGE != 0).ok_or(MessageError::NoPage)?;
         let known = self.inbox.lanes[lane].lane.pages.lock().unwrap_or_else(PoisonError::into_inner);
@@ -142,8 +143,9 @@ impl<'p> Message<'p> {
     /// The bytes where they are, without a copy.
     ///
     /// # Safety
-    /// Nobody who can write into the buffer does so while the slice lives. Senders that use this library never do, so
-    /// this is right for senders that are trusted as one trusts oneself; [`peer`](Message::peer) says who it is.
+    /// No process that can write into the buffer does so while the slice lives. Senders that use this library never
+    /// do. So a program may call this for senders that it trusts as itself: [`peer`](Message::peer) says which process
+    /// sent the message.
     pub unsafe fn bytes_in_place(&self) -> &[u8] {
         match self.current().lane {
             None => &self.inbox.scratch,

@@ -12,8 +12,8 @@ pub enum WhenFull {
     /// The sender is told, or waits, as it likes. Nothing is lost.
     #[default]
     Refuse,
-    /// The oldest message from this sender makes room. Senders never wait; [`Port::dropped`](crate::Port::dropped)
-    /// counts what was lost.
+    /// The oldest message from this sender makes room. Senders never wait, and [`Port::dropped`](crate::Port::dropped)
+    /// counts the lost messages.
     DropOldest,
 }
 
@@ -76,7 +76,7 @@ pub struct PortOptions {
     pub when_full: WhenFull,
     /// How the owner waits for messages.
     pub wait: Wait,
-    /// Permissions of the socket file; who cannot write to it cannot send. 0o600 by default.
+    /// Permissions of the socket file: a process that cannot write to the file cannot send. The default is 0o600.
     pub mode: u32,
     /// Who of those may send.
     pub access: Access,

@@ -6,7 +6,7 @@
 //! message         flag 1; payload: 0 id of the pages u64, 8 page u32, 12 length u32
 //! ```
 //!
-//! G1. The owner gives a bit before it sends the reference; the receiver takes it back when it is done. A page with a
+//! G1. The owner sets the bit before it sends the reference, and the receiver clears it when it is done. A page with a
 //!     bit is not written.
 //! G2. A number h belongs to one connection. When the connection has ended, however, the owner takes its bits back.
 //! G3. The receiver checks id, page, length and its own bit against what it was told when it mapped the pages.
@@ -15,16 +15,13 @@ use crate::atomic::{AtomicU64, Ordering};
 use crate::bytes::load_bytes;
 use crate::error::{MessageError, OpenError, SendError, SystemError};
 use crate::lane::{LaneSender, Link};
+use crate::link::{HOLDERS_MAX, Offer, PAGE_BYTES_MAX, PAGE_COUNT_MAX};
 use crate::memory::Mapping;
-use crate::sender::{Patience, Sender};
+use crate::wait::Patience;
 use rustix::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64 as Counter;
 
-/// Receivers that pages can have at a time.
-pub(crate) const HOLDERS_MAX: usize = 64;
-/// The flag of a message that is a reference to a page.
-pub(crate) const FLAG_PAGE: u8 = 1;
 const REFERENCE_BYTES: usize = 16;
 
 /// Pages in shared memory that this process fills and lends to the owners of ports.
@@ -58,29 +55,7 @@ pub struct Pages {
     next: u32,
 }
 
-/// What a receiver is told when it is given pages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Offer {
-    pub(crate) id: u64,
-    pub(crate) holder: u32,
-    pub(crate) page_bytes: u32,
-    pub(crate) page_count: u32,
-}
-
 impl Offer {
-    pub(crate) fn is_valid(self) -> bool {
-        self.page_bytes > 0
-            && self.page_bytes.is_multiple_of(4096)
-            && self.page_bytes <= Pages::PAGE_BYTES_MAX
-            && (1..=Pages::PAGE_COUNT_MAX).contains(&self.page_count)
-            && (self.holder as usize) < HOLDERS_MAX
-    }
-
-    /// Bytes of all its pages.
-    pub(crate) fn bytes(self) -> u64 {
-        u64::from(self.page_bytes) * u64::from(self.page_count)
-    }
-
     fn page_words(self) -> usize {
         self.page_bytes as usize / 8 * self.page_count as usize
     }
@@ -88,9 +63,9 @@ impl Offer {
 
 impl Pages {
     /// The largest page.
-    pub const PAGE_BYTES_MAX: u32 = 16 << 20;
+    pub const PAGE_BYTES_MAX: u32 = PAGE_BYTES_MAX;
     /// The most pages.
-    pub const PAGE_COUNT_MAX: u32 = 1 << 16;
+    pub const PAGE_COUNT_MAX: u32 = PAGE_COUNT_MAX;
 
     /// Makes pages of `page_bytes` each, a multiple of 4,096.
     ///
@@ -221,14 +196,8 @@ pub struct PageShare<'p> {
 }
 
 impl PageShare<'_> {
-    /// Sends a reference to the page; waits for room as long as it takes. The first time a receiver gets one of these
-    /// pages, it also waits until it has mapped them.
-    ///
-    /// # Errors
-    /// [`SendError::PortClosed`]; [`SendError::NotLocal`] if the port is another site's;
-    /// [`SendError::ReceiversExhausted`].
-    pub fn send(&mut self, to: &mut Sender) -> Result<(), SendError> {
-        let lane = to.lane_mut()?;
+    /// Sends the reference over a lane, as [`PageShare::send`] says.
+    pub(crate) fn send_on(&mut self, lane: &mut LaneSender) -> Result<(), SendError> {
         let bit = 1 << self.pages.holder(lane)?;
         let mut reference = [0; REFERENCE_BYTES];
         reference[..8].copy_from_slice(&self.pages.id.to_le_bytes());
@@ -319,7 +288,7 @@ impl Page {
         self.len as usize
     }
 
-    /// Copies the first bytes into `into`; returns how many. This is safe whatever the owner does.
+    /// Copies the first bytes into `into`, and returns how many it copied. This is safe whatever the owner does.
     pub fn copy_to(&self, into: &mut [u8]) -> usize {
         let len = self.len().min(into.len());
         load_bytes(&self.pages.memory.words()[self.first_word()..], &mut into[..len]);

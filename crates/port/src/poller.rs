@@ -1,9 +1,8 @@
 //! What an owner's event loop polls: readable when a sender has something for an owner that said it would poll.
 //!
-//! Each sender is given a descriptor of its own to write to (an event file), and the owner watches all of them by one
-//! that nobody else has. So a hostile sender can do to its own what it likes, empty it, fill it, or make it one that
-//! waits: it cannot keep the others from waking the owner, nor the owner from going on. Only the edges count; nothing
-//! is read.
+//! Each sender is given an event file of its own to write to. The owner watches all of them through one descriptor
+//! that no other process has. So a hostile sender can empty its own event file, fill it, or make it blocking. It
+//! cannot keep the others from waking the owner, nor the owner from going on. Only the edges count; nothing is read.
 //!
 //! What is left to senders is the bell, which they share. One that was silenced is made good by a timer: no event loop
 //! waits longer than [`NAP_NS_MAX`] to look again.

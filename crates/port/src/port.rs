@@ -4,10 +4,11 @@ use crate::address::Address;
 use crate::bell::{self, NAP_NS_MAX, Waking};
 use crate::error::{ConnectError, OpenError};
 use crate::futex;
-use crate::group::Membership;
 use crate::host::{Host, Lease};
 use crate::inbox::{Found, Inbox};
-use crate::listener::{OWNER_BELL, Shared};
+use crate::link::OWNER_BELL;
+use crate::listener::Shared;
+use crate::membership::Membership;
 use crate::message::Message;
 use crate::options::PortOptions;
 use crate::sender::Sender;
@@ -17,11 +18,11 @@ use std::time::{Duration, Instant};
 
 /// A port: a ring of receive buffers for each sender, owned by this process.
 ///
-/// Messages of one sender come in the order in which they were sent, each once. Looking for one is reading memory: no
-/// system call is made while messages are waiting. A port is used by one thread at a time.
+/// Messages of one sender arrive in the order in which they were sent, each once. To look for a message is to read
+/// memory: no system call is made while messages are waiting. A port is used by one thread at a time.
 ///
-/// Dropping it closes it: senders are told ([`PortClosed`](crate::SendError::PortClosed)), and what nobody has taken is
-/// gone. The same happens when the process ends in any way.
+/// Dropping a port closes it: senders are told ([`PortClosed`](crate::SendError::PortClosed)), and messages that were
+/// not received are lost. The same happens when the process ends in any way.
 ///
 /// ```
 /// # use ledgerstone_port::*;
@@ -42,6 +43,20 @@ pub struct Port {
     waiter: Waiter,
     host: Host,
     _lease: Lease,
+}
+
+impl Host {
+    /// Opens a port: this process owns it until the [`Port`] is dropped or the process ends. What a dead owner has
+    /// left is removed first.
+    ///
+    /// # Errors
+    /// See [`OpenError`]. Does not wait.
+    pub fn open_port(&self, address: Address, options: PortOptions) -> Result<Port, OpenError> {
+        if address.site() != Some(self.site()) {
+            return Err(OpenError::NotOurs { address, site: self.site() });
+        }
+        Port::open(self.clone(), address, options)
+    }
 }
 
 impl Port {

@@ -19,10 +19,10 @@
 //! N2. The slot's first word is stored last, with release, and loaded first, with acquire: who sees the expected
 //!     sequence sees the message. There is nothing between "not sent" and "sent", so a writer may die anywhere.
 //! N3. The reader trusts its own position and its own shape only. What it reads decides whether there is a message and
-//!     how long it is, and a length beyond the slot ends the ring ([`Broken`]); nothing that is read is used as a
-//!     position, so that no bits make it loop or leave the ring.
-//! N4. When the oldest may be dropped, head is moved by compare-exchange from both sides; whoever wins owns the step.
-//!     The reader copies first and believes its copy only if it wins.
+//!     how long it is. A length beyond the slot ends the ring ([`Broken`]). No value that is read is used as a
+//!     position, so no bits can make a reader loop or leave the ring.
+//! N4. When the oldest message may be dropped, both sides move head by compare-exchange. The side that wins owns the
+//!     step. The reader copies first and believes its copy only if it wins.
 
 use crate::atomic::{AtomicU64, Ordering};
 
@@ -115,6 +115,13 @@ impl Header {
             flags: second as u8 & 0xf,
         }
     }
+}
+
+/// Counters of what went wrong.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Losses {
+    pub(crate) dropped: u64,
+    pub(crate) broken: u64,
 }
 
 /// The other side wrote what no writer writes: nothing in this ring can be believed any more.
@@ -284,7 +291,7 @@ impl Reader {
         }
     }
 
-    /// Catches up with a writer that drops the oldest; returns how many messages were lost.
+    /// Catches up with a writer that drops the oldest, and returns how many messages were lost.
     pub(crate) fn skip_dropped(&mut self, ring: &[AtomicU64]) -> Result<u64, Broken> {
         self.skip_to(ring[HEAD].load(Ordering::Acquire)) // Pairs with the AcqRel in `Writer::drop_oldest`.
     }

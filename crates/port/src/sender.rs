@@ -3,10 +3,13 @@
 use crate::address::Address;
 use crate::error::{ConnectError, SendError};
 use crate::host::Host;
-use crate::lane::{ANSWER_WITHIN, LaneSender};
+use crate::lane::LaneSender;
+use crate::link::ANSWER_WITHIN;
 use crate::net::{PassageSender, RemoteSender};
 use crate::options::Wait;
+use crate::pages::PageShare;
 use crate::typed::{Kind, Typed};
+use crate::wait::Patience;
 use std::time::{Duration, Instant};
 
 /// A way to send to one port. Messages of one sender arrive in order, each at most once.
@@ -23,28 +26,20 @@ enum Route {
     Passage(PassageSender),
 }
 
-/// Until when to wait for room.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Patience {
-    None,
-    Until(Instant),
-    Endless,
-}
-
 impl Host {
     /// A way to send to a port, with `from` as the address to answer to.
     ///
-    /// For a port of this site, its socket is found by arithmetic and asked once for the memory; no message goes
-    /// through it.
+    /// For a port of this site, the name of its socket is computed, and the socket is asked once for the memory. No
+    /// message goes through it.
     ///
-    /// For a port of another site, the site is asked for a session, once for all its ports. Whether it has the port
-    /// turns out when something is sent: [`SendError::PortClosed`] comes with one of the next messages. If another
-    /// process of this site started the network, messages go through it, which is one copy and one thread more; when
-    /// it ends, so do these senders.
+    /// For a port of another site, the site is asked for a session, once for all its ports. Whether the site has the
+    /// port shows when something is sent: one of the next messages returns [`SendError::PortClosed`]. If another
+    /// process of this site started the network, messages go through that process, which costs one more copy and one
+    /// more thread. When that process ends, so do these senders.
     ///
     /// # Errors
-    /// See [`ConnectError`]. Waits for the owner's answer for some seconds at most, for a site's until it is taken for
-    /// dead.
+    /// See [`ConnectError`]. The call waits at most a few seconds for the owner's answer, and for another site's until
+    /// that site is taken for dead.
     pub fn connect(&self, from: Address, to: Address) -> Result<Sender, ConnectError> {
         match to.site() {
             None => Err(ConnectError::IsGroup { address: to }),
@@ -58,6 +53,18 @@ impl Host {
                 },
             }),
         }
+    }
+}
+
+impl PageShare<'_> {
+    /// Sends a reference to the page. Waits for room as long as it takes. The first time a receiver gets one of these
+    /// pages, it also waits until it has mapped them.
+    ///
+    /// # Errors
+    /// [`SendError::PortClosed`]; [`SendError::NotLocal`] if the port is another site's;
+    /// [`SendError::ReceiversExhausted`].
+    pub fn send(&mut self, to: &mut Sender) -> Result<(), SendError> {
+        self.send_on(to.lane_mut()?)
     }
 }
 
@@ -90,7 +97,7 @@ impl Sender {
         }
     }
 
-    /// Sends bytes; waits for room as long as it takes.
+    /// Sends bytes. Waits for room as long as it takes.
     ///
     /// # Errors
     /// [`SendError::PortClosed`], [`SendError::TooLong`].
@@ -108,7 +115,7 @@ impl Sender {
         self.send_kind(Kind::default(), bytes, Patience::None)
     }
 
-    /// Sends bytes; waits for room until `deadline`.
+    /// Sends bytes. Waits for room until `deadline`.
     ///
     /// # Errors
     /// [`SendError::TimedOut`], [`SendError::PortClosed`], [`SendError::TooLong`].
@@ -125,7 +132,8 @@ impl Sender {
         self.send_before(bytes, Instant::now() + patience)
     }
 
-    /// Sends a value of a type with a fixed layout, as it stands in memory; waits for room as long as it takes.
+    /// Sends a value of a type with a fixed layout, with the bytes that it has in memory. Waits for room as long as it
+    /// takes.
     ///
     /// # Errors
     /// As [`send`](Sender::send).
@@ -152,10 +160,11 @@ impl Sender {
         }
     }
 
-    /// A buffer of the port to write a message of `len` bytes into, so that sending copies nothing; waits for one as
-    /// long as it takes. Its bytes are whatever was there before.
+    /// Lends a buffer of the port to write a message of `len` bytes into, so that sending copies nothing. Waits for a
+    /// buffer as long as it takes. Its bytes are whatever was there before.
     ///
-    /// Until it is published nobody sees it; dropped without publishing, or lost with the process, it was never sent.
+    /// Nobody sees the message until it is published. A buffer that is dropped without publishing, or lost with the
+    /// process, was never sent.
     ///
     /// # Errors
     /// [`SendError::PortClosed`], [`SendError::TooLong`].
@@ -238,7 +247,7 @@ impl Loan<'_> {
     /// Sends the message.
     ///
     /// # Errors
-    /// To a port of this host none; else as [`Sender::send`].
+    /// None for a port of this host. For another site's, as [`Sender::send`].
     pub fn publish(self) -> Result<(), SendError> {
         self.publish_as(Kind::default())
     }

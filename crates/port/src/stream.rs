@@ -53,7 +53,7 @@ pub enum StreamError {
         /// What went wrong.
         source: rustls::Error,
     },
-    /// What came is no beginning of a stream, or from another site than its key says.
+    /// The first bytes do not begin a stream, or they come from another site than the key says.
     #[error("{address} does not begin a stream as a site does")]
     Prelude {
         /// The other side.
@@ -123,7 +123,7 @@ impl Stream {
         self.wanted
     }
 
-    /// Nothing more will be written; the other side reads to the end.
+    /// Says that nothing more will be written. The other side reads to the end.
     ///
     /// # Errors
     /// If the connection is broken.
@@ -209,7 +209,8 @@ impl StreamListener {
         self.listener.local_addr()
     }
 
-    /// The next stream. Waits for one; a failed one is an error of its own, and the next call waits again.
+    /// The next stream. Waits for a stream. A stream that fails is returned as an error, and the next call waits for
+    /// another.
     ///
     /// # Errors
     /// See [`StreamError`].

@@ -39,7 +39,8 @@ pub struct Kind {
 /// }
 /// ```
 ///
-/// Between sites that differ in byte order use the little-endian integers of `zerocopy`; on one host any will do.
+/// Between sites that differ in byte order, use the little-endian integers of `zerocopy`. On one host, any integers
+/// will do.
 pub trait Typed: FromBytes + IntoBytes + Immutable {
     /// Type and version. A changed layout is another version.
     const KIND: Kind;

@@ -1,22 +1,30 @@
 //! Waiting: look again, or sleep? The wait that adapts itself finds out.
 //!
-//! On processors of their own, two processes that keep looking hand a message over in some 0.15 us, and waking a
-//! sleeper costs 50; on one processor who keeps looking only keeps the other from running. No setting is right for
-//! both, so [`crate::Wait::Adaptive`] decides each time from what it can know for nothing:
+//! Two processes on processors of their own that keep looking hand a message over in some 0.15 us. Waking a sleeper
+//! costs 50 us. On one processor, a process that keeps looking only keeps the other from running. No setting is right
+//! for both, so [`crate::Wait::Adaptive`] decides each time from what it can know at no cost:
 //!
-//! - *free processors*: has the machine one only, looking is useless;
-//! - *placement*: each message says on which processor it was sent. Was the last one sent where we run now, its sender
-//!   cannot be running: we give the processor away once or twice, and sleep if nothing came of it. Giving it away lets
-//!   the sender finish what it has to say before anybody sleeps or is woken;
-//! - *load*: whether looking has paid lately. It has if the message came while looking; if it did not, several times,
-//!   the other side is slow, stopped or without a processor, for whatever reason, and we sleep at once from then on.
-//!   Now and then a longer look checks whether that is still so; the less often, the more often it failed.
+//! - *free processors*: if the machine has only one, looking is useless;
+//! - *placement*: each message says on which processor it was sent. If the last one was sent where we run now, its
+//!   sender cannot be running. We give the processor away once or twice, so that the sender can finish before anybody
+//!   sleeps or is woken. If no message came by then, we sleep;
+//! - *load*: whether looking has paid lately. It has if the message came while looking. If looking failed several
+//!   times, the other side is slow, stopped or without a processor. From then on we sleep at once. Now and then a
+//!   longer look checks whether that is still so. These checks become rarer the more often they fail.
 //!
-//! A failed look costs at most what a waking costs, so that the wait is never much dearer than the better choice.
+//! A failed look costs at most as much as a waking, so the wait is never much dearer than the better choice.
 
 use crate::options::Wait;
 use crate::ring::CPU_UNKNOWN;
 use std::time::{Duration, Instant};
+
+/// Until when to wait for room.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Patience {
+    None,
+    Until(Instant),
+    Endless,
+}
 
 /// How long looking may take while it pays: about the price of waking a sleeper on another processor.
 const LOOK: Duration = Duration::from_micros(50);

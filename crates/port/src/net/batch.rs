@@ -50,7 +50,7 @@ impl Inlet {
         Inlet { bytes: vec![0; BATCH * DATAGRAM_BYTES_MAX], addresses: vec![none; BATCH], lengths: Vec::new() }
     }
 
-    /// Takes what has come, up to a batch, without waiting; returns how many.
+    /// Takes what has come, up to a batch, without waiting, and returns how many.
     pub(crate) fn receive(&mut self, socket: &UdpSocket) -> usize {
         let mut vectors: Vec<libc::iovec> = self
             .bytes

@@ -1,19 +1,14 @@
 //! Sealing of datagrams: Noise (KK: both sites know each other's key), or nothing on a trusted network.
 //!
 //! The handshake gives each session keys of its own. A datagram's nonce is in its header, since datagrams are lost and
-//! reordered; one that is repeated does not open again.
+//! reordered. A repeated datagram does not open again.
 
-use super::keys::{SitePublic, SiteSecret};
+use super::keys::{SitePublic, SiteSecret, builder};
 use super::seen::Seen;
-use snow::{Builder, HandshakeState, StatelessTransportState};
+use snow::{HandshakeState, StatelessTransportState};
 
-const PATTERN: &str = "Noise_KK_25519_ChaChaPoly_BLAKE2s";
 /// Bytes that sealing adds.
 pub(crate) const SEAL_BYTES: usize = 16;
-
-pub(crate) fn builder() -> Result<Builder<'static>, snow::Error> {
-    Ok(Builder::new(PATTERN.parse()?))
-}
 
 /// Who the two sides of a session are; `None` on a trusted network.
 pub(crate) type Keys<'k> = Option<(&'k SiteSecret, &'k SitePublic)>;

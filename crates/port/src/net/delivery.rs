@@ -1,12 +1,12 @@
 //! Messages of other sites, on their last step to the ports of this one.
 //!
-//! A port that is full keeps its messages waiting here, up to a bound for all of them together; beyond it the network
-//! takes nothing more, and the other sites wait. A port that is closed or too small refuses, and its senders are told.
+//! Messages for a full port wait here, up to a bound for all ports together. Beyond that bound the network takes
+//! nothing more, and the other sites wait. A port that is closed or too small refuses, and its senders are told.
 
 use super::multicast::Introduction;
 use super::network::Inner;
 use super::peer::Peer;
-use super::wire::RemoteMessage;
+use super::wire::{INTRODUCTION, REFUSAL, RemoteMessage};
 use crate::address::{Address, Instance, ServerInstance, ServerType};
 use crate::bus::Bus;
 use crate::error::SendError;
@@ -14,8 +14,7 @@ use crate::group::GroupSender;
 use crate::host::Host;
 use crate::lane::LaneSender;
 use crate::options::Access;
-use crate::sender::Patience;
-use crate::typed::Kind;
+use crate::wait::Patience;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -25,10 +24,6 @@ use std::time::Duration;
 const WAITING_BYTES_MAX: usize = 8 << 20;
 /// How long a port's owner may take to answer: all other ports wait for it.
 const ANSWER_WITHIN: Duration = Duration::from_millis(200);
-/// The message by which a site says that a port takes nothing; its bytes are the port's address.
-pub(crate) const REFUSAL: Kind = Kind { id: 1, version: 1 };
-/// The message by which a site says what its multicasts are known by: its multicast session and key.
-pub(crate) const INTRODUCTION: Kind = Kind { id: 2, version: 1 };
 
 pub(crate) struct Delivery {
     host: Host,

@@ -1,73 +1,46 @@
 //! The gateway: how the other processes of a site send to other sites through the one that started the network.
 //!
-//! It is a port of that process, with an address that everybody can compute. Who wants to send to a port of another
-//! site takes a lane to it for that alone, a *passage*; for multicasts one for each sender. What a passage carries is
-//! sent on by the network's thread with the calls that its own process has, so that all promises are the same: order,
-//! at most once, back-pressure (a passage whose site has no room is not read, and becomes full) and the end (a passage
-//! whose port is refused or whose site is dead is cut, which its sender sees as the death of a port).
+//! It is a port of that process, with an address that every process can compute. A process that wants to send to a
+//! port of another site takes a lane to the gateway for that port alone: a *passage*. Each sender of multicasts takes
+//! one too. The network's thread sends on what a passage carries, with the same calls that its own process uses. So all
+//! promises are the same. Messages come in order and at most once. A passage whose site has no room is not read, and
+//! becomes full. A passage whose port is refused, or whose site is dead, is cut. Its sender sees that as the death of a
+//! port.
 //!
-//! ```text
-//! flags of a message in a passage     payload
-//! 1  first of a message               address of the receiver u128, bytes
-//! 2  last of a message                more of its bytes, or both in one
-//! 4  open                             address of the receiver, or of any group of the server type
-//! 8  flush                            nothing
+//! What is said in a passage is in `passage.rs`.
 //!
-//! word of the lane
-//! 1  state     bits 31..0: 0 nothing yet, 1 asking the site, 2 open, 3 no such site, 4 the site does not answer, 5 not allowed
-//!              bits 63..32: while asking, the milliseconds that it may take
-//! 2  settled   messages of the lane up to which everything was acknowledged by the site
-//! ```
-//!
-//! G1. A passage is opened once, and what it sends goes there and nowhere else. What comes from a local process is
-//!     checked as what any sender writes; one that breaks the rules loses its passage and harms no other.
+//! G1. A passage is opened once, and its messages go to that port and nowhere else. Messages of a local process are
+//!     checked like those of any sender. A process that breaks the rules loses its passage and harms no other.
 //! G2. Messages to and from the network's own address are not carried: only networks say what networks say.
 //! G3. A first part replaces what was not finished: a sender may give a message up in its middle.
 
 use super::network::Inner;
+use super::passage::{
+    CARRIED_BYTES_MAX, FIRST, FLUSH, LAST, OPEN, STATE_ASKING, STATE_NO_SITE, STATE_OPEN, STATE_REFUSED, STATE_SILENT,
+    path,
+};
 use super::peer::{Phase, RemoteSender};
-use super::session::MESSAGE_BYTES_MAX;
-use super::wire::MESSAGE_HEADER_BYTES;
 use crate::address::{Address, Instance, ServerType};
 use crate::bell::{self, Waking};
 use crate::bytes::load_bytes;
 use crate::error::{ConnectError, OpenError, SendError};
 use crate::host::{Host, Lease};
 use crate::inbox::Incoming;
-use crate::lane::CARRIED_BYTES;
-use crate::listener::{OWNER_BELL, Shared};
+use crate::link::{CARRIED_BYTES, OWNER_BELL};
+use crate::listener::Shared;
 use crate::options::{Access, PortOptions};
 use crate::ring::{Header, SETTLED, STATE};
-use crate::sender::Patience;
 use crate::typed::Kind;
+use crate::wait::Patience;
 use rustix::fd::BorrowedFd;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-pub(crate) const FIRST: u8 = 1;
-pub(crate) const LAST: u8 = 2;
-pub(crate) const OPEN: u8 = 4;
-pub(crate) const FLUSH: u8 = 8;
-
-pub(crate) const STATE_ASKING: u64 = 1;
-pub(crate) const STATE_OPEN: u64 = 2;
-pub(crate) const STATE_NO_SITE: u64 = 3;
-pub(crate) const STATE_SILENT: u64 = 4;
-pub(crate) const STATE_REFUSED: u64 = 5;
-
-/// The longest message that is carried.
-pub(crate) const CARRIED_BYTES_MAX: usize = MESSAGE_BYTES_MAX - MESSAGE_HEADER_BYTES;
 /// Buffers of a passage: 256 KiB. Longer messages go in parts.
 const BUFFER_COUNT: u32 = 64;
 const BUFFER_BYTES: u32 = 4080;
 /// Passages at one time.
 const PASSAGES_MAX: u32 = 1024;
-
-/// Where the gateway of a site is.
-pub(crate) fn path(host: &Host) -> PathBuf {
-    host.socket_path(Address::network(host.site()))
-}
 
 pub(crate) struct Gateway {
     shared: Arc<Shared>,
@@ -137,7 +110,7 @@ impl Gateway {
         bell::awake(self.shared.control.bell(OWNER_BELL));
     }
 
-    /// Carries what there is and what there is room for; returns how many messages. Waits for nobody.
+    /// Carries what there is and what there is room for, and returns how many messages. Waits for nobody.
     pub(crate) fn turn(&mut self, network: &Arc<Inner>) -> usize {
         let arrivals = self.shared.arrivals.load(Ordering::Acquire); // Pairs with the Release in `Connection::greet`.
         if arrivals != self.arrivals_seen {

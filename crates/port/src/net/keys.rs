@@ -1,14 +1,30 @@
-//! Who a site is to the others: keys for datagrams (Noise, X25519) and for streams (TLS, Ed25519).
+//! A site's identity: keys for datagrams (Noise, X25519) and for streams (TLS, Ed25519).
 
+use snow::Builder;
 use std::fmt;
 use std::str::FromStr;
 use thiserror::Error;
 
+const PATTERN: &str = "Noise_KK_25519_ChaChaPoly_BLAKE2s";
 const SECRET_BYTES: usize = 96;
 const PUBLIC_BYTES: usize = 64;
 
-/// A site's secret, from which it proves who it is. Keep it in a file that only the site's user can read; its text form
-/// is 192 hexadecimal digits.
+/// What handshakes, and the keys for them, are made with.
+pub(crate) fn builder() -> Result<Builder<'static>, snow::Error> {
+    Ok(Builder::new(PATTERN.parse()?))
+}
+
+/// A number that nobody guesses.
+pub(crate) fn random() -> u64 {
+    use ring::rand::SecureRandom;
+    let mut bytes = [0; 8];
+    // Without randomness sessions are as good as their number is unique; keys do not depend on it.
+    let _ = ring::rand::SystemRandom::new().fill(&mut bytes);
+    u64::from_le_bytes(bytes)
+}
+
+/// A site's secret, with which the site proves its identity. Keep it in a file that only the site's user can read. As
+/// text, it has 192 hexadecimal digits.
 #[derive(Clone)]
 pub struct SiteSecret {
     pub(crate) datagram_private: [u8; 32],
@@ -16,14 +32,14 @@ pub struct SiteSecret {
     pub(crate) stream_seed: [u8; 32],
 }
 
-/// What other sites know a site by; 128 hexadecimal digits in configurations.
+/// The public key by which other sites know a site. In configurations it has 128 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct SitePublic {
     pub(crate) datagram: [u8; 32],
     pub(crate) stream: [u8; 32],
 }
 
-/// Text or bytes that are no key.
+/// Text or bytes that are not a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("a key is {digits} hexadecimal digits")]
 pub struct KeyError {
@@ -39,7 +55,7 @@ impl SiteSecret {
     pub fn generate() -> Result<SiteSecret, KeyError> {
         use ring::rand::SecureRandom;
         let error = KeyError { digits: SECRET_BYTES * 2 };
-        let pair = super::cipher::builder().map_err(|_| error)?.generate_keypair().map_err(|_| error)?;
+        let pair = builder().map_err(|_| error)?.generate_keypair().map_err(|_| error)?;
         let mut stream_seed = [0; 32];
         ring::rand::SystemRandom::new().fill(&mut stream_seed).map_err(|_| error)?;
         Ok(SiteSecret {

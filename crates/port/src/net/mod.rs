@@ -1,7 +1,8 @@
 //! The network between sites: the same calls as on one host, over datagrams (paper 002, 4.1).
 //!
-//! One process of a site starts the [`Network`]; it sends for itself and, through a port that is found by arithmetic
-//! like any other, for the other processes of the site ([`gateway`]). Sites are in a table, so nothing is resolved.
+//! One process of a site starts the [`Network`]. It sends for itself and for the other processes of the site. They
+//! reach it through a port whose address they compute, as for any port ([`gateway`]). Sites are in a table, so nothing
+//! is resolved.
 
 mod batch;
 mod carrier;

@@ -2,9 +2,9 @@
 //!
 //! The message still belongs to the session with each site, as one unit of it with a number of its own. The datagram
 //! only brings that unit to all of them at once: it has, for each site, the unit's number and a proof, and the message
-//! once for all. What a site does not get, or gets late, its session repairs as any other unit; order, at most once,
-//! room and death are the session's too. A site that several of these in a row did not reach is sent datagrams of its
-//! own for a while.
+//! once for all. If a site misses a unit, or gets it late, its session repairs that as for any other unit. The session
+//! also keeps order, delivers at most once, waits for room and notices death. A site that several of these in a row did
+//! not reach is sent datagrams of its own for a while.
 //!
 //! ```text
 //! body of a multicast datagram; sealed with the sender's multicast key unless the network is trusted
@@ -18,13 +18,14 @@
 //! of the message's SHA-256.
 //!
 //! X1. Each site makes a multicast key of its own and gives it to the others in their sessions, which are sealed: it
-//!     hides the messages. Who has the key of another can read, which is what it is for, and can forge nothing: only
-//!     who has the keys of the session can say which unit it is, of which message.
+//!     hides the messages. A site that has the multicast key of another can read its multicasts, which is what the key
+//!     is for. It cannot forge any: only a site with the keys of the session can say which unit of which message a
+//!     multicast is.
 //! X2. No number of a unit is 2^64 - 1, so that a proof can never pass for data, nor data for a proof.
 //! X3. Transactions are mapped onto few IP groups, which all sites are in from the start: joining one for each
 //!     transaction would cost system calls, and a socket refuses its 21st.
 
-use super::network::random;
+use super::keys::random;
 use super::wire::{HEADER_BYTES, PacketHeader, PacketKind, take_u64};
 use crate::address::Address;
 use crate::broadcast::filter_bit;
@@ -46,8 +47,8 @@ const ENTRY_BYTES: usize = 16 + PROOF_BYTES;
 /// IP multicast between the sites: where the datagrams go that are for all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Multicast {
-    /// The first of the IP groups, such as 239.255.77.0, and their UDP port. The same at all sites; not the port of
-    /// [`NetworkOptions::listen`](super::NetworkOptions::listen).
+    /// The first of the IP groups, such as 239.255.77.0, and their UDP port. It is the same at all sites, and differs
+    /// from the port of [`NetworkOptions::listen`](super::NetworkOptions::listen).
     pub first: SocketAddrV4,
     /// How many groups the transactions are mapped onto: 1 to 20, 4 by default. Switches can tell them apart.
     pub group_count: u8,

@@ -39,15 +39,15 @@ pub struct NetworkOptions {
     /// Whether the network is trusted. It is not unless you say so.
     pub trust: Trust,
     /// The longest datagram that the path between any two sites carries whole, without its IP and UDP headers: 576 to
-    /// 9,216. 1,400 by default; longer messages go in parts.
+    /// 9,216. The default is 1,400. Longer messages go in parts.
     pub datagram_bytes: usize,
     /// How long a site may be silent before it is taken for dead: 10 ms to an hour, 3 s by default.
     pub dead_after: Duration,
     /// Bytes that may wait for one site before senders wait: 4 MiB by default.
     pub waiting_bytes_max: usize,
     /// IP multicast, if the network between the sites carries it: a message to the group of a transaction is then one
-    /// datagram for all sites. Without it, which is the default, it is one for each. All sites or none should have it;
-    /// one that does not hear is sent datagrams of its own.
+    /// datagram for all sites. Without it, which is the default, it is one for each. Either all sites should have it,
+    /// or none. A site that does not hear multicasts is sent datagrams of its own.
     pub multicast: Option<Multicast>,
     /// Permissions of the gateway's socket file: which of the other processes of this site may send to other sites.
     /// 0o600 by default.
@@ -105,7 +105,7 @@ impl NetworkOptions {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum NetworkError {
-    /// A length that no datagram has.
+    /// A datagram cannot have this length.
     #[error("datagrams of {bytes} bytes are not possible, allowed is 576 to 9216")]
     DatagramBytes {
         /// What was asked for.
@@ -162,8 +162,8 @@ pub enum NetworkError {
     System(#[from] SystemError),
 }
 
-/// A site's network, while it lives. Dropping it ends all sessions; the other sites find this one dead after their
-/// time.
+/// A site's network, while it lives. Dropping it ends all sessions. The other sites find this one dead after the time
+/// that they are set to.
 pub struct Network {
     inner: Arc<Inner>,
     host: Host,
@@ -276,7 +276,7 @@ impl Network {
         Ok(network)
     }
 
-    /// Where it listens; tells the port that the system chose if the options said 0.
+    /// The address where it listens. If the options said port 0, this is the port that the system chose.
     pub fn local_address(&self) -> Option<SocketAddr> {
         self.inner.socket.local_addr().ok()
     }
@@ -374,15 +374,6 @@ impl Inner {
     pub(crate) fn wake(&self) {
         let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes()); // Full wakes too.
     }
-}
-
-/// A number that nobody guesses.
-pub(crate) fn random() -> u64 {
-    use ring::rand::SecureRandom;
-    let mut bytes = [0; 8];
-    // Without randomness sessions are as good as their number is unique; keys do not depend on it.
-    let _ = ring::rand::SystemRandom::new().fill(&mut bytes);
-    u64::from_le_bytes(bytes)
 }
 
 impl std::fmt::Debug for Network {

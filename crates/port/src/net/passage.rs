@@ -1,20 +1,53 @@
 //! Sending to other sites through the process of this one that started the network: the sender's end of a passage
 //! (`gateway.rs`).
+//!
+//! ```text
+//! flags of a message in a passage     payload
+//! 1  first of a message               address of the receiver u128, bytes
+//! 2  last of a message                more of its bytes, or both in one
+//! 4  open                             address of the receiver, or of any group of the server type
+//! 8  flush                            nothing
+//!
+//! word of the lane
+//! 1  state     bits 31..0: 0 nothing yet, 1 asking the site, 2 open, 3 no such site, 4 the site does not answer, 5 not allowed
+//!              bits 63..32: while asking, the milliseconds that it may take
+//! 2  settled   messages of the lane up to which everything was acknowledged by the site
+//! ```
 
-use super::gateway::{
-    self, CARRIED_BYTES_MAX, FIRST, FLUSH, LAST, OPEN, STATE_ASKING, STATE_NO_SITE, STATE_OPEN, STATE_REFUSED,
-};
+use super::session::MESSAGE_BYTES_MAX;
+use super::wire::MESSAGE_HEADER_BYTES;
 use crate::address::Address;
 use crate::error::{ConnectError, SendError};
 use crate::host::Host;
-use crate::lane::{CARRIED_BYTES, LaneSender};
+use crate::lane::LaneSender;
+use crate::link::CARRIED_BYTES;
 use crate::options::Wait;
-use crate::sender::Patience;
 use crate::typed::Kind;
+use crate::wait::Patience;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
+
+pub(crate) const FIRST: u8 = 1;
+pub(crate) const LAST: u8 = 2;
+pub(crate) const OPEN: u8 = 4;
+pub(crate) const FLUSH: u8 = 8;
+
+pub(crate) const STATE_ASKING: u64 = 1;
+pub(crate) const STATE_OPEN: u64 = 2;
+pub(crate) const STATE_NO_SITE: u64 = 3;
+pub(crate) const STATE_SILENT: u64 = 4;
+pub(crate) const STATE_REFUSED: u64 = 5;
+
+/// The longest message that is carried.
+pub(crate) const CARRIED_BYTES_MAX: usize = MESSAGE_BYTES_MAX - MESSAGE_HEADER_BYTES;
 
 /// How long a network that lives takes to make room for the rest of a message that it has begun to take.
 const REST_WITHIN: Duration = Duration::from_secs(1);
+
+/// Where the gateway of a site is.
+pub(crate) fn path(host: &Host) -> PathBuf {
+    host.socket_path(Address::network(host.site()))
+}
 
 /// A way to a port of another site, or to the groups of a server type there, through the site's network.
 pub(crate) struct PassageSender {
@@ -31,7 +64,7 @@ impl PassageSender {
         answer_within: Duration,
     ) -> Result<PassageSender, ConnectError> {
         let no_network = ConnectError::NoNetwork { address: to };
-        let mut lane = match LaneSender::connect_at(from, to, &gateway::path(host), answer_within) {
+        let mut lane = match LaneSender::connect_at(from, to, &path(host), answer_within) {
             Err(ConnectError::NoSuchPort { .. }) => return Err(no_network),
             other => other?,
         };

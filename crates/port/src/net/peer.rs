@@ -7,16 +7,15 @@
 //! ```
 
 use super::cipher::{self, Cipher};
-use super::delivery::INTRODUCTION;
-use super::keys::SitePublic;
+use super::keys::{SitePublic, random};
 use super::multicast::{self, Introduction};
-use super::network::{Inner, random};
+use super::network::Inner;
 use super::session::{Health, MESSAGE_BYTES_MAX, Outgoing};
-use super::wire::{self, MESSAGE_HEADER_BYTES, PacketHeader, PacketKind, Unit};
+use super::wire::{self, INTRODUCTION, MESSAGE_HEADER_BYTES, PacketHeader, PacketKind, Unit};
 use crate::address::{Address, Site};
 use crate::error::{ConnectError, SendError};
-use crate::sender::Patience;
 use crate::typed::Kind;
+use crate::wait::Patience;
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};

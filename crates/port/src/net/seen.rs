@@ -1,6 +1,5 @@
-//! Which datagrams of a session have come before. One that is repeated, by the network or by somebody who keeps what
-//! others sent, is as good as none: it acknowledges nothing, moves no site to another address, and keeps no dead one
-//! alive.
+//! Which datagrams of a session have come before. A repeated datagram has no effect, whether the network repeats it or
+//! somebody who recorded it. It acknowledges nothing, moves no site to another address, and keeps no dead site alive.
 
 /// Datagrams that may overtake one before it is taken for an old one, which is then lost and sent again.
 const WINDOW: u64 = 2048;

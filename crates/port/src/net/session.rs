@@ -1,5 +1,5 @@
 //! One direction between two sites: order, at most once, repair of loss, and when the other is dead. No clock, thread
-//! or socket is in here; what happened goes in with the time, and what is to be sent comes out.
+//! or socket is in here: events go in with their time, and the datagrams to send come out.
 //!
 //! A message is cut into units, each with a number. The receiver takes units in order, keeps a bounded number that came
 //! early, and says what it has. The sender sends again what seems lost: three later ones arrived, or time passed.
@@ -8,8 +8,8 @@
 //!     whatever the network repeats or reorders, a message comes at most once and in order.
 //! O2. Nothing is given to another session. When one ends, what was not acknowledged may or may not have arrived.
 //! O3. At most `WINDOW` units are under way, so the receiver never needs to keep more.
-//! O4. The peer is dead if it was silent for `dead_after` while something was to be heard; so that something is, an
-//!     idle sender asks four times in that time.
+//! O4. The peer is dead if it was silent for `dead_after` although an answer was due. An idle sender asks four times
+//!     in that time, so that an answer is always due.
 
 use super::wire::{DATA_HEADER_BYTES, FIRST, LAST, UNIT_HEADER_BYTES, Unit, put_unit, take_u64, take_unit};
 use std::collections::{BTreeMap, VecDeque};

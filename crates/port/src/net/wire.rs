@@ -40,6 +40,11 @@ pub(crate) const FIRST: u8 = 1;
 /// The last unit of a message.
 pub(crate) const LAST: u8 = 2;
 
+/// The message by which a site says that a port takes nothing; its bytes are the port's address.
+pub(crate) const REFUSAL: Kind = Kind { id: 1, version: 1 };
+/// The message by which a site says what its multicasts are known by: its multicast session and key.
+pub(crate) const INTRODUCTION: Kind = Kind { id: 2, version: 1 };
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum PacketKind {
