@@ -71,7 +71,7 @@ impl<'i> Struct<'i> {
 
     fn key(&self) -> TokenStream {
         let Struct { ident, first, last: (last, last_type), .. } = self;
-        let (fields, types): (Vec<_>, Vec<_>) = first.iter().cloned().unzip();
+        let (fields, types): (Vec<_>, Vec<_>) = first.iter().map(|(field, ty)| (field, *ty)).unzip();
         let type_name = self.type_name(&quote!(::ledgerstone::typed::Key));
         quote! {
             #[automatically_derived]
@@ -118,7 +118,7 @@ impl<'i> Struct<'i> {
 
     fn value(&self) -> TokenStream {
         let Struct { ident, first, last: (last, last_type), .. } = self;
-        let (fields, types): (Vec<_>, Vec<_>) = first.iter().cloned().unzip();
+        let (fields, types): (Vec<_>, Vec<_>) = first.iter().map(|(field, ty)| (field, *ty)).unzip();
         let type_name = self.type_name(&quote!(::ledgerstone::typed::Value));
         quote! {
             #[automatically_derived]
