@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The library stays small to build. Each feature of the library, of `dump` and of `port` builds alone, and so does each
+# The library stays small to build. Each feature of the library, of `disk`, `dump` and `port` builds alone, and so does each
 # crate with none and with all of its features. A program outside of this workspace, built as it comes, is told what it
 # was built without (small/main.rs).
 set -euo pipefail
@@ -35,6 +35,7 @@ print(*(f for f in package["features"] if f != "default"))' <<<"$metadata")
   check --all-features
 done <<LIST
 ledgerstone --lib
+ledgerstone-disk --lib
 ledgerstone-dump --lib
 ledgerstone-port --lib --bench ports
 LIST

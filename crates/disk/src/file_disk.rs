@@ -1,9 +1,9 @@
 //! [`FileDisk`]: the disk of a directory.
 //!
-//! In builds with debug assertions the variable `LEDGERSTONE_FAULT` puts a [`FaultDisk`] before every directory of the
-//! process, so that a command can be run as its users run it on a device that does harm. Its text is that of
-//! [`Fault::from_str`]; calls are counted over all directories. The file named by `LEDGERSTONE_FAULT_MET` is made when
-//! the fault is met.
+//! In builds with debug assertions and the feature `simulated`, the variable `LEDGERSTONE_FAULT` puts a [`FaultDisk`]
+//! before every directory of the process. So a command can be run as its users run it, on a device that does harm. The
+//! text of the variable is that of [`Fault::from_str`], and calls are counted over all directories. The file named by
+//! `LEDGERSTONE_FAULT_MET` is made when the fault is met.
 //!
 //! [`Fault::from_str`]: std::str::FromStr::from_str
 
@@ -46,12 +46,12 @@ impl FileDisk {
     }
 }
 
-#[cfg(not(debug_assertions))]
+#[cfg(not(all(debug_assertions, any(test, feature = "simulated"))))]
 fn with_faults(disk: Arc<dyn Disk>) -> Arc<dyn Disk> {
     disk
 }
 
-#[cfg(debug_assertions)]
+#[cfg(all(debug_assertions, any(test, feature = "simulated")))]
 fn with_faults(disk: Arc<dyn Disk>) -> Arc<dyn Disk> {
     use std::sync::OnceLock;
 

@@ -2,8 +2,9 @@
 //!
 //! Everything that Ledgerstone keeps goes through the two traits of this crate. A [`Disk`] has files under names, and a
 //! [`DiskFile`] has bytes at offsets. [`FileDisk`] is a directory of the operating system. [`SimDisk`] lives in memory
-//! and loses its power on request. [`FaultDisk`] stands in front of another disk and fails at the n-th call. A [`Fence`] around
-//! a disk sees to it that nothing is written after the lock is given back.
+//! and loses its power on request. [`FaultDisk`] stands in front of another disk and fails at the n-th call. Both are for
+//! tests, and behind the feature `simulated`. A [`Fence`] around a disk sees to it that nothing is written after the lock
+//! is given back.
 //!
 //! What every implementation promises:
 //!
@@ -31,6 +32,7 @@
 mod aligned;
 mod disk;
 mod error;
+#[cfg(any(test, feature = "simulated"))]
 mod fault;
 mod fence;
 mod file;
@@ -38,14 +40,17 @@ mod file_disk;
 mod file_lock;
 mod held;
 mod read_only;
+#[cfg(any(test, feature = "simulated"))]
 mod sim;
 
 pub use aligned::{ALIGNMENT_BYTES, AlignedBuf};
 pub use disk::{Disk, DiskFile, DiskLock, Open};
 pub use error::{DiskError, DiskErrorKind};
+#[cfg(any(test, feature = "simulated"))]
 pub use fault::{Call, Fault, FaultDisk, Harm};
 pub use fence::Fence;
 pub use file::SyncMethod;
 pub use file_disk::FileDisk;
 pub use read_only::ReadOnlyDisk;
+#[cfg(any(test, feature = "simulated"))]
 pub use sim::{BLOCK_BYTES, Hook, PIECE_BYTES, SimCounters, SimDisk};
