@@ -1,13 +1,14 @@
 //! Many threads with short transactions: each inserts a record of its own, or all change the same few records.
 //!
-//! What a crowd costs shows in the rate against a few threads', and in the context switches of a transaction: whoever
-//! has to sleep and be woken for every transaction is slow on any machine.
+//! The cost of a crowd shows in its rate, compared with that of a few threads, and in the context switches of a
+//! transaction. A thread that has to sleep and be woken for every transaction is slow on any machine.
 
 use std::sync::{Barrier, OnceLock};
 use std::time::{Duration, Instant};
 
 use ledgerstone::{Environment, Error};
 
+use crate::report::median;
 use crate::{Counters, Machine, Place, Report, Workdir};
 
 const TABLE: &str = "crowd";
@@ -57,11 +58,7 @@ pub fn run(args: &CrowdArgs, progress: &mut dyn FnMut(&str, u64, u64)) -> anyhow
     }
     let mut first = None;
     for (thread_count, rounds) in args.threads.iter().zip(&crowds) {
-        let median = |figure: &dyn Fn(&Crowd) -> f64| {
-            let mut figures: Vec<f64> = rounds.iter().map(figure).collect();
-            figures.sort_by(f64::total_cmp);
-            figures[figures.len() / 2]
-        };
+        let median = |figure: &dyn Fn(&Crowd) -> f64| median(rounds.iter().map(figure).collect());
         let rate = median(&|crowd| crowd.rate);
         report.add(format!("transactions, {thread_count} threads (1/s)"), rate);
         match first {

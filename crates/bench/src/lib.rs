@@ -1,8 +1,8 @@
 //! What the engine does, measured: TPC-B as LIBTP ran it (5.1), and one experiment for each figure of
 //! `docs/benchmarks.md`.
 //!
-//! Times are measured and reported here and asserted nowhere: a slow machine is no failure. What is asserted are facts
-//! about the data: that balances agree, that no acknowledged commit is missing.
+//! Times are measured and reported here and asserted nowhere: a slow machine is not a failure. What is asserted are
+//! facts about the data: that balances agree, that no acknowledged commit is missing.
 //!
 //! An experiment is a file with its arguments (clap), a `run` that returns a report, and the report as text and JSON.
 //! It knows the library's public interface only.

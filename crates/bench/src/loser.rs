@@ -1,6 +1,6 @@
-//! Opening after a kill in the middle of a large transaction: a process changes many records in one transaction, all
-//! over a table that is larger than the cache, and is killed hard before the commit. What the next open costs is
-//! measured, and that nothing of the transaction is left is proved.
+//! Opening after a kill in the middle of a large transaction. A process changes many records in one transaction, all
+//! over a table that is larger than the cache, and is killed before the commit. The experiment measures the next open,
+//! and proves that nothing of the transaction is left.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};

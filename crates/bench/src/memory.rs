@@ -1,5 +1,5 @@
 //! Memory: how much the process really has, against the limit it was given, while one transaction inserts 1,000,000
-//! records; and what a table ten times the cache still does, against the device's own random reads.
+//! records. And how fast a table ten times the cache is, against the device's own random reads.
 //!
 //! Resident memory is the system's figure for the whole process, at its highest.
 

@@ -6,6 +6,7 @@ use std::time::Instant;
 use ledgerstone::Environment;
 
 use crate::points::{TABLE, fill};
+use crate::report::median;
 use crate::{Machine, Place, Report, Workdir};
 
 /// `bench scan`.
@@ -42,7 +43,7 @@ pub fn run(args: &ScanArgs, progress: &mut dyn FnMut(&str, u64, u64)) -> anyhow:
         }
         rates.sort_by(f64::total_cmp);
         report.add(format!("scan, {name}, best of {} (records/s)", args.rounds), rates[rates.len() - 1]);
-        report.add(format!("scan, {name}, median (records/s)"), rates[rates.len() / 2]);
+        report.add(format!("scan, {name}, median (records/s)"), median(rates));
     }
     env.close()?;
     Ok(report)

@@ -1,7 +1,7 @@
 //! TPC-B with sync under a settings file, beside the built-in defaults.
 //!
-//! Two environments, one with the file as its `ledgerstone.toml`, run by turns in one process; who begins a round
-//! alternates. So whatever else happens to the machine happens to both, and what counts is the ratio within each round.
+//! Two environments, one with the file as its `ledgerstone.toml`, run in turn in one process. They take turns in
+//! beginning a round. So whatever else happens to the machine happens to both, and the ratio within each round counts.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -90,7 +90,7 @@ impl std::fmt::Display for SettingsReport {
 /// Measures. `progress` hears what is under way, how much of it is done, and of how much.
 ///
 /// # Errors
-/// The file cannot be read or is no settings file; the environment's.
+/// The file cannot be read or is not a settings file, and those of the environment.
 pub fn run(args: &SettingsArgs, progress: &mut dyn FnMut(&str, u64, u64)) -> anyhow::Result<SettingsReport> {
     let dir = Workdir::new(&args.place)?;
     let text = std::fs::read_to_string(&args.file).with_context(|| format!("cannot read {}", args.file.display()))?;

@@ -1,10 +1,11 @@
 //! Snapshot readers beside writers: what each costs the other.
 //!
-//! A reader opens a snapshot, reads all of a table in order, and begins again; one that looks up opens a snapshot for a
-//! thousand random records. A writer changes random records of the same table, one transaction each; unless it is told
-//! to, it does not wait for the device. Each is measured beside a thread that is busy and does not touch the store, and
-//! then a reader and the writer beside each other; five measurements a round, many short rounds, so that whatever else
-//! happens to the machine happens to all of them. The figures are medians of the rounds.
+//! A scanning reader opens a snapshot, reads all of a table in order, and begins again. A looking-up reader opens a
+//! snapshot for a thousand random records. A writer changes random records of the same table, one in each transaction.
+//! It does not wait for the device unless it is told to. Each is first measured beside a thread that is busy and does
+//! not touch the store, then a reader and the writer beside each other. That makes five measurements a round. Rounds
+//! are short and many, so that whatever else happens to the machine happens to all measurements. The figures are
+//! medians of the rounds.
 //!
 //! How often the version store was full is a figure of its own. A reader that becomes too old begins again.
 

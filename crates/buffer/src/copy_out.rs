@@ -4,7 +4,7 @@
 //!     somebody may be writing it.
 //!     Neighbours that are not in memory are read at once; one that looks torn then is read again alone.
 //! O2. A copy from memory may be ahead of the log on the device. Whoever keeps it waits for the log first.
-//! O3. A page is put back only where the data file has none that can be read, and nobody has it in memory: then nobody
+//! O3. A page is put back only where the page in the data file cannot be read and memory does not have it. Then nobody
 //!     can have changed it since it was damaged.
 
 use std::sync::atomic::Ordering::Relaxed;

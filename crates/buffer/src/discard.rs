@@ -1,7 +1,8 @@
 //! Pages leave memory for good, unwritten: the data file is about to end before them.
 //!
 //! Nobody uses these pages any more, and the log says so durably before this is called: what they hold in memory,
-//! changed or not, will never be asked for. Whoever still has the id of one finds that its version has risen.
+//! changed or not, will never be asked for. A thread that still has the id of such a page finds that its version has
+//! risen.
 
 use crate::cache::Cache;
 use crate::error::BufferError;

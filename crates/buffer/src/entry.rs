@@ -16,8 +16,8 @@
 //! C4. What a page had when it was evicted is what it has when it comes back. The mark tells a page whose write went to
 //!     another place, or nowhere, and that is an older one with a good checksum.
 //!
-//! Why a reader cannot miss that its frame was taken: eviction latched our entry exclusively and gave the frame away by
-//! a release; the frame's next owner acquired it, and then passed [`fence_before_fill`]. If one of our relaxed loads
+//! Why a reader cannot miss that its frame was taken: eviction latched our entry exclusively, and gave the frame away
+//! by a release. The frame's next owner acquired it, and then passed [`fence_before_fill`]. If one of our relaxed loads
 //! saw a word of his, our `fence(Acquire)` before the check pairs with that fence, and our look at the version sees the
 //! eviction. The fence in the latch that he fills under does not do: he may have got the frame after the latch. loom
 //! finds that.

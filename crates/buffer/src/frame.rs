@@ -15,14 +15,14 @@
 //!
 //! F1. A frame is on the free list, or one thread's, or one page entry holds its number: never two of these.
 //! F2. `rec_lsn` leaves 0 only under the exclusive latch of the page, before the record of the change is reserved.
-//! F3. `flushing_rec_lsn` leaves 0 by compare-exchange under a shared latch, with the value of `rec_lsn`, and only then
-//!     does `rec_lsn` go to 0 (all SeqCst): who reads first `rec_lsn`, then `flushing_rec_lsn`, misses no change that
-//!     is not yet durable in the data file (`dirt.rs`).
-//! F4. Whoever took `flushing_rec_lsn` from 0 writes the page, and sets it back to 0 when the data file is synced: one
-//!     write of a page is in flight at a time.
+//! F3. `flushing_rec_lsn` leaves 0 by compare-exchange under a shared latch, and takes the value of `rec_lsn`. Only
+//!     then does `rec_lsn` go to 0 (all SeqCst). So a thread that reads `rec_lsn` first and `flushing_rec_lsn` second
+//!     misses no change that is not yet durable in the data file (`dirt.rs`).
+//! F4. The thread that took `flushing_rec_lsn` from 0 writes the page, and sets the field back to 0 when the data file
+//!     is synced. So one write of a page is in flight at a time.
 //! F5. Only a clean frame is evicted, under the exclusive latch of its page.
-//! F6. `touched` is all ones when a page comes in and from each change on, and something else only if who made the
-//!     change says so before he gives the exclusive latch back: so it counts as the page's bytes do.
+//! F6. `touched` is all ones when a page comes in, and after each change. It is something else only if the thread that
+//!     made the change says so before it gives the exclusive latch back. So it counts as the page's bytes do.
 //!
 //! This file does not know the page table, nor how a page gets in or out.
 

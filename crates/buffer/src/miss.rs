@@ -10,9 +10,8 @@
 //!
 //! M1. Whoever reads a page in holds its entry exclusively; others that miss it wait for the latch and find it.
 //! M2. After any error the entry is empty and unlatched, and the frame is back on the free list.
-//! M3. No thread sleeps for a frame while it holds the entry of the page it wants. It may hold other pages: whoever it
-//!     waits for is a write in flight, which needs no latch, or a holder that goes away or gives up after the same
-//!     deadline.
+//! M3. No thread sleeps for a frame while it holds the entry of the page it wants. It may hold other pages. It waits
+//!     for a write in flight, which needs no latch, or for a holder that goes away or gives up after the same deadline.
 //! M4. Bytes from the disk are in the region only after they were verified.
 //! M5. A page on the disk is older than the log's durable end (W1). One that is not has a log that lost its end:
 //!     records that are appended there now would be taken for applied.

@@ -6,8 +6,8 @@
 //! ```
 //! The first piece lies in the region and has room for what the data file holds at the open, and for as much again.
 //! Every further one is as large as all before it, in a region of its own, and is made when a page in it is first asked
-//! for. Pieces never move and never go while the table lives, so an entry that was found stays where it is, and readers
-//! meet no growth: a hit in the first piece costs one comparison, as in an array that does not grow.
+//! for. Pieces never move and never go while the table lives. So an entry that was found stays where it is, and
+//! readers do not notice growth. A hit in the first piece costs one comparison, as in an array that does not grow.
 //!
 //! So an environment takes address space by what it holds, which containers and `ulimit -v` count, and not by what it
 //! may ever hold.

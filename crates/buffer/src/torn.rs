@@ -22,25 +22,25 @@
 //! ```
 //!
 //! D1. A slot is written only while its lane is held, and the lane is given back only after the data file's sync (W2).
-//!     So as long as a home page may be torn by a write of ours, the copy that was being written is whole and durable
-//!     in a slot, and no other slot holds a younger one.
+//!     So while a write of ours may tear a home page, the copy that is being written is whole and durable in a slot.
+//!     No other slot holds a younger one.
 //! D2. Slots are never cleared: whole copies of pages long at home stay, and older copies of the same page.
 //! D3. Repair changes a home page only if it is neither whole nor all zeros. A whole one, even an older one, and one
 //!     that was never written are left to redo, which has their changes: they were dirty at the last checkpoint or
 //!     became so later.
 //! D4. What is torn is made of 512-byte pieces of the copy and of what was there before, so its LSN field is the copy's
-//!     or an older one. A page with a younger LSN than every copy was not torn by us: an old copy would hide lost
-//!     changes, and the page is left as it is, to be found damaged.
+//!     or an older one. A page with a younger LSN than every copy was not torn by us. An old copy would hide lost
+//!     changes, so the page is left as it is, to be found damaged.
 //! D5. Repair may be interrupted and repeated: slots do not change by it.
 //! D6. Before a home page is looked at, the data file is synced: a killed process may have left pages in the system's
 //!     cache only. A page that is whole there would be left alone here, by redo and by the next checkpoint, and go with
 //!     the power.
 //! D7. From its making on, before any page is written, the file is never shorter than its header says: it is made long
 //!     first. So one that is shorter, or missing, after a crash has lost copies that may be needed.
-//! D8. No page at home has an LSN beyond the largest mark: it went through a lane, with a mark beyond it, and what
-//!     takes the place of a mark is a larger one. A mark lies in one 512-byte piece, so a power cut leaves the old one
-//!     or the new one. So a log that ends before the largest mark has lost its end, whether that page is ever read
-//!     again or not.
+//! D8. No page at home has an LSN beyond the largest mark. Each page went through a lane with a mark beyond it, and a
+//!     mark is replaced only by a larger one. A mark lies in one 512-byte piece, so a power cut leaves the old one or
+//!     the new one. So a log that ends before the largest mark has lost its end, whether that page is ever read again
+//!     or not.
 //! D9. A mark is believed at the beginning of a lane only. In a copy of a page the same bytes are a user's, and say
 //!     nothing. Before lanes get another length, the largest mark is put into the first one, whose place does not
 //!     depend on that.

@@ -14,8 +14,8 @@
 //! W2. A page goes home only if a whole copy of it is durable in the double-write area, and a lane is used again only
 //!     after the data file was synced. So a page that a power cut tears has a whole twin (`torn.rs`).
 //! W3. One write of a page is in flight at a time (F4), so that an older copy never overtakes a younger one.
-//! W4. No thread waits for a latch while it has taken a write or a lane; a lane is held only across I/O. So whoever
-//!     waits for the bell waits for the device at most, whatever latches he holds.
+//! W4. No thread waits for a latch while it has taken a write or a lane; a lane is held only across I/O. So a thread
+//!     that waits for the bell waits for the device at most, whatever latches it holds.
 //! W5. After an error nothing is tried again: the copies stay taken, the cache has failed, and so has the log. A second
 //!     try could succeed for bytes that the device has dropped.
 //! W6. Once the log has failed, for whatever reason, no page is sheltered and none goes home: the environment may have

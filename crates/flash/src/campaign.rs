@@ -86,7 +86,7 @@ pub fn run(cuts: u64, seed: u64, progress: &mut dyn FnMut(u64)) -> Result<Report
     Ok(report)
 }
 
-/// One round; everything random comes from `seed`.
+/// One round. Everything random comes from `seed`.
 ///
 /// # Errors
 /// [`Broken`] if a promise does not hold.
@@ -373,8 +373,8 @@ mod tests {
         check(Protocol::Bpcc, 250);
     }
 
-    /// Found by a campaign: the page that closed a circle could not be read, the transaction was found uncommitted, and
-    /// the erase of its pages was cut; the next recovery read that page, and took what was left for the whole circle.
+    /// Found by a campaign: the page that closed a circle could not be read, so the transaction was found uncommitted.
+    /// The erase of its pages was cut. The next recovery read that page, and took what was left for the whole circle.
     #[test]
     fn a_circle_whose_erase_was_cut_does_not_close_again() {
         for (protocol, seed) in
@@ -384,15 +384,16 @@ mod tests {
         }
     }
 
-    /// Found by a campaign: a recovery relied on a flag that read TRUE, erased the versions before, and was cut before
-    /// it had written the flag again; then it read FALSE.
+    /// Found by a campaign: a recovery relied on a flag that read TRUE, and erased the versions before. It was cut
+    /// before it had written the flag again, and then the flag read FALSE.
     #[test]
     fn a_recovery_erases_nothing_before_its_flags_are_stable() {
         replay(Protocol::Afc, 285);
     }
 
-    /// Found by a campaign: a restart of WAL could not read the log page with a commit, wrote one of that transaction's
-    /// pages anew, and was cut; the next one could read it, and repeated the changes of the other pages only.
+    /// Found by a campaign: a restart of WAL could not read the log page with a commit, wrote one of that
+    /// transaction's pages anew, and was cut. The next restart could read the log page, and repeated the changes of the
+    /// other pages only.
     #[test]
     fn half_a_commit_does_not_come_back_with_its_log_page() {
         replay(Protocol::Wal, 3_005_978);

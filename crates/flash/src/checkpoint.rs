@@ -1,5 +1,6 @@
-//! Fuzzy checkpoints (4.3), the same for every protocol with a log: one notes the changed pages and where a restart
-//! would begin, and is over when all that it noted have been written, one at each later commit. Then the next may come.
+//! Fuzzy checkpoints (4.3), the same for every protocol with a log. A checkpoint notes the changed pages and where a
+//! restart would begin. Each later commit writes one of these pages, and the checkpoint is over when all are written.
+//! Then the next may come.
 //!
 //! This file knows neither what a change is nor how a page is written.
 
@@ -37,8 +38,8 @@ impl Checkpoints {
         self.noted.pop().map(Due::Page).or_else(next)
     }
 
-    /// Notes the changed pages of a buffer. Returns the lowest of the LSNs since which they have been changed; `lsn` if
-    /// there are none.
+    /// Notes the changed pages of a buffer. Returns the lowest of the LSNs since which they have been changed, or
+    /// `lsn` if there are none.
     pub fn note<T>(&mut self, lsn: u64, buffer: &mut Buffer<T>, rec_lsn: impl Fn(&T) -> Option<u64>) -> u64 {
         let mut start = lsn;
         for lba in buffer.lbas() {

@@ -1,6 +1,6 @@
 //! The demonstration: a bank on a NAND device in a file, under each protocol. A child process moves money between
-//! accounts, one transaction each, and is killed in the middle; then the device is mounted again, and no money must be
-//! lost or made, and every transfer whose commit was reported must be there.
+//! accounts, one transaction for each transfer, and is killed in the middle. Then the device is mounted again. No money
+//! may be lost or made, and every transfer whose commit was reported must be there.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -20,10 +20,10 @@ const COUNTER_PAGE: u32 = ACCOUNTS / PER_PAGE;
 
 type Bank = Store<AnyStore<FileNand>>;
 
-/// The parent. `child` makes the command that runs [`work`] on a path; `say` gets a line for each thing done.
+/// The parent. `child` makes the command that runs [`work`] on a path. `say` is called with a line for each step.
 ///
 /// # Errors
-/// [`FlashError::Corrupt`] if money or transfers are lost; those of the store, of files and processes.
+/// [`FlashError::Corrupt`] if money or transfers are lost, and those of the store, of files and processes.
 pub fn watch(child: &mut dyn FnMut(&Path, Protocol) -> Command, say: &mut dyn FnMut(&str)) -> Result<()> {
     let dir = std::env::temp_dir().join(format!("flash-demo-{}", std::process::id()));
     let io = |source| FlashError::Io { context: format!("in {}", dir.display()), source };

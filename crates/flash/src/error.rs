@@ -6,7 +6,7 @@ use crate::{Lba, Pba, Xid};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FlashError {
-    /// The simulated power is off; nothing works until it is restored and the device is mounted again.
+    /// The simulated power is off. Nothing works until it is restored and the device is mounted again.
     #[error("power is off: restore it and mount the device again")]
     PowerCut,
     /// No free page is left and nothing can be collected: end transactions or discard pages, then try again.
@@ -36,7 +36,7 @@ pub enum FlashError {
         /// Who has written it.
         holder: Xid,
     },
-    /// There is no such protocol.
+    /// No protocol has this name.
     #[error("no protocol {0:?}: take CFC, AFC, SCC, BPCC, WAL, CFC_ex or AFC_ex")]
     UnknownProtocol(String),
     /// A change of part of a page under a protocol that locks whole pages.
@@ -53,10 +53,10 @@ pub enum FlashError {
     /// A page could not be read, even with error correction.
     #[error("flash page {0} is unreadable: more bit errors than its code corrects")]
     Unreadable(Pba),
-    /// The device reported that a program failed; the block is going bad.
+    /// The device reported that a program failed. The block is going bad.
     #[error("programming flash page {0} failed: its block is worn out")]
     ProgramFailed(Pba),
-    /// The device reported that an erase failed; the block is bad.
+    /// The device reported that an erase failed. The block is bad.
     #[error("erasing block {0} failed: it is worn out")]
     EraseFailed(u32),
     /// A page was programmed more often than the device allows between two erases.

@@ -231,8 +231,8 @@ pub enum Figure {
     Comparison,
     /// The basic protocols over the share of aborted transactions, every change written at once: 14.
     Aborts,
-    /// The extended protocols and WAL over the share of aborted transactions: not in the paper; how much of 16 are
-    /// rollbacks.
+    /// The extended protocols and WAL over the share of aborted transactions. The paper does not have it. It shows how
+    /// much of 16 is due to rollbacks.
     Rollbacks,
     /// The extended protocols over `max_c`: 15.
     MaxC,

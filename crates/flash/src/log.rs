@@ -16,8 +16,8 @@
 //!   32+n     n  bytes before (updates only)
 //!      :        zeros up to the length
 //! ```
-//! Records never cross pages; 0xFF ends a page. Numbers are little-endian. A log page has its running number where data
-//! pages have their logical page.
+//! Records never cross pages, and 0xFF ends a page. Numbers are little-endian. A log page has its running number where
+//! data pages have their logical page.
 //!
 //! G1. Whatever was forced is read again by every restart until a checkpoint says that it is not needed.
 

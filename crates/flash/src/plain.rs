@@ -1,5 +1,5 @@
 //! The translation layer alone, without transactions: what every protocol is measured against before they are compared
-//! with each other. Pages go through an LRU buffer and are written when they leave it; nothing is ever forced or
+//! with each other. Pages go through an LRU buffer and are written when they leave it. No page is ever forced or
 //! flagged.
 
 use crate::Lba;
@@ -17,7 +17,7 @@ use crate::trace::Trace;
 pub struct Pass {
     /// Pages copied a block collected.
     pub copied_per_block: f64,
-    /// Of the time that the device was busy, the part spent collecting.
+    /// The part of the device's busy time that was spent collecting.
     pub collection_share: f64,
     /// The same without the time for reads of clients: of a stream of writes alone.
     pub collection_share_of_writes: f64,
@@ -54,7 +54,7 @@ fn write(core: &mut Core<MemoryNand>, lba: Lba) -> Result<()> {
 /// Fills a device and sends a trace to it several times, one access after the other, through a buffer of so many pages.
 ///
 /// # Errors
-/// [`FlashError::UnknownPage`] if the trace names a page that the device has not; [`FlashError::Geometry`].
+/// [`FlashError::UnknownPage`] if the trace names a page that the device does not have. [`FlashError::Geometry`].
 pub fn passes(
     geometry: Geometry,
     config: FtlConfig,

@@ -120,11 +120,11 @@ macro_rules! each {
 }
 
 impl<N: Nand> AnyStore<N> {
-    /// Mounts a device; an empty one becomes an empty store. A device written under one protocol must be opened under
+    /// Mounts a device. An empty one becomes an empty store. A device written under one protocol must be opened under
     /// the same.
     ///
     /// # Errors
-    /// [`FlashError::Geometry`], [`FlashError::Corrupt`]; those of the device.
+    /// [`FlashError::Geometry`], [`FlashError::Corrupt`], and those of the device.
     pub fn open(nand: N, config: Config) -> Result<Self> {
         let Config { protocol, ftl, rules, buffer_pages, checkpoint_pages, max_c } = config;
         let extended = |mode| ExtendedConfig { mode, ftl, buffer_pages, checkpoint_pages, max_c };
@@ -156,7 +156,7 @@ impl<N: Nand> AnyStore<N> {
         each!(self, store => store.core_mut())
     }
 
-    /// Gives the device back; what is not on flash is lost.
+    /// Gives the device back. What is not on flash is lost.
     pub fn into_device(self) -> N {
         each!(self, store => store.into_device())
     }
@@ -170,7 +170,8 @@ impl<N: Nand> AnyStore<N> {
     /// concurrency.
     ///
     /// # Errors
-    /// [`FlashError::RecordsUnsupported`] for the others; those of [`WalStore::update`] and [`ExtendedStore::update`].
+    /// [`FlashError::RecordsUnsupported`] for the others, and those of [`WalStore::update`] and
+    /// [`ExtendedStore::update`].
     pub fn update(&mut self, txn: Xid, lba: Lba, offset: usize, bytes: &[u8]) -> Result<()> {
         match self {
             Self::Wal(store) => store.update(txn, lba, offset, bytes),
@@ -218,7 +219,7 @@ impl<N: Nand> AnyStore<N> {
         }
     }
 
-    /// Collects one block now, whether space is short or not: experiments use it.
+    /// Collects one block now, even if space is not short. Experiments use it.
     ///
     /// # Errors
     /// Those of the device.

@@ -1,6 +1,6 @@
 //! A small seeded generator (splitmix64): campaigns and simulations print one seed and can be run again from it.
 
-/// Pseudo-random numbers from one seed; the same on every machine.
+/// Pseudo-random numbers from one seed, the same on every machine.
 #[derive(Clone, Debug)]
 pub struct Rng(u64);
 

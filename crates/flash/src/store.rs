@@ -12,8 +12,8 @@
 //! ```
 //! A page that was never written reads as 0xFF and holds no records. Numbers are little-endian.
 //!
-//! S1. Entries are sorted by key, without duplicates; the bytes of each lie between the entries and the end of the
-//!     page.
+//! S1. Entries are sorted by key, without duplicates. The bytes of each entry lie between the entries and the end of
+//!     the page.
 
 use crate::error::{FlashError, Result};
 use crate::transact::Transactions;
@@ -66,10 +66,10 @@ impl<T: Transactions> Store<T> {
         self.pages.abort(txn)
     }
 
-    /// Reads a record; `None` if there is none. Without a transaction: as last committed.
+    /// Reads a record. Returns `None` if there is none. Without a transaction: as last committed.
     ///
     /// # Errors
-    /// [`FlashError::Corrupt`] if the page is no page of records; those of [`Transactions::read`].
+    /// [`FlashError::Corrupt`] if the page is not a page of records, and those of [`Transactions::read`].
     pub fn get(&mut self, txn: Option<Xid>, page: Lba, key: u32) -> Result<Option<Vec<u8>>> {
         let records = self.load(txn, page)?;
         Ok(records.into_iter().find(|(k, _)| *k == key).map(|(_, value)| value))
@@ -78,7 +78,7 @@ impl<T: Transactions> Store<T> {
     /// Writes a record, over an older one with the same key.
     ///
     /// # Errors
-    /// [`FlashError::TooLong`] if the page has no room for it; as [`Store::get`]; those of [`Transactions::write`].
+    /// [`FlashError::TooLong`] if the page has no room for it; as [`Store::get`], and those of [`Transactions::write`].
     pub fn put(&mut self, txn: Xid, page: Lba, key: u32, value: &[u8]) -> Result<()> {
         let mut records = self.load(Some(txn), page)?;
         match records.binary_search_by_key(&key, |(k, _)| *k) {
@@ -88,7 +88,7 @@ impl<T: Transactions> Store<T> {
         self.save(txn, page, &records)
     }
 
-    /// Removes a record; whether there was one.
+    /// Removes a record, and returns whether there was one.
     ///
     /// # Errors
     /// As [`Store::put`].

@@ -11,7 +11,8 @@
 //! C 17             it commits
 //! A 17             or aborts
 //! ```
-//! Transaction numbers are any 64-bit numbers, and may be used again after their end; pages have 32 bits, records 16.
+//! Transaction numbers are any 64-bit numbers, and may be used again after a transaction's end. Pages have 32 bits,
+//! records 16.
 
 use std::collections::HashMap;
 use std::io::{BufRead, Write};
@@ -44,7 +45,7 @@ pub struct Trace {
 pub struct Imported {
     /// Lines with an operation.
     pub operations: u64,
-    /// Transactions without an end; they count as aborted.
+    /// Transactions without an end. They count as aborted.
     pub unended: u64,
     /// Highest page named.
     pub highest_page: Lba,
@@ -67,7 +68,7 @@ impl Trace {
         self.ends.push((self.accesses.len() as u32, commits));
     }
 
-    /// The accesses of a transaction and whether it commits; wraps around at the end of the trace.
+    /// The accesses of a transaction, and whether it commits. Wraps around at the end of the trace.
     ///
     /// # Panics
     /// If the trace is empty.

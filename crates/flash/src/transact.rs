@@ -11,9 +11,9 @@ use crate::{Lba, Xid};
 
 /// Transactions over logical pages.
 ///
-/// A page that a running transaction has written can be read and written by nobody else until it ends: callers lock
-/// (two-phase locking), and a breach is refused rather than obeyed. A write may reach flash at once (steal); a commit
-/// returns when all that it promises is there (force).
+/// While a transaction runs, no other transaction may read or write a page that it has written. Callers lock for that
+/// (two-phase locking), and a breach is refused rather than obeyed. A write may reach flash at once (steal). A commit
+/// returns when everything that it promises is there (force).
 pub trait Transactions {
     /// Starts a transaction. Its number is new for as long as the store is open.
     fn begin(&mut self) -> Xid;
@@ -21,14 +21,14 @@ pub trait Transactions {
     /// Reads a page as `txn` sees it; pages never written read as 0xFF. With `None`: the last committed version.
     ///
     /// # Errors
-    /// [`crate::FlashError::UnknownPage`], [`crate::FlashError::Unreadable`]; those of the device.
+    /// [`crate::FlashError::UnknownPage`], [`crate::FlashError::Unreadable`], and those of the device.
     fn read(&mut self, txn: Option<Xid>, lba: Lba, data: &mut [u8]) -> Result<()>;
 
     /// Writes a page; `data` may be shorter than a page, the rest then reads as 0xFF.
     ///
     /// # Errors
     /// [`crate::FlashError::UnknownTransaction`], [`crate::FlashError::UnknownPage`], [`crate::FlashError::Conflict`],
-    /// [`crate::FlashError::TooLong`], [`crate::FlashError::Full`]; those of the device.
+    /// [`crate::FlashError::TooLong`], [`crate::FlashError::Full`], and those of the device.
     fn write(&mut self, txn: Xid, lba: Lba, data: &[u8]) -> Result<()>;
 
     /// Writes the last pages of a transaction and commits it: some protocols save a program if they know that nothing
@@ -49,7 +49,7 @@ pub trait Transactions {
     /// Takes back all that a transaction has written.
     ///
     /// # Errors
-    /// [`crate::FlashError::UnknownTransaction`]; those of the device.
+    /// [`crate::FlashError::UnknownTransaction`], and those of the device.
     fn abort(&mut self, txn: Xid) -> Result<()>;
 
     /// Logical pages of the store.

@@ -1,7 +1,7 @@
 //! The locks of one table really held, under a manager that keeps nobody apart.
 //!
-//! A1. What an environment locks for its own housekeeping, above all what is to be freed and by whom, is not for a
-//!     program to give up: without those locks the housekeeper frees pages of transactions that have not ended.
+//! A1. A program cannot give up the locks that an environment takes for its own housekeeping, above all on deferred
+//!     frees. Without those locks the housekeeper would free pages of transactions that have not ended.
 
 use std::sync::Arc;
 

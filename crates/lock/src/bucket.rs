@@ -6,7 +6,8 @@
 //! (owner + 1) | SLEEPERS   held, and whoever lets go must wake one
 //! ```
 //!
-//! B1. Whoever slept takes the latch with `SLEEPERS` set, because others may still sleep; so no sleeper is forgotten.
+//! B1. A thread that slept takes the latch with `SLEEPERS` set, because others may still sleep. So no sleeper is
+//!     forgotten.
 //! B2. Nothing waits while it holds a latch, but for another latch of lower rank (T4).
 //!
 //! The owner's number in the word is for the living who look at a latch that a dead process held.

@@ -1,14 +1,14 @@
 //! Cycles in a waits-for graph (LIBTP 4.1), as pure functions over any graph.
 //!
-//! Vertices are waits, one of each owner that waits. An arrow leads from a wait to another that has to end first: the
-//! waiter stands behind an owner, which does not end before its own wait does, nor before the waits of others that hold
-//! it up. Whoever is about to sleep searches for a cycle through its wait. That is enough: an owner that runs, and that
-//! nobody holds up, is in no cycle, so the arrow that closes one leads from a wait that has just begun, and of several
-//! that begin at the same time the last one to search sees the arrows of all the others.
+//! Vertices are waits, one of each owner that waits. An arrow leads from a wait to another that has to end first. The
+//! waiter stands behind an owner, and that owner does not end before its own wait ends, nor before the waits of others
+//! that hold it up. Whoever is about to sleep searches for a cycle through its wait. That is enough. An owner that
+//! runs, and that nobody holds up, is in no cycle. So the arrow that closes a cycle leads from a wait that has just
+//! begun. If several begin at the same time, the last one to search sees the arrows of all the others.
 //!
 //! D1. A graph that is read arrow by arrow while others go on changing it can show a cycle that never was. A cycle
-//!     counts if a second reading finds each of its owners still in the **same** wait, with the same arrow: none of
-//!     them did anything between the two readings, so at the end of the first all the arrows were there together.
+//!     counts if a second reading finds each of its owners still in the **same** wait, with the same arrow. None of
+//!     them did anything between the two readings, so all the arrows were there together at the end of the first.
 //! D2. A deadlock does not go away by itself, so no real one fails D1, unless one of its waits is just being ended.
 
 use crate::{LockName, Mode, OwnerNo};

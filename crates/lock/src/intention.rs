@@ -25,8 +25,8 @@
 //! I6. An owner with a node for any table writes no words, because one of its nodes may be for the same table.
 //!
 //! An `IX` in a word leaves no commit LSN in a bucket when it is given up. It leaves it in its owner, and a strong
-//! request takes the maximum of all owners: it may depend on a commit that never touched the table, which costs at most
-//! a wait for a flush that is on its way.
+//! request takes the maximum of all owners. So the request may depend on a commit that never touched the table. That
+//! costs at most a wait for a flush that is on its way.
 
 use std::sync::atomic::{Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst};
 

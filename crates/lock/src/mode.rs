@@ -21,10 +21,10 @@
 //!  X     .    .    .    .    .    .
 //! ```
 //!
-//! M2. `U` is the classic asymmetric update lock: asked for, it acts as `S`; held, it acts as `X` towards newcomers. So
-//!     an updater comes in beside readers, and no new reader comes in beside an updater: the upgrade to `X` waits only
-//!     for readers that are already there, and two updaters never deadlock on the upgrade. `IS` does not come in beside
-//!     `U` for the same reason.
+//! M2. `U` is the classic asymmetric update lock: asked for, it acts as `S`; held, it acts as `X` towards newcomers.
+//!     So an updater comes in beside readers, and no new reader comes in beside an updater. The upgrade to `X` waits
+//!     only for readers that are already there, and two updaters never deadlock on the upgrade. `IS` does not come in
+//!     beside `U` for the same reason.
 //! M3. The supremum of two modes is the weakest one that allows and excludes all that either does. `U` with anything
 //!     that writes is `X`.
 //!

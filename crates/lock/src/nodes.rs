@@ -2,7 +2,7 @@
 //!
 //! An owner keeps up to [`PRIVATE_NODES`] free nodes for itself, taken and given back without any atomic operation
 //! (T3). They come and go in lots, from shards of free nodes and, when those are empty, from the rest that was never
-//! used; so memory is touched only as far as locks were ever held at a time.
+//! used. So memory is touched only for the most locks that were ever held at a time.
 //!
 //! Whoever finds no node locks the whole table instead and gives its nodes for keys back. That should not fail for want
 //! of a node, so a reserve is kept for it: two nodes for each owner, one for a request and one for an intention. A
@@ -114,7 +114,7 @@ impl LockTable {
         }
     }
 
-    /// A guess without the reserve's latch: whoever comes next fills what is missed here.
+    /// A guess without the reserve's latch: the next caller fills what is missed here.
     #[inline]
     fn is_reserve_short(&self) -> bool {
         self.header().reserve.count.load(Relaxed) < self.config.reserve_count()

@@ -4,8 +4,8 @@
 //! N1. Nothing is isolated. Two transactions that change one record see each other's values, and a rollback of one may
 //!     find a record that it cannot put back, which fails the environment (reopening recovers). Nothing worse can
 //!     happen.
-//! N2. Whoever asks what others hold is told the worst that may be: any key may be locked exclusively while an owner
-//!     runs that may have written. That is one that has asked for a writer's lock on a key, or for a whole table
+//! N2. A caller that asks what others hold is told the worst case: while an owner runs that may have written, any key
+//!     may be locked exclusively. That is one that has asked for a writer's lock on a key, or for a whole table
 //!     exclusively, since it writes there without asking for more. So nothing that a rollback needs is purged, or
 //!     passed over as dead.
 //! N3. Whoever is granted a lock depends on the newest commit of all: its data may have been met.

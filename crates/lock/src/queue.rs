@@ -10,25 +10,26 @@
 //!  G        W        holds G and waits to hold W instead (an upgrade)
 //! ```
 //!
-//! Q1. A new request is granted if its mode gets along with all that others hold for the name, with all that their
-//!     upgrades want, and with all that older transactions wait for. So the oldest is served first: nobody starves,
-//!     since only finitely many are older, and of two that wait for each other's locks the one that survives is also
+//! Q1. A new request is granted if its mode is compatible with everything that others hold for the name, with what
+//!     their upgrades want, and with what older transactions wait for. So the oldest is served first. No transaction
+//!     starves, since only finitely many are older. If two wait for each other's locks, the one that survives is also
 //!     the next to be served.
 //! Q2. An upgrade is granted if its mode gets along with all that others hold. It passes those who hold nothing, since
 //!     they would wait for it in vain; two upgrades that exclude each other are a deadlock, which `deadlock` finds.
 //! Q3. Whenever a mode in a queue goes down or a node leaves it, [`Queue::admit`] grants what Q1 and Q2 allow now. So
-//!     nobody waits without a reason in the queue, unless that waiter has been told to give up and has not left yet:
-//!     then the pass that follows its leaving serves the others.
+//!     a request that waits has a reason in the queue, or stands behind a waiter that has been told to give up and has
+//!     not left yet. In the latter case, the pass that follows that waiter's leaving serves the others.
 //! Q4. `waiting` and `strong` of the bucket count its nodes with a wanted mode, and those that name a table with a
 //!     granted or wanted mode that is no intention.
 //! Q5. In a chain the nodes with a granted mode come first, then those that only wait, by age. So whoever asks looks at
 //!     the holders and, of those that wait, only at the first that stand in its way.
 //! Q6. What was granted to a sleeper is not its own until it has woken up, tens of microseconds later. Until then an
-//!     owner that runs may pass it: the sleeper waits again, by its age, and the lock does not lie idle. Not if the
-//!     sleeper holds other locks, or others up, for which others may wait; not if it upgrades; not more than
-//!     [`PASSES_MAX`] times; and not when [`PASSED_NS_MAX`], or an eighth of the time that the sleeper still had, has
-//!     gone by since it was passed first. To pass is to take a mode down, so Q3 applies: somebody that only the sleeper
-//!     kept out would else wait for nobody, in no cycle, and for ever if who passed comes to wait for it.
+//!     owner that runs may pass it: the sleeper waits again, by its age, and the lock does not lie idle. A sleeper is
+//!     not passed if it holds other locks for which others may wait, or holds others up, or upgrades. It is passed at
+//!     most [`PASSES_MAX`] times. And it is not passed when [`PASSED_NS_MAX`], or an eighth of the time that it still
+//!     had, has gone by since it was passed first. To pass is to take a mode down, so Q3 applies. A request that only
+//!     the sleeper kept out would otherwise wait for nobody, in no cycle. It would wait for ever if the passing owner
+//!     came to wait for it.
 
 use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::SeqCst};
 
@@ -92,8 +93,8 @@ impl LockTable {
 }
 
 impl Queue<'_> {
-    /// Looks at the requests for `name`, for `owner`: at all that hold something, and at the older ones that only wait,
-    /// as long as nothing forbids `mode`; at none of these without a mode.
+    /// Looks at the requests for `name`, for `owner`. It looks at all that hold something and, as long as nothing
+    /// forbids `mode`, at the older ones that only wait. Without a mode it looks at none of these.
     #[inline]
     pub(crate) fn scan(&self, name: LockName, owner: OwnerNo, mode: Option<Mode>) -> Scan {
         let mut scan = Scan { mine: 0, granted: ModeSet::EMPTY, wanted: ModeSet::EMPTY };
@@ -326,8 +327,8 @@ impl Queue<'_> {
         may_be_passed.then_some(GrantedAsleep { node_no: in_the_way, seen })
     }
 
-    /// Takes back what the sleeper was granted: it waits again. False if it has just woken up. Whoever passes takes the
-    /// lock next, and then lets in with [`Queue::admit`] whom the sleeper alone kept out (Q3).
+    /// Takes back what the sleeper was granted: it waits again. False if it has just woken up. The passing owner takes
+    /// the lock next. Then it lets in, with [`Queue::admit`], the requests that only the sleeper kept out (Q3).
     pub(crate) fn pass(&self, sleeper: &GrantedAsleep) -> bool {
         let node = self.table.node(sleeper.node_no);
         let owner = self.table.owner(node.owner_no());
@@ -405,8 +406,8 @@ fn add(count: &AtomicU32, change: i32) {
 
 const WOKEN_MAX: usize = 30;
 
-/// Owners that were granted what they wait for, and have not been woken yet: the wake-ups come after the latch is let
-/// go, so that the woken do not run into it.
+/// Owners that were granted what they wait for, and have not been woken yet. They are woken after the latch is let go,
+/// so that they do not run into it.
 pub(crate) struct Woken {
     owners: [OwnerNo; WOKEN_MAX],
     count: usize,

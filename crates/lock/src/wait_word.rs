@@ -11,10 +11,11 @@
 //!                     -> WAITING by whoever passes the owner, under the latch of its bucket (Q6): another wait
 //! ```
 //!
-//! O1. The word leaves `WAITING`, `ASLEEP` and `GRANTED` by compare-exchange (or by the owner, under its bucket's
-//!     latch), so each wait has one end, and the number keeps a verdict on an earlier wait from hitting a later one.
-//! O2. While the word says `WAITING` or `ASLEEP`, `wait_node` and `wait_bucket` of the owner say where; the node is in
-//!     that bucket's chain, and stays as long as the bucket's latch is held by whoever saw the word under it.
+//! O1. The word leaves `WAITING`, `ASLEEP` and `GRANTED` by compare-exchange, or by the owner, under its bucket's
+//!     latch. So each wait has one end. The number keeps a verdict on an earlier wait from hitting a later one.
+//! O2. While the word says `WAITING` or `ASLEEP`, `wait_node` and `wait_bucket` of the owner say where. The node is in
+//!     that bucket's chain. It stays there while the thread that saw the word under the bucket's latch holds that
+//!     latch.
 //! O3. Whoever ends a wait that says `ASLEEP` wakes the owner. One that says `WAITING` looks at the word by itself.
 
 use ledgerstone_region::atomic::{AtomicU32, Ordering::AcqRel, Ordering::Acquire};

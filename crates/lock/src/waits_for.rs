@@ -1,7 +1,7 @@
 //! The waits-for graph of a lock table, read queue by queue while it changes.
 //!
-//! No more than one bucket is latched at a time, so the picture as a whole may never have been true: `deadlock` D1 is
-//! what makes a cycle in it count.
+//! At most one bucket is latched at a time, so the picture as a whole may never have been true. `deadlock` D1 says
+//! when a cycle in it counts.
 
 use std::sync::atomic::{Ordering::Acquire, Ordering::Relaxed, Ordering::SeqCst};
 

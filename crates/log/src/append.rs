@@ -8,10 +8,10 @@
 //! C1. A claim raises `claim_head`; an append within it raises `tail` by as much as it lowers the claim. So an append
 //!     never passes `zeroed_limit`, and needs to look at neither limit.
 //! C2. An ordinary claim and a reservation for undo keep `committed` within the segments that are ready, less a margin;
-//!     a claim for undo only needs `claim_head` there. So what is reserved is there when a rollback asks for it. A
-//!     claim for upkeep may use the margin, which is left for the checkpoint that frees space, but for a quarter of it,
-//!     which is left for restarts; and nothing that is reserved: however many checkpoints come to nothing, a rollback
-//!     finds its room.
+//!     a claim for undo only needs `claim_head` there. So what is reserved is there when a rollback asks for it. The
+//!     margin is left for the checkpoint that frees space, and a claim for upkeep may use three quarters of it. The
+//!     last quarter is left for restarts. Such a claim never uses what is reserved: however many checkpoints come to
+//!     nothing, a rollback finds its room.
 //! C3. Claimers that find no room stand in line (`line.rs`). A claim that comes later passes them only where there is
 //!     room for all in line as well. So a large claim is not starved by small ones, and nobody waits for a line that is
 //!     only about to wake up. Claims for undo and upkeep do not stand in line: those in line may wait for what they
@@ -82,8 +82,8 @@ impl Log {
         self.claim_in_line(bytes)
     }
 
-    /// As [`Log::claim`] for a rollback: is refused only if even the space reserved for rollbacks would not do, which
-    /// cannot happen to who has reserved `bytes` by [`Log::reserve_undo`] and not yet released them.
+    /// As [`Log::claim`], for a rollback. It is refused only if even the space reserved for rollbacks would not do.
+    /// That cannot happen to a caller that has reserved `bytes` by [`Log::reserve_undo`] and not yet released them.
     ///
     /// # Errors
     /// As [`Log::claim`].
@@ -216,9 +216,9 @@ impl Log {
         Err(refused)
     }
 
-    /// A quarter of what may be appended has been: has the flusher make it durable, unless it was asked already, so
-    /// that commits that ask for nothing (Volatile) do not come to stand before a full buffer and wait for all of it at
-    /// once.
+    /// Called when a quarter of what may be appended has been appended. It has the flusher make that durable, unless
+    /// the flusher was asked already. So commits that ask for nothing (Volatile) do not meet a full buffer and wait for
+    /// all of it at once.
     fn flush_ahead(&self) {
         let state = &*self.state;
         let durable = state.durable.load(Relaxed);

@@ -4,9 +4,9 @@
 //! is served from there. A piece is as long as the ones before it were useful: a chain may be all that the log holds,
 //! or have one record in a megabyte of others'.
 //!
-//! A1. A transaction whose records are most of the log since its first one is copied from the log's buffer as far as
-//!     that still has it, before its compensation records push it out. So a rollback reads nothing from the device if
-//!     the transaction fits the half of the buffer that is history.
+//! A1. If a transaction's records are most of the log since its first one, they are copied from the log's buffer, as
+//!     far as the buffer still has them. That happens before the compensation records push them out. So a rollback
+//!     reads nothing from the device if the transaction fits the half of the buffer that is history.
 //! A2. Every record is checked as [`Log::read`] does, in whatever piece it was found.
 
 use std::sync::atomic::Ordering::{Acquire, SeqCst};

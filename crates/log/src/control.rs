@@ -25,14 +25,14 @@
 //!    144        zeros up to 4096
 //! ```
 //! T1. A change goes to both slots, first to the one that does not hold the newest generation, and returns when both
-//!     are durable. So both say the same but while a change is under way: after a crash the newest valid slot is the
-//!     last change that returned or the one that was under way, and a damaged slot takes nothing away.
+//!     are durable. So both slots say the same, except while a change is under way. After a crash, the newest valid
+//!     slot has the last change that returned, or the one that was under way. A damaged slot takes nothing away.
 //! T2. Magic, checksum and format version keep their places in every later format, so that a newer file is told from a
 //!     damaged one.
 //! T3. After a write that failed nothing more is written: which slot is the newest is not known any more.
-//! T4. The slot that was read at open is written again, as it is, before the other one: it may be a killed process's,
-//!     which did not live to make it durable. Otherwise a power failure that destroys the other slot could leave one
-//!     whose log is gone.
+//! T4. The slot that was read at open is written again, as it is, before the other one. A process that was killed may
+//!     have written it without making it durable. Otherwise a power failure that destroys the other slot could leave
+//!     one whose log is gone.
 //! T5. Log that a slot still names is given up only after both name a later checkpoint.
 //! T6. A record goes to a segment only after `newest_segment` names it. So segments that vanish after a crash are
 //!     missed.

@@ -2,9 +2,9 @@
 //! (LIBTP 4.2). `meeting.rs` lets threads meet by it.
 //!
 //! One thread leads a flush, the others sleep until it is over. Flushes are numbered; a committer that comes while
-//! flush `g` is under way either is covered by it or waits for `g + 1`. Both crowds sleep on words of their own
-//! (`g % 2`), so that the end of a flush wakes those who are done, all in one call, and of the others only one, who
-//! leads the next flush for all of them.
+//! flush `g` is under way either is covered by it or waits for `g + 1`. Both crowds sleep on words of their own (`g %
+//! 2`). So the end of a flush wakes all threads that are done in one call, and only one of the others. That one leads
+//! the next flush for all of them.
 //!
 //! ```text
 //!            try_lead                       the write is durable
@@ -12,15 +12,15 @@
 //! ```
 //! G1. One flush at a time: `Leading` is entered from `Idle` by one compare-exchange.
 //! G2. Who publishes its record before a flush looks for the end of what is published is covered by it.
-//! G3. A sleeper is woken by the end of the flush it waits for, or as the one who leads it. Who is woken to lead either
-//!     does, or finds that somebody else leads or has led that flush, whose end wakes the whole bed: no wake is passed
-//!     on.
+//! G3. A sleeper is woken by the end of the flush it waits for, or as the one who leads it. A thread that is woken to
+//!     lead either leads, or finds that another thread leads or has led that flush. The end of that flush wakes the
+//!     whole bed, so no wake is passed on.
 //!
-//! With `g` under way for as long as the device needs, all who commit in that time form `g + 1`: groups grow with the
-//! load by themselves, to half of those who commit: while one half sleeps, the other works. To have them all in one
-//! group, a leader waits for those whom the last flush has just woken; they come soon or not at all. So the adaptive
-//! delay is bounded by half of what a flush costs, which makes up for itself as soon as the group grows by half, and a
-//! single thread never waits for anybody. LIBTP's thresholds are the other settings.
+//! `g` is under way for as long as the device needs, and all threads that commit in that time form `g + 1`. So groups
+//! grow with the load by themselves, to half of the threads that commit: while one half sleeps, the other works. To
+//! have them all in one group, a leader waits for those whom the last flush has just woken; they come soon or not at
+//! all. So the adaptive delay is at most half of what a flush costs. It pays as soon as the group grows by half. A
+//! single thread never waits for another. LIBTP's thresholds are the other settings.
 
 /// LIBTP's thresholds: a leader waits for company while none of them is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -9,9 +9,9 @@ use ledgerstone_region::sync;
 
 use crate::group_commit::FlushState;
 
-/// The words of a meeting. Who goes to sleep and who ends a flush each write one of them and then read another, and at
-/// least one must see the other's write: hence the fences, which loom knows better than sequentially consistent
-/// accesses.
+/// The words of a meeting. A thread that goes to sleep and a thread that ends a flush each write one of them and then
+/// read another. At least one must see the other's write. Hence the fences, which loom knows better than sequentially
+/// consistent accesses.
 pub(crate) struct Meeting<'m> {
     /// A [`FlushState`].
     pub flush: &'m AtomicU64,

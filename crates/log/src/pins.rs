@@ -89,7 +89,8 @@ impl Log {
         LogPin { log: Arc::clone(self), id }
     }
 
-    /// Keeps the newest `bytes_max` bytes of the log, as far as they are there now: for who cannot say yet what it needs.
+    /// Keeps the newest `bytes_max` bytes of the log, as far as they are there now: for who cannot say yet what it
+    /// needs.
     pub fn pin_newest(self: &Arc<Log>, name: &str, bytes_max: u64) -> LogPin {
         let mut pins = self.pins.lock();
         let lsn = Lsn(self.state.oldest.load(SeqCst));

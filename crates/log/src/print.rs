@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use ledgerstone_page::{Lsn, OpId, PageId, Xid};
+use ledgerstone_page::{Hex, Lsn, OpId, PageId, Xid};
 
 use crate::record::{Record, RecordKind, RecordView};
 
@@ -64,7 +64,7 @@ fn print_args(op: OpId, bytes: &[u8], args: PrintArgs<'_>) -> String {
 
 fn hex(bytes: &[u8]) -> String {
     const SHOWN_MAX: usize = 64;
-    let mut text: String = bytes.iter().take(SHOWN_MAX).map(|byte| format!("{byte:02x}")).collect();
+    let mut text = Hex(&bytes[..bytes.len().min(SHOWN_MAX)]).to_string();
     if bytes.len() > SHOWN_MAX {
         text += &format!("... ({} bytes)", bytes.len());
     }

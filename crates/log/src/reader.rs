@@ -6,8 +6,8 @@
 //! R1. Only whole, durable records are seen, each exactly once on the way forward.
 //! R2. Records that were given up are an error that says where the log begins now ([`LogError::Recycled`]), never
 //!     silence. A [`LogPin`](crate::LogPin) keeps that from happening.
-//! R3. Records that cannot be read are an error, too: every byte between the oldest record that is found and the end belongs
-//!     to a record. What was damaged before that one cannot be told from what was given up.
+//! R3. Records that cannot be read are an error, too: every byte between the oldest record that is found and the end
+//!     belongs to a record. What was damaged before that one cannot be told from what was given up.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -156,7 +156,8 @@ impl LogReader {
         Ok(())
     }
 
-    /// No record begins at `to`: one that begins before must cover it (R3). Walks from a record before to the first one behind.
+    /// No record begins at `to`: one that begins before must cover it (R3). Walks from a record before to the first one
+    /// behind.
     fn walk_to(&mut self, to: Lsn, oldest: Lsn) -> Result<Lsn, LogError> {
         let damaged = |reader: &LogReader| Err(reader.explain(LogError::Invalid { lsn: to, why: Malformed::Empty }));
         let before = Lsn(to.0.saturating_sub(RECORD_BYTES_MAX as u64)).max(oldest);

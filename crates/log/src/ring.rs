@@ -10,11 +10,11 @@
 //!     `zeroed_limit` is zero.
 //! B2. A record is published by the store of its first word (release), after all others. So whoever walks from
 //!     `durable` by the lengths in first words (acquire), and stops at a zero, sees whole records only ([`walk`]).
-//! B3. Words below `durable` are never written until zeroing passes them: the leader may take the bytes of a block that
-//!     was written in part from here again and they are the same.
-//! B4. Zeroing announces how far it will go before it stores the first zero (`fence(Release)`), and so does an appender
-//!     before its first word; a reader of history copies, then `fence(Acquire)`, then looks at the announcement. It can
-//!     have read something newer only if it sees that announcement. Proved by a model (`loom_log.rs`), which misses
+//! B3. Words below `durable` are never written until zeroing passes them. So the leader may take the bytes of a block
+//!     that was written in part from here again, and they are the same.
+//! B4. Zeroing announces how far it will go before it stores the first zero (`fence(Release)`). So does an appender
+//!     before its first word. A reader of history copies, passes `fence(Acquire)`, then looks at the announcement. It
+//!     can have read something newer only if it sees that announcement. Proved by a model (`loom_log.rs`), which misses
 //!     either fence.
 //!
 //! These are functions over slices of words, so that they can be model-checked. They know no claims and no disk.

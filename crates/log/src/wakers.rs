@@ -1,4 +1,4 @@
-//! Who is to be woken when which LSN is durable: one waker for each who waits, however often they ask.
+//! Which tasks to wake when which LSN is durable: one waker for each waiting task, however often it asks.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -3,7 +3,7 @@
 //! A1. A default is left only for something better by a fifth, and known to be: the whole confidence intervals say so,
 //!     not the medians. What is too close to tell is measured again while there is time; then the default stays.
 //! A2. Nothing is advised from a noisy value; then the default stays, and it is said why.
-//! A3. What is compared was taken by turns: a machine that is slower for a minute is slower for both.
+//! A3. Values that are compared were measured in turn: a machine that is slower for a minute is slower for both.
 
 use serde::{Deserialize, Serialize};
 

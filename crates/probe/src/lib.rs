@@ -1,5 +1,5 @@
-//! What this machine gives a transactional system: the study of Vasil, "Reexamining Operating System Support for
-//! Database Management" (2003), as a tool for Linux that is run before a machine is trusted with data.
+//! What this machine gives a transactional system. The study of Vasil, "Reexamining Operating System Support for
+//! Database Management" (2003), as a tool for Linux. Run it before you trust a machine with data.
 //!
 //! | what | where |
 //! | --- | --- |
@@ -38,6 +38,7 @@ mod measure;
 mod noise;
 mod place;
 mod plan;
+mod random;
 mod report;
 mod retake;
 mod run;

@@ -2,7 +2,7 @@
 //! recommendation hangs that they do not decide.
 //!
 //! R1. A retake replaces a value only by a better one: quiet instead of noisy, or known more narrowly.
-//! R2. Values that were taken by turns, to be compared, are replaced together or not at all.
+//! R2. Values that were measured in turn, for a comparison, are replaced together or not at all.
 
 use crate::advice;
 use crate::report::{Report, Value};

@@ -1,5 +1,5 @@
-//! A run: the experiments of a plan one after the other, each with its share of the time that is left; then, in what is
-//! left over, once more what was noisy, not reached or not decided (`retake`).
+//! A run: the experiments of a plan one after the other, each with its share of the time that is left. The time left
+//! over goes to experiments that were noisy, not reached or not decided (`retake`).
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::error::ProbeError;
 use crate::sys::signal;
 
-/// A request to stop, shared by who asks and who is asked. A run looks at it several times a second.
+/// A request to stop, shared by the thread that asks and the thread that is asked. A run looks at it several times a
+/// second.
 #[derive(Clone, Debug, Default)]
 pub struct Stop {
     asked: Arc<AtomicBool>,

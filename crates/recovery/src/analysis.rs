@@ -1,16 +1,16 @@
 //! Analysis: one pass over the log from the last checkpoint's scan LSN to its end.
 //!
-//! It finds where the valid log ends and who was open there. Losers need no table in the checkpoint record: the scan
-//! begins at or below the first record of every transaction that was open at the checkpoint (T1 in `txn/table.rs`), so
+//! It finds where the valid log ends and who was open there. Losers need no table in the checkpoint record. The scan
+//! begins at or below the first record of every transaction that was open at the checkpoint (T1 in `txn/table.rs`). So
 //! each loser's whole chain lies in what is read.
 //!
 //! N1. A transaction is a loser if it has a record and neither `Commit` nor `End` follows.
 //!     A loser that was prepared, and had not begun to abort, is in doubt: it is kept for a decision from outside.
 //! N2. A nested top action is open if its `NtaBegin` has no `NtaEnd`; the outermost open one is kept.
-//! N3. A truncation of the data file ends the history of the pages behind its new end: what stands before it in the log
-//!     is over for them, and what follows begins with a format (`space/shrink.rs`). Redo has to know before it begins.
-//!     A truncation below the LSN that redo begins at had been finished by then (H4 there), and the file has grown
-//!     since as it should.
+//! N3. A truncation of the data file ends the history of the pages behind its new end. Earlier records of these pages
+//!     are void, and later ones begin with a format (`space/shrink.rs`). Redo has to know before it begins. A
+//!     truncation below the LSN that redo begins at had been finished by then (H4 there), and the file has grown since
+//!     as it should.
 
 use std::collections::BTreeMap;
 

@@ -5,15 +5,16 @@
 //!     ─► redo := min(tail, rec_lsn's), low := min(redo, first_lsn's) ─► Checkpoint record, flushed
 //!     ─► control file names it ─► log below low is recycled
 //! ```
-//! K1. `low` is computed from the tail first and the marks afterwards, all sequentially consistent: whoever's mark is
-//!     not seen reserves its record at or above that tail (T1 in `txn/table.rs`, and the same for frames).
-//! K2. The control file is written after the checkpoint record and all that it relies on are durable, and the log is
-//!     recycled only after the control file is, in both slots (T5 there).
-//! K3. Page 0 gets the LSN of a record of its own, its mark, and goes home after all pages that the checkpoint writes
-//!     back, before the control file names the mark. So a data file whose page 0 has a smaller LSN than the control
-//!     file's mark is of a moment before the checkpoint's pages were home: an older one, which the log cannot make
-//!     whole. After a crash page 0 may be younger than the mark, never older: the checkpoint that wrote it did not come
-//!     to its end.
+//! K1. `low` is computed from the tail first and the marks afterwards, all sequentially consistent. A transaction
+//!     whose mark is not seen reserves its record at or above that tail (T1 in `txn/table.rs`, and the same for
+//!     frames).
+//! K2. The control file is written after the checkpoint record, and everything that the record relies on, are durable.
+//!     The log is recycled only after the control file is durable, in both slots (T5 there).
+//! K3. Page 0 gets the LSN of a record of its own, its mark. It goes home after all pages that the checkpoint writes
+//!     back, and before the control file names the mark. So if page 0 of a data file has a smaller LSN than the
+//!     control file's mark, the file is from before the checkpoint's pages were home. It is an older file, which the
+//!     log cannot make whole. After a crash page 0 may be younger than the mark, never older: the checkpoint that wrote
+//!     it did not come to its end.
 //! K4. Any data file from after that moment will do: what it lacks became dirty later, so it is in the log from `redo`
 //!     on.
 //! K5. `low` is where the analysis begins, since a rollback may need it; `redo` is where history is repeated from. A
@@ -48,8 +49,8 @@ pub fn checkpoint(engine: &Arc<Engine>, control: &ControlFile, is_clean: bool) -
     checkpoint_keeping(engine, control, is_clean, &|low| low)
 }
 
-/// The same. `may_give_up` is shown below what the log could be given up, once the control file names the checkpoint,
-/// and says below what it may be: for those who need it longer.
+/// The same. Once the control file names the checkpoint, `may_give_up` is shown the LSN below which the log could be
+/// given up. It answers with the LSN below which it may be, for those that need the log longer.
 ///
 /// # Errors
 /// As [`checkpoint`].

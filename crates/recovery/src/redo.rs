@@ -16,8 +16,9 @@
 //! E4. A record that a later truncation of the data file has made void for a page is passed over (N3 in `analysis.rs`).
 //! E5. A page is visited once a window, in the order of the ids. In the order of the log, a page of a file that is
 //!     larger than the cache would be read and written again for nearly every record.
-//! E6. A record goes on from the LSN that the page had before. A page at home with a smaller one is an older version of
-//!     itself, and lacks changes that are not in what is read: redo refuses it, as nothing would make it whole.
+//! E6. A record goes on from the LSN that the page had before. A page at home with a smaller LSN is an older version
+//!     of itself, and lacks changes that are not in the log that is read. Redo refuses it, since nothing would make it
+//!     whole.
 
 use std::sync::Arc;
 

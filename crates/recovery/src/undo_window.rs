@@ -2,8 +2,8 @@
 //!
 //! In the order of the log each would read its page again if the table is larger than the cache. Sorted, a page is
 //! visited once, and pages that come next are read meanwhile by threads of their own: the device serves several at a
-//! time. What memory does not hold is sorted in a temporary file; where there is no space for that, pages are visited
-//! once for each filling of memory.
+//! time. Updates that memory does not hold are sorted in a temporary file. If there is no space for it, pages are
+//! visited once for each filling of memory.
 //!
 //! ```text
 //!  push ─► sorter ─► drain: pieces of so many pages ─► read by threads ─► undone

@@ -142,7 +142,7 @@ struct SoakArgs {
     /// How long.
     #[arg(long, default_value_t = 600)]
     seconds: u64,
-    /// What the users do is drawn from it; who runs when is not.
+    /// The users' actions are drawn from it, but not when each of them runs.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Directory to make the environment's directory in, instead of the system's for temporary files.

@@ -35,7 +35,7 @@ pub enum TreeError {
     /// The page cache was refused or failed.
     #[error(transparent)]
     Buffer(#[from] BufferError),
-    /// Whoever is told of the progress has stopped it.
+    /// The caller's progress callback has stopped it.
     #[error("stopped")]
     Stopped,
     /// There is no space, or a space map is damaged.

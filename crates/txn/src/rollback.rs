@@ -56,7 +56,7 @@ impl Txn {
             self.finish_rollback()?;
         }
         // Where leaves are locked, a split stays that has moved what others have written and not made durable yet: to a
-        // leaf whose lock only this transaction ever had. So whoever reads there waits for the end of it.
+        // leaf whose lock only this transaction ever had. So a thread that reads there waits for its end.
         let moved = self.engine.settings.locks_pages && self.chain.last_lsn != Lsn(0);
         self.end(false, moved.then_some(self.chain.last_lsn));
         Ok(())

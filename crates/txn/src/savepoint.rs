@@ -7,9 +7,9 @@
 //! ```
 //! V1. A rollback to a savepoint is the ordinary undo of what was logged since, compensation records and all. A crash
 //!     in the middle of it rolls the whole transaction back and goes on where it was.
-//! V2. Locks taken since stay until the transaction ends: what was read under them may have decided what it does next,
-//!     and iterators rely on what they passed. (Taken back records could be let go; nobody can say which lock is for
-//!     what.)
+//! V2. Locks taken since stay until the transaction ends. The values read under them may have decided what the
+//!     transaction does next, and iterators rely on the keys that they passed. (Locks of records that were taken back
+//!     could be let go, but nobody can say which lock is for what.)
 //! V3. Savepoints are a stack: going back to one forgets those that came after it, and keeps the one itself.
 //! V4. Hooks that were set since run at once, told that their work did not stay.
 //! V5. A savepoint is of one nesting depth: from inside a nested top action nobody goes back to before it, and

@@ -4,15 +4,16 @@
 //! transactions, take a checkpoint, panic. So that all of it is answered and nothing stays half done:
 //!
 //! U1. No latch is held while it runs, and no change is half made that would stay when it panics.
-//! U2. What a call does hold then (its transaction, the turn of a compaction) is refused to others who want it: to the same
-//!     thread at once, to other threads when one and the same closure has kept them waiting for [`PATIENCE_NS`].
-//! U3. A lock that a transaction holds cannot come free while its own caller's thread waits for it in another transaction: that
-//!     wait is refused at once, by name ([`TxnError::HeldByCaller`](crate::TxnError::HeldByCaller)).
-//! U4. Whoever waits for such a transaction waits for what its caller's thread waits for. So the lock manager is told which
-//!     transactions a wait holds up, and finds the deadlocks that go through them.
-//! U5. A thread inside one transaction may wait for a call of another that a second thread is in. If that call waits for a lock
-//!     that does not come free before the first transaction ends, it is refused ([`WaitForCall`]). Other such waits may stand in
-//!     between: that of a thread inside the transaction that has the lock, for a call of yet another one.
+//! U2. What a call does hold then (its transaction, the turn of a compaction) is refused to others who want it: to the
+//!     same thread at once, to other threads when one and the same closure has kept them waiting for [`PATIENCE_NS`].
+//! U3. A lock that a transaction holds cannot come free while its own caller's thread waits for it in another
+//!     transaction: that wait is refused at once, by name ([`TxnError::HeldByCaller`](crate::TxnError::HeldByCaller)).
+//! U4. Whoever waits for such a transaction waits for what its caller's thread waits for. So the lock manager is told
+//!     which transactions a wait holds up, and finds the deadlocks that go through them.
+//! U5. A thread inside one transaction may wait for a call of another that a second thread is in. If that call waits
+//!     for a lock that does not come free before the first transaction ends, it is refused ([`WaitForCall`]). Other
+//!     such waits may stand in between: that of a thread inside the transaction that has the lock, for a call of yet
+//!     another one.
 
 use std::cell::RefCell;
 use std::marker::PhantomData;
@@ -47,7 +48,8 @@ impl Inside {
     }
 }
 
-/// The waits of threads inside of transactions for calls of others to return. Locked only where a call has been waited for.
+/// The waits of threads inside of transactions for calls of others to return. Locked only where a call has been waited
+/// for.
 #[derive(Default)]
 pub(crate) struct CallWaits(Mutex<Vec<CallWait>>);
 
@@ -60,7 +62,8 @@ struct CallWait {
 }
 
 impl CallWait {
-    /// A transaction that its thread is inside of and that has to end before the lock that `waiter` waits for comes free.
+    /// A transaction that its thread is inside of and that has to end before the lock that `waiter` waits for comes
+    /// free.
     fn awaited_by(&self, engine: &Engine, waiter: OwnerNo) -> Option<Xid> {
         let is_awaited = |inside: &&Inside| {
             inside.owner != waiter
@@ -99,8 +102,8 @@ impl<'e> WaitForCall<'e> {
         WaitForCall { engine, thread }
     }
 
-    /// A transaction that this thread is inside of and that has to end before the call can return: the thread waits for itself.
-    /// Its wait counts no more then, so that of several threads in one circle only one is told.
+    /// A transaction that this thread is inside of and that has to end before the call can return: the thread waits for
+    /// itself. Its wait counts no more then, so that of several threads in one circle only one is told.
     #[must_use]
     pub fn awaited_caller(&self) -> Option<Xid> {
         let engine = self.engine;
@@ -209,8 +212,8 @@ pub struct Patience {
 }
 
 impl Patience {
-    /// To be asked now and then while waiting for the thread of slot `holder`: true once one and the same closure of the user's
-    /// has been running there for [`PATIENCE_NS`].
+    /// To be asked now and then while waiting for the thread of slot `holder`: true once one and the same closure of
+    /// the user's has been running there for [`PATIENCE_NS`].
     pub fn is_over(&mut self, engine: &Engine, holder: SlotNo) -> bool {
         let Some(now_runs) = engine.slots.slot(holder).users_code() else {
             self.seen = None;

@@ -9,8 +9,8 @@
 //! ```
 //! With `--key u32` the keys of the first three are u32, big-endian as well: then their order is their number's.
 //!
-//! B1. A history key is the number of the thread in the upper 16 bits and its counter below, so that threads never meet
-//!     at the end of the table and every key says who wrote it.
+//! B1. A history key has the number of the thread in the upper 16 bits, and the thread's counter below. So threads
+//!     never meet at the end of the table, and every key says which thread wrote it.
 //! B2. Teller t works at branch t / 10; a transaction takes any account, any teller, and the teller's branch.
 //! B3. All balances begin at 0: then each is the sum of the history rows that name it.
 
@@ -51,8 +51,8 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// As LIBTP 5.1 has it for 10 transactions a second: 1,000,000 accounts, 100 tellers, 10 branches; other numbers of
-    /// accounts in proportion, with at least one branch and its ten tellers.
+    /// As LIBTP 5.1 has it for 10 transactions a second: 1,000,000 accounts, 100 tellers, 10 branches. Other numbers
+    /// of accounts are in proportion, with at least one branch and its ten tellers.
     #[must_use]
     pub fn of(account_count: u64, key: KeyKind) -> Scale {
         let branch_count = (account_count / 100_000).max(1);
@@ -88,7 +88,7 @@ impl Scale {
         (scale.account_count > 0 && scale.teller_count > 0 && scale.branch_count > 0).then_some(scale)
     }
 
-    /// The scale of the bank in an environment; none if there is no whole bank.
+    /// The scale of the bank in an environment, or `None` if the bank is not complete.
     ///
     /// # Errors
     /// The environment's.
@@ -150,7 +150,7 @@ pub(crate) fn balance(record: &[u8]) -> Option<i64> {
     word(record, 0).map(|word| word as i64)
 }
 
-/// The record with `delta` added to its balance; none if it is no such record.
+/// The record with `delta` added to its balance, or `None` if it is not such a record.
 #[inline]
 pub(crate) fn credited(record: &[u8], delta: i64) -> Option<Vec<u8>> {
     let balance = balance(record)?.wrapping_add(delta);

@@ -1,7 +1,8 @@
 //! The customers: each thread runs one transaction after the other until the time or its share is up.
 //!
-//! A transaction takes the account first and the branch last, so that the hottest lock is held shortest, and all lock
-//! in one order of tables, so that two can only meet, never cross: aborts then come from elsewhere, or show a defect.
+//! A transaction takes the account first and the branch last, so that the hottest lock is held shortest. All
+//! transactions lock in one order of tables, so two can only meet, never cross. An abort then has another cause, or
+//! shows a defect.
 
 use std::collections::VecDeque;
 use std::path::Path;

@@ -1,8 +1,8 @@
 //! Least recently used, as well as the referenced marks tell.
 //!
-//! Each frame has a stamp. A window of frames goes round; within it the marks that are seen become new stamps, and the
-//! frame with the oldest stamp is offered (and stamped, so that a frame that could not be taken does not come again at
-//! once). A true list would make every hit write shared memory.
+//! Each frame has a stamp. A window of frames goes round. Within it, the marks that are seen become new stamps, and
+//! the frame with the oldest stamp is offered. That frame is stamped too, so that a frame that could not be taken does
+//! not come again at once. A true list would make every hit write shared memory.
 
 use super::{Marks, Replacement};
 use crate::frame_no::FrameNo;

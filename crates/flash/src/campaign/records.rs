@@ -28,7 +28,7 @@ struct Model {
     in_doubt: Option<Writes>,
 }
 
-/// One round; everything random comes from `seed`.
+/// One round. Everything random comes from `seed`.
 ///
 /// # Errors
 /// [`Broken`] if a promise does not hold.
@@ -163,8 +163,9 @@ fn compare(
 mod tests {
     use super::*;
 
-    /// Found by a campaign: a restart could not read the log page with a commit, wrote a page of that transaction anew,
-    /// and was cut; the next could read it, and took the page for newer than the commit's change.
+    /// Found by a campaign: a restart could not read the log page with a commit, wrote a page of that transaction
+    /// anew, and was cut. The next restart could read the log page, and took the page for newer than the commit's
+    /// change.
     #[test]
     fn a_log_page_that_can_be_read_again_finds_no_newer_versions() {
         if let Err(broken) = round(Protocol::CfcEx, 285, &mut Report::default()) {

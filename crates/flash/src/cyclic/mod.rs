@@ -3,7 +3,7 @@
 //!
 //! The pages of a transaction form a circle: each names the logical page and version that the transaction writes next,
 //! the last one names the first. So each page waits in memory until the next is known, and the last until the commit.
-//! No flag is ever programmed; what tells committed from uncommitted is whether the circle is closed.
+//! No flag is ever programmed: a transaction is committed exactly if its circle is closed.
 //!
 //! S1. SCC: of each logical page the highest version decides. It is committed if its circle is closed, or has lost only
 //!     pages that newer versions have replaced.
@@ -11,15 +11,15 @@
 //!     Q, has been erased. So at most one transaction's records of a page lie above its committed version.
 //! B1. BPCC: a record also carries `back`, the version of its page that was committed when it was written. A record P_m
 //!     *straddles* version i of P if back < i < m: i was never committed.
-//! B2. BPCC: an obsolete committed record Q_l stays while an uncommitted record names a version k of Q with back(Q_l) <
-//!     k < l: it is the only witness against that record.
+//! B2. BPCC: an obsolete committed record Q_l stays while an uncommitted record names a version k of Q with back(Q_l)
+//!     < k < l. Q_l is the only witness against that record.
 //! Y1. Version numbers come from the device's one counter and are never given twice, also not those that only the link
 //!     of a dead transaction mentions.
-//! Y2. A transaction may write a page twice: its later record stands for the earlier one. Records of the same
-//!     transaction are told by the transaction number in the spare area; they neither straddle nor vouch for each
-//!     other.
-//! Y3. A restart writes its decisions into an outcome page before it erases anything: an interrupted erase may leave
-//!     the record that closes a circle, and by Y2 that circle can look whole without the records between. The closing
+//! Y2. A transaction may write a page twice: its later record stands for the earlier one. The transaction number in
+//!     the spare area tells which records belong to one transaction. Records of one transaction neither straddle nor
+//!     vouch for each other.
+//! Y3. A restart writes its decisions into an outcome page before it erases anything. An interrupted erase may leave
+//!     the record that closes a circle. By Y2, that circle can look whole without the records between. The closing
 //!     record may have been unreadable when the erase began.
 
 mod collect;
@@ -51,9 +51,9 @@ pub struct CyclicConfig {
     pub cycle: Cycle,
     /// The translation layer.
     pub ftl: FtlConfig,
-    /// S2 also for records that only name the page; without it SCC loses (tests show it).
+    /// S2 also for records that only name the page. Without it, SCC loses data (tests show it).
     pub erases_what_names_the_page: bool,
-    /// B2; without it BPCC invents commits (tests show it).
+    /// B2. Without it, BPCC invents commits (tests show it).
     pub keeps_witnesses: bool,
 }
 
@@ -130,10 +130,10 @@ pub struct CyclicStore<N> {
 }
 
 impl<N: Nand> CyclicStore<N> {
-    /// Mounts a device; an empty one becomes an empty store.
+    /// Mounts a device. An empty one becomes an empty store.
     ///
     /// # Errors
-    /// [`FlashError::Geometry`], [`FlashError::Corrupt`]; those of the device.
+    /// [`FlashError::Geometry`], [`FlashError::Corrupt`], and those of the device.
     pub fn open(nand: N, config: CyclicConfig) -> Result<Self> {
         recover::open(nand, config)
     }
@@ -148,7 +148,7 @@ impl<N: Nand> CyclicStore<N> {
         &mut self.core
     }
 
-    /// Gives the device back; what is not on flash is lost.
+    /// Gives the device back. What is not on flash is lost.
     pub fn into_device(self) -> N {
         self.core.nand
     }
@@ -160,7 +160,7 @@ impl<N: Nand> CyclicStore<N> {
         (self.tables.committed.len() * 6 + leftovers + witnesses) as u64
     }
 
-    /// Collects one block now, whether space is short or not: experiments use it.
+    /// Collects one block now, even if space is not short. Experiments use it.
     ///
     /// # Errors
     /// Those of the device.

@@ -1,9 +1,9 @@
 //! Recovery of SCC and BPCC: one scan of the spare areas (or summaries), no flag to read.
 //!
-//! A page whose programming was cut may come and go from one restart to the next. So what lies in blocks that were
-//! open is settled before the recovery ends: pages that count are copied (the last page of a circle first), then these
-//! blocks are emptied and erased. Cut anywhere on that way, the next recovery decides anew, which is right, since
-//! nobody has read yet.
+//! A page whose programming was cut may come and go from one restart to the next. So recovery settles the blocks that
+//! were open before it ends. It copies the pages that count, the last page of a circle first. Then it empties and
+//! erases these blocks. Cut anywhere on that way, the next recovery decides anew, which is right, since nobody has read
+//! yet.
 
 use super::{Cycle, CyclicConfig, CyclicStore, Record, Tables};
 use crate::error::Result;

@@ -1,22 +1,22 @@
 //! The extended protocols CFC_ex and AFC_ex (4): no force, and several transactions in one page.
 //!
-//! A page that leaves the buffer while transactions that changed it are running carries *pending records*: by
-//! transaction which bytes it has changed, a link to the page with its records written before, and a flag of its own,
-//! read as in CFC or AFC. What is in memory only at a commit goes into a redo log; there is no undo log, the versions
-//! before are the undo.
+//! A page that leaves the buffer while transactions that changed it are running carries *pending records*, one for
+//! each such transaction. A pending record has the bytes that its transaction changed, a link to the page with the
+//! record written before, and a flag of its own. The flag is read as in CFC or AFC. Changes that are in memory only at
+//! a commit go into a redo log. There is no undo log: the versions before are the undo.
 //!
 //! E1. A transaction is committed if the log says so, or by the flags of its pending records: one TRUE (CFC), or no
 //!     FALSE among at least one (AFC).
 //! E2. The value of a pending record before its transaction is in the newest older version where no unfinished
 //!     transaction has those bytes pending. `older` keeps these versions until the newest has only committed pending
 //!     records, or none.
-//! E3. A *clean* version, with all running transactions taken out, goes before one with pending records where E2 would
-//!     otherwise not hold: when a pending record lies over a committed change that is not on flash yet. (The paper
-//!     restores an aborted record from flash, and loses such a change.)
-//! E4. The version number of a page is higher than the LSN of every change in it, and lower than any later one's; a
-//!     restart repeats a committed change if its LSN is higher than the version.
+//! E3. A *clean* version has the changes of all running transactions taken out. It is written before a version with
+//!     pending records where E2 would otherwise not hold: when a pending record lies over a committed change that is
+//!     not on flash yet. (The paper restores an aborted record from flash, and loses such a change.)
+//! E4. The version number of a page is higher than the LSN of every change in it, and lower than the LSN of any later
+//!     change. A restart repeats a committed change if its LSN is higher than the version.
 //! E5. AFC: of a running transaction with pending records on flash one in a live page is FALSE, as first programmed.
-//! E6. At most `max_c` running transactions have changes in a page; who comes later waits.
+//! E6. At most `max_c` running transactions have changes in a page. Later ones wait.
 
 mod collect;
 mod flush;
@@ -116,7 +116,8 @@ struct Tables {
     config: ExtendedConfig,
     shape: Shape,
     log: Log,
-    /// Running transactions, and aborted ones with pending records on flash; whoever is missing is committed.
+    /// Running transactions, and aborted ones with pending records on flash. A transaction that is missing here is
+    /// committed.
     txns: IntMap<Xid, Txn>,
     /// Pending records by flash page, dead pages included until they are erased.
     slots: IntMap<Pba, Vec<Slot>>,
@@ -164,11 +165,11 @@ pub struct ExtendedStore<N> {
 }
 
 impl<N: Nand> ExtendedStore<N> {
-    /// Mounts a device; an empty one becomes an empty store.
+    /// Mounts a device. An empty one becomes an empty store.
     ///
     /// # Errors
     /// [`FlashError::Geometry`] if the spare area or the device's programs a page do not suffice for `max_c`;
-    /// [`FlashError::Corrupt`]; those of the device.
+    /// [`FlashError::Corrupt`], and those of the device.
     pub fn open(nand: N, config: ExtendedConfig) -> Result<Self> {
         recover::open(nand, config)
     }
@@ -183,7 +184,7 @@ impl<N: Nand> ExtendedStore<N> {
         &mut self.core
     }
 
-    /// Gives the device back; what is not on flash is lost.
+    /// Gives the device back. What is not on flash is lost.
     pub fn into_device(self) -> N {
         self.core.nand
     }
@@ -205,7 +206,7 @@ impl<N: Nand> ExtendedStore<N> {
         self.tables.log.bytes_written
     }
 
-    /// Collects one block now, whether space is short or not: experiments use it.
+    /// Collects one block now, even if space is not short. Experiments use it.
     ///
     /// # Errors
     /// Those of the device.
@@ -227,7 +228,7 @@ impl<N: Nand> ExtendedStore<N> {
     /// # Errors
     /// [`FlashError::Conflict`] if another running transaction has changed some of these bytes, or if `max_c` others
     /// have changes in the page: the caller waits for the one that it names. Also [`FlashError::UnknownTransaction`],
-    /// [`FlashError::UnknownPage`], [`FlashError::TooLong`], [`FlashError::Full`]; those of the device.
+    /// [`FlashError::UnknownPage`], [`FlashError::TooLong`], [`FlashError::Full`], and those of the device.
     pub fn update(&mut self, xid: Xid, lba: Lba, offset: usize, bytes: &[u8]) -> Result<()> {
         self.running(xid)?;
         let max = self.core.page_bytes();

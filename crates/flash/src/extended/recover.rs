@@ -1,9 +1,9 @@
 //! Restart of an extended store (algorithm 3).
 //!
-//! Flags that were being programmed when power failed may read one way now and the other way next time. So what this
-//! restart decides about transactions that may have been running is written into an outcome page before anything else
-//! (see [`crate::ftl::outcome`]), and then every page with pending records of theirs is written again without any. In
-//! between, the blocks that were open are emptied and erased.
+//! Flags that were being programmed when power failed may read one way now and the other way next time. So this
+//! restart first writes into an outcome page what it decides about transactions that may have been running (see
+//! [`crate::ftl::outcome`]). Then it writes every page with pending records of these transactions again, without such
+//! records. In between, the blocks that were open are emptied and erased.
 
 use super::slots::{Shape, Slot};
 use super::{ExtendedConfig, ExtendedStore, Own, Tables};

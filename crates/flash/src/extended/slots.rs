@@ -95,7 +95,7 @@ impl Shape {
         bytes
     }
 
-    /// Reads what [`Shape::encode`] wrote; repairs one flipped bit. `None` if it is nothing of ours.
+    /// Reads what [`Shape::encode`] wrote. Repairs one flipped bit. `None` if it is nothing of ours.
     pub fn decode(self, bytes: &[u8]) -> Option<Vec<Slot>> {
         if bytes.len() != self.bytes() {
             return None;

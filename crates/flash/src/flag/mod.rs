@@ -4,8 +4,8 @@
 //!     all its pages are on flash, so a commit that was cut between two sub-chains is a commit.
 //! C2. CFC: before a committed page is erased, the page that it links to becomes TRUE, unless it goes as well.
 //! A1. AFC: a transaction is committed if none of its pages is FALSE (definition 3.3).
-//! A2. AFC: of the pages that a running or aborted transaction keeps while a block is erased one is FALSE; if it keeps
-//!     none, all that go are FALSE.
+//! A2. AFC: while a block is erased, one of the pages that a running or aborted transaction keeps is FALSE. If the
+//!     transaction keeps none, all its pages that go are FALSE.
 //! A3. AFC: bits 00 (FALSE) never become TRUE again, so a running transaction's FALSE is always 11, programmed with the
 //!     page.
 //! V1. What a recovery has declared aborted and could look otherwise later is listed in a verdict page until no page of
@@ -63,7 +63,7 @@ struct Tables {
     rules: Rules,
     /// Whether pages that are erased together need no flags among themselves (3.4).
     by_block: bool,
-    /// Running and aborted transactions with pages on flash; whoever is missing is committed.
+    /// Running and aborted transactions with pages on flash. A transaction that is missing here is committed.
     txns: IntMap<Xid, Txn>,
     running: Vec<Xid>,
     holders: IntMap<Lba, Xid>,
@@ -104,10 +104,10 @@ impl FlagConfig {
 }
 
 impl<N: Nand> FlagStore<N> {
-    /// Mounts a device; an empty one becomes an empty store.
+    /// Mounts a device. An empty one becomes an empty store.
     ///
     /// # Errors
-    /// [`FlashError::Geometry`], [`FlashError::Corrupt`]; those of the device.
+    /// [`FlashError::Geometry`], [`FlashError::Corrupt`], and those of the device.
     pub fn open(nand: N, config: FlagConfig) -> Result<Self> {
         recover::open(nand, config)
     }
@@ -122,7 +122,7 @@ impl<N: Nand> FlagStore<N> {
         &mut self.core
     }
 
-    /// Gives the device back; what is not on flash is lost.
+    /// Gives the device back. What is not on flash is lost.
     pub fn into_device(self) -> N {
         self.core.nand
     }
@@ -133,7 +133,7 @@ impl<N: Nand> FlagStore<N> {
         chains as u64
     }
 
-    /// Collects one block now, whether space is short or not: experiments use it.
+    /// Collects one block now, even if space is not short. Experiments use it.
     ///
     /// # Errors
     /// Those of the device.

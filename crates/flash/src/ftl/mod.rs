@@ -1,13 +1,13 @@
 //! The translation layer below every protocol (2.2): where logical pages lie, which blocks are free, and collecting
 //! them.
 //!
-//! F1. Pages of a block are written in ascending order; its last pages hold its summary. A block is *sealed* when it
-//!     has one.
+//! F1. Pages of a block are written in ascending order. The last pages hold the block's summary. A block is *sealed*
+//!     when it has one.
 //! F2. Each unit has at most one open block, and fills it before it opens the next.
 //! F3. A page that is live is never lost: it is copied before its block is erased, and the copy is newer.
 //! F4. Sequence numbers only grow. A link to (page, number) is good as long as its block was opened before that number.
-//! F5. Whatever has to be on flash before a block may go is there before its erase begins, and stays right if the erase
-//!     is interrupted and any of the block's pages survive.
+//! F5. Everything that must be on flash before a block may go is there before the erase begins. It stays right if the
+//!     erase is interrupted and any of the block's pages survive.
 //!
 //! What makes a page dead, and what else has to happen before a block with dead pages may go, is the business of the
 //! protocol above, through [`Protocol`].
@@ -169,7 +169,7 @@ impl<N: Nand> Core<N> {
     /// A layer that believes the device to be empty; blocks are erased before their first use.
     ///
     /// # Errors
-    /// [`FlashError::Geometry`] if the geometry leaves no room for data; those of the device.
+    /// [`FlashError::Geometry`] if the geometry leaves no room for data, and those of the device.
     pub(crate) fn new(mut nand: N, config: FtlConfig) -> Result<Self> {
         let geometry = *nand.geometry();
         geometry.check()?;
@@ -344,7 +344,7 @@ impl<N: Nand> Core<N> {
     /// A block in which programming fails is taken out of service and the write goes elsewhere.
     ///
     /// # Errors
-    /// [`FlashError::Full`] if no block is free; those of the device.
+    /// [`FlashError::Full`] if no block is free, and those of the device.
     pub(crate) fn write(&mut self, unit: Option<u32>, meta: &mut Meta, data: &[u8], extra: &[u8]) -> Result<Pba> {
         if data.len() > self.geometry.page_bytes as usize {
             return Err(FlashError::TooLong { len: data.len(), max: self.geometry.page_bytes as usize });
@@ -552,7 +552,7 @@ impl<N: Nand> Core<N> {
     /// Reads a page's data, corrects it, and returns what its spare area says. `data` is as long as what was written.
     ///
     /// # Errors
-    /// [`FlashError::Unreadable`] if more bits are wrong than the code corrects; those of the device.
+    /// [`FlashError::Unreadable`] if more bits are wrong than the code corrects, and those of the device.
     pub(crate) fn read(&mut self, pba: Pba, data: &mut [u8]) -> Result<Meta> {
         let mut spare = std::mem::take(&mut self.spare);
         let answer = self.nand.read(pba, data, &mut spare);

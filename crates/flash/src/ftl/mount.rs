@@ -12,10 +12,10 @@
 //!     The youngest of these blocks in a unit goes on being its open block, but for one page, which may be half
 //!     programmed and look empty.
 //! M3. Before recovery ends these blocks are emptied and erased, as is one whose summary leaves pages out and may
-//!     itself have been cut. From then on a page that was cut can never appear again. A summary that leaves it out is
-//!     not enough: if an erase is cut, the summary may go and the page stay, and its transaction's number may have been
-//!     given again.
-//! M4. Of two copies with the same number of the same logical page the one written later counts; the other is as if
+//!     itself have been cut. From then on a page that was cut can never appear again. A summary that leaves the page
+//!     out is not enough. If an erase is cut, the summary may go and the page stay, and another transaction may have
+//!     been given its transaction's number.
+//! M4. If a logical page has two copies with the same number, the copy written later counts, and the other is as if
 //!     absent.
 
 use super::collect::{collect_out_of_turn, make_room_in};

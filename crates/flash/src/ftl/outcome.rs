@@ -2,8 +2,9 @@
 //!
 //! A page that was being programmed when power failed may read one way at one restart and the other way at the next. So
 //! a restart that finds a transaction uncommitted, begins to erase its pages and is cut could be followed by one that
-//! finds it committed, and half of it gone. An *outcome page* prevents that: what it says holds, whatever flags, links
-//! and logs say later; of two the newer counts. It can go when nothing is left on flash that may change its mind.
+//! finds it committed, and half of it gone. An *outcome page* prevents that: it is right, whatever flags, links and
+//! logs say later. If there are two, the newer counts. It can go when nothing is left on flash that may change its
+//! mind.
 //!
 //! An outcome page holds a count (4 bytes), then by transaction its number and 1 if it is committed, else 0 (4 bytes
 //! each).
@@ -26,7 +27,7 @@ impl Outcomes {
     /// Reads what earlier restarts have decided. One that cannot be read was cut, before anything rested on it.
     ///
     /// # Errors
-    /// [`FlashError::Corrupt`]; those of the device.
+    /// [`FlashError::Corrupt`], and those of the device.
     pub fn read<N: Nand>(core: &mut Core<N>, mounted: &Mounted) -> Result<(Self, IntMap<Xid, bool>)> {
         let mut own = Self::default();
         let mut told = IntMap::default();
@@ -75,7 +76,7 @@ impl Outcomes {
         Ok(())
     }
 
-    /// A page was copied; nothing happens if it is none of these.
+    /// A page was copied. If it is not an outcome page, nothing happens.
     pub fn moved(&mut self, from: Pba, to: Pba) {
         for pba in self.pages.iter_mut().filter(|pba| **pba == from) {
             *pba = to;

@@ -1,4 +1,4 @@
-//! The spare area of a page: who it is, and what became of it.
+//! The spare area of a page: which page it is, and what became of it.
 //!
 //! ```text
 //! offset  size  field
@@ -80,7 +80,7 @@ impl Flag {
         }
     }
 
-    /// The majority of each nibble; a nibble that is half and half counts as not yet programmed.
+    /// The majority of each nibble. A nibble that is half and half counts as not yet programmed.
     pub fn from_byte(byte: u8) -> Self {
         let (a, b) = ((byte >> 4).count_ones() >= 2, (byte & 15).count_ones() >= 2);
         match (a, b) {
@@ -159,7 +159,7 @@ impl Meta {
         out[48..52].copy_from_slice(&data_crc.to_le_bytes());
     }
 
-    /// Reads what [`Meta::encode`] wrote; repairs one flipped bit. `None` if it is no spare area of ours.
+    /// Reads what [`Meta::encode`] wrote. Repairs one flipped bit. `None` if this crate did not write the spare area.
     #[inline]
     pub fn decode(spare: &[u8]) -> Option<Self> {
         let stored = u32::from_le_bytes(spare[44..48].try_into().ok()?);

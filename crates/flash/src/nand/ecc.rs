@@ -1,8 +1,9 @@
 //! Error correction for data areas: a Hamming code of 3 bytes for each 512 bytes, which corrects one flipped bit and
 //! detects two. SLC data sheets ask for exactly that.
 //!
-//! The code keeps, for each bit of a bit's address (12 bits for 4,096 places), the parity of all ones whose address has
-//! that bit set, and of all whose address has it clear. One flipped bit flips exactly one of each pair.
+//! A bit's address has 12 bits for 4,096 places. For each bit of the address, the code keeps two parities: of all ones
+//! whose address has that bit set, and of all whose address has it clear. One flipped bit flips exactly one of each
+//! pair.
 
 /// Bytes that one code protects.
 pub const SECTOR_BYTES: usize = 512;

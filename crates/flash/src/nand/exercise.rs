@@ -13,7 +13,7 @@ fn expect(holds: bool, what: &str) -> Result<()> {
 /// Erases block 0 and programs its first pages: N1 to N3.
 ///
 /// # Errors
-/// [`FlashError::Corrupt`] says what does not hold; those of the device.
+/// [`FlashError::Corrupt`] says what does not hold, and those of the device.
 pub fn pages(nand: &mut dyn Nand) -> Result<()> {
     let geometry = *nand.geometry();
     let mut data = vec![0; geometry.page_bytes as usize];

@@ -1,7 +1,6 @@
-//! A NAND device in a file, for tests, demonstrations and programs without a chip: it obeys the same rules (N1, N2),
-//! keeps all bytes, and lives through the end of its process, however that comes. Commits sync the file; between two
-//! syncs the operating system may write in any order, so that a failure of the whole machine is not a power cut as N4
-//! means it.
+//! A NAND device in a file, for tests, demonstrations and programs without a chip. It obeys the same rules (N1, N2)
+//! and keeps all bytes. It survives its process, however that ends. Commits sync the file. Between two syncs the
+//! operating system may write in any order, so a failure of the whole machine is not a power cut in the sense of N4.
 //!
 //! ```text
 //! offset  size  field
@@ -63,8 +62,8 @@ impl FileNand {
     /// Opens a device that [`FileNand::create`] has made.
     ///
     /// # Errors
-    /// [`FlashError::Mismatch`] if the file is no such device or of another version, [`FlashError::Corrupt`] if its
-    /// header is damaged, [`FlashError::Io`].
+    /// [`FlashError::Mismatch`] if the file is not such a device or has another version, [`FlashError::Corrupt`] if
+    /// its header is damaged, [`FlashError::Io`].
     pub fn open(path: &Path) -> Result<Self> {
         let name = path.display().to_string();
         let io = |source| FlashError::Io { context: format!("opening flash image {name}"), source };

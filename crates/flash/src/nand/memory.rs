@@ -1,15 +1,15 @@
 //! A NAND device in memory, with a clock, power cuts and worn-out blocks.
 //!
-//! It keeps every spare area as real bytes and enforces N1 and N2 on them. Of the data it keeps all bytes, or, so that
-//! the paper's 32 GB fit below 1 GiB, only what was given (see [`Content`]).
+//! It keeps every spare area as real bytes and enforces N1 and N2 on them. It keeps all bytes of the data, or only the
+//! bytes that were given, so that the paper's 32 GB fit below 1 GiB (see [`Content`]).
 //!
 //! The clock: each lane of each unit is busy until some time. An operation starts when all the lanes that it needs are
 //! free and not before the caller's `now`, and moves `now` to its end. A caller that plays many clients sets `now`
-//! before each client's turn; operations of different clients then overlap wherever they need different chips.
+//! before each client's turn. Operations of different clients then overlap wherever they need different chips.
 //!
-//! Power cuts (N4): the `n`-th operation from now is cut in one of the ways of [`CutShape`]. What was cut may be
-//! *unstable*: it reads one way until the next restart, another way until the one after it, and so on, until its block
-//! is erased or the same bits are programmed again.
+//! Power cuts (N4): the `n`-th operation from now is cut in one of the ways of [`CutShape`]. A page whose program or
+//! erase was cut may be *unstable*: it may read differently after each restart. That lasts until its block is erased or
+//! the same bits are programmed again.
 
 use super::spares::Spares;
 use super::{Geometry, Nand, NandStats, Pba, Timing};
@@ -33,7 +33,7 @@ pub enum Content {
 pub enum CutShape {
     /// The operation has not happened.
     Nothing,
-    /// A program left a page that fails every check; an erase left every page of the block unreadable.
+    /// A program left a page that fails every check, or an erase left every page of the block unreadable.
     Garbage,
     /// It has happened, and power failed right after.
     Whole,
@@ -50,7 +50,7 @@ struct Unstable {
     /// The restart count at the time of the cut.
     since: u32,
     reads_new_first: bool,
-    /// The spare area before the cut; `None` if the page was erased, which then reads as unreadable.
+    /// The spare area before the cut. `None` if the page was erased: then it is unreadable.
     before: Option<Box<[u8]>>,
 }
 

@@ -1,12 +1,11 @@
-//! NAND flash as the paper describes it (2.1): pages with a data and a spare area, programmed once and then, bit by bit
-//! from 1 to 0, a few times more; erased a block at a time.
+//! NAND flash as the paper describes it (2.1). A page has a data area and a spare area. It is programmed once, and
+//! then a few times more, bit by bit from 1 to 0. Pages are erased a block at a time.
 //!
-//! N1. Programming only clears bits; only an erase sets them.
+//! N1. Programming only clears bits, and only an erase sets them.
 //! N2. A page is programmed at most `programs_max` times between two erases of its block, the first time included.
-//! N3. An operation returns when the device says that it is done; one operation is under way at a time.
-//! N4. If power fails in the middle, a program may have done nothing, all of it, or something that reads differently
-//!     from one time to the next; an interrupted erase may have left any page of its block as it was, empty or
-//!     unreadable.
+//! N3. An operation returns when the device says that it is done. One operation is under way at a time.
+//! N4. If power fails in the middle, a program may have done nothing or all of it, or it may read differently from one
+//!     time to the next. An interrupted erase may have left any page of its block as it was, empty or unreadable.
 //!
 //! This module knows no logical pages, transactions or protocols.
 
@@ -34,7 +33,7 @@ pub struct Geometry {
     pub units: u32,
     /// Chips of a unit that work in lock-step: a page is spread over all of them.
     pub lanes: u32,
-    /// Blocks in all units together; block `b` belongs to unit `b % units`.
+    /// Blocks in all units together. Block `b` belongs to unit `b % units`.
     pub blocks: u32,
     /// Pages in a block.
     pub pages_per_block: u32,
@@ -130,7 +129,7 @@ pub struct Timing {
     pub read_ns: u64,
     /// Programming a page.
     pub program_ns: u64,
-    /// Clearing bits in a page that is programmed already; keeps one lane busy.
+    /// Clearing bits in a page that is programmed already. It keeps one lane busy.
     pub partial_ns: u64,
     /// Erasing a block.
     pub erase_ns: u64,
@@ -156,7 +155,7 @@ pub struct NandStats {
     pub partials: u64,
     /// Blocks erased.
     pub erases: u64,
-    /// Time that chips were busy, all of them added up; stands still where time is real.
+    /// Time that chips were busy, added up over all chips. It stays 0 where time is real.
     pub busy_ns: u64,
 }
 

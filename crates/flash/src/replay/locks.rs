@@ -1,8 +1,7 @@
 //! Strict two-phase locking with a waits-for graph that is searched at each block (5.1).
 //!
 //! L1. A client waits for at most one lock.
-//! L2. Whoever waits is in exactly one queue, and waits for every owner and every earlier waiter that it cannot share
-//!     with.
+//! L2. A waiter is in exactly one queue. It waits for every owner and every earlier waiter that it cannot share with.
 //!
 //! A value without clock or store: it is told of requests and ends, and says who may go on.
 
@@ -30,7 +29,7 @@ pub(super) struct Locks {
 }
 
 impl Locks {
-    /// Whether the lock is granted; else the client waits.
+    /// Returns whether the lock is granted. If not, the client waits.
     pub fn request(&mut self, client: ClientNo, key: u64, is_exclusive: bool) -> bool {
         let lock = self.locks.entry(key).or_default();
         let own = lock.owners.iter().position(|(owner, _)| *owner == client);
@@ -80,7 +79,7 @@ impl Locks {
         others.any(|(other, exclusive)| *other != client && (*exclusive || wants) && is_wanted(*other))
     }
 
-    /// A cycle of waiting clients that `client` is part of; empty if there is none.
+    /// A cycle of waiting clients that `client` is part of, or nothing if there is none.
     pub fn find_cycle(&self, client: ClientNo) -> Vec<ClientNo> {
         let mut path = vec![client];
         let mut seen = IntMap::default();

@@ -1,6 +1,6 @@
-//! Replays a trace with many clients in simulated time, as the paper's evaluation does (5.1): strict two-phase locking,
-//! deadlock detection at each block, the youngest of a cycle restarted after a random backoff, an LRU buffer, CPU time
-//! ignored.
+//! Replays a trace with many clients in simulated time, as the paper's evaluation does (5.1). It has strict two-phase
+//! locking and an LRU buffer, and it ignores CPU time. It looks for deadlocks at each block, and restarts the youngest
+//! of a cycle after a random backoff.
 //!
 //! Always the client whose time is earliest takes its next step, which moves its time on by what the device needs. The
 //! device keeps each chip busy, so that clients get into each other's way where they use the same chips. One seed
@@ -43,7 +43,7 @@ pub struct Setup {
     pub geometry: Geometry,
     /// What locks are on.
     pub granularity: Granularity,
-    /// Basic protocols: every change goes to flash at once, as section 3 assumes; the buffer then only saves reads.
+    /// Basic protocols: every change goes to flash at once, as section 3 assumes. The buffer then only saves reads.
     pub is_write_through: bool,
     /// Clients; each has one transaction at a time (table 2: 50).
     pub clients: u32,
@@ -94,7 +94,7 @@ pub struct Measured {
     pub commit_ms: f64,
     /// Time that clients spent collecting, in seconds.
     pub collection_seconds: f64,
-    /// Of the time of all clients that had a transaction, the part spent collecting (figure 13a).
+    /// The part of the time of all clients with a transaction that was spent collecting (figure 13a).
     pub collection_share: f64,
     /// Pages copied a block collected.
     pub copied_per_block: f64,
@@ -118,7 +118,7 @@ pub struct Measured {
     pub table_bytes: u64,
     /// Pages read for clients.
     pub pages_read: u64,
-    /// Of the time measured, the part that a chip was busy, on average.
+    /// The part of the measured time that a chip was busy, on average.
     pub busy_share: f64,
     /// Operations of single chips.
     pub chip_operations: u64,
@@ -161,8 +161,8 @@ pub fn full_device(config: Config, geometry: Geometry) -> Result<AnyStore<Memory
 /// transactions of how many have ended.
 ///
 /// # Errors
-/// [`crate::FlashError::UnknownPage`] if the trace names a page that the device has not; [`crate::FlashError::Trace`]
-/// if it is empty.
+/// [`crate::FlashError::UnknownPage`] if the trace names a page that the device does not have.
+/// [`crate::FlashError::Trace`] if the trace is empty.
 pub fn replay(setup: &Setup, trace: &Trace, progress: &mut dyn FnMut(u64, u64)) -> Result<Measured> {
     if trace.is_empty() {
         return Err(FlashError::Trace { line: 0, reason: "the trace has no transactions".to_string() });

@@ -8,7 +8,7 @@ use crate::protocol::AnyStore;
 use crate::transact::Transactions;
 use crate::{Lba, Xid};
 
-/// A store with the paper's buffer (5.1): steal for all; force for those that have no log.
+/// A store with the paper's buffer (5.1): steal for all protocols, and force for those without a log.
 #[derive(Clone, Debug)]
 pub(super) struct BufferedStore {
     pub store: AnyStore<MemoryNand>,

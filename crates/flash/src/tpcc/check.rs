@@ -8,7 +8,7 @@ use crate::error::{FlashError, Result};
 /// Checks conditions 1 to 12. Number 11 counts deliveries as well, which the specification's wording leaves out.
 ///
 /// # Errors
-/// [`FlashError::Corrupt`] names the first condition that does not hold and where; those of the pages.
+/// [`FlashError::Corrupt`] names the first condition that does not hold and where, and those of the pages.
 pub fn check(layout: &Layout, pages: &mut dyn Pages) -> Result<()> {
     let scale = layout.scale;
     let customers = scale.district_count() * scale.customers;

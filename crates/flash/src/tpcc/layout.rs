@@ -1,6 +1,6 @@
 //! Where each row lies: every table is a range of pages with rows of one size, ordered by key.
 //!
-//! Y1. A row never crosses a page; a page holds rows of one table only.
+//! Y1. A row never crosses a page, and a page holds rows of one table only.
 //! Y2. Rows are packed, as a database's heap does: all warehouses of a small database share a page, and locks on pages
 //!     make their transactions wait for each other. With [`Rows::HotApart`] the few rows that every transaction wants
 //!     have a page each.

@@ -10,7 +10,7 @@
 //! | `pages` | pages in memory, on a store, and recorded |
 //! | `trial` | on a store whose power is cut |
 //!
-//! Rows have the sizes of the specification's columns; the columns that no transaction looks at are filler. What a
+//! Rows have the sizes of the specification's columns. Columns that no transaction looks at are filler. What a
 //! database would keep in indexes is in pages of their own: customers by last name, the last order of each customer,
 //! the oldest new order of each district. Amounts are in cents.
 

@@ -6,7 +6,7 @@ use crate::error::{FlashError, Result};
 use crate::trace::{Access, Trace};
 use crate::transact::Transactions;
 
-/// Pages in memory; those never written take no room and read as 0xFF. One transaction at a time.
+/// Pages in memory. Pages that were never written take no room and read as 0xFF. One transaction at a time.
 #[derive(Clone, Debug)]
 pub struct MemoryPages {
     pages: Vec<Option<Box<[u8]>>>,

@@ -21,7 +21,7 @@ pub enum Kind {
     StockLevel,
 }
 
-/// How a transaction ended; the caller commits or rolls back.
+/// How a transaction ended. The caller commits or rolls back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// To be committed.
@@ -32,7 +32,7 @@ pub enum Outcome {
     Full,
 }
 
-/// Shares of the transactions in hundredths; what is left are New-Orders.
+/// Shares of the transactions in hundredths. The rest are New-Orders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mix {
     /// 43
@@ -74,7 +74,7 @@ impl Mix {
 /// Runs one transaction for a terminal of `warehouse`, without committing.
 ///
 /// # Errors
-/// Those of the pages; the transaction is then to be rolled back.
+/// Those of the pages. Roll the transaction back then.
 pub fn run_one(layout: &Layout, pages: &mut dyn Pages, kind: Kind, warehouse: u32, rng: &mut Rng) -> Result<Outcome> {
     let mut run = Run { layout, pages, rng, warehouse };
     match kind {

@@ -41,7 +41,7 @@ pub struct TrialReport {
 /// Loads, runs, cuts the power, recovers and checks.
 ///
 /// # Errors
-/// [`FlashError::Corrupt`] names the condition that does not hold; those of the store: none is expected.
+/// [`FlashError::Corrupt`] names the condition that does not hold, and those of the store: none is expected.
 pub fn trial(trial: &Trial) -> Result<TrialReport> {
     let mut rng = Rng::new(trial.seed);
     let page_bytes = 2048;

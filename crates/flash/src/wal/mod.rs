@@ -6,9 +6,9 @@
 //! W1. Before a page goes out, the log up to its last change is on flash.
 //! W2. A transaction is committed when its commit record is on flash.
 //! W3. A page on flash has as its version the LSN of the last change in it.
-//! W4. A restart repeats every change that the page does not have yet, from where the last checkpoint says, then takes
-//!     back those of transactions without a commit, writing a compensation record for each.
-//! W5. A checkpoint is fuzzy: it notes where a restart would have to begin; the pages that hold this back are written
+//! W4. A restart begins where the last checkpoint says, and repeats every change that the page does not have yet. Then
+//!     it takes back the changes of transactions without a commit, and writes a compensation record for each.
+//! W5. A checkpoint is fuzzy: it notes where a restart would have to begin. The pages that hold this back are written
 //!     one by one later.
 
 mod recover;
@@ -37,7 +37,7 @@ pub struct WalConfig {
 }
 
 impl WalConfig {
-    /// The paper's settings; checkpoints, of which it gives no rate, every 1,024 log pages.
+    /// The paper's settings. It gives no rate of checkpoints: here they come every 1,024 log pages.
     pub fn new() -> Self {
         Self { ftl: FtlConfig::default(), buffer_pages: 512, checkpoint_pages: 1024 }
     }
@@ -66,7 +66,7 @@ struct Undo {
 
 #[derive(Clone, Debug, Default)]
 struct Txn {
-    /// LSN of its begin record; 0 before the first change.
+    /// LSN of its begin record, or 0 before the first change.
     first_lsn: u64,
     undo: Vec<Undo>,
     pages: Vec<Lba>,
@@ -118,10 +118,10 @@ pub struct WalStore<N> {
 }
 
 impl<N: Nand> WalStore<N> {
-    /// Mounts a device; an empty one becomes an empty store.
+    /// Mounts a device. An empty one becomes an empty store.
     ///
     /// # Errors
-    /// [`FlashError::Geometry`], [`FlashError::Corrupt`]; those of the device.
+    /// [`FlashError::Geometry`], [`FlashError::Corrupt`], and those of the device.
     pub fn open(nand: N, config: WalConfig) -> Result<Self> {
         recover::open(nand, config)
     }
@@ -136,7 +136,7 @@ impl<N: Nand> WalStore<N> {
         &mut self.core
     }
 
-    /// Gives the device back; what is not on flash is lost.
+    /// Gives the device back. What is not on flash is lost.
     pub fn into_device(self) -> N {
         self.core.nand
     }
@@ -157,7 +157,7 @@ impl<N: Nand> WalStore<N> {
         self.owner.log.bytes_written
     }
 
-    /// Collects one block now, whether space is short or not: experiments use it.
+    /// Collects one block now, even if space is not short. Experiments use it.
     ///
     /// # Errors
     /// Those of the device.

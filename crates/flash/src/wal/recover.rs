@@ -1,7 +1,7 @@
 //! Restart of a WAL store: the three passes of ARIES, then a checkpoint that makes the old log superfluous.
 //!
-//! What was open when power failed is settled first: pages that may be unstable are copied, and the blocks that were
-//! open are emptied and erased, so that a log page which could not be read never comes back.
+//! The blocks that were open when power failed are settled first. Pages that may be unstable are copied, and these
+//! blocks are emptied and erased. So a log page that could not be read never comes back.
 
 use super::{Owner, Undo, WalConfig, WalStore};
 use crate::Xid;

@@ -1,8 +1,8 @@
 //! bind: what it costs to get at a file's bytes, step by step (4.1).
 //!
-//! A mapping is opened, mapped, touched, touched again, flushed and unmapped; then the same bytes are read, changed and
-//! made durable through every kind of file input and output, and only the totals are compared: the write-back of each
-//! moves the cost to another step, as the paper found.
+//! A mapping is opened, mapped, touched, touched again, flushed and unmapped. Then the same bytes are read, changed
+//! and made durable through every kind of file input and output. Only the totals are compared, because the write-back
+//! of each moves the cost to another step, as the paper found.
 
 use std::fs::File;
 use std::io::IoSlice;

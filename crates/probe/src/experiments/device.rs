@@ -1,7 +1,7 @@
 //! device: what the device below does, past the kernel's cache.
 //!
-//! Direct reads and writes by size, one at a time; random reads and writes by queue depth, through io_uring or, where
-//! it is forbidden, by threads; latency percentiles; and the knee, from which on more depth buys only waiting.
+//! Direct reads and writes by size, one at a time. Random reads and writes by queue depth, through io_uring or, where
+//! it is forbidden, by threads. Latency percentiles. And the knee, above which more depth buys only waiting.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -15,6 +15,7 @@ use crate::context::{Context, at, timed};
 use crate::error::{On, ProbeError};
 use crate::experiment::Experiment;
 use crate::measure::{Batch, to_value};
+use crate::random::Random;
 use crate::report::{Better, Unit, Usage};
 use crate::stats::percentile;
 use crate::sys::aligned::Aligned;
@@ -75,19 +76,18 @@ impl Experiment for Device {
 
 /// Offsets of blocks in no order, always the same.
 struct Offsets {
-    state: u64,
+    random: Random,
     blocks: u64,
     step: u64,
 }
 
 impl Offsets {
     fn new(bytes: u64, step: u64) -> Offsets {
-        Offsets { state: 0x2545_F491_4F6C_DD1D, blocks: (bytes / step).max(1), step }
+        Offsets { random: Random::default(), blocks: (bytes / step).max(1), step }
     }
 
     fn next(&mut self) -> u64 {
-        self.state = self.state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.state >> 33) % self.blocks * self.step
+        self.random.below(self.blocks) * self.step
     }
 }
 
@@ -268,7 +268,7 @@ fn by_threads(
                 let (is_over, done) = (&is_over, &done);
                 std::thread::Builder::new().stack_size(128 << 10).spawn_scoped(scope, move || {
                     let mut offsets = Offsets::new(bytes, PAGE);
-                    offsets.state = offsets.state.wrapping_add(no);
+                    offsets.random = Random::of(no);
                     let mut buffer = Aligned::noise(PAGE as usize);
                     let mut mine = Vec::new();
                     while !is_over.load(Ordering::Relaxed) {

@@ -1,7 +1,8 @@
 //! force: what makes a write durable, and what it costs (8.1).
 //!
-//! Methods at 4 KiB on a file that was written before; then by size, by dirty pages elsewhere in the file, by kind of
-//! file, by writers at the same time; what tears by declaration; and who decides when a mapped page is written.
+//! Methods at 4 KiB on a file that was written before. Then by size, by dirty pages elsewhere in the file, by kind of
+//! file, and by writers at the same time. What may tear according to the device. And who decides when a mapped page is
+//! written.
 
 use std::fs::File;
 use std::io::IoSlice;

@@ -1,8 +1,8 @@
 //! locality: what it costs when a file's pieces lie apart, and who fills new space with zeros (5).
 //!
 //! The paper's file of 160 pieces of 4 KiB, each made durable before the next, with growing gaps taken by another file
-//! in between; its extents are read back, so that the cause is known and not supposed. Then the same blocks through the
-//! file system and from the device below it; and ways to grow a file.
+//! in between. The file's extents are read back, so that the cause is known and not supposed. Then the same blocks
+//! through the file system and from the device below it; and ways to grow a file.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

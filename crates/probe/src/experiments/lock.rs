@@ -1,7 +1,7 @@
 //! lock: locks of the file system against locks in memory (8.2).
 //!
-//! Alone: taking and giving back. Against another: what one process gets while the other takes 5,000 write locks, as
-//! the paper did it; and the throughput of several processes with the share of the one that got least.
+//! Alone: taking and giving back. Against another: how many locks one process gets while the other takes 5,000 write
+//! locks, as in the paper. And the throughput of several processes, with the share of the one that got least.
 //!
 //! Everybody is a process of its own, pinned: locks by `fcntl` exclude processes only, and the memory locks work across
 //! processes too. The bare lock in memory is the paper's: no fairness, no deadlock detection.

@@ -1,8 +1,8 @@
 //! schedule: what it costs to let somebody else run (6).
 //!
-//! Calls, system calls, switches in user mode and by the kernel, on one processor and across; what idle threads cost;
-//! what a wake-up costs by mechanism; from when on sleeping is cheaper than spinning; and what user-mode scheduling
-//! gains for work of a size.
+//! The cost of calls, of system calls, and of switches in user mode and by the kernel, on one processor and across.
+//! The cost of idle threads, and of a wake-up by each mechanism. The wait above which sleeping is cheaper than
+//! spinning. And what user-mode scheduling gains for work of each size.
 
 use std::future::Future;
 use std::pin::Pin;

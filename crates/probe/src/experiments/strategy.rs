@@ -1,7 +1,7 @@
 //! strategy: what advice to the kernel does to reads (4.2).
 //!
 //! Cold reads of chunks of 64 KiB and of pages, in order and at random, through a descriptor and through a mapping,
-//! with every advice; warm reads; reads that change what they read; and how far ahead an application should ask. Before
+//! with every advice. Warm reads. Reads that change what they read. And how far ahead an application should ask. Before
 //! a cold read the file's pages are dropped and counted; if one is left, the value is not taken.
 
 use std::fs::File;
@@ -16,6 +16,7 @@ use crate::context::{Context, at};
 use crate::error::{On, ProbeError};
 use crate::experiment::Experiment;
 use crate::measure::Batch;
+use crate::random::Random;
 use crate::report::{Better, Unit};
 use crate::sys::aligned::Aligned;
 use crate::sys::file;
@@ -95,10 +96,9 @@ impl Experiment for Strategy {
 fn offsets(size: usize, step: usize, is_random: bool) -> Vec<usize> {
     let mut offsets: Vec<usize> = (0..size / step).map(|no| no * step).collect();
     if is_random {
-        let mut state = 0x2545_F491_4F6C_DD1D_u64;
+        let mut random = Random::default();
         for at in (1..offsets.len()).rev() {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            offsets.swap(at, (state >> 33) as usize % (at + 1));
+            offsets.swap(at, random.below(at as u64 + 1) as usize);
         }
     }
     offsets

@@ -3,6 +3,8 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ops::{Deref, DerefMut};
 
+use crate::random::Random;
+
 const ALIGN_BYTES: usize = 4096;
 
 /// Zeroed bytes that begin at a page.
@@ -30,11 +32,9 @@ impl Aligned {
     /// Filled with bytes that do not compress and are not zero.
     pub(crate) fn noise(bytes: usize) -> Aligned {
         let mut memory = Aligned::new(bytes);
-        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut random = Random::default();
         for chunk in memory.chunks_mut(8) {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let noise = (state ^ (state >> 29)).to_le_bytes();
-            chunk.copy_from_slice(&noise[..chunk.len()]);
+            chunk.copy_from_slice(&random.next().to_le_bytes()[..chunk.len()]);
         }
         memory
     }

@@ -1,8 +1,8 @@
 //! io_uring: reads and writes under way at the same time, from one thread.
 //!
 //! U1. Buffers are owned by the ring and live until it is dropped; a slot is not used again before its completion came.
-//! U2. Dropping the ring closes it; requests under way were waited for before (`drain`), or the kernel holds its own
-//!     reference to the pages until they end and the buffers are leaked.
+//! U2. Dropping the ring closes it. Either requests under way were waited for before (`drain`), or their buffers are
+//!     leaked, and the kernel holds its own reference to the pages until the requests end.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;

@@ -1,5 +1,5 @@
-//! A full backup and the incremental ones that go on from it, read as if they were the environment: a disk with a data
-//! file, a log and a control file that nobody can write.
+//! A full backup and the incremental ones that go on from it, read as if they were the environment. It is a disk with
+//! a data file, a log and a control file, and cannot be written.
 //!
 //! So everything that reads an environment's files reads a backup: scans and readers of the log, page checks, restores.
 //!

@@ -66,7 +66,7 @@ pub enum BackupError {
         /// Where they should.
         expected: Lsn,
     },
-    /// Whoever watched the progress has cancelled.
+    /// The caller's progress callback has cancelled.
     #[error("cancelled")]
     Cancelled,
     /// The target could not be written.

@@ -3,8 +3,8 @@
 //! ```text
 //!  checkpoint ─► log pinned at its scan LSN ─► pages copied one by one ─► log flushed past all of them ─► log copied
 //! ```
-//! K1. What lies below the scan LSN is in the data file before the first page is copied; redo from there brings every
-//!     copy to the end of the log, whatever moment it was copied at.
+//! K1. Changes below the scan LSN are in the data file before the first page is copied. Redo from there brings every
+//!     copy to the end of the log, whenever it was copied.
 //! K2. The log of a full backup ends behind the newest LSN of any copy: a copy from memory may be ahead of the device.
 //! K3. The log begins and ends between two records.
 

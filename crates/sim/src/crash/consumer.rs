@@ -1,17 +1,17 @@
 //! A reader of the change feed that goes on after every crash where it was.
 //!
-//! It keeps what the feed delivered and acknowledges positions now and then, as who copies changes elsewhere does.
-//! After a crash it begins at the position that the engine has kept, forgets what was delivered behind that, and reads
-//! on.
+//! It keeps what the feed delivered and acknowledges positions now and then, like a program that copies changes
+//! elsewhere. After a crash it begins at the position that the engine has kept, forgets what was delivered behind that,
+//! and reads on.
 //!
-//! - K1. The position kept is the one acknowledged last, or one whose acknowledgement the crash cut short: whoever does
-//!   not hear that the power is off may try another one.
+//! - K1. The position kept is the one acknowledged last, or one whose acknowledgement the crash cut short. A consumer
+//!   that does not notice that the power is off may try another one.
 //! - K2. What was delivered once was durable: after a crash it is delivered again, the same, if it was not
 //!   acknowledged.
 //! - K3. The LSNs of the commits ascend.
 //! - K4. Once recovery is done the feed has delivered each transaction that is there, exactly once, and no other.
-//! - K5. What it says of each key agrees with what the transaction did: what was before its first change and what is
-//!   after its last; it names every key that changed, and none that the transaction has not touched.
+//! - K5. It agrees with the transaction about each key: it has the value before the first change and the value after
+//!   the last. It names every key that changed, and none that the transaction did not touch.
 //! - K6. The tables that it says were made, renamed and dropped make those before the transaction those after it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -270,7 +270,7 @@ impl Effects {
         }
     }
 
-    /// What each table is called at the end, if it is there then; and the tables that there are.
+    /// The name of each table at the end, if it is there then, and the tables that exist then.
     #[allow(clippy::type_complexity)]
     fn follow_tables<'i>(
         &'i self,

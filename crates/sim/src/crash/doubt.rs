@@ -1,8 +1,8 @@
 //! Transactions in doubt after a restart: the right ones, with their locks, and then decided.
 //!
 //! The client that prepared a transaction has written down what its coordinator wants ([`TwoPhase`]), as a coordinator
-//! does before it tells anybody. A restart finds what is in doubt; every answer that the crash has cut short is
-//! compared with that (J8 in `judge.rs`), and the decision is carried out, again if need be.
+//! does before it tells anybody. A restart finds the transactions in doubt. Every answer that the crash cut short is
+//! compared with them (J8 in `judge.rs`). Then the decision is carried out, again if need be.
 
 use std::time::Duration;
 

@@ -11,7 +11,7 @@ use super::model::{Bytes, Deed, Seen};
 /// What the dump says, as deeds of a transaction that reads everything, and the LSN of its snapshot.
 ///
 /// # Errors
-/// The engine's; a text that is no dump.
+/// Those of the engine, and a text that is not a dump.
 pub fn dump(env: &Environment, prints: bool) -> Result<(u64, Vec<(Deed, Seen)>), Error> {
     let mut text = Vec::new();
     let format = if prints { DumpFormat::Print } else { DumpFormat::ByteValue };

@@ -1,7 +1,7 @@
 //! Is what recovery left behind allowed?
 //!
 //! The promise (design, section 4): after any crash the state is that of the first n commits in LSN order, whatever
-//! their durability, and n covers every commit that was acknowledged as durable. In the terms of a [`Record`] list:
+//! their durability. n covers every commit that was acknowledged as durable. In the terms of a [`Record`] list:
 //!
 //! - J1. Which transactions are there is told by the state itself: each that writes leaves a mark of its own in the
 //!   journal table.
@@ -18,24 +18,24 @@
 //!
 //! - J8. A transaction that was prepared and not decided is in doubt after the crash, with its locks; one that was
 //!   decided, or never prepared, is not ([`super::doubt`]). What was decided for it after the crash is what is found.
-//! - J9. A reader of a snapshot sees the state that the commits with LSNs below it make, those that the crash took
-//!   included; and if it was told that what it read is durable, the crash took none of them.
-//! - J10. A transaction below serializable is compared as its level allows. What it locked, to write it or for update,
-//!   is in the order of the commits what it saw; what it only read is compared at its snapshot, if it has one, with its
-//!   own changes over it, and else not at all (`histories` does). Of what a snapshot's writer locked, nobody has
-//!   changed anything between its snapshot and its commit: the first committer wins. Refused for another's index key,
-//!   or for want of a table, it has changed nothing. Which tables there are, and with which indexes, is serializable at
-//!   every level: who makes, drops, renames, loads or indexes one is answered in the order of the commits, and sees its
-//!   own work at its snapshot.
+//! - J9. A reader of a snapshot sees the state that the commits with LSNs below it make, including those that the
+//!   crash took. If the reader was told that what it read is durable, the crash took none of them.
+//! - J10. A transaction below serializable is compared as its level allows. A key that it locked, to write it or for
+//!   update, had in the order of the commits the value that it saw. A key that it only read is compared at its
+//!   snapshot, if it has one, with its own changes over it. Without a snapshot it is not compared here (`histories`
+//!   does that). Of what a snapshot's writer locked, nobody has changed anything between its snapshot and its commit:
+//!   the first committer wins. Refused for another's index key, or for want of a table, it has changed nothing. Which
+//!   tables there are, and with which indexes, is serializable at every level. A transaction that makes, drops,
+//!   renames, loads or indexes one is answered in the order of the commits, and sees its own work at its snapshot.
 //!
 //! In which order are they run? Under strict two-phase locking with early release, locks go when the commit record is
-//! in the log, so that the order in which *commit was called* agrees with every conflict: whoever met a lock of
-//! another got it after that one's commit call had begun, and before its own. The harness counts events (one baton, so
-//! the count is exact) and so has a serial order for all, those without an answer included. When all present ones have
-//! an LSN, the order of LSNs is tried as well and must do as well: that is the prefix order that a crash cuts. A
-//! prepared transaction gives up what it has read when it is prepared, so that is its place in both orders. In the
-//! order of commits and snapshots ([`super::order`]) it has two: one to be compared at, and one from which on others
-//! see it.
+//! in the log. So the order in which *commit was called* agrees with every conflict: a transaction that waited for the
+//! lock of another got it after the other's commit call had begun, and before its own. The harness counts events (one
+//! baton, so the count is exact) and so has a serial order for all, those without an answer included. When all present
+//! ones have an LSN, the order of LSNs is tried as well and must do as well: that is the prefix order that a crash
+//! cuts. A prepared transaction gives up what it has read when it is prepared, so that is its place in both orders. In
+//! the order of commits and snapshots ([`super::order`]) it has two: one to be compared at, and one from which on
+//! others see it.
 
 use ledgerstone::Isolation;
 

@@ -1,5 +1,6 @@
 //! The engine as it should be: a map of maps, and what each step does to it.
 
+use ledgerstone_page::Hex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Bound;
@@ -240,7 +241,7 @@ pub enum Seen {
     Names(Vec<String>),
     /// It was done, with nothing to see.
     Done,
-    /// There is no such table.
+    /// The table does not exist.
     NoTable,
     /// There is such a table.
     TableExists,
@@ -337,9 +338,9 @@ impl<'s> Alone<'s> {
 }
 
 impl State {
-    /// As [`State::apply`], for a transaction that was not alone: where it was refused for want of a table, because
-    /// there is one, or for another's index key, it has done nothing, whatever has become of the table and of the
-    /// other.
+    /// As [`State::apply`], for a transaction that was not alone. An operation may have been refused because a table
+    /// was missing or there already, or because another transaction had the index key. It has done nothing then,
+    /// whatever has become of the table and of the other transaction.
     pub fn apply_answered(&mut self, deed: &Deed, seen: &Seen) -> Seen {
         match (deed, seen) {
             (_, Seen::NoTable) => Seen::NoTable,
@@ -625,8 +626,7 @@ impl fmt::Display for Short<'_> {
         if text {
             write!(f, "{:?}", String::from_utf8_lossy(&self.0[..shown]))?;
         } else {
-            f.write_str("x")?;
-            self.0[..shown].iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
+            write!(f, "x{}", Hex(&self.0[..shown]))?;
         }
         if shown < self.0.len() { write!(f, "..({})", self.0.len()) } else { Ok(()) }
     }

@@ -1,9 +1,9 @@
 //! What a round is going to do, drawn from its seed before anything runs.
 //!
-//! A round is a list of *lives*: times in which one process has the environment. Each life opens it, and may end in
-//! that; looks at everything that is there; runs clients, and ends at a chosen change of the disk, or is closed in
-//! order. It ends by a power failure or because the process is killed ([`Ending`]). A life without clients is a
-//! recovery that may be cut short. The last one only looks.
+//! A round is a list of *lives*: times in which one process has the environment. Each life opens it, and may end
+//! during that. It looks at everything that is there, and runs clients. It ends at a chosen change of the disk, or is
+//! closed in order. It ends by a power failure or because the process is killed ([`Ending`]). A life without clients is
+//! a recovery that may be cut short. The last one only looks.
 //!
 //! A plan is plain data. Whatever shrinks a failure takes pieces of it away and runs the rest ([`super::shrink`]).
 

@@ -1,6 +1,6 @@
 //! A round: lives on one disk, each judged at the beginning of the next that opens.
 //!
-//! What a life leaves is not judged when its power fails but when a later one has managed to open: a recovery that is
+//! What a life leaves is judged when a later life has managed to open, not when the power fails. A recovery that is
 //! itself crashed hands the same evidence on. After a judgement what was found becomes the state that the next life
 //! begins with, and has to stay.
 

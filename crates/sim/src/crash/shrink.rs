@@ -1,8 +1,8 @@
 //! Makes a failing plan smaller: takes a piece away, runs the rest, and keeps the loss if it still fails.
 //!
 //! From the large to the small: lives, clients, jobs, steps. Each try is a whole round, so the number of tries is
-//! bounded. A loss is kept if what fails begins with the same words: a plan that is small because it fails in another
-//! way is no help.
+//! bounded. A smaller plan is kept if its failure begins with the same words. A plan that is small because it fails in
+//! another way does not help.
 
 use super::plan::{Job, Plan};
 use super::round::{Failure, Prepared, Talk, run};

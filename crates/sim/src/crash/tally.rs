@@ -67,7 +67,7 @@ pub enum Tally {
 }
 
 impl Tally {
-    /// Makes the instance of a name that is no table's.
+    /// Makes the instance of a name that is not a table's.
     ///
     /// # Errors
     /// As [`Transaction::create_structure`].

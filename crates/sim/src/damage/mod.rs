@@ -1,15 +1,16 @@
 //! The damage harness: one random damage of one file, after any end of a life, and what the engine says of it.
 //!
 //! A round is one life of an environment with a backup and an archive; it ends by a close, a kill or a loss of power.
-//! Then one file of the environment, of the backups or of the archive is damaged: bits flipped, cut, emptied, removed,
-//! two blocks swapped, a block zeroed, a block or the whole file replaced by what it was earlier. What must hold:
+//! Then one file of the environment, of the backups or of the archive is damaged. Bits are flipped, or the file is
+//! cut, emptied or removed. Two blocks are swapped, a block is zeroed, or a block or the whole file is replaced by an
+//! earlier state. What must hold:
 //!
 //! - X1. Opening and reading bring all that was acknowledged, and nothing else, or an error that says what is damaged.
 //! - X2. What was refused is whole again when the file is put back: nothing was written over what it needs.
 //! - X3. What went on is sound: what is committed afterwards survives the next loss of power.
-//! - X4. From backups and archive all comes back that was committed before the last of either; and when one of their
-//!   files is damaged, that is so still, or the restore is refused, or what it brings is an earlier state and it says
-//!   what it left out.
+//! - X4. Everything that was committed before the last backup or archived segment comes back from them. If one of
+//!   their files is damaged, that is still so, or the restore is refused, or the restore brings an earlier state and
+//!   says what it left out.
 //! - X5. In no case a panic or a hang.
 //! - X6. A named feed shows all that was committed since it acknowledged something, or says that it cannot.
 //!
@@ -61,7 +62,7 @@ enum Kind {
 enum Excuse {
     /// Whatever comes must be all of it or an error.
     None,
-    /// Other bytes near the end of a log that was not closed look like a flush that the crash cut short: commits since
+    /// Other bytes near the end of a log that was not closed look like a flush that the crash cut short. Commits since
     /// the last checkpoint may be missing from the end.
     LogEnd,
     /// A page that was whole once, with a good checksum, is that page as it was. It may be found when it has been

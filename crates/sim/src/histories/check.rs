@@ -1,8 +1,8 @@
 //! From a history to the direct serialization graph, and from a cycle in it to an explanation (Adya 1999, as Elle does
 //! it for lists and registers).
 //!
-//! The versions of an item are ordered by the LSNs of the commits that wrote them: the engine promises that the order
-//! of commits in the log is the order that everybody sees, so that a cycle is a broken promise either way. Edges:
+//! The versions of an item are ordered by the LSNs of the commits that wrote them. The engine promises that everybody
+//! sees commits in the order of the log, so a cycle is a broken promise either way. Edges:
 //!
 //! - `ww` from the writer of a version to the writer of the next;
 //! - `wr` from the writer of a version to whoever read it;
@@ -20,8 +20,8 @@
 //! of what they wrote and of what they surely read, but none for what others overwrote later: that is what their levels
 //! allow.
 //!
-//! Besides cycles: reads of values that were never written, were rolled back (G1a), or were not the last of their
-//! transaction (G1b); a transaction that does not see its own writes.
+//! Besides cycles, it finds reads of values that were never written, were rolled back (G1a), or were not the last of
+//! their transaction (G1b). It also finds a transaction that does not see its own writes.
 
 use std::collections::BTreeMap;
 

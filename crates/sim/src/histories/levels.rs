@@ -11,7 +11,7 @@
 //! | snapshot | all that the transaction reads is the state at its own S, the log's end at some time while it began; and of what it writes, no other commit from S up to its own writes anything (first committer wins) |
 //!
 //! A transaction sees its own writes at all levels. Serializability is checked in `check.rs`, where these transactions
-//! are nodes too: what they wrote and surely read orders them, what they overwrote after they had read it does not
+//! are nodes too. What they wrote and surely read orders them. What they overwrote after they had read it does not
 //! (mixing of levels, Adya 1999).
 
 use std::collections::BTreeMap;

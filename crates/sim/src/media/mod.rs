@@ -2,20 +2,22 @@
 //!
 //! A round is one life of an environment with clients and a keeper, who takes full and incremental backups and
 //! checkpoints, and fills the archive. The life ends in order or by a power failure; the disks of backups and archive
-//! lose theirs with it, before it, or not at all. In some rounds the process is also killed on the way, and another one
-//! goes on from what the kernel has, until the power fails: a life beside, proved like the first. Then:
+//! lose theirs with it, before it, or not at all. In some rounds the process is also killed on the way. Another
+//! process goes on from what the kernel has, until the power fails. That is a life beside the first, proved like it.
+//! Then:
 //!
 //! - M1. The backups that say that they are complete are proved by verification.
-//! - M2. Restored to the end or to the LSN of a commit, an environment holds exactly the transactions whose commits lie
-//!   at or before that moment: every one that was acknowledged with such an LSN, none with a later one, and no part of
-//!   any other. Each transaction leaves its mark in a journal, so that what is there says which those are.
-//! - M3. Pages damaged at random places are repaired from backup and log, closed or beside a writer, and everything is
-//!   as it was; without the log since the backup the repair is refused.
+//! - M2. An environment that was restored to the end, or to the LSN of a commit, holds exactly the transactions whose
+//!   commits lie at or before that moment. It holds every one that was acknowledged with such an LSN, none with a later
+//!   one, and no part of any other. Each transaction leaves its mark in a journal, so that what is there says which
+//!   those are.
+//! - M3. Pages damaged at random places are repaired from backup and log, in a closed environment or beside a writer,
+//!   and everything is as it was. Without the log since the backup, the repair is refused.
 //! - M4. In no case a panic or a hang.
 //! - M5. Damage at random places of the backups is found out by verification, and nothing is restored from what it hit.
-//! - M6. Backups that were acknowledged are there, and archived is what the log has given up: restored from the
-//!   backups, the archive and the log that is left, in any order, an environment holds what the lost one holds after
-//!   its recovery, and that is every commit that was acknowledged as durable.
+//! - M6. Backups that were acknowledged are there, and everything that the log has given up is archived. An
+//!   environment is restored from the backups, the archive and the log that is left, in any order. It holds what the
+//!   lost one holds after its recovery: every commit that was acknowledged as durable.
 //! - M7. A restore that loses the power leaves no environment; one that returned survives a loss of power, and so does
 //!   what is committed to it. Its life adds nothing to archive and backups of the old one.
 

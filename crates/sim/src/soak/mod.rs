@@ -1,10 +1,10 @@
 //! Everything at once, for a long time, in real files: does anything grow, slow down or stand still?
 //!
-//! Threads of every kind of user share one environment with small limits: short transactions at every level and
-//! durability, records of all sizes under an index, tables that come and go, large values written in parts, snapshots
-//! that are held, backups, an archive, a named feed, compactions, crowds of many more threads than processors. Each
-//! checks what it reads by itself: the money of a bank stays the same, a value says which key and version it is of, a
-//! block of a large value is of one writer.
+//! Threads of every kind of user share one environment with small limits. They run short transactions at every level
+//! and durability, and change records of all sizes under an index. They make and drop tables, write large values in
+//! parts, and hold snapshots. Backups, an archive, a named feed and compactions run beside them, and so do crowds of
+//! many more threads than processors. Each checks what it reads by itself. The money of a bank stays the same, a value
+//! says its key and version, and a block of a large value is of one writer.
 //!
 //! `watch.rs` measures all the while. What it asks:
 //! Q1. Memory, open files, log, data file and version store stay within fixed bounds after the first fifth of the time.

@@ -1,13 +1,13 @@
 //! Blobs changed in place: bytes overwritten, pages added, a new length in the record.
 //!
-//! E1. Bytes are overwritten by patches of data pages, undone on the page itself: the key's exclusive lock, held to the
-//!     end, keeps the blob from being freed or written anew meanwhile.
-//! E2. Before the first patch of a page by a transaction, its content is noted for snapshots, under the page's latch:
-//!     the blob is the space, the page's number in it the key. Who reads a blob at a snapshot asks for each page
+//! E1. Bytes are overwritten by patches of data pages, which are undone on the page itself. The key's exclusive lock,
+//!     held to the end, keeps the blob from being freed or written anew meanwhile.
+//! E2. Before a transaction first patches a page, the page's content is noted for snapshots, under the page's latch.
+//!     The blob is the space, and the page's number in it is the key. Who reads a blob at a snapshot asks for each page
 //!     (`store.rs`).
-//! E3. Pages are added by groups that stay, with their content. What counts is the length in the record, which is
-//!     changed as a transaction: a rollback leaves pages behind the end, which the next addition uses, overwriting them
-//!     as in E1.
+//! E3. Pages are added by groups that stay, with their content. The length in the record counts, and it changes with
+//!     the transaction. So a rollback leaves pages behind the end. The next addition uses these pages, and overwrites
+//!     them as in E1.
 //! E4. A blob that becomes shorter keeps its pages until it is replaced, deleted or compacted: snapshots may read them.
 
 use ledgerstone_buffer::{Cache, ExclusivePage};

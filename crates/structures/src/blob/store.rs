@@ -1,10 +1,9 @@
 //! Blobs made, read and freed.
 //!
 //! S0. A value of few pages is a run: one group makes all of it, its first page says how many follow, and it never
-//!     changes. Where there are no pages in a row, and for what is longer or written in parts, an index says which
-//!     pages there are.
-//! S1. Pages enter and leave a blob with the map's bits in the same group: at any moment its index, or its first page,
-//!     names exactly the pages that are allocated for it.
+//!     changes. If there are no pages in a row, or the value is longer or written in parts, an index names the pages.
+//! S1. Pages enter and leave a blob in one group with the map's bits. So at any moment the blob's index, or its first
+//!     page, names exactly the pages that are allocated for it.
 //! S2. Freeing begins at the end and leaves a shorter blob each time; a crash in between is gone on from there.
 //! S3. Whoever reads holds the lock of the key that refers to the blob, or checks the record again afterwards.
 

@@ -4,12 +4,12 @@
 //!  records ─► leaf in memory ─► one group: map bit, the new leaf with all its content, fence and link of the one before
 //!                               ─► its separator in the parent, as after a split (`post.rs`)
 //! ```
-//! B1. The content is in the log once, as a part of the page that it makes, and no record has an undo: the tree is new,
-//!     and the entry in the tree of deferred frees stands for it until it is wanted (F1 in `to_free`). Abort and crash
-//!     leave nothing.
+//! B1. The content is in the log once, as a part of the page that it makes, and no record has an undo. The tree is
+//!     new, and the entry in the tree of deferred frees stands for it until it is wanted (F1 in `to_free`). Abort and
+//!     crash leave nothing.
 //! B2. After each group the tree is whole: every page is reached by links from the first leaf.
-//! B3. What does not fit into a leaf is put as usual, in its turn; and so are the few small records before it, so that
-//!     no sparse leaves are left behind.
+//! B3. A record that does not fit into a leaf is put as usual, in its turn. So are the few small records before it, so
+//!     that no sparse leaves are left behind.
 //! B4. In the group of a leaf to the right of another the fence comes before the leaf; in that of a split, behind it.
 //!     So readers of changes know records that are new from records that move (`loaded_leaf` in `change.rs`).
 

@@ -15,10 +15,10 @@
 //!     younger than itself: what was dead then, and has been since, is nothing that it sees. For others the newest one
 //!     counts. When there are many, those stay that an open snapshot uses; of more than [`BOUNDS_MAX`] the oldest
 //!     stays, and of the others some.
-//! E4. Whoever locks what it reads takes one lock, shared, in place of those that it would have taken on the dead
-//!     range: the lock of that end of the table. It looks at the bound afterwards, and notes it as guarded. Whoever
-//!     puts a record into a guarded range asks for that lock first, for an instant, with an intention, as for the gap
-//!     before the next key (W3 in `write.rs`). While it waits, the bound stays where it is.
+//! E4. A reader that locks takes one shared lock in place of those that it would have taken on the dead range: the
+//!     lock of that end of the table. It looks at the bound afterwards, and notes it as guarded. Whoever puts a record
+//!     into a guarded range asks for that lock first, for an instant, with an intention, as for the gap before the next
+//!     key (W3 in `write.rs`). While it waits, the bound stays where it is.
 //! E5. Guarded stays what was guarded until nobody holds the lock of that end.
 //! E6. A crash takes all this. The first reader afterwards passes the ghosts, or finds them purged.
 //! E7. A tree that is taken apart is forgotten, and a new one begins without: root pages are used again.
@@ -422,7 +422,7 @@ impl Tree {
             }
         }
         let ends = trees.entry(self.root).or_insert_with(|| Ends::new(self.table));
-        // Read here, so that it never falls from one bound to the next: the bound may have moved back and out again
+        // Read here, so that it never falls from one bound to the next. The bound may have moved back and out again
         // since it was looked at, for records that an older snapshot sees.
         let seen = self.engine.log.tail();
         ends.edge(direction).push(bound, seen, || self.engine.versions.open_snapshots());
@@ -486,7 +486,7 @@ impl Tree {
                 });
                 let Some(asking) = asking else {
                     for (Asking { direction, guard_count, .. }, is_own) in granted {
-                        // E5: nobody held it just now, so whoever counts on the guard has noted it since.
+                        // E5: nobody held it just now, so any transaction that counts on the guard has noted it since.
                         let edge = ends.edge(direction);
                         if !is_own && edge.guard_count == guard_count {
                             edge.guard = None;

@@ -5,9 +5,9 @@
 //!     not fail afterwards, when the record is in the log.
 //! E3. Every function refuses what does not fit its page and leaves the page as it was.
 //!
-//! The prefix follows the keys that are there rather than the fences: a root that holds numbers in order would have no
-//! prefix by its fences, and all its heads would be zeros. It grows when a node is built anew and shrinks when a key
-//! comes that does not share it.
+//! The prefix follows the keys that are there rather than the fences. By its fences, a root that holds numbers in
+//! order would have no prefix, and all its heads would be zeros. It grows when a node is built anew and shrinks when a
+//! key comes that does not share it.
 
 use std::cmp::Ordering;
 
@@ -488,8 +488,8 @@ pub fn patch(page: &mut PageMut<'_>, slot: usize, offset: usize, old: &[u8], new
     Ok(())
 }
 
-/// Drops the slots from `keep` on and sets a new high fence and link: the left half of a split, or (with all slots
-/// kept) a node that takes over its empty right sibling's range.
+/// Drops the slots from `keep` on, and sets a new high fence and link. This makes the left half of a split or, with
+/// all slots kept, a node that takes over its empty right sibling's range.
 ///
 /// # Errors
 /// More slots than there are, or the fence does not fit.

@@ -1,9 +1,9 @@
 //! Changes of a tree's records, gathered for a scan in one pass over the log.
 //!
-//! A leaf's own history is a chain of records that may lie anywhere in the log (H1 in `history.rs`): a scan beside a
-//! transaction of a million changes would read the log a record at a time, a million times. So a scan that has read as
-//! many bytes by chains as the log since the oldest unseen writer has, reads that log in order instead, and keeps what
-//! the leaves to come will want.
+//! A leaf's own history is a chain of records that may lie anywhere in the log (H1 in `history.rs`). A scan beside a
+//! transaction of a million changes would read the log a record at a time, a million times. So a scan compares the
+//! bytes that it has read by chains with the length of the log since the oldest unseen writer. When the chains have
+//! cost as much, it reads that log in order instead, and keeps what later leaves will need.
 //!
 //! J1. What is gathered is all changes of the tree's records between `low` and `high` whose keys lie between `from` and
 //!     `until`. A record's key has one history, whichever pages it was on; so what a leaf's copy holds of it is what is

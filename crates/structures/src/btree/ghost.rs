@@ -1,7 +1,7 @@
 //! Ghosts are purged when nobody needs them as keys any more, and pads when nobody can want the old value back.
 //!
-//! G1. A ghost goes only if nobody at all, the caller included, holds a lock on its key or on the gap before it: its
-//!     deleter has ended, nobody has read that the key is absent, nobody has read the gap.
+//! G1. A ghost goes only if no transaction at all, the caller included, holds a lock on its key or on the gap before
+//!     it. Then its deleter has ended, and no running transaction has read that the key is absent, or has read the gap.
 //! G2. Nobody holds a lock on the whole table that stands for such locks, again the caller included.
 //! G3. That is looked at under the exclusive latch of the leaf. Whoever locks a gap checks the leaf afterwards, and
 //!     whoever locks a key looks for it afterwards: both find that the ghost is gone.
@@ -10,11 +10,11 @@
 //! G6. Nor if a snapshot may still see the record that it was: then its image is in the version store, which is looked
 //!     at under the latch, too. Images come only under it and with the key locked; so when there is none, there will be
 //!     none but of later changes.
-//! G7. Nor before the commit that made it is durable. Whoever reads that a key is absent locks the key, or the gap
-//!     before the next one; but only the key's lock knows of that commit. Without the ghost nobody would ask it, and a
-//!     reader could call himself durable whose answer a crash takes back. Who has deleted with the whole table locked
-//!     has told each reader by that lock. Where leaves are locked, it is the leaf's lock that knows, also of what a
-//!     split has moved there.
+//! G7. Nor before the commit that made it is durable. A transaction that reads that a key is absent locks the key, or
+//!     the gap before the next one. But only the key's lock knows of that commit. Without the ghost nobody would ask
+//!     it, and a reader could call himself durable whose answer a crash takes back. A transaction that deleted with
+//!     the whole table locked has told each reader by that lock. Where leaves are locked, it is the leaf's lock that
+//!     knows, also of what a split has moved there.
 
 use ledgerstone_buffer::ExclusivePage;
 use ledgerstone_lock::Mode;

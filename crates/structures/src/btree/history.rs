@@ -1,16 +1,16 @@
-//! What a page's records were before a transaction changed them, read from the log: for snapshots that do not see a
+//! The records of a page before a transaction changed them, read from the log. Snapshots need them that do not see a
 //! writer whose images are not in memory (`version/spilled.rs` of the transactions' crate).
 //!
 //! H1. A record of the log names the LSN that its page had before; so from a page's LSN on backwards there is all that
 //!     was ever done to it. A leaf that was made of another's records (a split, a merge, a move) has its older history
 //!     there: the group that made it names both.
-//! H2. What a leaf's history says of a key is undone from the newest record on, down to the oldest of a writer that the
-//!     snapshot does not see, whoever wrote the records between: from its first change on until its end the key was
-//!     that writer's, and whoever came after it the snapshot does not see either.
+//! H2. The changes of a key in a leaf's history are undone from the newest record on, down to the oldest record of a
+//!     writer that the snapshot does not see. That includes the records of other writers between. The key was that
+//!     writer's from its first change until its end, and the snapshot does not see any later writer either.
 //! H3. A compensation record is a change like any other, and is undone like one.
 //! H4. An image in memory of a writer that committed before that oldest record is older, and is what the snapshot sees.
-//! H5. Of a group that made a leaf, the others' history is read only if one of the wanted keys came with it: otherwise
-//!     a table filled in order would be read from its beginning for each leaf.
+//! H5. If a group made a leaf, the history of the other pages in the group is read only if one of the wanted keys came
+//!     with it. Otherwise a table filled in order would be read from its beginning for each leaf.
 //! H6. A scan gathers the older changes of many leaves at once (`gathered.rs`).
 //!
 //! Nothing here may be called under a latch: the log may have to be read from the device.

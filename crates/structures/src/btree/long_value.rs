@@ -1,8 +1,9 @@
 //! Parts of large values: read and written without the rest.
 //!
 //! L1. The key is locked as for the whole value. Each call finds the record anew, so that several handles of a
-//!     transaction agree. At a snapshot the record is found once, and again after each change of the transaction's own:
-//!     what a writer has changed since, part by part, would else be taken back for each part that is read.
+//!     transaction agree. At a snapshot the record is found once, and again after each change of the transaction's
+//!     own. Otherwise the changes that a writer has made since, part by part, would be taken back for each part that is
+//!     read.
 //! L2. Who writes a part makes the value a blob with an index, if it was none, whatever its length.
 //! L3. The first part that a transaction writes notes the record itself for snapshots too, although it may not change:
 //!     of two writers with snapshots the first to commit wins.

@@ -13,11 +13,12 @@
 //! neighbour is joined with it first; that gives the node below a neighbour, and so on down. If no node above has one,
 //! the root is the only one on its level with a single child, and takes that child's content.
 //!
-//! U1. One group: the map's bit, the parent, the left page, and the right one, which is formatted as no node at all, so
-//!     that whoever still has its id and latches it sees that it is gone, by its version and by its layout.
+//! U1. One group has the map's bit, the parent, the left page and the right one. The right page is formatted as
+//!     something that is not a node. So a thread that still has its id and latches it sees by its version and its
+//!     layout that it is gone.
 //! U2. Latches in the usual order: map, parent, left, right. The parent is latched only if it is unchanged since it
-//!     named the two, and they are looked at again under their latches: a node between them that is not posted would be
-//!     lost.
+//!     named the two. They are looked at again under their latches, because a node between them that is not posted
+//!     would be lost.
 //! U3. Nothing is tried twice: if anything changed or does not fit, the page stays until the next purge.
 
 use ledgerstone_buffer::OptimisticPage;

@@ -27,10 +27,10 @@
 //! N4. A node above the leaves holds children: values are six bytes, a page id. Its slot 0 stands for the low fence;
 //!     its own key is empty and not looked at, so that the prefix is what the other keys share.
 //! N5. Ghosts and blobs exist in leaves only; ghost_count counts the ghosts; a blob's value is a reference of 16 bytes.
-//! N6. A record never becomes shorter while its transaction may still want the old value back: what a shorter value
-//!     leaves over is its pad, whose own length stands first in it (one byte below 128, else two: 7 low bits with the
-//!     top bit set, then the rest). So no rollback needs space. Pads exist in leaves only and go when nobody holds the
-//!     key (`ghost.rs`).
+//! N6. A record never becomes shorter while its transaction may still want the old value back. The bytes that a
+//!     shorter value leaves over are its pad. The pad begins with its own length: one byte below 128, otherwise two, 7
+//!     low bits with the top bit set, then the rest. So no rollback needs space. Pads exist in leaves only and go when
+//!     nobody holds the key (`ghost.rs`).
 //! N7. There is a link exactly if there is a high fence: the rightmost node of a level has neither.
 //!
 //! [`check`](super::node_check::check) proves them. Everything here works on any bytes at all: counts and offsets are

@@ -10,10 +10,11 @@
 //!
 //! K1. One group: both nodes and the parent, and, when the right one goes, its map. It goes as in U1 of `merge.rs`.
 //! K2. Latches in the usual order: map, parent, left, right. The parent is latched only if it is unchanged since it
-//!     named the two, and they are looked at again under their latches: a node between them that is not posted would be
-//!     lost.
-//! K3. Records move to the left, against the direction of links. Whoever has the id of the right node from before finds
-//!     that whoever named it has changed (D1 in `search.rs`), or, having latched it, that its key lies before it.
+//!     named the two. They are looked at again under their latches, because a node between them that is not posted
+//!     would be lost.
+//! K3. Records move to the left, against the direction of links. A thread that has the id of the right node from
+//!     before finds that the page which named it has changed (D1 in `search.rs`). Or it latches the node, and finds
+//!     that its key lies before it.
 //! K4. Only what moves is logged. Pads and ghosts move as they are: rollbacks find them.
 
 use ledgerstone_buffer::OptimisticPage;

@@ -4,16 +4,17 @@
 //! ends; whoever writes there holds it X. So no gap needs a lock of its own, and a leaf with uncommitted changes is one
 //! transaction's alone.
 //!
-//! H1. A leaf is locked by a try, while its version or its latch is held, and looked at afterwards; when the try fails,
-//!     the lock is waited for with nothing held, and then the leaf is looked for again: it may be another one by then.
-//!     A lock taken in vain is kept and harms nobody.
-//! H2. What a lock protects goes to another page only by who holds both X: a split locks its new pages, which nobody
-//!     knows yet; merges and moves try, and leave everything as it is when they fail.
-//! H3. Ghosts and pads are purged by who holds the leaf X and has not changed it, or when nobody holds it: then all
-//!     that made them has ended.
+//! H1. A leaf is locked by a try, while its version or its latch is held, and looked at afterwards. If the try fails,
+//!     the lock is waited for with nothing held. Then the leaf is looked for again, because it may be another one by
+//!     then. A lock taken in vain is kept and harms nobody.
+//! H2. Records that a lock protects are moved to another page only by a transaction that holds both pages X. A split
+//!     locks its new pages, which nobody knows yet. Merges and moves try the locks, and leave everything as it is if
+//!     they fail.
+//! H3. Ghosts and pads are purged by a transaction that holds the leaf X and has not changed it, or when nobody holds
+//!     it. Then all transactions that made them have ended.
 //! H4. The tree of deferred frees locks its keys all the same: its reclaimer asks for their locks. Every other tree in
-//!     which somebody else may have work under way is one with deferred frees, so that whoever purges or merges in it,
-//!     too, asks for the locks that the work is done under.
+//!     which another transaction may have work under way is one with deferred frees. So a transaction that purges or
+//!     merges there, too, asks for the locks under which that work is done.
 
 use ledgerstone_buffer::ExclusivePage;
 use ledgerstone_lock::Mode;

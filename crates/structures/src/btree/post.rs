@@ -1,7 +1,7 @@
 //! The parent learns of a node that a split made.
 //!
-//! Whoever split a node posts it, and so does any writer who found a node by a link instead of from above: the one who
-//! split may have died in between. Posting twice does nothing.
+//! The writer that split a node posts it. So does any writer that found a node by a link instead of from above,
+//! because the one that split it may have died in between. Posting twice does nothing.
 //!
 //! M1. A node is posted only while the left neighbour that its parent knows still leads to it, by links, at exactly
 //!     this separator. That is read between the parent's version and its latch: a node can only be unlinked again when

@@ -1,10 +1,10 @@
 //! All records of a range go.
 //!
-//! Y1. The range is read as a scan reads it, but keys are locked exclusively: when the call returns, every key of the
-//!     range is a ghost of this transaction, and every gap of the range is locked against new ones.
-//! Y2. Records are deleted leaf by leaf, each leaf under one latch: one descent a leaf, one small record of the log a
-//!     record, which the rollback takes back by its key. So are keys that come sorted, as those of a table's indexes
-//!     do.
+//! Y1. The range is read as a scan reads it, but keys are locked exclusively. When the call returns, every key of the
+//!     range is a ghost of this transaction, and every gap of the range is locked against new keys.
+//! Y2. Records are deleted leaf by leaf, each leaf under one latch. That costs one descent a leaf, and one small log
+//!     record for each record. A rollback takes each back by its key. So are keys that come sorted, as those of a
+//!     table's indexes do.
 //! Y3. With a snapshot, the first committer wins: the call is refused if another has put, changed or deleted a record
 //!     of the range since (C9 in `scan.rs`). So what goes is what the snapshot shows.
 

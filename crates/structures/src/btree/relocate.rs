@@ -5,15 +5,15 @@
 //!         /      \                              /      \
 //!   left ─► node (page 900) ─► right   ──►   left ─► node (page 40) ─► right
 //! ```
-//! J1. One group: the bit of the new page, the bit of the old one, the parent that names it, the left sibling that
-//!     links to it, the new page with all its content, and the old one, which is formatted as no node at all (U1 in
-//!     `merge.rs`).
+//! J1. One group has the bits of the new page and of the old one, the parent that names it, the left sibling that
+//!     links to it, and the new page with all its content. It also has the old page, formatted as something that is not
+//!     a node (U1 in `merge.rs`).
 //! J2. Latches in the usual order: the lower map, the higher map, parent, left sibling, node. The parent is latched
 //!     only if it is unchanged since it named the node. A node that no parent names does not move: who posts it relies
 //!     on that (M1 in `post.rs`).
 //! J3. The root never moves (T1 in `tree.rs`).
-//! J4. Everybody else knows a page id only together with the page that named it, and follows it only if that page is
-//!     unchanged (D1 in `search.rs`), or finds, having latched it, that it is no node any more.
+//! J4. All others know a page id only together with the page that named it. They follow it only if that page is
+//!     unchanged (D1 in `search.rs`), or they latch the page and find that it is not a node any more.
 
 use ledgerstone_buffer::OptimisticPage;
 use ledgerstone_lock::Mode;

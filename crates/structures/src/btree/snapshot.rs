@@ -7,8 +7,8 @@
 //!     none.
 //! S4. A blob that a snapshot sees is still there: it is freed behind the oldest snapshot only (F3 in `to_free`).
 //! S5. The floor is looked at before and after (V4).
-//! S6. What writers did whose images are in the log is taken back last, when nothing is latched any more: the copy, its
-//!     LSN and the list of those writers belong to one moment, and the log does not change (`history.rs`).
+//! S6. The changes of writers whose images are in the log are taken back last, when nothing is latched any more. The
+//!     copy, its LSN and the list of those writers belong to one moment, and the log does not change (`history.rs`).
 //! S7. Beside a leaf stands which of its records have changed since the page was last settled (V6): a bit for all those
 //!     that share the last bits of their keys. No other need be looked for.
 

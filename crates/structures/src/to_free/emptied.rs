@@ -5,8 +5,8 @@
 //! purges the tree. A note is a hint: it is looked at again under locks and latches.
 //!
 //! H1. A note names a tree by table and root. It is taken and used in one of the reclaimer's transactions, which take
-//!     turns by a lock, and another of them forgets all notes of a dropped tree before it takes that apart: no note is
-//!     ever used for a tree that is half gone, or for another one that got the same root page.
+//!     turns by a lock. Another of them forgets all notes of a dropped tree before it takes that tree apart. So no note
+//!     is ever used for a tree that is half gone, or for another one that got the same root page.
 
 use std::collections::{BTreeMap, BTreeSet};
 

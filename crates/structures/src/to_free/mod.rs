@@ -206,8 +206,8 @@ impl ToFree {
     /// The log cannot be written.
     pub fn make_durable(&self) -> Result<(), TreeError> {
         let engine = &self.tree.engine;
-        // First the tail, then the marks (T1 in `txn/table.rs`): whoever wrote below both has ended, below where the
-        // log ends then.
+        // First the tail, then the marks (T1 in `txn/table.rs`): a transaction that wrote below both has ended, below
+        // where the log ends then.
         let tail = engine.log.tail();
         let low = engine.table.first_lsn_low().map_or(tail, |first| first.min(tail));
         if engine.log.has_news() {
@@ -363,8 +363,8 @@ impl ToFree {
     }
 }
 
-/// Free pages whose entries are locked: whoever freed one has not ended yet, and may take its time. Others are looked
-/// for first, each behind the one before, until the search comes round.
+/// Free pages whose entries are locked: the transaction that freed one has not ended yet, and may take its time.
+/// Others are looked for first, each behind the one before, until the search comes round.
 #[derive(Default)]
 struct Passed {
     first: Option<(PageId, KeyLock)>,

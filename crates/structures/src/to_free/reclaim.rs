@@ -6,8 +6,8 @@
 //!    children like a leaf. Links are not followed any more: they may point to what is gone.
 //! 3. The root and the entry go.
 //!
-//! R1. Nobody else looks at the structure: whoever could has ended (F3). So pages read one by one do not change in
-//!     between.
+//! R1. Nobody else looks at the structure: every transaction that could has ended (F3). So pages read one by one do
+//!     not change in between.
 //! R2. Steps are groups of the reclaimer's transaction: they stay whatever becomes of it. So it ends every
 //!     [`STEPS_MAX`] steps and another goes on: one that freed a whole large tree would hold back the log of all that
 //!     time. What takes few steps is freed together: up to [`ENTRIES_MAX`] entries, while the log has not grown by

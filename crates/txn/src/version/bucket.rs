@@ -7,8 +7,8 @@
 //!     16     8  kept    position of the newest entry of a commit; 0 none
 //!     24     8  room to half a cache line
 //! ```
-//! B1. The protocol is that of `region::Latch` (L3 there): the holder passes a release fence after taking it and ends
-//!     with a release store of the next version; a reader passes an acquire fence before it looks at the version again.
+//! B1. The protocol is that of `region::Latch` (L3 there). The holder passes a release fence after taking it, and ends
+//!     with a release store of the next version. A reader passes an acquire fence before it looks at the version again.
 //! B2. Nobody waits, latches or calls anything while he holds one, so that whoever finds it held need not be woken: he
 //!     looks again. This saves a read-modify-write each time, and the owner's number.
 

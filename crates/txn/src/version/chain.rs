@@ -6,10 +6,11 @@
 //! ```
 //! H1. Both change under the bucket's latch (`bucket.rs`). Readers read under its version, and if that fails too often,
 //!     under the latch.
-//! H2. Of one key, an open writer's image is newer than all of commits, and those stand as their writers changed it,
-//!     since a writer has the key locked until its images have gone from the one list to the other.
-//! H3. Keys that differ in the last four bits of their last byte only have one hash, and so one bucket: neighbours on a
-//!     leaf, as a rule, so that who reads a whole leaf looks at a few buckets ([`VersionStore::images_near`]).
+//! H2. The image of an open writer of a key is newer than all images of commits. Those stand in the order in which
+//!     their writers changed the key, since a writer has the key locked until its images have gone from the one list to
+//!     the other.
+//! H3. Keys that differ only in the last four bits of their last byte have one hash, and so one bucket. As a rule they
+//!     are neighbours on a leaf, so a reader of a whole leaf looks at a few buckets ([`VersionStore::images_near`]).
 //! H4. A reader looks at no commit that was kept before its snapshot was taken (K3 in `kept.rs`).
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};

@@ -10,10 +10,10 @@
 //! ```
 //! M1. A chunk belongs to one writer or to the list. It changes hands through the list's head, whose upper half counts,
 //!     so that a head that was taken off and put back is another (no ABA).
-//! M2. Readers look without a latch: they may read a chunk that has changed hands. Whoever gets a chunk passes a
-//!     release fence before his first store; it pairs with the acquire fence by which a reader checks the bucket it
-//!     came from, whose version was raised before the chunk was given back. So no reader believes what it read of
-//!     another's.
+//! M2. Readers look without a latch: they may read a chunk that has changed hands. A writer that gets a chunk passes a
+//!     release fence before its first store. The fence pairs with the acquire fence by which a reader checks the bucket
+//!     that the chunk came from. That bucket's version was raised before the chunk was given back. So no reader
+//!     believes what it read of another's.
 //! M3. Reading never leaves the memory: an address past its end reads as zero.
 
 use super::entry::Memory;

@@ -1,17 +1,17 @@
 //! Images of commits, kept for snapshots that do not see them: in the order in which they came, in memory that is used
 //! round and round.
 //!
-//! A commit copies its images out of its chunks, of which its slot's next writer gets the first, and takes care of
-//! nothing else: no image is ever taken out of its chain, nothing is given back, no line of memory that a reader has
-//! asked for changes hands. An image goes when others are written over it.
+//! A commit copies its images out of its chunks, and its slot's next writer gets the first chunk. The commit takes
+//! care of nothing else. No image is ever taken out of its chain, nothing is given back, and no line of memory that a
+//! reader has asked for changes hands. An image goes when others are written over it.
 //!
 //! ```text
 //!       tail                      position of a snapshot                 head
 //! ───────┼──────────────────────────────────┼─────────────────────────────┼───────►  positions, in words, from 1 on; they only grow
 //!  gone  │ nobody's any more, or of snapshots that are older │ its own    │
 //! ```
-//! K1. All of it changes under one latch. Within a chain positions fall, so whoever has met one below his own bound has
-//!     met all that are above.
+//! K1. All of it changes under one latch. Within a chain positions fall, so a reader that has met one below its own
+//!     bound has met all that are above.
 //! K2. Before an image is written over, the floor rises above its commit if a snapshot may need it (V4), and then the
 //!     tail above it: so readers find out (`tail.rs`).
 //! K3. A snapshot takes its position, the head, before its LSN: the commits of what is kept below were in the log by

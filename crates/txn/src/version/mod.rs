@@ -22,20 +22,20 @@
 //!     and before the page changes. Its images stand together in chunks of its own, and one word says what became of
 //!     it.
 //! V2. A writer says COMMITTING before its commit record is reserved, and COMMITTED with the record's LSN after. A
-//!     reader takes S from the log's tail and looks at the word afterwards: if the record lies below S, the reader has
-//!     acquired its reservation, and with it the word; so if it reads OPEN, the record will be reserved at S or above.
-//!     If it reads COMMITTING it cannot tell, and waits for the stamp: that writer waits for nobody.
+//!     reader takes S from the log's tail and looks at the word afterwards. If the record lies below S, the reader has
+//!     acquired its reservation, and with it the word. So if the reader sees OPEN, the record will be reserved at S or
+//!     above. If it reads COMMITTING it cannot tell, and waits for the stamp: that writer waits for nobody.
 //! V3. A reader looks at the page, then at the chain, then at the page's version: because of V1, page and chain belong
 //!     together if the version still stands. A writer that notes nothing any more is known by its name: its records in
 //!     the log take it back (L1 to L4 in `spilled.rs`).
-//! V4. Images go when the commit finds no snapshot that is open or can be opened and does not see it; when a rollback
-//!     has put the page right; and of those that were kept the oldest, when others take their place, which raises
+//! V4. Images go in three cases. The commit finds no snapshot that does not see it and is open or can be opened. Or a
+//!     rollback has put the page right. Or other images take the place of the oldest that were kept, which raises
 //!     `floor` first if a snapshot may need them. A reader below the floor is told so, before and after it looks: it
 //!     may have missed what went.
 //! V5. A page whose `page_lsn` is below a snapshot's horizon holds no change that the snapshot does not see. The
 //!     horizon is taken between two looks at the tail, B and S: the smaller of B and all `first_lsn` marks. A writer
-//!     that S does not see either showed its mark, or has all its records at or above B (T1 in `table.rs`), or had
-//!     cleared its mark before: then its commit was below S and is seen, or its pages were put right.
+//!     that S does not see either showed its mark, or has all its records at or above B (T1 in `table.rs`). A writer
+//!     that had cleared its mark before has a commit below S and is seen, or its pages were put right.
 //!
 //! V6. `settled` is the smallest horizon of the open snapshots that have one, taken by who has just opened his own, if
 //!     nobody else was taking his. So a page below it when it changes held, by V5, nothing that one of those did not

@@ -11,8 +11,8 @@
 //!
 //! Q1. If 2 on the right reads 0, the snapshot's 1 comes after it, and its S after the reservation of L: S > L, it sees
 //!     L.
-//! Q2. `oldest` is at or below every snapshot's S: if the slot was seen empty, the snapshot published its bound after
-//!     that look and so took S after T was taken; if the bound was seen, it is at or below S.
+//! Q2. `oldest` is at or below every snapshot's S. If the slot was seen empty, the snapshot published its bound after
+//!     that look, and so took S after T was taken. If the bound was seen, it is at or below S.
 //!
 //! Q3. Likewise a writer that asks after it has reserved the record of an update: if it reads 0, the snapshot's look at
 //!     the tail acquires the reservation, and finds what the writer has staged (Z1 in `staged.rs`).

@@ -1,9 +1,9 @@
-//! Writers whose images are in the log: those that changed more than the store has room for, and those that a restart
-//! has found prepared (design 5: "they become LSNs of log records when the store is full").
+//! Writers whose images are in the log. They changed more than the store has room for, or a restart has found them
+//! prepared (design 5: "they become LSNs of log records when the store is full").
 //!
 //! Everything that takes a change back is in its log record, and every record names the LSN that its page had before.
-//! So no image of such a writer is kept in memory, however large it is: who reads a page at a snapshot that does not
-//! see it goes back from the page's LSN to the writer's first record, and takes back what he finds
+//! So no image of such a writer is kept in memory, however large it is. A reader of a page at a snapshot that does not
+//! see the writer goes back from the page's LSN to the writer's first record, and takes back the changes that it finds
 //! (`structures/btree/history.rs`).
 //!
 //! ```text
@@ -18,8 +18,8 @@
 //!     as V3.
 //! L3. The log is kept from `first_lsn` on while the writer stands here: by the transaction's own mark while it is
 //!     open, then by [`VersionStore::log_low`], which checkpoints read after the marks.
-//! L4. While a spilled writer stands here, ghosts stay ([`VersionStore::has_images`] says so of every key), and a
-//!     snapshot that does not see its commit writes nothing: what it has changed is known only by looking.
+//! L4. While a spilled writer stands here, ghosts stay ([`VersionStore::has_images`] says so of every key). A snapshot
+//!     that does not see its commit writes nothing, because only a look at the log tells what the writer has changed.
 
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst};
 

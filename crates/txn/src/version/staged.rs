@@ -8,11 +8,11 @@
 //!                                    chunk << 32      a writer's images stand in this chunk, in no chain
 //!                                    chunk << 32 | 1  somebody is putting them into the chains; then 0
 //! ```
-//! Z1. Who opens a snapshot takes S, and then puts into the chains what he finds staged, before he reads any page. A
-//!     writer reserves the record of an update and looks afterwards whether a snapshot is open, before it changes the
-//!     page; if so, it puts its images into the chains itself. So an image is in its chain before a reader can see the
-//!     change: either the reservation is below S, and the reader, who has acquired it, finds the image; or the reader's
-//!     announcement, which was before its look at the tail, is seen by the writer.
+//! Z1. A thread that opens a snapshot takes S. Before it reads any page, it puts the images that it finds staged into
+//!     the chains. A writer reserves the record of an update. Before it changes the page, it looks whether a snapshot
+//!     is open. If so, it puts its images into the chains itself. So an image is in its chain before a reader can see
+//!     the change. Either the reservation is below S: then the reader has acquired it, and finds the image. Or the
+//!     writer sees the reader's announcement, which came before the reader's look at the tail.
 //! Z2. The same look after the commit record is reserved tells whether anybody needs the images (Q1 in `registry.rs`).
 //!     If not, they go without ever having been in a chain.
 //! Z3. Staged entries stand in one chunk and name no writer. In the chains, each names its writer, as all others do. A

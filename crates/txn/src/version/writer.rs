@@ -8,8 +8,8 @@
 //! ```
 //! K1. The word lies in the writer's first chunk; every entry names that chunk, so that one store stamps them all.
 //! K2. A transaction that finds no memory for an image, or has taken half of the chunks for itself, is spilled
-//!     (`spilled.rs`): it notes nothing any more, and what it had noted goes when it holds no latch. So is one that a
-//!     restart has found prepared.
+//!     (`spilled.rs`). It notes nothing any more, and its notes go when it holds no latch. So is one that a restart has
+//!     found prepared.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::Release};
 
@@ -172,8 +172,8 @@ impl VersionStore {
         room
     }
 
-    /// The commit record is about to be reserved (V2). Release is enough: whoever finds the record below the tail has
-    /// acquired its reservation, which comes after.
+    /// The commit record is about to be reserved (V2). Release is enough: a reader that finds the record below the
+    /// tail has acquired its reservation, which comes after.
     #[inline]
     pub(crate) fn begin_commit(&self, writer: &Writer) {
         for status in self.status_of(writer) {

@@ -1,8 +1,8 @@
 //! The system calls on a real MTD character device. The only unsafe code of the crate: the kernel is handed addresses
 //! of buffers.
 //!
-//! D1. Structures and request numbers are those of `<mtd/mtd-abi.h>`; their sizes are part of the numbers and checked
-//!     below.
+//! D1. Structures and request numbers are those of `<mtd/mtd-abi.h>`. The sizes of the structures are part of the
+//!     numbers, and checked below.
 //! D2. Every buffer whose address a structure holds is borrowed until the call has returned, and its length stands
 //!     beside it.
 
@@ -80,7 +80,7 @@ impl Device {
     /// Opens one and switches the kernel's error correction off for it.
     ///
     /// # Errors
-    /// [`FlashError::Io`]; the system answers ENOTTY if the file is no MTD device.
+    /// [`FlashError::Io`]. The system answers ENOTTY if the file is not an MTD device.
     pub fn open(path: &Path) -> Result<Self> {
         let io = |source| FlashError::Io { context: format!("opening MTD device {}", path.display()), source };
         let file = OpenOptions::new().read(true).write(true).open(path).map_err(io)?;

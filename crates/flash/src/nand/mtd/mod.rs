@@ -1,9 +1,8 @@
 //! Raw NAND behind the Linux MTD character device (`/dev/mtd0`).
 //!
-//! The kernel's error correction is left out: pages are read and written raw, because the spare area holds codes of our
-//! own, and because a flag is programmed into it later. [`Calls`] are the few system calls that this takes;
-//! [`device::Device`] makes them, and [`record`] writes them down and plays them back, so that this file is tested
-//! where there is no chip.
+//! The kernel's error correction is left out: pages are read and written raw. The spare area holds codes of our own,
+//! and a flag is programmed into it later. [`Calls`] are the few system calls that this takes. [`device::Device`]
+//! makes them. [`record`] writes them down and plays them back, so that this file is tested where there is no chip.
 //!
 //! M1. Byte 0 of the spare area is the maker's mark and is always written as 0xFF.
 //! M2. The kernel does not count programs. A page programmed before the device was opened is taken to have one program
@@ -88,18 +87,18 @@ pub trait Calls {
 pub struct MtdNand<C> {
     calls: C,
     geometry: Geometry,
-    /// By page: programs since it was opened or the block erased; 0 for none that we know of.
+    /// By page: the programs that we know of since the device was opened or the block was erased.
     programs: Vec<u8>,
     spare: Vec<u8>,
 }
 
 impl<C: Calls> MtdNand<C> {
-    /// Opens a device of which a page takes `programs_max` programs between two erases: the data sheet says how many (4
-    /// for most SLC chips; the kernel does not know).
+    /// Opens a device whose pages take `programs_max` programs between two erases. The kernel does not know this
+    /// number. The data sheet says it: 4 for most SLC chips.
     ///
     /// # Errors
-    /// [`FlashError::Geometry`] if it is no NAND of whole pages and blocks, or if several programs a page are wanted of
-    /// one that is not SLC; [`FlashError::Io`].
+    /// [`FlashError::Geometry`] if the device is not NAND of whole pages and blocks, or if it is not SLC and
+    /// `programs_max` is more than 1. [`FlashError::Io`].
     pub fn new(mut calls: C, programs_max: u8) -> Result<Self> {
         let info = calls.info().map_err(io_error("asking the MTD device for its geometry"))?;
         let Info { is_slc, size, erase_bytes, page_bytes, spare_bytes } = info;
