@@ -91,7 +91,7 @@ step format 60 cargo fmt --all --check
 step clippy 900 cargo clippy --quiet --workspace --all-targets -- -D warnings
 step docs 300 env RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --no-deps
 step msrv 600 scripts/msrv.sh
-# To install cargo-deny takes MINUTES_DENY, mdbook MINUTES_BOOK: that is left to who asks for these targets.
+# To install cargo-deny or mdbook takes minutes, longer than what they check: `make deny` and `make docs` do it.
 if command -v cargo-deny >/dev/null; then step deny 300 scripts/deny.sh; else skip deny "make deny installs cargo-deny"; fi
 step package 120 scripts/package.sh
 step features 600 scripts/features.sh

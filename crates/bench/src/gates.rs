@@ -85,7 +85,8 @@ const END: &str = "<!-- end of measured -->";
 pub fn run(args: &GatesArgs, say: &mut dyn FnMut(&str)) -> anyhow::Result<GatesReport> {
     if let Some(out) = &args.out {
         let has_place = out.parent().is_none_or(|dir| dir.as_os_str().is_empty() || dir.is_dir());
-        anyhow::ensure!(has_place && !out.is_dir(), "cannot write {}: see --out", out.display()); // Before all is measured.
+        // Before all is measured.
+        anyhow::ensure!(has_place && !out.is_dir(), "cannot write {}: see --out", out.display());
     }
     let mut all = All { args, say, gates: Vec::new(), failures: Vec::new(), also: Vec::new() };
     all.tpcb();

@@ -334,7 +334,8 @@ impl DiskFile for OsFile {
         // After a sync that failed in an earlier life the system may call clean what never reached the device. Direct
         // reads come from the device; others do once nothing is cached.
         if !self.direct {
-            let _ = rustix::fs::fadvise(&self.file, 0, None, rustix::fs::Advice::DontNeed); // Advice: it may be refused.
+            // Advice: it may be refused.
+            let _ = rustix::fs::fadvise(&self.file, 0, None, rustix::fs::Advice::DontNeed);
         }
         Ok(())
     }

@@ -45,7 +45,8 @@ pub(crate) fn lock(path: &Path, name: &str, kind: Kind) -> Result<Box<dyn DiskLo
         Kind::Exclusive => (OFlags::RDWR | OFlags::CREATE, FlockOperation::NonBlockingLockExclusive),
         Kind::Shared => (OFlags::RDONLY, FlockOperation::NonBlockingLockShared),
     };
-    let flags = access | OFlags::CLOEXEC | OFlags::NONBLOCK; // Opening a pipe does not wait; regular files do not know it.
+    // Opening a pipe does not wait; regular files do not know it.
+    let flags = access | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let mut held = held();
     let fd = rustix::fs::open(path, flags, Mode::from_raw_mode(0o666)).map_err(|e| DiskError::os(name, "lock", e))?;
     let file = File::from(fd);

@@ -126,7 +126,8 @@ impl LockTable {
         queue.add(node_no, name, owner_no, Some(mode), None);
         self.own(self.owner(owner_no), node_no, self.node(node_no));
         if let Some(woken) = queue.admit(name) {
-            woken.wake(self); // With the bucket latched: it is rare that anybody gets along with the one and not with the other.
+            // With the bucket latched: it is rare that anybody gets along with the one and not with the other.
+            woken.wake(self);
         }
         self.header().counters.passes.fetch_add(1, Relaxed);
         Ok(true)

@@ -103,7 +103,8 @@ impl Environment {
     fn verify_by(&self, progress: &mut dyn FnMut(VerifyProgress) -> ControlFlow<()>) -> Result<VerifyReport, Error> {
         let env = self.inner();
         let mut txn = env.begin()?;
-        let _inside = UsersCode::of(&env.engine, txn.owner(), txn.xid()); // Whose progress is told, and whose functions are called.
+        // Whose progress is told, and whose functions are called.
+        let _inside = UsersCode::of(&env.engine, txn.owner(), txn.xid());
         let mut report = VerifyReport::default();
         let mut used = PageSet::default();
 

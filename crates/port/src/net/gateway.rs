@@ -299,7 +299,8 @@ impl Passage {
         };
         if is_settled {
             let Incoming { lane, reader, .. } = &self.incoming;
-            lane.memory.words()[SETTLED].store(reader.head(), Ordering::Relaxed); // Nothing is read on the strength of it.
+            // Nothing is read on the strength of it.
+            lane.memory.words()[SETTLED].store(reader.head(), Ordering::Relaxed);
         }
     }
 }

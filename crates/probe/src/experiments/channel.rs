@@ -124,7 +124,8 @@ impl Channel {
                     their_in: open(&to)?,
                     their_out: open(&from)?,
                 };
-                let _ = (std::fs::remove_file(&to), std::fs::remove_file(&from)); // They go with the directory otherwise.
+                // They go with the directory otherwise.
+                let _ = (std::fs::remove_file(&to), std::fs::remove_file(&from));
                 ends
             }
             Mechanism::UnixStream | Mechanism::UnixDatagram => {

@@ -360,7 +360,8 @@ fn together(context: &mut Context<'_>, lock_file: &WorkFile, counts: &[usize]) -
                     while words.word(OVER).load(Ordering::Relaxed) == 0 {
                         lock.write();
                         taken += 1;
-                        words.word64(COUNTS + no * 128).store(taken, Ordering::Relaxed); // A count, read while it grows.
+                        // A count, read while it grows.
+                        words.word64(COUNTS + no * 128).store(taken, Ordering::Relaxed);
                     }
                 })?);
             }

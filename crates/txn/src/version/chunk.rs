@@ -58,7 +58,8 @@ impl Memory for Chunks {
 
 impl Chunks {
     pub(super) fn create(region: &Region, bytes: u64) -> Result<Chunks, RegionError> {
-        let count = (bytes / CHUNK_BYTES).clamp(2, u64::from(u32::MAX / CHUNK_WORDS) - 1) + 1; // Addresses have 32 bits.
+        // Addresses have 32 bits.
+        let count = (bytes / CHUNK_BYTES).clamp(2, u64::from(u32::MAX / CHUNK_WORDS) - 1) + 1;
         let words = region.handle_slice(region.alloc::<AtomicU64>(count * u64::from(CHUNK_WORDS), 64)?)?;
         let list: Handle<[AtomicU64]> = region.handle_slice(region.alloc::<AtomicU64>(24, 64)?)?;
         list[8].store(1, Relaxed); // Nobody else knows the store yet.

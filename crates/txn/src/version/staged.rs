@@ -159,7 +159,8 @@ impl VersionStore {
         for slot in &self.writers[..used] {
             let mut round = 0;
             loop {
-                let word = slot.staged.load(Acquire); // Pairs with the Release of who staged, or put them into the chains.
+                // Pairs with the Release of who staged, or put them into the chains.
+                let word = slot.staged.load(Acquire);
                 if word == 0 {
                     break;
                 }

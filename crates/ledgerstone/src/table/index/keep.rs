@@ -109,7 +109,8 @@ impl TableInfo {
         txn: &mut Txn,
         f: impl FnOnce(&mut Txn) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let _inside = UsersCode::of(self.tree.engine(), txn.owner(), txn.xid()); // Functions of the user's say what the entries are.
+        // Functions of the user's say what the entries are.
+        let _inside = UsersCode::of(self.tree.engine(), txn.owner(), txn.xid());
         txn.in_one_step(f)
     }
 
