@@ -27,6 +27,7 @@
 #   make beside               the example programs written with redb and SQLite: built, tested, and their lines counted
 #   make deny                 licences, sources and (with a network) advisories of the dependencies
 #   make msrv                 the oldest compiler: what the pages name, and a check with it
+#   make semver BASE=REV      whether the library's interface still has what it had at that revision
 #   make features             the library alone: how many crates it needs, each of its features by itself
 #   make package              every crate that can be published, packed and built from what was packed (nothing is uploaded)
 #   make install PREFIX=/usr/local   the command, its manual pages and completions (needs the right to write there)
@@ -50,7 +51,7 @@ export CARGO_TERM_COLOR ?= never
 # With the bugs that can be planted, and none of them planted unless it is asked for: one build for all campaigns.
 SIM := cargo run --quiet --profile campaign -p ledgerstone-sim --features planted --
 
-.PHONY: help demo test docs beside crash faults damage media planted histories soak sanitize loom fuzz bench probe deny msrv features package data release install clean flash-crash flash-models flash-demo flash-nandsim flash-bench flash-bench-full port-kills port-net port-bench
+.PHONY: help demo test docs beside crash faults damage media planted histories soak sanitize loom fuzz bench probe deny msrv semver features package data release install clean flash-crash flash-models flash-demo flash-nandsim flash-bench flash-bench-full port-kills port-net port-bench
 
 help:
 	@sed -n 's/^#   \(make .*\)/\1/p' Makefile
@@ -167,6 +168,10 @@ deny:
 msrv:
 	@scripts/need.sh rust
 	@scripts/one.sh "oldest compiler" scripts/msrv.sh
+
+semver:
+	@scripts/need.sh rust cargo-semver-checks
+	@scripts/one.sh "interface of the library beside $(or $(BASE),HEAD)" cargo semver-checks check-release -p ledgerstone --release-type minor --baseline-rev "$(or $(BASE),HEAD)"
 
 features:
 	@scripts/need.sh rust

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what a target needs and the machine lacks; silent when nothing is missing.
-#   need.sh rust [fmt] [clippy] [python] [c++] [cargo-deny] [mdbook] [db-tools] [strace] [shells]
+#   need.sh rust [fmt] [clippy] [python] [c++] [cargo-deny] [cargo-semver-checks] [mdbook] [db-tools] [strace] [shells]
 set -euo pipefail
 
 apt_install() {
@@ -38,6 +38,7 @@ for what in "$@"; do
     shells) command -v zsh >/dev/null && command -v fish >/dev/null || timeout 120 "$0" shells-now >&2 || echo "without zsh and fish: only bash tries its completions" >&2 ;;
     shells-now) apt_install zsh fish ;;
     cargo-deny) command -v cargo-deny >/dev/null || { echo "installing cargo-deny (some minutes)" >&2; cargo install --quiet --locked cargo-deny; } ;;
+    cargo-semver-checks) command -v cargo-semver-checks >/dev/null || { echo "installing cargo-semver-checks (some minutes)" >&2; cargo install --quiet --locked cargo-semver-checks; } ;;
     mdbook) command -v mdbook >/dev/null || { echo "installing mdbook (some minutes)" >&2; cargo install --quiet --locked mdbook --no-default-features --features search; } ;;
     *) echo "need.sh: unknown need $what" >&2; exit 2 ;;
   esac
