@@ -12,6 +12,8 @@ verify=--no-verify
 meta=$(cargo metadata --format-version 1 --no-deps)
 
 rm -rf "$target/package"
+# What an earlier run packed under the same version has been unpacked there, and cargo would build that again.
+rm -rf "${CARGO_HOME:-$HOME/.cargo}"/registry/{cache,src}/-*/ledgerstone*
 unpublished=$(python3 -c 'import json, sys; print(*("--exclude=" + p["name"] for p in json.load(sys.stdin)["packages"] if p["publish"] == []))' <<<"$meta")
 # --allow-dirty: a tree that is being worked on is packed as it is.
 cargo package --workspace $unpublished --quiet --allow-dirty $verify
