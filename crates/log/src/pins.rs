@@ -1,9 +1,9 @@
 //! Who holds the log back: positions below which somebody still wants to read.
 //!
-//! I1. A pin that was granted at an LSN finds every record from there on, until it moves on, is dropped, or the log has
-//!     grown more than the pin's own bound beyond it. Then it holds nothing back any more, and its reader is told
-//!     [`LogError::Recycled`].
-//!     A pin of the newest part of the log holds back the bytes that its bound allows, wherever it was granted.
+//! I1. A pin that was granted at an LSN finds every record from there on. That ends when the pin moves on, when it is
+//!     dropped, or when the log has grown beyond it by more than the pin's own bound. Then it holds nothing back any
+//!     more, and its reader is told [`LogError::Recycled`]. A pin of the newest part of the log holds back the bytes
+//!     that its bound allows, wherever it was granted.
 //! I2. Granting and giving up meet in one mutex: either the pin is seen, or the pin sees that its LSN is gone.
 
 use std::collections::BTreeMap;

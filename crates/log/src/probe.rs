@@ -1,8 +1,8 @@
 //! Finding a record's beginning in the middle of the log.
 //!
 //! Records have no marks between them. But a record's checksum is mixed with its LSN, so bytes are a record only where
-//! they were written as one: the first place from which on two records follow each other, checksums and all, is a
-//! beginning (one place in 2^64 could look so by chance).
+//! they were written as one. The first place where two records follow each other, with their checksums, is a beginning.
+//! One place in 2^64 could look so by chance.
 //!
 //! Which incarnation it is of is found out, too. All that it can be of are tried, however often the environment was
 //! opened: a record that is passed over because it is too old would be lost in silence. To try one takes some
@@ -125,7 +125,7 @@ fn speaker(bytes: &[u8]) -> bool {
 const INCARNATION_BYTES: u64 = HEADER_BYTES as u64 + 8;
 
 /// The first record at or behind `from` that begins below `end`. `None` if there is none within the length of the
-/// longest record, nor behind zeros that go on from there: the log of a restored environment begins anywhere in its
+/// longest record, nor behind zeros that go on from there. The log of a restored environment may begin anywhere in its
 /// segment.
 ///
 /// # Errors

@@ -16,8 +16,8 @@
 //!     lost.
 //! F6. So a crash leaves no segment short, none missing below one that is there, and none that the control file names.
 //! F7. A few segments are open at a time, those that are written to among them; others are opened again when they are
-//!     read. Closing a file loses no error: all that is written through a handle is durable when the write returns, and
-//!     after a write or a sync that failed nothing is written through any handle.
+//!     read. Closing a file loses no error. Bytes written through a handle are durable when the write returns. After a
+//!     write or a sync that failed, nothing is written through any handle.
 //! F8. Segments are given up from the oldest on, and each is gone or has its later name durably before the next. So
 //!     none is missing between two that are there, below the scan LSN either; if one is, somebody has removed it.
 
