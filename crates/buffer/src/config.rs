@@ -25,7 +25,8 @@ pub struct Tuning {
     pub batch_pages_max: u32,
     /// Frames that the background writer keeps clean ahead of the policy, in parts of the cache: 16 is a sixteenth.
     pub clean_reserve_part: u32,
-    /// How long a thread waits for a frame before it gets `CacheFull`. Time in which the device is at work does not count.
+    /// How long a thread waits for a frame before it gets `CacheFull`. Time in which the device is at work does not
+    /// count.
     pub full_wait_ns_max: u64,
 }
 

@@ -17,8 +17,8 @@
 //!     records that are appended there now would be taken for applied.
 //!
 //! M6. A page that comes back is the one that was evicted (C4 in `entry.rs`), or else its write was lost.
-//! M7. A device that has stalled is waited for: whoever has the frame or the latch that is wanted may be waiting for it, too. So
-//!     such a wait ends with an error only if the device has nothing to do, or gets things done.
+//! M7. A device that has stalled is waited for: whoever has the frame or the latch that is wanted may be waiting for
+//!     it, too. So such a wait ends with an error only if the device has nothing to do, or gets things done.
 //!
 //! This file does not know which frame is best (`replace/`), nor how a page is written (`write_back.rs`).
 
@@ -200,9 +200,9 @@ impl Cache {
         control.lanes.load(Relaxed) != 0 || control.readers.load(Relaxed) != 0
     }
 
-    /// Latches a page that could not be latched at once, by `latch`, which waits for a while only. If the device is at work after
-    /// that, it waits once more, and again for as long as the device gets nothing done: whoever holds the latch may wait for
-    /// it (M7).
+    /// Latches a page that could not be latched at once, by `latch`, which waits for a while only. If the device is at
+    /// work after that, it waits once more, and again for as long as the device gets nothing done: whoever holds the
+    /// latch may wait for it (M7).
     #[cold]
     pub(crate) fn outwait(&self, id: PageId, latch: impl Fn() -> Result<(), LatchTimeout>) -> Result<(), BufferError> {
         let mut done_before = None;

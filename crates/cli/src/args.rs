@@ -1,8 +1,8 @@
 //! What can be typed. The texts here are the manual: `ledgerstone help COMMAND` shows them.
 //!
-//! This file knows every command's module, and no command's module knows this one: what a command can be told stands beside what it
-//! does. Arguments that several commands share stand with what they are for: a directory or a table in `opening`, how keys and
-//! values are written in `text`.
+//! This file knows every command's module, and no command's module knows this one: what a command can be told stands
+//! beside what it does. Arguments that several commands share stand with what they are for: a directory or a table in
+//! `opening`, how keys and values are written in `text`.
 
 use clap::{Parser, Subcommand};
 

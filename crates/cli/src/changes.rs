@@ -1,5 +1,5 @@
-//! What committed transactions changed, as lines: `changes`. It does not wait for more: while it has the environment open, nobody
-//! else can commit.
+//! What committed transactions changed, as lines: `changes`. It does not wait for more: while it has the environment
+//! open, nobody else can commit.
 
 use std::collections::HashMap;
 

@@ -1,11 +1,12 @@
-//! What may come next on a command line: options, their values, commands, names of tables and indexes. The scripts for bash, zsh
-//! and fish ask for it at every press of the tab key, by the hidden command `complete`.
+//! What may come next on a command line: options, their values, commands, names of tables and indexes. The scripts for
+//! bash, zsh and fish ask for it at every press of the tab key, by the hidden command `complete`.
 //!
 //! An answer is a line: what to type, a tab, and what it is. `:files` and `:dirs` ask the shell for names of files.
 //!
-//! C1. It never does harm and never complains: names of tables come from an environment that was closed in order and that nobody
-//!     has open, so nothing is recovered and nobody waits. Otherwise there are none.
-//! C2. clap's own engine for this is marked as unstable, and does not tell a completer which directory was typed before.
+//! C1. It never does harm and never complains: names of tables come from an environment that was closed in order and
+//!     that nobody has open, so nothing is recovered and nobody waits. Otherwise there are none.
+//! C2. clap's own engine for this is marked as unstable, and does not tell a completer which directory was typed
+//!     before.
 
 use std::path::Path;
 
@@ -206,8 +207,8 @@ fn ask<T>(dir: &Path, question: impl FnOnce(&Transaction) -> Result<T, Error>) -
     answer
 }
 
-/// The words of a line behind the program's name as a shell takes them, with what begins last (perhaps nothing), and where that
-/// begins. Variables and patterns stay as they are.
+/// The words of a line behind the program's name as a shell takes them, with what begins last (perhaps nothing), and
+/// where that begins. Variables and patterns stay as they are.
 fn split(line: &str) -> (Vec<String>, usize) {
     let (mut words, mut word, mut start) = (Vec::new(), String::new(), 0);
     let (mut quote, mut is_escaped, mut is_inside) = (None, false, false);

@@ -208,8 +208,8 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// JSON on one line: without the blanks between its parts, if there are line ends among them. Nothing else changes: not the order
-/// of the members, no digit of a number.
+/// JSON on one line: without the blanks between its parts, if there are line ends among them. Nothing else changes: not
+/// the order of the members, no digit of a number.
 fn one_line(json: &[u8]) -> std::borrow::Cow<'_, [u8]> {
     if !json.iter().any(|byte| matches!(byte, b'\n' | b'\r')) {
         return json.into();

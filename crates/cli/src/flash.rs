@@ -1,4 +1,5 @@
-//! `flash`: the demonstration, the campaign, the benchmark and the traces of the flash crate, with a progress bar and an exit code.
+//! `flash`: the demonstration, the campaign, the benchmark and the traces of the flash crate, with a progress bar and
+//! an exit code.
 
 use std::fs::File;
 use std::io::BufReader;

@@ -1,7 +1,7 @@
 //! What help and the manual pages say behind the options: examples, exit status, files, see also. One table feeds both.
 //!
-//! H1. Every command that is shown has an entry in [`HELP`]. `tests/help.rs` runs all examples, in the environment that its
-//!     script makes.
+//! H1. Every command that is shown has an entry in [`HELP`]. `tests/help.rs` runs all examples, in the environment that
+//!     its script makes.
 
 use std::io::Write;
 use std::path::Path;

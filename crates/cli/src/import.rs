@@ -1,8 +1,8 @@
 //! Import: rows of a file become records of a table, in one transaction or in batches.
 //!
-//! A row's key is one column, or several joined; its value is one column, or the whole row as a JSON object. A line that
-//! is no row, or a row that the table refuses, is named with its number and its reason; then the import stops, or leaves
-//! it out. What a stop leaves behind is said: nothing with one transaction, whole batches otherwise.
+//! A row's key is one column, or several joined; its value is one column, or the whole row as a JSON object. A line
+//! that is no row, or a row that the table refuses, is named with its number and its reason; then the import stops, or
+//! leaves it out. What a stop leaves behind is said: nothing with one transaction, whole batches otherwise.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -34,8 +34,8 @@ pub struct ImportArgs {
     /// The format of the file. Without this, the ending of its name tells.
     #[arg(long, value_enum)]
     pub format: Option<Format>,
-    /// The column that is the key. Several columns are joined by --separator, in this order. Without this, the key is the
-    /// first column of CSV and TSV.
+    /// The column that is the key. Several columns are joined by --separator, in this order. Without this, the key is
+    /// the first column of CSV and TSV.
     #[arg(long, value_name = "COLUMN", value_delimiter = ',')]
     pub key: Vec<String>,
     /// The column that is the value. Without this, the value is the whole row as a JSON object.

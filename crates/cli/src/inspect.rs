@@ -80,7 +80,8 @@ pub(crate) fn init(args: &InitArgs, output: &Output) -> anyhow::Result<Outcome> 
     Ok(Outcome::Done)
 }
 
-/// What is in a directory where an environment is to be made, but for settings made beforehand and what `mkfs` puts there.
+/// What is in a directory where an environment is to be made, but for settings made beforehand and what `mkfs` puts
+/// there.
 fn stranger_in(dir: &Path) -> anyhow::Result<Option<OsString>> {
     let entries = match std::fs::read_dir(dir) {
         Ok(entries) => entries,

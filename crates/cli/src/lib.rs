@@ -14,7 +14,8 @@
 //! | Ctrl-C | `interrupt` |
 //! | output for people and for programs | `output`, `progress`; files that appear whole: `target` |
 //!
-//! Exit codes: 0 done; 1 not found, or a check failed; 2 an error; 130 interrupted. This crate decides nothing about data.
+//! Exit codes: 0 done; 1 not found, or a check failed; 2 an error; 130 interrupted. This crate decides nothing about
+//! data.
 #![forbid(unsafe_code)]
 
 pub mod args;
@@ -74,7 +75,8 @@ pub fn parse<T: Into<std::ffi::OsString> + Clone>(words: impl IntoIterator<Item 
     Args::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
 }
 
-/// Says what is wrong with the arguments. Help comes here, too: clap answers it with 0 and wrong usage with 2, as we do.
+/// Says what is wrong with the arguments. Help comes here, too: clap answers it with 0 and wrong usage with 2, as we
+/// do.
 fn not_understood(error: clap::Error) -> ! {
     let is_help = error.exit_code() == 0 || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
     let wants_json = || std::env::args_os().take_while(|arg| arg != "--").any(|arg| arg == "--json");

@@ -1,5 +1,5 @@
-//! `log`: the records of the log, printed. Reads the files and opens no environment, so it works beside a program that has
-//! the environment open, and after a crash before anything is recovered.
+//! `log`: the records of the log, printed. Reads the files and opens no environment, so it works beside a program that
+//! has the environment open, and after a crash before anything is recovered.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,9 +1,11 @@
-//! An environment is opened. After a crash that recovers, which may take long: a bar shows how far it is, and Ctrl-C ends it.
+//! An environment is opened. After a crash that recovers, which may take long: a bar shows how far it is, and Ctrl-C
+//! ends it.
 //!
-//! N1. The shell has its environment open already, and nobody else can. While it lends it ([`lend`]), what opens that directory on
-//!     this thread gets the same one, and closing it is left to the shell.
+//! N1. The shell has its environment open already, and nobody else can. While it lends it ([`lend`]), what opens that
+//!     directory on this thread gets the same one, and closing it is left to the shell.
 //! N2. It may lend a transaction with it. Then what a command would do in one of its own ([`Opened::begin`],
-//!     [`Opened::try_transact`]) is a part of that one: all of it or nothing, and ending the transaction is left to the shell.
+//!     [`Opened::try_transact`]) is a part of that one: all of it or nothing, and ending the transaction is left to the
+//!     shell.
 
 use std::cell::RefCell;
 use std::ops::Deref;
@@ -151,7 +153,8 @@ pub(crate) fn open(at: &DirArgs, output: &Output) -> anyhow::Result<Opened> {
     open_with(options(at), &at.dir, output)
 }
 
-/// Opens an environment to read it: as it is if it was closed in order, so that nothing is written and others may read beside.
+/// Opens an environment to read it: as it is if it was closed in order, so that nothing is written and others may read
+/// beside.
 pub(crate) fn open_to_read(at: &DirArgs, output: &Output) -> anyhow::Result<Opened> {
     open_with(options(at).read_only(true), &at.dir, output)
 }

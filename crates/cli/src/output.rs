@@ -1,10 +1,10 @@
 //! Data on standard output, in one piece of buffer; notes for people on standard error.
 //!
-//! U1. Table names, keys and arguments may hold anything. No control character of theirs reaches a terminal, where it could
-//!     hide or fake what is shown: each comes out as `\xNN`, but for line ends and tabs.
-//! U2. In JSON, an integer beyond 2^53 - 1 is a string of its digits, and so is any other number that differs from the double
-//!     next to it. Most readers keep numbers as doubles: they would change a key without a word. It is always so, not by a flag,
-//!     because a reader that needs the flag is the one that does not know of it.
+//! U1. Table names, keys and arguments may hold anything. No control character of theirs reaches a terminal, where it
+//!     could hide or fake what is shown: each comes out as `\xNN`, but for line ends and tabs.
+//! U2. In JSON, an integer beyond 2^53 - 1 is a string of its digits, and so is any other number that differs from the
+//!     double next to it. Most readers keep numbers as doubles: they would change a key without a word. It is always
+//!     so, not by a flag, because a reader that needs the flag is the one that does not know of it.
 
 use std::cell::{Cell, RefCell};
 use std::fmt::Write as _;
@@ -67,7 +67,8 @@ impl Output {
         writeln!(self.out.borrow_mut(), "{}", json_text(value)?).map_err(stdout_error)
     }
 
-    /// What a command that changes something answers to programs: what it was asked for, and whether there was anything to do.
+    /// What a command that changes something answers to programs: what it was asked for, and whether there was anything
+    /// to do.
     pub(crate) fn done(&self, mut what: Value, is_done: bool) -> std::io::Result<()> {
         if !self.is_json {
             return Ok(());
@@ -105,8 +106,8 @@ pub(crate) fn say_note(note: impl std::fmt::Display) {
     }
 }
 
-/// Prints an error, one word for its kind, and what to do. For a program it is one object, and comes on standard error, too, so
-/// that standard output holds nothing but data.
+/// Prints an error, one word for its kind, and what to do. For a program it is one object, and comes on standard error,
+/// too, so that standard output holds nothing but data.
 pub(crate) fn say_error(error: &str, kind: &str, advice: Option<&str>) {
     if IS_JSON.load(Relaxed) {
         let told = serde_json::json!({ "error": error, "kind": kind, "advice": advice });
@@ -204,7 +205,8 @@ fn write_escaped(out: &mut impl Write, text: impl std::fmt::Display) -> std::io:
     escaped.result.and(formatted)
 }
 
-/// Whether a number in this JSON may be one for [`long_numbers_to_strings`]. All short ones are settled without a second look.
+/// Whether a number in this JSON may be one for [`long_numbers_to_strings`]. All short ones are settled without a
+/// second look.
 fn may_lose_digits(json: &str) -> bool {
     let bytes = json.as_bytes();
     let is_of_number = |byte: &u8| matches!(byte, b'0'..=b'9' | b'.' | b'e' | b'E' | b'+' | b'-');

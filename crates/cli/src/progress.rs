@@ -53,8 +53,8 @@ impl Progress {
         Progress { bar, what: String::new(), shown: None, done: 0 }
     }
 
-    /// `done` of `all`; `all` 0 if nobody knows it. Rate and time left go on from call to call, whatever `what` says, until less is
-    /// done than before: then something else has begun.
+    /// `done` of `all`; `all` 0 if nobody knows it. Rate and time left go on from call to call, whatever `what` says,
+    /// until less is done than before: then something else has begun.
     pub(crate) fn show(&mut self, what: &str, done: u64, all: u64, unit: Unit) {
         let Some(bar) = &self.bar else { return };
         if what != self.what {

@@ -2,7 +2,8 @@
 //!
 //! T1. Numbers become the bytes that the library's typed tables use: keys in the numbers' order.
 //! T2. What [`readable`] shows is one line of valid text, and different bytes never look alike.
-//! T3. A table that has types says what its keys and values are. Nothing of another type is written into it, but bytes (`--hex`).
+//! T3. A table that has types says what its keys and values are. Nothing of another type is written into it, but bytes
+//!     (`--hex`).
 
 use std::fmt::{Display, Write as _};
 use std::ops::Bound;
@@ -311,7 +312,8 @@ impl Text {
         }
     }
 
-    /// The bytes of a value that comes from standard input: as they are, unless the values are of a type that is written as text.
+    /// The bytes of a value that comes from standard input: as they are, unless the values are of a type that is
+    /// written as text.
     pub(crate) fn piped_value(&self, bytes: &[u8]) -> Result<Vec<u8>, String> {
         let is_any = self.hex || self.value.as_deref().is_none_or(|name| name == "bytes");
         match std::str::from_utf8(bytes) {
@@ -353,8 +355,8 @@ impl Text {
         Some(number.unwrap_or_else(|| text.into()))
     }
 
-    /// The parts of an index that hold this key or lie between these bounds. In an index by a JSON member a bound holds among
-    /// keys of its kind, and a number among texts, too; in double quotes it is text only.
+    /// The parts of an index that hold this key or lie between these bounds. In an index by a JSON member a bound holds
+    /// among keys of its kind, and a number among texts, too; in double quotes it is text only.
     pub(crate) fn index_parts(
         &self,
         key: Option<&str>,
@@ -446,7 +448,8 @@ pub(crate) fn typed_value(types: &TableTypes, text: &str) -> Option<Result<Vec<u
     Some(encode_value(name, text)?.map_err(|_| format!("the value is not of type {name}: {text:?}")))
 }
 
-/// What is wrong with bytes as a key or a value of a table of these types. Of types that are not known here, nothing is.
+/// What is wrong with bytes as a key or a value of a table of these types. Of types that are not known here, nothing
+/// is.
 pub(crate) fn check_types(types: &TableTypes, key: &[u8], value: &[u8]) -> Result<(), String> {
     let is_key = |name: &str| name == "bytes" || KeyType::named(name).is_none_or(|known| known.decode(key).is_some());
     if let Some(name) = types.key.as_deref().filter(|name| !is_key(name)) {

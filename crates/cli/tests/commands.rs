@@ -1,4 +1,5 @@
-//! The commands as people type them: what they print, and the exit codes (0 done, 1 not found or a check failed, 2 error).
+//! The commands as people type them: what they print, and the exit codes (0 done, 1 not found or a check failed, 2
+//! error).
 #![allow(missing_docs)]
 
 use std::path::Path;

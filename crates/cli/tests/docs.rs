@@ -1,10 +1,10 @@
-//! What the pages tell people to type is run here, as it stands: README.md and everything below docs/. The blocks of a page
-//! run one after the other, in one directory for each page.
+//! What the pages tell people to type is run here, as it stands: README.md and everything below docs/. The blocks of a
+//! page run one after the other, in one directory for each page.
 //!
 //! D1. A block ```` ```console ```` holds commands behind `$ `, and what they print; `...` stands for anything.
 //! D2. A block ```` ```sh ```` holds commands only. Each must succeed.
-//! D3. A block that cannot be run has `<!-- not run: REASON -->` on the line above it, and is in [`NOT_RUN`]. What it says is
-//!     looked at all the same: the options of our commands, and the names of make targets.
+//! D3. A block that cannot be run has `<!-- not run: REASON -->` on the line above it, and is in [`NOT_RUN`]. What it
+//!     says is looked at all the same: the options of our commands, and the names of make targets.
 //! D4. Nothing else shows commands: a block without a language has none.
 #![allow(missing_docs)]
 

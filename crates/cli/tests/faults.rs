@@ -1,10 +1,10 @@
-//! Every command on a device that does harm at one call: it ends with an exit code and a message, never with a panic or a
-//! hang, and the environment holds afterwards what it held before the command or what it was to hold after it; the latter
-//! if the command said that it was done.
+//! Every command on a device that does harm at one call: it ends with an exit code and a message, never with a panic or
+//! a hang, and the environment holds afterwards what it held before the command or what it was to hold after it; the
+//! latter if the command said that it was done.
 //!
 //! The commands are the debug build's, which takes a fault from `LEDGERSTONE_FAULT` (`ledgerstone_disk::FileDisk`).
-//! `FAULT_STEP` is how many calls lie between two that are harmed, the first drawn by scenario: `make faults` sets 5, and 1 harms
-//! every call.
+//! `FAULT_STEP` is how many calls lie between two that are harmed, the first drawn by scenario: `make faults` sets 5,
+//! and 1 harms every call.
 #![allow(missing_docs)]
 
 use std::fs;
@@ -23,7 +23,8 @@ struct Scenario {
     typed: &'static str,
     found: Found,
     changes: Changes,
-    /// Commands that must succeed afterwards, unless what is stored was damaged: what is beside the environment is whole.
+    /// Commands that must succeed afterwards, unless what is stored was damaged: what is beside the environment is
+    /// whole.
     then: &'static [&'static [&'static str]],
 }
 
@@ -333,7 +334,8 @@ fn harm(scenario: &Scenario, template: &Path, fault: &str, damages: bool, states
         }
         (_, Ok(state)) => {
             let allowed = if done { &states[1..] } else { &states[..] };
-            // A write that went elsewhere leaves an old page or an old log behind, which nobody can tell after a restart.
+            // A write that went elsewhere leaves an old page or an old log behind, which nobody can tell after a
+            // restart.
             let is_lost = fault.contains("misdirect") || damages && fault.contains("write");
             let allowed = if is_lost { &states[..] } else { allowed };
             assert!(

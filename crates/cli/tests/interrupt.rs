@@ -1,5 +1,5 @@
-//! Ctrl-C: the first ends work in order and says how far it came, the second ends the process; in the shell it stops the
-//! command and nothing else.
+//! Ctrl-C: the first ends work in order and says how far it came, the second ends the process; in the shell it stops
+//! the command and nothing else.
 #![allow(missing_docs)]
 
 use std::io::{Read, Write};
@@ -98,8 +98,9 @@ fn an_import_says_what_stays_and_the_second_ends_it_at_once() {
 /// How often a command is run to be met at work, at least.
 const TRY_COUNT_MIN: usize = 60;
 
-/// Runs a command again and again, with Ctrl-C at another moment of its life each time, until it is met at work; `before` makes
-/// its place ready. A run that is not met has ended in order before, was not under way yet, or was at other work.
+/// Runs a command again and again, with Ctrl-C at another moment of its life each time, until it is met at work;
+/// `before` makes its place ready. A run that is not met has ended in order before, was not under way yet, or was at
+/// other work.
 fn meet(at: &Path, args: &[&str], said: &str, mut before: impl FnMut()) -> Output {
     before();
     let began = Instant::now();

@@ -1,8 +1,9 @@
-//! Every command runs with `--json`, and what it answers is what docs/json.md says: no member that the page does not name,
-//! none missing, each of its type. The page is read here, so it cannot say anything else than the program does.
+//! Every command runs with `--json`, and what it answers is what docs/json.md says: no member that the page does not
+//! name, none missing, each of its type. The page is read here, so it cannot say anything else than the program does.
 //!
-//! A section begins with `### ` and the commands that it is about, in backquotes; more of them may follow behind `And`. Its table has a row for each member: its
-//! name, its type and what it is. `a.b` is a member of the object `a`, `a[].b` one of each object in the list `a`.
+//! A section begins with `### ` and the commands that it is about, in backquotes; more of them may follow behind `And`.
+//! Its table has a row for each member: its name, its type and what it is. `a.b` is a member of the object `a`, `a[].b`
+//! one of each object in the list `a`.
 #![allow(missing_docs)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -128,8 +129,8 @@ fn is_of(told: &str, members: &Members, name: &str, kind: &str, value: &Value, s
     assert!(is_good, "{told}: {name} is {value}, and not {kind}");
 }
 
-/// What is run, one after the other in one directory: the words behind `ledgerstone --json`, with `~` for a blank inside of a
-/// word, then what comes in by the pipe, and the exit code.
+/// What is run, one after the other in one directory: the words behind `ledgerstone --json`, with `~` for a blank
+/// inside of a word, then what comes in by the pipe, and the exit code.
 const RUNS: &[(&str, &str, i32)] = &[
     ("init shop", "", 0),
     ("init shop", "", 2),
@@ -224,7 +225,8 @@ const RUNS: &[(&str, &str, i32)] = &[
     ("nonsense", "", 2),
 ];
 
-/// Commands that take too long for a test, or kill processes. Those of `bench` answer with the same report as `bench points`.
+/// Commands that take too long for a test, or kill processes. Those of `bench` answer with the same report as `bench
+/// points`.
 const NOT_RUN: &[&str] = &[
     "bench scan",
     "bench snapshots",

@@ -128,7 +128,8 @@ fn memory_as_file_system_is_said_and_nothing_is_read_cold_from_it() {
     assert!(report.to_string().contains("nothing here survives the loss of power"));
 }
 
-/// A filter that answers one system call with an error; with `flag`, only where the argument of that number has that bit.
+/// A filter that answers one system call with an error; with `flag`, only where the argument of that number has that
+/// bit.
 fn forbid(command: &mut Command, call: libc::c_long, flag: Option<(u32, u32)>, errno: i32) -> &mut Command {
     let statement = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
     let jump = |code: u32, k: u32, jt: u8, jf: u8| libc::sock_filter { code: code as u16, jt, jf, k };
@@ -150,7 +151,8 @@ fn forbid(command: &mut Command, call: libc::c_long, flag: Option<(u32, u32)>, e
     };
     let install = move || {
         let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
-        // SAFETY: the program lives until the kernel has copied it; the calls change this process only, which will exec.
+        // SAFETY: the program lives until the kernel has copied it; the calls change this process only, which will
+        // exec.
         let failed = unsafe {
             libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0
                 || libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &program) != 0
@@ -198,7 +200,8 @@ fn without_cachestat_cold_files_are_still_checked() {
 fn on_one_processor_what_needs_two_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let mut command = probe(dir.path(), &["schedule", "message", "lock"]);
-    // SAFETY: one system call on this process, which will exec; the set is zeroed and then has one processor that is there.
+    // SAFETY: one system call on this process, which will exec; the set is zeroed and then has one processor that is
+    // there.
     unsafe {
         command.pre_exec(|| {
             let mut all: libc::cpu_set_t = std::mem::zeroed();
@@ -322,7 +325,8 @@ fn a_request_to_stop_at_any_time_leaves_a_partial_report_and_nothing_else() {
         let signal = if no % 2 == 0 { libc::SIGINT } else { libc::SIGTERM };
         let mut child =
             probe(dir.path(), &[experiment.id()]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        // From the moment that it has made something, and a little later each time. Before, a signal ends it as any process.
+        // From the moment that it has made something, and a little later each time. Before, a signal ends it as any
+        // process.
         while is_empty(dir.path()) && child.try_wait().unwrap().is_none() {
             std::thread::yield_now();
         }

@@ -3,14 +3,14 @@
 //! ```text
 //!  open ──► refuse_writes() ──► close() ──► the last call under way ends: the lock is given back
 //! ```
-//! N1. A call that changes anything is counted before it goes to the disk below, and until it has come back. It is counted only
-//!     while the fence is open.
-//! N2. The lock is given back once the fence is closed and no call is counted, and not before. So whoever has the lock next finds
-//!     all that this instance will ever write.
+//! N1. A call that changes anything is counted before it goes to the disk below, and until it has come back. It is
+//!     counted only while the fence is open.
+//! N2. The lock is given back once the fence is closed and no call is counted, and not before. So whoever has the lock
+//!     next finds all that this instance will ever write.
 //!
 //! Count and flags are one word, and each change of it is one atomic operation. So either a call is counted before the
-//! fence closes, or it finds the fence closed. After that the count only falls: one change alone makes it zero and closed,
-//! and whoever made that change gives the lock back.
+//! fence closes, or it finds the fence closed. After that the count only falls: one change alone makes it zero and
+//! closed, and whoever made that change gives the lock back.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
@@ -48,8 +48,8 @@ impl Fence {
         self.word.fetch_or(WRITES_REFUSED, SeqCst);
     }
 
-    /// Refuses all calls from now on, and gives the lock back as soon as none is under way that changes anything: at once, or
-    /// when the last one ends. Does not wait for that.
+    /// Refuses all calls from now on, and gives the lock back as soon as none is under way that changes anything: at
+    /// once, or when the last one ends. Does not wait for that.
     pub fn close(&self) {
         let before = self.word.fetch_or(WRITES_REFUSED | CLOSED, SeqCst);
         if before & (COUNT | CLOSED) == 0 {
@@ -67,7 +67,8 @@ impl Fence {
         self.word.load(Acquire) & COUNT
     }
 
-    /// Calls `with` with the lock, which it may replace. The lock is not given back meanwhile. `None` if the fence refuses writes.
+    /// Calls `with` with the lock, which it may replace. The lock is not given back meanwhile. `None` if the fence
+    /// refuses writes.
     pub fn with_lock<T>(&self, with: impl FnOnce(&mut Box<dyn DiskLock>) -> T) -> Option<T> {
         let _inside = self.enter()?;
         let mut lock = self.lock().take()?; // Not under the mutex: it may wait for the disk.

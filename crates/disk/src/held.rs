@@ -1,16 +1,16 @@
 //! The descriptors of the locks that this process holds, and what a fork does with them.
 //!
-//! A lock of `flock` lasts while any process has a copy of its descriptor. A child of a fork gets copies of all of them, and most
-//! children never hear of this library. So the child closes its copies at the fork itself (`pthread_atfork`), before the program
-//! goes on. That gives back nothing: only `LOCK_UN` would. A child that was made without the C library's `fork` keeps its copies
-//! until it ends or runs another program.
+//! A lock of `flock` lasts while any process has a copy of its descriptor. A child of a fork gets copies of all of
+//! them, and most children never hear of this library. So the child closes its copies at the fork itself
+//! (`pthread_atfork`), before the program goes on. That gives back nothing: only `LOCK_UN` would. A child that was made
+//! without the C library's `fork` keeps its copies until it ends or runs another program.
 
 use std::cell::Cell;
 use std::fs::File;
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
-/// The descriptors by number. Locked over each fork and wherever a descriptor is opened for a lock, so that no child gets a copy that
-/// is not in it.
+/// The descriptors by number. Locked over each fork and wherever a descriptor is opened for a lock, so that no child
+/// gets a copy that is not in it.
 static HELD: Mutex<Held> = Mutex::new(Held { files: Vec::new(), last: 0 });
 
 thread_local! {
@@ -65,8 +65,9 @@ fn at_fork() -> std::io::Result<()> {
             held.files.clear(); // Closes them.
         }
     }
-    // SAFETY: the functions are the program's for good, or the C library forgets them when it unloads this one. None unwinds: they
-    // take and give back a mutex that nobody holds while it forks, and close files, which a child of a process with threads may.
+    // SAFETY: the functions are the program's for good, or the C library forgets them when it unloads this one. None
+    // unwinds: they take and give back a mutex that nobody holds while it forks, and close files, which a child of a
+    // process with threads may.
     match unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) } {
         0 => Ok(()),
         number => Err(std::io::Error::from_raw_os_error(number)),

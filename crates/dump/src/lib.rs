@@ -1,8 +1,9 @@
-//! Tables of a ledgerstone environment as text, and back, for moving between versions, page sizes and systems. The format
-//! is that of Berkeley DB's `db_dump`, so dumps can be exchanged with it in both directions (`docs/format/dump.md`).
+//! Tables of a ledgerstone environment as text, and back, for moving between versions, page sizes and systems. The
+//! format is that of Berkeley DB's `db_dump`, so dumps can be exchanged with it in both directions
+//! (`docs/format/dump.md`).
 //!
-//! [`Dump`] adds the calls [`dump`](Dump::dump) and [`load`](Dump::load) to an [`Environment`]. [`DumpReader`] reads a dump
-//! without one.
+//! [`Dump`] adds the calls [`dump`](Dump::dump) and [`load`](Dump::load) to an [`Environment`]. [`DumpReader`] reads a
+//! dump without one.
 //!
 //! ```
 //! # fn main() -> Result<(), ledgerstone::Error> {
@@ -83,12 +84,13 @@ pub struct DumpProgress {
     pub snapshot_lsn: Option<u64>,
 }
 
-/// The database behind the tables that holds the definitions of their indexes: the table's name, [`BETWEEN_NAMES`] and the
-/// index's name, and `bytes:0..8` or `unique bytes:0..8`, the index keys as [`IndexKeys`](ledgerstone::IndexKeys) are written.
+/// The database behind the tables that holds the definitions of their indexes: the table's name, [`BETWEEN_NAMES`] and
+/// the index's name, and `bytes:0..8` or `unique bytes:0..8`, the index keys as [`IndexKeys`](ledgerstone::IndexKeys)
+/// are written.
 const INDEXES: &str = "ledgerstone.indexes";
 const UNIQUE: &str = "unique ";
-/// The database that holds the types of tables, before the tables: the name of a table as key, then the names of its types,
-/// [`BETWEEN_NAMES`] between the keys' and the values', each empty if it is not known.
+/// The database that holds the types of tables, before the tables: the name of a table as key, then the names of its
+/// types, [`BETWEEN_NAMES`] between the keys' and the values', each empty if it is not known.
 const TYPES: &str = "ledgerstone.types";
 /// Stands between two names, which are UTF-8 and so never have it.
 const BETWEEN_NAMES: u8 = 0xff;

@@ -15,8 +15,8 @@ pub enum Duplicates {
     /// The load of the database is refused.
     #[default]
     Refuse,
-    /// Each key of that database gets its place among its equals as a suffix, from 0 on: 4 bytes, big-endian. A search by
-    /// prefix finds them in the order of the dump.
+    /// Each key of that database gets its place among its equals as a suffix, from 0 on: 4 bytes, big-endian. A search
+    /// by prefix finds them in the order of the dump.
     Number,
 }
 
@@ -69,7 +69,8 @@ pub struct LoadReport {
     pub record_count: u64,
     /// Indexes that were made, each as its table, a dot and its name.
     pub indexes: Vec<String>,
-    /// Indexes of the dump that were not made, because their keys come from a function that this program has not registered.
+    /// Indexes of the dump that were not made, because their keys come from a function that this program has not
+    /// registered.
     pub skipped_indexes: Vec<String>,
 }
 
@@ -85,7 +86,8 @@ pub(crate) fn load(
 ) -> Result<LoadReport, Error> {
     let mut reader = DumpReader::new(from);
     let mut report = LoadReport::default();
-    // Behind the tables in a dump of ours, by its name in one that has been through Berkeley DB: made when the records are in.
+    // Behind the tables in a dump of ours, by its name in one that has been through Berkeley DB: made when the records
+    // are in.
     let mut indexes = Vec::new();
     // Before the tables in a dump of ours, so that records are not put into a table of other types.
     let mut types: BTreeMap<String, TableTypes> = BTreeMap::new();

@@ -90,7 +90,8 @@ proptest! {
     }
 }
 
-/// Names with what a dump, a line or a program may take for an end; `separator` is what the dump itself puts between names.
+/// Names with what a dump, a line or a program may take for an end; `separator` is what the dump itself puts between
+/// names.
 fn any_name() -> impl Strategy<Value = String> {
     let piece = prop_oneof![
         4 => prop::sample::select(vec!["\0", "\n", "\r", "\t", "\u{ff}", "\\", "\\00", "=", " ", ".", "ledgerstone.", "table:", "x"])
@@ -290,8 +291,8 @@ fn dumps_of(input: &str, load: &[&str], dump: &[&str], golden: &str) -> Vec<Stri
     std::iter::once(golden.to_string()).chain(made).collect()
 }
 
-/// A database that Berkeley DB's tools have made of a dump, in a directory that goes with the first value; none, and a word about
-/// it, where they are not installed.
+/// A database that Berkeley DB's tools have made of a dump, in a directory that goes with the first value; none, and a
+/// word about it, where they are not installed.
 fn loaded_by_berkeley(env: &Environment, format: DumpFormat) -> Option<(tempfile::TempDir, PathBuf)> {
     let text = String::from_utf8(dump(env, &DumpOptions::default().format(format))).unwrap();
     let dir = tempfile::tempdir().unwrap();

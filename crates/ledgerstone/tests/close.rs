@@ -1,5 +1,5 @@
-//! The close of an environment beside threads that still write: none of their writes comes after the lock is given back, and nobody
-//! begins anything any more.
+//! The close of an environment beside threads that still write: none of their writes comes after the lock is given
+//! back, and nobody begins anything any more.
 
 mod common;
 
@@ -165,8 +165,8 @@ fn close(env: Environment) -> JoinHandle<Result<(), Error>> {
     spawn(move || env.close())
 }
 
-/// The environment is not let go while the write stalls. Then it is, and something is committed there, and the process killed.
-/// What came of the close, and what it has left.
+/// The environment is not let go while the write stalls. Then it is, and something is committed there, and the process
+/// killed. What came of the close, and what it has left.
 fn is_let_go_after(
     stall: &Stall,
     closing: JoinHandle<Result<(), Error>>,

@@ -341,7 +341,8 @@ fn a_new_keeper_with_a_bound_keeps_that_much_until_it_answers() {
     assert!(oldest(&env).0 <= needs);
 }
 
-/// Whoever holds the log back for a moment may let go of it just when a checkpoint looks: nothing goes that was not announced.
+/// Whoever holds the log back for a moment may let go of it just when a checkpoint looks: nothing goes that was not
+/// announced.
 #[test]
 fn whatever_goes_was_announced() {
     let (disk, said) = (SimDisk::new(), Arc::new(Said::default()));

@@ -172,7 +172,8 @@ fn damage_in_the_log_of_a_closed_directory_is_named() {
     assert!(matches!(&found, Err(Error::Corrupt { what }) if what.contains(&middle.to_string())), "{found:?}");
 }
 
-/// The control file knows how far the log was durable. A log that ends before has lost its end, and does not just end there.
+/// The control file knows how far the log was durable. A log that ends before has lost its end, and does not just end
+/// there.
 #[test]
 fn the_log_of_a_directory_that_has_lost_its_end_is_damaged() {
     let disk = SimDisk::new();

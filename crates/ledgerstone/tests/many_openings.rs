@@ -16,7 +16,8 @@ fn opened_often(disk: &SimDisk, count: u64) {
     ControlFile::open(disk).unwrap().change(|state| state.incarnation_max += count).unwrap();
 }
 
-/// An environment whose log is kept from its beginning on, of three times with many between them; and how many commits it has.
+/// An environment whose log is kept from its beginning on, of three times with many between them; and how many commits
+/// it has.
 fn old(disk: &SimDisk, count: u64) -> u64 {
     for time in 0..3 {
         let env = open(disk).unwrap();

@@ -620,8 +620,8 @@ fn assert_goes_on_somehow(env: &Environment, what: &str) {
     env.checkpoint().unwrap();
 }
 
-/// Two threads share a transaction. When one of them has made an index, a closure of the other keeps it waiting for so long that calls
-/// are refused: whatever the call answers, the index is there and kept, or it is not there.
+/// Two threads share a transaction. When one of them has made an index, a closure of the other keeps it waiting for so
+/// long that calls are refused: whatever the call answers, the index is there and kept, or it is not there.
 #[test]
 fn an_index_is_kept_although_another_thread_has_the_transaction_next() {
     let hook = Hook::default();

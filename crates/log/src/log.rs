@@ -416,9 +416,9 @@ impl Log {
     }
 }
 
-/// Looks at the segments that are there. Makes the one for `end` if it is missing; removes those behind a gap behind the end,
-/// which hold nothing. Those before a gap stay: no crash leaves one there (F8), and who puts back what is missing has
-/// all of them again. Returns where the oldest begins and where the last one without a gap ends.
+/// Looks at the segments that are there. Makes the one for `end` if it is missing; removes those behind a gap behind
+/// the end, which hold nothing. Those before a gap stay: no crash leaves one there (F8), and who puts back what is
+/// missing has all of them again. Returns where the oldest begins and where the last one without a gap ends.
 fn open_segments(segments: &Segments, end: u64, is_read_only: bool) -> Result<(u64, u64), LogError> {
     let starts = segments.list()?;
     let bytes = segments.segment_bytes();

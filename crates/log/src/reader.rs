@@ -72,8 +72,8 @@ pub struct LogReader {
 }
 
 impl LogReader {
-    /// A cursor on an open log, before the first record that begins at `from` or later, also if that is not durable yet.
-    /// `Lsn(0)` means before the oldest record that is kept. `Lsn(u64::MAX)` means behind the last durable one.
+    /// A cursor on an open log, before the first record that begins at `from` or later, also if that is not durable
+    /// yet. `Lsn(0)` means before the oldest record that is kept. `Lsn(u64::MAX)` means behind the last durable one.
     ///
     /// # Errors
     /// [`LogError::Recycled`], or a failure of the disk.
@@ -179,8 +179,8 @@ impl LogReader {
         Ok(at)
     }
 
-    /// There is no record from `oldest` on: then `end` ends the rest of a record whose beginning was given up (R3). All of
-    /// that is there.
+    /// There is no record from `oldest` on: then `end` ends the rest of a record whose beginning was given up (R3). All
+    /// of that is there.
     fn check_empty(&self, oldest: Lsn, end: Lsn) -> Result<Lsn, LogError> {
         let damaged = |why| Err(self.explain(LogError::Invalid { lsn: oldest, why }));
         if end.0 - oldest.0 > RECORD_BYTES_MAX as u64 {

@@ -50,8 +50,8 @@ fn word_of(environment: EnvironmentId) -> u64 {
 /// The largest incarnation: one for each opening. Where nobody says which one a record is of, all may have to be tried.
 pub const INCARNATION_MAX: u64 = (1 << 32) - 1;
 
-/// The seals of all incarnations that a record can be of. They are made when they are looked through, since there may be
-/// millions: one for each time that the environment was opened.
+/// The seals of all incarnations that a record can be of. They are made when they are looked through, since there may
+/// be millions: one for each time that the environment was opened.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Seals {
     environment: u64,

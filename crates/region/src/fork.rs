@@ -1,7 +1,8 @@
 //! Whether this process is the one that made something, or was forked from it.
 //!
-//! A fork copies all memory and only one thread, and shares the files. What parent and child believe of the files parts at once:
-//! only one of them may go on. The kernel wipes a page of the child's that was marked for it, so asking costs one load.
+//! A fork copies all memory and only one thread, and shares the files. What parent and child believe of the files parts
+//! at once: only one of them may go on. The kernel wipes a page of the child's that was marked for it, so asking costs
+//! one load.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -15,8 +16,8 @@ const UNSURE: u32 = 2;
 
 /// Tells the process that made it from its children.
 pub struct ForkMark {
-    /// A page of its own, mapped while this lives: `OURS` in the process that made it, 0 in its children; `UNSURE` in all where
-    /// the kernel wipes nothing (before Linux 4.14).
+    /// A page of its own, mapped while this lives: `OURS` in the process that made it, 0 in its children; `UNSURE` in
+    /// all where the kernel wipes nothing (before Linux 4.14).
     page: NonNull<AtomicU32>,
     /// The process that made it.
     process: u32,

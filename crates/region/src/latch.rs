@@ -11,8 +11,8 @@
 //!     sleeper; who has slept takes the latch with the bit set, or wakes one more when it gives up. So no wake is lost.
 //! L3. The optimistic protocol (Boehm 2012). Writer: take by compare-exchange (acquire), `fence(Release)`, relaxed
 //!     stores, release store of the next version. Reader: acquire load of a version that nobody holds exclusively,
-//!     relaxed loads, `fence(Acquire)`, relaxed load of the same version. If the reader saw one word of the writer's, the
-//!     fences order the writer's taking before the reader's second look, which then differs.
+//!     relaxed loads, `fence(Acquire)`, relaxed load of the same version. If the reader saw one word of the writer's,
+//!     the fences order the writer's taking before the reader's second look, which then differs.
 //! L4. A shared holder changes nothing, and so does not disturb an optimistic reader.
 //!
 //! A latch is not fair, and not reentrant. It does not know ranks: `docs/latch-order.md` does.

@@ -125,8 +125,8 @@ mod table {
             if id == self.id { Ok(no) } else { self.current_slow() }
         }
 
-        /// This thread's slot, if it is at hand: the one it has asked for last, in the process that made the table. None says
-        /// nothing: ask [`SlotTable::try_current`].
+        /// This thread's slot, if it is at hand: the one it has asked for last, in the process that made the table.
+        /// None says nothing: ask [`SlotTable::try_current`].
         #[inline]
         pub fn at_hand(&self) -> Option<SlotNo> {
             let (id, no) = LAST.get();

@@ -1,8 +1,8 @@
 //! Page bytes that may change while they are read: always whole, aligned, relaxed `u64`s (R5).
 //!
-//! An atomic store that races with a plain access, or with an atomic one of another size, is undefined in Rust. So there
-//! is one way to reach the bytes of a page, for readers and writers alike, and this file is it. Relaxed is enough: what
-//! makes a reading whole is the latch's version around it (`latch.rs`), never an order among the words.
+//! An atomic store that races with a plain access, or with an atomic one of another size, is undefined in Rust. So
+//! there is one way to reach the bytes of a page, for readers and writers alike, and this file is it. Relaxed is
+//! enough: what makes a reading whole is the latch's version around it (`latch.rs`), never an order among the words.
 //!
 //! W1. Reading never panics: bytes past the end are 0, and every loop is bounded by what the caller passed.
 //! W2. Writing past the end is a bug of ours and is asserted.
@@ -69,8 +69,8 @@ fn store(word: &AtomicU64, value: u64) {
 #[inline(always)]
 pub fn prefetch_to_write<T>(at: &T) {
     #[cfg(all(target_arch = "x86_64", not(miri), not(loom)))]
-    // SAFETY: a prefetch changes nothing that the program could see and faults on no address at all; processors that do not know
-    // this one take it for no operation.
+    // SAFETY: a prefetch changes nothing that the program could see and faults on no address at all; processors that do
+    // not know this one take it for no operation.
     unsafe {
         std::arch::asm!("prefetchw [{}]", in(reg) std::ptr::from_ref(at), options(nostack, preserves_flags));
     }

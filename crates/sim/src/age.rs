@@ -3,8 +3,8 @@
 use ledgerstone_disk::SimDisk;
 use ledgerstone_log::ControlFile;
 
-/// As if the environment had been opened thousands of times since, each time killed before it wrote anything: in every fourth
-/// case. What was written before is of an incarnation far back then, and is to be found all the same.
+/// As if the environment had been opened thousands of times since, each time killed before it wrote anything: in every
+/// fourth case. What was written before is of an incarnation far back then, and is to be found all the same.
 pub(crate) fn age(disk: &SimDisk, seed: u64) {
     let openings = [500, 5_000, 20_000, 70_000][(seed >> 4) as usize % 4];
     if seed.is_multiple_of(4)

@@ -2,9 +2,10 @@
 //!
 //! It is what every structure and every transaction holds. It knows no structure, no table name and no file name.
 //!
-//! E1. Once [`Engine::end_begins`] has said yes, no transaction begins. Who begins takes a slot and then looks at `begins`; who
-//!     closes sets `begins` and then looks at the slots. All four are sequentially consistent, so one of them sees the other.
-//!     Whoever sees a slot taken also sees what its taker did before, such as counting itself among the users of a handle.
+//! E1. Once [`Engine::end_begins`] has said yes, no transaction begins. Who begins takes a slot and then looks at
+//!     `begins`; who closes sets `begins` and then looks at the slots. All four are sequentially consistent, so one of
+//!     them sees the other. Whoever sees a slot taken also sees what its taker did before, such as counting itself
+//!     among the users of a handle.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -169,8 +170,8 @@ impl Engine {
         Ok(Txn::new(Arc::clone(self), no, xid))
     }
 
-    /// Ends the beginning of transactions for good if `may`, which is told how many run, says so (E1). Those that begin meanwhile
-    /// wait for the decision. Says whether none begins any more.
+    /// Ends the beginning of transactions for good if `may`, which is told how many run, says so (E1). Those that begin
+    /// meanwhile wait for the decision. Says whether none begins any more.
     pub fn end_begins(&self, may: impl FnOnce(u32) -> bool) -> bool {
         while self.begins.compare_exchange(OPEN, DECIDING, SeqCst, SeqCst).is_err() {
             if self.begins_have_ended() {
@@ -218,8 +219,8 @@ impl Engine {
         Ok(Txn::adopted(Arc::clone(self), no, xid, first, last))
     }
 
-    /// Fails the environment for good: every later call says so, every waiter wakes. The first reason is kept. No file is
-    /// changed any more, but for writes that are under way.
+    /// Fails the environment for good: every later call says so, every waiter wakes. The first reason is kept. No file
+    /// is changed any more, but for writes that are under way.
     pub fn fail(&self, why: &str) {
         {
             let mut kept = self.why_failed.lock();

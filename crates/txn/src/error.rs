@@ -91,8 +91,8 @@ pub enum TxnError {
         /// Operation that was to be logged.
         op: OpId,
     },
-    /// The record would be longer than any record of the log, or its compensation would. Nothing has changed. Change less
-    /// at once.
+    /// The record would be longer than any record of the log, or its compensation would. Nothing has changed. Change
+    /// less at once.
     #[error("operation {op} needs a log record of {needed} bytes, and at most {most} bytes fit: change less at once")]
     RecordTooLong {
         /// Operation that was to be logged, the first of a group's.

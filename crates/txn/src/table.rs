@@ -133,7 +133,8 @@ impl TxnTable {
         self.slots[..used].iter().map(|s| s.first_lsn.load(SeqCst)).filter(|&l| l != 0).min().map(Lsn)
     }
 
-    /// How many transactions run now. Sequentially consistent, for whoever ends the beginning of transactions (E1 in `engine.rs`).
+    /// How many transactions run now. Sequentially consistent, for whoever ends the beginning of transactions (E1 in
+    /// `engine.rs`).
     #[must_use]
     pub fn active_count(&self) -> u32 {
         let active = self.slots.iter().filter(|s| s.state.load(SeqCst) != state::FREE).count();

@@ -60,7 +60,8 @@ pub struct TpcbArgs {
     /// Afterwards, prove that all balances and the history agree.
     #[arg(long)]
     pub check: bool,
-    /// Write the history key of each commit that was acknowledged as durable. Each thread has a file: PATH.0, PATH.1 ...
+    /// Write the history key of each commit that was acknowledged as durable. Each thread has a file: PATH.0, PATH.1
+    /// ...
     #[arg(long, value_name = "PATH")]
     pub ack_file: Option<PathBuf>,
     /// Run nothing, and prove that no commit acknowledged in PATH.0, PATH.1 ... is missing.

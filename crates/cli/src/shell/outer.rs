@@ -1,5 +1,5 @@
-//! The command line's commands in the shell: the same definitions and the same code, in the environment that is open, and so
-//! without DIR.
+//! The command line's commands in the shell: the same definitions and the same code, in the environment that is open,
+//! and so without DIR.
 //!
 //! | command | how it runs |
 //! | --- | --- |

@@ -1,13 +1,13 @@
 //! The shell itself: which transactions are open, which is the current one, and who waits for whom.
 //!
-//! Z1. A command is given to the worker of its transaction. Then the shell waits until everything is at rest: each worker
-//!     has its answer, or waits, directly or through others, for a transaction that only this shell can end. So what is
-//!     answered depends on the commands alone and not on how fast anything is, and a command that is held up by the
-//!     shell's own transactions never stops the shell.
+//! Z1. A command is given to the worker of its transaction. Then the shell waits until everything is at rest: each
+//!     worker has its answer, or waits, directly or through others, for a transaction that only this shell can end. So
+//!     what is answered depends on the commands alone and not on how fast anything is, and a command that is held up by
+//!     the shell's own transactions never stops the shell.
 //! Z2. A worker with an answer that nobody took, or with a command under way, takes no other.
 //! Z3. A circle of waits is no rest: it is found, and one of it gives way.
-//! Z4. Ctrl-C stops the command and nothing else: its transaction stays as it was before. What cannot be stopped goes on
-//!     in its worker, and the shell takes other commands.
+//! Z4. Ctrl-C stops the command and nothing else: its transaction stays as it was before. What cannot be stopped goes
+//!     on in its worker, and the shell takes other commands.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

@@ -339,8 +339,8 @@ impl Hands {
         }
     }
 
-    /// Runs a command of the command line as a part of the transaction, or in one of its own. Its data waits for the answer: until
-    /// then others may print.
+    /// Runs a command of the command line as a part of the transaction, or in one of its own. Its data waits for the
+    /// answer: until then others may print.
     fn outer(&mut self, args: &Args, dir: &Path) -> Result<Answer, Error> {
         let printed = Printed::default();
         let output = Output::to(Box::new(printed.clone()), args.json, args.quiet);
@@ -601,7 +601,8 @@ fn lookup(txn: &Transaction, index: &str, scan: &Scan) -> Result<Answer, Error> 
     Ok(answer.with(json))
 }
 
-/// The parts of an index that a command asks for: words in double quotes and typed ones are bytes, others are of the index's type.
+/// The parts of an index that a command asks for: words in double quotes and typed ones are bytes, others are of the
+/// index's type.
 fn parts_of_words(keys: &Text, scan: &Scan) -> Result<Vec<Part>, String> {
     let [is, from, to] = [&scan.is, &scan.from, &scan.to].map(|word| word.as_ref().map(text_of).transpose());
     if let (Ok(is), Ok(from), Ok(to)) = (is, from, to) {

@@ -177,13 +177,13 @@ impl Environment {
     /// before the lock of the environment is given back.
     ///
     /// # Errors
-    /// [`Error::TransactionsOpen`], [`Error::Forked`]. [`Error::WritesInFlight`] if the device has stalled. If a page, the
-    /// log or the control file cannot be written, the next open recovers.
+    /// [`Error::TransactionsOpen`], [`Error::Forked`]. [`Error::WritesInFlight`] if the device has stalled. If a page,
+    /// the log or the control file cannot be written, the next open recovers.
     pub fn close(self) -> Result<(), Error> {
         let handles = &self.inner.handles;
         handles.env.engine.check_process()?;
-        // One is ours, each of the others a transaction's, which counts itself before it begins. The library's own transactions
-        // hold none.
+        // One is ours, each of the others a transaction's, which counts itself before it begins. The library's own
+        // transactions hold none.
         let mut count = 0;
         let may_close = handles.env.engine.end_begins(|_| {
             count = u32::try_from(Arc::strong_count(handles) - 1).unwrap_or(u32::MAX);

@@ -495,8 +495,8 @@ pub enum Error {
         /// How many.
         count: u32,
     },
-    /// The environment was closed, but writes of other threads have not ended for a minute: the device has stalled. The lock is
-    /// kept until they end, so that they cannot come after what the next one writes. Open it again then.
+    /// The environment was closed, but writes of other threads have not ended for a minute: the device has stalled. The
+    /// lock is kept until they end, so that they cannot come after what the next one writes. Open it again then.
     #[error(
         "closed, but the device has not ended {count} writes for a minute: the lock is kept until they end; open the environment \
          again then, or end this process first"

@@ -33,7 +33,8 @@ pub(super) struct Delivery {
     pub end: Lsn,
     source: Source,
     catalog: VecDeque<(Lsn, Raw)>,
-    /// The trees that its changes of the catalog name: it may fill one before that has a name, and empty one that loses it.
+    /// The trees that its changes of the catalog name: it may fill one before that has a name, and empty one that loses
+    /// it.
     trees: BTreeMap<PageId, Owner>,
     /// A change of a table that waits for those of the catalog before it.
     next: Option<(Lsn, Raw)>,
@@ -82,8 +83,8 @@ impl Delivery {
         })
     }
 
-    /// Goes on until a part of about `bytes_max` bytes is full; its items, and whether it is the last. After an error it goes on where
-    /// it was.
+    /// Goes on until a part of about `bytes_max` bytes is full; its items, and whether it is the last. After an error
+    /// it goes on where it was.
     pub fn part(&mut self, names: &mut Names, bytes_max: usize) -> Result<(Vec<FeedItem>, bool), Error> {
         'parts: while !self.is_large || self.bytes < bytes_max {
             if self.next.is_none() {

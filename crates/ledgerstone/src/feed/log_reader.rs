@@ -124,8 +124,8 @@ impl LogReader {
         }
     }
 
-    /// Waits until any record behind the reader is durable, whatever the filter says. `false`: `timeout` went by, or nothing
-    /// more can come.
+    /// Waits until any record behind the reader is durable, whatever the filter says. `false`: `timeout` went by, or
+    /// nothing more can come.
     ///
     /// # Errors
     /// [`Error::Failed`] when the environment has failed or was closed.

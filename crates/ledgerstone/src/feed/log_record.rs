@@ -192,8 +192,8 @@ impl LogFilter {
 
     /// Only records that change a page of the table with this root page.
     ///
-    /// Most records name their root. For the others the reader remembers which pages it has met under which root, so that
-    /// the first of them may be missed when reading begins in the middle.
+    /// Most records name their root. For the others the reader remembers which pages it has met under which root, so
+    /// that the first of them may be missed when reading begins in the middle.
     #[must_use]
     pub fn root(mut self, root: PageId) -> LogFilter {
         self.root = Some(root);

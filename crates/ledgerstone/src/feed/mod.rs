@@ -20,20 +20,21 @@
 //! # }
 //! ```
 //!
-//! C1. Only changes of transactions that committed durably are shown, each once, all of a transaction together, and nothing
-//!     that it took back itself (to a savepoint, in a nested transaction).
-//! C2. The position is behind a commit. Of the transactions that were open there the records before it are found by their
-//!     chains, so the log is needed from their first records on: that is what the feed's pin keeps. Which those are is not known
-//!     from what the feed has read, since some have not been met and others have ended since ([`Needs`]).
-//! C3. Items come in the order in which the transaction made them, tables made, renamed and dropped among them. A change has the name
-//!     that its table had then. So who has the tables as of a position, and applies the items in their order, has them as of the
-//!     next; by names or by ids, which are never used again.
-//! C4. A sorted load fills a new tree, which gets its table's place at the end. Its records are the table's changes from the first
-//!     on. A tree that gets no table's place is not shown, and neither are the entries of indexes.
+//! C1. Only changes of transactions that committed durably are shown, each once, all of a transaction together, and
+//!     nothing that it took back itself (to a savepoint, in a nested transaction).
+//! C2. The position is behind a commit. Of the transactions that were open there the records before it are found by
+//!     their chains, so the log is needed from their first records on: that is what the feed's pin keeps. Which those
+//!     are is not known from what the feed has read, since some have not been met and others have ended since
+//!     ([`Needs`]).
+//! C3. Items come in the order in which the transaction made them, tables made, renamed and dropped among them. A
+//!     change has the name that its table had then. So who has the tables as of a position, and applies the items in
+//!     their order, has them as of the next; by names or by ids, which are never used again.
+//! C4. A sorted load fills a new tree, which gets its table's place at the end. Its records are the table's changes
+//!     from the first on. A tree that gets no table's place is not shown, and neither are the entries of indexes.
 //! C5. A transaction that only moves things, as those of a compaction do, changes nothing.
-//! C6. What is held of transactions whose end was not met is bounded: of the larger ones the changes are left in the log, where the
-//!     pin keeps them, and read again at the commit, which then comes in parts. Held are the changes of the catalog, whatever
-//!     they take (they come in parts, too), and which records a transaction took back.
+//! C6. What is held of transactions whose end was not met is bounded: of the larger ones the changes are left in the
+//!     log, where the pin keeps them, and read again at the commit, which then comes in parts. Held are the changes of
+//!     the catalog, whatever they take (they come in parts, too), and which records a transaction took back.
 
 mod deliver;
 mod gather;
@@ -70,8 +71,8 @@ use crate::inner::Inner;
 use crate::keeper::{Owner, forget_all};
 use crate::{Environment, Error};
 
-/// What is held of open transactions is at most this part of the page cache's size, and at most and at least so many bytes; a
-/// transaction that holds less than the least is left alone.
+/// What is held of open transactions is at most this part of the page cache's size, and at most and at least so many
+/// bytes; a transaction that holds less than the least is left alone.
 const CACHE_PART: u64 = 8;
 const HELD_BYTES_MAX: u64 = 8 << 20;
 const HELD_BYTES_MIN: u64 = 32 << 10;
@@ -120,8 +121,8 @@ impl Environment {
     /// whether the feed is open or not. `stat` says how far each feed has come.
     ///
     /// # Errors
-    /// As [`Environment::changes`]. [`Error::Corrupt`] if the log lacks its position. [`Error::TooManyFeeds`]. A failure of
-    /// the disk.
+    /// As [`Environment::changes`]. [`Error::Corrupt`] if the log lacks its position. [`Error::TooManyFeeds`]. A
+    /// failure of the disk.
     pub fn named_changes(&self, name: &str) -> Result<ChangeFeed, Error> {
         let env = self.inner();
         env.check_writable()?;
@@ -159,7 +160,8 @@ impl Environment {
     /// end of the log.
     ///
     /// # Errors
-    /// [`Error::NotAnEnvironment`], [`Error::AlreadyOpen`], a control file that cannot be read, or a failure of the disk.
+    /// [`Error::NotAnEnvironment`], [`Error::AlreadyOpen`], a control file that cannot be read, or a failure of the
+    /// disk.
     pub fn forget_all_changes(path: impl AsRef<Path>) -> Result<(), Error> {
         Environment::forget_all_changes_on(Arc::new(FileDisk::new(path.as_ref())))
     }
@@ -206,7 +208,8 @@ impl ChangeFeed {
         }
         let low = position.min(oldest_open);
         let label = name.as_ref().map_or("a reader of changes".to_string(), |(name, _)| format!("feed {name}"));
-        // What the feed can be worth: which transactions were open at the position and have ended since is not known yet.
+        // What the feed can be worth: which transactions were open at the position and have ended since is not known
+        // yet.
         let bytes_max = env.effective.feed_log_bytes_max;
         let pin = log.pin_newest(&label, bytes_max);
         let (names, upto) = names_now(env)?;
@@ -315,8 +318,8 @@ impl ChangeFeed {
     /// handle of its name, changes nothing: it is covered by that one.
     ///
     /// # Errors
-    /// [`Error::NotAPosition`] if the feed has not come there yet, or no record begins there. [`Error::FeedForgotten`], or a
-    /// failure of the disk.
+    /// [`Error::NotAPosition`] if the feed has not come there yet, or no record begins there. [`Error::FeedForgotten`],
+    /// or a failure of the disk.
     pub fn acknowledge(&mut self, position: Lsn) -> Result<(), Error> {
         self.env.engine.check_process()?;
         let is_covered = self.acknowledged.is_some_and(|(covered, _)| position <= covered);
@@ -344,7 +347,8 @@ impl ChangeFeed {
         self.needs.at(position, self.open.values().map(|open| open.first))
     }
 
-    /// At the end of the log it may turn out that going on at the acknowledged position needs less of it than was known then.
+    /// At the end of the log it may turn out that going on at the acknowledged position needs less of it than was known
+    /// then.
     fn let_go(&mut self) -> Result<(), Error> {
         let Some((position, low)) = self.acknowledged else { return Ok(()) };
         // Log is given up by segments.
@@ -394,8 +398,8 @@ impl ChangeFeed {
         Ok(())
     }
 
-    /// A transaction that is met for the first time: with what its records before said, if it has any (C2). Without its changes of
-    /// tables if it has done much, or nobody asks for them.
+    /// A transaction that is met for the first time: with what its records before said, if it has any (C2). Without its
+    /// changes of tables if it has done much, or nobody asks for them.
     fn begin(&self, record: &Record, is_catalog_only: bool) -> Result<Open, Error> {
         let log = &self.env.engine.log;
         let xid = record.view().xid();
@@ -436,8 +440,8 @@ impl ChangeFeed {
         Ok(open)
     }
 
-    /// Takes back the changes of the catalog that were committed between the position and `upto`, those before the position
-    /// included (C2): the names there. Says where the first of the transactions began that were met.
+    /// Takes back the changes of the catalog that were committed between the position and `upto`, those before the
+    /// position included (C2): the names there. Says where the first of the transactions began that were met.
     fn rewind_names(&mut self, cursor: &mut ledgerstone_log::LogReader, upto: Lsn) -> Result<Lsn, Error> {
         let mut begun = self.position;
         let mut open: BTreeMap<Xid, Open> = BTreeMap::new();

@@ -83,8 +83,8 @@ impl Names {
         self.set(&String::from_utf8_lossy(&raw.key), definition(&raw.old));
     }
 
-    /// Makes a change of the catalog; what it means is told to `tell`. `next`: the one behind it in its transaction, if any, since a
-    /// new name is given in two steps.
+    /// Makes a change of the catalog; what it means is told to `tell`. `next`: the one behind it in its transaction, if
+    /// any, since a new name is given in two steps.
     pub fn make(&mut self, raw: &Raw, next: Option<&Raw>, tell: &mut dyn FnMut(TableChange)) {
         let name = String::from_utf8_lossy(&raw.key).into_owned();
         let new = definition(&raw.new);

@@ -6,10 +6,11 @@ use ledgerstone_page::Lsn;
 
 use crate::inner::Inner;
 
-/// From where on the log is needed to go on at a position: from the first record of any transaction that was open there (C2).
+/// From where on the log is needed to go on at a position: from the first record of any transaction that was open there
+/// (C2).
 ///
-/// Of those that have ended since or wrote behind it, the feed has met the records. Of the others a look at who is open tells,
-/// once the feed has come to where the log ended then: who had ended before is met.
+/// Of those that have ended since or wrote behind it, the feed has met the records. Of the others a look at who is open
+/// tells, once the feed has come to where the log ended then: who had ended before is met.
 pub(super) struct Needs {
     /// Not above the first record of any transaction that was open at the last look that the feed has come to.
     pub low: Lsn,

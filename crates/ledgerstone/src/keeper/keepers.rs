@@ -63,14 +63,15 @@ impl All {
 }
 
 impl Keepers {
-    /// A new one. All log that is there is kept for it until it has said what it needs (K1), as far as it is worth that much
-    /// to it.
+    /// A new one. All log that is there is kept for it until it has said what it needs (K1), as far as it is worth that
+    /// much to it.
     pub(crate) fn add(&self, log: &Arc<Log>, keeper: Arc<dyn LogKeeper>) -> KeeperId {
         let pin = log.pin_newest(&keeper.name(), keeper.log_bytes_max());
         self.insert(keeper, Some(pin), true, None)
     }
 
-    /// The same for one that says at once what it needs. If a part of that is gone, the rest is kept: it may be put back.
+    /// The same for one that says at once what it needs. If a part of that is gone, the rest is kept: it may be put
+    /// back.
     pub(crate) fn add_at(&self, log: &Arc<Log>, keeper: Arc<dyn LogKeeper>, from: Lsn) -> KeeperId {
         let pin = log.pin_rest(&keeper.name(), from, keeper.log_bytes_max());
         let lacks = lacks(log, from);
@@ -157,8 +158,8 @@ impl Keepers {
         drop(dropped);
     }
 
-    /// Lets go of what is kept for one of them. Unless it has said since it was asked that it needs something: it may have
-    /// thought so only after it gave this answer, or before, and what is kept can be given up later still.
+    /// Lets go of what is kept for one of them. Unless it has said since it was asked that it needs something: it may
+    /// have thought so only after it gave this answer, or before, and what is kept can be given up later still.
     fn needs_nothing(&self, id: KeeperId, asked: u64) {
         let mut all = self.all.lock();
         let Some(kept) = all.find(id).filter(|kept| kept.said_at < asked) else { return };

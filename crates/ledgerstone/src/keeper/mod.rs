@@ -1,15 +1,16 @@
 //! Keepers: who needs the log for longer than recovery does.
 //!
-//! A checkpoint gives up the segments of the log that no recovery would read any more. Before that it asks each keeper from where
-//! on it still needs the log, and says which segments are about to go. The archive and named feeds are keepers, and a program can
-//! bring its own ([`Options::log_keeper`](crate::Options::log_keeper)).
+//! A checkpoint gives up the segments of the log that no recovery would read any more. Before that it asks each keeper
+//! from where on it still needs the log, and says which segments are about to go. The archive and named feeds are
+//! keepers, and a program can bring its own ([`Options::log_keeper`](crate::Options::log_keeper)).
 //!
-//! K1. Nothing is given up behind a keeper's back: at the open, all the log that is there is kept for it, and after that what lies
-//!     above the place that it named last; up to its bound. If a part of that is gone, `stat` says so.
-//! K2. A keeper that fails or panics costs log, not the environment. What was kept for it stays; checkpoints, commits and reads go
-//!     on; the next checkpoint asks again; `stat` says why ([`Stat::keeper_troubles`](crate::Stat::keeper_troubles)).
-//! K3. A checkpoint asks and tells keepers one after the other, under its latch, with nothing else held. `stat` asks them too,
-//!     without the latch, so two threads may ask at once.
+//! K1. Nothing is given up behind a keeper's back: at the open, all the log that is there is kept for it, and after
+//!     that what lies above the place that it named last; up to its bound. If a part of that is gone, `stat` says so.
+//! K2. A keeper that fails or panics costs log, not the environment. What was kept for it stays; checkpoints, commits
+//!     and reads go on; the next checkpoint asks again; `stat` says why
+//!     ([`Stat::keeper_troubles`](crate::Stat::keeper_troubles)).
+//! K3. A checkpoint asks and tells keepers one after the other, under its latch, with nothing else held. `stat` asks
+//!     them too, without the latch, so two threads may ask at once.
 
 mod archive;
 mod keepers;
@@ -33,8 +34,8 @@ pub(crate) use positions::{FEEDS, Positions, forget_all};
 /// Something of the program that needs the log for longer than recovery does: a follower, or an archive of your own.
 ///
 /// It is made when the environment is opened for writing, by what was given to
-/// [`Options::log_keeper`](crate::Options::log_keeper), and dropped with it. All log that is there then is kept for it until it is
-/// asked for the first time.
+/// [`Options::log_keeper`](crate::Options::log_keeper), and dropped with it. All log that is there then is kept for it
+/// until it is asked for the first time.
 ///
 /// ```
 /// # fn main() -> Result<(), ledgerstone::Error> {
@@ -68,29 +69,31 @@ pub(crate) use positions::{FEEDS, Positions, forget_all};
 /// ```
 ///
 /// # Callbacks
-/// The environment calls a keeper with the latch of checkpoints held. A call back into the environment that needs the same latch,
-/// such as a checkpoint, is told [`Error::Busy`], and so is whoever has waited for that latch for a second meanwhile: what takes
-/// long belongs in [`LogKeeper::work`]. A keeper that holds an [`Environment`](crate::Environment) would keep it open for ever;
-/// what it needs is in [`KeptLog`]. `stat` asks without the latch, and so perhaps at the same time as a checkpoint.
+/// The environment calls a keeper with the latch of checkpoints held. A call back into the environment that needs the
+/// same latch, such as a checkpoint, is told [`Error::Busy`], and so is whoever has waited for that latch for a second
+/// meanwhile: what takes long belongs in [`LogKeeper::work`]. A keeper that holds an
+/// [`Environment`](crate::Environment) would keep it open for ever; what it needs is in [`KeptLog`]. `stat` asks
+/// without the latch, and so perhaps at the same time as a checkpoint.
 pub trait LogKeeper: Any + Send + Sync {
     /// What it is called in [`Stat::log_pins`](crate::Stat::log_pins) and in reports.
     fn name(&self) -> String;
 
-    /// The records from here on are needed; `None`: none are, until it says otherwise. It never goes back: what it has once let go
-    /// is not kept for it again. If a part of what it needs is gone, `stat` says so. Asked at each checkpoint, and by [`Environment::stat`](crate::Environment::stat).
+    /// The records from here on are needed; `None`: none are, until it says otherwise. It never goes back: what it has
+    /// once let go is not kept for it again. If a part of what it needs is gone, `stat` says so. Asked at each
+    /// checkpoint, and by [`Environment::stat`](crate::Environment::stat).
     ///
     /// # Errors
     /// What keeps it from knowing. All that was kept for it stays until it is asked again.
     fn needs_log_from(&self) -> Result<Option<Lsn>, Error>;
 
-    /// It is not worth more log than so many bytes: once its place is farther behind the end, nothing is kept for it. Before it
-    /// has named a place, so much is kept of the newest log. Default: there is no bound.
+    /// It is not worth more log than so many bytes: once its place is farther behind the end, nothing is kept for it.
+    /// Before it has named a place, so much is kept of the newest log. Default: there is no bound.
     fn log_bytes_max(&self) -> u64 {
         u64::MAX
     }
 
-    /// These segments, the oldest first, are given up as soon as all keepers have returned. They can still be read now. One of them
-    /// may stay if somebody else comes to need it just then; it is announced again.
+    /// These segments, the oldest first, are given up as soon as all keepers have returned. They can still be read now.
+    /// One of them may stay if somebody else comes to need it just then; it is announced again.
     ///
     /// # Errors
     /// What it has not finished with them. None of them goes; the next checkpoint announces them again.
@@ -105,8 +108,8 @@ pub trait LogKeeper: Any + Send + Sync {
     }
 
     /// Does what is to be done as the log grows, such as copying it. Called by its thread, before the checkpoint of
-    /// [`Environment::checkpoint`](crate::Environment::checkpoint), and when the environment is closed; never by two threads at
-    /// once, and never under the latch of checkpoints. What fails here it tries again by itself.
+    /// [`Environment::checkpoint`](crate::Environment::checkpoint), and when the environment is closed; never by two
+    /// threads at once, and never under the latch of checkpoints. What fails here it tries again by itself.
     fn work(&self) {}
 }
 
@@ -137,7 +140,8 @@ impl KeptLog {
         self.owner.environment
     }
 
-    /// The life of the environment. Each restore begins another, whose log has nothing to do with that of the one before.
+    /// The life of the environment. Each restore begins another, whose log has nothing to do with that of the one
+    /// before.
     #[must_use]
     pub fn life(&self) -> u64 {
         self.owner.life

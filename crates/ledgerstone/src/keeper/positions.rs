@@ -11,10 +11,11 @@
 //!               u32 crc32c of all before
 //! ```
 //! N1. The file is written beside the old one and gets its name when it is durable: a crash leaves one of both.
-//!     The name that a killed process gave is durable before the file is read: the open syncs the directory (O6 in `environment/open/mod.rs`).
+//!     The name that a killed process gave is durable before the file is read: the open syncs the directory (O6 in
+//!     `environment/open/mod.rs`).
 //! N2. The pins of all names stand before the first checkpoint after an open gives log up.
-//! N3. The control file says that there is such a file, from before the first position is relied on. So one that was removed is
-//!     missed, instead of every feed beginning anew and passing over what was committed meanwhile.
+//! N3. The control file says that there is such a file, from before the first position is relied on. So one that was
+//!     removed is missed, instead of every feed beginning anew and passing over what was committed meanwhile.
 //! N4. Positions are places in the log of one life of one environment. In that of another they would be anywhere.
 //! N5. The file never grows beyond what an open reads: the name that would make it so is refused.
 
@@ -51,7 +52,8 @@ struct Place {
 
 struct Named {
     place: Place,
-    /// Who keeps the log for it. Tells those that got the same name one after the other apart, while the environment is open.
+    /// Who keeps the log for it. Tells those that got the same name one after the other apart, while the environment is
+    /// open.
     id: KeeperId,
     keeper: Arc<NamedFeed>,
 }
@@ -135,8 +137,8 @@ impl Positions {
         id
     }
 
-    /// Sets the position of the feed of this id, or of a new one, durably; gives the id. A position never goes back: the log
-    /// before it is given up. Under the latch of checkpoints.
+    /// Sets the position of the feed of this id, or of a new one, durably; gives the id. A position never goes back:
+    /// the log before it is given up. Under the latch of checkpoints.
     ///
     /// # Errors
     /// [`Error::FeedForgotten`]: there is none of this id; or there is one of the name already. The disk's.

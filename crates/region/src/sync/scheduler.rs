@@ -1,8 +1,8 @@
 //! The seeded scheduler: many threads, one baton.
 //!
-//! Simulated threads are real ones, so that ordinary code runs under them, but only the holder of the baton runs. At each
-//! call of `sync` the holder decides, by the seed, who is next. Handing over is one futex wake and one wait; it is cheap
-//! if the process stays on one processor, which is the caller's business.
+//! Simulated threads are real ones, so that ordinary code runs under them, but only the holder of the baton runs. At
+//! each call of `sync` the holder decides, by the seed, who is next. Handing over is one futex wake and one wait; it is
+//! cheap if the process stays on one processor, which is the caller's business.
 //!
 //! ```text
 //!                  spawn                 picked
@@ -11,25 +11,27 @@
 //!                              |  wake, deadline, end     | futex_wait, sleep_ns, join
 //!                              +-------- blocked <--------+
 //! ```
-//! S1. What decides is the seed, the order of calls, and virtual time: never an address, a real clock, a thread-local, or
-//!     which real thread is faster. Addresses are compared for equality only, among words that exist at one time.
-//! S2. The state is changed by the holder only. The mutex around it is never contended, but for a late look from outside.
+//! S1. What decides is the seed, the order of calls, and virtual time: never an address, a real clock, a thread-local,
+//!     or which real thread is faster. Addresses are compared for equality only, among words that exist at one time.
+//! S2. The state is changed by the holder only. The mutex around it is never contended, but for a late look from
+//!     outside.
 //! S3. Virtual time rises by [`STEP_NS`] a decision and 1 ns a look at the clock. If nobody is runnable it jumps to the
 //!     first deadline.
 //! S4. If nobody is runnable and there is no deadline, the run is stuck: it ends in [`Stuck`].
 //!
 //! **How a stuck run ends.** Every blocked thread is released: the call that it waits in unwinds with a payload that is
 //! known here (no panic message is printed), and so does each later call that would wait. While a thread unwinds, its
-//! destructors may call `sync` again; unwinding twice would abort, so there `futex_wait` comes back at once (`false` if it
-//! has a time-out, else `true`). A destructor that goes on waiting after [`RELEASES_MAX`] such returns has no way out: a
-//! spawned thread is then left asleep for ever, the root aborts the process with the report. Code that catches panics sees
-//! the payload go by and is released again at its next wait.
+//! destructors may call `sync` again; unwinding twice would abort, so there `futex_wait` comes back at once (`false` if
+//! it has a time-out, else `true`). A destructor that goes on waiting after [`RELEASES_MAX`] such returns has no way
+//! out: a spawned thread is then left asleep for ever, the root aborts the process with the report. Code that catches
+//! panics sees the payload go by and is released again at its next wait.
 //!
 //! **Panics.** A panic of a spawned thread is `join`'s result. What nobody joined, `run` resumes when all threads have
-//! ended; so it does with the root's own panic, before anything else. A panic is told rather than `Stuck` if both happened.
+//! ended; so it does with the root's own panic, before anything else. A panic is told rather than `Stuck` if both
+//! happened.
 //!
-//! How often a thread loses the baton at a mere yield point differs from seed to seed (always, one in 4, in 16, in 64), so
-//! that long undisturbed stretches occur as well as wild interleavings. One wait in 128 wakes for no reason (Y1).
+//! How often a thread loses the baton at a mere yield point differs from seed to seed (always, one in 4, in 16, in 64),
+//! so that long undisturbed stretches occur as well as wild interleavings. One wait in 128 wakes for no reason (Y1).
 
 use super::carrier::{Carrier, Job, lock};
 use super::thread::Panicked;

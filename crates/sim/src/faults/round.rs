@@ -22,7 +22,8 @@ use crate::crash::model::State;
 use crate::crash::plan::Start;
 use crate::crash::round::{Prepared, STEPS_MAX, look, open, take_panics, verify};
 
-/// How long one sleep of the thread lasts that closes what has failed: rounds last for minutes of simulated time, and steps are counted.
+/// How long one sleep of the thread lasts that closes what has failed: rounds last for minutes of simulated time, and
+/// steps are counted.
 const CLOSER_LOOK_NS: u64 = 1_000_000;
 
 /// What the life with the fault left behind.
@@ -97,7 +98,8 @@ fn pass(what: &'static str) {
     }
 }
 
-/// From some call on, whoever asks the disk for anything waits until the stall is over. Returns the time of its end, 0 before.
+/// From some call on, whoever asks the disk for anything waits until the stall is over. Returns the time of its end, 0
+/// before.
 fn stall_later(disk: &SimDisk, stall: Stall) -> Arc<AtomicU64> {
     let (calls, until) = (AtomicU64::new(0), Arc::new(AtomicU64::new(0)));
     let end = Arc::clone(&until);
@@ -188,7 +190,8 @@ fn work(
             sync::spawn(&format!("client {number}"), move || client.run(&jobs))
         })
         .collect();
-    // Once it has failed it is closed beside its clients, as the error tells programs to: nothing is written afterwards (F6).
+    // Once it has failed it is closed beside its clients, as the error tells programs to: nothing is written afterwards
+    // (F6).
     let are_done = Arc::new(AtomicBool::new(false));
     let closing = (plan.ending == Ending::Close).then(|| {
         let (env, disk, are_done) = (env.clone(), disk.clone(), Arc::clone(&are_done));

@@ -9,9 +9,9 @@
 //!     since the last locked record are checked too (`behind`). Backwards, the gap above is locked already when a leaf
 //!     is copied.
 //! C3. When a leaf changed, the scan finds its place anew by the last key it gave. What was locked stays locked.
-//! C4. A lock on the table that covers spares all this; then only this transaction itself can change anything, which shows
-//!     in its own last LSN. The lock may come between two steps, by other calls, and without a record: so a copy that was made
-//!     without it is checked once more, as C1 and C2 say.
+//! C4. A lock on the table that covers spares all this; then only this transaction itself can change anything, which
+//!     shows in its own last LSN. The lock may come between two steps, by other calls, and without a record: so a copy
+//!     that was made without it is checked once more, as C1 and C2 say.
 //! C5. Ghosts are keys: they are locked as others are, and not given out.
 //! C6. At the end, the gap that reaches over the bound is locked. Forwards, that is the gap before the first key
 //!     beyond the bound. Backwards, it is the gap of the last key given, or of the first key above the range if there
@@ -75,7 +75,8 @@ pub struct Scan {
     page: Vec<u8>,
     leaf: PageId,
     version: Option<Version>,
-    /// The transaction's last record when the copy was known to be good under a lock that covers, or [`UNCOVERED`] (C4).
+    /// The transaction's last record when the copy was known to be good under a lock that covers, or [`UNCOVERED`]
+    /// (C4).
     covered_at: Lsn,
     /// Next slot to look at, forwards; slots still to look at, backwards.
     slot: usize,

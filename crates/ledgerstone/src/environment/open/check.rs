@@ -111,8 +111,8 @@ pub(super) fn refuse_other_locks(effective: &Effective, found: &Analysis) -> Res
     }
 }
 
-/// What the data holds can be read only by a version that knows its format, and verified and freed only by a program that knows
-/// it.
+/// What the data holds can be read only by a version that knows its format, and verified and freed only by a program
+/// that knows it.
 pub(super) fn refuse_unknown_structures(
     engine: &Arc<Engine>,
     catalog: &Tree,

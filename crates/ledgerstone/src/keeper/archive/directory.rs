@@ -55,8 +55,8 @@ impl ArchiveDirectory {
         Ok(ArchiveDirectory { disk })
     }
 
-    /// The segments, oldest first. With `verify`, the contents of each are compared with its sum, and gaps are problems. A
-    /// segment whose sum is damaged has a problem in any case.
+    /// The segments, oldest first. With `verify`, the contents of each are compared with its sum, and gaps are
+    /// problems. A segment whose sum is damaged has a problem in any case.
     ///
     /// # Errors
     /// [`Error::OlderFormat`], [`Error::NewerFormat`], the disk's.
