@@ -59,14 +59,13 @@ mod timed {
     use crate::atomic::{AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
     use crate::sync::{futex_wait, futex_wake, now_ns};
 
-    /// So often somebody who comes may take the mutex before those who wait, between two of them.
+    /// So often somebody who comes may take the mutex before those who wait, between two of them. The docs below say it too.
     const PASSED_MAX: u32 = 8;
 
     /// A mutex that can be waited for as long as one likes. Held for a call, it is waited for through `sync`.
     ///
     /// Whoever comes while it is free takes it, also before those who wait and are waking up: the fastest way, as long
-    /// as it is not always the same who is passed. So after [`PASSED_MAX`] times it is the turn of who has waited
-    /// longest.
+    /// as it is not always the same who is passed. So after eight times it is the turn of who has waited longest.
     ///
     /// Who lets go of it wakes a waiter only if it sees one. It looks without a fence, which would cost every call;
     /// where the processor lets the look pass the unlocking, a waiter sleeps until its time is over and then finds the
