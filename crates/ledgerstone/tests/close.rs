@@ -233,6 +233,32 @@ fn who_may_not_close_keeps_nobody_from_beginning() {
 }
 
 #[test]
+fn who_is_refused_does_not_make_a_close_unclean() {
+    let sim = SimDisk::new();
+    let env = begun(&StallDisk::on(sim.clone()));
+    let is_over = Arc::new(AtomicBool::new(false));
+    let begin_all_the_time = || {
+        let (env, is_over) = (env.clone(), Arc::clone(&is_over));
+        spawn(move || {
+            while !is_over.load(SeqCst) {
+                drop(env.begin());
+            }
+        })
+    };
+    let others = [begin_all_the_time(), begin_all_the_time()];
+    let closed = loop {
+        match env.clone().close() {
+            Err(Error::TransactionsOpen { .. }) => {}
+            closed => break closed,
+        }
+    };
+    is_over.store(true, SeqCst);
+    others.into_iter().for_each(|other| other.join().unwrap());
+    closed.unwrap();
+    assert!(open(&sim).unwrap().recovery_report().was_clean);
+}
+
+#[test]
 fn a_decision_under_way_is_waited_for() {
     let sim = SimDisk::new();
     let disk = StallDisk::on(sim.clone());

@@ -39,7 +39,8 @@ impl Handles {
             // Nothing can be written any more; what was acknowledged as durable is, and the next open recovers.
             result = result.and(Err(error.into()));
         } else if !self.env.is_read_only && result.is_ok() {
-            let is_clean = self.env.engine.table.active_count() == 0; // And none begins any more.
+            // None begins any more. Whoever is just being refused has a slot for a moment, and no record.
+            let is_clean = self.env.engine.table.first_lsn_low().is_none();
             self.env.work_for_keepers();
             result = self.env.checkpoint(is_clean).map(|_| ());
         }
