@@ -70,8 +70,8 @@ shared! {
         pub(crate) writer_stop: AtomicU32,
         /// Lanes of the double-write area that are taken, a bit each.
         pub(crate) lanes: AtomicU64,
-        /// Threads that read from the data file now.
-        pub(crate) readers: AtomicU64,
+        /// Threads that wait for a read or a write of the data file now.
+        pub(crate) device_waits: AtomicU64,
         /// Which policy is in force.
         pub(crate) policy: AtomicU64,
         progress_line: [AtomicU64; 2],

@@ -32,6 +32,7 @@ use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_page::{Corrupt, PageId, checksum, header};
 use ledgerstone_region::{LatchTimeout, SlotNo, Words, WordsMut, sync};
 use std::cell::Cell;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// What a page is made of that is not in memory.
@@ -61,6 +62,15 @@ const BELL_WAIT_NS: u64 = 2_000_000;
 thread_local! {
     /// This thread's buffer for reads. Taken out while in use, so that nothing is borrowed across a wait.
     static READ_BUFFER: Cell<Option<AlignedBuf>> = const { Cell::new(None) };
+}
+
+/// Somebody waits for a read or a write of the data file (M7).
+pub(crate) struct WaitingForDevice<'c>(&'c AtomicU64);
+
+impl Drop for WaitingForDevice<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
 }
 
 impl Cache {
@@ -187,17 +197,20 @@ impl Cache {
 
     /// Reads from the data file, and says so meanwhile (M7).
     pub(crate) fn read_data(&self, offset: u64, bytes: &mut [u8]) -> Result<(), DiskError> {
-        let readers = &self.pool.frames.control().readers;
-        readers.fetch_add(1, Relaxed);
-        let read = self.data.read_at(offset, bytes);
-        readers.fetch_sub(1, Relaxed);
-        read
+        let _waiting = self.waiting_for_device();
+        self.data.read_at(offset, bytes)
+    }
+
+    /// Says until it is dropped that somebody waits for the device (M7).
+    pub(crate) fn waiting_for_device(&self) -> WaitingForDevice<'_> {
+        let count = &self.pool.frames.control().device_waits;
+        count.fetch_add(1, Relaxed);
+        WaitingForDevice(count)
     }
 
     /// True while the device has something to do for somebody (M7).
     fn device_is_at_work(&self) -> bool {
-        let control = self.pool.frames.control();
-        control.lanes.load(Relaxed) != 0 || control.readers.load(Relaxed) != 0
+        self.pool.frames.control().device_waits.load(Relaxed) != 0
     }
 
     /// Latches a page that could not be latched at once, by `latch`, which waits for a while only. If the device is at
@@ -211,7 +224,6 @@ impl Cache {
             let control = self.pool.frames.control();
             let done = (control.reads.load(Relaxed), control.write_batches.load(Relaxed));
             let has_stalled = done_before.is_none_or(|before| before == done);
-            // A write that has failed keeps its lane.
             if !self.device_is_at_work() || !has_stalled || self.is_failed() {
                 return Err(BufferError::LatchTimeout { page: id, timeout });
             }

@@ -265,11 +265,13 @@ impl Cache {
         let count = batch.copies.len();
         if count > 0 {
             sync::yield_point("write back");
+            let waiting = self.waiting_for_device();
             if let Err(error) = self.batch_write_out(&mut batch, lane) {
                 self.pool.frames.fail();
                 self.pool.log.fail();
                 return Err(error);
             }
+            drop(waiting);
             for copy in batch.copies.drain(..) {
                 self.pool.frames.descriptor(copy.frame).flushing_rec_lsn.store(0, SeqCst);
             }
@@ -325,7 +327,7 @@ impl Cache {
         Ok(())
     }
 
-    fn try_lane(&self) -> Option<u32> {
+    pub(crate) fn try_lane(&self) -> Option<u32> {
         let lanes = &self.pool.frames.control().lanes;
         let mut taken = lanes.load(Relaxed);
         loop {
@@ -341,7 +343,7 @@ impl Cache {
         }
     }
 
-    fn give_lane_back(&self, lane: u32) {
+    pub(crate) fn give_lane_back(&self, lane: u32) {
         self.pool.frames.control().lanes.fetch_and(!(1 << lane), SeqCst);
     }
 }

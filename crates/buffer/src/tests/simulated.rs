@@ -277,3 +277,25 @@ fn a_latch_that_is_kept_beside_a_device_at_work_is_not_waited_for_for_ever() {
     })
     .unwrap_or_else(|stuck| panic!("{stuck}"));
 }
+
+/// A lane that is taken by somebody who finds nothing to write is no work of the device.
+#[test]
+fn who_wants_a_frame_does_not_wait_for_lanes_in_which_nothing_is_written() {
+    Scheduler::run(1, || {
+        let tuning = Tuning { full_wait_ns_max: 100_000_000, ..Tuning::default() };
+        let setup = Setup { frames: 16, tuning, ..Setup::default() };
+        let fixture = Arc::new(fixture(&SimDisk::new(), Arc::new(FakeLog::new()), setup));
+        let held: Vec<_> = (0..16).map(|id| fixture.cache.exclusive_new(PageId(id)).unwrap()).collect();
+        let lane = fixture.cache.try_lane().unwrap();
+        let other = {
+            let fixture = Arc::clone(&fixture);
+            sync::spawn("other", move || fixture.cache.exclusive_new(PageId(100)).map(drop))
+        };
+        let refused = other.join().unwrap();
+        assert!(matches!(refused, Err(BufferError::CacheFull { .. })), "{refused:?}");
+        assert!(sync::now_ns() < 20 * tuning.full_wait_ns_max);
+        fixture.cache.give_lane_back(lane);
+        drop(held);
+    })
+    .unwrap_or_else(|stuck| panic!("{stuck}"));
+}
