@@ -1,4 +1,5 @@
-//! [`Fence`]: around a disk that one instance has locked, so that none of its writes comes after the lock is given back.
+//! [`Fence`]: around a disk that one instance has locked, so that none of its writes comes after the lock is given
+//! back.
 //!
 //! ```text
 //!  open ──► refuse_writes() ──► close() ──► the last call under way ends: the lock is given back

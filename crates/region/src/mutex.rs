@@ -59,7 +59,8 @@ mod timed {
     use crate::atomic::{AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
     use crate::sync::{futex_wait, futex_wake, now_ns};
 
-    /// So often somebody who comes may take the mutex before those who wait, between two of them. The docs below say it too.
+    /// So often somebody who comes may take the mutex before those who wait, between two of them. The rustdoc of
+    /// [`TimedMutex`] says it, too.
     const PASSED_MAX: u32 = 8;
 
     /// A mutex that can be waited for as long as one likes. Held for a call, it is waited for through `sync`.

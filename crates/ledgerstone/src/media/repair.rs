@@ -103,8 +103,8 @@ impl Environment {
     /// be read are left alone.
     ///
     /// # Errors
-    /// [`Error::LogGone`]: the log since the backup is not whole, neither here nor in the archive. [`Error::Corrupt`]: the
-    /// backup is damaged, or does not lead to the page.
+    /// [`Error::LogGone`]: the log since the backup is not whole, neither here nor in the archive. [`Error::Corrupt`]:
+    /// the backup is damaged, or does not lead to the page.
     pub fn repair(&self, backup: &Backup, pages: &RepairPages) -> Result<RepairReport, Error> {
         let env = self.inner();
         env.check_writable()?;
