@@ -7,7 +7,12 @@
 
 use std::cell::Cell;
 use std::fs::File;
-use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+use std::sync::{Mutex, MutexGuard, Once, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
+
+/// How long a fork waits for an open that takes a lock, and how long it sleeps between two looks.
+const FORK_WAIT: Duration = Duration::from_secs(1);
+const LOOK_AGAIN: Duration = Duration::from_micros(100);
 
 /// The descriptors by number. Locked over each fork and wherever a descriptor is opened for a lock, so that no child
 /// gets a copy that is not in it.
@@ -36,6 +41,20 @@ fn all() -> MutexGuard<'static, Held> {
     HELD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The same, unless an open hangs that has them: a fork does not wait for a file system that does not answer. Its child
+/// keeps copies then.
+fn all_in_time() -> Option<MutexGuard<'static, Held>> {
+    let began = Instant::now();
+    loop {
+        match HELD.try_lock() {
+            Ok(held) => return Some(held),
+            Err(TryLockError::Poisoned(held)) => return Some(held.into_inner()),
+            Err(TryLockError::WouldBlock) if began.elapsed() > FORK_WAIT => return None,
+            Err(TryLockError::WouldBlock) => std::thread::sleep(LOOK_AGAIN),
+        }
+    }
+}
+
 impl Held {
     /// Keeps the descriptor, under a number of its own.
     pub(crate) fn keep(&mut self, file: File) -> u64 {
@@ -55,7 +74,7 @@ impl Held {
 fn at_fork() -> std::io::Result<()> {
     extern "C" fn before() {
         // A thread that is ending has no place for it: then its children keep copies.
-        let _ = FORKING.try_with(|forking| forking.set(Some(all())));
+        let _ = FORKING.try_with(|forking| forking.set(all_in_time()));
     }
     extern "C" fn in_parent() {
         let _ = FORKING.try_with(Cell::take);
@@ -71,5 +90,34 @@ fn at_fork() -> std::io::Result<()> {
     match unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) } {
         0 => Ok(()),
         number => Err(std::io::Error::from_raw_os_error(number)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As if the file system of a lock did not answer.
+    #[test]
+    fn a_fork_does_not_wait_for_an_open_that_hangs() {
+        let held = held();
+        let status = std::thread::scope(|scope| scope.spawn(forked_child).join().unwrap());
+        assert_eq!(status, 0);
+        drop(held);
+    }
+
+    /// Forks as a program does, by the C library, and answers how the child ended.
+    #[allow(unsafe_code)]
+    fn forked_child() -> i32 {
+        // SAFETY: the child calls nothing but `_exit`.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: ends the child, and touches nothing.
+            unsafe { libc::_exit(0) };
+        }
+        let mut status = -1;
+        // SAFETY: `status` is ours to be written.
+        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        status
     }
 }

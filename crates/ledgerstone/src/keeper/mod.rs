@@ -87,7 +87,8 @@ pub trait LogKeeper: Any + Send + Sync {
     fn needs_log_from(&self) -> Result<Option<Lsn>, Error>;
 
     /// It is not worth more log than so many bytes: once its place is farther behind the end, nothing is kept for it.
-    /// Before it has named a place, so much is kept of the newest log. Default: there is no bound.
+    /// Before it has named a place, so much is kept of the newest log. Default: there is no bound, so a keeper that
+    /// never goes on, or whose place is gone already, holds the log until the disk is full.
     fn log_bytes_max(&self) -> u64 {
         u64::MAX
     }
