@@ -1,8 +1,8 @@
 //! Bytes that survive, and disks that fail on purpose.
 //!
 //! Everything that Ledgerstone keeps goes through the two traits of this crate. A [`Disk`] has files under names, and a
-//! [`DiskFile`] has bytes at offsets. [`FileDisk`] is a directory of the operating system. [`SimDisk`] lives in memory
-//! and loses its power on request. [`FaultDisk`] stands in front of another disk and fails at the n-th call. Both are
+//! [`DiskFile`] has bytes at offsets. [`FileDisk`] is a directory of the operating system. `SimDisk` lives in memory
+//! and loses its power on request. `FaultDisk` stands in front of another disk and fails at the n-th call. Both are
 //! for tests, and behind the feature `simulated`. A [`Fence`] around a disk sees to it that nothing is written after
 //! the lock is given back.
 //!
