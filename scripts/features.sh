@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The library stays small to build. Each feature of the library, of `disk`, `dump` and `port` builds alone, and so does each
-# crate with none and with all of its features. A program outside of this workspace, built as it comes, is told what it
-# was built without (small/main.rs).
+# The library stays small to build. Each feature of the library, of `disk` and of `dump` builds alone, and so does each crate
+# with none and with all of its features. A program outside of this workspace, built as it comes, is told what it was built
+# without (small/main.rs). The only feature of `port` that a program can see is for `make port-bench`, which builds it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scripts/need.sh python
@@ -17,12 +17,11 @@ if [ "$count" -gt "$crates_max" ]; then
 fi
 
 metadata=$(cargo metadata --format-version 1 --no-deps --locked)
-# Every package that has features which a program can ask for, with what is checked of it: the benchmark of ports is all
-# that uses the feature `peers`.
-while read -r package targets; do
+# Every package that has features which a program can ask for.
+while read -r package; do
   check() {
     echo "$package: ${*:-as it comes}"
-    RUSTFLAGS="${RUSTFLAGS:-} -D warnings" cargo check --quiet --locked -p "$package" $targets --target-dir "${CARGO_TARGET_DIR:-target}/features" "$@"
+    RUSTFLAGS="${RUSTFLAGS:-} -D warnings" cargo check --quiet --locked -p "$package" --lib --target-dir "${CARGO_TARGET_DIR:-target}/features" "$@"
   }
   features=$(PACKAGE=$package python3 -c '
 import json, os, sys
@@ -34,10 +33,9 @@ print(*(f for f in package["features"] if f != "default"))' <<<"$metadata")
   done
   check --all-features
 done <<LIST
-ledgerstone --lib
-ledgerstone-disk --lib
-ledgerstone-dump --lib
-ledgerstone-port --lib --bench ports
+ledgerstone
+ledgerstone-disk
+ledgerstone-dump
 LIST
 
 small=${CARGO_TARGET_DIR:-$PWD/target}/features/small
