@@ -1,32 +1,14 @@
 //! Comments end at column 120, in every crate.
 
-use std::path::{Path, PathBuf};
+mod common;
 
 const COLUMNS_MAX: usize = 120;
-
-/// The source files of the repository.
-fn sources() -> Vec<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap();
-    let (mut found, mut dirs) = (Vec::new(), vec![root]);
-    while let Some(dir) = dirs.pop() {
-        for entry in std::fs::read_dir(&dir).unwrap() {
-            let path = entry.unwrap().path();
-            let name = path.file_name().unwrap().to_string_lossy();
-            if path.is_dir() && !path.is_symlink() && !name.starts_with('.') && name != "target" {
-                dirs.push(path);
-            } else if name.ends_with(".rs") {
-                found.push(path);
-            }
-        }
-    }
-    found
-}
 
 /// `rustfmt` leaves comments as they are. Tables, and drawings between lines of three backquotes, may be wider.
 #[test]
 fn comments_end_at_column_120() {
     let (mut wide, mut count) = (Vec::new(), 0);
-    for path in sources() {
+    for path in common::files(".rs") {
         let text = std::fs::read_to_string(&path).unwrap();
         let mut is_drawing = false;
         for (no, line) in text.lines().enumerate() {

@@ -1,29 +1,11 @@
 //! Every relative link in the Markdown files leads to a file that exists, and every anchor to a heading of it.
 
+mod common;
+
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()
-}
-
-/// The Markdown files of the repository.
-fn pages() -> Vec<PathBuf> {
-    let (mut found, mut dirs) = (Vec::new(), vec![root()]);
-    while let Some(dir) = dirs.pop() {
-        for entry in std::fs::read_dir(&dir).unwrap() {
-            let path = entry.unwrap().path();
-            let name = path.file_name().unwrap().to_string_lossy();
-            if path.is_dir() && !path.is_symlink() && !name.starts_with('.') && name != "target" {
-                dirs.push(path);
-            } else if name.ends_with(".md") {
-                found.push(path);
-            }
-        }
-    }
-    found.sort();
-    found
-}
+use common::{files, root};
 
 /// The lines outside of code, with what is between backquotes left out if `text_only`.
 fn lines(text: &str, text_only: bool) -> Vec<(usize, String)> {
@@ -95,7 +77,7 @@ fn broken(path: &Path, text: &str) -> Vec<String> {
 
 #[test]
 fn every_link_leads_somewhere() {
-    let pages = pages();
+    let pages = files(".md");
     let found: Vec<_> = pages.iter().flat_map(|path| broken(path, &std::fs::read_to_string(path).unwrap())).collect();
     assert!(found.is_empty(), "links to nothing:\n{}", found.join("\n"));
     assert!(pages.len() > 30, "{} pages", pages.len());
@@ -120,6 +102,7 @@ fn the_summary_names_every_page_once() {
     let mut named: Vec<_> = links(&text).into_iter().map(|(_, link)| docs.join(link).canonicalize().unwrap()).collect();
     named.retain(|path| path.starts_with(&docs));
     named.sort();
-    let expected: Vec<_> = pages().into_iter().filter(|path| path.starts_with(&docs) && *path != summary).collect();
+    let expected: Vec<_> =
+        files(".md").into_iter().filter(|path| path.starts_with(&docs) && *path != summary).collect();
     assert_eq!(named, expected);
 }
