@@ -21,10 +21,14 @@ fn interrupt(child: &Child) {
     assert!(killed.success());
 }
 
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+fn until(what: &str, is_so: impl FnMut() -> bool) {
+    until_or(is_so, || what.to_owned());
+}
+
+fn until_or(mut is_so: impl FnMut() -> bool, what: impl Fn() -> String) {
     let began = Instant::now();
     while !is_so() {
-        assert!(began.elapsed() < PATIENCE, "{what}");
+        assert!(began.elapsed() < PATIENCE, "{}", what());
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -175,25 +179,27 @@ const PROMPT: &str = "\x1b[?2004h";
 struct Terminal {
     child: Child,
     seen: std::sync::Arc<std::sync::Mutex<String>>,
+    reader: std::thread::JoinHandle<()>,
 }
 
 impl Terminal {
     fn start(at: &Path) -> Terminal {
         let program = assert_cmd::cargo::cargo_bin!("ledgerstone").display().to_string();
         let mut command = Command::new("script");
-        command.args(["-qefc", &format!("{program} shell env"), "/dev/null"]).current_dir(at);
-        command.env("XDG_STATE_HOME", at.join("state")).env("TERM", "xterm");
+        // In the place of the system's shell: one that stays (dash does) hears Ctrl-C, too, and dies of it at the end.
+        command.args(["-qefc", &format!("exec '{program}' shell env"), "/dev/null"]).current_dir(at);
+        command.env("SHELL", "/bin/sh").env("XDG_STATE_HOME", at.join("state")).env("TERM", "xterm");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().unwrap();
         let seen = std::sync::Arc::<std::sync::Mutex<String>>::default();
         let (mut out, all) = (child.stdout.take().unwrap(), std::sync::Arc::clone(&seen));
-        std::thread::spawn(move || {
+        let reader = std::thread::spawn(move || {
             let mut piece = [0; 4096];
             while let Ok(count @ 1..) = out.read(&mut piece) {
                 all.lock().unwrap().push_str(&String::from_utf8_lossy(&piece[..count]));
             }
         });
-        let terminal = Terminal { child, seen };
+        let terminal = Terminal { child, seen, reader };
         terminal.sees(PROMPT);
         terminal
     }
@@ -209,7 +215,8 @@ impl Terminal {
         let prompts = |shell: &Terminal| shell.seen.lock().unwrap().matches(PROMPT).count();
         let before = prompts(self);
         self.types(&format!("{line}\n"));
-        until(line, || prompts(self) > before);
+        let what = || format!("no prompt after {line}: {}", self.seen.lock().unwrap());
+        until_or(|| prompts(self) > before, what);
     }
 
     /// Waits until everything typed before has been answered: until something typed now is.
@@ -231,12 +238,23 @@ impl Terminal {
         }
     }
 
+    /// Types the last line, and waits for the end. `script` would type something of its own if its input ended first.
+    fn ends(mut self, line: &str) {
+        self.types(&format!("{line}\n"));
+        let mut status = None;
+        let is_over = || {
+            status = self.child.try_wait().unwrap();
+            status.is_some()
+        };
+        until_or(is_over, || format!("it goes on after {line}: {}", self.seen.lock().unwrap()));
+        let status = status.unwrap();
+        self.reader.join().unwrap();
+        assert!(status.success(), "{status} after {line}: {}", self.seen.lock().unwrap());
+    }
+
     fn sees(&self, text: &str) {
-        let began = Instant::now();
-        while !self.seen.lock().unwrap().contains(text) {
-            assert!(began.elapsed() < PATIENCE, "no {text:?} in {}", self.seen.lock().unwrap());
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        let said = || self.seen.lock().unwrap().clone();
+        until_or(|| said().contains(text), || format!("no {text:?} in {}", said()));
     }
 }
 
@@ -291,8 +309,7 @@ fn a_command_that_looks_at_nothing_is_stopped_and_the_shell_stays() {
         until("the shell goes on", || count(&shell, PROMPT) > prompts);
     }
     shell.settles();
-    shell.types("quit\n");
-    assert!(shell.child.wait().unwrap().success());
+    shell.ends("quit");
 }
 
 #[test]
@@ -303,8 +320,7 @@ fn a_late_answer_comes_with_what_its_command_has_printed() {
         shell.runs(line);
     }
     shell.sees("6b\t6c617465");
-    shell.types("quit\n");
-    shell.child.wait().unwrap();
+    shell.ends("quit");
 }
 
 #[test]
