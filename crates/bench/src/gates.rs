@@ -316,7 +316,7 @@ impl All<'_> {
         }
     }
 
-    /// The rate of many threads, in percent of the rate of a few.
+    /// The rate of many threads, in percent of the rate of a few: the median of pairs.
     fn crowd(&mut self, line: &str, what: &str, few: u64, many: &[u64], target: f64) {
         let line = format!("crowd {line} --rounds 5 --seconds {}", self.args.seconds / 5.0);
         let Some((command, report)) = self.measure(&line) else { return };
@@ -326,7 +326,8 @@ impl All<'_> {
             let rates = format!("{} / {}", number(rate(count).round()), number(rate(few).round()));
             let made_of = format!("{rates} transactions/s, {} context switches each", number(switches));
             let name = format!("{what}, {count} threads, of the rate of {few}");
-            self.gate(&name, &command, rate(count) / rate(few) * 100.0, true, target, "%", made_of);
+            let share = figure(&report, &format!("  of the first rate, {count} threads (%)"));
+            self.gate(&name, &command, share, true, target, "%", made_of);
         }
     }
 

@@ -12,8 +12,8 @@
 //!     margin is left for the checkpoint that frees space, and a claim for upkeep may use three quarters of it. The
 //!     last quarter is left for restarts. Such a claim never uses what is reserved: however many checkpoints come to
 //!     nothing, a rollback finds its room.
-//! C3. Claimers that find no room stand in line (`line.rs`). A claim that comes later passes them only where there is
-//!     room for all in line as well. So a large claim is not starved by small ones, and nobody waits for a line that is
+//! C3. Claimers that find no room stand in line (`line.rs`). A claim that comes later passes them only where it leaves
+//!     room for the head of the line. So a large claim is not starved by small ones, and nobody waits for a line that is
 //!     only about to wake up. Claims for undo and upkeep do not stand in line: those in line may wait for what they
 //!     free.
 //! C4. Who holds a claim must not wait for anybody who may be waiting for one: claims are given back before a lock
@@ -75,8 +75,8 @@ impl Log {
     #[inline]
     pub fn claim(&self, bytes: usize) -> Result<Claim, LogError> {
         let bytes = self.claim_check(bytes)?;
-        let in_line = self.state.line_wanted.load(Relaxed); // C3
-        if self.try_claim(bytes, in_line, Purpose::Ordinary).is_ok() {
+        let beside = self.state.line_wanted.load(Relaxed); // C3
+        if self.try_claim(bytes, beside, Purpose::Ordinary).is_ok() {
             return Ok(Claim { left: bytes });
         }
         self.claim_in_line(bytes)
@@ -266,8 +266,8 @@ impl Log {
     fn claim_in_line(&self, bytes: u64) -> Result<Claim, LogError> {
         self.state.claim_wait_count.fetch_add(1, Relaxed);
         let line = self.line();
-        let ticket = line.join(bytes);
-        line.await_turn(ticket, || self.is_failed());
+        let ticket = line.join();
+        line.await_turn(ticket, bytes, || self.is_failed());
         let result = loop {
             match self.try_claim_slow(bytes, Purpose::Ordinary) {
                 Ok(true) => break Ok(Claim { left: bytes }),
@@ -275,7 +275,7 @@ impl Log {
                 Err(error) => break Err(error),
             }
         };
-        line.leave(bytes);
+        line.leave();
         result
     }
 

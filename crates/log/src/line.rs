@@ -9,8 +9,10 @@
 //! N1. Tickets are served in their order. Only the head takes room, and whoever leaves wakes only the next.
 //! N2. Who frees room looks for a sleeping head afterwards, and a head looks for room after it has said that it sleeps.
 //!     So one of them sees the other. Of several who free room one wakes it, by taking back what the head has said.
-//! N3. `wanted` counts everybody from before they take a ticket until they have what they want. Whoever leaves that
-//!     much room takes nothing from anybody in line.
+//! N3. `wanted` is what the head wants, and between two heads what the one before wanted. Whoever passes the line leaves
+//!     that much room. So each head finds its room in the end, however large, though others pass. Not more is left, for
+//!     all in line together: room for a whole crowd may never be there, and then nobody would pass any more, and each
+//!     claim would cost the way of a sleeper through the scheduler.
 
 use ledgerstone_region::atomic::Ordering::{Relaxed, SeqCst};
 use ledgerstone_region::atomic::{AtomicU32, AtomicU64, fence};
@@ -21,7 +23,7 @@ pub(crate) struct Line<'l> {
     /// The next ticket, and the one whose turn it is. Both count up and wrap.
     pub next: &'l AtomicU32,
     pub turn: &'l AtomicU32,
-    /// Bytes that all in line want together.
+    /// Bytes that whoever passes leaves free (N3); 0 while nobody is in line.
     pub wanted: &'l AtomicU64,
     /// Bytes that the head sleeps for; 0 while it does not.
     pub head_wants: &'l AtomicU64,
@@ -40,21 +42,21 @@ pub(crate) enum Look {
 }
 
 impl Line<'_> {
-    /// Joins the line for so many bytes; returns the ticket.
-    pub fn join(&self, bytes: u64) -> u32 {
-        self.wanted.fetch_add(bytes, SeqCst);
+    /// Joins the line; returns the ticket.
+    pub fn join(&self) -> u32 {
         let ticket = self.next.fetch_add(1, SeqCst);
         fence(SeqCst); // Pairs with the one in `leave`: either the turn is seen, or who leaves sees the ticket.
         ticket
     }
 
-    /// Sleeps until it is the ticket's turn, or `is_over`: then nobody's turn comes any more, and all leave. Whoever
-    /// makes it so calls [`Line::wake_all`] afterwards.
-    pub fn await_turn(&self, ticket: u32, is_over: impl Fn() -> bool) {
+    /// Sleeps until it is the turn of the ticket, which is for so many bytes, or `is_over`: then nobody's turn comes any
+    /// more, and all leave. Whoever makes it so calls [`Line::wake_all`] afterwards.
+    pub fn await_turn(&self, ticket: u32, bytes: u64, is_over: impl Fn() -> bool) {
         let bed = self.bed(ticket);
         loop {
             let seen = bed.load(SeqCst);
             if self.turn.load(SeqCst) == ticket || is_over() {
+                self.wanted.store(bytes, SeqCst);
                 return;
             }
             sync::futex_wait(bed, seen, None);
@@ -74,8 +76,10 @@ impl Line<'_> {
     }
 
     /// Leaves the line, with what was wanted or without it, and wakes the next.
-    pub fn leave(&self, bytes: u64) {
-        self.wanted.fetch_sub(bytes, SeqCst);
+    pub fn leave(&self) {
+        if self.next.load(SeqCst) == self.turn.load(SeqCst).wrapping_add(1) {
+            self.wanted.store(0, SeqCst); // Nobody is behind. Who comes now is not the head yet, and says what he wants.
+        }
         let turn = self.turn.fetch_add(1, SeqCst).wrapping_add(1);
         fence(SeqCst);
         if self.next.load(SeqCst) != turn {
@@ -146,14 +150,31 @@ mod tests {
         /// As a claim that finds no room until all is over.
         fn stand(&self) {
             let line = self.line();
-            let ticket = line.join(8);
-            line.await_turn(ticket, || self.is_over.load(SeqCst));
+            let ticket = line.join();
+            line.await_turn(ticket, 8, || self.is_over.load(SeqCst));
             while !self.is_over.load(SeqCst) {
                 let look = || if self.is_over.load(SeqCst) { Look::Again } else { Look::Sleep(None) };
                 line.sleep_as_head(ticket, 8, look);
             }
-            line.leave(8);
+            line.leave();
         }
+    }
+
+    #[test]
+    fn whoever_passes_leaves_what_the_head_wants_and_no_more() {
+        let words = Words::default();
+        let wanted = || words.wanted.load(SeqCst);
+        let line = words.line();
+        let first = line.join();
+        line.await_turn(first, 8, || false);
+        let second = line.join();
+        assert_eq!(wanted(), 8, "the second is not the head yet");
+        line.leave();
+        assert_eq!(wanted(), 8, "until the next has woken");
+        line.await_turn(second, 1000, || false);
+        assert_eq!(wanted(), 1000);
+        line.leave();
+        assert_eq!(wanted(), 0, "nobody is in line");
     }
 
     /// Whoever comes between the failure and the call that wakes leaves at once, and the turn with him.

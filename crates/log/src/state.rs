@@ -45,8 +45,8 @@ shared! {
         pub flush_ns: AtomicU64,
         pub pad_flush: [AtomicU64; 3],
 
-        /// The line for room in the buffer, see `line.rs`: what all in it want, and what its head sleeps for. Read by
-        /// every claim; written only while somebody waits.
+        /// The line for room in the buffer, see `line.rs`: what its head wants, and whether the head sleeps for it.
+        /// Read by every claim; written only while somebody waits.
         pub line_wanted: AtomicU64,
         pub head_wants: AtomicU64,
         /// Rollbacks that wait for room, and the word they sleep on.
