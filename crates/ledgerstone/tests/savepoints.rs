@@ -426,3 +426,52 @@ fn tables_made_by_the_hundred_are_opened_again_and_their_handles_end_with_a_roll
     }
     Ok(())
 }
+
+/// A call of another thread has the transaction when a child ends: what the child has done is not committed by halves.
+fn child_that_cannot_be_ended(end: impl Fn() -> Result<(), Error>) {
+    let (_, env) = environment();
+    let txn = env.begin().unwrap();
+    let t = txn.bytes("t").unwrap();
+    std::thread::scope(|scope| {
+        let (begin, begun) = (std::sync::mpsc::channel::<()>(), std::sync::mpsc::channel::<()>());
+        let (ended, has_ended) = std::sync::mpsc::channel::<()>();
+        let (t, begin_in, begun_out) = (&t, begin.1, begun.0);
+        scope.spawn(move || {
+            begin_in.recv().unwrap();
+            let busy = t.modify(&key(7), |_| {
+                begun_out.send(()).unwrap();
+                has_ended.recv().unwrap(); // Longer than anybody waits for a closure.
+                None
+            });
+            assert!(matches!(busy, Err(Error::Finished)), "{busy:?}");
+        });
+        let child = || {
+            txn.nested(|txn| {
+                txn.bytes("t")?.put(&key(1), b"half")?;
+                begin.0.send(()).unwrap();
+                begun.1.recv().unwrap();
+                end()
+            })
+        };
+        let refused = catch_unwind(AssertUnwindSafe(child));
+        assert!(matches!(refused, Err(_) | Ok(Err(Error::Busy))), "{refused:?}");
+        ended.send(()).unwrap();
+    });
+    assert!(matches!(t.put(&key(2), b"after"), Err(Error::Finished)));
+    assert!(matches!(txn.commit(), Err(Error::Finished)));
+    env.transact(|txn| {
+        let t = txn.bytes("t")?;
+        assert_eq!((t.get(&key(1))?.unwrap(), t.get(&key(2))?.unwrap()), (b"before".to_vec(), b"before".to_vec()));
+        Ok(())
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_child_that_cannot_be_taken_back_ends_the_transaction() {
+    std::thread::scope(|scope| {
+        scope.spawn(|| child_that_cannot_be_ended(|| Err(Error::NoSavepoint)));
+        scope.spawn(|| child_that_cannot_be_ended(|| panic!("in the child")));
+        scope.spawn(|| child_that_cannot_be_ended(|| Ok(())));
+    });
+}

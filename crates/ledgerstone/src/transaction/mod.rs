@@ -75,7 +75,7 @@ impl Drop for Transaction {
         // still ran when we looked, a second after this was said: so the call sees it when it ends, and rolls back. So
         // does a call that drops it by its own closure (H1). In a thread without a slot tables may keep it until they
         // go.
-        self.shared.is_dropped.store(true, Relaxed);
+        self.shared.is_doomed.store(true, Relaxed);
         if let Ok(mut held) = self.shared.hold() {
             drop(held.state.txn.take());
         }
@@ -108,7 +108,7 @@ impl Transaction {
             state,
             refuses_writes: no(),
             holder: AtomicU32::new(0),
-            is_dropped: no(),
+            is_doomed: no(),
             is_untouched: AtomicBool::new(true),
             had_conflict: no(),
             had_timeout: no(),

@@ -9,7 +9,8 @@
 //! P2. Inside a child only the child's own savepoints can be gone back to or released: a child decides about itself
 //!     alone.
 //! P3. A child that ends in any way but success, a panic included, is taken back. A deadlock ends the whole
-//!     transaction, with all its children: its locks are one set.
+//!     transaction, with all its children: its locks are one set. So does a child whose end is refused because a call
+//!     of another thread has the transaction (H1): what is half done must not be committed.
 
 use ledgerstone_page::planted::{self, Bug};
 
@@ -67,7 +68,8 @@ impl Transaction {
     ///
     /// `f` gets this transaction itself, so the open tables can be used inside. The child has the parent's locks. The
     /// child's own locks pass to the parent when it ends, however it ends. Its work is durable when the outermost
-    /// transaction has committed, and not before. A deadlock ends the outermost transaction.
+    /// transaction has committed, and not before. A deadlock ends the outermost transaction. So does a closure of
+    /// another thread that keeps this transaction busy for a second when `f` has ended.
     ///
     /// ```
     /// # fn main() -> Result<(), ledgerstone::Error> {
@@ -91,7 +93,8 @@ impl Transaction {
     /// With an error type of your own, use [`Transaction::try_nested`].
     ///
     /// # Errors
-    /// What `f` returns. [`Error::Finished`] if the transaction has ended.
+    /// What `f` returns. [`Error::Finished`] if the transaction has ended. [`Error::Busy`] if another thread kept it
+    /// busy at the end of `f`: it is rolled back, and all later calls say that it has ended.
     pub fn nested<T>(&self, f: impl FnOnce(&Transaction) -> Result<T, Error>) -> Result<T, Error> {
         self.run_child(false, f)
     }
@@ -195,7 +198,7 @@ impl Shared {
     }
 
     fn end_child(&self, at: Savepoint, stays: bool) -> Result<(), Error> {
-        let mut held = self.hold()?;
+        let mut held = self.hold().inspect_err(|_| self.doom())?;
         let state = &mut *held.state;
         let no = state.points.iter().rposition(|point| point.at == at);
         let point = no.and_then(|no| state.points.drain(no..).next());

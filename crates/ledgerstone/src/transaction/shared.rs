@@ -24,8 +24,9 @@ pub(crate) struct Shared {
     pub(super) refuses_writes: AtomicBool,
     /// The slot number of the thread that holds the mutex, plus one; 0 if none does, or not for long.
     pub(super) holder: AtomicU32,
-    /// The transaction was dropped by a closure that it was calling: rolled back when that call ends.
-    pub(super) is_dropped: AtomicBool,
+    /// It is rolled back as soon as its state is at hand, when the call under way ends: its handle was dropped, or a
+    /// child that had failed could not be taken back.
+    pub(super) is_doomed: AtomicBool,
     /// Nothing was asked of the transaction yet: its commit stands for all before it.
     pub(super) is_untouched: AtomicBool,
     /// Set when a call failed in a way that another try may mend.
@@ -74,7 +75,7 @@ impl Drop for Held<'_> {
         if let Some(txn) = &mut self.state.txn {
             txn.release_claim();
         }
-        if self.shared.is_dropped.load(Relaxed) || self.state.txn.is_none() {
+        if self.shared.is_doomed.load(Relaxed) || self.state.txn.is_none() {
             self.end();
         }
         self.shared.holder.store(0, Relaxed);
@@ -82,7 +83,7 @@ impl Drop for Held<'_> {
 }
 
 impl Held<'_> {
-    /// The transaction has ended, or its handle was dropped, and so it is rolled back.
+    /// The transaction has ended, or is doomed, and so it is rolled back.
     #[cold]
     fn end(&mut self) {
         self.state.txn = None;
@@ -100,10 +101,25 @@ impl Shared {
         if let Some(thread) = self.env.engine.slots.at_hand()
             && let Some(state) = self.state.try_lock()
         {
-            self.holder.store(u32::from(thread.0) + 1, Relaxed);
-            return Ok(Held { state, shared: self });
+            return Ok(self.held_by(thread, state));
         }
         self.hold_later()
+    }
+
+    #[inline]
+    fn held_by<'s>(&'s self, thread: SlotNo, state: TimedGuard<'s, State>) -> Held<'s> {
+        self.holder.store(u32::from(thread.0) + 1, Relaxed);
+        let mut held = Held { state, shared: self };
+        if self.is_doomed.load(Relaxed) {
+            held.end();
+        }
+        held
+    }
+
+    /// Whoever has the state now, or is the next to have it, rolls the transaction back.
+    pub(super) fn doom(&self) {
+        self.is_doomed.store(true, Relaxed);
+        drop(self.state.try_lock().map(|state| Held { state, shared: self }));
     }
 
     #[cold]
@@ -111,8 +127,7 @@ impl Shared {
     fn hold_later(&self) -> Result<Held<'_>, Error> {
         let thread = self.env.engine.thread()?;
         let state = self.hold_waiting(thread)?;
-        self.holder.store(u32::from(thread.0) + 1, Relaxed);
-        Ok(Held { state, shared: self })
+        Ok(self.held_by(thread, state))
     }
 
     fn hold_waiting(&self, thread: SlotNo) -> Result<TimedGuard<'_, State>, Error> {
@@ -199,8 +214,8 @@ impl Shared {
         let Some(txn) = state.txn.as_deref_mut() else { return Err(Error::Finished) };
         let result = f(txn, &mut state.own);
         txn.release_claim();
-        if self.is_dropped.load(Relaxed) {
-            state.txn = None; // Dropped, and so rolled back.
+        if self.is_doomed.load(Relaxed) {
+            state.txn = None; // Doomed, and so rolled back.
             return Err(Error::Finished);
         }
         result.map_err(|error| self.refused(state, error))
