@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use crate::disk::DiskLock;
 use crate::error::{DiskError, DiskErrorKind};
 use crate::file::check_regular;
-use crate::held::held;
+use crate::held::at_work;
 
 /// Whom a lock keeps out.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -36,7 +36,7 @@ struct FileLock {
     id: (u64, u64),
     /// Who took it.
     process: u32,
-    /// Its descriptor, in [`held`].
+    /// Its descriptor, among those held.
     number: u64,
 }
 
@@ -47,7 +47,7 @@ pub(crate) fn lock(path: &Path, name: &str, kind: Kind) -> Result<Box<dyn DiskLo
     };
     // Opening a pipe does not wait; regular files do not know it.
     let flags = access | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let mut held = held();
+    let work = at_work();
     let fd = rustix::fs::open(path, flags, Mode::from_raw_mode(0o666)).map_err(|e| DiskError::os(name, "lock", e))?;
     let file = File::from(fd);
     check_regular(&file, name, "lock")?;
@@ -59,7 +59,7 @@ pub(crate) fn lock(path: &Path, name: &str, kind: Kind) -> Result<Box<dyn DiskLo
         Err(Errno::AGAIN | Errno::ACCESS) => return Err(DiskError::new(name, "lock", DiskErrorKind::Locked)),
         Err(other) => return Err(DiskError::os(name, "lock", other)),
     }
-    let (id, process, number) = ((there.dev(), there.ino()), std::process::id(), held.keep(file));
+    let (id, process, number) = ((there.dev(), there.ino()), std::process::id(), work.keep(file));
     Ok(Box::new(FileLock { name: name.to_owned(), path: path.to_owned(), id, process, number }))
 }
 
@@ -79,8 +79,8 @@ impl DiskLock for FileLock {
 
 impl Drop for FileLock {
     fn drop(&mut self) {
-        let mut held = held(); // Until the file is closed, below.
-        let Some(file) = held.take(self.number) else { return };
+        let work = at_work(); // Until the file is closed, below.
+        let Some(file) = work.take(self.number) else { return };
         // A child that has a copy after all only closes it. Closing alone would not do for the parent, whose children
         // may have copies.
         if self.process == std::process::id() {
