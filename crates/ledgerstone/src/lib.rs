@@ -49,8 +49,24 @@
 //!   text.
 //! - [`LogReader`] reads the log forward and backward, and can wait for new records.
 //! - [`Durability`] is chosen for each commit. A [`Ticket`] tells when the commit is durable, and can be awaited.
-//! - There is no map size, no writer limit, and no lock file to clean up: a crash leaves nothing behind that needs
-//!   work.
+//! - There is no map size to set, and many transactions can write at once. A crash leaves nothing behind to clean up.
+//!
+//! # What blocks
+//!
+//! All calls are synchronous, and these may block their thread:
+//!
+//! - Calls of tables and indexes, and their iterators, wait for locks and for pages to be read. A change also waits for
+//!   room in the log. At the levels below [`Isolation::Serializable`], reads wait for no locks.
+//! - [`Environment::transact`] does all of that, commits, and pauses before it runs a transaction again.
+//!   [`Transaction::commit`] waits until the commit is durable, with [`Durability::Sync`] only.
+//! - [`Options::open`], [`Environment::sync`], [`Environment::checkpoint`], [`Environment::close`] and [`Ticket::wait`]
+//!   wait for the disk. Backups, compactions and verifications take as long as their work.
+//! - [`ChangeFeed::follow`], [`LogReader::follow`] and [`LogReader::wait`] wait for new records, up to a time-out.
+//! - Dropping a transaction that is still open rolls it back, which may read pages.
+//!
+//! [`Environment::begin`], [`Environment::snapshot`] and [`Ticket::is_durable`] wait neither for locks nor for the
+//! disk. Awaiting a [`Ticket`] never blocks. Async code makes all other calls in threads that may block, such as those
+//! of tokio's `spawn_blocking`. The example program `async_orders` shows how.
 //!
 //! # Features
 //!

@@ -46,7 +46,22 @@ impl fmt::Debug for Maker {
 
 /// How to open an environment. See [`Environment::options`](crate::Environment::options).
 ///
-/// The setters named like settings of `ledgerstone.toml` win over that file.
+/// The setters that are named like settings of `ledgerstone.toml` override that file. The file is read if the library
+/// was built with the feature `settings-file`; without it, an environment that has the file is refused.
+///
+/// ```
+/// # fn main() -> Result<(), ledgerstone::Error> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// use std::time::Duration;
+///
+/// let env = ledgerstone::Environment::options()
+///     .cache_bytes(16 << 20)
+///     .lock_timeout(Duration::from_secs(2))
+///     .open(dir.path())?;
+/// assert_eq!(env.effective().lock_timeout_ms, 2000);
+/// # env.close()
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct Options {
     /// What code has set.
@@ -184,9 +199,9 @@ impl Options {
         self
     }
 
-    /// Has a keeper of your own beside the archive and named feeds: it is asked at each checkpoint what log it still
-    /// needs, and told what goes. `make` is called when the environment is opened for writing, once it has recovered
-    /// and before any log is given up. An open fails as `make` does.
+    /// Adds a keeper of your own to the archive and the named feeds. Each checkpoint asks the keeper what log it still
+    /// needs, and tells it what goes. `make` is called when the environment is opened for writing, once it has
+    /// recovered and before any log is given up. An open fails as `make` does.
     #[must_use]
     pub fn log_keeper(
         mut self,

@@ -63,7 +63,7 @@ impl std::fmt::Debug for Environment {
 }
 
 impl Environment {
-    /// Settings to open an environment with.
+    /// Settings to open an environment with, each with its default. [`Options::open`] opens it.
     #[must_use]
     pub fn options() -> Options {
         Options::default()
@@ -93,7 +93,10 @@ impl Environment {
         Ok(Environment { inner: Arc::new(Clones { handles }) })
     }
 
-    /// Takes a checkpoint: a restart will begin about here. Runs beside everything else.
+    /// Takes a checkpoint: a restart will begin about here. Everything else goes on meanwhile.
+    ///
+    /// # Blocking
+    /// Waits until the pages that were changed before are written, and until another checkpoint that runs has ended.
     ///
     /// # Errors
     /// A page or the log cannot be written.
@@ -123,6 +126,9 @@ impl Environment {
     /// Makes every earlier commit durable, whatever its durability. Takes at most one flush of the log, and none if all
     /// of it is durable.
     ///
+    /// # Blocking
+    /// Waits for that flush.
+    ///
     /// # Errors
     /// [`Error::Failed`] if the log cannot be written. Reopening tells which commits were kept.
     pub fn sync(&self) -> Result<(), Error> {
@@ -134,7 +140,7 @@ impl Environment {
         Ok(())
     }
 
-    /// The log is durable up to here: a crash now would keep the commits below, and perhaps more.
+    /// The log is durable up to here. A crash now would keep all commits below this LSN, and perhaps later ones.
     #[must_use]
     pub fn durable_lsn(&self) -> Lsn {
         self.inner().engine.log.durable_lsn()
@@ -152,7 +158,7 @@ impl Environment {
         &self.inner.handles.env.effective
     }
 
-    /// Frees now what dropped tables and replaced values have left behind. Done in the background anyway.
+    /// Frees the pages of dropped tables and replaced values now. Otherwise a background thread frees them soon.
     ///
     /// # Errors
     /// A page or the log cannot be read or written.
@@ -173,8 +179,11 @@ impl Environment {
     /// Closes in order: everything is written, so that the next open needs no recovery. Prepared transactions stay in
     /// doubt, and the next open finds them in the log.
     ///
-    /// From the decision to close on, no transaction begins, on no clone. What other threads are writing is waited for
-    /// before the lock of the environment is given back.
+    /// Once it has been decided to close, no transaction begins any more, on any clone. The lock of the environment is
+    /// given back when the writes of other threads have ended.
+    ///
+    /// # Blocking
+    /// Waits until everything is written. For the writes of other threads it waits a minute at most.
     ///
     /// # Errors
     /// [`Error::TransactionsOpen`], [`Error::Forked`]. [`Error::WritesInFlight`] if the device has stalled. If a page,

@@ -441,7 +441,7 @@ pub enum Error {
         /// What is wrong with it.
         what: String,
     },
-    /// LSNs have 48 bits, and the log has come near their end. Nothing has changed, reads go on, and nothing was lost.
+    /// LSNs have 48 bits, and the log has nearly used them up. Nothing was changed or lost, and reads go on.
     #[error("the log has used up its LSNs (it is at {at} of 2^48): dump the environment and load it into a new one")]
     LsnsUsedUp {
         /// Where the log is.
@@ -496,7 +496,8 @@ pub enum Error {
         count: u32,
     },
     /// The environment was closed, but writes of other threads have not ended for a minute: the device has stalled. The
-    /// lock is kept until they end, so that they cannot come after what the next one writes. Open it again then.
+    /// lock is kept until these writes end, so that none of them can overwrite what a later open writes. Open the
+    /// environment again when they have ended.
     #[error(
         "closed, but the device has not ended {count} writes for a minute: the lock is kept until they end; open the environment \
          again then, or end this process first"
@@ -505,7 +506,8 @@ pub enum Error {
         /// How many.
         count: u32,
     },
-    /// Nothing can be written now, nothing was, and reads go on: no space left, or opened read-only.
+    /// Nothing can be written now, because there is no space left, or because the environment or the transaction only
+    /// reads. Nothing was written, and reads go on.
     #[error("read-only: {why}")]
     ReadOnly {
         /// The reason, and what ends it.
@@ -560,8 +562,8 @@ pub enum Error {
         /// Where it lies.
         what: String,
     },
-    /// The lock file of an environment is missing that was not closed in order: a process may have it open that nothing
-    /// keeps others from any more.
+    /// The lock file is missing, and the environment was not closed in order. A process may still have it open, and
+    /// without the file nothing would keep others out.
     #[error(
         "{path} is missing, and the environment was not closed: a process may still have it open; make sure that none has, \
          then make an empty file of that name"
@@ -589,10 +591,10 @@ pub enum Error {
         /// The file.
         path: String,
     },
-    /// Whoever watched the progress has cancelled.
+    /// The program's progress callback has ended the call.
     #[error("cancelled")]
     Cancelled,
-    /// The log names an operation that this program has not registered.
+    /// The log or the catalog names an operation or a structure that this program has not registered.
     #[error("the log needs an extension that is not registered: {what}")]
     UnknownOperation {
         /// Operation and record.

@@ -70,10 +70,10 @@ pub(crate) use positions::{FEEDS, Positions, forget_all};
 ///
 /// # Callbacks
 /// The environment calls a keeper with the latch of checkpoints held. A call back into the environment that needs the
-/// same latch, such as a checkpoint, is told [`Error::Busy`], and so is whoever has waited for that latch for a second
-/// meanwhile: what takes long belongs in [`LogKeeper::work`]. A keeper that holds an
+/// same latch, such as a checkpoint, returns [`Error::Busy`]. A call that has waited for that latch for a second
+/// returns it too, so put slow work into [`LogKeeper::work`]. A keeper that holds an
 /// [`Environment`](crate::Environment) would keep it open for ever; what it needs is in [`KeptLog`]. `stat` asks
-/// without the latch, and so perhaps at the same time as a checkpoint.
+/// without the latch, perhaps at the same time as a checkpoint.
 pub trait LogKeeper: Any + Send + Sync {
     /// What it is called in [`Stat::log_pins`](crate::Stat::log_pins) and in reports.
     fn name(&self) -> String;
@@ -86,9 +86,9 @@ pub trait LogKeeper: Any + Send + Sync {
     /// What keeps it from knowing. All that was kept for it stays until it is asked again.
     fn needs_log_from(&self) -> Result<Option<Lsn>, Error>;
 
-    /// It is not worth more log than so many bytes: once its place is farther behind the end, nothing is kept for it.
-    /// Before it has named a place, so much is kept of the newest log. Default: there is no bound, so a keeper that
-    /// never goes on, or whose place is gone already, holds the log until the disk is full.
+    /// The most log that is kept for it, in bytes. Once its place is farther behind the end, nothing is kept for it.
+    /// Before it has named a place, so much of the newest log is kept. Default: no bound. Then a keeper that never goes
+    /// on, or whose place is gone already, holds the log until the disk is full.
     fn log_bytes_max(&self) -> u64 {
         u64::MAX
     }

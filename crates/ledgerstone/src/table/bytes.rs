@@ -27,9 +27,12 @@ thread_local! {
 /// A table whose keys and values are byte strings, ordered by key. Calls take all types that lend bytes: `"key"`,
 /// `b"key"`, a `Vec`.
 ///
-/// The handle is owned. It keeps its transaction's state alive, but not the transaction running. Keys may be empty, and
-/// have at most an eighth of a page. Values have at most 1 GiB. Large values can be read and written in parts
-/// ([`BytesTable::value_reader`], [`BytesTable::value_writer`]).
+/// All calls may wait for locks and for pages to be read. Those that change something may also wait for room in the
+/// log.
+///
+/// The handle is owned. It keeps its transaction's state alive, but does not keep the transaction open. Keys may be
+/// empty, and have at most an eighth of a page. Values have at most 1 GiB. Large values can be read and written in
+/// parts ([`BytesTable::value_reader`], [`BytesTable::value_writer`]).
 #[derive(Clone)]
 pub struct BytesTable {
     pub(crate) shared: Arc<Shared>,
@@ -114,8 +117,9 @@ impl BytesTable {
     /// until it ends.
     ///
     /// # Errors
-    /// Conflicts ([`Error::Deadlock`], [`Error::LockTimeout`], and [`Error::SnapshotTooOld`] for a snapshot), damage, a
-    /// finished transaction.
+    /// Conflicts: [`Error::Deadlock`], [`Error::LockTimeout`], [`Error::LockRefused`], [`Error::LockTableFull`].
+    /// [`Error::HeldByCaller`]. [`Error::SnapshotTooOld`] for a snapshot. [`Error::NoSuchTable`] if the table was
+    /// dropped or renamed. [`Error::Corrupt`], [`Error::Finished`].
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>, Error> {
         self.get_bytes(key.as_ref())
     }

@@ -26,7 +26,7 @@ impl Transaction {
     }
 
     /// Drops a table and all that is in it. Its pages are freed after the commit. Handles that this transaction has
-    /// opened answer [`Error::NoSuchTable`] from then on, unless it goes back to a savepoint before the drop.
+    /// opened return [`Error::NoSuchTable`] from then on, unless it goes back to a savepoint before the drop.
     ///
     /// # Errors
     /// [`Error::NoSuchTable`], conflicts.
@@ -123,8 +123,9 @@ impl Transaction {
         self.find(name, Missing::Create, false)
     }
 
-    /// Opens a typed table, creating it with these types if it is missing (in a read-only environment:
-    /// [`Error::NoSuchTable`]). A table that was made for byte strings has no types, and none are compared.
+    /// Opens a typed table, and creates it with these types if it is missing. A transaction or an environment that only
+    /// reads creates none, and returns [`Error::NoSuchTable`]. A table that was made for byte strings has no types, so
+    /// none are compared.
     ///
     /// # Errors
     /// [`Error::TableTypeMismatch`] if the table has other types, [`Error::BadTypeName`], conflicts, no space.

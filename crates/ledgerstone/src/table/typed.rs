@@ -11,6 +11,9 @@ use crate::{BytesTable, Error, Range, TypedEntry};
 
 /// A table with keys of type `K` and values of type `V` in a transaction. Made by [`crate::Transaction::open`].
 ///
+/// All calls may wait for locks and for pages to be read. Those that change something may also wait for room in the
+/// log.
+///
 /// Keys and values are passed by value, by reference, or as a borrowed form ([`AsKey`], [`AsValue`]):
 ///
 /// ```
@@ -64,7 +67,8 @@ impl<K: Key, V: Value> Table<K, V> {
         self.bytes.name()
     }
 
-    /// The value of `key`, locked for reading until the transaction ends.
+    /// The value of `key`, as the transaction's [`Isolation`](crate::Isolation) sees it. A serializable transaction
+    /// locks it for reading until it ends.
     ///
     /// # Errors
     /// As [`BytesTable::get`], [`Error::WrongType`], [`Error::NotEncodable`].

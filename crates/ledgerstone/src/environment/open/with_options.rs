@@ -11,12 +11,23 @@ use crate::config::{Config, Effective, Maker, Options};
 use crate::environment::Environment;
 
 impl Options {
-    /// Opens the environment in directory `path`, recovering it if it was not closed in order.
+    /// Opens the environment in directory `path`, recovering it if it was not closed in order. Makes the directory and
+    /// the environment if they are missing, unless [`Options::create`] is false.
+    ///
+    /// # Blocking
+    /// Waits for the disk. A recovery reads the log since the last checkpoint; [`Options::recovery_progress`] tells how
+    /// far it has come.
     ///
     /// # Errors
-    /// [`Error::NotAnEnvironment`], [`Error::NewerFormat`], [`Error::WrongPageSize`], [`Error::AlreadyOpen`],
-    /// [`Error::Permission`], [`Error::Corrupt`], [`Error::Setting`], [`Error::SettingsFile`] and whatever the files
-    /// say.
+    /// [`Error::AlreadyOpen`], [`Error::NotAnEnvironment`], [`Error::Permission`]. [`Error::ReadOnly`] if there is no
+    /// space, or if recovery would have to write and may not. [`Error::Memory`] if the cache does not fit.
+    ///
+    /// For settings: [`Error::Setting`], [`Error::SettingsFile`], [`Error::WrongPageSize`]. [`Error::NotBuilt`] if
+    /// there is a settings file, and the program was built without the feature `settings-file`.
+    ///
+    /// For the files: [`Error::NewerFormat`], [`Error::OlderFormat`], [`Error::Corrupt`], [`Error::ControlFile`],
+    /// [`Error::LockFileMissing`], [`Error::ArchiveOfAnother`]. [`Error::UnknownOperation`] if the environment needs a
+    /// structure that is not registered. [`Error::Disk`] for any other failure of the disk.
     pub fn open(self, path: impl AsRef<Path>) -> Result<Environment, Error> {
         let path = path.as_ref();
         if self.create {
@@ -45,8 +56,8 @@ impl Options {
     /// none yet, the settings of a new one.
     ///
     /// # Errors
-    /// [`Error::Setting`], [`Error::SettingsFile`], [`Error::WrongPageSize`], [`Error::NewerFormat`],
-    /// [`Error::Corrupt`], and whatever the files say.
+    /// [`Error::Setting`], [`Error::SettingsFile`], [`Error::NotBuilt`], [`Error::WrongPageSize`],
+    /// [`Error::NewerFormat`], [`Error::Corrupt`], or a failure of the disk.
     pub fn settings_in(mut self, path: impl AsRef<Path>) -> Result<Effective, Error> {
         let path = path.as_ref();
         self.file = Config::read(path)?;
