@@ -19,7 +19,7 @@ pub(crate) struct TableInfo {
     /// In the order of their creation.
     pub indexes: Vec<IndexTree>,
     /// Set by the transaction that drops the table, while it has the table locked X; taken back if it aborts. So
-    /// whoever has any lock on the table sees the truth (the lock orders the two).
+    /// a transaction that has any lock on the table sees the truth (the lock orders the two).
     is_dropped: AtomicBool,
 }
 

@@ -26,8 +26,8 @@
 //!     it waits for everyone who uses the table.
 //! G2. `known` holds committed tables only. An entry goes in while its name is locked S by who read it, and comes out
 //!     when the table is dropped or changed, with name and table locked X; it comes back if that is taken back and
-//!     somebody may still have it. Whoever relies on it has locked the table first and then asks whether it was
-//!     dropped.
+//!     somebody may still have it. A transaction that relies on it has locked the table first, and then asks whether
+//!     it was dropped.
 
 mod definition;
 pub(crate) mod index;

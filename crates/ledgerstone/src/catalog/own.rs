@@ -232,7 +232,7 @@ impl OwnTables {
         self.back_count += 1;
     }
 
-    /// The same for whoever has something that no rollback takes back.
+    /// The same for a caller that has something which no rollback takes back.
     pub(crate) fn back_count(&self) -> u64 {
         self.back_count
     }

@@ -170,6 +170,32 @@ impl Options {
     /// The same for typed tables. The index keys are values of a type, and are ordered as these values are. An index
     /// made with the function remembers the type of its keys. If the function is registered for other types than the
     /// catalog names, records cannot be changed ([`Error::TableTypeMismatch`]).
+    ///
+    /// ```
+    /// # fn main() -> Result<(), ledgerstone::Error> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// use ledgerstone::{Environment, IndexDef, IndexKeys, TableDef};
+    ///
+    /// /// Orders by number: customer and price.
+    /// const ORDERS: TableDef<u64, (String, u32)> = TableDef::new("orders");
+    ///
+    /// let env = Environment::options()
+    ///     .cache_bytes(16 << 20)
+    ///     .typed_index_extractor("customer", |_: &u64, order: &(String, u32)| vec![order.0.clone()])
+    ///     .open(dir.path())?;
+    /// env.transact(|txn| {
+    ///     txn.open(ORDERS)?;
+    ///     let by_customer = IndexDef::new("by_customer", IndexKeys::Extractor("customer".into()));
+    ///     txn.create_index_if_missing("orders", &by_customer)?;
+    ///     let orders = txn.open(ORDERS)?;
+    ///     orders.put(7, ("ann", 12))?;
+    ///     orders.put(8, ("bob", 30))?;
+    ///     assert_eq!(orders.index::<String>("by_customer")?.lookup("ann")?.count(), 1);
+    ///     Ok(())
+    /// })?;
+    /// # env.close()
+    /// # }
+    /// ```
     #[must_use]
     pub fn typed_index_extractor<K: Key, V: Value, I: Key>(
         mut self,

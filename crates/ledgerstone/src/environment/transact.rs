@@ -53,7 +53,8 @@ impl Environment {
     /// waits, and keeps nothing waiting.
     ///
     /// What it sees is kept for it in memory ([`Options::version_store_bytes`](crate::Options::version_store_bytes)).
-    /// Read and close it soon, or it becomes too old.
+    /// Read and drop it soon, or it becomes too old. A table that was not there at that moment is not made: opening it
+    /// returns [`Error::NoSuchTable`].
     ///
     /// # Errors
     /// As [`Environment::begin`]; [`Error::TooManySnapshots`].
@@ -67,10 +68,10 @@ impl Environment {
     /// same transaction would stand in its way again. It does the same for a lock that was refused to avoid deadlocks,
     /// once the pauses have grown.
     ///
-    /// If `f` fails or panics, the transaction is rolled back. It is run again if a call in it met a conflict
-    /// ([`Error::is_retryable`]), whatever error `f` made of that conflict. It is also run again if `f` ignored a
-    /// conflict that has rolled the transaction back. So `f` must change nothing but the database.
-    /// A transaction that is run again keeps its age, so that it wins against younger ones in the end.
+    /// If `f` fails or panics, the transaction is rolled back. After a failure it is run again if a call in it met a
+    /// conflict ([`Error::is_retryable`]), whatever error `f` made of that conflict. It is also run again if `f`
+    /// ignored a conflict that has rolled the transaction back. So `f` must change nothing but the database. A
+    /// transaction that is run again keeps its age, so that it wins against younger ones in the end.
     ///
     /// `f` may give up for a reason of its own: [`Error::user`]. With an error type of your own, use
     /// [`Environment::try_transact`]. To learn when a commit is durable, use [`Environment::transact_ticket`].
@@ -100,8 +101,10 @@ impl Environment {
     /// [`Durability::Sync`](crate::Durability::Sync) it also waits until the commit is durable.
     ///
     /// # Errors
-    /// What `f` returns, a conflict that was met 200 times, or a failed commit. A lock that was not granted for three
-    /// times its timeout, and at least a second, because its holder does not end. That may be a transaction in doubt.
+    /// What `f` returns, or the error of a commit that failed. A conflict that was met 200 times.
+    /// [`Error::LockTimeout`] when a lock was not granted for three times its time-out, and for a second at least,
+    /// because its holder does not end. The holder may be a transaction in doubt. [`Error::TooManyTransactions`], and
+    /// [`Error::Failed`].
     pub fn transact<T>(&self, f: impl FnMut(&Transaction) -> Result<T, Error>) -> Result<T, Error> {
         self.try_transact(f)
     }

@@ -445,7 +445,7 @@ fn verify_indexes(
     Ok(())
 }
 
-/// How many pages or records go by between two calls of whoever watches.
+/// How many pages or records go by between two calls of the progress callback.
 const PAGES_BETWEEN: u64 = 64;
 const RECORDS_BETWEEN: u64 = 1024;
 

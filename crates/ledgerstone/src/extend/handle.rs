@@ -2,9 +2,9 @@
 //!
 //! I1. An instance has a table id of its own, so that its keys and gaps can be locked as a table's, and a name in the
 //!     catalog, which is locked as a table's name is (G1 in `catalog/mod.rs`).
-//! I2. Whoever uses an instance has its table locked with an intention at least; a drop locks it exclusively. So a
-//!     handle is good while its transaction runs, unless that transaction itself drops the instance or goes back to
-//!     before it was made: then it is refused (T4 in `catalog/own.rs`).
+//! I2. A transaction that uses an instance has locked its table, with an intention at least; a drop locks it
+//!     exclusively. So a handle is good while its transaction runs, unless that transaction itself drops the instance
+//!     or goes back to before it was made: then it is refused (T4 in `catalog/own.rs`).
 
 use std::ops::Bound;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

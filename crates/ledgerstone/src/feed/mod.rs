@@ -27,8 +27,8 @@
 //!     are is not known from what the feed has read, since some have not been met and others have ended since
 //!     ([`Needs`]).
 //! C3. Items come in the order in which the transaction made them, tables made, renamed and dropped among them. A
-//!     change has the name that its table had then. So who has the tables as of a position, and applies the items in
-//!     their order, has them as of the next; by names or by ids, which are never used again.
+//!     change has the name that its table had then. So a reader that has the tables as of a position, and applies the
+//!     items in their order, has them as of the next, by names or by ids, which are never used again.
 //! C4. A sorted load fills a new tree, which gets its table's place at the end. Its records are the table's changes
 //!     from the first on. A tree that gets no table's place is not shown, and neither are the entries of indexes.
 //! C5. A transaction that only moves things, as those of a compaction do, changes nothing.
@@ -98,7 +98,7 @@ pub struct ChangeFeed {
     pin: LogPin,
     /// Its name, and which feed of that name it is, once it is one.
     name: Option<(String, Option<u64>)>,
-    /// A record that could not be taken in: whoever asks again gets it.
+    /// A record that could not be taken in. The next call tries it again.
     again: Option<Record>,
 }
 

@@ -9,12 +9,12 @@ use crate::inner::Inner;
 /// From where on the log is needed to go on at a position: from the first record of any transaction that was open there
 /// (C2).
 ///
-/// Of those that have ended since or wrote behind it, the feed has met the records. Of the others a look at who is open
-/// tells, once the feed has come to where the log ended then: who had ended before is met.
+/// The feed has met the records of those that have ended since, or that wrote behind it. For the others it looks at
+/// which are open. When it has come to where the log ended then, it has met all that had ended before.
 pub(super) struct Needs {
     /// Not above the first record of any transaction that was open at the last look that the feed has come to.
     pub low: Lsn,
-    /// The next look: where the log ended, and the first record of whoever was open.
+    /// The next look: where the log ended, and the first record of the transactions that were open.
     seen: (Lsn, Lsn),
     /// Transactions that were met and ended: where they ended, and where they began.
     ended: VecDeque<(Lsn, Lsn)>,
@@ -64,7 +64,7 @@ impl Needs {
     }
 }
 
-/// The log's end, and the first record of whoever is open there.
+/// The log's end, and the first record of the transactions that are open there.
 pub(super) fn look(env: &Inner) -> (Lsn, Lsn) {
     // In this order: who begins in between is seen, or begins behind the end.
     let tail = env.engine.log.tail();

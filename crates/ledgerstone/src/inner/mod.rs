@@ -55,11 +55,12 @@ pub(crate) struct Inner {
     pub(crate) durability: Durability,
     pub(crate) is_read_only: bool,
     pub(crate) report: RecoveryReport,
-    /// Held by whoever takes a checkpoint; a latch, because it waits for the disk.
+    /// Held while a checkpoint is taken; a latch, because it waits for the disk.
     pub(crate) checkpoint_latch: Handle<[Latch]>,
     /// Held for the length of a compaction: taken before all other latches.
     pub(crate) compact_latch: Handle<[Latch]>,
-    /// Held while a keeper works, one for each of `workers`; and by whoever copies to the archive, which is the first.
+    /// Held while a keeper works, one for each of `workers`; and while a copy to the archive, which is the first, is
+    /// made.
     pub(crate) work_latch: Handle<[Latch]>,
     /// Checkpoints are named there, and by the log its newest segment.
     pub(crate) control: Arc<ControlFile>,

@@ -50,7 +50,7 @@ impl Inner {
     }
 
     /// Shows each entry of the catalog at a snapshot, in the order of the names, and says which snapshot that was: it
-    /// sees the commits whose records begin below. No lock is waited for, whoever has the catalog open.
+    /// sees the commits whose records begin below. No lock is waited for, even if others have the catalog open.
     pub(crate) fn each_in_catalog(&self, mut see: impl FnMut(&str, &[u8]) -> Result<(), Error>) -> Result<Lsn, Error> {
         let mut txn = self.begin()?;
         let view = txn.open_view(Horizon::None)?;

@@ -112,6 +112,23 @@ pub struct BackupReport {
 impl Environment {
     /// Takes a backup into a directory of backups, which is made if it is missing. Everything else goes on meanwhile.
     /// `progress` is called after each piece. If it returns `Break`, the backup is given up ([`Error::Cancelled`]).
+    /// [`Backup::restore`] makes an environment of it.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), ledgerstone::Error> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let (saved, again) = (dir.path().join("saved"), dir.path().join("again"));
+    /// # let env = ledgerstone::Environment::options().cache_bytes(16 << 20).open(dir.path().join("shop"))?;
+    /// use ledgerstone::{Backup, BackupOptions, RestoreTo};
+    /// use std::ops::ControlFlow;
+    ///
+    /// env.backup(&saved, BackupOptions::default(), &mut |_| ControlFlow::Continue(()))?;
+    /// env.backup(&saved, BackupOptions::default().incremental(true), &mut |_| ControlFlow::Continue(()))?;
+    /// let report = Backup::open(&saved)?.restore(&again, RestoreTo::End, &[])?;
+    /// assert!(report.left_out.is_empty());
+    /// # env.close()
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`Error::LogGone`] for an incremental backup that comes too late: take a full one, take them more often, or keep

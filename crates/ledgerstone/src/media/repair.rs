@@ -32,7 +32,7 @@ use crate::{Backup, Environment, Error, LogDirectory};
 /// Bytes of the data file that are looked at in one go: a whole number of pages of any size.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// Records read between two calls of whoever watches.
+/// Records read between two calls of the progress callback.
 const RECORDS_BETWEEN: u64 = 1024;
 
 /// Which pages to repair.

@@ -66,7 +66,7 @@ pub struct RestoreReport {
     pub left_out: Vec<LeftOut>,
 }
 
-/// Records read between two calls of whoever watches.
+/// Records read between two calls of the progress callback.
 const RECORDS_BETWEEN: u64 = 1024;
 
 /// Bytes copied at once.
@@ -381,7 +381,7 @@ fn begins_behind(logs: &[LogDirectory], end: Lsn, segment_bytes: u64) -> Result<
 #[derive(Clone)]
 struct Reach {
     end: Beginning,
-    /// What is wrong there, if it is no end of a log.
+    /// What is wrong there, if it is not the end of a log.
     why: Option<String>,
 }
 

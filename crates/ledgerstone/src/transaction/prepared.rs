@@ -5,10 +5,10 @@
 //!                                │   ▲   └─ Prepared::abort,  Environment::abort_in_doubt  ─► rolled back
 //!                                └───┘ close, crash, restart, dropped handle
 //! ```
-//! D1. `Inner::in_doubt` holds every prepared transaction of the environment under its global id, whoever prepared it
-//!     and when. A place is taken before the Prepare record is written, and given up after the Commit or End record is:
-//!     so an id is never given twice.
-//! D2. Whoever decides takes the transaction out of its place, and puts it back if the decision could not be written.
+//! D1. `Inner::in_doubt` holds every prepared transaction of the environment under its global id, no matter who
+//!     prepared it and when. A place is taken before the Prepare record is written, and given up after the Commit or
+//!     End record is: so an id is never given twice.
+//! D2. A decision takes the transaction out of its place, and puts it back if the decision could not be written.
 //! D3. A handle names its transaction by global id and [`Xid`]: another one that is prepared later under the same id is
 //!     not meant.
 

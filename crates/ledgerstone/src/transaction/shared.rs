@@ -55,7 +55,7 @@ pub(crate) struct State {
     pub own: OwnTables,
     /// Savepoints that stand and children that run, oldest first.
     pub points: Vec<Point>,
-    /// Snapshots of ranges that are being read: they go when the transaction ends, whoever keeps the range.
+    /// Snapshots of ranges that are being read: they go when the transaction ends, even if somebody keeps the range.
     pub(super) views: Vec<Weak<KeptView>>,
 }
 

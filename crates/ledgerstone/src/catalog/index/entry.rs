@@ -32,7 +32,7 @@ impl Shape {
         (key, Vec::new())
     }
 
-    /// Index key and primary key of an entry; none for bytes that are no entry.
+    /// Index key and primary key of an entry; none for bytes that are not an entry.
     pub(crate) fn parts(self, key: &[u8], value: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
         if self.is_unique {
             return Some((key.to_vec(), value.to_vec()));

@@ -96,8 +96,8 @@ pub(super) fn look_at(disk: &Arc<dyn Disk>) -> Result<Place, Error> {
     Ok(if is_empty { Place::Empty } else { Place::Free })
 }
 
-/// Refuses what a restore has left that did not come to its end: files of the old life, which are no environment
-/// without the control file of the new one.
+/// Refuses what an unfinished restore has left: files of the old life. Without the control file of the new one, they
+/// are not an environment.
 pub(crate) fn refuse_cut_restore(disk: &Arc<dyn Disk>) -> Result<(), Error> {
     if disk.exists(RESTORE)? {
         let why = "a restore into it was cut short; empty the directory, and restore again";

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  file          what
-//!  lock          held by whoever has the environment open (`flock`)
+//!  lock          held by the process that has the environment open (`flock`)
 //!  control       sizes, ids, and where recovery begins; while the environment is being made its name is control.new
 //!  log/          segments of the log, named by first LSN
 //!  data          pages
@@ -87,8 +87,8 @@ pub(crate) fn open(options: &Options, disk: Arc<dyn Disk>) -> Result<Inner, Erro
     })
 }
 
-/// Takes the lock and opens behind a fence (O3). An opening that fails gives the lock back, whoever still has parts of
-/// it.
+/// Takes the lock and opens behind a fence (O3). An opening that fails gives the lock back, even if somebody still has
+/// parts of it.
 fn fenced(
     disk: &Arc<dyn Disk>,
     open: impl FnOnce(Arc<dyn Disk>, Arc<Fence>) -> Result<Inner, Error>,

@@ -20,7 +20,7 @@ use crate::flow::go_on;
 use crate::inner::Inner;
 use crate::{BytesTable, Error, IndexDef, Transaction};
 
-/// Records or entries between two calls of whoever watches.
+/// Records or entries between two calls of the progress callback.
 const RECORDS_BETWEEN: u64 = 1024;
 
 /// The part of the page cache's size that sorting may take beside it, for all indexes together, and most that it is.

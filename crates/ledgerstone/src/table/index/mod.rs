@@ -29,9 +29,9 @@
 //!     value that is replaced, which is locked for update before it is read.
 //! X3. Nobody changes records with an old list of indexes: to create or drop one, the table is locked exclusively, and
 //!     who writes has locked it and then compares what it knows with the catalog (G2, I4).
-//! X4. Whoever reads an index locks its entries and the gaps between them, as of any tree: a record cannot come to
-//!     match, or cease to, what was looked up. The index has a table id of its own for that; whoever locks the table
-//!     exclusively locks its indexes, too.
+//! X4. A reader of an index locks its entries and the gaps between them, as of any tree: a record cannot come to
+//!     match, or cease to, what was looked up. The index has a table id of its own for that. A transaction that
+//!     locks the table exclusively locks its indexes, too.
 //! X5. An index whose function is not registered in this process (or, of JSON values, is not built in) is read,
 //!     dropped, moved and freed like any other; a change of a record, which would need the function, is refused. So is
 //!     one whose function is registered for other types than the catalog names: its keys would not be those that are
