@@ -13,8 +13,8 @@
 //!     last quarter is left for restarts. Such a claim never uses what is reserved: however many checkpoints come to
 //!     nothing, a rollback finds its room.
 //! C3. Claimers that find no room stand in line (`line.rs`). A claim that comes later passes them only where it leaves
-//!     room for the head of the line. So a large claim is not starved by small ones, and nobody waits for a line that is
-//!     only about to wake up. Claims for undo and upkeep do not stand in line: those in line may wait for what they
+//!     room for the head of the line. So a large claim is not starved by small ones, and nobody waits for a line that
+//!     is only about to wake up. Claims for undo and upkeep do not stand in line: those in line may wait for what they
 //!     free.
 //! C4. Who holds a claim must not wait for anybody who may be waiting for one: claims are given back before a lock
 //!     wait.

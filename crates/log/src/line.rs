@@ -9,10 +9,10 @@
 //! N1. Tickets are served in their order. Only the head takes room, and whoever leaves wakes only the next.
 //! N2. Who frees room looks for a sleeping head afterwards, and a head looks for room after it has said that it sleeps.
 //!     So one of them sees the other. Of several who free room one wakes it, by taking back what the head has said.
-//! N3. `wanted` is what the head wants, and between two heads what the one before wanted. Whoever passes the line leaves
-//!     that much room. So each head finds its room in the end, however large, though others pass. Not more is left, for
-//!     all in line together: room for a whole crowd may never be there, and then nobody would pass any more, and each
-//!     claim would cost the way of a sleeper through the scheduler.
+//! N3. `wanted` is what the head wants, and between two heads what the one before wanted. Whoever passes the line
+//!     leaves that much room. So each head finds its room in the end, however large, though others pass. Not more is
+//!     left, for all in line together: room for a whole crowd may never be there, and then nobody would pass any more,
+//!     and each claim would cost the way of a sleeper through the scheduler.
 
 use ledgerstone_region::atomic::Ordering::{Relaxed, SeqCst};
 use ledgerstone_region::atomic::{AtomicU32, AtomicU64, fence};
@@ -49,8 +49,8 @@ impl Line<'_> {
         ticket
     }
 
-    /// Sleeps until it is the turn of the ticket, which is for so many bytes, or `is_over`: then nobody's turn comes any
-    /// more, and all leave. Whoever makes it so calls [`Line::wake_all`] afterwards.
+    /// Sleeps until it is the turn of the ticket, which is for so many bytes, or `is_over`: then nobody's turn comes
+    /// any more, and all leave. Whoever makes it so calls [`Line::wake_all`] afterwards.
     pub fn await_turn(&self, ticket: u32, bytes: u64, is_over: impl Fn() -> bool) {
         let bed = self.bed(ticket);
         loop {
