@@ -26,6 +26,8 @@ mod fork;
 mod latch;
 #[cfg(all(loom, test))]
 mod loom_latch;
+#[cfg(all(loom, test))]
+mod loom_mutex;
 #[cfg(not(loom))]
 mod map;
 mod mutex;

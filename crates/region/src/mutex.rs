@@ -47,14 +47,42 @@ impl<T> Mutex<T> {
 }
 
 #[cfg(not(loom))]
-pub use timed::{TimedGuard, TimedMutex, Waiter};
+pub use timed::TimedGuard;
+#[cfg(any(not(loom), test))]
+pub use timed::{TimedMutex, Waiter};
 
-#[cfg(not(loom))]
+/// A mutex that loom knows, for the models of the one below.
+#[cfg(all(loom, test))]
+mod modelled {
+    pub(super) use loom::sync::MutexGuard;
+
+    #[derive(Debug, Default)]
+    pub(super) struct Mutex<T>(loom::sync::Mutex<T>);
+
+    impl<T> Mutex<T> {
+        pub(super) fn new(value: T) -> Mutex<T> {
+            Mutex(loom::sync::Mutex::new(value))
+        }
+
+        pub(super) fn lock(&self) -> MutexGuard<'_, T> {
+            self.0.lock().unwrap()
+        }
+
+        pub(super) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+            self.0.try_lock().ok()
+        }
+    }
+}
+
+#[cfg(any(not(loom), test))]
 mod timed {
     use std::collections::VecDeque;
     use std::ops::{Deref, DerefMut};
     use std::sync::Arc;
 
+    #[cfg(loom)]
+    use super::modelled::{Mutex, MutexGuard};
+    #[cfg(not(loom))]
     use super::*;
     use crate::atomic::{AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
     use crate::sync::{futex_wait, futex_wake, now_ns};
@@ -98,11 +126,19 @@ mod timed {
         turn: Arc<AtomicU32>,
     }
 
+    /// The look that may pass the unlocking costs one who waits some time, and a model has none: there, it does not.
+    #[inline]
+    fn modelled_fence() {
+        #[cfg(loom)]
+        crate::atomic::fence(SeqCst);
+    }
+
     #[derive(Debug)]
     struct Release<'a, T>(&'a TimedMutex<T>);
 
     impl<T> TimedMutex<T> {
         /// A free mutex around `value`.
+        #[cfg(not(loom))]
         pub const fn new(value: T) -> TimedMutex<T> {
             TimedMutex {
                 mutex: Mutex::new(value),
@@ -110,6 +146,13 @@ mod timed {
                 passed: AtomicU32::new(0),
                 line: Mutex::new(VecDeque::new()),
             }
+        }
+
+        /// The same; nothing of loom's is made at compile time.
+        #[cfg(loom)]
+        pub fn new(value: T) -> TimedMutex<T> {
+            let (waiter_count, passed) = (AtomicU32::new(0), AtomicU32::new(0));
+            TimedMutex { mutex: Mutex::new(value), waiter_count, passed, line: Mutex::new(VecDeque::new()) }
         }
 
         /// Holds it if nobody does, and it is not the turn of somebody who waits.
@@ -145,6 +188,7 @@ mod timed {
             let turn = Arc::new(AtomicU32::new(0));
             self.line.lock().push_back(Arc::clone(&turn));
             self.waiter_count.fetch_add(1, SeqCst);
+            modelled_fence();
             Waiter { mutex: self, turn }
         }
 
@@ -196,6 +240,7 @@ mod timed {
     impl<T> Drop for Release<'_, T> {
         #[inline]
         fn drop(&mut self) {
+            modelled_fence();
             if self.0.waiter_count.load(Relaxed) > 0 {
                 self.0.wake_first();
             }
