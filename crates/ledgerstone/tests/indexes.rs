@@ -233,6 +233,45 @@ fn a_sorted_load_fills_the_indexes_too() -> Result<(), Error> {
     Ok(())
 }
 
+/// Behind existing records a load keeps the indexes as puts do. All of it is taken back if a unique one refuses a
+/// record, whether its like was there before or came by the load itself.
+#[test]
+fn a_sorted_load_behind_records_is_checked_by_unique_indexes() -> Result<(), Error> {
+    let env = open(&SimDisk::new())?;
+    let unique = IndexDef::new("u", IndexKeys::Value).unique();
+    let plain = IndexDef::new("p", IndexKeys::Bytes { from: 0, to: Some(1) });
+    let row = |n: u64| (key(n), format!("{}-{n}", n % 3).into_bytes());
+    env.transact(|txn| {
+        txn.create_table("t")?;
+        txn.create_index("t", &unique)?;
+        txn.create_index("t", &plain)?;
+        let table = txn.bytes("t")?;
+        (0..100).try_for_each(|n| table.put(row(n).0, row(n).1))
+    })?;
+    let (by_value, by_first) = (entries(&env, "t", "u")?, entries(&env, "t", "p")?);
+    let txn = env.begin()?;
+    let mut table = txn.bytes("t")?;
+    for like in [row(7), row(230)] {
+        let rows = (100..300).map(row).chain([(key(300), like.1)]);
+        let refused = table.load_sorted(rows);
+        assert!(matches!(refused, Err(Error::IndexKeyExists { .. })), "{refused:?}");
+        assert_eq!(table.count()?, 100);
+    }
+    assert_eq!(table.load_sorted((100..300).map(row))?, 200); // The transaction and the handle go on.
+    txn.commit()?;
+    let expect = |keys: &dyn Fn(u64) -> Vec<u8>| {
+        let mut expected: Entries = (0..300).map(|n| (keys(n), key(n))).collect();
+        expected.sort();
+        expected
+    };
+    assert_eq!(entries(&env, "t", "u")?, expect(&|n| row(n).1));
+    assert_eq!(entries(&env, "t", "p")?, expect(&|n| row(n).1[..1].to_vec()));
+    env.transact(|txn| txn.bytes("t")?.delete_range(&key(100)[..]..).map(drop))?;
+    assert_eq!((entries(&env, "t", "u")?, entries(&env, "t", "p")?), (by_value, by_first));
+    assert_sound(&env, "after the loads");
+    Ok(())
+}
+
 /// Words of a value that are longer than three letters, backwards; refuses a value with a number.
 fn with_words(options: Options) -> Options {
     options.index_extractor("words", |_, value, emit| {
