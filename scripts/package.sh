@@ -1,18 +1,21 @@
 #!/usr/bin/env bash
 # Packs every crate that can be published, as it would be published, and looks into what came out: README and both
 # licences, no tests, nothing large, every field that a reader of the registry sees. Nothing leaves this machine.
-# With --build each package is built from what was packed, too (minutes).
+# With --build each package is built from what was packed, too (minutes). For cargo, a package of a registry never changes
+# under one version, so what an earlier run left is removed first: what it unpacked, and what it built from that. What was
+# built of other crates is kept.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scripts/need.sh python
 bytes_max=$((512 << 10))
-target=${CARGO_TARGET_DIR:-target}
+# Apart from other builds, so that the first run after them does not build from what they have left, nor they from it.
+export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-target}/packed
+target=$CARGO_TARGET_DIR
 verify=--no-verify
 [ "${1:-}" != --build ] || verify=
 meta=$(cargo metadata --format-version 1 --no-deps)
 
-rm -rf "$target/package"
-# What an earlier run packed under the same version has been unpacked there, and cargo would build that again.
+rm -rf "$target/package" "$target"/debug/{.fingerprint,deps,incremental}/{,lib}ledgerstone*
 rm -rf "${CARGO_HOME:-$HOME/.cargo}"/registry/{cache,src}/-*/ledgerstone*
 unpublished=$(python3 -c 'import json, sys; print(*("--exclude=" + p["name"] for p in json.load(sys.stdin)["packages"] if p["publish"] == []))' <<<"$meta")
 # --allow-dirty: a tree that is being worked on is packed as it is.
