@@ -47,6 +47,8 @@ SEED      ?=
 PREFIX    ?= /usr/local
 DESTDIR   ?=
 export CARGO_TERM_COLOR ?= never
+# Where `cargo install` puts what a target installs: found there again, whatever the shell's own PATH has.
+export PATH := $(PATH):$(or $(CARGO_INSTALL_ROOT),$(CARGO_HOME),$(HOME)/.cargo)/bin
 
 # With the bugs that can be planted, and none of them planted unless it is asked for: one build for all campaigns.
 SIM := cargo run --quiet --profile campaign -p ledgerstone-sim --features planted --
