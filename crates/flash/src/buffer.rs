@@ -1,7 +1,7 @@
 //! Pages in memory, the one longest unused first to go (LRU, 5.1).
 //!
 //! L1. The frames form one ring in the order of their use: before the newest comes the oldest.
-//! L2. A frame is in the ring exactly if its page is in `places`; the others are in `free`.
+//! L2. A frame is in the ring exactly if its page is in `places`. The others are in `free`.
 //!
 //! This file writes nothing: who takes a page out looks after what was changed in it.
 

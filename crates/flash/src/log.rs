@@ -202,7 +202,7 @@ impl Log {
     /// not needed.
     pub fn read<N: Nand>(&mut self, core: &mut Core<N>, mounted: &Mounted) -> Result<Vec<LogRecord>> {
         let mut records = Vec::new();
-        // Sorted by number; of one number only one page counts.
+        // Sorted by number. Of one number only one page counts.
         for found in mounted.pages.iter().filter(|found| found.meta.kind == Kind::Log) {
             let own = match read_page(core, found.pba) {
                 Ok(own) => own,

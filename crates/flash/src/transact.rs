@@ -35,7 +35,7 @@ pub trait Transactions {
     /// follows. Returns when the transaction is durable.
     ///
     /// # Errors
-    /// As [`Transactions::write`]. If power fails the transaction may or may not be committed; the next mount decides.
+    /// As [`Transactions::write`]. If power fails, the transaction may or may not be committed: the next mount decides.
     fn commit_with(&mut self, txn: Xid, last: &[(Lba, &[u8])]) -> Result<()>;
 
     /// Commits.

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-/// The shortest range outside of which `old` and `new`, of one length, are equal; none if they are equal.
+/// The shortest range outside of which `old` and `new`, of one length, are equal. `None` if they are equal.
 #[inline]
 pub(crate) fn difference(old: &[u8], new: &[u8]) -> Option<Range<usize>> {
     let from = first(old, new)?;

@@ -305,7 +305,7 @@ pub(crate) fn op_cases(
             (OP_VERSIONED_INSERT, versioned_record_args(1, new)),
         ])
     };
-    // Where records lie in a slotted page may differ after an undo; what they are may not.
+    // After an undo, records may lie elsewhere in a slotted page, but they are the same.
     let records = |page: ledgerstone_region::Words<'_>| {
         let slots: Vec<u16> = slotted::used_slots(page).collect();
         slots

@@ -116,7 +116,7 @@ struct Tables {
     /// Of these, by the logical page that they name (S2, B2).
     naming: IntMap<Lba, Vec<Pba>>,
     witnesses: IntMap<Lba, Vec<Witness>>,
-    /// BPCC: the committed version of each logical page; empty for SCC.
+    /// BPCC: the committed version of each logical page. Empty for SCC.
     committed: Vec<u64>,
     outcomes: Outcomes,
     next_xid: Xid,

@@ -66,7 +66,7 @@ pub(super) fn open<N: Nand>(nand: N, config: CyclicConfig) -> Result<CyclicStore
     Ok(CyclicStore { core, tables })
 }
 
-/// Which transactions are committed; the others among those on flash are not.
+/// Which transactions are committed. The others among those on flash are not.
 struct Fates(IntMap<Xid, bool>);
 
 impl Fates {

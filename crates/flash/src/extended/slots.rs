@@ -146,7 +146,7 @@ impl Shape {
     }
 }
 
-/// Sorted, with neighbours and overlaps joined; if they are more than `max`, one range around all of them.
+/// Sorted, with neighbours and overlaps joined. If they are more than `max`, one range around all of them.
 pub(super) fn join(mut ranges: Vec<Range>, max: usize) -> Vec<Range> {
     ranges.sort_unstable_by_key(|range| range.offset);
     let mut joined: Vec<Range> = Vec::new();

@@ -148,7 +148,7 @@ fn finish_aborted<N: Nand>(core: &mut Core<N>, tables: &mut Tables) -> Result<()
     Ok(())
 }
 
-/// Reads the flags that decide; pages that turn out unreadable are dropped from `mounted`.
+/// Reads the flags that decide. Pages that turn out unreadable are dropped from `mounted`.
 fn read_signs<N: Nand>(
     core: &mut Core<N>,
     mounted: &mut Mounted,

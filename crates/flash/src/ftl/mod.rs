@@ -166,7 +166,7 @@ pub struct Core<N> {
 }
 
 impl<N: Nand> Core<N> {
-    /// A layer that believes the device to be empty; blocks are erased before their first use.
+    /// A layer that believes the device to be empty. Blocks are erased before their first use.
     ///
     /// # Errors
     /// [`FlashError::Geometry`] if the geometry leaves no room for data, and those of the device.
@@ -458,7 +458,7 @@ impl<N: Nand> Core<N> {
         Ok(None)
     }
 
-    /// Erases a block; false if that was its end.
+    /// Erases a block. False if that was its end.
     pub(crate) fn erase_block(&mut self, block: u32) -> Result<bool> {
         let is_good = match self.nand.erase(block) {
             Ok(()) => true,
@@ -636,7 +636,7 @@ impl<N: Nand> Core<N> {
         Ok(())
     }
 
-    /// Reads a block's summary. `None` if it has no whole one; else the number of the summary.
+    /// Reads a block's summary. `None` if it has no whole one, otherwise the number of the summary.
     pub(crate) fn read_summary(&mut self, block: u32, out: &mut Vec<Option<Meta>>) -> Result<Option<u64>> {
         let count = self.data_pages() as usize;
         let mut bytes = vec![0; count * ENTRY_BYTES];

@@ -261,7 +261,8 @@ impl<N: Nand> Core<N> {
         Ok(true)
     }
 
-    /// Takes what the mount found over into the tables: everything is dead at first; the protocol revives what counts.
+    /// Takes what the mount found over into the tables. Everything is dead at first, and the protocol revives what
+    /// counts.
     pub(crate) fn adopt(&mut self, pages: &[Found]) {
         for found in pages {
             let state = &mut self.page[found.pba as usize];

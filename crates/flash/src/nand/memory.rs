@@ -16,7 +16,7 @@ use super::{Geometry, Nand, NandStats, Pba, Timing};
 use crate::error::{FlashError, Result};
 use crate::hash::IntMap;
 
-/// Where data areas are not kept, spare areas have room for this much each; few pages have more.
+/// Where data areas are not kept, spare areas have room for this much each. Few pages have more.
 const KEPT_SPARE_BYTES: u32 = 64;
 
 /// How much of the data areas the device remembers.
@@ -200,7 +200,7 @@ impl MemoryNand {
         if self.is_off { Err(FlashError::PowerCut) } else { Ok(()) }
     }
 
-    /// Counts a changing operation; says how it is to be cut if its turn has come.
+    /// Counts a changing operation, and says how it is to be cut if its turn has come.
     #[inline]
     fn count_operation(&mut self) -> Option<CutShape> {
         let number = self.operations;
@@ -241,7 +241,7 @@ impl MemoryNand {
         area.into()
     }
 
-    /// Delivers the spare area; false if the page is unreadable right now.
+    /// Delivers the spare area. False if the page is unreadable right now.
     #[inline]
     fn deliver_spare(&self, pba: Pba, out: &mut [u8]) -> bool {
         if self.programs[pba as usize] == 0 {
@@ -276,7 +276,7 @@ impl MemoryNand {
             bytes[..data.len()].copy_from_slice(data);
             self.inline[page] = u64::from_le_bytes(bytes);
         } else {
-            // Bytes never programmed need no memory; tests flip bits of whole pages only where all is kept.
+            // Bytes never programmed need no memory. Tests flip bits of whole pages only where all is kept.
             let used = data.iter().rposition(|&byte| byte != 0xff).map_or(0, |at| at + 1);
             let kept = if self.content == Content::Full { data } else { &data[..used] };
             self.long.insert(pba, kept.into());

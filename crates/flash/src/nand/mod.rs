@@ -43,7 +43,7 @@ pub struct Geometry {
     pub spare_bytes: u32,
     /// Programs a page takes between two erases, the first included (2 is the paper's basic level).
     pub programs_max: u8,
-    /// Whether the pages of a block must be programmed in ascending order (gaps allowed; flags are exempt).
+    /// Whether the pages of a block must be programmed in ascending order. Gaps are allowed, and flags are exempt.
     pub is_in_order: bool,
 }
 
@@ -171,7 +171,7 @@ impl NandStats {
 /// Every call is synchronous (N3). `data` may be shorter than a page: the rest is left erased when programming, and not
 /// delivered when reading.
 pub trait Nand {
-    /// The shape of the device; never changes.
+    /// The shape of the device, which never changes.
     fn geometry(&self) -> &Geometry;
 
     /// Bytes of client data that the device keeps of each page: all, unless it only simulates.
@@ -179,12 +179,12 @@ pub trait Nand {
         self.geometry().page_bytes as usize
     }
 
-    /// The device's clock, in nanoseconds; stands still where time is real.
+    /// The device's clock, in nanoseconds. It stands still where time is real.
     fn now_ns(&self) -> u64 {
         0
     }
 
-    /// Reads the data and the spare area of a page; bytes that were never programmed are 0xFF.
+    /// Reads the data and the spare area of a page. Bytes that were never programmed are 0xFF.
     ///
     /// # Errors
     /// [`FlashError::OutOfRange`], [`FlashError::Unreadable`] if the device itself knows so, [`FlashError::Io`].
@@ -227,10 +227,10 @@ pub trait Nand {
     /// As [`Nand::program`].
     fn mark_bad(&mut self, block: u32) -> Result<()>;
 
-    /// Makes everything that was programmed so far survive; nothing to do on devices that are their own medium.
+    /// Makes everything that was programmed so far survive. Devices that are their own medium have nothing to do.
     ///
     /// # Errors
-    /// [`FlashError::Io`] if the medium refuses; the state is then unknown and the device must be mounted again.
+    /// [`FlashError::Io`] if the medium refuses. The state is then unknown, and the device must be mounted again.
     fn sync(&mut self) -> Result<()> {
         Ok(())
     }

@@ -26,7 +26,7 @@ impl Spares {
         pba as usize * self.kept_bytes..(pba as usize + 1) * self.kept_bytes
     }
 
-    /// The whole area; what is not given is 0xFF.
+    /// The whole area. What is not given is 0xFF.
     #[inline]
     pub fn set(&mut self, pba: Pba, bytes: &[u8]) {
         let (head, tail) = bytes.split_at(bytes.len().min(self.kept_bytes));

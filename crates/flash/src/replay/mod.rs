@@ -45,11 +45,11 @@ pub struct Setup {
     pub granularity: Granularity,
     /// Basic protocols: every change goes to flash at once, as section 3 assumes. The buffer then only saves reads.
     pub is_write_through: bool,
-    /// Clients; each has one transaction at a time (table 2: 50).
+    /// Clients. Each has one transaction at a time (table 2: 50).
     pub clients: u32,
     /// Transactions that end with an abort instead of what the trace says, in thousandths; `None`: as in the trace.
     pub abort_per_mille: Option<u64>,
-    /// The longest backoff; drawn evenly from 0 on. The paper gives none.
+    /// The longest backoff. One is drawn evenly from 0 on. The paper gives none.
     pub backoff_ns_max: u64,
     /// Transactions before measuring.
     pub warm_up: u64,
@@ -143,7 +143,7 @@ impl Measured {
     }
 }
 
-/// A device full of valid pages; only the reserve is free.
+/// A device full of valid pages: only the reserve is free.
 ///
 /// # Errors
 /// Those of the store: none is expected.
@@ -339,7 +339,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Whether a transaction of the trace is to commit; the same at each try.
+    /// Whether a transaction of the trace is to commit. The same at each try.
     fn outcome(&self, index: usize, commits: bool) -> bool {
         match self.setup.abort_per_mille {
             None => commits,

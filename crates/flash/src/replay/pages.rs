@@ -50,7 +50,7 @@ impl BufferedStore {
         self.next_value += 1;
         let value = self.next_value.to_le_bytes();
         if self.has_own_buffer {
-            // Four bytes for each record; the device keeps the first two records' only.
+            // Four bytes for each record. The device keeps only those of the first two.
             return self.store.update(xid, lba, usize::from(record) * 4 % self.store.page_bytes(), &value[..4]);
         }
         self.load(xid, lba)?;

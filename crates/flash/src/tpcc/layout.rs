@@ -8,7 +8,7 @@
 use super::Pages;
 use crate::error::{FlashError, Result};
 
-/// How large the database is. The specification's is [`Scale::full`]; tests take less.
+/// How large the database is. The specification's is [`Scale::full`], and tests take less.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scale {
     /// Warehouses.
@@ -158,7 +158,7 @@ impl Layout {
     }
 }
 
-/// A row's bytes. Fields are little-endian at fixed offsets; what is not named here is filler.
+/// A row's bytes. Fields are little-endian at fixed offsets. What is not named here is filler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Row(pub Vec<u8>);
 

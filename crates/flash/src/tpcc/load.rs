@@ -101,7 +101,7 @@ fn load_district(layout: &Layout, pages: &mut dyn Pages, district: u32, rng: &mu
         bytes.set_word(field::CN_ENTRY, entry);
         layout.put(pages, Table::CustomerName, district * scale.customers + index as u32, &bytes)?;
     }
-    // Orders: customers in random order; the last 30 % are not yet delivered (4.3.3.1).
+    // Orders: customers in random order. The last 30 % are not yet delivered (4.3.3.1).
     let mut customers: Vec<u32> = (0..scale.customers).collect();
     for index in (1..customers.len()).rev() {
         customers.swap(index, rng.below(index as u64 + 1) as usize);

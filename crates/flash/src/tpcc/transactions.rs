@@ -275,7 +275,7 @@ impl Run<'_> {
         Ok(Outcome::Done)
     }
 
-    /// All districts in one transaction; one without new orders is skipped (2.7.4.2).
+    /// All districts in one transaction. One without new orders is skipped (2.7.4.2).
     fn delivery(&mut self) -> Result<Outcome> {
         let scale = self.layout.scale;
         let carrier = self.rng.between(1, 10) as u32;

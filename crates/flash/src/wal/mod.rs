@@ -309,7 +309,7 @@ impl<N: Nand> WalStore<N> {
         checkpoint::mark(&mut self.core, &mut self.owner, lsn, start)
     }
 
-    /// Takes changes back, the last first; each leaves a compensation record.
+    /// Takes changes back, the last first. Each leaves a compensation record.
     fn roll_back(&mut self, xid: Xid, undo: Vec<Undo>) -> Result<()> {
         let mut seen = NO_PBA;
         for Undo { lsn, lba, offset, before } in undo.into_iter().rev() {

@@ -63,7 +63,7 @@ pub(super) fn open<N: Nand>(nand: N, config: WalConfig) -> Result<WalStore<N>> {
     Ok(store)
 }
 
-/// What transactions without a commit have changed and not yet taken back; the youngest transaction first.
+/// What transactions without a commit have changed and not yet taken back, the youngest transaction first.
 fn analyse(records: &[LogRecord]) -> Vec<(Xid, Vec<Undo>)> {
     let mut running: Vec<(Xid, Vec<Undo>)> = Vec::new();
     for record in records {

@@ -4,7 +4,7 @@
 //!     changes. If there are no pages in a row, or the value is longer or written in parts, an index names the pages.
 //! S1. Pages enter and leave a blob in one group with the map's bits. So at any moment the blob's index, or its first
 //!     page, names exactly the pages that are allocated for it.
-//! S2. Freeing begins at the end and leaves a shorter blob each time; a crash in between is gone on from there.
+//! S2. Freeing begins at the end and leaves a shorter blob each time. After a crash it goes on from there.
 //! S3. Whoever reads holds the lock of the key that refers to the blob, or checks the record again afterwards.
 
 use ledgerstone_buffer::{Cache, SharedPage};
@@ -46,7 +46,7 @@ pub(crate) fn create(txn: &mut Txn, to_free: &ToFree, content: &[u8]) -> Result<
     create_with_index(txn, to_free, content)
 }
 
-/// Writes a blob to which pages can be added; otherwise as [`create`].
+/// Writes a blob to which pages can be added. Otherwise as [`create`].
 pub(crate) fn create_with_index(txn: &mut Txn, to_free: &ToFree, content: &[u8]) -> Result<BlobRef, TreeError> {
     let space = to_free.space();
     let root = to_free.create(txn, Kind::Blob, OP_BLOB_INDEX_FORMAT, page_args)?;

@@ -245,7 +245,7 @@ impl<'a> FormatArgs<'a> {
     pub(crate) const FIXED_BYTES: usize = 6 + 1 + 6 + 2 + 2 + 2 + 2;
 
     pub(crate) fn write(&self) -> Vec<u8> {
-        // Slot 0 of an inner node has no key of its own; the others share what the first and the last share.
+        // Slot 0 of an inner node has no key of its own. The others share what the first and the last share.
         let first = usize::from(self.level > 0);
         let prefix = match (self.entries.get(first), self.entries.last()) {
             (Some(a), Some(b)) => {

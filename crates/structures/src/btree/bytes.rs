@@ -18,9 +18,9 @@ pub trait Bytes: Copy {
     fn u64(&self, at: usize) -> u64;
     /// Compares `len` bytes at `at` with `other`, as strings are compared.
     fn compare(&self, at: usize, len: usize, other: &[u8]) -> Ordering;
-    /// Copies the bytes at `at` into `out`; past the end they are zero.
+    /// Copies the bytes at `at` into `out`. Past the end they are zero.
     fn copy_to(&self, at: usize, out: &mut [u8]);
-    /// Appends `len` bytes at `at` to `out`; fewer when the page ends before.
+    /// Appends `len` bytes at `at` to `out`, or fewer if the page ends before.
     fn append_to(&self, at: usize, len: usize, out: &mut Vec<u8>);
 }
 

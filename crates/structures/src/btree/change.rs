@@ -20,7 +20,7 @@ pub enum Side<'a> {
     Value(&'a [u8]),
     /// So many bytes, which lie outside of the tree.
     Large(u64),
-    /// These bytes at this offset; the others are the same on both sides and not in the log.
+    /// These bytes at this offset. The others are the same on both sides and are not in the log.
     Part(usize, &'a [u8]),
     /// There was one, which is not in the log.
     Unknown,

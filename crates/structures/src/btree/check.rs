@@ -121,7 +121,7 @@ impl Tree {
 /// How far a level has been walked.
 #[derive(Clone)]
 struct Reached {
-    /// The next node of the chain; none: not known, as before the first node and behind damage.
+    /// The next node of the chain. `None` if it is not known, as before the first node and behind damage.
     link: Option<PageId>,
     /// Where it begins, if that is known.
     low: Option<Vec<u8>>,

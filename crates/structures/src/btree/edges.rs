@@ -173,7 +173,7 @@ impl Edge {
             });
         }
         if self.bounds.len() == BOUNDS_MAX {
-            // The older, the fewer; but the oldest is the only one that the oldest snapshot can use.
+            // The older, the fewer. But the oldest is the only one that the oldest snapshot can use.
             let mut no = 0;
             self.bounds.retain(|_| {
                 no += 1;

@@ -176,13 +176,13 @@ fn shape_of(level: u8, low: &[u8], high: &[u8], entries: &[Entry<'_>]) -> Shape 
     }
 }
 
-/// Bytes of a node with this content; it fits if they are no more than the page has.
+/// Bytes of a node with this content. It fits if the page has as many.
 #[must_use]
 pub fn size_of(level: u8, low: &[u8], high: &[u8], entries: &[Entry<'_>]) -> usize {
     shape_of(level, low, high, entries).size()
 }
 
-/// The bytes of a node from `LINK_AT` on, built anew; none if it does not fit.
+/// The bytes of a node from `LINK_AT` on, built anew. `None` if it does not fit.
 #[must_use]
 pub fn build(
     page_bytes: usize,

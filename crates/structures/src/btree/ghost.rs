@@ -108,7 +108,7 @@ impl Tree {
         !planted::is_on(Bug::GhostPurgedEarly) && self.engine.versions.has_images(self.root, key)
     }
 
-    /// Removes the ghosts and pads that can go from a latched leaf; says how many ghosts. The caller has claimed a
+    /// Removes the ghosts and pads that can go from a latched leaf, and says how many ghosts. The caller has claimed a
     /// quarter of a page of log.
     pub(crate) fn purge_latched(&self, txn: &mut Txn, leaf: &mut ExclusivePage<'_>) -> Result<u64, TreeError> {
         let node = Node::new(leaf.words());

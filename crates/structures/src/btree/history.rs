@@ -98,7 +98,7 @@ impl<'u> History<'u> {
         // By pieces: what a page went through lies together where it was changed much.
         let mut back = Backwards::new(log, low, 0);
         let mut history = History { unseen, changes: BTreeMap::new(), read_count: 0 };
-        // The newest first; each place once.
+        // The newest first, and each place once.
         let (mut ahead, mut seen) = (BinaryHeap::new(), BTreeSet::new());
         ahead.push((leaf.lsn, leaf.id));
         while let Some((lsn, page)) = ahead.pop() {

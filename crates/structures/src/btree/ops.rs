@@ -20,7 +20,7 @@
 //!
 //! O1. All undo is logical: by the time of a rollback a record may have moved to another slot or page. `undo.rs` finds
 //!     it by root and key.
-//! O2. A group's operations are never undone; their `undo` is nothing.
+//! O2. A group's operations are never undone: their `undo` is nothing.
 
 use ledgerstone_op::{DuplicateOperation, PageMut, PageOperation, Registry, Undo, Unfit};
 use ledgerstone_page::{LayoutId, OpId, PageId};

@@ -174,7 +174,7 @@ impl Tree {
         Ok(false)
     }
 
-    /// The node of `level` that holds `key`; none if the tree is not so high.
+    /// The node of `level` that holds `key`. `None` if the tree is not so high.
     pub(super) fn find_parent(&self, key: &[u8], level: u8) -> Result<Option<OptimisticPage<'_>>, TreeError> {
         Ok(self.find_at(Aim::Key(key), level, &mut Descent::default())?.map(Held::unlatched))
     }
@@ -333,7 +333,7 @@ impl Tree {
             if level > 0 { entries[at].key() } else { separator_between(&entries[at - 1].key(), &entries[at].key()) }
         };
         let fits = |count: usize| size_of(level, low, &separator(count), &entries[..keep + count]) <= self.page_bytes;
-        // At least one entry stays. More entries need more room, as good as always; what is chosen is one that fits.
+        // At least one entry stays. More entries nearly always need more room. The choice is one that fits.
         let (mut fit, mut too_many) = (0, entries.len() - keep);
         while fit + 1 < too_many {
             let count = fit + (too_many - fit) / 2;

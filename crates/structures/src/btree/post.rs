@@ -126,7 +126,7 @@ impl Tree {
         }
     }
 
-    /// The node that is to know of `unposted`; none if the tree is lower.
+    /// The node that is to know of `unposted`. `None` if the tree is lower.
     fn parent_of(&self, unposted: &Unposted, descent: &mut Descent) -> Result<Option<Parent<'_>>, TreeError> {
         let (separator, level) = (unposted.separator.as_slice(), unposted.level);
         if descent.is_latching() {

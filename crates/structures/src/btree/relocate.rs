@@ -107,7 +107,7 @@ impl Tree {
         Ok((!high.is_empty()).then_some(high))
     }
 
-    /// Moves the child of `level` that begins at `low`; none if it need not move any more.
+    /// Moves the child of `level` that begins at `low`. `None` if it need not move any more.
     fn move_child(&self, txn: &mut Txn, level: u8, low: &[u8], limit: PageId) -> Result<Option<MoveDone>, TreeError> {
         txn.claim(self.page_bytes + self.page_bytes / 2 + 10 * RECORD_OVERHEAD_BYTES)?;
         let Some(parent) = self.find_parent(low, level)? else { return Ok(None) };

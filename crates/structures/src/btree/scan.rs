@@ -78,7 +78,7 @@ pub struct Scan {
     /// The transaction's last record when the copy was known to be good under a lock that covers, or [`UNCOVERED`]
     /// (C4).
     covered_at: Lsn,
-    /// Next slot to look at, forwards; slots still to look at, backwards.
+    /// Forwards, the next slot to look at. Backwards, how many slots are still to look at.
     slot: usize,
     /// All keys of the copy lie within the bound that the scan runs towards.
     is_inside: bool,
@@ -625,7 +625,7 @@ impl Scan {
         }
         self.page.resize(self.tree.page_bytes, 0);
         page.words().copy_to(0, &mut self.page);
-        // The last key is still needed to find the way back; only its prefix is no longer the copy's.
+        // The last key is still needed to find the way back. Only its prefix is no longer the copy's.
         self.has_prefix = false;
         if page.check().is_err() {
             return Ok(Copied::Changed);
@@ -683,7 +683,7 @@ impl Scan {
             }
         };
         if is_included {
-            // The bound itself belongs to the range; if it is a key, its own lock comes with it.
+            // The bound itself belongs to the range. If it is a key, its own lock comes with it.
             txn.lock_key_at(table, KeyLock::Key(key_hash(&key)), Mode::S, &key)?;
         }
         loop {

@@ -183,7 +183,7 @@ pub(crate) enum Miss {
 
 /// One step of a descent.
 enum Step {
-    /// This is the node; with a key as aim, this is its slot.
+    /// This is the node. With a key as aim, this is its slot.
     Here(Result<usize, usize>),
     /// Down or to the right.
     Go(PageId),
@@ -246,7 +246,7 @@ impl Tree {
         self.find_at(aim, 0, descent)?.ok_or_else(|| self.no_leaf())
     }
 
-    /// The node of `level` at the aim; none if the tree is lower (D5). What is read of it counts after a check (D4).
+    /// The node of `level` at the aim. `None` if the tree is lower (D5). What is read of it counts after a check (D4).
     pub(crate) fn find_at(
         &self,
         aim: Aim<'_>,
@@ -306,7 +306,7 @@ impl Tree {
             }
             let target = match cache.optimistic(next) {
                 Ok(target) => target,
-                // A page that was freed meanwhile may be unreadable; one that is still named may not.
+                // A page that was freed meanwhile may be unreadable. One that is still named may not.
                 Err(_) if page.check().is_err() => return Ok(Err(Miss::Changed)),
                 Err(error) => return Err(error.into()),
             };
@@ -411,7 +411,7 @@ impl Tree {
         }
     }
 
-    /// A page latched exclusively whose id was read a while ago; none if it was freed and the file cut off before it.
+    /// A page latched exclusively whose id was read a while ago. `None` if it was freed and the file cut off before it.
     pub(crate) fn exclusive_if_there(&self, id: PageId) -> Result<Option<ExclusivePage<'_>>, TreeError> {
         match self.engine.cache.exclusive(id) {
             Ok(page) => Ok(Some(page)),
@@ -425,8 +425,8 @@ impl Tree {
         self.latch_waiting(key, 0, descent)?.ok_or_else(|| self.no_leaf())
     }
 
-    /// The node of `level` whose range holds `key`, latched exclusively; none if the tree is lower (D5). Waits for the
-    /// latch asleep, so that the threads of a crowd get the same node one by one (D6). The node is found under shared
+    /// The node of `level` whose range holds `key`, latched exclusively. `None` if the tree is lower (D5). Waits asleep
+    /// for the latch, so that the threads of a crowd get the same node one by one (D6). The node is found under shared
     /// latches, given up, and latched anew: whatever happened to it meanwhile shows in its fences, and a key that moved
     /// right is followed.
     pub(crate) fn latch_waiting(

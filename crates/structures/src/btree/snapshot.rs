@@ -169,7 +169,7 @@ pub(super) fn touched_bit(last: u8) -> u32 {
 }
 
 impl Tree {
-    /// The value of `key` at a snapshot, into `value`; says whether there is one.
+    /// Copies the value of `key` at a snapshot into `value`, and says whether there is one.
     pub(super) fn get_at(&self, txn: &mut Txn, key: &[u8], at: At, value: &mut Vec<u8>) -> Result<bool, TreeError> {
         let Some(is_blob) = self.get_stored_at(txn, key, at, value)? else { return Ok(false) };
         if is_blob {
@@ -181,7 +181,7 @@ impl Tree {
         Ok(true)
     }
 
-    /// The same, but a large value's reference as it stands; says whether it is one.
+    /// The same, but a large value's reference as it stands. Says whether it is one.
     pub(super) fn get_stored_at(
         &self,
         txn: &mut Txn,

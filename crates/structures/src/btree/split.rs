@@ -13,7 +13,7 @@
 //! P3. The root stays where it is: its content moves to two new nodes, and it becomes their parent.
 //! P4. The cut leaves room for what the split was made for, on whichever side it falls. Keys that come in order leave
 //!     full leaves behind: at the right end the cut is made where the new key goes.
-//! P5. Before a leaf is split, the ghosts and pads that nobody holds go; that may be room enough.
+//! P5. Before a leaf is split, the ghosts and pads that nobody holds go. That may make room enough.
 //! P6. No rollback splits: there may be no space (W4 in `write.rs`).
 //! P7. Three records that are nearly half a page each may need three leaves. Then the node is cut as it is, and whoever
 //!     needs the room finds the right half full, or not, and asks again.
@@ -289,7 +289,7 @@ fn split_choose_cut(
     })
 }
 
-/// The cut nearest to `best` that leaves two nodes which fit; the record at `new_at` is not there yet.
+/// The cut nearest to `best` that leaves two nodes which fit. The record at `new_at` is not there yet.
 fn split_nearest_cut(
     node: &Node<&[u8]>,
     (low, high): (&[u8], &[u8]),

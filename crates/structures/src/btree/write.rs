@@ -1,6 +1,6 @@
 //! Put, insert, modify, delete.
 //!
-//! W1. The key is locked exclusively before anything is looked at; from then on nobody else changes this record.
+//! W1. The key is locked exclusively before anything is looked at. From then on nobody else changes this record.
 //! W2. Log space is claimed before the leaf is latched, and nothing is waited for while it is.
 //! W3. A new key is a change of the gap that it falls into. So the next key's gap is asked for, for an instant, with
 //!     an intention that conflicts with a reader of the gap. If this transaction itself has read the gap, it now holds
@@ -48,7 +48,7 @@ enum Existing {
 enum Met {
     /// No value.
     Nothing,
-    /// A value, now replaced; its blob is nobody's.
+    /// A value, now replaced. Its blob is nobody's.
     Value(Option<BlobRef>),
     /// A value, which was kept.
     Kept,
@@ -197,7 +197,7 @@ impl Tree {
                     break self.ghost_record(txn, &mut page, slot, key)?.flatten();
                 }
                 Err(_) => {
-                    // The rare case; not worth locking under the latch.
+                    // The rare case, not worth locking under the latch.
                     drop(page);
                     let spot = self.find_key(key, &mut descent)?;
                     if let Err(slot) = spot.slot

@@ -109,7 +109,7 @@ pub struct ToFree {
     owners: Owners,
 }
 
-/// What this process knows to be due; a crash takes it, and the entries remain.
+/// What this process knows to be due. A crash loses it, but the entries remain.
 #[derive(Debug, Default)]
 struct Notes {
     /// Entries whose transactions have ended, and the log's tail when that was first seen (F4).
@@ -228,7 +228,7 @@ impl ToFree {
         self.notes.ended.lock().len() as u64
     }
 
-    /// A leaf of a tree holds nothing but ghosts; the reclaimer unlinks it when nobody needs them.
+    /// A leaf of a tree holds nothing but ghosts. The reclaimer unlinks it when nobody needs them.
     pub(crate) fn note_emptied(&self, tree: &Tree, low: Vec<u8>) {
         self.notes.emptied.note(tree.table, tree.root, low);
     }
@@ -376,7 +376,7 @@ struct Passed {
 const PASSED_MAX: usize = 1000;
 
 impl Passed {
-    /// Passes a page over; false: the search has come round, or been long.
+    /// Passes a page over. False if the search has come round, or has taken long.
     fn over(&mut self, page: PageId, lock: KeyLock) -> bool {
         if self.first.is_some_and(|(first, _)| first == page) || self.count == PASSED_MAX {
             return false;

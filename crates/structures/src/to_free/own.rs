@@ -33,7 +33,7 @@ pub trait PagesOf: Send + Sync {
     fn pages_of(&self, engine: &Arc<Engine>, structure: u16, root: PageId) -> Result<Option<Vec<PageId>>, TxnError>;
 }
 
-/// Who is asked about users' structures; nobody, if none are registered.
+/// Who is asked about users' structures. Nobody if none are registered.
 #[derive(Clone, Default)]
 pub(super) struct Owners(pub Option<Arc<dyn PagesOf>>);
 

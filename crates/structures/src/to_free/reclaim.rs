@@ -421,7 +421,7 @@ enum Step {
     Node { node: PageId, parent: PageId },
 }
 
-/// Step 2: finds what goes next; none if only the root is left.
+/// Step 2: finds what goes next. `None` if only the root is left.
 fn find_last(tree: &Tree) -> Result<Option<Step>, TreeError> {
     let (mut id, mut parent) = (tree.root, None);
     loop {

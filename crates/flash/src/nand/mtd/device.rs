@@ -140,7 +140,7 @@ impl Calls for Device {
     fn info(&mut self) -> io::Result<Info> {
         // SAFETY: GET_INFO fills an `InfoUser` (D1), of which every bit pattern is a value.
         let info = unsafe { ioctl(&self.file, Getter::<GET_INFO, InfoUser>::new()) }?;
-        // The size above has 32 bits only; the end of the file has all of it.
+        // The size above has 32 bits only. The end of the file has all of it.
         let size = self.file.seek(SeekFrom::End(0))?;
         Ok(Info {
             is_slc: info.kind == SLC_NAND,

@@ -112,7 +112,7 @@ pub struct Playback {
 }
 
 impl Playback {
-    /// Of a [`Recorder`]'s text; empty lines and those that begin with a hash are left out.
+    /// Of a [`Recorder`]'s text. Empty lines and those that begin with a hash are left out.
     pub fn new(text: &str) -> Self {
         let lines: Vec<String> =
             text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).map(str::to_string).collect();
@@ -124,7 +124,7 @@ impl Playback {
         self.lines.len()
     }
 
-    /// The recorded answer to a call; empty if there is none.
+    /// The recorded answer to a call. Empty if there is none.
     fn answer(&mut self, call: &str) -> io::Result<String> {
         self.line += 1;
         let other = |found: &str| {
