@@ -475,3 +475,42 @@ fn a_child_that_cannot_be_taken_back_ends_the_transaction() {
         scope.spawn(|| child_that_cannot_be_ended(|| Ok(())));
     });
 }
+
+/// Two threads nest in one transaction side by side, and the one that began first ends first.
+fn crossed_children(first: Result<(), Error>, second: Result<(), Error>) {
+    let (_, env) = environment();
+    let txn = env.begin().unwrap();
+    let (began, has_begun) = std::sync::mpsc::channel::<()>();
+    let (ended, has_ended) = std::sync::mpsc::channel::<()>();
+    let txn = &txn;
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let outer = txn.nested(|txn| {
+                txn.bytes("t")?.put(&key(1), b"first")?;
+                began.send(()).unwrap();
+                std::thread::sleep(Duration::from_millis(20)); // The other one begins, or is told that it may not.
+                first
+            });
+            ended.send(()).unwrap();
+            drop(outer);
+        });
+        has_begun.recv().unwrap();
+        let refused = txn.nested(|txn| {
+            txn.bytes("t")?.put(&key(2), b"half")?;
+            has_ended.recv().unwrap();
+            txn.bytes("t")?.put(&key(3), b"half")?;
+            second
+        });
+        assert!(refused.is_err(), "{refused:?}");
+    });
+    let read = |n| txn.bytes("t").and_then(|t| t.get(key(n)));
+    let done = (read(2), read(3));
+    assert!(matches!(done, (Err(Error::Finished), Err(Error::Finished))), "{done:?}");
+}
+
+#[test]
+fn children_in_two_threads_that_do_not_end_in_reverse_order_end_the_transaction() {
+    crossed_children(Ok(()), Err(Error::NoSavepoint));
+    crossed_children(Err(Error::NoSavepoint), Ok(()));
+    crossed_children(Err(Error::NoSavepoint), Err(Error::NoSavepoint));
+}

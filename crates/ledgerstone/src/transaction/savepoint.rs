@@ -10,7 +10,10 @@
 //!     alone.
 //! P3. A child that ends in any way but success, a panic included, is taken back. A deadlock ends the whole
 //!     transaction, with all its children: its locks are one set. So does a child whose end is refused because a call
-//!     of another thread has the transaction (H1): what is half done must not be committed.
+//!     of another thread has the transaction (H1), and one that outlives the child around it, in another thread: what
+//!     is half done must not be committed.
+
+use std::sync::atomic::Ordering::Relaxed;
 
 use ledgerstone_page::planted::{self, Bug};
 
@@ -94,7 +97,8 @@ impl Transaction {
     ///
     /// # Errors
     /// What `f` returns. [`Error::Finished`] if the transaction has ended. [`Error::Busy`] if another thread kept it
-    /// busy at the end of `f`: it is rolled back, and all later calls say that it has ended.
+    /// busy at the end of `f`; [`Error::NoSavepoint`] if threads have nested in it side by side, and another's `f` that
+    /// began before has ended. After both it is rolled back, and all later calls say that it has ended.
     pub fn nested<T>(&self, f: impl FnOnce(&Transaction) -> Result<T, Error>) -> Result<T, Error> {
         self.run_child(false, f)
     }
@@ -202,6 +206,12 @@ impl Shared {
         let state = &mut *held.state;
         let no = state.points.iter().rposition(|point| point.at == at);
         let point = no.and_then(|no| state.points.drain(no..).next());
+        if point.is_none() && state.txn.is_some() {
+            // A child around it has ended before, in another thread. What it has taken back or kept was half of this
+            // one's, so nobody can say any more what the transaction is (P3).
+            self.is_doomed.store(true, Relaxed);
+            return Err(Error::NoSavepoint);
+        }
         self.refuse_writes(state.points.last().is_some_and(|point| point.refuses_writes));
         let txn = state.txn.as_mut().ok_or(Error::Finished)?;
         if !stays && !planted::is_on(Bug::NestedAbortStays) {
