@@ -357,3 +357,30 @@ fn records_put_beside_a_sorted_load_are_not_lost() {
     txn.commit().unwrap();
     assert_sound(&env).unwrap();
 }
+
+/// A load gives a table another tree. Whoever opened the table before runs again, and is not told that there is none.
+#[test]
+fn a_table_that_another_transaction_has_loaded_is_there() {
+    for isolation in [Isolation::ReadCommitted, Isolation::ReadUncommitted, Isolation::Snapshot] {
+        for writes in [false, true] {
+            let dir = tempfile::tempdir().unwrap();
+            let env = small().open(dir.path()).unwrap();
+            env.transact(|txn| txn.create_table("t").map(drop)).unwrap();
+            let options = TransactionOptions { isolation: Some(isolation), ..TransactionOptions::default() };
+            let mut tries = 0;
+            let read = env.transact_with(options, |txn| {
+                tries += 1;
+                let table = txn.bytes("t")?;
+                if tries == 1 {
+                    let load = || env.transact(|txn| txn.bytes("t")?.load_sorted([("a", "1"), ("b", "2")]).map(drop));
+                    std::thread::scope(|scope| scope.spawn(load).join().unwrap())?;
+                }
+                if writes { table.put("c", "3").map(|()| None) } else { table.get("a") }
+            });
+            let read = read.unwrap_or_else(|error| panic!("{isolation:?}, writes: {writes}: {error}"));
+            let is_old = isolation == Isolation::Snapshot && !writes; // It reads what was there when it began.
+            let expected = (!writes && !is_old).then(|| b"1".to_vec());
+            assert_eq!((read, tries), (expected, if is_old { 1 } else { 2 }), "{isolation:?}, writes: {writes}");
+        }
+    }
+}

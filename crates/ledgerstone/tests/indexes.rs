@@ -437,7 +437,7 @@ fn each_level_sees_index_and_table_at_one_moment() -> Result<(), Error> {
 }
 
 #[test]
-fn whoever_opened_the_table_before_its_indexes_changed_is_told() -> Result<(), Error> {
+fn who_opened_the_table_before_its_indexes_changed_is_told() -> Result<(), Error> {
     let env = people(&SimDisk::new())?;
     let options = TransactionOptions { isolation: Some(Isolation::ReadCommitted), ..TransactionOptions::default() };
     let txn = env.begin_with(options)?;
@@ -447,7 +447,7 @@ fn whoever_opened_the_table_before_its_indexes_changed_is_told() -> Result<(), E
     assert_eq!(table.get(b"1")?.as_deref(), Some(&b"Bern\tAda"[..]));
     assert!(matches!(index.lookup(b"Bern"), Err(Error::NoSuchIndex { .. })));
     let refused = table.put(b"4", b"Rome\tIda");
-    assert!(matches!(refused, Err(Error::IndexesChanged { .. })), "{refused:?}");
+    assert!(matches!(refused, Err(Error::TableChanged { .. })), "{refused:?}");
     txn.bytes("people")?.put(b"4", b"Rome\tIda")?;
     txn.commit()?;
     assert_sound(&env, "after a handle was left behind");

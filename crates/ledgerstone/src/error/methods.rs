@@ -32,7 +32,7 @@ impl Error {
             | Error::LockRefused { .. }
             | Error::LockTimeout { .. }
             | Error::SnapshotConflict { .. }
-            | Error::IndexesChanged { .. } => true,
+            | Error::TableChanged { .. } => true,
             // Whoever needs most of the locks by itself will need them again.
             Error::LockTableFull { held, max } => *held <= max / 2,
             _ => false,

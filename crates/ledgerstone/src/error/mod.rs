@@ -3,7 +3,7 @@
 //! | kind | variants | what to do |
 //! | --- | --- | --- |
 //! | refusal | most | nothing has changed; the message says what to do |
-//! | conflict | `Deadlock`, `LockRefused`, `LockTableFull`, `LockTimeout`, `SnapshotConflict`, `IndexesChanged` | the transaction was (or should be) rolled back; try it again ([`Error::is_retryable`]) |
+//! | conflict | `Deadlock`, `LockRefused`, `LockTableFull`, `LockTimeout`, `SnapshotConflict`, `TableChanged` | the transaction was (or should be) rolled back; try it again ([`Error::is_retryable`]) |
 //! | damage and device | `Corrupt`, `ControlFile`, `Disk` | restore, repair, look at the device |
 //! | the program's own | `User` | whatever the program means by it |
 //! | failed environment | `Failed` | every call says so until the environment is opened again |
@@ -326,10 +326,12 @@ pub enum Error {
         /// The difference.
         what: Box<str>,
     },
-    /// Indexes of the table were created or dropped, or types given to it, since this transaction opened it. Run it
-    /// again.
-    #[error("the indexes or types of table {table:?} were changed since this transaction opened it; run it again")]
-    IndexesChanged {
+    /// The table was filled by a sorted load since this transaction opened it, or indexes of it were created or
+    /// dropped, or types given to it. Run the transaction again.
+    #[error(
+        "table {table:?} was loaded anew, or given other indexes or types, since this transaction opened it; run it again"
+    )]
+    TableChanged {
         /// The table.
         table: String,
     },

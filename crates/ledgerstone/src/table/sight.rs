@@ -82,8 +82,8 @@ impl BytesTable {
             let what = format!("table {name:?} was dropped or made anew, or its indexes were changed");
             return Error::SnapshotConflict { what };
         }
-        if !is_own_work && found.is_some_and(|found| found.entry == self.info().entry) {
-            return Error::IndexesChanged { table: name.clone() };
+        if !is_own_work && found.is_some_and(|found| found.entry.table == self.info().entry.table) {
+            return Error::TableChanged { table: name.clone() };
         }
         Error::NoSuchTable(name.clone())
     }
@@ -101,7 +101,9 @@ impl Shared {
             return Ok(());
         }
         match (self.env.named_at(txn, &info.name, at)?, index) {
-            (Some(found), _) if found.entry != info.entry => Err(Error::NoSuchTable(info.name.clone())),
+            (Some(found), _) if found.entry.table != info.entry.table => Err(Error::NoSuchTable(info.name.clone())),
+            // The same table: a sorted load has given it another tree.
+            (Some(found), _) if found.entry != info.entry => Err(Error::TableChanged { table: info.name.clone() }),
             (Some(found), Some(index)) if !found.indexes.contains(index) => {
                 Err(Error::NoSuchIndex { table: info.name.clone(), index: index.def.name().to_string() })
             }

@@ -623,7 +623,7 @@ impl Client {
             Err(Error::NoSuchIndex { .. })
                 if matches!(record.isolation, Isolation::ReadCommitted | Isolation::ReadUncommitted) =>
             {
-                return Err(Trouble::Conflict("indexes_changed"));
+                return Err(Trouble::Conflict("table_changed"));
             }
             Err(error) => return Err(self.trouble(&super::judge::describe(&deed), &error)),
         };
@@ -639,7 +639,7 @@ impl Client {
             Error::LockTimeout { .. } => Trouble::Conflict("timeouts"),
             Error::SnapshotTooOld { .. } => Trouble::Conflict("too_old"),
             Error::SnapshotConflict { .. } => Trouble::Conflict("snapshot_conflicts"),
-            Error::IndexesChanged { .. } => Trouble::Conflict("indexes_changed"),
+            Error::TableChanged { .. } => Trouble::Conflict("table_changed"),
             Error::LockTableFull { .. } | Error::ReadOnly { .. } => Trouble::Refused,
             Error::Panicked(_) => self.bug(what, error),
             _ if self.faults.as_ref().is_some_and(|faults| faults.hits() > 0) => {
