@@ -304,34 +304,44 @@ impl Log {
         self.check_failed()?;
         let state = &*self.state;
         let bytes = self.segments.segment_bytes();
-        let _inside = gate::enter(&state.segments_gate);
         let limit = lsn.0.min(state.durable.load(Acquire));
-        let mut start = self.segments.start_of(state.oldest.load(Relaxed));
         let mut count = 0;
-        while start + bytes <= limit {
+        loop {
+            // Into the gate for each: a claim that waits for a segment waits for one of these, not for all.
+            let _inside = gate::enter(&state.segments_gate);
+            let start = self.segments.start_of(state.oldest.load(Relaxed));
+            if start + bytes > limit {
+                return Ok(count);
+            }
             {
                 let pins = self.pins.lock();
                 if pins.low(limit, state.tail.load(SeqCst)) < start + bytes {
-                    break;
+                    return Ok(count);
                 }
                 // Readers are refused before the bytes are gone.
                 state.oldest.store(start + bytes, SeqCst);
             }
-            let prepared_end = state.prepared_end.load(Relaxed);
-            let ahead = prepared_end.saturating_sub(self.segments.start_of(state.tail.load(Relaxed)) + bytes) / bytes;
-            let is_wanted = ahead < self.spare_segments && prepared_end + bytes <= LSN_LIMIT.0;
-            if is_wanted && self.segments.file(start)?.len()? >= bytes {
-                self.segments.recycle(start, prepared_end).map_err(|error| self.explain(error))?;
-                self.name_segments_below(prepared_end + bytes)?;
-                state.prepared_end.store(prepared_end + bytes, SeqCst);
-            } else {
-                self.segments.remove(start)?;
-                self.disk.sync_dir(LOG_DIR)?; // F8
-            }
-            start += bytes;
+            self.give_up(start)?;
             count += 1;
         }
-        Ok(count)
+    }
+
+    /// In the gate of segments.
+    fn give_up(&self, start: u64) -> Result<(), LogError> {
+        let state = &*self.state;
+        let bytes = self.segments.segment_bytes();
+        let prepared_end = state.prepared_end.load(Relaxed);
+        let ahead = prepared_end.saturating_sub(self.segments.start_of(state.tail.load(Relaxed)) + bytes) / bytes;
+        let is_wanted = ahead < self.spare_segments && prepared_end + bytes <= LSN_LIMIT.0;
+        if is_wanted && self.segments.file(start)?.len()? >= bytes {
+            self.segments.recycle(start, prepared_end).map_err(|error| self.explain(error))?;
+            self.name_segments_below(prepared_end + bytes)?;
+            state.prepared_end.store(prepared_end + bytes, SeqCst);
+        } else {
+            self.segments.remove(start)?;
+            self.disk.sync_dir(LOG_DIR)?; // F8
+        }
+        Ok(())
     }
 
     /// F5.
