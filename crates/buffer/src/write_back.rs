@@ -256,7 +256,11 @@ impl Cache {
             if let Some(lane) = self.try_lane() {
                 return self.batch_write_in(batch, lane);
             }
-            self.check_writes()?;
+            if let Err(error) = self.check_writes() {
+                // The copies are never written. Whoever waits for them waits no longer.
+                self.pool.frames.fail();
+                return Err(error);
+            }
             self.pool.frames.wait_progress(seen, BELL_WAIT_NS);
         }
     }

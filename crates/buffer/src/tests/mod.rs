@@ -16,8 +16,8 @@ use ledgerstone_log::LogError;
 use ledgerstone_page::{HEADER_BYTES, LayoutId, Lsn, PageId, header};
 use ledgerstone_region::{Mutex, Random, Region, SlotTable, Words, sync};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 const PAGE_BYTES: u32 = 4096;
 
@@ -35,6 +35,7 @@ struct FakeLog {
     tail: AtomicU64,
     durable: AtomicU64,
     flushes: AtomicU64,
+    has_failed: AtomicBool,
 }
 
 const RECORD_BYTES: u64 = 64;
@@ -46,6 +47,7 @@ impl FakeLog {
             tail: AtomicU64::new(4096),
             durable: AtomicU64::new(4096),
             flushes: AtomicU64::new(0),
+            has_failed: AtomicBool::new(false),
         }
     }
 
@@ -61,7 +63,7 @@ impl FakeLog {
         let durable = self.durable.load(SeqCst);
         let end = durable + (self.tail.load(SeqCst) - durable) / RECORD_BYTES * more / 4 * RECORD_BYTES;
         let records = self.records.lock().iter().copied().filter(|record| record.lsn.0 < end).collect();
-        FakeLog { records: Mutex::new(records), tail: end.into(), durable: end.into(), flushes: AtomicU64::new(0) }
+        FakeLog { records: Mutex::new(records), tail: end.into(), durable: end.into(), ..FakeLog::new() }
     }
 }
 
@@ -84,6 +86,10 @@ impl WriteAhead for FakeLog {
             self.durable.fetch_max(tail, SeqCst);
         }
         Ok(())
+    }
+
+    fn is_failed(&self) -> bool {
+        self.has_failed.load(SeqCst)
     }
 }
 

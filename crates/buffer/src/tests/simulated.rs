@@ -299,3 +299,23 @@ fn who_wants_a_frame_does_not_wait_for_lanes_in_which_nothing_is_written() {
     })
     .unwrap_or_else(|stuck| panic!("{stuck}"));
 }
+
+/// Who waits for a lane has taken its copies already. If the log fails meanwhile, they are never written.
+#[test]
+fn nobody_waits_for_copies_that_wait_for_a_lane_when_the_log_fails() {
+    Scheduler::run(1, || {
+        let fixture = Arc::new(new_fixture());
+        fixture.write(PageId(1), 1).unwrap();
+        let lanes: Vec<u32> = std::iter::from_fn(|| fixture.cache.try_lane()).collect();
+        let writer = {
+            let fixture = Arc::clone(&fixture);
+            sync::spawn("writer", move || fixture.cache.write_back_before(Lsn(u64::MAX)))
+        };
+        sync::sleep_ns(1_000_000); // Simulated: nothing else runs longer.
+        fixture.log.has_failed.store(true, SeqCst);
+        assert!(matches!(writer.join().unwrap(), Err(BufferError::Failed)));
+        assert!(matches!(fixture.cache.discard_from(PageId(0)), Err(BufferError::Failed)));
+        assert!(!lanes.is_empty());
+    })
+    .unwrap_or_else(|stuck| panic!("{stuck}"));
+}
