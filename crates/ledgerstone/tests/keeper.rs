@@ -313,6 +313,34 @@ fn a_keeper_whose_log_is_gone_is_told_of_in_stat() {
     assert!(told.contains(&format!("LSN {}", said.needs.load(Relaxed))), "{told}");
 }
 
+/// It could never go on, and the log would be kept until the disk is full.
+#[test]
+fn a_keeper_without_a_bound_whose_log_is_gone_holds_nothing_until_it_begins_anew() {
+    let (disk, said) = (SimDisk::new(), Arc::new(Said::default()));
+    let env = open(&disk, &said);
+    let early = oldest(&env);
+    (0..3).for_each(|_| grow(&env));
+    said.needs.store(early.0, Relaxed);
+    let mut before = oldest(&env);
+    for _ in 0..3 {
+        grow(&env);
+        assert!(oldest(&env) > before, "it holds the log from {before} on");
+        before = oldest(&env);
+        assert!(trouble(&env).unwrap().contains(&format!("LSN {early}")));
+        assert!(env.stat().unwrap().log_pins.is_empty());
+    }
+    // The same for one that held some, and goes back.
+    let anew = env.stat().unwrap().log_tail_lsn;
+    said.needs.store(anew, Relaxed);
+    (0..3).for_each(|_| grow(&env));
+    assert!(oldest(&env).0 <= anew, "kept again");
+    assert_eq!(trouble(&env), None);
+    said.needs.store(early.0, Relaxed);
+    grow(&env);
+    assert!(oldest(&env).0 > anew);
+    env.close().unwrap();
+}
+
 /// It cannot say yet what it needs. As much is kept as it says that its part of the log can be worth.
 #[test]
 fn a_new_keeper_with_a_bound_keeps_that_much_until_it_answers() {

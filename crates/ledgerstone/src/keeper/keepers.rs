@@ -139,16 +139,20 @@ impl Keepers {
     fn needs(&self, log: &Arc<Log>, id: KeeperId, keeper: &dyn LogKeeper, from: Lsn) {
         let lacks_pin = |kept: &Kept| kept.is_new || kept.pin.is_none();
         let is_first = self.all.lock().find(id).is_some_and(|kept| lacks_pin(kept));
-        let new = is_first.then(|| log.pin_rest(&keeper.name(), from, keeper.log_bytes_max()));
+        let bytes_max = keeper.log_bytes_max();
+        let new = is_first.then(|| log.pin_rest(&keeper.name(), from, bytes_max));
         let lacks = lacks(log, from);
+        let is_kept = lacks.is_none() || bytes_max != u64::MAX; // K4
         let mut all = self.all.lock();
         let asked = all.asked;
         let Some(kept) = all.find(id) else { return };
         (kept.does_not_know, kept.lacks, kept.said_at) = (None, lacks, asked);
-        let dropped = if lacks_pin(kept) {
-            std::mem::replace(&mut kept.pin, new)
+        let dropped = if !is_kept {
+            [kept.pin.take(), new]
+        } else if lacks_pin(kept) {
+            [std::mem::replace(&mut kept.pin, new), None]
         } else {
-            new // Another thread has asked, too.
+            [new, None] // Another thread has asked, too.
         };
         kept.is_new = false;
         if let Some(pin) = &kept.pin {

@@ -11,6 +11,8 @@
 //!     ([`Stat::keeper_troubles`](crate::Stat::keeper_troubles)).
 //! K3. A checkpoint asks and tells keepers one after the other, under its latch, with nothing else held. `stat` asks
 //!     them too, without the latch, so two threads may ask at once.
+//! K4. Nothing is kept without a bound for a keeper whose place is gone: it could never go on, and nothing would ever
+//!     be given up. Once it names a place that is there, the log is kept from that on.
 
 mod archive;
 mod keepers;
@@ -79,7 +81,8 @@ pub trait LogKeeper: Any + Send + Sync {
     fn name(&self) -> String;
 
     /// The records from here on are needed; `None`: none are, until it says otherwise. It never goes back: what it has
-    /// once let go is not kept for it again. If a part of what it needs is gone, `stat` says so. Asked at each
+    /// once let go is not kept for it again. If a part of what it needs is gone, `stat` says so, and the rest is kept only
+    /// up to its bound ([`LogKeeper::log_bytes_max`]). Asked at each
     /// checkpoint, and by [`Environment::stat`](crate::Environment::stat).
     ///
     /// # Errors
@@ -88,7 +91,8 @@ pub trait LogKeeper: Any + Send + Sync {
 
     /// The most log that is kept for it, in bytes. Once its place is farther behind the end, nothing is kept for it.
     /// Before it has named a place, so much of the newest log is kept. Default: no bound. Then a keeper that never goes
-    /// on, or whose place is gone already, holds the log until the disk is full.
+    /// on holds the log until the disk is full. One without a bound whose place is gone already holds nothing: it must
+    /// begin anew, at a place that is still there.
     fn log_bytes_max(&self) -> u64 {
         u64::MAX
     }

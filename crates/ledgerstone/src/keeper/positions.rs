@@ -239,7 +239,8 @@ fn refuse_other_format(path: &str, bytes: &[u8]) -> Result<(), Error> {
         return Ok(());
     }
     let (found, supported, path) = (u32::from_le_bytes(*format), FORMAT, path.to_owned());
-    let remedy = "remove it, and all named feeds begin anew, or let the version that wrote it read them to their ends";
+    let remedy = "let the version that wrote it read them to their ends, or have all named feeds begin anew with \
+                  ledgerstone recover --forget-feeds DIR";
     match found.cmp(&supported) {
         Ordering::Equal => Ok(()),
         Ordering::Greater => Err(Error::NewerFormat { path, found, supported }),
