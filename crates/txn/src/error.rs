@@ -4,7 +4,7 @@ use ledgerstone_buffer::BufferError;
 use ledgerstone_lock::{LockError, LockName, Mode};
 use ledgerstone_log::LogError;
 use ledgerstone_op::{OpError, UnknownOperation};
-use ledgerstone_page::{Corrupt, Lsn, OpId, TableId, Xid};
+use ledgerstone_page::{Corrupt, Lsn, OpId, Xid};
 use thiserror::Error;
 
 /// Why a call on a transaction was refused or failed.
@@ -143,14 +143,6 @@ pub enum TxnError {
     BrokenChain {
         /// The record.
         lsn: Lsn,
-        /// The transaction.
-        xid: Xid,
-    },
-    /// A lock on the table was needed and the caller holds none that covers it.
-    #[error("table {table} is not locked by transaction {xid}")]
-    NotLocked {
-        /// The table.
-        table: TableId,
         /// The transaction.
         xid: Xid,
     },

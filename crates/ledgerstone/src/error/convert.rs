@@ -149,6 +149,8 @@ impl From<TxnError> for Error {
             TxnError::TooManyThreads { slots } => Error::TooManyThreads(slots),
             TxnError::Failed { why } => Error::Failed { why },
             TxnError::NoSavepoint { .. } => Error::NoSavepoint,
+            TxnError::GlobalId { len, max } => Error::BadGlobalId { len, max },
+            TxnError::PreparedInNestedTop { .. } => Error::Busy,
             TxnError::TooManySnapshots { slots } => Error::TooManySnapshots(slots),
             TxnError::SnapshotTooOld { snapshot, floor } => Error::SnapshotTooOld { snapshot, floor },
             TxnError::Panicked { structure, .. } => Error::Panicked(structure),
@@ -224,4 +226,19 @@ impl From<BackupError> for Error {
 fn newer(path: String, found: u64, supported: u64) -> Error {
     let number = |format| u32::try_from(format).unwrap_or(u32::MAX);
     Error::NewerFormat { path, found: number(found), supported: number(supported) }
+}
+
+#[cfg(test)]
+mod tests {
+    use ledgerstone_page::Xid;
+
+    use super::*;
+
+    #[test]
+    fn what_was_asked_for_wrongly_is_no_damage() {
+        let nested = Error::from(TxnError::PreparedInNestedTop { xid: Xid(7) });
+        assert!(matches!(nested, Error::Busy), "{nested:?}");
+        let long = Error::from(TxnError::GlobalId { len: 99, max: 64 });
+        assert!(matches!(long, Error::BadGlobalId { len: 99, max: 64 }), "{long:?}");
+    }
 }
