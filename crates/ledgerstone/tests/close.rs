@@ -213,6 +213,39 @@ fn nobody_begins_while_another_closes() {
     comes_back(&left).close().unwrap();
 }
 
+/// A checkpoint behind that of the close would leave more to recover than nothing.
+#[test]
+fn nothing_is_written_behind_the_checkpoint_of_a_close_and_a_second_close_waits_for_the_first() {
+    let sim = SimDisk::new();
+    let disk = StallDisk::on(sim.clone());
+    let env = begun(&disk);
+    let stall = disk.stall("control");
+    let (first, second) = (env.clone(), env.clone());
+    let closing = close(first);
+    stall.wait_until_met(); // It has the latch of checkpoints.
+    let checkpoint = spawn({
+        let env = env.clone();
+        move || env.checkpoint()
+    });
+    let compaction = spawn(move || env.compact(ledgerstone::CompactOptions::default()).map(drop));
+    let second = spawn(move || {
+        let closed = second.close();
+        (closed, options().open_on(Arc::new(sim.clone())).map(|env| env.recovery_report().was_clean))
+    });
+    // They come to where they wait, or later: all is well then, too.
+    sleep(Duration::from_millis(50));
+    assert!(!second.is_finished(), "it answers before the environment is closed");
+    stall.end();
+    within(60, "all of them", move || {
+        closing.join().unwrap().unwrap();
+        let refused = [checkpoint.join().unwrap().map(drop), compaction.join().unwrap()];
+        assert!(refused.iter().all(|refused| matches!(refused, Err(Error::Failed { .. }))), "{refused:?}");
+        let (closed, opened) = second.join().unwrap();
+        closed.unwrap();
+        assert!(opened.unwrap(), "a checkpoint came behind that of the close");
+    });
+}
+
 #[test]
 fn who_may_not_close_keeps_nobody_from_beginning() {
     let env = begun(&StallDisk::on(SimDisk::new()));

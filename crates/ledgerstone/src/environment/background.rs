@@ -102,7 +102,7 @@ pub(crate) fn keep_house(env: &Arc<Inner>) {
         let may_make_room = sync::now_ns().saturating_sub(made_room_ns) >= make_room_pause_ns;
         if may_make_room && env.engine().log.has_lacked_space() {
             let oldest = env.engine().log.oldest_lsn();
-            let _ = env.checkpoint(false);
+            let _ = env.checkpoint();
             // Each takes some of the room that is left for rollbacks. While somebody holds the log, it gives nothing
             // back.
             let has_made_room = env.engine().log.oldest_lsn() > oldest;

@@ -368,7 +368,7 @@ impl Inner {
     /// Cuts the free end of the data file off. No checkpoint is taken meanwhile (H4 in `space/shrink.rs`).
     fn cut_file(&self) -> Result<(), Error> {
         self.engine.check()?;
-        let _latched = self.latch(&self.checkpoint_latch[0])?;
+        let _latched = self.latch_unless_closed()?;
         while self.space.shrink()? > 0 {}
         Ok(())
     }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use ledgerstone_disk::Disk;
 use ledgerstone_page::Lsn;
 use ledgerstone_recovery::RecoveryReport;
-use ledgerstone_region::{Mutex, sync};
+use ledgerstone_region::sync;
 
 pub use compact::{CompactOptions, CompactPhase, CompactProgress, CompactReport};
 pub use lock_wait::LockWait;
@@ -89,7 +89,7 @@ impl Environment {
             }
             env.nudge_reclaim(); // What a crash left over.
         }
-        let handles = Arc::new(Handles { env, threads: Mutex::new(threads) });
+        let handles = Arc::new(Handles::of(env, threads));
         Ok(Environment { inner: Arc::new(Clones { handles }) })
     }
 
@@ -103,7 +103,7 @@ impl Environment {
     pub fn checkpoint(&self) -> Result<Lsn, Error> {
         let env = &self.inner.handles.env;
         env.work_for_keepers(); // So that it can give log up.
-        env.checkpoint(false)
+        env.checkpoint()
     }
 
     /// The names of all tables that are committed now, sorted, without users' structures. Never waits for transactions
@@ -183,11 +183,13 @@ impl Environment {
     /// given back when the writes of other threads have ended.
     ///
     /// # Blocking
-    /// Waits until everything is written. For the writes of other threads it waits a minute at most.
+    /// Waits until everything is written. For the writes of other threads, or for the end of another clone's close, it
+    /// waits a minute at most.
     ///
     /// # Errors
     /// [`Error::TransactionsOpen`], [`Error::Forked`]. [`Error::WritesInFlight`] if the device has stalled. If a page,
-    /// the log or the control file cannot be written, the next open recovers.
+    /// the log or the control file cannot be written, the next open recovers. [`Error::Failed`]: the close of another
+    /// clone has met one of these. [`Error::Busy`]: the close of another clone has not ended for a minute.
     pub fn close(self) -> Result<(), Error> {
         let handles = &self.inner.handles;
         handles.env.engine.check_process()?;

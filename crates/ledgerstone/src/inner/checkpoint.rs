@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use ledgerstone_disk::DiskLock;
 use ledgerstone_page::Lsn;
 
-use super::{Inner, LOCK, RESTORE};
+use super::latched::Latched;
+use super::{CLOSED, Inner, LOCK, RESTORE};
 use crate::Error;
 
 impl Inner {
@@ -32,7 +33,7 @@ impl Inner {
     /// Takes a checkpoint if there is as much log since the last one as the settings say.
     pub(crate) fn checkpoint_if_due(&self) -> Result<(), Error> {
         if self.log_since_checkpoint() >= self.effective.checkpoint_log_bytes {
-            self.checkpoint(false)?;
+            self.checkpoint()?;
         }
         Ok(())
     }
@@ -41,9 +42,30 @@ impl Inner {
         self.engine.log.tail().0.saturating_sub(self.last_checkpoint.load(Acquire))
     }
 
-    pub(crate) fn checkpoint(&self, is_clean: bool) -> Result<Lsn, Error> {
+    /// Takes a checkpoint, unless the environment is closed or about to be.
+    pub(crate) fn checkpoint(&self) -> Result<Lsn, Error> {
         self.check_writable()?;
+        let latched = self.latch_unless_closed()?;
+        self.take_checkpoint(latched, false)
+    }
+
+    /// The last one, of a close.
+    pub(crate) fn checkpoint_of_close(&self, is_clean: bool) -> Result<Lsn, Error> {
         let latched = self.latch(&self.checkpoint_latch[0])?;
+        self.take_checkpoint(latched, is_clean)
+    }
+
+    /// The latch of checkpoints. Nothing is written behind the checkpoint of a close: the next open would have to
+    /// recover.
+    pub(crate) fn latch_unless_closed(&self) -> Result<Latched<'_>, Error> {
+        let latched = self.latch(&self.checkpoint_latch[0])?;
+        if self.is_closed() {
+            return Err(Error::Failed { why: CLOSED.into() });
+        }
+        Ok(latched)
+    }
+
+    fn take_checkpoint(&self, latched: Latched<'_>, is_clean: bool) -> Result<Lsn, Error> {
         self.engine.check()?; // It may have been closed, and be another's.
         self.keep_lock()?;
         let taken = ledgerstone_recovery::checkpoint_keeping(&self.engine, &self.control, is_clean, &|low| {

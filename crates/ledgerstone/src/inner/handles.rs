@@ -1,11 +1,12 @@
 //! Who keeps an environment open, and its close.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use ledgerstone_region::{Mutex, sync};
 
-use super::Inner;
+use super::{CLOSED, Inner};
 use crate::Error;
 
 /// How long a close waits for what other threads are writing: as long as a latch is waited for.
@@ -17,15 +18,53 @@ const WRITES_LOOK_NS: std::ops::RangeInclusive<u64> = 50_000..=20_000_000;
 /// Background threads, tables and iterators hold [`Inner`] only.
 pub(crate) struct Handles {
     pub(crate) env: Arc<Inner>,
-    pub(crate) threads: Mutex<Vec<sync::JoinHandle<()>>>,
+    threads: Mutex<Vec<sync::JoinHandle<()>>>,
+    /// Of the close: `NOT_YET`, or how it has ended.
+    ended: AtomicU32,
 }
 
+/// A close has not ended yet.
+const NOT_YET: u32 = 0;
+/// A close has ended, and everything is written.
+const IN_ORDER: u32 = 1;
+/// A close has ended, and not everything is.
+const NOT_IN_ORDER: u32 = 2;
+
 impl Handles {
+    pub(crate) fn of(env: Arc<Inner>, threads: Vec<sync::JoinHandle<()>>) -> Handles {
+        Handles { env, threads: Mutex::new(threads), ended: AtomicU32::new(NOT_YET) }
+    }
+
+    /// Closes, or waits for the end of the close that another thread has begun.
     pub(crate) fn shut_down(&self) -> Result<(), Error> {
         self.env.engine.end_begins(|_| true);
         if self.env.is_closed.swap(true, Relaxed) {
-            return Ok(());
+            return self.wait_until_ended();
         }
+        let ending = Ending(&self.ended);
+        let closed = self.close();
+        if closed.is_ok() {
+            self.ended.store(IN_ORDER, Release);
+        }
+        drop(ending);
+        closed
+    }
+
+    /// Not for ever: it may be this thread's own close that called the keeper that closes.
+    fn wait_until_ended(&self) -> Result<(), Error> {
+        let (begun_ns, mut look_ns) = (sync::now_ns(), *WRITES_LOOK_NS.start());
+        loop {
+            match self.ended.load(Acquire) {
+                IN_ORDER => return Ok(()),
+                NOT_YET if sync::now_ns().saturating_sub(begun_ns) > WRITES_WAIT_NS => return Err(Error::Busy),
+                NOT_YET => sync::sleep_ns(look_ns),
+                _ => return Err(Error::Failed { why: format!("{CLOSED}, and not in order") }),
+            }
+            look_ns = (look_ns * 2).min(*WRITES_LOOK_NS.end());
+        }
+    }
+
+    fn close(&self) -> Result<(), Error> {
         self.env.bell.stop();
         let threads = std::mem::take(&mut *self.threads.lock());
         let mut result = Ok(());
@@ -42,12 +81,12 @@ impl Handles {
             // None begins any more. Whoever is just being refused has a slot for a moment, and no record.
             let is_clean = self.env.engine.table.first_lsn_low().is_none();
             self.env.work_for_keepers();
-            result = self.env.checkpoint(is_clean).map(|_| ());
+            result = self.env.checkpoint_of_close(is_clean).map(|_| ());
         }
         self.env.engine.log.stop_flusher();
         self.env.engine.clear_undos();
         // Tables and iterators that outlive this handle touch nothing any more; others may open the environment.
-        self.env.engine.fail("the environment was closed");
+        self.env.engine.fail(CLOSED);
         self.env.in_doubt.clear();
         self.give_lock_back().and(result)
     }
@@ -66,6 +105,16 @@ impl Handles {
             look_ns = (look_ns * 2).min(*WRITES_LOOK_NS.end());
         }
         Ok(())
+    }
+}
+
+/// Whatever becomes of a close: it has ended when this goes.
+struct Ending<'h>(&'h AtomicU32);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        // Unless it says already that all is well.
+        let _ = self.0.compare_exchange(NOT_YET, NOT_IN_ORDER, Release, Relaxed);
     }
 }
 

@@ -34,6 +34,9 @@ pub(crate) use handles::Handles;
 pub use undecided::InDoubt;
 pub(crate) use undecided::{Undecided, Waiting, printable};
 
+/// Why nothing is done any more.
+pub(crate) const CLOSED: &str = "the environment was closed";
+
 /// Everything behind a handle.
 pub(crate) struct Inner {
     pub(crate) disk: Arc<dyn Disk>,

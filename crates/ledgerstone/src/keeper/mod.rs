@@ -81,9 +81,9 @@ pub trait LogKeeper: Any + Send + Sync {
     fn name(&self) -> String;
 
     /// The records from here on are needed; `None`: none are, until it says otherwise. It never goes back: what it has
-    /// once let go is not kept for it again. If a part of what it needs is gone, `stat` says so, and the rest is kept only
-    /// up to its bound ([`LogKeeper::log_bytes_max`]). Asked at each
-    /// checkpoint, and by [`Environment::stat`](crate::Environment::stat).
+    /// once let go is not kept for it again. If a part of what it needs is gone, `stat` says so, and the rest is kept
+    /// only up to its bound ([`LogKeeper::log_bytes_max`]). Asked at each checkpoint, and by
+    /// [`Environment::stat`](crate::Environment::stat).
     ///
     /// # Errors
     /// What keeps it from knowing. All that was kept for it stays until it is asked again.

@@ -222,7 +222,7 @@ impl Environment {
         let env = self.inner();
         env.engine.check()?;
         if !env.is_read_only && before.is_none() {
-            env.checkpoint(false)?;
+            env.checkpoint()?;
         }
         let (control, pin) = env.pin_log_of_control("backup")?;
         let take = Take { engine: &env.engine, to, bytes_per_s: options.bytes_per_s, progress };

@@ -159,7 +159,7 @@ fn recover_with(
     options.recovery_progress.watch().check()?;
     options.recovery_progress.enter(RecoveryPhase::Checkpoint, Lsn(0), Lsn(0));
     if !inner.is_read_only {
-        match inner.checkpoint(false) {
+        match inner.checkpoint() {
             // It can be used, and comes to a checkpoint when there is space again. Nothing that was recovered is lost
             // by that.
             Err(Error::ReadOnly { .. }) => {}
