@@ -79,6 +79,18 @@ pub struct ScanArgs {
     /// Print only keys that begin with this.
     #[arg(long, value_name = "KEY", conflicts_with_all = ["from", "to", "key_type"])]
     pub prefix: Option<String>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub shown: ShownArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub text: TextArgs,
+}
+
+/// Which records of a range are printed, and what of them: of a table, or of an index. From where to where is said
+/// beside this, because the one means keys and the other index keys.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ShownArgs {
     /// Print from the last key to the first.
     #[arg(long)]
     pub reverse: bool,
@@ -88,9 +100,13 @@ pub struct ScanArgs {
     /// Print keys without values.
     #[arg(long)]
     pub keys_only: bool,
-    #[command(flatten)]
-    #[allow(missing_docs)]
-    pub text: TextArgs,
+}
+
+impl ShownArgs {
+    /// At most this many records.
+    pub(crate) fn limit(&self) -> usize {
+        self.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX))
+    }
 }
 
 pub(crate) fn put(args: &PutArgs, output: &Output) -> anyhow::Result<Outcome> {
@@ -203,14 +219,13 @@ pub(crate) fn scan(args: &ScanArgs, output: &Output) -> anyhow::Result<Outcome> 
             table.range((from, to))?
         }
     };
-    let limit = usize::try_from(args.limit.unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
     let (mut count, mut has_strange_key) = (0_u64, false);
     let _heeding = interrupt::heed();
     let print = |record: Result<(Vec<u8>, Vec<u8>), Error>| -> anyhow::Result<()> {
         interrupt::check(|| format!("after {count} records"))?;
         count += 1;
         let (key, value) = record?;
-        let value = (!args.keys_only).then_some(value.as_slice());
+        let value = (!args.shown.keys_only).then_some(value.as_slice());
         if output.is_json {
             output.json(&record_json(&text, &key, value))?;
         } else {
@@ -224,7 +239,8 @@ pub(crate) fn scan(args: &ScanArgs, output: &Output) -> anyhow::Result<Outcome> 
         }
         Ok(())
     };
-    if args.reverse {
+    let limit = args.shown.limit();
+    if args.shown.reverse {
         range.rev().take(limit).try_for_each(print)?;
     } else {
         range.take(limit).try_for_each(print)?;

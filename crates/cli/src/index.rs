@@ -6,7 +6,7 @@ use anyhow::anyhow;
 use ledgerstone::{Error, IndexDef, IndexKeys, IndexRange, IndexedRecord, IndexedRecords};
 use serde_json::{Value, json};
 
-use crate::commands::{index_key_json, record_json, value_line};
+use crate::commands::{ShownArgs, index_key_json, record_json, value_line};
 use crate::interrupt;
 use crate::opening::{DirArgs, TableArgs, open, open_to_read};
 use crate::outcome::Outcome;
@@ -94,15 +94,9 @@ pub struct IndexLookupArgs {
     /// Print only index keys that begin with this.
     #[arg(long, value_name = "KEY", conflicts_with_all = ["from", "to"])]
     pub prefix: Option<String>,
-    /// Print from the last index key to the first.
-    #[arg(long)]
-    pub reverse: bool,
-    /// Print at most this many records.
-    #[arg(long, value_name = "COUNT", allow_negative_numbers = true, value_parser = crate::text::parse_count)]
-    pub limit: Option<u64>,
-    /// Print keys without values, and do not read the values.
-    #[arg(long)]
-    pub keys_only: bool,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub shown: ShownArgs,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub text: TextArgs,
@@ -224,7 +218,7 @@ fn print_all(
     ranges: Vec<IndexRange>,
     output: &Output,
 ) -> anyhow::Result<u64> {
-    let limit = usize::try_from(args.limit.unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
+    let limit = args.shown.limit();
     let mut count = 0;
     let _heeding = interrupt::heed();
     let mut print = |index_key: &[u8], key: &[u8], value: Option<&[u8]>| -> anyhow::Result<()> {
@@ -245,12 +239,12 @@ fn print_all(
         }
         Ok(())
     };
-    if args.keys_only {
+    if args.shown.keys_only {
         let mut entry = |entry: Result<(Vec<u8>, Vec<u8>), Error>| {
             let (index_key, key) = entry?;
             print(&index_key, &key, None)
         };
-        if args.reverse {
+        if args.shown.reverse {
             ranges.into_iter().rev().flat_map(IndexRange::rev).take(limit).try_for_each(&mut entry)?;
         } else {
             ranges.into_iter().flatten().take(limit).try_for_each(&mut entry)?;
@@ -261,7 +255,7 @@ fn print_all(
             print(&index_key, &key, Some(&value))
         };
         let records = ranges.into_iter().map(IndexRange::records);
-        if args.reverse {
+        if args.shown.reverse {
             records.rev().flat_map(IndexedRecords::rev).take(limit).try_for_each(&mut record)?;
         } else {
             records.flatten().take(limit).try_for_each(&mut record)?;

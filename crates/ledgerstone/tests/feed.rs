@@ -9,6 +9,7 @@ use common::changes::{Replica, all, put, put_one, whole};
 use common::*;
 use ledgerstone::{Change, ChangeValue, CompactOptions, Error, IndexDef, IndexKeys, Lsn};
 use ledgerstone_disk::SimDisk;
+use ledgerstone_region::Random;
 
 #[test]
 fn a_replica_made_of_the_changes_equals_the_tables() {
@@ -16,11 +17,8 @@ fn a_replica_made_of_the_changes_equals_the_tables() {
     let env = whole(&disk);
     let mut feed = env.changes(Lsn(u64::MAX)).unwrap();
     let mut replica = Replica::default();
-    let mut random = 1u64;
-    let mut next = move |below: u64| {
-        random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (random >> 33) % below
-    };
+    let mut random = Random::new(1);
+    let mut next = move |below: u64| random.below(below);
     for round in 0..200u64 {
         let txn = env.begin().unwrap();
         {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use common::*;
 use ledgerstone::{Durability, Environment, Error, IndexDef, IndexKeys, Transaction, TransactionOptions};
 use ledgerstone_disk::SimDisk;
+use ledgerstone_region::Random;
 
 fn hasty() -> TransactionOptions {
     TransactionOptions { lock_timeout: Some(Duration::from_millis(20)), ..TransactionOptions::default() }
@@ -174,12 +175,11 @@ fn tables_that_cannot_be_changed_for_want_of_space_are_what_they_were() {
 
 // ---- Whatever is refused, in any order.
 
-struct Dice(u64);
+struct Dice(Random);
 
 impl Dice {
     fn throw(&mut self, sides: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % sides
+        self.0.below(sides)
     }
     fn name(&mut self) -> &'static str {
         ["a", "b", "c", "d"][self.throw(4) as usize]
@@ -246,7 +246,7 @@ fn call(txn: &Transaction, model: &mut State, dice: &mut Dice) -> Result<(), Err
 /// Transactions of calls that are refused in every way, each committed with what was not; others stand in their way,
 /// and space comes and goes.
 fn refuse_at_random(seed: u64) {
-    let mut dice = Dice(seed);
+    let mut dice = Dice(Random::new(seed));
     let disk = SimDisk::new();
     let env = open(&disk).unwrap();
     let (mut committed, mut refused_count) = (State::new(), 0);

@@ -12,6 +12,7 @@ use ledgerstone_port::{
     Address, Host, Instance, Network, NetworkOptions, Pages, Port, PortOptions, SendError, Sender, ServerInstance,
     ServerType, Site, Trust, Xid,
 };
+use ledgerstone_region::Random;
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -347,21 +348,11 @@ fn read_lines(stdout: ChildStdout) -> Receiver<String> {
     hear
 }
 
-/// Numbers that are the same in each run of a seed.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % bound
-    }
-}
-
 fn campaign(rounds: u64, seed: u64) -> anyhow::Result<()> {
     println!("kills: {rounds} rounds, seed {seed}");
     let memory_before = shared_memory_kib()?;
     let directory = tempfile::tempdir()?;
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let addresses = [0, 1].map(|_| std::net::UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()));
     let [here, there] = addresses.map(|address| address.map(|address| address.to_string()));
     let (here, there) = (here?, there?);

@@ -11,6 +11,7 @@ use ledgerstone_port::{
     Address, Host, Instance, Multicast, Network, NetworkOptions, PortOptions, SendError, ServerInstance, ServerType,
     Site, SiteSecret, Trust, Xid,
 };
+use ledgerstone_region::Random;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -100,11 +101,8 @@ fn relay(near: SocketAddrV4, far: &str, beyond: SocketAddr, percent: u64) -> any
     }
     let mut targets = [None, Some(beyond), Some(GROUP.into())];
     let mut held: Vec<(Instant, usize, Vec<u8>)> = Vec::new();
-    let mut random = percent;
-    let mut below = |bound: u64| {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (random >> 33) % bound
-    };
+    let mut random = Random::new(percent);
+    let mut below = |bound| random.below(bound);
     let mut space = [0; 9216];
     println!("ready");
     loop {

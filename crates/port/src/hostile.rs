@@ -101,15 +101,13 @@ fn take(port: &mut Port, honest: Address, expected: &mut u64, may_drop: bool, lo
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ledgerstone_region::Random;
 
     #[test]
     fn a_hostile_sender_harms_nobody() {
         exercise(b"");
-        let mut random = 1u64;
-        let mut below = |bound: u64| {
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (random >> 33) % bound
-        };
+        let mut random = Random::new(1);
+        let mut below = |bound| random.below(bound);
         for _ in 0..400 {
             let steps = 1 + below(60);
             let mut bytes = Vec::new();

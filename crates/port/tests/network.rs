@@ -1,6 +1,7 @@
 //! The promises of the network between sites, over loopback.
 
 use ledgerstone_port::*;
+use ledgerstone_region::Random;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::time::{Duration, Instant};
 
@@ -308,15 +309,14 @@ fn datagrams_of_strangers_do_no_harm() {
     let mut targets: Vec<_> =
         sites.iter().map(|site| site.network.as_ref().unwrap().local_address().unwrap()).collect();
     targets.push((Ipv4Addr::LOCALHOST, groups.first.port()).into());
-    let mut random = 1u64;
+    let mut random = Random::new(1);
     for round in 0..200u32 {
         sender.send(&round.to_le_bytes()).unwrap();
         for kind in 0..7 {
             let mut bytes = b"LP\x01".to_vec();
             bytes.push(kind);
             for _ in 0..round {
-                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                bytes.push((random >> 56) as u8);
+                bytes.push(random.below(256) as u8);
             }
             for target in &targets {
                 stranger.send_to(&bytes, target).unwrap();

@@ -7,20 +7,11 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use ledgerstone_lock::Mode;
+use ledgerstone_region::Random;
 use ledgerstone_region::sync::{self, Scheduler};
 use ledgerstone_structures::{Direction, Packed, Read, Tree, TreeError};
 use ledgerstone_txn::{Durability, KeyLock, Txn, TxnError, UsersCode, key_hash, key_name};
 use stack::{Stack, TABLE};
-
-/// A small generator; the test needs variety, not quality.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % n
-    }
-}
 
 fn key(n: u64) -> Vec<u8> {
     format!("account-{n:06}").into_bytes()
@@ -85,7 +76,7 @@ fn sum(tree: &Tree, txn: &mut Txn, direction: Direction) -> Result<u64, TreeErro
 }
 
 fn client(stack: &Stack, tree: &Tree, seed: u64, rounds: u64, accounts: u64, total: u64) {
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let mut done = 0;
     let mut refused = 0;
     while done < rounds {
@@ -240,7 +231,7 @@ const STORM_KEYS: u64 = 120;
 
 /// Puts, grows and deletes records that nobody else writes, and takes notes of what is there.
 fn storm_writer(stack: &Stack, tree: &Tree, seed: u64, part: u64, parts: u64) -> BTreeMap<Vec<u8>, Vec<u8>> {
-    let mut random = Random(seed * 31 + part);
+    let mut random = Random::new(seed * 31 + part);
     let mut there = BTreeMap::new();
     for _ in 0..12 {
         let (begin, is_delete, len) = (random.below(STORM_KEYS), random.below(3) == 0, random.below(1300) as usize);
@@ -278,7 +269,7 @@ fn storm_writer(stack: &Stack, tree: &Tree, seed: u64, part: u64, parts: u64) ->
 
 /// Makes the tree small, as housekeeping and compaction do it.
 fn storm_packer(stack: &Stack, tree: &Tree, seed: u64) {
-    let mut random = Random(seed + 1000);
+    let mut random = Random::new(seed + 1000);
     for _ in 0..6 {
         let mut txn = stack.to_free.begin_turn().unwrap();
         if !txn.try_lock_table(TABLE, Mode::IX).unwrap() {

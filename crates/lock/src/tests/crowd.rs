@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ledgerstone_page::{Lsn, TableId, Xid};
-use ledgerstone_region::sync;
+use ledgerstone_region::{Random, sync};
 
 use super::{in_the_background, key, make, patient};
 use crate::check::{assert_consistent, assert_nobody_waits_in_vain};
@@ -395,11 +395,8 @@ fn whoever_holds_nothing_hardly_ever_searches_for_a_deadlock() {
 fn the_nearest_arrows_lead_wherever_all_of_them_lead() {
     for seed in 0..300_u64 {
         let locks = large(9);
-        let mut state = seed;
-        let mut draw = |below: u64| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (state >> 33) % below
-        };
+        let mut state = Random::new(seed);
+        let mut draw = |below| state.below(below);
         for no in 0..9 {
             let mode = Mode::ALL[draw(6) as usize];
             if locks.lock(OwnerNo(no), key(1), mode, Wait::Try).is_err() {

@@ -316,6 +316,7 @@ mod tests {
     use crate::address::{ServerInstance, Site, Xid};
     use crate::lane::LaneSender;
     use crate::net::{Network, NetworkOptions, Trust};
+    use ledgerstone_region::Random;
     use std::net::{Ipv4Addr, UdpSocket};
     use std::time::Duration;
 
@@ -355,11 +356,8 @@ mod tests {
         let elsewhere = Host::at(here.directory(), Site(1)).unwrap();
         let mut honest = elsewhere.connect(name(1), name(2)).unwrap();
         let connect = || LaneSender::connect_at(name(1), name(2), &path(&here), WITHIN).unwrap();
-        let mut random = 1u64;
-        let mut below = |bound: u64| {
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (random >> 33) % bound
-        };
+        let mut random = Random::new(1);
+        let mut below = |bound| random.below(bound);
         for round in 0..200u64 {
             let mut hostile = connect();
             for _ in 0..below(20) {

@@ -50,14 +50,13 @@ mod tests {
     #[test]
     fn each_nonce_is_taken_once_in_whatever_order_they_come() {
         let (mut seen, mut model) = (Seen::new(), BTreeSet::new());
-        let mut random = 7u64;
+        let mut random = ledgerstone_region::Random::new(7);
         let mut at = 0;
         for round in 0..20_000 {
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            at += random >> 33 & 1;
+            at += random.below(2);
             let far = if round % 1000 == 999 { 3 * WINDOW } else { 0 };
             at += far;
-            let nonce = (at + (random >> 40) % 64).saturating_sub((random >> 48) % (2 * WINDOW));
+            let nonce = (at + random.below(64)).saturating_sub(random.below(2 * WINDOW));
             let is_young = model.last().is_none_or(|last| nonce + WINDOW > *last);
             assert_eq!(seen.take(nonce), is_young && model.insert(nonce), "{nonce}");
         }

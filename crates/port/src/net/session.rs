@@ -374,16 +374,7 @@ impl Incoming {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Numbers that look random and are the same in each run of a seed.
-    struct Random(u64);
-
-    impl Random {
-        fn below(&mut self, bound: u64) -> u64 {
-            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (self.0 >> 33) % bound
-        }
-    }
+    use ledgerstone_region::Random;
 
     fn units(message: u64, random: &mut Random) -> Vec<Unit> {
         let count = 1 + random.below(4);
@@ -394,7 +385,7 @@ mod tests {
     /// A network that loses, repeats, delays and reorders; times in milliseconds.
     fn run(seed: u64, loss_percent: u64, count: u64) -> u64 {
         const MS: u64 = 1_000_000;
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let mut sender = Outgoing::new(0, 60_000 * MS, 200);
         let mut receiver = Incoming::default();
         let mut network: Vec<(u64, bool, Vec<u8>)> = Vec::new();
