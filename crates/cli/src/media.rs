@@ -347,7 +347,13 @@ pub(crate) fn archive(args: &ArchiveArgs, output: &Output) -> anyhow::Result<Out
         let count = directory.remove_before(needed)?;
         output.note(format_args!("{count} segments before LSN {needed} removed"));
     }
-    let segments = directory.segments(args.verify)?;
+    let segments = if args.verify {
+        let mut progress = Watched::new(output);
+        let verified = directory.verify(&mut |done, all| progress.show_step("verify", done, all));
+        verified.map_err(|error| progress.told(error, "no segment is listed"))?
+    } else {
+        directory.segments()?
+    };
     let is_good = segments.iter().all(|segment| segment.problem.is_none());
     for segment in &segments {
         if output.is_json {

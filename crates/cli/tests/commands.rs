@@ -124,6 +124,14 @@ fn indexes_find_rows_by_their_columns() {
     shell.file("unsorted.csv", "id,name,city\n9,Tim,Oslo\n8,Tom,Oslo\n");
     let said = shell.run("import @ people unsorted.csv --key id --sorted");
     assert!(said.code == 2 && said.err.contains("sort") && said.err.contains("nothing was imported"), "{}", said.err);
+    for word in ["line 3", "\"8\"", "\"9\""] {
+        assert!(said.err.contains(word), "{}", said.err);
+    }
+    shell.file("lower.csv", "id,name,city\n4,Lea,Oslo\n");
+    let said = shell.run("import @ people lower.csv --key id --sorted");
+    for word in ["line 2", "\"4\"", "\"5\"", "\"people\"", "appends"] {
+        assert!(said.code == 2 && said.err.contains(word), "{}", said.err);
+    }
 
     assert_eq!(shell.run("rename @ people folk").code, 0);
     assert_eq!(shell.run("index lookup @ folk by_city Oslo").code, 1);

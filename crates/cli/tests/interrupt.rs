@@ -350,6 +350,8 @@ fn what_only_reads_says_how_far_it_came() {
     meet(at, &["tables", "env", "--count"], "records of table t", || {});
     run(&["backup", "env", "backups"]);
     meet(at, &["backup", "verify", "backups"], "no problem found so far", || {});
+    run(&["archive", "env", "--archive", "archive", "--now"]);
+    meet(at, &["archive", "env", "--archive", "archive", "--verify"], "interrupted (verify) after ", || {});
     run(&["verify", "env"]);
 }
 

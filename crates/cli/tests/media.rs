@@ -68,6 +68,7 @@ fn what_was_backed_up_is_restored_at_the_moment_that_was_asked_for() {
     assert!(!left.iter().any(|name| name.to_string_lossy().ends_with(".part")), "{left:?}");
     assert_eq!(code(&["restore", "saved", "end"], at), 2, "not empty");
     assert_eq!(code(&["restore", "saved", "early", "--to-time", "1970-01-02T00:00:00Z"], at), 2);
+    assert_eq!(std::fs::read_dir(at.join("early")).unwrap().count(), 0, "a refused restore leaves nothing");
 
     ok(&["put", "env", "fruit", "apple", "gone"], at);
     ok(&["archive", "env", "--now"], at);
@@ -144,4 +145,25 @@ fn dumps_load_and_named_changes_go_on() {
     assert_eq!((renamed["event"].as_str(), renamed["to"].as_str()), (Some("renamed"), Some("newer")));
     assert_eq!(code(&["changes", "env", "--forget", "search"], at), 0);
     assert_eq!(code(&["changes", "env", "--forget", "search"], at), 1);
+}
+
+#[test]
+fn feeds_whose_file_is_lost_are_forgotten() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path();
+    ok(&["init", "env"], at);
+    ok(&["put", "env", "fruit", "apple", "red"], at);
+    ok(&["changes", "env", "--name", "search"], at);
+    ok(&["put", "env", "fruit", "apple", "green"], at);
+    std::fs::write(at.join("env/feeds"), "damaged").unwrap();
+    let refused = run(&["get", "env", "fruit", "apple"], at);
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(refused.status.code() == Some(2) && said.contains("--forget-feeds"), "{said}");
+    ok(&["recover", "env", "--forget-feeds"], at);
+    assert_eq!(ok(&["get", "env", "fruit", "apple"], at), "green\n");
+    assert_eq!(ok(&["changes", "env", "--name", "search"], at), "", "a forgotten name begins now");
+    ok(&["put", "env", "fruit", "pear", "brown"], at);
+    assert!(ok(&["changes", "env", "--name", "search"], at).contains("\tpear\t"));
+    assert_eq!(code(&["recover", "nowhere", "--forget-feeds"], at), 2);
+    assert_eq!(code(&["verify", "env"], at), 0);
 }

@@ -656,6 +656,11 @@ changes --forget feed
 scan t --hexx
 put t '--c' --d
 put t q '--d'
+put t '--hex' '-v'
+get t '--hex' --key-type text
+scan t --prefix '--h'
+scan t --prefix '--h' --reverse
+get t '--none' --hex
 ";
     let said = place.shell(script);
     let wanted = [
@@ -692,11 +697,14 @@ put t q '--d'
     for wanted in [
         "error no-such-transaction",
         "error usage: unexpected argument '--hexx' found",
-        "error usage: unexpected argument '--c'",
+        "error usage: unexpected argument '--d' found",
     ] {
         assert!(said.lines.iter().any(|line| line.starts_with(wanted)), "{wanted}: {:#?}", said.lines);
     }
-    assert_eq!(said.lines.last().map(String::as_str), Some("ok"), "a quoted word is no option: {:#?}", said.lines);
+    let last = &said.lines[said.lines.len() - 9..];
+    let quoted = ["ok", "ok", "-v", "ok", "--hex\t-v", "ok", "--hex\t-v", "ok"];
+    assert_eq!(last[..8], quoted, "a quoted word is not an option: {:#?}", said.lines);
+    assert!(last[8].contains("even number") || last[8].contains("hex"), "{}", last[8]);
     assert!(!said.lines.iter().any(|line| line.contains("Usage") || line.contains("\\n")), "{:#?}", said.lines);
 }
 

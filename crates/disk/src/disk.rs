@@ -15,7 +15,7 @@ pub trait Disk: Send + Sync {
     /// Whether there is a file or directory of this name.
     fn exists(&self, path: &str) -> Result<bool, DiskError>;
 
-    /// Takes the name away. Handles that are open go on working.
+    /// Takes the name of a file, or of an empty directory, away. Handles that are open go on working.
     fn remove(&self, path: &str) -> Result<(), DiskError>;
 
     /// Renames a file. A file that had the new name loses it in the same instant.

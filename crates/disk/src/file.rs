@@ -91,7 +91,12 @@ impl Disk for Directory {
     }
 
     fn remove(&self, path: &str) -> Result<(), DiskError> {
-        std::fs::remove_file(self.full(path)).map_err(|e| self.std_error(path, "remove", &e))
+        let full = self.full(path);
+        let removed = match std::fs::remove_file(&full) {
+            Err(error) if error.kind() == std::io::ErrorKind::IsADirectory => std::fs::remove_dir(&full),
+            removed => removed,
+        };
+        removed.map_err(|e| self.std_error(path, "remove", &e))
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<(), DiskError> {

@@ -83,6 +83,10 @@ fn names_come_and_go() {
         disk.remove("a/b/three").unwrap();
         assert_eq!(disk.remove("a/b/three").unwrap_err().kind, DiskErrorKind::NotFound);
         assert_eq!(disk.list("nowhere").unwrap_err().kind, DiskErrorKind::NotFound);
+        disk.remove("a").unwrap_err();
+        disk.remove("a/b").unwrap();
+        assert!(disk.exists("a").unwrap() && !disk.exists("a/b").unwrap());
+        assert_eq!(kind(disk.open("a/b/four", Open::CREATE)), Some(DiskErrorKind::NotFound));
         assert_eq!(read(&file, 0, 1), b"2", "an open handle outlives the name");
     });
 }

@@ -12,6 +12,7 @@ use ledgerstone::{
     ArchiveDirectory, Backup, BackupOptions, Environment, Error, LogDirectory, Lsn, PageId, RepairPages, RestoreTo,
 };
 use ledgerstone_disk::{Call, Disk, DiskErrorKind, Fault, FaultDisk, Harm, SimDisk};
+use ledgerstone_region::Random;
 
 const FULL: bool = false;
 const LOG: bool = true;
@@ -31,17 +32,16 @@ fn restore(from: &SimDisk, to: RestoreTo, logs: &[LogDirectory]) -> Result<SimDi
 struct Work {
     state: State,
     after: Vec<(Lsn, u64, State)>,
-    random: u64,
+    random: Random,
 }
 
 impl Work {
     fn new() -> Work {
-        Work { state: State::new(), after: Vec::new(), random: 1 }
+        Work { state: State::new(), after: Vec::new(), random: Random::new(1) }
     }
 
     fn next(&mut self, below: u64) -> u64 {
-        self.random = self.random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (self.random >> 33) % below
+        self.random.below(below)
     }
 
     fn run(&mut self, env: &Environment, count: u64) {
@@ -253,7 +253,7 @@ fn an_archive_keeps_what_the_log_gives_up_and_restores_to_the_very_end() {
     env.close().unwrap();
 
     let directory = ArchiveDirectory::open_on(Arc::new(archive.clone())).unwrap();
-    let segments = directory.segments(true).unwrap();
+    let segments = directory.verify(&mut |_, _| ()).unwrap();
     assert!(segments.len() > 5 && segments.iter().all(|segment| segment.problem.is_none()), "{segments:?}");
     let log = directory.log().unwrap();
     let mut reader = log.log_reader(Lsn(0)).unwrap();
@@ -270,14 +270,14 @@ fn an_archive_keeps_what_the_log_gives_up_and_restores_to_the_very_end() {
     assert_holds(&restore(&backups, RestoreTo::End, &both).unwrap(), &work.state, "archive and the lost environment");
     let [log, _] = both;
 
-    let before = directory.segments(false).unwrap().len();
+    let before = directory.segments().unwrap().len();
     let needed = Backup::open_on(&backups).unwrap().needs_log_from().unwrap();
     directory.remove_before(needed).unwrap();
     assert_holds(&restore(&backups, RestoreTo::End, std::slice::from_ref(&log)).unwrap(), &work.state, "after removal");
     let removed = directory.remove_before(Lsn(segments[2].end_lsn)).unwrap();
-    assert!(removed > 0 && directory.segments(true).unwrap().len() < before);
+    assert!(removed > 0 && directory.verify(&mut |_, _| ()).unwrap().len() < before);
     flip(&archive, &segments[4].file, 700);
-    let found = directory.segments(true).unwrap();
+    let found = directory.verify(&mut |_, _| ()).unwrap();
     let bad: Vec<_> = found.iter().filter(|segment| segment.problem.is_some()).collect();
     assert_eq!(bad.iter().map(|segment| &segment.file).collect::<Vec<_>>(), [&segments[4].file]);
 }

@@ -282,7 +282,7 @@ fn a_load_of_results_loads_all_or_returns_the_first_error() {
         assert_eq!(load(&mut ages, "ann 31\nbob 29").unwrap(), 2);
         // Appended.
         assert!(matches!(load(&mut ages, "cid 47\ndot"), Err(Refused::Line(_))));
-        assert!(matches!(load(&mut ages, "cid 47\nann 1"), Err(Refused::Store(Error::NotSorted { record: 1 }))));
+        assert!(matches!(load(&mut ages, "cid 47\nann 1"), Err(Refused::Store(Error::NotSorted { record: 1, .. }))));
         assert_eq!(ages.count()?, 2);
         assert_eq!(load(&mut ages, "cid 47").unwrap(), 1);
         assert_eq!(ages.load_sorted([("dot", 5)])?, 1);

@@ -163,10 +163,19 @@ pub enum Command {
     /// Of a command of the command line: its name.
     HelpOuter(String),
     /// A command of the command line, with its words.
-    Outer(Vec<String>),
+    Outer(Vec<OuterWord>),
     /// One of the command line that is not for here.
     Elsewhere(String),
     Quit,
+}
+
+/// A word of a command of the command line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OuterWord {
+    /// What it says.
+    pub text: String,
+    /// It is neither an option nor the name of a command, whatever it says.
+    pub is_quoted: bool,
 }
 
 /// A command that runs in a transaction.
@@ -275,8 +284,10 @@ pub fn parse(line: &str) -> Result<Option<Line>, ParseError> {
     let own = known(&name).or_else(|| known(name.strip_prefix('.')?));
     let is_outer = own.is_none_or(|own| is_as_outside(own.name, words.as_slice()));
     if is_outer && outer::find(&name).is_some() {
-        let rest = words.map(|word| text(&word)).collect::<Result<Vec<_>, _>>()?;
-        return Ok(Some(Line { at, command: Command::Outer(std::iter::once(name).chain(rest).collect()) }));
+        let name = Ok(OuterWord { text: name, is_quoted: false });
+        let rest = words.map(|word| Ok(OuterWord { text: text(&word)?, is_quoted: !word.is_bare }));
+        let words = std::iter::once(name).chain(rest).collect::<Result<Vec<_>, ParseError>>()?;
+        return Ok(Some(Line { at, command: Command::Outer(words) }));
     }
     let Some(usage) = own else {
         return match outer::is_elsewhere(&name) {

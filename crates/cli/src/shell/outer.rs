@@ -17,7 +17,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 
 use super::answer::Answer;
-use super::command::COMMANDS;
+use super::command::{COMMANDS, OuterWord};
 use super::session::{Next, Session};
 use super::worker::Job;
 use crate::args::{Args, Command};
@@ -116,21 +116,26 @@ fn help(name: &str) -> String {
 }
 
 /// Runs one: its words, the first of which [`find`] knows. It prints its data, and then the shell answers.
-pub(super) fn run(session: &mut Session, at: Option<String>, words: &[String], output: &Output) -> Next {
+pub(super) fn run(session: &mut Session, at: Option<String>, words: &[OuterWord], output: &Output) -> Next {
     let began = Instant::now();
     let _heeding = interrupt::heed();
     let answer = run_heeding(session, at, words, output).unwrap_or_else(|refused| refused);
     session.shown(&answer, began, interrupt::is_asked())
 }
 
-fn run_heeding(session: &mut Session, at: Option<String>, words: &[String], output: &Output) -> Result<Answer, Answer> {
-    let name = words.first().map_or("", |name| without_dot(name));
+fn run_heeding(
+    session: &mut Session,
+    at: Option<String>,
+    words: &[OuterWord],
+    output: &Output,
+) -> Result<Answer, Answer> {
+    let name = words.first().map_or("", |name| without_dot(&name.text));
     let mut args = parse(line(session, words), name)?;
     args.json |= session.is_json();
     args.quiet |= output.is_quiet;
     match &mut args.command {
         Command::Import(import) => {
-            if words.first().is_some_and(|name| name.starts_with('.')) {
+            if words.first().is_some_and(|name| name.text.starts_with('.')) {
                 std::mem::swap(&mut import.table.table, &mut import.file); // As sqlite3's shell has it: .import FILE TABLE
             }
             refuse_stdin(&import.file)?;
@@ -220,18 +225,29 @@ fn refuse_open(session: &Session, dir: &Path, name: &str) -> Result<(), Answer> 
     }))
 }
 
-/// The words as the command line wants them: with the directory.
-fn line(session: &Session, words: &[String]) -> Vec<OsString> {
+/// The words as the command line wants them: with the directory. A quoted word that looks like an option is the value of
+/// the option before it, or comes behind `--`.
+fn line(session: &Session, words: &[OuterWord]) -> Vec<OsString> {
     let all = Args::command();
     let mut line: Vec<OsString> = vec!["ledgerstone".into()];
-    let (mut command, mut is_placed) = (&all, false);
-    for (no, word) in words.iter().enumerate() {
-        let word = if no == 0 { without_dot(word) } else { word };
+    let (mut command, mut is_placed, mut is_value, mut all_behind) = (&all, false, false, false);
+    let mut behind: Vec<OsString> = Vec::new();
+    for (no, OuterWord { text, is_quoted }) in words.iter().enumerate() {
+        let word = if no == 0 { without_dot(text) } else { text };
+        // A minus alone is standard input, and one before a digit makes a number.
+        let looks_like_option = word.strip_prefix('-').is_some_and(|rest| !rest.is_empty() && !is_number(rest));
+        if std::mem::take(&mut is_value) {
+            match line.last_mut().filter(|_| *is_quoted && word.starts_with('-')) {
+                Some(option) => option.push(format!("={word}")),
+                None => line.push(word.into()),
+            }
+            continue;
+        }
         is_placed |= BY_NAME.contains(&word) && no == 0;
         // `backup verify` names a place of its own and `index list` comes before it, `prepared DIR list` does not.
         let may_be_sub =
             no == 0 || command.is_args_conflicts_with_subcommands_set() || command.get_positionals().next().is_none();
-        let sub = command.find_subcommand(word).filter(|_| may_be_sub);
+        let sub = command.find_subcommand(word).filter(|_| may_be_sub && !is_quoted);
         match sub {
             Some(sub) if !is_placed => command = sub,
             _ if !is_placed && takes_place(command) => {
@@ -240,10 +256,36 @@ fn line(session: &Session, words: &[String]) -> Vec<OsString> {
             }
             _ => {}
         }
-        line.push(word.into());
+        if word == "--" && !is_quoted && !all_behind {
+            all_behind = true;
+        } else if looks_like_option && !is_quoted && !all_behind {
+            is_value = takes_value(command, word);
+            line.push(word.into());
+        } else if *is_quoted && word.starts_with('-') || all_behind || !behind.is_empty() {
+            behind.push(word.into());
+        } else {
+            line.push(word.into());
+        }
     }
     if !is_placed && takes_place(command) {
         line.push(session.dir().into());
     }
+    if !behind.is_empty() {
+        line.push("--".into());
+        line.extend(behind);
+    }
     line
+}
+
+fn is_number(text: &str) -> bool {
+    text.starts_with(|first: char| first.is_ascii_digit())
+}
+
+/// Whether the word is an option whose value is the next one.
+fn takes_value(command: &clap::Command, word: &str) -> bool {
+    let is_it = |arg: &&clap::Arg| match word.strip_prefix("--") {
+        Some(long) => arg.get_long() == Some(long),
+        None => arg.get_short().is_some_and(|short| word == format!("-{short}")),
+    };
+    command.get_arguments().find(is_it).is_some_and(|arg| arg.get_action().takes_values())
 }

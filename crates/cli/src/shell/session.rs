@@ -18,7 +18,7 @@ use ledgerstone::{Environment, Error, InDoubt, LockWait, Options, TransactionOpt
 use serde_json::json;
 
 use super::answer::{Answer, Mode};
-use super::command::{COMMANDS, Command, Data, Line, Usage};
+use super::command::{COMMANDS, Command, Data, Line, OuterWord, Usage};
 use super::outer;
 use super::words::quote;
 use super::worker::{AUTO, Board, Job, Printer, Seen, Worker};
@@ -76,7 +76,7 @@ pub(crate) enum Next {
     /// The same, of a command that Ctrl-C has stopped.
     Interrupted(Shown),
     /// These words are a command of the command line, in that transaction.
-    Outer(Option<String>, Vec<String>),
+    Outer(Option<String>, Vec<OuterWord>),
     /// The commands of that file come next.
     Read(String),
     Quit,

@@ -386,8 +386,15 @@ impl Disk for SimDisk {
     fn remove(&self, path: &str) -> Result<(), DiskError> {
         let name = normal(path);
         self.shared.change(path, "remove", |state, _| {
-            let inode = state.names.file(&name).ok_or(DiskErrorKind::NotFound)?;
-            state.names.change(Change::Remove { path: name, inode });
+            if let Some(inode) = state.names.file(&name) {
+                state.names.change(Change::Remove { path: name, inode });
+            } else if name.is_empty() || !state.names.is_dir(&name) {
+                return Err(DiskErrorKind::NotFound);
+            } else if !state.names.list(&name).is_empty() {
+                return Err(DiskErrorKind::Io(39)); // ENOTEMPTY
+            } else {
+                state.names.change(Change::RemoveDir { path: name });
+            }
             Ok(())
         })
     }

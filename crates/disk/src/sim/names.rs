@@ -17,6 +17,7 @@ pub(super) enum Change {
     Remove { path: String, inode: usize },
     Rename { from: String, to: String, inode: usize },
     CreateDir { path: String },
+    RemoveDir { path: String },
 }
 
 #[derive(Debug, Clone, Default)]
@@ -40,7 +41,10 @@ pub(super) fn dir_of(path: &str) -> &str {
 impl Change {
     fn dir(&self) -> &str {
         match self {
-            Change::Create { path, .. } | Change::Remove { path, .. } | Change::CreateDir { path } => dir_of(path),
+            Change::Create { path, .. }
+            | Change::Remove { path, .. }
+            | Change::CreateDir { path }
+            | Change::RemoveDir { path } => dir_of(path),
             Change::Rename { to, .. } => dir_of(to),
         }
     }
@@ -65,6 +69,10 @@ impl Tree {
             }
             Change::CreateDir { path } => {
                 self.dirs.insert(path.clone());
+            }
+            // What it held is gone before it is: a file system that keeps this keeps the removals in it, too.
+            Change::RemoveDir { path } => {
+                self.dirs.remove(path);
             }
         }
     }

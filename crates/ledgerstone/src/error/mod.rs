@@ -352,10 +352,31 @@ pub enum Error {
     },
     /// Records that are loaded in order are not in order. Nothing is left of the load if the transaction is rolled
     /// back.
-    #[error("record {record} of a sorted load is not above the one before; sort the records by key, each key once")]
+    #[error(
+        "record {record} of a sorted load has the key {key}, which is not above {before}, the key before it; sort the \
+         records by key, each key once"
+    )]
     NotSorted {
         /// Which one, from 0.
         record: u64,
+        /// Its key as text, as in [`Error::KeyExists`].
+        key: Box<str>,
+        /// The key of the record before it.
+        before: Box<str>,
+    },
+    /// A sorted load into a table with records appends to them, and its first key is not above all of theirs. Nothing
+    /// has changed.
+    #[error(
+        "a sorted load appends to table {table:?}, whose last key is {last}, and cannot put the key {key} before it; \
+         put such records without sorting, or load them into an empty table"
+    )]
+    NotAtEnd {
+        /// The table.
+        table: Box<str>,
+        /// The key that is refused, as text, as in [`Error::KeyExists`].
+        key: Box<str>,
+        /// The last key of the table.
+        last: Box<str>,
     },
     /// A sorted load met an error in the middle of a record, or its transaction went back to a savepoint meanwhile.
     /// Roll the transaction back, or back to before the load.

@@ -243,19 +243,14 @@ fn is_empty(target: &dyn Disk) -> Result<bool, Error> {
 
 /// Takes back what [`restore_files`] has made. The mark goes last: until then the rest is named by it.
 fn empty(target: &dyn Disk) -> Result<(), Error> {
-    let mut files: Vec<String> = [CONTROL_PATH, DATA, LOCK, DOUBLE_WRITE].map(str::to_string).into();
+    let remove = |path: &str| if target.exists(path)? { target.remove(path) } else { Ok(()) };
     if target.exists(LOG_DIR)? {
-        files.extend(target.list(LOG_DIR)?.iter().map(|name| format!("{LOG_DIR}/{name}")));
+        target.list(LOG_DIR)?.iter().try_for_each(|name| target.remove(&format!("{LOG_DIR}/{name}")))?;
+        target.remove(LOG_DIR)?;
     }
-    files.push(RESTORE.into());
-    for file in files {
-        if file == RESTORE {
-            target.sync_dir("")?;
-        }
-        if target.exists(&file)? {
-            target.remove(&file)?;
-        }
-    }
+    [CONTROL_PATH, DATA, LOCK, DOUBLE_WRITE].into_iter().try_for_each(remove)?;
+    target.sync_dir("")?;
+    remove(RESTORE)?;
     Ok(target.sync_dir("")?)
 }
 

@@ -41,8 +41,8 @@ impl SortedLoader {
     /// The next record.
     ///
     /// # Errors
-    /// [`Error::NotSorted`] if its key is not above the one before, or not above the last key of the table. As
-    /// [`BytesTable::put`]. A record that is refused for what it is can be left out. After any other error the load
+    /// [`Error::NotSorted`] if its key is not above the one before. [`Error::NotAtEnd`] if it is the first, and not above
+    /// the last key of the table. As [`BytesTable::put`]. A record that is refused for what it is can be left out. After any other error the load
     /// cannot go on: [`Error::LoadIncomplete`]. This holds for a key that comes twice in a unique index, and after the
     /// transaction went back to a savepoint.
     pub fn push(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<(), Error> {
@@ -50,8 +50,8 @@ impl SortedLoader {
     }
 
     fn push_bytes(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
-        if self.last_key.as_ref().is_some_and(|last| key <= last.as_slice()) {
-            return Err(Error::NotSorted { record: self.count });
+        if let Some(last) = self.last_key.as_ref().filter(|last| key <= last.as_slice()) {
+            return Err(self.out_of_order(key, last));
         }
         match &mut self.filling {
             Filling::New { loader, indexes } => {
@@ -79,6 +79,16 @@ impl SortedLoader {
         last.clear();
         last.extend_from_slice(key);
         Ok(())
+    }
+
+    #[cold]
+    fn out_of_order(&self, key: &[u8], last: &[u8]) -> Error {
+        let info = self.table.info();
+        let (key, last) = (info.shown(key).into(), info.shown(last).into());
+        match self.count {
+            0 => Error::NotAtEnd { table: info.name.as_str().into(), key, last },
+            record => Error::NotSorted { record, key, before: last },
+        }
     }
 
     /// Records so far.
@@ -177,7 +187,8 @@ impl BytesTable {
     /// records are loaded or none: after an error or a panic of `records`, those that were appended are undone.
     ///
     /// # Errors
-    /// [`Error::NotSorted`] with the first record that is not above the one before, and as [`BytesTable::put`].
+    /// [`Error::NotSorted`] with the first record that is not above the one before, [`Error::NotAtEnd`], and as
+    /// [`BytesTable::put`].
     pub fn load_sorted<K: AsRef<[u8]>, V: AsRef<[u8]>>(
         &mut self,
         records: impl IntoIterator<Item = (K, V)>,

@@ -174,7 +174,7 @@ impl<K: Key, V: Value> Table<K, V> {
     /// to be opened again.
     ///
     /// # Errors
-    /// [`Error::NotSorted`], [`Error::NotEncodable`], and as [`BytesTable::put`].
+    /// [`Error::NotSorted`], [`Error::NotAtEnd`], [`Error::NotEncodable`], and as [`BytesTable::put`].
     pub fn load_sorted(
         &mut self,
         records: impl IntoIterator<Item = (impl AsKey<K>, impl AsValue<V>)>,

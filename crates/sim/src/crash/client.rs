@@ -829,7 +829,7 @@ impl Hands<'_> {
                 let Some(handle) = self.tables.get_mut(table) else { return Ok(Seen::NoTable) };
                 Seen::Flag(match handle.load_sorted(rows.iter().map(|(key, value)| (key, value))) {
                     Ok(_) => true,
-                    Err(Error::NotSorted { record: 0 }) => false,
+                    Err(Error::NotAtEnd { .. }) => false,
                     Err(error) => return Err(error),
                 })
             }

@@ -479,7 +479,7 @@ fn restore(
 
 fn verify(backups: &SimDisk, archive: &SimDisk) -> Result<(), Error> {
     Backup::open_on(backups)?.verify(&mut |_, _| ())?;
-    let segments = ArchiveDirectory::open_on(Arc::new(archive.clone()))?.segments(true)?;
+    let segments = ArchiveDirectory::open_on(Arc::new(archive.clone()))?.verify(&mut |_, _| ())?;
     match segments.into_iter().find_map(|segment| segment.problem) {
         Some(what) => Err(Error::Corrupt { what }),
         None => Ok(()),

@@ -76,7 +76,7 @@ pub(super) fn prove(
 fn archive_log(disks: &Disks) -> Result<Option<LogDirectory>, Vec<String>> {
     let Some(archive) = &disks.archive else { return Ok(None) };
     match ArchiveDirectory::open_on(Arc::new(archive.clone())).and_then(|archive| {
-        let problem = archive.segments(true)?.into_iter().find_map(|segment| segment.problem);
+        let problem = archive.verify(&mut |_, _| ())?.into_iter().find_map(|segment| segment.problem);
         Ok((archive, problem))
     }) {
         Ok((_, Some(problem))) => fail(format!("the archive: {problem}")),

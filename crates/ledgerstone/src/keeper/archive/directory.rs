@@ -10,6 +10,7 @@ use ledgerstone_page::Lsn;
 use super::files::{path, problem_of, read_sum, starts, sums};
 use super::format::Sum;
 use crate::Error;
+use crate::flow::{Flow, go_on};
 
 /// A segment in the archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,12 +56,37 @@ impl ArchiveDirectory {
         Ok(ArchiveDirectory { disk })
     }
 
-    /// The segments, oldest first. With `verify`, the contents of each are compared with its sum, and gaps are
-    /// problems. A segment whose sum is damaged has a problem in any case.
+    /// The segments, oldest first. A segment whose sum is damaged has a problem. The contents are not looked at
+    /// ([`ArchiveDirectory::verify`]).
     ///
     /// # Errors
     /// [`Error::OlderFormat`], [`Error::NewerFormat`], the disk's.
-    pub fn segments(&self, verify: bool) -> Result<Vec<ArchivedSegment>, Error> {
+    pub fn segments(&self) -> Result<Vec<ArchivedSegment>, Error> {
+        self.found(|_, _, _| Ok(None))
+    }
+
+    /// The same, and compares the contents of each segment with its sum. A gap in the log is a problem of the segment
+    /// behind it. `progress` is called with the bytes done, and the bytes in all. It may return nothing, or
+    /// [`std::ops::ControlFlow::Break`] to end the verification.
+    ///
+    /// # Errors
+    /// As [`ArchiveDirectory::segments`], and [`Error::Cancelled`].
+    pub fn verify<F: Flow>(&self, progress: &mut dyn FnMut(u64, u64) -> F) -> Result<Vec<ArchivedSegment>, Error> {
+        let all = sums(&*self.disk)?.iter().map(|sum| sum.end - sum.start).sum();
+        let mut done = 0;
+        self.found(|sum, before, disk| {
+            let problem =
+                problem(disk, sum, before, &mut |bytes| go_on(progress((done + bytes).min(all), all).flow()))?;
+            done += sum.end - sum.start;
+            Ok(problem)
+        })
+    }
+
+    /// The segments; `problem` says what is wrong with one, which comes behind another.
+    fn found(
+        &self,
+        mut problem: impl FnMut(&Sum, Option<&Sum>, &dyn Disk) -> Result<Option<String>, Error>,
+    ) -> Result<Vec<ArchivedSegment>, Error> {
         let mut found = Vec::new();
         let mut before: Option<Sum> = None;
         for start in starts(&*self.disk)? {
@@ -69,7 +95,7 @@ impl ArchiveDirectory {
                 found.push(ArchivedSegment { file: path(start, "seg"), start_lsn: start, end_lsn: start, problem });
                 continue;
             };
-            let problem = if verify { self.problem(&sum, before.as_ref())? } else { None };
+            let problem = problem(&sum, before.as_ref(), &*self.disk)?;
             before = Some(sum);
             found.push(ArchivedSegment {
                 file: path(sum.start, "seg"),
@@ -79,18 +105,6 @@ impl ArchiveDirectory {
             });
         }
         Ok(found)
-    }
-
-    fn problem(&self, sum: &Sum, before: Option<&Sum>) -> Result<Option<String>, Error> {
-        if let Some(before) = before {
-            if before.owner != sum.owner {
-                return Ok(Some("it is of another environment, or another life, than the one before".into()));
-            }
-            if before.end != sum.start {
-                return Ok(Some(format!("the log from LSN {} to {} is missing before it", before.end, sum.start)));
-            }
-        }
-        problem_of(&*self.disk, sum)
     }
 
     /// Removes the segments that end at or before `lsn`: those that no backup that you keep needs
@@ -115,4 +129,22 @@ impl ArchiveDirectory {
         }
         Ok(count)
     }
+}
+
+/// What is wrong with a segment behind another one. `tell` hears how many of its bytes are done.
+fn problem(
+    disk: &dyn Disk,
+    sum: &Sum,
+    before: Option<&Sum>,
+    tell: &mut dyn FnMut(u64) -> Result<(), Error>,
+) -> Result<Option<String>, Error> {
+    if let Some(before) = before {
+        if before.owner != sum.owner {
+            return Ok(Some("it is of another environment, or another life, than the one before".into()));
+        }
+        if before.end != sum.start {
+            return Ok(Some(format!("the log from LSN {} to {} is missing before it", before.end, sum.start)));
+        }
+    }
+    problem_of(disk, sum, tell)
 }

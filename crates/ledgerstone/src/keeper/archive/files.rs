@@ -79,7 +79,11 @@ pub(super) fn sync_names(disk: &dyn Disk, dir: &str) -> Result<(), Error> {
 }
 
 /// What is wrong with the bytes of a segment.
-pub(super) fn problem_of(disk: &dyn Disk, sum: &Sum) -> Result<Option<String>, Error> {
+pub(super) fn problem_of(
+    disk: &dyn Disk,
+    sum: &Sum,
+    tell: &mut dyn FnMut(u64) -> Result<(), Error>,
+) -> Result<Option<String>, Error> {
     let file = match disk.open(&path(sum.start, "seg"), Open::READ) {
         Err(error) if error.is_not_found() => return Ok(Some("the file is missing".into())),
         other => other?,
@@ -94,6 +98,7 @@ pub(super) fn problem_of(disk: &dyn Disk, sum: &Sum) -> Result<Option<String>, E
         }
         crc = crc32c::crc32c_append(crc, piece);
         at += piece.len() as u64;
+        tell(at)?;
     }
     Ok((crc != sum.crc).then(|| format!("its checksum is {crc:#010x}, expected {:#010x}", sum.crc)))
 }

@@ -175,8 +175,8 @@ impl Archive {
         if there.is_some_and(|there| there.owner != self.owner || there.end > end) {
             return Err(self.of_another(start)); // A2
         }
-        let is_damaged =
-            there.map_or(Ok(false), |there| problem_of(&*self.disk, &there).map(|found| found.is_some()))?;
+        let is_damaged = there
+            .map_or(Ok(false), |there| problem_of(&*self.disk, &there, &mut |_| Ok(())).map(|found| found.is_some()))?;
         let mut bytes = vec![0; (end - start) as usize];
         // The log begins with a block that holds nothing, and an archive may begin with the rest of a record (A4).
         let begin = proof.resumes_at().lsn.0.max(FIRST_LSN.0).clamp(start, end);
@@ -245,7 +245,7 @@ impl Archive {
             return Ok(0);
         };
         if *self.checked.lock() != Some(sum) {
-            if let Some(problem) = problem_of(&*self.disk, &sum)? {
+            if let Some(problem) = problem_of(&*self.disk, &sum, &mut |_| Ok(()))? {
                 return Err(Error::Corrupt { what: format!("{} in the archive: {problem}", path(start, "seg")) });
             }
             *self.checked.lock() = Some(sum);
