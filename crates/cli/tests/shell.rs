@@ -54,6 +54,9 @@ fn each_command_is_answered_by_one_line_in_order() {
         put fruit 'two words' "a\nb" => ok
         put fruit x'00ff' u32:258 => ok
         get fruit apple => ok red
+        put fruit plum 'deep blue'; => ok
+        get fruit "plum"; => ok "deep blue"
+        del fruit 'plum' ; => ok
         get fruit 'two words' => ok "a\nb"
         get fruit "\x00\xff" => ok "\x00\x00\x01\x02"
         get fruit pear => none

@@ -62,14 +62,14 @@ pub fn split(line: &str) -> Result<Vec<Word>, WordError> {
         }
         let (quote_at, is_hex) = match letters.get(at..) {
             None | Some([] | ['#', ..]) => return Ok(words),
-            Some([';', rest @ ..]) if rest.iter().all(|c| c.is_whitespace()) => return Ok(words),
+            Some(rest) if is_end(rest) => return Ok(words),
             Some(['x' | 'X', '\'', ..]) => (at + 1, true),
             _ => (at, false),
         };
         match letters[quote_at] {
             quote @ ('\'' | '"') => {
                 let (bytes, end) = quoted(&letters, quote_at, quote)?;
-                if letters.get(end).is_some_and(|c| !c.is_whitespace()) {
+                if letters.get(end).is_some_and(|c| !c.is_whitespace()) && !is_end(&letters[end..]) {
                     return Err(WordError::NoBlank(end));
                 }
                 let bytes =
@@ -84,6 +84,11 @@ pub fn split(line: &str) -> Result<Vec<Word>, WordError> {
             }
         }
     }
+}
+
+/// Whether the rest of a line is the `;` that ends it.
+fn is_end(rest: &[char]) -> bool {
+    matches!(rest, [';', rest @ ..] if rest.iter().all(|c| c.is_whitespace()))
 }
 
 /// What stands between quotes, and where the line goes on.
@@ -202,6 +207,8 @@ mod tests {
         check("get t a#b # a comment", &[b"get", b"t", b"a#b"]);
         check("# only a comment", &[]);
         check("'#' ''", &[b"#", b""]);
+        check("put 'a b';", &[b"put", b"a b"]);
+        check(r#"put x'00' "a;"; "#, &[b"put", b"\x00", b"a;"]);
     }
 
     #[test]
@@ -213,6 +220,7 @@ mod tests {
         check("a 'open", "opened at letter 3 is never closed");
         check("\"open\\", "never closed");
         check("'a'b", "put a blank after");
+        check("'a';b", "put a blank after");
         check(r#""\q""#, r"\q means nothing");
         check(r#""\xg0""#, r"\xg0 means nothing");
         check("x'0'", "even number");
