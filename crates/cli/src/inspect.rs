@@ -23,7 +23,7 @@ use crate::text::readable;
 /// `init`
 #[derive(Clone, Debug, clap::Args)]
 pub struct InitArgs {
-    /// Directory to make. If it exists, it must be empty.
+    /// Directory to make. If it exists, it must be empty, or hold what an `init` that failed has left.
     pub dir: PathBuf,
     /// Page size: a power of two from 4K to 32K.
     #[arg(long, value_name = "BYTES", value_parser = bench::parse_bytes)]
@@ -80,8 +80,12 @@ pub(crate) fn init(args: &InitArgs, output: &Output) -> anyhow::Result<Outcome> 
     Ok(Outcome::Done)
 }
 
-/// What is in a directory where an environment is to be made, but for settings made beforehand and what `mkfs` puts
-/// there.
+/// Names that a creation leaves behind when it is cut short, by a full file system or by a kill. The library knows
+/// whether the files of these names are such remains, removes those, and refuses all others.
+const OF_ENVIRONMENT: [&str; 6] = ["control.new", "data", "double_write", "lock", "log", "restore.new"];
+
+/// What is in a directory where an environment is to be made, but for settings made beforehand, what `mkfs` puts there,
+/// and what the library judges.
 fn stranger_in(dir: &Path) -> anyhow::Result<Option<OsString>> {
     let entries = match std::fs::read_dir(dir) {
         Ok(entries) => entries,
@@ -90,7 +94,7 @@ fn stranger_in(dir: &Path) -> anyhow::Result<Option<OsString>> {
     };
     for entry in entries {
         let name = entry.with_context(|| format!("cannot read {}", dir.display()))?.file_name();
-        if name != CONFIG_FILE && name != "lost+found" {
+        if name != CONFIG_FILE && name != "lost+found" && !OF_ENVIRONMENT.iter().any(|own| name == *own) {
             return Ok(Some(name));
         }
     }

@@ -474,6 +474,20 @@ fn an_environment_is_made_where_nothing_else_is() {
     shell.file("mount/ledgerstone.toml", "page_bytes = \"8 KiB\"\n");
     shell.says("init mount --quiet", "");
     assert!(shell.run("init mount").err.contains("is an environment already"));
+    // Names that an environment uses, too, are not ours for that.
+    for (name, what) in [("data", "a file named data that is not ours"), ("log", "files that are not ours")] {
+        let home = shell.0.path().join(format!("home of {name}"));
+        std::fs::create_dir(&home).unwrap();
+        if name == "log" {
+            std::fs::create_dir(home.join(name)).unwrap();
+            std::fs::write(home.join("log/monday"), "rain").unwrap();
+        } else {
+            std::fs::write(home.join(name), "dear diary").unwrap();
+        }
+        let said = shell.run(&format!("init home~of~{name}"));
+        assert!(said.code == 2 && said.err.contains(what), "{}", said.err);
+        assert_eq!(std::fs::read_dir(&home).unwrap().count(), 1, "{name}");
+    }
     let said = shell.run("init mount/ledgerstone.toml");
     assert_eq!(said.code, 2);
     assert!(said.err.contains("file"), "{}", said.err);
