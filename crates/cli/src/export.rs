@@ -27,8 +27,7 @@ pub struct ExportArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub table: TableArgs,
-    /// The file, or `-` for standard output. A file that exists is replaced. A name that ends in .gz means a compressed
-    /// file.
+    /// The file, or `-` for standard output. A name that ends in .gz means a compressed file.
     #[arg(default_value = "-")]
     pub file: String,
     /// The format. Without this, the ending of the file's name tells. It is JSON lines if nothing else is known.
@@ -38,6 +37,9 @@ pub struct ExportArgs {
     /// `import` stores rows. The first record names the columns of CSV and TSV, so a table without records has none.
     #[arg(long, conflicts_with = "hex")]
     pub rows: bool,
+    /// Replace the file if it exists.
+    #[arg(long)]
+    pub force: bool,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub text: TextArgs,
@@ -50,7 +52,7 @@ pub(crate) fn run(args: &ExportArgs, output: &Output) -> anyhow::Result<Outcome>
     let table = txn.bytes(&args.table.table)?; // Before the file is touched: the table may not exist.
     let (text, range) = (args.text.of(&table)?, table.range(..)?);
 
-    let mut target = Target::open(&args.file, output)?;
+    let mut target = Target::open_new(&args.file, args.force, "--force replaces it", output)?;
     let count = if args.file.ends_with(GZIP_ENDING) {
         let mut compressed = GzEncoder::new(target.writer(), Compression::default());
         let count = write(args, Writer::new(args, &text, format, &mut compressed), range, output)?;

@@ -173,7 +173,7 @@ pub const HELP: &[Help] = &[
         &[
             ("ledgerstone export shop fruit", "JSON lines with key and value."),
             ("ledgerstone export shop people out.csv --rows", "The rows as import read them."),
-            ("ledgerstone export shop people out.jsonl.gz", "Into a compressed file."),
+            ("ledgerstone export shop people out.jsonl.gz --force", "Into a compressed file, which is replaced."),
             ("ledgerstone export shop binary out.tsv --hex", "Keys and values that are not UTF-8."),
         ],
         "",

@@ -39,6 +39,13 @@ fn is_of_environment(path: &Path) -> bool {
     is_own && dir.is_some_and(is_environment) || is_log
 }
 
+/// G2.
+fn check_not_of_environment(path: &Path) -> anyhow::Result<()> {
+    let name = path.display();
+    ensure!(!is_of_environment(path), "cannot write {name}: it is a file of an environment; name another place");
+    Ok(())
+}
+
 fn cannot_write(name: &str) -> impl Fn(Error) -> Error {
     move |error| Error::new(error.kind(), format!("cannot write {name}: {error}"))
 }
@@ -70,6 +77,7 @@ impl<'o> Target<'o> {
 
     /// Opens a file, never the output.
     pub(crate) fn file(path: &Path) -> anyhow::Result<Target<'static>> {
+        check_not_of_environment(path)?;
         let name = &path.display().to_string();
         ensure!(!path.is_dir(), "cannot write {name}: it is a directory");
         ensure!(path.file_name().is_some(), "cannot write {name:?}: it is not the name of a file");
@@ -77,7 +85,6 @@ impl<'o> Target<'o> {
             let out = Out::File { file, name: name.to_owned() };
             Target { out: BufWriter::with_capacity(BUFFER_BYTES, out), rename }
         };
-        ensure!(!is_of_environment(path), "cannot write {name}: it is a file of an environment; name another place");
         if path.exists() && !path.is_file() {
             // A pipe or a device: written straight away.
             let file = File::options().write(true).open(path).map_err(cannot_write(name))?;
@@ -118,6 +125,7 @@ impl<'o> Target<'o> {
 
     /// Refuses a file that is there, unless it may be replaced; `instead` says what to do then.
     pub(crate) fn check_new(path: &Path, may_replace: bool, instead: &str) -> anyhow::Result<()> {
+        check_not_of_environment(path)?; // First: nothing lets such a file be replaced.
         ensure!(may_replace || !path.is_file(), "{} is there already; {instead}", path.display());
         Ok(())
     }

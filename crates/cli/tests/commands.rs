@@ -460,6 +460,24 @@ fn a_dump_goes_where_it_is_told_and_replaces_nothing_by_itself() {
 }
 
 #[test]
+fn an_export_replaces_nothing_by_itself() {
+    let shell = Shell::new();
+    shell.says("put @ fruit apple red", "");
+    for name in ["f.csv", "f.jsonl.gz"] {
+        shell.says(&format!("export @ fruit {name} --quiet"), "");
+        let first = std::fs::read(shell.0.path().join(name)).unwrap();
+        shell.says("put @ fruit pear green", "");
+        let said = shell.run(&format!("export @ fruit {name}"));
+        assert_eq!(said.code, 2);
+        assert!(said.err.contains(&format!("{name} is there already; --force replaces it")), "{}", said.err);
+        assert_eq!(std::fs::read(shell.0.path().join(name)).unwrap(), first);
+        shell.says(&format!("export @ fruit {name} --force --quiet"), "");
+        assert_ne!(std::fs::read(shell.0.path().join(name)).unwrap(), first);
+        shell.says("del @ fruit pear", "");
+    }
+}
+
+#[test]
 fn an_environment_is_made_where_nothing_else_is() {
     let shell = Shell::new();
     std::fs::create_dir(shell.0.path().join("home")).unwrap();
@@ -769,8 +787,8 @@ fn no_file_of_an_environment_is_written_over() {
     let said = shell.run_with("shell @", b".output env/data\ntables\n");
     assert!(said.out.starts_with("error usage: cannot write env/data: it is a file of an environment"), "{}", said.out);
     shell.says("get @ t k", "v\n");
-    for _ in 0..2 {
-        shell.says("export @ t env/other.jsonl -q", ""); // It is not the environment's.
+    for force in ["", " --force"] {
+        shell.says(&format!("export @ t env/other.jsonl -q{force}"), ""); // It is not the environment's.
     }
     let said = shell.run_with("import @ t - --format csv --delimiter \"", b"a,b\n");
     assert!(said.code == 2 && said.err.contains("has a meaning of its own in CSV"), "{}", said.err);
