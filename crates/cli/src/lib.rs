@@ -54,7 +54,7 @@ use clap::FromArgMatches;
 use clap::error::ErrorKind;
 
 use args::{Args, Command};
-use output::{Output, escaped, say, say_error};
+use output::{Output, escaped, say_error};
 
 /// Parses what was typed, runs it, and says how it went.
 pub fn main() -> ExitCode {
@@ -79,18 +79,20 @@ pub fn parse<T: Into<std::ffi::OsString> + Clone>(words: impl IntoIterator<Item 
 /// do.
 fn not_understood(error: clap::Error) -> ! {
     let is_help = error.exit_code() == 0 || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
-    let wants_json = || std::env::args_os().take_while(|arg| arg != "--").any(|arg| arg == "--json");
-    if !is_help && wants_json() {
+    let wants_json = std::env::args_os().take_while(|arg| arg != "--").any(|arg| arg == "--json");
+    if !is_help && wants_json {
+        drop(Output::new(true, true)); // Errors are objects from now on.
+    }
+    if error.kind() == ErrorKind::InvalidUtf8 {
+        let advice = "write keys and values that are not text in hexadecimal digits, and say --hex";
+        say_error("an argument is not UTF-8", "usage", Some(advice));
+        std::process::exit(2);
+    }
+    if !is_help && wants_json {
         let text = error.to_string();
         let text = text.split("\n\n").next().unwrap_or_default();
         let text = text.strip_prefix("error: ").unwrap_or(text);
-        drop(Output::new(true, true)); // Errors are objects from now on.
         say_error(text, "usage", Some("see: ledgerstone help COMMAND"));
-        std::process::exit(2);
-    }
-    if error.kind() == ErrorKind::InvalidUtf8 {
-        say("ledgerstone: an argument is not UTF-8");
-        say("  write keys and values that are not text in hexadecimal digits, and say --hex");
         std::process::exit(2);
     }
     // The same complaint about the same arguments, escaped: clap shows them as they are.

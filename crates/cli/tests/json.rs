@@ -473,6 +473,20 @@ fn numbers_lose_no_digit_on_their_way_through_json_and_back() {
 }
 
 #[test]
+fn an_argument_that_is_not_text_is_led_to_hexadecimal_digits() {
+    use std::os::unix::ffi::OsStrExt;
+    for json in [&[][..], &["--json"]] {
+        let mut command = assert_cmd::Command::cargo_bin("ledgerstone").unwrap();
+        let key = std::ffi::OsStr::from_bytes(b"\xff");
+        let output = command.args(["get", "shop", "stock"]).arg(key).args(json).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains("an argument is not UTF-8") && said.contains("say --hex"), "{said}");
+        assert_eq!(serde_json::from_str::<Value>(&said).is_ok(), !json.is_empty(), "{said}");
+    }
+}
+
+#[test]
 fn changes_are_told_as_records_are() {
     let dir = tempfile::tempdir().unwrap();
     let run = |line: &str| run(dir.path(), line, "", 0).0;
