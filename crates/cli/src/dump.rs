@@ -11,7 +11,7 @@ use crate::export::target_left;
 use crate::interrupt;
 use crate::opening::{DirArgs, open, open_to_read};
 use crate::outcome::Outcome;
-use crate::output::Output;
+use crate::output::{Output, counted};
 use crate::progress::{Progress, Unit};
 use crate::target::Target;
 
@@ -120,7 +120,8 @@ pub(crate) fn load(args: &LoadArgs, output: &Output) -> anyhow::Result<Outcome> 
         match report.tables.is_empty() {
             true => output.note("there is no database in it: nothing was loaded"),
             false => {
-                output.note(format_args!("{} records loaded into {}", report.record_count, report.tables.join(", ")))
+                let count = counted(report.record_count, "record");
+                output.note(format_args!("{count} loaded into {}", report.tables.join(", ")));
             }
         }
         if !report.indexes.is_empty() {

@@ -15,7 +15,7 @@ use crate::commands::record_json;
 use crate::interrupt;
 use crate::opening::{TableArgs, open_to_read};
 use crate::outcome::Outcome;
-use crate::output::{Output, json_text};
+use crate::output::{Output, counted, json_text};
 use crate::progress::{Progress, Unit};
 use crate::rows::{Format, GZIP_ENDING, tsv_escape};
 use crate::target::Target;
@@ -68,7 +68,7 @@ pub(crate) fn run(args: &ExportArgs, output: &Output) -> anyhow::Result<Outcome>
         output.json(&json!({ "table": args.table.table, "file": args.file, "record_count": count }))?;
         output.flush()?;
     }
-    output.note(format_args!("{count} records exported from {}", args.table.table));
+    output.note(format_args!("{} exported from {}", counted(count, "record"), args.table.table));
     Ok(Outcome::Done)
 }
 

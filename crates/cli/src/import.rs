@@ -18,7 +18,7 @@ use serde_json::Value;
 use crate::interrupt;
 use crate::opening::{TableArgs, open};
 use crate::outcome::Outcome;
-use crate::output::Output;
+use crate::output::{Output, counted};
 use crate::progress::{Progress, Unit};
 use crate::rows::{BadLine, ColumnType, FieldType, Format, GZIP_ENDING, Reason, Row, Rows, json_kind};
 use crate::text::{Text, TextArgs};
@@ -141,9 +141,10 @@ pub(crate) fn run(args: &ImportArgs, output: &Output) -> anyhow::Result<Outcome>
         output.flush()?;
     } else {
         output.note(format_args!(
-            "{row_count} rows imported into {} in {seconds:.2} s{}",
+            "{} imported into {} in {seconds:.2} s{}",
+            counted(row_count, "row"),
             args.table.table,
-            if bad_count == 0 { String::new() } else { format!("; {bad_count} lines left out") }
+            if bad_count == 0 { String::new() } else { format!("; {} left out", counted(bad_count, "line")) }
         ));
     }
     Ok(if bad_count == 0 { Outcome::Done } else { Outcome::Not })
@@ -311,6 +312,7 @@ impl Import<'_> {
     fn what_stays(&self) -> String {
         match self.row_count - self.uncommitted {
             0 => "nothing was imported".into(),
+            1 => "1 row before it was imported and stays".into(),
             count => format!("{count} rows before it were imported and stay"),
         }
     }

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::interrupt::{self, Interrupted};
 use crate::opening::{DirArgs, open, open_to_read};
 use crate::outcome::Outcome;
-use crate::output::{Output, bytes_readable};
+use crate::output::{Output, bytes_readable, counted};
 use crate::progress::{Progress, Unit, Watched};
 use crate::text::readable;
 
@@ -271,16 +271,15 @@ pub(crate) fn verify(args: &DirArgs, output: &Output) -> anyhow::Result<Outcome>
             output.note(format_args!("{index}: its function is not registered here, so its keys were not compared"));
         }
         output.line(format_args!(
-            "{} tables, {} indexes, {} records, {} large values, {} pages in use: {}",
-            report.table_count,
-            report.index_count,
-            report.record_count,
-            report.blob_count,
-            report.page_count,
-            match report.problems.len() {
-                0 => "no problems found".into(),
-                1 => "1 problem found".to_owned(),
-                count => format!("{count} problems found"),
+            "{}, {}, {}, {}, {} in use: {} found",
+            counted(report.table_count, "table"),
+            counted(report.index_count, "index"),
+            counted(report.record_count, "record"),
+            counted(report.blob_count, "large value"),
+            counted(report.page_count, "page"),
+            match report.problems.len() as u64 {
+                0 => "no problems".into(),
+                count => counted(count, "problem"),
             }
         ))?;
     }
@@ -308,10 +307,8 @@ fn verify_pages(args: &DirArgs, error: anyhow::Error, output: &Output) -> anyhow
         for page in &damaged {
             output.line(format_args!("data file, page {page}: damaged"))?;
         }
-        let count = damaged.len();
-        output.line(format_args!(
-            "{count} damaged pages found; the tables cannot be verified before they are repaired"
-        ))?;
+        let count = counted(damaged.len() as u64, "damaged page");
+        output.line(format_args!("{count} found; the tables cannot be verified before they are repaired"))?;
     }
     output.flush()?;
     Ok(Outcome::Not)
@@ -336,12 +333,12 @@ pub(crate) fn compact(args: &DirArgs, output: &Output) -> anyhow::Result<Outcome
         output.json(&report)?;
     } else {
         output.line(format_args!(
-            "{} pages before, {} after, {} in use; {} deleted records purged, {} pages merged, {} moved",
-            report.page_count_before,
+            "{} before, {} after, {} in use; {} purged, {} merged, {} moved",
+            counted(report.page_count_before, "page"),
             report.page_count_after,
             report.allocated_page_count,
-            report.ghost_count,
-            report.merged_page_count,
+            counted(report.ghost_count, "deleted record"),
+            counted(report.merged_page_count, "page"),
             report.moved_page_count
         ))?;
         for table in &report.skipped_tables {

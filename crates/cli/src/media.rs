@@ -1,6 +1,6 @@
 //! What outlives a disk: backup, restore, repair, archive.
 
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use anyhow::Context;
 use ledgerstone::{
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::interrupt;
 use crate::opening::{DirArgs, open, open_with};
 use crate::outcome::Outcome;
-use crate::output::{Output, bytes_readable};
+use crate::output::{Output, bytes_readable, counted};
 use crate::progress::{Progress, Unit, Watched};
 use crate::target::Target;
 use crate::time::{parse_time, time_text};
@@ -150,7 +150,31 @@ fn open_log(dir: &Path) -> anyhow::Result<LogDirectory> {
     LogDirectory::open(dir).with_context(|| format!("cannot read the log in {}", dir.display()))
 }
 
+/// Refuses a backup inside the environment: whatever takes the one takes the other.
+fn check_is_outside(target: &Path, dir: &Path) -> anyhow::Result<()> {
+    // Part by part, since the last ones need not be there yet.
+    let mut there = PathBuf::new();
+    for part in std::path::absolute(target)?.components() {
+        match part {
+            Component::ParentDir => drop(there.pop()),
+            part => there.push(part),
+        }
+        there = there.canonicalize().unwrap_or(there);
+    }
+    let is_inside = dir.canonicalize().is_ok_and(|dir| there.starts_with(dir));
+    anyhow::ensure!(
+        !is_inside,
+        "{} is in the directory of the environment, and would be lost with it: name a place outside {}",
+        target.display(),
+        dir.display()
+    );
+    Ok(())
+}
+
 fn backup_take(args: &BackupArgs, dir: &Path, target: &str, output: &Output) -> anyhow::Result<Outcome> {
+    if target != "-" {
+        check_is_outside(Path::new(target), dir)?;
+    }
     let env = open(&DirArgs { dir: dir.to_path_buf(), cache: None }, output)?;
     let options = BackupOptions::default().incremental(args.incremental).bytes_per_second(args.rate.unwrap_or(0));
     let mut bar = Progress::new(output);
@@ -192,9 +216,9 @@ fn show(info: &BackupInfo, output: &Output) -> std::io::Result<()> {
     }
     let kind = if info.is_full { "full" } else { "log" };
     output.line(format_args!(
-        "{}: {kind}, {} pages, log {} to {}, {}, complete at {}",
+        "{}: {kind}, {}, log {} to {}, {}, complete at {}",
         info.file,
-        info.page_count,
+        counted(info.page_count, "page"),
         info.log_from_lsn,
         info.log_end_lsn,
         bytes_readable(info.payload_bytes),
@@ -240,8 +264,11 @@ fn backup_verify(place: &BackupPlace, output: &Output) -> anyhow::Result<Outcome
         output.json(&told)?;
     } else {
         output.line(format_args!(
-            "{} chains, {} pages, {} records of the log, {} commits: no problems found",
-            report.chain_count, report.page_count, report.record_count, report.commit_count
+            "{}, {}, {} of the log, {}: no problems found",
+            counted(report.chain_count, "chain"),
+            counted(report.page_count, "page"),
+            counted(report.record_count, "record"),
+            counted(report.commit_count, "commit")
         ))?;
     }
     output.flush()?;
@@ -314,8 +341,9 @@ pub(crate) fn repair(args: &RepairArgs, output: &Output) -> anyhow::Result<Outco
         match pages.len() {
             0 => output.line("no damaged pages")?,
             count => output.line(format_args!(
-                "{count} pages repaired with {} records of the log: {}",
-                report.applied_count,
+                "{} repaired with {} of the log: {}",
+                counted(count as u64, "page"),
+                counted(report.applied_count, "record"),
                 pages.join(", ")
             ))?,
         }

@@ -255,6 +255,15 @@ fn decimal(text: &str) -> (bool, String, i64) {
     }
 }
 
+/// How many for people: `1 table`, `2 tables`, `0 indexes`.
+pub(crate) fn counted(count: u64, one: &str) -> String {
+    let plural = match one.ends_with('x') {
+        true => "es",
+        false => "s",
+    };
+    format!("{count} {one}{}", if count == 1 { "" } else { plural })
+}
+
 /// Bytes for people: `1.5 MiB`.
 pub(crate) fn bytes_readable(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["bytes", "KiB", "MiB", "GiB", "TiB"];
@@ -268,7 +277,7 @@ pub(crate) fn bytes_readable(bytes: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{bytes_readable, escaped, is_harmless, json_text, write_escaped};
+    use super::{bytes_readable, counted, escaped, is_harmless, json_text, write_escaped};
 
     #[test]
     fn numbers_that_a_double_does_not_hold_are_strings() {
@@ -309,6 +318,16 @@ mod tests {
             assert_eq!(String::from_utf8(out).unwrap(), format!("[{shown}]"));
             assert!(!is_harmless(bad) && escaped(bad) == shown);
         }
+    }
+
+    #[test]
+    fn one_of_a_thing_is_not_many() {
+        let check = |count, one, text| assert_eq!(counted(count, one), text);
+        check(0, "table", "0 tables");
+        check(1, "table", "1 table");
+        check(1, "index", "1 index");
+        check(2, "index", "2 indexes");
+        check(7, "large value", "7 large values");
     }
 
     #[test]

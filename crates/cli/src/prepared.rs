@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use crate::commands::add_bytes;
 use crate::opening::{DirArgs, open};
 use crate::outcome::Outcome;
-use crate::output::Output;
+use crate::output::{Output, counted};
 use crate::text::{from_hex, readable};
 
 /// `prepared`
@@ -57,9 +57,9 @@ fn list(args: &PreparedArgs, output: &Output) -> anyhow::Result<Outcome> {
         if output.is_json {
             output.json(&in_doubt_json(&found))?;
         } else {
-            let (xid, lsn, count) = (found.xid, found.prepared_lsn, found.lock_count);
+            let (xid, lsn, locks) = (found.xid, found.prepared_lsn, counted(found.lock_count, "lock"));
             let id = readable(&found.global_id);
-            output.line(format_args!("{id}\ttransaction {xid}\tprepared at LSN {lsn}\t{count} locks"))?;
+            output.line(format_args!("{id}\ttransaction {xid}\tprepared at LSN {lsn}\t{locks}"))?;
         }
     }
     output.flush()?;

@@ -437,7 +437,7 @@ fn a_repair_that_is_stopped_has_changed_nothing() {
     meet(at, &repair, "nothing was repaired or changed", || std::fs::write(&data, &bytes).unwrap());
     assert_eq!(std::fs::read(&data).unwrap(), bytes);
     let repaired = ledgerstone(at).args(repair).output().unwrap();
-    assert!(repaired.status.success() && String::from_utf8_lossy(&repaired.stdout).starts_with("1 pages repaired"));
+    assert!(repaired.status.success() && String::from_utf8_lossy(&repaired.stdout).starts_with("1 page repaired"));
 }
 
 #[test]

@@ -21,6 +21,26 @@ fn code(args: &[&str], at: &Path) -> i32 {
 }
 
 #[test]
+fn a_backup_is_not_taken_into_the_environment() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path();
+    ok(&["init", "env", "--segment", "64K"], at);
+    std::os::unix::fs::symlink("env", at.join("link")).unwrap();
+    let files = || std::fs::read_dir(at.join("env")).unwrap().count();
+    let count = files();
+    for target in ["env/saved", "env/a/b", "./other/../env/saved", "link/saved", "env"] {
+        for how in [&[][..], &["--file"], &["--incremental"]] {
+            let refused = run(&[&["backup", "env", target], how].concat(), at);
+            let told = String::from_utf8_lossy(&refused.stderr);
+            assert!(refused.status.code() == Some(2), "{target} {how:?}: {told}");
+            assert!(told.contains("is in the directory of the environment"), "{target} {how:?}: {told}");
+        }
+    }
+    assert_eq!(files(), count);
+    ok(&["backup", "env", "environment"], at); // Its name only begins as the other's.
+}
+
+#[test]
 fn what_was_backed_up_is_restored_at_the_moment_that_was_asked_for() {
     let dir = tempfile::tempdir().unwrap();
     let at = dir.path();
@@ -86,9 +106,12 @@ fn what_was_backed_up_is_restored_at_the_moment_that_was_asked_for() {
     assert_ne!(code(&["get", "env", "fruit", "apple"], at), 0);
     let found = run(&["verify", "env"], at);
     let told = String::from_utf8(found.stdout).unwrap();
-    assert!(found.status.code() == Some(1) && told.contains("\ndata file, page 2: damaged\n1 damaged pages"), "{told}");
+    assert!(
+        found.status.code() == Some(1) && told.contains("\ndata file, page 2: damaged\n1 damaged page found;"),
+        "{told}"
+    );
     let mended = ok(&["repair", "env", "--from", "saved", "--all", "--log", "archive"], at);
-    assert!(mended.starts_with("1 pages repaired") && mended.ends_with(": 2\n"), "{mended}");
+    assert!(mended.starts_with("1 page repaired") && mended.ends_with(": 2\n"), "{mended}");
     assert_eq!(ok(&["get", "env", "fruit", "apple"], at), "gone\n");
     assert!(ok(&["repair", "env", "--from", "saved", "--log", "archive"], at).contains("no damaged pages"));
     let bytes = std::fs::read(at.join("one.backup")).unwrap();

@@ -519,7 +519,7 @@ fn the_shell_has_the_commands_of_the_command_line() {
         "ok 2",
         "", // the backup
         "ok",
-        "1 chains, ",
+        "1 chain, ",
         "ok",
         "ok", // no transaction in doubt
     ];

@@ -23,6 +23,8 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
+use crate::output::counted;
+
 /// The longest record that is read: a value of 64 MiB and something for the other columns.
 pub const RECORD_BYTES_MAX: usize = (64 << 20) + (1 << 20);
 
@@ -77,7 +79,7 @@ pub enum Row {
 #[non_exhaustive]
 pub enum Reason {
     /// The record has more or fewer fields than the header.
-    #[error("{found} fields where the header names {expected}")]
+    #[error("{} where the header names {expected}", counted(*found as u64, "field"))]
     FieldCount {
         /// Columns of the header.
         expected: usize,

@@ -33,7 +33,7 @@ fn csv_fields_may_hold_commas_quotes_and_line_endings() {
 
 #[test]
 fn a_slip_costs_one_line_and_names_it() {
-    check(Format::Csv, "a,b\n1\n2,3\n", &["line 2: 1 fields where the header names 2", r#"3 ["2", "3"]"#]);
+    check(Format::Csv, "a,b\n1\n2,3\n", &["line 2: 1 field where the header names 2", r#"3 ["2", "3"]"#]);
     check(
         Format::Csv,
         "a,b\n1,\"open\n2,3\n4,5\n",

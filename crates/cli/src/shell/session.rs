@@ -25,7 +25,7 @@ use super::worker::{AUTO, Board, Job, Printer, Seen, Worker};
 use crate::interrupt;
 use crate::opening::{DirArgs, Lending, lend, open_by};
 use crate::outcome;
-use crate::output::{Output, say_note};
+use crate::output::{Output, counted, say_note};
 use crate::prepared::{id_json, in_doubt_json};
 use crate::target::Target;
 
@@ -407,7 +407,7 @@ impl Session {
     fn in_doubt(&self) -> Answer {
         let found = self.env.in_doubt();
         let line = |found: &InDoubt| {
-            (quote(&found.global_id), format!("transaction {}, {} locks", found.xid, found.lock_count))
+            (quote(&found.global_id), format!("transaction {}, {}", found.xid, counted(found.lock_count, "lock")))
         };
         let objects: Vec<_> = found.iter().map(in_doubt_json).collect();
         Answer::Lines(found.iter().map(line).collect()).with(json!({ "records": objects }))

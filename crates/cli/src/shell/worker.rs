@@ -37,7 +37,7 @@ use crate::index::index_json;
 use crate::inspect::{stat_json, table_json};
 use crate::interrupt;
 use crate::opening::lend;
-use crate::output::Output;
+use crate::output::{Output, counted};
 use crate::text::{Part, Text, check_types, typed_key, typed_value};
 
 /// The worker for commands outside of named transactions.
@@ -329,8 +329,8 @@ impl Hands {
                         Answer::Lines(report.skipped.iter().map(line).collect())
                     }
                     Some(first) => {
-                        let count = report.problems.len();
-                        let what = format!("{count} problems, the first in {}: {}", first.place, first.what);
+                        let count = counted(report.problems.len() as u64, "problem");
+                        let what = format!("{count}, the first in {}: {}", first.place, first.what);
                         Answer::Failed { kind: "corrupt", message: what }
                     }
                 };
