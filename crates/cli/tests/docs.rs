@@ -1,11 +1,14 @@
-//! What the pages tell people to type is run here, as it stands: README.md and everything below docs/. The blocks of a
-//! page run one after the other, in one directory for each page.
+//! What the pages tell people to type is run here, as it stands: all pages of the repository but those of
+//! [`ELSEWHERE`]. The blocks of a page run one after the other, in one directory for each page.
 //!
 //! D1. A block ```` ```console ```` holds commands behind `$ `, and what they print; `...` stands for anything.
 //! D2. A block ```` ```sh ```` holds commands only. Each must succeed.
 //! D3. A block that cannot be run has `<!-- not run: REASON -->` on the line above it, and is in [`NOT_RUN`]. What it
 //!     says is looked at all the same: the options of our commands, and the names of make targets.
 //! D4. Nothing else shows commands: a block without a language has none.
+//! D5. A block of Rust on a page beside the sources, that is outside docs/, is compiled: the page is a doc comment of the
+//!     file that [`COMPILED`] names.
+//! D6. No line has more than 120 columns, but for rows of tables and lines of blocks.
 #![allow(missing_docs)]
 
 use std::path::{Path, PathBuf};
@@ -18,8 +21,11 @@ const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
 /// The blocks that no test can run: page, and the reason that the page gives.
 const NOT_RUN: &[(&str, &str)] = &[
+    ("CONTRIBUTING.md", "they take minutes"),
+    ("CONTRIBUTING.md", "they take minutes, and the seed stands for yours"),
     ("README.md", "they are what CI runs"),
     ("README.md", "they take minutes"),
+    ("crates/port/README.md", "they are built with all optimizations first"),
     ("docs/benchmarks.md", "it takes minutes"),
     ("docs/flash.md", "they take from seconds to hours"),
     ("docs/probe-example.md", "it takes minutes"),
@@ -28,6 +34,16 @@ const NOT_RUN: &[(&str, &str)] = &[
     ("docs/tutorial.md", "examples/tests/tutorial.rs runs it"),
     ("docs/tutorial.md", "examples/tests/tutorial.rs runs it"),
 ];
+
+/// Pages without commands to type: history.
+const ELSEWHERE: &[&str] = &["CHANGELOG.md"];
+
+/// Pages with Rust, and the sources that compile it.
+const COMPILED: &[(&str, &str)] =
+    &[("README.md", "examples/src/lib.rs"), ("crates/port/README.md", "crates/port/src/lib.rs")];
+
+/// The widest line of a page.
+const COLUMNS_MAX: usize = 120;
 
 /// What a page's blocks find in their directory.
 const BEFORE: &[(&str, &str)] = &[("docs/tutorial.md", "ledgerstone init jobs")];
@@ -176,24 +192,31 @@ fn look_at(page: &str, block: &Block) {
     }
 }
 
+/// All pages of the repository, and none of what was built or unpacked in it.
 fn pages() -> Vec<PathBuf> {
-    let mut pages = vec![PathBuf::from("README.md")];
-    for dir in ["docs", "docs/format"] {
-        for entry in std::fs::read_dir(Path::new(ROOT).join(dir)).unwrap() {
-            let name = entry.unwrap().file_name();
-            if Path::new(&name).extension().is_some_and(|ending| ending == "md") {
-                pages.push(Path::new(dir).join(name));
-            }
-        }
-    }
+    let root = Path::new(ROOT);
+    let names_in = |dir: &str| {
+        let names = std::fs::read_dir(root.join(dir)).unwrap().map(|entry| entry.unwrap().file_name());
+        names.map(|name| Path::new(dir).join(name)).collect::<Vec<PathBuf>>()
+    };
+    let mut pages: Vec<PathBuf> =
+        ["", "data", "docs", "docs/format", "examples"].into_iter().flat_map(names_in).collect();
+    pages.extend(
+        names_in("crates").into_iter().map(|dir| dir.join("README.md")).filter(|page| root.join(page).exists()),
+    );
+    pages.retain(|page| page.extension().is_some_and(|ending| ending == "md"));
     pages.sort();
     pages
+}
+
+fn is_elsewhere(page: &Path) -> bool {
+    ELSEWHERE.iter().any(|name| page == Path::new(name))
 }
 
 #[test]
 fn what_the_pages_tell_people_to_type_does_what_they_say() {
     let (mut count, mut not_run) = (0, Vec::new());
-    for page in pages() {
+    for page in pages().into_iter().filter(|page| !is_elsewhere(page)) {
         let text = std::fs::read_to_string(Path::new(ROOT).join(&page)).unwrap();
         let (page, blocks) = (page.display().to_string(), blocks(&text));
         for block in &blocks {
@@ -213,4 +236,42 @@ fn what_the_pages_tell_people_to_type_does_what_they_say() {
     assert!(count > 50, "{count} commands");
     let listed: Vec<_> = NOT_RUN.iter().map(|(page, reason)| (page.to_string(), reason.to_string())).collect();
     assert_eq!(not_run, listed, "the blocks that are not run");
+}
+
+#[test]
+fn the_rust_of_pages_beside_the_sources_is_compiled() {
+    for page in pages().into_iter().filter(|page| !page.starts_with("docs") && !is_elsewhere(page)) {
+        let text = std::fs::read_to_string(Path::new(ROOT).join(&page)).unwrap();
+        let rust: Vec<usize> = blocks(&text)
+            .into_iter()
+            .filter(|block| block.language.starts_with("rust"))
+            .inspect(|block| assert!(!block.language.contains("ignore"), "{}: rust,ignore", page.display()))
+            .map(|block| block.line_no)
+            .collect();
+        let by = COMPILED.iter().find(|(name, _)| page == Path::new(name)).map(|(_, source)| *source);
+        assert_eq!(!rust.is_empty(), by.is_some(), "{}: Rust in lines {rust:?}, compiled by {by:?}", page.display());
+        if let Some(source) = by {
+            let text = std::fs::read_to_string(Path::new(ROOT).join(source)).unwrap();
+            let name = page.file_name().unwrap().to_str().unwrap();
+            assert!(text.contains(&format!("{name}\")]")), "{source} compiles {}", page.display());
+        }
+    }
+}
+
+#[test]
+fn no_line_of_a_page_is_wider_than_120_columns() {
+    let mut wide = Vec::new();
+    for page in pages() {
+        let text = std::fs::read_to_string(Path::new(ROOT).join(&page)).unwrap();
+        let mut is_inside = false;
+        for (no, line) in text.lines().enumerate() {
+            let is_fence = line.trim_start().starts_with("```");
+            is_inside ^= is_fence;
+            let may_be_wide = is_inside || is_fence || line.starts_with('|');
+            if !may_be_wide && line.chars().count() > COLUMNS_MAX {
+                wide.push(format!("{}, line {}: {} columns", page.display(), no + 1, line.chars().count()));
+            }
+        }
+    }
+    assert!(wide.is_empty(), "{wide:#?}");
 }

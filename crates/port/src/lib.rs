@@ -104,3 +104,8 @@ mod exports {
 }
 #[cfg(not(loom))]
 pub use exports::*;
+
+/// The README's example, compiled with the documentation's tests.
+#[cfg(all(doctest, not(loom)))]
+#[doc = include_str!("../README.md")]
+struct Readme;
