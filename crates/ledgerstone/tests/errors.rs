@@ -131,7 +131,9 @@ fn a_lock_that_is_not_given_is_named_by_its_table() {
     let lock_timeout = Some(std::time::Duration::from_millis(1));
     let waiter = env.begin_with(TransactionOptions { lock_timeout, ..Default::default() }).unwrap();
     let error = waiter.bytes("stock").unwrap().get(b"apple").unwrap_err();
-    assert!(error.to_string().contains(r#"of table "stock""#), "{error}");
+    let expected =
+        format!(r#"lock not granted in time: S on key "apple" of table "stock", blocked by {}"#, holder.xid());
+    assert_eq!(error.to_string(), expected);
     let Error::LockTimeout { holders, .. } = error else { panic!("{error:?}") };
     assert_eq!(*holders, [holder.xid()]);
 }
@@ -189,6 +191,19 @@ fn an_error_of_the_system_keeps_its_kind() {
         assert_eq!(error.io_kind(), Some(expected), "{error:?}");
         assert!(error.to_string().contains(r#"read "shop/data" at 4096"#), "{error}");
     }
+
+    // The number of an error without a kind of ours is in its source.
+    let number_of = |error: &Error| {
+        let source = error.source().and_then(|source| source.downcast_ref::<io::Error>());
+        source.and_then(io::Error::raw_os_error)
+    };
+    let input_output = of(DiskErrorKind::Io(5));
+    assert!(matches!(input_output, Error::Disk(_)), "{input_output:?}");
+    assert_eq!(number_of(&input_output), Some(5));
+    assert!(input_output.to_string().contains(r#"read "shop/data" at 4096: "#), "{input_output}");
+    let call = Error::of_io("write", std::path::Path::new("shop/data"), &io::Error::from_raw_os_error(24));
+    assert_eq!(number_of(&call), Some(24), "{call:?}");
+    assert_eq!(number_of(&of(DiskErrorKind::ShortRead)), None, "the system has no number for it");
 
     let (_dir, env) = environment();
     let refused = env.transact_with(TransactionOptions { read_only: true, ..Default::default() }, |txn| {

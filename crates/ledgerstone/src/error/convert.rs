@@ -19,7 +19,10 @@ impl From<DiskError> for Error {
     fn from(error: DiskError) -> Error {
         match error.kind {
             DiskErrorKind::Crashed | DiskErrorKind::Closed => Error::Failed { why: error.to_string() },
-            kind => Error::of_kind(kind.io_kind(), error),
+            kind => {
+                let number = if let DiskErrorKind::Io(number) = kind { Some(number) } else { None };
+                Error::of_kind(kind.io_kind(), number, error.to_string())
+            }
         }
     }
 }
@@ -53,6 +56,8 @@ impl From<LockError> for Error {
                 Error::LockRefused { what, table: Some(name.table_id()), holders: holders.into() }
             }
             LockError::Timeout { name, holders, .. } => {
+                // The error says itself that the time has run out.
+                let what = what.trim_start_matches("timed out waiting for ").to_owned();
                 Error::LockTimeout { what, table: Some(name.table_id()), holders: holders.into() }
             }
             LockError::WouldBlock => Error::LockTimeout { what, table: None, holders: Box::default() },

@@ -77,22 +77,28 @@ impl Error {
     /// meaning.
     #[must_use]
     pub fn of_io(operation: &str, path: &Path, error: &io::Error) -> Error {
-        Error::of_kind(error.kind(), format!("{operation} {}: {error}", path.display()))
+        Error::of_kind(error.kind(), error.raw_os_error(), format!("{operation} {}: {error}", path.display()))
     }
 
-    /// Of a call on a file that `what` names.
-    pub(crate) fn of_kind(
-        kind: io::ErrorKind,
-        what: impl Into<Box<dyn std::error::Error + Send + Sync>> + std::fmt::Display,
-    ) -> Error {
+    /// Of a call on a file that `what` names; with the system's number of the error, where it is known.
+    pub(crate) fn of_kind(kind: io::ErrorKind, number: Option<i32>, what: String) -> Error {
         match kind {
-            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
-                Error::Permission { what: what.to_string(), kind }
-            }
+            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => Error::Permission { what, kind },
             io::ErrorKind::StorageFull => Error::no_space(&what),
-            kind => Error::Disk(io::Error::new(kind, what)),
+            kind => {
+                let source = number.map(io::Error::from_raw_os_error);
+                Error::Disk(io::Error::new(kind, FileError { what, source }))
+            }
         }
     }
+}
+
+/// What [`Error::Disk`] holds: the words, and the system's own error as their source.
+#[derive(Debug, thiserror::Error)]
+#[error("{what}")]
+struct FileError {
+    what: String,
+    source: Option<io::Error>,
 }
 
 /// Puts texts in the place of locks, each as [`LockName`] shows it: `table 7`, or `key 0x5f of table 7`, `gap ...`,

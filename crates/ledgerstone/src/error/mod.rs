@@ -623,7 +623,8 @@ pub enum Error {
         /// Operation and record.
         what: String,
     },
-    /// A file could not be read or written. The message names the file and what was attempted.
+    /// A file could not be read or written. The message names the file and what was attempted. If the system gave an
+    /// error number, `source()` is an [`io::Error`] with that number.
     #[error(transparent)]
     Disk(io::Error),
     /// The memory for cache and tables could not be reserved.
