@@ -201,18 +201,20 @@ pub(crate) fn figures_text(figures: &Value) -> String {
     table.trim_fmt()
 }
 
-/// One row a figure; the name of an inner object is put in front of its members.
+/// One row a figure, under the name that it has in JSON; that of an inner object comes in front of its members, with a
+/// dot.
 fn add_rows(table: &mut Table, prefix: &str, value: &Value, is_exact: bool) {
     let Value::Object(members) = value else { return };
     for (name, value) in members {
-        let name = format!("{prefix}{}", name.replace('_', " "));
+        let is_bytes = name.split('_').any(|word| word == "bytes");
+        let name = format!("{prefix}{name}");
         match value {
-            Value::Object(_) => add_rows(table, &format!("{name}: "), value, is_exact),
+            Value::Object(_) => add_rows(table, &format!("{name}."), value, is_exact),
             Value::Array(items) => {
                 let items: Vec<String> = items.iter().map(plain).collect();
                 table.add_row([name, items.join(", ")]);
             }
-            Value::Number(number) if !is_exact && name.ends_with(" bytes") => {
+            Value::Number(number) if !is_exact && is_bytes => {
                 let text = number.as_u64().map_or_else(|| number.to_string(), bytes_readable);
                 table.add_row([name, text]);
             }

@@ -772,6 +772,28 @@ fn numbers_and_bounds_that_mean_nothing_are_said_to() {
     shell.says("index create @ t i json:/a", "");
     let stat = shell.run("stat @").out;
     assert!(stat.contains(" t i json:/a false") && !stat.contains('{') && !stat.contains("null"), "{stat}");
+    // Text and JSON have the same names; sizes are readable, unless bytes are asked for.
+    let found: serde_json::Value = serde_json::from_str(&shell.run("--json stat @").out).unwrap();
+    let mut names: Vec<String> = Vec::new();
+    for (name, value) in found["stat"].as_object().unwrap() {
+        match value.as_object() {
+            Some(members) => names.extend(members.keys().map(|member| format!("{name}.{member}"))),
+            None => names.push(name.clone()),
+        }
+    }
+    assert!(names.iter().any(|name| name == "settings.cache_bytes"), "{names:?}");
+    let value = |text: &str, name: &str| {
+        let mut lines = text.lines().map(|line| line.trim().split_once(' ').unwrap_or((line.trim(), "")));
+        lines.find(|(of, _)| *of == name).map(|(_, value)| value.trim().to_owned())
+    };
+    for name in &names {
+        let shown = value(&stat, name).unwrap_or_else(|| panic!("{name} is missing in {stat}"));
+        let is_size = name.contains("_bytes") && shown.parse::<f64>().is_ok();
+        assert!(!is_size, "{name} is shown as {shown}, without a unit");
+    }
+    assert_eq!(value(&stat, "settings.feed_log_bytes_max").as_deref(), Some("1.0 GiB"));
+    let exact = shell.run("stat @ --bytes").out;
+    assert_eq!(value(&exact, "settings.feed_log_bytes_max").as_deref(), Some("1073741824"));
     let said = shell.run("scan @ t --from z --to a");
     assert!(said.code == 0 && said.err.contains("--from is not below --to"), "{}", said.err);
 }
