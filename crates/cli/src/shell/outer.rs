@@ -225,8 +225,8 @@ fn refuse_open(session: &Session, dir: &Path, name: &str) -> Result<(), Answer> 
     }))
 }
 
-/// The words as the command line wants them: with the directory. A quoted word that looks like an option is the value of
-/// the option before it, or comes behind `--`.
+/// The words as the command line wants them: with the directory. A quoted word that looks like an option is the value
+/// of the option before it, or comes behind `--`.
 fn line(session: &Session, words: &[OuterWord]) -> Vec<OsString> {
     let all = Args::command();
     let mut line: Vec<OsString> = vec!["ledgerstone".into()];

@@ -41,10 +41,10 @@ impl SortedLoader {
     /// The next record.
     ///
     /// # Errors
-    /// [`Error::NotSorted`] if its key is not above the one before. [`Error::NotAtEnd`] if it is the first, and not above
-    /// the last key of the table. As [`BytesTable::put`]. A record that is refused for what it is can be left out. After any other error the load
-    /// cannot go on: [`Error::LoadIncomplete`]. This holds for a key that comes twice in a unique index, and after the
-    /// transaction went back to a savepoint.
+    /// [`Error::NotSorted`] if its key is not above the one before. [`Error::NotAtEnd`] if it is the first, and not
+    /// above the last key of the table. As [`BytesTable::put`]. A record that is refused for what it is can be left
+    /// out. After any other error the load cannot go on: [`Error::LoadIncomplete`]. This holds for a key that comes
+    /// twice in a unique index, and after the transaction went back to a savepoint.
     pub fn push(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<(), Error> {
         self.push_bytes(key.as_ref(), value.as_ref())
     }
