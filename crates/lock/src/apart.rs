@@ -1,7 +1,7 @@
 //! The locks of one table really held, under a manager that keeps nobody apart.
 //!
-//! A1. A program cannot give up the locks that an environment takes for its own housekeeping, above all on deferred
-//!     frees. Without those locks the housekeeper would free pages of transactions that have not ended.
+//! A1. A program cannot give up the locks that an environment takes for its own housekeeping. By those on deferred
+//!     frees the transactions take turns in which pages leave trees. Without them two would free the same pages.
 
 use std::sync::Arc;
 

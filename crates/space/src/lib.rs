@@ -286,15 +286,12 @@ impl Space {
     }
 
     /// As [`Space::latch_free`], for one page of a root, which can never be moved. It is one of the first pages of the
-    /// file, or else the lowest free one. So roots do not keep the file from becoming shorter. Of the first
-    /// ones, those below `from` are passed over.
+    /// file, or else the lowest free one. So roots do not keep the file from becoming shorter.
     ///
     /// # Errors
     /// As there.
-    pub fn latch_for_root(&self, from: PageId) -> Result<FreeRun<'_>, SpaceError> {
-        if from.0 < ROOT_PAGES
-            && let Some(run) = self.find_in(0, from.0 as u32, 1, ROOT_PAGES)?
-        {
+    pub fn latch_for_root(&self) -> Result<FreeRun<'_>, SpaceError> {
+        if let Some(run) = self.find_in(0, 0, 1, ROOT_PAGES)? {
             return Ok(run);
         }
         match self.latch_free_below(1, PageId(self.page_count()))? {

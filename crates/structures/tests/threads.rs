@@ -267,6 +267,24 @@ fn storm_writer(stack: &Stack, tree: &Tree, seed: u64, part: u64, parts: u64) ->
     there
 }
 
+#[test]
+fn a_turn_waits_for_another_whatever_the_time_out_of_users() {
+    let stack = Arc::new(Stack::impatient());
+    let turn = stack.to_free.begin_turn().unwrap();
+    let other = {
+        let stack = Arc::clone(&stack);
+        sync::spawn("other turn", move || {
+            stack.to_free.begin_turn().and_then(|turn| Ok(turn.commit(Durability::Volatile)?))
+        })
+    };
+    while stack.engine.locks.waits().is_empty() {
+        assert!(!other.is_finished(), "refused: {:?}", other.join());
+        std::thread::yield_now();
+    }
+    turn.commit(Durability::Volatile).unwrap();
+    other.join().unwrap().unwrap();
+}
+
 /// Makes the tree small, as housekeeping and compaction do it.
 fn storm_packer(stack: &Stack, tree: &Tree, seed: u64) {
     let mut random = Random::new(seed + 1000);

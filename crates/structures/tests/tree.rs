@@ -8,9 +8,9 @@ use std::ops::Bound;
 use ledgerstone_lock::Mode;
 use ledgerstone_page::PageId;
 use ledgerstone_structures::{Direction, Read, TreeError};
-use ledgerstone_txn::{Durability, KeyLock, key_hash};
+use ledgerstone_txn::Durability;
 use proptest::prelude::*;
-use stack::{Stack, TABLE, TO_FREE, read};
+use stack::{Stack, TABLE, read};
 
 #[test]
 fn what_was_put_can_be_read_after_many_splits() {
@@ -477,17 +477,22 @@ fn a_tree_on_a_page_that_was_a_root_before_is_not_taken_for_half_dismantled() {
     let mut txn = stack.begin();
     let root = stack.to_free.create_tree_for_now(&mut txn).unwrap();
     txn.abort().unwrap();
-    // Somebody keeps the ghost of the entry from being purged.
     let key = [&[1][..], &root.0.to_be_bytes()].concat();
-    let mut reader = stack.begin();
-    reader.lock_key(TO_FREE, KeyLock::Gap(key_hash(&key)), Mode::S).unwrap();
-    stack.to_free.reclaim().unwrap();
-    let mut txn = stack.begin();
-    assert_eq!(stack.to_free.create_tree_for_now(&mut txn).unwrap(), root);
-    let entry = stack.to_free.tree().get(&mut txn, &key, Read::Unlocked).unwrap();
-    assert_eq!(entry, Some(Vec::new()), "nothing says that all its nodes are named");
-    txn.abort().unwrap();
-    reader.commit(Durability::Volatile).unwrap();
+    let mut made = None;
+    // It is free, and the ghost of its entry is not purged yet.
+    let mut between = || {
+        made.get_or_insert_with(|| {
+            let mut txn = stack.begin();
+            assert_eq!(stack.to_free.create_tree_for_now(&mut txn).unwrap(), root);
+            let entry = stack.to_free.tree().get(&mut txn, &key, Read::Unlocked).unwrap();
+            let unposted = [&txn.xid().0.to_le_bytes()[..], &[0]].concat();
+            assert_eq!(entry, Some(unposted), "nothing says that all its nodes are named");
+            txn
+        });
+        true
+    };
+    assert!(stack.to_free.reclaim_in_turns(&mut between).unwrap());
+    made.unwrap().abort().unwrap();
     stack.to_free.reclaim().unwrap();
     stack.check(&[]);
 }

@@ -8,8 +8,14 @@
 //!     consistent) either sees the mark, or every record of the transaction has an LSN at or above that tail.
 //! T2. Slots beyond the highest ever taken are not looked at: whoever takes one says so before he marks anything.
 //! T3. `state` leaves `FREE` by compare-exchange only; whoever won it writes the rest.
+//! T4. `xid` is there before the transaction changes any page, and goes after its last record: after a commit or a
+//!     whole rollback. So whoever finds the id of a writer in a page, and then not in the table, knows that the writer
+//!     has ended, and that its end is in the log below the tail read after that. Nothing here is believed the other way
+//!     round: an id that a former life has used may be found, and then looks like one that still runs.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::atomic::{
+    AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst,
+};
 
 use ledgerstone_page::{Lsn, Xid};
 use ledgerstone_region::{Handle, Region, RegionError, shared};
@@ -102,7 +108,7 @@ impl TxnTable {
                     self.next_xid[USED].fetch_max(u64::from(no) + 1, SeqCst); // T2
                 }
                 let xid = self.next_xid[0].fetch_add(1, Relaxed);
-                slot.xid.store(xid, Relaxed);
+                slot.xid.store(xid, Release);
                 slot.last_lsn.store(0, Relaxed);
                 slot.undo_next.store(0, Relaxed);
                 slot.nesting.store(0, Relaxed);
@@ -116,7 +122,7 @@ impl TxnTable {
     pub(crate) fn claim_for(&self, xid: Xid, first: Lsn, last: Lsn) -> Result<u32, TxnError> {
         let (no, _) = self.claim(OWN_SLOT_COUNT, 0)?;
         let slot = self.slot(no);
-        slot.xid.store(xid.0, Relaxed);
+        slot.xid.store(xid.0, Release);
         slot.first_lsn.store(first.0, SeqCst);
         slot.last_lsn.store(last.0, Relaxed);
         Ok(no)
@@ -126,7 +132,7 @@ impl TxnTable {
     pub(crate) fn free(&self, no: u32) {
         let slot = self.slot(no);
         slot.first_lsn.store(0, SeqCst); // T1: after the last record.
-        slot.xid.store(0, Relaxed);
+        slot.xid.store(0, Release); // T4
         slot.state.store(state::FREE, SeqCst);
     }
 
@@ -135,6 +141,12 @@ impl TxnTable {
     pub fn first_lsn_low(&self) -> Option<Lsn> {
         let used = self.next_xid[USED].load(SeqCst) as usize;
         self.slots[..used].iter().map(|s| s.first_lsn.load(SeqCst)).filter(|&l| l != 0).min().map(Lsn)
+    }
+
+    /// The ids of the transactions that run now or wait for a decision, in no order (T4).
+    pub fn running(&self) -> impl Iterator<Item = Xid> + '_ {
+        let used = self.next_xid[USED].load(SeqCst) as usize;
+        self.slots[..used].iter().map(|s| Xid(s.xid.load(Acquire))).filter(|&xid| xid != Xid::NONE)
     }
 
     /// How many transactions run now. Sequentially consistent, for whoever ends the beginning of transactions (E1 in

@@ -15,11 +15,14 @@
 //!     it, and a reader could call himself durable whose answer a crash takes back. A transaction that deleted with
 //!     the whole table locked has told each reader by that lock. Where leaves are locked, it is the leaf's lock that
 //!     knows, also of what a split has moved there.
+//! G8. In the tree of deferred frees no key is locked, and no snapshot or reader looks for an absent one. There a ghost
+//!     goes once the transaction that its value names has ended (T4 in `txn/table.rs`), which is looked at under the
+//!     latch, too.
 
 use ledgerstone_buffer::ExclusivePage;
 use ledgerstone_lock::Mode;
-use ledgerstone_page::Lsn;
 use ledgerstone_page::planted::{self, Bug};
+use ledgerstone_page::{Lsn, Xid};
 use ledgerstone_txn::{KeyLock, Part, RECORD_OVERHEAD_BYTES, Txn, key_name, table_name};
 
 use super::args::write_remove;
@@ -28,6 +31,7 @@ use super::ops::{OP_NODE_REMOVE, OP_NODE_TRIM};
 use super::search::{Aim, Descent, hash_of};
 use super::tree::Tree;
 use crate::TreeError;
+use crate::to_free::writer_of;
 
 /// A leaf that uses less than this part of its page is merged with a neighbour.
 const SPARSE_PART: usize = 4;
@@ -125,7 +129,8 @@ impl Tree {
             return Ok(0);
         }
         let (mut ghosts, mut padded) = (Vec::new(), Vec::new());
-        // G7. The tree of deferred frees is nobody's to read.
+        let running: Vec<Xid> = if self.names_writers { self.engine.table.running().collect() } else { Vec::new() };
+        // G7.
         let durable = match &self.to_free {
             Some(to_free) if leaf.page_lsn() >= to_free.durable_below() => self.engine.log.durable_lsn(),
             _ => Lsn(u64::MAX),
@@ -134,6 +139,12 @@ impl Tree {
         let mut undurable = Lsn(0);
         for (slot, record) in records() {
             if !record.is_ghost() && record.pad == 0 {
+                continue;
+            }
+            if self.names_writers {
+                if record.is_ghost() && writer_of(&node.value(slot)).is_none_or(|writer| !running.contains(&writer)) {
+                    ghosts.push(slot); // G8. All values have one length, so there are no pads.
+                }
                 continue;
             }
             let hash = hash_of(&node, slot);

@@ -12,7 +12,7 @@
 //!     they fail.
 //! H3. Ghosts and pads are purged by a transaction that holds the leaf X and has not changed it, or when nobody holds
 //!     it. Then all transactions that made them have ended.
-//! H4. The tree of deferred frees locks its keys all the same: its reclaimer asks for their locks. Every other tree in
+//! H4. The tree of deferred frees locks neither leaves nor keys: its entries name their writers. Every other tree in
 //!     which another transaction may have work under way is one with deferred frees. So a transaction that purges or
 //!     merges there, too, asks for the locks under which that work is done.
 
@@ -35,7 +35,7 @@ impl Tree {
     /// True if keys need no lock of their own in this mode.
     #[inline]
     pub(super) fn covers_keys(&self, txn: &Txn, mode: Mode) -> bool {
-        self.locks_pages() || txn.covers(self.table, mode)
+        self.locks_pages() || self.names_writers || txn.covers(self.table, mode)
     }
 
     /// Locks a leaf if that needs no waiting; true as well if keys are locked here. May be called under latches (H1).

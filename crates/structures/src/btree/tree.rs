@@ -64,6 +64,9 @@ pub struct Tree {
     pub(crate) page_bytes: usize,
     /// Old and new values go to the log whole (W8 in `write.rs`).
     pub(crate) logs_whole: bool,
+    /// No key is locked. Each value, also that of a ghost, begins with the id of the transaction that wrote it last (F6
+    /// in `to_free`).
+    pub(crate) names_writers: bool,
 }
 
 impl std::fmt::Debug for Tree {
@@ -80,8 +83,8 @@ impl Tree {
         Tree { to_free, ..Tree::without_blobs(engine, space, table, root) }
     }
 
-    /// A tree whose values always stay in the leaves, and which locks keys whatever the setting: the tree of deferred
-    /// frees itself, which blobs stand on; and one that nobody else looks at, or whose locks are not asked for
+    /// A tree whose values always stay in the leaves, and which locks no leaves whatever the setting: the tree of
+    /// deferred frees itself, which blobs stand on; and one that nobody else looks at, or whose locks are not asked for
     /// (rollback).
     pub(crate) fn without_blobs(engine: &Arc<Engine>, space: &Arc<Space>, table: TableId, root: PageId) -> Tree {
         let page_bytes = engine.cache.page_bytes();
@@ -93,7 +96,13 @@ impl Tree {
             root,
             page_bytes,
             logs_whole: false,
+            names_writers: false,
         }
+    }
+
+    /// The tree of deferred frees.
+    pub(crate) fn of_entries(engine: &Arc<Engine>, space: &Arc<Space>, table: TableId, root: PageId) -> Tree {
+        Tree { names_writers: true, ..Tree::without_blobs(engine, space, table, root) }
     }
 
     /// The same tree, whose changes log old and new values whole, for readers of the log that follow changes.
@@ -144,7 +153,7 @@ impl Tree {
     pub fn format_root(txn: &mut Txn, space: &Arc<Space>, tree: &Tree) -> Result<(), TreeError> {
         let args = empty_root_args(tree.root);
         txn.claim(2 * RECORD_OVERHEAD_BYTES + args.len() + 64)?;
-        let mut run = space.latch_for_root(PageId(0))?;
+        let mut run = space.latch_for_root()?;
         if run.first != tree.root {
             let what = "first free page of a new environment";
             return Err(Self::corrupt(run.first, what, tree.root.0, run.first.0));

@@ -2,21 +2,30 @@
 //!
 //! ```text
 //! key     kind u8 (1 a tree, 2 a blob; 3 and 4: `own.rs`), root page u64 big-endian
-//! value   empty, or one byte: 1 = taking it apart has begun
+//! value   id of the transaction that wrote the entry last u64 little-endian, u8: 1 = taking it apart has begun, or 0
 //! ```
 //! F1. A transaction that makes a structure makes its entry in the same group as its root page. So whatever happens,
-//!     something refers to the structure: a record or the entry. The transaction has the entry's key locked
-//!     exclusively. When a record refers to the structure, the transaction deletes the entry, and an abort brings it
-//!     back.
+//!     something refers to the structure: a record or the entry. When a record refers to the structure, the transaction
+//!     deletes the entry, and an abort brings it back.
 //! F2. A transaction that drops a structure inserts the entry. An abort removes it.
-//! F3. The reclaimer takes an entry when it gets the lock of its key without waiting. Then the entry's transaction has
-//!     ended, and the entry stays. The reclaimer frees page by page, in groups that leave a smaller structure behind.
-//!     In the last group the root and the entry go together. After a crash it goes on where it was.
+//! F3. The reclaimer takes an entry when the transaction that it names is not in the transaction table any more. Then
+//!     that transaction has ended, and the entry stays. One in doubt is in the table, also after a restart. The
+//!     reclaimer frees page by page, in groups that leave a smaller structure behind. In the last group the root and the
+//!     entry go together. After a crash it goes on where it was.
 //!
-//! F4. It waits until no snapshot is older than the end of that transaction. The log's tail at the moment when the lock
-//!     was first found free is above the commit. Every snapshot at or above that tail sees that the structure is gone.
-//! F5. An entry begins without a value, whatever the ghost of an earlier entry of the same page has left. The structure
-//!     of that earlier entry was taken apart, but this one's was not.
+//! F4. It waits until no snapshot is older than the end of that transaction. The log's tail at the moment when the
+//!     transaction was first found gone is above the commit. Every snapshot at or above that tail sees that the
+//!     structure is gone.
+//! F5. An entry begins anew, whatever the ghost of an earlier entry of the same page has left. The structure of that
+//!     earlier entry was taken apart, but this one's was not.
+//! F6. No key is locked here. One transaction may make any number of entries, and so would come to lock the whole tree,
+//!     and with it keep everybody else from large values and from making and dropping tables. The table is locked with
+//!     an intention by those who write entries, and S by those who want it to stand still.
+//! F7. Nobody else writes the entry of a transaction that has not ended. Its page is not free, so nobody makes another
+//!     structure there. Only who has made a structure, or may drop it, refers to it. The reclaimer waits for the end. A
+//!     ghost stays for as long, since a rollback may want it back (G8 in `btree/ghost.rs`). The reclaimer's own
+//!     transaction changes entries whose writers have ended, in groups that stay: their ghosts may go at once. An entry
+//!     that it deletes in any other way it first makes its own (O1 in `own.rs`).
 //!
 //! F1 and F2 are part of the user's transaction. F3 is another transaction: `reclaim.rs`, which also unlinks the leaves
 //! that deletions have emptied (`emptied.rs`).
@@ -30,10 +39,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use ledgerstone_lock::Mode;
-use ledgerstone_page::{Lsn, OpId, PageId, TableId};
+use ledgerstone_page::{Lsn, OpId, PageId, TableId, Xid};
 use ledgerstone_region::Mutex;
-use ledgerstone_space::{OP_SPACE_SET, Space, SpaceError};
-use ledgerstone_txn::{Engine, KeyLock, Part, RECORD_OVERHEAD_BYTES, Txn, TxnError, key_hash};
+use ledgerstone_space::{OP_SPACE_SET, Space};
+use ledgerstone_txn::{Engine, Part, RECORD_OVERHEAD_BYTES, Txn, TxnError};
 
 use own::Owners;
 
@@ -42,10 +51,10 @@ pub use own::PagesOf;
 use crate::TreeError;
 use crate::blob::BlobRef;
 use crate::btree::Edges;
-use crate::btree::args::{InsertArgs, Place, ReplaceArgs, write_place};
-use crate::btree::edit::{Plan, plan_insert};
+use crate::btree::args::{InsertArgs, Place, ReplaceArgs};
+use crate::btree::edit::{Plan, plan_insert, plan_replace};
 use crate::btree::node::{Node, PADDED};
-use crate::btree::ops::{OP_NODE_FORMAT, OP_NODE_INSERT, OP_NODE_REPLACE, OP_NODE_REVIVE};
+use crate::btree::ops::{OP_NODE_FORMAT, OP_NODE_INSERT, OP_NODE_REPLACE};
 use crate::btree::search::{Descent, Spot};
 use crate::btree::split::Need;
 use crate::btree::tree::{Tree, empty_root_args};
@@ -101,6 +110,48 @@ impl Entry {
     }
 }
 
+/// Bytes of an entry's value.
+const VALUE_BYTES: usize = 9;
+/// The header of its record in a leaf: the length.
+const VALUE_HEADER: u16 = VALUE_BYTES as u16;
+
+/// An entry's value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct State {
+    /// Who wrote the entry last.
+    writer: Xid,
+    /// All nodes of the tree are named by their parents (step 1 in `reclaim.rs`).
+    is_posted: bool,
+}
+
+impl State {
+    /// That of a new entry.
+    fn of(txn: &Txn) -> State {
+        State { writer: txn.xid(), is_posted: false }
+    }
+
+    fn encode(self) -> [u8; VALUE_BYTES] {
+        let mut value = [0; VALUE_BYTES];
+        value[..8].copy_from_slice(&self.writer.0.to_le_bytes());
+        value[8] = u8::from(self.is_posted);
+        value
+    }
+
+    fn decode(value: &[u8]) -> Option<State> {
+        match (value.split_first_chunk()?, value.len()) {
+            ((writer, &[posted @ (0 | 1)]), VALUE_BYTES) => {
+                Some(State { writer: Xid(u64::from_le_bytes(*writer)), is_posted: posted == 1 })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Who wrote the entry with this value last (F6). None if the value is none of an entry.
+pub(crate) fn writer_of(value: &[u8]) -> Option<Xid> {
+    State::decode(value).map(|state| state.writer)
+}
+
 /// The tree of deferred frees. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct ToFree {
@@ -123,14 +174,10 @@ struct Notes {
 }
 
 impl ToFree {
-    /// The tree with this root, whose entries are locked under `table`. Nothing is read.
+    /// The tree with this root, which is locked as `table`. Nothing is read.
     #[must_use]
     pub fn new(engine: &Arc<Engine>, space: &Arc<Space>, table: TableId, root: PageId) -> ToFree {
-        ToFree {
-            tree: Tree::without_blobs(engine, space, table, root),
-            notes: Arc::default(),
-            owners: Owners::default(),
-        }
+        ToFree { tree: Tree::of_entries(engine, space, table, root), notes: Arc::default(), owners: Owners::default() }
     }
 
     /// The entries, as a tree.
@@ -236,12 +283,14 @@ impl ToFree {
     /// F2.
     fn defer(&self, txn: &mut Txn, entry: Entry) -> Result<(), TreeError> {
         self.notes.has_entries.store(true, Relaxed);
-        self.tree.put(txn, &entry.key(), &[])?;
+        txn.lock_table(self.tree.table, Mode::IX)?; // F6
+        self.tree.put(txn, &entry.key(), &State::of(txn).encode())?;
         Ok(())
     }
 
     /// F1, its second half.
     fn settle(&self, txn: &mut Txn, entry: Entry) -> Result<(), TreeError> {
+        txn.lock_table(self.tree.table, Mode::IX)?; // F6
         if self.tree.delete(txn, &entry.key())? {
             Ok(())
         } else {
@@ -279,21 +328,14 @@ impl ToFree {
         txn.lock_table(tree.table, Mode::IX)?;
         let mut descent = Descent::default();
         let mut made: Option<(PageId, Vec<Vec<u8>>)> = None;
-        let mut passed = Passed::default();
+        let state = State::of(txn).encode();
         loop {
-            txn.claim(8 * RECORD_OVERHEAD_BYTES + args_bytes)?;
+            txn.claim(8 * RECORD_OVERHEAD_BYTES + args_bytes + 2 * VALUE_BYTES)?;
             let found = match kind {
-                Kind::Tree | Kind::Own(_) => tree.space.latch_for_root(passed.behind()),
+                Kind::Tree | Kind::Own(_) => tree.space.latch_for_root(),
                 Kind::Blob | Kind::Page => tree.space.latch_free_up_to(count as u32),
             };
-            let mut run = match (found, passed.first) {
-                (Err(SpaceError::NoSpace { .. }), Some((_, lock))) => {
-                    txn.lock_key(tree.table, lock, Mode::X)?;
-                    passed = Passed::default();
-                    continue;
-                }
-                (found, _) => found?,
-            };
+            let mut run = found?;
             if (run.count as usize) < count {
                 return Ok(None);
             }
@@ -311,40 +353,34 @@ impl ToFree {
                 _ => all_args(),
             };
             let key = Entry { kind, root }.key();
-            let lock = KeyLock::Key(key_hash(&key));
-            if !txn.try_lock_key(tree.table, lock, Mode::X)? {
-                drop(run);
-                made = Some((root, args));
-                if !passed.over(root, lock) {
-                    txn.lock_key(tree.table, lock, Mode::X)?;
-                    passed = Passed::default();
-                }
-                continue;
-            }
             let Spot { page: mut leaf, slot } = tree.latch_leaf(&key, &mut descent)?;
             let node = Node::new(leaf.words());
             let (entry_op, entry) = match slot {
-                Ok(slot) if node.record(slot).is_ghost() => {
-                    let (place, old) = (Place { root: tree.root, slot, key: &key }, node.value(slot));
-                    if old.is_empty() {
-                        (OP_NODE_REVIVE, write_place(place))
-                    } else {
-                        // F5.
-                        let old_header = node.record(slot).header & !PADDED;
-                        let args = ReplaceArgs { place, old_header, old: &old, new_header: 0, new: &[] };
-                        (OP_NODE_REPLACE, args.write())
-                    }
+                Ok(slot) if !node.record(slot).is_ghost() => {
+                    return Err(Tree::corrupt(root, "free page that is still to be freed", 0, 1));
                 }
-                Ok(_) => return Err(Tree::corrupt(root, "free page that is still to be freed", 0, 1)),
-                Err(_) if plan_insert(&node, &key, 0) == Plan::Full => {
+                Ok(slot) if plan_replace(&node, slot, VALUE_BYTES) == Plan::Full => {
                     drop((leaf, run));
                     made = Some((root, args));
-                    tree.make_room(txn, &Need::Insert { key: &key, value_len: 0 })?;
+                    tree.make_room(txn, &Need::Replace { key: &key, value_len: VALUE_BYTES })?;
+                    continue;
+                }
+                Ok(slot) => {
+                    // F5.
+                    let (place, old) = (Place { root: tree.root, slot, key: &key }, node.value(slot));
+                    let old_header = node.record(slot).header & !PADDED;
+                    let args = ReplaceArgs { place, old_header, old: &old, new_header: VALUE_HEADER, new: &state };
+                    (OP_NODE_REPLACE, args.write())
+                }
+                Err(_) if plan_insert(&node, &key, VALUE_BYTES) == Plan::Full => {
+                    drop((leaf, run));
+                    made = Some((root, args));
+                    tree.make_room(txn, &Need::Insert { key: &key, value_len: VALUE_BYTES })?;
                     continue;
                 }
                 Err(slot) => {
                     let place = Place { root: tree.root, slot, key: &key };
-                    (OP_NODE_INSERT, InsertArgs { place, header: 0, value: &[] }.write())
+                    (OP_NODE_INSERT, InsertArgs { place, header: VALUE_HEADER, value: &state }.write())
                 }
             };
             self.notes.has_entries.store(true, Relaxed); // If the transaction aborts.
@@ -363,31 +399,22 @@ impl ToFree {
     }
 }
 
-/// Free pages whose entries are locked: the transaction that freed one has not ended yet, and may take its time.
-/// Others are looked for first, each behind the one before, until the search comes round.
-#[derive(Default)]
-struct Passed {
-    first: Option<(PageId, KeyLock)>,
-    last: PageId,
-    count: usize,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// More are not passed over.
-const PASSED_MAX: usize = 1000;
-
-impl Passed {
-    /// Passes a page over. False if the search has come round, or has taken long.
-    fn over(&mut self, page: PageId, lock: KeyLock) -> bool {
-        if self.first.is_some_and(|(first, _)| first == page) || self.count == PASSED_MAX {
-            return false;
+    #[test]
+    fn golden_bytes_of_a_value() {
+        let state = State { writer: Xid(0x0102_0304_0506_0708), is_posted: false };
+        assert_eq!(state.encode(), [8, 7, 6, 5, 4, 3, 2, 1, 0]);
+        let posted = State { is_posted: true, ..state };
+        assert_eq!(posted.encode(), [8, 7, 6, 5, 4, 3, 2, 1, 1]);
+        for state in [state, posted] {
+            assert_eq!(State::decode(&state.encode()), Some(state));
+            assert_eq!(State::decode(&state.encode()[..8]), None);
+            assert_eq!(State::decode(&[&state.encode()[..], &[0]].concat()), None);
         }
-        self.first.get_or_insert((page, lock));
-        (self.last, self.count) = (page, self.count + 1);
-        true
-    }
-
-    /// Where the search for a root goes on. That for other pages goes on behind the last by itself.
-    fn behind(&self) -> PageId {
-        if self.count == 0 { PageId(0) } else { PageId(self.last.0 + 1) }
+        assert_eq!(State::decode(&[8, 7, 6, 5, 4, 3, 2, 1, 2]), None);
+        assert_eq!(State::decode(&[]), None);
     }
 }

@@ -5,7 +5,8 @@
 //! key     4, page u64 big-endian                                      one page of one that was dropped
 //! ```
 //! O1. Only its structure knows the pages of an entry of kind 3 ([`PagesOf`]). The reclaimer asks for them once, and in
-//!     one transaction replaces the entry by one for each page: all of them or none. From then on nobody walks the
+//!     one transaction replaces the entry by one for each page: all of them or none. The entry is written once more
+//!     before it is deleted, so that its ghost, too, names who may roll that back. From then on nobody walks the
 //!     structure.
 //! O2. An entry of kind 4 and its page go together, in one group.
 //! O3. An entry whose structure is not registered waits for a program that has it.
@@ -91,6 +92,7 @@ impl ToFree {
         for page in pages {
             self.defer(txn, Entry { kind: Kind::Page, root: page })?;
         }
+        self.defer(txn, entry)?;
         self.tree.delete(txn, &entry.key())?;
         Ok(())
     }

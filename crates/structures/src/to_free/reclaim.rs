@@ -18,13 +18,14 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use ledgerstone_lock::{LockName, Mode};
+use ledgerstone_lock::{LockError, LockName, Mode};
 use ledgerstone_page::{OpId, PageId, PageSet, TableId};
+use ledgerstone_region::sync;
 use ledgerstone_space::OP_SPACE_CLEAR;
-use ledgerstone_txn::{Durability, KeyLock, Part, RECORD_OVERHEAD_BYTES, Txn, key_hash};
+use ledgerstone_txn::{Durability, Part, RECORD_OVERHEAD_BYTES, Txn, TxnError};
 
 use super::emptied::Where;
-use super::{Entry, Kind, ToFree};
+use super::{Entry, Kind, State, ToFree, VALUE_BYTES, VALUE_HEADER};
 use crate::Direction;
 use crate::TreeError;
 use crate::blob::{self, BlobRef, OP_BLOB_FREE};
@@ -38,13 +39,15 @@ use crate::btree::tree::{Read, Tree};
 /// Steps of one transaction.
 const STEPS_MAX: u32 = 1024;
 
-/// Entries of one transaction, which keeps their locks; and how much the log grows, by anybody, before the next one
-/// begins.
+/// Entries of one transaction; and how much the log grows, by anybody, before the next one begins.
 const ENTRIES_MAX: u32 = 64;
 const TURN_LOG_BYTES: u64 = 128 << 10;
 
-/// The entry's value once all nodes are posted.
-const IS_POSTED: &[u8] = &[1];
+/// How long a turn waits for another's end. A turn's work is bounded (R2), and users' lock time-outs, which may be zero,
+/// are not meant for it.
+const TURN_WAIT_NS: u64 = 600_000_000_000;
+/// How often it looks meanwhile whether the environment has failed.
+const TURN_LOOK_NS: u64 = 50_000_000;
 
 impl ToFree {
     /// Frees everything that can be freed now, and unlinks the leaves that deletions have emptied. It leaves alone what
@@ -81,7 +84,19 @@ impl ToFree {
     /// A lock was refused, or the environment has failed.
     pub fn begin_turn(&self) -> Result<Txn, TreeError> {
         let mut txn = self.tree.engine.begin()?;
-        txn.lock(LockName::other(self.tree.table, 0), Mode::X)?;
+        let engine = &self.tree.engine;
+        let began_ns = sync::now_ns();
+        txn.set_lock_timeout_ns(TURN_LOOK_NS);
+        loop {
+            match txn.lock(LockName::other(self.tree.table, 0), Mode::X) {
+                // A log that has failed wakes nobody who waits here, and the other turn may never end.
+                Err(TxnError::Lock(LockError::Timeout { .. })) if sync::now_ns() - began_ns < TURN_WAIT_NS => {
+                    engine.check()?;
+                }
+                locked => break locked?,
+            }
+        }
+        txn.set_lock_timeout_ns(engine.settings.lock_timeout_ns);
         Ok(txn)
     }
 
@@ -97,7 +112,10 @@ impl ToFree {
         }
         if is_any {
             let mut txn = self.tree.engine.begin()?;
-            self.tree.purge(&mut txn)?;
+            // Somebody wants the entries to stand still: another time.
+            if txn.try_lock_table(self.tree.table, Mode::IX)? {
+                self.tree.purge(&mut txn)?;
+            }
             txn.commit(Durability::Volatile)?;
         }
         Ok(())
@@ -105,13 +123,11 @@ impl ToFree {
 
     fn reclaim_all(&self, entries: &[Entry], round: &mut Round<'_>) -> Result<(), TreeError> {
         let engine = &self.tree.engine;
-        // More locks would become one on the whole tree of entries, and keep those out who defer something.
-        let entries_max = ENTRIES_MAX.min(engine.settings.escalate_after / 2).max(1);
         let mut left = entries.iter().filter(|&&entry| self.is_behind_snapshots(entry)).peekable();
         while left.peek().is_some() && !round.is_ended {
             let mut txn = self.begin_turn()?;
             let (began, mut count, mut has_freed) = (engine.log.tail(), 0, false);
-            while count < entries_max
+            while count < ENTRIES_MAX
                 && engine.log.tail().0 - began.0 < TURN_LOG_BYTES
                 && let Some(&&entry) = left.peek()
             {
@@ -245,7 +261,7 @@ impl ToFree {
         let mut txn = self.tree.engine.begin()?;
         let value = self.tree.get(&mut txn, &entry.key(), Read::Unlocked)?;
         txn.commit(Durability::Volatile)?;
-        Ok(value.as_deref() == Some(IS_POSTED))
+        value.map_or(Ok(false), |value| Ok(state_of(entry, &value)?.is_posted))
     }
 
     fn pages_by_name(&self, tree: &Tree, id: PageId, pages: &mut PageSet) -> Result<(), TreeError> {
@@ -267,8 +283,8 @@ impl ToFree {
 
     fn reclaim_entry(&self, txn: &mut Txn, entry: Entry) -> Result<Freed, TreeError> {
         let key = entry.key();
-        txn.lock_table(self.tree.table, Mode::IX)?;
-        if !txn.try_lock_key(self.tree.table, KeyLock::Key(key_hash(&key)), Mode::X)? {
+        // Not waited for: the housekeeper has other work, and may be asked to end.
+        if !txn.try_lock_table(self.tree.table, Mode::IX)? {
             self.notes.has_entries.store(true, Relaxed);
             return Ok(Freed::Held);
         }
@@ -276,6 +292,11 @@ impl ToFree {
             self.notes.ended.lock().remove(&entry);
             return Ok(Freed::Whole);
         };
+        let state = state_of(entry, &value)?;
+        if self.tree.engine.table.running().any(|xid| xid == state.writer) {
+            self.notes.has_entries.store(true, Relaxed);
+            return Ok(Freed::Held); // F3
+        }
         let tail = self.tree.engine.log.tail();
         self.notes.ended.lock().entry(entry).or_insert(tail); // F4
         if !self.is_behind_snapshots(entry) {
@@ -293,9 +314,9 @@ impl ToFree {
                 self.notes.emptied.forget(entry.root);
                 self.notes.edges.forget(entry.root);
                 let tree = self.tree_of(entry);
-                if value != IS_POSTED {
+                if !state.is_posted {
                     post_all(txn, &tree)?;
-                    self.mark_posted(txn, entry)?;
+                    self.mark_posted(txn, entry, state)?;
                 }
                 let mut step_count = 0;
                 while let Some(step) = find_last(&tree)? {
@@ -313,24 +334,18 @@ impl ToFree {
     }
 
     /// Notes in the entry, for good, that links need not be followed any more.
-    fn mark_posted(&self, txn: &mut Txn, entry: Entry) -> Result<(), TreeError> {
+    fn mark_posted(&self, txn: &mut Txn, entry: Entry, state: State) -> Result<(), TreeError> {
         let key = entry.key();
-        loop {
-            txn.claim(4 * RECORD_OVERHEAD_BYTES)?;
-            let Spot { page: mut leaf, slot } = self.tree.latch_leaf(&key, &mut Descent::default())?;
-            let Ok(slot) = slot else { return Err(Tree::corrupt(entry.root, "entry to be freed", 1, 0)) };
-            let need = crate::btree::split::Need::Replace { key: &key, value_len: 1 };
-            let plan = crate::btree::edit::plan_replace(&Node::new(leaf.words()), slot, 1);
-            if plan == crate::btree::edit::Plan::Full {
-                drop(leaf);
-                self.tree.make_room(txn, &need)?;
-                continue;
-            }
-            let place = Place { root: self.tree.root, slot, key: &key };
-            let args = ReplaceArgs { place, old_header: 0, old: &[], new_header: 1, new: IS_POSTED }.write();
-            txn.group(&mut [&mut leaf], &[Part { page: 0, op: OP_NODE_REPLACE, args: &args }])?;
-            return Ok(());
-        }
+        txn.claim(4 * RECORD_OVERHEAD_BYTES)?;
+        let Spot { page: mut leaf, slot } = self.tree.latch_leaf(&key, &mut Descent::default())?;
+        let Ok(slot) = slot else { return Err(Tree::corrupt(entry.root, "entry to be freed", 1, 0)) };
+        let place = Place { root: self.tree.root, slot, key: &key };
+        // As long as the old value: it needs no room.
+        let (old, new) = (state.encode(), State { is_posted: true, ..state }.encode());
+        let header = VALUE_HEADER;
+        let args = ReplaceArgs { place, old_header: header, old: &old, new_header: header, new: &new }.write();
+        txn.group(&mut [&mut leaf], &[Part { page: 0, op: OP_NODE_REPLACE, args: &args }])?;
+        Ok(())
     }
 
     /// The last step: root page and entry.
@@ -353,6 +368,12 @@ impl ToFree {
         )?;
         Ok(())
     }
+}
+
+/// What an entry's value says.
+fn state_of(entry: Entry, value: &[u8]) -> Result<State, TreeError> {
+    let what = "value of a deferred free, in bytes";
+    State::decode(value).ok_or_else(|| Tree::corrupt(entry.root, what, VALUE_BYTES as u64, value.len() as u64))
 }
 
 /// What became of an entry.

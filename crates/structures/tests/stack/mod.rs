@@ -18,6 +18,7 @@ const ENV: [u8; 16] = *b"structures test!";
 pub const CATALOG: TableId = TableId(1);
 pub const TO_FREE: TableId = TableId(2);
 pub const TABLE: TableId = TableId(10);
+const LOCK_TIMEOUT_NS: u64 = 10_000_000_000;
 
 pub struct Stack {
     pub disk: Arc<SimDisk>,
@@ -39,15 +40,22 @@ impl Stack {
     }
 
     pub fn with(page_bytes: usize, frames: u64, escalate_after: u32) -> Stack {
-        Stack::build(page_bytes, frames, escalate_after, false)
+        let settings = EngineSettings { lock_timeout_ns: LOCK_TIMEOUT_NS, escalate_after, locks_pages: false };
+        Stack::build(page_bytes, frames, settings)
+    }
+
+    /// One in which no user waits for a lock.
+    pub fn impatient() -> Stack {
+        Stack::build(4096, 2048, EngineSettings { lock_timeout_ns: 0, escalate_after: 1000, locks_pages: false })
     }
 
     /// One whose trees lock leaves.
     pub fn locking_pages() -> Stack {
-        Stack::build(4096, 2048, 1000, true)
+        let settings = EngineSettings { lock_timeout_ns: LOCK_TIMEOUT_NS, escalate_after: 1000, locks_pages: true };
+        Stack::build(4096, 2048, settings)
     }
 
-    fn build(page_bytes: usize, frames: u64, escalate_after: u32, locks_pages: bool) -> Stack {
+    fn build(page_bytes: usize, frames: u64, settings: EngineSettings) -> Stack {
         let sim = Arc::new(SimDisk::new());
         let disk: Arc<dyn Disk> = Arc::clone(&sim) as _;
         let kit = EngineKit {
@@ -56,7 +64,7 @@ impl Stack {
             log_buffer_bytes: 1 << 20,
             transaction_count: 64,
             lock_count: 100_000,
-            settings: EngineSettings { lock_timeout_ns: 10_000_000_000, escalate_after, locks_pages },
+            settings,
             ..EngineKit::new(ENV)
         };
         let data = kit.data(&disk).unwrap();
