@@ -6,8 +6,8 @@
 //! D3. A block that cannot be run has `<!-- not run: REASON -->` on the line above it, and is in [`NOT_RUN`]. What it
 //!     says is looked at all the same: the options of our commands, and the names of make targets.
 //! D4. Nothing else shows commands: a block without a language has none.
-//! D5. A block of Rust on a page beside the sources, that is outside docs/, is compiled: the page is a doc comment of the
-//!     file that [`COMPILED`] names.
+//! D5. A block of Rust on a page beside the sources, that is outside docs/, is compiled: the page is a doc comment of
+//!     the file that [`COMPILED`] names.
 //! D6. No line has more than 120 columns, but for rows of tables and lines of blocks.
 #![allow(missing_docs)]
 

@@ -10,8 +10,8 @@
 //! F2. A transaction that drops a structure inserts the entry. An abort removes it.
 //! F3. The reclaimer takes an entry when the transaction that it names is not in the transaction table any more. Then
 //!     that transaction has ended, and the entry stays. One in doubt is in the table, also after a restart. The
-//!     reclaimer frees page by page, in groups that leave a smaller structure behind. In the last group the root and the
-//!     entry go together. After a crash it goes on where it was.
+//!     reclaimer frees page by page, in groups that leave a smaller structure behind. In the last group the root and
+//!     the entry go together. After a crash it goes on where it was.
 //!
 //! F4. It waits until no snapshot is older than the end of that transaction. The log's tail at the moment when the
 //!     transaction was first found gone is above the commit. Every snapshot at or above that tail sees that the

@@ -43,9 +43,10 @@ const STEPS_MAX: u32 = 1024;
 const ENTRIES_MAX: u32 = 64;
 const TURN_LOG_BYTES: u64 = 128 << 10;
 
-/// How long a turn waits for another's end. A turn's work is bounded (R2), and users' lock time-outs, which may be zero,
-/// are not meant for it.
-const TURN_WAIT_NS: u64 = 600_000_000_000;
+/// How long a turn waits for another's end, at least. A turn's work is bounded (R2), and users' lock time-outs, which
+/// may be zero, are not meant for it. Nor is it long: the other turn may wait for a callback of the user's, which waits
+/// for this one in another thread.
+const TURN_WAIT_NS_MIN: u64 = 2_000_000_000;
 /// How often it looks meanwhile whether the environment has failed.
 const TURN_LOOK_NS: u64 = 50_000_000;
 
@@ -85,12 +86,12 @@ impl ToFree {
     pub fn begin_turn(&self) -> Result<Txn, TreeError> {
         let mut txn = self.tree.engine.begin()?;
         let engine = &self.tree.engine;
-        let began_ns = sync::now_ns();
+        let (began_ns, wait_ns) = (sync::now_ns(), engine.settings.lock_timeout_ns.max(TURN_WAIT_NS_MIN));
         txn.set_lock_timeout_ns(TURN_LOOK_NS);
         loop {
             match txn.lock(LockName::other(self.tree.table, 0), Mode::X) {
                 // A log that has failed wakes nobody who waits here, and the other turn may never end.
-                Err(TxnError::Lock(LockError::Timeout { .. })) if sync::now_ns() - began_ns < TURN_WAIT_NS => {
+                Err(TxnError::Lock(LockError::Timeout { .. })) if sync::now_ns().saturating_sub(began_ns) < wait_ns => {
                     engine.check()?;
                 }
                 locked => break locked?,
