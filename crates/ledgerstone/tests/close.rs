@@ -275,13 +275,15 @@ fn who_is_refused_does_not_make_a_close_unclean() {
         spawn(move || {
             while !is_over.load(SeqCst) {
                 drop(env.begin());
+                std::thread::sleep(Duration::from_micros(20)); // There are moments without a transaction.
             }
         })
     };
     let others = [begin_all_the_time(), begin_all_the_time()];
     let closed = loop {
         match env.clone().close() {
-            Err(Error::TransactionsOpen { .. }) => {}
+            // Who waits for the decision whether it closes counts as open, so there is a pause between two decisions.
+            Err(Error::TransactionsOpen { .. }) => std::thread::sleep(Duration::from_micros(300)),
             closed => break closed,
         }
     };
