@@ -7,6 +7,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use ledgerstone_lock::Mode;
+use ledgerstone_page::TableId;
 use ledgerstone_region::Random;
 use ledgerstone_region::sync::{self, Scheduler};
 use ledgerstone_structures::{Direction, Packed, Read, Tree, TreeError};
@@ -345,4 +346,49 @@ fn nodes_that_split_and_merge_all_the_time_lose_nothing_under_the_seeded_schedul
     for seed in 0..120 {
         Scheduler::run(seed, || storm(seed)).unwrap();
     }
+}
+
+/// F3: a transaction that ends between the reclaimer's looks has taken its entry back, or kept what the entry stood for.
+#[test]
+fn what_a_transaction_keeps_while_the_reclaimer_looks_at_it_is_not_freed() {
+    for seed in 0..60 {
+        Scheduler::run(seed, || kept_beside_the_reclaimer(seed)).unwrap();
+    }
+}
+
+fn kept_beside_the_reclaimer(seed: u64) {
+    let stack = Arc::new(Stack::new());
+    let (dropped, large) = (stack.tree_of(TABLE), stack.tree_of(TableId(TABLE.0 + 1)));
+    let records: Vec<_> = (0..40).map(|n| (key(n), value(n, 100))).collect();
+    stack.run(|txn| records.iter().for_each(|(key, value)| tree_put(&dropped, txn, key, value)));
+    let user = {
+        let (stack, dropped, large) = (Arc::clone(&stack), dropped.clone(), large.clone());
+        sync::spawn("user", move || {
+            for n in 0..20 {
+                let mut txn = stack.begin();
+                stack.to_free.defer_tree(&mut txn, dropped.root()).unwrap();
+                txn.abort().unwrap();
+                // The value of the round before is overwritten, which is taken back in every second round.
+                let mut txn = stack.begin();
+                tree_put(&large, &mut txn, &key(0), &value(n, 10_000));
+                if n % 2 == 0 {
+                    txn.commit(Durability::Volatile).unwrap();
+                } else {
+                    txn.abort().unwrap();
+                }
+            }
+        })
+    };
+    for _ in 0..40 + seed % 10 {
+        stack.to_free.reclaim().unwrap();
+    }
+    user.join().unwrap();
+    stack.to_free.reclaim().unwrap();
+    assert_eq!(stack.read_all(&dropped, Direction::Forward), records);
+    assert_eq!(stack.read_all(&large, Direction::Forward), [(key(0), value(18, 10_000))]);
+    stack.check(&[&dropped, &large]);
+}
+
+fn tree_put(tree: &Tree, txn: &mut Txn, key: &[u8], value: &[u8]) {
+    tree.put(txn, key, value).unwrap();
 }

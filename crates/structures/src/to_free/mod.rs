@@ -8,10 +8,11 @@
 //!     something refers to the structure: a record or the entry. When a record refers to the structure, the transaction
 //!     deletes the entry, and an abort brings it back.
 //! F2. A transaction that drops a structure inserts the entry. An abort removes it.
-//! F3. The reclaimer takes an entry when the transaction that it names is not in the transaction table any more. Then
-//!     that transaction has ended, and the entry stays. One in doubt is in the table, also after a restart. The
-//!     reclaimer frees page by page, in groups that leave a smaller structure behind. In the last group the root and
-//!     the entry go together. After a crash it goes on where it was.
+//! F3. The reclaimer takes an entry if the transaction that it names is not in the transaction table any more, and
+//!     the entry is still there when it looks again after that. Then that transaction has ended, and the entry stays.
+//!     The first look alone says nothing: the transaction may have taken the entry out since, and ended. One in doubt is
+//!     in the table, also after a restart. The reclaimer frees page by page, in groups that leave a smaller structure
+//!     behind. In the last group the root and the entry go together. After a crash it goes on where it was.
 //!
 //! F4. It waits until no snapshot is older than the end of that transaction. The log's tail at the moment when the
 //!     transaction was first found gone is above the commit. Every snapshot at or above that tail sees that the

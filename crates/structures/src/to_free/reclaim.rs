@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use ledgerstone_lock::{LockError, LockName, Mode};
+use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_page::{OpId, PageId, PageSet, TableId};
 use ledgerstone_region::sync;
 use ledgerstone_space::OP_SPACE_CLEAR;
@@ -260,9 +261,9 @@ impl ToFree {
 
     fn is_posted(&self, entry: Entry) -> Result<bool, TreeError> {
         let mut txn = self.tree.engine.begin()?;
-        let value = self.tree.get(&mut txn, &entry.key(), Read::Unlocked)?;
+        let state = self.state_at(&mut txn, entry)?;
         txn.commit(Durability::Volatile)?;
-        value.map_or(Ok(false), |value| Ok(state_of(entry, &value)?.is_posted))
+        Ok(state.is_some_and(|state| state.is_posted))
     }
 
     fn pages_by_name(&self, tree: &Tree, id: PageId, pages: &mut PageSet) -> Result<(), TreeError> {
@@ -282,21 +283,31 @@ impl ToFree {
         Ok(())
     }
 
+    /// What the entry says now, locked or not.
+    fn state_at(&self, txn: &mut Txn, entry: Entry) -> Result<Option<State>, TreeError> {
+        let value = self.tree.get(txn, &entry.key(), Read::Unlocked)?;
+        value.map(|value| state_of(entry, &value)).transpose()
+    }
+
     fn reclaim_entry(&self, txn: &mut Txn, entry: Entry) -> Result<Freed, TreeError> {
-        let key = entry.key();
         // Not waited for: the housekeeper has other work, and may be asked to end.
         if !txn.try_lock_table(self.tree.table, Mode::IX)? {
             self.notes.has_entries.store(true, Relaxed);
             return Ok(Freed::Held);
         }
-        let Some(value) = self.tree.get(txn, &key, Read::Unlocked)? else {
+        let Some(state) = self.state_at(txn, entry)? else {
             self.notes.ended.lock().remove(&entry);
             return Ok(Freed::Whole);
         };
-        let state = state_of(entry, &value)?;
+        sync::yield_point("deferred free: entry read");
         if self.tree.engine.table.running().any(|xid| xid == state.writer) {
             self.notes.has_entries.store(true, Relaxed);
             return Ok(Freed::Held); // F3
+        }
+        // What the writer has left. It may have taken the entry out between the two looks, and then ended.
+        if !planted::is_on(Bug::FreedOnOneLook) && self.state_at(txn, entry)? != Some(state) {
+            self.notes.has_entries.store(true, Relaxed);
+            return Ok(Freed::Held);
         }
         let tail = self.tree.engine.log.tail();
         self.notes.ended.lock().entry(entry).or_insert(tail); // F4
