@@ -61,7 +61,7 @@ impl Report {
             format: u32,
         }
         let Format { format } =
-            serde_json::from_slice(bytes).map_err(|e| refuse(format!("no report of a probe: {e}")))?;
+            serde_json::from_slice(bytes).map_err(|e| refuse(format!("not a report of a probe: {e}")))?;
         if format != Report::FORMAT {
             return Err(refuse(format!("a report of format {format}; this program reads {}", Report::FORMAT)));
         }
@@ -361,7 +361,7 @@ pub(crate) mod tests {
     #[test]
     fn other_files_and_other_formats_are_refused_by_name() {
         for (bytes, words) in [
-            (&b"not JSON"[..], "no report of a probe"),
+            (&b"not JSON"[..], "not a report of a probe"),
             (b"{}", "format"),
             (b"{\"format\": 7}", "format 7"),
             (b"{\"format\": 1}", "missing field"),

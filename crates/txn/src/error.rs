@@ -52,7 +52,8 @@ pub enum TxnError {
     /// The lock is held by a transaction from whose closure this call is made. It cannot come free before this call
     /// returns.
     #[error(
-        "{name} was wanted {mode}, and is held by transaction {xid}, whose own closure waits here: do this in that transaction, or after it"
+        "transaction {xid} holds {name}, and this call, which wants it {mode}, is made inside that transaction's closure. \
+         It would wait for ever: use transaction {xid}, or make the call after it ends"
     )]
     HeldByCaller {
         /// The lock.

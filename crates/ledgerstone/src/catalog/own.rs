@@ -6,15 +6,15 @@
 //!
 //! T1. A handle is good while the table is what it was when the handle was opened; otherwise it is refused, to read as
 //!     to write. So there is no answer from a tree that is to be freed, or from an index that is no longer kept.
-//! T2. Who has changed no table asks one flag only. It stays set when changes are taken back: handles from between are
-//!     left.
+//! T2. A transaction that has changed no table asks one flag only. The flag stays set when changes are taken back,
+//!     because handles from between are left.
 //! T3. What this transaction drops or has made is locked exclusively. So a table that says that it was dropped, and is
 //!     locked so, was dropped here; one that is not locked so was dropped by another, and a snapshot may still see it.
 //! T4. An instance of a structure is good until this transaction drops it or goes back to before it made it: then its
 //!     pages are free, or about to be. Its table is never used again, so what was taken back stays bad.
-//! T5. A transaction may make or drop more tables than memory should hold. So of one that it has made, and that nobody
-//!     has a handle to, only the id is kept, and of one that it has dropped: what they are is in the catalog, and who
-//!     opens one reads it there, where the transaction sees its own changes at every level.
+//! T5. A transaction may make or drop more tables than memory should hold. So only the id is kept of a table that it
+//!     has dropped, or has made and holds no handle to. The rest is in the catalog, and opening the table reads it
+//!     there. A transaction sees its own changes there at every level.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -278,7 +278,7 @@ settings! {
         setter: log_buffer_bytes(bytes: u64) => bytes,
     }
 
-    /// A checkpoint is taken after so many bytes of log; bounds the size of the log and the time of a restart.
+    /// A checkpoint is taken after this many bytes of log. It limits the size of the log and the time of a restart.
     checkpoint_log_bytes: u64 {
         default: 64 << 20,
         unit: Bytes,
@@ -287,9 +287,9 @@ settings! {
         setter: checkpoint_log_bytes(bytes: u64) => bytes,
     }
 
-    /// When a commit returns that does not choose for itself: `sync` (it is durable), `pipelined` (a flush is under
-    /// way), `async` (durable after `async_delay_ms` at the latest) or `volatile` (durable when something else flushes
-    /// the log).
+    /// When a commit returns, unless its transaction chooses another durability: `sync` (it is durable), `pipelined` (a
+    /// flush is under way), `async` (durable after `async_delay_ms` at the latest) or `volatile` (durable when
+    /// something else flushes the log).
     durability: Durability {
         default: Durability::Sync,
         unit: Count,
@@ -318,7 +318,7 @@ settings! {
         setter: async_delay(delay: Duration) => milliseconds(delay),
     }
 
-    /// How long a lock is waited for before the call gives up with a lock time-out. With 0 it gives up at once.
+    /// How long a call waits for a lock before it fails with a lock time-out. With 0 it fails at once.
     lock_timeout_ms: u64 {
         default: 10_000,
         unit: Milliseconds,
@@ -396,7 +396,7 @@ settings! {
         setter: deadlock_period(period: Duration) => milliseconds(period),
     }
 
-    /// Group commit, group threshold: with fewer threads committing than this, nobody waits for company.
+    /// Group commit, group threshold: a flush does not wait if fewer threads than this are committing.
     commit_group_min: u32 {
         default: 4,
         unit: Count,
@@ -405,8 +405,8 @@ settings! {
         setter: commit_group_min(thread_count: u32) => thread_count,
     }
 
-    /// Group commit, wait threshold: the log is flushed once this share of the threads that commit is waiting, in
-    /// percent. With 0 nobody waits for company.
+    /// Group commit, wait threshold: the log is flushed once this share of the committing threads is waiting, in
+    /// percent. With 0 a flush does not wait.
     commit_wait_percent: u32 {
         default: 90,
         unit: Count,
@@ -424,7 +424,7 @@ settings! {
         setter: commit_log_delay_bytes(bytes: u64) => bytes,
     }
 
-    /// Group commit: the longest that a flush waits for company. With 0 half of what a flush took lately.
+    /// Group commit: how long a flush waits for more commits to join it. 0 means half the time of recent flushes.
     commit_delay_us: u64 {
         default: 0,
         unit: Microseconds,

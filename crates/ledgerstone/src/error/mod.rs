@@ -116,7 +116,8 @@ pub enum Error {
     /// The savepoint was released, forgotten by a rollback to an older one, is another transaction's, or lies outside
     /// the nested transaction that is running.
     #[error(
-        "there is no such savepoint here: it was released, or lies after one that was gone back to, or outside this nested transaction"
+        "this savepoint is gone: it was released, or a rollback to an earlier savepoint removed it, or it belongs to an \
+         outer or another transaction"
     )]
     NoSavepoint,
     /// A transaction is prepared under this global id and not yet decided.
@@ -173,12 +174,12 @@ pub enum Error {
         /// The name.
         name: String,
     },
-    /// No record begins at this LSN, or it cannot be read, or the feed has not come there yet. Give the position of a
-    /// feed, that of a commit it has shown, or the LSN of a record. If it was one, a segment of the log is missing or
-    /// damaged, or the environment was restored to an earlier moment.
+    /// No record begins at this LSN, or it cannot be read, or the feed has not come there yet. Use the position of a
+    /// feed, the position of a commit that a feed has shown, or the LSN of a record. If the LSN was one of these, a
+    /// segment of the log is missing or damaged, or the environment was restored to an earlier moment.
     #[error(
-        "LSN {lsn} is no position in this log: give that of a feed or of a commit that it has shown. If it was one, a segment \
-         of the log is missing or damaged, or the environment was restored to an earlier moment"
+        "LSN {lsn} is not a position in this log: use the position of a feed, or of a commit that a feed has shown. If it \
+         was one, a segment of the log is missing or damaged, or the environment was restored to an earlier moment"
     )]
     NotAPosition {
         /// Where.

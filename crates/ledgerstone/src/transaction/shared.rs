@@ -149,8 +149,9 @@ impl Shared {
             let waiting = waiting.get_or_insert_with(|| WaitForCall::begin(&self.env.engine, thread, self.owner));
             if let Some(caller) = waiting.awaited_caller() {
                 let what = format!(
-                    "transaction {} has a call under way in another thread, which waits for transaction {caller}, whose own \
-                     closure this is",
+                    "transaction {} has a call under way in another thread. That call waits for transaction {caller}, and \
+                     this call is made inside its closure, so both would wait for ever: use transaction {caller}, or \
+                     make the call after it ends",
                     self.xid
                 );
                 return Err(Error::HeldByCaller { what, table: None });

@@ -29,10 +29,11 @@
 //!     still take.
 //! O7. A double-write file that is missing after a crash is not made anew: a page may be torn whose only whole copy was
 //!     in it. After an orderly close nothing in it is needed.
-//! O8. What a crash cannot do is damage, and refused before anything is written, so that putting a file back makes the
-//!     environment whole: segments that are short or missing (F6 in the log), a log that ends before where it is known
-//!     to have been durable, by the control file or by the double-write file (D8 in the buffer), a data file that is
-//!     shorter than at the last checkpoint or older (K3 in recovery), or another's.
+//! O8. Whatever no crash can cause is damage. It is refused before anything is written, so putting the file back
+//!     repairs the environment. Damage is a segment that is short or missing (F6 in the log). It is a log that ends
+//!     before it is known to have been durable, by the control file or by the double-write file (D8 in the buffer). It
+//!     is a data file of another environment, or one that is shorter or older than at the last checkpoint (K3 in
+//!     recovery).
 
 mod check;
 mod create;
