@@ -1,6 +1,7 @@
 //! A shop: goods in stock, orders, and an index of the orders by customer. Any number of buyers at once; nothing is
 //! sold twice.
 
+use std::collections::HashMap;
 use std::thread;
 
 use clap::{Parser, Subcommand};
@@ -88,16 +89,16 @@ fn orders(env: &Environment, customer: &str) -> Result<(), Error> {
 /// What is left and what was sold, as of one moment.
 fn report(env: &Environment) -> Result<(), Error> {
     let txn = env.snapshot()?;
+    let mut sums: HashMap<String, (u64, u64)> = HashMap::new();
+    for order in txn.open(ORDERS)?.range(..)? {
+        let (_, Order { item, count, cents, .. }) = order?;
+        let (sold, earned) = sums.entry(item).or_default();
+        *sold += count;
+        *earned += cents;
+    }
     for goods in txn.open(STOCK)?.range(..)? {
         let (item, Goods { left, .. }) = goods?;
-        let (mut sold, mut earned) = (0, 0);
-        for order in txn.open(ORDERS)?.range(..)? {
-            let (_, order) = order?;
-            if order.item == item {
-                sold += order.count;
-                earned += order.cents;
-            }
-        }
+        let (sold, earned) = sums.get(&item).copied().unwrap_or_default();
         println!("{item}: {left} left, {sold} sold for {earned} cents");
     }
     Ok(())
