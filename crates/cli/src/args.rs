@@ -1,8 +1,12 @@
 //! What can be typed. The texts here are the manual: `ledgerstone help COMMAND` shows them.
 //!
-//! This file knows every command's module, and no command's module knows this one: what a command can be told stands
-//! beside what it does. Arguments that several commands share stand with what they are for: a directory or a table in
-//! `opening`, how keys and values are written in `text`.
+//! This file names the module of every command. The arguments of a command are declared beside what the command does.
+//! Arguments that several commands share are declared with what they are for: a directory or a table in `opening`, how
+//! keys and values are written in `text`.
+//!
+//! The files that need the whole list use this one: `help` adds to each command's help, and the shell reads its lines
+//! with it (`shell/outer.rs`, `shell/worker.rs`). Completions and manual pages are made from what `help` returns. No
+//! other command knows this file.
 
 use clap::{Parser, Subcommand};
 

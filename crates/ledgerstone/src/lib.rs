@@ -81,7 +81,8 @@
 //!
 //! An index by JSON members that another program made can be read without `json`. Its table cannot be changed.
 //!
-//! This crate puts the layers together and translates. Begin reading at `environment/open/mod.rs`.
+//! This crate puts the layers below it together, and has what no layer below knows: the catalog, tables and indexes,
+//! isolation levels, the change feed, and backups. Begin reading at `environment/open/mod.rs`.
 #![forbid(unsafe_code)]
 
 mod catalog;

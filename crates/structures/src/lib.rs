@@ -1,5 +1,5 @@
-//! B-link tree and blobs. They are written as a user would write them: with the operations, pages, latches and locks
-//! that users get.
+//! B-link tree and blobs. They change pages as a structure of a user does: with the operations, pages, latches and
+//! locks that users get.
 //!
 //! | folder | its idea |
 //! | --- | --- |
