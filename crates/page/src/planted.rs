@@ -71,8 +71,6 @@ bugs! {
     SpilledForgotten "spilled-forgotten",
     /// A ghost is purged although a snapshot still sees the record that it was.
     GhostPurgedEarly "ghost-purged-early",
-    /// The reclaimer does not look again at what is to be freed when its writer is gone.
-    FreedOnOneLook "freed-on-one-look",
     /// A writer does not ask whether another has committed a change of the record since its snapshot.
     LastCommitterWins "last-committer-wins",
     /// A record that is deleted or changed leaves its entry in an index.

@@ -19,7 +19,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use ledgerstone_lock::{LockError, LockName, Mode};
-use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_page::{OpId, PageId, PageSet, TableId};
 use ledgerstone_region::sync;
 use ledgerstone_space::OP_SPACE_CLEAR;
@@ -305,7 +304,7 @@ impl ToFree {
             return Ok(Freed::Held); // F3
         }
         // What the writer has left. It may have taken the entry out between the two looks, and then ended.
-        if !planted::is_on(Bug::FreedOnOneLook) && self.state_at(txn, entry)? != Some(state) {
+        if self.state_at(txn, entry)? != Some(state) {
             self.notes.has_entries.store(true, Relaxed);
             return Ok(Freed::Held);
         }
