@@ -55,18 +55,30 @@
 //!
 //! All calls are synchronous, and these may block their thread:
 //!
-//! - Calls of tables and indexes, and their iterators, wait for locks and for pages to be read. A change also waits for
-//!   room in the log. At the levels below [`Isolation::Serializable`], reads wait for no locks.
-//! - [`Environment::transact`] does all of that, commits, and pauses before it runs a transaction again.
-//!   [`Transaction::commit`] waits until the commit is durable, with [`Durability::Sync`] only.
-//! - [`Options::open`], [`Environment::sync`], [`Environment::checkpoint`], [`Environment::close`] and [`Ticket::wait`]
-//!   wait for the disk. Backups, compactions and verifications take as long as their work.
-//! - [`ChangeFeed::follow`], [`LogReader::follow`] and [`LogReader::wait`] wait for new records, up to a time-out.
-//! - Dropping a transaction that is still open rolls it back, which may read pages.
+//! - **Locks, pages, room in the log.** Calls of tables, indexes and structures, and the steps of their iterators, wait
+//!   for locks and for pages to be read. So do calls that open, list, make, rename or drop them. A change also waits
+//!   for room in the log, and so does [`Environment::reclaim`]. A lock is waited for up to
+//!   [`Options::lock_timeout`]. At the levels below [`Isolation::Serializable`], reads wait for
+//!   no locks.
+//! - **Other threads of the same transaction.** Every call of a transaction waits while another thread is in one.
+//! - **Whole transactions.** [`Environment::transact`] and its kin do all of that, commit, and pause before they run a
+//!   transaction again. [`Transaction::commit`] waits until the commit is durable, with [`Durability::Sync`] only.
+//!   [`Transaction::prepare`] waits until the transaction is durable. The decision of a prepared transaction waits for
+//!   the disk too: [`Prepared::commit`], [`Prepared::abort`], [`Environment::commit_in_doubt`] and
+//!   [`Environment::abort_in_doubt`].
+//! - **Rollback.** [`Transaction::abort`] and [`Transaction::rollback_to`] may read pages. So may a nested transaction
+//!   that fails, and dropping a transaction that is still open.
+//! - **The disk.** [`Options::open`], [`Environment::sync`], [`Environment::checkpoint`], [`Environment::close`] and
+//!   [`Ticket::wait`] wait for it. So do change feeds, readers of the log, archives, and calls that look at a closed
+//!   environment. [`Environment::stat`] and [`Environment::table_names`] may read pages.
+//! - **Long work.** Backups, restores, repairs, compactions and verifications take as long as their work.
+//! - **News.** [`ChangeFeed::follow`], [`LogReader::follow`] and [`LogReader::wait`] wait for new records, up to a
+//!   time-out.
 //!
 //! [`Environment::begin`], [`Environment::snapshot`] and [`Ticket::is_durable`] wait neither for locks nor for the
 //! disk. Awaiting a [`Ticket`] never blocks. Async code makes all other calls in threads that may block, such as those
-//! of tokio's `spawn_blocking`. The example program `async_orders` shows how.
+//! of tokio's `spawn_blocking`. The example program `async_orders` shows how. Each call that may block says so on its
+//! own page.
 //!
 //! # Features
 //!

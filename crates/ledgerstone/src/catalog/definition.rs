@@ -121,8 +121,8 @@ impl Definition {
         self.entries().map(|entry| entry.root).collect()
     }
 
-    /// Lengths of texts were checked when they were made: at most 255 bytes, that of where keys come from at most
-    /// 65,535; and so was the whole, which bounds the number of indexes.
+    /// Lengths of texts were checked when they were made: at most 255 bytes, and at most 65,535 for where keys come
+    /// from. So was the length of the whole, which bounds the number of indexes.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = self.entry.encode(KIND_BTREE).to_vec();
         let (key, value) = (text(&self.types.key), text(&self.types.value));

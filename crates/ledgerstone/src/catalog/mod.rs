@@ -24,10 +24,10 @@
 //! ```
 //! G1. A name is locked like any key: X to create or drop, S to look up. A drop also locks the table itself X, so that
 //!     it waits for everyone who uses the table.
-//! G2. `known` holds committed tables only. An entry goes in while its name is locked S by who read it, and comes out
-//!     when the table is dropped or changed, with name and table locked X; it comes back if that is taken back and
-//!     somebody may still have it. A transaction that relies on it has locked the table first, and then asks whether
-//!     it was dropped.
+//! G2. `known` holds committed tables only. A transaction that reads an entry puts it in while it has the name locked
+//!     S. The entry comes out when the table is dropped or changed, with name and table locked X. It comes back if that
+//!     is taken back and somebody may still have it. A transaction that relies on it has locked the table first, and
+//!     then asks whether it was dropped.
 
 mod definition;
 pub(crate) mod index;

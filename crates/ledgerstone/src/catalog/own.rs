@@ -9,7 +9,8 @@
 //! T2. A transaction that has changed no table asks one flag only. The flag stays set when changes are taken back,
 //!     because handles from between are left.
 //! T3. What this transaction drops or has made is locked exclusively. So a table that says that it was dropped, and is
-//!     locked so, was dropped here; one that is not locked so was dropped by another, and a snapshot may still see it.
+//!     locked so, was dropped here. If it is not locked so, another transaction dropped it, and a snapshot may still
+//!     see it.
 //! T4. An instance of a structure is good until this transaction drops it or goes back to before it made it: then its
 //!     pages are free, or about to be. Its table is never used again, so what was taken back stays bad.
 //! T5. A transaction may make or drop more tables than memory should hold. So only the id is kept of a table that it

@@ -1,10 +1,10 @@
 //! The settings of an environment, declared once.
 //!
-//! The table at the end of this file is the only place where a setting is declared: its name and type, the sentence
-//! that explains it, default, unit, limits, and when a change takes effect. Out of it come [`Config`] (what code or
-//! file set), [`Effective`] (what is in force), the setters of [`Options`], the reading and checking of
-//! `ledgerstone.toml` (`file.rs`, `parse.rs`), what `ledgerstone config` prints, and the operator's guide is checked
-//! against it.
+//! The table at the end of this file is the only place where a setting is declared. It has the setting's name and type,
+//! the sentence that explains it, default, unit, limits, and when a change takes effect. [`Config`] (what code or file
+//! set), [`Effective`] (what is in force) and the setters of [`Options`] are made from it. So are the reading and
+//! checking of `ledgerstone.toml` (`file.rs`, `parse.rs`), and what `ledgerstone config` prints. The operator's guide
+//! is checked against it.
 //!
 //! C1. What the code sets wins over the file; what neither sets has its default.
 //! C2. What is fixed at creation comes from the environment itself, whatever code or file say.
@@ -355,9 +355,9 @@ settings! {
         setter: version_store_bytes(bytes: u64) => bytes,
     }
 
-    /// What is locked: `hierarchical` (keys and gaps, with intentions on tables and escalation to them), `pages`
-    /// (leaves instead of keys: fewer locks, less concurrency) or `none` (nothing: for one transaction at a time, or
-    /// programs that keep their transactions apart by design).
+    /// What is locked. `hierarchical`: keys and gaps, with intentions on tables and escalation to them. `pages`: leaves
+    /// instead of keys, for fewer locks and less concurrency. `none`: nothing, for one transaction at a time, or
+    /// programs that keep their transactions apart by design.
     locking: Locking {
         default: Locking::Hierarchical,
         unit: Count,

@@ -1,5 +1,6 @@
-//! The housekeeper: checkpoints by log volume, and deferred frees, in one thread of its own; and a detector of
-//! deadlocks in another, if the settings ask for one; and one for each keeper that works, as the archive does.
+//! Background threads. The housekeeper takes checkpoints by log volume and does deferred frees, in one thread. A
+//! detector of deadlocks runs in another, if the settings ask for one. Each keeper that works, such as the archive, has
+//! its own.
 //!
 //! It wakes on a nudge (a dropped table, a replaced large value, a close) and otherwise a few times a second to look
 //! how much log there is. Page write-back and log flushing have threads of their own in `buffer` and `log`.
@@ -30,8 +31,8 @@ pub(crate) fn keep_log(env: &Arc<Inner>, no: usize, period_ns: u64) {
     }
 }
 
-/// When the reclaimer looks again after a round that freed nothing, since somebody held all there was: later and later,
-/// and at once when those who may hold it are others.
+/// When the reclaimer looks again after a round that freed nothing, since somebody held all there was. It looks later
+/// and later, and at once when those who may hold it are others.
 #[derive(Debug)]
 struct Rest {
     ended_ns: u64,
@@ -49,8 +50,8 @@ impl Rest {
         Rest { ended_ns: 0, took_ns: 0, pause_ns: 0, holders: (Lsn(0), 0) }
     }
 
-    /// There is something new to look at. How long the last round took still counts: who asks again and again, as every
-    /// dropped table does, must not have the housekeeper work all the time on what is held.
+    /// There is something new to look at. How long the last round took still counts. Every dropped table asks again,
+    /// and that must not make the housekeeper work all the time on what is held.
     fn shorten(&mut self) {
         self.pause_ns = 0;
     }

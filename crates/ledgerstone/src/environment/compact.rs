@@ -8,7 +8,7 @@
 //! ```
 //! Q1. One compaction at a time, and it takes turns with the reclaimer, by the reclaimer's lock: both take pages out of
 //!     trees.
-//! Q2. Each step is a transaction of its own, over the children of one node, with an intention lock on the table: a
+//! Q2. Each step is a transaction of its own, over the children of one node, with an intention lock on the table. So a
 //!     table is never dropped under it, and nobody waits for it longer than a step takes.
 //! Q3. Roots stay: a table is known by its root page. The file's first pages are kept for them (`space`), so that few
 //!     are in the way.
@@ -151,6 +151,8 @@ impl Environment {
     /// A compaction writes about as much log as it moves. One runs at a time, and a second one waits. Tables that
     /// transactions have locked as a whole are waited for, one second in all, and then skipped
     /// ([`CompactReport::skipped_tables`]).
+    ///
+    /// Takes as long as its work, and waits for the disk: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// [`Error::ReadOnly`]. [`Error::Busy`] if called in the progress callback of another compaction.

@@ -15,6 +15,8 @@ impl Environment {
 
     /// Commits the transaction that was prepared as `global_id`, durably.
     ///
+    /// Waits for the disk, to make the decision durable: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// [`Error::NotPrepared`] if there is none, or it is being decided elsewhere just now. [`Error::ReadOnly`] in an
     /// environment that was opened for reading. [`Error::Failed`] as for [`Prepared::commit`](crate::Prepared::commit).
@@ -23,6 +25,8 @@ impl Environment {
     }
 
     /// Rolls the transaction back that was prepared as `global_id`, durably.
+    ///
+    /// Waits for the disk, to make the decision durable: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// As [`Environment::commit_in_doubt`].

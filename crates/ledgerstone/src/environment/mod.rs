@@ -110,6 +110,8 @@ impl Environment {
     /// that make or drop tables. [`Transaction::table_names`](crate::Transaction::table_names) shows what its
     /// transaction sees, and locks the list if the transaction is serializable.
     ///
+    /// May wait for pages: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// [`Error::TooManySnapshots`], [`Error::SnapshotTooOld`], damage.
     pub fn table_names(&self) -> Result<Vec<String>, Error> {
@@ -159,6 +161,8 @@ impl Environment {
     }
 
     /// Frees the pages of dropped tables and replaced values now. Otherwise a background thread frees them soon.
+    ///
+    /// May wait for locks, for pages and for room in the log: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// A page or the log cannot be read or written.

@@ -3,9 +3,9 @@
 //! B1. Page 0 of the data file says whose environment it is, the log's newest checkpoint record where recovery begins
 //!     (`CheckpointRecord` in recovery). All that a checkpoint relies on is durable before its record is, so the newest
 //!     one will do even if no control file ever named it.
-//! B2. Nothing is made in the place of a control file that can be used, nor when it knows of log that is not there:
-//!     then the log is damaged, and a control file that knows less would hide it. Nor while a restore is not at its end
-//!     (R1 there): what there is says that it is the old life.
+//! B2. A control file that can be used is not replaced. Nor is one that knows of log that is not there: then the log is
+//!     damaged, and a control file that knows less would hide it. Nor while a restore is not at its end (R1 there):
+//!     what there is says that it is the old life.
 //! B3. Incarnations that were given out and left no record are passed over by going on far behind the newest that did.
 
 use std::path::Path;
@@ -33,6 +33,8 @@ impl Environment {
     /// whose control file is damaged or belongs to another environment. The next open recovers as after a crash.
     /// `false` means that the existing control file can be used, and that nothing was changed.
     ///
+    /// Waits for the disk: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// [`Error::NotAnEnvironment`] if there is no data file, or a restore there was cut short. [`Error::Corrupt`] if
     /// page 0 or the log is damaged. [`Error::AlreadyOpen`], or a failure of the disk.
@@ -41,6 +43,8 @@ impl Environment {
     }
 
     /// The same on any [`Disk`].
+    ///
+    /// Waits for the disk: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// As [`Environment::rebuild_control`].
@@ -85,6 +89,8 @@ impl Environment {
     /// Whether the environment in directory `path` was closed in order, so that opening it to read writes nothing.
     /// Opens nothing, and waits for nobody. False while a process has it open to write.
     ///
+    /// Waits for the disk: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// As [`Environment::damaged_control_slot`].
     pub fn was_closed(path: impl AsRef<Path>) -> Result<bool, Error> {
@@ -93,6 +99,8 @@ impl Environment {
 
     /// The slot (0 or 1) of the control file in directory `path` that cannot be read. It is damaged, or was being
     /// written when the power failed. The other slot is whole, and the next checkpoint makes both whole. Opens nothing.
+    ///
+    /// Waits for the disk: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// [`Error::ControlFile`] if neither is whole. [`Error::NewerFormat`], or a failure of the disk.

@@ -68,8 +68,8 @@ pub struct Stat {
     pub log_pins: Vec<LogPinStat>,
     /// Why the last copy to the archive failed. The log is kept meanwhile.
     pub archive_trouble: Option<String>,
-    /// Keepers of the log that could not do their part when they were asked last, for which the log is kept meanwhile;
-    /// and those, named feeds among them, that need log which is gone.
+    /// Keepers of the log in trouble. Some could not do their part when they were asked last, and the log is kept for
+    /// them meanwhile. Others, named feeds among them, need log that is gone.
     pub keeper_troubles: Vec<KeeperTrouble>,
     /// Checkpoints taken.
     pub checkpoint_count: u64,
@@ -149,6 +149,8 @@ impl From<ledgerstone_log::Pinned> for LogPinStat {
 
 impl Environment {
     /// Counters and sizes now.
+    ///
+    /// May wait for pages: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// The list of tables or the space maps cannot be read.

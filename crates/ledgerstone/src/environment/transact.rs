@@ -49,8 +49,8 @@ impl Environment {
         Ok(Transaction::new(Arc::clone(env), txn, options, handles))
     }
 
-    /// Begins a transaction for reading only, at a snapshot of everything that is committed. It takes no locks, never
-    /// waits, and keeps nothing waiting.
+    /// Begins a transaction for reading only, at a snapshot of everything that is committed. It takes no locks, so it
+    /// never waits for other transactions, and they never wait for it.
     ///
     /// What it sees is kept for it in memory ([`Options::version_store_bytes`](crate::Options::version_store_bytes)).
     /// Read and drop it soon, or it becomes too old. A table that was not there at that moment is not made: opening it
@@ -110,6 +110,8 @@ impl Environment {
     }
 
     /// As [`Environment::transact`], with options.
+    ///
+    /// Waits as [`Environment::transact`] does: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// As [`Environment::transact`].
@@ -193,6 +195,8 @@ impl Environment {
     /// # }
     /// ```
     ///
+    /// Waits as [`Environment::transact`] does: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// As [`Environment::transact`].
     pub fn try_transact<T, E: From<Error>>(&self, f: impl FnMut(&Transaction) -> Result<T, E>) -> Result<T, E> {
@@ -200,6 +204,8 @@ impl Environment {
     }
 
     /// As [`Environment::try_transact`], with options.
+    ///
+    /// Waits as [`Environment::transact`] does: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// As [`Environment::transact`].
@@ -212,6 +218,8 @@ impl Environment {
     }
 
     /// As [`Environment::transact_ticket`], for closures that fail with a program's own error type.
+    ///
+    /// Waits as [`Environment::transact`] does: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// As [`Environment::transact`].

@@ -94,6 +94,8 @@ impl Environment {
     /// `progress` is called before each table and index, and repeatedly in large ones. It may return nothing, or
     /// [`ControlFlow::Break`] to end the verification.
     ///
+    /// Takes as long as its work, and waits for the disk: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// Conflicts, [`Error::Cancelled`]. Damage is not an error here, but is in the report.
     pub fn verify<F: Flow>(&self, progress: &mut dyn FnMut(VerifyProgress) -> F) -> Result<VerifyReport, Error> {

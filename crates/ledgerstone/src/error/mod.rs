@@ -225,8 +225,8 @@ pub enum Error {
         /// The transaction's level.
         isolation: crate::choice::Isolation,
     },
-    /// A structure of the program's own asked for a change that cannot be logged: the record would be too long, longer
-    /// than what was claimed, or cannot be undone where it is. Nothing has changed.
+    /// A structure of the program's own asked for a change that cannot be logged. The record would be too long, or
+    /// longer than what was claimed, or could not be undone where it is. Nothing has changed.
     #[error("a structure's change was refused: {what}")]
     OperationRefused {
         /// The operation that was to be logged, the first of a group's.

@@ -1,10 +1,10 @@
 //! Instances of users' structures: created, opened and dropped by name, and worked on inside a transaction.
 //!
-//! I1. An instance has a table id of its own, so that its keys and gaps can be locked as a table's, and a name in the
-//!     catalog, which is locked as a table's name is (G1 in `catalog/mod.rs`).
+//! I1. An instance has a table id of its own, so that its keys and gaps can be locked as a table's. It has a name in
+//!     the catalog, which is locked as a table's name is (G1 in `catalog/mod.rs`).
 //! I2. A transaction that uses an instance has locked its table, with an intention at least; a drop locks it
-//!     exclusively. So a handle is good while its transaction runs, unless that transaction itself drops the instance
-//!     or goes back to before it was made: then it is refused (T4 in `catalog/own.rs`).
+//!     exclusively. So a handle is good while its transaction runs. If that transaction itself drops the instance, or
+//!     goes back to before it was made, the handle is refused (T4 in `catalog/own.rs`).
 
 use std::ops::Bound;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -91,6 +91,8 @@ impl StructureHandle {
     }
 
     /// Which structure it is an instance of.
+    ///
+    /// May wait for locks and for pages: see [what blocks](crate#what-blocks).
     #[must_use]
     pub fn structure(&self) -> StructureId {
         self.structure
@@ -108,6 +110,8 @@ impl StructureHandle {
     ///
     /// What is left of a claim is given back afterwards. No latch may be held when `f` returns. If `f` panics, what it
     /// did is undone, and the transaction goes on. If `f` fails, what it did stays, and the caller decides.
+    ///
+    /// May wait for locks and for pages: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// [`Error::NoSuchTable`] if the transaction itself has dropped the instance, or has gone back to before it made
@@ -138,6 +142,8 @@ impl StructureHandle {
 impl Transaction {
     /// Creates an instance of a registered structure under a name. Tables and structures share their names. `options`
     /// are passed to [`Structure::format_root`](super::Structure::format_root).
+    ///
+    /// May wait for locks, for pages and for room in the log: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// [`Error::StructureNeedsLocks`] unless the transaction is serializable. [`Error::TableExists`] if the name is
@@ -176,6 +182,8 @@ impl Transaction {
 
     /// Opens the instance with this name, which must be of `structure`.
     ///
+    /// May wait for locks and for pages: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// [`Error::StructureNeedsLocks`] unless the transaction is serializable. [`Error::NoSuchTable`].
     /// [`Error::NotAStructure`] if it is something else. [`Error::UnknownOperation`] if the structure is not
@@ -199,6 +207,8 @@ impl Transaction {
     }
 
     /// Drops the instance with this name. Its pages are freed after the commit.
+    ///
+    /// May wait for locks, for pages and for room in the log: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// [`Error::NoSuchTable`], [`Error::NotAStructure`], conflicts.
@@ -229,6 +239,8 @@ impl Transaction {
 
     /// The names of all structures, sorted, with the structure of which each is an instance. Locks the list against
     /// change.
+    ///
+    /// May wait for locks and for pages: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// Conflicts.

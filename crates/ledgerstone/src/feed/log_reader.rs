@@ -50,6 +50,8 @@ impl Environment {
     /// A reader before the first record that begins at `from` or later. `Lsn(0)` means before the oldest record that is
     /// kept. `Lsn(u64::MAX)` means behind the newest durable one.
     ///
+    /// Waits for the disk: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// [`Error::LogGone`], or a failure of the disk.
     pub fn log_reader(&self, from: Lsn) -> Result<LogReader, Error> {
@@ -72,8 +74,9 @@ impl LogReader {
         self
     }
 
-    /// The next record, or `None` if no further record is durable now. The reader moves behind it. May read from the
-    /// disk.
+    /// The next record, or `None` if no further record is durable now. The reader moves behind it.
+    ///
+    /// Waits for the disk: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// [`Error::LogGone`], [`Error::Corrupt`], or a failure of the disk.
@@ -92,6 +95,8 @@ impl LogReader {
 
     /// The record before, or `None` where the kept log begins. The reader moves before it.
     ///
+    /// Waits for the disk: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// As [`LogReader::next`].
     pub fn prev(&mut self) -> Result<Option<LogRecord>, Error> {
@@ -108,6 +113,8 @@ impl LogReader {
 
     /// The next record, waiting for it to become durable. `None` if `timeout` has passed, or if nothing more can come:
     /// in a directory that is not open, or at the end that the filter sets. Asks for no flush.
+    ///
+    /// Waits for the disk, and for new records up to `timeout`: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// As [`LogReader::next`]. [`Error::Failed`] if the environment has failed or was closed.
@@ -127,6 +134,8 @@ impl LogReader {
     /// Waits until any record behind the reader is durable, whatever the filter says. `false`: `timeout` went by, or
     /// nothing more can come.
     ///
+    /// Waits up to `timeout`: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// [`Error::Failed`] when the environment has failed or was closed.
     pub fn wait(&mut self, timeout: Option<Duration>) -> Result<bool, Error> {
@@ -142,6 +151,8 @@ impl LogReader {
 
     /// Moves before the first record that begins at `to` or later, as [`Environment::log_reader`] does.
     ///
+    /// Waits for the disk: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// As there.
     pub fn seek(&mut self, to: Lsn) -> Result<(), Error> {
@@ -156,6 +167,8 @@ impl LogReader {
     }
 
     /// Where the kept log begins. Its first whole record begins there or a little behind.
+    ///
+    /// Waits for the disk: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// A failure of the disk.
@@ -177,6 +190,8 @@ impl LogDirectory {
     /// Opens the log in the directory of an environment, or in that of an archive. The environment may have lost its
     /// control file, because data and log have the same information.
     ///
+    /// Waits for the disk: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// [`Error::NotAnEnvironment`], [`Error::Corrupt`], or a failure of the disk.
     pub fn open(path: impl AsRef<Path>) -> Result<LogDirectory, Error> {
@@ -184,6 +199,8 @@ impl LogDirectory {
     }
 
     /// The same on any [`Disk`].
+    ///
+    /// Waits for the disk: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// As [`LogDirectory::open`].
@@ -222,6 +239,8 @@ impl LogDirectory {
     }
 
     /// A reader. See [`Environment::log_reader`]. Reads the log to its end first, from the last checkpoint on.
+    ///
+    /// Waits for the disk: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// As [`Environment::log_reader`], or damage before the end of the log.

@@ -22,18 +22,17 @@
 //!
 //! C1. Only changes of transactions that committed durably are shown, each once, all of a transaction together, and
 //!     nothing that it took back itself (to a savepoint, in a nested transaction).
-//! C2. The position is behind a commit. Of the transactions that were open there the records before it are found by
-//!     their chains, so the log is needed from their first records on: that is what the feed's pin keeps. Which those
-//!     are is not known from what the feed has read, since some have not been met and others have ended since
-//!     ([`Needs`]).
+//! C2. The position is behind a commit. For the transactions that were open there, the records before it are found by
+//!     their chains. So the log is needed from their first records on, and the feed's pin keeps it. Which those are is
+//!     not known from what the feed has read, since some have not been met and others have ended since ([`Needs`]).
 //! C3. Items come in the order in which the transaction made them, tables made, renamed and dropped among them. A
 //!     change has the name that its table had then. So a reader that has the tables as of a position, and applies the
-//!     items in their order, has them as of the next, by names or by ids, which are never used again.
+//!     items in their order, has them as of the next. It may know them by names, or by ids, which are never used again.
 //! C4. A sorted load fills a new tree, which gets its table's place at the end. Its records are the table's changes
 //!     from the first on. A tree that gets no table's place is not shown, and neither are the entries of indexes.
 //! C5. A transaction that only moves things, as those of a compaction do, changes nothing.
-//! C6. What is held of transactions whose end was not met is bounded: of the larger ones the changes are left in the
-//!     log, where the pin keeps them, and read again at the commit, which then comes in parts. Held are the changes of
+//! C6. What is held of transactions whose end was not met is bounded. The changes of larger ones are left in the log,
+//!     where the pin keeps them. They are read again at the commit, which then comes in parts. Held are the changes of
 //!     the catalog, whatever they take (they come in parts, too), and which records a transaction took back.
 
 mod deliver;
@@ -71,8 +70,8 @@ use crate::inner::Inner;
 use crate::keeper::{Owner, forget_all};
 use crate::{Environment, Error};
 
-/// What is held of open transactions is at most this part of the page cache's size, and at most and at least so many
-/// bytes; a transaction that holds less than the least is left alone.
+/// What is held of open transactions is at most this part of the page cache's size, between these bounds in bytes. A
+/// transaction that holds less than the lower bound is left alone.
 const CACHE_PART: u64 = 8;
 const HELD_BYTES_MAX: u64 = 8 << 20;
 const HELD_BYTES_MIN: u64 = 32 << 10;
@@ -109,6 +108,8 @@ impl Environment {
     ///
     /// While the feed lives, the log is kept from its position on, up to `feed_log_bytes_max` bytes.
     ///
+    /// Waits for the disk: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// [`Error::NotAPosition`] if no record begins at `from`, or it is damaged. [`Error::LogGone`],
     /// [`Error::TooManySnapshots`], [`Error::SnapshotTooOld`], or a failure of the disk.
@@ -119,6 +120,8 @@ impl Environment {
     /// The feed of this name, behind the position that it acknowledged last ([`ChangeFeed::acknowledge`]). A new name
     /// begins now. Until the name is forgotten, the log is kept from there on, up to `feed_log_bytes_max` bytes,
     /// whether the feed is open or not. `stat` says how far each feed has come.
+    ///
+    /// Waits for the disk: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// As [`Environment::changes`]. [`Error::Corrupt`] if the log lacks its position. [`Error::TooManyFeeds`]. A
@@ -146,6 +149,8 @@ impl Environment {
 
     /// Forgets a named feed, which then keeps no log. Returns false if there is none of that name.
     ///
+    /// Waits for the disk: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// A failure of the disk.
     pub fn forget_changes(&self, name: &str) -> Result<bool, Error> {
@@ -159,6 +164,8 @@ impl Environment {
     /// opened because the file of their positions is missing or damaged. A feed of any name begins anew then, at the
     /// end of the log.
     ///
+    /// Waits for the disk: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// [`Error::NotAnEnvironment`], [`Error::AlreadyOpen`], a control file that cannot be read, or a failure of the
     /// disk.
@@ -167,6 +174,8 @@ impl Environment {
     }
 
     /// The same on any [`Disk`].
+    ///
+    /// Waits for the disk: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// As [`Environment::forget_all_changes`].
@@ -242,6 +251,8 @@ impl ChangeFeed {
     /// The next transaction that committed and changed something, or the next part of it. `None` if no further one is
     /// durable now.
     ///
+    /// Waits for the disk: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// [`Error::LogGone`] if the log was not kept: the changes are lost to this feed. [`Error::Corrupt`], or a failure
     /// of the disk.
@@ -289,6 +300,8 @@ impl ChangeFeed {
 
     /// The same, waiting for one. `None` if `timeout` has passed.
     ///
+    /// Waits for the disk, and for new records up to `timeout`: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// As [`ChangeFeed::next`]. [`Error::Failed`] if the environment has failed or was closed.
     pub fn follow(&mut self, timeout: Option<Duration>) -> Result<Option<CommittedChanges>, Error> {
@@ -316,6 +329,8 @@ impl ChangeFeed {
     ///
     /// What was acknowledged stays so. A position before the last one that was acknowledged, by this feed or by another
     /// handle of its name, changes nothing: it is covered by that one.
+    ///
+    /// Waits for the disk: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// [`Error::NotAPosition`] if the feed has not come there yet, or no record begins there. [`Error::FeedForgotten`],

@@ -115,8 +115,8 @@ impl Inner {
         Ok(self.engine.begin()?)
     }
 
-    /// What a reclaimer that found all of it held looks at, to see whether that may have changed: the oldest snapshot,
-    /// or how much log there is without one, and how many transactions run.
+    /// What a reclaimer that found all of it held looks at, to see whether that may have changed. It is the oldest
+    /// snapshot, or the length of the log without one, and how many transactions run.
     pub(crate) fn holders(&self) -> (Lsn, u32) {
         (self.engine.versions.oldest_snapshot(), self.engine.table.active_count())
     }

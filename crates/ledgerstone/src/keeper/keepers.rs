@@ -162,8 +162,8 @@ impl Keepers {
         drop(dropped);
     }
 
-    /// Lets go of what is kept for one of them. Unless it has said since it was asked that it needs something: it may
-    /// have thought so only after it gave this answer, or before, and what is kept can be given up later still.
+    /// Lets go of what is kept for one of them. Unless it has said since it was asked that it needs something. It may
+    /// have thought so after it gave this answer, or before, and what is kept can still be given up later.
     fn needs_nothing(&self, id: KeeperId, asked: u64) {
         let mut all = self.all.lock();
         let Some(kept) = all.find(id).filter(|kept| kept.said_at < asked) else { return };

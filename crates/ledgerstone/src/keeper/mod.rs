@@ -4,8 +4,9 @@
 //! from where on it still needs the log, and says which segments are about to go. The archive and named feeds are
 //! keepers, and a program can bring its own ([`Options::log_keeper`](crate::Options::log_keeper)).
 //!
-//! K1. Nothing is given up behind a keeper's back: at the open, all the log that is there is kept for it, and after
-//!     that what lies above the place that it named last; up to its bound. If a part of that is gone, `stat` says so.
+//! K1. Nothing is given up behind a keeper's back. At the open, all the log that is there is kept for it. After that,
+//!     what lies above the place that it named last is kept, up to its bound. If a part of that is gone, `stat` says
+//!     so.
 //! K2. A keeper that fails or panics costs log, not the environment. What was kept for it stays; checkpoints, commits
 //!     and reads go on; the next checkpoint asks again; `stat` says why
 //!     ([`Stat::keeper_troubles`](crate::Stat::keeper_troubles)).
@@ -171,6 +172,8 @@ impl KeptLog {
     }
 
     /// Fills `to` with the bytes of the durable log from `from` on; says how much there was.
+    ///
+    /// Waits for the disk: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// [`Error::LogGone`]: they were given up. [`Error::Corrupt`]: a segment is missing, or has lost bytes. The disk's.

@@ -9,6 +9,8 @@ impl Environment {
     /// Copies the log into the archive now, up to what is durable. Without this call, segments are copied when they are
     /// full. Returns how many segments were examined.
     ///
+    /// Waits for the disk: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// [`Error::NoArchive`], [`Error::ArchiveOfAnother`]. [`Error::Corrupt`] if the log is damaged where it was to be
     /// copied. A failure of the disk.
@@ -25,6 +27,8 @@ impl Environment {
 
 impl ArchiveDirectory {
     /// Its log, for readers and for restores.
+    ///
+    /// Waits for the disk: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// [`Error::NoArchive`] if it is empty, and as [`ArchiveDirectory::segments`].

@@ -130,6 +130,8 @@ impl Environment {
     /// # }
     /// ```
     ///
+    /// Takes as long as its work, and waits for the disk: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// [`Error::LogGone`] for an incremental backup that comes too late: take a full one, take them more often, or keep
     /// an archive. [`Error::BackupUnderWay`], where the file system has locks. [`Error::TargetNotEmpty`] if the
@@ -145,6 +147,8 @@ impl Environment {
     }
 
     /// The same, into the root directory of any [`Disk`].
+    ///
+    /// Takes as long as its work, and waits for the disk: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// As [`Environment::backup`].
@@ -200,6 +204,8 @@ impl Environment {
 
     /// Takes a full backup as one stream of bytes, into a file or a pipe of the caller's. The stream is a backup only
     /// when this has returned.
+    ///
+    /// Takes as long as its work, and waits for the disk: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// As [`Environment::backup`].
@@ -335,6 +341,8 @@ impl Found {
 impl Backup {
     /// Opens a directory of backups, or one file.
     ///
+    /// Waits for the disk: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// [`Error::NotABackup`] if there is none, [`Error::Corrupt`] if no file is whole, [`Error::NewerFormat`]. If some
     /// files are damaged and others are not, [`Backup::left_out`] names the damaged ones.
@@ -354,6 +362,8 @@ impl Backup {
     /// the backup twice, because it checks it first. So the stream is kept in a file of `directory` as long as this
     /// value lives. The file has no name, and leaves nothing behind however the process ends.
     ///
+    /// Waits for the stream and for the disk: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// As [`Backup::open`]. [`Error::Disk`] if the stream cannot be read, or the file cannot be written.
     pub fn open_stream(from: &mut dyn Read, directory: impl AsRef<Path>) -> Result<Backup, Error> {
@@ -368,6 +378,8 @@ impl Backup {
     }
 
     /// The same as [`Backup::open`] in the root directory of any [`Disk`].
+    ///
+    /// Waits for the disk: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// As [`Backup::open`].
@@ -401,6 +413,8 @@ impl Backup {
     /// Checks everything: the checksum of each frame and each page, each record of the log, and that nothing is
     /// missing. `progress` is called with the bytes done, and the bytes in all of the chain that is being checked. It
     /// may return nothing, or [`ControlFlow::Break`] to end the verification.
+    ///
+    /// Takes as long as its work, and waits for the disk: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// The first problem that is found, or [`Error::Cancelled`].

@@ -1,7 +1,7 @@
 //! The segments of a log that lie in several places, as one directory to read: what the environment has, and the
 //! archive.
 //!
-//! A record may begin in a segment that only the archive has and end in one that only the environment has; so they are
+//! A record may begin in a segment that only the archive has, and end in one that only the environment has. So they are
 //! put together as files, below the readers of records.
 
 use std::collections::BTreeSet;

@@ -61,6 +61,8 @@ impl Environment {
     /// Finds the pages of the data file that cannot be read. Reads all of the file, page by page. Everything else goes
     /// on meanwhile.
     ///
+    /// Takes as long as its work, and waits for the disk: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// A failure of the disk. Damage is the result, not an error.
     pub fn damaged_pages(&self) -> Result<Vec<PageId>, Error> {
@@ -82,6 +84,8 @@ impl Environment {
     /// nothing. After a crash it also finds pages that the loss of power has torn. Opening repairs those by itself.
     /// `progress` is called repeatedly, and may end the search.
     ///
+    /// Takes as long as its work, and waits for the disk: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// [`Error::NotAnEnvironment`], [`Error::AlreadyOpen`], a control file that cannot be read, [`Error::Cancelled`],
     /// or a failure of the disk.
@@ -101,6 +105,8 @@ impl Environment {
 
     /// Repairs damaged pages from the newest full backup and the log since, while everything else runs. Pages that can
     /// be read are left alone.
+    ///
+    /// Takes as long as its work, and waits for the disk: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// [`Error::LogGone`]: the log since the backup is not whole, neither here nor in the archive. [`Error::Corrupt`]:
@@ -161,6 +167,8 @@ impl Backup {
     /// Repairs pages in the directory of an environment that is not open, for damage that keeps it from being opened.
     /// `archive` is the place of the log that the directory no longer has.
     ///
+    /// Takes as long as its work, and waits for the disk: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// As [`Environment::repair`], and [`Error::AlreadyOpen`].
     pub fn repair(
@@ -190,6 +198,8 @@ impl Backup {
     }
 
     /// The same on any [`Disk`].
+    ///
+    /// Takes as long as its work, and waits for the disk: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// As [`Backup::repair`].

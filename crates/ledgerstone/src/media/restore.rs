@@ -5,10 +5,10 @@
 //!     ─► control file, last: only now the directory is an environment; its first open recovers
 //! ```
 //! R1. The target is empty before, and without a control file until everything else in it is durable. `restore.new`
-//!     comes first, durably, and goes when the environment that was made has taken a checkpoint: until then data and
+//!     comes first, durably, and goes when the environment that was made has taken a checkpoint. Until then data and
 //!     log are those of the old life, and no control file may be made anew from them.
-//! R2. Nothing of the log behind the moment is in the target, and the incarnation that begins there was never given out
-//!     to the life that was left: no record of that life can be read as one of the new (`seal.rs` in the log).
+//! R2. Nothing of the log behind the moment is in the target. The incarnation that begins there was never given out to
+//!     the life that was left. So no record of that life can be read as one of the new (`seal.rs` in the log).
 //! R3. No moment before the end of the full backup can be restored: its pages may hold later changes.
 //! R4. What is damaged is not used, and what is whole before it is: the report says what was left out.
 
@@ -79,6 +79,8 @@ impl Backup {
     ///
     /// A damaged backup or log is used up to the damage, and [`RestoreReport::left_out`] names it: look at the report.
     ///
+    /// Takes as long as its work, and waits for the disk: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// [`Error::TargetNotEmpty`], [`Error::MomentNotInBackup`]. [`Error::LogGone`] if `logs` begin behind the end of
     /// the backup. [`Error::Corrupt`] if no full backup is whole. A failure of the disk.
@@ -110,6 +112,8 @@ impl Backup {
     }
 
     /// The same on any [`Disk`], which must be empty.
+    ///
+    /// Takes as long as its work, and waits for the disk: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// As [`Backup::restore`].

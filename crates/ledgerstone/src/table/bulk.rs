@@ -1,7 +1,7 @@
 //! Loading sorted records: full pages, and the content in the log once.
 //!
-//! An empty table gets a new tree, which takes the place of the old one in the catalog when the load is finished: until
-//! then nobody sees it, and an abort or a crash frees it. A table that has records is appended to as usual.
+//! An empty table gets a new tree, which takes the place of the old one in the catalog when the load is finished. Until
+//! then nobody sees the new tree, and an abort or a crash frees it. A table that has records is appended to as usual.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -39,6 +39,8 @@ enum Filling {
 
 impl SortedLoader {
     /// The next record.
+    ///
+    /// May wait for locks, for pages and for room in the log: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// [`Error::NotSorted`] if its key is not above the one before. [`Error::NotAtEnd`] if it is the first, and not
@@ -100,6 +102,8 @@ impl SortedLoader {
     /// Ends the load. From now on the table has the records, for this transaction. Other handles of this transaction to
     /// the table return [`Error::NoSuchTable`]. The one that is returned is valid.
     ///
+    /// May wait for locks, for pages and for room in the log: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// [`Error::LoadNotAlone`] if the table has got records by another handle since the load began. Nothing of the load
     /// is in the table then. Conflicts, no space.
@@ -147,6 +151,8 @@ impl BytesTable {
     /// and logs their content once. Otherwise the records are appended. Locks the whole table until the transaction
     /// ends.
     ///
+    /// May wait for locks, for pages and for room in the log: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// Conflicts, no space. [`Error::SnapshotConflict`] too if the table was not empty at the transaction's snapshot.
     pub fn sorted_loader(&self) -> Result<SortedLoader, Error> {
@@ -186,6 +192,8 @@ impl BytesTable {
     /// were. This handle stays valid. Other handles of this transaction to the table have to be opened again. All
     /// records are loaded or none: after an error or a panic of `records`, those that were appended are undone.
     ///
+    /// May wait for locks, for pages and for room in the log: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// [`Error::NotSorted`] with the first record that is not above the one before, [`Error::NotAtEnd`], and as
     /// [`BytesTable::put`].
@@ -198,6 +206,8 @@ impl BytesTable {
 
     /// The same for records whose source may fail, such as lines of a file. The first `Err` ends the load and is
     /// returned.
+    ///
+    /// May wait for locks, for pages and for room in the log: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// Those of the source, and as [`BytesTable::load_sorted`].

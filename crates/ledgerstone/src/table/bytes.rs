@@ -116,6 +116,8 @@ impl BytesTable {
     /// The value of `key`, as the transaction's [`Isolation`] sees it. A serializable transaction locks it for reading
     /// until it ends.
     ///
+    /// May wait for locks and for pages: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// Conflicts: [`Error::Deadlock`], [`Error::LockTimeout`], [`Error::LockRefused`], [`Error::LockTableFull`].
     /// [`Error::HeldByCaller`]. [`Error::SnapshotTooOld`] for a snapshot. [`Error::NoSuchTable`] if the table was
@@ -144,6 +146,8 @@ impl BytesTable {
     /// # }
     /// ```
     ///
+    /// May wait for locks and for pages: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// As [`BytesTable::get`].
     pub fn get_with<T>(&self, key: impl AsRef<[u8]>, read: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, Error> {
@@ -171,6 +175,8 @@ impl BytesTable {
     /// it. At every level it is the newest committed value. A snapshot transaction is refused if that value is newer
     /// than its snapshot.
     ///
+    /// May wait for locks and for pages: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// As [`BytesTable::get`], and [`Error::SnapshotConflict`].
     pub fn get_for_update(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>, Error> {
@@ -187,6 +193,8 @@ impl BytesTable {
 
     /// True if `key` has a value.
     ///
+    /// May wait for locks and for pages: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// As [`BytesTable::get`].
     pub fn contains(&self, key: impl AsRef<[u8]>) -> Result<bool, Error> {
@@ -194,6 +202,8 @@ impl BytesTable {
     }
 
     /// Sets the value of `key`, whether it had one or not.
+    ///
+    /// May wait for locks, for pages and for room in the log: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// [`Error::KeyTooLarge`], [`Error::ValueTooLarge`]. [`Error::ReadOnly`] without space, or in a transaction for
@@ -209,6 +219,8 @@ impl BytesTable {
     }
 
     /// Sets the value of `key` and returns the one that it had, if any. [`BytesTable::put`] does not read the old one.
+    ///
+    /// May wait for locks, for pages and for room in the log: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// As [`BytesTable::get_for_update`] and [`BytesTable::put`].
@@ -234,6 +246,8 @@ impl BytesTable {
 
     /// Sets the value of a key that has none.
     ///
+    /// May wait for locks, for pages and for room in the log: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// [`Error::KeyExists`], and as [`BytesTable::put`].
     pub fn insert_new(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<(), Error> {
@@ -246,6 +260,8 @@ impl BytesTable {
 
     /// Removes `key`, and returns whether it had a value.
     ///
+    /// May wait for locks, for pages and for room in the log: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// As [`BytesTable::put`].
     pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<bool, Error> {
@@ -257,6 +273,8 @@ impl BytesTable {
     }
 
     /// Removes `key` and returns the value that it had. [`BytesTable::delete`] does not read it.
+    ///
+    /// May wait for locks, for pages and for room in the log: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// As [`BytesTable::get_for_update`] and [`BytesTable::put`].
@@ -283,6 +301,8 @@ impl BytesTable {
     /// wait for each other. At other levels, a transaction that comes second takes the next record, or is refused as a
     /// `remove` would be.
     ///
+    /// May wait for locks, for pages and for room in the log: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// As [`BytesTable::put`].
     pub fn pop_first(&self) -> Result<Option<Record>, Error> {
@@ -290,6 +310,8 @@ impl BytesTable {
     }
 
     /// Removes the record with the largest key and returns it, as [`BytesTable::pop_first`] does at the other end.
+    ///
+    /// May wait for locks, for pages and for room in the log: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// As [`BytesTable::put`].
@@ -329,6 +351,8 @@ impl BytesTable {
     /// other transaction can put a record there. This is much cheaper than one call for each record. The entries of
     /// indexes are sorted first, in a temporary file if there are many.
     ///
+    /// May wait for locks, for pages and for room in the log: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// As [`BytesTable::put`].
     pub fn delete_range(&self, keys: impl KeyRange<Vec<u8>>) -> Result<u64, Error> {
@@ -346,6 +370,8 @@ impl BytesTable {
     /// Reads the value of `key` and replaces it by what `change` makes of it, in one descent. `None` leaves the value
     /// as it is. Returns whether the key had a value. Only the bytes that differ are logged.
     ///
+    /// May wait for locks, for pages and for room in the log: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// As [`BytesTable::put`]. In `change`, calls of this transaction are refused: [`Error::Busy`].
     pub fn modify(&self, key: impl AsRef<[u8]>, change: impl FnOnce(&[u8]) -> Option<Vec<u8>>) -> Result<bool, Error> {
@@ -355,6 +381,8 @@ impl BytesTable {
     }
 
     /// The place of `key`, to look at and to fill.
+    ///
+    /// May wait for locks and for pages: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// As [`BytesTable::get_for_update`].
@@ -370,6 +398,8 @@ impl BytesTable {
     /// The records whose keys lie in `keys`, in order. The iterator can be read from the back too. It is owned, and can
     /// be sent.
     ///
+    /// May wait for locks and for pages, and so may each step of the iterator: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// As [`BytesTable::get`].
     pub fn range(&self, keys: impl KeyRange<Vec<u8>>) -> Result<Range, Error> {
@@ -378,6 +408,8 @@ impl BytesTable {
     }
 
     /// The records whose keys begin with `prefix`.
+    ///
+    /// May wait for locks and for pages, and so may each step of the iterator: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// As [`BytesTable::get`].
@@ -392,6 +424,8 @@ impl BytesTable {
 
     /// The record with the smallest key.
     ///
+    /// May wait for locks and for pages: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// As [`BytesTable::get`].
     pub fn first(&self) -> Result<Option<Record>, Error> {
@@ -399,6 +433,8 @@ impl BytesTable {
     }
 
     /// The record with the largest key.
+    ///
+    /// May wait for locks and for pages: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// As [`BytesTable::get`].
@@ -408,6 +444,8 @@ impl BytesTable {
 
     /// True if there is no record.
     ///
+    /// May wait for locks and for pages: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// As [`BytesTable::get`].
     pub fn is_empty(&self) -> Result<bool, Error> {
@@ -415,6 +453,8 @@ impl BytesTable {
     }
 
     /// How many records there are, counted by reading them all.
+    ///
+    /// May wait for locks and for pages: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// As [`BytesTable::get`].

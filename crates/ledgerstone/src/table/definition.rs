@@ -19,6 +19,8 @@ use crate::typed::{Key, TableDef, TableTypes, TypeName, Value};
 impl Transaction {
     /// Creates a table of byte strings.
     ///
+    /// May wait for locks, for pages and for room in the log: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// [`Error::TableExists`], [`Error::BadTableName`], conflicts, no space.
     pub fn create_table(&self, name: &str) -> Result<BytesTable, Error> {
@@ -27,6 +29,8 @@ impl Transaction {
 
     /// Drops a table and all that is in it. Its pages are freed after the commit. Handles that this transaction has
     /// opened return [`Error::NoSuchTable`] from then on, unless it goes back to a savepoint before the drop.
+    ///
+    /// May wait for locks, for pages and for room in the log: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// [`Error::NoSuchTable`], conflicts.
@@ -55,6 +59,8 @@ impl Transaction {
 
     /// Renames a table. Handles that this transaction has opened under the old name return [`Error::NoSuchTable`] from
     /// then on: open the table by its new name. Waits for all other transactions that use the table.
+    ///
+    /// May wait for locks, for pages and for room in the log: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// [`Error::NoSuchTable`], [`Error::TableExists`], [`Error::BadTableName`], conflicts.
@@ -89,6 +95,8 @@ impl Transaction {
     /// The names of all tables, sorted, without users' structures, as the transaction's [`Isolation`] sees them. A
     /// serializable transaction locks the list against change.
     ///
+    /// May wait for locks and for pages: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// Conflicts.
     pub fn table_names(&self) -> Result<Vec<String>, Error> {
@@ -109,6 +117,8 @@ impl Transaction {
 
     /// Opens a table of byte strings that exists.
     ///
+    /// May wait for locks and for pages: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// [`Error::NoSuchTable`], conflicts.
     pub fn bytes(&self, name: &str) -> Result<BytesTable, Error> {
@@ -116,6 +126,8 @@ impl Transaction {
     }
 
     /// Opens a table of byte strings, creating it if it is missing.
+    ///
+    /// May wait for locks, for pages and for room in the log: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// Conflicts, no space.
@@ -126,6 +138,8 @@ impl Transaction {
     /// Opens a typed table, and creates it with these types if it is missing. A transaction or an environment that only
     /// reads creates none, and returns [`Error::NoSuchTable`]. A table that was made for byte strings has no types, so
     /// none are compared.
+    ///
+    /// May wait for locks, for pages and for room in the log: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// [`Error::TableTypeMismatch`] if the table has other types, [`Error::BadTypeName`], conflicts, no space.
@@ -141,6 +155,8 @@ impl Transaction {
     /// makes. For tables that were made for byte strings, by tools that know types by their names only. Existing
     /// records are not examined. Locks the whole table. Handles have to be opened again, as after
     /// [`Transaction::create_index`].
+    ///
+    /// May wait for locks, for pages and for room in the log: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// [`Error::TableTypeMismatch`] if the table has a type already and it differs. [`Error::BadTypeName`].

@@ -43,6 +43,8 @@ impl Entry {
 
     /// Its value. If it has none, `value` is put there first.
     ///
+    /// May wait for locks, for pages and for room in the log: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// As [`BytesTable::put`].
     pub fn or_insert(self, value: impl AsRef<[u8]>) -> Result<Vec<u8>, Error> {
@@ -50,6 +52,8 @@ impl Entry {
     }
 
     /// Its value. If it has none, the result of `make` is put there first.
+    ///
+    /// May wait for locks, for pages and for room in the log: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// As [`BytesTable::put`].
@@ -72,6 +76,8 @@ impl Entry {
     /// Changes the value if there is one, and returns the entry. What `change` makes of it replaces whatever `change`
     /// itself has put there.
     ///
+    /// May wait for locks, for pages and for room in the log: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// As [`BytesTable::put`].
     pub fn and_modify(self, change: impl FnOnce(&mut Vec<u8>)) -> Result<Entry, Error> {
@@ -88,6 +94,8 @@ impl Entry {
 
     /// Puts `value` there, and returns the old one.
     ///
+    /// May wait for locks, for pages and for room in the log: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// As [`BytesTable::put`].
     pub fn replace(self, value: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>, Error> {
@@ -97,6 +105,8 @@ impl Entry {
     }
 
     /// Removes the key, and returns its value.
+    ///
+    /// May wait for locks, for pages and for room in the log: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// As [`BytesTable::delete`].
@@ -148,6 +158,8 @@ impl<K: Key, V: Value> TypedEntry<K, V> {
 
     /// Its value. If it has none, `value` is put there first.
     ///
+    /// May wait for locks, for pages and for room in the log: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// As [`Table::put`].
     pub fn or_insert(self, value: V) -> Result<V, Error> {
@@ -155,6 +167,8 @@ impl<K: Key, V: Value> TypedEntry<K, V> {
     }
 
     /// Its value. If it has none, the result of `make` is put there first.
+    ///
+    /// May wait for locks, for pages and for room in the log: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// As [`Table::put`].
@@ -177,6 +191,8 @@ impl<K: Key, V: Value> TypedEntry<K, V> {
     /// Changes the value if there is one, and returns the entry. What `change` makes of it replaces whatever `change`
     /// itself has put there.
     ///
+    /// May wait for locks, for pages and for room in the log: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// As [`Table::put`].
     pub fn and_modify(self, change: impl FnOnce(&mut V)) -> Result<TypedEntry<K, V>, Error> {
@@ -193,6 +209,8 @@ impl<K: Key, V: Value> TypedEntry<K, V> {
 
     /// Puts `value` there, and returns the old one.
     ///
+    /// May wait for locks, for pages and for room in the log: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// As [`Table::put`].
     pub fn replace(self, value: impl AsValue<V>) -> Result<Option<V>, Error> {
@@ -202,6 +220,8 @@ impl<K: Key, V: Value> TypedEntry<K, V> {
     }
 
     /// Removes the key, and returns its value.
+    ///
+    /// May wait for locks, for pages and for room in the log: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// As [`Table::delete`].

@@ -80,6 +80,8 @@ impl Range {
 
     /// Calls `f` with each remaining record, without copying it out, until `f` says false.
     ///
+    /// May wait for locks and for pages: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// As [`BytesTable::get`]. In `f`, calls of this transaction are refused: [`Error::Busy`].
     pub fn for_each_ref(mut self, mut f: impl FnMut(&[u8], &[u8]) -> bool) -> Result<(), Error> {

@@ -71,8 +71,8 @@ impl BytesTable {
     }
 
     /// What to say of a table that is locked and is no longer what it was; `found` is what has its name. At a snapshot
-    /// it was that still, so if another has changed it, that one was the first to commit: who is told so, and not that
-    /// there is no such table, tries again and finds out.
+    /// it was that still, so if another transaction has changed it, that one was the first to commit. The error says
+    /// so, rather than that there is no such table. So the caller tries again and finds out.
     #[cold]
     fn gone(&self, txn: &Txn, found: Option<Definition>) -> Error {
         let name = &self.info().name;

@@ -70,6 +70,8 @@ impl<K: Key, V: Value> Table<K, V> {
     /// The value of `key`, as the transaction's [`Isolation`](crate::Isolation) sees it. A serializable transaction
     /// locks it for reading until it ends.
     ///
+    /// May wait for locks and for pages: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// As [`BytesTable::get`], [`Error::WrongType`], [`Error::NotEncodable`].
     pub fn get(&self, key: impl AsKey<K>) -> Result<Option<V>, Error> {
@@ -77,6 +79,8 @@ impl<K: Key, V: Value> Table<K, V> {
     }
 
     /// Calls `read` with the bytes of `key`'s value, without decoding or allocating. See [`BytesTable::get_with`].
+    ///
+    /// May wait for locks and for pages: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// As [`BytesTable::get`], and [`Error::NotEncodable`].
@@ -86,6 +90,8 @@ impl<K: Key, V: Value> Table<K, V> {
 
     /// The value of `key`, locked so that only this transaction can change it next.
     ///
+    /// May wait for locks and for pages: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// As [`BytesTable::get_for_update`], [`Error::WrongType`], [`Error::NotEncodable`].
     pub fn get_for_update(&self, key: impl AsKey<K>) -> Result<Option<V>, Error> {
@@ -94,6 +100,8 @@ impl<K: Key, V: Value> Table<K, V> {
 
     /// True if `key` has a value.
     ///
+    /// May wait for locks and for pages: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// As [`BytesTable::get`], and [`Error::NotEncodable`].
     pub fn contains(&self, key: impl AsKey<K>) -> Result<bool, Error> {
@@ -101,6 +109,8 @@ impl<K: Key, V: Value> Table<K, V> {
     }
 
     /// Sets the value of `key`.
+    ///
+    /// May wait for locks, for pages and for room in the log: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// As [`BytesTable::put`], and [`Error::NotEncodable`].
@@ -114,6 +124,8 @@ impl<K: Key, V: Value> Table<K, V> {
 
     /// Sets the value of `key` and returns the one that it had, if any. [`Table::put`] does not read the old one.
     ///
+    /// May wait for locks, for pages and for room in the log: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// As [`BytesTable::insert`], and [`Error::NotEncodable`]. [`Error::WrongType`], with nothing changed.
     pub fn insert(&self, key: impl AsKey<K>, value: impl AsValue<V>) -> Result<Option<V>, Error> {
@@ -121,6 +133,8 @@ impl<K: Key, V: Value> Table<K, V> {
     }
 
     /// Sets the value of a key that has none.
+    ///
+    /// May wait for locks, for pages and for room in the log: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// As [`BytesTable::insert_new`], and [`Error::NotEncodable`].
@@ -130,6 +144,8 @@ impl<K: Key, V: Value> Table<K, V> {
 
     /// Removes `key`, and returns whether it had a value.
     ///
+    /// May wait for locks, for pages and for room in the log: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// As [`BytesTable::delete`], and [`Error::NotEncodable`].
     pub fn delete(&self, key: impl AsKey<K>) -> Result<bool, Error> {
@@ -137,6 +153,8 @@ impl<K: Key, V: Value> Table<K, V> {
     }
 
     /// Removes `key` and returns the value that it had. [`Table::delete`] does not read it.
+    ///
+    /// May wait for locks, for pages and for room in the log: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// As [`BytesTable::remove`], and [`Error::NotEncodable`]. [`Error::WrongType`], with nothing changed.
@@ -146,6 +164,8 @@ impl<K: Key, V: Value> Table<K, V> {
 
     /// Removes the record with the smallest key and returns it. See [`BytesTable::pop_first`].
     ///
+    /// May wait for locks, for pages and for room in the log: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// As [`BytesTable::pop_first`]. [`Error::WrongType`], with nothing changed.
     pub fn pop_first(&self) -> Result<Option<(K, V)>, Error> {
@@ -154,6 +174,8 @@ impl<K: Key, V: Value> Table<K, V> {
 
     /// Removes the record with the largest key and returns it. See [`BytesTable::pop_first`].
     ///
+    /// May wait for locks, for pages and for room in the log: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// As [`Table::pop_first`].
     pub fn pop_last(&self) -> Result<Option<(K, V)>, Error> {
@@ -161,6 +183,8 @@ impl<K: Key, V: Value> Table<K, V> {
     }
 
     /// Removes all records whose keys lie in `keys`, and returns how many there were.
+    ///
+    /// May wait for locks, for pages and for room in the log: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// As [`BytesTable::delete_range`], and [`Error::NotEncodable`].
@@ -173,6 +197,8 @@ impl<K: Key, V: Value> Table<K, V> {
     /// [`BytesTable::sorted_loader`]. Returns how many there were. Other handles of this transaction to the table have
     /// to be opened again.
     ///
+    /// May wait for locks, for pages and for room in the log: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// [`Error::NotSorted`], [`Error::NotAtEnd`], [`Error::NotEncodable`], and as [`BytesTable::put`].
     pub fn load_sorted(
@@ -184,6 +210,8 @@ impl<K: Key, V: Value> Table<K, V> {
 
     /// The same for records whose source may fail, such as lines of a file. The first `Err` ends the load and is
     /// returned; none of the records is loaded then.
+    ///
+    /// May wait for locks, for pages and for room in the log: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// Those of the source, and as [`Table::load_sorted`].
@@ -200,6 +228,8 @@ impl<K: Key, V: Value> Table<K, V> {
 
     /// Replaces the value of `key` by what `change` makes of it, in one descent. Returns whether there was one. `None`
     /// leaves it as it is.
+    ///
+    /// May wait for locks, for pages and for room in the log: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// As [`BytesTable::modify`]. [`Error::WrongType`] and [`Error::NotEncodable`], with nothing changed.
@@ -231,6 +261,8 @@ impl<K: Key, V: Value> Table<K, V> {
     /// # }
     /// ```
     ///
+    /// May wait for locks and for pages: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// As [`Table::get_for_update`].
     pub fn entry(&self, key: impl AsKey<K>) -> Result<TypedEntry<K, V>, Error> {
@@ -239,6 +271,8 @@ impl<K: Key, V: Value> Table<K, V> {
 
     /// The value of `key`. If it has none, the result of `make` is put there first.
     ///
+    /// May wait for locks, for pages and for room in the log: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// As [`Table::get_for_update`] and [`Table::put`].
     pub fn get_or_insert_with(&self, key: impl AsKey<K>, make: impl FnOnce() -> V) -> Result<V, Error> {
@@ -246,6 +280,8 @@ impl<K: Key, V: Value> Table<K, V> {
     }
 
     /// The records whose keys lie in `keys`, in order. The iterator can be read from the back too.
+    ///
+    /// May wait for locks and for pages, and so may each step of the iterator: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// As [`BytesTable::get`], and [`Error::NotEncodable`].
@@ -256,6 +292,8 @@ impl<K: Key, V: Value> Table<K, V> {
 
     /// The records whose keys begin with `prefix`: the first characters of a string, or the leading parts of a tuple.
     /// See [`KeyPrefix`].
+    ///
+    /// May wait for locks and for pages, and so may each step of the iterator: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// As [`Table::range`].
@@ -269,6 +307,8 @@ impl<K: Key, V: Value> Table<K, V> {
 
     /// The record with the smallest key.
     ///
+    /// May wait for locks and for pages: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// As [`Table::get`].
     pub fn first(&self) -> Result<Option<(K, V)>, Error> {
@@ -276,6 +316,8 @@ impl<K: Key, V: Value> Table<K, V> {
     }
 
     /// The record with the largest key.
+    ///
+    /// May wait for locks and for pages: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// As [`Table::get`].
@@ -285,6 +327,8 @@ impl<K: Key, V: Value> Table<K, V> {
 
     /// True if there is no record.
     ///
+    /// May wait for locks and for pages: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// As [`BytesTable::get`].
     pub fn is_empty(&self) -> Result<bool, Error> {
@@ -292,6 +336,8 @@ impl<K: Key, V: Value> Table<K, V> {
     }
 
     /// How many records there are, counted by reading them all.
+    ///
+    /// May wait for locks and for pages: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// As [`BytesTable::count`].

@@ -39,6 +39,8 @@ pub struct ValueWriter {
 impl BytesTable {
     /// The value of `key`, to be read in parts. None if the key has no value.
     ///
+    /// May wait for locks and for pages: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// As [`BytesTable::get`].
     pub fn value_reader(&self, key: impl AsRef<[u8]>) -> Result<Option<ValueReader>, Error> {
@@ -77,6 +79,8 @@ impl BytesTable {
     /// # }
     /// ```
     ///
+    /// May wait for locks, for pages and for room in the log: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// As [`BytesTable::put`].
     pub fn value_writer(&self, key: impl AsRef<[u8]>) -> Result<ValueWriter, Error> {
@@ -86,6 +90,8 @@ impl BytesTable {
     }
 
     /// The length of the value of `key` in bytes, without reading it. None if the key has no value.
+    ///
+    /// May wait for locks and for pages: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// As [`BytesTable::get`].
@@ -108,6 +114,8 @@ impl BytesTable {
 impl ValueReader {
     /// The length of the value in bytes. 0 if it was deleted meanwhile.
     ///
+    /// May wait for locks and for pages: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// As [`BytesTable::get`].
     pub fn len(&self) -> Result<u64, Error> {
@@ -115,6 +123,8 @@ impl ValueReader {
     }
 
     /// True if the value has no bytes.
+    ///
+    /// May wait for locks and for pages: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// As [`BytesTable::get`].
@@ -148,6 +158,8 @@ impl Seek for ValueReader {
 impl ValueWriter {
     /// The length of the value in bytes.
     ///
+    /// May wait for locks and for pages: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// As [`BytesTable::get`].
     pub fn len(&self) -> Result<u64, Error> {
@@ -155,6 +167,8 @@ impl ValueWriter {
     }
 
     /// True if the value has no bytes.
+    ///
+    /// May wait for locks and for pages: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// As [`BytesTable::get`].
@@ -164,6 +178,8 @@ impl ValueWriter {
 
     /// Makes the value shorter, or longer by zeros. The position stays. The pages of the part that is cut off are given
     /// back when the value is replaced or deleted, or by a compaction.
+    ///
+    /// May wait for locks, for pages and for room in the log: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// As [`BytesTable::put`].

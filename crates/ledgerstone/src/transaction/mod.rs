@@ -71,10 +71,10 @@ impl Drop for Transaction {
         if self.has_ended {
             return;
         }
-        // Before anything is waited for. If a closure that a call of it runs keeps us waiting for too long (U2), it
-        // still ran when we looked, a second after this was said: so the call sees it when it ends, and rolls back. So
-        // does a call that drops it by its own closure (H1). In a thread without a slot tables may keep it until they
-        // go.
+        // Before anything is waited for. If a closure that a call of it runs keeps us waiting for too long (U2), the
+        // closure still ran when we looked, a second after this was said. So the call sees it when it ends, and rolls
+        // back. So does a call that drops it by its own closure (H1). In a thread without a slot tables may keep it
+        // until they go.
         self.shared.is_doomed.store(true, Relaxed);
         if let Ok(mut held) = self.shared.hold() {
             drop(held.state.txn.take());
@@ -178,8 +178,8 @@ impl Transaction {
     /// Commits with the transaction's durability. A transaction that has done nothing stands for all commits before it:
     /// it is durable when they are.
     ///
-    /// With [`Durability::Sync`] only, blocks until the commit is durable. With the others it may wait for room in the
-    /// log.
+    /// Waits until the commit is durable with [`Durability::Sync`] only. With the others it may wait for room in the
+    /// log: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// [`Error::Finished`]. [`Error::ReadOnly`] if there is no space for the commit record: the transaction is rolled
@@ -190,6 +190,8 @@ impl Transaction {
     }
 
     /// Commits with the given durability.
+    ///
+    /// Waits as [`Transaction::commit`] does: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// As [`Transaction::commit`].
@@ -209,6 +211,8 @@ impl Transaction {
     }
 
     /// Rolls back.
+    ///
+    /// May wait for pages: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// [`Error::Finished`]. If the rollback fails, the environment fails.

@@ -46,6 +46,8 @@ impl Transaction {
     ///
     /// What it only read is free for others from now on. What it wrote stays locked until the decision.
     ///
+    /// Waits for the disk, to make the transaction durable: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// [`Error::AlreadyPrepared`], [`Error::BadGlobalId`], conflicts, [`Error::ReadOnly`]: in these cases the
     /// transaction is rolled back. [`Error::Failed`] if the log cannot be written: reopening tells whether the
@@ -100,6 +102,8 @@ impl Prepared {
 
     /// Commits, durably. When this returns, the coordinator may forget the transaction.
     ///
+    /// Waits for the disk, to make the decision durable: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// [`Error::NotPrepared`] if it was already decided elsewhere. [`Error::Failed`] if the log cannot be written or
     /// the environment was closed: after opening again, the transaction is committed, or in doubt as before.
@@ -108,6 +112,8 @@ impl Prepared {
     }
 
     /// Rolls back, durably.
+    ///
+    /// Waits for the disk, to make the decision durable: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// As [`Prepared::commit`].

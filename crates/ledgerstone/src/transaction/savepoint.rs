@@ -10,8 +10,8 @@
 //!     alone.
 //! P3. A child that ends in any way but success, a panic included, is taken back. A deadlock ends the whole
 //!     transaction, with all its children: its locks are one set. So does a child whose end is refused because a call
-//!     of another thread has the transaction (H1), and one that outlives the child around it, in another thread: what
-//!     is half done must not be committed.
+//!     of another thread has the transaction (H1). So does one that outlives the child around it, in another thread.
+//!     What is half done must not be committed.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -50,6 +50,8 @@ impl Transaction {
     ///
     /// Locks that were taken since are kept until the transaction ends. Tables that were created since are gone, and
     /// tables that were dropped since are back. Iterators go on with the records that are there now.
+    ///
+    /// May wait for pages: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// [`Error::NoSavepoint`] if it was released, belongs to another transaction, or lies before the nested transaction
@@ -95,6 +97,9 @@ impl Transaction {
     ///
     /// With an error type of your own, use [`Transaction::try_nested`].
     ///
+    /// Waits for whatever `f` waits for. If `f` fails, it may also wait for pages: see [what
+    /// blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// What `f` returns. [`Error::Finished`] if the transaction has ended. [`Error::Busy`] if another thread kept it
     /// busy at the end of `f`; [`Error::NoSavepoint`] if threads have nested in it side by side, and another's `f` that
@@ -105,6 +110,9 @@ impl Transaction {
 
     /// As [`Transaction::nested`], for closures that fail with a program's own error type.
     ///
+    /// Waits for whatever `f` waits for. If `f` fails, it may also wait for pages: see [what
+    /// blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// As [`Transaction::nested`].
     pub fn try_nested<T, E: From<Error>>(&self, f: impl FnOnce(&Transaction) -> Result<T, E>) -> Result<T, E> {
@@ -113,6 +121,9 @@ impl Transaction {
 
     /// As [`Transaction::nested`], and the child may only read: every change in it is refused with [`Error::ReadOnly`],
     /// also by the children that it has itself.
+    ///
+    /// Waits for whatever `f` waits for. If `f` fails, it may also wait for pages: see [what
+    /// blocks](crate#what-blocks).
     ///
     /// # Errors
     /// As [`Transaction::nested`].

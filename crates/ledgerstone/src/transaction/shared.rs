@@ -24,8 +24,8 @@ pub(crate) struct Shared {
     pub(super) refuses_writes: AtomicBool,
     /// The slot number of the thread that holds the mutex, plus one; 0 if none does, or not for long.
     pub(super) holder: AtomicU32,
-    /// It is rolled back as soon as its state is at hand, when the call under way ends: its handle was dropped, or a
-    /// child that had failed could not be taken back.
+    /// Its handle was dropped, or a child that had failed could not be taken back. It is rolled back as soon as its
+    /// state is at hand, when the call under way ends.
     pub(super) is_doomed: AtomicBool,
     /// Nothing was asked of the transaction yet: its commit stands for all before it.
     pub(super) is_untouched: AtomicBool,

@@ -69,8 +69,8 @@ impl Ticket {
         self.lsn == Lsn(0) || self.engine.log.durable_lsn() > self.lsn
     }
 
-    /// Waits until the commit is durable, flushing the log if need be. Blocks its thread: async code awaits the ticket
-    /// instead.
+    /// Waits until the commit is durable, flushing the log if need be. Blocks its thread ([what
+    /// blocks](crate#what-blocks)): async code awaits the ticket instead.
     ///
     /// # Errors
     /// [`Error::Failed`] if the log could not be written: the commit may or may not be found after reopening.

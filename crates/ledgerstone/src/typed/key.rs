@@ -55,8 +55,8 @@ pub trait Key: AsKey<Self> + Sized {
     }
 }
 
-/// What stands for a key of type `K` in a call: the key itself, a reference to it, or what it lends, such as `str` for
-/// `String` and `(&str, u32)` for `(String, u32)`. All have the same bytes.
+/// What stands for a key of type `K` in a call. It is the key itself, a reference to it, or what it lends: `str` for
+/// `String`, and `(&str, u32)` for `(String, u32)`. All have the same bytes.
 ///
 /// ```
 /// # fn main() -> Result<(), ledgerstone::Error> {

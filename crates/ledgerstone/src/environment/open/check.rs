@@ -86,8 +86,8 @@ pub(super) fn control_error(disk: &Arc<dyn Disk>, error: ControlError) -> Error 
     }
 }
 
-/// Locks that a transaction in doubt holds on keys keep nobody out who locks pages, and the other way round; and one
-/// that was prepared without locks keeps nobody out at all. Without locks nobody expects to be kept out.
+/// A transaction in doubt that has locked keys keeps out nobody who locks pages, and the other way round. One that was
+/// prepared without locks keeps nobody out at all. Without locks nobody expects to be kept out.
 pub(super) fn refuse_other_locks(effective: &Effective, found: &Analysis) -> Result<(), Error> {
     let is_other = |kept: &&InDoubt| match effective.locking {
         Locking::Hierarchical => kept.record.locked != Locked::Keys,

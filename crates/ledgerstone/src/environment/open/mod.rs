@@ -24,9 +24,9 @@
 //! O5. An environment that was closed in order is opened for reading without a byte written, beside others that read
 //!     it: the disk itself refuses to change anything. One that was not is first opened for writing, recovered and
 //!     closed.
-//! O6. What a killed process has written and not synced is made durable before it is believed: log, pages, names, and
-//!     the newest slot of `control` (F4, D6, F3, T4 of their files). No answer of ours depends on what the power can
-//!     still take.
+//! O6. What a killed process has written and not synced is made durable before it is believed. That is log, pages,
+//!     names, and the newest slot of `control` (F4, D6, F3, T4 of their files). No answer of ours depends on what the
+//!     power can still take.
 //! O7. A double-write file that is missing after a crash is not made anew: a page may be torn whose only whole copy was
 //!     in it. After an orderly close nothing in it is needed.
 //! O8. Whatever no crash can cause is damage. It is refused before anything is written, so putting the file back

@@ -55,6 +55,8 @@ impl Options {
     /// The settings that would be in force in directory `path`, read without opening the environment there. If there is
     /// none yet, the settings of a new one.
     ///
+    /// Waits for the disk: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// [`Error::Setting`], [`Error::SettingsFile`], [`Error::NotBuilt`], [`Error::WrongPageSize`],
     /// [`Error::NewerFormat`], [`Error::Corrupt`], or a failure of the disk.
@@ -72,6 +74,8 @@ impl Options {
     }
 
     /// Opens an environment on any [`Disk`]: a simulated one in tests, one of your own.
+    ///
+    /// Waits for the disk: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// As [`Options::open`].

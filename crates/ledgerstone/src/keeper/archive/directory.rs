@@ -39,6 +39,8 @@ impl ArchiveDirectory {
 
     /// Opens the archive in a directory.
     ///
+    /// Waits for the disk: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// [`Error::NoArchive`] if the directory has none.
     pub fn open(path: impl AsRef<Path>) -> Result<ArchiveDirectory, Error> {
@@ -46,6 +48,8 @@ impl ArchiveDirectory {
     }
 
     /// The same on any [`Disk`].
+    ///
+    /// Waits for the disk: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// As [`ArchiveDirectory::open`].
@@ -59,6 +63,8 @@ impl ArchiveDirectory {
     /// The segments, oldest first. A segment whose sum is damaged has a problem. The contents are not looked at
     /// ([`ArchiveDirectory::verify`]).
     ///
+    /// Waits for the disk: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// [`Error::OlderFormat`], [`Error::NewerFormat`], the disk's.
     pub fn segments(&self) -> Result<Vec<ArchivedSegment>, Error> {
@@ -68,6 +74,8 @@ impl ArchiveDirectory {
     /// The same, and compares the contents of each segment with its sum. A gap in the log is a problem of the segment
     /// behind it. `progress` is called with the bytes done, and the bytes in all. It may return nothing, or
     /// [`std::ops::ControlFlow::Break`] to end the verification.
+    ///
+    /// Waits for the disk: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// As [`ArchiveDirectory::segments`], and [`Error::Cancelled`].
@@ -109,6 +117,8 @@ impl ArchiveDirectory {
 
     /// Removes the segments that end at or before `lsn`: those that no backup that you keep needs
     /// ([`crate::Backup::needs_log_from`]). Returns how many.
+    ///
+    /// Waits for the disk: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// A failure of the disk. What was removed until then stays removed.

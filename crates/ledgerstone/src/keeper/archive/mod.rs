@@ -28,15 +28,15 @@
 //!     80     4  crc32c of the bytes up to the end
 //!     84     4  zero
 //! ```
-//! A1. A segment is given up only when its copy and the copy's sum are durable and were compared with it by this
-//!     process: a pin on the log stands where that ends.
+//! A1. A segment is given up only when its copy and the copy's sum are durable, and this process has compared them with
+//!     it. A pin on the log stands where that ends.
 //! A2. A copy is replaced only by a longer one that begins with the same bytes, or by the same bytes when it is
 //!     damaged.
 //! A3. An archive is of one life of one environment. `owner` says of which, before the first segment is there; an open
 //!     under another one is refused.
 //! A4. What is copied was proved on its way, record by record: rot in the log is found here, while other copies of
-//!     what it says (the pages) are still there. An archive that begins in the middle of a record, whose head was given
-//!     up, has zeros in the place of its rest: nobody could prove it, and nobody can read it.
+//!     what it says (the pages) are still there. An archive may begin in the middle of a record whose head was given
+//!     up. It has zeros in the place of that record's rest, which nobody could prove, and nobody can read.
 //! A5. A file whose write, name or sync failed is written again, whatever it looks like: a second sync that succeeds
 //!     says nothing of what the first has lost.
 //! A6. Magic, format and checksum keep their places in every format, so that a file of another one is told from damage.

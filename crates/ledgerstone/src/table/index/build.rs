@@ -1,7 +1,7 @@
 //! Indexes are created, filled, and dropped.
 //!
-//! A new index is filled in the transaction that creates it: its entries are sorted, in memory or in runs of a
-//! temporary file (the crate `sort`), and become full pages by the bulk loader, in one pass. So nothing of it has an
+//! A new index is filled in the transaction that creates it. Its entries are sorted, in memory or in runs of a
+//! temporary file (the crate `sort`). The bulk loader makes full pages of them in one pass. So nothing of it has an
 //! undo of its own: what is rolled back, or killed, is freed as the tree that it is.
 
 use std::ops::{Bound, ControlFlow};
@@ -34,6 +34,8 @@ impl Transaction {
     ///
     /// Handles of this transaction to the table return [`Error::NoSuchTable`] afterwards: open the table again.
     ///
+    /// May wait for locks, for pages and for room in the log: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// [`Error::NoSuchTable`], [`Error::IndexExists`], [`Error::BadIndex`], [`Error::TooManyIndexes`].
     /// [`Error::IndexKeyExists`], [`Error::IndexKeyTooLarge`] or [`Error::NotIndexable`] for an existing record, with
@@ -44,6 +46,8 @@ impl Transaction {
 
     /// The same. `progress` is called repeatedly with the count of records and entries that have been read so far. It
     /// may end the call, and nothing has changed then.
+    ///
+    /// May wait for locks, for pages and for room in the log: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// As [`Transaction::create_index`], and [`Error::Cancelled`].
@@ -116,6 +120,8 @@ impl Transaction {
     /// # }
     /// ```
     ///
+    /// May wait for locks, for pages and for room in the log: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// [`Error::IndexExists`] if the table has an index of this name with other keys, or one of the two is unique and
     /// the other is not. Otherwise as [`Transaction::create_index`].
@@ -132,6 +138,8 @@ impl Transaction {
 
     /// Drops an index of a table. Its pages are freed after the commit. Waits for all other transactions that use the
     /// table. Handles have to be opened again, as after [`Transaction::create_index`].
+    ///
+    /// May wait for locks, for pages and for room in the log: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// [`Error::NoSuchTable`], [`Error::NoSuchIndex`], [`Error::IndexNeedsLocks`] in a snapshot, conflicts.

@@ -1,9 +1,9 @@
 //! An index compared with its table, in both directions; for `verify`, with both locked for reading.
 //!
-//! First by sums: the entries that the records should have and the entries that the index has are hashed and added up,
-//! in the order in which each tree lies on the disk. Equal sums are equal entries, but for one chance in 2^64 that
-//! nobody can bring about, as the hash's key is drawn anew. Only where they differ is entry after entry looked up,
-//! which reads pages at random.
+//! First by sums. The entries that the records should have are hashed and added up, and so are the entries that the
+//! index has. Each tree is read in the order in which it lies on the disk. Equal sums are equal entries, but for one
+//! chance in 2^64 that nobody can bring about, as the hash's key is drawn anew. Only where they differ is entry after
+//! entry looked up, which reads pages at random.
 
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Bound;
@@ -17,8 +17,8 @@ use crate::catalog::index::IndexTree;
 
 impl TableInfo {
     /// Tells `differ` of each difference between an index and the table, in words, and says whether all of them could
-    /// be seen: without its function, only entries without a record are. `step` is called for each record and each
-    /// entry, and ends the comparison by an error.
+    /// be seen. Without the index's function, only entries without a record are. `step` is called for each record and
+    /// each entry, and ends the comparison by an error.
     pub(crate) fn compare_with(
         &self,
         txn: &mut Txn,

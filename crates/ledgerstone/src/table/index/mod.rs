@@ -22,20 +22,20 @@
 //! An index is a tree of its own, named in the catalog entry of its table (`catalog/definition.rs`); its entries hold
 //! index key and primary key (`catalog/index/entry.rs`).
 //!
-//! X1. A table and its indexes change together: each change of a record is one step of its transaction, with a
-//!     savepoint before it, and taken back whole when any part of it is refused or panics. From there on logging,
+//! X1. A table and its indexes change together. Each change of a record is one step of its transaction, with a
+//!     savepoint before it. It is taken back whole when any part of it is refused or panics. From there on logging,
 //!     rollback, restart and snapshots need know nothing of indexes: an index is a tree like any other.
 //! X2. What a record's entries are follows from its key and value alone. So the entries to remove are computed from the
 //!     value that is replaced, which is locked for update before it is read.
-//! X3. Nobody changes records with an old list of indexes: to create or drop one, the table is locked exclusively, and
-//!     who writes has locked it and then compares what it knows with the catalog (G2, I4).
+//! X3. Nobody changes records with an old list of indexes. To create or drop an index, the table is locked exclusively.
+//!     A writer has locked the table, and then compares what it knows with the catalog (G2, I4).
 //! X4. A reader of an index locks its entries and the gaps between them, as of any tree: a record cannot come to
 //!     match, or cease to, what was looked up. The index has a table id of its own for that. A transaction that
 //!     locks the table exclusively locks its indexes, too.
-//! X5. An index whose function is not registered in this process (or, of JSON values, is not built in) is read,
-//!     dropped, moved and freed like any other; a change of a record, which would need the function, is refused. So is
-//!     one whose function is registered for other types than the catalog names: its keys would not be those that are
-//!     there.
+//! X5. The function of an index may not be registered in this process, or for JSON values, not be built in. Such an
+//!     index is read, dropped, moved and freed like any other. A change of a record, which would need the function, is
+//!     refused. So is one whose function is registered for other types than the catalog names: its keys would not be
+//!     those that are there.
 //! X6. A range delete goes through each index in the index's own order, since in the table's order each record would
 //!     cost a page of each index. The entries are locked as their records go, so that who looks meanwhile waits at the
 //!     entry; they are deleted once they are sorted (`range_delete.rs`).

@@ -5,7 +5,7 @@
 //!                   └─► entries, locked ─► sorter of each index ─► ghosts, in the order of the index
 //! ```
 //! What memory does not hold is sorted in a temporary file of bounded size. When that is full, or the disk refuses it,
-//! the entries so far are deleted, and sorting begins anew: each page of an index is visited once for each such part.
+//! the entries so far are deleted, and sorting begins anew. Each page of an index is visited once for each such part.
 
 use std::ops::Bound;
 

@@ -57,6 +57,8 @@ impl Index {
     /// The entries with this index key, in the order of their primary keys. A serializable transaction locks them, and
     /// also locks out new ones.
     ///
+    /// May wait for locks and for pages, and so may each step of the iterator: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// As [`BytesTable::get`].
     pub fn lookup(&self, index_key: impl AsRef<[u8]>) -> Result<IndexRange, Error> {
@@ -65,6 +67,8 @@ impl Index {
     }
 
     /// The first record with this index key, and its primary key. A unique index has only one.
+    ///
+    /// May wait for locks and for pages: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// As [`BytesTable::get`], and [`Error::IndexDiffers`].
@@ -75,6 +79,8 @@ impl Index {
 
     /// The entries whose index keys lie in `index_keys`, in order. The iterator can be read from the back too.
     ///
+    /// May wait for locks and for pages, and so may each step of the iterator: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// As [`BytesTable::get`].
     pub fn range(&self, index_keys: impl KeyRange<Vec<u8>>) -> Result<IndexRange, Error> {
@@ -83,6 +89,8 @@ impl Index {
     }
 
     /// The entries whose index keys begin with `prefix`.
+    ///
+    /// May wait for locks and for pages, and so may each step of the iterator: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// As [`BytesTable::get`].

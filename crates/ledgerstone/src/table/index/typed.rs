@@ -48,6 +48,8 @@ impl<I: Key, K: Key, V: Value> TypedIndex<I, K, V> {
 
     /// The records with this index key, in the order of their primary keys. See [`Index::lookup`].
     ///
+    /// May wait for locks and for pages, and so may each step of the iterator: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// As [`Index::lookup`].
     pub fn lookup(&self, index_key: impl AsKey<I>) -> Result<TypedIndexRange<I, K, V>, Error> {
@@ -58,6 +60,8 @@ impl<I: Key, K: Key, V: Value> TypedIndex<I, K, V> {
 
     /// The first record with this index key. A unique index has only one.
     ///
+    /// May wait for locks and for pages: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// As [`Index::get`], and [`Error::WrongType`].
     pub fn get(&self, index_key: impl AsKey<I>) -> Result<Option<(K, V)>, Error> {
@@ -67,6 +71,8 @@ impl<I: Key, K: Key, V: Value> TypedIndex<I, K, V> {
 
     /// The records whose index keys lie in `index_keys`, in order. The iterator can be read from the back too.
     ///
+    /// May wait for locks and for pages, and so may each step of the iterator: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// As [`Index::range`].
     pub fn range(&self, index_keys: impl KeyRange<I>) -> Result<TypedIndexRange<I, K, V>, Error> {
@@ -75,6 +81,8 @@ impl<I: Key, K: Key, V: Value> TypedIndex<I, K, V> {
     }
 
     /// The records whose index keys begin with `prefix`. See [`KeyPrefix`].
+    ///
+    /// May wait for locks and for pages, and so may each step of the iterator: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// As [`Index::range`].
