@@ -1,5 +1,5 @@
-//! A program that takes the library as it comes, for `scripts/features.sh`: built with the feature `json` it makes an
-//! index by a member of JSON values, and built without it must be told what it lacks.
+//! A program that takes the library as it comes, for `scripts/features.sh`. Built with the feature `json` it makes an
+//! index by a member of JSON values. Built without it, it must be told what it lacks.
 
 use std::path::Path;
 

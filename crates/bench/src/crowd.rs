@@ -129,7 +129,7 @@ fn measure_in_new(args: &CrowdArgs, thread_count: u64) -> anyhow::Result<Crowd> 
 const GROWN_BYTES_MAX: u64 = 400 << 20;
 
 /// Puts so much into the environment and takes it out again, as if it had been at work for a while. Otherwise the first
-/// seconds measure how fast the system gives memory that nobody has touched, which was up to an eighth of the processor
+/// seconds measure how fast the system gives memory that nobody has touched. That was up to an eighth of the processor
 /// time, and differs from run to run.
 fn grow(env: &Environment, bytes: u64) -> Result<(), Error> {
     const VALUE: [u8; 800] = [b'.'; 800];

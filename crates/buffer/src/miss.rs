@@ -214,8 +214,8 @@ impl Cache {
     }
 
     /// Latches a page that could not be latched at once, by `latch`, which waits for a while only. If the device is at
-    /// work after that, it waits once more, and again for as long as the device gets nothing done: whoever holds the
-    /// latch may wait for it (M7).
+    /// work after that, it waits once more, and again for as long as the device gets nothing done. The holder of the
+    /// latch may be waiting for the device (M7).
     #[cold]
     pub(crate) fn outwait(&self, id: PageId, latch: impl Fn() -> Result<(), LatchTimeout>) -> Result<(), BufferError> {
         let mut done_before = None;

@@ -25,9 +25,9 @@
 //!     So while a write of ours may tear a home page, the copy that is being written is whole and durable in a slot.
 //!     No other slot holds a younger one.
 //! D2. Slots are never cleared: whole copies of pages long at home stay, and older copies of the same page.
-//! D3. Repair changes a home page only if it is neither whole nor all zeros. A whole one, even an older one, and one
-//!     that was never written are left to redo, which has their changes: they were dirty at the last checkpoint or
-//!     became so later.
+//! D3. Repair changes a home page only if it is neither whole nor all zeros. A whole page, even an older one, and a
+//!     page that was never written are left to redo. Redo has their changes, because they were dirty at the last
+//!     checkpoint or became so later.
 //! D4. What is torn is made of 512-byte pieces of the copy and of what was there before, so its LSN field is the copy's
 //!     or an older one. A page with a younger LSN than every copy was not torn by us. An old copy would hide lost
 //!     changes, so the page is left as it is, to be found damaged.

@@ -3,8 +3,8 @@
 //!
 //! An answer is a line: what to type, a tab, and what it is. `:files` and `:dirs` ask the shell for names of files.
 //!
-//! C1. It never does harm and never complains: names of tables come from an environment that was closed in order and
-//!     that nobody has open, so nothing is recovered and nobody waits. Otherwise there are none.
+//! C1. It never does harm and never complains. Names of tables come from an environment that was closed in order and is
+//!     not open anywhere, so nothing is recovered and nobody waits. Otherwise there are none.
 //! C2. clap's own engine for this is marked as unstable, and does not tell a completer which directory was typed
 //!     before.
 

@@ -3,8 +3,8 @@
 //!
 //! N1. The shell has its environment open already, and nobody else can. While it lends it ([`lend`]), what opens that
 //!     directory on this thread gets the same one, and closing it is left to the shell.
-//! N2. It may lend a transaction with it. Then what a command would do in one of its own ([`Opened::begin`],
-//!     [`Opened::try_transact`]) is a part of that one: all of it or nothing, and ending the transaction is left to the
+//! N2. It may lend a transaction with it. Then what a command would do in a transaction of its own ([`Opened::begin`],
+//!     [`Opened::try_transact`]) is a part of the shell's: all of it or nothing. Ending the transaction is left to the
 //!     shell.
 
 use std::cell::RefCell;

@@ -1,5 +1,5 @@
-//! Every command on a device that does harm at one call: it ends with an exit code and a message, never with a panic or
-//! a hang, and the environment holds afterwards what it held before the command or what it was to hold after it; the
+//! Every command on a device that does harm at one call. It ends with an exit code and a message, never with a panic or
+//! a hang. The environment then holds what it held before the command, or what it was to hold after it. It holds the
 //! latter if the command said that it was done.
 //!
 //! The commands are the debug build's, which takes a fault from `LEDGERSTONE_FAULT` (`ledgerstone_disk::FileDisk`).

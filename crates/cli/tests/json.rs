@@ -129,8 +129,8 @@ fn is_of(told: &str, members: &Members, name: &str, kind: &str, value: &Value, s
     assert!(is_good, "{told}: {name} is {value}, and not {kind}");
 }
 
-/// What is run, one after the other in one directory: the words behind `ledgerstone --json`, with `~` for a blank
-/// inside of a word, then what comes in by the pipe, and the exit code.
+/// What is run, one after the other in one directory. First come the words behind `ledgerstone --json`, with `~` for a
+/// blank inside of a word, then what comes in by the pipe, and the exit code.
 const RUNS: &[(&str, &str, i32)] = &[
     ("init shop", "", 0),
     ("init shop", "", 2),

@@ -1,6 +1,6 @@
 //! [`FaultDisk`]: stands before another disk and does harm at the n-th call of a kind.
 //!
-//! A crash is [`crate::SimDisk`]'s business; this is for what happens while the machine goes on: a device that refuses,
+//! [`crate::SimDisk`] simulates crashes. This disk simulates what happens while the machine goes on. A device refuses,
 //! runs full, answers with other bytes than were written, writes to another place, or says that a sync was done.
 
 use std::sync::{Arc, Mutex};

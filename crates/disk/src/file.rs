@@ -1,8 +1,9 @@
 //! [`Directory`]: a directory of the operating system, as [`crate::FileDisk`] uses it.
 //!
 //! A file opened `direct` has a descriptor with `O_DIRECT` when the file system takes it. Such a descriptor wants
-//! offset, length and memory aligned: memory that is not goes through a bounce buffer; a range that is not, or that the
-//! device refuses, goes through a second, ordinary descriptor of the same file, which the kernel keeps coherent.
+//! offset, length and memory aligned. Memory that is not aligned goes through a bounce buffer. A range that is not
+//! aligned, or that the device refuses, goes through a second, ordinary descriptor of the same file. The kernel keeps
+//! the two coherent.
 //!
 //! Durable writes are `pwritev2` with `RWF_DSYNC`, unless [`SyncMethod`] says otherwise; a kernel or file system that
 //! does not know it gets a write and an `fdatasync`. Interrupted and short calls are continued until all bytes are
@@ -180,8 +181,8 @@ struct OsFile {
     no_dsync: AtomicBool,
 }
 
-/// Refuses what is open under the name of a file and is none: reads and writes of a pipe or a device may wait for ever,
-/// or promise what they do not keep.
+/// Refuses what is open under the name of a file and is not a file. Reads and writes of a pipe or a device may wait for
+/// ever, or promise what they do not keep.
 pub(crate) fn check_regular(file: &File, name: &str, operation: &'static str) -> Result<(), DiskError> {
     let there = rustix::fs::fstat(file).map_err(|e| DiskError::os(name, operation, e))?;
     match FileType::from_raw_mode(there.st_mode) {

@@ -148,7 +148,7 @@ fn a_sync_of_names_reaches_the_system() {
     }
 }
 
-/// A killed process may have left the deepest name undurable, and no other: each is made durable before the next is
+/// A killed process may have left the deepest name undurable, and no other. Each is made durable before the next is
 /// made in it, and again when the directory is used.
 #[test]
 fn names_of_directories_above_reach_the_system() {

@@ -84,13 +84,13 @@ pub struct DumpProgress {
     pub snapshot_lsn: Option<u64>,
 }
 
-/// The database behind the tables that holds the definitions of their indexes: the table's name, [`BETWEEN_NAMES`] and
-/// the index's name, and `bytes:0..8` or `unique bytes:0..8`, the index keys as [`IndexKeys`](ledgerstone::IndexKeys)
-/// are written.
+/// The database behind the tables that holds the definitions of their indexes. A key is the table's name,
+/// [`BETWEEN_NAMES`] and the index's name. A value is `bytes:0..8` or `unique bytes:0..8`: the index keys as
+/// [`IndexKeys`](ledgerstone::IndexKeys) are written.
 const INDEXES: &str = "ledgerstone.indexes";
 const UNIQUE: &str = "unique ";
-/// The database that holds the types of tables, before the tables: the name of a table as key, then the names of its
-/// types, [`BETWEEN_NAMES`] between the keys' and the values', each empty if it is not known.
+/// The database before the tables, which holds their types. A key is the name of a table. A value is the name of its
+/// keys' type, [`BETWEEN_NAMES`], and the name of its values' type, each empty if it is not known.
 const TYPES: &str = "ledgerstone.types";
 /// Stands between two names, which are UTF-8 and so never have it.
 const BETWEEN_NAMES: u8 = 0xff;

@@ -291,8 +291,8 @@ fn dumps_of(input: &str, load: &[&str], dump: &[&str], golden: &str) -> Vec<Stri
     std::iter::once(golden.to_string()).chain(made).collect()
 }
 
-/// A database that Berkeley DB's tools have made of a dump, in a directory that goes with the first value; none, and a
-/// word about it, where they are not installed.
+/// A database that Berkeley DB's tools have made of a dump, in a directory that goes with the first value. Where the
+/// tools are not installed, there is none, and the test says so.
 fn loaded_by_berkeley(env: &Environment, format: DumpFormat) -> Option<(tempfile::TempDir, PathBuf)> {
     let text = String::from_utf8(dump(env, &DumpOptions::default().format(format))).unwrap();
     let dir = tempfile::tempdir().unwrap();

@@ -181,7 +181,7 @@ impl<N: Nand> AnyStore<N> {
     }
 
     /// Loads pages that nobody has written or read yet, each with its own number. As where a database is loaded,
-    /// nothing of it goes through a log: dead log pages would lie among the data for ever, and take room that garbage
+    /// nothing of it goes through a log. Dead log pages would lie among the data for ever, and take room that garbage
     /// collection then lacks.
     ///
     /// # Errors

@@ -327,8 +327,8 @@ impl World {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// What is prepared no snapshot shows that was opened before its commit, and every one that was opened after; and
-    /// what was committed when a snapshot was opened it shows, wherever that has gone since.
+    /// A snapshot that was opened before the commit of a prepared transaction does not show its work, and one that was
+    /// opened after does. A snapshot shows what was committed when it was opened, wherever that has gone since.
     #[test]
     fn snapshots_show_what_was_committed_when_they_were_opened(steps in vec(step(), 1..25)) {
         let mut world = World::new();

@@ -145,7 +145,7 @@ fn the_log_damaged_after_a_crash() {
     }
 }
 
-/// An open transaction holds the scan's begin back, so that commits before the checkpoint are needed from the log; no
+/// An open transaction holds the scan's begin back, so that commits before the checkpoint are needed from the log. No
 /// commit follows that could vouch for them, but the control file does.
 #[test]
 fn commits_before_a_checkpoint_cannot_vanish() {
@@ -193,8 +193,8 @@ fn a_log_that_ends_before_a_page_is_refused() {
     assert!(matches!(outcome, Outcome::Told(_)), "{outcome:?}");
 }
 
-/// A leaf that is as it was before the last checkpoint, under records that go on from what it was at the checkpoint:
-/// they fit it, and what was changed in between would be missing.
+/// A leaf that is as it was before the last checkpoint, under records that go on from what it was at the checkpoint.
+/// The records fit the leaf, and what was changed in between would be missing.
 #[test]
 fn a_page_older_than_its_records_go_on_from_is_refused() {
     let disk = SimDisk::new();

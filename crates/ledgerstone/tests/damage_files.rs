@@ -372,8 +372,8 @@ fn newest_mark(disk: &SimDisk) -> u64 {
     marks.map(|mark| u64::from_le_bytes(mark[8..16].try_into().unwrap())).max().unwrap_or(0)
 }
 
-/// Pages are at home whose log is gone: no record that is left speaks of them, so they are found by the marks of the
-/// double-write file, before recovery has written over what the log file that is put back would need.
+/// Pages are at home whose log is gone. No record that is left speaks of them, so they are found by the marks of the
+/// double-write file. That happens before recovery has written over what the log file that is put back would need.
 #[test]
 fn a_log_that_lost_its_end_is_refused_before_anything_is_written() {
     let disk = SimDisk::new();

@@ -1,8 +1,8 @@
 //! Every call on the device fails once, and what was acknowledged is there afterwards.
 //!
 //! One script runs on a disk whose n-th call of a kind fails, for every n until no call is left to fail. After each
-//! run: every call returned a value or a typed error, nothing hung, and the environment opens again on the healthy disk
-//! with the first m commits, m covering all that were acknowledged as durable.
+//! run, every call has returned a value or a typed error, and nothing has hung. The environment opens again on the
+//! healthy disk with the first m commits. Those cover all that were acknowledged as durable.
 
 mod common;
 

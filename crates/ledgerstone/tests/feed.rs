@@ -208,8 +208,8 @@ fn entries_of_an_index_that_is_made_and_dropped_again_are_not_shown() {
     assert_eq!(told, [("t", key(2)), ("passing", key(3))]);
 }
 
-/// A transaction whose changes take more memory than a feed may have comes in parts of a bounded size, and what it took
-/// back does not come; from its middle on, too.
+/// A transaction whose changes take more memory than a feed may have comes in parts of a bounded size. What it took
+/// back does not come. The same holds from its middle on.
 #[test]
 fn a_large_transaction_comes_in_parts() {
     let env = whole(&SimDisk::new()); // A feed may hold 32 KiB.

@@ -84,8 +84,8 @@ fn renames_are_followed_forward_and_back() {
     check_now_and_after_a_crash(env, &disk, from, &check);
 }
 
-/// Checks the commits from a position on, and that from every later one on they are the same, with the same names:
-/// those before the newest are found by taking renames back.
+/// Checks the commits from a position on, and that from every later one on they are the same, with the same names.
+/// Names before the newest are found by taking renames back.
 fn check_now_and_after_a_crash(env: Environment, disk: &SimDisk, from: Lsn, check: &dyn Fn(&[CommittedChanges])) {
     let check = |env: &Environment| {
         let commits = all(&mut env.changes(from).unwrap());
@@ -215,8 +215,8 @@ fn step(txn: &Transaction, prefix: &str, random: &mut Random) -> Result<(), Erro
     }
 }
 
-/// From whichever moment a dump is, with the feed behind it it becomes the environment: through tables made, dropped,
-/// renamed, filled and indexed, beside transactions that are open for long, and through crashes.
+/// From whichever moment a dump is, the feed behind it makes the environment of it. Tables are made, dropped, renamed,
+/// filled and indexed meanwhile, beside transactions that are open for long, and through crashes.
 #[test]
 fn a_dump_and_the_feed_behind_it_are_the_environment() {
     for seed in 0..12 {

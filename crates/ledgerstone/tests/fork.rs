@@ -1,5 +1,5 @@
-//! A process that forks with an environment open: the child's handles say so and touch nothing, the parent works on,
-//! and the child opens its own when the parent has closed it.
+//! A process that forks with an environment open. The child's handles say so and touch nothing, and the parent works
+//! on. The child opens its own when the parent has closed it.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;

@@ -272,8 +272,8 @@ fn act() -> impl Strategy<Value = Act> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Alone, so at every level as the model; a handle from before the table changed is refused or still good, and
-    /// never writes past what the table has become, nor reads what it was.
+    /// Alone, so at every level as the model. A handle from before the table changed is refused or still good. It never
+    /// writes past what the table has become, nor reads what it was.
     #[test]
     fn old_handles_read_and_write_what_they_are_handles_of_or_nothing(
         level in 0..4usize, is_known in any::<bool>(), acts in vec(act(), 1..40)

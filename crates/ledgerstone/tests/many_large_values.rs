@@ -1,5 +1,5 @@
-//! A transaction that writes many large values, or drops many, keeps nobody out but from its own records: not while it
-//! runs, not while it is in doubt, and not after a restart.
+//! A transaction that writes or drops many large values keeps others out of its own records only. That holds while it
+//! runs, while it is in doubt, and after a restart.
 
 mod common;
 

@@ -1,5 +1,5 @@
-//! A transaction that makes, renames or drops tables and does not end keeps nobody waiting who only wants to know the
-//! tables: also when it is in doubt, and after a restart.
+//! A transaction that makes, renames or drops tables and does not end keeps nobody waiting that only wants to know the
+//! tables. That holds when it is in doubt, too, and after a restart.
 
 mod common;
 

@@ -50,8 +50,8 @@ fn pop(env: &Environment, isolation: Isolation, from_end: bool) -> Option<u64> {
     .unwrap()
 }
 
-/// Pages read from the disk for each of the last pops must be as few as for the first: the cache has 64 frames, the
-/// ghosts fill hundreds of pages, so whoever passes them reads them.
+/// Pages read from the disk for each of the last pops must be as few as for the first. The cache has 64 frames, and the
+/// ghosts fill hundreds of pages, so a call that passes them reads them.
 #[test]
 fn pops_beside_an_open_snapshot_do_not_pass_what_was_popped() {
     const COUNT: u64 = 6_000;
@@ -90,8 +90,8 @@ fn pops_beside_an_open_snapshot_do_not_pass_what_was_popped() {
     }
 }
 
-/// At serializable, who has read the first record has read that there is none before it: nobody puts one there, by a
-/// new key or by one that was popped, until the reader has ended; behind the first record they may.
+/// At serializable, a transaction that has read the first record has read that there is none before it. Nobody puts one
+/// there, by a new key or by one that was popped, until the reader has ended. Behind the first record they may.
 #[test]
 fn nothing_appears_before_the_first_record_that_was_read() {
     for from_end in [false, true] {
@@ -155,8 +155,8 @@ fn nothing_appears_before_the_first_record_that_was_read() {
     }
 }
 
-/// A pop that is not committed is no pop: who asks meanwhile waits at serializable, and sees the record at the other
-/// levels; and if it is taken back, the record is the first one again.
+/// A pop that is not committed does not count. A reader waits meanwhile at serializable, and sees the record at the
+/// other levels. If the pop is taken back, the record is the first one again.
 #[test]
 fn a_pop_taken_back_brings_the_first_record_back() {
     let disk = SimDisk::new();

@@ -323,8 +323,8 @@ fn a_loser_that_memory_cannot_sort_is_undone_through_a_file_and_without_one_wher
     assert_untouched(&small().open_on(Arc::new(disk)).unwrap());
 }
 
-/// The first restart has room for its temporary file and is killed in the middle of its one window; the second has
-/// none, ends windows of what memory holds, and is killed behind the first of them.
+/// The first restart has room for its temporary file and is killed in the middle of its one window. The second has
+/// none, so its windows hold what memory holds. It is killed behind the first of them.
 #[test]
 fn what_an_earlier_restart_has_undone_is_known_to_the_third_if_the_second_had_smaller_windows() {
     let after_kill = killed_with_more_than_memory_sorts();

@@ -1,5 +1,5 @@
-//! The user's code runs now: whatever closure or callback is handed in may panic at any call and call anything, and the
-//! environment goes on: nothing half done stays, nothing is held for ever, every call inside is answered.
+//! The user's code runs now. Whatever closure or callback is handed in may panic at any call and call anything, and the
+//! environment goes on. Nothing half done stays, nothing is held for ever, and every call inside is answered.
 
 mod common;
 
@@ -621,7 +621,7 @@ fn assert_goes_on_somehow(env: &Environment, what: &str) {
 }
 
 /// Two threads share a transaction. When one of them has made an index, a closure of the other keeps it waiting for so
-/// long that calls are refused: whatever the call answers, the index is there and kept, or it is not there.
+/// long that calls are refused. Whatever the call answers, the index is there and kept, or it is not there.
 #[test]
 fn an_index_is_kept_although_another_thread_has_the_transaction_next() {
     let hook = Hook::default();

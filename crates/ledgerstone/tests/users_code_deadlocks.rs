@@ -1,4 +1,4 @@
-//! Deadlocks through users' closures: a transaction is begun, or waited for, inside the closure of another, so threads
+//! Deadlocks through users' closures. A transaction is begun, or waited for, inside the closure of another. So threads
 //! and transactions wait for each other in a circle that the lock table alone does not show. Each is found at once.
 
 mod common;
@@ -104,8 +104,8 @@ fn a_deadlock_that_the_closure_ignores_runs_it_again() {
     });
 }
 
-/// The outer transaction reads a record, a third waits to change it, and the inner one reads it too: behind the third,
-/// which waits for the outer one, whose thread waits here.
+/// The outer transaction reads a record, a third waits to change it, and the inner one reads it too. It is behind the
+/// third, which waits for the outer one, whose thread waits here.
 #[test]
 fn a_third_that_waits_between_two_transactions_of_one_thread_gives_way() {
     in_an_environment("a third in between", |env| {
@@ -155,8 +155,8 @@ fn whoever_waits_for_a_call_that_waits_for_its_own_caller_is_told_so() {
     });
 }
 
-/// Two threads, each inside a transaction, want something of a third and of a fourth one: of each a call is under way
-/// that waits for a lock of the other thread's transaction.
+/// Two threads, each inside a transaction, want something of a third and of a fourth one. Each of those has a call
+/// under way that waits for a lock of the other thread's transaction.
 #[test]
 fn a_circle_through_two_waits_for_calls_is_told_to_one_of_them() {
     in_an_environment("calls in a larger circle", |env| {

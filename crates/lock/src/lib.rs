@@ -1,8 +1,8 @@
 //! Who may touch what, and who waits for whom.
 //!
-//! [`LockTable`] is the lock manager that comes with the engine: a hash table of request queues in the region, for
-//! strict two-phase locking on tables, keys and gaps (design, section 5; LIBTP 3.2.3 and 4.1). Any other implementation
-//! of [`LockManager`] can take its place.
+//! [`LockTable`] is the lock manager that comes with the engine. It is a hash table of request queues in the region,
+//! for strict two-phase locking on tables, keys and gaps (LIBTP 3.2.3 and 4.1). Any other implementation of
+//! [`LockManager`] can take its place.
 //!
 //! ```
 //! use ledgerstone_lock::{LockConfig, LockManager, LockName, LockTable, Mode, OwnerNo, Wait};

@@ -117,8 +117,8 @@ fn a_wait_has_one_end_and_the_waiter_sees_what_came_before_it() {
     });
 }
 
-/// I1 and W3 stand on this: of two that each write first and then look at the other's word, one sees the other. loom
-/// treats sequentially consistent loads and stores as acquire and release, so the model stands fences beside them.
+/// I1 and W3 stand on this: of two that each write first and then look at the other's word, one sees the other. To
+/// loom, sequentially consistent loads and stores are acquire and release, so the model puts fences beside them.
 #[test]
 fn of_a_weak_and_a_strong_request_one_sees_the_other() {
     use ledgerstone_region::atomic::fence;

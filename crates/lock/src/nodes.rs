@@ -7,10 +7,10 @@
 //! Whoever finds no node locks the whole table instead and gives its nodes for keys back. That should not fail for want
 //! of a node, so a reserve is kept for it: two nodes for each owner, one for a request and one for an intention. A
 //! request for a whole table collects the intentions of all others on that table, one node each. Owners with intentions
-//! on several tables (up to [`INTENTIONS`](crate::table::INTENTIONS)) can need more, when each of these tables is asked
-//! for at a time: then the request is refused as any other is when the nodes run out. What comes back fills the reserve
-//! first, even before the owner's private stock: an idle owner would keep there what others need. The reserve takes no
-//! more than it lacks, because locks on keys cannot have it.
+//! on several tables (up to [`INTENTIONS`](crate::table::INTENTIONS)) can need more, when all of these tables are asked
+//! for at a time. Then the request is refused, as any other is when the nodes run out. What comes back fills the
+//! reserve first, even before the owner's private stock: an idle owner would keep there what others need. The reserve
+//! takes no more than it lacks, because locks on keys cannot have it.
 
 use std::sync::atomic::{Ordering::Relaxed, Ordering::SeqCst};
 

@@ -7,8 +7,8 @@
 //! owners   192 bytes each: age, list of nodes, private free nodes, wait word; intentions on tables
 //! ```
 //!
-//! T1. A node is in exactly one of: a bucket's chain (and then in its owner's list), an owner's private free list, a
-//!     shard's free list (the reserve is one), the never used rest.
+//! T1. A node is in exactly one place: a bucket's chain (and then in its owner's list), an owner's private free list, a
+//!     shard's free list, or the never used rest. The reserve is a shard's free list.
 //! T2. A bucket's chain and the modes of its nodes change only under the bucket's latch. It holds the requests for all
 //!     names that hash to it: first those that hold something, then those that only wait, the oldest transaction first.
 //!     There are no lock heads: a queue is the part of a chain with one name.

@@ -147,9 +147,9 @@ impl LockTable {
         }
     }
 
-    /// Whether anybody may wait for a lock that the owner holds. If nobody does, its own wait closes no cycle: of the
-    /// waits of a cycle the last to be queued is that of an owner for whose lock another waits already, or one that was
-    /// queued ahead of others. An owner of many locks is not looked at in detail.
+    /// Whether anybody may wait for a lock that the owner holds. If nobody does, its own wait closes no cycle. The last
+    /// wait of a cycle to be queued is that of an owner for whose lock another waits already, or one that was queued
+    /// ahead of others. An owner of many locks is not looked at in detail.
     fn is_waited_for(&self, owner_no: OwnerNo) -> bool {
         const LOOKS_MAX: u32 = 32;
         let owner = self.owner(owner_no);

@@ -11,8 +11,8 @@
 //!     So one of them sees the other. Of several who free room one wakes it, by taking back what the head has said.
 //! N3. `wanted` is what the head wants, and between two heads what the one before wanted. Whoever passes the line
 //!     leaves that much room. So each head finds its room in the end, however large, though others pass. Not more is
-//!     left, for all in line together: room for a whole crowd may never be there, and then nobody would pass any more,
-//!     and each claim would cost the way of a sleeper through the scheduler.
+//!     left, for all in line together. Room for a whole crowd may never be there. Then nobody would pass any more, and
+//!     each claim would cost the way of a sleeper through the scheduler.
 
 use ledgerstone_region::atomic::Ordering::{Relaxed, SeqCst};
 use ledgerstone_region::atomic::{AtomicU32, AtomicU64, fence};

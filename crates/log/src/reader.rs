@@ -1,7 +1,7 @@
 //! A cursor on the log: forward, backward, and waiting for what comes.
 //!
-//! The cursor stands between two records. Its log is open in this program (then it ends where the log is durable, and
-//! that end moves), or it is files: those of an environment that is closed, an archive, a backup.
+//! The cursor stands between two records. Its log may be open in this program. Then it ends where the log is durable,
+//! and that end moves. Or its log is files: those of an environment that is closed, an archive, a backup.
 //!
 //! R1. Only whole, durable records are seen, each exactly once on the way forward.
 //! R2. Records that were given up are an error that says where the log begins now ([`LogError::Recycled`]), never

@@ -28,8 +28,8 @@
 //!     20     4  zero
 //!     24        arguments, zeros up to a multiple of 8
 //! ```
-//! L1. A record's LSN and length are multiples of 8, so the first word of a record is written by one store; it is never
-//!     zero, because a length is at least three units.
+//! L1. A record's LSN and length are multiples of 8, so the first word of a record is written by one store. The word is
+//!     never zero, because a length is at least three units.
 //! L2. Two words of a record's header locate it; nothing here trusts a length before it was compared with the bytes
 //!     that are there. [`decode`] takes any bytes.
 //!

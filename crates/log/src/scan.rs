@@ -6,9 +6,9 @@
 //!     it names, which must be larger.
 //! S2. The first bytes that are not a record of the incarnation in force are the end of the log. The bytes behind them
 //!     were never durable, or belong to an earlier life of the segment or of the log.
-//! S3. There is one exception. A whole commit record behind them, at a multiple of 8, may be of the incarnation in
-//!     force or a later one, and say that the log was durable beyond that place. Then the log is damaged there:
-//!     [`LogError::Corrupt`]. All segments that exist are looked through.
+//! S3. There is one exception. A whole commit record may lie behind them, at a multiple of 8. It may be of the
+//!     incarnation in force or a later one, and say that the log was durable beyond that place. Then the log is damaged
+//!     there: [`LogError::Corrupt`]. All segments that exist are looked through.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};

@@ -7,8 +7,8 @@
 //! F1. A segment gets its name whole: drafted as `log/next.tmp`, all space taken, zeroed, synced, renamed, directory
 //!     synced. Bytes that were written once are overwritten cheaply, and never lack space.
 //! F2. A segment whose records are not needed gets a later name instead of being removed, while fewer than a few are
-//!     ahead of the tail; unless it was cut since, so that it is not whole (F1). Its old records stay in it; their seal
-//!     shows them as stale (`seal.rs`).
+//!     ahead of the tail. Its old records stay in it, and their seal shows them as stale (`seal.rs`). A segment that
+//!     was cut since is not whole (F1), and is removed.
 //! F3. A record is written to a segment only after its name is durable, and the control file names it (T6 there). Names
 //!     that are found at open may be a killed process's, so the directories are synced before anything is written.
 //! F4. Before it is believed, what a killed process may have left in the system's cache is made durable.

@@ -1,5 +1,5 @@
 //! Power is lost at any write, by many threads under the seeded scheduler, life after life of one log with recycled
-//! segments: every durable record is found, in its place, and nothing from an earlier life is ever read as new.
+//! segments. Every durable record is found, in its place. Nothing from an earlier life is ever read as new.
 #![cfg(not(loom))]
 
 mod kit;

@@ -1,4 +1,4 @@
-//! Many threads that want room in a small buffer at once, under the seeded scheduler: few of them ever wait, and a
+//! Many threads that want room in a small buffer at once, under the seeded scheduler. Few of them ever wait, and a
 //! large claim comes to its turn beside small ones.
 #![cfg(not(loom))]
 

@@ -60,8 +60,8 @@ impl Kept {
         self.lsns.iter().copied().find(|next| *next > lsn).unwrap_or(self.end)
     }
 
-    /// Fails unless every record that is not in `lost` can be read from where it begins up to the next that is lost,
-    /// and no reader goes from one to another over one that is lost.
+    /// Fails unless every record that is not in `lost` can be read from where it begins up to the next that is lost. No
+    /// reader may go from one record to another over one that is lost.
     fn check(&self, lost: std::ops::Range<usize>, what: &str) {
         let is_lost = |no: usize| lost.contains(&no);
         for (no, &lsn) in self.lsns.iter().enumerate() {

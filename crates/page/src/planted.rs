@@ -147,9 +147,9 @@ mod chosen {
     static WINDOW: AtomicU32 = AtomicU32::new(0);
     static WINDOW_SEED: AtomicU32 = AtomicU32::new(0);
 
-    /// From now on few changes are gathered to be sorted, as if their memory were full: by each restart before it
-    /// repeats or undoes them, another number each time, and by a range delete for an index; with 0, as many as there
-    /// is room for. Begins the same sequence each time it is called.
+    /// From now on few changes are gathered to be sorted, as if their memory were full. Each restart gathers another
+    /// number before it repeats or undoes them, and so does a range delete for an index. With 0, as many are gathered
+    /// as there is room for. Begins the same sequence each time it is called.
     pub fn set_windows(seed: u32) {
         WINDOW.store(0, Relaxed);
         WINDOW_SEED.store(seed, Relaxed);

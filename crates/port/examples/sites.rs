@@ -1,9 +1,9 @@
 //! One of two sites of the network campaign (`make port-net`); the script runs each in a network namespace.
 //!
-//! `sites --help` says its arguments. The sender numbers its messages and, for each hundred of them, a multicast to the
-//! group of a transaction, which goes by IP multicast at the interface; the receiver ends with an error if one is
-//! missing, damaged, repeated or out of order. Then the script cuts the link, and the sender says when it found the
-//! other site dead.
+//! `sites --help` says its arguments. The sender numbers its messages. For each hundred of them it sends a multicast to
+//! the group of a transaction, which goes by IP multicast at the interface. The receiver ends with an error if a
+//! message is missing, damaged, repeated or out of order. Then the script cuts the link, and the sender says when it
+//! found the other site dead.
 
 use anyhow::{Context, bail, ensure};
 use clap::Parser;

@@ -18,7 +18,7 @@ pub(crate) fn store_bytes(words: &[AtomicU64], bytes: &[u8]) {
     assert!(bytes.len() <= words.len() * 8, "{} bytes into {} words", bytes.len(), words.len());
     #[cfg(all(target_arch = "x86_64", not(loom)))]
     if bytes.len() >= STRING_COPY_BYTES {
-        // SAFETY: the destination holds that many bytes (asserted) and is shared memory, not ours; what races with the
+        // SAFETY: the destination holds that many bytes (asserted) and is shared memory, not ours. What races with the
         // copy does so outside of what the compiler assumes, since it does not look into assembly (P2).
         unsafe { string_copy(bytes.as_ptr(), words.as_ptr().cast_mut().cast(), bytes.len()) };
         return;

@@ -60,7 +60,7 @@ impl Incoming {
         self.reader.advance(self.lane.memory.words());
         self.untold += 1;
         // A sender that saw a full ring after it set its bell leaves at least three quarters of the ring to be taken
-        // after that, so telling it at each quarter never leaves it asleep; and it wakes to more than one buffer.
+        // after that. So telling it at each quarter never leaves it asleep, and it wakes to more than one buffer.
         if self.untold >= (self.reader.shape().slot_count() / 4).max(1) {
             self.untold = 0;
             self.lane.ring_for_room();

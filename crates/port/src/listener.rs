@@ -243,8 +243,8 @@ impl Connection {
         let peer = Credentials::of_peer(&self.socket).ok()?;
         let port = &self.port;
         let senders_max = port.options.senders_max as usize;
-        // Who is gone and has left messages does not count, but there is a bound on them too: a hostile one could hang
-        // up and go on writing, again and again.
+        // Senders that are gone and have left messages do not count, but there is a bound on them too. A hostile sender
+        // could hang up and go on writing, again and again.
         let has_many_lanes = port.lane_count.load(Ordering::Relaxed) >= 2 * senders_max;
         // This connection and the listener are in the map too.
         let status = if !port.options.access.allows(peer) {

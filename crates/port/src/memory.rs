@@ -36,9 +36,9 @@ pub(crate) fn mapping_bytes(bell_count: usize, word_count: usize) -> usize {
 impl Mapping {
     /// Makes a zeroed memory file of fixed size and maps it.
     ///
-    /// The file is sealed against shrinking and growing, so that nobody who is handed it can take the memory away
-    /// from under the others (P1), and against more seals, so that nobody can keep those who come later from writing.
-    /// Its memory is allocated now, so that a full machine says so here.
+    /// The file is sealed against shrinking and growing, so that no process that is handed it can take the memory away
+    /// from under the others (P1). It is sealed against more seals, so that no process can keep later ones from
+    /// writing. Its memory is allocated now, so that a full machine says so here.
     pub(crate) fn create(name: &str, bell_count: usize, word_count: usize) -> Result<(OwnedFd, Mapping), SystemError> {
         Mapping::create_partly(name, bell_count, word_count, word_count)
     }
@@ -88,9 +88,9 @@ impl Mapping {
     /// Maps a memory file that another process made, after checking that it has the size it should have and can never
     /// lose it (P1).
     ///
-    /// The seal is looked at first: before it the size could be changed between two looks. Only files whose pages
-    /// come from ordinary memory are taken: huge pages can be taken back from a sealed file too, and reading such a
-    /// place kills the reader if the system has no other for it.
+    /// The seal is looked at first: before it the size could be changed between two looks. Only files whose pages come
+    /// from ordinary memory are taken. Huge pages can be taken back from a sealed file too. Reading such a place kills
+    /// the reader if the system has no other page for it.
     pub(crate) fn attach(
         fd: &OwnedFd,
         bell_count: usize,
@@ -124,8 +124,8 @@ impl Mapping {
     #[inline]
     pub(crate) fn words(&self) -> &[AtomicU64] {
         let bells_bytes = self.bell_count * LINE_BYTES;
-        // SAFETY: the mapping is `bytes` long and stays mapped while `self` lives (P1); words start on a line, so they
-        // are aligned; nobody reaches them but by atomics of this size, or under the argument of P4.
+        // SAFETY: the mapping is `bytes` long and stays mapped while `self` lives (P1). Words start on a line, so they
+        // are aligned. Nobody reaches them but by atomics of this size, or under the argument of P4.
         unsafe {
             std::slice::from_raw_parts(self.base.as_ptr().add(bells_bytes).cast(), (self.bytes - bells_bytes) / 8)
         }

@@ -210,8 +210,8 @@ impl PageShare<'_> {
     }
 }
 
-/// Addresses that the pages of others take in this process, and how many they may: a quarter of what a process has, so
-/// that no number of senders can take all of them.
+/// Addresses that the pages of others take in this process, and how many they may take. That is a quarter of what a
+/// process has, so that no number of senders can take all of them.
 static MAPPED_BYTES: Counter = Counter::new(0);
 const MAPPED_BYTES_MAX: u64 = 1 << 45;
 

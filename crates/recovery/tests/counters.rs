@@ -62,8 +62,8 @@ fn work(engine: &Arc<Engine>, control: &ControlFile, seed: u64, model: &mut Vec<
                     return None;
                 }
                 if nested.is_ok() {
-                    // The undo of the subtraction would bring it back: the transaction must not abort, so it is
-                    // counted as its own effect only if it commits; simplest is to say so in the model.
+                    // The undo of the subtraction would bring it back. The transaction must not abort, so this is
+                    // counted as its own effect only if it commits. It is simplest to say so in the model.
                     let at = (page as usize - 1) * COUNTERS + counter;
                     open[which].1.push((at, -2000));
                     model[at] += 2000;

@@ -263,8 +263,8 @@ impl Latch {
         sync::futex_wake_low(&self.0, 1);
     }
 
-    /// The last shared holder has left `word` behind, with the bit waiters: clears it and wakes one, unless somebody
-    /// has come who will do so when he leaves, or has done so.
+    /// The last shared holder has left `word` behind, with the bit waiters. Clears the bit and wakes one waiter, unless
+    /// another thread has come that will do so when it leaves, or has done so.
     #[cold]
     fn wake_after_last_shared(&self, mut word: u64) {
         while word & (EXCLUSIVE | HOLDERS) == 0 && word & WAITERS != 0 {

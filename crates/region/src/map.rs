@@ -257,7 +257,7 @@ impl<T: ?Sized> Deref for Handle<T> {
     #[inline(always)]
     fn deref(&self) -> &T {
         // SAFETY: mapped while we live (R2), whole and aligned values (R3) that are only ever changed as atomics (R4,
-        // R5); a projected handle points into such values, or at something static.
+        // R5). A projected handle points into such values, or at something static.
         unsafe { self.at.as_ref() }
     }
 }

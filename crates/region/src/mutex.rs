@@ -1,7 +1,7 @@
 //! The standard library's mutex and reader-writer lock without poison: whoever panics while he holds one lets go of it.
 //!
-//! What a panic leaves half done is dealt with where it matters, by failing the environment; a second failure, in
-//! whoever comes next to look at a list, would only hide the first.
+//! What a panic leaves half done is dealt with where it matters, by failing the environment. A second failure, in the
+//! next thread that looks at a list, would only hide the first.
 //!
 //! [`Mutex`] and [`RwLock`] are for a few instructions. Nobody waits for anything else while he holds one (Y2 in
 //! `sync`), so they are not simulated.
@@ -93,11 +93,12 @@ mod timed {
 
     /// A mutex that can be waited for as long as one likes. Held for a call, it is waited for through `sync`.
     ///
-    /// Whoever comes while it is free takes it, also before those who wait and are waking up: the fastest way, as long
-    /// as it is not always the same who is passed. So after eight times it is the turn of who has waited longest.
+    /// A thread that comes while it is free takes it, even before those that wait and are waking up. That is the
+    /// fastest way, as long as the same thread is not passed every time. So after eight times it is the turn of who has
+    /// waited longest.
     ///
-    /// Who lets go of it wakes a waiter only if it sees one. It looks without a fence, which would cost every call;
-    /// where the processor lets the look pass the unlocking, a waiter sleeps until its time is over and then finds the
+    /// Who lets go of it wakes a waiter only if it sees one. It looks without a fence, which would cost every call.
+    /// Where the processor lets the look pass the unlocking, a waiter sleeps until its time is over, and then finds the
     /// mutex free.
     #[derive(Debug, Default)]
     pub struct TimedMutex<T> {

@@ -7,7 +7,7 @@ use crate::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 /// Types that may live in a region.
 ///
 /// # Safety
-/// The type is `repr(C)` or transparent, valid for any bits (so that zeroed memory is a value), has no `Drop`, and
+/// The type is `repr(C)` or transparent, valid for any bits (so that zeroed memory is a value), and has no `Drop`. It
 /// consists of atomics only: no pointer, reference, `bool`, enum or `NonZero`, and no field that a plain store changes.
 pub unsafe trait Shared: Sized + Send + Sync + 'static {}
 
@@ -26,8 +26,8 @@ unsafe impl<T: Shared, const N: usize> Shared for [T; N] {}
 
 /// Declares a structure that lives in a region.
 ///
-/// The structure is `repr(C)`; every field is checked to be [`Shared`], the size is asserted, and so is that the fields
-/// fill it: padding is written out as a field, so that the picture of the memory is complete.
+/// The structure is `repr(C)`. Every field is checked to be [`Shared`], the size is asserted, and so is that the fields
+/// fill it. Padding is written out as a field, so that the picture of the memory is complete.
 ///
 /// ```
 /// use ledgerstone_region::{Latch, shared};

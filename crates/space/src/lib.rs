@@ -118,9 +118,9 @@ pub struct Space {
     data: Arc<dyn DiskFile>,
     page_bytes: usize,
     words: Handle<[AtomicU64]>,
-    /// Held while the file grows or shrinks, and while a map is made: a disk without `fallocate` takes space by writing
-    /// zeros behind the length it saw, and two at once would write them over pages of the other. Taken with no other
-    /// latch held; a map may be latched under it.
+    /// Held while the file grows or shrinks, and while a map is made. A disk without `fallocate` takes space by writing
+    /// zeros behind the length it saw. Two at once would write zeros over each other's pages. Taken with no other latch
+    /// held; a map may be latched under it.
     growth: Handle<Latch>,
 }
 

@@ -4,13 +4,13 @@
 //! growth latch ─► last map: all behind its last used page are free ─► fewer pages, told under the map's latch
 //!   ─► Truncate record, flushed ─► their frames go ─► the file is cut, synced ─► growth latch given back
 //! ```
-//! H1. Nobody gets a page behind the new end: who looks for free pages reads the count under the map's latch, and the
-//!     file does not grow, nor is a map made, while the growth latch is held.
-//! H2. All records of pages behind the new end are in the log before the `Truncate` record: the last one of each is a
-//!     part of the group that freed it, which had the map latched. What the log says of them later begins with a
-//!     format.
-//! H3. So recovery may cut the file at the smallest end of all truncations that it meets, and passes over what stands
-//!     before a truncation about pages behind its end: those pages may be gone, or may be what they were long ago.
+//! H1. Nobody gets a page behind the new end. A thread that looks for free pages reads the count under the map's latch.
+//!     The file does not grow, nor is a map made, while the growth latch is held.
+//! H2. All records of pages behind the new end are in the log before the `Truncate` record. The last record of each
+//!     page is a part of the group that freed it, which had the map latched. What the log says of them later begins
+//!     with a format.
+//! H3. So recovery may cut the file at the smallest end of all truncations that it meets. It passes over what stands
+//!     before a truncation about pages behind its end. Those pages may be gone, or may be what they were long ago.
 //! H4. No checkpoint is taken between the record and the sync of the cut file: while the file may still be long,
 //!     recovery meets the record.
 //! H5. A map is cut only with all of its pages. When the file grows again it reads as never written, and is made anew.

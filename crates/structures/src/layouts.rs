@@ -11,8 +11,8 @@
 //! | 106 | versioned remove | slot u16, version u48, len u16, content | 105 |
 //! | 107 | versioned update | slot u16, old version u48, len u16, old content, new version u48, len u16, new content | 107 |
 //!
-//! Y1. All undo is on the page: slots keep their numbers, and whoever uses these operations keeps records on their
-//!     pages, and others from the room that a rollback needs, until the transaction has ended.
+//! Y1. All undo is on the page, and slots keep their numbers. Until the transaction has ended, the user of these
+//!     operations keeps records on their pages, and keeps others from the room that a rollback needs.
 //! Y2. What is removed or overwritten is compared with what the arguments say: page and log must not contradict each
 //!     other.
 

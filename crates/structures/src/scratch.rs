@@ -1,5 +1,5 @@
-//! Buffers that a thread uses again and again: a change needs two or three for its arguments and for what was there,
-//! and to allocate and free one costs more than to fill it.
+//! Buffers that a thread uses again and again. A change needs two or three for its arguments and for what was there. To
+//! allocate and free a buffer costs more than to fill it.
 
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};

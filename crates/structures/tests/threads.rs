@@ -348,7 +348,8 @@ fn nodes_that_split_and_merge_all_the_time_lose_nothing_under_the_seeded_schedul
     }
 }
 
-/// F3: a transaction that ends between the reclaimer's looks has taken its entry back, or kept what the entry stood for.
+/// F3: a transaction that ends between the reclaimer's looks has taken its entry back, or has kept what the entry stood
+/// for.
 #[test]
 fn what_a_transaction_keeps_while_the_reclaimer_looks_at_it_is_not_freed() {
     for seed in 0..60 {

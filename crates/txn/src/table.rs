@@ -4,14 +4,14 @@
 //! chain of records ends. The handle of a transaction ([`crate::Txn`]) is process-private and adds only caches.
 //!
 //! T1. `first_lsn` is set from the log's tail before the transaction's first record is reserved, and cleared after its
-//!     last record is appended. A checkpoint that reads the tail first and the slots afterwards (all sequentially
-//!     consistent) either sees the mark, or every record of the transaction has an LSN at or above that tail.
+//!     last record is appended. A checkpoint reads the tail first and the slots afterwards, all sequentially
+//!     consistent. Either it sees the mark, or every record of the transaction has an LSN at or above that tail.
 //! T2. Slots beyond the highest ever taken are not looked at: whoever takes one says so before he marks anything.
 //! T3. `state` leaves `FREE` by compare-exchange only; whoever won it writes the rest.
 //! T4. `xid` is there before the transaction changes any page, and goes after its last record: after a commit or a
-//!     whole rollback. So whoever finds the id of a writer in a page, and then not in the table, knows that the writer
-//!     has ended, and that its end is in the log below the tail read after that. Nothing here is believed the other way
-//!     round: an id that a former life has used may be found, and then looks like one that still runs.
+//!     whole rollback. Suppose that a thread finds the id of a writer in a page, and then not in the table. So the
+//!     writer has ended, and its end is in the log below the tail read after that. Nothing here is believed the other
+//!     way round: an id that a former life has used may be found, and then looks like one that still runs.
 
 use std::sync::atomic::{
     AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst,

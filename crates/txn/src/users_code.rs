@@ -4,8 +4,8 @@
 //! transactions, take a checkpoint, panic. So that all of it is answered and nothing stays half done:
 //!
 //! U1. No latch is held while it runs, and no change is half made that would stay when it panics.
-//! U2. What a call does hold then (its transaction, the turn of a compaction) is refused to others who want it: to the
-//!     same thread at once, to other threads when one and the same closure has kept them waiting for [`PATIENCE_NS`].
+//! U2. A call does hold its transaction then, or the turn of a compaction. That is refused to the same thread at once.
+//!     It is refused to other threads when one and the same closure has kept them waiting for [`PATIENCE_NS`].
 //! U3. A lock that a transaction holds cannot come free while its own caller's thread waits for it in another
 //!     transaction: that wait is refused at once, by name ([`TxnError::HeldByCaller`](crate::TxnError::HeldByCaller)).
 //! U4. Whoever waits for such a transaction waits for what its caller's thread waits for. So the lock manager is told

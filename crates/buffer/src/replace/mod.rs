@@ -8,7 +8,7 @@
 //!
 //! P1. `next` offers only frames that hold a page.
 //! P2. If any frame holds a page, repeated calls of `next` offer one within two rounds of the frames, referenced or
-//!     not, and offer every frame that stays unreferenced in the end.
+//!     not. In the end they offer every frame that stays unreferenced.
 //! P3. A frame that was referenced since the policy last passed is not offered before the policy has passed it once
 //!     more.
 //! P4. `preview` changes nothing, and shows frames that `next` would offer soon.

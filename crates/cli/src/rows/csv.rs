@@ -1,8 +1,8 @@
 //! CSV as RFC 4180 has it: fields between delimiters, quoted where they hold one, a quote inside quotes doubled.
 //!
-//! Why not the `csv` crate, which writes our exports: to it a quote that is never closed is a field that holds the rest
-//! of the file, with no word about it. Here the line where the quote opened is reported, and reading goes on with the
-//! line behind it, so that one slip costs one line.
+//! The `csv` crate writes our exports, but is not used here. To that crate, a quote that is never closed begins a field
+//! that holds the rest of the file, without an error. Here the line where the quote opened is reported, and reading
+//! goes on with the line behind it, so that one slip costs one line.
 //!
 //! A quote inside an unquoted field stands for itself (`5" pipe`). Blank lines are skipped.
 

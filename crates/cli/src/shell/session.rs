@@ -2,7 +2,7 @@
 //!
 //! Z1. A command is given to the worker of its transaction. Then the shell waits until everything is at rest: each
 //!     worker has its answer, or waits, directly or through others, for a transaction that only this shell can end. So
-//!     what is answered depends on the commands alone and not on how fast anything is, and a command that is held up by
+//!     what is answered depends on the commands alone, and not on how fast anything is. A command that is held up by
 //!     the shell's own transactions never stops the shell.
 //! Z2. A worker with an answer that nobody took, or with a command under way, takes no other.
 //! Z3. A circle of waits is no rest: it is found, and one of it gives way.

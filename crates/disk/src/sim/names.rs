@@ -2,8 +2,8 @@
 //!
 //! A change belongs to the directory it happens in (a rename to the one it leads to) and is durable when that directory
 //! has been synced. At a crash each of the others survives or is lost by itself. Changes name the file, not only the
-//! path, so that a surviving change means the same whatever became of those before it: a rename whose file was created
-//! just before, with the creation lost, still puts the file under its new name.
+//! path, so that a surviving change means the same whatever became of those before it. Suppose that a file was created
+//! and then renamed, and the creation was lost. The rename still puts the file under its new name.
 //!
 //! A directory that is lost takes the names below it with it.
 

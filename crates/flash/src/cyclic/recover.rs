@@ -75,7 +75,7 @@ impl Fates {
     }
 
     /// Y3: those that a later restart might judge otherwise, because a record of theirs is in a block that was open, or
-    /// is missing; `dead` are such of an earlier restart, of which nothing may be readable now.
+    /// is missing. `dead` are such transactions of an earlier restart, of which nothing may be readable now.
     fn doubtful<N: Nand>(&self, core: &Core<N>, pages: &[Found], dead: &[Xid]) -> Vec<(Xid, bool)> {
         let is_in_doubt =
             |found: &&Found| !core.is_sealed(core.geometry.block_of(found.pba)) || !self.is_committed(found.meta.xid);

@@ -76,8 +76,8 @@ fn choose<N: Nand>(core: &mut Core<N>, unit: u32) -> Option<u32> {
     }
 }
 
-/// Every 64th collection of a unit looks for a block whose data never moves: it was erased far less often than the
-/// others, and joins them again if its data is moved elsewhere.
+/// Every 64th collection of a unit looks for a block whose data never moves. Such a block was erased far less often
+/// than the others, and joins them again if its data is moved elsewhere.
 fn choose_for_wear<N: Nand>(core: &mut Core<N>, unit: u32) -> Option<u32> {
     core.collections_since_wear[unit as usize] += 1;
     if core.collections_since_wear[unit as usize] < 64 || core.free_blocks(unit) < 2 {

@@ -90,8 +90,8 @@ pub(crate) enum BlockState {
     Bad,
 }
 
-/// State of a physical page in one byte: bits 0 and 1 what it is, bits 2 and 3 its flag, bits 4 and 5 what is
-/// known about the flag.
+/// State of a physical page in one byte. Bits 0 and 1 say what it is, bits 2 and 3 are its flag, and bits 4 and 5 say
+/// what is known about the flag.
 const PAGE_FREE: u8 = 0;
 const PAGE_LIVE: u8 = 1;
 const PAGE_DEAD: u8 = 2;

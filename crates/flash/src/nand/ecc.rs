@@ -30,8 +30,8 @@ pub const fn code_bytes(data_bytes: usize) -> usize {
 pub fn encode(sector: &[u8]) -> [u8; CODE_BYTES] {
     // `ones` is the xor of the addresses of all set bits: its bit i is the parity of the ones with address bit i set.
     // The parity with the bit clear differs from it exactly by the parity of all ones. Six bits of an address are the
-    // place in a word of eight bytes, and the same for all words, so that these may be added up first; the other six
-    // are the word's number.
+    // place in a word of eight bytes. They are the same for all words, so that these may be added up first. The other
+    // six are the word's number.
     let (mut columns, mut word_numbers) = (0u64, 0u32);
     let words = sector.chunks_exact(8);
     let mut last = [0; 8];

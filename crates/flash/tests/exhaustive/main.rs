@@ -1,6 +1,6 @@
 //! Bounded checks of every protocol: every script of a few steps over two transactions, two logical pages and all
-//! blocks in use, with the power cut at every operation of its last step, in every way that a cut can go; then restarts
-//! with all pages compared after each, since what is unstable reads differently from one to the next.
+//! blocks in use. The power is cut at every operation of its last step, in every way that a cut can go. Then it
+//! restarts, with all pages compared after each, since what is unstable reads differently from one to the next.
 //!
 //! The steps run on the real store. Because a script's beginnings are scripts themselves, cutting in the last step cuts
 //! everywhere.

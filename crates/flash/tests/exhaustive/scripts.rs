@@ -2,7 +2,7 @@
 //! a promise, and the store with all of them does not. They are longer than the exhaustive check goes, since most need
 //! two power cuts.
 //!
-//! All but two were found at random and then shortened as long as they still broke; `make flash-models` does that again
+//! All but two were found at random and then shortened as long as they still broke. `make flash-models` does that again
 //! and prints what it finds, for the day when a change of the store gives operations other numbers.
 
 use ledgerstone_flash::FlashError;
@@ -258,8 +258,8 @@ fn without_the_last_witness_bpcc_commits_what_was_aborted() {
 }
 
 /// Found when looking for a script for the rule above: the store lost this one with all rules. A page that a recovery
-/// left out of its block's summary came back when the erase of that block was cut, and by then its transaction's number
-/// had been given again.
+/// left out of its block's summary came back when the erase of that block was cut. By then its transaction's number had
+/// been given again.
 #[test]
 fn a_page_that_a_recovery_has_left_out_does_not_come_back() {
     let script = [

@@ -136,7 +136,7 @@ impl PassageSender {
         let part_count = (bytes.len() + CARRIED_BYTES).div_ceil(part_bytes);
         let full = SendError::Full { address: to, waiting: self.lane.buffer_count() - self.lane.room() };
         // A message longer than all buffers has to wait for the network to take its beginning, which it does as long as
-        // it lives; but a call that must not wait begins only if everything is free.
+        // it lives. But a call that must not wait begins only if everything is free.
         let mut rest_patience = patience;
         if matches!(patience, Patience::None) {
             if (self.lane.room() as usize) < part_count.min(self.lane.buffer_count() as usize) && !self.is_closed() {

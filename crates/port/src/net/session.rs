@@ -177,8 +177,8 @@ impl Outgoing {
 
     /// What is to be sent now, as bodies of data datagrams.
     ///
-    /// New units go out at once if nothing is under way; else they are gathered until a datagram is full or something
-    /// has arrived, unless `flush`: so a lone message is not delayed, and many share one datagram.
+    /// New units go out at once if nothing is under way. Otherwise they are gathered until a datagram is full or
+    /// something has arrived, unless `flush`. So a lone message is not delayed, and many share one datagram.
     pub(crate) fn bodies(&mut self, now_ns: u64, flush: bool) -> Vec<Vec<u8>> {
         let mut bodies = Bodies { bytes_max: self.body_bytes_max, done: Vec::new(), open: None };
         if self.has_gaps || now_ns >= self.resend_ns {

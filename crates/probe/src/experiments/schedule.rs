@@ -289,8 +289,8 @@ impl Tasks {
     }
 }
 
-/// The address space that idle threads leave to the rest of the process: a thread that finds no room for its own start
-/// ends the process, so none is started that might not.
+/// The address space that idle threads leave to the rest of the process. A thread that finds no room for its own start
+/// ends the process, so no thread is started that might not find it.
 const ADDRESS_SPACE_LEFT_MIN: u64 = 32 << 20;
 
 fn idle_threads(context: &mut Context<'_>, counts: &[usize]) -> Result<(), ProbeError> {

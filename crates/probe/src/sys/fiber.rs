@@ -68,8 +68,8 @@ mod arch {
     /// Lays out a new stack as `switch` expects one that it left, with `entry` as the place to return to.
     pub(super) fn prepare(top: *mut u8, argument: *mut u8) -> *mut u8 {
         let start: extern "C" fn(*mut Fiber) -> ! = body;
-        // From low to high: rbx (the argument), rbp, r12 (the function), r13, r14, r15, the return address, then two
-        // words that keep the stack aligned to 16 bytes at the call.
+        // From low to high: rbx (the argument), rbp, r12 (the function), r13, r14, r15 and the return address. Two more
+        // words keep the stack aligned to 16 bytes at the call.
         let words: [usize; 9] = [argument as usize, 0, start as usize, 0, 0, 0, entry as *const () as usize, 0, 0];
         let at = top.wrapping_sub(words.len() * size_of::<usize>());
         // SAFETY: `top` ends a stack of 64 KiB that nobody uses yet, aligned to a page.

@@ -13,8 +13,8 @@ extern "C" fn remember(_signal: libc::c_int) {
     }
 }
 
-/// From now on SIGINT, SIGTERM and SIGHUP are remembered instead of ending the process, and a file that reaches the
-/// limit on files is an error of the call, as a full disk is.
+/// From now on SIGINT, SIGTERM and SIGHUP are remembered instead of ending the process. A file that reaches the limit
+/// on files is an error of the call, as a full disk is.
 pub(crate) fn catch() {
     // SAFETY: ignoring a signal runs no code.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };

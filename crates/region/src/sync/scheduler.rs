@@ -19,19 +19,19 @@
 //!     first deadline.
 //! S4. If nobody is runnable and there is no deadline, the run is stuck: it ends in [`Stuck`].
 //!
-//! **How a stuck run ends.** Every blocked thread is released: the call that it waits in unwinds with a payload that is
-//! known here (no panic message is printed), and so does each later call that would wait. While a thread unwinds, its
+//! **How a stuck run ends.** Every blocked thread is released. The call that it waits in unwinds with a payload that is
+//! known here, so no panic message is printed. Each later call that would wait unwinds too. While a thread unwinds, its
 //! destructors may call `sync` again; unwinding twice would abort, so there `futex_wait` comes back at once (`false` if
 //! it has a time-out, else `true`). A destructor that goes on waiting after [`RELEASES_MAX`] such returns has no way
-//! out: a spawned thread is then left asleep for ever, the root aborts the process with the report. Code that catches
-//! panics sees the payload go by and is released again at its next wait.
+//! out. A spawned thread is then left asleep for ever, and the root aborts the process with the report. Code that
+//! catches panics sees the payload go by and is released again at its next wait.
 //!
 //! **Panics.** A panic of a spawned thread is `join`'s result. What nobody joined, `run` resumes when all threads have
 //! ended; so it does with the root's own panic, before anything else. A panic is told rather than `Stuck` if both
 //! happened.
 //!
-//! How often a thread loses the baton at a mere yield point differs from seed to seed (always, one in 4, in 16, in 64),
-//! so that long undisturbed stretches occur as well as wild interleavings. One wait in 128 wakes for no reason (Y1).
+//! How often a thread loses the baton at a mere yield point differs from seed to seed: always, one in 4, in 16, in 64.
+//! So long undisturbed stretches occur as well as wild interleavings. One wait in 128 wakes for no reason (Y1).
 
 use super::carrier::{Carrier, Job, lock};
 use super::thread::Panicked;

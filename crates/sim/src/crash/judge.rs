@@ -29,7 +29,7 @@
 //!   renames, loads or indexes one is answered in the order of the commits, and sees its own work at its snapshot.
 //!
 //! In which order are they run? Under strict two-phase locking with early release, locks go when the commit record is
-//! in the log. So the order in which *commit was called* agrees with every conflict: a transaction that waited for the
+//! in the log. So the order in which *commit was called* agrees with every conflict. A transaction that waited for the
 //! lock of another got it after the other's commit call had begun, and before its own. The harness counts events (one
 //! baton, so the count is exact) and so has a serial order for all, those without an answer included. When all present
 //! ones have an LSN, the order of LSNs is tried as well and must do as well: that is the prefix order that a crash

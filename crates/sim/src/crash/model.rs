@@ -285,8 +285,8 @@ fn counter_of(bytes: &[u8]) -> i64 {
     bytes.try_into().map_or(0, i64::from_le_bytes)
 }
 
-/// A part of a value was written, and this is what the value becomes unless its index key is taken: then it is what the
-/// opening of the value has made of it, which is an empty one if there was none.
+/// A part of a value was written, and this is what the value becomes unless its index key is taken. If the key is
+/// taken, the value is what opening it has made: an empty one if there was none.
 fn edit(
     records: &mut Records,
     key: &Bytes,

@@ -13,8 +13,8 @@ use crate::counters::Counters;
 const MIB: u64 = 1 << 20;
 const LOG_MIB_MAX: u64 = 96;
 /// Bounds of what is measured, beyond the first fifth of the time. Memory: the cache and all else that the options
-/// give, and 64 MiB. Log: some checkpoints' distance, what a feed may keep (32 MiB), and a held snapshot; what a backup
-/// keeps while it runs, however long that is on this machine, is not counted. Open files: up to three for a segment of
+/// give, and 64 MiB. Log: some checkpoints' distance, what a feed may keep (32 MiB), and a held snapshot. What a backup
+/// keeps while it runs is not counted, however long it runs on this machine. Open files: up to three for a segment of
 /// the log, those of a backup among them. Data: what the tables hold is a tenth of it. The rest waits to be freed until
 /// no snapshot is older: 5,000 values on a machine that is busy elsewhere, where a snapshot is held for seconds.
 const BOUNDS: [(&str, u64); 6] = [

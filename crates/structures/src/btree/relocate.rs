@@ -5,9 +5,9 @@
 //!         /      \                              /      \
 //!   left ─► node (page 900) ─► right   ──►   left ─► node (page 40) ─► right
 //! ```
-//! J1. One group has the bits of the new page and of the old one, the parent that names it, the left sibling that
-//!     links to it, and the new page with all its content. It also has the old page, formatted as something that is not
-//!     a node (U1 in `merge.rs`).
+//! J1. One group has the bits of both pages, the parent that names the page, the left sibling that links to it, and the
+//!     new page with all its content. It also has the old page, formatted as something that is not a node (U1 in
+//!     `merge.rs`).
 //! J2. Latches in the usual order: the lower map, the higher map, parent, left sibling, node. The parent is latched
 //!     only if it is unchanged since it named the node. A node that no parent names does not move: who posts it relies
 //!     on that (M1 in `post.rs`).

@@ -10,7 +10,7 @@
 //!     is copied.
 //! C3. When a leaf changed, the scan finds its place anew by the last key it gave. What was locked stays locked.
 //! C4. A lock on the table that covers spares all this; then only this transaction itself can change anything, which
-//!     shows in its own last LSN. The lock may come between two steps, by other calls, and without a record: so a copy
+//!     shows in its own last LSN. The lock may come between two steps, by other calls, and without a record. So a copy
 //!     that was made without it is checked once more, as C1 and C2 say.
 //! C5. Ghosts are keys: they are locked as others are, and not given out.
 //! C6. At the end, the gap that reaches over the bound is locked. Forwards, that is the gap before the first key

@@ -9,9 +9,9 @@
 //! D4. What a descent returns counts only after another check of the page, unless it is latched.
 //! D5. Leaves are always there; a level above them may go while somebody is on the way to it, since the root may take
 //!     the content of its only child.
-//! D6. A writer that has restarted often waits for the exclusive latch. To take it only where no thread holds the
-//!     node shared would never succeed in a crowd: of many threads in a latched descent, one has always lost its
-//!     processor there.
+//! D6. A writer that has restarted often waits for the exclusive latch. To take it only where no thread holds the node
+//!     shared would never succeed in a crowd. Of many threads in a latched descent, one has always lost its processor
+//!     there.
 //!
 //! Writers that moved right remember the link, and post the missing child when they are done (`post.rs`).
 

@@ -83,9 +83,9 @@ impl Tree {
         Tree { to_free, ..Tree::without_blobs(engine, space, table, root) }
     }
 
-    /// A tree whose values always stay in the leaves, and which locks no leaves whatever the setting: the tree of
-    /// deferred frees itself, which blobs stand on; and one that nobody else looks at, or whose locks are not asked for
-    /// (rollback).
+    /// A tree whose values always stay in the leaves, and which locks no leaves whatever the setting. It is for the
+    /// tree of deferred frees itself, which blobs stand on. It is also for a tree that nobody else looks at, or whose
+    /// locks are not asked for (rollback).
     pub(crate) fn without_blobs(engine: &Arc<Engine>, space: &Arc<Space>, table: TableId, root: PageId) -> Tree {
         let page_bytes = engine.cache.page_bytes();
         Tree {

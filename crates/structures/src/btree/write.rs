@@ -6,7 +6,7 @@
 //!     an intention that conflicts with a reader of the gap. If this transaction itself has read the gap, it now holds
 //!     two: it inherits its lock to the gap before the new key. Where the tree is known to be dead at one of its ends,
 //!     the lock of that end is asked for as well (E4 in `edges.rs`).
-//! W4. Rollback needs no space. A new record that is taken back becomes a ghost, a deleted one is a ghost with its
+//! W4. Rollback needs no space. A new record that is taken back becomes a ghost. A deleted record is a ghost with its
 //!     value, and a shorter value keeps the bytes that it does not use (N6 in `node.rs`). A new value for a ghost's key
 //!     is a replacement: its undo brings the ghost back as it was.
 //! W5. Only what differs is logged: a value of the same length is patched.
@@ -14,7 +14,7 @@
 //!     Whenever no record stands for it, an entry in the tree of deferred frees does.
 //! W7. What a record was is noted for snapshots before its first change, under the leaf's latch (V1 of the version
 //!     store): a ghost was no record. The tree of deferred frees is nobody's to read and notes nothing.
-//! W8. A tree whose values are logged whole patches nothing, and a deletion replaces the value by an empty ghost: both
+//! W8. A tree whose values are logged whole patches nothing, and a deletion replaces the value by an empty ghost. Both
 //!     values are in the record, as readers of changes want them.
 
 use ledgerstone_buffer::ExclusivePage;

@@ -8,20 +8,21 @@
 //!     something refers to the structure: a record or the entry. When a record refers to the structure, the transaction
 //!     deletes the entry, and an abort brings it back.
 //! F2. A transaction that drops a structure inserts the entry. An abort removes it.
-//! F3. The reclaimer takes an entry if the transaction that it names is not in the transaction table any more, and
-//!     the entry is still there when it looks again after that. Then that transaction has ended, and the entry stays.
-//!     The first look alone says nothing: the transaction may have taken the entry out since, and ended. One in doubt is
-//!     in the table, also after a restart. The reclaimer frees page by page, in groups that leave a smaller structure
-//!     behind. In the last group the root and the entry go together. After a crash it goes on where it was.
+//! F3. The reclaimer takes an entry on two conditions. The transaction that it names is not in the transaction table
+//!     any more. And the entry is still there when the reclaimer looks again after that. Then that transaction has
+//!     ended, and the entry stays. The first look alone says nothing: the transaction may have taken the entry out
+//!     since, and ended. One in doubt is in the table, also after a restart. The reclaimer frees page by page, in
+//!     groups that leave a smaller structure behind. In the last group the root and the entry go together. After a
+//!     crash it goes on where it was.
 //!
 //! F4. It waits until no snapshot is older than the end of that transaction. The log's tail at the moment when the
 //!     transaction was first found gone is above the commit. Every snapshot at or above that tail sees that the
 //!     structure is gone.
 //! F5. An entry begins anew, whatever the ghost of an earlier entry of the same page has left. The structure of that
 //!     earlier entry was taken apart, but this one's was not.
-//! F6. No key is locked here. One transaction may make any number of entries, and so would come to lock the whole tree,
-//!     and with it keep everybody else from large values and from making and dropping tables. The table is locked with
-//!     an intention by those who write entries, and S by those who want it to stand still.
+//! F6. No key is locked here. One transaction may make any number of entries. So it would come to lock the whole tree,
+//!     and keep all others from large values and from making and dropping tables. The table is locked with an intention
+//!     by those who write entries, and S by those who want it to stand still.
 //! F7. Nobody else writes the entry of a transaction that has not ended. Its page is not free, so nobody makes another
 //!     structure there. Only who has made a structure, or may drop it, refers to it. The reclaimer waits for the end. A
 //!     ghost stays for as long, since a rollback may want it back (G8 in `btree/ghost.rs`). The reclaimer's own

@@ -7,8 +7,8 @@
 //! H1. Both change under the bucket's latch (`bucket.rs`). Readers read under its version, and if that fails too often,
 //!     under the latch.
 //! H2. The image of an open writer of a key is newer than all images of commits. Those stand in the order in which
-//!     their writers changed the key, since a writer has the key locked until its images have gone from the one list to
-//!     the other.
+//!     their writers changed the key. A writer has the key locked until its images have gone from the one list to the
+//!     other.
 //! H3. Keys that differ only in the last four bits of their last byte have one hash, and so one bucket. As a rule they
 //!     are neighbours on a leaf, so a reader of a whole leaf looks at a few buckets ([`VersionStore::images_near`]).
 //! H4. A reader looks at no commit that was kept before its snapshot was taken (K3 in `kept.rs`).

@@ -39,8 +39,9 @@
 //!
 //! V6. `settled` is the smallest horizon of the open snapshots that have one, taken by who has just opened his own, if
 //!     nobody else was taking his. So a page below it when it changes held, by V5, nothing that one of those did not
-//!     see; and who opens later sees what the one saw who took it. Snapshots without a horizon ([`Horizon::None`]) do
-//!     not go by it. What a writer noted beside a page about its changes before is of no use then.
+//!     see. A snapshot that is opened later sees what the snapshot saw that took it. Snapshots without a horizon
+//!     ([`Horizon::None`]) do not go by it. What a writer noted beside a page about its changes before is of no use
+//!     then.
 //!
 //! This folder does not know pages, trees or what a record's header means: a record is a key of a space, two bytes and
 //! some more.

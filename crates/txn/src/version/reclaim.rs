@@ -1,7 +1,7 @@
 //! What no snapshot needs any more.
 //!
-//! R1. The oldest snapshot and the oldest position are taken as in `registry.rs`: what they say is at or below what
-//!     every snapshot says that is open, and every one that is opened later.
+//! R1. The oldest snapshot and the oldest position are taken as in `registry.rs`. They are at or below the LSN of every
+//!     snapshot that is open, and of every one that is opened later.
 //! R2. The floor is raised before the first image of a commit above it goes (V4).
 
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};

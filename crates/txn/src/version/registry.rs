@@ -14,8 +14,8 @@
 //! Q2. `oldest` is at or below every snapshot's S. If the slot was seen empty, the snapshot published its bound after
 //!     that look, and so took S after T was taken. If the bound was seen, it is at or below S.
 //!
-//! Q3. Likewise a writer that asks after it has reserved the record of an update: if it reads 0, the snapshot's look at
-//!     the tail acquires the reservation, and finds what the writer has staged (Z1 in `staged.rs`).
+//! Q3. The same holds for a writer that asks after it has reserved the record of an update. If it reads 0, the
+//!     snapshot's look at the tail acquires the reservation, and finds what the writer has staged (Z1 in `staged.rs`).
 //!
 //! Modelled under loom, which knows no sequentially consistent accesses: there, a fence stands for each (`order`).
 

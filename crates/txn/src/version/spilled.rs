@@ -2,8 +2,8 @@
 //! prepared (design 5: "they become LSNs of log records when the store is full").
 //!
 //! Everything that takes a change back is in its log record, and every record names the LSN that its page had before.
-//! So no image of such a writer is kept in memory, however large it is. A reader of a page at a snapshot that does not
-//! see the writer goes back from the page's LSN to the writer's first record, and takes back the changes that it finds
+//! So no image of such a writer is kept in memory, however large it is. A reader at a snapshot that does not see the
+//! writer goes back from the page's LSN to the writer's first record. It takes back the changes that it finds
 //! (`structures/btree/history.rs`).
 //!
 //! ```text
