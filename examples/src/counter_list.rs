@@ -411,7 +411,7 @@ impl ListOperation {
     /// A page of a list, whose number of entries can be believed.
     fn check_page(&self, page: Words<'_>) -> Result<(), OpError> {
         if header::layout(page) != LAYOUT {
-            return Err(self.unfit("it is no page of a counter list", u64::from(header::layout(page).0)));
+            return Err(self.unfit("it is not a page of a counter list", u64::from(header::layout(page).0)));
         }
         if page.u64(COUNT) > Page(page).capacity() as u64 {
             return Err(self.unfit("it has more entries than fit", page.u64(COUNT)));

@@ -186,7 +186,7 @@ impl Operation for Add {
         let what = "two bytes of number and eight of delta are expected";
         let (no, delta) = read_args(args).ok_or(OpError::BadArgs { op: OP_ADD, len: args.len(), what })?;
         if header::layout(page.words()) != LAYOUT {
-            return Err(OpError::Unfit { op: OP_ADD, what: "it is no page of counters" });
+            return Err(OpError::Unfit { op: OP_ADD, what: "it is not a page of counters" });
         }
         if usize::from(no) >= count(page.words()) {
             return Err(OpError::UnfitAt { op: OP_ADD, what: NO_SUCH, at: no.into() });
@@ -209,7 +209,7 @@ impl Operation for Add {
     fn print(&self, args: &[u8]) -> String {
         match read_args(args) {
             Some((no, delta)) => format!("counter {no} {delta:+}"),
-            None => format!("{} bytes that are no addition", args.len()),
+            None => format!("{} bytes that are not an addition", args.len()),
         }
     }
 }

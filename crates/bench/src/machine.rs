@@ -1,4 +1,4 @@
-//! What a figure was measured on. A number without its machine is no number.
+//! What a figure was measured on. A number without its machine is not a number.
 
 use std::path::Path;
 

@@ -133,7 +133,8 @@ impl Cache {
                 Take::Latched(id) => {
                     let entry = self.entry(id)?;
                     if entry.latch.shared().is_err() {
-                        // Its holder may wait for a device that has stalled: that is no failure, and waits end by one.
+                        // Its holder may wait for a device that has stalled: that is not a failure, and waits end by
+                        // one.
                         self.batch_end(batch);
                         continue;
                     }

@@ -128,7 +128,7 @@ impl<'a> Writer<'a> {
             return self.row(value);
         }
         if let How::Jsonl(out) = &mut self.how {
-            // JSON has its own way for what is no text.
+            // JSON has its own way for what is not text.
             writeln!(out, "{}", json_text(&record_json(text, key, Some(value)))?)?;
             return Ok(());
         }
@@ -190,7 +190,7 @@ impl<'a> Writer<'a> {
             How::Tsv(out) => {
                 let line: Vec<String> = fields.iter().map(|field| tsv_escape(field)).collect();
                 let line = line.join("\t");
-                // Only with a single column: an empty line is no row for TSV, as for most who write it.
+                // Only with a single column: an empty line is not a row for TSV, as for most programs that write it.
                 ensure!(!line.is_empty(), "a line of one empty field would not read back; CSV can hold it");
                 writeln!(out, "{line}")?;
             }

@@ -1,8 +1,8 @@
 //! Import: rows of a file become records of a table, in one transaction or in batches.
 //!
 //! A row's key is one column, or several joined; its value is one column, or the whole row as a JSON object. A line
-//! that is no row, or a row that the table refuses, is named with its number and its reason; then the import stops, or
-//! leaves it out. What a stop leaves behind is said: nothing with one transaction, whole batches otherwise.
+//! that is not a row, or a row that the table refuses, is named with its number and its reason; then the import stops,
+//! or leaves it out. What a stop leaves behind is said: nothing with one transaction, whole batches otherwise.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};

@@ -150,7 +150,7 @@ pub(crate) fn say(line: impl std::fmt::Display) {
     let _ = write_escaped(&mut std::io::stderr().lock(), text); // There is no other place to say it.
 }
 
-/// What cannot be written, and why. The kind stays: a closed pipe is no error.
+/// What cannot be written, and why. The kind stays: a closed pipe is not an error.
 pub(crate) fn stdout_error(error: std::io::Error) -> std::io::Error {
     std::io::Error::new(error.kind(), format!("cannot write to standard output: {error}"))
 }

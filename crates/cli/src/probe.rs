@@ -85,7 +85,7 @@ pub(crate) fn run(args: &ProbeArgs, output: &Output) -> anyhow::Result<Outcome> 
     }
 }
 
-/// Larger files are no reports.
+/// Larger files are not reports.
 const REPORT_BYTES_MAX: u64 = 64 << 20;
 
 fn read_report(path: &Path) -> anyhow::Result<Report> {

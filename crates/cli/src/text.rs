@@ -146,7 +146,7 @@ fn encode_value(name: &str, text: &str) -> Option<Result<Vec<u8>, String>> {
     }
 }
 
-/// The text of a value that is no text; `None` for types that people cannot read.
+/// The text of a value that is not text; `None` for types that people cannot read.
 fn decode_value(name: &str, value: &[u8]) -> Option<String> {
     fn of<V: Value + Display>(value: &[u8]) -> Option<String> {
         V::decode(value).ok().map(|value| value.to_string())

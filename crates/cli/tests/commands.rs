@@ -486,7 +486,7 @@ fn an_environment_is_made_where_nothing_else_is() {
     assert_eq!(said.code, 2);
     assert!(said.err.contains("home is not empty, it holds \"letter\""), "{}", said.err);
     assert_eq!(std::fs::read_dir(shell.0.path().join("home")).unwrap().count(), 1);
-    // Settings made beforehand are no strangers, nor is what a new file system holds.
+    // Settings made beforehand are not strangers, nor is what a new file system holds.
     std::fs::create_dir(shell.0.path().join("mount")).unwrap();
     std::fs::create_dir(shell.0.path().join("mount/lost+found")).unwrap();
     shell.file("mount/ledgerstone.toml", "page_bytes = \"8 KiB\"\n");

@@ -322,7 +322,7 @@ fn harm(scenario: &Scenario, template: &Path, fault: &str, damages: bool, states
             assert!(damages || again.status.success() || found.is_ok(), "{what}: again: {}", text(&again.stderr));
             return true;
         }
-        // It is no environment, or all of it; and made again, in an empty place, it is.
+        // It is not an environment, or it is all of it; and made again, in an empty place, it is.
         (Changes::Copy, Err(_)) if !done => {
             fs::remove_dir_all(place.0.path().join("new")).unwrap_or_default();
             place.must(scenario.args).unwrap_or_else(|why| panic!("{what}, again: {why}"));

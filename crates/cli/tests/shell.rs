@@ -48,7 +48,7 @@ fn each_command_is_answered_by_one_line_in_order() {
     check(
         0,
         r#"
-        # a comment is no command
+        # a comment is not a command
         create fruit => ok
         put fruit apple red => ok
         put fruit 'two words' "a\nb" => ok

@@ -103,9 +103,9 @@ impl std::str::FromStr for Fault {
             "sync-dir" => Call::SyncDir,
             "lock" => Call::Lock,
             "any" => Call::Any,
-            other => return Err(format!("{other} is no kind of call")),
+            other => return Err(format!("{other} is not a kind of call")),
         };
-        let number = |text: &str| text.parse::<u64>().map_err(|_| format!("{text} is no number"));
+        let number = |text: &str| text.parse::<u64>().map_err(|_| format!("{text} is not a number"));
         let (harm, argument) = harm.split_once('=').unwrap_or((harm, "0"));
         let harm = match harm {
             "eio" => Harm::Fail(DiskErrorKind::Io(EIO)),
@@ -114,7 +114,7 @@ impl std::str::FromStr for Fault {
             "flip" => Harm::FlipBit(number(argument)?),
             "misdirect" => Harm::Misdirect(number(argument)?),
             "lie" => Harm::Lie,
-            other => return Err(format!("{other} is no harm")),
+            other => return Err(format!("{other} is not a harm")),
         };
         let fault = Fault::at(call, number(nth.trim_end_matches('+'))?, harm).on(path);
         Ok(if nth.ends_with('+') { fault.from_then_on() } else { fault })

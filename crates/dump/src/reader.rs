@@ -103,7 +103,7 @@ impl<R: BufRead> DumpReader<R> {
     ///
     /// # Errors
     /// [`Error::BadDump`], [`Error::Disk`].
-    #[allow(clippy::should_implement_trait)] // Not an iterator: what follows an error is no item.
+    #[allow(clippy::should_implement_trait)] // Not an iterator: what follows an error is not an item.
     pub fn next(&mut self) -> Result<Option<DumpItem>, Error> {
         match self.inside.take() {
             None => {
@@ -173,7 +173,7 @@ impl<R: BufRead> DumpReader<R> {
             if is_first && line.is_empty() {
                 continue; // Between databases.
             }
-            let line = std::str::from_utf8(&line).map_err(|_| self.bad("a header that is no text"))?;
+            let line = std::str::from_utf8(&line).map_err(|_| self.bad("a header that is not text"))?;
             let Some((name, value)) = line.split_once('=') else {
                 return Err(self.bad("not a dump: a line KEYWORD=VALUE is expected"));
             };

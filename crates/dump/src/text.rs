@@ -73,7 +73,7 @@ impl DumpFormat {
 }
 
 fn byte_of(high: u8, low: u8) -> Result<u8, &'static str> {
-    let digit = |c: u8| char::from(c).to_digit(16).ok_or("a character that is no hexadecimal digit");
+    let digit = |c: u8| char::from(c).to_digit(16).ok_or("a character that is not a hexadecimal digit");
     Ok((digit(high)? << 4 | digit(low)?) as u8)
 }
 

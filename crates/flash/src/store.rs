@@ -111,7 +111,7 @@ impl<T: Transactions> Store<T> {
     fn load(&mut self, txn: Option<Xid>, page: Lba) -> Result<Vec<(u32, Vec<u8>)>> {
         let mut bytes = vec![0; self.pages.page_bytes()];
         self.pages.read(txn, page, &mut bytes)?;
-        decode(&bytes).ok_or_else(|| FlashError::Corrupt(format!("logical page {page} is no page of records")))
+        decode(&bytes).ok_or_else(|| FlashError::Corrupt(format!("logical page {page} is not a page of records")))
     }
 
     fn save(&mut self, txn: Xid, page: Lba, records: &[(u32, Vec<u8>)]) -> Result<()> {

@@ -277,7 +277,7 @@ fn with_words(options: Options) -> Options {
     options.index_extractor("words", |_, value, emit| {
         for word in value.split(|byte| *byte == b' ').filter(|word| word.len() > 3) {
             if word.iter().any(u8::is_ascii_digit) {
-                return Err(format!("{:?} is no word", String::from_utf8_lossy(word)));
+                return Err(format!("{:?} is not a word", String::from_utf8_lossy(word)));
             }
             emit(&word.iter().rev().copied().collect::<Vec<_>>());
         }

@@ -426,7 +426,7 @@ fn a_range_delete_at_a_snapshot_is_refused_if_others_have_changed_the_range_sinc
                 "{locking:?} {is_indexed} {first}: {wrote:?}"
             );
         }
-        // What was deleted before the snapshot, and what it has deleted itself, is no conflict.
+        // What was deleted before the snapshot, and what it has deleted itself, is not a conflict.
         let txn = begin(&env, Isolation::Snapshot);
         let t = txn.bytes("t").unwrap();
         t.delete(&number(35)).unwrap();

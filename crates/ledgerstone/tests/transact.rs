@@ -60,7 +60,7 @@ fn a_reason_of_ones_own_comes_back_as_it_is_and_its_transaction_is_rolled_back()
             Err::<(), _>(Error::user(SoldOut(3)))
         })
         .unwrap_err();
-    assert_eq!(tries, 1, "it is no conflict");
+    assert_eq!(tries, 1, "it is not a conflict");
     assert!(!error.is_retryable());
     assert_eq!(error.to_string(), "sold out, 3 are missing");
     let Error::User(why) = error else { panic!("{error:?}") };

@@ -117,7 +117,7 @@ fn an_index_is_read_by_the_type_of_its_keys_only() {
         let table = txn.open(LEVELS)?;
         assert_eq!(table.index::<i64>("by")?.range(-9..)?.next().unwrap()?, (-5, 1, -5));
         assert_eq!(mismatch(table.index::<u64>("by")), said("levels", "keys in index \"by\"", "i64", "u64"));
-        // Bytes of the value are no numbers; they are bytes, and may be text.
+        // Bytes of the value are not numbers; they are bytes, and may be text.
         assert_eq!(mismatch(table.index::<i64>("raw")), said("levels", "keys in index \"raw\"", "bytes", "i64"));
         table.index::<[u8; 8]>("raw")?;
         table.index::<String>("raw")?;

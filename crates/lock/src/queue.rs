@@ -20,7 +20,7 @@
 //!     a request that waits has a reason in the queue, or stands behind a waiter that has been told to give up and has
 //!     not left yet. In the latter case, the pass that follows that waiter's leaving serves the others.
 //! Q4. `waiting` and `strong` of the bucket count its nodes with a wanted mode, and those that name a table with a
-//!     granted or wanted mode that is no intention.
+//!     granted or wanted mode that is not an intention.
 //! Q5. In a chain the nodes with a granted mode come first, then those that only wait, by age. So whoever asks looks at
 //!     the holders and, of those that wait, only at the first that stand in its way.
 //! Q6. What was granted to a sleeper is not its own until it has woken up, tens of microseconds later. Until then an

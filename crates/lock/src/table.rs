@@ -103,7 +103,7 @@ shared! {
     pub(crate) struct Bucket {
         /// See `bucket`.
         pub latch: AtomicU32,
-        /// Requests in the chain for a table in a mode that is no intention (see `intention`).
+        /// Requests in the chain for a table in a mode that is not an intention (see `intention`).
         pub strong: AtomicU32,
         /// Largest LSN of a commit that gave up a writer's lock here.
         pub commit_lsn: AtomicU64,

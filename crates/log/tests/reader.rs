@@ -143,7 +143,7 @@ fn a_segment_that_is_emptied_cut_or_missing_is_never_passed_over() {
     }
 }
 
-/// What was not durable is no damage, whatever lies there.
+/// What was not durable is not damage, whatever lies there.
 #[test]
 fn a_torn_tail_is_no_damage() {
     let log = Kept::new();

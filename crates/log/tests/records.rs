@@ -56,7 +56,7 @@ proptest! {
         if kind.has_page() {
             prop_assert_eq!((view.page(), view.prev_page_lsn()), (PageId(page), Lsn(page_prev)));
         }
-        // Elsewhere, later, or cut off it is no record.
+        // Elsewhere, later, or cut off it is not a record.
         prop_assert!(decode_sealed(Lsn(lsn.0 + 8), &bytes, &seal).is_err());
         prop_assert!(decode_sealed(lsn, &bytes, &Seal::new(ENVIRONMENT, incarnation ^ 1)).is_err());
         let is_cut = matches!(decode(lsn, &bytes[..bytes.len() - 1]), Err(Malformed::Short { .. }));

@@ -17,7 +17,7 @@ use thiserror::Error;
 
 /// 128 bits that are not an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("{bits:#034x} is no address")]
+#[error("{bits:#034x} is not an address")]
 pub struct AddressError {
     /// The bits.
     pub bits: u128,

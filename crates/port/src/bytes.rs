@@ -32,8 +32,8 @@ pub(crate) fn store_bytes(words: &[AtomicU64], bytes: &[u8]) {
     }
 }
 
-/// The rest that is no whole word, as one. Taken out of the last eight bytes where there are as many, which is one load
-/// and a shift.
+/// The rest that is not a whole word, as one. Taken out of the last eight bytes where there are as many, which is one
+/// load and a shift.
 #[inline]
 fn last_word(bytes: &[u8], rest: &[u8]) -> u64 {
     match bytes.last_chunk::<8>() {

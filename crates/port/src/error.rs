@@ -53,7 +53,7 @@ pub enum OpenError {
         source: std::io::Error,
     },
     /// A group's address, or another site's, where one of this site's ports is wanted.
-    #[error("{address} is no port of site {}", site.0)]
+    #[error("{address} is not a port of site {}", site.0)]
     NotOurs {
         /// The address.
         address: Address,
@@ -223,10 +223,10 @@ pub enum MessageError {
         expected: usize,
     },
     /// Not a reference to a page, or to one that was not lent to us.
-    #[error("message is no reference to a page that was lent to this port")]
+    #[error("message is not a reference to a page that was lent to this port")]
     NoPage,
     /// Bytes that mean nothing in this type.
-    #[error("message of type {kind:#x} has bytes that are no value of it")]
+    #[error("message of type {kind:#x} has bytes that are not a value of it")]
     Invalid {
         /// Type of the message.
         kind: u32,

@@ -5,7 +5,7 @@
 //!    0  head           messages that the reader is done with; written by the reader
 //!    1  state, 2 settled   left alone by the ring: what a network says about a passage (`net/gateway.rs`)
 //!    8  slots, each `slot_words` long, a multiple of a line:
-//!       0  bits 63..32  sequence: position of the message + 1, low 32 bits; what is not the expected one is no message
+//!       0  bits 63..32  sequence: position of the message + 1, low 32 bits; what is not the expected one is not a message
 //!          bits 31..0   length in bytes
 //!       1  bits 63..32  type of the message
 //!          bits 31..16  version of the type

@@ -280,7 +280,7 @@ impl<'a> Context<'a> {
         self.find(at.group)?.points.iter().find(|p| p.series == at.series && p.x == at.x).map(|p| &p.value)
     }
 
-    /// A median measured before, if it is no noise.
+    /// A median measured before, if it is not noise.
     pub(crate) fn median(&self, at: At<'_>) -> Option<f64> {
         self.value(at)?.median
     }

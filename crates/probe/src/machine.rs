@@ -1,5 +1,5 @@
 //! What a run was made on: processor, memory, kernel, and the directory's file system and device. A number without its
-//! machine is no number.
+//! machine is not a number.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -72,7 +72,7 @@ fn siblings(cpu: usize) -> Vec<usize> {
     parse_list(&std::fs::read_to_string(path).unwrap_or_default())
 }
 
-/// `0-2,8` is 0, 1, 2, 8. What is no number is left out.
+/// `0-2,8` is 0, 1, 2, 8. What is not a number is left out.
 pub(crate) fn parse_list(text: &str) -> Vec<usize> {
     let mut list = Vec::new();
     for part in text.trim().split(',') {

@@ -225,7 +225,7 @@ mod table {
     }
 
     thread_local! {
-        /// The claim asked for last: a table's id and the slot. Id 0 is no table's.
+        /// The claim asked for last: a table's id and the slot. Id 0 is not a table's.
         static LAST: Cell<(u64, SlotNo)> = const { Cell::new((0, SlotNo(0))) };
         static CLAIMS: RefCell<Claims> = const { RefCell::new(Claims(Vec::new())) };
     }

@@ -76,7 +76,7 @@ pub fn work(share: Share, mut round: impl FnMut(u64) -> Result<Counters, Vec<Str
     tell(&format!("done {counters}"));
 }
 
-/// Stays on one processor, so that handing the baton over never leaves it. Not being allowed to is no failure.
+/// Stays on one processor, so that handing the baton over never leaves it. Not being allowed to is not a failure.
 fn pin(worker: usize) {
     use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
     let Ok(allowed) = sched_getaffinity(None) else { return };

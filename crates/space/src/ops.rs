@@ -75,7 +75,7 @@ impl Operation for Mark {
             return Err(bad("no bits, or bits beyond the map"));
         }
         if header::layout(page.words()) != LAYOUT_SPACE_MAP {
-            return Err(OpError::Unfit { op: self.op, what: "the page is no space map" });
+            return Err(OpError::Unfit { op: self.op, what: "the page is not a space map" });
         }
         let first_page = page.words().u64(FIRST_PAGE_AT);
         let unfit = |what, bit: u32| OpError::UnfitAt { op: self.op, what, at: first_page.wrapping_add(bit.into()) };
@@ -184,7 +184,7 @@ impl Operation for MarkFileHeader {
             return Err(OpError::BadArgs { op: OP_FILE_HEADER_MARK, len: args.len(), what: "there are none" });
         }
         if header::layout(page.words()) != file_header::LAYOUT_FILE_HEADER {
-            return Err(OpError::Unfit { op: OP_FILE_HEADER_MARK, what: "the page is no file header" });
+            return Err(OpError::Unfit { op: OP_FILE_HEADER_MARK, what: "the page is not a file header" });
         }
         Ok(())
     }

@@ -278,7 +278,7 @@ fn a_latch_that_is_kept_beside_a_device_at_work_is_not_waited_for_for_ever() {
     .unwrap_or_else(|stuck| panic!("{stuck}"));
 }
 
-/// A lane that is taken by somebody who finds nothing to write is no work of the device.
+/// A lane that is taken by somebody who finds nothing to write is not work of the device.
 #[test]
 fn who_wants_a_frame_does_not_wait_for_lanes_in_which_nothing_is_written() {
     Scheduler::run(1, || {

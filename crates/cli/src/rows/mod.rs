@@ -74,7 +74,7 @@ pub enum Row {
     },
 }
 
-/// Why a line is no row. The number of the line is beside it, in [`BadLine`].
+/// Why a line is not a row. The number of the line is beside it, in [`BadLine`].
 #[derive(Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reason {
@@ -154,7 +154,7 @@ pub enum Reason {
     },
 }
 
-/// A line that is no row.
+/// A line that is not a row.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error("line {line}: {reason}")]
 pub struct BadLine {

@@ -225,7 +225,7 @@ pub struct Scan {
     pub keys_only: bool,
 }
 
-/// Why a line is no command.
+/// Why a line is not a command.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ParseError {

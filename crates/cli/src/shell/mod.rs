@@ -10,9 +10,9 @@
 //! | edit lines | `terminal` |
 //!
 //! From a pipe each command is answered by exactly one line, in order (modes `plain` and `json`); blank lines and
-//! comments are no commands. A command of the command line prints its data first, as it does there. It goes on after an
-//! error, and the exit code says whether there was one: 0 none, 1 some command failed, 2 the shell itself could not go
-//! on.
+//! comments are not commands. A command of the command line prints its data first, as it does there. It goes on after
+//! an error, and the exit code says whether there was one: 0 none, 1 some command failed, 2 the shell itself could not
+//! go on.
 
 mod answer;
 pub mod command;

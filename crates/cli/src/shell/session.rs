@@ -5,7 +5,7 @@
 //!     what is answered depends on the commands alone, and not on how fast anything is. A command that is held up by
 //!     the shell's own transactions never stops the shell.
 //! Z2. A worker with an answer that nobody took, or with a command under way, takes no other.
-//! Z3. A circle of waits is no rest: it is found, and one of it gives way.
+//! Z3. A circle of waits is not a rest: it is found, and one of it gives way.
 //! Z4. Ctrl-C stops the command and nothing else: its transaction stays as it was before. What cannot be stopped goes
 //!     on in its worker, and the shell takes other commands.
 

@@ -103,7 +103,7 @@ impl Delivery {
                 return Ok((std::mem::take(&mut self.items), true));
             };
             let owner = names.owner(raw.root).or_else(|| self.trees.get(&raw.root).copied());
-            // Entries of an index follow from the table's changes; a tree without a name is no table's.
+            // Entries of an index follow from the table's changes; a tree without a name is not a table's.
             if let Some(Owner { table, is_index: false }) = owner
                 && let Some(name) = names.name(table)
             {

@@ -1,5 +1,5 @@
 //! Mappings of files and of shared memory. Other processes and the kernel may change the bytes at any time, so there
-//! are no slices of them: only volatile reads and writes, and atomic words.
+//! are not slices of them: only volatile reads and writes, and atomic words.
 //!
 //! M1. `start..start + bytes` is mapped, readable and writable, from `new` to `drop`; `start` is page-aligned.
 //! M2. Every offset is checked against `bytes` before it is followed.

@@ -51,7 +51,7 @@ pub enum BackupError {
         supported: u32,
     },
     /// The files do not belong together.
-    #[error("these backups are no chain: {what}")]
+    #[error("these backups are not a chain: {what}")]
     Chain {
         /// Why.
         what: String,

@@ -36,7 +36,7 @@
 //!     52     4  zero
 //! ```
 //! P1. Frames are numbered without a gap and carry the backup's mark, so that no two backups can be mixed.
-//! P2. A file without its end frame is no backup. What a reader has not checked it does not use.
+//! P2. A file without its end frame is not a backup. What a reader has not checked it does not use.
 
 use ledgerstone_log::{CONTROL_SLOT_BYTES, ControlSlot, ControlState};
 use ledgerstone_page::Lsn;

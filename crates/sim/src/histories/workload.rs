@@ -389,7 +389,7 @@ impl Client {
             let mut found = rows.iter().filter(|(other, _)| *other == key).map(|(_, value)| value.clone());
             acts.push((Item { key, ..from }, Act::Read(seen(found.next()))));
             if found.next().is_some() {
-                // A key twice in one scan can be no version of anything.
+                // A key twice in one scan cannot be a version of anything.
                 acts.push((Item { key, ..from }, Act::Read(Seen::Value(0))));
             }
         }
@@ -426,7 +426,7 @@ impl OpenRange {
         };
         let key = key.try_into().map_or(u32::MAX, u32::from_be_bytes);
         if !(self.low..self.high).contains(&key) {
-            // A key out of its order can be no version of anything.
+            // A key out of its order cannot be a version of anything.
             acts.push((item(self.low), Act::Read(Seen::Value(0))));
             return Ok(true);
         }

@@ -98,7 +98,7 @@ impl Tree {
                 return Ok(Chance::No);
             }
             if here != below.id() {
-                // Nobody has posted it yet: it is no child that could be removed.
+                // Nobody has posted it yet: it is not a child that could be removed.
                 let node = Node::new(below.words());
                 let unposted = Unposted { level, separator: node.low(), child: below.id() };
                 if below.check().is_ok() {

@@ -171,7 +171,7 @@ pub fn check_bytes(page: &[u8]) -> Result<(), Corrupt> {
                 return fail("child", record.at, CHILD_BYTES as u64, u64::from(record.header));
             }
             if node.child(slot) == PageId(0) {
-                return fail("child is no page", record.value_at(), 1, 0);
+                return fail("child is not a page", record.value_at(), 1, 0);
             }
         } else if flags & BLOB != 0 && value_len != BLOB_REF_BYTES {
             return fail("length of a blob's reference", record.at, BLOB_REF_BYTES as u64, value_len as u64);

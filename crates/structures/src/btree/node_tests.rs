@@ -1,4 +1,4 @@
-//! A node by itself: its bytes, its operations against a map, and bytes that are no node.
+//! A node by itself: its bytes, its operations against a map, and bytes that are not a node.
 
 use std::collections::BTreeMap;
 

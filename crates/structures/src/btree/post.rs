@@ -6,7 +6,7 @@
 //! M1. A node is posted only while the left neighbour that its parent knows still leads to it, by links, at exactly
 //!     this separator. That is read between the parent's version and its latch: a node can only be unlinked again when
 //!     its parent knows it, which changes the parent.
-//! M2. No space is no failure here: the tree is whole without the separator, only slower.
+//! M2. No space is not a failure here: the tree is whole without the separator, only slower.
 
 use std::cmp::Ordering;
 

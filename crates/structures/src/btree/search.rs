@@ -30,7 +30,7 @@ use crate::TreeError;
 
 /// Restarts before a descent latches.
 const RESTARTS_MAX: u32 = 32;
-/// Pages that one descent looks at, at most: levels and moves to the right. More means that the tree is no tree.
+/// Pages that one descent looks at, at most: levels and moves to the right. More means that the tree is not a tree.
 const STEPS_MAX: u32 = 100_000;
 
 /// Where a descent is to end.

@@ -13,7 +13,7 @@
 //! W6. A blob is written before its record, by groups that stay. It is freed after its record, by the reclaimer.
 //!     Whenever no record stands for it, an entry in the tree of deferred frees does.
 //! W7. What a record was is noted for snapshots before its first change, under the leaf's latch (V1 of the version
-//!     store): a ghost was no record. The tree of deferred frees is nobody's to read and notes nothing.
+//!     store): a ghost was not a record. The tree of deferred frees is nobody's to read and notes nothing.
 //! W8. A tree whose values are logged whole patches nothing, and a deletion replaces the value by an empty ghost. Both
 //!     values are in the record, as readers of changes want them.
 

@@ -32,7 +32,7 @@ const STATUS: u32 = 0;
 const NEXT: u32 = 1;
 const COUNT: u32 = 3;
 
-/// All chunks. Chunk 0 is nobody's, so that 0 is no chunk and no address.
+/// All chunks. Chunk 0 is nobody's, so that 0 is neither a chunk nor an address.
 pub(super) struct Chunks {
     words: Handle<[AtomicU64]>,
     /// Head of the list: count of changes in the upper half, chunk in the lower. Then: chunks never used begin here.

@@ -159,7 +159,7 @@ impl VersionStore {
         // So many that images seldom share one: to pass another's costs a wait for memory.
         let bucket_count = (u64::from(chunks.count()) * 2).next_power_of_two().max(64);
         let state: Handle<[StoreState]> = region.handle_slice(region.alloc(1, 64)?)?;
-        state[0].head.store(1, SeqCst); // 0 is no position.
+        state[0].head.store(1, SeqCst); // 0 is not a position.
         state[0].tail.store(1, SeqCst);
         Ok(Arc::new(VersionStore {
             log: Arc::clone(log),

@@ -93,7 +93,7 @@ impl Device {
 /// A request whose argument is a number.
 struct Number<const OPCODE: Opcode>(usize);
 
-// SAFETY: nothing is read or written through the argument, which is no address.
+// SAFETY: nothing is read or written through the argument, which is not an address.
 unsafe impl<const OPCODE: Opcode> Ioctl for Number<OPCODE> {
     type Output = ();
     const IS_MUTATING: bool = false;

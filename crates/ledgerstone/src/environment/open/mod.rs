@@ -115,7 +115,7 @@ fn open_to_read(options: &Options, disk: &Arc<dyn Disk>) -> Result<Option<Inner>
     let mut writing = options.clone();
     writing.read_only = false;
     let recovered = Environment::open_with(&writing, Arc::clone(disk)).map_err(|error| match (error, needs) {
-        // What may not even be read is no matter of recovery.
+        // What may not even be read is not a matter of recovery.
         (Error::Permission { .. }, unreadable @ Error::Permission { .. }) => unreadable,
         (Error::Permission { what, kind }, Error::ReadOnly { why, .. }) => Error::ReadOnly {
             kind: Some(kind),

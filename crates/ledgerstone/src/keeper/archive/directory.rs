@@ -126,7 +126,7 @@ impl ArchiveDirectory {
         let mut count = 0;
         for sum in sums(&*self.disk)? {
             if sum.end <= lsn.0 {
-                // The sum first: what has none is no part of the archive.
+                // The sum first: what has none is not a part of the archive.
                 self.disk.remove(&path(sum.start, "sum"))?;
                 if self.disk.exists(&path(sum.start, "seg"))? {
                     self.disk.remove(&path(sum.start, "seg"))?;

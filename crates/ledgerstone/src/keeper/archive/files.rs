@@ -141,7 +141,7 @@ pub(super) fn sums(disk: &dyn Disk) -> Result<Vec<Sum>, Error> {
 /// The newest run of an archive without a gap, as a log of files; `None` if there is no archive.
 pub(crate) fn files_of(disk: &Arc<dyn Disk>) -> Result<Option<LogFiles>, Error> {
     let sums = sums(&**disk)?;
-    // A record that is cut off at the end of the newest segment is no part of it.
+    // A record that is cut off at the end of the newest segment is not a part of it.
     Ok(sums.last().map(|last| LogFiles {
         disk: Arc::clone(disk),
         environment: last.owner.environment,
