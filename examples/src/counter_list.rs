@@ -252,7 +252,7 @@ pub struct ListStructure {
 }
 
 impl ListStructure {
-    /// Step 1. Waits for who splits the list, or for everybody who works on it.
+    /// Step 1. Waits for the transaction that splits the list, or for all that work on it.
     fn latch(&self, engine: &Engine, root: PageId, hold: Hold) -> Result<Held, TxnError> {
         let thread = engine.thread()?;
         let latch = {

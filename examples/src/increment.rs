@@ -74,7 +74,7 @@ impl Counters {
     /// How many counters there are, which the size of a page decides. Waits for nobody.
     ///
     /// # Errors
-    /// Conflicts, with whoever drops the structure.
+    /// Conflicts, with a transaction that drops the structure.
     pub fn count(&self) -> Result<u16, Error> {
         self.0.enter(Mode::IS, |_, at| Ok(count(at.cache().shared(at.root())?.words()) as u16)) // At most 4091.
     }

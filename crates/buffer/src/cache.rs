@@ -128,7 +128,7 @@ impl Cache {
         let version = entry.latch.optimistic()?;
         let frame = entry.frame_used()?;
         let page = OptimisticPage::new(&self.pool, entry, id, version, frame);
-        // Who reads a page looks up and down its first lines; fetched one by one they cost a wait each.
+        // A reader looks up and down a page's first lines; fetched one by one they cost a wait each.
         page.words().prefetch_beginning(PREFETCH_LINES);
         Some(page)
     }
@@ -304,7 +304,7 @@ impl Cache {
     }
 }
 
-/// The writer ends by itself; nobody waits for it, since it may be the one who drops.
+/// The writer ends by itself; nobody waits for it, since the writer itself may do the last drop.
 impl Drop for Cache {
     fn drop(&mut self) {
         self.tell_writer_to_stop();

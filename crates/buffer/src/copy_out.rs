@@ -3,7 +3,7 @@
 //! O1. A copy is whole: of a page in memory under its shared latch, of another from the data file, read again while
 //!     somebody may be writing it.
 //!     Neighbours that are not in memory are read at once; one that looks torn then is read again alone.
-//! O2. A copy from memory may be ahead of the log on the device. Whoever keeps it waits for the log first.
+//! O2. A copy from memory may be ahead of the log on the device. A caller that keeps it waits for the log first.
 //! O3. A page is put back only where the page in the data file cannot be read and memory does not have it. Then nobody
 //!     can have changed it since it was damaged.
 

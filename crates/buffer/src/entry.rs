@@ -9,8 +9,8 @@
 //! ```
 //!
 //! C1. The frame number in `place` changes only while the entry is latched exclusively, and the version is raised then,
-//!     by eviction too; versions are never reset. So whoever reads version, place, bytes and finds the version
-//!     unchanged has read the bytes of that page: a frame that went to another page in between raised ours.
+//!     by eviction too; versions are never reset. So a thread that reads version, place, bytes and finds the version
+//!     unchanged has read the bytes of that page. A frame that went to another page in between raised ours.
 //! C2. Any value that `place` ever had names a frame that exists: a reader of junk reads junk, never outside.
 //! C3. A hit writes nothing but the referenced bit, and that only if it is not set.
 //! C4. What a page had when it was evicted is what it has when it comes back. The mark tells a page whose write went to
@@ -18,9 +18,9 @@
 //!
 //! Why a reader cannot miss that its frame was taken: eviction latched our entry exclusively, and gave the frame away
 //! by a release. The frame's next owner acquired it, and then passed [`fence_before_fill`]. If one of our relaxed loads
-//! saw a word of his, our `fence(Acquire)` before the check pairs with that fence, and our look at the version sees the
-//! eviction. The fence in the latch that he fills under does not do: he may have got the frame after the latch. loom
-//! finds that.
+//! saw a word of that writer's, our `fence(Acquire)` before the check pairs with that fence, and our look at the
+//! version sees the eviction. The fence in the latch that it fills under does not do: it may have got the frame after
+//! the latch. loom finds that.
 //!
 //! Checked under loom: `loom_entry.rs`. This file does not know frames, nor why a page comes or goes.
 
@@ -56,7 +56,7 @@ fn mark(page_lsn: u64) -> u32 {
     if page_lsn == 0 { 0 } else { ((page_lsn >> 3) as u32 & (u32::MAX >> 1)).max(1) }
 }
 
-/// To be passed by whoever has got a frame, before he stores the first word in it.
+/// To be passed by a thread that has got a frame, before it stores the first word in it.
 #[inline]
 pub(crate) fn fence_before_fill() {
     fence(Release); // Pairs with the fence(Acquire) in `Latch::is_still` of the frame's former page.

@@ -43,8 +43,8 @@ shared! {
         pub(crate) rec_lsn: AtomicU64,
         /// The same for the changes that the write in flight takes along; 0 if none is in flight (F3, F4).
         pub(crate) flushing_rec_lsn: AtomicU64,
-        /// While it is free: frame number + 1 of the next free frame. While it holds a page: who changes that notes
-        /// here what of it he changed; all ones: perhaps anything (F6).
+        /// While it is free: frame number + 1 of the next free frame. While it holds a page: a thread that changes the
+        /// page notes here what of it was changed; all ones: perhaps anything (F6).
         next_free_or_touched: AtomicU64,
     } size 32
 }
@@ -197,7 +197,7 @@ impl Frames {
         &self.words[start..start + self.words_per_page]
     }
 
-    /// Takes a frame from the free list. It is the caller's until he gives it back or gives it to a page.
+    /// Takes a frame from the free list. It is the caller's until it is given back or given to a page.
     pub(crate) fn take_free(&self) -> Option<FrameNo> {
         let free = &self.control().free;
         let mut head = free.load(Acquire);

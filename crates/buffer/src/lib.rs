@@ -12,7 +12,7 @@
 //! | `frame.rs` | frames, their descriptors, the list of free frames, sleeping for progress |
 //! | `guard.rs` | [`OptimisticPage`], [`SharedPage`], [`ExclusivePage`] |
 //! | `miss.rs` | reading in, evicting, getting a frame |
-//! | `read_ahead.rs` | runs of pages in one read, for who will want them soon |
+//! | `read_ahead.rs` | runs of pages in one read, for threads that will want them soon |
 //! | `replace/` | which frame to take next: a trait and its policies |
 //! | `write_back.rs` | the only way out for a page, and the write-ahead rule |
 //! | `torn.rs` | the double-write area, and the repair of torn pages at open |

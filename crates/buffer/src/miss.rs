@@ -8,7 +8,7 @@
 //!   -> copied as words into the frame, frame number into the entry
 //! ```
 //!
-//! M1. Whoever reads a page in holds its entry exclusively; others that miss it wait for the latch and find it.
+//! M1. A thread that reads a page in holds its entry exclusively; others that miss it wait for the latch and find it.
 //! M2. After any error the entry is empty and unlatched, and the frame is back on the free list.
 //! M3. No thread sleeps for a frame while it holds the entry of the page it wants. It may hold other pages. It waits
 //!     for a write in flight, which needs no latch, or for a holder that goes away or gives up after the same deadline.
@@ -17,8 +17,8 @@
 //!     records that are appended there now would be taken for applied.
 //!
 //! M6. A page that comes back is the one that was evicted (C4 in `entry.rs`), or else its write was lost.
-//! M7. A device that has stalled is waited for: whoever has the frame or the latch that is wanted may be waiting for
-//!     it, too. So such a wait ends with an error only if the device has nothing to do, or gets things done.
+//! M7. A device that has stalled is waited for: a thread that has the frame or the latch that is wanted may be waiting
+//!     for it, too. So such a wait ends with an error only if the device has nothing to do, or gets things done.
 //!
 //! This file does not know which frame is best (`replace/`), nor how a page is written (`write_back.rs`).
 

@@ -9,7 +9,7 @@
 //! H1. A page is latched before the run is read, so that nobody brings it in, changes it and writes it back in between.
 //! H2. Nothing is waited for but the one read: no latch that somebody holds, and no frame. So holding many latches
 //!     cannot take part in a deadlock.
-//! H3. Nothing is reported. Whoever wants a page that did not come in reads it himself, and learns why.
+//! H3. Nothing is reported. A thread that wants a page that did not come in reads the page itself, and learns why.
 //! H4. Clean pages go for those that come, dirty ones do not. No run takes more frames than an eighth of them.
 //!
 //! This file does not know which pages will be wanted.

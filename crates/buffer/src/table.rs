@@ -30,7 +30,7 @@ pub(crate) struct PageTable {
     first: Handle<[PageEntry]>,
     /// Piece `k` is for ids from `first << k` on.
     more: [OnceLock<Handle<[PageEntry]>>; PIECE_COUNT],
-    /// Held by whoever makes a piece: nothing is waited for.
+    /// Held while a piece is made: nothing is waited for.
     growing: Mutex<()>,
     /// `log2` of the first piece's length, if there can be others.
     first_bits: u32,

@@ -258,7 +258,7 @@ impl Cache {
                 return self.batch_write_in(batch, lane);
             }
             if let Err(error) = self.check_writes() {
-                // The copies are never written. Whoever waits for them waits no longer.
+                // The copies are never written. Threads that wait for them wait no longer.
                 self.pool.frames.fail();
                 return Err(error);
             }
@@ -287,7 +287,7 @@ impl Cache {
         self.batch_end(batch);
         self.give_lane_back(lane);
         if count > 0 {
-            // Not if nothing was written: whoever is about to sleep for want of a frame would wake himself.
+            // Not if nothing was written: a thread that is about to sleep for want of a frame would wake itself.
             self.pool.frames.ring();
         }
         Ok(count)

@@ -3,9 +3,10 @@
 //! R1. Only work that looks at [`is_asked`] heeds the first ([`heed`]). Everything else ends at once, as without this
 //!     file: an environment bears that, and the next opening recovers. Benchmarks look at nothing either, but have
 //!     directories and processes to take away first ([`end_with`]).
-//! R2. Who heeds may call who heeds: it is asked until the outermost has ended. At a terminal the shell heeds all the
-//!     time, so that no Ctrl-C ends it, and forgets what was asked before each line ([`forget`]).
-//! R3. Whoever ends for it says how far it came ([`Interrupted`]), and the exit code is 130, as for any program.
+//! R2. A call that heeds it may be inside another that does: it is asked until the outermost has ended. At a terminal
+//!     the shell heeds all the time, so that no Ctrl-C ends it, and forgets what was asked before each line
+//!     ([`forget`]).
+//! R3. A command that ends for it says how far it came ([`Interrupted`]), and the exit code is 130, as for any program.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};

@@ -25,7 +25,7 @@ pub(crate) fn report(result: anyhow::Result<Outcome>) -> ExitCode {
         Err(error) => error,
     };
     if is_closed_pipe(&error) {
-        return ExitCode::SUCCESS; // Who read our output has seen enough.
+        return ExitCode::SUCCESS; // The reader of our output has seen enough.
     }
     say_error(&message(&error), kind(&error), advice(&error));
     ExitCode::from(if error.downcast_ref::<Interrupted>().is_some() { interrupt::EXIT_CODE } else { 2 })

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::text::readable;
 
-/// How notes and errors are written, by whoever has one: set once, before anything is said.
+/// How notes and errors are written, wherever one comes from: set once, before anything is said.
 static IS_JSON: AtomicBool = AtomicBool::new(false);
 
 /// Where a command writes, and how it was told to.

@@ -44,7 +44,7 @@ pub enum DiskErrorKind {
     NotRegular,
     /// The path or the range is outside of what the disk can hold.
     OutOfRange,
-    /// Refused by a [`crate::Fence`]: whoever asks has failed or was closed.
+    /// Refused by a [`crate::Fence`]: the environment that asks has failed or was closed.
     Closed,
 }
 

@@ -6,12 +6,12 @@
 //! ```
 //! N1. A call that changes anything is counted before it goes to the disk below, and until it has come back. It is
 //!     counted only while the fence is open.
-//! N2. The lock is given back once the fence is closed and no call is counted, and not before. So whoever has the lock
-//!     next finds all that this instance will ever write.
+//! N2. The lock is given back once the fence is closed and no call is counted, and not before. So an environment that
+//!     has the lock next finds all that this instance will ever write.
 //!
 //! Count and flags are one word, and each change of it is one atomic operation. So either a call is counted before the
 //! fence closes, or it finds the fence closed. After that the count only falls: one change alone makes it zero and
-//! closed, and whoever made that change gives the lock back.
+//! closed, and the thread that made that change gives the lock back.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};

@@ -163,8 +163,8 @@ fn sync_name_of(directory: &Path) -> Result<(), DiskError> {
     let Some(above) = directory.parent() else { return Ok(()) }; // The root.
     let above = if above.as_os_str().is_empty() { Path::new(".") } else { above };
     match sync_directory(above) {
-        // Who may use a directory there and not read it cannot sync it, and a file system that is only read has nothing
-        // to sync.
+        // A user who may use a directory there and not read it cannot sync it, and a file system that is only read has
+        // nothing to sync.
         Err(Errno::ACCESS | Errno::ROFS) => Ok(()),
         synced => synced.map_err(|e| DiskError::os(&above.display().to_string(), "sync directory", e)),
     }

@@ -60,7 +60,7 @@ fn with_faults(disk: Arc<dyn Disk>) -> Arc<dyn Disk> {
     static FAULTS: OnceLock<Option<FaultDisk>> = OnceLock::new();
     let faults = FAULTS.get_or_init(|| {
         let text = std::env::var("LEDGERSTONE_FAULT").ok()?;
-        // Who misspells a fault wants to know, and nobody else has set the variable.
+        // A person who misspells a fault wants to know, and nobody else has set the variable.
         let fault: Fault = text.parse().unwrap_or_else(|what| panic!("LEDGERSTONE_FAULT={text}: {what}"));
         let faults = FaultDisk::new(Arc::new(Directory(PathBuf::new(), SyncMethod::default()))).telling(|| {
             if let Some(path) = std::env::var_os("LEDGERSTONE_FAULT_MET") {

@@ -11,14 +11,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How long a fork waits for whoever is at work ([`AtWork`]), and they for it.
+/// How long a fork waits for threads that are at work ([`AtWork`]), and they for it.
 const FORK_WAIT: Duration = Duration::from_secs(1);
 
 /// The descriptors by number. Nobody opens, closes or waits for a file system with the mutex, but it is held over each
 /// fork.
 static HELD: Mutex<Held> = Mutex::new(Held { files: Vec::new(), last: 0, at_work_count: 0, forks_waiting: 0 });
 
-/// Somebody has ended who was waited for.
+/// A thread has ended that was waited for.
 static CHANGED: Condvar = Condvar::new();
 
 thread_local! {
@@ -48,14 +48,14 @@ pub(crate) fn at_work() -> AtWork {
         drop(at_fork());
         IS_KNOWN_TO_FORKS.store(true, Ordering::Release);
     }
-    // Who works all the time must not keep forks waiting.
+    // A thread that works all the time must not keep forks waiting.
     let waited = CHANGED.wait_timeout_while(all(), FORK_WAIT, |held| held.forks_waiting > 0);
     waited.unwrap_or_else(PoisonError::into_inner).0.at_work_count += 1;
     AtWork(())
 }
 
 fn all() -> MutexGuard<'static, Held> {
-    // Whoever panicked has left whole entries.
+    // A thread that panicked has left whole entries.
     HELD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -142,7 +142,7 @@ impl Dump for Environment {
         progress: &mut dyn FnMut(DumpProgress) -> ControlFlow<()>,
     ) -> Result<DumpProgress, Error> {
         let txn = if options.locked { self.begin()? } else { self.snapshot()? };
-        // Whose progress is told, and who writes, is the caller's code.
+        // The callback for progress and the writer are the caller's code.
         let mut done = txn.run_inside(|| {
             if planted::is_on(Bug::DumpOfManyMoments) && !options.locked {
                 let one = |name: String| dump_tables(&self.snapshot()?, to, &options.clone().table(name), progress);
@@ -152,7 +152,8 @@ impl Dump for Environment {
             }
         })?;
         done.snapshot_lsn = txn.snapshot_lsn().map(|lsn| lsn.0);
-        // Who goes on from there with the change feed would miss commits that get these LSNs again after a crash.
+        // A program that goes on from there with the change feed would miss commits that get these LSNs again after a
+        // crash.
         if done.snapshot_lsn.is_some_and(|lsn| lsn > self.durable_lsn().0) {
             self.sync()?;
         }

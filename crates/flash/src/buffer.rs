@@ -3,7 +3,7 @@
 //! L1. The frames form one ring in the order of their use: before the newest comes the oldest.
 //! L2. A frame is in the ring exactly if its page is in `places`. The others are in `free`.
 //!
-//! This file writes nothing: who takes a page out looks after what was changed in it.
+//! This file writes nothing: the caller that takes a page out looks after what was changed in it.
 
 use crate::Lba;
 use crate::hash::IntMap;

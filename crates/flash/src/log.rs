@@ -238,7 +238,7 @@ impl Log {
     }
 }
 
-/// Writes the tail to flash. The protocol is whoever owns the log: writing may collect, and collecting moves log pages.
+/// Writes the tail to flash. The protocol is the log's owner: writing may collect, and collecting moves log pages.
 pub(crate) fn force<N: Nand, P: Protocol<N> + AsMut<Log>>(core: &mut Core<N>, owner: &mut P) -> Result<()> {
     while !owner.as_mut().tail.is_empty() {
         make_room(core, owner)?;

@@ -3,14 +3,14 @@
 //! ```text
 //! 0              free
 //! owner + 1      held, nobody sleeps
-//! (owner + 1) | SLEEPERS   held, and whoever lets go must wake one
+//! (owner + 1) | SLEEPERS   held, and the thread that lets go must wake one
 //! ```
 //!
 //! B1. A thread that slept takes the latch with `SLEEPERS` set, because others may still sleep. So no sleeper is
 //!     forgotten.
 //! B2. Nothing waits while it holds a latch, but for another latch of lower rank (T4).
 //!
-//! The owner's number in the word is for the living who look at a latch that a dead process held.
+//! The owner's number in the word is for the living that look at a latch that a dead process held.
 
 use ledgerstone_region::atomic::{AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 

@@ -7,8 +7,8 @@ use crate::mode::ModeSet;
 use crate::table::{LockTable, PRIVATE_NODES};
 use crate::{Mode, OwnerNo, bucket, wait_word};
 
-/// Asserts Q3 at any moment, whoever uses the table: each waiter has somebody to wait for, whose end will let it in. A
-/// wait for nobody is in no cycle, so no search would find it.
+/// Asserts Q3 at any moment, while others use the table: each waiter has somebody to wait for, whose end will let it
+/// in. A wait for nobody is in no cycle, so no search would find it.
 pub(crate) fn assert_nobody_waits_in_vain(table: &LockTable) {
     for bucket_no in 0..table.buckets.len() as u32 {
         let queue = table.latch_bucket(bucket_no, bucket::NOBODY);
@@ -17,7 +17,7 @@ pub(crate) fn assert_nobody_waits_in_vain(table: &LockTable) {
             let node = table.node(node_no);
             let mut blockers = Vec::new();
             queue.blockers(node_no, &mut blockers);
-            // Whoever was told to give up leaves by itself.
+            // An owner that was told to give up leaves by itself.
             let waits = wait_word::is_waiting(table.owner(node.owner_no()).wait_word.load(Acquire));
             let is_served = node.wanted().is_none() || !waits || !blockers.is_empty();
             assert!(is_served, "Q3: {} waits for nobody on {}", node.owner_no(), node.name());

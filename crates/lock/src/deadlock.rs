@@ -2,9 +2,9 @@
 //!
 //! Vertices are waits, one of each owner that waits. An arrow leads from a wait to another that has to end first. The
 //! waiter stands behind an owner, and that owner does not end before its own wait ends, nor before the waits of others
-//! that hold it up. Whoever is about to sleep searches for a cycle through its wait. That is enough. An owner that
-//! runs, and that nobody holds up, is in no cycle. So the arrow that closes a cycle leads from a wait that has just
-//! begun. If several begin at the same time, the last one to search sees the arrows of all the others.
+//! that hold it up. An owner that is about to sleep searches for a cycle through its wait. That is enough. An owner
+//! that runs, and that nobody holds up, is in no cycle. So the arrow that closes a cycle leads from a wait that has
+//! just begun. If several begin at the same time, the last one to search sees the arrows of all the others.
 //!
 //! D1. A graph that is read arrow by arrow while others go on changing it can show a cycle that never was. A cycle
 //!     counts if a second reading finds each of its owners still in the **same** wait, with the same arrow. None of

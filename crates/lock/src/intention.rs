@@ -71,7 +71,7 @@ impl LockTable {
         }
         let mut found = None;
         for (i, place) in owner.intentions.iter().enumerate() {
-            let word = place.load(Relaxed); // Only for a look; whoever relies on it uses compare-exchange.
+            let word = place.load(Relaxed); // Only for a look; code that relies on it uses compare-exchange.
             if word & COLLECTED != 0 {
                 self.take_in(owner, i);
             } else if word != 0 && word & !MODE_BITS == name.space {
@@ -122,7 +122,7 @@ impl LockTable {
     #[cold]
     fn take_in(&self, owner: &Owner, place: usize) {
         // Acquire pairs with the collector's compare-exchange, after which the word stays. The list comes first, so
-        // that whoever asks what the owner holds finds it in one or the other (`held`).
+        // that a thread that asks what the owner holds finds it in one or the other (`held`).
         let node_no = owner.intentions[place].load(Acquire) as u32;
         self.own(owner, node_no, self.node(node_no));
         sync::yield_point("lock taken in");

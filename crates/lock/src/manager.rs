@@ -105,7 +105,7 @@ pub enum Wait {
 
 /// A granted lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "who reads under the lock depends on the commit in `depends`"]
+#[must_use = "a reader under the lock depends on the commit in `depends`"]
 pub struct Grant {
     /// The owner held nothing on this name before.
     pub newly: bool,

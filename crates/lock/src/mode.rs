@@ -241,7 +241,7 @@ mod tests {
     }
 
     /// Two conflict if one, without a lock on the part, reads what the other may write. Parts against parts are settled
-    /// by the locks on the parts. Somebody who keeps newcomers out conflicts with every newcomer.
+    /// by the locks on the parts. An owner that keeps newcomers out conflicts with every newcomer.
     fn conflicts(requested: Rights, held: Rights) -> bool {
         let touches = |r: Rights| r.reads_parts || r.writes_parts || r.reads_whole || r.writes_whole;
         let writes = |r: Rights| r.writes_parts || r.writes_whole;

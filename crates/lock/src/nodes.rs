@@ -4,13 +4,13 @@
 //! (T3). They come and go in lots, from shards of free nodes and, when those are empty, from the rest that was never
 //! used. So memory is touched only for the most locks that were ever held at a time.
 //!
-//! Whoever finds no node locks the whole table instead and gives its nodes for keys back. That should not fail for want
-//! of a node, so a reserve is kept for it: two nodes for each owner, one for a request and one for an intention. A
-//! request for a whole table collects the intentions of all others on that table, one node each. Owners with intentions
-//! on several tables (up to [`INTENTIONS`](crate::table::INTENTIONS)) can need more, when all of these tables are asked
-//! for at a time. Then the request is refused, as any other is when the nodes run out. What comes back fills the
-//! reserve first, even before the owner's private stock: an idle owner would keep there what others need. The reserve
-//! takes no more than it lacks, because locks on keys cannot have it.
+//! An owner that finds no node locks the whole table instead and gives its nodes for keys back. That should not fail
+//! for want of a node, so a reserve is kept for it: two nodes for each owner, one for a request and one for an
+//! intention. A request for a whole table collects the intentions of all others on that table, one node each. Owners
+//! with intentions on several tables (up to [`INTENTIONS`](crate::table::INTENTIONS)) can need more, when all of these
+//! tables are asked for at a time. Then the request is refused, as any other is when the nodes run out. What comes back
+//! fills the reserve first, even before the owner's private stock: an idle owner would keep there what others need. The
+//! reserve takes no more than it lacks, because locks on keys cannot have it.
 
 use std::sync::atomic::{Ordering::Relaxed, Ordering::SeqCst};
 
@@ -166,7 +166,7 @@ impl LockTable {
 
     fn take_from_shard(&self, owner_no: OwnerNo, owner: &Owner, shard: &Shard, count_max: u32) -> bool {
         if shard.count.load(Relaxed) == 0 {
-            return false; // A guess without the latch: who misses nodes given back this instant goes on elsewhere.
+            return false; // A guess without the latch: an owner that misses nodes given back this instant goes on elsewhere.
         }
         bucket::latch(&shard.latch, owner_no);
         let available = shard.count.load(Relaxed);

@@ -8,7 +8,7 @@
 //!     may be locked exclusively. That is one that has asked for a writer's lock on a key, or for a whole table
 //!     exclusively, since it writes there without asking for more. So nothing that a rollback needs is purged, or
 //!     passed over as dead.
-//! N3. Whoever is granted a lock depends on the newest commit of all: its data may have been met.
+//! N3. An owner that is granted a lock depends on the newest commit of all: its data may have been met.
 //!
 //! What it does not do: wait, refuse, search.
 
@@ -43,7 +43,7 @@ impl NoLocks {
     fn grant(&self, owner: OwnerNo, name: LockName, mode: Mode) -> Lsn {
         let may_write = if name.is_table() { mode == Mode::X } else { mode.may_write() };
         if may_write && self.wrote[owner.0 as usize].swap(1, Relaxed) == 0 {
-            // SeqCst: before the owner changes a page, and so before whoever latches that page afterwards asks.
+            // SeqCst: before the owner changes a page, and so before a thread that latches that page afterwards asks.
             self.shared[WRITERS].fetch_add(1, SeqCst);
         }
         Lsn(self.shared[NEWEST_COMMIT].load(Acquire))

@@ -14,15 +14,15 @@
 //!     their upgrades want, and with what older transactions wait for. So the oldest is served first. No transaction
 //!     starves, since only finitely many are older. If two wait for each other's locks, the one that survives is also
 //!     the next to be served.
-//! Q2. An upgrade is granted if its mode gets along with all that others hold. It passes those who hold nothing, since
+//! Q2. An upgrade is granted if its mode gets along with all that others hold. It passes those that hold nothing, since
 //!     they would wait for it in vain; two upgrades that exclude each other are a deadlock, which `deadlock` finds.
 //! Q3. Whenever a mode in a queue goes down or a node leaves it, [`Queue::admit`] grants what Q1 and Q2 allow now. So
 //!     a request that waits has a reason in the queue, or stands behind a waiter that has been told to give up and has
 //!     not left yet. In the latter case, the pass that follows that waiter's leaving serves the others.
 //! Q4. `waiting` and `strong` of the bucket count its nodes with a wanted mode, and those that name a table with a
 //!     granted or wanted mode that is not an intention.
-//! Q5. In a chain the nodes with a granted mode come first, then those that only wait, by age. So whoever asks looks at
-//!     the holders and, of those that wait, only at the first that stand in its way.
+//! Q5. In a chain the nodes with a granted mode come first, then those that only wait, by age. So a thread that asks
+//!     looks at the holders and, of those that wait, only at the first that stand in its way.
 //! Q6. What was granted to a sleeper is not its own until it has woken up, tens of microseconds later. Until then an
 //!     owner that runs may pass it: the sleeper waits again, by its age, and the lock does not lie idle. A sleeper is
 //!     not passed if it holds other locks for which others may wait, or holds others up, or upgrades. It is passed at

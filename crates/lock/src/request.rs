@@ -246,7 +246,7 @@ impl LockManager for LockTable {
 
     fn held(&self, owner_no: OwnerNo, name: LockName) -> Option<Mode> {
         let owner = self.owner(owner_no);
-        // Nothing of the owner is changed, so that its lists stay its own thread's whoever asks (T3).
+        // Nothing of the owner is changed, so that its lists stay its own thread's, whichever thread asks (T3).
         if self.has_intentions(name) {
             if let Some(mode) = self.intention_of(owner, name) {
                 return Some(mode);

@@ -15,8 +15,8 @@
 //!          CANCELLED  leaves with `Cancelled`
 //! ```
 //!
-//! W1. Whoever leaves without the lock looks at the word once more under the bucket's latch: a grant that came first
-//!     counts.
+//! W1. An owner that leaves without the lock looks at the word once more under the bucket's latch: a grant that came
+//!     first counts.
 //! W2. It leaves the queue as if it had never been there, and those behind it are looked at (Q3).
 //! W3. `is_cancelled` is set before the words are read, and the word says `WAITING` before the flag is read
 //!     (sequentially consistent): nobody goes to sleep unnoticed after waits were called off.
@@ -33,7 +33,7 @@ use crate::table::LockTable;
 use crate::waits_for::Graph;
 use crate::{DeadlockEdge, LockError, OwnerNo, bucket, wait_word};
 
-/// How long whoever holds up others sleeps until it searches again.
+/// How long an owner that holds up others sleeps until it searches again.
 const LOOK_AGAIN_NS: u64 = 100_000_000;
 
 /// Spins while the word says that its owner waits; returns what it says then.
@@ -76,7 +76,7 @@ impl LockTable {
         goes_ahead: bool,
     ) -> Result<Lsn, LockError> {
         let header = self.header();
-        self.owner(owner_no).wait_deadline_ns.store(deadline_ns, Relaxed); // A guess for whoever passes (Q6).
+        self.owner(owner_no).wait_deadline_ns.store(deadline_ns, Relaxed); // A guess for owners that pass (Q6).
         header.counters.waits.fetch_add(1, Relaxed);
         let word = &self.owner(owner_no).wait_word;
         let seen = spin_while_waiting(word);
@@ -130,7 +130,7 @@ impl LockTable {
             }
             is_searched = true;
             if wait_word::ticket(seen) != spun_for {
-                // Whoever has passed it runs, and will be done soon.
+                // The owner that has passed it runs, and will be done soon.
                 spun_for = wait_word::ticket(seen);
                 spin_while_waiting(word);
                 continue;
@@ -160,7 +160,7 @@ impl LockTable {
         while node_no != 0 {
             let node = self.node(node_no);
             if node.granted_number() != 0 {
-                // Under the latch: whoever was queued there before this owner's request was queued here is seen.
+                // Under the latch: an owner that was queued there before this owner's request was queued here is seen.
                 let queue = self.latch_bucket(node.bucket.load(Relaxed), owner_no);
                 if queue.bucket.waiting.load(Relaxed) != 0 {
                     return true;
@@ -250,7 +250,7 @@ impl LockTable {
         verdict
     }
 
-    /// Looks for deadlocks among all who wait and tells one of each to give way; says how many.
+    /// Looks for deadlocks among all that wait and tells one of each to give way; says how many.
     pub(crate) fn search_all(&self) -> u32 {
         let header = self.header();
         if header.waiting.load(SeqCst) == 0 {
@@ -311,8 +311,8 @@ impl LockTable {
         edges
     }
 
-    /// The same for the same cycle, whoever asks: nothing that the choice looks at changes while its owners wait, nor
-    /// when one of them waits again.
+    /// The same for the same cycle, whichever owner asks: nothing that the choice looks at changes while its owners
+    /// wait, nor when one of them waits again.
     pub(crate) fn victim_of(&self, cycle: &[Hop]) -> Option<OwnerNo> {
         let draw = cycle.iter().fold(0_u64, |sum, hop| {
             let run = self.owner(hop.owner).run.load(Relaxed);
@@ -322,7 +322,7 @@ impl LockTable {
             let owner = self.owner(no);
             let locks = owner.held_count.load(Relaxed) + owner.intention_count.load(Relaxed);
             let standing = Standing { age: self.age(no), lock_count: locks, weight: owner.weight.load(Relaxed) };
-            // Whoever is in the cycle only because it holds another up would give nothing back.
+            // An owner that is in the cycle only because it holds another up would give nothing back.
             let is_spared = cycle.iter().any(|hop| hop.by == no && hop.next != no);
             (!is_spared, self.config.victim.rank(standing, draw))
         })

@@ -2,13 +2,13 @@
 //!
 //! ```text
 //! bits 31..8  number of the wait, one more each time
-//! bits  7..0  IDLE -> WAITING -> GRANTED     by whoever lets go, under the latch of the waiter's bucket (`queue`)
+//! bits  7..0  IDLE -> WAITING -> GRANTED     by a thread that lets go, under the latch of the waiter's bucket (`queue`)
 //!                             -> VICTIM      by a deadlock search, under its latch (`wait`)
 //!                             -> CANCELLED   by `cancel_all_waits`
 //!                             -> IDLE        by the owner, leaving
 //!             WAITING -> ASLEEP  by the owner, about to sleep; from here on as from WAITING, and it must be woken
 //!             GRANTED -> IDLE    by the owner, awake: the lock is its own
-//!                     -> WAITING by whoever passes the owner, under the latch of its bucket (Q6): another wait
+//!                     -> WAITING by an owner that passes it, under the latch of its bucket (Q6): another wait
 //! ```
 //!
 //! O1. The word leaves `WAITING`, `ASLEEP` and `GRANTED` by compare-exchange, or by the owner, under its bucket's
@@ -16,7 +16,8 @@
 //! O2. While the word says `WAITING` or `ASLEEP`, `wait_node` and `wait_bucket` of the owner say where. The node is in
 //!     that bucket's chain. It stays there while the thread that saw the word under the bucket's latch holds that
 //!     latch.
-//! O3. Whoever ends a wait that says `ASLEEP` wakes the owner. One that says `WAITING` looks at the word by itself.
+//! O3. A thread that ends a wait that says `ASLEEP` wakes the owner. One that says `WAITING` looks at the word by
+//!     itself.
 
 use ledgerstone_region::atomic::{AtomicU32, Ordering::AcqRel, Ordering::Acquire};
 
@@ -50,7 +51,7 @@ pub(crate) fn is_waiting(word: u32) -> bool {
 pub(crate) enum Sleeper {
     /// It looks by itself.
     Awake,
-    /// To be woken by whoever ended its wait.
+    /// To be woken by the thread that ended its wait.
     Asleep,
 }
 
@@ -75,8 +76,8 @@ pub(crate) fn take(word: &AtomicU32, seen: u32) -> bool {
     word.compare_exchange(seen, idle(seen), AcqRel, Acquire).is_ok()
 }
 
-/// For whoever passes an owner, having seen `GRANTED`: takes back what was granted, unless the owner has taken it. It
-/// waits again.
+/// For an owner that passes another, having seen `GRANTED`: takes back what was granted, unless the owner has taken it.
+/// It waits again.
 #[must_use]
 pub(crate) fn take_back(word: &AtomicU32, seen: u32) -> bool {
     word.compare_exchange(seen, next_wait(seen), AcqRel, Acquire).is_ok()

@@ -32,7 +32,7 @@ impl WaitsFor for Graph<'_> {
     fn waits(&mut self, owner_no: OwnerNo, into: &mut Vec<OwnerNo>) -> Option<Waiting> {
         let owner = self.table.owner(owner_no);
         let seen = owner.wait_word.load(Acquire); // Pairs with the store in `begin_wait`.
-        // Whoever was told to give way counts as gone, or one deadlock would cost two victims.
+        // An owner that was told to give way counts as gone, or one deadlock would cost two victims.
         if !wait_word::is_waiting(seen) {
             return None;
         }

@@ -16,8 +16,8 @@
 //!     room for the head of the line. So a large claim is not starved by small ones, and nobody waits for a line that
 //!     is only about to wake up. Claims for undo and upkeep do not stand in line: those in line may wait for what they
 //!     free.
-//! C4. Who holds a claim must not wait for anybody who may be waiting for one: claims are given back before a lock
-//!     wait.
+//! C4. A transaction that holds a claim must not wait for one that may be waiting for a claim: claims are given back
+//!     before a lock wait.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
@@ -317,9 +317,9 @@ impl Log {
         }
     }
 
-    /// Whether somebody who wants `bytes` of the buffer may sleep now. The end of a flush signals, and so does who
-    /// gives something back, after its records were published. A record that is reserved and not published signals
-    /// nothing: it is looked at again.
+    /// Whether a thread that wants `bytes` of the buffer may sleep now. The end of a flush signals, and so does a
+    /// thread that gives something back, after its records were published. A record that is reserved and not published
+    /// signals nothing: it is looked at again.
     fn look_for_room(&self, bytes: u64) -> Look {
         if self.has_room(bytes) || self.has_to_flush() || self.is_failed() {
             return Look::Again;

@@ -1,4 +1,4 @@
-//! Records by their LSN, the newer ones first: how a transaction's chain is read by whoever undoes it.
+//! Records by their LSN, the newer ones first: how a transaction's chain is read when it is undone.
 //!
 //! Pieces of the log are copied at once, each ending with the record that was asked for, and whatever lies in the piece
 //! is served from there. A piece is as long as the ones before it were useful: a chain may be all that the log holds,

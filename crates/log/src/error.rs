@@ -39,7 +39,7 @@ pub enum LogError {
         /// The first failure of the device, if that was it.
         cause: Option<Arc<DiskError>>,
     },
-    /// Whoever watches the reading has stopped it ([`crate::Watch::stop`]).
+    /// The watcher of the reading has stopped it ([`crate::Watch::stop`]).
     #[error("stopped")]
     Stopped,
     /// A file of the log could not be read, made or renamed.

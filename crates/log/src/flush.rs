@@ -1,4 +1,5 @@
-//! Durability: who waits for an LSN leads a flush or sleeps until one has covered it (states in `group_commit.rs`).
+//! Durability: a thread that waits for an LSN leads a flush or sleeps until one has covered it (states in
+//! `group_commit.rs`).
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::task::Waker;
@@ -91,7 +92,7 @@ impl Log {
         }
     }
 
-    /// Leads a flush if there is something to flush and nobody does. For claimers who need room.
+    /// Leads a flush if there is something to flush and nobody does. For claimers that need room.
     pub(crate) fn flush_for_space(&self) -> Result<bool, LogError> {
         let seen = FlushState(self.state.flush.load(SeqCst));
         if seen.is_leading() || !self.has_to_flush() {
@@ -204,7 +205,7 @@ impl Log {
 
     fn lead_wait_for_company(&self, leading: FlushState) {
         let state = &*self.state;
-        // One who commits alone is not even asked what time it is.
+        // A thread that commits alone does not even look at the clock.
         if state.active_count.load(Relaxed) < u64::from(self.group.group_count_min) {
             return;
         }

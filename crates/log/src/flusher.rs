@@ -1,5 +1,5 @@
-//! The flusher thread: serves those who do not wait themselves. Tickets of `Pipelined` commits are flushed back to back
-//! while there are any; `Async` commits within their delay; segments are made before they are needed.
+//! The flusher thread: serves those that do not wait themselves. Tickets of `Pipelined` commits are flushed back to
+//! back while there are any; `Async` commits within their delay; segments are made before they are needed.
 //!
 //! ```text
 //!            nothing wanted                  something wanted soon
@@ -7,8 +7,8 @@
 //!     │   any request             ▲        a request for now, or time    │
 //!     └───────────────────────────┴──────────────────────────────────────┘
 //! ```
-//! Requests are words in the region; who raises one wakes the thread only if it finds it asleep, and only one who does
-//! makes the system call. While it is busy, a request costs an atomic maximum and a load.
+//! Requests are words in the region; a caller that raises one wakes the thread only if it finds it asleep, and only one
+//! that does makes the system call. While it is busy, a request costs an atomic maximum and a load.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -50,7 +50,7 @@ impl Log {
         let state = &*self.state;
         let mut soon_since = None;
         while !self.flusher_stops.load(SeqCst) && !self.is_failed() {
-            // A refusal meets the claimer who needs the segment; what is worse has failed the log (F5).
+            // A refusal meets the claimer that needs the segment; what is worse has failed the log (F5).
             let _ = self.prepare_ahead();
             let durable = state.durable.load(SeqCst);
             let (now, soon) = (state.wanted_now.load(SeqCst), state.wanted_soon.load(SeqCst));
@@ -83,7 +83,7 @@ impl Log {
         let state = &*self.state;
         let word = state.flusher_word.load(SeqCst);
         state.flusher_state.store(how, SeqCst);
-        // Again, after saying that we sleep: who raises a word after this look finds us asleep, and wakes us.
+        // Again, after saying that we sleep: a caller that raises a word after this look finds us asleep, and wakes us.
         let durable = state.durable.load(SeqCst);
         let is_wanted = state.wanted_now.load(SeqCst) > durable
             || how == ASLEEP && state.wanted_soon.load(SeqCst) > durable
@@ -119,7 +119,7 @@ impl Log {
     fn wake_flusher_from(&self, least: u32) {
         let state = &*self.state;
         let seen = state.flusher_state.load(SeqCst);
-        // Only who turns the state makes the system call.
+        // Only the thread that turns the state makes the system call.
         if seen >= least && state.flusher_state.compare_exchange(seen, AWAKE, SeqCst, Relaxed).is_ok() {
             state.flusher_word.fetch_add(1, SeqCst);
             sync::futex_wake(&state.flusher_word, 1);

@@ -2,7 +2,7 @@
 //! latch has versions and an owner, this has neither.
 //!
 //! The upper half of the word is the next ticket, the lower half says whose turn it is: open when both are the same.
-//! So whoever goes in again and again lets in those who wait.
+//! So a thread that goes in again and again lets in those that wait.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -15,7 +15,7 @@ const TURN: u32 = (1 << TURN_BITS) - 1;
 /// Open again when dropped.
 pub(crate) struct Passage<'g>(&'g AtomicU32);
 
-/// Waits until nobody else is inside, and those who came before have been.
+/// Waits until nobody else is inside, and those that came before have been.
 pub(crate) fn enter(gate: &AtomicU32) -> Passage<'_> {
     let before = gate.fetch_add(1 << TURN_BITS, Acquire);
     let (ticket, mut seen) = (before >> TURN_BITS, before.wrapping_add(1 << TURN_BITS));

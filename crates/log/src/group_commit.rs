@@ -11,8 +11,8 @@
 //!   Idle(g) ─────────► Leading(g+1) ──────────────────────────► Idle(g+1), wake all of g+1 and one of g+2
 //! ```
 //! G1. One flush at a time: `Leading` is entered from `Idle` by one compare-exchange.
-//! G2. Who publishes its record before a flush looks for the end of what is published is covered by it.
-//! G3. A sleeper is woken by the end of the flush it waits for, or as the one who leads it. A thread that is woken to
+//! G2. A thread that publishes its record before a flush looks for the end of what is published is covered by it.
+//! G3. A sleeper is woken by the end of the flush it waits for, or as the one that leads it. A thread that is woken to
 //!     lead either leads, or finds that another thread leads or has led that flush. The end of that flush wakes the
 //!     whole bed, so no wake is passed on.
 //!
@@ -130,7 +130,7 @@ impl FlushState {
         FlushState(self.number() << 1)
     }
 
-    /// The word to sleep on while this flush is under way, for one who is covered by it or waits for the next.
+    /// The word to sleep on while this flush is under way, for one that is covered by it or waits for the next.
     pub fn bed(self, is_covered: bool) -> usize {
         (if is_covered { self.number() } else { self.number() + 1 } & 1) as usize
     }
@@ -177,7 +177,7 @@ mod tests {
         let busy = idle.begun();
         assert!(busy.is_leading() && !idle.is_leading());
         assert_ne!(busy.bed(true), busy.bed(false));
-        // Who waits for the next flush lies in the bed that the next flush wakes.
+        // A thread that waits for the next flush lies in the bed that the next flush wakes.
         assert_eq!(busy.bed(false), busy.ended().begun().bed(true));
     }
 }

@@ -1,4 +1,4 @@
-//! The line of those who wait for room in the buffer: who tries next, who sleeps, who is woken (C3 in `append.rs`).
+//! The line of those that wait for room in the buffer: who tries next, who sleeps, who is woken (C3 in `append.rs`).
 //!
 //! Over borrowed words, so that the real log keeps them in the region and a model among loom's. Knows nothing of the
 //! room itself.
@@ -6,10 +6,11 @@
 //! ```text
 //!  join ──► asleep, until all before it have left ──► head: tries, and sleeps until there may be room ──► leave
 //! ```
-//! N1. Tickets are served in their order. Only the head takes room, and whoever leaves wakes only the next.
-//! N2. Who frees room looks for a sleeping head afterwards, and a head looks for room after it has said that it sleeps.
-//!     So one of them sees the other. Of several who free room one wakes it, by taking back what the head has said.
-//! N3. `wanted` is what the head wants, and between two heads what the one before wanted. Whoever passes the line
+//! N1. Tickets are served in their order. Only the head takes room, and a thread that leaves wakes only the next.
+//! N2. A thread that frees room looks for a sleeping head afterwards, and a head looks for room after it has said that
+//!     it sleeps. So one of them sees the other. Of several that free room one wakes it, by taking back what the head
+//!     has said.
+//! N3. `wanted` is what the head wants, and between two heads what the one before wanted. A thread that passes the line
 //!     leaves that much room. So each head finds its room in the end, however large, though others pass. Not more is
 //!     left, for all in line together. Room for a whole crowd may never be there. Then nobody would pass any more, and
 //!     each claim would cost the way of a sleeper through the scheduler.
@@ -23,7 +24,7 @@ pub(crate) struct Line<'l> {
     /// The next ticket, and the one whose turn it is. Both count up and wrap.
     pub next: &'l AtomicU32,
     pub turn: &'l AtomicU32,
-    /// Bytes that whoever passes leaves free (N3); 0 while nobody is in line.
+    /// Bytes that a thread that passes leaves free (N3); 0 while nobody is in line.
     pub wanted: &'l AtomicU64,
     /// Bytes that the head sleeps for; 0 while it does not.
     pub head_wants: &'l AtomicU64,
@@ -45,12 +46,12 @@ impl Line<'_> {
     /// Joins the line; returns the ticket.
     pub fn join(&self) -> u32 {
         let ticket = self.next.fetch_add(1, SeqCst);
-        fence(SeqCst); // Pairs with the one in `leave`: either the turn is seen, or who leaves sees the ticket.
+        fence(SeqCst); // Pairs with the one in `leave`: either the turn is seen, or the thread that leaves sees the ticket.
         ticket
     }
 
     /// Sleeps until it is the turn of the ticket, which is for so many bytes, or `is_over`: then nobody's turn comes
-    /// any more, and all leave. Whoever makes it so calls [`Line::wake_all`] afterwards.
+    /// any more, and all leave. The thread that makes it so calls [`Line::wake_all`] afterwards.
     pub fn await_turn(&self, ticket: u32, bytes: u64, is_over: impl Fn() -> bool) {
         let bed = self.bed(ticket);
         loop {
@@ -78,7 +79,7 @@ impl Line<'_> {
     /// Leaves the line, with what was wanted or without it, and wakes the next.
     pub fn leave(&self) {
         if self.next.load(SeqCst) == self.turn.load(SeqCst).wrapping_add(1) {
-            self.wanted.store(0, SeqCst); // Nobody is behind. Who comes now is not the head yet, and says what he wants.
+            self.wanted.store(0, SeqCst); // Nobody is behind. A newcomer is not the head yet, and says what it wants.
         }
         let turn = self.turn.fetch_add(1, SeqCst).wrapping_add(1);
         fence(SeqCst);
@@ -97,8 +98,8 @@ impl Line<'_> {
         }
     }
 
-    /// Wakes everybody, once all are to leave. In every bed: whoever leaves before his turn moves the turn on, past
-    /// others that sleep.
+    /// Wakes everybody, once all are to leave. In every bed: a thread that leaves before its turn moves the turn on,
+    /// past others that sleep.
     pub fn wake_all(&self) {
         self.beds.iter().for_each(Self::wake_bed);
     }
@@ -177,7 +178,7 @@ mod tests {
         assert_eq!(wanted(), 0, "nobody is in line");
     }
 
-    /// Whoever comes between the failure and the call that wakes leaves at once, and the turn with him.
+    /// A thread that comes between the failure and the call that wakes leaves at once, and the turn with it.
     #[test]
     fn all_are_woken_though_somebody_has_left_before_his_turn() {
         let words = Arc::new(Words::default());

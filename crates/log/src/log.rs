@@ -58,7 +58,7 @@ pub struct Log {
     pub(crate) pins: Mutex<Pins>,
     control: Option<Arc<ControlFile>>,
     pub(crate) disk: Arc<dyn ledgerstone_disk::Disk>,
-    /// Tells the process that opened it from its children, who must neither wait for it nor write it.
+    /// Tells the process that opened it from its children, which must neither wait for it nor write it.
     pub(crate) fork: ForkMark,
 }
 
@@ -354,7 +354,7 @@ impl Log {
 
     /// Whether space was refused since this was asked last: a checkpoint may give some up.
     pub fn has_lacked_space(&self) -> bool {
-        self.lacked_space.swap(false, Relaxed) // A hint: who misses it is told by the next refusal.
+        self.lacked_space.swap(false, Relaxed) // A hint: a caller that misses it is told by the next refusal.
     }
 
     /// Has the control file name the newest segment, whose name is durable, before anything is written there (F3).
@@ -427,8 +427,8 @@ impl Log {
 }
 
 /// Looks at the segments that are there. Makes the one for `end` if it is missing; removes those behind a gap behind
-/// the end, which hold nothing. Those before a gap stay: no crash leaves one there (F8), and who puts back what is
-/// missing has all of them again. Returns where the oldest begins and where the last one without a gap ends.
+/// the end, which hold nothing. Those before a gap stay: no crash leaves one there (F8), and an operator who puts back
+/// what is missing has all of them again. Returns where the oldest begins and where the last one without a gap ends.
 fn open_segments(segments: &Segments, end: u64, is_read_only: bool) -> Result<(u64, u64), LogError> {
     let starts = segments.list()?;
     let bytes = segments.segment_bytes();

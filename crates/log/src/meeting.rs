@@ -1,4 +1,4 @@
-//! Where those meet who wait for durability: who leads, who sleeps, who is woken (G1 to G3 in `group_commit.rs`).
+//! Where threads meet that wait for durability: who leads, who sleeps, who is woken (G1 to G3 in `group_commit.rs`).
 //!
 //! Over borrowed words, so that the real log keeps them in the region and a model among loom's. Knows nothing of what a
 //! leader does, except that it raises `durable`.
@@ -82,7 +82,7 @@ impl Meeting<'_> {
         self.flush.compare_exchange(seen.0, leading.0, SeqCst, Relaxed).ok().map(|_| leading)
     }
 
-    /// Ends the flush: lets the next one begin, and wakes those who are done and one who leads on.
+    /// Ends the flush: lets the next one begin, and wakes those that are done and one that leads on.
     pub fn end(&self, leading: FlushState) -> Ended {
         self.flushing_to.store(u64::MAX, SeqCst);
         self.flush.store(leading.ended().0, SeqCst);
@@ -99,7 +99,7 @@ impl Meeting<'_> {
         self.wake_bed(1, u32::MAX);
     }
 
-    /// Wakes `count` of those who sleep in a bed; says how many slept there.
+    /// Wakes `count` of those that sleep in a bed; says how many slept there.
     fn wake_bed(&self, bed: usize, count: u32) -> u32 {
         let word = &self.beds[bed];
         word.fetch_add(1, SeqCst);

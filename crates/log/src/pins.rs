@@ -89,8 +89,8 @@ impl Log {
         LogPin { log: Arc::clone(self), id }
     }
 
-    /// Keeps the newest `bytes_max` bytes of the log, as far as they are there now: for who cannot say yet what it
-    /// needs.
+    /// Keeps the newest `bytes_max` bytes of the log, as far as they are there now: for a keeper that cannot say yet
+    /// what it needs.
     pub fn pin_newest(self: &Arc<Log>, name: &str, bytes_max: u64) -> LogPin {
         let mut pins = self.pins.lock();
         let lsn = Lsn(self.state.oldest.load(SeqCst));
@@ -125,7 +125,7 @@ impl LogPin {
 impl Drop for LogPin {
     fn drop(&mut self) {
         if self.log.fork.is_inherited() {
-            return; // Whoever held the mutex may not be here.
+            return; // The thread that held the mutex may not be here.
         }
         self.log.pins.lock().held.remove(&self.id);
     }

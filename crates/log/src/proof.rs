@@ -1,6 +1,6 @@
 //! Proving bytes of the log as they go by: that they are records without a gap, sealed for their places.
 //!
-//! For whoever copies the log and must not copy what has rotted: the bytes that are proved are the bytes that are
+//! For a copier of the log, which must not copy what has rotted: the bytes that are proved are the bytes that are
 //! copied.
 
 use ledgerstone_page::Lsn;

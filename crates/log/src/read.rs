@@ -99,7 +99,8 @@ impl Log {
         }
     }
 
-    /// Below the oldest known incarnation, any older one will do: who asks for such an LSN has it from a valid record.
+    /// Below the oldest known incarnation, any older one will do: a caller that asks for such an LSN has it from a
+    /// valid record.
     pub(crate) fn check_seal(&self, record: RecordView<'_>) -> Result<(), Malformed> {
         let lsn = record.lsn();
         if let Some(seal) = self.seal_at(lsn.0) {

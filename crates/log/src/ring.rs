@@ -8,7 +8,7 @@
 //! ```
 //! B1. A word of the ring belongs to the LSN that equals its index modulo the ring's size. Every word from the tail to
 //!     `zeroed_limit` is zero.
-//! B2. A record is published by the store of its first word (release), after all others. So whoever walks from
+//! B2. A record is published by the store of its first word (release), after all others. So a thread that walks from
 //!     `durable` by the lengths in first words (acquire), and stops at a zero, sees whole records only ([`walk`]).
 //! B3. Words below `durable` are never written until zeroing passes them. So the leader may take the bytes of a block
 //!     that was written in part from here again, and they are the same.

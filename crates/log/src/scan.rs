@@ -31,7 +31,7 @@ const READ_BYTES: usize = 512 << 10;
 /// Later incarnations that are looked for behind the end when the caller does not say how many there were.
 const LATER_INCARNATIONS: u64 = 16;
 
-/// How far whoever reads the log has come, for others to look at and to stop.
+/// How far a reader of the log has come, for others to look at and to stop.
 #[derive(Debug, Default)]
 pub struct Watch {
     at: AtomicU64,

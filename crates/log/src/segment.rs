@@ -177,7 +177,7 @@ impl Handles {
 
 impl Segments {
     pub fn new(disk: Arc<dyn Disk>, segment_bytes: u64, is_read_only: bool) -> Segments {
-        // Who does not write has none that are to stay open.
+        // A log that is not written has none that are to stay open.
         let open = Mutex::new(Handles { written_from: u64::MAX, ..Handles::default() });
         Segments { disk, segment_bytes, is_read_only, open, failed: Mutex::new(None) }
     }

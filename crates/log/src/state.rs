@@ -55,7 +55,7 @@ shared! {
         /// The next ticket of the line, and whose turn it is.
         pub line_next: AtomicU32,
         pub line_turn: AtomicU32,
-        /// The gate of those who make, rename or remove segments.
+        /// The gate of threads that make, rename or remove segments.
         pub segments_gate: AtomicU32,
         pub pad_space: AtomicU32,
         pub pad_space_line: [AtomicU64; 3],

@@ -43,7 +43,7 @@ bugs! {
     OldCopyKept "old-copy-kept",
     /// A record that appears where a tree was found dead leaves the tree's end where it was.
     DeadEdgeKept "dead-edge-kept",
-    /// Whoever has locked a table for reading it as a whole writes its records without locking them.
+    /// A transaction that has locked a table for reading it as a whole writes its records without locking them.
     TableLockCoversWrites "table-lock-covers-writes",
     /// A rollback to a savepoint leaves the first record after it.
     RollbackStopsEarly "rollback-stops-early",
@@ -63,9 +63,10 @@ bugs! {
     CommitStampLate "commit-stamp-late",
     /// Images that a snapshot needs are dropped for lack of memory, and it is not told.
     FloorIgnored "floor-ignored",
-    /// Who opens a snapshot leaves the images of small writers where no reader looks.
+    /// A transaction that opens a snapshot leaves the images of small writers where no reader looks.
     StagedUnlinked "staged-unlinked",
-    /// Who changes a record forgets which others of its page have changed, although a snapshot may not have seen that.
+    /// A transaction that changes a record forgets which others of its page have changed, although a snapshot may not
+    /// have seen that.
     TouchedForgotten "touched-forgotten",
     /// A reader of a snapshot does not ask for writers whose images are in the log.
     SpilledForgotten "spilled-forgotten",

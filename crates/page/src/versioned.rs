@@ -9,8 +9,8 @@
 //! V2. A record has at least 8 bytes, and a version below 2^48, as LSNs are.
 //!
 //! The version subsumes the page LSN: an update is applied to a record if the record's version is below the update's,
-//! whatever other records of the page have seen. Who relies on that keeps the two in agreement: this file only stores
-//! versions.
+//! whatever other records of the page have seen. A structure that relies on that keeps the two in agreement: this file
+//! only stores versions.
 
 use crate::{Corrupt, Layout, LayoutId, Lsn, PageId, SlottedError, header, slotted};
 use ledgerstone_region::{Words, WordsMut};

@@ -7,10 +7,11 @@
 //!            prepare                     ring: write the descriptor
 //! ```
 //!
-//! B1. The sleeper sets the bell, then looks once more for what it waits for, then sleeps. Who has something for it
-//!     publishes first, then looks at the bell. A full fence stands between the two on both sides, so at least one of
-//!     them sees the other.
-//! B2. Who takes the bell from Asleep or Polled to Awake, and nobody else, does the waking: one for many messages.
+//! B1. The sleeper sets the bell, then looks once more for what it waits for, then sleeps. A thread that has something
+//!     for it publishes first, then looks at the bell. A full fence stands between the two on both sides, so at least
+//!     one of them sees the other.
+//! B2. The thread that takes the bell from Asleep or Polled to Awake, and no other, does the waking: one for many
+//!     messages.
 //! B3. Nobody sleeps longer than [`NAP_NS_MAX`] without looking: a hostile process that silences a bell it can write
 //!     to delays messages by that much and no more.
 

@@ -109,7 +109,7 @@ impl Writer {
     /// Takes over the ring of a place that this process has for itself (M5).
     pub(crate) fn new(words: &[AtomicU64], shape: Shape, place: usize) -> Writer {
         let ring = &words[ring_words(shape, place)];
-        let mut tail = ring[0].load(Ordering::Acquire); // Pairs with the Release in `publish` of who was here before.
+        let mut tail = ring[0].load(Ordering::Acquire); // Pairs with the Release in `publish` of the writer before.
         for _ in 0..shape.slot_count() {
             let first = ring[shape.slot(tail)].load(Ordering::Acquire); // As above.
             if (first >> 32) as u32 != tail.wrapping_add(1) as u32 || first == BEING_WRITTEN {

@@ -4,7 +4,8 @@
 //! the group address, with the place's number in place of the transaction. A process that connects there is given the
 //! file. So the ring lives as long as any process has it, and no single process's death matters.
 //!
-//! U1. Places are taken, and a new ring is made, only by who holds the door: the lock of the last place's number + 1.
+//! U1. Places are taken, and a new ring is made, only by a process that holds the door: the lock of the last place's
+//!     number + 1.
 //! U2. A new ring is made only when no place is held by a living process.
 
 use crate::address::{Address, Instance, ServerType, Xid};
@@ -44,7 +45,7 @@ pub(crate) struct Bus {
 }
 
 impl Bus {
-    /// Takes a place, in the ring of those who have one, or else in a new one.
+    /// Takes a place, in the ring of those that have one, or else in a new one.
     pub(crate) fn join(
         host: &Host,
         instance: Instance,
@@ -57,7 +58,7 @@ impl Bus {
         let began = Instant::now();
         let Survey { free, found, living } = loop {
             let survey = Survey::take(name)?;
-            // Who looks whether a member is dead holds its lock for a moment, and cannot answer for it.
+            // A process that looks whether a member is dead holds its lock for a moment, and cannot answer for it.
             if survey.found.is_some() || survey.living.is_none() || began.elapsed() > ANSWER_WITHIN {
                 break survey;
             }
@@ -198,7 +199,7 @@ impl Watched for Doorman {
                 may_drop: false,
             };
             let files = [self.file.as_fd()];
-            // Who is gone before the answer needs none.
+            // A peer that is gone before the answer needs none.
             let _ = link::send(&peer, &answer.to_bytes(), if may_have { &files } else { &[] });
         }
         true

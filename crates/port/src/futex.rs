@@ -34,7 +34,7 @@ pub(crate) fn sleep_on_both(first: &AtomicU32, second: &AtomicU32, nap: Duration
     }
 }
 
-/// Wakes who sleeps on the bell.
+/// Wakes the thread that sleeps on the bell.
 pub(crate) fn wake(bell: &AtomicU32) {
     let _ = futex::wake(bell, futex::Flags::empty(), NonZeroU32::MAX.get() >> 1); // Nobody there is no error.
 }

@@ -5,7 +5,7 @@
 //! the kernel frees when the last process that has them ends, however it ends. So a dead owner leaves only two empty
 //! names. Opening the port again removes them, and so does [`Host::reclaim`].
 //!
-//! H1. A socket file is bound, replaced and removed only by who holds the lock of the file beside it.
+//! H1. A socket file is bound, replaced and removed only by a process that holds the lock of the file beside it.
 //! H2. A lock counts only if the file that is locked is still the one that has the name.
 
 use crate::address::{Address, Instance, ServerInstance, ServerType, Site};

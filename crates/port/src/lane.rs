@@ -83,7 +83,7 @@ impl Watched for Link {
             return true;
         }
         self.is_closed.store(true, Ordering::Relaxed); // As in `is_closed`.
-        drop(self.accepted()); // Who waits has looked before, or is asleep and will be woken.
+        drop(self.accepted()); // A waiter has looked before, or is asleep and will be woken.
         self.changed.notify_all();
         bell::awake(self.memory.bell(LANE_BELL));
         futex::wake(self.memory.bell(LANE_BELL));

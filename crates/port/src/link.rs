@@ -7,7 +7,7 @@
 //!      0     4  magic, "LSPT"                   0     4  magic, "LSPT"
 //!      4     2  version                         4     2  version
 //!      6     2  purpose: 1 a lane, 2 pages      6     2  status: 0 yes, 1 refused, 2 senders exhausted
-//!      8    16  address of who says hello       8     4  buffer_count
+//!      8    16  address of the caller           8     4  buffer_count
 //!     24     8  zero                           12     4  buffer_bytes
 //!                                              16     4  1 if the oldest may be dropped
 //!                                              20    12  zero
@@ -20,7 +20,7 @@
 //! offer, 32 bytes: 0 magic, 4 version, 6 purpose: 2, 8 id u64, 16 holder u32, 20 page_bytes u32, 24 page_count u32, zero
 //! ```
 //!
-//! The sockets of the ring for groups answer everybody who connects and may have it, without a hello.
+//! The sockets of the ring for groups answer every process that connects and may have it, without a hello.
 //!
 //! Else the connection says one thing only: that the other side lives. The kernel closes it when that ends.
 

@@ -47,7 +47,7 @@ pub(crate) struct Shared {
 #[derive(Default)]
 struct Connections {
     watches: HashMap<u64, Watch>,
-    /// The port was closed; who comes now is turned away.
+    /// The port was closed; newcomers are turned away.
     is_closed: bool,
 }
 
@@ -152,7 +152,7 @@ impl Watched for Listener {
         for _ in 0..BACKLOG {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             let Ok(socket) = rustix::net::accept_with(&self.socket, flags) else { break };
-            // Who connects and says nothing takes a place too, so that there is a bound on all of them.
+            // A peer that connects and says nothing takes a place too, so that there is a bound on all of them.
             if self.port.connection_count() > 2 * self.port.options.senders_max as usize {
                 continue;
             }
@@ -204,7 +204,7 @@ impl Watched for Connection {
         }
         // It ended, broke the rules or was refused.
         if let Some(lane) = lane.take() {
-            lane.is_closed.store(true, Ordering::Release); // Pairs with the Acquire of the owner, who then looks again.
+            lane.is_closed.store(true, Ordering::Release); // Pairs with the Acquire of the owner, which then looks again.
         }
         self.port.end(self.token.load(Ordering::Relaxed)); // As in `Listener::ready`.
         false

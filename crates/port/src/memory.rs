@@ -53,7 +53,7 @@ impl Mapping {
         Mapping::create_sealed(name, bell_count, word_count, allocated_words, SealFlags::empty())
     }
 
-    /// As [`create`](Mapping::create), for words that nobody can write who maps them later.
+    /// As [`create`](Mapping::create), for words that no process can write that maps them later.
     pub(crate) fn create_ours(name: &str, word_count: usize) -> Result<(OwnedFd, Mapping), SystemError> {
         Mapping::create_sealed(name, 0, word_count, word_count, SealFlags::FUTURE_WRITE)
     }
@@ -142,7 +142,7 @@ impl Mapping {
         unsafe { &*self.base.as_ptr().add(no * LINE_BYTES).cast::<AtomicU32>() }
     }
 
-    /// Address of `len` bytes from word `word_no` on, for those who argue about access themselves (P4, P5).
+    /// Address of `len` bytes from word `word_no` on, for callers that argue about access themselves (P4, P5).
     ///
     /// # Panics
     /// If they are not inside the mapping: our own bug.

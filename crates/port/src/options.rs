@@ -37,9 +37,10 @@ pub enum Access {
     /// Processes of our own user, and root.
     #[default]
     OwnUser,
-    /// Whoever can open the socket file.
+    /// Every process that can open the socket file.
     Permitted,
-    /// Whoever this says yes to. It is asked once for each connection, with what the kernel says about the peer.
+    /// Every peer that this says yes to. It is asked once for each connection, with what the kernel says about the
+    /// peer.
     Ask(Arc<dyn Fn(Credentials) -> bool + Send + Sync>),
 }
 

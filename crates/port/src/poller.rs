@@ -110,7 +110,7 @@ mod tests {
     fn a_sender_wakes_the_owner_whatever_another_does_to_its_own_end() {
         let poller = Poller::new().unwrap();
         let (honest, hostile) = (poller.add_sender().unwrap(), poller.add_sender().unwrap());
-        // Full, and one that waits: who read or wrote it now would wait for ever.
+        // Full, and one that waits: a thread that read or wrote it now would wait for ever.
         rustix::io::write(&hostile, &(u64::MAX - 1).to_ne_bytes()).unwrap();
         rustix::io::ioctl_fionbio(&hostile, false).unwrap();
         for round in 0..3 {

@@ -16,8 +16,9 @@
 //!
 //! N1. The writer fills a slot only while tail - head < slots, where head was loaded with acquire: the reader is done
 //!     with what was there. The reader stores head with release.
-//! N2. The slot's first word is stored last, with release, and loaded first, with acquire: who sees the expected
-//!     sequence sees the message. There is nothing between "not sent" and "sent", so a writer may die anywhere.
+//! N2. The slot's first word is stored last, with release, and loaded first, with acquire: a reader that sees the
+//!     expected sequence sees the message. There is nothing between "not sent" and "sent", so a writer may die
+//!     anywhere.
 //! N3. The reader trusts its own position and its own shape only. What it reads decides whether there is a message and
 //!     how long it is. A length beyond the slot ends the ring ([`Broken`]). No value that is read is used as a
 //!     position, so no bits can make a reader loop or leave the ring.

@@ -4,7 +4,7 @@
 //! and both sides prove that they have the secret. On a trusted network a stream is plain TCP.
 //!
 //! ```text
-//! after the connection is sealed, who opened it says, 48 bytes:
+//! after the connection is sealed, the opener says, 48 bytes:
 //! offset  size  field
 //!      0     4  magic, "LSST"
 //!      4     4  version, 1

@@ -97,7 +97,7 @@ impl Waiter {
                 return Some(found);
             }
         }
-        // Who looks for ever never asks for the time.
+        // A thread that looks for ever never asks for the time.
         while budget == Duration::MAX && deadline.is_none() {
             if let Some(found) = look() {
                 return Some(found);

@@ -210,7 +210,7 @@ fn spin_time(ask: &mut Ask<'_>) -> Option<Decided> {
         ask.is_undecided(group, series, None);
     }
     let because = format!(
-        "waking a sleeper on another processor takes {}; who spins as long and then sleeps loses at most as much again",
+        "waking a sleeper on another processor takes {}; a thread that spins as long and then sleeps loses at most as much again",
         us(wake)
     );
     Some((format!("{} us", nearest_spin(wake)), None, because))

@@ -233,7 +233,7 @@ mod tests {
     #[test]
     fn runs_that_agree_end_early() {
         let mut value = pretend([1000].into_iter());
-        value.noisy = None; // Whoever runs beside the test does not matter here.
+        value.noisy = None; // What runs beside the test does not matter here.
         assert_eq!((value.low, value.high, value.run_count), (1000.0, 1000.0, 5));
     }
 

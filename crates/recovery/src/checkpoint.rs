@@ -104,7 +104,8 @@ pub fn checkpoint_keeping(
         state.durable_lsn = durable;
         state.is_clean = is_clean;
     })?;
-    // After the marks (L3 of the version store): who was open then stands there now, if a reader needs its records.
+    // After the marks (L3 of the version store): a writer that was open then stands there now, if a reader needs its
+    // records.
     let kept = engine.versions.log_low().map_or(low, |kept| low.min(kept));
     engine.log.recycle_before(kept.min(may_give_up(kept)))?;
     Ok(Checkpoint { lsn, scan_lsn: low, written_count })

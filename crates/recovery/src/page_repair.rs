@@ -3,7 +3,7 @@
 //! G1. Each record names the LSN that its page had before. A record is applied only where that is the image's LSN: then
 //!     no record is missing between the image and it. A record that formats the page needs no image.
 //! G2. All parts of a group that touch a page are applied together.
-//! G3. Whether records are missing at the end shows the reader of the log, who reads all of it.
+//! G3. Whether records are missing at the end is shown by the reader of the log, which reads all of it.
 
 use std::collections::BTreeMap;
 

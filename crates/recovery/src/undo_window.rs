@@ -250,7 +250,7 @@ mod tests {
                 while !may_end.load(SeqCst) {
                     sync::sleep_ns(1_000_000);
                 }
-                sync::sleep_ns(100_000_000); // Whoever does not wait is away by then.
+                sync::sleep_ns(100_000_000); // A thread that does not wait is away by then.
                 has_ended.store(true, SeqCst);
             }
         });

@@ -7,8 +7,9 @@
 //! bits 13..0   holders   shared: how many; exclusive: the holder's `SlotNo`
 //! ```
 //! L1. While the bit exclusive is set, only its owner changes the version and the holders; others only set waiters.
-//! L2. Who sleeps has seen the bit waiters set in the word that the kernel compared. Whoever clears the bit wakes one
-//!     sleeper; who has slept takes the latch with the bit set, or wakes one more when it gives up. So no wake is lost.
+//! L2. A sleeper has seen the bit waiters set in the word that the kernel compared. A thread that clears the bit wakes
+//!     one sleeper; a thread that has slept takes the latch with the bit set, or wakes one more when it gives up. So no
+//!     wake is lost.
 //! L3. The optimistic protocol (Boehm 2012). Writer: take by compare-exchange (acquire), `fence(Release)`, relaxed
 //!     stores, release store of the next version. Reader: acquire load of a version that nobody holds exclusively,
 //!     relaxed loads, `fence(Acquire)`, relaxed load of the same version. If the reader saw one word of the writer's,
@@ -243,10 +244,10 @@ impl Latch {
     fn take_exclusive(&self, word: u64, owner: SlotNo, waiters: u64) -> Result<(), u64> {
         debug_assert!(u64::from(owner.0) <= HOLDERS, "slot {owner:?} is too large for a latch");
         let taken = word | EXCLUSIVE | waiters | u64::from(owner.0);
-        // Acquire: pairs with the Release of whoever held it before.
+        // Acquire: pairs with the Release of the holder before.
         self.0.compare_exchange(word, taken, Acquire, Relaxed)?;
         #[cfg(not(feature = "planted-no-fence"))]
-        fence(Release); // Pairs with the fence(Acquire) in `is_still`: who sees our stores sees the latch taken.
+        fence(Release); // Pairs with the fence(Acquire) in `is_still`: a thread that sees our stores sees the latch taken.
         Ok(())
     }
 

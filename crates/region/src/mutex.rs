@@ -1,9 +1,10 @@
-//! The standard library's mutex and reader-writer lock without poison: whoever panics while he holds one lets go of it.
+//! The standard library's mutex and reader-writer lock without poison: a thread that panics while it holds one lets go
+//! of it.
 //!
 //! What a panic leaves half done is dealt with where it matters, by failing the environment. A second failure, in the
 //! next thread that looks at a list, would only hide the first.
 //!
-//! [`Mutex`] and [`RwLock`] are for a few instructions. Nobody waits for anything else while he holds one (Y2 in
+//! [`Mutex`] and [`RwLock`] are for a few instructions. No thread waits for anything else while it holds one (Y2 in
 //! `sync`), so they are not simulated.
 
 use std::sync::{MutexGuard, PoisonError, RwLockReadGuard, RwLockWriteGuard, TryLockError};
@@ -87,25 +88,25 @@ mod timed {
     use crate::atomic::{AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
     use crate::sync::{futex_wait, futex_wake, now_ns};
 
-    /// So often somebody who comes may take the mutex before those who wait, between two of them. The rustdoc of
+    /// So often a newcomer may take the mutex before those that wait, between two of them. The rustdoc of
     /// [`TimedMutex`] says it, too.
     const PASSED_MAX: u32 = 8;
 
     /// A mutex that can be waited for as long as one likes. Held for a call, it is waited for through `sync`.
     ///
     /// A thread that comes while it is free takes it, even before those that wait and are waking up. That is the
-    /// fastest way, as long as the same thread is not passed every time. So after eight times it is the turn of who has
-    /// waited longest.
+    /// fastest way, as long as the same thread is not passed every time. So after eight times it is the turn of the
+    /// thread that has waited longest.
     ///
-    /// Who lets go of it wakes a waiter only if it sees one. It looks without a fence, which would cost every call.
-    /// Where the processor lets the look pass the unlocking, a waiter sleeps until its time is over, and then finds the
-    /// mutex free.
+    /// A thread that lets go of it wakes a waiter only if it sees one. It looks without a fence, which would cost every
+    /// call. Where the processor lets the look pass the unlocking, a waiter sleeps until its time is over, and then
+    /// finds the mutex free.
     #[derive(Debug, Default)]
     pub struct TimedMutex<T> {
         mutex: Mutex<T>,
         /// How many are in the line.
         waiter_count: AtomicU32,
-        /// How often somebody was faster since one of the line had it. Changes by who holds the mutex only.
+        /// How often somebody was faster since one of the line had it. Changes by the holder of the mutex only.
         passed: AtomicU32,
         /// Who waits, the first to come first. Each sleeps on a word of its own.
         line: Mutex<VecDeque<Arc<AtomicU32>>>,
@@ -115,7 +116,7 @@ mod timed {
     #[derive(Debug)]
     pub struct TimedGuard<'a, T> {
         value: MutexGuard<'a, T>,
-        // Dropped after the guard above: wakes who waits.
+        // Dropped after the guard above: wakes a waiter.
         _release: Release<'a, T>,
     }
 
@@ -127,7 +128,7 @@ mod timed {
         turn: Arc<AtomicU32>,
     }
 
-    /// The look that may pass the unlocking costs one who waits some time, and a model has none: there, it does not.
+    /// The look that may pass the unlocking costs a waiter some time, and a model has none: there, it does not.
     #[inline]
     fn modelled_fence() {
         #[cfg(loom)]
@@ -156,10 +157,10 @@ mod timed {
             TimedMutex { mutex: Mutex::new(value), waiter_count, passed, line: Mutex::new(VecDeque::new()) }
         }
 
-        /// Holds it if nobody does, and it is not the turn of somebody who waits.
+        /// Holds it if nobody does, and it is not the turn of a waiter.
         #[inline]
         pub fn try_lock(&self) -> Option<TimedGuard<'_, T>> {
-            // Relaxed: whoever has just come may be passed once more.
+            // Relaxed: a thread that has just come may be passed once more.
             if self.waiter_count.load(Relaxed) > 0 {
                 return self.try_pass();
             }
@@ -351,7 +352,7 @@ mod tests {
     #[test]
     fn who_waits_for_a_timed_mutex_is_passed_a_bounded_number_of_times() {
         let mutex = TimedMutex::new(0);
-        // Whoever comes, as a thread does that takes it in a loop.
+        // A newcomer, as a thread is that takes it in a loop.
         let take_often = || (0..1000).take_while(|_| mutex.try_lock().is_some()).count();
         assert_eq!(take_often(), 1000, "nobody waits");
         let first = mutex.wait_in_line();

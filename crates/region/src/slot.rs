@@ -68,7 +68,7 @@ mod table {
         /// The user's closure that the thread runs now, by a number that no other run of a closure has. None if it runs
         /// the engine's code.
         pub fn users_code(&self) -> Option<u64> {
-            let word = self.users_code.load(Relaxed); // Whoever acts on it looks again later.
+            let word = self.users_code.load(Relaxed); // A thread that acts on it looks again later.
             (word & 1 == 1).then_some(word >> 1)
         }
 

@@ -247,7 +247,7 @@ impl std::fmt::Debug for Words<'_> {
 }
 
 impl<'a> WordsMut<'a> {
-    /// The bytes that these words are. Whoever calls this has latched them exclusively, or has them for itself: else
+    /// The bytes that these words are. The caller has latched them exclusively, or has them for itself: else
     /// two writers lose each other's bytes (nothing worse, they are atomics).
     #[inline]
     pub const fn new(words: &'a [AtomicU64]) -> Self {

@@ -179,7 +179,7 @@ pub fn run_workers(
             }
         }
         if tally.failures.len() as u64 >= failures_max && !line.starts_with(' ') {
-            // Whoever met the last failure is let finish telling of it.
+            // The client that met the last failure is let finish telling of it.
             let is_told = failing == Some(worker) && !line.starts_with("fail ");
             for other in (0..children.len()).filter(|&other| is_told || failing != Some(other)) {
                 if !std::mem::replace(&mut was_stopped[other], true) {

@@ -275,8 +275,8 @@ impl Space {
             let from = if no == first_map { bit_of(low, self.page_bytes) } else { 0 };
             if let Some(run) = self.find_in(no, from, count, limit.0)? {
                 if count == 1 {
-                    // Who frees a lower page says so; one that was missed is found by those who do not ask for the
-                    // lowest.
+                    // A thread that frees a lower page says so; one that was missed is found by those that do not ask
+                    // for the lowest.
                     self.words[LOW].store(run.first.0 + 1, Relaxed);
                 }
                 return Ok(Some(run));

@@ -1,4 +1,4 @@
-//! Operations on fixed and versioned pages, for whoever builds a structure of them (Lemon 4.2).
+//! Operations on fixed and versioned pages, to build structures of (Lemon 4.2).
 //!
 //! | id | name | arguments | undone by |
 //! | --- | --- | --- | --- |

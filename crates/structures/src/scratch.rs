@@ -33,7 +33,7 @@ impl Scratch {
         scratch
     }
 
-    /// For whoever keeps it.
+    /// For a thread that keeps it.
     pub(crate) fn into_vec(mut self) -> Vec<u8> {
         std::mem::take(&mut self.0)
     }

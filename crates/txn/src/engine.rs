@@ -2,10 +2,10 @@
 //!
 //! It is what every structure and every transaction holds. It knows no structure, no table name and no file name.
 //!
-//! E1. Once [`Engine::end_begins`] has said yes, no transaction begins. Who begins takes a slot and then looks at
-//!     `begins`; who closes sets `begins` and then looks at the slots. All four are sequentially consistent, so one of
-//!     them sees the other. Whoever sees a slot taken also sees what its taker did before, such as counting itself
-//!     among the users of a handle.
+//! E1. Once [`Engine::end_begins`] has said yes, no transaction begins. A transaction that begins takes a slot and then
+//!     looks at `begins`; a close sets `begins` and then looks at the slots. All four are sequentially consistent, so
+//!     one of them sees the other. A thread that sees a slot taken also sees what its taker did before, such as
+//!     counting itself among the users of a handle.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use crate::{LogicalUndo, Txn, TxnError, TxnTable, VersionStore};
 
 /// Transactions may begin.
 const OPEN: u32 = 0;
-/// Whoever closes is looking whether he may.
+/// A close is looking whether it may.
 const DECIDING: u32 = 1;
 /// No transaction begins any more.
 const ENDED: u32 = 2;

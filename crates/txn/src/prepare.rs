@@ -20,7 +20,7 @@
 //!     before the first compensation record, so that a crash in the middle of the rollback does not ask again.
 //! Y4. The slot keeps its `first_lsn`, so the log and the scan LSN of checkpoints stay below the transaction's first
 //!     record.
-//! Y5. Nobody but who calls [`Txn::commit_prepared`] or [`Txn::abort_prepared`] ends it: dropping the handle does
+//! Y5. Nobody but the caller of [`Txn::commit_prepared`] or [`Txn::abort_prepared`] ends it: dropping the handle does
 //!     nothing.
 //!
 //! Body of a Prepare record (numbers little-endian):

@@ -6,10 +6,10 @@
 //!     a crash in the middle) goes on there.
 //! B2. Compensation records and groups are never undone; a finished nested top action is jumped over.
 //! B3. A restart undoes records out of their order, where their operations say that it does not matter. Their
-//!     compensation records name what they undo, and say nothing of the rest: who reads the chain backwards meets them
-//!     before what they undo, and passes that over. When everything behind a record has been undone, the last of them
-//!     says so as in B1, and nothing behind it needs to be looked at again. So a restart writes no more than an abort
-//!     would.
+//!     compensation records name what they undo, and say nothing of the rest: a reader of the chain backwards meets
+//!     them before what they undo, and passes that over. When everything behind a record has been undone, the last of
+//!     them says so as in B1, and nothing behind it needs to be looked at again. So a restart writes no more than an
+//!     abort would.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;

@@ -16,8 +16,8 @@
 //!     those set inside are gone when it ends.
 //! V6. What was reserved in the log for undoing what is undone now is given back, so that a transaction may go back and
 //!     forth any number of times.
-//! V7. A call that changes several things does so as one step: refused in the middle, it has changed nothing. Whoever
-//!     asks for it may ask again, or commit what came before.
+//! V7. A call that changes several things does so as one step: refused in the middle, it has changed nothing. A caller
+//!     that asks for it may ask again, or commit what came before.
 
 use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_page::{Lsn, Xid};

@@ -6,8 +6,9 @@
 //! T1. `first_lsn` is set from the log's tail before the transaction's first record is reserved, and cleared after its
 //!     last record is appended. A checkpoint reads the tail first and the slots afterwards, all sequentially
 //!     consistent. Either it sees the mark, or every record of the transaction has an LSN at or above that tail.
-//! T2. Slots beyond the highest ever taken are not looked at: whoever takes one says so before he marks anything.
-//! T3. `state` leaves `FREE` by compare-exchange only; whoever won it writes the rest.
+//! T2. Slots beyond the highest ever taken are not looked at: a transaction that takes one says so before it marks
+//!     anything.
+//! T3. `state` leaves `FREE` by compare-exchange only; the winner writes the rest.
 //! T4. `xid` is there before the transaction changes any page, and goes after its last record: after a commit or a
 //!     whole rollback. Suppose that a thread finds the id of a writer in a page, and then not in the table. So the
 //!     writer has ended, and its end is in the log below the tail read after that. Nothing here is believed the other
@@ -145,8 +146,8 @@ impl TxnTable {
         self.slots[..used].iter().map(|s| Xid(s.xid.load(Acquire))).filter(|&xid| xid != Xid::NONE)
     }
 
-    /// How many transactions run now. Sequentially consistent, for whoever ends the beginning of transactions (E1 in
-    /// `engine.rs`).
+    /// How many transactions run now. Sequentially consistent, for a close, which ends the beginning of transactions
+    /// (E1 in `engine.rs`).
     #[must_use]
     pub fn active_count(&self) -> u32 {
         let active = self.slots.iter().filter(|s| s.state.load(SeqCst) != state::FREE).count();

@@ -8,8 +8,8 @@
 //!     It is refused to other threads when one and the same closure has kept them waiting for [`PATIENCE_NS`].
 //! U3. A lock that a transaction holds cannot come free while its own caller's thread waits for it in another
 //!     transaction: that wait is refused at once, by name ([`TxnError::HeldByCaller`](crate::TxnError::HeldByCaller)).
-//! U4. Whoever waits for such a transaction waits for what its caller's thread waits for. So the lock manager is told
-//!     which transactions a wait holds up, and finds the deadlocks that go through them.
+//! U4. A thread that waits for such a transaction waits for what its caller's thread waits for. So the lock manager is
+//!     told which transactions a wait holds up, and finds the deadlocks that go through them.
 //! U5. A thread inside one transaction may wait for a call of another that a second thread is in. If that call waits
 //!     for a lock that does not come free before the first transaction ends, it is refused ([`WaitForCall`]). Other
 //!     such waits may stand in between: that of a thread inside the transaction that has the lock, for a call of yet

@@ -1,6 +1,6 @@
 //! Acknowledgements: the history key of every commit that the engine called durable. Each thread writes them to a file
-//! of its own, outside the engine, after the commit has returned. Whoever kills the process can look afterwards whether
-//! one of them is missing.
+//! of its own, outside the engine, after the commit has returned. A program that kills the process can look afterwards
+//! whether one of them is missing.
 //!
 //! The files are not synced: they are to survive a killed process, and what a process has written does. `PATH.0`,
 //! `PATH.1`, ...: keys of 8 bytes, one behind the other.

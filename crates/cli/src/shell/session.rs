@@ -592,7 +592,7 @@ mod tests {
         assert!(!check(2, &[]), "it runs");
         assert!(check(2, &[wait(2, 1)]));
         assert!(check(2, &[wait(2, 3), wait(3, 4)]), "through another, for one whose answer nobody took");
-        assert!(!check(2, &[wait(2, 9)]), "for a stranger, who will end by itself");
+        assert!(!check(2, &[wait(2, 9)]), "for a stranger, which will end by itself");
         assert!(!check(2, &[wait(2, 3), wait(3, 2), wait(2, 1)]), "a deadlock will be ended");
         assert!(is_held_up(None, &all, &[wait(9, 1)]), "a command of the whole environment");
     }

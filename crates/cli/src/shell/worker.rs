@@ -267,7 +267,7 @@ impl Hands {
             );
             let has_ended = self.name != AUTO && (self.txn.is_none() || is_lost);
             if has_ended {
-                self.txn = None; // Before the answer: who takes it may rely on the locks being free.
+                self.txn = None; // Before the answer: a reader of the answer may rely on the locks being free.
             }
             self.board.answer(&self.name, Answer::of(result), has_ended);
             if has_ended {

@@ -158,7 +158,7 @@ fn bpcc(pages: &[Found], start: &Found) -> bool {
         }
         let versions = versions_of(pages, link.page);
         if versions.iter().any(|f| f.meta.xid != xid && f.meta.version > link.number) {
-            return true; // Whoever wrote that had seen the version committed.
+            return true; // The writer of that had seen the version committed.
         }
         // Y2: the record itself, or one that replaced it in the same transaction.
         let Some(next) = versions.iter().find(|f| f.meta.xid == xid && f.meta.version >= link.number) else {

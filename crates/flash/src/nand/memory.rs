@@ -154,7 +154,7 @@ impl MemoryNand {
         self.is_off = true;
     }
 
-    /// Switches the power on again. Whoever used the device must mount it afresh.
+    /// Switches the power on again. The user of the device must mount it afresh.
     pub fn restore_power(&mut self) {
         self.is_off = false;
         self.cut = None;

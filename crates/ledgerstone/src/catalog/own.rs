@@ -148,7 +148,7 @@ impl OwnTables {
         self.replaced = Vec::new();
     }
 
-    /// This transaction has dropped a table, or is about to say what else it has made of it: who has a handle to it
+    /// This transaction has dropped a table, or is about to say what else it has made of it: a holder of a handle to it
     /// asks again before it writes.
     pub(crate) fn note_dropped(&mut self, info: &TableInfo) {
         let table = info.entry.table;
@@ -213,7 +213,7 @@ impl OwnTables {
                         Some(before) => self.tables.insert(table, before),
                         None => self.tables.remove(&table),
                     };
-                    // Whoever has a handle to what it was in between. One that stays has no other in its place.
+                    // Holders of a handle to what it was in between. One that stays has no other in its place.
                     let stays = self.tables.get(&table).and_then(OwnTable::info);
                     if let Some(info) = after.as_ref().and_then(OwnTable::info)
                         && !stays.is_some_and(|stays| Arc::ptr_eq(stays, info))
@@ -268,9 +268,9 @@ impl OwnTables {
     #[cold]
     fn compare(&self, txn: &Txn, info: &TableInfo) -> Result<(), Error> {
         let was_dropped_here = info.is_dropped() && txn.covers(info.entry.table, Mode::X); // T3
-        // The handle may know the table apart from who has changed it.
+        // The handle may know the table apart from the transaction that has changed it.
         let is_other = match self.tables.get(&info.entry.table) {
-            // Whoever has a handle to a table that was made here and not changed has one to that.
+            // A handle to a table that was made here and not changed is a handle to that.
             None | Some(OwnTable::Made(_)) => false,
             Some(OwnTable::Changed(now)) => now.name != info.name || !now.is_as(&info.definition()),
             Some(OwnTable::Dropped) => true,

@@ -10,7 +10,7 @@
 //! C2. What is fixed at creation comes from the environment itself, whatever code or file say.
 //! C3. No value outside its limits reaches the engine.
 //!
-//! A new setting is one entry in the table; who uses it reads the field of [`Effective`].
+//! A new setting is one entry in the table; code that uses it reads the field of [`Effective`].
 
 mod file;
 mod options;

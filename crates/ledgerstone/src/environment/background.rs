@@ -99,7 +99,8 @@ pub(crate) fn keep_house(env: &Arc<Inner>) {
             let freed = env.reclaim(&|| !env.bell().is_stopping());
             rest.begin(began_ns, sync::now_ns(), freed.unwrap_or(false), env.holders());
         }
-        // A disk that the log has filled: what a checkpoint gives up is used again, whoever was refused can try again.
+        // A disk that the log has filled: what a checkpoint gives up is used again, and a call that was refused can try
+        // again.
         let may_make_room = sync::now_ns().saturating_sub(made_room_ns) >= make_room_pause_ns;
         if may_make_room && env.engine().log.has_lacked_space() {
             let oldest = env.engine().log.oldest_lsn();

@@ -248,8 +248,8 @@ impl Environment {
             // What was not ended by a conflict now, in another thread perhaps, will not be.
             let done = done.and_then(|value| Ok((value, txn.end_unless_ended()?)));
             let ended_by = txn.ended_by();
-            // A refused lock is often free after a pause, and whoever waits for it keeps younger ones out where they
-            // avoid deadlocks.
+            // A refused lock is often free after a pause, and a transaction that waits for it keeps younger ones out
+            // where they avoid deadlocks.
             let has_to_wait = |by: &&EndedBy| tries >= PAUSE_GROWTH || matches!(by.conflict, Error::Deadlock { .. });
             awaited = ended_by.as_ref().filter(has_to_wait).and_then(|by| by.awaited);
             let error = match (done, ended_by) {

@@ -149,7 +149,7 @@ impl Environment {
                 }
             }
         }
-        // Last, since those who free pages lock tables after it never, and it after tables.
+        // Last: a transaction that frees pages locks this after tables, and never tables after this.
         let to_free = env.to_free().tree();
         let is_to_free_locked = lock(env, &mut txn, &mut report, DEFERRED_FREES, to_free.table())?;
 

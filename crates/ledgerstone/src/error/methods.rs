@@ -33,7 +33,7 @@ impl Error {
             | Error::LockTimeout { .. }
             | Error::SnapshotConflict { .. }
             | Error::TableChanged { .. } => true,
-            // Whoever needs most of the locks by itself will need them again.
+            // A transaction that needs most of the locks by itself will need them again.
             Error::LockTableFull { held, max } => *held <= max / 2,
             _ => false,
         }

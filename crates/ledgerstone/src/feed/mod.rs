@@ -371,7 +371,7 @@ impl ChangeFeed {
             return Ok(());
         }
         match self.keep_from(position) {
-            Err(Error::FeedForgotten { .. }) => Ok(()), // Whoever acknowledges is told.
+            Err(Error::FeedForgotten { .. }) => Ok(()), // The next acknowledgement is told.
             done => done,
         }
     }

@@ -66,7 +66,7 @@ impl Needs {
 
 /// The log's end, and the first record of the transactions that are open there.
 pub(super) fn look(env: &Inner) -> (Lsn, Lsn) {
-    // In this order: who begins in between is seen, or begins behind the end.
+    // In this order: a transaction that begins in between is seen, or begins behind the end.
     let tail = env.engine.log.tail();
     (tail, env.engine.table.first_lsn_low().unwrap_or(tail).min(tail))
 }

@@ -78,7 +78,7 @@ impl Handles {
             // Nothing can be written any more; what was acknowledged as durable is, and the next open recovers.
             result = result.and(Err(error.into()));
         } else if !self.env.is_read_only && result.is_ok() {
-            // None begins any more. Whoever is just being refused has a slot for a moment, and no record.
+            // None begins any more. A transaction that is just being refused has a slot for a moment, and no record.
             let is_clean = self.env.engine.table.first_lsn_low().is_none();
             self.env.work_for_keepers();
             result = self.env.checkpoint_of_close(is_clean).map(|_| ());

@@ -190,7 +190,7 @@ impl Transaction {
         })
     }
 
-    /// The table as it is now, for who changes what the catalog says of it.
+    /// The table as it is now, for changes of what the catalog says of it.
     pub(crate) fn to_redefine(&self, table: &str) -> Result<BytesTable, Error> {
         self.shared.check_writable()?;
         if self.isolation() == Isolation::Snapshot {
@@ -340,7 +340,7 @@ impl Shared {
         let env = Arc::clone(&self.env);
         env.drops.fetch_add(1, SeqCst); // I3: from before the commit until nobody knows the table any more.
         own.note_dropped(info);
-        // Below serializable a handle may know the table apart from the others, who wait for the lock and then ask
+        // Below serializable a handle may know the table apart from the others, which wait for the lock and then ask
         // theirs.
         let known = env.known.remove(info);
         info.set_dropped(true);

@@ -76,7 +76,7 @@ impl BytesTable {
     #[cold]
     fn gone(&self, txn: &Txn, found: Option<Definition>) -> Error {
         let name = &self.info().name;
-        // Who drops a table, or has made it and taken that back, has it locked exclusively.
+        // A transaction that drops a table, or has made it and taken that back, has it locked exclusively.
         let is_own_work = txn.covers(self.info().entry.table, Mode::X);
         if self.shared.isolation == Isolation::Snapshot && !is_own_work {
             let what = format!("table {name:?} was dropped or made anew, or its indexes were changed");

@@ -9,14 +9,15 @@
 //!
 //! I1. Every level locks what it writes exclusively, and asks for the gap. So no level writes over what is not
 //!     committed, and a serializable transaction is serializable whatever the others are.
-//! I2. Who reads without locks keeps a snapshot open while it reads, if only for a call: so no page goes from under it.
+//! I2. A transaction that reads without locks keeps a snapshot open while it reads, if only for a call: so no page goes
+//!     from under it.
 //! I3. Without an intention on the table, a table may be dropped between two calls. So a call that takes its own
 //!     snapshot makes sure that the table is there at that snapshot. `drops` says when that needs no look into the
 //!     catalog: it counts the drops that are under way. Suppose that it is 0 after the snapshot was taken, and the
 //!     table is known. Then no drop of the table has committed before the snapshot (G2: such a table is known no more).
 //!     None will be freed while the snapshot is open.
-//! I4. Who writes, drops or creates has locked the table, at any level; after the lock it looks whether the table is
-//!     still that.
+//! I4. A transaction that writes, drops or creates has locked the table, at any level; after the lock it looks whether
+//!     the table is still that.
 //! I5. What the transaction itself has made of a table counts at once, at every level (`catalog/own.rs`).
 
 use ledgerstone_structures::{Direction, Read, Scan, Tree};

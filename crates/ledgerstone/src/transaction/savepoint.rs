@@ -4,7 +4,7 @@
 //! set before its closure and is gone after it.
 //!
 //! P1. With each mark it is kept how much the transaction had made of tables: going back takes back what it made since.
-//!     A table created since is dropped for those who still have a handle to it ([`Error::NoSuchTable`]); one dropped
+//!     A table created since is dropped for every handle to it that is left ([`Error::NoSuchTable`]); one dropped
 //!     since is there again.
 //! P2. Inside a child only the child's own savepoints can be gone back to or released: a child decides about itself
 //!     alone.

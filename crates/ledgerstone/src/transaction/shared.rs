@@ -91,7 +91,7 @@ impl Held<'_> {
     }
 }
 
-/// How often who waits for a call of another thread looks what it does.
+/// How often a thread that waits for a call of another thread looks what that call does.
 const LOOK_NS: u64 = 20_000_000;
 
 impl Shared {
@@ -116,7 +116,7 @@ impl Shared {
         held
     }
 
-    /// Whoever has the state now, or is the next to have it, rolls the transaction back.
+    /// The thread that has the state now, or is the next to have it, rolls the transaction back.
     pub(super) fn doom(&self) {
         self.is_doomed.store(true, Relaxed);
         drop(self.state.try_lock().map(|state| Held { state, shared: self }));

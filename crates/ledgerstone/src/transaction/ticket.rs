@@ -34,7 +34,7 @@ pub struct Ticket {
 
 impl Clone for Ticket {
     fn clone(&self) -> Ticket {
-        Ticket::new(Arc::clone(&self.engine), self.lsn) // Who polls it has a waker of its own.
+        Ticket::new(Arc::clone(&self.engine), self.lsn) // The task that polls it has a waker of its own.
     }
 }
 

@@ -283,7 +283,7 @@ impl Passage {
         Ended
     }
 
-    /// Tells the sender, who may sleep for it.
+    /// Tells the sender, which may sleep for it.
     fn say(&self, state: u64) {
         let lane = &self.incoming.lane;
         lane.memory.words()[STATE].store(state, Ordering::Release); // Pairs with the Acquire in `LaneSender::state`.

@@ -9,7 +9,7 @@
 //! ```text
 //! body of a multicast datagram; sealed with the sender's multicast key unless the network is trusted
 //! 0   count of sites u16
-//! 2   for each of them: 0 session of who receives it u64, 8 nonce of that session u64,
+//! 2   for each of them: 0 session of the receiver u64, 8 nonce of that session u64,
 //!       16 sealed as the session's data are: 0 2^64 - 1 u64, 8 number of the unit u64, 16 digest of the message
 //!     the message, as `wire.rs` has it, one whole unit
 //! ```

@@ -125,7 +125,7 @@ impl Peer {
         state
     }
 
-    /// Tells those who wait that something has changed.
+    /// Tells those that wait that something has changed.
     fn tell(&self, state: &State) {
         if state.waiting > 0 {
             self.changed.notify_all();

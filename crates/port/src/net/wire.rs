@@ -5,12 +5,12 @@
 //!      0     2  magic, "LP"
 //!      2     1  version, 1
 //!      3     1  kind: 1 open, 2 opened, 3 data, 4 acknowledgement, 5 multicast
-//!      4     8  session: of who receives it; in "open" of who sends it
+//!      4     8  session: of the receiver; in "open" of the sender
 //!     12     8  nonce: counts the datagrams of this session and direction
 //!     20        body; sealed for kinds 3 to 5 unless the network is trusted
 //!
-//! open             0 site of who opens u32, 4 site that it is for u32, 8 first message of the handshake
-//! opened           0 second message of the handshake; what it carries: session of who answers u64
+//! open             0 site of the opener u32, 4 site that it is for u32, 8 first message of the handshake
+//! opened           0 second message of the handshake; what it carries: session of the answerer u64
 //! data             0 number of the first unit u64, then units: 0 number - first u16, 2 flags u8 (1 first of a message,
 //!                  2 last), 3 length u16, 5 bytes. Without units it only asks for an acknowledgement
 //! acknowledgement  0 all units below this were received u64, 8 bit i: unit (that + 1 + i) was too u64

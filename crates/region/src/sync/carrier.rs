@@ -1,6 +1,6 @@
 //! The operating system's threads that carry simulated ones, used again from run to run.
 //!
-//! A carrier sleeps on its baton. Who gives it the baton has put a job there before, or knows that it is in the middle
+//! A carrier sleeps on its baton. The giver of the baton has put a job there before, or knows that it is in the middle
 //! of one. Starting a thread costs some 30 us, handing a baton over some 3: a simulation of 100,000 runs needs the
 //! pool. Thread-locals of other crates live as long as the carrier: what a simulated thread does must not depend on
 //! them.

@@ -168,7 +168,7 @@ fn run(record: &Record, state: &mut State, at_snapshot: bool) -> Result<(), Vec<
     let mut alone = Alone::new(state);
     for (number, (deed, seen)) in record.deeds.iter().enumerate() {
         let writes = deed.locks().is_some() || matches!(deed, Deed::DeleteRange { .. }) || deed.changes_tables();
-        // Who opens a table before it changes what it is may find none, and has locked nothing then.
+        // A transaction that opens a table before it changes what it is may find none, and has locked nothing then.
         let opens = matches!(deed, Deed::Load { .. } | Deed::Reindex { .. });
         let is_of_now = !at_snapshot && deed.changes_tables() && !(opens && *seen == Seen::NoTable);
         let expected =

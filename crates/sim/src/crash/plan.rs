@@ -107,7 +107,7 @@ pub struct Settings {
     pub locking: (Locking, Conflict),
     /// Who gives way in a deadlock.
     pub victim: Victim,
-    /// How often a detector looks for deadlocks; 0: whoever waits looks.
+    /// How often a detector looks for deadlocks; 0: a waiter looks.
     pub deadlock_period_ms: u64,
     /// The thresholds of group commit: threads, percent of them, bytes, microseconds.
     pub commit: (u32, u32, u64, u64),
@@ -222,7 +222,7 @@ pub enum End {
     Drop,
     /// Prepared, and then decided.
     Prepare {
-        /// The decision, whoever carries it out and how often.
+        /// The decision, by whichever call it is carried out, and how often.
         commits: bool,
         /// The handle is dropped first: decided by a later job, or by a later life.
         is_left: bool,
@@ -447,8 +447,8 @@ impl Plan {
         plan
     }
 
-    /// One client at a time, which leaves nothing in doubt: who has no locks keeps his transactions apart himself. The
-    /// housekeeper runs beside it as ever.
+    /// One client at a time, which leaves nothing in doubt: a program without locks keeps its transactions apart
+    /// itself. The housekeeper runs beside it as ever.
     fn do_without_locks(&mut self) {
         self.settings.locking.0 = Locking::None;
         for life in &mut self.lives {
@@ -572,7 +572,7 @@ fn transaction(random: &mut Random, flavour: Flavour) -> TransactionPlan {
     };
     let mut steps: Vec<Step> = (0..step_count).map(|_| step(random, flavour)).collect();
     if flavour == Flavour::Crowded && random.percent(30) {
-        steps.retain(is_reading); // One who is told what others have not been told yet.
+        steps.retain(is_reading); // A client that is told what others have not been told yet.
     }
     let goes_back = random.percent(25);
     if goes_back {
@@ -672,7 +672,7 @@ fn loser(random: &mut Random, flavour: Flavour) -> TransactionPlan {
     }
 }
 
-/// Where many meet, writers whom nobody waits for, and readers who want to be sure of what they were told.
+/// Where many meet, writers that nobody waits for, and readers that want to be sure of what they were told.
 fn durability(random: &mut Random, flavour: Flavour, writes: bool) -> Durability {
     let weights = match (flavour, writes) {
         (Flavour::Crowded, true) => [10, 15, 15, 60],

@@ -98,7 +98,7 @@ fn pass(what: &'static str) {
     }
 }
 
-/// From some call on, whoever asks the disk for anything waits until the stall is over. Returns the time of its end, 0
+/// From some call on, every call of the disk waits until the stall is over. Returns the time of its end, 0
 /// before.
 fn stall_later(disk: &SimDisk, stall: Stall) -> Arc<AtomicU64> {
     let (calls, until) = (AtomicU64::new(0), Arc::new(AtomicU64::new(0)));

@@ -5,15 +5,15 @@
 //! sees commits in the order of the log, so a cycle is a broken promise either way. Edges:
 //!
 //! - `ww` from the writer of a version to the writer of the next;
-//! - `wr` from the writer of a version to whoever read it;
-//! - `rw` from whoever read a version to the writer of the next: for items of a scanned range that were not there,
+//! - `wr` from the writer of a version to its reader;
+//! - `rw` from the reader of a version to the writer of the next: for items of a scanned range that were not there,
 //!   this is the phantom's edge;
 //! - `rt` (real time) from a commit that was answered to a transaction that began later: serializable, and in the order
 //!   that its clients saw.
 //!
 //! A read of an absent item may have seen any absent version. Locks are held to the end, so only those count that were
 //! certainly not yet overwritten when the read began and possibly committed when it ended. If several are left, the
-//! reader comes after the writer of the first and before the one who overwrote the last: edges that hold whichever
+//! reader comes after the writer of the first and before the one that overwrote the last: edges that hold whichever
 //! it was.
 //!
 //! Transactions of weaker levels are checked against what those promise (`levels.rs`). In the graph they have the edges

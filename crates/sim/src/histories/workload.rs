@@ -214,8 +214,8 @@ impl Client {
         transaction.ending = transaction.begun;
         transaction.snapshot = txn.snapshot_lsn().map(|lsn| lsn.0);
         let tables = [txn.bytes(&table_name(0))?, txn.bytes(&table_name(1))?];
-        // Who only reads without locks may well take long; and some who write have more images than a small version
-        // store takes.
+        // A client that only reads without locks may well take long; and some that write have more images than a small
+        // version store takes.
         let is_long = match only_reads {
             true => transaction.isolation != Isolation::Serializable && self.random.percent(30),
             false => self.size.value_bytes > 8 && self.random.percent(15),

@@ -1,6 +1,6 @@
 //! The media harness: backups taken at random beside random transactions, power failures, and what can be made of them.
 //!
-//! A round is one life of an environment with clients and a keeper, who takes full and incremental backups and
+//! A round is one life of an environment with clients and a keeper, which takes full and incremental backups and
 //! checkpoints, and fills the archive. The life ends in order or by a power failure; the disks of backups and archive
 //! lose theirs with it, before it, or not at all. In some rounds the process is also killed on the way. Another
 //! process goes on from what the kernel has, until the power fails. That is a life beside the first, proved like it.

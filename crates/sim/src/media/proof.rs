@@ -17,7 +17,7 @@ use crate::counters::Counters;
 use crate::faults::round::simulate;
 use ledgerstone_region::Random;
 
-/// The table of who writes while pages are repaired.
+/// The table of the writer while pages are repaired.
 const BESIDE: &str = "beside";
 
 /// Records by table.

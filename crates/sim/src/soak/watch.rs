@@ -98,7 +98,7 @@ impl Watch {
         for (user, call) in self.calls.iter().enumerate() {
             let began = call.load(Relaxed);
             if began > 0 && now_ms.saturating_sub(began) > CALL_S_MAX * 1000 {
-                // Whoever hangs cannot be waited for.
+                // A client that hangs cannot be waited for.
                 println!("user {user} is in one call for {} s", (now_ms - began) / 1000);
                 println!("soak: FAILED after {} s: a call hangs", now_ms / 1000);
                 std::process::exit(1);

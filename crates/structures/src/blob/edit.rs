@@ -3,8 +3,8 @@
 //! E1. Bytes are overwritten by patches of data pages, which are undone on the page itself. The key's exclusive lock,
 //!     held to the end, keeps the blob from being freed or written anew meanwhile.
 //! E2. Before a transaction first patches a page, the page's content is noted for snapshots, under the page's latch.
-//!     The blob is the space, and the page's number in it is the key. Who reads a blob at a snapshot asks for each page
-//!     (`store.rs`).
+//!     The blob is the space, and the page's number in it is the key. A reader of a blob at a snapshot asks for each
+//!     page (`store.rs`).
 //! E3. Pages are added by groups that stay, with their content. The length in the record counts, and it changes with
 //!     the transaction. So a rollback leaves pages behind the end. The next addition uses these pages, and overwrites
 //!     them as in E1.

@@ -5,7 +5,7 @@
 //! S1. Pages enter and leave a blob in one group with the map's bits. So at any moment the blob's index, or its first
 //!     page, names exactly the pages that are allocated for it.
 //! S2. Freeing begins at the end and leaves a shorter blob each time. After a crash it goes on from there.
-//! S3. Whoever reads holds the lock of the key that refers to the blob, or checks the record again afterwards.
+//! S3. A reader holds the lock of the key that refers to the blob, or checks the record again afterwards.
 
 use ledgerstone_buffer::{Cache, SharedPage};
 use ledgerstone_page::{Corrupt, LayoutId, PageId, header};
@@ -332,7 +332,7 @@ pub(crate) fn pages(cache: &Cache, root: PageId, len: Option<u64>) -> Result<Vec
     Ok(all)
 }
 
-/// Frees everything of a blob but its first page, which whoever refers to it frees with the reference.
+/// Frees everything of a blob but its first page, which is freed with the reference to it.
 pub(crate) fn free_content(txn: &mut Txn, space: &Space, root: PageId) -> Result<(), TreeError> {
     let engine = std::sync::Arc::clone(txn.engine());
     let cache = &engine.cache;

@@ -1,7 +1,7 @@
 //! The ends of a tree at which every record is a ghost, remembered, so that nobody passes them one by one.
 //!
 //! A queue takes records from one end. While a snapshot is open, the ghosts that this leaves cannot be purged, and
-//! everybody who asks for the first record would pass all of them. So this process remembers for both ends of a tree
+//! everybody that asks for the first record would pass all of them. So this process remembers for both ends of a tree
 //! how far they are dead.
 //!
 //! E1. *Dead* is a range in which every record is a ghost whose deleter has committed. That is seen under the leaf's
@@ -16,9 +16,9 @@
 //!     counts. When there are many, those stay that an open snapshot uses; of more than [`BOUNDS_MAX`] the oldest
 //!     stays, and of the others some.
 //! E4. A reader that locks takes one shared lock in place of those that it would have taken on the dead range: the
-//!     lock of that end of the table. It looks at the bound afterwards, and notes it as guarded. Whoever puts a record
-//!     into a guarded range asks for that lock first, for an instant, with an intention, as for the gap before the next
-//!     key (W3 in `write.rs`). While it waits, the bound stays where it is.
+//!     lock of that end of the table. It looks at the bound afterwards, and notes it as guarded. A transaction that
+//!     puts a record into a guarded range asks for that lock first, for an instant, with an intention. It does so for
+//!     the gap before the next key, too (W3 in `write.rs`). While it waits, the bound stays where it is.
 //! E5. Guarded stays what was guarded until nobody holds the lock of that end.
 //! E6. A crash takes all this. The first reader afterwards passes the ghosts, or finds them purged.
 //! E7. A tree that is taken apart is forgotten, and a new one begins without: root pages are used again.
@@ -342,7 +342,7 @@ impl Tree {
                 None => return Ok(None),
             }
         }
-        // What is not there depends on those who deleted it.
+        // What is not there depends on the transactions that deleted it.
         txn.depend_on_commits_below(found.1);
         Ok(Some(found.0))
     }

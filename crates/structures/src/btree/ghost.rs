@@ -3,8 +3,8 @@
 //! G1. A ghost goes only if no transaction at all, the caller included, holds a lock on its key or on the gap before
 //!     it. Then its deleter has ended, and no running transaction has read that the key is absent, or has read the gap.
 //! G2. Nobody holds a lock on the whole table that stands for such locks, again the caller included.
-//! G3. That is looked at under the exclusive latch of the leaf. Whoever locks a gap checks the leaf afterwards, and
-//!     whoever locks a key looks for it afterwards: both find that the ghost is gone.
+//! G3. That is looked at under the exclusive latch of the leaf. A thread that locks a gap checks the leaf afterwards,
+//!     and one that locks a key looks for it afterwards: both find that the ghost is gone.
 //! G4. A pad goes only if nobody holds its key exclusively, in the same way.
 //! G5. Rollback comes by here never: at restart the losers' locks are not there to be seen.
 //! G6. Nor if a snapshot may still see the record that it was: then its image is in the version store, which is looked
@@ -165,7 +165,7 @@ impl Tree {
             }
         }
         if undurable > Lsn(0) {
-            self.engine.log.request_flush_soon(undurable); // For the next who comes by.
+            self.engine.log.request_flush_soon(undurable); // For the next that comes by.
         }
         // The slots of both are those before any change: what moves none goes first.
         for (op, slots) in [(OP_NODE_TRIM, &padded), (OP_NODE_REMOVE, &ghosts)] {

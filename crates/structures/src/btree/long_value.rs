@@ -4,7 +4,7 @@
 //!     transaction agree. At a snapshot the record is found once, and again after each change of the transaction's
 //!     own. Otherwise the changes that a writer has made since, part by part, would be taken back for each part that is
 //!     read.
-//! L2. Who writes a part makes the value a blob with an index, if it was none, whatever its length.
+//! L2. A transaction that writes a part makes the value a blob with an index, if it was none, whatever its length.
 //! L3. The first part that a transaction writes notes the record itself for snapshots too, although it may not change:
 //!     of two writers with snapshots the first to commit wins.
 //! L4. Every part that is written changes the record, or replaces it by itself: that is how readers of changes learn of

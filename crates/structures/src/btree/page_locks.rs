@@ -1,8 +1,8 @@
 //! Locks on leaves instead of locks on keys and gaps, where the environment is set so (Lemon 4.1).
 //!
-//! Fewer locks and coarser: whoever reads a key, or finds that it is not there, holds its leaf S until its transaction
-//! ends; whoever writes there holds it X. So no gap needs a lock of its own, and a leaf with uncommitted changes is one
-//! transaction's alone.
+//! Fewer locks and coarser: a transaction that reads a key, or finds that it is not there, holds its leaf S until it
+//! ends. One that writes there holds it X. So no gap needs a lock of its own, and a leaf with uncommitted changes is
+//! one transaction's alone.
 //!
 //! H1. A leaf is locked by a try, while its version or its latch is held, and looked at afterwards. If the try fails,
 //!     the lock is waited for with nothing held. Then the leaf is looked for again, because it may be another one by

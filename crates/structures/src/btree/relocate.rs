@@ -9,8 +9,8 @@
 //!     new page with all its content. It also has the old page, formatted as something that is not a node (U1 in
 //!     `merge.rs`).
 //! J2. Latches in the usual order: the lower map, the higher map, parent, left sibling, node. The parent is latched
-//!     only if it is unchanged since it named the node. A node that no parent names does not move: who posts it relies
-//!     on that (M1 in `post.rs`).
+//!     only if it is unchanged since it named the node. A node that no parent names does not move: a thread that posts
+//!     it relies on that (M1 in `post.rs`).
 //! J3. The root never moves (T1 in `tree.rs`).
 //! J4. All others know a page id only together with the page that named it. They follow it only if that page is
 //!     unchanged (D1 in `search.rs`), or they latch the page and find that it is not a node any more.

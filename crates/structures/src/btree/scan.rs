@@ -711,7 +711,7 @@ enum Copied {
     Good,
     /// It changed meanwhile.
     Changed,
-    /// It is not a leaf of this tree. Whoever followed a link that is still there has found damage.
+    /// It is not a leaf of this tree. A thread that followed a link that is still there has found damage.
     Stranger,
     /// A record's writer is committing: pause, and copy again.
     Committing,

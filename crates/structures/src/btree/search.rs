@@ -78,7 +78,7 @@ pub(crate) struct Unposted {
 #[derive(Debug, Default)]
 pub(crate) struct Descent {
     restarts: u32,
-    /// Set by whoever wants to know: the last link that was followed.
+    /// Set by a caller that wants to know: the last link that was followed.
     pub wants_unposted: bool,
     /// The last link that was followed.
     pub unposted: Option<Unposted>,
@@ -470,7 +470,7 @@ impl Tree {
             }
             let page = match self.engine.cache.optimistic(link) {
                 Ok(page) => page,
-                // A link read from bytes that were changing: whoever reads it checks before believing the error.
+                // A link read from bytes that were changing: the reader checks before believing the error.
                 Err(error) => return behind.unless_changed(error.into()),
             };
             behind.pages.push(page);

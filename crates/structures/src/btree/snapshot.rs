@@ -3,8 +3,8 @@
 //! S1. The page is read, then the store is asked, then the page's version is checked: so both belong to one moment (V3
 //!     of the version store). Whatever a transaction did that the snapshot does not see is taken back.
 //! S2. A page older than the snapshot's horizon is taken as it is (V5).
-//! S3. What a snapshot can see is on the page, if only as a ghost (G6 in `ghost.rs`): who looks at all records misses
-//!     none.
+//! S3. What a snapshot can see is on the page, if only as a ghost (G6 in `ghost.rs`): a reader that looks at all
+//!     records misses none.
 //! S4. A blob that a snapshot sees is still there: it is freed behind the oldest snapshot only (F3 in `to_free`).
 //! S5. The floor is looked at before and after (V4).
 //! S6. The changes of writers whose images are in the log are taken back last, when nothing is latched any more. The

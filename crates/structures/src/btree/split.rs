@@ -8,15 +8,15 @@
 //! ```
 //! P1. A split is one record of the log: the map's bit, the right node with all its content, the left node cut. It is
 //!     redone whole or not at all, and never undone.
-//! P2. Between the two groups the tree is whole: the right node is found by the link. Whoever moves right posts
+//! P2. Between the two groups the tree is whole: the right node is found by the link. A thread that moves right posts
 //!     (`post.rs`).
 //! P3. The root stays where it is: its content moves to two new nodes, and it becomes their parent.
 //! P4. The cut leaves room for what the split was made for, on whichever side it falls. Keys that come in order leave
 //!     full leaves behind: at the right end the cut is made where the new key goes.
 //! P5. Before a leaf is split, the ghosts and pads that nobody holds go. That may make room enough.
 //! P6. No rollback splits: there may be no space (W4 in `write.rs`).
-//! P7. Three records that are nearly half a page each may need three leaves. Then the node is cut as it is, and whoever
-//!     needs the room finds the right half full, or not, and asks again.
+//! P7. Three records that are nearly half a page each may need three leaves. Then the node is cut as it is, and the
+//!     thread that needs the room finds the right half full, or not, and asks again.
 
 use ledgerstone_buffer::ExclusivePage;
 use ledgerstone_lock::Mode;
@@ -100,7 +100,7 @@ impl Tree {
             let id = leaf.id();
             if !self.try_lock_leaf(txn, id, Mode::X)? {
                 drop(leaf);
-                return self.wait_for_leaf(txn, id, Mode::X); // Whoever needs the room looks again.
+                return self.wait_for_leaf(txn, id, Mode::X); // The thread that needs the room looks again.
             }
             self.purge_latched(txn, &mut leaf)?;
             if !need.is_lacking(&Node::new(leaf.words())) {

@@ -22,12 +22,12 @@
 //!     earlier entry was taken apart, but this one's was not.
 //! F6. No key is locked here. One transaction may make any number of entries. So it would come to lock the whole tree,
 //!     and keep all others from large values and from making and dropping tables. The table is locked with an intention
-//!     by those who write entries, and S by those who want it to stand still.
+//!     by writers of entries, and S by readers that want it to stand still.
 //! F7. Nobody else writes the entry of a transaction that has not ended. Its page is not free, so nobody makes another
-//!     structure there. Only who has made a structure, or may drop it, refers to it. The reclaimer waits for the end. A
-//!     ghost stays for as long, since a rollback may want it back (G8 in `btree/ghost.rs`). The reclaimer's own
-//!     transaction changes entries whose writers have ended, in groups that stay: their ghosts may go at once. An entry
-//!     that it deletes in any other way it first makes its own (O1 in `own.rs`).
+//!     structure there. Only a transaction that has made a structure, or may drop it, refers to it. The reclaimer waits
+//!     for the end. A ghost stays for as long, since a rollback may want it back (G8 in `btree/ghost.rs`). The
+//!     reclaimer's own transaction changes entries whose writers have ended, in groups that stay: their ghosts may go
+//!     at once. An entry that it deletes in any other way it first makes its own (O1 in `own.rs`).
 //!
 //! F1 and F2 are part of the user's transaction. F3 is another transaction: `reclaim.rs`, which also unlinks the leaves
 //! that deletions have emptied (`emptied.rs`).

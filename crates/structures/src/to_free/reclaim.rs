@@ -90,7 +90,7 @@ impl ToFree {
         txn.set_lock_timeout_ns(TURN_LOOK_NS);
         loop {
             match txn.lock(LockName::other(self.tree.table, 0), Mode::X) {
-                // A log that has failed wakes nobody who waits here, and the other turn may never end.
+                // A log that has failed wakes nobody that waits here, and the other turn may never end.
                 Err(TxnError::Lock(LockError::Timeout { .. })) if sync::now_ns().saturating_sub(began_ns) < wait_ns => {
                     engine.check()?;
                 }

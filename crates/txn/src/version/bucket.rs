@@ -9,8 +9,8 @@
 //! ```
 //! B1. The protocol is that of `region::Latch` (L3 there). The holder passes a release fence after taking it, and ends
 //!     with a release store of the next version. A reader passes an acquire fence before it looks at the version again.
-//! B2. Nobody waits, latches or calls anything while he holds one, so that whoever finds it held need not be woken: he
-//!     looks again. This saves a read-modify-write each time, and the owner's number.
+//! B2. No thread waits, latches or calls anything while it holds one, so that a thread that finds it held need not be
+//!     woken: it looks again. This saves a read-modify-write each time, and the owner's number.
 
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, fence};
 

@@ -86,7 +86,7 @@ impl Chunks {
     #[inline]
     pub(super) fn leave(&self, slot: Option<&WriterSlot>, first: u32) {
         match slot {
-            // Only who has the slot leaves one: it does not become another's between the two.
+            // Only the owner of the slot leaves one: it does not become another's between the two.
             Some(slot) if self.next(first) == 0 && slot.left.load(Relaxed) == 0 => {
                 slot.left.store(u64::from(first), Release);
             }
@@ -166,7 +166,7 @@ impl Chunks {
         self.set(chunk * CHUNK_WORDS + NEXT, u64::from(next));
     }
 
-    /// Who reads it finds as many entries.
+    /// A reader finds as many entries.
     pub(super) fn entry_count(&self, writer: u32) -> u64 {
         self.words[(writer * CHUNK_WORDS + COUNT) as usize].load(Acquire) // Pairs with the Release below.
     }
@@ -193,7 +193,7 @@ impl Chunks {
             }
             let next = self.next(chunk);
             let new = ((seen >> 32) + 1) << 32 | u64::from(next);
-            // Acquire pairs with the Release of whoever put the chunk there: its link is what we read (M1).
+            // Acquire pairs with the Release of the thread that put the chunk there: its link is what we read (M1).
             match head.compare_exchange_weak(seen, new, AcqRel, Acquire) {
                 Ok(_) => break chunk,
                 Err(now) => seen = now,

@@ -37,11 +37,11 @@
 //!     that S does not see either showed its mark, or has all its records at or above B (T1 in `table.rs`). A writer
 //!     that had cleared its mark before has a commit below S and is seen, or its pages were put right.
 //!
-//! V6. `settled` is the smallest horizon of the open snapshots that have one, taken by who has just opened his own, if
-//!     nobody else was taking his. So a page below it when it changes held, by V5, nothing that one of those did not
-//!     see. A snapshot that is opened later sees what the snapshot saw that took it. Snapshots without a horizon
-//!     ([`Horizon::None`]) do not go by it. What a writer noted beside a page about its changes before is of no use
-//!     then.
+//! V6. `settled` is the smallest horizon of the open snapshots that have one, taken by a transaction that has just
+//!     opened its own, if no other was taking its own. So a page below it when it changes held, by V5, nothing that one
+//!     of those did not see. A snapshot that is opened later sees what the snapshot saw that took it. Snapshots without
+//!     a horizon ([`Horizon::None`]) do not go by it. What a writer noted beside a page about its changes before is of
+//!     no use then.
 //!
 //! This folder does not know pages, trees or what a record's header means: a record is a key of a space, two bytes and
 //! some more.

@@ -1,4 +1,4 @@
-//! Which snapshots are open: the protocol between who opens one and who throws images away.
+//! Which snapshots are open: the protocol between a thread that opens one and a thread that throws images away.
 //!
 //! ```text
 //!  opening                                      throwing away

@@ -13,7 +13,7 @@
 //! status word as in `writer.rs`; FILLING, which is none of those, while xid and first_lsn are written
 //! ```
 //! L1. A writer is spilled as a whole and for good, before the page changes whose record it has no room for. Its images
-//!     in memory, if it had any, go afterwards: who misses one there finds the writer here.
+//!     in memory, if it had any, go afterwards: a reader that misses one there finds the writer here.
 //! L2. A reader looks here after it has looked at the page and at the chain, and checks the page's version afterwards:
 //!     as V3.
 //! L3. The log is kept from `first_lsn` on while the writer stands here: by the transaction's own mark while it is
@@ -117,8 +117,8 @@ impl VersionStore {
     pub(super) fn commit_spilled(&self, name: u32, lsn: Lsn) {
         let slot = &self.spilled[name as usize - 1];
         let status = lsn.0 << 2 | COMMITTED;
-        // From here on it may be anybody's. Before the look at the count: either who closes the last snapshot sees it,
-        // or we see that none is open.
+        // From here on it may be anybody's. Before the look at the count: either the closer of the last snapshot sees
+        // it, or we see that none is open.
         slot.status.store(status, SeqCst);
         if registry::is_none_open(&self.state[0].open_count) {
             self.free_spilled(slot, status);
@@ -165,7 +165,7 @@ impl VersionStore {
             return unseen;
         }
         for slot in self.spilled.iter() {
-            let status = slot.status.load(Acquire); // Pairs with the Release of who filled it.
+            let status = slot.status.load(Acquire); // Pairs with the Release of the thread that filled it.
             let writer = (Xid(slot.xid.load(Relaxed)), Lsn(slot.first_lsn.load(Relaxed)));
             match status & STATE_BITS {
                 0 => {}

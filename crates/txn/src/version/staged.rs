@@ -39,8 +39,8 @@ shared! {
     pub(crate) struct WriterSlot {
         /// See the file's beginning.
         pub(super) staged: AtomicU64,
-        /// A chunk that the slot's last writer has left for the next one; 0 none. Taken by a swap, by whoever needs
-        /// one; left by who has the slot.
+        /// A chunk that the slot's last writer has left for the next one; 0 none. Taken by a swap, by a transaction
+        /// that needs one; left by the owner of the slot.
         pub(super) left: AtomicU64,
         /// Room to a cache line.
         pub(super) spare: [AtomicU64; 6],
@@ -57,7 +57,7 @@ fn word_of(chunk: u32) -> u64 {
 /// What became of staged images.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Taken {
-    /// They are the caller's, who ends with a store of 0.
+    /// They are the caller's, which ends with a store of 0.
     Mine,
     /// Another has put them into the chains.
     Linked,
@@ -73,7 +73,7 @@ impl VersionStore {
         }
         let used = &self.state[0].writers_used;
         if used.load(Relaxed) <= slot as u64 {
-            used.fetch_max(slot as u64 + 1, SeqCst); // Before the word: who opens a snapshot looks no further.
+            used.fetch_max(slot as u64 + 1, SeqCst); // Before the word: a thread that opens a snapshot looks no further.
         }
         self.writers[slot].staged.store(word_of(writer.name()), Release);
         writer.is_staged = true;
@@ -141,7 +141,7 @@ impl VersionStore {
         let (staged, free) = (&self.writers[writer.slot as usize].staged, word_of(writer.name()));
         let mut round = 0;
         loop {
-            // Acquire pairs with the Release of a reader who has put them into the chains.
+            // Acquire pairs with the Release of a reader that has put them into the chains.
             match staged.compare_exchange(free, free | HELD, Acquire, Acquire) {
                 Ok(_) => return Taken::Mine,
                 Err(0) => return Taken::Linked,
@@ -159,7 +159,7 @@ impl VersionStore {
         for slot in &self.writers[..used] {
             let mut round = 0;
             loop {
-                // Pairs with the Release of who staged, or put them into the chains.
+                // Pairs with the Release of the thread that staged them, or put them into the chains.
                 let word = slot.staged.load(Acquire);
                 if word == 0 {
                     break;
@@ -183,7 +183,7 @@ impl VersionStore {
     }
 }
 
-/// Waits for somebody who is linking: it waits for nobody.
+/// Waits for a thread that is linking: that one waits for nobody.
 #[cold]
 fn pause(round: &mut u32) {
     if sync::spin(*round) {

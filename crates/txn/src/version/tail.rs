@@ -1,4 +1,4 @@
-//! Images of commits are written over while readers, who hold nothing, may be reading them: how these find out.
+//! Images of commits are written over while readers, which hold nothing, may be reading them: how these find out.
 //!
 //! ```text
 //!  writing over, under the latch                   reading an image at position P
@@ -8,8 +8,8 @@
 //!  4 the words                                     3 else: the floor, after an acquire fence: raised if it was needed
 //! ```
 //! T1. If 1 on the right saw a word of 4 on the left, the two fences pair, and 2 sees the tail that was stored before.
-//!     It may be another who stored it: then the latch brought it to who writes.
-//! T2. Who sees the new tail at 2, and passes an acquire fence, sees the floor.
+//!     It may be another that stored it: then the latch brought it to the writer.
+//! T2. A reader that sees the new tail at 2, and passes an acquire fence, sees the floor.
 //!
 //! Checked under loom: `loom_tail.rs`.
 
@@ -24,7 +24,7 @@ pub(super) fn pass(tail: &AtomicU64, position: u64) {
     tail.store(position, SeqCst);
 }
 
-/// To be passed by whoever is about to write where images may have been (3).
+/// To be passed by a writer that is about to write where images may have been (3).
 #[inline]
 pub(super) fn fence_before_writing() {
     if !cfg!(feature = "planted-tail-unfenced") {

@@ -98,7 +98,7 @@ impl VersionStore {
         }
     }
 
-    /// K2. Before the page changes, so that a reader who sees the change sees this.
+    /// K2. Before the page changes, so that a reader that sees the change sees this.
     #[cold]
     pub(crate) fn begin_spilled(&self, writer: &mut Writer, who: Who) {
         // No record of its own: its first one will be reserved at the tail or above.
@@ -193,7 +193,7 @@ impl VersionStore {
     pub(crate) fn end_commit(&self, writer: &mut Writer, lsn: Lsn) {
         let mut writer = std::mem::take(writer);
         if let Some(status) = self.images_status_of(&writer) {
-            status.store(lsn.0 << 2 | COMMITTED, Release); // Who still reads COMMITTING looks again.
+            status.store(lsn.0 << 2 | COMMITTED, Release); // A reader that still sees COMMITTING looks again.
         }
         if writer.spilled != 0 {
             self.commit_spilled(writer.spilled, lsn);

@@ -78,7 +78,7 @@ impl Parts {
             control: Some(Arc::clone(control)),
             ..LogConfig::new(Arc::clone(disk), region.clone(), state.environment)
         })?;
-        // Who only reads writes no page, and makes no room for copies of one.
+        // An environment that only reads writes no page, and makes no room for copies of one.
         let torn_pages = if options.read_only { TornPages::DeviceAtomic } else { TornPages::DoubleWrite };
         let cache = Cache::with_tuning(
             CacheConfig {
@@ -140,7 +140,7 @@ impl Parts {
         let bytes_max = effective.feed_log_bytes_max;
         let positions = Positions::open(&*disk, (log, &keepers), bytes_max, owner, state.has_feeds)?;
         let is_restored = AtomicBool::new(disk.exists(RESTORE)?);
-        // Who only reads gives nothing up.
+        // An environment that only reads gives nothing up.
         let makers = if options.read_only { Vec::new() } else { options.keepers() };
         let known = Beginning { lsn: state.scan_lsn, incarnation: state.scan_incarnation };
         let mut workers = Vec::new();

@@ -82,7 +82,7 @@ impl Transaction {
                 let key_type = env.extractors.key_type(&old, index)?;
                 key_type.as_deref().map_or(Ok(()), check_type_name)?;
                 definition.indexes.push(IndexEntry { entry, def: index.clone(), key_type });
-                // First, so that who follows the log knows what is to come.
+                // First, so that a reader of the log knows what is to come.
                 env.put_definition(txn, &old.name, &definition)?;
                 let new = env.table_info(&old.name, definition);
                 let mut builders = Builders::new(&env, &new, old.indexes.len());

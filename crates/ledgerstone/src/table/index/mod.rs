@@ -37,8 +37,8 @@
 //!     refused. So is one whose function is registered for other types than the catalog names: its keys would not be
 //!     those that are there.
 //! X6. A range delete goes through each index in the index's own order, since in the table's order each record would
-//!     cost a page of each index. The entries are locked as their records go, so that who looks meanwhile waits at the
-//!     entry; they are deleted once they are sorted (`range_delete.rs`).
+//!     cost a page of each index. The entries are locked as their records go, so that a transaction that looks
+//!     meanwhile waits at the entry; they are deleted once they are sorted (`range_delete.rs`).
 
 mod build;
 mod check;

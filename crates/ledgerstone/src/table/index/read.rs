@@ -133,8 +133,8 @@ impl IndexRange {
         info.indexes[self.index.no].differs(&info.name, what)
     }
 
-    /// The value of an entry's record, as the entry was seen. None: it went meanwhile, which only who reads uncommitted
-    /// sees.
+    /// The value of an entry's record, as the entry was seen. None: it went meanwhile, which only a reader of
+    /// uncommitted sees.
     fn value(&self, primary_key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         let (table, sight) = (&self.index.table, self.range.sight());
         let value = table.shared.run_in(|txn, own| {
