@@ -150,7 +150,10 @@ pub enum Error {
     /// A closure called back into the transaction that was calling it, through another table handle or iterator. Or the
     /// progress callback of a compaction asked for another compaction. Other threads get the same error when the
     /// closure keeps them waiting for a second.
-    #[error("busy with the call whose closure this is; collect first, or use an owned iterator")]
+    #[error(
+        "busy: the closure of another call is still running, in this thread or another; collect the records first, or use \
+         an owned iterator"
+    )]
     Busy,
     /// The key is longer than a page of this environment allows.
     #[error("key of {len} bytes is too large; at most {max} bytes fit")]
@@ -381,11 +384,16 @@ pub enum Error {
     },
     /// A sorted load met an error in the middle of a record, or its transaction went back to a savepoint meanwhile.
     /// Roll the transaction back, or back to before the load.
-    #[error("records of this sorted load came only half in or were taken back; roll back and load again")]
+    #[error(
+        "this sorted load is incomplete: a record failed halfway, or a rollback took records back; roll back and load \
+         again"
+    )]
     LoadIncomplete,
     /// A table was empty when a sorted load began, and got records by another handle of the same transaction since.
     /// Nothing of the load is in the table.
-    #[error("table {table:?} has got other records since its sorted load began: finish the load first, then put them")]
+    #[error(
+        "table {table:?} was given other records since its sorted load began: finish the load first, then put them"
+    )]
     LoadNotAlone {
         /// The table.
         table: String,
