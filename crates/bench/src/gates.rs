@@ -138,7 +138,7 @@ impl All<'_> {
             let said = String::from_utf8_lossy(&output.stderr);
             bail!("{}: {}", output.status, said.trim().lines().last().unwrap_or_default());
         }
-        serde_json::from_slice(&output.stdout).context("its report is no JSON")
+        serde_json::from_slice(&output.stdout).context("its report is not JSON")
     }
 
     #[allow(clippy::too_many_arguments)]

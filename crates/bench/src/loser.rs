@@ -40,7 +40,7 @@ pub fn run(args: &LoserArgs) -> anyhow::Result<Report> {
         return be_killed(args);
     }
     let dir = Workdir::new(&args.place)?;
-    let mut child = Command::new(std::env::current_exe().context("cannot find the own program")?)
+    let mut child = Command::new(std::env::current_exe().context("cannot find the program itself")?)
         .args(["bench", "loser", "--victim", "--keep"])
         .arg(dir.path())
         .args(["--changes", &args.changes.to_string()])

@@ -42,7 +42,7 @@ pub fn run(args: &RecoveryArgs) -> anyhow::Result<Report> {
         return be_killed(args);
     }
     let dir = Workdir::new(&args.place)?;
-    let mut child = Command::new(std::env::current_exe().context("cannot find the own program")?)
+    let mut child = Command::new(std::env::current_exe().context("cannot find the program itself")?)
         .args(["bench", "recovery", "--victim", "--keep"])
         .arg(dir.path())
         .args(["--transactions", &args.transactions.to_string(), "--accounts", &args.accounts.to_string()])

@@ -143,7 +143,7 @@ fn bytes_on_disk(environment: &Path) -> anyhow::Result<(u64, u64)> {
 
 /// Starts the process of a step and waits for its line. The step that is to be killed is killed when it has said it.
 fn in_a_process(args: &ScaleArgs, step: Step, named: &str, dir: &Path, cache_bytes: u64) -> anyhow::Result<Said> {
-    let mut child = Command::new(std::env::current_exe().context("cannot find the own program")?)
+    let mut child = Command::new(std::env::current_exe().context("cannot find the program itself")?)
         .args(["bench", "scale", "--step", named, "--keep"])
         .arg(dir)
         .args(["--records", &args.records.to_string(), "--changes", &args.changes.to_string()])

@@ -208,7 +208,7 @@ pub(crate) fn scan(args: &ScanArgs, output: &Output) -> anyhow::Result<Outcome> 
     if let (Some(from), Some(to)) = (&from, &to)
         && from >= to
     {
-        output.note("--from is not below --to: no key lies between them, with --reverse neither");
+        output.note("--from is not below --to: no key lies between them, and --reverse does not change that");
     }
     let prefix = args.prefix.as_ref().map(|prefix| text.prefix(prefix).map_err(|what| anyhow!(what))).transpose()?;
     let range = match &prefix {

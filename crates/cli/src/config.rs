@@ -104,7 +104,7 @@ fn check(dir: &Path, output: &Output) -> anyhow::Result<Outcome> {
     }
     output.flush()?;
     if problems.is_empty() && damaged_slot.is_none() {
-        output.note(format_args!("{}: nothing to complain of", dir.display()));
+        output.note(format_args!("{}: nothing is wrong", dir.display()));
         return Ok(Outcome::Done);
     }
     Ok(Outcome::Not)

@@ -194,7 +194,8 @@ fn backup_take(args: &BackupArgs, dir: &Path, target: &str, output: &Output) -> 
         "{target} is a file: name a directory, or say --file to back up into one file"
     );
     if target == "-" || args.file {
-        let mut to = Target::open_new(target, false, "a backup replaces no file: name another, or remove it", output)?;
+        let mut to =
+            Target::open_new(target, false, "a backup does not replace a file: name another, or remove it", output)?;
         let written = env.backup_to(to.writer(), options, &mut progress);
         let bytes = written.map_err(|error| interrupt::told(error, || how_far(done)))?;
         to.finish()?;

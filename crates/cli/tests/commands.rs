@@ -673,7 +673,7 @@ fn errors_say_what_failed_on_what_and_what_to_do() {
         ("backup @ /dev/full --file", "cannot write /dev/full: No space left on device\n"),
         ("load @ bad.dump", "cannot load bad.dump: line 1 of the dump"),
         ("backup @ file", "file is a file: name a directory, or say --file"),
-        ("backup @ one.backup --file", "one.backup is there already; a backup replaces no file"),
+        ("backup @ one.backup --file", "one.backup is there already; a backup does not replace a file"),
         ("backup verify nowhere", "nowhere: no such file or directory"),
         ("restore nowhere x", "nowhere: no such file or directory"),
         ("restore one.backup x --log nowhere", "nowhere: no such file or directory"),

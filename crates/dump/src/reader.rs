@@ -226,7 +226,7 @@ impl<R: BufRead> DumpReader<R> {
         if DumpFormat::Print.read(&mut bytes).is_err() {
             bytes = text.as_bytes().to_vec();
         }
-        String::from_utf8(bytes).map_err(|_| self.bad("the name of the database is no UTF-8 text"))
+        String::from_utf8(bytes).map_err(|_| self.bad("the name of the database is not UTF-8 text"))
     }
 
     fn read_flag(&self, value: &str) -> Result<bool, Error> {

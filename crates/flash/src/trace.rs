@@ -218,7 +218,7 @@ fn parse_line(text: &str) -> Result<Option<(u64, What)>, String> {
     let Some(&kind) = fields.first() else { return Ok(None) };
     let number = |at: usize, what: &str, max: u64| -> Result<u64, String> {
         let field = fields.get(at).ok_or_else(|| format!("{kind} needs a {what}"))?;
-        let value: u64 = field.parse().map_err(|_| format!("{field:?} is no {what}"))?;
+        let value: u64 = field.parse().map_err(|_| format!("{field:?} is not a number ({what})"))?;
         if value > max { Err(format!("{what} {value} is above {max}")) } else { Ok(value) }
     };
     let txn = number(1, "transaction", u64::MAX)?;

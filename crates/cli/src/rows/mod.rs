@@ -98,7 +98,7 @@ pub enum Reason {
         /// Counted from 1.
         column: usize,
     },
-    /// Bytes that are no UTF-8.
+    /// Bytes that are not UTF-8.
     #[error("not UTF-8 from byte {offset} on")]
     NotUtf8 {
         /// Counted from 0, in the field (CSV) or the line.
@@ -110,7 +110,7 @@ pub enum Reason {
         /// The limit.
         max: usize,
     },
-    /// The line is no JSON.
+    /// The line is not JSON.
     #[error("not JSON: {what} at column {column}")]
     Json {
         /// The parser's word for it.
