@@ -57,15 +57,14 @@
 //!
 //! - **Locks, pages, room in the log.** Calls of tables, indexes and structures, and the steps of their iterators, wait
 //!   for locks and for pages to be read. So do calls that open, list, make, rename or drop them. A change also waits
-//!   for room in the log, and so does [`Environment::reclaim`]. A lock is waited for up to
-//!   [`Options::lock_timeout`]. At the levels below [`Isolation::Serializable`], reads wait for
-//!   no locks.
+//!   for room in the log, and so does [`Environment::reclaim`]. A call waits for a lock no longer than
+//!   [`Options::lock_timeout`]. At the levels below [`Isolation::Serializable`], reads wait for no locks.
 //! - **Other threads of the same transaction.** Every call of a transaction waits while another thread is in one.
-//! - **Whole transactions.** [`Environment::transact`] and its kin do all of that, commit, and pause before they run a
-//!   transaction again. [`Transaction::commit`] waits until the commit is durable, with [`Durability::Sync`] only.
-//!   [`Transaction::prepare`] waits until the transaction is durable. The decision of a prepared transaction waits for
-//!   the disk too: [`Prepared::commit`], [`Prepared::abort`], [`Environment::commit_in_doubt`] and
-//!   [`Environment::abort_in_doubt`].
+//! - **Whole transactions.** [`Environment::transact`] and its variants do all of that, commit, and pause before they
+//!   run a transaction again. [`Transaction::commit`] waits until the commit is durable with [`Durability::Sync`] only.
+//!   With the others it may wait for room in the log. [`Transaction::prepare`] waits until the transaction is durable.
+//!   The decision of a prepared transaction waits for the disk too: [`Prepared::commit`], [`Prepared::abort`],
+//!   [`Environment::commit_in_doubt`] and [`Environment::abort_in_doubt`].
 //! - **Rollback.** [`Transaction::abort`] and [`Transaction::rollback_to`] may read pages. So may a nested transaction
 //!   that fails, and dropping a transaction that is still open.
 //! - **The disk.** [`Options::open`], [`Environment::sync`], [`Environment::checkpoint`], [`Environment::close`] and
