@@ -104,7 +104,10 @@ const PROGRESS_RECORDS: u64 = 1000;
 /// Tables as text, and back: what this crate adds to an [`Environment`].
 pub trait Dump {
     /// Writes tables as text, all as of one moment, a snapshot ([`Environment::snapshot`]). The dump is written as a
-    /// stream, and takes the memory of one record. It never waits, and keeps nothing waiting.
+    /// stream, and takes the memory of one record. It waits for no other transaction, and none waits for it.
+    ///
+    /// Takes as long as its work, and waits for pages and for `to`: see [what blocks](ledgerstone#what-blocks). With
+    /// [`DumpOptions::locked`] it also waits for locks.
     ///
     /// # Errors
     /// [`Error::NoSuchTable`], [`Error::Cancelled`]. [`Error::Disk`] if `to` cannot be written.
@@ -120,6 +123,9 @@ pub trait Dump {
     /// Reads a dump into tables with the names of its databases. The dump may be ours or one of `db_dump`. Missing
     /// tables are made. A record that already exists under the same key gets the value of the dump. The dump is read as
     /// a stream.
+    ///
+    /// Takes as long as its work, and waits for `from` and for its transactions: see [what
+    /// blocks](ledgerstone#what-blocks).
     ///
     /// # Errors
     /// [`Error::BadDump`] with the line. A key or value that is too large, and the errors of transactions.
